@@ -1,0 +1,46 @@
+//! Workloads timed against their peers, in the same run, in turn: `cargo run --release -p vlinder-bench -- ROW…`.
+//!
+//! A row has a workload, a side that is vlinder, and peers. Both sides start from the same state and end durable, inside
+//! the time; what they made is verified after each run, outside the time. This crate must not know how vlinder works: it
+//! runs the command, as users do; but for the empty server in `bin/`, which borrows the mount's transport.
+
+mod command;
+mod host;
+mod page;
+mod row;
+mod rows;
+mod tree;
+
+use anyhow::{Context, Result, bail};
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let known = rows::all();
+    let names: Vec<String> = arguments
+        .iter()
+        .flat_map(|argument| argument.split(','))
+        .map(str::to_uppercase)
+        .filter(|name| !name.is_empty())
+        .collect();
+    if names.is_empty() {
+        println!("usage: vlinder-bench ROW[,ROW…]   (as root; FILES=n scales the tree, RUNS=n the runs)\n");
+        for row in &known {
+            println!("{:5} {}", row.id, row.workload);
+        }
+        return Ok(());
+    }
+    for name in &names {
+        if !known.iter().any(|row| row.id == name) {
+            bail!("there is no row {name}; without arguments all are listed");
+        }
+    }
+    let settings = row::Settings::from_environment()?;
+    let host = host::Host::prepare().context("preparing a directory on tmpfs")?;
+    for row in known.iter().filter(|row| names.iter().any(|name| name == row.id)) {
+        eprintln!("{}: {}", row.id, row.workload);
+        let result = row.run(&host, &settings).with_context(|| format!("row {}", row.id))?;
+        page::store(&result)?;
+        println!("{}", page::line(&result));
+    }
+    page::render()
+}

@@ -1,0 +1,69 @@
+//! The results: one JSON a row under docs/benchmarks/, and the page made of the newest of each.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use crate::row::RowResult;
+
+fn directory() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/benchmarks")
+}
+
+/// Keeps a row's result.
+pub fn store(result: &RowResult) -> Result<()> {
+    std::fs::create_dir_all(directory())?;
+    let text = serde_json::to_string_pretty(result)? + "\n";
+    Ok(std::fs::write(directory().join(format!("{}.json", result.id)), text)?)
+}
+
+/// A row in one line.
+pub fn line(result: &RowResult) -> String {
+    let mut line = format!("{}:", result.id);
+    for side in &result.sides {
+        let peak = side.peak_bytes >> 20;
+        let _ = write!(line, " {} {:.3} s (× {:.2}, {peak} MiB)", side.name, side.median_seconds, side.ratio);
+    }
+    line
+}
+
+/// Makes the page anew.
+pub fn render() -> Result<()> {
+    let mut results: Vec<RowResult> = Vec::new();
+    for entry in std::fs::read_dir(directory())? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "json") {
+            results.push(serde_json::from_str(&std::fs::read_to_string(&path)?)?);
+        }
+    }
+    results.sort_by(|left, right| left.id.cmp(&right.id));
+    let mut page = String::from(
+        "# Benchmarks\n\nMedians; both sides alternate in one run, from the same state to a durable end, images on tmpfs. \
+         The ratio is peer ÷ vlinder: above 1, vlinder is faster. Each row is made by the command in its JSON file beside \
+         this page.\n\n| row | workload | vlinder | peers (ratio) | goal | commit |\n|---|---|---|---|---|---|\n",
+    );
+    for result in &results {
+        let own = result.sides.first();
+        let own = own.map_or(String::new(), |own| {
+            format!("{:.3} s, {} MiB", own.median_seconds, own.peak_bytes >> 20)
+        });
+        let peers: Vec<String> = result
+            .sides
+            .iter()
+            .skip(1)
+            .map(|side| format!("{} {:.3} s (× {:.2})", side.name, side.median_seconds, side.ratio))
+            .collect();
+        writeln!(
+            page,
+            "| {} | {} ({} files) | {own} | {} | {} | {} |",
+            result.id,
+            result.workload,
+            result.files,
+            peers.join("; "),
+            result.goal,
+            result.commit
+        )?;
+    }
+    Ok(std::fs::write(directory().join("README.md"), page)?)
+}

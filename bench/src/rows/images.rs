@@ -1,0 +1,103 @@
+//! Images made from and unpacked to directories.
+
+use std::time::Instant;
+
+use anyhow::Result;
+
+use crate::command::shell;
+use crate::host::Host;
+use crate::row::{Outcome, Row, Settings, Side};
+use crate::tree;
+
+pub fn rows() -> Vec<Row> {
+    vec![
+        Row {
+            id: "U1",
+            workload: "an image from a directory of text files (mkfs --rootdir)",
+            goal: "no slower than mkfs.btrfs --rootdir",
+            files: None,
+            prepare,
+            sides: vec![
+                Side {
+                    name: "vlinder mkfs --rootdir",
+                    needs: "vlinder",
+                    run: |host, _| make_image(host, "vlinder mkfs -f", "u1-own"),
+                },
+                Side {
+                    name: "mkfs.btrfs --rootdir",
+                    needs: "mkfs.btrfs",
+                    run: |host, _| make_image(host, "mkfs.btrfs -q -f", "u1-peer"),
+                },
+            ],
+        },
+        Row {
+            id: "U3",
+            workload: "all of it unpacked again",
+            goal: "no slower than btrfs restore",
+            files: None,
+            prepare: |host, settings| {
+                prepare(host, settings)?;
+                let (tree, image) = (host.path("tree"), host.path("u3-image"));
+                shell(&format!(
+                    "rm -f {image}; truncate -s 4G {image}; mkfs.btrfs -q -f --rootdir {tree} {image}"
+                ))
+                .map(drop)
+            },
+            sides: vec![
+                Side {
+                    name: "vlinder cp -r",
+                    needs: "vlinder",
+                    run: |host, _| unpack(host, "vlinder cp -r IMAGE:/ OUT"),
+                },
+                Side {
+                    name: "btrfs restore",
+                    needs: "btrfs",
+                    run: |host, _| unpack(host, "mkdir OUT; btrfs restore -mSx IMAGE OUT"),
+                },
+                Side {
+                    name: "kernel mount, cp -r",
+                    needs: "losetup",
+                    run: |host, _| {
+                        unpack(host, "mkdir -p MNT; mount -o loop,ro IMAGE MNT; cp -a MNT OUT; umount MNT")
+                    },
+                },
+            ],
+        },
+    ]
+}
+
+fn prepare(host: &Host, settings: &Settings) -> Result<()> {
+    let tree = host.directory().join("tree");
+    if !tree.exists() {
+        tree::make(&tree, settings.files)?;
+    }
+    Ok(())
+}
+
+/// Runs a timed script under GNU time, for its peak memory.
+fn timed(script: &str, host: &Host) -> Result<Outcome> {
+    let account = host.path("account");
+    let start = Instant::now();
+    shell(&format!("/usr/bin/time -f %M -o {account} bash -euo pipefail -c '{script}'"))?;
+    let time = start.elapsed();
+    let kib = std::fs::read_to_string(&account).unwrap_or_default();
+    Ok(Outcome { time, peak_bytes: kib.trim().parse::<u64>().unwrap_or_default() * 1024 })
+}
+
+fn make_image(host: &Host, command: &str, name: &str) -> Result<Outcome> {
+    let (tree, image) = (host.path("tree"), host.path(name));
+    shell(&format!("rm -f {image}; truncate -s 4G {image}"))?;
+    let outcome = timed(&format!("{command} --rootdir {tree} {image} >/dev/null; sync -f {image}"), host)?;
+    shell(&format!("btrfs check --readonly {image} 2>/dev/null >/dev/null"))?;
+    Ok(outcome)
+}
+
+fn unpack(host: &Host, script: &str) -> Result<Outcome> {
+    let (tree, image, out, mountpoint) =
+        (host.path("tree"), host.path("u3-image"), host.path("out"), host.path("mnt"));
+    shell(&format!("rm -rf {out}"))?;
+    let script = script.replace("IMAGE", &image).replace("OUT", &out).replace("MNT", &mountpoint);
+    let outcome = timed(&script, host)?;
+    shell(&format!("diff -r {tree} {out}"))?;
+    Ok(outcome)
+}

@@ -1,0 +1,15 @@
+//! The rows.
+
+mod growth;
+mod images;
+mod mounts;
+
+use crate::row::Row;
+
+/// Every row.
+pub fn all() -> Vec<Row> {
+    let mut rows = mounts::rows();
+    rows.extend(images::rows());
+    rows.extend(growth::rows());
+    rows
+}

@@ -1,0 +1,398 @@
+//! Filling a new file system from a directory of the host.
+//!
+//! One thread writes, in the order that [`source::read`] gives; so the image depends on the source alone, not on the
+//! number of threads that read it. A directory's extended attributes, owner and times are set when all its names are
+//! there: its default ACL and properties are not for what was copied, and each new name would change its times.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{Mode as OpenMode, OFlags};
+use vlinder_base::sync::Arc;
+use vlinder_device::HostIdentity;
+use vlinder_fs::{
+    AttributeMode, Caller, Capabilities, DeviceNumber, FileType, Filesystem, FsError, GroupId, Inode,
+    Refusal, RootId, SetAttributes, SetTime, Timestamp, UserId, WriteOrigin,
+};
+
+use super::error::MkfsError;
+use super::source::{
+    self, Content, Entry, Event, Kind, Pieces, Reading, SourceDirectory, SourceError, join, shown,
+};
+use super::{Progress, SubvolumeAccess, SubvolumeDirectory};
+
+/// Bytes of data that are written out together: flushes of many files share what is expensive.
+const FLUSH_BYTES: u64 = 32 << 20;
+/// Entries between two calls of the progress function.
+const ENTRIES_IN_STEP: u64 = 256;
+
+/// What was copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// Inodes made, without the root directory's.
+    pub inodes: u64,
+    /// Further names of these.
+    pub hard_links: u64,
+    /// Bytes of regular files, without holes.
+    pub data_bytes: u64,
+    /// Subvolumes made.
+    pub subvolumes: u64,
+    /// Extended attributes of kinds that Btrfs does not have; they were left out.
+    pub skipped_attributes: u64,
+}
+
+/// What to copy from where.
+pub(super) struct Population<'a> {
+    pub(super) filesystem: &'a Filesystem,
+    /// The source directory.
+    pub(super) source: &'a Path,
+    /// Directories that become subvolumes, by path below the source directory.
+    pub(super) subvolumes: &'a HashMap<Vec<u8>, SubvolumeDirectory>,
+    /// The image, so that it is not copied into itself.
+    pub(super) target: HostIdentity,
+    pub(super) size_bytes: u64,
+    pub(super) threads: usize,
+    /// Give everything its time of modification as that of access, since who read the source last must not matter.
+    pub(super) hides_access: bool,
+}
+
+/// Opens a source directory.
+pub(super) fn open_source(path: &Path) -> Result<Arc<SourceDirectory>, SourceError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, OpenMode::empty()).map_err(|errno| SourceError::Call {
+        path: path.display().to_string(),
+        call: "open",
+        errno,
+    })?;
+    Ok(Arc::new(SourceDirectory { file, path: Vec::new() }))
+}
+
+impl Population<'_> {
+    /// Copies everything. The caller commits.
+    pub(super) fn run(&self, progress: &mut dyn FnMut(Progress)) -> Result<Copied, MkfsError> {
+        let root = open_source(self.source)?;
+        let entry = source::root_entry(&root)?;
+        let inode = self.filesystem.root()?;
+        source::read(root, self.threads, |reading| {
+            let level = Level { inode, entry: Some(entry), path: Vec::new(), below: VecDeque::new() };
+            let mut writer = Writer {
+                population: self,
+                reading,
+                levels: vec![level],
+                links: HashMap::new(),
+                read_only: Vec::new(),
+                default: None,
+                waiting_bytes: 0,
+                copied: Copied::default(),
+            };
+            writer.run(progress)?;
+            writer.finish_subvolumes()?;
+            Ok(writer.copied)
+        })
+    }
+}
+
+/// A directory that is being filled.
+struct Level {
+    inode: Arc<Inode>,
+    /// Until its attributes are set.
+    entry: Option<Entry>,
+    path: Vec<u8>,
+    /// Directories in it that were made and are to be filled.
+    below: VecDeque<(Arc<Inode>, Entry)>,
+}
+
+/// An inode with several names: the subvolume that it was made in, and itself on the host.
+type LinkKey = (RootId, (u64, u64));
+
+struct Writer<'a> {
+    population: &'a Population<'a>,
+    reading: Reading,
+    levels: Vec<Level>,
+    /// With how many names are still to come at most. Other subvolumes get an inode of their own.
+    links: HashMap<LinkKey, (Arc<Inode>, u64)>,
+    read_only: Vec<RootId>,
+    default: Option<RootId>,
+    /// Bytes of data that wait in memory.
+    waiting_bytes: u64,
+    copied: Copied,
+}
+
+impl Writer<'_> {
+    fn run(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), MkfsError> {
+        let mut told = 0;
+        while let Some(event) = self.reading.next() {
+            match event {
+                Event::Part(directory, entries) => {
+                    let entries = entries.recv().map_err(|_| SourceError::changed(&directory.path))??;
+                    for entry in entries {
+                        self.add(&directory, entry)?;
+                    }
+                    let done = self.copied.inodes + self.copied.hard_links;
+                    if done >= told + ENTRIES_IN_STEP {
+                        told = done;
+                        progress(Progress::Copied { entries: done, data_bytes: self.copied.data_bytes });
+                    }
+                }
+                Event::Listed => self.finish_directory()?,
+                Event::Enter => self.enter()?,
+                Event::Leave => drop(self.levels.pop()),
+                Event::Failed(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn level(&self) -> &Level {
+        self.levels.last().expect("the source's root is never left")
+    }
+
+    fn filesystem(&self) -> &Filesystem {
+        self.population.filesystem
+    }
+
+    fn enter(&mut self) -> Result<(), MkfsError> {
+        let level = self.levels.last_mut().expect("the source's root is never left");
+        // None came: what was a directory when it was listed was none when it was loaded.
+        let (inode, entry) = level.below.pop_front().ok_or_else(|| SourceError::changed(&level.path))?;
+        let path = join(&level.path, &entry.name);
+        self.levels.push(Level { inode, entry: Some(entry), path, below: VecDeque::new() });
+        Ok(())
+    }
+
+    fn add(&mut self, directory: &SourceDirectory, entry: Entry) -> Result<(), MkfsError> {
+        if entry.identity == (self.population.target.file_system, self.population.target.inode) {
+            return Err(MkfsError::TargetInSource { path: shown(&join(&directory.path, &entry.name)) });
+        }
+        let parent = Arc::clone(&self.level().inode);
+        let has_links = entry.links > 1 && !matches!(entry.kind, Kind::Directory);
+        let key = (parent.id().root, entry.identity);
+        if has_links && self.link(&parent, &entry, &key).map_err(|error| self.fail(&entry, error))? {
+            return Ok(());
+        }
+        let inode = self.make(&parent, &entry)?;
+        self.copied.inodes += 1;
+        if has_links {
+            self.links.insert(key, (Arc::clone(&inode), entry.links - 1));
+        }
+        match entry.kind {
+            Kind::Directory => {
+                self.levels
+                    .last_mut()
+                    .expect("the source's root is never left")
+                    .below
+                    .push_back((inode, entry));
+            }
+            _ => self.fill(directory, &inode, entry)?,
+        }
+        Ok(())
+    }
+
+    /// Adds a further name to what was made; false if it was not.
+    fn link(&mut self, parent: &Arc<Inode>, entry: &Entry, key: &LinkKey) -> Result<bool, FsError> {
+        let Some((inode, rest)) = self.links.get_mut(key) else { return Ok(false) };
+        *rest -= 1;
+        let (inode, done) = (Arc::clone(inode), *rest == 0);
+        self.population.filesystem.link(&owner_of(entry), &inode, parent, &entry.name)?;
+        // Linking set the time of change; it is the clock's anyway.
+        self.copied.hard_links += 1;
+        if done {
+            self.links.remove(key);
+        }
+        Ok(true)
+    }
+
+    fn make(&mut self, parent: &Arc<Inode>, entry: &Entry) -> Result<Arc<Inode>, MkfsError> {
+        if matches!(entry.kind, Kind::Directory) {
+            let path = join(&self.level().path, &entry.name);
+            if let Some(subvolume) = self.population.subvolumes.get(&path) {
+                let (is_default, access) = (subvolume.is_default, subvolume.access);
+                return self
+                    .make_subvolume(parent, entry, is_default, access)
+                    .map_err(|error| self.fail(entry, error));
+            }
+        }
+        let (filesystem, caller) = (self.filesystem(), owner_of(entry));
+        let node = |file_type, device| {
+            filesystem.create_node(&caller, parent, &entry.name, file_type, entry.permissions, device)
+        };
+        let device = |major, minor| DeviceNumber::new(major, minor);
+        let made = match &entry.kind {
+            Kind::Regular(_) => filesystem.create_file(&caller, parent, &entry.name, entry.permissions),
+            Kind::Directory => filesystem.create_directory(&caller, parent, &entry.name, entry.permissions),
+            Kind::SymbolicLink(target) => {
+                filesystem.create_symbolic_link(&caller, parent, &entry.name, target)
+            }
+            Kind::CharacterDevice(major, minor) => node(FileType::CharacterDevice, device(*major, *minor)),
+            Kind::BlockDevice(major, minor) => node(FileType::BlockDevice, device(*major, *minor)),
+            Kind::Fifo => node(FileType::Fifo, DeviceNumber::default()),
+            Kind::Socket => node(FileType::Socket, DeviceNumber::default()),
+        };
+        made.map_err(|error| self.fail(entry, error))
+    }
+
+    fn make_subvolume(
+        &mut self,
+        parent: &Arc<Inode>,
+        entry: &Entry,
+        is_default: bool,
+        access: SubvolumeAccess,
+    ) -> Result<Arc<Inode>, FsError> {
+        let id = self.population.filesystem.create_subvolume(&owner_of(entry), parent, &entry.name)?;
+        self.copied.subvolumes += 1;
+        if access == SubvolumeAccess::ReadOnly {
+            self.read_only.push(id.root);
+        }
+        if is_default {
+            self.default = Some(id.root);
+        }
+        self.population.filesystem.inode(id)
+    }
+
+    /// Data and attributes of what is no directory.
+    fn fill(
+        &mut self,
+        directory: &SourceDirectory,
+        inode: &Arc<Inode>,
+        mut entry: Entry,
+    ) -> Result<(), MkfsError> {
+        if let Kind::Regular(content) = &mut entry.kind {
+            match std::mem::replace(content, Content::Unread) {
+                Content::Loaded(bytes) => {
+                    self.write(inode, 0, bytes).map_err(|error| self.fail(&entry, error))?;
+                }
+                Content::Unread => self.copy(directory, inode, &entry)?,
+            }
+        }
+        self.set_attributes(inode, &entry).map_err(|error| self.fail(&entry, error))
+    }
+
+    /// The data of a file that did not come with its bytes, without its holes.
+    fn copy(
+        &mut self,
+        directory: &SourceDirectory,
+        inode: &Arc<Inode>,
+        entry: &Entry,
+    ) -> Result<(), MkfsError> {
+        let path = join(&directory.path, &entry.name);
+        let file: Arc<OwnedFd> = Arc::new(source::open_file(directory, &entry.name)?);
+        let ranges = if entry.may_have_holes {
+            source::data_ranges(&file, entry.size_bytes)
+                .map_err(|errno| SourceError::call(&path, "lseek", errno))?
+        } else {
+            core::iter::once(0..entry.size_bytes).collect()
+        };
+        for range in ranges.into_iter().filter(|range| !range.is_empty()) {
+            let mut pieces = Pieces::new(&file, &path, range);
+            while let Some((offset, bytes)) = pieces.next(&self.reading)? {
+                self.write(inode, offset, bytes).map_err(|error| self.fail(entry, error))?;
+            }
+        }
+        if inode.size() < entry.size_bytes {
+            let size = SetAttributes { size: Some(entry.size_bytes), ..SetAttributes::default() };
+            self.filesystem()
+                .set_attributes(&owner_of(entry), inode, &size)
+                .map_err(|error| self.fail(entry, error))?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, inode: &Arc<Inode>, offset: u64, bytes: Vec<u8>) -> Result<(), FsError> {
+        let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        // Mode and times come after the data.
+        let origin = WriteOrigin::OpenFile { keeps_times: true };
+        let caller = Caller::superuser();
+        self.population.filesystem.write_file(&caller, inode, offset, Cow::Owned(bytes), origin)?;
+        self.copied.data_bytes += length;
+        self.waiting_bytes += length;
+        if self.waiting_bytes >= FLUSH_BYTES {
+            self.waiting_bytes = 0;
+            vlinder_fs::data::flush_all(self.population.filesystem)?;
+        }
+        Ok(())
+    }
+
+    /// Sets what making the inode did not: extended attributes (an ACL changes the mode), then mode and times.
+    fn set_attributes(&mut self, inode: &Arc<Inode>, entry: &Entry) -> Result<(), FsError> {
+        let filesystem = self.population.filesystem;
+        let caller = owner_of(entry);
+        let found = inode.state.lock().item;
+        let (user, group) = (UserId(entry.user), GroupId(entry.group));
+        if (found.user, found.group) != (user, group) {
+            // First, because a new owner takes set-id bits and capabilities away.
+            let owner = SetAttributes { user: Some(user), group: Some(group), ..SetAttributes::default() };
+            filesystem.set_attributes(&caller, inode, &owner)?;
+        }
+        for (name, value) in &entry.attributes {
+            match filesystem.set_extended_attribute(&caller, inode, name, value, AttributeMode::Either) {
+                Err(error) if error.refusal() == Some(Refusal::NotSupported) => {
+                    self.copied.skipped_attributes += 1;
+                }
+                set => set?,
+            }
+        }
+        let permissions = inode.state.lock().item.mode.permissions();
+        let is_link = matches!(entry.kind, Kind::SymbolicLink(_));
+        let accessed = if self.population.hides_access { entry.modification_time } else { entry.access_time };
+        let changes = SetAttributes {
+            permissions: (!is_link && permissions != entry.permissions).then_some(entry.permissions),
+            access_time: Some(SetTime::At(stored(accessed))),
+            modification_time: Some(SetTime::At(stored(entry.modification_time))),
+            ..SetAttributes::default()
+        };
+        filesystem.set_attributes(&caller, inode, &changes).map(drop)
+    }
+
+    /// All names of the present directory are there.
+    fn finish_directory(&mut self) -> Result<(), MkfsError> {
+        let level = self.levels.last_mut().expect("the source's root is never left");
+        let inode = Arc::clone(&level.inode);
+        let Some(entry) = level.entry.take() else { return Ok(()) };
+        self.set_attributes(&inode, &entry).map_err(|error| self.fail_at(&self.level().path, error))
+    }
+
+    fn finish_subvolumes(&self) -> Result<(), MkfsError> {
+        let root = Caller::superuser();
+        for subvolume in &self.read_only {
+            self.filesystem().set_subvolume_read_only(&root, *subvolume, true, false)?;
+        }
+        if let Some(subvolume) = self.default {
+            self.filesystem().set_default_subvolume(&root, subvolume)?;
+        }
+        Ok(())
+    }
+
+    fn fail(&self, entry: &Entry, error: FsError) -> MkfsError {
+        self.fail_at(&join(&self.level().path, &entry.name), error)
+    }
+
+    fn fail_at(&self, path: &[u8], error: FsError) -> MkfsError {
+        explain(path, error, self.population.size_bytes)
+    }
+}
+
+/// Says what an error of the new file system means to who makes it.
+pub(super) fn explain(path: &[u8], error: FsError, size: u64) -> MkfsError {
+    let path = shown(path);
+    if error.refusal() == Some(Refusal::NoSpace) {
+        return MkfsError::Full { path, size };
+    }
+    MkfsError::Write { path, source: error }
+}
+
+fn stored(time: vlinder_base::clock::Timestamp) -> Timestamp {
+    Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds }
+}
+
+/// Who makes an entry: its owner, to whom everything is allowed.
+fn owner_of(entry: &Entry) -> Caller {
+    Caller {
+        user: UserId(entry.user),
+        group: GroupId(entry.group),
+        groups: Vec::new(),
+        umask: 0,
+        capabilities: Capabilities::ALL,
+    }
+}

@@ -1,0 +1,210 @@
+//! The thread that lists directories, ahead of those that load their entries.
+
+use rustix::fs::{AtFlags, Dir, FileType, OFlags, Stat};
+use vlinder_base::channel::{Sender, bounded};
+use vlinder_base::sync::Arc;
+
+use super::entry::{data_ranges, may_have_holes, open_file, open_quietly};
+use super::{Event, Job, NAMES_IN_PART, SourceDirectory, SourceError, join};
+
+/// Lists everything below the root, until it is done or nobody listens any more.
+pub(super) fn list(root: Arc<SourceDirectory>, events: &Sender<Event>, jobs: &Sender<Job>) {
+    let listing = Listing { events, jobs };
+    if let Err(Stop::Failed(error)) = listing.run(root) {
+        // If the writer is gone, so is its interest in the error.
+        let _ = events.send(Event::Failed(error));
+    }
+}
+
+enum Stop {
+    Failed(SourceError),
+    NobodyListens,
+}
+
+impl From<SourceError> for Stop {
+    fn from(error: SourceError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+struct Listing<'a> {
+    events: &'a Sender<Event>,
+    jobs: &'a Sender<Job>,
+}
+
+/// A directory whose subdirectories are being listed.
+struct Level {
+    directory: Arc<SourceDirectory>,
+    /// Names of subdirectories that are not listed yet, the next last.
+    rest: Vec<Vec<u8>>,
+}
+
+impl Listing<'_> {
+    fn run(&self, root: Arc<SourceDirectory>) -> Result<(), Stop> {
+        let rest = self.directory(&root)?;
+        let mut levels = vec![Level { directory: root, rest }];
+        while let Some(level) = levels.last_mut() {
+            match level.rest.pop() {
+                Some(name) => {
+                    let below = Arc::new(open_directory(&level.directory, &name)?);
+                    self.say(Event::Enter)?;
+                    let rest = self.directory(&below)?;
+                    levels.push(Level { directory: below, rest });
+                }
+                None => {
+                    levels.pop();
+                    if !levels.is_empty() {
+                        self.say(Event::Leave)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn say(&self, event: Event) -> Result<(), Stop> {
+        self.events.send(event).map_err(|_| Stop::NobodyListens)
+    }
+
+    /// Sends a directory's entries; gives its subdirectories, the first last.
+    fn directory(&self, directory: &Arc<SourceDirectory>) -> Result<Vec<Vec<u8>>, Stop> {
+        let Names { all: mut names, directories: mut subdirectories } = names(directory)?;
+        names.sort_unstable();
+        subdirectories.sort_unstable_by(|left, right| right.cmp(left));
+        let mut names = names.into_iter();
+        loop {
+            let part: Vec<Vec<u8>> = names.by_ref().take(NAMES_IN_PART).collect();
+            if part.is_empty() {
+                break;
+            }
+            let (reply, answer) = bounded(1);
+            let job = Job::Load { directory: Arc::clone(directory), names: part, reply };
+            self.jobs.send(job).map_err(|_| Stop::NobodyListens)?;
+            self.say(Event::Part(Arc::clone(directory), answer))?;
+        }
+        self.say(Event::Listed)?;
+        Ok(subdirectories)
+    }
+}
+
+/// What a directory holds, in no order.
+#[derive(Default)]
+struct Names {
+    all: Vec<Vec<u8>>,
+    /// Directories among them.
+    directories: Vec<Vec<u8>>,
+}
+
+fn names(directory: &SourceDirectory) -> Result<Names, SourceError> {
+    let fail = |call, errno| SourceError::call(&directory.path, call, errno);
+    let mut names = Names::default();
+    // An open file of its own, since the position in the directory belongs to that; and one that leaves no trace.
+    let listed =
+        open_quietly(&directory.file, b".", OFlags::DIRECTORY).map_err(|errno| fail("open", errno))?;
+    for entry in Dir::new(listed).map_err(|errno| fail("getdents", errno))? {
+        let entry = entry.map_err(|errno| fail("getdents", errno))?;
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        let mut file_type = entry.file_type();
+        if file_type == FileType::Unknown {
+            let status = rustix::fs::statat(&directory.file, name, AtFlags::SYMLINK_NOFOLLOW);
+            let status =
+                status.map_err(|errno| SourceError::call(&join(&directory.path, name), "stat", errno))?;
+            file_type = FileType::from_raw_mode(status.st_mode);
+        }
+        if file_type == FileType::Directory {
+            names.directories.push(name.to_vec());
+        }
+        names.all.push(name.to_vec());
+    }
+    Ok(names)
+}
+
+fn open_directory(parent: &SourceDirectory, name: &[u8]) -> Result<SourceDirectory, SourceError> {
+    let path = join(&parent.path, name);
+    let file = open_quietly(&parent.file, name, OFlags::DIRECTORY | OFlags::NOFOLLOW)
+        .map_err(|errno| SourceError::call(&path, "open", errno))?;
+    Ok(SourceDirectory { file, path })
+}
+
+/// What a source holds, for choosing the size of its image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in super::super) struct Totals {
+    /// Names, the root's not included.
+    pub(in super::super) entries: u64,
+    /// Bytes of these names.
+    pub(in super::super) name_bytes: u64,
+    /// Regular files with data.
+    pub(in super::super) files: u64,
+    /// Bytes of files of less than a sector.
+    pub(in super::super) small_bytes: u64,
+    /// Bytes of the others without their holes, each rounded up to sectors; every name of a file counts.
+    pub(in super::super) data_bytes: u64,
+}
+
+/// Adds up everything below the root.
+///
+/// # Errors
+/// What reading met.
+pub(in super::super) fn totals(root: Arc<SourceDirectory>, sector_size: u64) -> Result<Totals, SourceError> {
+    let mut totals = Totals::default();
+    let mut levels = vec![(Arc::clone(&root), add_directory(&root, sector_size, &mut totals)?)];
+    while let Some((directory, rest)) = levels.last_mut() {
+        match rest.pop() {
+            Some(name) => {
+                let below = Arc::new(open_directory(directory, &name)?);
+                let rest = add_directory(&below, sector_size, &mut totals)?;
+                levels.push((below, rest));
+            }
+            None => drop(levels.pop()),
+        }
+    }
+    Ok(totals)
+}
+
+fn add_directory(
+    directory: &SourceDirectory,
+    sector_size: u64,
+    totals: &mut Totals,
+) -> Result<Vec<Vec<u8>>, SourceError> {
+    let names = names(directory)?;
+    for name in names.all {
+        let status = rustix::fs::statat(&directory.file, &name, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|errno| SourceError::call(&join(&directory.path, &name), "stat", errno))?;
+        totals.entries += 1;
+        totals.name_bytes += u64::try_from(name.len()).unwrap_or(u64::MAX);
+        if FileType::from_raw_mode(status.st_mode) == FileType::RegularFile {
+            totals.add_file(directory, &name, &status, sector_size)?;
+        }
+    }
+    Ok(names.directories)
+}
+
+impl Totals {
+    fn add_file(
+        &mut self,
+        directory: &SourceDirectory,
+        name: &[u8],
+        status: &Stat,
+        sector_size: u64,
+    ) -> Result<(), SourceError> {
+        let size = status.st_size.unsigned_abs();
+        self.files += u64::from(size > 0);
+        if size < sector_size {
+            self.small_bytes += size;
+            return Ok(());
+        }
+        let data = if may_have_holes(status) {
+            let ranges = data_ranges(&open_file(directory, name)?, size)
+                .map_err(|errno| SourceError::call(&join(&directory.path, name), "lseek", errno))?;
+            // Each range may touch a sector more at each end.
+            ranges.iter().map(|range| range.end - range.start + 2 * sector_size).sum()
+        } else {
+            size
+        };
+        self.data_bytes = self.data_bytes.saturating_add(data.next_multiple_of(sector_size));
+        Ok(())
+    }
+}

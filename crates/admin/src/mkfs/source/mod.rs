@@ -1,0 +1,206 @@
+//! The tree that a new file system is filled from: listed by one thread, loaded by several, and handed on in an order
+//! that depends on the names alone.
+//!
+//! [`read`] sends [`Event`]s: a directory's entries in the order of the bytes of their names, in parts of
+//! [`NAMES_IN_PART`]; then, for each directory among them in the same order, the events of that directory. Small files
+//! come with their bytes; large ones are read piecewise ([`Pieces`]) by the same threads that load entries.
+
+mod entry;
+mod list;
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use vlinder_base::channel::{Receiver, Sender, bounded};
+use vlinder_base::sync::Arc;
+use vlinder_base::thread;
+
+pub(super) use entry::{Content, Entry, Kind, data_ranges, open_file, root_entry};
+pub(super) use list::{Totals, totals};
+
+/// Names loaded together.
+const NAMES_IN_PART: usize = 32;
+/// Parts that may be loaded ahead of the writer.
+const PARTS_AHEAD: usize = 16;
+/// Bytes of a piece of a large file.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// A source that can't be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// A system call failed.
+    #[error("{path}: {call} failed: {errno}; leave it out or make it readable")]
+    Call {
+        /// Path below the source directory.
+        path: String,
+        /// The system call.
+        call: &'static str,
+        /// What the system said.
+        errno: Errno,
+    },
+    /// It changed while it was read.
+    #[error("{path} changed while it was read; stop what writes there, or copy a snapshot of it")]
+    Changed {
+        /// Path below the source directory.
+        path: String,
+    },
+    /// Something that can't be stored.
+    #[error("{path}: {what}")]
+    Unsupported {
+        /// Path below the source directory.
+        path: String,
+        /// What.
+        what: &'static str,
+    },
+}
+
+impl SourceError {
+    pub(super) fn call(path: &[u8], call: &'static str, errno: Errno) -> Self {
+        Self::Call { path: shown(path), call, errno }
+    }
+
+    pub(super) fn changed(path: &[u8]) -> Self {
+        Self::Changed { path: shown(path) }
+    }
+}
+
+/// A path as errors show it.
+pub(super) fn shown(path: &[u8]) -> String {
+    if path.is_empty() {
+        "the source directory".to_owned()
+    } else {
+        String::from_utf8_lossy(path).into_owned()
+    }
+}
+
+/// A path and a name.
+pub(super) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
+    if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
+}
+
+/// A directory of the source.
+pub(super) struct SourceDirectory {
+    pub(super) file: OwnedFd,
+    /// Below the source directory; empty for itself.
+    pub(super) path: Vec<u8>,
+}
+
+/// What the listing thread says.
+pub(super) enum Event {
+    /// Entries of the present directory, being loaded.
+    Part(Arc<SourceDirectory>, Receiver<Result<Vec<Entry>, SourceError>>),
+    /// The present directory has no more entries; its attributes can be set.
+    Listed,
+    /// The next directory among those that came, in their order, is the present one from here on.
+    Enter,
+    /// Back to the directory above.
+    Leave,
+    /// The listing ends here.
+    Failed(SourceError),
+}
+
+/// What a loading thread does next.
+enum Job {
+    Load {
+        directory: Arc<SourceDirectory>,
+        names: Vec<Vec<u8>>,
+        reply: Sender<Result<Vec<Entry>, SourceError>>,
+    },
+    Piece {
+        file: Arc<OwnedFd>,
+        offset: u64,
+        length: usize,
+        reply: Sender<Result<Vec<u8>, Errno>>,
+    },
+}
+
+/// A source that is being read.
+pub(super) struct Reading {
+    events: Receiver<Event>,
+    jobs: Sender<Job>,
+    threads: usize,
+}
+
+impl Reading {
+    /// The next event; none at the end.
+    pub(super) fn next(&self) -> Option<Event> {
+        self.events.recv().ok()
+    }
+}
+
+/// A range of a large file, read in pieces, several at once.
+pub(super) struct Pieces<'a> {
+    file: &'a Arc<OwnedFd>,
+    path: &'a [u8],
+    range: core::ops::Range<u64>,
+    /// Where the next piece to be asked for begins.
+    asked: u64,
+    waiting: VecDeque<Receiver<Result<Vec<u8>, Errno>>>,
+}
+
+impl<'a> Pieces<'a> {
+    pub(super) fn new(file: &'a Arc<OwnedFd>, path: &'a [u8], range: core::ops::Range<u64>) -> Self {
+        Self { file, path, asked: range.start, range, waiting: VecDeque::new() }
+    }
+
+    /// The next piece and its offset; none at the range's end.
+    ///
+    /// # Errors
+    /// What reading met; an earlier end of the file as [`SourceError::Changed`].
+    pub(super) fn next(&mut self, reading: &Reading) -> Result<Option<(u64, Vec<u8>)>, SourceError> {
+        while self.asked < self.range.end && self.waiting.len() <= reading.threads {
+            let (reply, answer) = bounded(1);
+            let length = PIECE_BYTES.min(self.range.end - self.asked);
+            let length_bytes = usize::try_from(length).unwrap_or(usize::MAX);
+            let job =
+                Job::Piece { file: Arc::clone(self.file), offset: self.asked, length: length_bytes, reply };
+            reading.jobs.send(job).map_err(|_| SourceError::changed(self.path))?;
+            self.waiting.push_back(answer);
+            self.asked += length;
+        }
+        let Some(answer) = self.waiting.pop_front() else { return Ok(None) };
+        let bytes = match answer.recv() {
+            Ok(Ok(bytes)) => bytes,
+            Ok(Err(errno)) => return Err(SourceError::call(self.path, "read", errno)),
+            Err(_) => return Err(SourceError::changed(self.path)),
+        };
+        let offset = self.range.start;
+        let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        if length != PIECE_BYTES.min(self.range.end - offset) {
+            return Err(SourceError::changed(self.path));
+        }
+        self.range.start += length;
+        Ok(Some((offset, bytes)))
+    }
+}
+
+/// Lists and loads the directory with some threads while `write` takes what comes.
+pub(super) fn read<R>(root: Arc<SourceDirectory>, threads: usize, write: impl FnOnce(Reading) -> R) -> R {
+    let threads = threads.max(1);
+    let (events_in, events) = bounded(PARTS_AHEAD);
+    let (jobs, jobs_out) = bounded(2 * threads);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            let jobs_out: Receiver<Job> = jobs_out.clone();
+            scope.spawn(move || jobs_out.iter().for_each(work));
+        }
+        drop(jobs_out);
+        let loading = jobs.clone();
+        scope.spawn(move || list::list(root, &events_in, &loading));
+        write(Reading { events, jobs, threads })
+    })
+}
+
+fn work(job: Job) {
+    // Nobody waits for an answer any more once the writer has failed.
+    match job {
+        Job::Load { directory, names, reply } => {
+            let _ = reply.send(entry::load(&directory, names));
+        }
+        Job::Piece { file, offset, length, reply } => {
+            let _ = reply.send(entry::read_range(&file, offset, length));
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Which processors a thread may run on.
+
+use std::cell::Cell;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// The processors that a thread may run on, as it found them.
+#[derive(Clone, Copy, Debug)]
+pub struct Affinity(CpuSet);
+
+thread_local! {
+    /// What the running thread had before it was narrowed, which is what threads that it starts are to have: the system
+    /// would give them the one processor, for good.
+    static BEFORE: Cell<Option<Affinity>> = const { Cell::new(None) };
+}
+
+/// What a thread that the running one starts has to restore at its start; nothing if it inherits the right one.
+pub(crate) fn of_new_threads() -> Option<Affinity> {
+    BEFORE.get()
+}
+
+impl Affinity {
+    /// That of the running thread; nothing where the system does not say, or in a model run.
+    #[must_use]
+    pub fn current() -> Option<Self> {
+        if cfg!(feature = "shuttle") {
+            return None;
+        }
+        sched_getaffinity(None).ok().map(Self)
+    }
+
+    /// How many processors there are in it.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.0.count()
+    }
+
+    /// Lets the running thread use all of these processors.
+    ///
+    /// # Errors
+    /// None of them is the process's to use any more (EINVAL).
+    pub fn restore(&self) -> std::io::Result<()> {
+        sched_setaffinity(None, &self.0)?;
+        BEFORE.set(None);
+        Ok(())
+    }
+
+    /// Lets the running thread use no processor but this one, if it is among these; gives whether it is.
+    ///
+    /// # Errors
+    /// The processor is not the process's to use any more (EINVAL).
+    pub fn narrow_to(&self, processor: usize) -> std::io::Result<bool> {
+        if processor >= CpuSet::MAX_CPU || !self.0.is_set(processor) {
+            return Ok(false);
+        }
+        let mut one = CpuSet::new();
+        one.set(processor);
+        sched_setaffinity(None, &one)?;
+        BEFORE.set(Some(*self));
+        Ok(true)
+    }
+}
+
+/// The processor that a thread of the system last ran on, as `/proc/ID/stat` has it in field 39 (proc_pid_stat(5)).
+#[must_use]
+pub fn processor_of(thread: u32) -> Option<usize> {
+    let text = std::fs::read_to_string(format!("/proc/{thread}/stat")).ok()?;
+    let (_, fields) = text.rsplit_once(')')?;
+    processor_in(fields)
+}
+
+/// The field, in what follows the name in parentheses, which is field 2.
+fn processor_in(fields: &str) -> Option<usize> {
+    fields.split_ascii_whitespace().nth(39 - 3)?.parse().ok()
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_narrowed_and_set_free_again() {
+        let work = || {
+            let all = Affinity::current().unwrap();
+            let here = processor_of(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()).unwrap();
+            assert!(all.narrow_to(here).unwrap());
+            assert_eq!(Affinity::current().unwrap().count(), 1);
+            let width = || Affinity::current().unwrap().count();
+            let started = crate::thread::spawn("child", width).join().unwrap();
+            assert_eq!(started, all.count(), "a thread that it starts");
+            let pool = crate::parallel::Pool::new(2).unwrap();
+            assert_eq!(pool.map(&[1, 2, 3, 4], |_| width()), [all.count(); 4], "workers that it starts");
+            assert!(!all.narrow_to(CpuSet::MAX_CPU).unwrap());
+            all.restore().unwrap();
+            assert_eq!(Affinity::current().unwrap().count(), all.count());
+        };
+        crate::thread::spawn("affinity", work).join().unwrap();
+    }
+
+    #[test]
+    fn the_processor_is_the_39th_field() {
+        let fields: Vec<String> = (3..=52).map(|number| number.to_string()).collect();
+        assert_eq!(processor_in(&fields.join(" ")), Some(39));
+        assert_eq!(processor_in("S 1 2"), None);
+        assert_eq!(processor_of(u32::MAX), None);
+    }
+}

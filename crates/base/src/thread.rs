@@ -1,0 +1,82 @@
+//! Threads: the operating system's, or the model's tasks.
+
+#[cfg(feature = "shuttle")]
+use shuttle::thread as inner;
+#[cfg(not(feature = "shuttle"))]
+use std::thread as inner;
+
+pub use inner::{Scope, ScopedJoinHandle, scope, sleep, yield_now};
+
+/// A running thread; dropping it lets the thread run on.
+#[derive(Debug)]
+pub struct JoinHandle<T>(inner::JoinHandle<T>);
+
+impl<T> JoinHandle<T> {
+    /// Waits for the thread's end.
+    ///
+    /// # Errors
+    /// The payload of the panic that ended the thread.
+    pub fn join(self) -> std::thread::Result<T> {
+        self.0.join()
+    }
+}
+
+/// Starts a thread whose name shows in debuggers and in `/proc` (cut to 15 bytes there).
+///
+/// # Panics
+/// Where the system gives no more threads; see [`try_spawn`].
+pub fn spawn<T: Send + 'static>(
+    name: impl Into<String>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    try_spawn(name, work).expect("the system gives no more threads")
+}
+
+/// As [`spawn`].
+///
+/// # Errors
+/// The system's, where it gives no more threads (EAGAIN).
+pub fn try_spawn<T: Send + 'static>(
+    name: impl Into<String>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<JoinHandle<T>> {
+    let affinity = crate::affinity::of_new_threads();
+    let work = move || {
+        // Where the system forbids it, the thread works as well and only shares a processor.
+        let _ = affinity.map(|affinity| affinity.restore());
+        work()
+    };
+    inner::Builder::new().name(name.into()).spawn(work).map(JoinHandle)
+}
+
+/// How many threads can run at once; at least 1, and always 2 in a model run.
+pub fn available_parallelism() -> usize {
+    if cfg!(feature = "shuttle") {
+        2
+    } else {
+        std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_has_its_name_and_gives_its_result() {
+        let handle = spawn("committer", || std::thread::current().name().map(str::to_owned));
+        assert_eq!(handle.join().unwrap().as_deref(), Some("committer"));
+    }
+
+    #[test]
+    fn a_scope_may_borrow_and_waits_for_its_threads() {
+        let mut parts = [0_u32; 4];
+        scope(|scope| {
+            for (number, part) in (1..).zip(&mut parts) {
+                scope.spawn(move || *part = number);
+            }
+        });
+        assert_eq!(parts, [1, 2, 3, 4]);
+        assert!(available_parallelism() >= 1);
+    }
+}

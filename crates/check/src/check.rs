@@ -1,0 +1,297 @@
+//! The order of the passes.
+
+use vlinder_base::sync::Arc;
+use vlinder_device::Device;
+use vlinder_format::block::BlockRules;
+use vlinder_format::features::CompatReadOnlyFeatures;
+use vlinder_format::file_extent::FileExtent;
+use vlinder_format::superblock::Superblock;
+use vlinder_format::validate::LeafRules;
+use vlinder_format::{Generation, ItemType, Level, Logical, Place, RootId, uuid_item};
+use vlinder_volume::superblock::SuperblockChoice;
+use vlinder_volume::{Access, Opened, Volume, VolumeError};
+
+use crate::bitmap::BlockSet;
+use crate::checksums::{self, ChecksumTree};
+use crate::chunks::{self, DeviceTree, Layout};
+use crate::context::Context;
+use crate::extents::{ExtentTree, GroupItems};
+use crate::finding::{FindingKind, Report};
+use crate::free_space::FreeSpaceTree;
+use crate::ledger::Balance;
+use crate::quotas::QuotaTree;
+use crate::references;
+use crate::roots::{self, Roots};
+use crate::subvolume;
+use crate::superblocks::{self, State};
+use crate::walk::{Item, Nobody, Tree, Visitor, walk};
+
+/// What to check beyond the trees.
+#[derive(Clone, Copy, Default)]
+pub struct Options<'a> {
+    /// Read all data and compare them with their checksums.
+    pub data_checksums: bool,
+    /// Told of bytes that were read and judged.
+    pub progress: Option<&'a dyn Fn(u64)>,
+}
+
+/// Why nothing could be checked.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckError {
+    /// The devices do not make a file system that can be opened.
+    #[error(transparent)]
+    Open(#[from] VolumeError),
+}
+
+/// Checks the file system on these devices. Nothing is written.
+///
+/// # Errors
+/// [`CheckError::Open`]; everything that is wrong further in is a finding.
+pub fn check(devices: Vec<Arc<dyn Device>>, options: &Options<'_>) -> Result<Report, CheckError> {
+    let opened = Volume::open(devices.clone(), SuperblockChoice::Automatic, Access::ReadOnly)?;
+    Ok(judge(opened, &devices, State::Newest, options))
+}
+
+/// Checks a committed state that is leased while others commit: the one of these superblocks, one for each device in the
+/// same order. Nothing is written. The report is worth nothing if the lease was revoked meanwhile.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_leased(
+    devices: Vec<Arc<dyn Device>>,
+    superblocks: Vec<Superblock>,
+    options: &Options<'_>,
+) -> Result<Report, CheckError> {
+    let opened = Volume::open_leased(devices.clone(), superblocks)?;
+    Ok(judge(opened, &devices, State::Leased, options))
+}
+
+fn judge(opened: Opened, devices: &[Arc<dyn Device>], state: State, options: &Options<'_>) -> Report {
+    let superblock = opened.superblock;
+    let mut context = Context::new(Arc::new(opened.volume), &superblock, options);
+    superblocks::judge(&mut context, devices, &superblock, state);
+    let mut layout = chunks::read(&mut context);
+    let roots = roots::read(&mut context);
+    let checked = judge_trees(&mut context, &mut layout, &roots);
+    roots::judge(&mut context, &roots);
+    chunks::judge(&mut context, &layout);
+    if has_free_space_tree(&superblock) {
+        checked.free_space.judge(&mut context, &layout, &checked.used);
+    }
+    checksums::judge(&mut context, &checked.checksums, &checked.data);
+    if !context.references.is_even() {
+        explain_references(&mut context, &mut layout, &roots);
+    }
+    context.report
+}
+
+impl<'a> Context<'a> {
+    fn new(volume: Arc<Volume>, superblock: &'a Superblock, options: &'a Options<'a>) -> Self {
+        let geometry = *volume.geometry();
+        let rules = LeafRules {
+            sector_size: geometry.sector_size,
+            node_size: geometry.node_size,
+            checksum_size: u32::try_from(geometry.checksum_kind.size_bytes()).unwrap_or(u32::MAX),
+            generation: superblock.generation,
+            features: superblock.features(),
+            writable: false,
+        };
+        let chunks: Vec<(Logical, u64)> =
+            volume.chunks().snapshot().iter().map(|chunk| (chunk.logical, chunk.chunk.length)).collect();
+        let set = || BlockSet::new(geometry.sector_size, chunks.iter().copied());
+        Self {
+            reached: set(),
+            full: set(),
+            volume,
+            superblock,
+            options,
+            rules,
+            block_rules: BlockRules { node_size: geometry.node_size, sector_size: geometry.sector_size },
+            checksum_kind: geometry.checksum_kind,
+            references: Balance::new(),
+            judging: true,
+            report: Report::default(),
+        }
+    }
+
+    /// Does something of which the rules say nothing, because they did before; blocks are reached anew.
+    pub(crate) fn quietly(&mut self, work: impl FnOnce(&mut Self)) {
+        let judging = core::mem::replace(&mut self.judging, false);
+        work(self);
+        self.judging = judging;
+    }
+}
+
+/// What was read on the way, for the comparisons at the end.
+struct Checked {
+    data: crate::data::Ranges,
+    used: crate::free_space::Used,
+    checksums: ChecksumTree,
+    free_space: FreeSpaceTree,
+}
+
+fn has_free_space_tree(superblock: &Superblock) -> bool {
+    superblock.compat_read_only.has(CompatReadOnlyFeatures::FREE_SPACE_TREE_VALID)
+}
+
+/// Walks a tree that must be there.
+fn walk_required(context: &mut Context<'_>, roots: &Roots, id: RootId, visitor: &mut dyn Visitor) {
+    match roots.get(id) {
+        Some(tree) => walk(context, &tree, visitor),
+        None => {
+            let place = Place { tree: Some(RootId::ROOT_TREE), ..Place::default() };
+            context.find(FindingKind::TreeMissing { tree: id }, place);
+        }
+    }
+}
+
+/// Reads every tree but the chunk tree and the root tree.
+fn judge_trees(context: &mut Context<'_>, layout: &mut Layout, roots: &Roots) -> Checked {
+    let has_groups = context.superblock.compat_read_only.has(CompatReadOnlyFeatures::BLOCK_GROUP_TREE);
+    // The extent tree comes first: it says which blocks refer to their children by parent.
+    let mut extents = ExtentTree::new(layout);
+    walk_required(context, roots, RootId::EXTENT_TREE, &mut extents);
+    extents.finish(context);
+    let (mut data, used) = (core::mem::take(&mut extents.data), core::mem::take(&mut extents.used));
+    if has_groups {
+        walk_required(context, roots, RootId::BLOCK_GROUP_TREE, &mut GroupItems(layout));
+    }
+    walk_required(context, roots, RootId::DEVICE_TREE, &mut DeviceTree::new(layout));
+    let mut checksums = ChecksumTree::default();
+    walk_required(context, roots, RootId::CHECKSUM_TREE, &mut checksums);
+    let mut free_space = FreeSpaceTree::default();
+    if has_free_space_tree(context.superblock) {
+        walk_required(context, roots, RootId::FREE_SPACE_TREE, &mut free_space);
+    }
+    if let Some(tree) = roots.get(RootId::UUID_TREE) {
+        walk(context, &tree, &mut UuidTree(roots));
+    }
+    if let Some(tree) = roots.get(RootId::QUOTA_TREE) {
+        let mut quotas = QuotaTree::default();
+        walk(context, &tree, &mut quotas);
+        quotas.judge(context);
+    }
+    for root in &roots.roots {
+        let tree = root.tree();
+        if root.id.is_subvolume() || root.id == RootId::DATA_RELOCATION_TREE {
+            subvolume::judge(context, &tree, roots, &checksums.covered);
+        } else if !is_read_by_name(root.id) {
+            walk(context, &tree, &mut Nobody);
+        }
+    }
+    data.add_unordered(&walk_log(context));
+    Checked { data, used, checksums, free_space }
+}
+
+/// Trees that have a pass of their own.
+fn is_read_by_name(id: RootId) -> bool {
+    [
+        RootId::EXTENT_TREE,
+        RootId::BLOCK_GROUP_TREE,
+        RootId::DEVICE_TREE,
+        RootId::CHECKSUM_TREE,
+        RootId::FREE_SPACE_TREE,
+        RootId::UUID_TREE,
+        RootId::QUOTA_TREE,
+    ]
+    .contains(&id)
+}
+
+/// The trees of the fsync log: their blocks have no extent items. Gives the data extents that only replaying makes known;
+/// their checksums may be there already.
+fn walk_log(context: &mut Context<'_>) -> Vec<(u64, u64)> {
+    let mut extents = LoggedExtents::default();
+    if !context.superblock.has_log() {
+        return extents.0;
+    }
+    let tree = Tree {
+        id: RootId::TREE_LOG,
+        logical: context.superblock.log_root,
+        generation: context.superblock.generation.next(),
+        level: context.superblock.log_root_level,
+        has_references: false,
+        dropped_to: None,
+    };
+    let mut logs = Roots::default();
+    walk(context, &tree, &mut logs);
+    for log in &logs.roots {
+        walk(context, &Tree { has_references: false, ..log.tree() }, &mut extents);
+    }
+    extents.0
+}
+
+/// Data extents of a log tree, each its first byte and the byte behind the last.
+#[derive(Default)]
+struct LoggedExtents(Vec<(u64, u64)>);
+
+impl Visitor for LoggedExtents {
+    fn item(&mut self, _: &mut Context<'_>, item: &Item<'_>) {
+        if item.key.item_type != ItemType::EXTENT_DATA {
+            return;
+        }
+        let range = FileExtent::decode(item.data).ok().and_then(|extent| extent.range());
+        if let Some(range) = range.filter(|range| !range.is_hole()) {
+            self.0.push((range.address.0, range.address.0.saturating_add(range.disk_bytes)));
+        }
+    }
+}
+
+/// Compares UUID items with the subvolumes that they name.
+struct UuidTree<'a>(&'a Roots);
+
+impl Visitor for UuidTree<'_> {
+    fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
+        let Some((kind, uuid)) = uuid_item::uuid_of(&item.key) else { return };
+        let Ok(subvolumes) = uuid_item::decode(item.data) else { return };
+        let by_id = self.0.by_id();
+        for root in subvolumes {
+            let known = by_id.get(&root).map(|item| match kind {
+                uuid_item::UuidKind::Own => item.uuid(),
+                uuid_item::UuidKind::Received => item.received_uuid(),
+            });
+            if known != Some(uuid) {
+                context.find(FindingKind::UuidEntry { root }, item.place());
+            }
+        }
+    }
+}
+
+/// References do not agree: reads all trees again and says which.
+fn explain_references(context: &mut Context<'_>, layout: &mut Layout, roots: &Roots) {
+    if !context.references.collect() {
+        context.find(FindingKind::ReferencesNotListed {}, Place::default());
+    }
+    context.quietly(|context| {
+        context.reached.clear();
+        let fixed = [
+            (
+                RootId::CHUNK_TREE,
+                context.superblock.chunk_root,
+                context.superblock.chunk_root_generation,
+                context.superblock.chunk_root_level,
+            ),
+            (
+                RootId::ROOT_TREE,
+                context.superblock.root,
+                context.superblock.generation,
+                context.superblock.root_level,
+            ),
+        ];
+        for (id, logical, generation, level) in fixed {
+            walk(context, &whole(id, logical, generation, level), &mut Nobody);
+        }
+        for root in &roots.roots {
+            if root.id == RootId::EXTENT_TREE {
+                walk(context, &root.tree(), &mut ExtentTree::new(layout));
+            } else {
+                walk(context, &root.tree(), &mut Nobody);
+            }
+        }
+    });
+    references::explain(context);
+}
+
+fn whole(id: RootId, logical: Logical, generation: Generation, level: Level) -> Tree {
+    Tree { id, logical, generation, level, has_references: true, dropped_to: None }
+}

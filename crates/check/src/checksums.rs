@@ -1,0 +1,103 @@
+//! The checksum tree: which bytes have checksums, and, where asked, whether they are right.
+
+use vlinder_codec::checksum::checksum;
+use vlinder_format::checksum_item::ChecksumGeometry;
+use vlinder_format::{ItemType, Logical, Place, RootId};
+use vlinder_volume::ReadRequest;
+
+use crate::context::Context;
+use crate::data::Ranges;
+use crate::finding::FindingKind;
+use crate::walk::{Item, Visitor};
+
+/// Bytes of data that are read at once.
+const READ_BYTES: u64 = 1 << 20;
+
+/// Bytes that have checksums.
+#[derive(Default)]
+pub(crate) struct ChecksumTree {
+    pub(crate) covered: Ranges,
+}
+
+impl Context<'_> {
+    fn checksum_geometry(&self) -> ChecksumGeometry {
+        ChecksumGeometry {
+            sector_size: self.rules.sector_size,
+            checksum_size: self.rules.checksum_size,
+            node_size: self.rules.node_size,
+        }
+    }
+
+    /// Reads the data of a checksum item and compares.
+    fn judge_data(&mut self, start: Logical, sums: &[u8], place: Place) {
+        let sector = u64::from(self.rules.sector_size);
+        let size = self.checksum_kind.size_bytes();
+        let sectors_at_once =
+            usize::try_from(READ_BYTES.checked_div(sector).unwrap_or(1).max(1)).unwrap_or(1);
+        let volume = vlinder_base::sync::Arc::clone(&self.volume);
+        let mut logical = start;
+        let mut rest = sums;
+        while !rest.is_empty() {
+            // Items do not end where chunks do: one item may hold the checksums of neighbours in two chunks.
+            let in_chunk = volume.chunks().get(logical).map_or(u64::MAX, |chunk| {
+                chunk.end().0.saturating_sub(logical.0).checked_div(sector).unwrap_or(1)
+            });
+            let in_chunk = usize::try_from(in_chunk.max(1)).unwrap_or(usize::MAX);
+            let (sums, after) = rest
+                .split_at_checked(size.max(1).saturating_mul(sectors_at_once.min(in_chunk)))
+                .unwrap_or((rest, &[]));
+            rest = after;
+            let sectors = u64::try_from(sums.len().checked_div(size).unwrap_or(0)).unwrap_or(0);
+            let bytes = sectors.saturating_mul(sector);
+            let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+            let kind = self.checksum_kind;
+            let mut is_good = |number: usize, data: &[u8]| {
+                let at = number.saturating_mul(size);
+                let stored = sums.get(at..at.saturating_add(size));
+                stored.is_some_and(|stored| checksum(kind, data).as_bytes(kind) == stored)
+            };
+            match volume.read_data(ReadRequest { logical, length }, &mut is_good) {
+                Ok(verified) => {
+                    for bad in verified.bad_copies {
+                        let reason = bad.failure.fault.to_string();
+                        let (device, physical) = (bad.failure.device, bad.failure.physical);
+                        self.find(FindingKind::BadCopy { device, physical, reason }, place);
+                    }
+                }
+                Err(error) => {
+                    self.find(FindingKind::DataChecksum { logical, reason: error.to_string() }, place);
+                }
+            }
+            self.report.data_bytes = self.report.data_bytes.saturating_add(bytes);
+            if let Some(progress) = self.options.progress {
+                progress(bytes);
+            }
+            logical = Logical(logical.0.saturating_add(bytes));
+        }
+    }
+}
+
+impl Visitor for ChecksumTree {
+    fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
+        if item.key.item_type != ItemType::EXTENT_CHECKSUM {
+            return;
+        }
+        let start = item.key.offset;
+        let covered = context.checksum_geometry().covered(item.data.len());
+        self.covered.add(start, start.saturating_add(covered));
+        if context.options.data_checksums {
+            context.judge_data(Logical(start), item.data, item.place());
+        }
+    }
+}
+
+/// Checksums must be of data extents.
+pub(crate) fn judge(context: &mut Context<'_>, tree: &ChecksumTree, data: &Ranges) {
+    for (start, end) in tree.covered.iter() {
+        if let Some((start, end)) = data.first_gap(start, end) {
+            let place = Place { tree: Some(RootId::CHECKSUM_TREE), ..Place::default() };
+            let kind = FindingKind::ChecksumOfNothing { start: Logical(start), end: Logical(end) };
+            context.find(kind, place);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The extent tree: extents in order and apart, each in a block group of its content, with references that add up.
+
+use vlinder_format::chunk::BlockGroupFlags;
+use vlinder_format::extent::{DataReference, ExtentFlags, ExtentItem, Reference};
+use vlinder_format::{ItemType, Level, Logical, Place};
+
+use crate::chunks::Layout;
+use crate::context::Context;
+use crate::data::Ranges;
+use crate::finding::FindingKind;
+use crate::free_space::Used;
+use crate::ledger::Side;
+use crate::references::{Extent, Use, User};
+use crate::walk::{Item, Visitor};
+
+/// The extent whose references are coming.
+struct Current {
+    extent: Extent,
+    place: Place,
+    /// As the item counts them.
+    counted: u64,
+    /// As they were found.
+    found: u64,
+    /// Some references could not be read.
+    is_incomplete: bool,
+}
+
+/// What the extent tree is read for.
+pub(crate) struct ExtentTree<'a> {
+    layout: &'a mut Layout,
+    /// Where data extents lie.
+    pub(crate) data: Ranges,
+    /// What is not free, by group.
+    pub(crate) used: Used,
+    current: Option<Current>,
+    /// Where the extent before ends.
+    end: Logical,
+}
+
+impl<'a> ExtentTree<'a> {
+    pub(crate) fn new(layout: &'a mut Layout) -> Self {
+        Self { layout, data: Ranges::default(), used: Used::default(), current: None, end: Logical(0) }
+    }
+
+    /// The extent before is complete.
+    pub(crate) fn finish(&mut self, context: &mut Context<'_>) {
+        let Some(current) = self.current.take() else { return };
+        if current.found != current.counted && !current.is_incomplete {
+            let (found, expected) = (current.counted, current.found);
+            context.find(FindingKind::ExtentCount { found, expected }, current.place);
+        }
+    }
+
+    fn begin(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
+        self.finish(context);
+        let Ok(decoded) = ExtentItem::decode(item.key.item_type, item.data) else { return };
+        let logical = Logical(item.key.objectid.0);
+        let is_block = decoded.header.flags.has(ExtentFlags::TREE_BLOCK);
+        let level = match (item.key.item_type, decoded.tree_block) {
+            (ItemType::METADATA_ITEM, _) => u8::try_from(item.key.offset).ok().map(Level),
+            (_, info) => info.map(|info| info.level),
+        };
+        let level = level.filter(|_| is_block);
+        let is_skinny = item.key.item_type == ItemType::METADATA_ITEM;
+        let length = if is_skinny { u64::from(context.rules.node_size) } else { item.key.offset };
+        let extent = Extent { logical, length, level };
+        if logical < self.end {
+            context.find(FindingKind::ExtentOverlap { previous_end: self.end }, item.place());
+        }
+        self.end = self.end.max(Logical(logical.0.saturating_add(length)));
+        self.place_in_chunk(context, &extent, item);
+        if is_block {
+            context.note_flags(logical, decoded.header.flags);
+        } else {
+            self.data.add(logical.0, logical.0.saturating_add(length));
+        }
+        self.current = Some(Current {
+            extent,
+            place: item.place(),
+            counted: decoded.header.references,
+            found: 0,
+            is_incomplete: false,
+        });
+        for reference in &decoded.inline {
+            self.record(context, reference);
+        }
+    }
+
+    /// Adds an extent to the chunk that it lies in. (The group's item may come later, so the chunk stands for it.)
+    fn place_in_chunk(&mut self, context: &mut Context<'_>, extent: &Extent, item: &Item<'_>) {
+        let (logical, length) = (extent.logical, extent.length);
+        let content = if extent.level.is_some() {
+            BlockGroupFlags(BlockGroupFlags::METADATA.0 | BlockGroupFlags::SYSTEM.0)
+        } else {
+            BlockGroupFlags::DATA
+        };
+        let end = logical.0.saturating_add(length);
+        match self.layout.chunk_of(logical) {
+            Some((start, found))
+                if found.chunk.flags.0 & content.0 != 0
+                    && end <= start.0.saturating_add(found.chunk.length) =>
+            {
+                found.used = found.used.saturating_add(length);
+                self.used.add(start, logical.0, end);
+            }
+            _ => context.find(FindingKind::ExtentPlace { logical }, item.place()),
+        }
+    }
+
+    /// A reference of the current extent.
+    fn record(&mut self, context: &mut Context<'_>, reference: &Reference) {
+        let Some(current) = &mut self.current else { return };
+        let user = match reference {
+            Reference::ExtentOwner { .. } => return,
+            Reference::TreeBlock { root } => User::Root(*root),
+            Reference::SharedBlock { parent } => User::Parent(*parent),
+            Reference::ExtentData(DataReference { root, inode, offset, .. }) => {
+                User::File { root: *root, inode: *inode, offset: *offset }
+            }
+            Reference::SharedData { parent, .. } => User::Leaf(*parent),
+        };
+        let count = u64::from(reference.count());
+        current.found = current.found.saturating_add(count);
+        let extent = current.extent;
+        context.references.add(Side::Recorded, Use { extent, user }, count);
+    }
+}
+
+impl Visitor for ExtentTree<'_> {
+    fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
+        match item.key.item_type {
+            ItemType::EXTENT_ITEM | ItemType::METADATA_ITEM => self.begin(context, item),
+            ItemType::BLOCK_GROUP_ITEM => self.layout.add_group(item),
+            _ => {
+                let belongs = self
+                    .current
+                    .as_ref()
+                    .is_some_and(|current| current.extent.logical.0 == item.key.objectid.0);
+                match Reference::decode_item(&item.key, item.data) {
+                    Some(Ok(reference)) if belongs => self.record(context, &reference),
+                    Some(_) => context.find(FindingKind::ReferenceWithoutExtent {}, item.place()),
+                    None => {}
+                }
+            }
+        }
+    }
+
+    fn gap(&mut self) {
+        if let Some(current) = &mut self.current {
+            current.is_incomplete = true;
+        }
+    }
+}
+
+/// Takes block groups from the tree that has them.
+pub(crate) struct GroupItems<'a>(pub(crate) &'a mut Layout);
+
+impl Visitor for GroupItems<'_> {
+    fn item(&mut self, _: &mut Context<'_>, item: &Item<'_>) {
+        if item.key.item_type == ItemType::BLOCK_GROUP_ITEM {
+            self.0.add_group(item);
+        }
+    }
+}

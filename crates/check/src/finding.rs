@@ -1,0 +1,545 @@
+//! What can be found: each kind with a stable identifier, a severity and one sentence.
+
+use core::fmt;
+
+use vlinder_format::inode::{FileType, InodeFlags};
+use vlinder_format::quota::QuotaGroupId;
+use vlinder_format::{DeviceId, Fault, Generation, Key, Logical, ObjectId, Physical, Place, RootId};
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// Linux mends it by itself, or it costs nothing but space: the file system may be used.
+    Warning,
+    /// Something contradicts something else, or cannot be read.
+    Error,
+}
+
+impl Severity {
+    /// As it is printed.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+macro_rules! finding_kinds {
+    ($(
+        $(#[doc = $doc:literal])+
+        $severity:ident $id:literal $name:ident { $($(#[doc = $field_doc:literal])+ $field:ident: $kind:ty),* $(,)? } $text:literal;
+    )*) => {
+        /// What is wrong.
+        #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+        #[non_exhaustive]
+        pub enum FindingKind {
+            $($(#[doc = $doc])+ #[error($text)] $name { $($(#[doc = $field_doc])+ $field: $kind),* },)*
+        }
+
+        impl FindingKind {
+            /// The identifier, which never changes its meaning.
+            pub const fn id(&self) -> &'static str {
+                match self {
+                    $(Self::$name { .. } => $id,)*
+                }
+            }
+
+            /// How bad it is.
+            pub const fn severity(&self) -> Severity {
+                match self {
+                    $(Self::$name { .. } => Severity::$severity,)*
+                }
+            }
+
+            /// All identifiers.
+            pub const IDS: &'static [&'static str] = &[$($id),*];
+        }
+    };
+}
+
+finding_kinds! {
+    /// A superblock copy is damaged or was never written; Linux writes it anew with the next commit.
+    Warning "superblock-copy" SuperblockCopy {
+        /// The device.
+        device: String,
+        /// Where the copy lies.
+        offset: Physical,
+        /// Why.
+        reason: String,
+    } "the superblock copy at {offset} of {device} is damaged: {reason}";
+    /// A superblock copy is older than the one that is believed; Linux writes them together.
+    Warning "superblock-stale" SuperblockStale {
+        /// The device.
+        device: String,
+        /// Where the copy lies.
+        offset: Physical,
+        /// Its generation.
+        found: Generation,
+        /// That of the copy that is believed.
+        expected: Generation,
+    } "the superblock copy at {offset} of {device} is of generation {found}, not {expected}";
+    /// The superblock counts other bytes in use than the block groups.
+    Error "superblock-bytes-used" SuperblockBytesUsed {
+        /// In the superblock.
+        found: u64,
+        /// By the extents.
+        expected: u64,
+    } "the superblock counts {found} bytes in use, the extents are {expected}";
+    /// The superblock counts other bytes in all than the devices.
+    Error "superblock-total-bytes" SuperblockTotalBytes {
+        /// In the superblock.
+        found: u64,
+        /// By the device items.
+        expected: u64,
+    } "the superblock counts {found} bytes in all, the devices have {expected}";
+    /// No copy of a tree block can be read and believed.
+    Error "block-unreadable" BlockUnreadable {
+        /// Why.
+        reason: String,
+    } "the tree block has no good copy: {reason}";
+    /// One copy of a tree block is bad; another is good.
+    Error "copy-bad" BadCopy {
+        /// The device.
+        device: DeviceId,
+        /// Where the copy lies.
+        physical: Physical,
+        /// Why.
+        reason: String,
+    } "the copy on device {device} at {physical} is bad: {reason}";
+    /// An item breaks the rules of its family.
+    Error "item" Item {
+        /// Which rule.
+        fault: Fault,
+    } "{fault}";
+    /// A leaf holds keys that belong right of it.
+    Error "key-range" KeyRange {
+        /// The first key of the block to the right.
+        bound: Key,
+    } "the key is not below {bound}, where the block to the right begins";
+    /// A tree that there must be is missing.
+    Error "tree-missing" TreeMissing {
+        /// Which.
+        tree: RootId,
+    } "tree {tree} has no root item";
+    /// A tree block is reached from two places of one tree, or from trees that share nothing.
+    Error "block-shared" BlockShared {
+    } "the block is reached a second time, from a tree that shares none";
+    /// A tree block crosses a 64 KiB stripe border, which Linux's scrub cannot read.
+    Error "block-crosses-stripe" BlockCrossesStripe {
+    } "the block crosses a stripe border";
+
+    /// A chunk that cannot be where it says.
+    Error "chunk" Chunk {
+        /// First byte.
+        logical: Logical,
+        /// Why.
+        reason: String,
+    } "the chunk at {logical} is not possible: {reason}";
+    /// A chunk of the superblock's array is not in the chunk tree, or differs there.
+    Error "system-chunk" SystemChunk {
+        /// First byte.
+        logical: Logical,
+    } "the system chunk at {logical} of the superblock is not in the chunk tree";
+    /// A chunk has no block group.
+    Error "chunk-without-group" ChunkWithoutGroup {
+        /// First byte.
+        logical: Logical,
+    } "the chunk at {logical} has no block group";
+    /// A block group has no chunk, or one of another size or type.
+    Error "group-without-chunk" GroupWithoutChunk {
+        /// First byte.
+        logical: Logical,
+    } "the block group at {logical} has no chunk of its length and type";
+    /// A block group counts other bytes in use than its extents have.
+    Error "group-used" GroupUsed {
+        /// First byte.
+        logical: Logical,
+        /// In the item.
+        found: u64,
+        /// By the extents.
+        expected: u64,
+    } "the block group at {logical} counts {found} bytes in use, its extents are {expected}";
+    /// A stripe of a chunk has no device extent.
+    Error "stripe-without-device-extent" StripeWithoutDeviceExtent {
+        /// The chunk.
+        logical: Logical,
+        /// The device.
+        device: DeviceId,
+        /// Where the stripe lies.
+        physical: Physical,
+    } "a stripe of the chunk at {logical} has no device extent at {physical} of device {device}";
+    /// A device extent belongs to no stripe.
+    Error "device-extent-without-stripe" DeviceExtentWithoutStripe {
+        /// The chunk that it names.
+        logical: Logical,
+        /// The device.
+        device: DeviceId,
+        /// Where it lies.
+        physical: Physical,
+    } "the device extent at {physical} of device {device} belongs to no stripe of a chunk at {logical}";
+    /// A device extent ends behind its device.
+    Error "device-extent-outside" DeviceExtentOutside {
+        /// The device.
+        device: DeviceId,
+        /// Where it ends.
+        end: u64,
+        /// Bytes of the device.
+        device_bytes: u64,
+    } "a device extent ends at {end} of device {device}, which has {device_bytes} bytes";
+    /// A device item counts other bytes in use than its device extents have.
+    Error "device-used" DeviceUsed {
+        /// The device.
+        device: DeviceId,
+        /// In the item.
+        found: u64,
+        /// By the device extents.
+        expected: u64,
+    } "device {device} counts {found} bytes in use, its device extents are {expected}";
+    /// There is no device item for a device that the superblock or a stripe names.
+    Error "device-missing" DeviceMissing {
+        /// The device.
+        device: DeviceId,
+    } "device {device} has no device item";
+    /// A device's size is no multiple of the sector size.
+    Error "device-size" DeviceSize {
+        /// The device.
+        device: DeviceId,
+        /// In the item.
+        found: u64,
+    } "device {device} has {found} bytes, which is no multiple of the sector size";
+
+    /// An extent overlaps the one before.
+    Error "extent-overlap" ExtentOverlap {
+        /// Where the one before ends.
+        previous_end: Logical,
+    } "the extent begins before {previous_end}, where the extent before ends";
+    /// An extent lies in no block group, or in one of another content.
+    Error "extent-place" ExtentPlace {
+        /// First byte.
+        logical: Logical,
+    } "the extent at {logical} lies in no block group of its content";
+    /// The references of an extent do not add up to its count.
+    Error "extent-count" ExtentCount {
+        /// In the item.
+        found: u64,
+        /// By the references.
+        expected: u64,
+    } "the extent counts {found} references and has {expected}";
+    /// A reference item stands without its extent item.
+    Error "reference-without-extent" ReferenceWithoutExtent {
+    } "a back reference without an extent item before it";
+    /// An extent is used that has no extent item of this place, length or level.
+    Error "extent-missing" ExtentMissing {
+        /// First byte.
+        logical: Logical,
+        /// Bytes.
+        length: u64,
+        /// Who uses it.
+        user: String,
+    } "the extent of {length} bytes at {logical} is used by {user} and has no extent item";
+    /// An extent has no back reference for one of its users.
+    Error "reference-missing" ReferenceMissing {
+        /// First byte.
+        logical: Logical,
+        /// Who uses it.
+        user: String,
+        /// Uses.
+        expected: u64,
+        /// Recorded.
+        found: u64,
+    } "the extent at {logical} is used {expected} times by {user}, and {found} are recorded";
+    /// An extent has a back reference that nobody stands behind.
+    Error "reference-extra" ReferenceExtra {
+        /// First byte.
+        logical: Logical,
+        /// Who is recorded.
+        user: String,
+        /// Uses.
+        expected: u64,
+        /// Recorded.
+        found: u64,
+    } "the extent at {logical} records {found} uses by {user}, and there are {expected}";
+    /// So many extents differ that not all are listed.
+    Error "references-not-listed" ReferencesNotListed {
+    } "more extents disagree with their references than are listed";
+
+    /// The free-space tree says otherwise than the extent tree.
+    Error "free-space" FreeSpace {
+        /// The group.
+        group: Logical,
+        /// The first byte that is free in one and taken in the other.
+        logical: Logical,
+        /// Whether the free-space tree calls it free.
+        called_free: bool,
+    } "in the block group at {group} the free-space tree is wrong from {logical} on, where it says free: {called_free}";
+    /// A block group's number of free ranges is wrong.
+    Error "free-space-count" FreeSpaceCount {
+        /// The group.
+        group: Logical,
+        /// In the item.
+        found: u64,
+        /// By the ranges.
+        expected: u64,
+    } "the block group at {group} counts {found} free ranges and has {expected}";
+    /// A block group has no free-space record, or one of another length, or there is one where another group lies.
+    Error "free-space-group" FreeSpaceGroup {
+        /// The group.
+        group: Logical,
+    } "the block group at {group} and the free-space tree do not know each other";
+    /// Free space is recorded of a block group that is no more: mkfs.btrfs before 6.3 leaves that, and Linux never looks.
+    Warning "free-space-leftover" FreeSpaceLeftover {
+        /// Where the group was.
+        group: Logical,
+    } "the free-space tree still has a block group at {group}, which is no more";
+    /// Free space is recorded outside its group, or in the form that the group does not use.
+    Error "free-space-place" FreeSpacePlace {
+        /// The group.
+        group: Logical,
+    } "the record of free space does not belong where it stands, in the block group at {group}";
+
+    /// Checksums of bytes that no data extent has.
+    Error "checksum-of-nothing" ChecksumOfNothing {
+        /// First byte.
+        start: Logical,
+        /// Behind the last.
+        end: Logical,
+    } "the bytes from {start} to {end} have checksums and belong to no data extent";
+    /// A file's extent lacks checksums.
+    Error "checksum-missing" ChecksumMissing {
+        /// First byte.
+        start: Logical,
+        /// Behind the last.
+        end: Logical,
+    } "not all bytes from {start} to {end} have checksums";
+    /// An extent has checksums that must have none.
+    Error "checksum-odd" ChecksumOdd {
+        /// First byte.
+        start: Logical,
+    } "the extent at {start} has checksums though the files that it belongs to have none";
+    /// Data differ from their checksum in a copy.
+    Error "data-checksum" DataChecksum {
+        /// First byte of the sector.
+        logical: Logical,
+        /// Why.
+        reason: String,
+    } "the data at {logical} are bad: {reason}";
+
+    /// A root item that is not well: its block is shared with another, or so.
+    Error "root" Root {
+        /// What.
+        reason: &'static str,
+    } "{reason}";
+    /// A subvolume without a name.
+    Error "root-without-reference" RootWithoutReference {
+        /// The subvolume.
+        root: RootId,
+    } "subvolume {root} is not deleted and has no name";
+    /// A reference between subvolumes without its counterpart.
+    Error "root-reference" RootReference {
+        /// The parent.
+        parent: RootId,
+        /// The child.
+        child: RootId,
+    } "the two references between subvolumes {parent} and {child} do not agree";
+    /// A reference to a subvolume without the directory entries.
+    Error "root-name" RootName {
+        /// The parent.
+        parent: RootId,
+        /// The child.
+        child: RootId,
+    } "the name of subvolume {child} in subvolume {parent} is not in its directory";
+    /// A deleted subvolume is not listed for its blocks to be freed.
+    Error "root-orphan" RootOrphan {
+        /// The subvolume.
+        root: RootId,
+    } "subvolume {root} is deleted, and no orphan item says that its blocks are to be freed";
+    /// A UUID item and its subvolume disagree.
+    Warning "uuid" UuidEntry {
+        /// The subvolume.
+        root: RootId,
+    } "the UUID tree and subvolume {root} do not agree";
+
+    /// Items of an inode without its inode item.
+    Error "inode-missing" InodeMissing {
+        /// The inode.
+        inode: ObjectId,
+    } "inode {inode} has items and no inode item";
+    /// The number of links differs from the names.
+    Error "inode-links" InodeLinks {
+        /// The inode.
+        inode: ObjectId,
+        /// In the item.
+        found: u64,
+        /// Names.
+        expected: u64,
+    } "inode {inode} counts {found} links and has {expected}";
+    /// An inode without names is not listed for deletion.
+    Error "inode-orphan" InodeOrphan {
+        /// The inode.
+        inode: ObjectId,
+    } "inode {inode} has no name, and no orphan item says that it is to be deleted";
+    /// A directory's size differs from its names.
+    Error "directory-size" DirectorySize {
+        /// The inode.
+        inode: ObjectId,
+        /// In the item.
+        found: u64,
+        /// By its entries.
+        expected: u64,
+    } "directory {inode} has size {found}, its names make {expected}";
+    /// A directory with several names.
+    Error "directory-links" DirectoryLinks {
+        /// The inode.
+        inode: ObjectId,
+    } "directory {inode} has several names";
+    /// A file's bytes differ from its extents.
+    Error "inode-bytes" InodeBytes {
+        /// The inode.
+        inode: ObjectId,
+        /// In the item.
+        found: u64,
+        /// By its extents.
+        expected: u64,
+    } "inode {inode} counts {found} bytes, its extents have {expected}";
+    /// An item that an inode of this type cannot have.
+    Error "inode-odd-item" InodeOddItem {
+        /// The inode.
+        inode: ObjectId,
+        /// What it is.
+        file_type: FileType,
+    } "inode {inode}, a {file_type:?}, cannot have this item";
+    /// An inode has flags that its type cannot have.
+    Error "inode-flags" InodeOddFlags {
+        /// The inode.
+        inode: ObjectId,
+        /// In the item.
+        flags: InodeFlags,
+    } "inode {inode}, a symbolic link, has the flags {flags}";
+    /// A file's extents overlap.
+    Error "file-extent-overlap" FileExtentOverlap {
+        /// The inode.
+        inode: ObjectId,
+        /// Where the extent before ends.
+        previous_end: u64,
+    } "the extent of inode {inode} begins before {previous_end}, where the one before ends";
+    /// A file has a gap between extents, on a file system where holes are items.
+    Error "file-hole" FileHole {
+        /// The inode.
+        inode: ObjectId,
+        /// Where the gap begins.
+        start: u64,
+    } "inode {inode} has a gap from byte {start} on, where a hole must be an item";
+    /// An inline extent is not alone in its file: old kernels made that, and all read it.
+    Warning "file-inline" FileInline {
+        /// The inode.
+        inode: ObjectId,
+    } "inode {inode} has an inline extent that another extent follows";
+    /// A file's uncompressed extent counts other bytes than it has.
+    Error "file-extent-size" FileExtentSize {
+        /// The inode.
+        inode: ObjectId,
+        /// In the item.
+        ram_bytes: u64,
+    } "the extent of inode {inode} shows bytes past the {ram_bytes} that it has";
+    /// Something of a name is missing or contradicts the rest.
+    Error "name" Name {
+        /// The directory.
+        directory: ObjectId,
+        /// What the name leads to.
+        child: ObjectId,
+        /// What is wrong.
+        reason: &'static str,
+    } "a name in directory {directory} for {child} {reason}";
+    /// So many names differ that not all are listed.
+    Error "names-not-listed" NamesNotListed {
+    } "more names disagree with their inodes than are listed";
+    /// A place in a directory's index that stands for `.` or `..`: a name there is never listed.
+    Error "directory-index" DirectoryIndex {
+        /// The directory.
+        directory: ObjectId,
+        /// The place.
+        index: u64,
+    } "directory {directory} has a name at place {index} of its index, where no name can be listed";
+    /// Directories that contain each other, so that no path leads to them.
+    Error "directory-loop" DirectoryLoop {
+        /// The one with the smallest number.
+        directory: ObjectId,
+    } "directory {directory} lies in itself";
+    /// So many directories that their parents were not followed.
+    Warning "directories-not-followed" DirectoriesNotFollowed {
+    } "there are too many directories to see whether some lie in themselves";
+    /// A symbolic link whose size is not that of its target.
+    Error "link-size" LinkSize {
+        /// The inode.
+        inode: ObjectId,
+        /// In the item.
+        found: u64,
+        /// Bytes of the target.
+        expected: u64,
+    } "symbolic link {inode} has size {found}, its target {expected} bytes";
+    /// Written bytes past a file's end: a crash between a write and its end leaves that, and nobody sees them.
+    Warning "file-past-end" FilePastEnd {
+        /// The inode.
+        inode: ObjectId,
+        /// Its size.
+        size: u64,
+    } "inode {inode} has written bytes past its size of {size}";
+    /// Subvolumes that contain each other, so that no path leads to them.
+    Error "root-loop" RootLoop {
+        /// The one with the smallest number.
+        root: RootId,
+    } "subvolume {root} lies in itself";
+    /// A relation between quota groups without its counterpart, or between groups of one level, which could be a loop.
+    Error "quota-relation" QuotaRelation {
+        /// The group whose item it is.
+        group: QuotaGroupId,
+        /// The other.
+        other: QuotaGroupId,
+        /// What is wrong.
+        reason: &'static str,
+    } "the relation between quota groups {group} and {other} {reason}";
+    /// A subvolume has no root directory.
+    Error "root-directory" RootDirectory {
+    } "the subvolume has no root directory";
+}
+
+/// A finding: what, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What is wrong.
+    pub kind: FindingKind,
+    /// Where.
+    pub place: Place,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.kind.severity().name();
+        if self.place == Place::default() {
+            return write!(formatter, "{name} [{}]: {}", self.kind.id(), self.kind);
+        }
+        write!(formatter, "{name} [{}]: {}: {}", self.kind.id(), self.place, self.kind)
+    }
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The findings, in the order in which they were made.
+    pub findings: Vec<Finding>,
+    /// Findings that are not listed, because there are too many.
+    pub not_listed: u64,
+    /// Tree blocks that were read and judged.
+    pub blocks: u64,
+    /// Bytes of data that were read and compared with their checksums.
+    pub data_bytes: u64,
+}
+
+impl Report {
+    /// Whether there is nothing to find fault with; warnings are allowed.
+    pub fn is_clean(&self) -> bool {
+        self.not_listed == 0
+            && self.findings.iter().all(|finding| finding.kind.severity() == Severity::Warning)
+    }
+}

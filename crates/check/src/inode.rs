@@ -1,0 +1,298 @@
+//! One inode: its item against its names, its entries and its extents.
+
+use vlinder_format::directory::{DirectoryEntries, DirectoryEntry, DirectoryEntryType, DirectoryIndex};
+use vlinder_format::file_extent::{CompressionId, FileExtent, FileExtentContent};
+use vlinder_format::inode::{FileType, InodeFlags, InodeItem};
+use vlinder_format::inode_ref::{ExtendedReferences, InodeReferences};
+use vlinder_format::{ItemType, Logical, ObjectId, Place, RootId};
+
+use crate::context::Context;
+use crate::data::Ranges;
+use crate::finding::FindingKind;
+use crate::names::Names;
+use crate::walk::Item;
+
+/// An inode whose items are coming.
+pub(crate) struct Inode {
+    pub(crate) number: ObjectId,
+    item: Option<InodeItem>,
+    place: Place,
+    /// Names that lead to it, by its own references.
+    names: u64,
+    /// Twice the lengths of the names in it.
+    entries_bytes: u64,
+    /// Bytes of its extents that are no holes.
+    allocated_bytes: u64,
+    /// Where the last extent ends.
+    end: u64,
+    /// Where the first gap between extents begins.
+    first_gap: Option<u64>,
+    /// The last extent is inline.
+    is_inline: bool,
+    /// Bytes of its inline extents.
+    inline_bytes: u64,
+    /// That it has written bytes past its end was found.
+    is_past_end: bool,
+    /// Of a directory: where its name lies.
+    parent: Option<ObjectId>,
+    /// Some items could not be read: sums say nothing.
+    pub(crate) is_incomplete: bool,
+}
+
+/// What is known of an inode when all its items were seen.
+pub(crate) struct Finished {
+    /// It has no name left.
+    pub(crate) is_unlinked: bool,
+    /// Of a directory: where its name lies.
+    pub(crate) parent: Option<ObjectId>,
+}
+
+impl Inode {
+    pub(crate) fn new(number: ObjectId, place: Place) -> Self {
+        Self {
+            number,
+            item: None,
+            place,
+            names: 0,
+            entries_bytes: 0,
+            allocated_bytes: 0,
+            end: 0,
+            first_gap: None,
+            is_inline: false,
+            inline_bytes: 0,
+            is_past_end: false,
+            parent: None,
+            is_incomplete: false,
+        }
+    }
+
+    fn file_type(&self) -> Option<FileType> {
+        self.item.and_then(|item| item.mode.file_type())
+    }
+
+    /// What directories should call it.
+    fn entry_type(&self) -> DirectoryEntryType {
+        self.file_type().map_or(DirectoryEntryType::UNKNOWN, DirectoryEntryType::from)
+    }
+
+    pub(crate) fn set_item(&mut self, data: &[u8], place: Place) {
+        self.item = InodeItem::decode(data).ok();
+        self.place = place;
+    }
+
+    /// Names in one parent.
+    pub(crate) fn add_references(&mut self, item: &Item<'_>, names: &mut Names) {
+        let parent = ObjectId(item.key.offset);
+        for reference in InodeReferences::new(item.data).flatten() {
+            self.add_name(parent, reference.index, reference.name, names);
+        }
+    }
+
+    /// Names in any parents.
+    pub(crate) fn add_extended_references(&mut self, item: &Item<'_>, names: &mut Names) {
+        for reference in ExtendedReferences::new(item.data).flatten() {
+            self.add_name(reference.parent, reference.index, reference.name, names);
+        }
+    }
+
+    fn add_name(&mut self, parent: ObjectId, index: DirectoryIndex, name: &[u8], names: &mut Names) {
+        self.names = self.names.saturating_add(1);
+        // The root directory names itself; nobody else does.
+        if parent != self.number {
+            self.parent = Some(parent);
+            names.add_reference(parent, index, name, self.number, self.entry_type());
+        }
+    }
+
+    /// Entries of a directory by hash, or one of its index.
+    pub(crate) fn add_entries(&mut self, context: &mut Context<'_>, item: &Item<'_>, names: &mut Names) {
+        if self.file_type().is_some_and(|file_type| file_type != FileType::Directory) {
+            self.odd_item(context, item);
+        }
+        if item.key.item_type == ItemType::DIR_INDEX
+            && DirectoryIndex(item.key.offset) < DirectoryIndex::FIRST
+        {
+            let (directory, index) = (self.number, item.key.offset);
+            context.find(FindingKind::DirectoryIndex { directory, index }, item.place());
+        }
+        let mut seen: Vec<&[u8]> = Vec::new();
+        for entry in DirectoryEntries::new(item.data).flatten() {
+            let length = u64::try_from(entry.name.len()).unwrap_or(u64::MAX);
+            self.entries_bytes = self.entries_bytes.saturating_add(length);
+            if seen.contains(&entry.name) {
+                let (directory, child) = (self.number, entry.location.objectid);
+                let reason = "stands twice in one item";
+                context.find(FindingKind::Name { directory, child, reason }, item.place());
+            }
+            seen.push(entry.name);
+            // The entries of a directory that is being deleted go one by one, in no step with their inodes.
+            if self.item.is_none_or(|item| item.link_count > 0) {
+                self.add_entry(item, &entry, names);
+            }
+        }
+    }
+
+    fn add_entry(&self, item: &Item<'_>, entry: &DirectoryEntry<'_>, names: &mut Names) {
+        if item.key.item_type == ItemType::DIR_INDEX {
+            names.add_indexed(self.number, DirectoryIndex(item.key.offset), entry);
+        } else {
+            names.add_hashed(self.number, entry);
+        }
+    }
+
+    fn odd_item(&self, context: &mut Context<'_>, item: &Item<'_>) {
+        if let Some(file_type) = self.file_type() {
+            context.find(FindingKind::InodeOddItem { inode: self.number, file_type }, item.place());
+        }
+    }
+
+    /// A run of the file's bytes. `checksums` are those of all data.
+    pub(crate) fn add_extent(&mut self, context: &mut Context<'_>, item: &Item<'_>, checksums: &Ranges) {
+        let Ok(extent) = FileExtent::decode(item.data) else { return };
+        let has_content = [Some(FileType::Regular), Some(FileType::SymbolicLink), None];
+        if !has_content.contains(&self.file_type()) {
+            self.odd_item(context, item);
+        }
+        let (inode, start) = (self.number, item.key.offset);
+        if self.end > start {
+            let kind = FindingKind::FileExtentOverlap { inode, previous_end: self.end };
+            context.find(kind, item.place());
+        } else if self.end < start {
+            self.first_gap.get_or_insert(self.end);
+        }
+        if self.is_inline {
+            context.find(FindingKind::FileInline { inode }, item.place());
+        }
+        let sector = u64::from(context.rules.sector_size).max(1);
+        let length = extent.file_bytes();
+        let end = start.saturating_add(length);
+        self.end = end.checked_next_multiple_of(sector).unwrap_or(u64::MAX);
+        self.is_inline = matches!(extent.content, FileExtentContent::Inline(_));
+        if self.is_inline {
+            self.inline_bytes = self.inline_bytes.saturating_add(length);
+        }
+        if let Some(size) = self.size_before(&extent, start, sector) {
+            self.is_past_end = true;
+            context.find(FindingKind::FilePastEnd { inode, size }, item.place());
+        }
+        if !extent.is_hole() {
+            self.allocated_bytes = self.allocated_bytes.saturating_add(length);
+        }
+        self.judge_range(context, item, &extent, checksums);
+    }
+
+    /// The size of the file, if a written extent begins behind it and none did before.
+    fn size_before(&self, extent: &FileExtent<'_>, start: u64, sector: u64) -> Option<u64> {
+        let item = self.item.filter(|item| item.link_count > 0 && !self.is_past_end)?;
+        let is_written = matches!(extent.content, FileExtentContent::Regular(_)) && !extent.is_hole();
+        let end = item.size_bytes.checked_next_multiple_of(sector)?;
+        (is_written && start >= end).then_some(item.size_bytes)
+    }
+
+    /// An extent on disk: it shows no more than it has, and has the checksums that it should.
+    fn judge_range(
+        &self,
+        context: &mut Context<'_>,
+        item: &Item<'_>,
+        extent: &FileExtent<'_>,
+        checksums: &Ranges,
+    ) {
+        let Some(range) = extent.range().filter(|range| !range.is_hole()) else { return };
+        let shown = range.offset_bytes.saturating_add(range.file_bytes);
+        let is_plain = extent.compression == CompressionId::NONE;
+        if shown > extent.ram_bytes || (is_plain && shown > range.disk_bytes) {
+            let kind = FindingKind::FileExtentSize { inode: self.number, ram_bytes: extent.ram_bytes };
+            context.find(kind, item.place());
+        }
+        // Data under relocation have the checksums of those that they came from, or none.
+        if item.tree == RootId::DATA_RELOCATION_TREE {
+            return;
+        }
+        let address = range.address.0;
+        let (start, length) = if is_plain {
+            (address.saturating_add(range.offset_bytes), range.file_bytes)
+        } else {
+            (address, range.disk_bytes)
+        };
+        // Of a preallocated extent another file, or another part of this one, may have been written.
+        if !matches!(extent.content, FileExtentContent::Regular(_)) {
+            return;
+        }
+        let end = start.saturating_add(length);
+        let covered = checksums.covered(start, end);
+        let flags = self.item.map_or(InodeFlags::NONE, |item| item.flags);
+        let (start, end) = (Logical(start), Logical(end));
+        if flags.has(InodeFlags::NODATASUM) {
+            if covered > 0 {
+                context.find(FindingKind::ChecksumOdd { start }, item.place());
+            }
+        } else if covered < length {
+            context.find(FindingKind::ChecksumMissing { start, end }, item.place());
+        }
+    }
+
+    /// All items were seen. Nothing is missed in a subvolume that is being deleted, of which a part is gone.
+    pub(crate) fn finish(self, context: &mut Context<'_>, is_whole: bool) -> Option<Finished> {
+        let (inode, place) = (self.number, self.place);
+        let Some(item) = self.item else {
+            if is_whole && !self.is_incomplete {
+                context.find(FindingKind::InodeMissing { inode }, place);
+            }
+            return None;
+        };
+        let links = u64::from(item.link_count);
+        let parent = self.parent.filter(|_| item.mode.is_directory());
+        let finished = Finished { is_unlinked: links == 0, parent };
+        if !is_whole || self.is_incomplete {
+            return Some(finished);
+        }
+        if links != self.names {
+            context.find(FindingKind::InodeLinks { inode, found: links, expected: self.names }, place);
+        }
+        let odd_flags = [InodeFlags::IMMUTABLE, InodeFlags::APPEND];
+        let is_link = item.mode.file_type() == Some(FileType::SymbolicLink);
+        if is_link && odd_flags.into_iter().any(|flag| item.flags.has(flag)) {
+            context.find(FindingKind::InodeOddFlags { inode, flags: item.flags }, place);
+        }
+        // Of an inode that is being deleted some items may be gone already.
+        if links == 0 {
+            return Some(finished);
+        }
+        match item.mode.file_type() {
+            Some(FileType::Directory) => self.finish_directory(context, &item),
+            Some(FileType::Regular | FileType::SymbolicLink) => self.finish_file(context, &item),
+            _ => {}
+        }
+        Some(finished)
+    }
+
+    fn finish_directory(&self, context: &mut Context<'_>, item: &InodeItem) {
+        let inode = self.number;
+        if item.size_bytes != self.entries_bytes {
+            let (found, expected) = (item.size_bytes, self.entries_bytes);
+            context.find(FindingKind::DirectorySize { inode, found, expected }, self.place);
+        }
+        if self.names > 1 {
+            context.find(FindingKind::DirectoryLinks { inode }, self.place);
+        }
+    }
+
+    fn finish_file(&self, context: &mut Context<'_>, item: &InodeItem) {
+        let inode = self.number;
+        if item.allocated_bytes != self.allocated_bytes {
+            let (found, expected) = (item.allocated_bytes, self.allocated_bytes);
+            context.find(FindingKind::InodeBytes { inode, found, expected }, self.place);
+        }
+        if item.mode.file_type() == Some(FileType::SymbolicLink) && item.size_bytes != self.inline_bytes {
+            let (found, expected) = (item.size_bytes, self.inline_bytes);
+            context.find(FindingKind::LinkSize { inode, found, expected }, self.place);
+        }
+        if context.no_holes() {
+            return;
+        }
+        let gap = self.first_gap.or((self.end < item.size_bytes).then_some(self.end));
+        if let Some(start) = gap.filter(|start| *start < item.size_bytes) {
+            context.find(FindingKind::FileHole { inode, start }, self.place);
+        }
+    }
+}

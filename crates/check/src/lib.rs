@@ -1,0 +1,49 @@
+//! An independent judge of a file system: it reads every tree and reports what is wrong as typed findings.
+//!
+//! This crate must not know `tree` or `transaction`: a judge that shared their code would share their mistakes. It builds
+//! on `format`, `codec` and `volume` alone.
+//!
+//! What has to agree in two places (a reference and its back reference, a name and the inode that it names) is compared by
+//! *fingerprint*: each side adds a keyed hash of every fact to a sum, and equal sums mean equal sets. So a sound file
+//! system is judged in one pass and in memory that does not grow with it. Only where sums differ are the facts of the
+//! buckets concerned collected in a second pass, and explained. See [`ledger`].
+//!
+//! Reading path: [`check()`] (the order of the passes), [`finding`] (what can be found), [`walk`] and [`reader`] (how trees
+//! are read), then one module for each body of rules: [`chunks`], [`extents`], [`free_space`], [`checksums`], [`roots`],
+//! [`subvolume`].
+
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::as_conversions,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+mod bitmap;
+mod check;
+mod checksums;
+mod chunks;
+mod context;
+mod data;
+mod extents;
+pub mod finding;
+mod free_space;
+mod inode;
+mod ledger;
+mod loops;
+mod names;
+mod quotas;
+mod reader;
+mod references;
+mod roots;
+mod subvolume;
+mod superblocks;
+mod walk;
+
+pub use check::{CheckError, Options, check, check_leased};
+pub use finding::{Finding, FindingKind, Report, Severity};

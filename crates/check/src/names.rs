@@ -1,0 +1,138 @@
+//! Names: each is in its directory twice (by hash, and by order of creation) and in its inode once, and all three agree.
+
+use twox_hash::XxHash64;
+use vlinder_format::directory::{DirectoryEntry, DirectoryEntryType, DirectoryIndex};
+use vlinder_format::{ItemType, Key, ObjectId, Place, RootId};
+
+use crate::context::Context;
+use crate::finding::FindingKind;
+use crate::ledger::{Balance, Fact, Side};
+
+/// What is compared of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Between {
+    /// The index (claims) and the inode's own reference (records): the place in the index counts.
+    IndexAndInode(DirectoryIndex),
+    /// The entry by hash (claims) and the index (records).
+    HashAndIndex,
+}
+
+/// A name in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NameFact {
+    directory: ObjectId,
+    /// Stands for the name.
+    name: u64,
+    between: Between,
+    child: ObjectId,
+    child_type: ItemType,
+    entry_type: DirectoryEntryType,
+}
+
+impl Fact for NameFact {
+    type Form = [u8; 43];
+
+    fn subject(&self) -> u64 {
+        self.directory.0.rotate_left(32) ^ self.name
+    }
+
+    fn form(&self) -> [u8; 43] {
+        let (between, index) = match self.between {
+            Between::IndexAndInode(index) => (0, index.0),
+            Between::HashAndIndex => (1, 0),
+        };
+        let mut bytes = [0; 43];
+        let numbers = [self.directory.0, self.name, index, self.child.0];
+        let parts = numbers.iter().flat_map(|number| number.to_le_bytes());
+        let parts = parts.chain([between, self.child_type.0, self.entry_type.0]);
+        for (place, byte) in bytes.iter_mut().zip(parts) {
+            *place = byte;
+        }
+        bytes
+    }
+}
+
+/// The names of a subvolume.
+pub(crate) type Names = Balance<NameFact>;
+
+/// A number that stands for a name.
+pub(crate) fn number_of(name: &[u8]) -> u64 {
+    XxHash64::oneshot(0, name)
+}
+
+impl Names {
+    fn add_entry(&mut self, side: Side, between: Between, directory: ObjectId, entry: &DirectoryEntry<'_>) {
+        let Key { objectid: child, item_type: child_type, .. } = entry.location;
+        let (name, entry_type) = (number_of(entry.name), entry.entry_type);
+        self.add(side, NameFact { directory, name, between, child, child_type, entry_type }, 1);
+    }
+
+    /// An entry by hash.
+    pub(crate) fn add_hashed(&mut self, directory: ObjectId, entry: &DirectoryEntry<'_>) {
+        self.add_entry(Side::Claimed, Between::HashAndIndex, directory, entry);
+    }
+
+    /// An entry of the index.
+    pub(crate) fn add_indexed(
+        &mut self,
+        directory: ObjectId,
+        index: DirectoryIndex,
+        entry: &DirectoryEntry<'_>,
+    ) {
+        self.add_entry(Side::Recorded, Between::HashAndIndex, directory, entry);
+        if entry.location.item_type == ItemType::INODE_ITEM {
+            self.add_entry(Side::Claimed, Between::IndexAndInode(index), directory, entry);
+        }
+    }
+
+    /// An inode's own reference to a name.
+    pub(crate) fn add_reference(
+        &mut self,
+        directory: ObjectId,
+        index: DirectoryIndex,
+        name: &[u8],
+        child: ObjectId,
+        entry_type: DirectoryEntryType,
+    ) {
+        let fact = NameFact {
+            directory,
+            name: number_of(name),
+            between: Between::IndexAndInode(index),
+            child,
+            child_type: ItemType::INODE_ITEM,
+            entry_type,
+        };
+        self.add(Side::Recorded, fact, 1);
+    }
+}
+
+/// Reports the names that were collected and do not agree, one finding for each and each thing that it leads to.
+pub(crate) fn explain(context: &mut Context<'_>, tree: RootId, names: &mut Names) {
+    let said = names.take();
+    for of_name in said.chunk_by(|left, right| {
+        (left.fact.directory, left.fact.name) == (right.fact.directory, right.fact.name)
+    }) {
+        let odd: Vec<_> = of_name.iter().filter(|said| said.claimed != said.recorded).collect();
+        let mut told: Vec<(ObjectId, &str)> = Vec::new();
+        for said in &odd {
+            let reason = match (said.fact.between, said.claimed > said.recorded) {
+                (Between::IndexAndInode(_), true) => "is not in the inode as it is in the directory's index",
+                (Between::IndexAndInode(_), false) => "is not in the directory's index as it is in the inode",
+                (Between::HashAndIndex, true) => "is not in the directory's index as it is by its hash",
+                (Between::HashAndIndex, false) => {
+                    "is not there by its hash as it is in the directory's index"
+                }
+            };
+            let (directory, child) = (said.fact.directory, said.fact.child);
+            if !told.contains(&(child, reason)) {
+                told.push((child, reason));
+                let place = Place {
+                    tree: Some(tree),
+                    key: Some(Key::new(directory, ItemType::DIR_ITEM, 0)),
+                    ..Place::default()
+                };
+                context.list(FindingKind::Name { directory, child, reason }, place);
+            }
+        }
+    }
+}

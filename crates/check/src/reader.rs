@@ -1,0 +1,121 @@
+//! Reads tree blocks and judges each by itself and by what its parent says of it.
+
+use vlinder_base::sync::Arc;
+use vlinder_codec::checksum::{Checksum, checksum};
+use vlinder_format::block::BlockFault;
+use vlinder_format::{Block, Damage, Generation, Key, Level, Logical, Place, RootId};
+use vlinder_volume::{ReadRequest, VolumeError};
+
+use crate::context::Context;
+use crate::finding::FindingKind;
+
+/// What a parent says of a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expected {
+    pub(crate) tree: RootId,
+    pub(crate) logical: Logical,
+    pub(crate) generation: Generation,
+    pub(crate) level: Level,
+    pub(crate) first_key: Option<Key>,
+}
+
+impl Expected {
+    pub(crate) fn place(&self) -> Place {
+        Place { tree: Some(self.tree), block: Some(self.logical), ..Place::default() }
+    }
+}
+
+impl Context<'_> {
+    /// Reads blocks. What is wrong with a copy, or with all of them, is found; a block without a good copy is none.
+    pub(crate) fn read(&mut self, wanted: &[Expected]) -> Vec<Option<Arc<Block>>> {
+        let length = usize::try_from(self.rules.node_size).unwrap_or(usize::MAX);
+        let requests: Vec<ReadRequest> =
+            wanted.iter().map(|expected| ReadRequest { logical: expected.logical, length }).collect();
+        let volume = Arc::clone(&self.volume);
+        let results = volume.submit_reads(&requests).wait(&mut |number, bytes| match wanted.get(number) {
+            Some(expected) => self.judge(bytes, expected),
+            None => Err(Damage::new(BlockFault::Checksum, Place::default())),
+        });
+        let mut blocks = Vec::with_capacity(wanted.len());
+        for (expected, result) in wanted.iter().zip(results) {
+            blocks.push(match result {
+                Ok(verified) => {
+                    for bad in verified.bad_copies {
+                        let kind = FindingKind::BadCopy {
+                            device: bad.failure.device,
+                            physical: bad.failure.physical,
+                            reason: bad.failure.fault.to_string(),
+                        };
+                        self.find(kind, expected.place());
+                    }
+                    Some(verified.value)
+                }
+                Err(error) => {
+                    self.find(FindingKind::BlockUnreadable { reason: reason(&error) }, expected.place());
+                    None
+                }
+            });
+        }
+        blocks
+    }
+
+    /// Judges the bytes of one copy.
+    fn judge(&self, bytes: Vec<u8>, expected: &Expected) -> Result<Arc<Block>, Damage> {
+        let damage = |fault: BlockFault| Damage::new(fault, expected.place());
+        let matches = bytes.split_first_chunk::<32>().is_some_and(|(field, covered)| {
+            Checksum::from_field(*field).matches(&checksum(self.checksum_kind, covered), self.checksum_kind)
+        });
+        if !matches {
+            return Err(damage(BlockFault::Checksum));
+        }
+        let block = Block::parse(bytes.into_boxed_slice(), &self.block_rules)
+            .map_err(|(fault, slot)| Damage::new(fault, Place { slot, ..expected.place() }))?;
+        if block.fsid() != self.superblock.tree_block_uuid() {
+            return Err(damage(BlockFault::FileSystem));
+        }
+        if block.logical() != expected.logical {
+            return Err(damage(BlockFault::Address { found: block.logical() }));
+        }
+        if block.generation() != expected.generation {
+            let (found, expected) = (block.generation(), expected.generation);
+            return Err(damage(BlockFault::Generation { found, expected }));
+        }
+        if block.level() != expected.level {
+            return Err(damage(BlockFault::Level { found: block.level(), expected: expected.level }));
+        }
+        if let Some(key) = expected.first_key {
+            let found = block.first_key().unwrap_or(Key::MAX);
+            if found != key {
+                return Err(damage(BlockFault::FirstKey { found, expected: key }));
+            }
+        }
+        if !is_possible_owner(block.owner(), expected.tree) {
+            return Err(damage(BlockFault::Owner { found: block.owner(), tree: expected.tree }));
+        }
+        Ok(Arc::new(block))
+    }
+}
+
+/// A fixed tree has its own blocks; a subvolume may share those of any other; log and relocation trees have all sorts.
+fn is_possible_owner(owner: RootId, tree: RootId) -> bool {
+    if tree == RootId::TREE_LOG || tree == RootId::TREE_RELOCATION || owner == RootId::TREE_RELOCATION {
+        return tree.is_shareable() || tree == RootId::TREE_LOG || tree == RootId::DATA_RELOCATION_TREE;
+    }
+    owner == tree || (tree.is_subvolume() && owner.is_subvolume())
+}
+
+/// Why a block could not be read, each copy in a few words.
+fn reason(error: &VolumeError) -> String {
+    match error {
+        VolumeError::NoGoodCopy { failures, .. } => {
+            let reasons: Vec<String> = failures
+                .iter()
+                .map(|failure| {
+                    format!("device {} at {}: {}", failure.device, failure.physical, failure.fault)
+                })
+                .collect();
+            reasons.join("; ")
+        }
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,173 @@
+//! The root tree: which trees there are, and how subvolumes refer to each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use vlinder_format::directory::DirectoryIndex;
+use vlinder_format::root_item::RootItem;
+use vlinder_format::root_ref::RootReference;
+use vlinder_format::{ItemType, Key, Logical, ObjectId, Place, RootId, orphan};
+
+use crate::context::Context;
+use crate::finding::FindingKind;
+use crate::loops::Parents;
+use crate::names::number_of;
+use crate::walk::{Item, Tree, Visitor, walk};
+
+/// A subvolume's name in its parent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RootName {
+    pub(crate) child: RootId,
+    pub(crate) directory: ObjectId,
+    pub(crate) index: DirectoryIndex,
+    /// Stands for the name.
+    pub(crate) name: u64,
+}
+
+/// A root item where it was found.
+pub(crate) struct FoundRoot {
+    pub(crate) id: RootId,
+    item: RootItem,
+    place: Place,
+}
+
+impl FoundRoot {
+    /// The tree that the item points at.
+    pub(crate) fn tree(&self) -> Tree {
+        let is_half = self.item.is_deleted() && self.item.drop_progress != Key::MIN;
+        Tree {
+            id: self.id,
+            logical: self.item.address,
+            generation: self.item.generation,
+            level: self.item.level,
+            has_references: true,
+            dropped_to: is_half.then_some((self.item.drop_progress, self.item.drop_level)),
+        }
+    }
+}
+
+/// What the root tree says.
+#[derive(Default)]
+pub(crate) struct Roots {
+    pub(crate) roots: Vec<FoundRoot>,
+    /// As parents say: (parent, name).
+    forward: BTreeSet<(RootId, RootName)>,
+    /// As children say.
+    backward: BTreeSet<(RootId, RootName)>,
+    orphans: BTreeSet<RootId>,
+}
+
+impl Roots {
+    /// The tree of a number.
+    pub(crate) fn get(&self, id: RootId) -> Option<Tree> {
+        self.roots.iter().find(|root| root.id == id).map(FoundRoot::tree)
+    }
+
+    pub(crate) fn is_deleted(&self, id: RootId) -> bool {
+        self.roots.iter().any(|root| root.id == id && root.item.is_deleted())
+    }
+
+    /// The subvolumes that must have names in this one.
+    pub(crate) fn names_in(&self, parent: RootId) -> Vec<RootName> {
+        self.forward.iter().filter(|(of, _)| *of == parent).map(|(_, name)| *name).collect()
+    }
+
+    /// The subvolumes by their UUIDs.
+    pub(crate) fn by_id(&self) -> BTreeMap<RootId, &RootItem> {
+        self.roots.iter().map(|root| (root.id, &root.item)).collect()
+    }
+}
+
+impl Visitor for Roots {
+    fn item(&mut self, _: &mut Context<'_>, item: &Item<'_>) {
+        let (objectid, offset) = (item.key.objectid, item.key.offset);
+        match item.key.item_type {
+            ItemType::ROOT_ITEM => {
+                if let Ok(decoded) = RootItem::decode(item.data) {
+                    self.roots.push(FoundRoot { id: RootId(objectid.0), item: decoded, place: item.place() });
+                }
+            }
+            ItemType::ROOT_REF | ItemType::ROOT_BACKREF => {
+                let Ok(reference) = RootReference::decode(item.data) else { return };
+                let is_forward = item.key.item_type == ItemType::ROOT_REF;
+                let (parent, child) = if is_forward { (objectid.0, offset) } else { (offset, objectid.0) };
+                let name = RootName {
+                    child: RootId(child),
+                    directory: reference.directory,
+                    index: reference.index,
+                    name: number_of(reference.name),
+                };
+                let side = if is_forward { &mut self.forward } else { &mut self.backward };
+                side.insert((RootId(parent), name));
+            }
+            ItemType::ORPHAN_ITEM => {
+                if let Some(orphan) = orphan::orphan_of(&item.key) {
+                    self.orphans.insert(RootId(orphan.0));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Reads the root tree.
+pub(crate) fn read(context: &mut Context<'_>) -> Roots {
+    let superblock = context.superblock;
+    let tree = Tree {
+        id: RootId::ROOT_TREE,
+        logical: superblock.root,
+        generation: superblock.generation,
+        level: superblock.root_level,
+        has_references: true,
+        dropped_to: None,
+    };
+    let mut roots = Roots::default();
+    walk(context, &tree, &mut roots);
+    roots
+}
+
+/// Compares root items and references with each other.
+pub(crate) fn judge(context: &mut Context<'_>, roots: &Roots) {
+    for (parent, name) in roots.forward.symmetric_difference(&roots.backward) {
+        let place = Place { tree: Some(RootId::ROOT_TREE), ..Place::default() };
+        context.find(FindingKind::RootReference { parent: *parent, child: name.child }, place);
+    }
+    judge_loops(context, roots);
+    let mut seen: BTreeMap<Logical, RootId> = BTreeMap::new();
+    for root in &roots.roots {
+        if seen.insert(root.item.address, root.id).is_some() {
+            let reason = "the tree's root block is another tree's too";
+            context.find(FindingKind::Root { reason }, root.place);
+        }
+        if root.id.is_subvolume() && root.id != RootId::FS_TREE {
+            judge_subvolume(context, roots, root);
+        }
+    }
+}
+
+/// No subvolume lies in itself.
+fn judge_loops(context: &mut Context<'_>, roots: &Roots) {
+    let by_child: BTreeMap<u64, u64> =
+        roots.backward.iter().map(|(parent, name)| (name.child.0, parent.0)).collect();
+    let mut parents = Parents::default();
+    for (child, parent) in by_child {
+        parents.add(child, parent);
+    }
+    for root in parents.loops().into_iter().map(RootId) {
+        let found = roots.roots.iter().find(|found| found.id == root);
+        context.find(FindingKind::RootLoop { root }, found.map_or(Place::default(), |found| found.place));
+    }
+}
+
+fn judge_subvolume(context: &mut Context<'_>, roots: &Roots, root: &FoundRoot) {
+    let names = roots.backward.iter().filter(|(_, name)| name.child == root.id).count();
+    if root.item.is_deleted() {
+        if !roots.orphans.contains(&root.id) {
+            context.find(FindingKind::RootOrphan { root: root.id }, root.place);
+        }
+    } else if names == 0 && root.id.0 >= ObjectId::FIRST_FREE.0 {
+        context.find(FindingKind::RootWithoutReference { root: root.id }, root.place);
+    } else if names > 1 {
+        let reason = "the subvolume has several names";
+        context.find(FindingKind::Root { reason }, root.place);
+    }
+}

@@ -1,0 +1,69 @@
+//! The superblock copies of each device.
+
+use vlinder_base::sync::Arc;
+use vlinder_device::Device;
+use vlinder_format::superblock::{Superblock, SuperblockMirror};
+use vlinder_format::{Generation, Place};
+use vlinder_volume::VolumeError;
+use vlinder_volume::superblock::{FoundSuperblock, SuperblockChoice, find};
+
+use crate::context::Context;
+use crate::finding::FindingKind;
+
+/// Which state is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// The newest: nobody writes.
+    Newest,
+    /// One that others have left behind since: the copies may be of any later one, and be written at this moment.
+    Leased,
+}
+
+/// How often a copy is read that may be read in the middle of being written.
+const LOOKS: usize = 8;
+
+fn find_copy(
+    device: &dyn Device,
+    mirror: SuperblockMirror,
+    state: State,
+) -> Result<FoundSuperblock, VolumeError> {
+    let mut found = find(device, SuperblockChoice::Mirror(mirror));
+    if state == State::Leased {
+        for _ in 1..LOOKS {
+            if found.is_ok() {
+                break;
+            }
+            found = find(device, SuperblockChoice::Mirror(mirror));
+        }
+    }
+    found
+}
+
+/// Reads every copy and compares it with the one that is believed.
+pub(crate) fn judge(
+    context: &mut Context<'_>,
+    devices: &[Arc<dyn Device>],
+    believed: &Superblock,
+    state: State,
+) {
+    let fits = |found: Generation| match state {
+        State::Newest => found == believed.generation,
+        State::Leased => found >= believed.generation,
+    };
+    for device in devices {
+        for mirror in SuperblockMirror::ALL.into_iter().filter(|mirror| mirror.fits(device.length())) {
+            let (name, offset) = (device.describe().name.to_string(), mirror.offset());
+            let kind = match find_copy(&**device, mirror, state) {
+                Ok(found) if fits(found.superblock.generation) => continue,
+                Ok(found) => FindingKind::SuperblockStale {
+                    device: name,
+                    offset,
+                    found: found.superblock.generation,
+                    expected: believed.generation,
+                },
+                Err(error) => FindingKind::SuperblockCopy { device: name, offset, reason: error.to_string() },
+            };
+            context.find(kind, Place::default());
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Rules of more than one block: each accepts a sound image that the kernel made, and names one change with exactly its
+//! finding at exactly its place. (Other kinds of damage, by name alone: `damage`.)
+
+use std::process::Command;
+
+use vlinder_check::{Finding, FindingKind, Options, check};
+use vlinder_device::{DeviceExt, MemoryDevice};
+use vlinder_format::extent::{ExtentFlags, ExtentItem, Reference};
+use vlinder_format::file_extent::FileExtent;
+use vlinder_format::inode_ref::{self, InodeReference};
+use vlinder_format::quota::{QuotaGroupId, relation_key};
+use vlinder_format::superblock::SuperblockMirror;
+use vlinder_format::{
+    DeviceId, FileOffset, Generation, ItemType as Type, Key, Logical, ObjectId, Place, RootId, directory,
+};
+use vlinder_testkit::kernel::{KernelMount, btrfs_check};
+use vlinder_testkit::mutator::{Found, Mutator};
+use vlinder_testkit::{Scratch, require};
+
+const FS: RootId = RootId::FS_TREE;
+
+/// A directory that was moved into a younger one, bytes preallocated past the end, subvolumes in each other, quota groups.
+const SMALL: &str = r"
+    mkdir x x/p y z; mv z y/z; mkdir younger; mv y younger/y
+    dd if=/dev/urandom of=file bs=4096 count=8 status=none; fallocate -n -l 1M file; printf hello > small; ln -s target link
+    btrfs subvolume create s > /dev/null; btrfs subvolume create s/inner > /dev/null; touch s/inside s/inner/inside
+    btrfs quota enable .; btrfs quota rescan -w . > /dev/null
+    btrfs qgroup create 1/0 .; btrfs qgroup assign 0/256 1/0 . 2> /dev/null || true; btrfs quota rescan -w . > /dev/null
+    sync -f .
+";
+
+/// Many extents, in files and in the extent tree, so that these trees have several leaves.
+const LARGE: &str = r"
+    i=0; while [ $i -lt 300 ]; do
+        dd if=/dev/urandom of=file bs=4096 count=1 seek=$((i*2)) conv=notrunc status=none; i=$((i+1))
+    done; sync -f .
+";
+
+/// An image that the kernel filled, in memory.
+fn image(arguments: &[&str], fill: &str) -> MemoryDevice {
+    let scratch = Scratch::new("rules");
+    let path = scratch.join("image");
+    std::fs::File::create(&path).unwrap().set_len(256 << 20).unwrap();
+    let made = Command::new("mkfs.btrfs").arg("-q").args(arguments).arg(&path).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let mount = KernelMount::new(&path, "").unwrap();
+    let filled = Command::new("sh").args(["-ec", fill]).current_dir(mount.path()).output().unwrap();
+    assert!(filled.status.success(), "{filled:?}");
+    mount.unmount().unwrap();
+    btrfs_check(&path).unwrap();
+    MemoryDevice::from_bytes(&std::fs::read(&path).unwrap())
+}
+
+fn findings(mutator: &Mutator) -> Vec<Finding> {
+    let report = check(vec![mutator.device()], &Options::default()).unwrap();
+    // mkfs.btrfs 6.2 leaves that behind.
+    report.findings.into_iter().filter(|finding| finding.kind.id() != "free-space-leftover").collect()
+}
+
+#[track_caller]
+fn assert_found(mutator: &Mutator, kind: FindingKind, place: Place) {
+    let (found, expected) = (findings(mutator), Finding { kind, place });
+    assert!(found.contains(&expected), "{expected:?}\nis not among {found:#?}");
+}
+
+/// The place of an item.
+fn place(tree: RootId, found: Found) -> Place {
+    Place {
+        tree: Some(tree),
+        block: Some(found.leaf),
+        slot: u32::try_from(found.slot).ok(),
+        key: Some(found.key),
+    }
+}
+
+/// The place of an item that was put in.
+fn place_of(mutator: &Mutator, tree: RootId, key: Key) -> Place {
+    place(tree, mutator.find(tree, |other, _| other == key))
+}
+
+/// The inode of a name in the top-level subvolume.
+fn inode(mutator: &Mutator, name: &str) -> ObjectId {
+    let found = entry(mutator, name);
+    let block = mutator.block(found.leaf);
+    ObjectId(u64::from_le_bytes(block.data(found.slot)[..8].try_into().unwrap()))
+}
+
+/// A name's entry in the index.
+fn entry(mutator: &Mutator, name: &str) -> Found {
+    mutator.find(FS, |key, data| key.item_type == Type::DIR_INDEX && &data[30..] == name.as_bytes())
+}
+
+fn of(mutator: &Mutator, name: &str, item_type: Type) -> Found {
+    mutator.find_of(inode(mutator, name), item_type)
+}
+
+/// An item under another key.
+fn moved(mutator: &Mutator, tree: RootId, found: Found, key: Key) -> Place {
+    mutator.set_key(found, key);
+    place(tree, Found { key, ..found })
+}
+
+#[test]
+fn rules_of_files_and_directories() {
+    require!(KernelBtrfs, Tool("btrfs"));
+    let image = image(&[], SMALL);
+    assert_eq!(findings(&Mutator::new(&image)), [], "the image without damage");
+
+    let m = Mutator::new(&image);
+    let directory = inode(&m, "x");
+    let key = directory::index_key(directory, directory::DirectoryIndex(1));
+    let place_of_entry = moved(&m, FS, entry(&m, "p"), key);
+    assert_found(&m, FindingKind::DirectoryIndex { directory, index: 1 }, place_of_entry);
+
+    let m = Mutator::new(&image);
+    let link = of(&m, "link", Type::INODE_ITEM);
+    m.add_u64(link, 16, 1);
+    assert_found(
+        &m,
+        FindingKind::LinkSize { inode: link.key.objectid, found: 7, expected: 6 },
+        place(FS, link),
+    );
+
+    let m = Mutator::new(&image);
+    let extent = of(&m, "file", Type::EXTENT_DATA);
+    m.set_u64(of(&m, "file", Type::INODE_ITEM), 16, 0);
+    let past = FindingKind::FilePastEnd { inode: extent.key.objectid, size: 0 };
+    assert_eq!(
+        findings(&m),
+        [Finding { kind: past, place: place(FS, extent) }],
+        "a warning, and nothing else"
+    );
+
+    let m = Mutator::new(&image);
+    let inline = of(&m, "small", Type::EXTENT_DATA);
+    let key = FileExtent::key(inline.key.objectid, FileOffset(4096));
+    m.insert(FS, key, &FileExtent::hole(4096, Generation(5)).encode());
+    assert_found(&m, FindingKind::FileInline { inode: key.objectid }, place_of(&m, FS, key));
+
+    let m = Mutator::new(&image);
+    let (directory, other) = (inode(&m, "x"), inode(&m, "younger"));
+    let name = InodeReference { index: directory::DirectoryIndex(9), name: b"again" };
+    m.insert(FS, inode_ref::key(directory, other), &name.encode());
+    let item = m.find_of(directory, Type::INODE_ITEM);
+    assert_found(&m, FindingKind::DirectoryLinks { inode: directory }, place(FS, item));
+}
+
+#[test]
+fn nothing_lies_in_itself() {
+    require!(KernelBtrfs, Tool("btrfs"));
+    let image = image(&[], SMALL);
+
+    let m = Mutator::new(&image);
+    let (directory, child) = (inode(&m, "x"), inode(&m, "p"));
+    moved(&m, FS, m.find_of(directory, Type::INODE_REF), inode_ref::key(directory, child));
+    let key = Key::new(directory, Type::INODE_ITEM, 0);
+    let at = Place { tree: Some(FS), key: Some(key), ..Place::default() };
+    assert_found(&m, FindingKind::DirectoryLoop { directory }, at);
+
+    let m = Mutator::new(&image);
+    let outer =
+        m.find(RootId::ROOT_TREE, |key, _| key.objectid.0 == 256 && key.item_type == Type::ROOT_BACKREF);
+    moved(&m, RootId::ROOT_TREE, outer, Key { offset: 257, ..outer.key });
+    let item = m.find(RootId::ROOT_TREE, |key, _| key.objectid.0 == 256 && key.item_type == Type::ROOT_ITEM);
+    assert_found(&m, FindingKind::RootLoop { root: RootId(256) }, place(RootId::ROOT_TREE, item));
+
+    let m = Mutator::new(&image);
+    let (member, group) = (QuotaGroupId(256), QuotaGroupId(1 << 48));
+    let upward = relation_key(member, group);
+    m.remove(m.find(RootId::QUOTA_TREE, |key, _| key == relation_key(group, member)));
+    let reason = "is recorded in one direction alone";
+    let kind = FindingKind::QuotaRelation { group: member, other: group, reason };
+    assert_found(&m, kind, place_of(&m, RootId::QUOTA_TREE, upward));
+
+    let m = Mutator::new(&image);
+    let second = QuotaGroupId(257);
+    for (group, other) in [(member, second), (second, member)] {
+        m.insert(RootId::QUOTA_TREE, relation_key(group, other), &[]);
+    }
+    let reason = "is between groups of one level";
+    for (group, other) in [(member, second), (second, member)] {
+        let kind = FindingKind::QuotaRelation { group, other, reason };
+        assert_found(&m, kind, place_of(&m, RootId::QUOTA_TREE, relation_key(group, other)));
+    }
+}
+
+/// The first extent item of data.
+fn data_extent(m: &Mutator) -> (Found, Vec<u8>) {
+    let found = m.find(RootId::EXTENT_TREE, |key, data| {
+        key.item_type == Type::EXTENT_ITEM && data[16..24] == ExtentFlags::DATA.0.to_le_bytes()
+    });
+    (found, m.block(found.leaf).data(found.slot).to_vec())
+}
+
+#[test]
+fn rules_of_extents_and_references() {
+    require!(KernelBtrfs, Tool("btrfs"));
+    let image = image(&[], SMALL);
+
+    let m = Mutator::new(&image);
+    let (found, data) = data_extent(&m);
+    let mut item = ExtentItem::decode(Type::EXTENT_ITEM, &data).unwrap();
+    item.header.references += 1;
+    let Reference::ExtentData(reference) = item.inline[0].clone() else { panic!("{item:?}") };
+    item.inline.push(item.inline[0].clone());
+    m.remove(found);
+    m.insert(RootId::EXTENT_TREE, found.key, &item.encode());
+    let kind = FindingKind::ReferenceExtra {
+        logical: Logical(found.key.objectid.0),
+        user: format!("inode {} of tree {} at offset {}", reference.inode, reference.root, reference.offset),
+        expected: 1,
+        found: 2,
+    };
+    assert_found(&m, kind, Place { tree: Some(RootId::EXTENT_TREE), ..Place::default() });
+
+    let m = Mutator::new(&image);
+    let key = Reference::TreeBlock { root: FS }.key(Logical(1 << 50));
+    m.insert(RootId::EXTENT_TREE, key, &[]);
+    assert_found(&m, FindingKind::ReferenceWithoutExtent {}, place_of(&m, RootId::EXTENT_TREE, key));
+
+    let m = Mutator::new(&image);
+    let (_, data) = data_extent(&m);
+    let logical = Logical(1 << 50);
+    let key = ExtentItem::data_key(logical, 4096);
+    m.insert(RootId::EXTENT_TREE, key, &data);
+    assert_found(&m, FindingKind::ExtentPlace { logical }, place_of(&m, RootId::EXTENT_TREE, key));
+
+    let m = Mutator::new(&image);
+    let root = |m: &Mutator, id| {
+        m.find(RootId::ROOT_TREE, move |key, _| key.objectid.0 == id && key.item_type == Type::ROOT_ITEM)
+    };
+    let (one, two) = (root(&m, 256), root(&m, 257));
+    let of_one = m.block(one.leaf).data(one.slot).to_vec();
+    m.change_item(two, |data| {
+        data[160..168].copy_from_slice(&of_one[160..168]);
+        data[176..184].copy_from_slice(&of_one[176..184]);
+    });
+    let shared = Place { tree: Some(RootId(257)), block: Some(m.root(RootId(256))), ..Place::default() };
+    assert_found(&m, FindingKind::BlockShared {}, shared);
+    let reason = "the tree's root block is another tree's too";
+    assert_found(&m, FindingKind::Root { reason }, place(RootId::ROOT_TREE, two));
+}
+
+#[test]
+fn rules_of_places() {
+    require!(KernelBtrfs, Tool("btrfs"));
+    let image = image(&[], SMALL);
+
+    let m = Mutator::new(&image);
+    let stale = vlinder_format::superblock::Superblock {
+        generation: Generation(m.superblock.generation.0 - 1),
+        ..m.superblock.clone()
+    };
+    let bytes = stale.encode_with_checksum(SuperblockMirror::Second, |covered| {
+        *vlinder_codec::checksum::checksum(vlinder_codec::checksum::ChecksumKind::Crc32c, covered).as_field()
+    });
+    m.device().write_at(SuperblockMirror::Second.offset(), bytes.to_vec()).unwrap();
+    let found = findings(&m);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        matches!(&found[0].kind, FindingKind::SuperblockStale { offset, found, expected, .. }
+            if *offset == SuperblockMirror::Second.offset() && *found == stale.generation && *expected == m.superblock.generation),
+        "{found:?}"
+    );
+
+    // A stripe behind the end of its device.
+    let m = Mutator::new(&image);
+    let chunk = m.find(RootId::CHUNK_TREE, |key, data| key.item_type == Type::CHUNK_ITEM && data[24] == 1);
+    m.set_u64(chunk, 56, 1 << 40);
+    let found = findings(&m);
+    let is_it = |finding: &Finding| {
+        matches!(finding.kind, FindingKind::Chunk { logical, .. } if logical.0 == chunk.key.offset)
+            && finding.place == place(RootId::CHUNK_TREE, chunk)
+    };
+    assert!(found.iter().any(is_it), "{found:#?}");
+    let missing = FindingKind::StripeWithoutDeviceExtent {
+        logical: Logical(chunk.key.offset),
+        device: DeviceId(1),
+        physical: vlinder_format::Physical(1 << 40),
+    };
+    assert!(found.iter().any(|finding| finding.kind == missing), "{found:#?}");
+}
+
+/// Two leaves beside each other, as (last item of the left, first of the right).
+fn borders(m: &Mutator, tree: RootId) -> Vec<(Found, Found)> {
+    let root = m.block(m.root(tree));
+    assert!(!root.is_leaf(), "one leaf has no border");
+    let leaves: Vec<Logical> = if root.level().0 == 1 {
+        root.children().map(|child| child.logical).collect()
+    } else {
+        let nodes = root.children().map(|child| m.block(child.logical));
+        nodes.flat_map(|node| node.children().map(|child| child.logical).collect::<Vec<_>>()).collect()
+    };
+    let found = |leaf: Logical, slot: usize| Found { leaf, slot, key: m.block(leaf).key(slot) };
+    let border = |pair: &[Logical]| (found(pair[0], m.block(pair[0]).len() - 1), found(pair[1], 0));
+    leaves.windows(2).map(border).collect()
+}
+
+#[test]
+fn rules_across_leaves() {
+    require!(KernelBtrfs, Tool("btrfs"));
+    let image = image(&["-n", "4096", "-m", "single"], LARGE);
+    assert_eq!(findings(&Mutator::new(&image)), [], "the image without damage");
+
+    let m = Mutator::new(&image);
+    let (left, right) = borders(&m, RootId::EXTENT_TREE)
+        .into_iter()
+        .find(|(left, right)| {
+            left.key.item_type == Type::EXTENT_ITEM
+                && right.key.item_type == Type::EXTENT_ITEM
+                && left.key.objectid.0 + left.key.offset == right.key.objectid.0
+        })
+        .expect("two leaves that begin and end with extents of data");
+    m.set_key(left, Key { offset: left.key.offset + 4096, ..left.key });
+    let previous_end = Logical(right.key.objectid.0 + 4096);
+    assert_found(&m, FindingKind::ExtentOverlap { previous_end }, place(RootId::EXTENT_TREE, right));
+
+    let is_extent = |found: &Found| found.key.item_type == Type::EXTENT_DATA;
+    let border = |m: &Mutator| {
+        let mut all = borders(m, FS).into_iter();
+        all.find(|(left, right)| is_extent(left) && is_extent(right)).expect("a file in two leaves")
+    };
+    let m = Mutator::new(&image);
+    let (left, right) = border(&m);
+    m.add_u64(left, 45, 16384);
+    let previous_end = left.key.offset + 4096 + 16384;
+    let kind = FindingKind::FileExtentOverlap { inode: left.key.objectid, previous_end };
+    assert_found(&m, kind, place(FS, right));
+
+    let m = Mutator::new(&image);
+    let (left, right) = border(&m);
+    let key = Key { offset: right.key.offset + 4096, ..left.key };
+    let at = moved(&m, FS, left, key);
+    assert_found(&m, FindingKind::KeyRange { bound: right.key }, at);
+}

@@ -1,0 +1,106 @@
+//! `check`: the judge's findings, for people or as JSON.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+use vlinder_check::{CheckError, Finding, Options, Report};
+
+use crate::failure::{Failure, Status};
+use crate::leased::{self, Source};
+use crate::options::OptionArguments;
+use crate::progress::Progress;
+use crate::session::Session;
+
+/// Check a file system; nothing is written.
+///
+/// Of a file system that a vlinder mount holds, the last committed state is checked (a commit is made first), while the
+/// mount goes on; this is for root and who mounted it.
+///
+/// Every tree is read: superblocks, chunks, the shape of each block, extents against their references, inodes, names,
+/// checksums and free space. Each finding has a stable name, the place, and one sentence.
+///
+/// Exit status: 0 clean (warnings are allowed), 1 findings, or the image can't be opened.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  vlinder check --check-data-csum image.btrfs")]
+pub struct Arguments {
+    #[command(flatten)]
+    options: OptionArguments,
+    /// Read all data too and compare them with their checksums.
+    #[arg(long)]
+    check_data_csum: bool,
+    /// Only read: the default, taken for the sake of btrfs-progs' habits.
+    #[arg(long)]
+    readonly: bool,
+    /// Show progress: on a terminal it always is.
+    #[arg(short, long, hide = true)]
+    progress: bool,
+    /// The devices of one file system.
+    #[arg(required = true, value_name = "IMAGE")]
+    images: Vec<PathBuf>,
+}
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments, session: &Session) -> Result<Status, Failure> {
+    arguments.options.check()?;
+    let source = Source::open(&arguments.images)?;
+    let progress = RefCell::new(Progress::new(session, "checking", None));
+    let moved = |bytes: u64| progress.borrow_mut().add(bytes);
+    let options = Options { data_checksums: arguments.check_data_csum, progress: Some(&moved) };
+    let report = match &source.lease {
+        Some(lease) => vlinder_check::check_leased(source.devices, lease.superblocks.clone(), &options),
+        None => vlinder_check::check(source.devices, &options),
+    };
+    let report = report.map_err(|error| match error {
+        CheckError::Open(error) => error.into(),
+        other => Failure::new(crate::failure::Kind::Corruption, other.to_string()),
+    });
+    drop(progress);
+    leased::confirm(source.lease.as_ref())?;
+    let report = report?;
+    if session.json {
+        session.object(object(&report))?;
+    } else {
+        tell(session, &report)?;
+    }
+    Ok(if report.is_clean() { Status::Done } else { Status::Failed })
+}
+
+fn tell(session: &Session, report: &Report) -> Result<(), Failure> {
+    for finding in &report.findings {
+        session.line(finding.to_string())?;
+    }
+    if report.not_listed > 0 {
+        session.line(format!("{} findings more are not listed", report.not_listed))?;
+    }
+    let verdict = if report.is_clean() { "clean" } else { "not clean: get the data out, or mend it" };
+    let data = match report.data_bytes {
+        0 => String::new(),
+        bytes => format!(" and {bytes} bytes of data"),
+    };
+    session.tell(format!("{} tree blocks{data} were checked: {verdict}", report.blocks))
+}
+
+fn object(report: &Report) -> Value {
+    json!({
+        "clean": report.is_clean(),
+        "blocks": report.blocks,
+        "data_bytes": report.data_bytes,
+        "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
+        "findings_not_listed": report.not_listed,
+    })
+}
+
+fn finding(finding: &Finding) -> Value {
+    let place = &finding.place;
+    json!({
+        "id": finding.kind.id(),
+        "severity": finding.kind.severity().name(),
+        "message": finding.kind.to_string(),
+        "tree": place.tree.map(|tree| tree.0),
+        "block": place.block.map(|block| block.0),
+        "slot": place.slot,
+        "key": place.key.map(|key| key.to_string()),
+    })
+}

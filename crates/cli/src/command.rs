@@ -1,0 +1,281 @@
+//! The programs that the binary can be called as, and their verbs.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{ArgMatches, Args, Parser, Subcommand};
+
+use crate::failure::{Failure, Status};
+use crate::session::{Format, Program, Session};
+use crate::{check, files, filesystem, fsck, generate, inspect, mkfs, mount, property, stats, subvolume};
+
+/// Btrfs without the kernel: create, read, write, snapshot, check and mount images in the real Btrfs format.
+///
+/// TARGET is IMAGE:/PATH, a path in an image, or a path of the host or of a mounted file system. A colon in the image's
+/// name that is followed by / is written \:, a backslash \\.
+///
+/// Exit status: 0 done, 1 failed or findings, 2 the command line makes no sense, 3 done in part.
+#[derive(Parser, Debug)]
+#[command(name = "vlinder", version, infer_subcommands = true, max_term_width = 110)]
+#[command(propagate_version = true, subcommand_required = true, arg_required_else_help = true)]
+pub struct Vlinder {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+/// Manage Btrfs images and mounts, with the verbs and flags of btrfs-progs (by vlinder).
+#[derive(Parser, Debug)]
+#[command(name = "btrfs", version, infer_subcommands = true, max_term_width = 110)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub struct Btrfs {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    verb: BtrfsVerb,
+}
+
+/// Make a Btrfs file system on a file or block device (by vlinder).
+#[derive(Parser, Debug)]
+#[command(name = "mkfs.btrfs", version, disable_version_flag = true, max_term_width = 110)]
+struct MakeFileSystem {
+    /// Print the version.
+    #[arg(short = 'V', long, action = clap::ArgAction::Version)]
+    version: (),
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    arguments: mkfs::Arguments,
+}
+
+/// Flags that every verb takes.
+#[derive(Args, Debug, Clone, Copy)]
+pub struct Global {
+    /// Print one JSON object instead of text.
+    #[arg(long, global = true, help_heading = "Global options")]
+    json: bool,
+    /// The form of the output as btrfs-progs has it: text or json (filesystem df alone).
+    #[arg(
+        long,
+        global = true,
+        value_name = "FORMAT",
+        default_value = "text",
+        hide_default_value = true,
+        help_heading = "Global options"
+    )]
+    format: Format,
+    /// Print only errors.
+    #[arg(long, global = true, help_heading = "Global options")]
+    quiet: bool,
+    /// Tell more.
+    #[arg(long, global = true, help_heading = "Global options")]
+    verbose: bool,
+    #[arg(short = 'q', hide = true)]
+    quiet_short: bool,
+    #[arg(short = 'v', hide = true)]
+    verbose_short: bool,
+}
+
+/// The verbs of `vlinder`.
+#[derive(Subcommand, Debug)]
+pub enum Verb {
+    /// Make a file system.
+    Mkfs(mkfs::Arguments),
+    /// Mount an image.
+    Mount(mount::Arguments),
+    /// Unmount what vlinder mount mounted.
+    Umount(mount::UmountArguments),
+    #[command(flatten)]
+    Files(files::Verb),
+    /// Make, list, delete and snapshot subvolumes.
+    #[command(subcommand, subcommand_required = true, arg_required_else_help = true)]
+    Subvolume(subvolume::Verb),
+    /// Show and change whole file systems.
+    #[command(subcommand, subcommand_required = true, arg_required_else_help = true)]
+    Filesystem(filesystem::Verb),
+    /// Show and set properties: ro, label, compression.
+    #[command(subcommand, subcommand_required = true, arg_required_else_help = true)]
+    Property(property::Verb),
+    /// Check a file system, mounted by vlinder or not at all.
+    Check(check::Arguments),
+    /// Look at what lies on disk.
+    #[command(
+        subcommand,
+        name = "inspect-internal",
+        subcommand_required = true,
+        arg_required_else_help = true
+    )]
+    Inspect(inspect::Verb),
+    /// Show counters and histograms of the mechanisms.
+    Stats(stats::Arguments),
+    #[command(hide = true)]
+    Generate(generate::Arguments),
+}
+
+/// The verbs of `btrfs`.
+#[derive(Subcommand, Debug)]
+pub enum BtrfsVerb {
+    /// Make, list, delete and snapshot subvolumes.
+    #[command(subcommand, subcommand_required = true, arg_required_else_help = true)]
+    Subvolume(subvolume::Verb),
+    /// Show and change whole file systems.
+    #[command(subcommand, subcommand_required = true, arg_required_else_help = true)]
+    Filesystem(filesystem::Verb),
+    /// Show and set properties: ro, label, compression.
+    #[command(subcommand, subcommand_required = true, arg_required_else_help = true)]
+    Property(property::Verb),
+    /// Check a file system, mounted by vlinder or not at all.
+    Check(check::Arguments),
+    /// Look at what lies on disk.
+    #[command(
+        subcommand,
+        name = "inspect-internal",
+        subcommand_required = true,
+        arg_required_else_help = true
+    )]
+    Inspect(inspect::Verb),
+}
+
+impl From<BtrfsVerb> for Verb {
+    fn from(verb: BtrfsVerb) -> Self {
+        match verb {
+            BtrfsVerb::Check(arguments) => Self::Check(arguments),
+            BtrfsVerb::Inspect(verb) => Self::Inspect(verb),
+            BtrfsVerb::Subvolume(verb) => Self::Subvolume(verb),
+            BtrfsVerb::Filesystem(verb) => Self::Filesystem(verb),
+            BtrfsVerb::Property(verb) => Self::Property(verb),
+        }
+    }
+}
+
+/// Runs the program that the call name asks for.
+pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    let called = arguments.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
+    let code = match called.to_str() {
+        Some("fsck.btrfs") => fsck::main(&arguments),
+        Some("mkfs.btrfs") => parse::<MakeFileSystem>(Program::MakeFileSystem, &arguments, |program, _| {
+            let session = Session::new(Program::MakeFileSystem, "mkfs".to_owned(), program.json, false);
+            session.end(mkfs::run(&program.arguments, &session))
+        }),
+        Some("mount.fuse.vlinder") => {
+            parse::<mount::HelperArguments>(Program::MountHelper, &arguments, |program, _| {
+                let session = Session::new(Program::MountHelper, "mount".to_owned(), false, false);
+                let mounted = program.into_arguments().map(|arguments| mount::mount(&arguments, &session));
+                session.end(mounted.unwrap_or(Ok(Status::Done)))
+            })
+        }
+        Some("umount.fuse.vlinder") => {
+            parse::<mount::UmountHelperArguments>(Program::MountHelper, &arguments, |program, _| {
+                let session = Session::new(Program::MountHelper, "umount".to_owned(), false, false);
+                let arguments = program.into_arguments();
+                session.end(arguments.and_then(|arguments| mount::umount(&arguments, &session)))
+            })
+        }
+        Some("btrfs") => parse::<Btrfs>(Program::Btrfs, &arguments, |program, verb| {
+            run(Program::Btrfs, program.global, &program.verb.into(), verb)
+        }),
+        _ => parse::<Vlinder>(Program::Vlinder, &arguments, |program, verb| {
+            run(Program::Vlinder, program.global, &program.verb, verb)
+        }),
+    };
+    ExitCode::from(code)
+}
+
+/// Parses the arguments and hands them on, with the verb's name.
+fn parse<P: Parser>(program: Program, arguments: &[OsString], go: impl Fn(P, String) -> u8) -> u8 {
+    let parsed = P::command().try_get_matches_from(arguments).and_then(|matches| {
+        let verb = verb_name(&matches);
+        P::from_arg_matches(&matches).map(|parsed| (verb, parsed))
+    });
+    match parsed {
+        Ok((verb, parsed)) => go(parsed, verb),
+        Err(error) => {
+            // Help and version are asked for; anything else is a mistake of usage, told on standard error.
+            let status = if error.use_stderr() { Status::Usage } else { Status::Done };
+            let _ = error.print();
+            program.code(status)
+        }
+    }
+}
+
+fn run(program: Program, global: Global, verb: &Verb, name: String) -> u8 {
+    let quiet = global.quiet || global.quiet_short;
+    let mut session = Session::new(program, name, global.json, quiet);
+    let result = session.choose(global.format).and_then(|()| dispatch(verb, &session));
+    session.end(result)
+}
+
+/// The verb as the JSON schemas name it: `subvolume-list`.
+fn verb_name(matches: &ArgMatches) -> String {
+    let mut names = Vec::new();
+    let mut matches = matches;
+    while let Some((name, below)) = matches.subcommand() {
+        names.push(name);
+        matches = below;
+    }
+    names.join("-")
+}
+
+fn dispatch(verb: &Verb, session: &Session) -> Result<Status, Failure> {
+    match verb {
+        Verb::Files(verb) => files::run(verb, session),
+        Verb::Inspect(verb) => inspect::run(verb, session),
+        Verb::Check(arguments) => check::run(arguments, session),
+        Verb::Mkfs(arguments) => mkfs::run(arguments, session),
+        Verb::Mount(arguments) => mount::mount(arguments, session),
+        Verb::Umount(arguments) => mount::umount(arguments, session),
+        Verb::Subvolume(verb) => subvolume::run(verb, session),
+        Verb::Filesystem(verb) => filesystem::run(verb, session),
+        Verb::Property(verb) => property::run(verb, session),
+        Verb::Stats(arguments) => stats::run(arguments, session),
+        Verb::Generate(arguments) => generate::run(arguments),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn walk(command: &clap::Command, path: &str, visit: &mut dyn FnMut(&str, &clap::Command)) {
+        for below in
+            command.get_subcommands().filter(|below| below.get_name() != "help" && !below.is_hide_set())
+        {
+            let path = format!("{path} {}", below.get_name());
+            if below.has_subcommands() {
+                walk(below, &path, visit);
+            } else {
+                visit(&path, below);
+            }
+        }
+    }
+
+    #[test]
+    fn the_definitions_hold_together() {
+        Vlinder::command().debug_assert();
+        Btrfs::command().debug_assert();
+        MakeFileSystem::command().debug_assert();
+        mount::HelperArguments::command().debug_assert();
+        mount::UmountHelperArguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_has_help_and_an_example() {
+        let mut verbs = 0;
+        let command = Vlinder::command();
+        walk(&command, "vlinder", &mut |path, verb| {
+            verbs += 1;
+            assert!(verb.get_about().is_some(), "{path} has no help");
+            let example = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(example.contains(path), "{path} has no example: {example:?}");
+            for argument in verb.get_arguments().filter(|argument| !argument.is_hide_set()) {
+                assert!(argument.get_help().is_some(), "{path}: {} has no help", argument.get_id());
+            }
+        });
+        assert!(verbs > 10, "{verbs}");
+    }
+}

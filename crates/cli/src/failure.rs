@@ -1,0 +1,276 @@
+//! What a verb that failed says: which kind of failure, where, what happened, and what to do about it.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use vlinder_device::{DeviceError, DeviceErrorKind};
+use vlinder_format::superblock::SuperblockFault;
+use vlinder_volume::VolumeError;
+
+/// How a verb ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// All of it was done.
+    Done,
+    /// Nothing was done, or there are findings.
+    Failed,
+    /// The command line makes no sense.
+    Usage,
+    /// Some of several things were done.
+    Partial,
+}
+
+impl Status {
+    /// The number that the process ends with.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::Partial => 3,
+        }
+    }
+}
+
+impl From<Status> for ExitCode {
+    fn from(status: Status) -> Self {
+        Self::from(status.code())
+    }
+}
+
+/// The kinds of failure, as `error.kind` in JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The command line.
+    Usage,
+    /// A device or the host's file system failed.
+    Device,
+    /// Bytes on disk break a rule of the format.
+    Corruption,
+    /// A feature, profile or operation that this version lacks.
+    Unsupported,
+    /// Somebody else holds the image.
+    Busy,
+    /// It can only be read.
+    ReadOnly,
+    /// No space is left, in the image or on the host.
+    NoSpace,
+    /// No such file, subvolume or attribute.
+    NotFound,
+    /// It is there already.
+    Exists,
+    /// The user may not do that.
+    Permission,
+    /// The request makes no sense for what it is about.
+    Invalid,
+}
+
+impl Kind {
+    /// As JSON and the documentation name it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Usage => "usage",
+            Self::Device => "device",
+            Self::Corruption => "corruption",
+            Self::Unsupported => "unsupported",
+            Self::Busy => "busy",
+            Self::ReadOnly => "read-only",
+            Self::NoSpace => "no-space",
+            Self::NotFound => "not-found",
+            Self::Exists => "exists",
+            Self::Permission => "permission",
+            Self::Invalid => "invalid",
+        }
+    }
+
+    /// What an errno of the host means.
+    pub fn of_errno(errno: i32) -> Self {
+        use rustix::io::Errno;
+        match Errno::from_raw_os_error(errno) {
+            Errno::NOENT | Errno::NODATA => Self::NotFound,
+            Errno::EXIST | Errno::NOTEMPTY => Self::Exists,
+            Errno::PERM | Errno::ACCESS => Self::Permission,
+            Errno::ROFS => Self::ReadOnly,
+            Errno::NOSPC | Errno::DQUOT => Self::NoSpace,
+            Errno::BUSY | Errno::TXTBSY => Self::Busy,
+            Errno::OPNOTSUPP | Errno::NOSYS => Self::Unsupported,
+            Errno::IO | Errno::UCLEAN => Self::Device,
+            _ => Self::Invalid,
+        }
+    }
+}
+
+/// Why a verb failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Which kind.
+    pub kind: Kind,
+    /// The image, path, tree, block … that it is about.
+    pub place: Option<String>,
+    /// What happened.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// What the process ends with.
+    pub status: Status,
+}
+
+impl Failure {
+    /// A failure that ends the process with 1.
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        let status = if kind == Kind::Usage { Status::Usage } else { Status::Failed };
+        Self { kind, place: None, message: message.into(), hint: None, status }
+    }
+
+    /// A command line that makes no sense.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(Kind::Usage, message)
+    }
+
+    /// With the place that it is about, unless it has one already.
+    #[must_use]
+    pub fn at(mut self, place: impl fmt::Display) -> Self {
+        self.place.get_or_insert_with(|| place.to_string());
+        self
+    }
+
+    /// With what to do about it.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// What the host's file system said about a path.
+    pub fn host(error: &std::io::Error, place: impl fmt::Display) -> Self {
+        let (kind, text) = match error.raw_os_error() {
+            Some(errno) => (Kind::of_errno(errno), text_of(errno)),
+            None => (Kind::Device, error.to_string()),
+        };
+        Self::new(kind, text).at(place)
+    }
+}
+
+/// The system's words for an errno, without Rust's number behind them.
+pub fn text_of(errno: i32) -> String {
+    let text = std::io::Error::from_raw_os_error(errno).to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(place) = &self.place {
+            write!(formatter, "{place}: ")?;
+        }
+        formatter.write_str(&self.message)?;
+        match &self.hint {
+            Some(hint) => write!(formatter, "\n  {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<DeviceError> for Failure {
+    fn from(error: DeviceError) -> Self {
+        let place = error.device.to_string();
+        let failure = match &error.kind {
+            DeviceErrorKind::Io { errno } => {
+                let failure = Self::new(Kind::of_errno(*errno), text_of(*errno));
+                if failure.kind == Kind::NotFound { failure.hint("check the path") } else { failure }
+            }
+            DeviceErrorKind::OutOfRange { device_length } => Self::new(
+                Kind::Device,
+                format!("the file ends at byte {device_length}, before what was to be read"),
+            )
+            .hint("the image is truncated: restore it from a backup, or copy it again"),
+            DeviceErrorKind::ReadOnly => Self::new(Kind::ReadOnly, "it can't be written")
+                .hint("make the file writable, or use a verb that only reads"),
+            DeviceErrorKind::HostFull => Self::new(Kind::NoSpace, "the host's file system is full")
+                .hint("free some space there and try again"),
+            DeviceErrorKind::Busy { holder } => {
+                let by = holder.as_ref().map(|holder| format!(" by {holder}")).unwrap_or_default();
+                Self::new(Kind::Busy, format!("in use{by}")).hint("wait for it to end, or stop it")
+            }
+            DeviceErrorKind::Mounted { mount } => {
+                let place = mount.mountpoint.as_ref().map(|place| format!(" on {}", place.display()));
+                let device = mount.device.display();
+                let text = format!("the kernel has it mounted ({device}{})", place.unwrap_or_default());
+                Self::new(Kind::Busy, text).hint("unmount it first: two drivers would destroy it")
+            }
+            other => Self::new(Kind::Device, other.to_string()),
+        };
+        failure.at(place)
+    }
+}
+
+impl From<VolumeError> for Failure {
+    fn from(error: VolumeError) -> Self {
+        match error {
+            VolumeError::Device(error) => error.into(),
+            VolumeError::Superblock { device, fault, usable_copy } => {
+                superblock(&fault, usable_copy.is_some()).at(device)
+            }
+            VolumeError::DeviceTooShort { device, found, expected } => {
+                let text = format!("the device has {found} bytes, its superblock says {expected}");
+                Self::new(Kind::Device, text)
+                    .hint("the image is truncated: restore it from a backup, or copy it again")
+                    .at(device)
+            }
+            VolumeError::ForeignDevice { device, found, expected } => Self::new(
+                Kind::Usage,
+                format!("it belongs to file system {found}, the first device to {expected}"),
+            )
+            .hint("give the devices of one file system")
+            .at(device),
+            error @ VolumeError::DuplicateDevice { .. } => Self::usage(error.to_string()),
+            VolumeError::DeviceCount { found, expected } => {
+                let text = format!("the file system has {expected} devices, {found} given");
+                Self::new(Kind::Device, text)
+                    .hint("give all its devices: further ones with -D DEVICE, or behind the first; -o ro,degraded reads what there is")
+            }
+            error @ VolumeError::UnsupportedProfile { .. } => Self::new(Kind::Unsupported, error.to_string()),
+            error @ VolumeError::ReadOnly => Self::new(Kind::ReadOnly, error.to_string()),
+            other => Self::new(Kind::Corruption, other.to_string())
+                .hint("keep the image as it is, and look at it with inspect-internal"),
+        }
+    }
+}
+
+fn superblock(fault: &SuperblockFault, has_copy: bool) -> Failure {
+    let failure = match fault {
+        SuperblockFault::Magic { .. } | SuperblockFault::Size { .. } => {
+            Failure::new(Kind::Invalid, "no Btrfs file system: there is no superblock at byte 65536")
+                .hint("make one with vlinder mkfs, or check the path and the offset of the partition")
+        }
+        SuperblockFault::Flags { .. } | SuperblockFault::ChecksumType { .. } => {
+            Failure::new(Kind::Unsupported, fault.to_string())
+        }
+        SuperblockFault::WriteIncompat { .. } => {
+            Failure::new(Kind::Unsupported, fault.to_string()).hint("open it for reading only: -o ro")
+        }
+        other => Failure::new(Kind::Corruption, format!("the superblock is broken: {other}")),
+    };
+    if has_copy {
+        return failure.hint("a copy of the superblock is sound: look with inspect-internal dump-super -a");
+    }
+    failure
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_says_where_what_and_what_to_do() {
+        let failure =
+            Failure::new(Kind::NotFound, "no such file").at("a.img:/b").hint("look with ls").at("other");
+        assert_eq!(failure.to_string(), "a.img:/b: no such file\n  look with ls");
+        assert_eq!(failure.status, Status::Failed);
+        assert_eq!(Failure::usage("x").status, Status::Usage);
+    }
+
+    #[test]
+    fn errnos_lose_their_number() {
+        assert_eq!(text_of(2), "No such file or directory");
+    }
+}

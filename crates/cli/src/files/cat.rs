@@ -1,0 +1,68 @@
+//! `cat`.
+
+use std::ffi::OsString;
+
+use clap::Args;
+use vlinder_format::inode::FileType;
+
+use crate::failure::{Failure, Kind, Status as Ending};
+use crate::image::{Follow, ImageArguments, Images, Purpose};
+use crate::session::Session;
+
+/// Bytes read at a time.
+const STEP: usize = 1 << 20;
+
+/// Print files to standard output, one after the other.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  vlinder cat disk.img:/etc/fstab")]
+pub struct Arguments {
+    #[command(flatten)]
+    images: ImageArguments,
+    /// IMAGE:/PATH or a path of the host.
+    #[arg(required = true, value_name = "TARGET")]
+    targets: Vec<OsString>,
+}
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
+    if session.json {
+        return Err(
+            Failure::new(Kind::Unsupported, "the content of files has no JSON form").hint("leave --json out")
+        );
+    }
+    let images = Images::new(&arguments.images)?;
+    let mut tally = super::Tally::default();
+    for target in &arguments.targets {
+        tally.add(one(&images, target, session), session);
+    }
+    images.close()?;
+    Ok(tally.ending())
+}
+
+fn one(images: &Images<'_>, target: &OsString, session: &Session) -> Result<(), Failure> {
+    let location = images.locate(target, Purpose::Read, Follow::Yes)?;
+    let status = location.status()?;
+    match status.file_type {
+        FileType::Regular => {}
+        FileType::Directory => {
+            return Err(Failure::new(Kind::Invalid, "a directory")
+                .at(location.place())
+                .hint("list it with ls"));
+        }
+        other => {
+            let text = format!("a {}, which has no content here", super::mode::type_name(other));
+            return Err(Failure::new(Kind::Invalid, text).at(location.place()));
+        }
+    }
+    let mut source = location.directory.open(&location.name)?;
+    let mut buffer = vec![0u8; STEP];
+    let mut offset = 0u64;
+    loop {
+        let read = source.read_at(offset, &mut buffer)?;
+        if read == 0 || session.is_output_closed() {
+            return Ok(());
+        }
+        session.bytes(&buffer[..read])?;
+        offset += u64::try_from(read).unwrap_or(0);
+    }
+}

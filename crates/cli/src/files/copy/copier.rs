@@ -1,0 +1,387 @@
+//! Copying one tree: what becomes of each name.
+
+use std::collections::{HashMap, HashSet};
+
+use vlinder_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use vlinder_base::sync::{Arc, Mutex};
+use vlinder_format::inode::FileType;
+
+use super::Arguments;
+use crate::failure::{Failure, Kind};
+use crate::files::{Tally, mode};
+use crate::place::{Attributed, Change, Directory, Entry, Location, Sink, Status};
+use crate::progress::Progress;
+use crate::session::Session;
+
+/// Bytes copied at a time.
+const STEP: usize = 1 << 20;
+
+/// What all threads of a copy share.
+pub(super) struct Copier<'a> {
+    arguments: &'a Arguments,
+    session: &'a Session,
+    progress: Progress,
+    /// The first copy of each file that has several names.
+    links: Mutex<HashMap<(u64, u64), Location>>,
+    /// Directories that this copy made: a source that contains its own destination must not go round.
+    made: Mutex<HashSet<(bool, u64, u64)>>,
+    umask: u32,
+    tally: Mutex<Tally>,
+    bytes: AtomicU64,
+    /// What every further copy would meet as well.
+    stopped: AtomicBool,
+    reason: Mutex<Option<Failure>>,
+}
+
+/// A directory that is being copied. Whoever lets go of it last finishes it.
+pub(super) struct Frame {
+    pub(super) from: Directory,
+    pub(super) to: Directory,
+    /// To be set when all below is there, because copying changes the times.
+    status: Status,
+    /// This copy made it: nothing lay in it.
+    is_new: bool,
+    source: Location,
+    target: Location,
+    /// The one that it lies in, which may be closed to us once it has its permissions.
+    parent: Option<Arc<Frame>>,
+}
+
+/// A directory with the names that are still to be copied.
+pub(super) struct OpenFrame {
+    pub(super) frame: Arc<Frame>,
+    pub(super) entries: std::vec::IntoIter<Entry>,
+}
+
+/// What one thread uses again from file to file.
+#[derive(Default)]
+pub(super) struct Scratch {
+    buffer: Vec<u8>,
+}
+
+impl<'a> Copier<'a> {
+    pub(super) fn new(arguments: &'a Arguments, session: &'a Session) -> Self {
+        Self {
+            arguments,
+            session,
+            progress: Progress::new(session, "copying", None),
+            links: Mutex::default(),
+            made: Mutex::default(),
+            umask: crate::image::umask(),
+            tally: Mutex::default(),
+            bytes: AtomicU64::new(0),
+            stopped: AtomicBool::new(false),
+            reason: Mutex::default(),
+        }
+    }
+
+    /// Counts one that is done or failed; a failure is told at once.
+    pub(super) fn note(&self, result: Result<(), Failure>) {
+        self.tally.lock().add(result, self.session);
+    }
+
+    /// How the copies went, and how many bytes they have.
+    pub(super) fn end(self) -> (Tally, u64) {
+        (self.tally.into_inner(), self.bytes.into_inner())
+    }
+
+    /// Whether going on makes no sense.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Why it makes none.
+    pub(super) fn take_reason(&self) -> Option<Failure> {
+        self.stopped.store(false, Ordering::Relaxed);
+        self.reason.lock().take()
+    }
+
+    /// Copies a name of an open directory; gives the directory, whose content is to follow, if it is one.
+    pub(super) fn entry(&self, frame: &Arc<Frame>, entry: Entry, scratch: &mut Scratch) -> Option<OpenFrame> {
+        let source = Location { directory: frame.from.clone(), name: entry.name.clone() };
+        let target = Location { directory: frame.to.clone(), name: entry.name };
+        match self.one(&source, &target, Some(frame), scratch) {
+            Ok(open) => open,
+            Err(failure) if matches!(failure.kind, Kind::NoSpace | Kind::ReadOnly) => {
+                self.reason.lock().get_or_insert(failure);
+                self.stopped.store(true, Ordering::Relaxed);
+                None
+            }
+            Err(failure) => {
+                self.note(Err(failure));
+                None
+            }
+        }
+    }
+
+    /// Lets go of a directory. The last to do so gives it its attributes, then lets go of the one above.
+    pub(super) fn release(&self, frame: Arc<Frame>) {
+        let mut next = Arc::into_inner(frame);
+        while let Some(frame) = next {
+            if !self.is_stopped() {
+                self.note(self.finish_directory(&frame));
+            }
+            next = frame.parent.and_then(Arc::into_inner);
+        }
+    }
+
+    /// Copies one file; gives a directory, whose content is to follow.
+    pub(super) fn one(
+        &self,
+        from: &Location,
+        to: &Location,
+        parent: Option<&Arc<Frame>>,
+        scratch: &mut Scratch,
+    ) -> Result<Option<OpenFrame>, Failure> {
+        let status = from.status()?;
+        // A regular file takes its place by a rename, whatever may have come there; where nothing was, nothing is asked.
+        let is_vacant = status.file_type == FileType::Regular && parent.is_some_and(|parent| parent.is_new);
+        let existing = if is_vacant { None } else { to.look()? };
+        if let Some(existing) = &existing {
+            let is_same = (from.directory.is_image(), status.volume, status.inode)
+                == (to.directory.is_image(), existing.volume, existing.inode);
+            if is_same && from.directory.is_same(&to.directory) {
+                return Err(
+                    Failure::new(Kind::Invalid, "source and destination are the same file").at(to.place())
+                );
+            }
+        }
+        if status.file_type == FileType::Directory {
+            return self.directory(from, to, status, existing.as_ref(), parent).map(Some);
+        }
+        if let Some(existing) = &existing {
+            if existing.file_type == FileType::Directory {
+                return Err(Failure::new(Kind::Exists, "a directory is in the way").at(to.place()));
+            }
+            if self.arguments.no_clobber {
+                return Ok(None);
+            }
+            if !matches!(existing.file_type, FileType::Regular | FileType::SymbolicLink)
+                && !to.directory.is_image()
+            {
+                let failure = Failure::new(Kind::Exists, "no regular file").at(to.place());
+                return Err(
+                    failure.hint("to write into a device or pipe, use vlinder cat IMAGE:/PATH > FILE")
+                );
+            }
+        }
+        self.file(from, to, &status, existing.as_ref(), scratch)?;
+        self.note(Ok(()));
+        if self.arguments.verbose {
+            self.session.tell(format!("{} -> {}", from.place(), to.place()))?;
+        }
+        Ok(None)
+    }
+
+    fn directory(
+        &self,
+        from: &Location,
+        to: &Location,
+        status: Status,
+        existing: Option<&Status>,
+        parent: Option<&Arc<Frame>>,
+    ) -> Result<OpenFrame, Failure> {
+        if !(self.arguments.recursive || self.arguments.archive) {
+            return Err(Failure::new(Kind::Invalid, "a directory")
+                .at(from.place())
+                .hint("copy it with -r or -a"));
+        }
+        if self.made.lock().contains(&(from.directory.is_image(), status.volume, status.inode)) {
+            return Err(Failure::new(Kind::Invalid, "the destination lies in it; left out").at(from.place()));
+        }
+        match existing {
+            Some(existing) if existing.file_type == FileType::Directory => {}
+            Some(_) => return Err(Failure::new(Kind::Exists, "no directory is in its place").at(to.place())),
+            None => to.directory.make_directory(&to.name, 0o700)?,
+        }
+        let (source, target) = (from.directory.enter(&from.name)?, to.directory.enter(&to.name)?);
+        let entries = source.list()?.into_iter();
+        let made = target.status(b".")?;
+        self.made.lock().insert((target.is_image(), made.volume, made.inode));
+        self.progress.name(&from.place());
+        let frame = Arc::new(Frame {
+            from: source,
+            to: target,
+            status,
+            is_new: existing.is_none(),
+            source: from.clone(),
+            target: to.clone(),
+            parent: parent.map(Arc::clone),
+        });
+        Ok(OpenFrame { frame, entries })
+    }
+
+    fn finish_directory(&self, frame: &Frame) -> Result<(), Failure> {
+        if frame.is_new || self.keeps() {
+            self.attributes(&frame.source, &frame.target, &frame.status, None)?;
+        }
+        Ok(())
+    }
+
+    fn keeps(&self) -> bool {
+        self.arguments.archive || self.arguments.preserve
+    }
+
+    fn file(
+        &self,
+        from: &Location,
+        to: &Location,
+        status: &Status,
+        existing: Option<&Status>,
+        scratch: &mut Scratch,
+    ) -> Result<(), Failure> {
+        if !(self.arguments.archive && status.links > 1) {
+            return self.new_file(from, to, status, existing, scratch);
+        }
+        // Held until the first name is there, for the others are linked to it.
+        let mut links = self.links.lock();
+        let identity = (status.volume, status.inode);
+        if let Some(first) = links.get(&identity) {
+            if existing.is_some() || to.look()?.is_some() {
+                to.directory.unlink(&to.name)?;
+            }
+            return first.directory.link(&first.name, to);
+        }
+        self.new_file(from, to, status, existing, scratch)?;
+        links.insert(identity, to.clone());
+        Ok(())
+    }
+
+    fn new_file(
+        &self,
+        from: &Location,
+        to: &Location,
+        status: &Status,
+        existing: Option<&Status>,
+        scratch: &mut Scratch,
+    ) -> Result<(), Failure> {
+        if status.file_type != FileType::Regular {
+            self.special(from, to, status, existing)?;
+            return self.attributes(from, to, status, None);
+        }
+        let sink = self.content(from, to, status, scratch)?;
+        let kept_mode =
+            existing.filter(|found| found.file_type == FileType::Regular).map(|found| found.permissions);
+        self.attributes(from, &*sink, status, kept_mode)?;
+        sink.finish()
+    }
+
+    /// Makes a file with the content of another, without a name yet.
+    fn content(
+        &self,
+        from: &Location,
+        to: &Location,
+        status: &Status,
+        scratch: &mut Scratch,
+    ) -> Result<Box<dyn Sink>, Failure> {
+        let mut source = from.directory.open(&from.name)?;
+        let mut sink = to.directory.create(&to.name, 0o600)?;
+        scratch.buffer.resize(STEP, 0);
+        let mut offset = 0u64;
+        let mut written = 0u64;
+        while let Some((start, end)) = source.next_data(offset)? {
+            offset = start;
+            while offset < end {
+                let step = usize::try_from(end - offset).unwrap_or(STEP).min(STEP);
+                let read = source.read_at(offset, &mut scratch.buffer[..step])?;
+                if read == 0 {
+                    break;
+                }
+                sink.write_at(offset, &scratch.buffer[..read])?;
+                let read = u64::try_from(read).unwrap_or(0);
+                offset += read;
+                written = written.max(offset);
+                self.bytes.fetch_add(read, Ordering::Relaxed);
+                self.progress.add(read);
+            }
+            // A file that shrinks while it is read ends before its run of data does.
+            offset = offset.max(end);
+        }
+        sink.set_size(status.size_bytes.max(written))?;
+        Ok(sink)
+    }
+
+    fn special(
+        &self,
+        from: &Location,
+        to: &Location,
+        status: &Status,
+        existing: Option<&Status>,
+    ) -> Result<(), Failure> {
+        let is_device = matches!(status.file_type, FileType::CharacterDevice | FileType::BlockDevice);
+        if !(self.arguments.recursive || self.arguments.archive) {
+            let text = format!("a {}", mode::type_name(status.file_type));
+            return Err(Failure::new(Kind::Invalid, text)
+                .at(from.place())
+                .hint("copy it as it is with -r or -a"));
+        }
+        if is_device && !to.directory.is_image() && !self.arguments.makes_devices {
+            let failure = Failure::new(Kind::Permission, "a device node; left out").at(from.place());
+            return Err(failure.hint("give --devices if such nodes may be made on this host"));
+        }
+        let text = match status.file_type {
+            FileType::SymbolicLink => Some(from.directory.read_link(&from.name)?),
+            _ => None,
+        };
+        if existing.is_some() {
+            to.directory.unlink(&to.name)?;
+        }
+        match text {
+            Some(text) => to.directory.make_link(&to.name, &text),
+            None => to.directory.make_node(&to.name, status),
+        }
+    }
+
+    /// Gives a copy its attributes; `kept_mode` is that of the file whose place it took.
+    fn attributes(
+        &self,
+        from: &Location,
+        to: &dyn Attributed,
+        status: &Status,
+        kept_mode: Option<u32>,
+    ) -> Result<(), Failure> {
+        let is_link = status.file_type == FileType::SymbolicLink;
+        if !self.keeps() {
+            let permissions = kept_mode.unwrap_or(status.permissions & 0o777 & !self.umask);
+            let change = Change { permissions: (!is_link).then_some(permissions), ..Change::default() };
+            return to.change(&change);
+        }
+        let owner = Change { owner: Some((status.user, status.group)), ..Change::default() };
+        let permissions = match to.change(&owner) {
+            Ok(()) => status.permissions,
+            // Who is not root keeps no owners, and must not give away rights under the wrong one.
+            Err(failure) if failure.kind == Kind::Permission => status.permissions & 0o1777,
+            Err(failure) => return Err(failure),
+        };
+        if self.arguments.archive {
+            self.extended_attributes(from, to)?;
+        }
+        let change = Change {
+            owner: None,
+            permissions: (!is_link).then_some(permissions),
+            times: Some((status.access_time, status.modification_time)),
+        };
+        to.change(&change)
+    }
+
+    fn extended_attributes(&self, from: &Location, to: &dyn Attributed) -> Result<(), Failure> {
+        for attribute in from.directory.attributes(&from.name)? {
+            let value = from.directory.attribute(&from.name, &attribute)?;
+            match to.set_attribute(&attribute, &value) {
+                Ok(()) => {}
+                // As cp -a: what only root may set, or the destination does not know, is left out.
+                Err(failure)
+                    if !attribute.starts_with(b"user.")
+                        && matches!(failure.kind, Kind::Permission | Kind::Unsupported) => {}
+                Err(failure) => {
+                    let name = crate::report::escaped(&attribute);
+                    return Err(Failure {
+                        message: format!("attribute {name}: {}", failure.message),
+                        ..failure
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,257 @@
+//! `ls`.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use clap::Args;
+use jiff::tz::TimeZone;
+use serde_json::{Value, json};
+use vlinder_format::inode::FileType;
+
+use super::mode::{object, short_time, symbolic};
+use crate::failure::{Failure, Status as Ending};
+use crate::image::{Follow, ImageArguments, Images, Purpose};
+use crate::place::{Directory, Location, Status};
+use crate::report;
+use crate::session::Session;
+use crate::units::{Base, Units};
+
+/// List directories, in images or on the host.
+///
+/// Owners are shown by number: the host's names say nothing about an image. Control characters in names are shown as
+/// \ooo; use --json for the exact bytes.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  vlinder ls disk.img:/\n  vlinder ls -la disk.img:/etc backup.img:/etc")]
+pub struct Arguments {
+    /// Show names that begin with a dot too, . and .. among them.
+    #[arg(short, long)]
+    all: bool,
+    /// Show names that begin with a dot too, but not . and ...
+    #[arg(short = 'A', long)]
+    almost_all: bool,
+    /// Show a directory itself, not what is in it.
+    #[arg(short, long)]
+    directory: bool,
+    /// Show the inode numbers.
+    #[arg(short, long)]
+    inode: bool,
+    /// Show type, mode, links, owner, group, size and time.
+    #[arg(short)]
+    long: bool,
+    /// With -l: sizes in KiB, MiB ….
+    #[arg(long)]
+    human_readable: bool,
+    /// List what is below directories too.
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Keep the directory's own order instead of sorting by name.
+    #[arg(short = 'U')]
+    unsorted: bool,
+    #[command(flatten)]
+    images: ImageArguments,
+    /// IMAGE:/PATH or a path of the host.
+    #[arg(required = true, value_name = "TARGET")]
+    targets: Vec<OsString>,
+}
+
+struct Row {
+    name: Vec<u8>,
+    status: Status,
+    link: Option<Vec<u8>>,
+}
+
+struct Listing<'a> {
+    arguments: &'a Arguments,
+    session: &'a Session,
+    zone: TimeZone,
+    rows: Vec<Value>,
+    tally: super::Tally,
+    titles: bool,
+    is_first: bool,
+}
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
+    let images = Images::new(&arguments.images)?;
+    let mut listing = Listing {
+        arguments,
+        session,
+        zone: TimeZone::system(),
+        rows: Vec::new(),
+        tally: super::Tally::default(),
+        titles: arguments.recursive || arguments.targets.len() > 1,
+        is_first: true,
+    };
+    for target in &arguments.targets {
+        let result = listing.target(&images, target);
+        listing.tally.add(result, session);
+    }
+    images.close()?;
+    if session.json {
+        let rows = std::mem::take(&mut listing.rows);
+        session.object(
+            json!({ "entries": rows, "failures": listing.tally.failed, "errors": listing.tally.errors() }),
+        )?;
+    }
+    Ok(listing.tally.ending())
+}
+
+impl Listing<'_> {
+    fn target(&mut self, images: &Images<'_>, target: &OsString) -> Result<(), Failure> {
+        // As ls(1) does: a link to a directory is followed, unless its own attributes are asked for.
+        let follow = if self.arguments.long || self.arguments.directory { Follow::No } else { Follow::Yes };
+        let location = images.locate(target, Purpose::Read, follow)?;
+        let status = location.status()?;
+        if status.file_type == FileType::Directory && !self.arguments.directory {
+            return self.directory(&location, target.as_bytes());
+        }
+        let row = Self::row(&location.directory, &location.name, target.as_bytes(), status)?;
+        self.show(&[row], target.as_bytes(), true)
+    }
+
+    fn row(directory: &Directory, name: &[u8], shown: &[u8], status: Status) -> Result<Row, Failure> {
+        let is_link = status.file_type == FileType::SymbolicLink;
+        let link = is_link.then(|| directory.read_link(name)).transpose()?;
+        Ok(Row { name: shown.to_vec(), status, link })
+    }
+
+    fn directory(&mut self, location: &Location, title: &[u8]) -> Result<(), Failure> {
+        let mut pending = vec![(location.directory.enter(&location.name)?, title.to_vec())];
+        let mut result = Ok(());
+        while let Some((directory, title)) = pending.pop() {
+            if self.session.is_output_closed() {
+                break;
+            }
+            let below = match self.one_directory(&directory, &title) {
+                Ok(below) => below,
+                Err(failure) => {
+                    self.session.complain(&failure);
+                    result =
+                        Err(Failure::new(failure.kind, "not all of it could be listed").at(location.place()));
+                    continue;
+                }
+            };
+            if self.arguments.recursive {
+                for name in below.into_iter().rev() {
+                    let mut path = title.clone();
+                    if path.last() != Some(&b'/') {
+                        path.push(b'/');
+                    }
+                    path.extend_from_slice(&name);
+                    match directory.enter(&name) {
+                        Ok(directory) => pending.push((directory, path)),
+                        Err(failure) => self.session.complain(&failure),
+                    }
+                }
+            }
+        }
+        result
+    }
+
+    /// Lists one directory, and gives the names of those below it.
+    fn one_directory(&mut self, directory: &Directory, title: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+        let mut entries = directory.list()?;
+        if !self.arguments.unsorted {
+            entries.sort_by(|left, right| left.name.cmp(&right.name));
+        }
+        let mut rows = Vec::with_capacity(entries.len());
+        if self.arguments.all {
+            rows.push(Row { name: b".".to_vec(), status: directory.status(b".")?, link: None });
+        }
+        let hides = !(self.arguments.all || self.arguments.almost_all);
+        let mut below = Vec::new();
+        for entry in entries {
+            if hides && entry.name.first() == Some(&b'.') {
+                continue;
+            }
+            let status = match directory.status(&entry.name) {
+                Ok(status) => status,
+                Err(failure) => {
+                    self.session.complain(&failure);
+                    self.tally.failed += 1;
+                    continue;
+                }
+            };
+            if status.file_type == FileType::Directory {
+                below.push(entry.name.clone());
+            }
+            rows.push(Self::row(directory, &entry.name, &entry.name, status)?);
+        }
+        self.show(&rows, title, false)?;
+        Ok(below)
+    }
+
+    fn show(&mut self, rows: &[Row], title: &[u8], is_single: bool) -> Result<(), Failure> {
+        if self.session.json {
+            for row in rows {
+                let mut value = object(&row.status);
+                value["name"] = report::name(&row.name);
+                if !is_single {
+                    value["directory"] = report::name(title);
+                }
+                if let Some(link) = &row.link {
+                    value["target"] = report::name(link);
+                }
+                self.rows.push(value);
+            }
+            return Ok(());
+        }
+        if self.titles && !is_single {
+            let separator = if self.is_first { "" } else { "\n" };
+            self.session.line(format!("{separator}{}:", report::escaped(title)))?;
+        }
+        self.is_first = false;
+        let texts: Vec<[String; 6]> = rows.iter().map(|row| self.columns(row)).collect();
+        let mut widths = [0; 6];
+        for text in &texts {
+            for (width, column) in widths.iter_mut().zip(text) {
+                *width = (*width).max(column.chars().count());
+            }
+        }
+        for (row, text) in rows.iter().zip(&texts) {
+            self.session.line(self.text(row, text, &widths))?;
+        }
+        Ok(())
+    }
+
+    /// Inode, mode, links, user, group, size.
+    fn columns(&self, row: &Row) -> [String; 6] {
+        let status = &row.status;
+        let size = match status.file_type {
+            FileType::CharacterDevice | FileType::BlockDevice => {
+                format!("{}, {}", status.device.0, status.device.1)
+            }
+            _ if self.arguments.human_readable => Units::Human(Base::Binary).show(status.size_bytes),
+            _ => status.size_bytes.to_string(),
+        };
+        [
+            status.inode.to_string(),
+            symbolic(status.file_type, status.permissions),
+            status.links.to_string(),
+            status.user.to_string(),
+            status.group.to_string(),
+            size,
+        ]
+    }
+
+    fn text(&self, row: &Row, columns: &[String; 6], widths: &[usize; 6]) -> String {
+        let mut text = String::new();
+        if self.arguments.inode {
+            text.push_str(&format!("{:>1$} ", columns[0], widths[0]));
+        }
+        if self.arguments.long {
+            for (column, width) in columns.iter().zip(widths).skip(1) {
+                text.push_str(&format!("{column:>width$} "));
+            }
+            text.push_str(&short_time(row.status.modification_time, &self.zone));
+            text.push(' ');
+        }
+        text.push_str(&report::escaped(&row.name));
+        if self.arguments.long
+            && let Some(link) = &row.link
+        {
+            text.push_str(&format!(" -> {}", report::escaped(link)));
+        }
+        text
+    }
+}

@@ -1,0 +1,169 @@
+//! `mkdir` and `ln`.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use clap::Args;
+use serde_json::json;
+use vlinder_format::inode::FileType;
+
+use super::copy::destination;
+use crate::failure::{Failure, Kind, Status as Ending};
+use crate::image::{Follow, ImageArguments, Images, Purpose};
+use crate::place::Change;
+use crate::session::Session;
+use crate::target::Target;
+
+/// Make directories.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  vlinder mkdir -p disk.img:/var/lib/new")]
+pub struct DirectoryArguments {
+    /// Make missing directories above too; it is no error if the directory exists.
+    #[arg(short, long)]
+    parents: bool,
+    /// Permission bits, in octal.
+    #[arg(short, long, value_name = "MODE", value_parser = octal)]
+    mode: Option<u32>,
+    /// Tell each directory that is made.
+    #[arg(short = 'v')]
+    verbose: bool,
+    #[command(flatten)]
+    images: ImageArguments,
+    /// IMAGE:/PATH or a path of the host.
+    #[arg(required = true, value_name = "TARGET")]
+    targets: Vec<OsString>,
+}
+
+fn octal(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o7777 => Ok(mode),
+        _ => Err(format!("{text:?} is no mode; give up to four octal digits")),
+    }
+}
+
+/// Runs `mkdir`.
+pub fn run_directory(arguments: &DirectoryArguments, session: &Session) -> Result<Ending, Failure> {
+    let images = Images::new(&arguments.images)?;
+    let mut tally = super::Tally::default();
+    for target in &arguments.targets {
+        tally.add(make(arguments, &images, target, session), session);
+    }
+    images.close()?;
+    if session.json {
+        session.object(json!({ "made": tally.done, "failures": tally.failed, "errors": tally.errors() }))?;
+    }
+    Ok(tally.ending())
+}
+
+fn make(
+    arguments: &DirectoryArguments,
+    images: &Images<'_>,
+    target: &OsString,
+    session: &Session,
+) -> Result<(), Failure> {
+    if arguments.parents {
+        for above in ancestors(target)? {
+            let location = images.locate(&above, Purpose::Write, Follow::Yes)?;
+            if location.look()?.is_none() {
+                location.directory.make_directory(&location.name, 0o777)?;
+            }
+        }
+    }
+    let location = images.locate(target, Purpose::Write, Follow::No)?;
+    match location.directory.make_directory(&location.name, arguments.mode.unwrap_or(0o777)) {
+        Err(failure) if arguments.parents && failure.kind == Kind::Exists => {
+            let found = images.locate(target, Purpose::Write, Follow::Yes)?.status()?;
+            return if found.file_type == FileType::Directory { Ok(()) } else { Err(failure) };
+        }
+        other => other?,
+    }
+    if let Some(mode) = arguments.mode {
+        // The umask took bits away that were asked for.
+        location
+            .directory
+            .change(&location.name, &Change { permissions: Some(mode), ..Change::default() })?;
+    }
+    if arguments.verbose { session.tell(format!("made {}", location.place())) } else { Ok(()) }
+}
+
+/// The arguments that name the directories above a target, from the top down.
+fn ancestors(target: &OsString) -> Result<Vec<OsString>, Failure> {
+    let parsed = Target::parse(target).map_err(|fault| Failure::usage(fault.to_string()))?;
+    let (image, path) = match parsed {
+        Target::Image { image, path } => (Some(image), path),
+        Target::Host(path) => (None, path.as_os_str().as_bytes().to_vec()),
+    };
+    let name = |path: &[u8]| match &image {
+        Some(image) => crate::target::escape_image(image, path),
+        None => crate::target::escape_host(std::path::Path::new(std::ffi::OsStr::from_bytes(path))),
+    };
+    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    let slashes = (1..end).filter(|at| path[*at] == b'/' && path[at - 1] != b'/');
+    Ok(slashes.map(|at| name(&path[..at])).collect())
+}
+
+/// Make hard or symbolic links.
+///
+/// With -s, SOURCE is the text of the link, taken as it is. Where LINK is a directory, the link is made in it under the
+/// source's name.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  vlinder ln disk.img:/a disk.img:/b\n  vlinder ln -s ../lib disk.img:/usr/lib64"
+)]
+pub struct LinkArguments {
+    /// Make a symbolic link.
+    #[arg(short, long)]
+    symbolic: bool,
+    /// Remove what has the link's name.
+    #[arg(short, long)]
+    force: bool,
+    /// Take LINK as the link's name, even if it is a directory.
+    #[arg(short = 'T', long, visible_short_alias = 'n')]
+    no_target_directory: bool,
+    /// Tell the link that is made.
+    #[arg(short = 'v')]
+    verbose: bool,
+    #[command(flatten)]
+    images: ImageArguments,
+    /// What the link leads to.
+    source: OsString,
+    /// The link: IMAGE:/PATH or a path of the host.
+    link: OsString,
+}
+
+/// Runs `ln`.
+pub fn run_link(arguments: &LinkArguments, session: &Session) -> Result<Ending, Failure> {
+    let images = Images::new(&arguments.images)?;
+    let source = match arguments.symbolic {
+        true => None,
+        false => Some(images.locate(&arguments.source, Purpose::Write, Follow::No)?),
+    };
+    let into = destination(&images, &arguments.link, 1, arguments.no_target_directory)?;
+    let location = if into.is_directory {
+        let name = match &source {
+            Some(source) => source.name.clone(),
+            None => {
+                let bytes = arguments.source.as_bytes();
+                bytes.rsplit(|byte| *byte == b'/').find(|part| !part.is_empty()).unwrap_or(b".").to_vec()
+            }
+        };
+        into.location.below(&name)?
+    } else {
+        into.location
+    };
+    if arguments.force && location.look()?.is_some_and(|found| found.file_type != FileType::Directory) {
+        location.directory.unlink(&location.name)?;
+    }
+    match &source {
+        Some(source) => source.directory.link(&source.name, &location)?,
+        None => location.directory.make_link(&location.name, arguments.source.as_bytes())?,
+    }
+    if arguments.verbose {
+        session.tell(format!("made {}", location.place()))?;
+    }
+    images.close()?;
+    if session.json {
+        session.object(json!({ "made": 1, "failures": 0, "errors": [] }))?;
+    }
+    Ok(Ending::Done)
+}

@@ -1,0 +1,119 @@
+//! The file verbs: `ls cat stat tree cp mv rm mkdir ln`, on paths of the host and in images alike.
+
+mod cat;
+mod copy;
+mod list;
+mod make;
+mod mode;
+mod remove;
+mod rename;
+mod show;
+mod tree;
+
+use clap::Subcommand;
+use serde_json::Value;
+
+use crate::failure::{Failure, Kind, Status as Ending};
+use crate::place::{Directory, Location};
+use crate::report;
+use crate::session::Session;
+
+/// The file verbs.
+#[derive(Subcommand, Debug)]
+pub enum Verb {
+    /// List directories.
+    Ls(list::Arguments),
+    /// Print files.
+    Cat(cat::Arguments),
+    /// Show the attributes of files.
+    Stat(show::Arguments),
+    /// Copy files, between the host and images in any direction.
+    Cp(copy::Arguments),
+    /// Move or rename files.
+    Mv(rename::Arguments),
+    /// Remove files.
+    Rm(remove::Arguments),
+    /// Make directories.
+    Mkdir(make::DirectoryArguments),
+    /// Make hard or symbolic links.
+    Ln(make::LinkArguments),
+    /// Show directories and what is below them as a tree.
+    Tree(tree::Arguments),
+}
+
+/// Runs a verb.
+pub fn run(verb: &Verb, session: &Session) -> Result<Ending, Failure> {
+    match verb {
+        Verb::Ls(arguments) => list::run(arguments, session),
+        Verb::Cat(arguments) => cat::run(arguments, session),
+        Verb::Stat(arguments) => show::run(arguments, session),
+        Verb::Cp(arguments) => copy::run(arguments, session),
+        Verb::Mv(arguments) => rename::run(arguments, session),
+        Verb::Rm(arguments) => remove::run(arguments, session),
+        Verb::Mkdir(arguments) => make::run_directory(arguments, session),
+        Verb::Ln(arguments) => make::run_link(arguments, session),
+        Verb::Tree(arguments) => tree::run(arguments, session),
+    }
+}
+
+/// Refuses to replace or remove a file of the host that is an image by itself: who names it mostly forgot the `:/` behind
+/// it, and would lose all that is in it.
+fn spare_image(location: &Location, forced: bool) -> Result<(), Failure> {
+    let Directory::Host(directory) = &location.directory else { return Ok(()) };
+    if forced || !directory.is_image(&location.name)? {
+        return Ok(());
+    }
+    let place = location.place();
+    let hint = format!("a path in it is written {place}:/PATH; if the image itself is meant, give -f");
+    Err(Failure::new(Kind::Exists, "it holds a Btrfs file system, all of which would be lost")
+        .at(place)
+        .hint(hint))
+}
+
+/// Counts how several things ended.
+#[derive(Default)]
+pub struct Tally {
+    done: u64,
+    failed: u64,
+    /// For JSON.
+    errors: Vec<Value>,
+    /// A target that names nothing was given.
+    has_nonsense: bool,
+}
+
+impl Tally {
+    /// Counts one; a failure is told at once.
+    pub fn add(&mut self, result: Result<(), Failure>, session: &Session) {
+        match result {
+            Ok(()) => self.done += 1,
+            Err(failure) => {
+                self.failed += 1;
+                self.has_nonsense |= failure.kind == Kind::Usage;
+                session.complain(&failure);
+                if session.json {
+                    self.errors.push(report::error_fields(&failure));
+                }
+            }
+        }
+    }
+
+    /// What failed, in a verb's JSON object.
+    pub fn errors(&mut self) -> Vec<Value> {
+        std::mem::take(&mut self.errors)
+    }
+
+    /// How many failed.
+    pub const fn failed(&self) -> u64 {
+        self.failed
+    }
+
+    /// How the verb ends.
+    pub fn ending(&self) -> Ending {
+        match (self.done, self.failed) {
+            (_, 0) => Ending::Done,
+            (0, _) if self.has_nonsense => Ending::Usage,
+            (0, _) => Ending::Failed,
+            _ => Ending::Partial,
+        }
+    }
+}

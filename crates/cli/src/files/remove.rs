@@ -1,0 +1,116 @@
+//! `rm`.
+
+use std::ffi::OsString;
+
+use clap::Args;
+use serde_json::json;
+use vlinder_format::inode::FileType;
+
+use crate::failure::{Failure, Kind, Status as Ending};
+use crate::image::{Follow, ImageArguments, Images, Purpose};
+use crate::place::{Directory, Entry, Location};
+use crate::session::Session;
+
+/// Remove files.
+///
+/// A directory needs -r. Nested subvolumes are removed only where they are empty; others with subvolume delete.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  vlinder rm -r disk.img:/tmp/old")]
+pub struct Arguments {
+    /// Remove directories and what is below them.
+    #[arg(short, long, short_alias = 'R')]
+    recursive: bool,
+    /// It is no error if a file does not exist; a target that is an image itself is removed.
+    #[arg(short, long)]
+    force: bool,
+    /// Tell each name that is removed.
+    #[arg(short = 'v')]
+    verbose: bool,
+    #[command(flatten)]
+    images: ImageArguments,
+    /// IMAGE:/PATH or a path of the host.
+    #[arg(required = true, value_name = "TARGET")]
+    targets: Vec<OsString>,
+}
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
+    let images = Images::new(&arguments.images)?;
+    let (mut tally, mut removed) = (super::Tally::default(), 0u64);
+    for target in &arguments.targets {
+        let result = images.locate(target, Purpose::Write, Follow::No).and_then(|location| {
+            super::spare_image(&location, arguments.force)?;
+            remove(&location, arguments.recursive, &mut |place| {
+                removed += 1;
+                if arguments.verbose { session.tell(format!("removed {place}")) } else { Ok(()) }
+            })
+        });
+        let result = match result {
+            Err(failure) if arguments.force && failure.kind == Kind::NotFound => Ok(()),
+            other => other,
+        };
+        tally.add(result, session);
+    }
+    images.close()?;
+    if session.json {
+        session.object(json!({ "removed": removed, "failures": tally.failed, "errors": tally.errors() }))?;
+    }
+    Ok(tally.ending())
+}
+
+/// Removes a file, or a directory with all below it.
+pub fn remove(
+    location: &Location,
+    recursive: bool,
+    done: &mut dyn FnMut(String) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let status = location.status()?;
+    if location.name == b"." {
+        return Err(Failure::new(Kind::Invalid, "the root, . and .. can't be removed").at(location.place()));
+    }
+    if status.file_type != FileType::Directory {
+        location.directory.unlink(&location.name)?;
+        return done(location.place());
+    }
+    if !recursive {
+        return Err(Failure::new(Kind::Invalid, "a directory")
+            .at(location.place())
+            .hint("remove it with -r"));
+    }
+    remove_tree(location, done)
+}
+
+struct Frame {
+    directory: Directory,
+    entries: std::vec::IntoIter<Entry>,
+    name: Vec<u8>,
+}
+
+fn remove_tree(
+    location: &Location,
+    done: &mut dyn FnMut(String) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let open = |directory: &Directory, name: &[u8]| -> Result<Frame, Failure> {
+        let directory = directory.enter(name)?;
+        let entries = directory.list()?.into_iter();
+        Ok(Frame { directory, entries, name: name.to_vec() })
+    };
+    let mut frames = vec![open(&location.directory, &location.name)?];
+    while let Some(frame) = frames.last_mut() {
+        if let Some(entry) = frame.entries.next() {
+            if frame.directory.status(&entry.name)?.file_type == FileType::Directory {
+                let below = open(&frame.directory, &entry.name)?;
+                frames.push(below);
+            } else {
+                frame.directory.unlink(&entry.name)?;
+                done(frame.directory.place(&entry.name))?;
+            }
+            continue;
+        }
+        let Some(Frame { name, .. }) = frames.pop() else { break };
+        let parent = frames.last().map_or(&location.directory, |frame| &frame.directory);
+        parent.remove_directory(&name)?;
+        done(parent.place(&name))?;
+    }
+    Ok(())
+}

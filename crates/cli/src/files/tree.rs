@@ -1,0 +1,171 @@
+//! `tree`.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use clap::Args;
+use serde_json::{Value, json};
+use vlinder_format::inode::FileType;
+
+use super::mode::type_name;
+use crate::failure::{Failure, Status as Ending};
+use crate::image::{Follow, ImageArguments, Images, Purpose};
+use crate::place::{Directory, Entry};
+use crate::report;
+use crate::session::Session;
+
+/// Show directories and what is below them as a tree.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  vlinder tree -L 2 disk.img:/")]
+pub struct Arguments {
+    /// Show names that begin with a dot too.
+    #[arg(short, long)]
+    all: bool,
+    /// Show only directories.
+    #[arg(short, long)]
+    directories: bool,
+    /// Go down so many levels.
+    #[arg(short = 'L', long, value_name = "LEVELS", default_value_t = usize::MAX, hide_default_value = true)]
+    levels: usize,
+    #[command(flatten)]
+    images: ImageArguments,
+    /// IMAGE:/PATH or a path of the host.
+    #[arg(required = true, value_name = "TARGET")]
+    targets: Vec<OsString>,
+}
+
+/// A directory whose names are being shown.
+struct Frame {
+    directory: Directory,
+    entries: std::vec::IntoIter<Entry>,
+}
+
+#[derive(Default)]
+struct Counts {
+    directories: u64,
+    files: u64,
+}
+
+struct Drawing<'a> {
+    arguments: &'a Arguments,
+    session: &'a Session,
+    tally: super::Tally,
+    counts: Counts,
+    entries: Vec<Value>,
+}
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
+    let images = Images::new(&arguments.images)?;
+    let mut drawing = Drawing {
+        arguments,
+        session,
+        tally: super::Tally::default(),
+        counts: Counts::default(),
+        entries: Vec::new(),
+    };
+    for target in &arguments.targets {
+        let result = drawing.target(&images, target);
+        drawing.tally.add(result, session);
+    }
+    images.close()?;
+    let (directories, files) = (drawing.counts.directories, drawing.counts.files);
+    if session.json {
+        let failures = drawing.tally.failed;
+        let entries = std::mem::take(&mut drawing.entries);
+        let counts = json!({ "directories": directories, "files": files, "failures": failures });
+        let errors = drawing.tally.errors();
+        session.object(json!({ "entries": entries, "counts": counts, "errors": errors }))?;
+    } else {
+        session.tell(format!("\n{directories} directories, {files} files"))?;
+    }
+    Ok(drawing.tally.ending())
+}
+
+impl Drawing<'_> {
+    fn target(&mut self, images: &Images<'_>, target: &OsString) -> Result<(), Failure> {
+        let location = images.locate(target, Purpose::Read, Follow::Yes)?;
+        let directory = location.directory.enter(&location.name)?;
+        if !self.session.json {
+            self.session.line(report::escaped(target.as_bytes()))?;
+        }
+        let mut frames = vec![self.frame(directory)?];
+        let mut path: Vec<Vec<u8>> = Vec::new();
+        while let Some(frame) = frames.last_mut() {
+            let Some(entry) = frame.entries.next() else {
+                frames.pop();
+                path.pop();
+                continue;
+            };
+            if self.session.is_output_closed() {
+                return Ok(());
+            }
+            let is_directory = entry.file_type == FileType::Directory;
+            let link = match entry.file_type {
+                FileType::SymbolicLink => Some(frame.directory.read_link(&entry.name)?),
+                _ => None,
+            };
+            let below = is_directory.then(|| frame.directory.enter(&entry.name));
+            self.show(&frames, &path, target, &entry, link.as_deref())?;
+            let Some(below) = below.filter(|_| frames.len() < self.arguments.levels) else { continue };
+            match below.and_then(|directory| self.frame(directory)) {
+                Ok(frame) => {
+                    frames.push(frame);
+                    path.push(entry.name);
+                }
+                Err(failure) => self.tally.add(Err(failure), self.session),
+            }
+        }
+        Ok(())
+    }
+
+    fn frame(&self, directory: Directory) -> Result<Frame, Failure> {
+        let mut entries = directory.list()?;
+        entries.retain(|entry| {
+            (self.arguments.all || entry.name.first() != Some(&b'.'))
+                && (!self.arguments.directories || entry.file_type == FileType::Directory)
+        });
+        entries.sort_by(|left, right| left.name.cmp(&right.name));
+        Ok(Frame { directory, entries: entries.into_iter() })
+    }
+
+    fn show(
+        &mut self,
+        frames: &[Frame],
+        path: &[Vec<u8>],
+        target: &OsString,
+        entry: &Entry,
+        link: Option<&[u8]>,
+    ) -> Result<(), Failure> {
+        match entry.file_type {
+            FileType::Directory => self.counts.directories += 1,
+            _ => self.counts.files += 1,
+        }
+        if self.session.json {
+            let mut below = path.to_vec();
+            below.push(entry.name.clone());
+            self.entries.push(json!({
+                "root": report::name(target.as_bytes()),
+                "path": report::name(&below.join(&b'/')),
+                "type": type_name(entry.file_type),
+                "target": link.map(report::name),
+            }));
+            return Ok(());
+        }
+        let mut text = String::new();
+        let (last, above) = frames.split_last().map_or((None, frames), |(last, above)| (Some(last), above));
+        for frame in above {
+            text.push_str(if frame.entries.len() > 0 { "│   " } else { "    " });
+        }
+        text.push_str(if last.is_some_and(|frame| frame.entries.len() > 0) {
+            "├── "
+        } else {
+            "└── "
+        });
+        text.push_str(&report::escaped(&entry.name));
+        if let Some(link) = link {
+            text.push_str(&format!(" -> {}", report::escaped(link)));
+        }
+        self.session.line(text)
+    }
+}

@@ -1,0 +1,389 @@
+//! The family `filesystem`.
+
+mod table;
+
+use std::ffi::OsString;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use vlinder_control::{Name, Request};
+use vlinder_format::RootId;
+use vlinder_format::chunk::BlockGroupFlags;
+use vlinder_format::superblock::Label;
+use vlinder_transaction::{KindReport, SpaceReport};
+
+use crate::failure::{Failure, Kind, Status as Ending};
+use crate::image::{Follow, ImageArguments, Images, Purpose};
+use crate::object::{Fullness, Object};
+use crate::place::image::{OpenImage, from_fs};
+use crate::progress::Waiting;
+use crate::report;
+use crate::session::Session;
+use crate::units::{UnitArguments, Units};
+
+/// The verbs of `filesystem`.
+#[derive(Subcommand, Debug)]
+pub enum Verb {
+    /// Make everything written so far durable.
+    Sync(SyncArguments),
+    /// Show how much space each kind of content takes.
+    Df(SpaceArguments),
+    /// Show in detail how full the file system is.
+    Usage(UsageArguments),
+    /// Show or change the label.
+    Label(LabelArguments),
+}
+
+/// Runs a verb.
+pub fn run(verb: &Verb, session: &Session) -> Result<Ending, Failure> {
+    match verb {
+        Verb::Sync(arguments) => sync(arguments, session),
+        Verb::Df(arguments) => df(arguments, session),
+        Verb::Usage(arguments) => usage(arguments, session),
+        Verb::Label(arguments) => label(arguments, session),
+    }
+}
+
+/// Make everything durable that was written so far.
+///
+/// Each verb on an unmounted image does so by itself before it ends; this one is for mounts.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  vlinder filesystem sync /mnt")]
+pub struct SyncArguments {
+    #[command(flatten)]
+    images: ImageArguments,
+    /// A path of a mount, or an image.
+    target: OsString,
+}
+
+fn sync(arguments: &SyncArguments, session: &Session) -> Result<Ending, Failure> {
+    let images = Images::new(&arguments.images)?;
+    let waiting = Waiting::new(session, "writing");
+    let generation = match Object::find(&images, &arguments.target, Purpose::Write, Follow::Yes)? {
+        Object::Image(named) => {
+            let image = named.image();
+            image.filesystem.sync().map_err(|error| from_fs(error, &image.label))?.0
+        }
+        Object::Mounted(mounted) => mounted.sync()?,
+    };
+    drop(waiting);
+    if session.json {
+        session.object(json!({ "generation": generation }))?;
+    }
+    Ok(Ending::Done)
+}
+
+/// Show in detail how full the file system is.
+#[derive(Args, Debug)]
+#[command(disable_help_flag = true)]
+#[command(after_help = "Example:\n  vlinder filesystem usage -T disk.img")]
+pub struct UsageArguments {
+    /// Show devices and contents as a table.
+    #[arg(short = 'T')]
+    table: bool,
+    #[command(flatten)]
+    space: SpaceArguments,
+}
+
+/// Show how much space each kind of content takes.
+#[derive(Args, Debug)]
+#[command(disable_help_flag = true)]
+#[command(after_help = "Example:\n  vlinder filesystem df -b disk.img")]
+pub struct SpaceArguments {
+    #[command(flatten)]
+    units: UnitArguments,
+    /// Print help.
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: (),
+    #[command(flatten)]
+    images: ImageArguments,
+    /// The image, or IMAGE:/PATH.
+    target: OsString,
+}
+
+impl SpaceArguments {
+    fn fullness(&self) -> Result<Fullness, Failure> {
+        let images = Images::new(&self.images)?;
+        let fullness = Object::find(&images, &self.target, Purpose::Read, Follow::Yes)?.fullness()?;
+        images.close()?;
+        Ok(fullness)
+    }
+}
+
+/// `Data`, `Metadata`, `System`, `Data+Metadata`.
+fn content(flags: BlockGroupFlags) -> &'static str {
+    let mixed = BlockGroupFlags::DATA.with(BlockGroupFlags::METADATA);
+    match flags.content() {
+        content if content.has(mixed) => "Data+Metadata",
+        BlockGroupFlags::DATA => "Data",
+        BlockGroupFlags::METADATA => "Metadata",
+        BlockGroupFlags::SYSTEM => "System",
+        _ => "unknown",
+    }
+}
+
+/// `single`, `DUP`, `RAID1` ….
+fn profile(flags: BlockGroupFlags) -> String {
+    match flags.profile() {
+        BlockGroupFlags(0) => "single".to_owned(),
+        profile => profile.to_string(),
+    }
+}
+
+/// Bytes on devices for each byte of this profile, where that is a whole number.
+fn copies(flags: BlockGroupFlags) -> u64 {
+    let two = [BlockGroupFlags::DUP, BlockGroupFlags::RAID1, BlockGroupFlags::RAID10];
+    match flags.profile() {
+        profile if two.contains(&profile) => 2,
+        BlockGroupFlags::RAID1C3 => 3,
+        BlockGroupFlags::RAID1C4 => 4,
+        _ => 1,
+    }
+}
+
+fn kind_object(kind: &KindReport) -> Value {
+    json!({
+        "content": content(kind.flags),
+        "profile": profile(kind.flags),
+        "total_bytes": kind.total_bytes,
+        "used_bytes": kind.occupied_bytes(),
+    })
+}
+
+/// By content as Linux lists them: data, system, metadata.
+fn sorted(report: &SpaceReport) -> Vec<&KindReport> {
+    let mut kinds: Vec<&KindReport> = report.kinds.iter().collect();
+    kinds.sort_by_key(|kind| (kind.flags.content().0, kind.flags.profile().0));
+    kinds
+}
+
+/// By content as `filesystem usage` lists them: data, metadata, system.
+fn by_content(report: &SpaceReport) -> Vec<&KindReport> {
+    let mut kinds = sorted(report);
+    kinds.sort_by_key(|kind| (kind.flags.has(BlockGroupFlags::SYSTEM), kind.flags.content().0));
+    kinds
+}
+
+fn df(arguments: &SpaceArguments, session: &Session) -> Result<Ending, Failure> {
+    let report = arguments.fullness()?.report;
+    let kinds = sorted(&report);
+    if session.json {
+        let kinds: Vec<Value> = kinds.into_iter().map(kind_object).collect();
+        session.object(json!({ "kinds": kinds, "global_reserve_bytes": report.linux_reserve_bytes }))?;
+        return Ok(Ending::Done);
+    }
+    if session.progs_json {
+        return df_of_progs(&report, session).map(|()| Ending::Done);
+    }
+    let units = arguments.units.units();
+    for kind in kinds {
+        let (total, used) = (units.show(kind.total_bytes), units.show(kind.occupied_bytes()));
+        session.line(format!(
+            "{}, {}: total={total}, used={used}",
+            content(kind.flags),
+            profile(kind.flags)
+        ))?;
+    }
+    let (total, used) = (units.show(report.linux_reserve_bytes), units.show(0));
+    session.line(format!("GlobalReserve, single: total={total}, used={used}"))?;
+    Ok(Ending::Done)
+}
+
+/// `--format json` of btrfs-progs 6.2: pretty-printed, numbers as strings.
+fn df_of_progs(report: &SpaceReport, session: &Session) -> Result<(), Failure> {
+    let entry = |(what, how, total, used): (&str, &str, u64, u64)| {
+        let fields = [
+            ("bg-type", what),
+            ("bg-profile", how),
+            ("total", &total.to_string()),
+            ("used", &used.to_string()),
+        ];
+        let lines: Vec<String> =
+            fields.iter().map(|(name, value)| format!("      \"{name}\": \"{value}\"")).collect();
+        format!("    {{\n{}\n    }}", lines.join(",\n"))
+    };
+    let reserve = ("GlobalReserve", "single", report.linux_reserve_bytes, 0);
+    let kinds = sorted(report).into_iter().map(|kind| {
+        entry((content(kind.flags), &profile(kind.flags), kind.total_bytes, kind.occupied_bytes()))
+    });
+    let entries: Vec<String> = kinds.chain([entry(reserve)]).collect();
+    let header = "  \"__header\": {\n    \"version\": \"1\"\n  }";
+    session.line(format!("{{\n{header},\n  \"filesystem-df\": [\n{}\n  ]\n}}", entries.join(",\n")))
+}
+
+fn usage(arguments: &UsageArguments, session: &Session) -> Result<Ending, Failure> {
+    let fullness = arguments.space.fullness()?;
+    let report = &fullness.report;
+    let totals = Totals::of(report);
+    if session.json {
+        let kinds: Vec<Value> = sorted(report).into_iter().map(kind_object).collect();
+        session.object(json!({
+            "device_bytes": report.device_bytes,
+            "allocated_bytes": totals.allocated,
+            "unallocated_bytes": totals.unallocated,
+            "used_bytes": totals.used,
+            "free_estimated_bytes": totals.free,
+            "free_least_bytes": totals.least_free,
+            "available_bytes": fullness.available_bytes,
+            "global_reserve_bytes": report.linux_reserve_bytes,
+            "kinds": kinds,
+        }))?;
+        return Ok(Ending::Done);
+    }
+    print_usage(&fullness, &totals, arguments.table, arguments.space.units.units(), session)?;
+    Ok(Ending::Done)
+}
+
+/// Sums over all kinds, in bytes of devices unless something else is said.
+struct Totals {
+    allocated: u64,
+    /// The first mebibyte, which no chunk may take, counts here as on Linux.
+    unallocated: u64,
+    used: u64,
+    /// Of data, as df(1) sees it: free in data chunks, and what is not allocated yet.
+    free: u64,
+    /// The same if all that is not allocated became the most redundant profile there is.
+    least_free: u64,
+    data_ratio: f64,
+    metadata_ratio: f64,
+}
+
+impl Totals {
+    fn of(report: &SpaceReport) -> Self {
+        let sum = |amount: &dyn Fn(&KindReport) -> u64| {
+            report.kinds.iter().map(amount).fold(0, u64::saturating_add)
+        };
+        let of_data = |kind: &KindReport| kind.flags.has(BlockGroupFlags::DATA);
+        let of_metadata = |kind: &KindReport| kind.flags.has(BlockGroupFlags::METADATA) && !of_data(kind);
+        let on_devices = |kind: &KindReport| kind.total_bytes.saturating_mul(copies(kind.flags));
+        let ratio = |chosen: &dyn Fn(&KindReport) -> bool| {
+            let of = |amount: &dyn Fn(&KindReport) -> u64| {
+                sum(&|kind| if chosen(kind) { amount(kind) } else { 0 })
+            };
+            let (devices, logical) = (of(&on_devices), of(&|kind| kind.total_bytes));
+            // Sizes far below 2^53 where the ratio has two digits.
+            #[allow(clippy::cast_precision_loss, reason = "shown with two decimals")]
+            let ratio = devices as f64 / logical as f64;
+            if logical == 0 { 1.0 } else { ratio }
+        };
+        let (data_ratio, metadata_ratio) = (ratio(&of_data), ratio(&of_metadata));
+        let free_data = sum(&|kind| {
+            if of_data(kind) { kind.total_bytes.saturating_sub(kind.occupied_bytes()) } else { 0 }
+        });
+        let most = report.kinds.iter().map(|kind| copies(kind.flags)).max().unwrap_or(1);
+        let data_copies =
+            report.kinds.iter().filter(|kind| of_data(kind)).map(|kind| copies(kind.flags)).max();
+        let allocated = sum(&on_devices);
+        let unallocated = report.device_bytes.saturating_sub(allocated);
+        Self {
+            allocated,
+            unallocated,
+            used: sum(&|kind| kind.occupied_bytes().saturating_mul(copies(kind.flags))),
+            free: free_data.saturating_add(unallocated / data_copies.unwrap_or(1)),
+            least_free: free_data.saturating_add(unallocated / most),
+            data_ratio,
+            metadata_ratio,
+        }
+    }
+}
+
+fn print_usage(
+    fullness: &Fullness,
+    totals: &Totals,
+    as_table: bool,
+    units: Units,
+    session: &Session,
+) -> Result<(), Failure> {
+    let Fullness { report, device, .. } = fullness;
+    let width = if units == Units::Raw { 18 } else { 10 };
+    let row = |title: &str, value: u64| session.line(format!("    {title}{:>width$}", units.show(value)));
+    session.line("Overall:")?;
+    row("Device size:\t\t", report.device_bytes)?;
+    row("Device allocated:\t\t", totals.allocated)?;
+    row("Device unallocated:\t\t", totals.unallocated)?;
+    row("Device missing:\t\t", 0)?;
+    row("Device slack:\t\t", fullness.slack_bytes)?;
+    row("Used:\t\t\t", totals.used)?;
+    let (free, least) = (units.show(totals.free), units.show(totals.least_free));
+    session.line(format!("    Free (estimated):\t\t{free:>width$}\t(min: {least})"))?;
+    row("Free (statfs, df):\t\t", fullness.available_bytes)?;
+    session.line(format!("    Data ratio:\t\t\t{:>width$.2}", totals.data_ratio))?;
+    session.line(format!("    Metadata ratio:\t\t{:>width$.2}", totals.metadata_ratio))?;
+    let (reserve, none) = (units.show(report.linux_reserve_bytes), units.show(0));
+    session.line(format!("    Global reserve:\t\t{reserve:>width$}\t(used: {none})"))?;
+    let is_multiple = has_multiple_profiles(report);
+    session.line(format!("    Multiple profiles:\t\t{:>width$}", if is_multiple { "yes" } else { "no" }))?;
+    if as_table {
+        session.line("")?;
+        return table::print(fullness, totals, units, session);
+    }
+    for kind in by_content(report) {
+        let (total, taken) = (kind.total_bytes, kind.occupied_bytes());
+        #[allow(clippy::cast_precision_loss, reason = "shown with two decimals")]
+        let percent = if total == 0 { 0.0 } else { taken as f64 * 100.0 / total as f64 };
+        let (what, how) = (content(kind.flags), profile(kind.flags));
+        let (size, full) = (units.show(total), units.show(taken));
+        session.line(format!("\n{what},{how}: Size:{size}, Used:{full} ({percent:.2}%)"))?;
+        let on_devices = units.show(total.saturating_mul(copies(kind.flags)));
+        session.line(format!("   {device}\t{on_devices:>10}"))?;
+    }
+    let unallocated = units.show(totals.unallocated);
+    session.line(format!("\nUnallocated:\n   {device}\t{unallocated:>10}"))
+}
+
+fn has_multiple_profiles(report: &SpaceReport) -> bool {
+    let of = |content| report.kinds.iter().filter(move |kind| kind.flags.has(content)).count();
+    [BlockGroupFlags::DATA, BlockGroupFlags::METADATA, BlockGroupFlags::SYSTEM]
+        .into_iter()
+        .any(|content| of(content) > 1)
+}
+
+/// Show the label, or change it.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  vlinder filesystem label disk.img backup")]
+pub struct LabelArguments {
+    #[command(flatten)]
+    images: ImageArguments,
+    /// The image, or IMAGE:/PATH.
+    target: OsString,
+    /// The new label; empty for none.
+    label: Option<OsString>,
+}
+
+fn label(arguments: &LabelArguments, session: &Session) -> Result<Ending, Failure> {
+    let images = Images::new(&arguments.images)?;
+    let purpose = if arguments.label.is_some() { Purpose::Write } else { Purpose::Read };
+    let object = Object::find(&images, &arguments.target, purpose, Follow::Yes)?;
+    if let Some(label) = &arguments.label {
+        set_label(&object, label.as_encoded_bytes())?;
+    }
+    images.close()?;
+    let label = object.filesystem_label()?;
+    if session.json {
+        session.object(json!({ "label": report::name(&label) }))?;
+    } else if arguments.label.is_none() {
+        session.line(report::escaped(&label))?;
+    }
+    Ok(Ending::Done)
+}
+
+/// Changes the label; it is durable after the next commit.
+pub fn set_label(object: &Object, bytes: &[u8]) -> Result<(), Failure> {
+    match object {
+        Object::Image(named) => set_label_of_image(named.image(), bytes),
+        Object::Mounted(mounted) => mounted.order(&Request::LabelSet { label: Name::from(bytes) }),
+    }
+}
+
+fn set_label_of_image(image: &OpenImage, bytes: &[u8]) -> Result<(), Failure> {
+    let label =
+        Label::new(bytes).map_err(|fault| Failure::new(Kind::Invalid, fault.to_string()).at(&image.label))?;
+    let fail = |error| from_fs(error, &image.label);
+    let top_level = image.filesystem.subvolume(RootId::FS_TREE).map_err(fail)?;
+    let handle = image.filesystem.begin(1).map_err(fail)?;
+    image.filesystem.engine().change_superblock(|superblock| superblock.label = label);
+    // The superblock's generation is that of the root tree's block, so that tree has to be written too.
+    top_level.tree().change_item(|_| {});
+    drop(handle);
+    Ok(())
+}

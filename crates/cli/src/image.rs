@@ -1,0 +1,285 @@
+//! Opening images.
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use vlinder_base::sync::Arc;
+use vlinder_device::{Device, FileDevice, HostIdentity};
+use vlinder_format::inode::{GroupId, UserId};
+use vlinder_fs::{Caller, Filesystem, OpenOptions};
+
+use crate::failure::{Failure, Kind};
+use crate::leased::{self, Lease};
+use crate::mounted::{self, HostPath, Mounted};
+use crate::options;
+use crate::place::image::OpenImage;
+use crate::place::{self, Location};
+use crate::target::Target;
+
+/// What a verb will do with an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Read, beside other readers.
+    Read,
+    /// Write, alone.
+    Write,
+    /// Look at a few bytes without asking who else has it open.
+    Peek,
+    /// Read a state that is leased from who holds it.
+    Leased,
+}
+
+/// Opens one device.
+///
+/// # Errors
+/// Where it does not exist, is in use, or is no file.
+pub fn open_device(path: &Path, purpose: Purpose) -> Result<Arc<dyn Device>, Failure> {
+    if path.is_dir() {
+        let failure = Failure::new(Kind::Invalid, "a directory, where an image or block device is needed");
+        return Err(failure
+            .at(path.display())
+            .hint("for a path of a mounted file system use the verbs that take one"));
+    }
+    let options = match purpose {
+        Purpose::Read => vlinder_device::OpenOptions::reader(),
+        Purpose::Write => vlinder_device::OpenOptions::writer(),
+        Purpose::Peek => {
+            vlinder_device::OpenOptions { read_only: true, allow_mounted: true, ..Default::default() }
+        }
+        Purpose::Leased => vlinder_device::OpenOptions { read_only: true, ..Default::default() },
+    };
+    let device = FileDevice::open(path, &options).map_err(|error| advise(error.into(), path, purpose))?;
+    Ok(Arc::new(device))
+}
+
+fn advise(failure: Failure, path: &Path, purpose: Purpose) -> Failure {
+    match (failure.kind, purpose) {
+        (Kind::NotFound, _) => match Target::parse(path.as_os_str()) {
+            Ok(Target::Image { image, .. }) if image.is_file() => {
+                failure.hint(format!("this verb takes the whole image: {}", image.display()))
+            }
+            _ => failure.hint("check the path"),
+        },
+        (Kind::Busy, _) => mounted::advise(failure, path),
+        (Kind::Permission | Kind::ReadOnly, Purpose::Write) => failure
+            .hint("this verb writes: make the file writable for you, or give -o ro if it should only read"),
+        (Kind::Permission, _) => failure.hint("you may not read it: ask its owner, or become root"),
+        _ => failure,
+    }
+}
+
+/// Opens the devices of one file system.
+///
+/// # Errors
+/// As [`open_device`].
+pub fn open_devices(paths: &[PathBuf], purpose: Purpose) -> Result<Vec<Arc<dyn Device>>, Failure> {
+    paths.iter().map(|path| open_device(path, purpose)).collect()
+}
+
+/// The flags of verbs that open images.
+#[derive(Args, Debug, Default)]
+pub struct ImageArguments {
+    /// Mount options: ro, subvol=PATH, subvolid=N, compress=ALG …, as in vlinder mount.
+    #[arg(short, long = "options", value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// A further device of the image's file system; may be given several times.
+    #[arg(short = 'D', long = "device", value_name = "DEVICE")]
+    devices: Vec<PathBuf>,
+}
+
+impl ImageArguments {
+    /// For a verb whose own flags leave no room for -o.
+    pub fn new(options: &[String], devices: &[PathBuf]) -> Self {
+        Self { options: options.to_vec(), devices: devices.to_vec() }
+    }
+}
+
+/// Whether a symbolic link at the end of a path is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// It is.
+    Yes,
+    /// The link itself is meant.
+    No,
+}
+
+/// What an argument names to a verb that works on a file system as such.
+pub enum InImage {
+    /// In an image that was opened.
+    Opened(Location),
+    /// On a mount.
+    Mounted(Mounted),
+}
+
+/// The images that a verb has open, each once.
+pub struct Images<'a> {
+    arguments: &'a ImageArguments,
+    options: OpenOptions,
+    open: RefCell<Vec<Opened>>,
+}
+
+struct Opened {
+    identity: HostIdentity,
+    purpose: Purpose,
+    image: Arc<OpenImage>,
+    lease: Option<Lease>,
+}
+
+impl<'a> Images<'a> {
+    /// None yet; reads the options.
+    ///
+    /// # Errors
+    /// An option that is unknown, or has a bad value.
+    pub fn new(arguments: &'a ImageArguments) -> Result<Self, Failure> {
+        let options = options::parse(&arguments.options)?;
+        Ok(Self { arguments, options, open: RefCell::default() })
+    }
+
+    /// What an argument names.
+    ///
+    /// # Errors
+    /// Where it names nothing, the image can't be opened, or the path leads nowhere.
+    pub fn locate(&self, argument: &OsStr, purpose: Purpose, follow: Follow) -> Result<Location, Failure> {
+        let target = Target::parse(argument).map_err(|fault| Failure::usage(fault.to_string()))?;
+        match target {
+            Target::Host(path) => place::host::locate(&path, follow == Follow::Yes),
+            Target::Image { image, path } => match self.reach(&image, &path, purpose, follow)? {
+                InImage::Opened(location) => Ok(location),
+                InImage::Mounted(mounted) => place::host::locate(mounted.path(), false),
+            },
+        }
+    }
+
+    /// As [`Images::locate`], for verbs that work on a file system as such: a path of the host is one of a mounted
+    /// vlinder there, or an image and stands for its root.
+    ///
+    /// # Errors
+    /// As there; and where a path of the host is neither.
+    pub fn locate_in_image(
+        &self,
+        argument: &OsStr,
+        purpose: Purpose,
+        follow: Follow,
+    ) -> Result<InImage, Failure> {
+        let target = Target::parse(argument).map_err(|fault| Failure::usage(fault.to_string()))?;
+        let (image, path) = match target {
+            Target::Image { image, path } => (image, path),
+            Target::Host(path) => match mounted::recognise(&path, follow)? {
+                HostPath::Image => (path, b"/".to_vec()),
+                HostPath::Mounted(mounted) => return Ok(InImage::Mounted(mounted)),
+                HostPath::Elsewhere => return Err(mounted::no_mount(&path)),
+            },
+        };
+        self.reach(&image, &path, purpose, follow)
+    }
+
+    /// A path in an image: opened, or, to read what a mount holds, by way of that mount; where the mount does not show it,
+    /// as it was at the last commit.
+    fn reach(&self, path: &Path, inner: &[u8], purpose: Purpose, follow: Follow) -> Result<InImage, Failure> {
+        let image = match self.image(path, purpose) {
+            Err(failure) if failure.kind == Kind::Busy && purpose == Purpose::Read => {
+                match Mounted::in_held_image(path, inner, &self.options.subvolume, follow) {
+                    Ok(Some(mounted)) => return Ok(InImage::Mounted(mounted)),
+                    Ok(None) => return Err(failure),
+                    Err(hidden) if hidden.kind == Kind::Busy => self.image(path, Purpose::Leased)?,
+                    Err(other) => return Err(other),
+                }
+            }
+            other => other?,
+        };
+        place::image::locate(&image, inner, follow == Follow::Yes).map(InImage::Opened)
+    }
+
+    /// The images that are open for writing.
+    pub fn written(&self) -> Vec<Arc<OpenImage>> {
+        let open = self.open.borrow();
+        let written = open.iter().filter(|opened| opened.purpose == Purpose::Write);
+        written.map(|opened| Arc::clone(&opened.image)).collect()
+    }
+
+    /// The opened image at a path of the host.
+    ///
+    /// # Errors
+    /// Where it can't be opened, or not for this purpose.
+    pub fn image(&self, path: &Path, purpose: Purpose) -> Result<Arc<OpenImage>, Failure> {
+        let status = rustix::fs::stat(path)
+            .map_err(|errno| Failure::host(&errno.into(), path.display()).hint("check the path"))?;
+        let identity = HostIdentity::of(&status);
+        if let Some(opened) = self.open.borrow().iter().find(|opened| opened.identity == identity) {
+            if purpose == Purpose::Write && opened.purpose != Purpose::Write {
+                return Err(Failure::new(Kind::Busy, "it is open for reading already").at(path.display()));
+            }
+            return Ok(Arc::clone(&opened.image));
+        }
+        if !self.arguments.devices.is_empty() && !self.open.borrow().is_empty() {
+            let failure = Failure::usage("-D can't be used with several images");
+            return Err(failure.hint("copy by way of a directory of the host"));
+        }
+        let (image, lease) = self.open(path, purpose)?;
+        let image = Arc::new(image);
+        self.open.borrow_mut().push(Opened { identity, purpose, image: Arc::clone(&image), lease });
+        Ok(image)
+    }
+
+    fn open(&self, path: &Path, purpose: Purpose) -> Result<(OpenImage, Option<Lease>), Failure> {
+        let mut options = self.options.clone();
+        if purpose == Purpose::Write && options.read_only {
+            let failure = Failure::new(Kind::ReadOnly, "this verb writes, but -o ro was given");
+            return Err(failure.at(path.display()).hint("leave -o ro out"));
+        }
+        options.read_only = purpose != Purpose::Write;
+        let mut paths = vec![path.to_owned()];
+        paths.extend(self.arguments.devices.iter().cloned());
+        let lease = if purpose == Purpose::Leased { Lease::of(&paths)? } else { None };
+        let devices = open_devices(&paths, purpose)?;
+        let opened = match (&lease, purpose) {
+            (Some(lease), _) => Filesystem::open_leased(devices, lease.superblocks.clone(), options),
+            (None, Purpose::Leased) => {
+                let failure = Failure::new(Kind::Busy, "the mount that holds it has just ended");
+                return Err(failure.at(path.display()).hint("try again"));
+            }
+            (None, _) => Filesystem::open_devices(devices, options),
+        };
+        let filesystem = opened.map_err(|error| place::image::from_fs(error, path.display()))?;
+        if purpose == Purpose::Write
+            && let Some(reason) = filesystem.engine().read_only_reason()
+        {
+            let text = format!("the file system can only be read: {reason}");
+            return Err(Failure::new(Kind::ReadOnly, text).at(path.display()));
+        }
+        let label = crate::report::escaped(path.as_os_str().as_encoded_bytes());
+        Ok((OpenImage { filesystem, caller: caller(), label }, lease))
+    }
+
+    /// Makes everything durable that was written, and makes sure of what was read. Every verb ends with it.
+    ///
+    /// # Errors
+    /// What writing met: then nothing is sure to be on disk. A leased state that was given up: then what was read may be of
+    /// no state at all.
+    pub fn close(&self) -> Result<(), Failure> {
+        for opened in self.open.borrow().iter() {
+            leased::confirm(opened.lease.as_ref())?;
+        }
+        for opened in self.open.borrow().iter().filter(|opened| opened.purpose == Purpose::Write) {
+            let image = &opened.image;
+            image.filesystem.sync().map_err(|error| place::image::from_fs(error, &image.label))?;
+        }
+        Ok(())
+    }
+}
+
+/// As whom verbs act in an image. Who may write the image's bytes may do anything in it; what is made belongs to the
+/// user.
+fn caller() -> Caller {
+    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    Caller { user: UserId(user), group: GroupId(group), umask: umask(), ..Caller::superuser() }
+}
+
+/// The permissions that what this process makes does not get.
+pub fn umask() -> u32 {
+    let umask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(umask);
+    umask.bits()
+}

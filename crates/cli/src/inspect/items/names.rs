@@ -1,0 +1,69 @@
+//! Names: directory entries, attributes, and the references back from inodes.
+
+use vlinder_format::directory::{DirectoryEntries, DirectoryEntryType, LONGEST_NAME};
+use vlinder_format::inode_ref::{ExtendedReferences, InodeReferences};
+use vlinder_format::log::DirectoryLogRange;
+
+use super::super::keys::key;
+use super::super::text::{Context, line, put};
+use super::Result;
+
+/// Appends a name or value after these words, or that it is hidden. It is shown as it is, but for control characters of
+/// ASCII, which could command a terminal: they are written `\ooo`.
+pub fn shown(text: &mut Vec<u8>, words: &str, bytes: &[u8], context: &Context) {
+    text.extend_from_slice(words.as_bytes());
+    if context.style.hide_names {
+        text.extend_from_slice(b"HIDDEN");
+    } else {
+        for byte in &bytes[..bytes.len().min(LONGEST_NAME)] {
+            if byte.is_ascii_control() { put!(text, "\\{byte:03o}") } else { text.push(*byte) }
+        }
+    }
+    text.push(b'\n');
+}
+
+pub fn entries(text: &mut Vec<u8>, data: &[u8], context: &Context) -> Result {
+    for entry in DirectoryEntries::new(data) {
+        let entry = entry?;
+        let entry_type = match entry.entry_type {
+            DirectoryEntryType::UNKNOWN => "DIR_ITEM.0".to_owned(),
+            known => known.to_string(),
+        };
+        line!(text, "\t\tlocation {} type {entry_type}", key(&entry.location));
+        let (data_len, name_len) = (entry.data.len(), entry.name.len());
+        line!(text, "\t\ttransid {} data_len {data_len} name_len {name_len}", entry.transaction);
+        shown(text, "\t\tname: ", entry.name, context);
+        if !entry.data.is_empty() {
+            shown(text, "\t\tdata ", entry.data, context);
+        }
+    }
+    Ok(())
+}
+
+pub fn references(text: &mut Vec<u8>, data: &[u8], context: &Context) -> Result {
+    for reference in InodeReferences::new(data) {
+        let reference = reference?;
+        put!(text, "\t\tindex {} namelen {} ", reference.index, reference.name.len());
+        shown(text, "name: ", reference.name, context);
+    }
+    Ok(())
+}
+
+pub fn extended_references(text: &mut Vec<u8>, data: &[u8], context: &Context) -> Result {
+    for reference in ExtendedReferences::new(data) {
+        let reference = reference?;
+        let (index, parent, length) = (reference.index, reference.parent, reference.name.len());
+        put!(text, "\t\tindex {index} parent {parent} namelen {length} ");
+        shown(text, "name: ", reference.name, context);
+    }
+    Ok(())
+}
+
+pub fn log_range(text: &mut Vec<u8>, data: &[u8]) -> Result {
+    line!(text, "\t\tdir log end {}", DirectoryLogRange::decode(data)?.last);
+    Ok(())
+}
+
+pub fn string(text: &mut Vec<u8>, data: &[u8], context: &Context) {
+    shown(text, "\t\titem data ", data, context);
+}

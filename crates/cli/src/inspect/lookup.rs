@@ -1,0 +1,89 @@
+//! `inspect-internal rootid` and `inode-resolve`: which subvolume and which names.
+
+use std::ffi::OsString;
+
+use clap::Args;
+use serde_json::json;
+use vlinder_fs::{InodeId, ObjectId};
+
+use super::keys::parse_number;
+use crate::failure::{Failure, Kind, Status as Ending};
+use crate::image::{Follow, ImageArguments, Images, Purpose};
+use crate::object::Object;
+use crate::place::image::from_fs;
+use crate::report;
+use crate::session::Session;
+
+/// Print the number of the subvolume that a path lies in.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  vlinder inspect-internal rootid disk.img:/home/user")]
+pub struct RootidArguments {
+    #[command(flatten)]
+    images: ImageArguments,
+    /// IMAGE:/PATH, or an image.
+    target: OsString,
+}
+
+/// Runs `rootid`.
+pub fn rootid(arguments: &RootidArguments, session: &Session) -> Result<Ending, Failure> {
+    let images = Images::new(&arguments.images)?;
+    let root = Object::find(&images, &arguments.target, Purpose::Read, Follow::Yes)?.root()?;
+    images.close()?;
+    if session.json {
+        session.object(json!({ "id": root.0 }))?;
+    } else {
+        session.line(root.to_string())?;
+    }
+    Ok(Ending::Done)
+}
+
+/// Print all names of an inode of a subvolume.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  vlinder inspect-internal inode-resolve 257 disk.img:/home")]
+pub struct InodeResolveArguments {
+    /// As --verbose; outdated.
+    #[arg(short = 'v', hide = true)]
+    verbose_short: bool,
+    #[command(flatten)]
+    images: ImageArguments,
+    /// The inode's number.
+    #[arg(value_parser = inode)]
+    inode: u64,
+    /// IMAGE:/PATH of a subvolume or anything in it; names are shown below it.
+    target: OsString,
+}
+
+fn inode(text: &str) -> Result<u64, String> {
+    parse_number(text).ok_or_else(|| format!("{text:?} is no number"))
+}
+
+/// Runs `inode-resolve`.
+pub fn inode_resolve(arguments: &InodeResolveArguments, session: &Session) -> Result<Ending, Failure> {
+    let images = Images::new(&arguments.images)?;
+    let object = Object::find(&images, &arguments.target, Purpose::Read, Follow::Yes)?;
+    let (number, root) = (arguments.inode, object.root()?);
+    let place = format!("{}: inode {number} of subvolume {root}", object.label());
+    let paths = match &object {
+        Object::Image(named) => {
+            let id = InodeId::new(root, ObjectId(number));
+            named.image().filesystem.paths_in_subvolume(id).map_err(|error| from_fs(error, &place))?
+        }
+        Object::Mounted(mounted) => mounted.inode_paths(number)?,
+    };
+    images.close()?;
+    if paths.is_empty() {
+        return Err(Failure::new(Kind::NotFound, "there is no such inode, or it has no name").at(place));
+    }
+    if session.json {
+        let paths: Vec<_> = paths.iter().map(|path| report::name(path)).collect();
+        session.object(json!({ "paths": paths }))?;
+        return Ok(Ending::Done);
+    }
+    let target = arguments.target.as_encoded_bytes();
+    for path in paths {
+        // As btrfs-progs does: below what the user named, whatever lies between.
+        let separator: &[u8] = if target.ends_with(b"/") { b"" } else { b"/" };
+        session.line(report::escaped(&[target, separator, &path].concat()))?;
+    }
+    Ok(Ending::Done)
+}

@@ -1,0 +1,130 @@
+//! Reading an image that a mount holds: its server leases the last committed state to this process, which then reads the
+//! image by itself.
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use vlinder_base::sync::Arc;
+use vlinder_control::protocol::LeasedDevice;
+use vlinder_control::{Answer, Client, ClientError, Request};
+use vlinder_device::{Device, HostIdentity};
+use vlinder_format::superblock::Superblock;
+use vlinder_volume::superblock::{SuperblockChoice, unpack};
+use vlinder_volume::{Access, Opened, Volume};
+
+use crate::failure::{Failure, Kind};
+use crate::image::{Purpose, open_devices};
+use crate::mounted;
+
+/// A committed state that the server of a mount keeps for this process.
+pub struct Lease {
+    client: RefCell<Client>,
+    /// The superblocks of the state, one for each device.
+    pub superblocks: Vec<Superblock>,
+    place: String,
+}
+
+impl Lease {
+    /// Leases the state of the file system on these devices; none where no mount of this user's holds the first of them.
+    ///
+    /// # Errors
+    /// What the server refused, or a device that is none of the mounted file system's.
+    pub fn of(paths: &[PathBuf]) -> Result<Option<Self>, Failure> {
+        let Some(first) = paths.first() else { return Ok(None) };
+        let Some((mut client, _)) = mounted::server_of(first) else { return Ok(None) };
+        let place = first.display().to_string();
+        let devices = match client.request(&Request::Lease) {
+            Ok(Answer::Leased { devices, .. }) => devices,
+            Ok(_) => return Err(mounted::failure(client.unexpected()).at(place)),
+            Err(error) => return Err(mounted::failure(error).at(place)),
+        };
+        if devices.len() != paths.len() {
+            let text = format!("the mounted file system has {} devices, not {}", devices.len(), paths.len());
+            return Err(Failure::new(Kind::Invalid, text).at(place).hint("name each of its devices once"));
+        }
+        let superblocks = paths.iter().map(|path| superblock_of(path, &devices)).collect::<Result<_, _>>()?;
+        Ok(Some(Self { client: RefCell::new(client), superblocks, place }))
+    }
+
+    /// Whether all that was read until now is of the leased state.
+    ///
+    /// # Errors
+    /// The mount needed the space, or has ended.
+    pub fn confirm(&self) -> Result<(), Failure> {
+        let mut client = self.client.borrow_mut();
+        let failure = match client.request(&Request::LeaseConfirm) {
+            Ok(Answer::Done) => return Ok(()),
+            Ok(_) => mounted::failure(client.unexpected()),
+            Err(ClientError::Conversation { .. }) => {
+                let text =
+                    "the mount ended while its image was read, so what was read may be of no state at all";
+                Failure::new(Kind::Busy, text).hint("try again")
+            }
+            Err(error) => mounted::failure(error),
+        };
+        Err(failure.at(&self.place))
+    }
+}
+
+fn superblock_of(path: &Path, devices: &[LeasedDevice]) -> Result<Superblock, Failure> {
+    let identity = |path: &Path| rustix::fs::stat(path).ok().map(|status| HostIdentity::of(&status));
+    let wanted = identity(path);
+    let leased = devices.iter().find(|device| {
+        let path = Path::new(OsStr::from_bytes(&device.path.0));
+        wanted.is_some() && identity(path) == wanted
+    });
+    let leased = leased.ok_or_else(|| {
+        Failure::new(Kind::Invalid, "it is no device of the mounted file system").at(path.display())
+    })?;
+    unpack(&leased.superblock.0).map_err(|fault| {
+        let text = format!("the superblock that the mount's server gave can't be used: {fault}");
+        Failure::new(Kind::Invalid, text).at(path.display()).hint("use the version that serves the mount")
+    })
+}
+
+/// Devices that are open for reading.
+pub struct Source {
+    /// In the order of their paths.
+    pub devices: Vec<Arc<dyn Device>>,
+    /// Where a mount holds them: the state to read.
+    pub lease: Option<Lease>,
+}
+
+impl Source {
+    /// Opens the devices of one file system; where a mount holds them, as it was at the last commit, which is made first.
+    ///
+    /// # Errors
+    /// As [`open_devices`]; what leasing met.
+    pub fn open(paths: &[PathBuf]) -> Result<Self, Failure> {
+        let busy = match open_devices(paths, Purpose::Read) {
+            Ok(devices) => return Ok(Self { devices, lease: None }),
+            Err(failure) if failure.kind == Kind::Busy => failure,
+            Err(failure) => return Err(failure),
+        };
+        let lease = Lease::of(paths)?.ok_or(busy)?;
+        Ok(Self { devices: open_devices(paths, Purpose::Leased)?, lease: Some(lease) })
+    }
+
+    /// The volume on them.
+    ///
+    /// # Errors
+    /// As [`Volume::open`].
+    pub fn volume(&self) -> Result<Opened, Failure> {
+        let devices = self.devices.clone();
+        let opened = match &self.lease {
+            Some(lease) => Volume::open_leased(devices, lease.superblocks.clone()),
+            None => Volume::open(devices, SuperblockChoice::Automatic, Access::ReadOnly),
+        };
+        Ok(opened?)
+    }
+}
+
+/// The end of a verb that read under a lease: a lease that is gone matters more than what the verb made of the bytes.
+///
+/// # Errors
+/// As [`Lease::confirm`].
+pub fn confirm(lease: Option<&Lease>) -> Result<(), Failure> {
+    lease.map_or(Ok(()), Lease::confirm)
+}

@@ -1,0 +1,39 @@
+//! The command `vlinder`: verbs over images and mounts, which composes the crates below.
+//!
+//! This crate must not know the format's structures beyond printing them (`inspect`), and holds no file-system logic.
+//!
+//! Reading path: [`command`] (which program the call name asks for, and its verbs), then one module for each family of
+//! verbs; [`target`] (what an argument names), [`image`] (opening), [`report`] and [`failure`] (what comes out).
+
+mod check;
+mod command;
+mod failure;
+mod files;
+mod filesystem;
+mod fsck;
+mod generate;
+mod image;
+mod inspect;
+mod leased;
+mod log;
+mod mkfs;
+mod mount;
+mod mounted;
+mod object;
+mod options;
+mod place;
+mod progress;
+mod property;
+mod report;
+mod session;
+mod stats;
+mod subvolume;
+mod target;
+mod units;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    log::start();
+    command::main(std::env::args_os().collect())
+}

@@ -1,0 +1,268 @@
+//! `mkfs`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+use vlinder_admin::mkfs::{self, MkfsError, MkfsOptions, RootDirectory, SubvolumeDirectory};
+use vlinder_base::clock::Timestamp;
+use vlinder_codec::checksum::ChecksumKind;
+use vlinder_format::Uuid;
+use vlinder_fs::{CompressOption, OpenOptions};
+use vlinder_volume::Profile;
+
+use crate::failure::{Failure, Kind, Status as Ending};
+use crate::place::image::from_fs;
+use crate::progress::Progress;
+use crate::report;
+use crate::session::Session;
+use crate::units::{Base, Units, parse_size};
+
+/// Make a file system on a file or block device, empty or filled from a directory.
+///
+/// A file that does not exist is made where -b or --rootdir says how large. With SOURCE_DATE_EPOCH in the environment and
+/// -U given, the same source gives the same bytes. The defaults are those of btrfs-progs 6.19: they need Linux 6.1 to be
+/// mounted there; for older kernels give -O ^block-group-tree (5.15), and -O ^free-space-tree,^no-holes before that.
+#[derive(Args, Debug)]
+#[command(disable_version_flag = true)]
+#[command(
+    after_help = "Examples:\n  vlinder mkfs -b 1G disk.img\n  vlinder mkfs --rootdir /srv/data --compress zstd --shrink disk.img"
+)]
+pub struct Arguments {
+    /// Overwrite what the target holds.
+    #[arg(short, long)]
+    force: bool,
+    /// The label.
+    #[arg(short = 'L', long, value_name = "LABEL", allow_hyphen_values = true)]
+    label: Option<OsString>,
+    /// The UUID; all other UUIDs are derived from it.
+    #[arg(short = 'U', long, value_name = "UUID", value_parser = parse_uuid)]
+    uuid: Option<Uuid>,
+    /// The UUID of the device.
+    #[arg(long, value_name = "UUID", value_parser = parse_uuid)]
+    device_uuid: Option<Uuid>,
+    /// Bytes of a tree block: 4k to 64k.
+    #[arg(short, long, value_name = "SIZE", value_parser = parse_small, alias = "node-size")]
+    nodesize: Option<u32>,
+    /// Bytes of a sector: 4k to 64k.
+    #[arg(short, long, value_name = "SIZE", value_parser = parse_small, default_value = "4096")]
+    sectorsize: u32,
+    /// Checksums: crc32c, xxhash, sha256 or blake2.
+    #[arg(long, alias = "checksum", value_name = "ALGORITHM", value_parser = parse_checksum, default_value = "crc32c")]
+    csum: ChecksumKind,
+    /// How data are replicated: single or dup.
+    #[arg(short, long, value_name = "PROFILE", value_parser = parse_profile)]
+    data: Option<Profile>,
+    /// How metadata are replicated: single or dup.
+    #[arg(short, long, value_name = "PROFILE", value_parser = parse_profile)]
+    metadata: Option<Profile>,
+    /// Data and metadata share chunks, for small devices.
+    #[arg(short = 'M', long)]
+    mixed: bool,
+    /// Features, joined by commas; ^NAME turns one off. list-all shows them.
+    #[arg(short = 'O', long, value_name = "FEATURES")]
+    features: Vec<String>,
+    /// As --features; outdated.
+    #[arg(short = 'R', long, value_name = "FEATURES", hide = true)]
+    runtime_features: Vec<String>,
+    /// Bytes of the file system, with K, M, G, T behind the number.
+    #[arg(short, long, value_name = "SIZE", value_parser = parse_size)]
+    byte_count: Option<u64>,
+    /// Fill it with what is in this directory.
+    #[arg(short, long, value_name = "DIRECTORY")]
+    rootdir: Option<PathBuf>,
+    /// With --rootdir: compress files, with zlib, lzo or zstd, and :LEVEL behind it.
+    #[arg(long, value_name = "ALGORITHM", value_parser = parse_compress, requires = "rootdir")]
+    compress: Option<CompressOption>,
+    /// With --rootdir: make this directory in it a subvolume, with rw:, ro:, default: or default-ro: before it.
+    #[arg(short = 'u', long, value_name = "PATH", requires = "rootdir")]
+    subvol: Vec<OsString>,
+    /// With --rootdir: cut the image behind what is used.
+    #[arg(long, requires = "rootdir")]
+    shrink: bool,
+    /// Do not discard what the device held.
+    #[arg(short = 'K', long)]
+    nodiscard: bool,
+    /// Print only errors.
+    #[arg(short = 'q', hide = true)]
+    quiet_short: bool,
+    /// As --verbose.
+    #[arg(short = 'v', hide = true)]
+    verbose_short: bool,
+    /// The file or block device.
+    #[arg(required_unless_present = "features", value_name = "IMAGE")]
+    images: Vec<PathBuf>,
+}
+
+fn parse_uuid(text: &str) -> Result<Uuid, String> {
+    match text {
+        "random" => Ok(Uuid::NIL),
+        _ => Uuid::parse(text).ok_or_else(|| format!("{text:?} is no UUID: 8-4-4-4-12 hexadecimal digits")),
+    }
+}
+
+fn parse_small(text: &str) -> Result<u32, String> {
+    u32::try_from(parse_size(text)?).map_err(|_| format!("{text:?} is too large"))
+}
+
+fn parse_checksum(text: &str) -> Result<ChecksumKind, String> {
+    ChecksumKind::from_name(text).ok_or_else(|| format!("{text:?} is none of crc32c, xxhash, sha256, blake2"))
+}
+
+fn parse_profile(text: &str) -> Result<Profile, String> {
+    Profile::from_name(text).ok_or_else(|| format!("{text:?} is no profile; give single or dup"))
+}
+
+fn parse_compress(text: &str) -> Result<CompressOption, String> {
+    let mut options = OpenOptions::default();
+    options.apply(&format!("compress={text}")).map_err(|error| error.to_string())?;
+    options.compress.ok_or_else(|| "no compression: leave --compress out".to_owned())
+}
+
+/// The time for everything that has no other, after <https://reproducible-builds.org/specs/source-date-epoch/>.
+fn source_date() -> Result<Option<Timestamp>, Failure> {
+    let Some(value) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(None) };
+    let seconds = value.to_str().and_then(|text| text.parse::<i64>().ok());
+    let seconds =
+        seconds.ok_or_else(|| Failure::usage("SOURCE_DATE_EPOCH is no number of seconds since 1970"))?;
+    Ok(Some(Timestamp::new(seconds, 0)))
+}
+
+fn options(arguments: &Arguments) -> Result<MkfsOptions, Failure> {
+    let mut features = mkfs::MkfsFeatures { mixed_groups: arguments.mixed, ..mkfs::MkfsFeatures::default() };
+    for list in arguments.features.iter().chain(&arguments.runtime_features) {
+        features.apply(list).map_err(|error| match error {
+            mkfs::FeatureError::Unsupported { .. } => Failure::new(Kind::Unsupported, error.to_string()),
+            other => Failure::usage(other.to_string()),
+        })?;
+    }
+    let given = |uuid: Option<Uuid>| uuid.filter(|uuid| !uuid.is_nil());
+    Ok(MkfsOptions {
+        label: arguments.label.as_ref().map(|label| label.as_encoded_bytes().to_vec()).unwrap_or_default(),
+        uuid: given(arguments.uuid),
+        device_uuid: given(arguments.device_uuid),
+        node_size: arguments.nodesize,
+        sector_size: arguments.sectorsize,
+        checksum_kind: arguments.csum,
+        data_profile: arguments.data,
+        metadata_profile: arguments.metadata,
+        features,
+        size_bytes: arguments.byte_count,
+        force: arguments.force,
+        discard: !arguments.nodiscard,
+        root_directory: arguments.rootdir.as_ref().map(|path| RootDirectory {
+            compress: arguments.compress,
+            subvolumes: arguments.subvol.iter().map(|path| SubvolumeDirectory::parse(path)).collect(),
+            shrink: arguments.shrink,
+            ..RootDirectory::new(path)
+        }),
+        time: source_date()?,
+        threads: None,
+    })
+}
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
+    if arguments.features.iter().any(|list| list == "list-all") {
+        for name in mkfs::MkfsFeatures::names() {
+            session.line(name)?;
+        }
+        return Ok(Ending::Done);
+    }
+    let image = match arguments.images.as_slice() {
+        [image] => image,
+        [] => return Err(Failure::usage("no image or device was given")),
+        _ => {
+            return Err(Failure::new(Kind::Unsupported, "file systems on several devices can't be made yet")
+                .hint("give one image or device"));
+        }
+    };
+    let options = options(arguments)?;
+    let progress = Progress::new(session, "copying", None);
+    let mut shown = 0;
+    let made = mkfs::mkfs(&options, image, &mut |step| {
+        if let mkfs::Progress::Copied { data_bytes, .. } = step {
+            progress.add(data_bytes.saturating_sub(shown));
+            shown = data_bytes;
+        }
+    });
+    drop(progress);
+    let report = made.map_err(|error| failure(error).at(image.display()))?;
+    for note in &report.notes {
+        session.warn(note);
+    }
+    tell(&report, image, session, arguments.quiet_short)?;
+    Ok(Ending::Done)
+}
+
+fn tell(
+    report: &mkfs::Report,
+    image: &std::path::Path,
+    session: &Session,
+    quiet: bool,
+) -> Result<(), Failure> {
+    let parameters = &report.parameters;
+    let features: Vec<String> = {
+        let (incompat, read_only) = (parameters.features.incompat(), parameters.features.compat_read_only());
+        incompat.names().into_iter().chain(read_only.names()).collect()
+    };
+    let (data, metadata) = (parameters.data_profile.name(), parameters.metadata_profile.name());
+    if session.json {
+        return session.object(json!({
+            "image": report::name(image.as_os_str().as_encoded_bytes()),
+            "label": report::name(parameters.label.as_bytes()),
+            "fsid": parameters.uuids.fsid.to_string(),
+            "total_bytes": report.size_bytes,
+            "node_size_bytes": parameters.node_size,
+            "sector_size_bytes": parameters.sector_size,
+            "checksum_kind": parameters.checksum_kind.name(),
+            "data_profile": data,
+            "metadata_profile": metadata,
+            "features": features,
+            "inodes": report.copied.inodes,
+            "hard_links": report.copied.hard_links,
+            "data_bytes": report.copied.data_bytes,
+        }));
+    }
+    if quiet {
+        return Ok(());
+    }
+    let size = Units::Human(Base::Binary).show(report.size_bytes);
+    session.tell(format!("Label:              {}", report::escaped(parameters.label.as_bytes())))?;
+    session.tell(format!("UUID:               {}", parameters.uuids.fsid))?;
+    session.tell(format!("Node size:          {}", parameters.node_size))?;
+    session.tell(format!("Sector size:        {}", parameters.sector_size))?;
+    session.tell(format!("Filesystem size:    {size}"))?;
+    session.tell(format!("Profiles:           data {data}, metadata {metadata}"))?;
+    session.tell(format!("Features:           {}", features.join(", ")))?;
+    session.tell(format!("Checksum:           {}", parameters.checksum_kind.name()))?;
+    if report.copied.inodes > 0 {
+        let data = Units::Human(Base::Binary).show(report.copied.data_bytes);
+        session
+            .tell(format!("Copied:             {} files and directories, {data}", report.copied.inodes))?;
+    }
+    Ok(())
+}
+
+fn failure(error: MkfsError) -> Failure {
+    match error {
+        MkfsError::Device(error) => error.into(),
+        MkfsError::Volume(error) => error.into(),
+        MkfsError::Filesystem(error) => from_fs(error, "the new file system"),
+        MkfsError::Write { path, source } => from_fs(source, format!("{path}, in the new file system")),
+        MkfsError::InUse { target, name, offset } => {
+            Failure::new(Kind::Exists, format!("it seems to hold {name} (a mark at byte {offset})"))
+                .at(target)
+                .hint("give -f to overwrite it")
+        }
+        MkfsError::NoTarget { target } => {
+            Failure::new(Kind::NotFound, "it does not exist, and nothing says how large it should be")
+                .at(target)
+                .hint("make it first, or give its size: -b 1G")
+        }
+        MkfsError::Target { target, source } => Failure::host(&source, target),
+        error @ MkfsError::Full { .. } => Failure::new(Kind::NoSpace, error.to_string()),
+        error => Failure::new(Kind::Invalid, error.to_string()),
+    }
+}

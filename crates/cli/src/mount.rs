@@ -1,0 +1,324 @@
+//! `mount` and `umount`.
+//!
+//! Threads do not survive a fork, so a mount in the background is served by this program started again
+//! (`mount --serve`): it says "ready" on its standard output once the mount answers, and then lets go of the terminal.
+
+use std::ffi::OsString;
+use std::fs::OpenOptions as HostOptions;
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use clap::{Args, Parser};
+use rustix::io::Errno;
+use vlinder_control::MountEntry;
+use vlinder_control::client::{self, Client, ClientError};
+use vlinder_fuse::{MountError, MountOptions};
+
+use crate::failure::{Failure, Kind, Status as Ending};
+use crate::mounted;
+use crate::place::image::from_fs;
+use crate::progress::Waiting;
+use crate::session::Session;
+
+/// What the server says when the mount answers.
+const READY: &str = "ready";
+
+/// The options of a mount, for its help and its page in the manual.
+const OPTIONS: &str = "\
+Mount options, joined by commas.
+
+Of the file system, as Linux's btrfs has them (every verb that opens an image takes these):
+  ro, rw                      for reading only, or writing too
+  subvol=PATH, subvolid=N     the subvolume to show; without them the default one
+  compress[=ALG[:LEVEL]], compress-force[=...]
+                              compress new data: zlib, lzo, zstd; no and none turn it off
+  nodatacow, nodatasum        new files overwrite in place, or have no checksums (datacow, datasum)
+  max_inline=BYTES            the largest file that lies in its tree
+  commit=SECONDS              how often to commit (30)
+  discard, nodiscard          commits tell the devices what they freed
+  flushoncommit, noflushoncommit
+                              a commit writes out all data first
+  notreelog, treelog          whether fsync may write a log (none is written yet)
+  acl, noacl                  whether ACLs are honoured
+  user_subvol_rm_allowed      owners may delete their subvolumes
+  rescue=ignoredatacsums, rescue=nologreplay, rescue=usebackuproot
+                              with ro: give damaged data out; do not replay the log;
+                              show an earlier commit if the last can't be read
+  noatime, relatime, strictatime, nodiratime, diratime
+                              which reads leave a trace
+  ssd, nossd, space_cache, barrier, autodefrag, thread_pool=, ...
+                              taken, and without effect here
+  degraded                    devices may be missing: what the others have is read,
+                              and what can't be is named
+  The other parts of rescue= are refused until they are supported.
+
+Of vlinder:
+  owners=keep, owners=me      whose files these are for an ordinary user
+  cache=BYTES, dirty=BYTES    bounds of memory (256m, 64m)
+  threads=N                   threads that answer requests
+  writeback=on, writeback=off whether the kernel holds back what is written
+  transport=fuse              how requests come
+  disable=NAME[:NAME...]      mechanisms turned off for measurement: seek_cache, delayed_batch,
+                              block_group_skip, send_readahead, state_trim
+
+Of mount(8) and FUSE: nosuid, nodev, noexec, sync, dirsync, user, users, owner, group, noauto, nofail, _netdev,
+x-..., allow_other, default_permissions, fsname=, subtype=, auto_unmount; remount (of a mount that is there: ro, rw and the kernel's flags).";
+
+/// Mount an image through FUSE.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Warnings go to the system's log once the mount is in the background; VLINDER_LOG=debug tells more.
+
+Example:
+  vlinder mount -o compress=zstd disk.img /mnt")]
+pub struct Arguments {
+    /// Stay in the foreground.
+    #[arg(short, long)]
+    pub foreground: bool,
+    /// Serve a mount in the background: what the foreground part of this command starts.
+    #[arg(long, hide = true)]
+    pub serve: bool,
+    /// Mount options, joined by commas: ro, subvol=PATH, compress=ALG, … (--help lists all).
+    #[arg(short, long = "options", value_name = "OPTIONS", long_help = OPTIONS)]
+    pub options: Vec<String>,
+    /// The image, or all devices of the file system; then the directory to mount it on.
+    #[arg(required = true, num_args = 2.., value_names = ["IMAGE", "MOUNTPOINT"])]
+    pub paths: Vec<PathBuf>,
+}
+
+/// Unmount what vlinder mount mounted, when all is durable.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  vlinder umount /mnt")]
+pub struct UmountArguments {
+    /// The mount point.
+    pub mountpoint: PathBuf,
+}
+
+/// How mount(8) calls `mount.fuse.vlinder`: SOURCE DIRECTORY [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE].
+#[derive(Parser, Debug)]
+#[command(name = "mount.fuse.vlinder", version, disable_help_flag = true)]
+pub struct HelperArguments {
+    #[arg(short)]
+    sloppy: bool,
+    #[arg(short)]
+    fake: bool,
+    #[arg(short)]
+    no_mtab: bool,
+    #[arg(short)]
+    verbose: bool,
+    #[arg(short = 'N')]
+    namespace: Option<OsString>,
+    #[arg(short)]
+    options: Vec<String>,
+    #[arg(short = 't')]
+    filesystem_type: Option<OsString>,
+    source: PathBuf,
+    mountpoint: PathBuf,
+}
+
+impl HelperArguments {
+    /// What `vlinder mount` would have been given; none where nothing is to be done: `-f` only pretends, and with `nofail`
+    /// an image that is not there is no error.
+    pub fn into_arguments(self) -> Option<Arguments> {
+        let may_lack = self.options.iter().flat_map(|list| list.split(',')).any(|option| option == "nofail");
+        if may_lack && self.source.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+            return None;
+        }
+        let paths = vec![self.source, self.mountpoint];
+        (!self.fake).then_some(Arguments { foreground: false, serve: false, options: self.options, paths })
+    }
+}
+
+/// How umount(8) calls `umount.fuse.vlinder`: DIRECTORY [-flnrv] [-N NAMESPACE] [-t TYPE].
+#[derive(Parser, Debug)]
+#[command(name = "umount.fuse.vlinder", version, disable_help_flag = true)]
+pub struct UmountHelperArguments {
+    #[arg(short)]
+    force: bool,
+    #[arg(short)]
+    lazy: bool,
+    #[arg(short)]
+    no_mtab: bool,
+    #[arg(short)]
+    read_only: bool,
+    #[arg(short)]
+    verbose: bool,
+    #[arg(short = 'N')]
+    namespace: Option<OsString>,
+    #[arg(short = 't')]
+    filesystem_type: Option<OsString>,
+    mountpoint: PathBuf,
+}
+
+impl UmountHelperArguments {
+    /// What `vlinder umount` would have been given.
+    ///
+    /// # Errors
+    /// For what it can't do: with `-f` and `-l` nobody waits for the server.
+    pub fn into_arguments(self) -> Result<UmountArguments, Failure> {
+        if self.force || self.lazy {
+            let failure = Failure::usage("-f and -l would not wait until all is durable");
+            return Err(failure.hint("umount -i (with -f or -l) unmounts without asking vlinder"));
+        }
+        Ok(UmountArguments { mountpoint: self.mountpoint })
+    }
+}
+
+/// Runs `mount`.
+pub fn mount(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
+    // Clap wants at least two paths.
+    let Some((mountpoint, devices)) = arguments.paths.split_last() else {
+        return Err(Failure::usage("an image and a directory to mount it on are needed"));
+    };
+    let options = MountOptions::parse(&arguments.options.join(",")).map_err(MountError::from)?;
+    if options.remount {
+        if !options.of_filesystem.is_empty() {
+            let given = options.of_filesystem.join(",");
+            session.warn(format!("a remount leaves the options of the file system as they were: {given}"));
+        }
+        vlinder_fuse::remount(&options, mountpoint)?;
+        return Ok(Ending::Done);
+    }
+    if !arguments.foreground && !arguments.serve {
+        return start_server(arguments);
+    }
+    let place = || devices.first().unwrap_or(mountpoint).display().to_string();
+    let mut mounted = vlinder_fuse::mount(options, devices, mountpoint).map_err(|error| match error {
+        MountError::Filesystem(error) => {
+            let failure = from_fs(error, place());
+            match devices.first() {
+                Some(image) if failure.kind == Kind::Busy => mounted::advise(failure, image),
+                _ if matches!(failure.kind, Kind::Permission | Kind::ReadOnly) => {
+                    failure.hint("make the image writable for you, or mount it with -o ro")
+                }
+                _ => failure,
+            }
+        }
+        other => other.into(),
+    })?;
+    mounted.handle_signals()?;
+    if arguments.serve {
+        let detached = detach();
+        detached.map_err(|error| Failure::host(&error, "the terminal"))?;
+    }
+    mounted.wait()?;
+    Ok(Ending::Done)
+}
+
+/// Starts the server and waits until the mount answers.
+fn start_server(arguments: &Arguments) -> Result<Ending, Failure> {
+    let program = std::env::current_exe().map_err(|error| Failure::host(&error, "this program"))?;
+    let mut server = Command::new(program);
+    server.args(["mount", "--serve"]);
+    for options in &arguments.options {
+        server.arg("-o").arg(options);
+    }
+    let mut server = server
+        .args(&arguments.paths)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| Failure::host(&error, "the server of the mount"))?;
+    let mut said = String::new();
+    if let Some(output) = server.stdout.take() {
+        BufReader::new(output)
+            .read_line(&mut said)
+            .map_err(|error| Failure::host(&error, "the server of the mount"))?;
+    }
+    if said.trim_end() == READY {
+        return Ok(Ending::Done);
+    }
+    // It has said on standard error why.
+    server.wait().map_err(|error| Failure::host(&error, "the server of the mount"))?;
+    Ok(Ending::Failed)
+}
+
+/// Says that the mount answers, and lets go of the terminal and the directory that the command was called in.
+fn detach() -> std::io::Result<()> {
+    let mut output = std::io::stdout();
+    writeln!(output, "{READY}")?;
+    output.flush()?;
+    let nothing = HostOptions::new().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&nothing)?;
+    rustix::stdio::dup2_stdout(&nothing)?;
+    rustix::stdio::dup2_stderr(&nothing)?;
+    crate::log::go_to_background();
+    std::env::set_current_dir("/")?;
+    // A process that leads a group already (a shell's job) cannot make a session; it is detached all the same.
+    let _ = rustix::process::setsid();
+    Ok(())
+}
+
+/// Whether the kernel knows that nobody serves a mount any more. statfs(2) always asks the server; the attributes of the
+/// directory may still be remembered. While the kernel lets go of the server it aborts what is asked.
+fn is_server_gone(mountpoint: &Path) -> bool {
+    matches!(rustix::fs::statfs(mountpoint), Err(Errno::NOTCONN | Errno::CONNABORTED))
+}
+
+/// Runs `umount`.
+pub fn umount(arguments: &UmountArguments, session: &Session) -> Result<Ending, Failure> {
+    let mountpoint = &arguments.mountpoint;
+    let found = MountEntry::at(mountpoint).map_err(|error| Failure::host(&error, mountpoint.display()))?;
+    let Some(entry) = found.filter(MountEntry::is_ours) else {
+        let failure = Failure::new(Kind::Invalid, "no vlinder is mounted there").at(mountpoint.display());
+        return Err(failure.hint("findmnt -t fuse.vlinder lists the mount points"));
+    };
+    let mountpoint = &entry.mountpoint;
+    let waiting = Waiting::new(session, "writing");
+    match Client::connect(mountpoint) {
+        Ok(server) => server.unmount().map_err(mounted::failure)?,
+        Err(_) if is_server_gone(mountpoint) => {
+            client::detach(mountpoint).map_err(mounted::failure)?;
+            drop(waiting);
+            session.warn(format!(
+                "the server of {} had ended before it could commit: what was not made durable before is lost; the image \
+                 {} holds the last commit",
+                mountpoint.display(),
+                entry.source.display(),
+            ));
+        }
+        Err(ClientError::NoServer { .. }) => {
+            drop(waiting);
+            session.warn("no server answers; unmounting without waiting for it");
+            client::unmount(mountpoint).map_err(mounted::failure)?;
+        }
+        Err(error) => return Err(mounted::failure(error)),
+    }
+    Ok(Ending::Done)
+}
+
+impl From<MountError> for Failure {
+    fn from(error: MountError) -> Self {
+        let hint = match &error {
+            MountError::Option(_) => Some("vlinder mount --help lists the options"),
+            MountError::Mountpoint { path, source } => {
+                let failure = Failure::host(source, path.display());
+                let text = format!("no mount point: {}", failure.message);
+                return Self { message: text, ..failure }.hint("give a directory that is there");
+            }
+            MountError::Helper { message, .. } if message.contains("/dev/fuse") => {
+                Some("as root: modprobe fuse; chmod 666 /dev/fuse")
+            }
+            _ => None,
+        };
+        let kind = match error {
+            MountError::Root { .. } => Kind::Corruption,
+            MountError::Option(_) => Kind::Usage,
+            MountError::NotDurable { .. }
+            | MountError::Filesystem(_)
+            | MountError::Device { .. }
+            | MountError::Transport { .. } => Kind::Device,
+            MountError::Unmount { is_busy: true, .. } => Kind::Busy,
+            MountError::Refused { .. } | MountError::Helper { .. } | MountError::Remount { .. } => {
+                Kind::Permission
+            }
+            _ => Kind::Invalid,
+        };
+        let failure = Self::new(kind, error.to_string());
+        match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! The one place where a path of the host is recognised as one of a mounted vlinder, and where verbs that the kernel has
+//! no system call for are handed to that mount.
+
+mod records;
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use vlinder_control::protocol::{MountInformation, SubvolumeTarget};
+use vlinder_control::{Answer, Client, ClientError, ErrorBody, ErrorKind, MountEntry, Name, Request};
+use vlinder_device::HostIdentity;
+use vlinder_format::RootId;
+use vlinder_fs::{SubvolumeChoice, SubvolumeInformation};
+use vlinder_transaction::SpaceReport;
+
+use crate::failure::{Failure, Kind};
+use crate::image::Follow;
+use crate::stats::Reading;
+
+/// What a path of the host is, to a verb that works on whole file systems or subvolumes.
+pub enum HostPath {
+    /// A regular file or block device: an image by itself.
+    Image,
+    /// On a mounted vlinder.
+    Mounted(Mounted),
+    /// In a file system of the kernel's.
+    Elsewhere,
+}
+
+/// Looks what a path is. What lies on a mount is taken as a part of it, though it may be an image itself (`IMAGE:/` names
+/// that); a name that does not exist yet lies where its directory does.
+///
+/// # Errors
+/// Where neither it nor its directory exists, or the mount's server does not answer.
+pub fn recognise(path: &Path, follow: Follow) -> Result<HostPath, Failure> {
+    use std::os::unix::fs::FileTypeExt;
+    if let Some(mounted) = Mounted::at(path, follow)? {
+        return Ok(HostPath::Mounted(mounted));
+    }
+    let status = std::fs::metadata(path).map_err(|error| Failure::host(&error, path.display()))?;
+    let is_image = status.is_file() || status.file_type().is_block_device();
+    Ok(if is_image { HostPath::Image } else { HostPath::Elsewhere })
+}
+
+/// What to do about a mount that can't be unmounted because it is in use.
+pub const BUSY_HINT: &str =
+    "a program has a file or its working directory there (fuser -vm lists them): end it, then try again";
+
+/// A failure to open an image that is in use, with the mount that uses it, where that is one of this user's.
+pub fn advise(failure: Failure, image: &Path) -> Failure {
+    match server_of(image) {
+        Some((client, _)) => {
+            let mountpoint = client.mount().mountpoint.display().to_string();
+            failure
+                .hint(format!("it is mounted on {mountpoint}: work there, or end that with vlinder umount"))
+        }
+        None => failure,
+    }
+}
+
+/// The failure of a verb that needs an image or a mounted vlinder.
+pub fn no_mount(path: &Path) -> Failure {
+    Failure::new(Kind::Unsupported, "no image, and no path of a mounted vlinder")
+        .at(path.display())
+        .hint("give IMAGE:/PATH; for a Btrfs that the kernel has mounted use btrfs-progs")
+}
+
+/// A path on a mount, and a conversation with the server of that mount.
+pub struct Mounted {
+    client: RefCell<Client>,
+    /// For system calls.
+    path: PathBuf,
+    /// For requests.
+    inner: Name,
+    /// In messages.
+    place: String,
+}
+
+impl Mounted {
+    /// None where the path lies on no vlinder.
+    fn at(path: &Path, follow: Follow) -> Result<Option<Self>, Failure> {
+        let is_link = path.symlink_metadata().is_ok_and(|status| status.is_symlink());
+        let path = match path.canonicalize() {
+            Ok(resolved) if follow == Follow::Yes || !is_link => resolved,
+            _ => path.to_owned(),
+        };
+        // A link that is meant itself, and a name that is to be made, lie where their directory does.
+        let known = match path.parent() {
+            Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+            Some(parent) if is_link && follow == Follow::No || !path.exists() => parent,
+            _ => &path,
+        };
+        match MountEntry::of_path(known) {
+            Ok(Some(entry)) if entry.is_ours() => {}
+            // A path that can't be looked up is told by who opens it.
+            _ => return Ok(None),
+        }
+        let client = Client::connect(known).map_err(failure)?;
+        let inner = client.inner_path(&path).map_err(failure)?;
+        let place = crate::report::escaped(path.as_os_str().as_bytes());
+        Ok(Some(Self { client: RefCell::new(client), path, inner, place }))
+    }
+
+    /// The path in an image that a mount of this user's holds; none where no such mount is found.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] where the mount shows another subvolume than the one asked for; where the path leads nowhere.
+    pub fn in_held_image(
+        image: &Path,
+        path: &[u8],
+        choice: &SubvolumeChoice,
+        follow: Follow,
+    ) -> Result<Option<Self>, Failure> {
+        let place = format!("{}:{}", image.display(), crate::report::escaped(path));
+        let Some((mut client, information)) = server_of(image) else { return Ok(None) };
+        let mountpoint = client.mount().mountpoint.clone();
+        let wanted = match choice {
+            SubvolumeChoice::Default => match client.request(&Request::SubvolumeGetDefault) {
+                Ok(Answer::Subvolume(record)) => Some(record.number),
+                Ok(_) => return Err(failure(client.unexpected())),
+                Err(error) => return Err(failure(error)),
+            },
+            SubvolumeChoice::Number(root) if root.0 == 0 => Some(RootId::FS_TREE.0),
+            SubvolumeChoice::Number(root) => Some(root.0),
+            SubvolumeChoice::Path(_) => None,
+        };
+        if wanted != Some(information.root) {
+            let text = format!("it is mounted on {}, which shows another subvolume", mountpoint.display());
+            return Err(Failure::new(Kind::Busy, text)
+                .at(place)
+                .hint("give a path on the mount, or unmount it with vlinder umount"));
+        }
+        let path = below(&mountpoint, path, follow).map_err(|errno| Failure::host(&errno.into(), &place))?;
+        let inner = client.inner_path(&path).map_err(failure)?;
+        Ok(Some(Self { client: RefCell::new(client), path, inner, place }))
+    }
+
+    /// The path for system calls.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// In messages.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// The path that requests name.
+    pub fn inner(&self) -> Name {
+        self.inner.clone()
+    }
+
+    /// The same file as a subvolume to ask for.
+    pub fn target(&self) -> SubvolumeTarget {
+        SubvolumeTarget::Path(self.inner())
+    }
+
+    /// The last name of the path; empty for the root of the mount.
+    pub fn name(&self) -> &[u8] {
+        self.inner.0.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+    }
+
+    /// A name in this directory, on the same mount.
+    pub fn enter(self, name: &[u8]) -> Self {
+        let slash: &[u8] = if self.inner.0.is_empty() { b"" } else { b"/" };
+        let inner = Name([&self.inner.0, slash, name].concat());
+        let place = format!("{}/{}", self.place.trim_end_matches('/'), crate::report::escaped(name));
+        Self { client: self.client, path: self.path.join(OsStr::from_bytes(name)), inner, place }
+    }
+
+    /// Whether both lie on one mount.
+    pub fn is_same_mount(&self, other: &Self) -> bool {
+        self.client.borrow().mount().device == other.client.borrow().mount().device
+    }
+
+    /// Asks the server.
+    ///
+    /// # Errors
+    /// What it refused, at this path.
+    pub fn request(&self, request: &Request) -> Result<Answer, Failure> {
+        self.client.borrow_mut().request(request).map_err(|error| match error {
+            ClientError::Server(body) => of_server(body).at(&self.place),
+            other => failure(other),
+        })
+    }
+
+    /// The failure for an answer of the wrong kind.
+    pub fn unexpected(&self) -> Failure {
+        failure(self.client.borrow().unexpected())
+    }
+
+    /// Asks for something that is answered with no more than that it is done.
+    pub fn order(&self, request: &Request) -> Result<(), Failure> {
+        match self.request(request)? {
+            Answer::Done => Ok(()),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    /// Asks for a subvolume.
+    pub fn subvolume(&self, request: &Request) -> Result<SubvolumeInformation, Failure> {
+        match self.request(request)? {
+            Answer::Subvolume(record) => Ok(records::subvolume(record)),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    /// All subvolumes by number, deleted ones whose blocks are not all freed too.
+    pub fn subvolumes(&self) -> Result<Vec<SubvolumeInformation>, Failure> {
+        match self.request(&Request::SubvolumeList)? {
+            Answer::Subvolumes { subvolumes } => Ok(subvolumes.into_iter().map(records::subvolume).collect()),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    /// How full the file system is; its device as the server names it, and its number; bytes of devices behind what it
+    /// uses.
+    pub fn space(&self) -> Result<(SpaceReport, String, u64, u64), Failure> {
+        let Answer::Space(record) = self.request(&Request::FilesystemUsage)? else {
+            return Err(self.unexpected());
+        };
+        let length = |path: &Name| {
+            let device = std::fs::File::open(Path::new(OsStr::from_bytes(&path.0))).ok()?;
+            rustix::fs::seek(device, rustix::fs::SeekFrom::End(0)).ok()
+        };
+        // Of a device that the user may not open nothing more is known.
+        let slack = record
+            .devices
+            .iter()
+            .map(|device| length(&device.path).map_or(0, |length| length.saturating_sub(device.total_bytes)))
+            .sum();
+        let device = record.devices.first();
+        let (name, number) =
+            device.map(|device| (crate::report::escaped(&device.path.0), device.number)).unwrap_or_default();
+        Ok((records::space(&record), name, number, slack))
+    }
+
+    /// The label.
+    pub fn label(&self) -> Result<Vec<u8>, Failure> {
+        match self.request(&Request::LabelGet)? {
+            Answer::Label { label } => Ok(label.0),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    /// Makes all durable; the generation that holds it.
+    pub fn sync(&self) -> Result<u64, Failure> {
+        match self.request(&Request::FilesystemSync)? {
+            Answer::Synced { generation } => Ok(generation),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    /// The number of the subvolume that the path lies in.
+    pub fn root(&self) -> Result<RootId, Failure> {
+        match self.request(&Request::RootId { path: self.inner() })? {
+            Answer::Root { number } => Ok(RootId(number)),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    /// The names of an inode of the subvolume that the path lies in, from that subvolume's root.
+    pub fn inode_paths(&self, inode: u64) -> Result<Vec<Vec<u8>>, Failure> {
+        match self.request(&Request::InodeResolve { path: self.inner(), inode })? {
+            Answer::Paths { paths } => Ok(paths.into_iter().map(|path| path.0).collect()),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    /// Waits until deleted subvolumes are wholly gone, these or all that there are; gives their numbers.
+    pub fn await_deletions(&self, numbers: &[u64]) -> Result<Vec<u64>, Failure> {
+        match self.request(&Request::SubvolumeSync { numbers: numbers.to_vec() })? {
+            Answer::Freed { numbers } => Ok(numbers),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    /// Counters and histograms.
+    pub fn statistics(&self) -> Result<Vec<Reading>, Failure> {
+        match self.request(&Request::Statistics)? {
+            Answer::Statistics { metrics } => Ok(metrics.into_iter().map(records::reading).collect()),
+            _ => Err(self.unexpected()),
+        }
+    }
+}
+
+/// The server that holds an image, among those that answer to this user.
+pub fn server_of(image: &Path) -> Option<(Client, MountInformation)> {
+    let identity = |path: &Path| rustix::fs::stat(path).ok().map(|status| HostIdentity::of(&status));
+    let wanted = identity(image)?;
+    let ours = MountEntry::all().ok()?.into_iter().filter(MountEntry::is_ours);
+    for entry in ours {
+        let Ok(mut client) = Client::connect(&entry.mountpoint) else { continue };
+        let Ok(Answer::Mount(information)) = client.request(&Request::Mount) else { continue };
+        let mut devices = information.devices.iter().map(|name| Path::new(OsStr::from_bytes(&name.0)));
+        if devices.any(|device| identity(device) == Some(wanted)) {
+            return Some((client, information));
+        }
+    }
+    None
+}
+
+/// The path of the host that a path in a mounted image stands for. Its symbolic links can't lead out of the mount.
+fn below(mountpoint: &Path, path: &[u8], follow: Follow) -> rustix::io::Result<PathBuf> {
+    let root =
+        rustix::fs::open(mountpoint, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut flags = OFlags::PATH | OFlags::CLOEXEC;
+    if follow == Follow::No {
+        flags |= OFlags::NOFOLLOW;
+    }
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let found = rustix::fs::openat2(&root, path, flags, Mode::empty(), resolve)?;
+    let shown = format!("/proc/self/fd/{}", found.as_raw_fd());
+    let shown = rustix::fs::readlink(shown, Vec::new())?;
+    Ok(PathBuf::from(OsStr::from_bytes(shown.as_bytes())))
+}
+
+fn of_server(body: ErrorBody) -> Failure {
+    let kind = match body.kind {
+        ErrorKind::Usage => Kind::Usage,
+        ErrorKind::Device => Kind::Device,
+        ErrorKind::Corruption => Kind::Corruption,
+        ErrorKind::Unsupported => Kind::Unsupported,
+        ErrorKind::Busy => Kind::Busy,
+        ErrorKind::ReadOnly => Kind::ReadOnly,
+        ErrorKind::NoSpace => Kind::NoSpace,
+        ErrorKind::NotFound => Kind::NotFound,
+        ErrorKind::Exists => Kind::Exists,
+        ErrorKind::Permission => Kind::Permission,
+        ErrorKind::Invalid => Kind::Invalid,
+    };
+    // The server's place is a path from the mount's root, which the user did not write.
+    let failure = Failure::new(kind, body.message);
+    match body.hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+/// What a conversation with a mount's server met.
+pub fn failure(error: ClientError) -> Failure {
+    let kind = match error {
+        ClientError::Server(body) => return of_server(body),
+        ClientError::Path { path, source } => return Failure::host(&source, path.display()),
+        ClientError::NotMounted { .. } => Kind::Invalid,
+        ClientError::Schema { .. } => Kind::Unsupported,
+        ClientError::Unmount { is_busy: true, .. } => Kind::Busy,
+        ClientError::Unmount { .. } | ClientError::NoServer { .. } => Kind::Permission,
+        ClientError::Conversation { .. } | ClientError::Unexpected { .. } | ClientError::Lost { .. } => {
+            Kind::Device
+        }
+    };
+    let failure = Failure::new(kind, error.to_string());
+    if kind == Kind::Busy { failure.hint(BUSY_HINT) } else { failure }
+}

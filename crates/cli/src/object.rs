@@ -1,0 +1,202 @@
+//! What a verb on file systems and subvolumes works on: a name in an image that it opened, or a path on a mount. What is
+//! known of either comes in the same types.
+
+use std::ffi::OsStr;
+
+use vlinder_control::Request;
+use vlinder_control::protocol::SubvolumeTarget;
+use vlinder_format::RootId;
+use vlinder_fs::SubvolumeInformation;
+use vlinder_transaction::SpaceReport;
+
+use crate::failure::{Failure, Kind};
+use crate::image::{Follow, Images, InImage, Purpose};
+use crate::mounted::Mounted;
+use crate::place::Directory;
+use crate::place::image::from_fs;
+use crate::stats::Reading;
+use crate::subvolume::{Named, information};
+
+/// What a target names.
+pub enum Object {
+    /// In an opened image.
+    Image(Named),
+    /// On a mount.
+    Mounted(Mounted),
+}
+
+/// How full a file system is.
+pub struct Fullness {
+    /// Of the engine.
+    pub report: SpaceReport,
+    /// What statfs tells.
+    pub available_bytes: u64,
+    /// Bytes of devices behind what the file system uses.
+    pub slack_bytes: u64,
+    /// The device in messages.
+    pub device: String,
+    /// The device's number.
+    pub device_number: u64,
+}
+
+impl Object {
+    /// What an argument names; a whole image names its root.
+    ///
+    /// # Errors
+    /// Where it names nothing, or what holds it can't be opened or asked.
+    pub fn find(
+        images: &Images<'_>,
+        target: &OsStr,
+        purpose: Purpose,
+        follow: Follow,
+    ) -> Result<Self, Failure> {
+        let location = match images.locate_in_image(target, purpose, follow)? {
+            InImage::Opened(location) => location,
+            InImage::Mounted(mounted) => return Ok(Self::Mounted(mounted)),
+        };
+        match location.directory {
+            Directory::Image(directory) => Ok(Self::Image(Named { directory, name: location.name })),
+            // locate_in_image gives no other.
+            Directory::Host(_) => Err(Failure::usage("no image")),
+        }
+    }
+
+    /// In messages.
+    pub fn place(&self) -> String {
+        match self {
+            Self::Image(named) => named.place(),
+            Self::Mounted(mounted) => mounted.place().to_owned(),
+        }
+    }
+
+    /// The image or mount in messages.
+    pub fn label(&self) -> &str {
+        match self {
+            Self::Image(named) => &named.image().label,
+            Self::Mounted(mounted) => mounted.place(),
+        }
+    }
+
+    /// The number of the subvolume that it lies in.
+    pub fn root(&self) -> Result<RootId, Failure> {
+        match self {
+            Self::Image(named) => Ok(named.inode()?.id().root),
+            Self::Mounted(mounted) => mounted.root(),
+        }
+    }
+
+    /// The subvolume whose root directory this is; none where it is something else.
+    pub fn as_subvolume(&self) -> Result<Option<SubvolumeInformation>, Failure> {
+        match self {
+            Self::Image(named) => {
+                let id = named.inode()?.id();
+                id.is_subvolume_root().then(|| information(named.image(), id.root)).transpose()
+            }
+            Self::Mounted(mounted) => {
+                match mounted.subvolume(&Request::SubvolumeShow { target: mounted.target() }) {
+                    Ok(found) => Ok(Some(found)),
+                    Err(failure) if failure.kind == Kind::Invalid => Ok(None),
+                    Err(failure) => Err(failure),
+                }
+            }
+        }
+    }
+
+    /// The subvolume whose root directory this is.
+    ///
+    /// # Errors
+    /// Where it is something else.
+    pub fn subvolume(&self) -> Result<SubvolumeInformation, Failure> {
+        self.as_subvolume()?.ok_or_else(|| {
+            Failure::new(Kind::Invalid, "not a subvolume")
+                .at(self.place())
+                .hint("list them with subvolume list")
+        })
+    }
+
+    /// The subvolume of a number.
+    pub fn subvolume_of(&self, root: RootId) -> Result<SubvolumeInformation, Failure> {
+        match self {
+            Self::Image(named) => information(named.image(), root),
+            Self::Mounted(mounted) => {
+                mounted.subvolume(&Request::SubvolumeShow { target: SubvolumeTarget::Number(root.0) })
+            }
+        }
+    }
+
+    /// All subvolumes by number.
+    pub fn subvolumes(&self) -> Result<Vec<SubvolumeInformation>, Failure> {
+        match self {
+            Self::Image(named) => {
+                named.image().filesystem.subvolumes().map_err(|error| from_fs(error, named.place()))
+            }
+            Self::Mounted(mounted) => mounted.subvolumes(),
+        }
+    }
+
+    /// The subvolume that a mount shows where no other is asked for.
+    pub fn default_subvolume(&self) -> Result<SubvolumeInformation, Failure> {
+        match self {
+            Self::Image(named) => {
+                let image = named.image();
+                let id =
+                    image.filesystem.default_subvolume().map_err(|error| from_fs(error, &image.label))?;
+                information(image, id)
+            }
+            Self::Mounted(mounted) => mounted.subvolume(&Request::SubvolumeGetDefault),
+        }
+    }
+
+    /// The label.
+    pub fn filesystem_label(&self) -> Result<Vec<u8>, Failure> {
+        match self {
+            Self::Image(named) => {
+                Ok(named.image().filesystem.engine().superblock().label.as_bytes().to_vec())
+            }
+            Self::Mounted(mounted) => mounted.label(),
+        }
+    }
+
+    /// How full the file system is.
+    pub fn fullness(&self) -> Result<Fullness, Failure> {
+        match self {
+            Self::Image(named) => {
+                let image = named.image();
+                let statistics = image.filesystem.statistics();
+                let members = image.filesystem.engine().volume().members();
+                let slack =
+                    members.iter().map(|member| member.device.length().saturating_sub(member.total_bytes));
+                Ok(Fullness {
+                    report: image.filesystem.engine().space(),
+                    available_bytes: statistics.available_blocks.saturating_mul(statistics.block_size.into()),
+                    slack_bytes: slack.sum(),
+                    device: image.label.clone(),
+                    device_number: members.first().map_or(0, |member| member.id.0),
+                })
+            }
+            Self::Mounted(mounted) => {
+                let statistics = rustix::fs::statvfs(mounted.path())
+                    .map_err(|errno| Failure::host(&errno.into(), mounted.place()))?;
+                let (report, device, device_number, slack_bytes) = mounted.space()?;
+                Ok(Fullness {
+                    report,
+                    device_number,
+                    available_bytes: statistics.f_bavail.saturating_mul(statistics.f_frsize),
+                    slack_bytes,
+                    device,
+                })
+            }
+        }
+    }
+
+    /// Counters and histograms of what serves it.
+    pub fn statistics(&self) -> Result<Vec<Reading>, Failure> {
+        match self {
+            Self::Image(named) => {
+                let samples = named.image().filesystem.engine().registry().snapshot();
+                Ok(samples.into_iter().map(Reading::from).collect())
+            }
+            Self::Mounted(mounted) => mounted.statistics(),
+        }
+    }
+}

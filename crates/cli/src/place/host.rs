@@ -1,0 +1,417 @@
+//! Directories of the host, each held open by its descriptor, so that what lies above may be moved or replaced meanwhile.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, FileType as HostType, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags,
+};
+use rustix::io::Errno;
+use vlinder_base::random::{OsRandom, Random};
+use vlinder_base::sync::Arc;
+use vlinder_format::inode::{FileType, Timestamp};
+use vlinder_format::superblock::MAGIC;
+
+use super::{Attributed, Change, Directory, Entry, Location, Sink, Source, Status};
+use crate::failure::{Failure, Kind, text_of};
+use crate::target::meant_in_image;
+
+/// Where [`MAGIC`] stands in an image: 64 bytes into the primary superblock, at 64 KiB.
+const PRIMARY_MARK_OFFSET: u64 = 65536 + 64;
+
+/// An open directory.
+#[derive(Debug)]
+pub struct HostDirectory {
+    descriptor: OwnedFd,
+    path: PathBuf,
+}
+
+fn failure(errno: Errno, place: impl std::fmt::Display) -> Failure {
+    let number = errno.raw_os_error();
+    Failure::new(Kind::of_errno(number), text_of(number)).at(place)
+}
+
+/// As [`failure`], for a path that a user may have written; with how it is written, where it seems to lead into an image.
+fn failure_of_path(errno: Errno, path: &Path, place: impl std::fmt::Display) -> Failure {
+    let failure = failure(errno, place);
+    match meant_in_image(path).filter(|_| matches!(errno, Errno::NOENT | Errno::NOTDIR)) {
+        Some(target) => failure.hint(format!("a path in an image is written {target}")),
+        None => failure,
+    }
+}
+
+/// The location that a path names; with `follow`, that of what a symbolic link there leads to.
+pub fn locate(path: &Path, follow: bool) -> Result<Location, Failure> {
+    let is_link = path.symlink_metadata().is_ok_and(|status| status.file_type().is_symlink());
+    let resolved = if follow && is_link {
+        std::fs::canonicalize(path).map_err(|error| Failure::host(&error, path.display()))?
+    } else {
+        path.to_owned()
+    };
+    let (parent, name) = match (resolved.parent(), resolved.file_name()) {
+        (Some(parent), Some(name)) => (parent.to_owned(), name.as_bytes().to_vec()),
+        _ => (resolved, b".".to_vec()),
+    };
+    let opened = if parent.as_os_str().is_empty() { Path::new(".") } else { &parent };
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
+    let descriptor = rustix::fs::open(opened, flags, Mode::empty())
+        // A directory that may be searched but not read is enough to reach a name in it.
+        .or_else(|_| {
+            rustix::fs::open(opened, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::PATH, Mode::empty())
+        })
+        .map_err(|errno| failure_of_path(errno, path, path.display()))?;
+    let directory = Directory::Host(Arc::new(HostDirectory { descriptor, path: parent }));
+    Ok(Location { directory, name })
+}
+
+fn file_type(host: HostType) -> FileType {
+    match host {
+        HostType::Directory => FileType::Directory,
+        HostType::Symlink => FileType::SymbolicLink,
+        HostType::CharacterDevice => FileType::CharacterDevice,
+        HostType::BlockDevice => FileType::BlockDevice,
+        HostType::Fifo => FileType::Fifo,
+        HostType::Socket => FileType::Socket,
+        _ => FileType::Regular,
+    }
+}
+
+/// Times of access and modification, as the system takes them.
+fn host_times((access, modification): (Timestamp, Timestamp)) -> Timestamps {
+    let time = |time: Timestamp| Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() };
+    Timestamps { last_access: time(access), last_modification: time(modification) }
+}
+
+fn timestamp(seconds: i64, nanoseconds: u32) -> Timestamp {
+    Timestamp { seconds, nanoseconds }
+}
+
+impl HostDirectory {
+    /// In messages: the path as the user wrote it.
+    pub fn place(&self, name: &[u8]) -> String {
+        let path = if name == b"." { self.path.clone() } else { self.path.join(OsStr::from_bytes(name)) };
+        crate::report::escaped(path.as_os_str().as_bytes())
+    }
+
+    fn fail(&self, errno: Errno, name: &[u8]) -> Failure {
+        failure_of_path(errno, &self.path.join(OsStr::from_bytes(name)), self.place(name))
+    }
+
+    /// A path to a name here that leads through this very directory, for the calls that take only paths.
+    fn through_proc(&self, name: &[u8]) -> PathBuf {
+        let directory = PathBuf::from(format!("/proc/self/fd/{}", self.descriptor.as_fd().as_raw_fd()));
+        if name == b"." { directory.join(".") } else { directory.join(OsStr::from_bytes(name)) }
+    }
+
+    pub fn list(&self) -> Result<Vec<Entry>, Failure> {
+        let mut entries = Vec::new();
+        let listing = rustix::fs::Dir::read_from(&self.descriptor).map_err(|errno| self.fail(errno, b"."))?;
+        for entry in listing {
+            let entry = entry.map_err(|errno| self.fail(errno, b"."))?;
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            let file_type = match entry.file_type() {
+                HostType::Unknown => self.status(name)?.file_type,
+                known => file_type(known),
+            };
+            entries.push(Entry { name: name.to_vec(), file_type });
+        }
+        Ok(entries)
+    }
+
+    pub fn status(&self, name: &[u8]) -> Result<Status, Failure> {
+        use rustix::fs::StatxFlags;
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+        let found = rustix::fs::statx(&self.descriptor, OsStr::from_bytes(name), flags, wanted)
+            .map_err(|errno| self.fail(errno, name))?;
+        let has_birth = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
+        let time = |time: rustix::fs::StatxTimestamp| timestamp(time.tv_sec, time.tv_nsec);
+        Ok(Status {
+            file_type: file_type(HostType::from_raw_mode(found.stx_mode.into())),
+            permissions: u32::from(found.stx_mode) & 0o7777,
+            user: found.stx_uid,
+            group: found.stx_gid,
+            links: found.stx_nlink.into(),
+            size_bytes: found.stx_size,
+            allocated_bytes: found.stx_blocks.saturating_mul(512),
+            device: (found.stx_rdev_major, found.stx_rdev_minor),
+            volume: rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor),
+            inode: found.stx_ino,
+            access_time: time(found.stx_atime),
+            modification_time: time(found.stx_mtime),
+            change_time: time(found.stx_ctime),
+            birth_time: has_birth.then(|| time(found.stx_btime)),
+        })
+    }
+
+    /// Whether a name stands for a regular file or block device with the mark of a Btrfs superblock.
+    pub fn is_image(&self, name: &[u8]) -> Result<bool, Failure> {
+        let status = match self.status(name) {
+            Err(failure) if failure.kind == Kind::NotFound => return Ok(false),
+            other => other?,
+        };
+        if !matches!(status.file_type, FileType::Regular | FileType::BlockDevice) {
+            return Ok(false);
+        }
+        let mut mark = [0; size_of::<u64>()];
+        let file = File::from(self.open_at(name, OFlags::RDONLY)?);
+        match file.read_exact_at(&mut mark, PRIMARY_MARK_OFFSET) {
+            Ok(()) => Ok(u64::from_le_bytes(mark) == MAGIC),
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
+            Err(error) => Err(Failure::host(&error, self.place(name))),
+        }
+    }
+
+    fn open_at(&self, name: &[u8], flags: OFlags) -> Result<OwnedFd, Failure> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.descriptor, OsStr::from_bytes(name), flags, Mode::empty())
+            .map_err(|errno| self.fail(errno, name))
+    }
+
+    pub fn enter(&self, name: &[u8]) -> Result<Self, Failure> {
+        let descriptor = self.open_at(name, OFlags::DIRECTORY | OFlags::RDONLY)?;
+        Ok(Self { descriptor, path: self.path.join(OsStr::from_bytes(name)) })
+    }
+
+    pub fn read_link(&self, name: &[u8]) -> Result<Vec<u8>, Failure> {
+        let text = rustix::fs::readlinkat(&self.descriptor, OsStr::from_bytes(name), Vec::new());
+        Ok(text.map_err(|errno| self.fail(errno, name))?.into_bytes())
+    }
+
+    pub fn open(&self, name: &[u8]) -> Result<Box<dyn Source>, Failure> {
+        // O_NONBLOCK: a fifo that took the file's place would make open(2) wait for a peer.
+        let descriptor = self.open_at(name, OFlags::RDONLY | OFlags::NONBLOCK)?;
+        Ok(Box::new(HostSource { file: File::from(descriptor), place: self.place(name) }))
+    }
+
+    pub fn create(self: &Arc<Self>, name: &[u8], permissions: u32) -> Result<Box<dyn Sink>, Failure> {
+        let temporary = format!(".vlinder-{:016x}", OsRandom.next_u64());
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let mode = Mode::from_raw_mode(permissions & 0o777);
+        let descriptor = rustix::fs::openat(&self.descriptor, &*temporary, flags, mode)
+            .map_err(|errno| self.fail(errno, name))?;
+        Ok(Box::new(HostSink {
+            file: File::from(descriptor),
+            directory: Arc::clone(self),
+            temporary: Some(temporary),
+            name: name.to_vec(),
+            written_to: 0,
+        }))
+    }
+
+    pub fn make_directory(&self, name: &[u8], permissions: u32) -> Result<(), Failure> {
+        rustix::fs::mkdirat(&self.descriptor, OsStr::from_bytes(name), Mode::from_raw_mode(permissions))
+            .map_err(|errno| self.fail(errno, name))
+    }
+
+    pub fn make_link(&self, name: &[u8], text: &[u8]) -> Result<(), Failure> {
+        rustix::fs::symlinkat(OsStr::from_bytes(text), &self.descriptor, OsStr::from_bytes(name))
+            .map_err(|errno| self.fail(errno, name))
+    }
+
+    pub fn make_node(&self, name: &[u8], status: &Status) -> Result<(), Failure> {
+        let host_type = match status.file_type {
+            FileType::CharacterDevice => HostType::CharacterDevice,
+            FileType::BlockDevice => HostType::BlockDevice,
+            FileType::Socket => HostType::Socket,
+            _ => HostType::Fifo,
+        };
+        let device = rustix::fs::makedev(status.device.0, status.device.1);
+        let mode = Mode::from_raw_mode(status.permissions & 0o777);
+        rustix::fs::mknodat(&self.descriptor, OsStr::from_bytes(name), host_type, mode, device)
+            .map_err(|errno| self.fail(errno, name))
+    }
+
+    pub fn unlink(&self, name: &[u8]) -> Result<(), Failure> {
+        rustix::fs::unlinkat(&self.descriptor, OsStr::from_bytes(name), AtFlags::empty())
+            .map_err(|errno| self.fail(errno, name))
+    }
+
+    pub fn remove_directory(&self, name: &[u8]) -> Result<(), Failure> {
+        rustix::fs::unlinkat(&self.descriptor, OsStr::from_bytes(name), AtFlags::REMOVEDIR)
+            .map_err(|errno| self.fail(errno, name))
+    }
+
+    pub fn rename(&self, name: &[u8], to: &Self, to_name: &[u8], replace: bool) -> Result<(), Failure> {
+        let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+        let (from_name, to_path) = (OsStr::from_bytes(name), OsStr::from_bytes(to_name));
+        rustix::fs::renameat_with(&self.descriptor, from_name, &to.descriptor, to_path, flags).map_err(
+            |errno| if errno == Errno::XDEV { self.fail(errno, name) } else { to.fail(errno, to_name) },
+        )
+    }
+
+    pub fn link(&self, name: &[u8], to: &Self, to_name: &[u8]) -> Result<(), Failure> {
+        let (from_name, to_path) = (OsStr::from_bytes(name), OsStr::from_bytes(to_name));
+        rustix::fs::linkat(&self.descriptor, from_name, &to.descriptor, to_path, AtFlags::empty())
+            .map_err(|errno| to.fail(errno, to_name))
+    }
+
+    pub fn attributes(&self, name: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+        // XATTR_LIST_MAX: no list is longer.
+        let mut list = vec![0u8; 65536];
+        let size = match rustix::fs::llistxattr(self.through_proc(name), &mut list[..]) {
+            Ok(size) => size,
+            Err(Errno::OPNOTSUPP) => 0,
+            Err(errno) => return Err(self.fail(errno, name)),
+        };
+        let names = list[..size].split(|byte| *byte == 0).filter(|name| !name.is_empty());
+        Ok(names.map(<[u8]>::to_vec).collect())
+    }
+
+    pub fn attribute(&self, name: &[u8], attribute: &[u8]) -> Result<Vec<u8>, Failure> {
+        // XATTR_SIZE_MAX.
+        let mut value = vec![0u8; 65536];
+        let path = self.through_proc(name);
+        let size = rustix::fs::lgetxattr(&path, OsStr::from_bytes(attribute), &mut value[..])
+            .map_err(|errno| self.fail(errno, name))?;
+        value.truncate(size);
+        Ok(value)
+    }
+
+    pub fn set_attribute(&self, name: &[u8], attribute: &[u8], value: &[u8]) -> Result<(), Failure> {
+        let path = self.through_proc(name);
+        rustix::fs::lsetxattr(&path, OsStr::from_bytes(attribute), value, XattrFlags::empty())
+            .map_err(|errno| self.fail(errno, name))
+    }
+
+    pub fn change(&self, name: &[u8], change: &Change) -> Result<(), Failure> {
+        let path = OsStr::from_bytes(name);
+        if let Some((user, group)) = change.owner {
+            let (user, group) = (rustix::fs::Uid::from_raw(user), rustix::fs::Gid::from_raw(group));
+            rustix::fs::chownat(&self.descriptor, path, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)
+                .map_err(|errno| self.fail(errno, name))?;
+        }
+        if let Some(permissions) = change.permissions {
+            // chmod(2) follows links: through a descriptor of the file itself it can't.
+            let file = self.open_at(name, OFlags::PATH)?;
+            let found = rustix::fs::fstat(&file).map_err(|errno| self.fail(errno, name))?;
+            if HostType::from_raw_mode(found.st_mode) != HostType::Symlink {
+                let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+                rustix::fs::chmod(path, Mode::from_raw_mode(permissions))
+                    .map_err(|errno| self.fail(errno, name))?;
+            }
+        }
+        if let Some(times) = change.times {
+            let times = host_times(times);
+            rustix::fs::utimensat(&self.descriptor, path, &times, AtFlags::SYMLINK_NOFOLLOW)
+                .map_err(|errno| self.fail(errno, name))?;
+        }
+        Ok(())
+    }
+}
+
+struct HostSource {
+    file: File,
+    place: String,
+}
+
+impl Source for HostSource {
+    fn read_at(&mut self, offset: u64, target: &mut [u8]) -> Result<usize, Failure> {
+        let mut done = 0;
+        while done < target.len() {
+            let at = offset.saturating_add(u64::try_from(done).unwrap_or(u64::MAX));
+            match self.file.read_at(&mut target[done..], at) {
+                Ok(0) => break,
+                Ok(read) => done += read,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Failure::host(&error, &self.place)),
+            }
+        }
+        Ok(done)
+    }
+
+    fn next_data(&mut self, offset: u64) -> Result<Option<(u64, u64)>, Failure> {
+        use rustix::fs::SeekFrom;
+        let start = match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(None),
+            // A file system that knows no holes: all is data.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => offset,
+            Err(errno) => return Err(failure(errno, &self.place)),
+        };
+        let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start))
+            .or_else(|_| rustix::fs::fstat(&self.file).map(|status| status.st_size.unsigned_abs()));
+        let end = end.map_err(|errno| failure(errno, &self.place))?;
+        Ok((end > start).then_some((start, end)))
+    }
+}
+
+/// A file under a temporary name in its directory. It is renamed when it is whole, and removed if it never is.
+struct HostSink {
+    file: File,
+    directory: Arc<HostDirectory>,
+    temporary: Option<String>,
+    name: Vec<u8>,
+    /// Behind the last byte written, which is the file's length until that is set.
+    written_to: u64,
+}
+
+impl HostSink {
+    fn done<T>(&self, result: Result<T, Errno>) -> Result<T, Failure> {
+        result.map_err(|errno| self.directory.fail(errno, &self.name))
+    }
+}
+
+impl Attributed for HostSink {
+    fn change(&self, change: &Change) -> Result<(), Failure> {
+        if let Some((user, group)) = change.owner {
+            let (user, group) = (rustix::fs::Uid::from_raw(user), rustix::fs::Gid::from_raw(group));
+            self.done(rustix::fs::fchown(&self.file, Some(user), Some(group)))?;
+        }
+        if let Some(permissions) = change.permissions {
+            self.done(rustix::fs::fchmod(&self.file, Mode::from_raw_mode(permissions)))?;
+        }
+        if let Some(times) = change.times {
+            self.done(rustix::fs::futimens(&self.file, &host_times(times)))?;
+        }
+        Ok(())
+    }
+
+    fn set_attribute(&self, attribute: &[u8], value: &[u8]) -> Result<(), Failure> {
+        let name = OsStr::from_bytes(attribute);
+        self.done(rustix::fs::fsetxattr(&self.file, name, value, XattrFlags::empty()))
+    }
+}
+
+impl Sink for HostSink {
+    fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), Failure> {
+        let written = self.file.write_all_at(data, offset);
+        written.map_err(|error| Failure::host(&error, self.directory.place(&self.name)))?;
+        let length = u64::try_from(data.len()).unwrap_or(u64::MAX);
+        self.written_to = self.written_to.max(offset.saturating_add(length));
+        Ok(())
+    }
+
+    fn set_size(&mut self, size_bytes: u64) -> Result<(), Failure> {
+        if self.written_to == size_bytes {
+            return Ok(());
+        }
+        let set = self.file.set_len(size_bytes);
+        set.map_err(|error| Failure::host(&error, self.directory.place(&self.name)))
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), Failure> {
+        if let Some(temporary) = &self.temporary {
+            let (directory, name) = (&self.directory.descriptor, OsStr::from_bytes(&self.name));
+            self.done(rustix::fs::renameat(directory, &**temporary, directory, name))?;
+            self.temporary = None;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for HostSink {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
+            // What failed is reported already; a file that can't be removed is found by its name.
+            let _ = rustix::fs::unlinkat(&self.directory.descriptor, &**temporary, AtFlags::empty());
+        }
+    }
+}

@@ -1,0 +1,487 @@
+//! Directories of an image.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+
+use vlinder_base::sync::Arc;
+use vlinder_format::inode::{DeviceNumber, FileType, GroupId, UserId};
+use vlinder_fs::data::{self, ReadCache, Seek, SeekCache};
+use vlinder_fs::{
+    AttributeMode, Caller, Filesystem, FsError, Inode, OpenInode, Refusal, RenameMode, SetAttributes,
+    SetTime, WriteOrigin,
+};
+
+use super::{Attributed, Change, Directory, Entry, Location, Sink, Source, Status, check_name};
+use crate::failure::{Failure, Kind};
+
+/// Symbolic links on one path, as on Linux.
+const MOST_LINKS: usize = 40;
+/// Names on one path, those in symbolic links among them.
+const MOST_NAMES: usize = 1 << 16;
+/// Names that are read from a directory at a time.
+const BATCH: usize = 4096;
+
+/// An opened image, shared by all its directories.
+pub struct OpenImage {
+    /// The file system.
+    pub filesystem: Filesystem,
+    /// As whom the verb acts.
+    pub caller: Caller,
+    /// What the image is called in messages.
+    pub label: String,
+}
+
+/// An open directory.
+#[derive(Clone)]
+pub struct ImageDirectory {
+    image: Arc<OpenImage>,
+    inode: Arc<Inode>,
+    /// From the root that is shown, without a slash at the end.
+    path: Vec<u8>,
+}
+
+/// The location that a path in an image names; with `follow`, that of what a symbolic link there leads to.
+pub fn locate(image: &Arc<OpenImage>, path: &[u8], follow: bool) -> Result<Location, Failure> {
+    let root = image.filesystem.root().map_err(|error| from_fs(error, &image.label))?;
+    let mut above: Vec<ImageDirectory> = Vec::new();
+    let mut current = ImageDirectory { image: Arc::clone(image), inode: root.clone(), path: Vec::new() };
+    let mut names: VecDeque<Vec<u8>> = split(path);
+    let wants_directory = path.ends_with(b"/");
+    let (mut links, mut steps) = (0, 0);
+    while let Some(name) = names.pop_front() {
+        steps += 1;
+        if steps > MOST_NAMES {
+            return Err(Failure::new(Kind::Invalid, "too many names").at(current.place(&name)));
+        }
+        if name == b"." {
+            continue;
+        }
+        if name == b".." {
+            // Above the root is the root.
+            current = above.pop().unwrap_or(current);
+            continue;
+        }
+        let is_last = names.is_empty();
+        if is_last && !follow && !wants_directory {
+            return Ok(Location { directory: Directory::Image(current), name });
+        }
+        let found = match current.lookup(&name) {
+            // The last name may be one that is to be made.
+            Err(failure) if is_last && failure.kind == Kind::NotFound => {
+                return Ok(Location { directory: Directory::Image(current), name });
+            }
+            other => other?,
+        };
+        match found.file_type() {
+            FileType::SymbolicLink => {
+                links += 1;
+                if links > MOST_LINKS {
+                    return Err(
+                        Failure::new(Kind::Invalid, "too many symbolic links").at(current.place(&name))
+                    );
+                }
+                let text = current.read_link(&name)?;
+                if text.starts_with(b"/") {
+                    above.clear();
+                    current = ImageDirectory { inode: root.clone(), path: Vec::new(), ..current };
+                }
+                for name in split(&text).into_iter().rev() {
+                    names.push_front(name);
+                }
+            }
+            FileType::Directory if !is_last => {
+                let next = current.at(found, &name);
+                above.push(std::mem::replace(&mut current, next));
+            }
+            _ if is_last => return Ok(Location { directory: Directory::Image(current), name }),
+            _ => return Err(Failure::new(Kind::Invalid, "not a directory").at(current.place(&name))),
+        }
+    }
+    Ok(Location { directory: Directory::Image(current), name: b".".to_vec() })
+}
+
+fn split(path: &[u8]) -> VecDeque<Vec<u8>> {
+    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()
+}
+
+/// A failure of the file system, at a place.
+pub fn from_fs(error: FsError, place: impl std::fmt::Display) -> Failure {
+    let failure = match error {
+        FsError::Refused(refusal) => {
+            let kind = Kind::of_errno(refusal.errno().raw_os_error());
+            return Failure::new(kind, refusal.to_string()).at(place);
+        }
+        FsError::Path { path, source } => return from_fs(*source, path),
+        FsError::Volume(error) => error.into(),
+        FsError::Device(error) => error.into(),
+        FsError::Option(error) => Failure::usage(error.to_string()),
+        FsError::Damage(damage) => Failure::new(Kind::Corruption, damage.to_string()).hint(
+            "the file system is damaged: keep the image as it is, and look at it with inspect-internal",
+        ),
+        other => from_engine(other),
+    };
+    failure.at(place)
+}
+
+fn from_engine(error: FsError) -> Failure {
+    use vlinder_transaction::EngineError;
+    let errno = error.errno().raw_os_error();
+    match error {
+        FsError::Engine(EngineError::UnknownFeatures { names }) => {
+            let text =
+                format!("the file system has features that this version can't read: {}", names.join(", "));
+            Failure::new(Kind::Unsupported, text).hint("use a newer vlinder, or Linux itself")
+        }
+        FsError::Engine(EngineError::ReadOnly { reason }) => {
+            Failure::new(Kind::ReadOnly, format!("the file system can only be read: {reason}"))
+        }
+        FsError::Engine(EngineError::Volume(error)) => error.into(),
+        FsError::Engine(EngineError::NoSpace { .. }) => {
+            Failure::new(Kind::NoSpace, "no space left in the image")
+                .hint("delete files or snapshots, or make a larger image")
+        }
+        other => {
+            let text = other.to_string();
+            match Kind::of_errno(errno) {
+                Kind::Device => Failure::new(Kind::Corruption, text)
+                    .hint("keep the image as it is, and look at it with inspect-internal"),
+                kind => Failure::new(kind, text),
+            }
+        }
+    }
+}
+
+impl ImageDirectory {
+    /// In messages: `IMAGE:/path`.
+    pub fn place(&self, name: &[u8]) -> String {
+        let mut path = self.path.clone();
+        if name != b"." || path.is_empty() {
+            path.push(b'/');
+        }
+        if name != b"." {
+            path.extend_from_slice(name);
+        }
+        format!("{}:{}", self.image.label, crate::report::escaped(&path))
+    }
+
+    /// Whether both lie in one opened image.
+    pub fn is_same_image(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.image, &other.image)
+    }
+
+    /// The image.
+    pub fn image(&self) -> &Arc<OpenImage> {
+        &self.image
+    }
+
+    /// The directory's inode.
+    pub fn inode(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+
+    fn filesystem(&self) -> &Filesystem {
+        &self.image.filesystem
+    }
+
+    fn fail(&self, name: &[u8]) -> impl FnOnce(FsError) -> Failure {
+        let place = self.place(name);
+        move |error| from_fs(error, place)
+    }
+
+    /// The file of a name, or this directory for `.`.
+    pub fn lookup(&self, name: &[u8]) -> Result<Arc<Inode>, Failure> {
+        if name == b"." {
+            return Ok(Arc::clone(&self.inode));
+        }
+        self.filesystem().lookup(&self.image.caller, &self.inode, name).map_err(self.fail(name))
+    }
+
+    fn at(&self, inode: Arc<Inode>, name: &[u8]) -> Self {
+        let path = [&self.path[..], b"/", name].concat();
+        Self { image: Arc::clone(&self.image), inode, path }
+    }
+
+    pub fn list(&self) -> Result<Vec<Entry>, Failure> {
+        let open =
+            self.filesystem().open_directory(&self.image.caller, &self.inode).map_err(self.fail(b"."))?;
+        let mut entries = Vec::new();
+        // 0 and 1 are `.` and `..`.
+        let mut next = 2;
+        loop {
+            let records = open.read(next, BATCH).map_err(self.fail(b"."))?;
+            let Some(last) = records.last() else { return Ok(entries) };
+            next = last.offset.saturating_add(1);
+            for record in records {
+                check_name(&record.name).map_err(|failure| failure.at(self.place(b".")))?;
+                entries.push(Entry { name: record.name, file_type: record.file_type });
+            }
+        }
+    }
+
+    pub fn status(&self, name: &[u8]) -> Result<Status, Failure> {
+        let inode = self.lookup(name)?;
+        let found = self.filesystem().attributes(&inode);
+        let number = |part: u64| u32::try_from(part).unwrap_or(u32::MAX);
+        Ok(Status {
+            file_type: found.file_type,
+            permissions: found.mode.permissions(),
+            user: found.user.0,
+            group: found.group.0,
+            links: found.link_count.into(),
+            size_bytes: found.size_bytes,
+            allocated_bytes: found.allocated_bytes,
+            device: (number(found.device_number.major()), number(found.device_number.minor())),
+            volume: found.id.root.0,
+            inode: found.id.number.0,
+            access_time: found.access_time,
+            modification_time: found.modification_time,
+            change_time: found.change_time,
+            birth_time: Some(found.birth_time),
+        })
+    }
+
+    pub fn enter(&self, name: &[u8]) -> Result<Self, Failure> {
+        let inode = self.lookup(name)?;
+        if !inode.is_directory() {
+            return Err(Failure::new(Kind::Invalid, "not a directory").at(self.place(name)));
+        }
+        Ok(self.at(inode, name))
+    }
+
+    pub fn read_link(&self, name: &[u8]) -> Result<Vec<u8>, Failure> {
+        let inode = self.lookup(name)?;
+        self.filesystem().read_link(&inode).map_err(self.fail(name))
+    }
+
+    pub fn open(&self, name: &[u8]) -> Result<Box<dyn Source>, Failure> {
+        let inode = self.lookup(name)?;
+        if inode.file_type() != FileType::Regular {
+            return Err(Failure::new(Kind::Invalid, "no regular file").at(self.place(name)));
+        }
+        Ok(Box::new(ImageSource {
+            image: Arc::clone(&self.image),
+            inode,
+            cache: ReadCache::new(),
+            seek: SeekCache::new(),
+            place: self.place(name),
+        }))
+    }
+
+    pub fn create(&self, name: &[u8], permissions: u32) -> Result<Box<dyn Sink>, Failure> {
+        let (filesystem, caller) = (self.filesystem(), &self.image.caller);
+        let made = match filesystem.create_file(caller, &self.inode, name, permissions) {
+            Ok(inode) => Made::Named(inode),
+            // A file without a name until it is whole: what it replaces stays until then.
+            Err(error) if error.refusal() == Some(Refusal::Exists) => Made::Temporary(
+                filesystem.create_temporary(caller, &self.inode, permissions).map_err(self.fail(name))?,
+            ),
+            Err(error) => return Err(self.fail(name)(error)),
+        };
+        Ok(Box::new(ImageSink { directory: self.clone(), name: name.to_vec(), made, is_finished: false }))
+    }
+
+    pub fn make_directory(&self, name: &[u8], permissions: u32) -> Result<(), Failure> {
+        let made = self.filesystem().create_directory(&self.image.caller, &self.inode, name, permissions);
+        made.map(drop).map_err(self.fail(name))
+    }
+
+    pub fn make_link(&self, name: &[u8], text: &[u8]) -> Result<(), Failure> {
+        let made = self.filesystem().create_symbolic_link(&self.image.caller, &self.inode, name, text);
+        made.map(drop).map_err(self.fail(name))
+    }
+
+    pub fn make_node(&self, name: &[u8], status: &Status) -> Result<(), Failure> {
+        let device = DeviceNumber::new(status.device.0, status.device.1);
+        let (caller, permissions) = (&self.image.caller, status.permissions & 0o777);
+        let made =
+            self.filesystem().create_node(caller, &self.inode, name, status.file_type, permissions, device);
+        made.map(drop).map_err(self.fail(name))
+    }
+
+    pub fn unlink(&self, name: &[u8]) -> Result<(), Failure> {
+        self.filesystem().unlink(&self.image.caller, &self.inode, name).map_err(self.fail(name))
+    }
+
+    pub fn remove_directory(&self, name: &[u8]) -> Result<(), Failure> {
+        self.filesystem().remove_directory(&self.image.caller, &self.inode, name).map_err(self.fail(name))
+    }
+
+    pub fn rename(&self, name: &[u8], to: &Self, to_name: &[u8], replace: bool) -> Result<(), Failure> {
+        let mode = if replace { RenameMode::Replace } else { RenameMode::NoReplace };
+        let caller = &self.image.caller;
+        self.filesystem().rename(caller, &self.inode, name, &to.inode, to_name, mode).map_err(|error| {
+            let place =
+                if error.refusal() == Some(Refusal::NotFound) { self.place(name) } else { to.place(to_name) };
+            from_fs(error, place)
+        })
+    }
+
+    pub fn link(&self, name: &[u8], to: &Self, to_name: &[u8]) -> Result<(), Failure> {
+        let inode = self.lookup(name)?;
+        let linked = self.filesystem().link(&self.image.caller, &inode, &to.inode, to_name);
+        linked.map_err(|error| from_fs(error, to.place(to_name)))
+    }
+
+    pub fn attributes(&self, name: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+        let inode = self.lookup(name)?;
+        self.filesystem().extended_attributes(&inode).map_err(self.fail(name))
+    }
+
+    pub fn attribute(&self, name: &[u8], attribute: &[u8]) -> Result<Vec<u8>, Failure> {
+        let inode = self.lookup(name)?;
+        self.filesystem().extended_attribute(&self.image.caller, &inode, attribute).map_err(self.fail(name))
+    }
+
+    pub fn set_attribute(&self, name: &[u8], attribute: &[u8], value: &[u8]) -> Result<(), Failure> {
+        self.set_attribute_of(&self.lookup(name)?, name, attribute, value)
+    }
+
+    fn set_attribute_of(
+        &self,
+        inode: &Arc<Inode>,
+        name: &[u8],
+        attribute: &[u8],
+        value: &[u8],
+    ) -> Result<(), Failure> {
+        let mode = AttributeMode::Either;
+        self.filesystem()
+            .set_extended_attribute(&self.image.caller, inode, attribute, value, mode)
+            .map_err(self.fail(name))
+    }
+
+    pub fn change(&self, name: &[u8], change: &Change) -> Result<(), Failure> {
+        self.change_of(&self.lookup(name)?, name, change)
+    }
+
+    fn change_of(&self, inode: &Arc<Inode>, name: &[u8], change: &Change) -> Result<(), Failure> {
+        let (filesystem, caller) = (self.filesystem(), &self.image.caller);
+        let apply = |changes: SetAttributes| {
+            filesystem.set_attributes(caller, inode, &changes).map(drop).map_err(self.fail(name))
+        };
+        if let Some((user, group)) = change.owner {
+            // Alone: a change of owner takes set-id bits away, which the permissions then give back.
+            apply(SetAttributes {
+                user: Some(UserId(user)),
+                group: Some(GroupId(group)),
+                ..SetAttributes::default()
+            })?;
+        }
+        if change.permissions.is_some() || change.times.is_some() {
+            apply(SetAttributes {
+                permissions: change.permissions,
+                access_time: change.times.map(|(access, _)| SetTime::At(access)),
+                modification_time: change.times.map(|(_, modification)| SetTime::At(modification)),
+                ..SetAttributes::default()
+            })?;
+        }
+        Ok(())
+    }
+}
+
+struct ImageSource {
+    image: Arc<OpenImage>,
+    inode: Arc<Inode>,
+    cache: ReadCache,
+    seek: SeekCache,
+    place: String,
+}
+
+impl Source for ImageSource {
+    fn read_at(&mut self, offset: u64, target: &mut [u8]) -> Result<usize, Failure> {
+        let _operation = self.inode.operation.read();
+        data::read(&self.image.filesystem, &self.inode, &self.cache, offset, target)
+            .map_err(|error| from_fs(error, &self.place))
+    }
+
+    fn next_data(&mut self, offset: u64) -> Result<Option<(u64, u64)>, Failure> {
+        let _operation = self.inode.operation.read();
+        let seek = |from, what| data::seek(&self.image.filesystem, &self.inode, &self.seek, from, what);
+        match seek(offset, Seek::Data) {
+            Ok(start) => {
+                let end = seek(start, Seek::Hole).map_err(|error| from_fs(error, &self.place))?;
+                Ok((end > start).then_some((start, end)))
+            }
+            Err(error) if error.refusal() == Some(Refusal::NoSuchOffset) => Ok(None),
+            Err(error) => Err(from_fs(error, &self.place)),
+        }
+    }
+}
+
+/// A file that is being written.
+enum Made {
+    /// It has its name already, and loses it if it is not finished.
+    Named(Arc<Inode>),
+    /// It has none yet; another file has it.
+    Temporary(OpenInode),
+}
+
+struct ImageSink {
+    directory: ImageDirectory,
+    name: Vec<u8>,
+    made: Made,
+    is_finished: bool,
+}
+
+impl ImageSink {
+    fn inode(&self) -> &Arc<Inode> {
+        match &self.made {
+            Made::Named(inode) => inode,
+            Made::Temporary(open) => open.inode(),
+        }
+    }
+}
+
+impl Attributed for ImageSink {
+    fn change(&self, change: &Change) -> Result<(), Failure> {
+        self.directory.change_of(self.inode(), &self.name, change)
+    }
+
+    fn set_attribute(&self, attribute: &[u8], value: &[u8]) -> Result<(), Failure> {
+        self.directory.set_attribute_of(self.inode(), &self.name, attribute, value)
+    }
+}
+
+impl Sink for ImageSink {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Failure> {
+        let inode = self.inode();
+        let (filesystem, caller) = (self.directory.filesystem(), &self.directory.image.caller);
+        // The copy sets mode and times at the end.
+        let origin = WriteOrigin::OpenFile { keeps_times: true };
+        let written = filesystem.write_file(caller, inode, offset, Cow::Borrowed(bytes), origin);
+        written.map(drop).map_err(self.directory.fail(&self.name))
+    }
+
+    fn set_size(&mut self, size_bytes: u64) -> Result<(), Failure> {
+        let inode = self.inode();
+        if inode.size() == size_bytes {
+            return Ok(());
+        }
+        let changes =
+            SetAttributes { size: Some(size_bytes), opened_for_writing: true, ..SetAttributes::default() };
+        let caller = &self.directory.image.caller;
+        let set = self.directory.filesystem().set_attributes(caller, inode, &changes);
+        set.map(drop).map_err(self.directory.fail(&self.name))
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), Failure> {
+        if let Made::Temporary(open) = &self.made {
+            let (directory, caller) = (&self.directory, &self.directory.image.caller);
+            directory.unlink(&self.name)?;
+            directory
+                .filesystem()
+                .link(caller, open.inode(), &directory.inode, &self.name)
+                .map_err(directory.fail(&self.name))?;
+        }
+        self.is_finished = true;
+        Ok(())
+    }
+}
+
+impl Drop for ImageSink {
+    fn drop(&mut self) {
+        if !self.is_finished && matches!(self.made, Made::Named(_)) {
+            // What failed is reported already; if this fails too, the file stays as far as it came.
+            let _ = self.directory.unlink(&self.name);
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Files wherever they lie: in a directory of the host, or in one of an image. The file verbs see only this.
+//!
+//! Names are single names, looked up in an open directory and never through a symbolic link, so that nothing an image
+//! says can lead a verb out of the place that the user named. `.` is the directory itself.
+
+pub mod host;
+pub mod image;
+
+use vlinder_base::sync::Arc;
+use vlinder_format::inode::{FileType, Timestamp};
+
+use crate::failure::{Failure, Kind};
+use host::HostDirectory;
+use image::ImageDirectory;
+
+/// What `stat` knows of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Its type.
+    pub file_type: FileType,
+    /// The twelve permission bits.
+    pub permissions: u32,
+    /// The owner.
+    pub user: u32,
+    /// The owning group.
+    pub group: u32,
+    /// Names.
+    pub links: u64,
+    /// Bytes.
+    pub size_bytes: u64,
+    /// Bytes that it takes.
+    pub allocated_bytes: u64,
+    /// The device of a device node: major, minor.
+    pub device: (u32, u32),
+    /// Which file system or subvolume it lies in.
+    pub volume: u64,
+    /// Its number there.
+    pub inode: u64,
+    /// Last access.
+    pub access_time: Timestamp,
+    /// Last change of the content.
+    pub modification_time: Timestamp,
+    /// Last change of the inode.
+    pub change_time: Timestamp,
+    /// Creation, where it is known.
+    pub birth_time: Option<Timestamp>,
+}
+
+/// A name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The name.
+    pub name: Vec<u8>,
+    /// What it stands for.
+    pub file_type: FileType,
+}
+
+/// Attributes to set. None leaves one as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Change {
+    /// Owner and group.
+    pub owner: Option<(u32, u32)>,
+    /// The twelve permission bits; not for symbolic links.
+    pub permissions: Option<u32>,
+    /// Last access, last change of the content.
+    pub times: Option<(Timestamp, Timestamp)>,
+}
+
+/// What attributes are given to: a name in a directory, or a file that is being written.
+pub trait Attributed {
+    /// Sets owner, permissions and times, in this order.
+    fn change(&self, change: &Change) -> Result<(), Failure>;
+    /// Sets an extended attribute.
+    fn set_attribute(&self, attribute: &[u8], value: &[u8]) -> Result<(), Failure>;
+}
+
+/// A file that is read.
+pub trait Source {
+    /// Reads at an offset; fewer bytes than asked for only at the end.
+    fn read_at(&mut self, offset: u64, target: &mut [u8]) -> Result<usize, Failure>;
+    /// The next run of data at or after an offset: start and end; none where only a hole follows.
+    fn next_data(&mut self, offset: u64) -> Result<Option<(u64, u64)>, Failure>;
+}
+
+/// A file that is written.
+pub trait Sink: Attributed {
+    /// Writes all bytes at an offset.
+    fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), Failure>;
+    /// Sets the length; what was not written is a hole.
+    fn set_size(&mut self, size_bytes: u64) -> Result<(), Failure>;
+    /// Gives the file its name. Without this nothing is left of it.
+    fn finish(self: Box<Self>) -> Result<(), Failure>;
+}
+
+/// An open directory.
+#[derive(Clone)]
+pub enum Directory {
+    /// Of the host.
+    Host(Arc<HostDirectory>),
+    /// Of an image.
+    Image(ImageDirectory),
+}
+
+/// A name in a directory, which may not exist yet.
+#[derive(Clone)]
+pub struct Location {
+    /// Where the name is.
+    pub directory: Directory,
+    /// The name, or `.`.
+    pub name: Vec<u8>,
+}
+
+macro_rules! dispatch {
+    ($self:ident, $directory:ident => $call:expr) => {
+        match $self {
+            Directory::Host($directory) => $call,
+            Directory::Image($directory) => $call,
+        }
+    };
+}
+
+/// Refuses a name that is none: empty, `..`, with a slash or a NUL. What reads names from disk asks before it uses them.
+pub fn check_name(name: &[u8]) -> Result<(), Failure> {
+    if name.is_empty() || name == b".." || name.contains(&b'/') || name.contains(&0) {
+        let text = format!("{:?} is no name of a file; it is left out", crate::report::escaped(name));
+        return Err(Failure::new(Kind::Corruption, text));
+    }
+    Ok(())
+}
+
+impl Directory {
+    /// What the directory is called in messages, with a name in it.
+    pub fn place(&self, name: &[u8]) -> String {
+        dispatch!(self, directory => directory.place(name))
+    }
+
+    /// All names but `.` and `..`, in the directory's order.
+    pub fn list(&self) -> Result<Vec<Entry>, Failure> {
+        dispatch!(self, directory => directory.list())
+    }
+
+    /// What `lstat` says.
+    pub fn status(&self, name: &[u8]) -> Result<Status, Failure> {
+        check_name(name)?;
+        dispatch!(self, directory => directory.status(name))
+    }
+
+    /// As [`Directory::status`], with none for a name that does not exist.
+    pub fn look(&self, name: &[u8]) -> Result<Option<Status>, Failure> {
+        match self.status(name) {
+            Ok(status) => Ok(Some(status)),
+            Err(failure) if failure.kind == Kind::NotFound => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Opens a directory below this one; a symbolic link is none.
+    pub fn enter(&self, name: &[u8]) -> Result<Self, Failure> {
+        check_name(name)?;
+        if name == b"." {
+            return Ok(self.clone());
+        }
+        match self {
+            Self::Host(directory) => Ok(Self::Host(Arc::new(directory.enter(name)?))),
+            Self::Image(directory) => Ok(Self::Image(directory.enter(name)?)),
+        }
+    }
+
+    /// The text of a symbolic link.
+    pub fn read_link(&self, name: &[u8]) -> Result<Vec<u8>, Failure> {
+        check_name(name)?;
+        dispatch!(self, directory => directory.read_link(name))
+    }
+
+    /// Opens a regular file to read it.
+    pub fn open(&self, name: &[u8]) -> Result<Box<dyn Source>, Failure> {
+        check_name(name)?;
+        dispatch!(self, directory => directory.open(name))
+    }
+
+    /// Begins a regular file, which takes this name, and the place of the file that has it, when it is finished.
+    pub fn create(&self, name: &[u8], permissions: u32) -> Result<Box<dyn Sink>, Failure> {
+        check_name(name)?;
+        dispatch!(self, directory => directory.create(name, permissions))
+    }
+
+    /// Makes a directory.
+    pub fn make_directory(&self, name: &[u8], permissions: u32) -> Result<(), Failure> {
+        check_name(name)?;
+        dispatch!(self, directory => directory.make_directory(name, permissions))
+    }
+
+    /// Makes a symbolic link.
+    pub fn make_link(&self, name: &[u8], text: &[u8]) -> Result<(), Failure> {
+        check_name(name)?;
+        dispatch!(self, directory => directory.make_link(name, text))
+    }
+
+    /// Makes a fifo, socket or device node.
+    pub fn make_node(&self, name: &[u8], status: &Status) -> Result<(), Failure> {
+        check_name(name)?;
+        dispatch!(self, directory => directory.make_node(name, status))
+    }
+
+    /// Removes the name of anything but a directory.
+    pub fn unlink(&self, name: &[u8]) -> Result<(), Failure> {
+        check_name(name)?;
+        dispatch!(self, directory => directory.unlink(name))
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_directory(&self, name: &[u8]) -> Result<(), Failure> {
+        check_name(name)?;
+        dispatch!(self, directory => directory.remove_directory(name))
+    }
+
+    /// Gives a file another name on the same file system.
+    pub fn rename(&self, name: &[u8], to: &Location, replace: bool) -> Result<(), Failure> {
+        check_name(name)?;
+        check_name(&to.name)?;
+        match (self, &to.directory) {
+            (Self::Host(from), Self::Host(directory)) => from.rename(name, directory, &to.name, replace),
+            (Self::Image(from), Self::Image(directory)) if from.is_same_image(directory) => {
+                from.rename(name, directory, &to.name, replace)
+            }
+            _ => Err(self.crosses(name)),
+        }
+    }
+
+    /// Gives a file one more name on the same file system.
+    pub fn link(&self, name: &[u8], to: &Location) -> Result<(), Failure> {
+        check_name(name)?;
+        check_name(&to.name)?;
+        match (self, &to.directory) {
+            (Self::Host(from), Self::Host(directory)) => from.link(name, directory, &to.name),
+            (Self::Image(from), Self::Image(directory)) if from.is_same_image(directory) => {
+                from.link(name, directory, &to.name)
+            }
+            _ => Err(self.crosses(name)),
+        }
+    }
+
+    fn crosses(&self, name: &[u8]) -> Failure {
+        let failure = Failure::new(Kind::Invalid, "source and destination lie on different file systems");
+        failure.at(self.place(name)).hint("copy it with vlinder cp -a, then remove the source")
+    }
+
+    /// The names of a file's extended attributes.
+    pub fn attributes(&self, name: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+        check_name(name)?;
+        dispatch!(self, directory => directory.attributes(name))
+    }
+
+    /// The value of an extended attribute.
+    pub fn attribute(&self, name: &[u8], attribute: &[u8]) -> Result<Vec<u8>, Failure> {
+        check_name(name)?;
+        dispatch!(self, directory => directory.attribute(name, attribute))
+    }
+
+    /// Sets an extended attribute.
+    pub fn set_attribute(&self, name: &[u8], attribute: &[u8], value: &[u8]) -> Result<(), Failure> {
+        check_name(name)?;
+        dispatch!(self, directory => directory.set_attribute(name, attribute, value))
+    }
+
+    /// Sets owner, permissions and times, in this order.
+    pub fn change(&self, name: &[u8], change: &Change) -> Result<(), Failure> {
+        check_name(name)?;
+        dispatch!(self, directory => directory.change(name, change))
+    }
+
+    /// Whether this and another directory belong to the same host or image, so that equal numbers mean the same file.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Host(_), Self::Host(_)) => true,
+            (Self::Image(left), Self::Image(right)) => left.is_same_image(right),
+            _ => false,
+        }
+    }
+
+    /// Whether device nodes are made by whoever may write here, without asking: in an image they are only names.
+    pub fn is_image(&self) -> bool {
+        matches!(self, Self::Image(_))
+    }
+}
+
+impl Attributed for Location {
+    fn change(&self, change: &Change) -> Result<(), Failure> {
+        self.directory.change(&self.name, change)
+    }
+
+    fn set_attribute(&self, attribute: &[u8], value: &[u8]) -> Result<(), Failure> {
+        self.directory.set_attribute(&self.name, attribute, value)
+    }
+}
+
+impl Location {
+    /// What it is called in messages.
+    pub fn place(&self) -> String {
+        self.directory.place(&self.name)
+    }
+
+    /// What `lstat` says.
+    pub fn status(&self) -> Result<Status, Failure> {
+        self.directory.status(&self.name)
+    }
+
+    /// As [`Location::status`], with none where nothing is.
+    pub fn look(&self) -> Result<Option<Status>, Failure> {
+        self.directory.look(&self.name)
+    }
+
+    /// The name in this directory, if it is one, that a copy of `source` gets; else the location itself.
+    pub fn below(&self, name: &[u8]) -> Result<Self, Failure> {
+        Ok(Self { directory: self.directory.enter(&self.name)?, name: name.to_vec() })
+    }
+}

@@ -1,0 +1,120 @@
+//! A bar for what takes longer than a second, on a terminal.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use vlinder_base::clock::{Clock, SystemClock};
+use vlinder_base::sync::atomic::{AtomicBool, Ordering};
+use vlinder_base::sync::{Arc, Condvar, Mutex};
+use vlinder_base::thread::{self, JoinHandle};
+
+use crate::session::Session;
+
+/// How long a verb may take before it shows a bar.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Counts bytes; shows them once the verb has taken a while.
+pub struct Progress {
+    bar: ProgressBar,
+    clock: SystemClock,
+    start: Duration,
+    waits: AtomicBool,
+}
+
+impl Progress {
+    /// For a verb that moves `total_bytes`, or an unknown number. Nothing is ever shown with --quiet or --json, or
+    /// where standard error is no terminal.
+    pub fn new(session: &Session, what: &'static str, total_bytes: Option<u64>) -> Self {
+        let clock = SystemClock::new();
+        let template = match total_bytes {
+            Some(_) => "{prefix} [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+            None => "{prefix} {spinner} {bytes} {bytes_per_sec} {wide_msg}",
+        };
+        let bar = match total_bytes {
+            Some(total) => ProgressBar::new(total),
+            None => ProgressBar::new_spinner(),
+        };
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        let bar = bar.with_prefix(what);
+        let waits = !session.quiet && !session.json && std::io::stderr().is_terminal();
+        Self { start: clock.monotonic(), bar, clock, waits: AtomicBool::new(waits) }
+    }
+
+    /// So many bytes more are done.
+    pub fn add(&self, bytes: u64) {
+        self.bar.inc(bytes);
+        if self.waits.load(Ordering::Relaxed)
+            && self.clock.monotonic().saturating_sub(self.start) >= PATIENCE
+            && self.waits.swap(false, Ordering::Relaxed)
+        {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+    }
+
+    /// What is being worked on.
+    pub fn name(&self, name: &str) {
+        self.bar.set_message(name.to_owned());
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// How often a wait is drawn anew.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Shows, once a verb has taken a while, that it waits for something that can't be counted; ends with a drop.
+pub struct Waiting {
+    shared: Arc<(Mutex<bool>, Condvar)>,
+    drawing: Option<JoinHandle<()>>,
+}
+
+impl Waiting {
+    /// For a verb that waits. Nothing is shown where [`Progress`] shows nothing.
+    pub fn new(session: &Session, what: &'static str) -> Self {
+        let shared = Arc::new((Mutex::new(false), Condvar::new()));
+        let is_shown = !session.quiet && !session.json && std::io::stderr().is_terminal();
+        let ended = Arc::clone(&shared);
+        // Without a thread to spare, the wait is only not shown.
+        let drawing =
+            is_shown.then(|| thread::try_spawn("waiting", move || draw(what, &ended)).ok()).flatten();
+        Self { shared, drawing }
+    }
+}
+
+fn draw(what: &'static str, shared: &(Mutex<bool>, Condvar)) {
+    let (ended, changed) = shared;
+    let mut has_ended = ended.lock();
+    changed.wait_for(&mut has_ended, PATIENCE);
+    if *has_ended {
+        return;
+    }
+    let bar = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{prefix} {spinner} {elapsed}") {
+        bar.set_style(style);
+    }
+    let bar = bar.with_prefix(what);
+    while !*has_ended {
+        bar.tick();
+        changed.wait_for(&mut has_ended, TICK);
+    }
+    bar.finish_and_clear();
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        *self.shared.0.lock() = true;
+        self.shared.1.notify_all();
+        if let Some(drawing) = self.drawing.take() {
+            // A bar that could not be drawn is no reason to fail.
+            let _ = drawing.join();
+        }
+    }
+}

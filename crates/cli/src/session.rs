@@ -1,0 +1,141 @@
+//! What every verb is given: how to speak, and to whom.
+
+use serde_json::Value;
+use vlinder_base::sync::Mutex;
+
+use crate::failure::{Failure, Status};
+use crate::report::{self, Output};
+
+/// Which program the call name asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// `vlinder`.
+    Vlinder,
+    /// `btrfs`.
+    Btrfs,
+    /// `mkfs.btrfs`.
+    MakeFileSystem,
+    /// `mount.fuse.vlinder`.
+    MountHelper,
+}
+
+impl Program {
+    /// What its messages begin with.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Vlinder => "vlinder",
+            Self::Btrfs => "btrfs",
+            Self::MakeFileSystem => "mkfs.btrfs",
+            Self::MountHelper => "mount.fuse.vlinder",
+        }
+    }
+
+    /// What the process ends with; btrfs-progs knows only 0 and 1.
+    pub const fn code(self, status: Status) -> u8 {
+        match (self, status) {
+            (Self::Vlinder, status) => status.code(),
+            (_, Status::Done) => 0,
+            // mount(8): the mount failed.
+            (Self::MountHelper, _) => 32,
+            (_, _) => 1,
+        }
+    }
+}
+
+/// How btrfs-progs names forms of output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// Text.
+    #[default]
+    Text,
+    /// JSON as btrfs-progs writes it, for verbs that have it there.
+    Json,
+}
+
+/// One call of the command.
+pub struct Session {
+    /// Which program.
+    pub program: Program,
+    /// The verb, as the JSON schemas name it: `subvolume-list`.
+    pub verb: String,
+    /// One JSON object instead of text.
+    pub json: bool,
+    /// The JSON of btrfs-progs (`--format json`) instead of text.
+    pub progs_json: bool,
+    /// Errors only.
+    pub quiet: bool,
+    output: Mutex<Output>,
+}
+
+impl Session {
+    /// A session that writes to standard output and standard error.
+    pub fn new(program: Program, verb: String, json: bool, quiet: bool) -> Self {
+        Self { program, verb, json, progs_json: false, quiet, output: Mutex::new(Output::new()) }
+    }
+
+    /// Speaks in the format that `--format` names.
+    ///
+    /// # Errors
+    /// Where btrfs-progs 6.2 has no JSON for this verb.
+    pub fn choose(&mut self, format: Format) -> Result<(), Failure> {
+        self.progs_json = format == Format::Json;
+        if self.progs_json && self.verb != "filesystem-df" {
+            let failure = Failure::usage("output format 'json' is unsupported for this command");
+            return Err(failure.hint("--json gives the object that each verb has"));
+        }
+        Ok(())
+    }
+
+    /// Writes bytes to standard output.
+    pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
+        self.output.lock().bytes(bytes)
+    }
+
+    /// Writes a line to standard output.
+    pub fn line(&self, text: impl AsRef<str>) -> Result<(), Failure> {
+        self.output.lock().line(text)
+    }
+
+    /// Writes a line that tells what was done: not with `--quiet`, not with `--json`.
+    pub fn tell(&self, text: impl AsRef<str>) -> Result<(), Failure> {
+        if self.quiet || self.json { Ok(()) } else { self.line(text) }
+    }
+
+    /// Writes the verb's one JSON object.
+    pub fn object(&self, fields: Value) -> Result<(), Failure> {
+        self.output.lock().json(&report::object(&self.verb, fields))
+    }
+
+    /// True once nobody reads standard output any more, so that a long listing may stop.
+    pub fn is_output_closed(&self) -> bool {
+        self.output.lock().is_closed()
+    }
+
+    /// Says on standard error what went wrong with one of several things.
+    pub fn complain(&self, failure: &Failure) {
+        eprintln!("{}: {failure}", self.program.name());
+    }
+
+    /// Says on standard error what the user should know though the verb goes on.
+    pub fn warn(&self, text: impl AsRef<str>) {
+        eprintln!("{}: warning: {}", self.program.name(), text.as_ref());
+    }
+
+    /// Ends the session: hands the output over, reports a failure, and gives the process's number.
+    pub fn end(&self, result: Result<Status, Failure>) -> u8 {
+        let flushed = self.output.lock().flush();
+        let status = match result.and_then(|status| flushed.map(|()| status)) {
+            Ok(status) => status,
+            Err(failure) => {
+                self.complain(&failure);
+                if self.json {
+                    let mut output = self.output.lock();
+                    // Where standard output is what failed, nothing more can be said there.
+                    let _ = output.json(&report::error(&self.verb, &failure)).and_then(|()| output.flush());
+                }
+                failure.status
+            }
+        };
+        self.program.code(status)
+    }
+}

@@ -1,0 +1,170 @@
+//! `stats`: counters and histograms of the mechanisms.
+
+use std::ffi::OsString;
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+use vlinder_base::metrics::{HistogramSnapshot, Sample, Unit, Value as MetricValue};
+
+use crate::failure::{Failure, Status as Ending};
+use crate::image::{Follow, ImageArguments, Images, Purpose};
+use crate::object::Object;
+use crate::session::Session;
+
+/// Show counters and histograms of the mechanisms.
+///
+/// Those of a mount tell what it did; those of an image that no mount holds what opening it took.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  vlinder stats --openmetrics /mnt")]
+pub struct Arguments {
+    /// Print OpenMetrics text.
+    #[arg(long)]
+    openmetrics: bool,
+    #[command(flatten)]
+    images: ImageArguments,
+    /// A path of a mount, or an image.
+    target: OsString,
+}
+
+/// A metric's numbers, of this process or of a mount's server.
+pub struct Reading {
+    /// Its name, `part.what`.
+    pub name: String,
+    /// One sentence for people.
+    pub help: String,
+    /// What its numbers count.
+    pub unit: Unit,
+    /// Its numbers.
+    pub value: MetricValue,
+}
+
+impl From<Sample> for Reading {
+    fn from(sample: Sample) -> Self {
+        let Sample { name, help, unit, value } = sample;
+        Self { name: name.to_owned(), help: help.to_owned(), unit, value }
+    }
+}
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
+    if arguments.openmetrics && session.json {
+        return Err(Failure::usage("--json and --openmetrics exclude each other"));
+    }
+    let images = Images::new(&arguments.images)?;
+    let samples = Object::find(&images, &arguments.target, Purpose::Read, Follow::Yes)?.statistics()?;
+    images.close()?;
+    if session.json {
+        session.object(json!({ "metrics": object(&samples) }))?;
+    } else if arguments.openmetrics {
+        session.bytes(open_metrics(&samples).as_bytes())?;
+    } else {
+        for sample in &samples {
+            session.line(text(sample))?;
+        }
+    }
+    Ok(Ending::Done)
+}
+
+fn suffix(unit: Unit) -> String {
+    match unit.name() {
+        "" => String::new(),
+        unit => format!(" {unit}"),
+    }
+}
+
+fn text(sample: &Reading) -> String {
+    let unit = suffix(sample.unit);
+    match &sample.value {
+        MetricValue::Counter(value) => format!("{}: {value}{unit}", sample.name),
+        MetricValue::Gauge(value) => format!("{}: {value}{unit}", sample.name),
+        MetricValue::Histogram(histogram) => {
+            let (median, tail) = (histogram.quantile(0.5), histogram.quantile(0.99));
+            format!("{}: {} times, median {median}{unit}, 99 % {tail}{unit}", sample.name, histogram.count)
+        }
+    }
+}
+
+fn object(samples: &[Reading]) -> Value {
+    let mut metrics = Map::new();
+    for sample in samples {
+        let value = match &sample.value {
+            MetricValue::Counter(value) => json!(value),
+            MetricValue::Gauge(value) => json!(value),
+            MetricValue::Histogram(histogram) => histogram_object(histogram),
+        };
+        metrics.insert(sample.name.clone(), json!({ "unit": sample.unit.name(), "value": value }));
+    }
+    Value::Object(metrics)
+}
+
+fn histogram_object(histogram: &HistogramSnapshot) -> Value {
+    json!({
+        "count": histogram.count,
+        "sum": histogram.sum,
+        "median": histogram.quantile(0.5),
+        "quantile_99": histogram.quantile(0.99),
+    })
+}
+
+/// The text format of OpenMetrics 1.0: names with underscores under `vlinder_`, the unit as suffix.
+fn open_metrics(samples: &[Reading]) -> String {
+    let mut text = String::new();
+    for sample in samples {
+        let plain = sample.name.replace(['.', '-'], "_");
+        let mut name = format!("vlinder_{}", plain.strip_suffix("_ns").unwrap_or(&plain));
+        let unit = sample.unit.name();
+        if !unit.is_empty() && !name.ends_with(&format!("_{unit}")) {
+            name = format!("{name}_{unit}");
+        }
+        let kind = match &sample.value {
+            MetricValue::Counter(_) => "counter",
+            MetricValue::Gauge(_) => "gauge",
+            MetricValue::Histogram(_) => "summary",
+        };
+        text.push_str(&format!("# TYPE {name} {kind}\n"));
+        if !unit.is_empty() {
+            text.push_str(&format!("# UNIT {name} {unit}\n"));
+        }
+        text.push_str(&format!("# HELP {name} {}\n", sample.help.replace('\\', "\\\\").replace('\n', "\\n")));
+        match &sample.value {
+            MetricValue::Counter(value) => text.push_str(&format!("{name}_total {value}\n")),
+            MetricValue::Gauge(value) => text.push_str(&format!("{name} {value}\n")),
+            MetricValue::Histogram(histogram) => {
+                for quantile in [0.5, 0.9, 0.99, 0.999] {
+                    let value = histogram.quantile(quantile);
+                    text.push_str(&format!("{name}{{quantile=\"{quantile}\"}} {value}\n"));
+                }
+                text.push_str(&format!("{name}_count {}\n{name}_sum {}\n", histogram.count, histogram.sum));
+            }
+        }
+    }
+    text.push_str("# EOF\n");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_metrics_names_its_units_and_ends() {
+        let samples = [
+            Reading {
+                name: "tree.descents".to_owned(),
+                help: "Searches.".to_owned(),
+                unit: Unit::Count,
+                value: MetricValue::Counter(3),
+            },
+            Reading {
+                name: "cache.bytes".to_owned(),
+                help: "Memory.".to_owned(),
+                unit: Unit::Bytes,
+                value: MetricValue::Gauge(-1),
+            },
+        ];
+        let expected = "# TYPE vlinder_tree_descents counter\n# HELP vlinder_tree_descents Searches.\n\
+                        vlinder_tree_descents_total 3\n# TYPE vlinder_cache_bytes gauge\n# UNIT vlinder_cache_bytes bytes\n\
+                        # HELP vlinder_cache_bytes Memory.\nvlinder_cache_bytes -1\n# EOF\n";
+        assert_eq!(open_metrics(&samples), expected);
+    }
+}

@@ -1,0 +1,417 @@
+//! The verbs that change subvolumes.
+
+use std::ffi::OsString;
+
+use clap::Args;
+use serde_json::{Value, json};
+use vlinder_control::Request;
+use vlinder_control::protocol::SubvolumeTarget;
+use vlinder_format::RootId;
+
+use super::{Named, information};
+use crate::failure::{Failure, Kind, Status as Ending};
+use crate::files::Tally;
+use crate::image::{Follow, ImageArguments, Images, Purpose, umask};
+use crate::mounted::Mounted;
+use crate::object::Object;
+use crate::place::image::{OpenImage, from_fs};
+use crate::progress::Waiting;
+use crate::report;
+use crate::session::Session;
+
+/// Blocks of deleted subvolumes that are freed between two commits.
+const BLOCKS_BETWEEN_COMMITS: usize = 8192;
+
+/// Make subvolumes.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  vlinder subvolume create disk.img:/home")]
+pub struct CreateArguments {
+    /// Put it into a quota group (not supported yet).
+    #[arg(short = 'i', value_name = "QGROUP")]
+    quota_group: Vec<String>,
+    #[command(flatten)]
+    images: ImageArguments,
+    /// IMAGE:/PATH of the new subvolume.
+    #[arg(required = true, value_name = "TARGET")]
+    targets: Vec<OsString>,
+}
+
+fn refuse_quota_groups(groups: &[String]) -> Result<(), Failure> {
+    match groups.first() {
+        None => Ok(()),
+        Some(_) => Err(Failure::new(Kind::Unsupported, "quota groups can't be changed by this version")
+            .hint("leave -i out, or use Linux itself")),
+    }
+}
+
+/// Runs `create`.
+pub fn create(arguments: &CreateArguments, session: &Session) -> Result<Ending, Failure> {
+    refuse_quota_groups(&arguments.quota_group)?;
+    let images = Images::new(&arguments.images)?;
+    let (mut tally, mut made) = (Tally::default(), Vec::new());
+    for target in &arguments.targets {
+        let result = Object::find(&images, target, Purpose::Write, Follow::No).and_then(|object| {
+            let root = match &object {
+                Object::Image(named) => {
+                    let (image, directory) = (named.image(), named.directory.inode());
+                    let made = image.filesystem.create_subvolume(&image.caller, directory, &named.name);
+                    made.map_err(|error| from_fs(error, named.place()))?.root
+                }
+                Object::Mounted(mounted) => {
+                    let request = Request::SubvolumeCreate { path: mounted.inner(), umask: umask() };
+                    mounted.subvolume(&request)?.id
+                }
+            };
+            made.push(subvolume_object(root, target));
+            session.tell(format!("Create subvolume '{}'", object.place()))
+        });
+        tally.add(result, session);
+    }
+    images.close()?;
+    if session.json {
+        session
+            .object(json!({ "subvolumes": made, "failures": tally.failed(), "errors": tally.errors() }))?;
+    }
+    Ok(tally.ending())
+}
+
+fn subvolume_object(root: RootId, target: &OsString) -> Value {
+    json!({ "id": root.0, "target": report::name(target.as_encoded_bytes()) })
+}
+
+/// Delete subvolumes and snapshots.
+///
+/// Their names go at once, their blocks before the command ends; a command that is interrupted is resumed by the next one
+/// that writes. The default subvolume is refused.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  vlinder subvolume delete disk.img:/old\n  vlinder subvolume delete -i 257 disk.img:/"
+)]
+pub struct DeleteArguments {
+    /// Commit once at the end. (On an image that no mount holds it always does.)
+    #[arg(short, long)]
+    commit_after: bool,
+    /// Commit after each.
+    #[arg(short = 'C', long)]
+    commit_each: bool,
+    /// Delete the subvolume of this number; then the target only names the image.
+    #[arg(short = 'i', long, value_name = "ID")]
+    subvolid: Option<u64>,
+    /// As --verbose; outdated.
+    #[arg(short = 'v', hide = true)]
+    verbose_short: bool,
+    #[command(flatten)]
+    images: ImageArguments,
+    /// IMAGE:/PATH of a subvolume.
+    #[arg(required = true, value_name = "TARGET")]
+    targets: Vec<OsString>,
+}
+
+/// Runs `delete`.
+pub fn delete(arguments: &DeleteArguments, session: &Session) -> Result<Ending, Failure> {
+    if arguments.subvolid.is_some() && arguments.targets.len() > 1 {
+        return Err(Failure::usage("--subvolid takes one target"));
+    }
+    let images = Images::new(&arguments.images)?;
+    let (mut tally, mut deleted) = (Tally::default(), Vec::new());
+    for target in &arguments.targets {
+        let result = one(arguments, &images, target, session).map(|id| deleted.push(id.0));
+        tally.add(result, session);
+    }
+    let waiting = Waiting::new(session, "freeing");
+    images.close()?;
+    for image in images.written() {
+        free_blocks(&image)?;
+    }
+    drop(waiting);
+    if session.json {
+        session
+            .object(json!({ "deleted": deleted, "failures": tally.failed(), "errors": tally.errors() }))?;
+    }
+    Ok(tally.ending())
+}
+
+fn one(
+    arguments: &DeleteArguments,
+    images: &Images<'_>,
+    target: &OsString,
+    session: &Session,
+) -> Result<RootId, Failure> {
+    let object = Object::find(images, target, Purpose::Write, Follow::No)?;
+    let (root, path) = match &object {
+        Object::Image(named) => delete_in_image(arguments, named)?,
+        Object::Mounted(mounted) => delete_mounted(arguments, mounted)?,
+    };
+    let kind = if arguments.commit_each { "commit" } else { "no-commit" };
+    session.tell(format!("Delete subvolume {root} ({kind}): '{}'", report::escaped(&path)))?;
+    if arguments.commit_each {
+        images.close()?;
+    }
+    Ok(root)
+}
+
+const DEFAULT_HINT: &str = "it is the default subvolume: set another one first";
+
+fn delete_mounted(arguments: &DeleteArguments, mounted: &Mounted) -> Result<(RootId, Vec<u8>), Failure> {
+    let target = match arguments.subvolid {
+        Some(number) => SubvolumeTarget::Number(number),
+        None => mounted.target(),
+    };
+    let request = Request::SubvolumeDelete { target: target.clone(), commit: arguments.commit_each };
+    let deleted = mounted.subvolume(&request).map_err(|failure| {
+        let default = mounted.subvolume(&Request::SubvolumeGetDefault);
+        let meant = mounted.subvolume(&Request::SubvolumeShow { target });
+        let is_default = default.ok().zip(meant.ok()).is_some_and(|(default, meant)| default.id == meant.id);
+        if is_default { failure.hint(DEFAULT_HINT) } else { failure }
+    })?;
+    if arguments.commit_after {
+        mounted.sync()?;
+    }
+    Ok((deleted.id, deleted.path))
+}
+
+fn delete_in_image(arguments: &DeleteArguments, named: &Named) -> Result<(RootId, Vec<u8>), Failure> {
+    let image = named.image();
+    let (directory, entry, root) = match arguments.subvolid {
+        None => {
+            let root = named.subvolume()?;
+            if named.name == b"." && root.0 == RootId::FS_TREE.0 {
+                return Err(
+                    Failure::new(Kind::Permission, "the top level can't be deleted").at(named.place())
+                );
+            }
+            // `IMAGE:/` with another subvolume as root: its name lies above what is shown.
+            match named.name.as_slice() {
+                b"." => by_number(image, root)?,
+                entry => (named.directory.inode().clone(), entry.to_vec(), root),
+            }
+        }
+        Some(number) => by_number(image, RootId(number))?,
+    };
+    let place = named.place();
+    let path = information(image, root)?.path;
+    let refused = image.filesystem.delete_subvolume(&image.caller, &directory, &entry);
+    refused.map_err(|error| {
+        let failure = from_fs(error, &place);
+        let is_default = image.filesystem.default_subvolume().is_ok_and(|default| default == root);
+        if is_default { failure.hint(DEFAULT_HINT) } else { failure }
+    })?;
+    Ok((root, path))
+}
+
+type Found = (vlinder_base::sync::Arc<vlinder_fs::Inode>, Vec<u8>, RootId);
+
+fn by_number(image: &OpenImage, root: RootId) -> Result<Found, Failure> {
+    let found = information(image, root)?;
+    let place = format!("{}: subvolume {root}", image.label);
+    let parent = found.parent.ok_or_else(|| Failure::new(Kind::Invalid, "it has no name").at(&place))?;
+    let directory = image.filesystem.inode(parent).map_err(|error| from_fs(error, &place))?;
+    Ok((directory, found.name, root))
+}
+
+/// Frees the blocks of deleted subvolumes, in commits of bounded size.
+fn free_blocks(image: &OpenImage) -> Result<(), Failure> {
+    let engine = image.filesystem.engine();
+    let fail = |error: vlinder_fs::FsError| from_fs(error, &image.label);
+    loop {
+        let is_more = engine.clean(BLOCKS_BETWEEN_COMMITS).map_err(|error| fail(error.into()))?;
+        image.filesystem.sync().map_err(fail)?;
+        if !is_more {
+            return Ok(());
+        }
+    }
+}
+
+/// Make a snapshot of a subvolume.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  vlinder subvolume snapshot -r disk.img:/home disk.img:/home-monday")]
+pub struct SnapshotArguments {
+    /// The snapshot can't be written.
+    #[arg(short = 'r')]
+    read_only: bool,
+    /// Put it into a quota group (not supported yet).
+    #[arg(short = 'i', value_name = "QGROUP")]
+    quota_group: Vec<String>,
+    #[command(flatten)]
+    images: ImageArguments,
+    /// IMAGE:/PATH of the subvolume.
+    source: OsString,
+    /// IMAGE:/PATH of the snapshot, or of the directory in which it gets the subvolume's name.
+    target: OsString,
+}
+
+/// Runs `snapshot`.
+pub fn snapshot(arguments: &SnapshotArguments, session: &Session) -> Result<Ending, Failure> {
+    refuse_quota_groups(&arguments.quota_group)?;
+    let images = Images::new(&arguments.images)?;
+    let source = Object::find(&images, &arguments.source, Purpose::Write, Follow::Yes)?;
+    let target = Object::find(&images, &arguments.target, Purpose::Write, Follow::Yes)?;
+    let (source_place, read_only) = (source.place(), arguments.read_only);
+    let (root, made, place) = match (source, target) {
+        (Object::Image(source), Object::Image(target))
+            if source.directory.is_same_image(&target.directory) =>
+        {
+            snapshot_in_image(&source, target, read_only)?
+        }
+        (Object::Mounted(source), Object::Mounted(target)) if source.is_same_mount(&target) => {
+            snapshot_mounted(source, target, read_only)?
+        }
+        (_, target) => {
+            let failure = Failure::new(Kind::Invalid, "a snapshot lies in the image of its subvolume");
+            return Err(failure.at(target.place()));
+        }
+    };
+    images.close()?;
+    let kind = if read_only { "readonly snapshot" } else { "snapshot" };
+    session.tell(format!("Create a {kind} of '{source_place}' in '{place}'"))?;
+    if session.json {
+        let target = report::name(arguments.target.as_encoded_bytes());
+        session.object(json!({ "id": made.0, "source_id": root.0, "target": target }))?;
+    }
+    Ok(Ending::Done)
+}
+
+/// What was snapshotted, the snapshot, and where that lies.
+type Snapshot = (RootId, RootId, String);
+
+const NO_NAME: &str = "it exists, and the top level has no name to give";
+
+fn snapshot_mounted(source: Mounted, target: Mounted, read_only: bool) -> Result<Snapshot, Failure> {
+    let source = Object::Mounted(source);
+    let found = source.subvolume()?;
+    let Object::Mounted(source) = source else { return Err(Failure::usage("no mount")) };
+    let target = match target.path().metadata() {
+        Ok(status) if status.is_dir() => {
+            let entry = match source.name() {
+                b"" => &found.name[..],
+                entry => entry,
+            };
+            if entry.is_empty() {
+                let failure = Failure::new(Kind::Exists, NO_NAME).at(target.place());
+                return Err(failure.hint("name the snapshot: DIRECTORY/NAME"));
+            }
+            target.enter(entry)
+        }
+        Ok(_) => return Err(Failure::new(Kind::Exists, "it exists, and is no directory").at(target.place())),
+        // The server tells what is wrong with a name that can't be looked up.
+        Err(_) => target,
+    };
+    let request = Request::SubvolumeSnapshot { source: source.inner(), path: target.inner(), read_only };
+    let made = target.subvolume(&request)?;
+    Ok((found.id, made.id, target.place().to_owned()))
+}
+
+fn snapshot_in_image(source: &Named, target: Named, read_only: bool) -> Result<Snapshot, Failure> {
+    let root = source.subvolume()?;
+    let target = match target.inode() {
+        Ok(_) => {
+            let entry = match source.name.as_slice() {
+                b"." => information(source.image(), root)?.name,
+                entry => entry.to_vec(),
+            };
+            if entry.is_empty() {
+                let failure = Failure::new(Kind::Exists, NO_NAME);
+                return Err(failure.at(target.place()).hint("name the snapshot: IMAGE:/DIRECTORY/NAME"));
+            }
+            Named { directory: target.directory.enter(&target.name)?, name: entry }
+        }
+        Err(failure) if failure.kind == Kind::NotFound => target,
+        Err(failure) => return Err(failure),
+    };
+    let image = source.image();
+    let id = image
+        .filesystem
+        .snapshot(&image.caller, root, target.directory.inode(), &target.name, read_only)
+        .map_err(|error| from_fs(error, target.place()))?;
+    Ok((root, id.root, target.place()))
+}
+
+/// Set the subvolume that a mount shows where no subvol= or subvolid= is given.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  vlinder subvolume set-default disk.img:/home\n  vlinder subvolume set-default 256 disk.img:/"
+)]
+pub struct SetDefaultArguments {
+    #[command(flatten)]
+    images: ImageArguments,
+    /// IMAGE:/PATH of a subvolume; or its number, and the image.
+    #[arg(required = true, num_args = 1..=2, value_names = ["SUBVOLUME", "TARGET"])]
+    arguments: Vec<OsString>,
+}
+
+/// Runs `set-default`.
+pub fn set_default(arguments: &SetDefaultArguments, session: &Session) -> Result<Ending, Failure> {
+    let images = Images::new(&arguments.images)?;
+    let (object, root) = match arguments.arguments.as_slice() {
+        [number, target] => {
+            let number = number.to_str().and_then(crate::inspect::parse_number).map(RootId);
+            let number =
+                number.ok_or_else(|| Failure::usage("the first of two arguments is a subvolume's number"))?;
+            (Object::find(&images, target, Purpose::Write, Follow::Yes)?, number)
+        }
+        [target, ..] => {
+            let object = Object::find(&images, target, Purpose::Write, Follow::Yes)?;
+            let root = object.subvolume()?.id;
+            (object, root)
+        }
+        [] => return Ok(Ending::Done),
+    };
+    // 0 stands for the top level, as in subvolid=.
+    let root = if root.0 == 0 { RootId::FS_TREE } else { root };
+    match &object {
+        Object::Image(named) => {
+            let image = named.image();
+            let set = image.filesystem.set_default_subvolume(&image.caller, root);
+            set.map_err(|error| super::of_subvolume(error, root, &image.label))?;
+        }
+        Object::Mounted(mounted) => {
+            let request = Request::SubvolumeSetDefault { target: SubvolumeTarget::Number(root.0) };
+            mounted.order(&request)?;
+        }
+    }
+    images.close()?;
+    if session.json {
+        session.object(json!({ "id": root.0 }))?;
+    }
+    Ok(Ending::Done)
+}
+
+/// Wait until deleted subvolumes are gone from the disk. On an image that no mount holds, frees their blocks.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  vlinder subvolume sync disk.img:/")]
+pub struct SyncArguments {
+    /// Look again every so many seconds.
+    #[arg(short = 's', value_name = "SECONDS", default_value_t = 1)]
+    seconds: u64,
+    #[command(flatten)]
+    images: ImageArguments,
+    /// The image, or IMAGE:/PATH.
+    target: OsString,
+    /// Wait for these alone.
+    #[arg(value_name = "ID")]
+    ids: Vec<u64>,
+}
+
+/// Runs `sync`.
+pub fn sync(arguments: &SyncArguments, session: &Session) -> Result<Ending, Failure> {
+    let images = Images::new(&arguments.images)?;
+    let waiting = Waiting::new(session, "freeing");
+    let freed = match Object::find(&images, &arguments.target, Purpose::Write, Follow::Yes)? {
+        Object::Image(named) => {
+            let waiting = named.image().filesystem.engine().waiting_deletions();
+            let wanted = |root: &u64| arguments.ids.is_empty() || arguments.ids.contains(root);
+            let freed: Vec<u64> = waiting.into_iter().map(|root| root.0).filter(wanted).collect();
+            free_blocks(named.image())?;
+            freed
+        }
+        Object::Mounted(mounted) => mounted.await_deletions(&arguments.ids)?,
+    };
+    drop(waiting);
+    for root in &freed {
+        session.tell(format!("Subvolume id {root} is gone"))?;
+    }
+    if session.json {
+        session.object(json!({ "freed": freed }))?;
+    }
+    Ok(Ending::Done)
+}

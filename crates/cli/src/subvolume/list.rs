@@ -1,0 +1,253 @@
+//! `subvolume list`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+use jiff::tz::TimeZone;
+use serde_json::json;
+use vlinder_format::RootId;
+use vlinder_fs::SubvolumeInformation;
+
+use super::{parent, uuid_or_dash};
+use crate::failure::{Failure, Kind, Status as Ending};
+use crate::image::{Follow, ImageArguments, Images, Purpose};
+use crate::object::Object;
+use crate::report;
+use crate::session::Session;
+
+/// List subvolumes and snapshots.
+///
+/// Paths are shown from the top level.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  vlinder subvolume list -s disk.img:/")]
+pub struct Arguments {
+    /// Only those right below the target's subvolume.
+    #[arg(short = 'o')]
+    only_below: bool,
+    /// All; a path that does not lie in the target's subvolume gets <FS_TREE>/ before it.
+    #[arg(short)]
+    all: bool,
+    /// Show the number of the subvolume that holds each.
+    #[arg(short)]
+    parent: bool,
+    /// Show the transaction that made each.
+    #[arg(short = 'c')]
+    creation: bool,
+    /// Show the transaction of each one's root. (It is always shown; kept for scripts.)
+    #[arg(short)]
+    generation: bool,
+    /// Show UUIDs.
+    #[arg(short)]
+    uuid: bool,
+    /// Show the UUIDs of what they are snapshots of.
+    #[arg(short = 'q')]
+    parent_uuid: bool,
+    /// Show the UUIDs of what they were received from.
+    #[arg(short = 'R')]
+    received_uuid: bool,
+    /// Only snapshots.
+    #[arg(short)]
+    snapshots: bool,
+    /// Only those that can't be written.
+    #[arg(short)]
+    read_only: bool,
+    /// Only deleted ones whose blocks are not all freed yet.
+    #[arg(short)]
+    deleted: bool,
+    /// Print a table.
+    #[arg(short)]
+    table: bool,
+    /// Only of this generation, or from +N up, or up to -N.
+    #[arg(short = 'G', value_name = "[+|-]N", value_parser = Bound::parse, allow_hyphen_values = true)]
+    by_generation: Option<Bound>,
+    /// Only made in this transaction, or from +N up, or up to -N.
+    #[arg(short = 'C', value_name = "[+|-]N", value_parser = Bound::parse, allow_hyphen_values = true)]
+    by_creation: Option<Bound>,
+    /// Sort by gen, ogen, rootid or path, joined by commas, each with - for descending.
+    #[arg(long, value_name = "KEYS", value_delimiter = ',', value_parser = SortKey::parse, allow_hyphen_values = true)]
+    sort: Vec<SortKey>,
+    /// Mount options: subvol=PATH, subvolid=N …. (-o has its meaning of btrfs-progs here.)
+    #[arg(long = "options", value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// A further device of the image's file system; may be given several times.
+    #[arg(short = 'D', long = "device", value_name = "DEVICE")]
+    devices: Vec<PathBuf>,
+    /// The image, or IMAGE:/PATH.
+    target: OsString,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    Exactly(u64),
+    AtLeast(u64),
+    AtMost(u64),
+}
+
+impl Bound {
+    fn parse(text: &str) -> Result<Self, String> {
+        let (make, digits): (fn(u64) -> Self, &str) = match text.as_bytes().first() {
+            Some(b'+') => (Self::AtLeast, &text[1..]),
+            Some(b'-') => (Self::AtMost, &text[1..]),
+            _ => (Self::Exactly, text),
+        };
+        digits.parse().map(make).map_err(|_| format!("{text:?} is no number"))
+    }
+
+    fn admits(self, value: u64) -> bool {
+        match self {
+            Self::Exactly(bound) => value == bound,
+            Self::AtLeast(bound) => value >= bound,
+            Self::AtMost(bound) => value <= bound,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct SortKey {
+    by: By,
+    descending: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum By {
+    Generation,
+    Creation,
+    Number,
+    Path,
+}
+
+impl SortKey {
+    fn parse(text: &str) -> Result<Self, String> {
+        let (descending, name) = match text.as_bytes().first() {
+            Some(b'+') => (false, &text[1..]),
+            Some(b'-') => (true, &text[1..]),
+            _ => (false, text),
+        };
+        let by = match name {
+            "gen" => By::Generation,
+            "ogen" => By::Creation,
+            "rootid" => By::Number,
+            "path" => By::Path,
+            _ => return Err(format!("{name:?} is none of gen, ogen, rootid, path")),
+        };
+        Ok(Self { by, descending })
+    }
+
+    fn compare(self, left: &SubvolumeInformation, right: &SubvolumeInformation) -> std::cmp::Ordering {
+        let order = match self.by {
+            By::Generation => left.generation.cmp(&right.generation),
+            By::Creation => left.creation_transaction.cmp(&right.creation_transaction),
+            By::Number => left.id.cmp(&right.id),
+            By::Path => left.path.cmp(&right.path),
+        };
+        if self.descending { order.reverse() } else { order }
+    }
+}
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
+    let of_images = ImageArguments::new(&arguments.options, &arguments.devices);
+    let images = Images::new(&of_images)?;
+    let object = Object::find(&images, &arguments.target, Purpose::Read, Follow::Yes)?;
+    let here = object.root()?;
+    let found = object.subvolumes()?;
+    images.close()?;
+    let mut chosen: Vec<SubvolumeInformation> =
+        found.into_iter().filter(|subvolume| is_chosen(subvolume, arguments, here)).collect();
+    for key in arguments.sort.iter().rev() {
+        chosen.sort_by(|left, right| key.compare(left, right));
+    }
+    if session.json {
+        let subvolumes: Vec<_> = chosen.iter().map(super::show::described).collect();
+        session.object(json!({ "subvolumes": subvolumes }))?;
+        return Ok(Ending::Done);
+    }
+    let zone = TimeZone::system();
+    let rows: Vec<Vec<(&str, String)>> =
+        chosen.iter().map(|subvolume| columns(subvolume, arguments, here, &zone)).collect();
+    if arguments.table {
+        return table(&rows, arguments, session).map(|()| Ending::Done);
+    }
+    for row in rows {
+        let cells: Vec<String> = row.into_iter().map(|(title, value)| format!("{title} {value}")).collect();
+        session.line(cells.join(" "))?;
+    }
+    Ok(Ending::Done)
+}
+
+fn is_chosen(subvolume: &SubvolumeInformation, arguments: &Arguments, here: RootId) -> bool {
+    subvolume.id != RootId::FS_TREE
+        && subvolume.is_deleted == arguments.deleted
+        && (!arguments.only_below || parent(subvolume) == here.0)
+        && (!arguments.snapshots || !subvolume.parent_uuid.is_nil())
+        && (!arguments.read_only || subvolume.is_read_only)
+        && arguments.by_generation.is_none_or(|bound| bound.admits(subvolume.generation.0))
+        && arguments.by_creation.is_none_or(|bound| bound.admits(subvolume.creation_transaction.0))
+}
+
+/// Titles and values of a row.
+fn columns(
+    subvolume: &SubvolumeInformation,
+    arguments: &Arguments,
+    here: RootId,
+    zone: &TimeZone,
+) -> Vec<(&'static str, String)> {
+    let above = parent(subvolume).to_string();
+    let mut row = vec![("ID", subvolume.id.to_string()), ("gen", subvolume.generation.to_string())];
+    if arguments.creation || arguments.snapshots || arguments.by_creation.is_some() {
+        row.push(("cgen", subvolume.creation_transaction.to_string()));
+    }
+    if arguments.parent {
+        row.push(("parent", above.clone()));
+    }
+    row.push(("top level", above));
+    if arguments.snapshots {
+        row.push(("otime", crate::inspect::local_time(subvolume.creation_time.seconds, zone)));
+    }
+    for (is_shown, title, uuid) in [
+        (arguments.parent_uuid, "parent_uuid", subvolume.parent_uuid),
+        (arguments.received_uuid, "received_uuid", subvolume.received_uuid),
+        (arguments.uuid, "uuid", subvolume.uuid),
+    ] {
+        if is_shown {
+            row.push((title, format!("{:<36}", uuid_or_dash(uuid))));
+        }
+    }
+    let path = if subvolume.is_deleted {
+        "DELETED".to_owned()
+    } else {
+        let is_elsewhere = arguments.all && parent(subvolume) != here.0;
+        format!("{}{}", if is_elsewhere { "<FS_TREE>/" } else { "" }, report::escaped(&subvolume.path))
+    };
+    row.push(("path", path));
+    row
+}
+
+/// Columns separated by tabs, under their titles.
+fn table(rows: &[Vec<(&str, String)>], arguments: &Arguments, session: &Session) -> Result<(), Failure> {
+    let Some(first) = rows.first() else {
+        return if arguments.deleted { Ok(()) } else { session.tell("no subvolumes") };
+    };
+    let titles: Vec<&str> = first.iter().map(|(title, _)| *title).collect();
+    session.line(titles.iter().map(|title| format!("{title}\t")).collect::<String>())?;
+    session.line(titles.iter().map(|title| format!("{}\t", "-".repeat(title.len()))).collect::<String>())?;
+    for row in rows {
+        let mut text = String::new();
+        for (position, (title, value)) in row.iter().enumerate() {
+            text.push_str(value);
+            if position + 1 < row.len() {
+                // The title is as wide as two stops.
+                text.push_str(if *title == "top level" { "\t\t" } else { "\t" });
+            }
+        }
+        session.line(text)?;
+    }
+    Ok(())
+}
+
+/// No subvolume answers to this.
+pub(super) fn missing(what: &str) -> Failure {
+    Failure::new(Kind::NotFound, format!("there is no subvolume {what}"))
+        .hint("list them with subvolume list")
+}

@@ -1,0 +1,304 @@
+//! The file verbs on images: what they do, what they keep, and what they never do.
+
+mod common;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use common::{make_image, run, target, tool};
+use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
+use vlinder_testkit::{Scratch, require};
+
+fn image(scratch: &Scratch) -> PathBuf {
+    let image = scratch.join("disk.img");
+    make_image(&image);
+    image
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// A directory with files of every kind that an ordinary user can make.
+fn make_tree(root: &Path) {
+    fs::create_dir_all(root.join("a/b")).unwrap();
+    fs::write(root.join("a/small"), b"small").unwrap();
+    fs::write(root.join("a/large"), (0..3_000_000u32).map(|number| (number / 7) as u8).collect::<Vec<_>>())
+        .unwrap();
+    fs::write(root.join("empty"), b"").unwrap();
+    fs::write(root.join(OsStr::from_bytes(b"not \xff UTF-8\n")), b"name").unwrap();
+    fs::hard_link(root.join("a/small"), root.join("a/b/again")).unwrap();
+    symlink("../nowhere", root.join("a/dangling")).unwrap();
+    symlink("b", root.join("a/to-b")).unwrap();
+    tool("mkfifo", [text(&root.join("fifo"))]);
+    let sparse = fs::File::create(root.join("sparse")).unwrap();
+    sparse.set_len(8 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, b"data", 5 << 20).unwrap();
+    fs::set_permissions(root.join("a/large"), fs::Permissions::from_mode(0o640)).unwrap();
+    fs::set_permissions(root.join("a/b"), fs::Permissions::from_mode(0o1751)).unwrap();
+    tool("touch", ["-h", "-d", "2001-02-03 04:05:06.789", text(&root.join("a/dangling"))]);
+    tool("touch", ["-d", "1999-12-31 23:59:59.123456789", text(&root.join("a/b"))]);
+}
+
+/// Name, type, mode, links, owner, modification time, content of everything below.
+fn walk(root: &Path) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut pending = vec![root.to_owned()];
+    while let Some(path) = pending.pop() {
+        let status = fs::symlink_metadata(&path).unwrap();
+        let content = match status.file_type() {
+            kind if kind.is_dir() => {
+                pending.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+                String::new()
+            }
+            kind if kind.is_symlink() => format!("{:?}", fs::read_link(&path).unwrap()),
+            kind if kind.is_file() => {
+                format!("{:x?}", vlinder_testkit::walk::short_hash(&fs::read(&path).unwrap()))
+            }
+            _ => String::new(),
+        };
+        // Linux counts a directory's subdirectories differently from one file system to the next.
+        let links = if status.is_dir() { 0 } else { status.nlink() };
+        lines.push(format!(
+            "{:?} {:o} {links} {}:{} {}.{:09} {content}",
+            path.strip_prefix(root).unwrap(),
+            status.mode(),
+            status.uid(),
+            status.gid(),
+            status.mtime(),
+            status.mtime_nsec(),
+        ));
+    }
+    lines.sort();
+    lines
+}
+
+#[test]
+fn a_tree_comes_back_from_an_image_as_it_went_in() {
+    require!(Tool("btrfs"));
+    let scratch = Scratch::new("cp");
+    let (image, source, back) = (image(&scratch), scratch.join("source"), scratch.join("back"));
+    fs::create_dir(&source).unwrap();
+    make_tree(&source);
+    run(["cp", "-a", text(&source), &target(&image, "/")]).done();
+    run(["cp", "-a", &target(&image, "/source"), text(&back)]).done();
+    assert_eq!(walk(&back), walk(&source));
+    let blocks = |path: &Path| fs::metadata(path.join("sparse")).unwrap().blocks();
+    assert!(blocks(&back) <= blocks(&source) + 128, "{} blocks", blocks(&back));
+    btrfs_check_data(&image).unwrap();
+    // Within an image, and from one to the next.
+    let other = scratch.join("other.img");
+    make_image(&other);
+    run(["cp", "-a", &target(&image, "/source"), &target(&image, "/copy")]).done();
+    run(["cp", "-a", &target(&image, "/copy"), &target(&other, "/")]).done();
+    let again = scratch.join("again");
+    run(["cp", "-a", &target(&other, "/copy"), text(&again)]).done();
+    assert_eq!(walk(&again), walk(&source));
+    btrfs_check_data(&image).unwrap();
+    btrfs_check_data(&other).unwrap();
+}
+
+#[test]
+fn owners_attributes_and_devices_are_kept_as_the_kernel_shows_them() {
+    require!(KernelBtrfs, Tool("btrfs"), Tool("setfattr"));
+    let scratch = Scratch::new("cp-root");
+    let (image, source) = (image(&scratch), scratch.join("source"));
+    fs::create_dir(&source).unwrap();
+    make_tree(&source);
+    std::os::unix::fs::chown(source.join("a/small"), Some(1234), Some(5678)).unwrap();
+    fs::set_permissions(source.join("a/small"), fs::Permissions::from_mode(0o6755)).unwrap();
+    tool("setfattr", ["-n", "user.name", "-v", "value", text(&source.join("a/b"))]);
+    tool("setfattr", ["-n", "trusted.name", "-v", "0x00ff", text(&source.join("a"))]);
+    tool("mknod", [text(&source.join("node")), "b", "7", "300"]);
+    run(["cp", "-a", text(&source), &target(&image, "/")]).done();
+    let mount = KernelMount::new(&image, "ro").unwrap();
+    assert_eq!(walk(&mount.path().join("source")), walk(&source));
+    let node = fs::metadata(mount.path().join("source/node")).unwrap();
+    assert_eq!(node.rdev(), fs::metadata(source.join("node")).unwrap().rdev());
+    let value = tool(
+        "getfattr",
+        ["--absolute-names", "--only-values", "-n", "user.name", text(&mount.path().join("source/a/b"))],
+    );
+    assert_eq!(value, "value");
+    tool("getfattr", ["--absolute-names", "-n", "trusted.name", text(&mount.path().join("source/a"))]);
+    mount.unmount().unwrap();
+    // Device nodes come to the host only with leave.
+    let back = scratch.join("back");
+    run(["cp", "-a", &target(&image, "/source"), text(&back)])
+        .failed(3, &["node: a device node; left out", "--devices"]);
+    assert!(!back.join("node").exists());
+    run(["cp", "-a", "--devices", &target(&image, "/source/node"), text(&back)]).done();
+    assert_eq!(fs::metadata(back.join("node")).unwrap().rdev(), node.rdev());
+}
+
+#[test]
+fn many_files_with_several_names_come_back_whichever_thread_copies_them() {
+    let scratch = Scratch::new("files-many");
+    let (image, tree, back) = (image(&scratch), scratch.join("tree"), scratch.join("back"));
+    for directory in 0..12 {
+        let path = tree.join(format!("{directory}/below"));
+        fs::create_dir_all(&path).unwrap();
+        for file in 0..150 {
+            let content = format!("{directory} {file} ").repeat(file * directory % 700);
+            fs::write(path.join(format!("file {file}")), content).unwrap();
+            if file % 3 == 0 && directory > 0 {
+                let first = tree.join(format!("{}/below/file {file}", directory - 1));
+                fs::hard_link(first, path.join(format!("again {file}"))).unwrap();
+            }
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o555)).unwrap();
+        tool("touch", ["-d", "2002-02-02 02:02:02.002", text(&path)]);
+    }
+    run(["cp", "-a", text(&tree), &target(&image, "/tree")]).done();
+    run(["cp", "-a", &target(&image, "/tree"), text(&back)]).done();
+    assert_eq!(walk(&back), walk(&tree));
+    // What is there already is replaced, file by file.
+    let again = run(["cp", "-a", "-T", &target(&image, "/tree"), text(&back)]);
+    if rustix::process::geteuid().is_root() {
+        again.done();
+    } else {
+        // In a directory that its owner may not write to, only root replaces anything.
+        again.failed(3, &["Permission denied"]);
+    }
+    assert_eq!(walk(&back), walk(&tree));
+}
+
+#[test]
+fn a_planted_link_is_never_followed() {
+    let scratch = Scratch::new("cp-planted");
+    let (image, outside, inside) = (image(&scratch), scratch.join("outside"), scratch.join("inside"));
+    let source = scratch.join("source");
+    for directory in [&outside, &inside, &source] {
+        fs::create_dir(directory).unwrap();
+    }
+    fs::create_dir(source.join("d")).unwrap();
+    fs::write(source.join("d/evil"), b"x").unwrap();
+    fs::write(source.join("f"), b"new").unwrap();
+    fs::write(outside.join("kept"), b"old").unwrap();
+    run(["cp", "-r", text(&source), &target(&image, "/tree")]).done();
+    // On the host links stand where the image has a directory and a file.
+    symlink(&outside, inside.join("d")).unwrap();
+    symlink(outside.join("kept"), inside.join("f")).unwrap();
+    run(["cp", "-rT", &target(&image, "/tree"), text(&inside)])
+        .failed(3, &["inside/d: no directory is in its place"]);
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+    assert_eq!(fs::read(outside.join("kept")).unwrap(), b"old");
+    assert_eq!(fs::read(inside.join("f")).unwrap(), b"new");
+    assert!(!fs::symlink_metadata(inside.join("f")).unwrap().file_type().is_symlink());
+    // In the image too: `link` leads to `/`, and what is copied over it must not go there.
+    run(["mkdir", &target(&image, "/into")]).done();
+    run(["ln", "-s", "/", &target(&image, "/into/d")]).done();
+    run(["cp", "-rT", text(&source), &target(&image, "/into")]).failed(3, &["/into/d: no directory"]);
+    run(["cat", &target(&image, "/evil")]).failed(1, &["/evil"]);
+}
+
+#[test]
+fn paths_in_images_are_resolved_as_in_a_root_of_their_own() {
+    let scratch = Scratch::new("resolve");
+    let image = image(&scratch);
+    run(["mkdir", "-p", &target(&image, "/a/b")]).done();
+    fs::write(scratch.join("file"), b"content").unwrap();
+    run(["cp", text(&scratch.join("file")), &target(&image, "/a/b/")]).done();
+    for (link, text) in
+        [("/up", "../../../../a"), ("/absolute", "/a/b"), ("/loop", "loop"), ("/a/chain", "../absolute")]
+    {
+        run(["ln", "-s", text, &target(&image, link)]).done();
+    }
+    for path in ["/up/b/file", "/absolute/file", "/a/../a/./b//file", "/a/chain/file", "/../../a/b/file"] {
+        assert_eq!(run(["cat", &target(&image, path)]).done().out, b"content", "{path}");
+    }
+    run(["cat", &target(&image, "/loop")]).failed(1, &["too many symbolic links"]);
+    run(["cat", &target(&image, "/a/b/file/x")]).failed(1, &["not a directory"]);
+    assert_eq!(run(["ls", &target(&image, "/absolute")]).done().text(), "file\n");
+    run(["rm", &target(&image, "/absolute")]).done();
+    run(["cat", &target(&image, "/a/b/file")]).done();
+}
+
+#[test]
+fn verbs_that_change_names_do_so() {
+    require!(Tool("btrfs"));
+    let scratch = Scratch::new("names");
+    let image = image(&scratch);
+    let at = |path: &str| target(&image, path);
+    run(["mkdir", "-m", "750", &at("/d")]).done();
+    run(["mkdir", &at("/d")]).failed(1, &["/d: "]);
+    run(["mkdir", &at("/missing/d")]).failed(1, &["/missing"]);
+    run(["mkdir", "-p", &at("/d/e/f"), &at("/d")]).done();
+    fs::write(scratch.join("file"), b"1").unwrap();
+    run(["cp", text(&scratch.join("file")), &at("/d/x")]).done();
+    run(["ln", &at("/d/x"), &at("/d/e/")]).done();
+    run(["mv", &at("/d/x"), &at("/d/y")]).done();
+    run(["mv", "-n", &at("/d/y"), &at("/d/e/x")]).done();
+    run(["mv", &at("/d"), &at("/d/e")]).failed(1, &["/d"]);
+    run(["mv", &at("/d/e"), text(scratch.path())]).failed(1, &["different file systems", "cp -a"]);
+    let names = run(["tree", &at("/")]).done().text();
+    let expected = format!(
+        "{}\n└── d\n    ├── e\n    │   ├── f\n    │   └── x\n    └── y\n\n3 directories, 2 files\n",
+        at("/")
+    );
+    assert_eq!(names, expected);
+    run(["rm", &at("/d")]).failed(1, &["remove it with -r"]);
+    run(["rm", "-r", &at("/")]).failed(1, &["can't be removed"]);
+    run(["rm", &at("/none"), &at("/d/y")]).failed(3, &["/none"]);
+    run(["rm", "-f", &at("/none")]).done();
+    run(["rm", "-r", &at("/d")]).done();
+    assert_eq!(run(["ls", "-A", &at("/")]).done().text(), "");
+    btrfs_check_data(&image).unwrap();
+}
+
+#[test]
+fn a_copy_that_fails_leaves_nothing_behind() {
+    let scratch = Scratch::new("cp-fails");
+    let image = image(&scratch);
+    let large = scratch.join("large");
+    fs::File::create(&large).unwrap().set_len(0).unwrap();
+    fs::write(&large, vec![3; 200 << 20]).unwrap();
+    run(["cp", text(&large), &target(&image, "/large")]).failed(1, &["/large: no space left"]);
+    assert_eq!(run(["ls", "-A", &target(&image, "/")]).done().text(), "");
+    // A file that is replaced stays as it was.
+    fs::write(scratch.join("small"), b"kept").unwrap();
+    run(["cp", text(&scratch.join("small")), &target(&image, "/file")]).done();
+    run(["cp", text(&large), &target(&image, "/file")]).failed(1, &["no space left"]);
+    assert_eq!(run(["cat", &target(&image, "/file")]).done().out, b"kept");
+    run(["cp", &target(&image, "/file"), "/dev/null"]).failed(1, &["no regular file", "vlinder cat"]);
+    assert!(fs::metadata("/dev/null").unwrap().mode() & 0o170_000 == 0o020_000);
+}
+
+#[test]
+fn listings_show_no_control_characters_and_json_shows_all_bytes() {
+    let scratch = Scratch::new("ls");
+    let image = image(&scratch);
+    fs::write(scratch.join(OsStr::from_bytes(b"esc\x1b[31m\xff")), b"x").unwrap();
+    run([
+        OsStr::new("cp"),
+        scratch.join(OsStr::from_bytes(b"esc\x1b[31m\xff")).as_os_str(),
+        OsStr::new(&target(&image, "/")),
+    ])
+    .done();
+    assert_eq!(run(["ls", &target(&image, "/")]).done().text(), "esc\\033[31m\\377\n");
+    let json = run(["ls", "--json", &target(&image, "/")]).done().json();
+    assert_eq!(json["entries"][0]["name"]["hex"], "6573631b5b33316dff");
+}
+
+#[test]
+fn one_of_two_names_of_a_file_moved_onto_the_other_is_gone() {
+    let scratch = Scratch::new("files");
+    let image = scratch.join("disk.img");
+    make_image(&image);
+    let host = scratch.join("host");
+    std::fs::create_dir(&host).unwrap();
+    std::fs::write(host.join("a"), "text").unwrap();
+    std::fs::hard_link(host.join("a"), host.join("b")).unwrap();
+    run(["cp", "-a", host.to_str().unwrap(), &target(&image, "/")]).done();
+    for root in [host.to_str().unwrap().to_owned(), target(&image, "/host")] {
+        let (a, b) = (format!("{root}/a"), format!("{root}/b"));
+        run(["mv", &a, &a]).done();
+        assert_eq!(run(["cat", &a]).done().text(), "text");
+        run(["mv", &a, &b]).done();
+        run(["stat", &a]).failed(1, &["o such file"]);
+        assert_eq!(run(["cat", &b]).done().text(), "text");
+    }
+}

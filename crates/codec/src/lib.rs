@@ -1,0 +1,11 @@
+//! Bytes to bytes: checksums of blocks and sectors, hashes of names and references, and compression of extents, each
+//! exactly as Btrfs defines it.
+//!
+//! This crate must not know trees, items or devices: it sees slices.
+
+#![forbid(unsafe_code)]
+
+pub mod checksum;
+pub mod compress;
+pub mod heuristic;
+pub mod name_hash;

@@ -1,0 +1,255 @@
+//! The client's end: finds the socket of the mount that a path lies on, asks, waits.
+
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+use crate::ErrorBody;
+use crate::frame::{self, FrameError, MOST_ANSWER_BYTES, MOST_REQUEST_BYTES};
+use crate::location::{self, LocationError};
+use crate::mounts::MountEntry;
+use crate::protocol::{Answer, AnswerMessage, Name, Outcome, Request, RequestMessage, SCHEMA};
+
+/// Why the server could not be asked, or what it said.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The path can't be looked up.
+    #[error("{}: {source}", .path.display())]
+    Path {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The path lies on no mount of this program.
+    #[error("{} is not on a vlinder mount", .path.display())]
+    NotMounted {
+        /// The path.
+        path: PathBuf,
+    },
+    /// There is no socket of the mount that could be trusted.
+    #[error("no control socket of the mount at {} answers (looked at {tried}); is its server running, and may you use it?", .mountpoint.display())]
+    NoServer {
+        /// Where it is mounted.
+        mountpoint: PathBuf,
+        /// What was looked at, and what was wrong with it.
+        tried: String,
+    },
+    /// The conversation failed.
+    #[error("the control socket of the mount at {} failed: {source}", .mountpoint.display())]
+    Conversation {
+        /// Where it is mounted.
+        mountpoint: PathBuf,
+        /// Why.
+        source: FrameError,
+    },
+    /// The server speaks another version.
+    #[error("the server of the mount at {} speaks {schema}, this is {SCHEMA}; use the version that serves the mount", .mountpoint.display())]
+    Schema {
+        /// Where it is mounted.
+        mountpoint: PathBuf,
+        /// What it speaks.
+        schema: String,
+    },
+    /// The server refused or failed.
+    #[error(transparent)]
+    Server(#[from] ErrorBody),
+    /// The answer belongs to another request.
+    #[error("the server of the mount at {} gave an answer that was not asked for; use the version of vlinder that serves the mount", .mountpoint.display())]
+    Unexpected {
+        /// Where it is mounted.
+        mountpoint: PathBuf,
+    },
+    /// The system did not unmount.
+    #[error("{} can't be unmounted: {message}", .mountpoint.display())]
+    Unmount {
+        /// Where it is mounted.
+        mountpoint: PathBuf,
+        /// What the system said.
+        message: String,
+        /// It is in use.
+        is_busy: bool,
+    },
+    /// The server went away before it said that all is durable.
+    #[error("the server of the mount at {} ended before it said that all is durable; check the image", .mountpoint.display())]
+    Lost {
+        /// Where it was mounted.
+        mountpoint: PathBuf,
+    },
+}
+
+/// A conversation with the server of a mount.
+#[derive(Debug)]
+pub struct Client {
+    stream: UnixStream,
+    mount: MountEntry,
+}
+
+impl Client {
+    /// Connects to the server of the mount that a path lies on.
+    ///
+    /// # Errors
+    /// [`ClientError::NotMounted`] where that is no mount of this program; what looking and connecting met.
+    pub fn connect(path: &Path) -> Result<Self, ClientError> {
+        let found = MountEntry::of_path(path);
+        let found = found.map_err(|source| ClientError::Path { path: path.to_owned(), source })?;
+        let mount = found.filter(MountEntry::is_ours);
+        let mount = mount.ok_or_else(|| ClientError::NotMounted { path: path.to_owned() })?;
+        let mut tried = Vec::new();
+        for (socket, owner) in location::candidates(&mount) {
+            match connect_to(&socket, owner) {
+                Ok(stream) => return Ok(Self { stream, mount }),
+                Err(LocationError::Host { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                    tried.push(socket.display().to_string());
+                }
+                Err(error) => tried.push(error.to_string()),
+            }
+        }
+        Err(ClientError::NoServer { mountpoint: mount.mountpoint, tried: tried.join(", ") })
+    }
+
+    /// A conversation on a stream that is there already, for tests.
+    #[must_use]
+    pub fn with_stream(stream: UnixStream, mount: MountEntry) -> Self {
+        Self { stream, mount }
+    }
+
+    /// The mount.
+    #[must_use]
+    pub fn mount(&self) -> &MountEntry {
+        &self.mount
+    }
+
+    /// The path from the root of the mount that requests name. Its directory must exist; its last name need not, and is
+    /// not followed if it is a symbolic link.
+    ///
+    /// # Errors
+    /// The directory can't be looked up or lies on another mount.
+    pub fn inner_path(&self, path: &Path) -> Result<Name, ClientError> {
+        let fails = |source| ClientError::Path { path: path.to_owned(), source };
+        let canonical = match (path.parent(), path.file_name()) {
+            (Some(parent), Some(name)) => {
+                let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+                parent.canonicalize().map_err(fails)?.join(name)
+            }
+            _ => path.canonicalize().map_err(fails)?,
+        };
+        // The last name may itself be a symbolic link from outside into the mount.
+        let inner = self.mount.inner_path(&canonical);
+        let inner = inner.or_else(|| self.mount.inner_path(&path.canonicalize().ok()?));
+        let inner = inner.ok_or_else(|| ClientError::NotMounted { path: path.to_owned() })?;
+        Ok(Name(inner.as_os_str().as_bytes().to_vec()))
+    }
+
+    /// Asks, and waits for the answer.
+    ///
+    /// # Errors
+    /// What the server refused, or that it can't be reached any more.
+    pub fn request(&mut self, request: &Request) -> Result<Answer, ClientError> {
+        let request = serde_json::to_value(request).map_err(|source| self.failed(source.into()))?;
+        let message = RequestMessage { schema: SCHEMA.to_owned(), request };
+        frame::send(&mut self.stream, &message, MOST_REQUEST_BYTES).map_err(|source| self.failed(source))?;
+        self.answer()
+    }
+
+    fn answer(&mut self) -> Result<Answer, ClientError> {
+        let message: AnswerMessage =
+            frame::receive(&mut self.stream, MOST_ANSWER_BYTES).map_err(|source| self.failed(source))?;
+        if message.schema != SCHEMA {
+            return Err(ClientError::Schema {
+                mountpoint: self.mount.mountpoint.clone(),
+                schema: message.schema,
+            });
+        }
+        match message.result {
+            Outcome::Answer(answer) => Ok(answer),
+            Outcome::Error(error) => Err(error.into()),
+        }
+    }
+
+    /// Has the server commit, unmounts, and waits until the server says that all is durable.
+    ///
+    /// # Errors
+    /// [`ClientError::Unmount`] where the mount is in use (it goes on); what the last commit met.
+    pub fn unmount(mut self) -> Result<(), ClientError> {
+        let Answer::Prepared { .. } = self.request(&Request::Unmount)? else { return Err(self.unexpected()) };
+        let mountpoint = self.mount.mountpoint.clone();
+        unmount(&mountpoint)?;
+        match self.answer() {
+            Ok(Answer::Finished) => Ok(()),
+            Ok(_) => Err(self.unexpected()),
+            Err(ClientError::Conversation { .. }) => Err(ClientError::Lost { mountpoint }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The error for an answer of the wrong kind.
+    #[must_use]
+    pub fn unexpected(&self) -> ClientError {
+        ClientError::Unexpected { mountpoint: self.mount.mountpoint.clone() }
+    }
+
+    fn failed(&self, source: FrameError) -> ClientError {
+        ClientError::Conversation { mountpoint: self.mount.mountpoint.clone(), source }
+    }
+}
+
+fn connect_to(socket: &Path, owner: u32) -> Result<UnixStream, LocationError> {
+    location::check_socket(socket, owner)?;
+    let host = |source| LocationError::Host { path: socket.to_owned(), source };
+    let stream = UnixStream::connect(socket).map_err(host)?;
+    let credentials = rustix::net::sockopt::socket_peercred(&stream).map_err(|errno| host(errno.into()))?;
+    if credentials.uid.as_raw() != owner {
+        return Err(LocationError::Unsafe { path: socket.to_owned(), reason: "somebody else serves it" });
+    }
+    Ok(stream)
+}
+
+/// Unmounts: as root by the system call, else with `fusermount3`.
+///
+/// # Errors
+/// [`ClientError::Unmount`].
+pub fn unmount(mountpoint: &Path) -> Result<(), ClientError> {
+    end(mountpoint, false)
+}
+
+/// Takes a mount whose server is gone out of the tree, whoever still stands in it: there is nothing left that could be used.
+///
+/// # Errors
+/// [`ClientError::Unmount`].
+pub fn detach(mountpoint: &Path) -> Result<(), ClientError> {
+    end(mountpoint, true)
+}
+
+fn end(mountpoint: &Path, lazily: bool) -> Result<(), ClientError> {
+    let failed = |message: String, is_busy| ClientError::Unmount {
+        mountpoint: mountpoint.to_owned(),
+        message,
+        is_busy,
+    };
+    let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match rustix::mount::unmount(mountpoint, flags | UnmountFlags::NOFOLLOW) {
+        Ok(()) => return Ok(()),
+        Err(Errno::PERM) => {}
+        Err(errno) => {
+            let text = io::Error::from(errno).to_string();
+            // Without Rust's number behind the system's words.
+            let text = text.split(" (os error").next().unwrap_or_default().to_owned();
+            return Err(failed(text, errno == Errno::BUSY));
+        }
+    }
+    let lazy = lazily.then_some("-z");
+    let run = Command::new("fusermount3").arg("-u").args(lazy).arg("--").arg(mountpoint).output();
+    let output = run.map_err(|error| failed(format!("fusermount3 can't be run: {error}"), false))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    let is_busy = said.contains("busy");
+    Err(failed(said, is_busy))
+}

@@ -1,0 +1,45 @@
+//! Leases on the mount's last committed state, each held by a connection.
+
+use rustix::io::Errno;
+use vlinder_volume::superblock::pack;
+
+use super::FilesystemExecutor;
+use super::report::path_name;
+use crate::protocol::{Answer, LeasedDevice, Name};
+use crate::server::{Conversation, Peer};
+use crate::{ErrorBody, ErrorKind};
+
+impl FilesystemExecutor {
+    /// The client reads the devices with rights of its own; the lease costs space, so it is not for everybody.
+    pub(super) fn lease(&self, peer: &Peer, conversation: &mut Conversation) -> Result<Answer, ErrorBody> {
+        self.require_privilege(peer)?;
+        // The one before, if any, must not hold space while the commit looks for some.
+        conversation.lease = None;
+        let engine = self.filesystem.engine();
+        let lease = engine.lease().map_err(vlinder_fs::FsError::from)?;
+        let members = engine.volume().members();
+        let mut devices = Vec::with_capacity(members.len());
+        for (superblock, member) in lease.superblocks().iter().zip(members) {
+            let position = members.iter().position(|one| one.id == member.id);
+            let path = position.and_then(|position| self.facts.devices.get(position));
+            let superblock =
+                pack(superblock).map_err(|fault| ErrorBody::new(Errno::IO, fault.to_string()))?;
+            let path = path.map(|path| path_name(path)).unwrap_or_default();
+            devices.push(LeasedDevice { path, superblock: Name(superblock) });
+        }
+        let generation = lease.generation().0;
+        conversation.lease = Some(lease);
+        Ok(Answer::Leased { generation, devices })
+    }
+}
+
+pub(super) fn confirm(conversation: &Conversation) -> Result<Answer, ErrorBody> {
+    let lease = conversation.lease.as_ref();
+    let lease = lease.ok_or_else(|| ErrorBody::new(Errno::INVAL, "nothing was leased on this connection"))?;
+    match lease.confirm() {
+        Ok(()) => Ok(Answer::Done),
+        Err(revoked) => {
+            Err(ErrorBody { kind: ErrorKind::Busy, ..ErrorBody::new(Errno::STALE, revoked.to_string()) })
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Does what clients ask, on the file system of a mount, with the rights that Linux's ioctls ask for:
+//!
+//! | request | who |
+//! |---|---|
+//! | create | who may write the directory |
+//! | snapshot | the same, and owner of the source |
+//! | delete | root, the mount's owner; others where they may write and `user_subvol_rm_allowed` is on |
+//! | list, set-default, label, inode-resolve, lease | root, the mount's owner |
+//! | `ro` | root, the mount's owner, the subvolume's owner |
+//! | unmount | root, the mount's owner |
+//! | the rest | who may search the path |
+//!
+//! The kernel's dirty pages are pushed out before whatever must see them, and the kernel is told of every name that changed
+//! behind its back.
+
+mod leases;
+mod report;
+mod subvolumes;
+
+use std::io;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+use vlinder_base::sync::Arc;
+use vlinder_base::sync::atomic::{AtomicBool, Ordering};
+use vlinder_format::superblock::Label;
+use vlinder_fs::{AttributeMode, Caller, Capabilities, Filesystem, Inode, InodeId, ObjectId, Refusal};
+use vlinder_transaction::ReadOnlyReason;
+
+use crate::ErrorBody;
+use crate::protocol::{Answer, Name, Request};
+use crate::server::{Conversation, Executor, Peer};
+
+const COMPRESSION_ATTRIBUTE: &[u8] = b"btrfs.compression";
+
+/// What the kernel has cached of a mount, and how it hears of changes that did not pass through it.
+pub trait KernelNotifier: Send + Sync {
+    /// Makes the kernel hand over all its dirty pages; they have arrived when this returns. Called without any lock.
+    ///
+    /// # Errors
+    /// What the kernel met; some pages may not have arrived.
+    fn write_back(&self) -> io::Result<()>;
+    /// A name in a directory came, went, or stands for something else.
+    fn entry_changed(&self, directory: InodeId, name: &[u8]);
+    /// Attributes of a file changed.
+    fn attributes_changed(&self, inode: InodeId);
+}
+
+/// What is served where.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MountFacts {
+    /// The files or block devices, as the server was told.
+    pub devices: Vec<PathBuf>,
+    /// Where they are mounted.
+    pub mountpoint: PathBuf,
+    /// The user who mounted.
+    pub owner: u32,
+}
+
+/// Does requests on a file system.
+pub struct FilesystemExecutor {
+    filesystem: Filesystem,
+    notifier: Arc<dyn KernelNotifier>,
+    facts: MountFacts,
+    stopping: AtomicBool,
+}
+
+impl FilesystemExecutor {
+    /// For the file system of a mount.
+    #[must_use]
+    pub fn new(filesystem: Filesystem, notifier: Arc<dyn KernelNotifier>, facts: MountFacts) -> Self {
+        Self { filesystem, notifier, facts, stopping: AtomicBool::new(false) }
+    }
+
+    /// From now on requests that wait for something give up.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    fn is_privileged(&self, peer: &Peer) -> bool {
+        peer.user == 0 || peer.user == self.facts.owner
+    }
+
+    fn require_privilege(&self, peer: &Peer) -> Result<(), ErrorBody> {
+        if self.is_privileged(peer) {
+            return Ok(());
+        }
+        let body = ErrorBody::new(Errno::PERM, "only root and the one who mounted may do this");
+        Err(body.at(self.facts.mountpoint.display().to_string()))
+    }
+
+    /// The peer, with every capability if it is the mount's owner.
+    fn administrator(&self, peer: &Peer) -> Caller {
+        let mut caller = peer.caller(0);
+        if self.is_privileged(peer) {
+            caller.capabilities = Capabilities::ALL;
+        }
+        caller
+    }
+
+    /// The file at a path from the root of the mount; symbolic links are not followed.
+    fn resolve(&self, caller: &Caller, path: &Name) -> Result<Arc<Inode>, ErrorBody> {
+        let mut inode = self.filesystem.root()?;
+        for name in path.0.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+            if name == b".." {
+                return Err(ErrorBody::new(Errno::INVAL, "a path in a request may not lead upwards")
+                    .at(path.to_string()));
+            }
+            let found = self.filesystem.lookup(caller, &inode, name);
+            inode = found.map_err(|error| ErrorBody::from_fs(&error).at(path.to_string()))?;
+        }
+        Ok(inode)
+    }
+
+    /// The directory and the last name of a path.
+    fn resolve_parent<'a>(
+        &self,
+        caller: &Caller,
+        path: &'a Name,
+    ) -> Result<(Arc<Inode>, &'a [u8]), ErrorBody> {
+        let trimmed = path.0.as_slice().trim_ascii_end();
+        let trimmed = if trimmed.len() == path.0.len() { trimmed } else { path.0.as_slice() };
+        let end = trimmed.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+        let (parent, name) = match trimmed[..end].iter().rposition(|byte| *byte == b'/') {
+            Some(slash) => (&trimmed[..slash], &trimmed[slash + 1..end]),
+            None => (&trimmed[..0], &trimmed[..end]),
+        };
+        if name.is_empty() || name == b".." || name == b"." {
+            return Err(ErrorBody::new(Errno::INVAL, "a name is needed").at(path.to_string()));
+        }
+        Ok((self.resolve(caller, &Name(parent.to_vec()))?, name))
+    }
+
+    fn write_back(&self) -> Result<(), ErrorBody> {
+        self.notifier.write_back().map_err(|error| {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            ErrorBody::new(errno, format!("the kernel could not hand over what it had cached: {error}"))
+        })
+    }
+
+    fn sync(&self) -> Result<Answer, ErrorBody> {
+        self.write_back()?;
+        if self.filesystem.is_read_only() {
+            return self.read_only_sync();
+        }
+        Ok(Answer::Synced { generation: self.filesystem.sync()?.0 })
+    }
+
+    /// What was opened read-only is durable; what became read-only by an error is not known to be.
+    fn read_only_sync(&self) -> Result<Answer, ErrorBody> {
+        match self.filesystem.engine().read_only_reason() {
+            Some(reason @ ReadOnlyReason::Error(_)) => {
+                let body = ErrorBody::new(Errno::IO, format!("not everything is durable: {reason}"));
+                Err(body.hint("unmount, check the image, and look into the server's log"))
+            }
+            _ => Ok(Answer::Synced { generation: self.filesystem.engine().generation().0 }),
+        }
+    }
+
+    fn set_label(&self, peer: &Peer, label: &Name) -> Result<Answer, ErrorBody> {
+        self.require_privilege(peer)?;
+        let label = Label::new(&label.0).map_err(|fault| ErrorBody::new(Errno::INVAL, fault.to_string()))?;
+        if self.filesystem.is_read_only() {
+            return Err(vlinder_fs::FsError::from(Refusal::ReadOnly).into());
+        }
+        {
+            // The handle makes the running transaction one that has something to write.
+            let handle = self.filesystem.begin(0)?;
+            self.filesystem.engine().change_superblock(|superblock| superblock.label = label);
+            handle.mark_changed();
+        }
+        self.filesystem.sync()?;
+        Ok(Answer::Done)
+    }
+
+    fn property(&self, peer: &Peer, path: &Name, name: &str) -> Result<Answer, ErrorBody> {
+        let caller = peer.caller(0);
+        let inode = self.resolve(&caller, path)?;
+        let value = match name {
+            "ro" => Some(Name::from(self.subvolume_root(&inode, path)?.is_read_only().to_string().as_str())),
+            "label" => Some(Name::from(self.filesystem.engine().superblock().label.as_bytes())),
+            "compression" => match self.filesystem.extended_attribute(&caller, &inode, COMPRESSION_ATTRIBUTE)
+            {
+                Ok(value) => Some(Name(value)),
+                Err(error) if error.refusal() == Some(Refusal::NoAttribute) => None,
+                Err(error) => return Err(error.into()),
+            },
+            _ => return Err(unknown_property(name)),
+        };
+        Ok(Answer::Property { value })
+    }
+
+    fn set_property(
+        &self,
+        peer: &Peer,
+        path: &Name,
+        name: &str,
+        value: &Name,
+        force: bool,
+    ) -> Result<Answer, ErrorBody> {
+        let caller = peer.caller(0);
+        let inode = self.resolve(&caller, path)?;
+        match name {
+            "ro" => {
+                let read_only = match value.0.as_slice() {
+                    b"true" => true,
+                    b"false" => false,
+                    _ => {
+                        let text = format!("ro is true or false, not {value}");
+                        return Err(ErrorBody::new(Errno::INVAL, text));
+                    }
+                };
+                let root = self.subvolume_root(&inode, path)?.id();
+                if read_only {
+                    self.write_back()?;
+                }
+                self.filesystem.set_subvolume_read_only(&self.administrator(peer), root, read_only, force)?;
+            }
+            "label" => return self.set_label(peer, value),
+            "compression" => {
+                let (name, filesystem) = (COMPRESSION_ATTRIBUTE, &self.filesystem);
+                if value.0.is_empty() {
+                    filesystem.remove_extended_attribute(&caller, &inode, name)?;
+                } else {
+                    let mode = AttributeMode::Either;
+                    filesystem.set_extended_attribute(&caller, &inode, name, &value.0, mode)?;
+                }
+                self.notifier.attributes_changed(inode.id());
+            }
+            _ => return Err(unknown_property(name)),
+        }
+        Ok(Answer::Done)
+    }
+
+    /// Linux asks for CAP_DAC_READ_SEARCH (`btrfs_ioctl_ino_to_path`).
+    fn resolve_inode(&self, peer: &Peer, path: &Name, number: u64) -> Result<Answer, ErrorBody> {
+        self.require_privilege(peer)?;
+        let root = self.resolve(&self.administrator(peer), path)?.id().root;
+        let id = InodeId::new(root, ObjectId(number));
+        let paths = self.filesystem.paths_in_subvolume(id)?;
+        Ok(Answer::Paths { paths: paths.into_iter().map(Name).collect() })
+    }
+
+    fn prepare_unmount(&self, peer: &Peer) -> Result<Answer, ErrorBody> {
+        self.require_privilege(peer)?;
+        match self.sync() {
+            Ok(_) => {}
+            // A mount that an error made read-only must still come down; its end says what is lost.
+            Err(error) => tracing::warn!(%error, "the commit before unmounting failed"),
+        }
+        Ok(Answer::Prepared { process: std::process::id() })
+    }
+}
+
+impl Executor for FilesystemExecutor {
+    fn execute(
+        &self,
+        peer: &Peer,
+        request: Request,
+        conversation: &mut Conversation,
+    ) -> Result<Answer, ErrorBody> {
+        match request {
+            Request::Mount => Ok(Answer::Mount(self.information())),
+            Request::SubvolumeCreate { path, umask } => self.create_subvolume(peer, &path, umask),
+            Request::SubvolumeSnapshot { source, path, read_only } => {
+                self.snapshot(peer, &source, &path, read_only)
+            }
+            Request::SubvolumeDelete { target, commit } => self.delete_subvolume(peer, &target, commit),
+            Request::SubvolumeList => self.list_subvolumes(peer),
+            Request::SubvolumeShow { target } => self.show_subvolume(peer, &target),
+            Request::SubvolumeSetDefault { target } => self.set_default(peer, &target),
+            Request::SubvolumeGetDefault => {
+                let root = self.filesystem.default_subvolume()?;
+                Ok(Answer::Subvolume(self.record(root, false)?))
+            }
+            Request::SubvolumeSync { numbers } => self.await_deletions(&numbers),
+            Request::FilesystemSync => self.sync(),
+            Request::Remounted { read_only } => {
+                self.require_privilege(peer)?;
+                self.filesystem.hold_access_times(read_only);
+                self.sync()
+            }
+            Request::FilesystemDf | Request::FilesystemUsage => Ok(Answer::Space(self.space())),
+            Request::LabelGet => Ok(Answer::Label {
+                label: Name::from(self.filesystem.engine().superblock().label.as_bytes()),
+            }),
+            Request::LabelSet { label } => self.set_label(peer, &label),
+            Request::PropertyGet { path, name } => self.property(peer, &path, &name),
+            Request::PropertySet { path, name, value, force } => {
+                self.set_property(peer, &path, &name, &value, force)
+            }
+            Request::RootId { path } => {
+                Ok(Answer::Root { number: self.resolve(&peer.caller(0), &path)?.id().root.0 })
+            }
+            Request::InodeResolve { path, inode } => self.resolve_inode(peer, &path, inode),
+            Request::Statistics => Ok(Answer::Statistics { metrics: self.metrics() }),
+            Request::Lease => self.lease(peer, conversation),
+            Request::LeaseConfirm => leases::confirm(conversation),
+            Request::Unmount => self.prepare_unmount(peer),
+        }
+    }
+}
+
+fn unknown_property(name: &str) -> ErrorBody {
+    ErrorBody::new(
+        Errno::OPNOTSUPP,
+        format!("there is no property {name:?}; there are ro, label and compression"),
+    )
+}

@@ -1,0 +1,77 @@
+//! What is told about a mount: who serves it, space, statistics.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use vlinder_base::metrics::Value;
+
+use super::FilesystemExecutor;
+use crate::protocol::{Metric, MetricValue, MountInformation, Name, SpaceDevice, SpaceKind, SpaceRecord};
+
+pub(super) fn path_name(path: &Path) -> Name {
+    Name(path.as_os_str().as_bytes().to_vec())
+}
+
+impl FilesystemExecutor {
+    pub(super) fn information(&self) -> MountInformation {
+        let engine = self.filesystem.engine();
+        MountInformation {
+            process: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            devices: self.facts.devices.iter().map(|path| path_name(path)).collect(),
+            mountpoint: path_name(&self.facts.mountpoint),
+            root: self.filesystem.root_id().root.0,
+            read_only: engine.read_only_reason().map(|reason| reason.to_string()),
+            uuid: engine.superblock().fsid.to_string(),
+        }
+    }
+
+    pub(super) fn space(&self) -> SpaceRecord {
+        let report = self.filesystem.engine().space();
+        let kinds = report.kinds.iter().map(|kind| SpaceKind {
+            flags: kind.flags.0,
+            total_bytes: kind.total_bytes,
+            used_bytes: kind.occupied_bytes(),
+        });
+        let members = self.filesystem.engine().volume().members();
+        let devices = members.iter().enumerate().map(|(position, member)| SpaceDevice {
+            number: member.id.0,
+            path: self.facts.devices.get(position).map(|path| path_name(path)).unwrap_or_default(),
+            total_bytes: member.total_bytes,
+            // Of several members, which are read-only so far, only the sum is known.
+            allocated_bytes: if members.len() == 1 {
+                report.device_bytes.saturating_sub(report.unallocated_bytes)
+            } else {
+                0
+            },
+        });
+        SpaceRecord {
+            kinds: kinds.collect(),
+            unallocated_bytes: report.unallocated_bytes,
+            device_bytes: report.device_bytes,
+            global_reserve_bytes: report.linux_reserve_bytes,
+            data_available_bytes: report.data_available_bytes,
+            devices: devices.collect(),
+        }
+    }
+
+    pub(super) fn metrics(&self) -> Vec<Metric> {
+        let samples = self.filesystem.options().registry.snapshot();
+        let metrics = samples.into_iter().map(|sample| Metric {
+            name: sample.name.to_owned(),
+            help: sample.help.to_owned(),
+            unit: sample.unit.name().to_owned(),
+            value: match sample.value {
+                Value::Counter(value) => MetricValue::Counter { value },
+                Value::Gauge(value) => MetricValue::Gauge { value },
+                Value::Histogram(histogram) => MetricValue::Histogram {
+                    count: histogram.count,
+                    sum: histogram.sum,
+                    maximum: histogram.maximum,
+                    buckets: histogram.buckets.iter().map(|bucket| (bucket.highest, bucket.count)).collect(),
+                },
+            },
+        });
+        metrics.collect()
+    }
+}

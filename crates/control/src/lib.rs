@@ -1,0 +1,25 @@
+//! The control socket of a mount: what the kernel's system calls can't carry (subvolumes, sync, usage, statistics) goes
+//! through a Unix socket to the process that serves the mount.
+//!
+//! This crate must not know FUSE: what the kernel has cached is told to it through a [`KernelNotifier`].
+//!
+//! Reading path: [`protocol`] (what is said), `frame` (how it travels), [`location`] (where the socket lies), then the two
+//! ends, [`client`] and [`server`], and [`executor`], which does what was asked with the rights of the peer.
+
+pub mod client;
+mod error;
+pub mod executor;
+mod frame;
+pub mod location;
+pub mod mounts;
+pub mod protocol;
+pub mod server;
+
+pub use client::{Client, ClientError};
+pub use error::{ErrorBody, ErrorKind};
+pub use executor::{FilesystemExecutor, KernelNotifier, MountFacts};
+pub use frame::FrameError;
+pub use location::{LocationError, SocketLocation};
+pub use mounts::MountEntry;
+pub use protocol::{Answer, Name, Request};
+pub use server::{Conversation, Executor, Peer, Server};

@@ -1,0 +1,149 @@
+//! The kernel's table of mounts, as `/proc/self/mountinfo` shows it (proc_pid_mountinfo(5)).
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The type of the mounts that this program serves.
+pub const FILESYSTEM_TYPE: &str = "fuse.vlinder";
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountEntry {
+    /// The device number, as stat(2) shows it in `st_dev`.
+    pub device: (u32, u32),
+    /// The directory of the file system that is shown, from its root.
+    pub root: PathBuf,
+    /// Where it is shown.
+    pub mountpoint: PathBuf,
+    /// The type, `fuse.vlinder`.
+    pub filesystem_type: String,
+    /// What is mounted.
+    pub source: PathBuf,
+    /// Who mounted it: the option `user_id` of FUSE.
+    pub owner: Option<u32>,
+}
+
+impl MountEntry {
+    /// The mount that a path lies on: the innermost of those of its device.
+    ///
+    /// # Errors
+    /// The path can't be looked up, or the table can't be read.
+    pub fn of_path(path: &Path) -> io::Result<Option<Self>> {
+        let status = rustix::fs::stat(path)?;
+        let device = (rustix::fs::major(status.st_dev), rustix::fs::minor(status.st_dev));
+        let path = path.canonicalize()?;
+        Ok(Self::all()?
+            .into_iter()
+            .filter(|entry| entry.device == device && path.starts_with(&entry.mountpoint))
+            // Of several mounts over one another at the same place the last is what is seen.
+            .max_by_key(|entry| entry.mountpoint.as_os_str().len()))
+    }
+
+    /// The mount at a place: the last, where several lie over one another. The mount itself is not asked, so that one
+    /// whose server is gone is found, too.
+    ///
+    /// # Errors
+    /// The directory that the place lies in can't be looked up, or the table can't be read.
+    pub fn at(mountpoint: &Path) -> io::Result<Option<Self>> {
+        let place = match (mountpoint.parent(), mountpoint.file_name()) {
+            (Some(parent), Some(name)) => {
+                let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+                let place = parent.canonicalize()?.join(name);
+                // Only a link that leads here is worth following.
+                if place.is_symlink() { place.canonicalize()? } else { place }
+            }
+            _ => mountpoint.canonicalize()?,
+        };
+        Ok(Self::all()?.into_iter().rfind(|entry| entry.mountpoint == place))
+    }
+
+    /// All mounts that this process sees.
+    ///
+    /// # Errors
+    /// The table can't be read.
+    pub fn all() -> io::Result<Vec<Self>> {
+        let table = std::fs::read("/proc/self/mountinfo")?;
+        Ok(table.split(|byte| *byte == b'\n').filter_map(Self::parse).collect())
+    }
+
+    /// Whether this program serves it.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.filesystem_type == FILESYSTEM_TYPE
+    }
+
+    /// The path from the file system's root of a path below the mount point.
+    #[must_use]
+    pub fn inner_path(&self, path: &Path) -> Option<PathBuf> {
+        let below = path.strip_prefix(&self.mountpoint).ok()?;
+        let root = self.root.strip_prefix("/").unwrap_or(&self.root);
+        Some(root.join(below))
+    }
+
+    fn parse(line: &[u8]) -> Option<Self> {
+        let mut fields = line.split(|byte| *byte == b' ').skip(2);
+        let device = std::str::from_utf8(fields.next()?).ok()?;
+        let (major, minor) = device.split_once(':')?;
+        let root = unescape(fields.next()?);
+        let mountpoint = unescape(fields.next()?);
+        let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
+        let filesystem_type = String::from_utf8_lossy(fields.next()?).into_owned();
+        let source = unescape(fields.next()?);
+        let options = fields.next()?;
+        let owner = options
+            .split(|byte| *byte == b',')
+            .find_map(|option| std::str::from_utf8(option.strip_prefix(b"user_id=")?).ok()?.parse().ok());
+        let device = (major.parse().ok()?, minor.parse().ok()?);
+        Some(Self { device, root, mountpoint, filesystem_type, source, owner })
+    }
+}
+
+/// Undoes the kernel's escapes: `\040` for a space and so on.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..3).filter(|digits| digits.iter().all(|digit| (b'0'..=b'7').contains(digit)));
+        match digits {
+            Some(digits) if *first == b'\\' => {
+                let value = digits.iter().fold(0_u32, |value, digit| value * 8 + u32::from(digit - b'0'));
+                bytes.push(u8::try_from(value).unwrap_or(b'?'));
+                rest = &after[3..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    PathBuf::from(OsStr::from_bytes(&bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_table_is_read_with_its_escapes() {
+        let line = br"36 35 0:52 /sub /mnt/a\040b rw,noatime master:1 - fuse.vlinder /x/i\134m.img rw,user_id=1000,group_id=5";
+        let entry = MountEntry::parse(line).unwrap();
+        assert_eq!((entry.device, entry.owner), ((0, 52), Some(1000)));
+        assert_eq!(entry.mountpoint, Path::new("/mnt/a b"));
+        assert_eq!(entry.source, Path::new(r"/x/i\m.img"));
+        assert!(entry.is_ours());
+        assert_eq!(entry.inner_path(Path::new("/mnt/a b/c/d")).unwrap(), Path::new("sub/c/d"));
+        assert_eq!(entry.inner_path(Path::new("/mnt/other")), None);
+        assert_eq!(MountEntry::parse(b""), None);
+    }
+
+    #[test]
+    fn the_root_directory_lies_on_a_mount() {
+        let entry = MountEntry::of_path(Path::new("/proc")).unwrap().unwrap();
+        assert_eq!(
+            (entry.filesystem_type.as_str(), entry.mountpoint.as_path()),
+            ("proc", Path::new("/proc"))
+        );
+    }
+}

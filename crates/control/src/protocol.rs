@@ -1,0 +1,504 @@
+//! What is said on the socket, version 1. Every message is one JSON object with the member `schema`; a server that does not
+//! know the schema of a request says so and closes.
+//!
+//! Paths lead from the root of the mount and have no leading slash; the empty path is that root itself.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::ErrorBody;
+
+/// The schema of the messages below.
+pub const SCHEMA: &str = "vlinder.control/1";
+
+/// A name, path or label: bytes. In JSON a string, or `{"hex": …}` where the bytes are not UTF-8.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(pub Vec<u8>);
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum NameForm {
+    Text(String),
+    Hex { hex: String },
+}
+
+impl Serialize for Name {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let form = match std::str::from_utf8(&self.0) {
+            Ok(text) => NameForm::Text(text.to_owned()),
+            Err(_) => NameForm::Hex { hex: self.0.iter().map(|byte| format!("{byte:02x}")).collect() },
+        };
+        form.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match NameForm::deserialize(deserializer)? {
+            NameForm::Text(text) => Ok(Self(text.into_bytes())),
+            NameForm::Hex { hex } => {
+                let digits: Option<Vec<u8>> = hex
+                    .bytes()
+                    .map(|digit| char::from(digit).to_digit(16).and_then(|digit| digit.try_into().ok()))
+                    .collect();
+                let digits = digits.filter(|digits| digits.len().is_multiple_of(2));
+                let digits =
+                    digits.ok_or_else(|| serde::de::Error::custom("hex: no pairs of hexadecimal digits"))?;
+                Ok(Self(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()))
+            }
+        }
+    }
+}
+
+impl From<&[u8]> for Name {
+    fn from(bytes: &[u8]) -> Self {
+        Self(bytes.to_vec())
+    }
+}
+
+impl From<&str> for Name {
+    fn from(text: &str) -> Self {
+        Self(text.as_bytes().to_vec())
+    }
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}", String::from_utf8_lossy(&self.0).escape_debug())
+    }
+}
+
+/// Which subvolume: the one that a path lies in or leads to, or the one of a number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SubvolumeTarget {
+    /// The one whose root directory this path leads to.
+    Path(Name),
+    /// The one of this number.
+    Number(u64),
+}
+
+/// What a client asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verb", rename_all = "kebab-case")]
+pub enum Request {
+    /// Who serves this: [`Answer::Mount`].
+    Mount,
+    /// Makes a subvolume: [`Answer::Subvolume`].
+    SubvolumeCreate {
+        /// Where; its directory exists, its name does not.
+        path: Name,
+        /// The client's umask.
+        umask: u32,
+    },
+    /// Makes a snapshot: [`Answer::Subvolume`].
+    SubvolumeSnapshot {
+        /// Of what: a path to the root of a subvolume.
+        source: Name,
+        /// Where; its directory exists, its name does not.
+        path: Name,
+        /// It takes no changes.
+        read_only: bool,
+    },
+    /// Deletes a subvolume; its blocks are freed later: [`Answer::Subvolume`].
+    SubvolumeDelete {
+        /// Which.
+        target: SubvolumeTarget,
+        /// The deletion is durable when the answer comes.
+        commit: bool,
+    },
+    /// All subvolumes by number, deleted ones whose blocks are not all freed too: [`Answer::Subvolumes`]. For root and the
+    /// mount's owner.
+    SubvolumeList,
+    /// One subvolume: [`Answer::Subvolume`].
+    SubvolumeShow {
+        /// Which.
+        target: SubvolumeTarget,
+    },
+    /// Which subvolume a mount without `subvol=` shows from now on: [`Answer::Done`].
+    SubvolumeSetDefault {
+        /// Which.
+        target: SubvolumeTarget,
+    },
+    /// That subvolume: [`Answer::Subvolume`].
+    SubvolumeGetDefault,
+    /// Answers when these deleted subvolumes (all that there are, if none is named) are wholly gone: [`Answer::Freed`].
+    SubvolumeSync {
+        /// Their numbers.
+        numbers: Vec<u64>,
+    },
+    /// Makes all that was done durable, the kernel's dirty pages too: [`Answer::Synced`].
+    FilesystemSync,
+    /// The kernel was told to show the file system read-only, or writable again: makes all durable, and reading moves no
+    /// access times meanwhile: [`Answer::Synced`]. For root and the mount's owner.
+    Remounted {
+        /// How it is shown now.
+        read_only: bool,
+    },
+    /// Space by kind: [`Answer::Space`].
+    FilesystemDf,
+    /// Space by kind and device: [`Answer::Space`].
+    FilesystemUsage,
+    /// The label: [`Answer::Label`].
+    LabelGet,
+    /// Sets the label: [`Answer::Done`]. For root and the mount's owner.
+    LabelSet {
+        /// The new one.
+        label: Name,
+    },
+    /// A property (`ro`, `compression`): [`Answer::Property`].
+    PropertyGet {
+        /// Of what.
+        path: Name,
+        /// Which.
+        name: String,
+    },
+    /// Sets a property: [`Answer::Done`].
+    PropertySet {
+        /// Of what.
+        path: Name,
+        /// Which.
+        name: String,
+        /// To what; empty removes it where it can be without.
+        value: Name,
+        /// Even where that is dangerous (`ro` of a received subvolume).
+        force: bool,
+    },
+    /// The subvolume that a path lies in: [`Answer::Root`].
+    RootId {
+        /// Which path.
+        path: Name,
+    },
+    /// The names of an inode of the subvolume that a path lies in: [`Answer::Paths`]. For root and the mount's owner, since
+    /// the directories on the way are not asked whether they may be searched.
+    InodeResolve {
+        /// Which path.
+        path: Name,
+        /// The inode's number in that subvolume.
+        inode: u64,
+    },
+    /// Counters and histograms: [`Answer::Statistics`].
+    Statistics,
+    /// Commits, and keeps the committed state on the devices so that the client can read it there: [`Answer::Leased`]. Until
+    /// the connection ends, or another lease is asked for on it. For root and the mount's owner.
+    Lease,
+    /// Whether all that was read until now is of the leased state: [`Answer::Done`], or an error of the kind `busy` where
+    /// the lease was revoked.
+    LeaseConfirm,
+    /// Commits, so that unmounting is quick: [`Answer::Prepared`]; then, once the mount has ended, [`Answer::Finished`] or an
+    /// error. For root and the mount's owner.
+    Unmount,
+}
+
+/// What the server says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "kebab-case")]
+pub enum Answer {
+    /// It is done.
+    Done,
+    /// All is durable.
+    Synced {
+        /// The generation that holds it.
+        generation: u64,
+    },
+    /// Who serves the mount.
+    Mount(MountInformation),
+    /// A subvolume.
+    Subvolume(SubvolumeRecord),
+    /// All subvolumes.
+    Subvolumes {
+        /// By number; the top level is among them.
+        subvolumes: Vec<SubvolumeRecord>,
+    },
+    /// Space.
+    Space(SpaceRecord),
+    /// Deleted subvolumes that are wholly gone.
+    Freed {
+        /// Their numbers.
+        numbers: Vec<u64>,
+    },
+    /// Paths.
+    Paths {
+        /// From the root of a subvolume, without a leading slash.
+        paths: Vec<Name>,
+    },
+    /// The label.
+    Label {
+        /// It.
+        label: Name,
+    },
+    /// A property.
+    Property {
+        /// Its value; none where it is not set.
+        value: Option<Name>,
+    },
+    /// The subvolume that a path lies in.
+    Root {
+        /// Its number.
+        number: u64,
+    },
+    /// Counters and histograms.
+    Statistics {
+        /// By name.
+        metrics: Vec<Metric>,
+    },
+    /// A committed state.
+    Leased {
+        /// Its generation.
+        generation: u64,
+        /// The members.
+        devices: Vec<LeasedDevice>,
+    },
+    /// The commit is done, the mount may end.
+    Prepared {
+        /// The process that serves it.
+        process: u32,
+    },
+    /// The mount has ended and all is durable.
+    Finished,
+}
+
+/// Who serves a mount, and what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountInformation {
+    /// The process.
+    pub process: u32,
+    /// The version of the program.
+    pub version: String,
+    /// The mounted files or block devices, as the server was told.
+    pub devices: Vec<Name>,
+    /// Where.
+    pub mountpoint: Name,
+    /// The subvolume that is shown as the root.
+    pub root: u64,
+    /// Why it takes no changes; none where it takes them.
+    pub read_only: Option<String>,
+    /// The file system's UUID.
+    pub uuid: String,
+}
+
+/// A device as a leased state has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeasedDevice {
+    /// The file or block device, as the server was told.
+    pub path: Name,
+    /// The 4096 bytes of the state's primary superblock there.
+    pub superblock: Name,
+}
+
+/// A point in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Time {
+    /// Since 1970.
+    pub seconds: i64,
+    /// And so many nanoseconds.
+    pub nanoseconds: u32,
+}
+
+/// A subvolume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubvolumeRecord {
+    /// Its number.
+    pub number: u64,
+    /// The subvolume that its name lies in; none for the top level.
+    pub parent: Option<u64>,
+    /// The directory in the parent that its name lies in.
+    pub directory: Option<u64>,
+    /// Its name; empty for the top level.
+    pub name: Name,
+    /// Its path from the top level; empty for the top level.
+    pub path: Name,
+    /// The generation of its last change.
+    pub generation: u64,
+    /// The generation that it was made in.
+    pub creation_generation: u64,
+    /// Its flags, as the root item has them.
+    pub flags: u64,
+    /// It takes no changes.
+    pub read_only: bool,
+    /// It was deleted, and its blocks are not all freed yet.
+    pub deleted: bool,
+    /// Its UUID.
+    pub uuid: String,
+    /// Of what it is a snapshot.
+    pub parent_uuid: Option<String>,
+    /// What it was received as.
+    pub received_uuid: Option<String>,
+    /// When it was made.
+    pub creation_time: Time,
+    /// The generation of the last change that counts for sending.
+    pub change_generation: u64,
+    /// The sender's generation, of a received subvolume.
+    pub send_generation: u64,
+    /// When it was sent.
+    pub send_time: Time,
+    /// The generation in which it was received.
+    pub receive_generation: u64,
+    /// When it was received.
+    pub receive_time: Time,
+    /// Its snapshots, by number; filled where one subvolume was asked for.
+    #[serde(default)]
+    pub snapshots: Vec<u64>,
+}
+
+/// How full the file system is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpaceRecord {
+    /// By content and profile.
+    pub kinds: Vec<SpaceKind>,
+    /// Bytes of the devices that belong to no chunk.
+    pub unallocated_bytes: u64,
+    /// Bytes of all devices.
+    pub device_bytes: u64,
+    /// Metadata that Linux keeps free for the commit itself on such a file system.
+    pub global_reserve_bytes: u64,
+    /// Bytes that new data can take.
+    pub data_available_bytes: u64,
+    /// The members.
+    pub devices: Vec<SpaceDevice>,
+}
+
+/// The groups of one content and profile.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpaceKind {
+    /// Content and profile, as the disk's block group flags.
+    pub flags: u64,
+    /// Bytes of logical address space.
+    pub total_bytes: u64,
+    /// Bytes of it that hold something; not what only waits for a commit to be free, or is held for later.
+    pub used_bytes: u64,
+}
+
+/// A member device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpaceDevice {
+    /// Its number.
+    pub number: u64,
+    /// The file or block device.
+    pub path: Name,
+    /// Its bytes.
+    pub total_bytes: u64,
+    /// Bytes of it that belong to chunks.
+    pub allocated_bytes: u64,
+}
+
+/// A counter, gauge or histogram.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Metric {
+    /// Its name, `part.what`.
+    pub name: String,
+    /// One sentence.
+    pub help: String,
+    /// What its numbers count.
+    pub unit: String,
+    /// Its numbers.
+    #[serde(flatten)]
+    pub value: MetricValue,
+}
+
+/// The numbers of a metric.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum MetricValue {
+    /// Only grows.
+    Counter {
+        /// Its value.
+        value: u64,
+    },
+    /// Goes up and down.
+    Gauge {
+        /// Its value.
+        value: i64,
+    },
+    /// Many values.
+    Histogram {
+        /// How many.
+        count: u64,
+        /// Their sum.
+        sum: u64,
+        /// The largest.
+        maximum: u64,
+        /// For each bucket that is not empty, the largest value that falls into it and how many did.
+        buckets: Vec<(u64, u64)>,
+    },
+}
+
+/// A request as it travels.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestMessage {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// What is asked.
+    pub request: serde_json::Value,
+}
+
+/// An answer as it travels.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AnswerMessage {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// How it went.
+    pub result: Outcome,
+}
+
+/// How a request went.
+#[allow(clippy::large_enum_variant, reason = "one lives at a time, and only to be written or read")]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Well.
+    Answer(Answer),
+    /// Not.
+    Error(ErrorBody),
+}
+
+impl From<Result<Answer, ErrorBody>> for AnswerMessage {
+    fn from(result: Result<Answer, ErrorBody>) -> Self {
+        let result = match result {
+            Ok(answer) => Outcome::Answer(answer),
+            Err(error) => Outcome::Error(error),
+        };
+        Self { schema: SCHEMA.to_owned(), result }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_survive_whatever_their_bytes() {
+        for bytes in [&b"plain"[..], b"", b"\xff\xfe\x00a", "d\u{fc}n".as_bytes()] {
+            let name = Name(bytes.to_vec());
+            let text = serde_json::to_string(&name).unwrap();
+            assert_eq!(serde_json::from_str::<Name>(&text).unwrap(), name, "{text}");
+        }
+        assert_eq!(serde_json::to_string(&Name(b"\xff\x0a".to_vec())).unwrap(), r#"{"hex":"ff0a"}"#);
+        assert!(serde_json::from_str::<Name>(r#"{"hex":"f"}"#).is_err());
+        assert!(serde_json::from_str::<Name>(r#"{"hex":"zz"}"#).is_err());
+    }
+
+    #[test]
+    fn the_wire_form_of_version_1_is_fixed() {
+        let request = Request::SubvolumeSnapshot { source: "a".into(), path: "b/c".into(), read_only: true };
+        let text = serde_json::to_string(&request).unwrap();
+        assert_eq!(text, r#"{"verb":"subvolume-snapshot","source":"a","path":"b/c","read_only":true}"#);
+        let request = Request::SubvolumeDelete { target: SubvolumeTarget::Number(256), commit: false };
+        let text = serde_json::to_string(&request).unwrap();
+        assert_eq!(text, r#"{"verb":"subvolume-delete","target":{"number":256},"commit":false}"#);
+        let answer = AnswerMessage::from(Ok(Answer::Synced { generation: 9 }));
+        let text = serde_json::to_string(&answer).unwrap();
+        assert_eq!(
+            text,
+            r#"{"schema":"vlinder.control/1","result":{"answer":{"answer":"synced","generation":9}}}"#
+        );
+        assert_eq!(serde_json::from_str::<AnswerMessage>(&text).unwrap(), answer);
+    }
+
+    #[test]
+    fn metrics_come_back() {
+        let value = MetricValue::Histogram { count: 2, sum: 5, maximum: 4, buckets: vec![(1, 1), (7, 1)] };
+        let metric = Metric { name: "a.b".into(), help: "H.".into(), unit: "bytes".into(), value };
+        let text = serde_json::to_string(&metric).unwrap();
+        assert_eq!(serde_json::from_str::<Metric>(&text).unwrap(), metric);
+    }
+}

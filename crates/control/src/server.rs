@@ -1,0 +1,348 @@
+//! The server's end: accepts connections, sees who is there, hands requests to an [`Executor`].
+
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, Shutdown};
+use vlinder_base::sync::{Arc, Condvar, Mutex};
+use vlinder_base::thread::{self, JoinHandle};
+use vlinder_fs::{Caller, GroupId, UserId};
+use vlinder_tree::CommitLease;
+
+use crate::frame::{self, FrameError, MOST_ANSWER_BYTES, MOST_REQUEST_BYTES};
+use crate::location::{LocationError, SocketLocation};
+use crate::protocol::{Answer, AnswerMessage, Request, RequestMessage, SCHEMA};
+use crate::{ErrorBody, ErrorKind};
+
+/// How many connections there may be at once.
+const MOST_CONNECTIONS: usize = 64;
+/// How often one who waits for the mount's end is looked after.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// How long a client may take to read an answer.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The one at the other end, as the kernel names it (SO_PEERCRED).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its user.
+    pub user: u32,
+    /// Its group.
+    pub group: u32,
+    /// Its further groups.
+    pub groups: Vec<u32>,
+    /// Its process.
+    pub process: i32,
+}
+
+impl Peer {
+    fn of(stream: &UnixStream) -> io::Result<Self> {
+        let credentials = rustix::net::sockopt::socket_peercred(stream)?;
+        let (user, process) = (credentials.uid.as_raw(), credentials.pid.as_raw_nonzero().get());
+        Ok(Self { user, group: credentials.gid.as_raw(), groups: further_groups(process, user), process })
+    }
+
+    /// The peer as the file system's permissions judge it.
+    #[must_use]
+    pub fn caller(&self, umask: u32) -> Caller {
+        let mut caller = Caller::user(UserId(self.user), GroupId(self.group));
+        caller.groups = self.groups.iter().copied().map(GroupId).collect();
+        caller.umask = umask & 0o777;
+        caller
+    }
+}
+
+/// The further groups of a process, as long as it is still that user's; without them less is allowed.
+fn further_groups(process: i32, user: u32) -> Vec<u32> {
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{process}/status")) else { return Vec::new() };
+    let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    let mut users = line("Uid:").unwrap_or_default().split_whitespace();
+    // All four (real, effective, saved, file system), so that a program with a set-id bit lends nobody its groups.
+    if !users.all(|one| one.parse() == Ok(user)) {
+        return Vec::new();
+    }
+    line("Groups:").unwrap_or_default().split_whitespace().filter_map(|group| group.parse().ok()).collect()
+}
+
+/// What lives as long as a connection.
+#[derive(Default)]
+pub struct Conversation {
+    /// The state that the client reads.
+    pub lease: Option<CommitLease>,
+}
+
+/// Does what is asked.
+pub trait Executor: Send + Sync {
+    /// Does a request with the rights of the peer.
+    ///
+    /// # Errors
+    /// What the client is told.
+    fn execute(
+        &self,
+        peer: &Peer,
+        request: Request,
+        conversation: &mut Conversation,
+    ) -> Result<Answer, ErrorBody>;
+}
+
+/// A socket that is served until [`finish`](Self::finish).
+pub struct Server {
+    shared: Arc<Shared>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    path: PathBuf,
+    listener: UnixListener,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// None once the server is closing.
+    executor: Option<Arc<dyn Executor>>,
+    /// Requests under way.
+    running: usize,
+    /// How the mount ended; none while it lasts.
+    end: Option<Result<(), ErrorBody>>,
+    /// One more handle of each connection, to wake its thread.
+    connections: Vec<(u64, UnixStream)>,
+    next_connection: u64,
+}
+
+/// A socket that can't be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// There is no place for it.
+    #[error(transparent)]
+    Location(#[from] LocationError),
+    /// The system refuses.
+    #[error("the control socket {} can't be made: {source}; see that its directory is there and yours to write", .path.display())]
+    Host {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl Server {
+    /// Makes the socket and serves it in threads of its own. A socket that is there belongs to a mount that is gone, since
+    /// device numbers are unique among the mounts that are there, and is replaced.
+    ///
+    /// # Errors
+    /// The place is not safe or can't be made.
+    pub fn start(location: &SocketLocation, executor: Arc<dyn Executor>) -> Result<Self, ServerError> {
+        location.prepare(rustix::process::geteuid().as_raw())?;
+        let path = location.path();
+        let host = |source| ServerError::Host { path: path.clone(), source };
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(host(error)),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&path).map_err(host)?;
+        let mode = if location.for_everybody { 0o666 } else { 0o600 };
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).map_err(host)?;
+        let shared = Arc::new(Shared {
+            path: path.clone(),
+            listener,
+            state: Mutex::new(State { executor: Some(executor), ..State::default() }),
+            changed: Condvar::new(),
+        });
+        let accepting = {
+            let shared = Arc::clone(&shared);
+            thread::try_spawn("control", move || shared.accept()).map_err(host)?
+        };
+        Ok(Self { shared, accepting: Some(accepting) })
+    }
+
+    /// Where the socket lies.
+    #[must_use]
+    pub fn path(&self) -> &std::path::Path {
+        &self.shared.path
+    }
+
+    /// Takes no more connections and ends those that ask nothing at the moment, but for clients that wait for the end.
+    /// Requests under way are finished first: afterwards nobody uses the executor any more.
+    pub fn close(&mut self) {
+        let Some(accepting) = self.accepting.take() else { return };
+        // Whoever finds no socket knows that there is no server.
+        let _ = std::fs::remove_file(&self.shared.path);
+        let _ = rustix::net::shutdown(&self.shared.listener, Shutdown::Both);
+        let _ = accepting.join();
+        let mut state = self.shared.state.lock();
+        for (_, stream) in &state.connections {
+            // Reading ends; an answer under way is still sent.
+            let _ = stream.shutdown(std::net::Shutdown::Read);
+        }
+        let executor = state.executor.take();
+        while state.running > 0 {
+            self.shared.changed.wait(&mut state);
+        }
+        drop(state);
+        drop(executor);
+    }
+
+    /// Tells all who wait how the mount ended, and ends all connections.
+    pub fn finish(mut self, end: Result<(), ErrorBody>) {
+        self.close();
+        let mut state = self.shared.state.lock();
+        state.end = Some(end);
+        self.shared.changed.notify_all();
+        while !state.connections.is_empty() {
+            self.shared.changed.wait(&mut state);
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.close();
+        let mut state = self.shared.state.lock();
+        // Without `finish` nobody can say that all is well.
+        let unknown = ErrorBody::new(Errno::IO, "the server ended without saying how");
+        state.end.get_or_insert(Err(unknown));
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn accept(self: &Arc<Self>) {
+        loop {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection to the control socket failed");
+                    thread::sleep(Duration::from_millis(50));
+                    continue;
+                }
+            };
+            if let Err(error) = self.begin(stream) {
+                tracing::warn!(%error, "a connection to the control socket can't be served");
+            }
+        }
+    }
+
+    fn begin(self: &Arc<Self>, stream: UnixStream) -> io::Result<()> {
+        stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
+        let peer = Peer::of(&stream)?;
+        let number = {
+            let mut state = self.state.lock();
+            if state.connections.len() >= MOST_CONNECTIONS {
+                return Err(Errno::USERS.into());
+            }
+            let number = state.next_connection;
+            state.next_connection += 1;
+            state.connections.push((number, stream.try_clone()?));
+            number
+        };
+        let shared = Arc::clone(self);
+        let spawned = thread::try_spawn("control-client", move || {
+            // A broken or rude client is its own loss.
+            if let Err(error) = shared.converse(stream, &peer) {
+                tracing::debug!(%error, process = peer.process, "a control connection ended");
+            }
+            shared.forget(number);
+        });
+        if spawned.is_err() {
+            self.forget(number);
+        }
+        spawned.map(drop)
+    }
+
+    fn forget(&self, number: u64) {
+        self.state.lock().connections.retain(|(one, _)| *one != number);
+        self.changed.notify_all();
+    }
+
+    fn converse(&self, mut stream: UnixStream, peer: &Peer) -> Result<(), FrameError> {
+        let mut conversation = Conversation::default();
+        loop {
+            let message: RequestMessage = match frame::receive(&mut stream, MOST_REQUEST_BYTES) {
+                Ok(message) => message,
+                Err(FrameError::Closed) => return Ok(()),
+                Err(error @ (FrameError::TooLong { .. } | FrameError::Content { .. })) => {
+                    self.answer(&mut stream, Err(usage(error.to_string())))?;
+                    return Err(error);
+                }
+                Err(error) => return Err(error),
+            };
+            if message.schema != SCHEMA {
+                let said = format!("the server speaks {SCHEMA} and the client {}", message.schema);
+                let error = usage(said).hint("use the version of vlinder that serves the mount");
+                return self.answer(&mut stream, Err(error));
+            }
+            let result = match serde_json::from_value::<Request>(message.request) {
+                Ok(request) => self.execute(peer, request, &mut conversation),
+                Err(error) => Err(usage(format!("the request can't be understood: {error}"))),
+            };
+            let waits = matches!(result, Ok(Answer::Prepared { .. }));
+            self.answer(&mut stream, result)?;
+            if waits {
+                if let Some(end) = self.wait_for_end(&stream) {
+                    self.answer(&mut stream, end.map(|()| Answer::Finished))?;
+                }
+                return Ok(());
+            }
+        }
+    }
+
+    fn execute(
+        &self,
+        peer: &Peer,
+        request: Request,
+        conversation: &mut Conversation,
+    ) -> Result<Answer, ErrorBody> {
+        let executor = {
+            let mut state = self.state.lock();
+            let executor = state.executor.clone();
+            let executor = executor.ok_or_else(|| ErrorBody::new(Errno::SHUTDOWN, "the mount is ending"))?;
+            state.running += 1;
+            executor
+        };
+        let result = catch_unwind(AssertUnwindSafe(|| executor.execute(peer, request, conversation)));
+        drop(executor);
+        self.state.lock().running -= 1;
+        self.changed.notify_all();
+        result.unwrap_or_else(|_| {
+            Err(ErrorBody::new(Errno::IO, "the server met a mistake in the program; see its log"))
+        })
+    }
+
+    fn answer(&self, stream: &mut UnixStream, result: Result<Answer, ErrorBody>) -> Result<(), FrameError> {
+        frame::send(stream, &AnswerMessage::from(result), MOST_ANSWER_BYTES)
+    }
+
+    /// Waits for the mount's end; none if the client gave up (the mount is busy).
+    fn wait_for_end(&self, stream: &UnixStream) -> Option<Result<(), ErrorBody>> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(end) = &state.end {
+                return Some(end.clone());
+            }
+            self.changed.wait_for(&mut state, LOOK_INTERVAL);
+            // While connections close, an end of file may be our own doing.
+            let is_open = state.end.is_some() || !self.path.exists() || is_connected(stream);
+            if !is_open {
+                return None;
+            }
+        }
+    }
+}
+
+fn usage(message: String) -> ErrorBody {
+    ErrorBody { kind: ErrorKind::Usage, ..ErrorBody::new(Errno::INVAL, message) }
+}
+
+/// Whether the client is still there.
+fn is_connected(stream: &UnixStream) -> bool {
+    let mut byte = [0_u8; 1];
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    !matches!(rustix::net::recv(stream, &mut byte, flags), Ok((0, _)))
+}

@@ -1,0 +1,160 @@
+//! A client and a server over a real socket, with an executor that only answers.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use vlinder_base::sync::{Arc, Mutex};
+use vlinder_base::thread;
+use vlinder_control::{
+    Answer, Client, ClientError, Conversation, ErrorBody, ErrorKind, Executor, MountEntry, Peer, Request,
+    Server, SocketLocation,
+};
+use vlinder_testkit::Scratch;
+
+#[derive(Default)]
+struct Fake {
+    asked: Mutex<Vec<(u32, Request)>>,
+}
+
+impl Executor for Fake {
+    fn execute(&self, peer: &Peer, request: Request, _: &mut Conversation) -> Result<Answer, ErrorBody> {
+        self.asked.lock().push((peer.user, request.clone()));
+        match request {
+            Request::FilesystemSync => Ok(Answer::Synced { generation: 17 }),
+            Request::Unmount => Ok(Answer::Prepared { process: 1 }),
+            Request::LabelGet => Err(ErrorBody::new(Errno::ROFS, "no").at("here").hint("do that")),
+            _ => Ok(Answer::Done),
+        }
+    }
+}
+
+struct Rig {
+    _scratch: Scratch,
+    location: SocketLocation,
+    fake: Arc<Fake>,
+    server: Server,
+}
+
+fn rig() -> Rig {
+    let scratch = Scratch::new("control");
+    let location = SocketLocation::in_directory(scratch.join("run"), (7, 9), false);
+    let fake = Arc::new(Fake::default());
+    let server = Server::start(&location, fake.clone()).unwrap();
+    Rig { _scratch: scratch, location, fake, server }
+}
+
+impl Rig {
+    fn stream(&self) -> UnixStream {
+        UnixStream::connect(self.location.path()).unwrap()
+    }
+
+    fn client(&self) -> Client {
+        let mount = MountEntry {
+            device: (7, 9),
+            root: PathBuf::from("/"),
+            mountpoint: PathBuf::from("/nowhere"),
+            filesystem_type: "fuse.vlinder".into(),
+            source: PathBuf::from("image"),
+            owner: Some(rustix::process::geteuid().as_raw()),
+        };
+        Client::with_stream(self.stream(), mount)
+    }
+}
+
+#[test]
+fn requests_are_answered_in_order_with_the_peer_as_the_kernel_knows_it() {
+    let rig = rig();
+    let mut client = rig.client();
+    assert_eq!(client.request(&Request::FilesystemSync).unwrap(), Answer::Synced { generation: 17 });
+    let refused = client.request(&Request::LabelGet);
+    let Err(ClientError::Server(body)) = refused else { panic!("{refused:?}") };
+    assert_eq!((body.kind, body.errno), (ErrorKind::ReadOnly, 30));
+    assert_eq!(body.to_string(), "here: no; do that");
+    assert_eq!(client.request(&Request::Mount).unwrap(), Answer::Done);
+    let user = rustix::process::geteuid().as_raw();
+    let asked: Vec<u32> = rig.fake.asked.lock().iter().map(|(user, _)| *user).collect();
+    assert_eq!(asked, [user, user, user]);
+    rig.server.finish(Ok(()));
+}
+
+#[test]
+fn an_unknown_verb_leaves_the_conversation_going_and_another_schema_ends_it() {
+    let rig = rig();
+    let mut stream = rig.stream();
+    let mut ask = |body: &str| {
+        stream.write_all(&u32::try_from(body.len()).unwrap().to_le_bytes()).unwrap();
+        stream.write_all(body.as_bytes()).unwrap();
+        let mut length = [0; 4];
+        stream.read_exact(&mut length).unwrap();
+        let mut answer = vec![0; u32::from_le_bytes(length) as usize];
+        stream.read_exact(&mut answer).unwrap();
+        String::from_utf8(answer).unwrap()
+    };
+    let answer = ask(r#"{"schema":"vlinder.control/1","request":{"verb":"fly"}}"#);
+    assert!(answer.contains(r#""kind":"usage""#), "{answer}");
+    let answer = ask(r#"{"schema":"vlinder.control/1","request":{"verb":"mount"}}"#);
+    assert!(answer.contains("done"), "{answer}");
+    let answer = ask(r#"{"schema":"vlinder.control/2","request":{"verb":"mount"}}"#);
+    assert!(answer.contains("vlinder.control/2") && answer.contains(r#""kind":"usage""#), "{answer}");
+    assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
+    rig.server.finish(Ok(()));
+}
+
+#[test]
+fn rude_clients_harm_nobody() {
+    let rig = rig();
+    rig.stream().write_all(&u32::MAX.to_le_bytes()).unwrap();
+    rig.stream().write_all(&[9, 0, 0, 0, b'{']).unwrap();
+    drop(rig.stream());
+    let silent = rig.stream();
+    assert_eq!(rig.client().request(&Request::Mount).unwrap(), Answer::Done);
+    rig.server.finish(Ok(()));
+    drop(silent);
+}
+
+#[test]
+fn one_who_unmounts_hears_how_it_ended() {
+    for end in [Ok(()), Err(ErrorBody::new(Errno::IO, "the device is gone"))] {
+        let rig = rig();
+        let mut stream = rig.stream();
+        let body = br#"{"schema":"vlinder.control/1","request":{"verb":"unmount"}}"#;
+        stream.write_all(&u32::try_from(body.len()).unwrap().to_le_bytes()).unwrap();
+        stream.write_all(body).unwrap();
+        let reader = thread::spawn("reader", move || {
+            let mut all = Vec::new();
+            stream.read_to_end(&mut all).unwrap();
+            String::from_utf8_lossy(&all).into_owned()
+        });
+        // The answer comes before the mount ends.
+        while rig.fake.asked.lock().is_empty() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        thread::sleep(Duration::from_millis(300));
+        rig.server.finish(end.clone());
+        let heard = reader.join().unwrap();
+        assert!(heard.contains("prepared"), "{heard}");
+        let expected = if end.is_ok() { "finished" } else { "the device is gone" };
+        assert!(heard.contains(expected), "{heard}");
+    }
+}
+
+#[test]
+fn the_socket_belongs_to_the_owner_alone_and_goes_with_the_server() {
+    use std::os::unix::fs::PermissionsExt;
+    let rig = rig();
+    let path = rig.location.path();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    rig.server.finish(Ok(()));
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_path_on_no_mount_of_ours_is_told_apart() {
+    let refused = Client::connect(&PathBuf::from("/proc"));
+    assert!(matches!(refused, Err(ClientError::NotMounted { .. })), "{refused:?}");
+    let missing = Client::connect(&PathBuf::from("/no/such/path"));
+    assert!(matches!(missing, Err(ClientError::Path { .. })), "{missing:?}");
+}

@@ -1,0 +1,183 @@
+//! Who may ask for what: each request as root, as the one who mounted, as the owner of the files, and as a stranger.
+
+use std::io;
+use std::path::PathBuf;
+
+use vlinder_base::sync::Arc;
+use vlinder_control::protocol::SubvolumeTarget;
+use vlinder_control::{
+    Answer, Conversation, Executor, FilesystemExecutor, KernelNotifier, MountFacts, Peer, Request,
+};
+use vlinder_fs::{Caller, Filesystem, GroupId, InodeId, OpenOptions, SetAttributes, UserId};
+use vlinder_testkit::{Scratch, golden};
+
+struct NoKernel;
+
+impl KernelNotifier for NoKernel {
+    fn write_back(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn entry_changed(&self, _: InodeId, _: &[u8]) {}
+
+    fn attributes_changed(&self, _: InodeId) {}
+}
+
+const MOUNTER: u32 = 1000;
+const OWNER: u32 = 2000;
+const STRANGER: u32 = 3000;
+const PEERS: [u32; 4] = [0, MOUNTER, OWNER, STRANGER];
+
+fn peer(user: u32) -> Peer {
+    Peer { user, group: user, groups: Vec::new(), process: 1 }
+}
+
+struct Rig {
+    executor: FilesystemExecutor,
+    filesystem: Filesystem,
+    _scratch: Scratch,
+}
+
+impl Rig {
+    /// A directory `theirs` of the owner's with the subvolume `sub` and the closed directory `private`, and one, `open`, for
+    /// everybody.
+    fn new(options: &str) -> Self {
+        let scratch = Scratch::new("rights");
+        let image = scratch.join("image");
+        golden::unpack("empty", &image).unwrap();
+        let filesystem = Filesystem::open(&[&image], OpenOptions::parse(options).unwrap()).unwrap();
+        let (root, caller) = (filesystem.root().unwrap(), Caller { umask: 0, ..Caller::superuser() });
+        let owner = Caller::user(UserId(OWNER), GroupId(OWNER));
+        let theirs = filesystem.create_directory(&caller, &root, b"theirs", 0o755).unwrap();
+        let change = SetAttributes { user: Some(UserId(OWNER)), ..Default::default() };
+        filesystem.set_attributes(&caller, &theirs, &change).unwrap();
+        filesystem.create_directory(&caller, &root, b"open", 0o777).unwrap();
+        filesystem.create_directory(&owner, &theirs, b"private", 0o700).unwrap();
+        for name in ["sub", "victim-0", "victim-1000", "victim-2000", "victim-3000"] {
+            filesystem.create_subvolume(&owner, &theirs, name.as_bytes()).unwrap();
+        }
+        let facts = MountFacts { devices: vec![image], mountpoint: PathBuf::from("/mnt"), owner: MOUNTER };
+        let executor = FilesystemExecutor::new(filesystem.clone(), Arc::new(NoKernel), facts);
+        Rig { executor, filesystem, _scratch: scratch }
+    }
+
+    /// The errno that each peer gets; 0 where it may.
+    fn judge(&self, request: impl Fn(u32) -> Request) -> [i32; 4] {
+        PEERS.map(|user| {
+            match self.executor.execute(&peer(user), request(user), &mut Conversation::default()) {
+                Ok(_) => 0,
+                Err(body) => body.errno,
+            }
+        })
+    }
+}
+
+const NOT_PERMITTED: i32 = 1;
+const ACCESS_DENIED: i32 = 13;
+const ALL: [i32; 4] = [0; 4];
+const PRIVILEGED: [i32; 4] = [0, 0, NOT_PERMITTED, NOT_PERMITTED];
+
+fn sub() -> SubvolumeTarget {
+    SubvolumeTarget::Path("theirs/sub".into())
+}
+
+#[test]
+fn each_request_is_for_whom_linux_allows_it() {
+    let rig = Rig::new("");
+    let path = |name: &str, user: u32| format!("{name}-{user}").as_str().into();
+    let create = |user| Request::SubvolumeCreate { path: path("theirs/new", user), umask: 0 };
+    assert_eq!(rig.judge(create), [0, ACCESS_DENIED, 0, ACCESS_DENIED]);
+    let snapshot = |user| {
+        let source = "theirs/sub".into();
+        Request::SubvolumeSnapshot { source, path: path("open/shot", user), read_only: false }
+    };
+    assert_eq!(rig.judge(snapshot), [0, NOT_PERMITTED, 0, NOT_PERMITTED]);
+    let delete = |user| {
+        let target = SubvolumeTarget::Path(path("theirs/victim", user));
+        Request::SubvolumeDelete { target, commit: false }
+    };
+    assert_eq!(rig.judge(delete), PRIVILEGED);
+    assert_eq!(rig.judge(|_| Request::SubvolumeList), PRIVILEGED);
+    let resolve = |_| Request::InodeResolve { path: "theirs".into(), inode: 257 };
+    assert_eq!(rig.judge(resolve), PRIVILEGED);
+    assert_eq!(rig.judge(|_| Request::SubvolumeSetDefault { target: sub() }), PRIVILEGED);
+    assert_eq!(rig.judge(|_| Request::LabelSet { label: "name".into() }), PRIVILEGED);
+    let (name, value) = ("ro".to_owned(), "true");
+    let ro = |_| Request::PropertySet {
+        path: "theirs/sub".into(),
+        name: name.clone(),
+        value: value.into(),
+        force: false,
+    };
+    assert_eq!(rig.judge(ro), [0, 0, 0, NOT_PERMITTED]);
+    assert_eq!(rig.judge(|_| Request::SubvolumeShow { target: sub() }), ALL);
+    let by_number = |_| Request::SubvolumeShow { target: SubvolumeTarget::Number(256) };
+    assert_eq!(rig.judge(by_number), PRIVILEGED);
+    let private = |_| Request::RootId { path: "theirs/private/file".into() };
+    let no_such_file = 2;
+    assert_eq!(rig.judge(private), [no_such_file, ACCESS_DENIED, no_such_file, ACCESS_DENIED]);
+    for open in [
+        Request::Mount,
+        Request::SubvolumeGetDefault,
+        Request::FilesystemSync,
+        Request::FilesystemDf,
+        Request::FilesystemUsage,
+        Request::LabelGet,
+        Request::PropertyGet { path: "theirs/sub".into(), name: "ro".into() },
+        Request::RootId { path: "theirs/sub".into() },
+        Request::Statistics,
+    ] {
+        assert_eq!(rig.judge(|_| open.clone()), ALL, "{open:?}");
+    }
+    assert_eq!(rig.judge(|_| Request::Lease), PRIVILEGED);
+    assert_eq!(rig.judge(|_| Request::Unmount), PRIVILEGED);
+}
+
+#[test]
+fn with_user_subvol_rm_allowed_owners_delete_their_subvolumes() {
+    let rig = Rig::new("user_subvol_rm_allowed");
+    let delete = |user: u32| {
+        let target = SubvolumeTarget::Path(format!("theirs/victim-{user}").as_str().into());
+        Request::SubvolumeDelete { target, commit: false }
+    };
+    assert_eq!(rig.judge(delete), [0, 0, 0, ACCESS_DENIED]);
+    let root = Caller::superuser();
+    let theirs = rig.filesystem.lookup(&root, &rig.filesystem.root().unwrap(), b"theirs").unwrap();
+    assert!(rig.filesystem.lookup(&root, &theirs, b"victim-3000").is_ok());
+}
+
+#[test]
+fn values_of_properties_are_bytes() {
+    let rig = Rig::new("");
+    let label = vlinder_control::Name(b"na\xffme".to_vec());
+    let set =
+        Request::PropertySet { path: "".into(), name: "label".into(), value: label.clone(), force: false };
+    assert_eq!(rig.executor.execute(&peer(0), set, &mut Conversation::default()).unwrap(), Answer::Done);
+    let get = Request::PropertyGet { path: "".into(), name: "label".into() };
+    assert_eq!(
+        rig.executor.execute(&peer(0), get, &mut Conversation::default()).unwrap(),
+        Answer::Property { value: Some(label) }
+    );
+}
+
+#[test]
+fn a_lease_lives_as_long_as_the_conversation_and_its_end_is_told() {
+    let rig = Rig::new("");
+    let mut conversation = Conversation::default();
+    let mut ask = |request| rig.executor.execute(&peer(MOUNTER), request, &mut conversation);
+    assert_eq!(ask(Request::LeaseConfirm).unwrap_err().errno, 22);
+    let Answer::Leased { generation, devices } = ask(Request::Lease).unwrap() else { panic!("no lease") };
+    let superblock = vlinder_volume::superblock::unpack(&devices[0].superblock.0).unwrap();
+    assert_eq!((devices.len(), superblock.generation.0), (1, generation));
+    assert_eq!(ask(Request::LeaseConfirm).unwrap(), Answer::Done);
+    let leases = || {
+        let samples = rig.filesystem.options().registry.snapshot();
+        let sample = samples.into_iter().find(|sample| sample.name == "commit.leases").unwrap();
+        format!("{:?}", sample.value)
+    };
+    assert_eq!(leases(), "Gauge(1)");
+    ask(Request::Lease).unwrap();
+    assert_eq!(leases(), "Gauge(1)");
+    drop(conversation);
+    assert_eq!(leases(), "Gauge(0)");
+}

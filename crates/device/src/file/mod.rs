@@ -1,0 +1,199 @@
+//! A device over a regular file or a block device of the host.
+//!
+//! Batches of one run in the caller's thread; larger ones on the backend. Every transfer is positioned, so nothing
+//! here has a file cursor to share.
+
+mod backend;
+mod open;
+mod threads;
+mod transfer;
+mod uring;
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use vlinder_base::sync::Arc;
+use vlinder_base::sync::atomic::{AtomicU64, Ordering};
+use vlinder_base::units::Physical;
+
+use crate::{
+    Completion, Description, Device, DeviceError, DeviceErrorKind, DeviceExt, DeviceKind, HostIdentity,
+    Operation, Request, Ticket,
+};
+
+pub use backend::Backend;
+pub use open::{LockMode, OpenOptions};
+
+/// A regular file or a block device. The file is locked as [`OpenOptions::lock`] says until the device is dropped.
+#[derive(Debug)]
+pub struct FileDevice {
+    host: Arc<HostFile>,
+    backend: backend::Engine,
+}
+
+/// The open file, shared with the threads that serve it.
+#[derive(Debug)]
+pub(crate) struct HostFile {
+    descriptor: OwnedFd,
+    /// The file below a loop device, locked like the device: others may open that one.
+    below: Option<OwnedFd>,
+    name: Arc<str>,
+    kind: DeviceKind,
+    read_only: bool,
+    length: AtomicU64,
+}
+
+impl Drop for HostFile {
+    fn drop(&mut self) {
+        // The lock belongs to the open file, of which a process that is just being started by another thread may have
+        // an inherited descriptor until it executes its program: closing ours alone would not release the lock yet.
+        // Releasing a lock that was never taken is no error, and nobody could be told of one here.
+        for descriptor in std::iter::once(&self.descriptor).chain(&self.below) {
+            let _ = rustix::fs::flock(descriptor, rustix::fs::FlockOperation::Unlock);
+        }
+    }
+}
+
+impl HostFile {
+    fn fail(
+        &self,
+        kind: DeviceErrorKind,
+        operation: Operation,
+        offset: Physical,
+        length_bytes: u64,
+    ) -> DeviceError {
+        DeviceError::new(kind, operation, &self.name, offset, length_bytes)
+    }
+
+    /// What can be refused without asking the system.
+    fn check(&self, operation: Operation, offset: Physical, length_bytes: u64) -> Result<(), DeviceError> {
+        if self.read_only && operation != Operation::Read {
+            return Err(self.fail(DeviceErrorKind::ReadOnly, operation, offset, length_bytes));
+        }
+        let device_length = self.length.load(Ordering::Acquire);
+        match offset.0.checked_add(length_bytes) {
+            Some(end) if end <= device_length => Ok(()),
+            _ => {
+                Err(self.fail(DeviceErrorKind::OutOfRange { device_length }, operation, offset, length_bytes))
+            }
+        }
+    }
+
+    fn check_request(&self, request: &Request) -> Result<(), DeviceError> {
+        self.check(request.operation(), request.offset(), request.length_bytes())
+    }
+
+    /// Runs one request in the calling thread.
+    fn run(&self, mut request: Request) -> Completion {
+        let result = self.check_request(&request).and_then(|()| {
+            let transferred = transfer::run(&self.descriptor, &mut request);
+            transferred.map_err(|kind| {
+                self.fail(kind, request.operation(), request.offset(), request.length_bytes())
+            })
+        });
+        request.complete(result)
+    }
+}
+
+impl FileDevice {
+    /// Opens an existing regular file or block device.
+    pub fn open(path: impl AsRef<std::path::Path>, options: &OpenOptions) -> Result<Self, DeviceError> {
+        open::open(path.as_ref(), options).and_then(|host| Self::start(host, options))
+    }
+
+    /// Creates a regular file of `length_bytes` (sparse) and opens it. The path must not exist yet.
+    pub fn create(
+        path: impl AsRef<std::path::Path>,
+        length_bytes: u64,
+        options: &OpenOptions,
+    ) -> Result<Self, DeviceError> {
+        let path = path.as_ref();
+        let device = open::create(path, options).and_then(|host| Self::start(host, options))?;
+        let sized = device.set_length(length_bytes);
+        if sized.is_err() {
+            // The file is empty and ours; its size is the error worth reporting, whatever becomes of the removal.
+            let _ = std::fs::remove_file(path);
+        }
+        sized.map(|()| device)
+    }
+
+    fn start(host: HostFile, options: &OpenOptions) -> Result<Self, DeviceError> {
+        let host = Arc::new(host);
+        let backend = backend::Engine::new(&host, options)?;
+        Ok(FileDevice { host, backend })
+    }
+
+    /// Changes the length of a regular file; new bytes are holes. [`DeviceErrorKind::Unsupported`] on block devices.
+    pub fn set_length(&self, length_bytes: u64) -> Result<(), DeviceError> {
+        let fail = |kind| self.error(kind, Operation::Resize, Physical(0), length_bytes);
+        if self.host.read_only {
+            return Err(fail(DeviceErrorKind::ReadOnly));
+        }
+        if self.host.kind != DeviceKind::RegularFile {
+            return Err(fail(DeviceErrorKind::Unsupported));
+        }
+        transfer::retry(|| rustix::fs::ftruncate(&self.host.descriptor, length_bytes))
+            .map_err(|errno| fail(errno.into()))?;
+        self.host.length.store(length_bytes, Ordering::Release);
+        Ok(())
+    }
+
+    /// Device and inode number of the opened file, to compare it with others.
+    pub fn host_identity(&self) -> Result<HostIdentity, DeviceError> {
+        let status = rustix::fs::fstat(&self.host.descriptor)
+            .map_err(|errno| DeviceError::whole(errno.into(), Operation::Open, &self.host.name))?;
+        Ok(HostIdentity::of(&status))
+    }
+}
+
+impl Device for FileDevice {
+    fn describe(&self) -> Description {
+        let HostFile { name, read_only, kind, .. } = &*self.host;
+        Description { name: name.clone(), read_only: *read_only, kind: *kind }
+    }
+
+    fn length(&self) -> u64 {
+        self.host.length.load(Ordering::Acquire)
+    }
+
+    fn submit(&self, mut batch: Vec<Request>) -> Ticket {
+        if batch.len() > 1 {
+            return self.backend.submit(&self.host, batch);
+        }
+        Ticket::ready(batch.pop().map(|request| self.host.run(request)).into_iter().collect())
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        if self.host.read_only {
+            return Ok(());
+        }
+        // fdatasync writes the length too when it changed, and flushes the disk's cache below the host's file system.
+        transfer::retry(|| rustix::fs::fdatasync(&self.host.descriptor))
+            .map_err(|errno| DeviceError::whole(errno.into(), Operation::Flush, &self.host.name))
+    }
+
+    fn discard(&self, offset: Physical, length_bytes: u64) -> Result<(), DeviceError> {
+        self.host.check(Operation::Discard, offset, length_bytes)?;
+        if length_bytes == 0 {
+            return Ok(());
+        }
+        let discarded = match self.host.kind {
+            DeviceKind::BlockDevice => {
+                transfer::discard_block_device(&self.host.descriptor, offset.0, length_bytes)
+            }
+            _ => transfer::retry(|| {
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                rustix::fs::fallocate(&self.host.descriptor, flags, offset.0, length_bytes)
+            }),
+        };
+        discarded.map_err(|errno| {
+            let kind = match errno {
+                // Old hosts answer an unknown fallocate mode or ioctl like this.
+                Errno::NOSYS | Errno::NOTTY => DeviceErrorKind::Unsupported,
+                other => other.into(),
+            };
+            self.host.fail(kind, Operation::Discard, offset, length_bytes)
+        })
+    }
+}

@@ -1,0 +1,136 @@
+//! Opening and locking.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+use vlinder_base::sync::Arc;
+use vlinder_base::sync::atomic::AtomicU64;
+
+use super::{Backend, HostFile, transfer};
+use crate::{DeviceError, DeviceErrorKind, DeviceKind, Operation, host, kernel_mount};
+
+/// Who else may have the device open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum LockMode {
+    /// Anybody: nothing is asked.
+    #[default]
+    None,
+    /// Others that lock it shared (readers).
+    Shared,
+    /// Nobody else that locks. A block device is opened with O_EXCL as well, so a mounted one is refused.
+    Exclusive,
+}
+
+/// How to open a device.
+#[derive(Debug, Clone, Default)]
+pub struct OpenOptions {
+    /// Refuse writes.
+    pub read_only: bool,
+    /// Who else may have it open.
+    pub lock: LockMode,
+    /// What serves batches of more than one request.
+    pub backend: Backend,
+    /// Open it even while the kernel has it mounted. Only for tests that watch the kernel.
+    pub allow_mounted: bool,
+}
+
+impl OpenOptions {
+    /// For reading, shared with other readers.
+    pub fn reader() -> Self {
+        OpenOptions { read_only: true, lock: LockMode::Shared, ..OpenOptions::default() }
+    }
+
+    /// For writing, alone.
+    pub fn writer() -> Self {
+        OpenOptions { read_only: false, lock: LockMode::Exclusive, ..OpenOptions::default() }
+    }
+}
+
+/// Opens an existing file or block device.
+pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<HostFile, DeviceError> {
+    if let Some(mount) = kernel_mount(path).filter(|_| !options.allow_mounted) {
+        let name = path.to_string_lossy().into();
+        return Err(DeviceError::whole(
+            DeviceErrorKind::Mounted { mount: Box::new(mount) },
+            Operation::Open,
+            &name,
+        ));
+    }
+    // O_NONBLOCK: a FIFO would make open(2) wait for a peer; it means nothing to the types that we accept.
+    let mut flags = OFlags::CLOEXEC | OFlags::NONBLOCK | access(options);
+    let is_block_device = rustix::fs::stat(path)
+        .is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::BlockDevice);
+    if is_block_device && options.lock == LockMode::Exclusive {
+        flags |= OFlags::EXCL;
+    }
+    finish(path, flags, options)
+}
+
+/// Creates a regular file.
+pub(super) fn create(path: &Path, options: &OpenOptions) -> Result<HostFile, DeviceError> {
+    finish(path, OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL | access(options), options)
+}
+
+fn access(options: &OpenOptions) -> OFlags {
+    if options.read_only { OFlags::RDONLY } else { OFlags::RDWR }
+}
+
+fn finish(path: &Path, flags: OFlags, options: &OpenOptions) -> Result<HostFile, DeviceError> {
+    let name: Arc<str> = path.to_string_lossy().into();
+    let fail = |kind| DeviceError::whole(kind, Operation::Open, &name);
+    let opened = transfer::retry(|| rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)));
+    let descriptor = opened.map_err(|errno| match errno {
+        Errno::BUSY => fail(DeviceErrorKind::Busy { holder: None }),
+        other => fail(other.into()),
+    })?;
+    let status = rustix::fs::fstat(&descriptor).map_err(|errno| fail(errno.into()))?;
+    let (kind, length) = match FileType::from_raw_mode(status.st_mode) {
+        FileType::RegularFile => (DeviceKind::RegularFile, status.st_size.unsigned_abs()),
+        FileType::BlockDevice => {
+            // The end of a block device is where its last byte is; st_size is 0.
+            let end = rustix::fs::seek(&descriptor, SeekFrom::End(0)).map_err(|errno| fail(errno.into()))?;
+            (DeviceKind::BlockDevice, end)
+        }
+        _ => return Err(fail(DeviceErrorKind::WrongType)),
+    };
+    lock(&descriptor, options.lock).map_err(|errno| match errno {
+        Errno::WOULDBLOCK => fail(DeviceErrorKind::Busy { holder: host::lock_holder(&status).map(Box::new) }),
+        other => fail(other.into()),
+    })?;
+    let below = if kind == DeviceKind::BlockDevice { file_below(&status) } else { None };
+    if let Some((below, status)) = &below
+        && lock(below, options.lock) == Err(Errno::WOULDBLOCK)
+    {
+        return Err(fail(DeviceErrorKind::Busy { holder: host::lock_holder(status).map(Box::new) }));
+    }
+    Ok(HostFile {
+        descriptor,
+        below: below.map(|(below, _)| below),
+        name: name.clone(),
+        kind,
+        read_only: options.read_only,
+        length: AtomicU64::new(length),
+    })
+}
+
+/// The file below a loop device, if it is one and the file can be reached. Only its lock matters.
+fn file_below(device: &rustix::fs::Stat) -> Option<(OwnedFd, rustix::fs::Stat)> {
+    let (major, minor) = (rustix::fs::major(device.st_rdev), rustix::fs::minor(device.st_rdev));
+    let named = std::fs::read(format!("/sys/dev/block/{major}:{minor}/loop/backing_file")).ok()?;
+    let path = named.strip_suffix(b"\n").unwrap_or(&named);
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let descriptor = transfer::retry(|| rustix::fs::open(path, flags, Mode::empty())).ok()?;
+    let status = rustix::fs::fstat(&descriptor).ok()?;
+    Some((descriptor, status))
+}
+
+fn lock(descriptor: &OwnedFd, mode: LockMode) -> Result<(), Errno> {
+    let operation = match mode {
+        LockMode::None => return Ok(()),
+        LockMode::Shared => FlockOperation::NonBlockingLockShared,
+        LockMode::Exclusive => FlockOperation::NonBlockingLockExclusive,
+    };
+    transfer::retry(|| rustix::fs::flock(descriptor, operation))
+}

@@ -1,0 +1,32 @@
+//! Where the bytes of a volume lie: [`Device`], a trait of six calls, and its implementations over files,
+//! block devices and memory.
+//!
+//! This crate must not know what the bytes mean: no superblock, no block size, no checksum.
+//!
+//! A device takes *batches* of requests ([`Device::submit`]) and gives a [`Ticket`] for each; requests of a batch
+//! may run in any order and at the same time. A completed write is in the device's cache only, unless it was asked
+//! to be [`Durability::Durable`] or a later [`Device::flush`] returned without an error.
+
+mod device;
+mod error;
+mod file;
+mod host;
+mod memory;
+mod mounted;
+mod overlay;
+mod read_only;
+mod request;
+#[cfg(test)]
+mod tests;
+mod ticket;
+
+pub use device::{Description, Device, DeviceExt, DeviceKind};
+pub use error::{DeviceError, DeviceErrorKind, LockHolder, Operation};
+pub use file::{Backend, FileDevice, LockMode, OpenOptions};
+pub use host::HostIdentity;
+pub use memory::MemoryDevice;
+pub use mounted::{KernelMount, kernel_mount};
+pub use overlay::OverlayDevice;
+pub use read_only::ReadOnlyDevice;
+pub use request::{Completion, Data, Durability, Request};
+pub use ticket::{Completer, Ticket};

@@ -1,0 +1,286 @@
+//! What every implementation must do alike, and what only files can show. What needs root is tested in the test kit.
+
+use vlinder_base::sync::Arc;
+use vlinder_base::units::Physical;
+
+use crate::{
+    Backend, Data, Device, DeviceErrorKind, DeviceExt, DeviceKind, Durability, FileDevice, LockMode,
+    MemoryDevice, OpenOptions, Operation, ReadOnlyDevice, Request, Ticket,
+};
+
+const LENGTH: u64 = 1 << 20;
+
+/// A file that goes with the test.
+struct Scratch(std::path::PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("vlinder-device-{}-{name}", std::process::id()));
+        drop(std::fs::remove_file(&path));
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        drop(std::fs::remove_file(&self.0));
+    }
+}
+
+/// Some kernels forbid io_uring, and nothing that a test could install changes that: it is counted and named, in the way
+/// that the test kit documents (this floor's tests can't use the kit without building it).
+fn skip_io_uring(test: &str) {
+    let line = format!("SKIPPED vlinder_device::tests::{test}: the kernel refuses io_uring\n");
+    eprint!("{line}");
+    if let Some(log) = std::env::var_os("VLINDER_SKIP_LOG") {
+        let mut log = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
+        std::io::Write::write_all(&mut log, line.as_bytes()).unwrap();
+    }
+}
+
+fn with(backend: Backend) -> OpenOptions {
+    OpenOptions { backend, ..OpenOptions::writer() }
+}
+
+/// One of each, with a file to keep alive.
+fn all_devices(test: &str) -> Vec<(Box<dyn Device>, Option<Scratch>)> {
+    let mut devices: Vec<(Box<dyn Device>, Option<Scratch>)> =
+        vec![(Box::new(MemoryDevice::new(LENGTH)), None)];
+    for backend in [Backend::Threads, Backend::Uring] {
+        let scratch = Scratch::new(&format!("{test}-{backend:?}"));
+        match FileDevice::create(&scratch.0, LENGTH, &with(backend)) {
+            Ok(device) => devices.push((Box::new(device), Some(scratch))),
+            // A kernel may forbid io_uring (a sysctl, seccomp): that is what the error must say, and nothing else.
+            Err(error) => {
+                assert_eq!(backend, Backend::Uring, "{error}");
+                assert!(matches!(error.kind, DeviceErrorKind::Io { .. }), "{error}");
+                skip_io_uring(test);
+            }
+        }
+    }
+    devices
+}
+
+#[test]
+fn what_was_written_is_read_and_the_rest_is_zeros() {
+    for (device, _scratch) in all_devices("what_was_written_is_read_and_the_rest_is_zeros") {
+        device.write_at(Physical(65_530), vec![7_u8; 10]).unwrap();
+        device.write_durable_at(Physical(LENGTH - 1), Arc::<[u8]>::from(vec![9_u8])).unwrap();
+        let bytes = device.read_at(Physical(65_520), 30).unwrap();
+        assert_eq!(bytes[..10], [0; 10]);
+        assert_eq!(bytes[10..20], [7; 10]);
+        assert_eq!(bytes[20..], [0; 10]);
+        assert_eq!(device.read_at(Physical(LENGTH - 2), 2).unwrap(), [0, 9]);
+        device.flush().unwrap();
+    }
+}
+
+#[test]
+fn a_batch_answers_each_request_in_its_place() {
+    for (device, _scratch) in all_devices("a_batch_answers_each_request_in_its_place") {
+        let writes: Vec<Request> = (0..500_u64)
+            .map(|number| Request::Write {
+                offset: Physical(number * 1000),
+                data: Data::Inside(Arc::new(vec![number as u8; 1000])),
+                durability: if number % 100 == 0 { Durability::Durable } else { Durability::Cached },
+            })
+            .collect();
+        assert_eq!(device.submit(writes).wait_all().unwrap().len(), 500);
+        let reads = (0..500_u64).rev().map(|number| Request::read(Physical(number * 1000), 1000)).collect();
+        for (completion, number) in device.submit(reads).wait().into_iter().zip((0..500_u64).rev()) {
+            assert_eq!(completion.into_bytes().unwrap(), vec![number as u8; 1000]);
+        }
+    }
+}
+
+#[test]
+fn several_threads_share_a_device() {
+    for (device, _scratch) in all_devices("several_threads_share_a_device") {
+        let device: Arc<dyn Device> = device.into();
+        let workers: Vec<_> = (0..4_u64)
+            .map(|worker| {
+                let device = device.clone();
+                vlinder_base::thread::spawn("worker", move || {
+                    for round in 0..50_u8 {
+                        let place = |part: u64| Physical(worker * 65_536 + part * 512);
+                        let writes =
+                            (0..64).map(|part| Request::write(place(part), vec![round; 512])).collect();
+                        device.submit(writes).wait_all().unwrap();
+                        let reads = (0..64).map(|part| Request::read(place(part), 512)).collect();
+                        for completion in device.submit(reads).wait() {
+                            assert_eq!(completion.into_bytes().unwrap(), vec![round; 512]);
+                        }
+                    }
+                })
+            })
+            .collect();
+        for worker in workers {
+            worker.join().unwrap();
+        }
+    }
+}
+
+#[test]
+fn ranges_past_the_end_are_refused_whole_and_named() {
+    for (device, _scratch) in all_devices("ranges_past_the_end_are_refused_whole_and_named") {
+        let error = device.read_at(Physical(LENGTH - 1), 2).unwrap_err();
+        assert_eq!(error.kind, DeviceErrorKind::OutOfRange { device_length: LENGTH });
+        assert_eq!(
+            (error.operation, error.offset, error.length_bytes),
+            (Operation::Read, Physical(LENGTH - 1), 2)
+        );
+        let text = error.to_string();
+        assert!(text.contains(&*device.describe().name) && text.contains("1048575"), "{text}");
+        assert!(device.write_at(Physical(LENGTH - 1), vec![1, 2]).is_err());
+        assert_eq!(
+            device.read_at(Physical(LENGTH - 1), 1).unwrap(),
+            [0],
+            "a refused write touched the device"
+        );
+        assert!(device.read_at(Physical(u64::MAX), 2).is_err(), "an overflowing range");
+        assert!(device.discard(Physical(1), LENGTH).is_err());
+        let mixed = vec![
+            Request::read(Physical(0), 1),
+            Request::read(Physical(LENGTH), 1),
+            Request::read(Physical(1), 1),
+        ];
+        let answers: Vec<bool> =
+            device.submit(mixed).wait().iter().map(|answer| answer.result.is_ok()).collect();
+        assert_eq!(answers, [true, false, true]);
+    }
+}
+
+#[test]
+fn a_discarded_range_reads_as_zeros() {
+    for (device, _scratch) in all_devices("a_discarded_range_reads_as_zeros") {
+        device.write_at(Physical(0), vec![5_u8; LENGTH as usize]).unwrap();
+        match device.discard(Physical(1000), 200_000) {
+            Ok(()) => {}
+            Err(error) => {
+                assert_eq!(error.kind, DeviceErrorKind::Unsupported, "{error}");
+                continue;
+            }
+        }
+        let bytes = device.read_at(Physical(0), LENGTH as usize).unwrap();
+        assert!(bytes[1000..201_000].iter().all(|byte| *byte == 0));
+        assert!(bytes[..1000].iter().chain(&bytes[201_000..]).all(|byte| *byte == 5));
+    }
+}
+
+#[test]
+fn a_snapshot_of_memory_does_not_change_with_its_source() {
+    let source = MemoryDevice::from_bytes(&vec![1; 200_000]);
+    let copy = source.snapshot();
+    source.write_at(Physical(0), vec![2; 70_000]).unwrap();
+    assert_eq!(copy.read_at(Physical(0), 200_000).unwrap(), vec![1; 200_000]);
+    source.resize(100);
+    source.resize(1000);
+    let bytes = source.read_at(Physical(0), 1000).unwrap();
+    assert!(bytes[..100].iter().all(|byte| *byte == 2) && bytes[100..].iter().all(|byte| *byte == 0));
+    assert!(source.read_at(Physical(0), 1001).is_err());
+    assert_eq!(source.written_chunks().len(), 1);
+}
+
+#[test]
+fn a_read_only_device_refuses_writes_and_passes_reads() {
+    let device = ReadOnlyDevice::new(MemoryDevice::from_bytes(&[3; 10]));
+    let answers =
+        device.submit(vec![Request::write(Physical(0), vec![1]), Request::read(Physical(0), 1)]).wait();
+    assert_eq!(answers[0].result.as_ref().unwrap_err().kind, DeviceErrorKind::ReadOnly);
+    assert_eq!(answers[1].data.as_slice(), [3]);
+    assert_eq!(device.discard(Physical(0), 1).unwrap_err().kind, DeviceErrorKind::ReadOnly);
+    assert!(device.is_read_only());
+}
+
+#[test]
+fn a_file_opened_for_reading_refuses_writes() {
+    let scratch = Scratch::new("read-only");
+    std::fs::write(&scratch.0, [1; 100]).unwrap();
+    let device = FileDevice::open(&scratch.0, &OpenOptions::reader()).unwrap();
+    assert_eq!(device.write_at(Physical(0), vec![1]).unwrap_err().kind, DeviceErrorKind::ReadOnly);
+    assert_eq!(device.set_length(0).unwrap_err().kind, DeviceErrorKind::ReadOnly);
+    assert_eq!(device.describe().kind, DeviceKind::RegularFile);
+    assert_eq!(device.read_at(Physical(0), 100).unwrap(), [1; 100]);
+}
+
+#[test]
+fn writers_are_alone_and_readers_are_not() {
+    let scratch = Scratch::new("locks");
+    std::fs::write(&scratch.0, [1; 100]).unwrap();
+    let reader = FileDevice::open(&scratch.0, &OpenOptions::reader()).unwrap();
+    let second = FileDevice::open(&scratch.0, &OpenOptions::reader()).unwrap();
+    let refused = FileDevice::open(&scratch.0, &OpenOptions::writer()).unwrap_err();
+    assert!(matches!(refused.kind, DeviceErrorKind::Busy { .. }), "{refused}");
+    drop((reader, second));
+    let writer = FileDevice::open(&scratch.0, &OpenOptions::writer()).unwrap();
+    let refused = FileDevice::open(&scratch.0, &OpenOptions::reader()).unwrap_err();
+    let DeviceErrorKind::Busy { holder: Some(holder) } = &refused.kind else { panic!("{refused:?}") };
+    assert_eq!(holder.process_id, std::process::id());
+    assert!(!holder.command.is_empty() && refused.to_string().contains(&holder.command), "{refused}");
+    let unlocked = OpenOptions { read_only: true, lock: LockMode::None, ..OpenOptions::default() };
+    assert!(FileDevice::open(&scratch.0, &unlocked).is_ok());
+    drop(writer);
+    assert!(FileDevice::open(&scratch.0, &OpenOptions::writer()).is_ok());
+}
+
+#[test]
+fn a_file_cut_short_by_others_is_out_of_range() {
+    for backend in [Backend::Threads, Backend::Uring] {
+        let scratch = Scratch::new(&format!("cut-{backend:?}"));
+        let Ok(device) = FileDevice::create(&scratch.0, 8192, &with(backend)) else {
+            skip_io_uring("a_file_cut_short_by_others_is_out_of_range");
+            continue;
+        };
+        std::fs::OpenOptions::new().write(true).open(&scratch.0).unwrap().set_len(5000).unwrap();
+        let batch = vec![Request::read(Physical(0), 4096), Request::read(Physical(4096), 4096)];
+        let answers = device.submit(batch).wait();
+        assert!(answers[0].result.is_ok());
+        let error = answers[1].result.as_ref().unwrap_err();
+        assert_eq!(error.kind, DeviceErrorKind::OutOfRange { device_length: 5000 });
+    }
+}
+
+#[test]
+fn what_is_no_device_is_refused() {
+    let directory = FileDevice::open(std::env::temp_dir(), &OpenOptions::reader()).unwrap_err();
+    assert_eq!(directory.kind, DeviceErrorKind::WrongType);
+    let null = FileDevice::open("/dev/null", &OpenOptions::reader()).unwrap_err();
+    assert_eq!(null.kind, DeviceErrorKind::WrongType);
+    let missing = FileDevice::open("/nonexistent/image", &OpenOptions::reader()).unwrap_err();
+    assert_eq!(missing.errno(), rustix::io::Errno::NOENT.raw_os_error());
+    assert!(missing.to_string().contains("/nonexistent/image"));
+    let scratch = Scratch::new("exists");
+    std::fs::write(&scratch.0, [1]).unwrap();
+    let exists = FileDevice::create(&scratch.0, 10, &OpenOptions::writer()).unwrap_err();
+    assert_eq!(exists.errno(), rustix::io::Errno::EXIST.raw_os_error());
+    assert_eq!(std::fs::read(&scratch.0).unwrap(), [1], "a refused create changed the file");
+}
+
+/// Every result of the upper floors carries one inside.
+#[test]
+fn an_error_stays_small() {
+    assert!(size_of::<crate::DeviceError>() <= 64);
+}
+
+#[test]
+fn a_file_that_can_not_have_its_size_does_not_stay_behind() {
+    let scratch = Scratch::new("size");
+    assert!(FileDevice::create(&scratch.0, u64::MAX >> 1, &OpenOptions::writer()).is_err());
+    assert!(!scratch.0.exists());
+}
+
+#[test]
+fn a_request_that_nobody_answers_is_an_error_and_not_a_wait_for_ever() {
+    let batch = [Request::read(Physical(0), 1), Request::write(Physical(512), vec![1])];
+    let (ticket, completer) = Ticket::pending(&"gone".into(), &batch);
+    let waiter = vlinder_base::thread::spawn("waiter", move || ticket.wait());
+    let other = completer.clone();
+    drop(completer);
+    let [first, _] = batch;
+    other.complete(0, first.complete(Ok(())));
+    drop(other);
+    let answers = waiter.join().unwrap();
+    assert!(answers[0].result.is_ok());
+    let error = answers[1].result.as_ref().unwrap_err();
+    assert_eq!((&error.kind, error.offset), (&DeviceErrorKind::Abandoned, Physical(512)));
+}

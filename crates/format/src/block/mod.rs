@@ -1,0 +1,255 @@
+//! One tree block: a header, and either items (a leaf) or pointers to children (a node).
+//!
+//! A [`Block`] always holds `node_size` bytes whose structure was validated or built here, so its accessors cannot
+//! leave the bytes. What the item data mean is for the item families.
+//!
+//! ```text
+//! 0      32    48      56     64               80          88     96      100    101
+//! | csum | fsid | bytenr | flags | chunk tree uuid | generation | owner | nritems | level | ...
+//! leaf: 25-byte item headers (key, data offset, data size) grow up, item data grow down from the end
+//! node: 33-byte pointers (key, logical, generation)
+//! ```
+
+mod edit;
+mod header;
+mod validate;
+
+pub use header::{BLOCK_FLAG_RELOCATION, BLOCK_FLAG_WRITTEN, BackReferenceRevision, HEADER_SIZE};
+pub use validate::{BlockFault, BlockRules};
+
+use crate::key::Key;
+use crate::types::{Generation, Level, Logical, RootId, Uuid};
+use header::{get_u32, get_u64};
+
+/// Bytes of an item header in a leaf: key, data offset u32, data size u32.
+pub const ITEM_HEADER_SIZE: usize = 25;
+/// Bytes of a pointer in a node: key, logical u64, generation u64.
+pub const POINTER_SIZE: usize = 33;
+
+/// What a new block's header is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockIdentity {
+    /// Address of the block.
+    pub logical: Logical,
+    /// Transaction that makes it.
+    pub generation: Generation,
+    /// Tree that makes it.
+    pub owner: RootId,
+    /// Height above the leaves.
+    pub level: Level,
+    /// The file system's UUID (the metadata UUID where that feature is on).
+    pub fsid: Uuid,
+    /// The chunk tree's UUID.
+    pub chunk_tree_uuid: Uuid,
+}
+
+/// A pointer in a node: the child's first key, address and generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChildPointer {
+    /// Smallest key that may lie below the child.
+    pub key: Key,
+    /// The child's address.
+    pub logical: Logical,
+    /// The child's generation, verified when it is read.
+    pub generation: Generation,
+}
+
+/// The bytes of one tree block, structurally sound.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Block {
+    bytes: Box<[u8]>,
+}
+
+impl core::fmt::Debug for Block {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter
+            .debug_struct("Block")
+            .field("logical", &self.logical())
+            .field("generation", &self.generation())
+            .field("owner", &self.owner())
+            .field("level", &self.level())
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[allow(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "validate() proved every offset below to lie in the block; a slot out of range is our own mistake and is asserted"
+)]
+impl Block {
+    /// An empty block with the given identity, in `node_size` bytes.
+    pub fn new(node_size: u32, identity: &BlockIdentity) -> Self {
+        let mut block = Self { bytes: vec![0; header::widen(node_size)].into_boxed_slice() };
+        block.initialize_header(identity);
+        block
+    }
+
+    /// Takes bytes read from a device, after validating their structure.
+    ///
+    /// # Errors
+    /// The first rule that the bytes break, with the slot where there is one.
+    pub fn parse(bytes: Box<[u8]>, rules: &BlockRules) -> Result<Self, (BlockFault, Option<u32>)> {
+        validate::validate(&bytes, rules)?;
+        Ok(Self { bytes })
+    }
+
+    /// Validates the structure again, as before each write.
+    ///
+    /// # Errors
+    /// As [`Block::parse`].
+    pub fn validate(&self, rules: &BlockRules) -> Result<(), (BlockFault, Option<u32>)> {
+        validate::validate(&self.bytes, rules)
+    }
+
+    /// All bytes, checksum field included.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Number of items or pointers.
+    pub fn len(&self) -> usize {
+        header::widen(get_u32(&self.bytes, header::NRITEMS))
+    }
+
+    /// Whether there is no item or pointer.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether this is a leaf.
+    pub fn is_leaf(&self) -> bool {
+        self.level() == Level::LEAF
+    }
+
+    /// The key at a slot.
+    pub fn key(&self, slot: usize) -> Key {
+        let start = self.entry_start(slot);
+        let mut key = [0; Key::SIZE];
+        key.copy_from_slice(&self.bytes[start..start + Key::SIZE]);
+        Key::decode(&key)
+    }
+
+    /// The first key, unless the block is empty.
+    pub fn first_key(&self) -> Option<Key> {
+        (!self.is_empty()).then(|| self.key(0))
+    }
+
+    /// The last key, unless the block is empty.
+    pub fn last_key(&self) -> Option<Key> {
+        self.len().checked_sub(1).map(|slot| self.key(slot))
+    }
+
+    /// The slot of `key`, or the slot where it would be inserted.
+    ///
+    /// # Errors
+    /// The slot of the first key above `key` when `key` itself is not here.
+    pub fn search(&self, key: &Key) -> Result<usize, usize> {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.key(middle).cmp(key) {
+                core::cmp::Ordering::Less => low = middle + 1,
+                core::cmp::Ordering::Greater => high = middle,
+                core::cmp::Ordering::Equal => return Ok(middle),
+            }
+        }
+        Err(low)
+    }
+
+    /// In a node: the slot of the child below which `key` belongs (the first child for keys before all).
+    pub fn child_slot(&self, key: &Key) -> usize {
+        match self.search(key) {
+            Ok(slot) => slot,
+            Err(slot) => slot.saturating_sub(1),
+        }
+    }
+
+    /// In a node: the pointer at a slot.
+    pub fn child(&self, slot: usize) -> ChildPointer {
+        assert!(!self.is_leaf(), "a leaf has no children");
+        let start = self.entry_start(slot);
+        ChildPointer {
+            key: self.key(slot),
+            logical: Logical(get_u64(&self.bytes, start + Key::SIZE)),
+            generation: Generation(get_u64(&self.bytes, start + Key::SIZE + 8)),
+        }
+    }
+
+    /// In a node: all pointers in order.
+    pub fn children(&self) -> impl Iterator<Item = ChildPointer> + '_ {
+        (0..self.len()).map(|slot| self.child(slot))
+    }
+
+    /// In a leaf: the data of an item.
+    pub fn data(&self, slot: usize) -> &[u8] {
+        let (start, end) = self.data_range(slot);
+        &self.bytes[start..end]
+    }
+
+    /// In a leaf: the data of an item, to be changed in place.
+    pub fn data_mut(&mut self, slot: usize) -> &mut [u8] {
+        let (start, end) = self.data_range(slot);
+        &mut self.bytes[start..end]
+    }
+
+    /// In a leaf: the data of an item by its key.
+    pub fn get(&self, key: &Key) -> Option<&[u8]> {
+        self.search(key).ok().map(|slot| self.data(slot))
+    }
+
+    /// In a leaf: bytes of an item's data.
+    pub fn data_len(&self, slot: usize) -> usize {
+        let (start, end) = self.data_range(slot);
+        end - start
+    }
+
+    /// In a leaf: bytes that items and their headers take.
+    pub fn used_bytes(&self) -> usize {
+        self.len() * ITEM_HEADER_SIZE + (self.bytes.len() - self.data_front())
+    }
+
+    /// In a leaf: bytes free for further items and their headers.
+    pub fn free_bytes(&self) -> usize {
+        self.data_front() - (HEADER_SIZE + self.len() * ITEM_HEADER_SIZE)
+    }
+
+    /// Bytes after the header: what items, or pointers, share.
+    pub fn capacity_bytes(&self) -> usize {
+        self.bytes.len() - HEADER_SIZE
+    }
+
+    /// In a node: how many pointers fit.
+    pub fn pointer_capacity(&self) -> usize {
+        self.capacity_bytes() / POINTER_SIZE
+    }
+
+    /// Position in the block of the entry at `slot`: an item header or a pointer.
+    fn entry_start(&self, slot: usize) -> usize {
+        assert!(slot < self.len(), "slot {slot} of {}", self.len());
+        HEADER_SIZE + slot * if self.is_leaf() { ITEM_HEADER_SIZE } else { POINTER_SIZE }
+    }
+
+    /// Position in the block of an item's data.
+    fn data_range(&self, slot: usize) -> (usize, usize) {
+        assert!(self.is_leaf(), "a node has no items");
+        let start = self.entry_start(slot);
+        let offset = HEADER_SIZE + header::widen(get_u32(&self.bytes, start + Key::SIZE));
+        (offset, offset + header::widen(get_u32(&self.bytes, start + Key::SIZE + 4)))
+    }
+
+    /// Position in the block where item data begin: that of the last item, or the end.
+    fn data_front(&self) -> usize {
+        self.len().checked_sub(1).map_or(self.bytes.len(), |slot| self.data_range(slot).0)
+    }
+}
+
+impl AsRef<[u8]> for Block {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+use super::*;
+use crate::key::ItemType;
+use crate::types::ObjectId;
+use std::collections::BTreeMap;
+
+fn identity(level: u8) -> BlockIdentity {
+    BlockIdentity {
+        logical: Logical(1 << 20),
+        generation: Generation(7),
+        owner: RootId(256),
+        level: Level(level),
+        fsid: Uuid([1; 16]),
+        chunk_tree_uuid: Uuid([2; 16]),
+    }
+}
+
+const RULES: BlockRules = BlockRules { node_size: 4096, sector_size: 4096 };
+
+fn key(number: u64) -> Key {
+    Key::new(ObjectId(number), ItemType::INODE_ITEM, 0)
+}
+
+fn assert_same(block: &Block, model: &BTreeMap<Key, Vec<u8>>) {
+    let mut written = block.clone();
+    written.set_flag(BLOCK_FLAG_WRITTEN, true);
+    written.validate(&RULES).unwrap();
+    let found: Vec<(Key, Vec<u8>)> =
+        (0..block.len()).map(|slot| (block.key(slot), block.data(slot).to_vec())).collect();
+    let expected: Vec<(Key, Vec<u8>)> = model.iter().map(|(key, data)| (*key, data.clone())).collect();
+    assert_eq!(found, expected);
+    let used: usize = model.values().map(|data| data.len() + ITEM_HEADER_SIZE).sum();
+    assert_eq!(block.used_bytes(), used);
+    assert_eq!(block.free_bytes(), 4096 - HEADER_SIZE - used);
+}
+
+#[test]
+fn a_leaf_behaves_as_a_sorted_map() {
+    let mut block = Block::new(4096, &identity(0));
+    let mut model = BTreeMap::new();
+    let mut state = 12345u64;
+    let mut next = move || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize
+    };
+    for round in 0..20_000u32 {
+        let number = key((next() % 64) as u64);
+        let size = next() % 90;
+        match (block.search(&number), next() % 3) {
+            (Err(slot), _) if block.free_bytes() >= size + ITEM_HEADER_SIZE => {
+                let data = vec![round as u8; size];
+                block.insert_items(slot, &[(number, &data)]);
+                model.insert(number, data);
+            }
+            (Ok(slot), 0) => {
+                block.remove_items(slot, 1);
+                model.remove(&number);
+            }
+            (Ok(slot), _)
+                if size <= block.data_len(slot) || size - block.data_len(slot) <= block.free_bytes() =>
+            {
+                block.resize_item(slot, size);
+                model.get_mut(&number).unwrap().resize(size, 0);
+            }
+            _ => {}
+        }
+        if round % 50 == 0 {
+            assert_same(&block, &model);
+        }
+    }
+}
+
+#[test]
+fn a_split_keeps_every_item() {
+    let mut left = Block::new(4096, &identity(0));
+    let data: Vec<(Key, Vec<u8>)> = (0..30).map(|number| (key(number), vec![number as u8; 50])).collect();
+    let items: Vec<(Key, &[u8])> = data.iter().map(|(key, data)| (*key, data.as_slice())).collect();
+    left.insert_items(0, &items);
+    let mut right = Block::new(4096, &identity(0));
+    left.split_items_into(11, &mut right);
+    assert_eq!((left.len(), right.len()), (11, 19));
+    assert_eq!(right.key(0), key(11));
+    assert_eq!(right.data(18), &[29; 50]);
+    left.remove_items(0, 11);
+    assert!(left.bytes()[HEADER_SIZE..].iter().all(|byte| *byte == 0), "an emptied leaf has no remnants");
+}
+
+#[test]
+fn node_pointers_insert_and_remove() {
+    let mut node = Block::new(4096, &identity(1));
+    let child = |number: u64| ChildPointer {
+        key: key(number),
+        logical: Logical(number * 4096),
+        generation: Generation(3),
+    };
+    node.insert_children(0, &[child(10), child(30)]);
+    node.insert_children(1, &[child(20)]);
+    node.remove_children(0, 1);
+    assert_eq!(node.children().collect::<Vec<_>>(), vec![child(20), child(30)]);
+    assert_eq!(node.child_slot(&key(5)), 0);
+    assert_eq!(node.child_slot(&key(29)), 0);
+    assert_eq!(node.child_slot(&key(31)), 1);
+}
+
+#[test]
+fn arbitrary_bytes_never_panic() {
+    let mut state = 99u64;
+    for round in 0..3000u32 {
+        let mut block = Block::new(4096, &identity((round % 3) as u8));
+        block.set_flag(BLOCK_FLAG_WRITTEN, true);
+        let mut bytes = block.bytes().to_vec();
+        for _ in 0..(round % 40) {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let at = 90 + (state >> 40) as usize % 120;
+            bytes[at] = (state >> 20) as u8;
+        }
+        if let Ok(block) = Block::parse(bytes.into_boxed_slice(), &RULES) {
+            for slot in 0..block.len() {
+                let _ = block.key(slot);
+                if block.is_leaf() {
+                    let _ = block.data(slot).len();
+                } else {
+                    let _ = block.child(slot);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! The part of a directory entry that has a fixed size.
+
+use super::DirectoryEntryType;
+use crate::key::Key;
+use crate::record::record;
+use crate::types::Generation;
+
+record! {
+    /// What stands before an entry's name.
+    #[derive(Clone, Copy)]
+    pub struct EntryHeader in RawEntryHeader, 30 bytes {
+        /// The key of what the name stands for.
+        location: Key,
+        /// The transaction that made the entry.
+        transid: Generation,
+        /// Bytes after the name.
+        data_len: u16,
+        /// Bytes of the name.
+        name_len: u16,
+        /// What the name stands for.
+        entry_type: DirectoryEntryType,
+    }
+}

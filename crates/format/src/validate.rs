@@ -1,0 +1,159 @@
+//! The rules for every item of a leaf: walks a block and asks each item's family.
+//!
+//! The structure of the block itself was checked by [`Block::parse`]; here only the items' content counts. The rules
+//! are those of Linux's tree checker (`check_leaf_item`) and some of our own that keep readers safe, so that a leaf that
+//! passes can be read without further thought, and a leaf that does not would be refused by Linux too or never be made.
+
+use crate::block::Block;
+use crate::fault::{Damage, Fault, Place};
+use crate::features::Features;
+use crate::key::{ItemType, Key};
+use crate::types::{Generation, Logical, ObjectId, RootId};
+use crate::{
+    balance, block_group, checksum_item, chunk, device, device_replace, device_statistics, directory, extent,
+    file_extent, free_space, inode, inode_ref, log, orphan, quota, raid_stripe, root_item, root_ref,
+    uuid_item, verity,
+};
+
+/// What the rules need to know of the file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeafRules {
+    /// Bytes of a sector.
+    pub sector_size: u32,
+    /// Bytes of a tree block.
+    pub node_size: u32,
+    /// Bytes of a checksum.
+    pub checksum_size: u32,
+    /// The superblock's generation.
+    pub generation: Generation,
+    /// The superblock's feature flags.
+    pub features: Features,
+    /// Whether the file system is open for writing, which forbids unknown read-only compatible flags.
+    pub writable: bool,
+}
+
+impl LeafRules {
+    /// The newest generation that an item may name: logs are one ahead of the superblock.
+    #[must_use]
+    pub const fn newest_generation(&self) -> Generation {
+        self.generation.next()
+    }
+}
+
+/// Where an item is being checked.
+#[derive(Clone, Copy, Debug)]
+pub struct ItemContext<'a> {
+    /// The file system.
+    pub rules: &'a LeafRules,
+    /// The leaf's owner. A leaf reached from a relocation tree has the subvolume as owner.
+    pub owner: RootId,
+    /// The item before this one in the same leaf.
+    pub previous: Option<(Key, &'a [u8])>,
+}
+
+impl ItemContext<'_> {
+    /// The object id of the item before, where it should have been the same: in a subvolume tree an inode's items follow
+    /// its inode item, so any other object id before them means that the inode item is missing.
+    pub(crate) fn foreign_inode_before(&self, key: &Key) -> Option<ObjectId> {
+        let (previous, _) = self.previous?;
+        (is_file_tree(self.owner) && previous.objectid != key.objectid).then_some(previous.objectid)
+    }
+}
+
+/// Whether a tree is a subvolume by the kernel's rule (`is_fstree`): its number must also leave the top 16 bits, where a
+/// quota group has its level, clear.
+pub(crate) const fn is_file_tree(root: RootId) -> bool {
+    root.is_subvolume() && root.0 < 1 << 48
+}
+
+/// An item of a leaf that breaks a rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("item {slot} {key}: {fault}")]
+pub struct ItemFault {
+    /// Its slot.
+    pub slot: u32,
+    /// Its key.
+    pub key: Key,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+impl ItemFault {
+    /// With the place, for the reader that knows which tree it is in.
+    #[must_use]
+    pub fn into_damage(self, tree: Option<RootId>, block: Logical) -> Damage {
+        let place = Place { tree, block: Some(block), slot: Some(self.slot), key: Some(self.key) };
+        Damage::new(self.fault, place)
+    }
+}
+
+/// Checks every item of a leaf; a node passes, having no items.
+///
+/// # Errors
+/// The first item that breaks a rule of its family.
+pub fn validate_leaf(block: &Block, rules: &LeafRules) -> Result<(), ItemFault> {
+    if !block.is_leaf() {
+        return Ok(());
+    }
+    let mut context = ItemContext { rules, owner: block.owner(), previous: None };
+    for slot in 0..block.len() {
+        let (key, data) = (block.key(slot), block.data(slot));
+        check_item(&key, data, &context).map_err(|fault| ItemFault {
+            slot: u32::try_from(slot).unwrap_or(u32::MAX),
+            key,
+            fault,
+        })?;
+        context.previous = Some((key, data));
+    }
+    Ok(())
+}
+
+/// Checks one item by the rules of its family. Item types that no family claims pass.
+///
+/// # Errors
+/// The first rule that the item breaks.
+pub fn check_item(key: &Key, data: &[u8], context: &ItemContext<'_>) -> Result<(), Fault> {
+    match key.item_type {
+        ItemType::INODE_ITEM => inode::check(key, data, context)?,
+        ItemType::INODE_REF => inode_ref::check(key, data, context)?,
+        ItemType::INODE_EXTREF => inode_ref::check_extended(key, data, context)?,
+        ItemType::XATTR_ITEM | ItemType::DIR_ITEM | ItemType::DIR_INDEX => {
+            directory::check(key, data, context)?
+        }
+        ItemType::EXTENT_DATA => file_extent::check(key, data, context)?,
+        ItemType::ROOT_ITEM => root_item::check(key, data, context)?,
+        ItemType::ROOT_REF | ItemType::ROOT_BACKREF => root_ref::check(key, data, context)?,
+        ItemType::EXTENT_CHECKSUM => checksum_item::check(key, data, context)?,
+        ItemType::EXTENT_ITEM | ItemType::METADATA_ITEM => extent::check(key, data, context)?,
+        ItemType::TREE_BLOCK_REF
+        | ItemType::EXTENT_DATA_REF
+        | ItemType::SHARED_BLOCK_REF
+        | ItemType::SHARED_DATA_REF => extent::check_key_reference(key, data, context.rules.sector_size)?,
+        ItemType::BLOCK_GROUP_ITEM => block_group::check(key, data, context)?,
+        ItemType::FREE_SPACE_INFO | ItemType::FREE_SPACE_EXTENT | ItemType::FREE_SPACE_BITMAP => {
+            free_space::check(key, data, context)?;
+        }
+        ItemType::DEVICE_EXTENT => device::check_extent(key, data, context)?,
+        ItemType::DEVICE_ITEM => device::check_item(key, data, context)?,
+        ItemType::CHUNK_ITEM => chunk::check(key, data, context)?,
+        ItemType::RAID_STRIPE => raid_stripe::check(key, data, context)?,
+        ItemType::ORPHAN_ITEM => orphan::check(key, data, context)?,
+        ItemType::UUID_SUBVOLUME | ItemType::UUID_RECEIVED_SUBVOLUME => uuid_item::check(key, data, context)?,
+        ItemType::QUOTA_GROUP_STATUS
+        | ItemType::QUOTA_GROUP_INFO
+        | ItemType::QUOTA_GROUP_LIMIT
+        | ItemType::QUOTA_GROUP_RELATION => quota::check(key, data, context)?,
+        ItemType::VERITY_DESCRIPTOR_ITEM | ItemType::VERITY_MERKLE_ITEM => verity::check(key, data, context)?,
+        ItemType::DIR_LOG_ITEM | ItemType::DIR_LOG_INDEX => log::check(key, data, context)?,
+        ItemType::TEMPORARY_ITEM if key.objectid == ObjectId::BALANCE => balance::check(key, data, context)?,
+        ItemType::PERSISTENT_ITEM if key.objectid == ObjectId::DEVICE_STATS => {
+            device_statistics::DeviceStatistics::decode(data).map(drop)?
+        }
+        ItemType::DEVICE_REPLACE => device_replace::DeviceReplace::decode(data).map(drop)?,
+        _ => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,215 @@
+//! The changes of one operation in one subvolume: collected against what the tree holds, then made all at once.
+
+use std::collections::BTreeMap;
+
+use vlinder_base::sync::Arc;
+use vlinder_format::directory::{self, DirectoryEntry, DirectoryEntryType, DirectoryIndex};
+use vlinder_format::features::IncompatFeatures;
+use vlinder_format::inode_ref::{self, ExtendedReference, InodeReference};
+use vlinder_format::{Damage, Fault, Generation, Key, ObjectId};
+use vlinder_transaction::{Handle, Tree};
+use vlinder_tree::{Change, Edit};
+
+use crate::{Filesystem, Refusal, Result, Subvolume};
+
+/// Bytes of a block's header and of one item's header.
+const BLOCK_HEADER: usize = 101;
+const ITEM_HEADER: usize = 25;
+
+/// What an operation changes in one tree. Nothing has happened until [`apply`](Self::apply); locks keep the items that
+/// are read here from changing meanwhile (names under their directory's, the rest under the inode's operation lock).
+pub(crate) struct Changes<'a> {
+    filesystem: &'a Filesystem,
+    tree: Arc<Tree>,
+    items: BTreeMap<Key, Option<Vec<u8>>>,
+    pending: BTreeMap<Key, Option<Vec<u8>>>,
+}
+
+impl<'a> Changes<'a> {
+    pub(crate) fn new(filesystem: &'a Filesystem, subvolume: &Subvolume) -> Self {
+        Self::of_tree(filesystem, Arc::clone(subvolume.tree()))
+    }
+
+    pub(crate) fn of_tree(filesystem: &'a Filesystem, tree: Arc<Tree>) -> Self {
+        Self { filesystem, tree, items: BTreeMap::new(), pending: BTreeMap::new() }
+    }
+
+    /// The item as it will be.
+    pub(crate) fn current(&self, key: &Key) -> Result<Option<Vec<u8>>> {
+        match self.items.get(key) {
+            Some(changed) => Ok(changed.clone()),
+            None => {
+                let found = self.filesystem.engine().trees().get(self.tree.root(), key)?;
+                Ok(found.map(|position| position.data().to_vec()))
+            }
+        }
+    }
+
+    pub(crate) fn put(&mut self, key: Key, data: Vec<u8>) {
+        self.items.insert(key, Some(data));
+    }
+
+    pub(crate) fn remove(&mut self, key: Key) {
+        self.items.insert(key, None);
+    }
+
+    /// Puts the item, or removes it where nothing is left in it.
+    pub(crate) fn put_rest(&mut self, key: Key, data: Vec<u8>) {
+        self.items.insert(key, (!data.is_empty()).then_some(data));
+    }
+
+    /// An item that neither the tree nor the overlay holds yet.
+    pub(crate) fn insert_pending(&mut self, key: Key, data: Vec<u8>) {
+        self.pending.insert(key, Some(data));
+    }
+
+    pub(crate) fn remove_pending(&mut self, key: Key) {
+        self.pending.insert(key, None);
+    }
+
+    /// Makes all changes, or on an error none.
+    pub(crate) fn apply(self, handle: &mut Handle<'_>) -> Result<()> {
+        let edits: Vec<Edit<'_>> = self
+            .items
+            .iter()
+            .map(|(key, data)| Edit::new(*key, data.as_deref().map_or(Change::RemoveIfPresent, Change::Put)))
+            .collect();
+        handle.edit(&self.tree, &edits)?;
+        for (key, data) in self.pending {
+            match data {
+                Some(data) => handle.insert_pending(&self.tree, key, data),
+                None => handle.remove_pending(&self.tree, key),
+            }
+        }
+        Ok(())
+    }
+
+    /// A fault in this tree's item.
+    pub(crate) fn damage(&self, key: Key, fault: impl Into<Fault>) -> Damage {
+        let tree = Some(self.tree.id());
+        Damage::new(fault, vlinder_format::Place { tree, key: Some(key), ..Default::default() })
+    }
+
+    pub(crate) fn node_size(&self) -> usize {
+        usize::try_from(self.filesystem.engine().node_size()).unwrap_or(usize::MAX)
+    }
+
+    /// The most bytes that an item may grow to by an addition: Linux wants room for a second item header.
+    pub(crate) fn grows_too_large(&self, bytes: usize) -> bool {
+        grows_too_large(bytes, self.node_size())
+    }
+
+    /// Adds a name to a directory: its entry by hash and its entry by index.
+    ///
+    /// # Errors
+    /// [`Refusal::Exists`]; [`Refusal::Overflow`] where names with the same hash fill an item.
+    pub(crate) fn add_entry(
+        &mut self,
+        directory: ObjectId,
+        name: &[u8],
+        index: DirectoryIndex,
+        location: Key,
+        entry_type: DirectoryEntryType,
+        transaction: Generation,
+    ) -> Result<()> {
+        let entry = DirectoryEntry { location, transaction, entry_type, name, data: &[] };
+        let key = directory::item_key(directory, name);
+        let mut item = self.current(&key)?.unwrap_or_default();
+        if directory::find(&item, name).map_err(|fault| self.damage(key, fault))?.is_some() {
+            return Err(Refusal::Exists.into());
+        }
+        if !item.is_empty() && self.grows_too_large(item.len() + entry.encoded_len()) {
+            return Err(Refusal::Overflow.into());
+        }
+        entry.append_to(&mut item);
+        self.put(key, item);
+        self.insert_pending(directory::index_key(directory, index), entry.encode());
+        Ok(())
+    }
+
+    /// Removes a name from a directory.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`].
+    pub(crate) fn remove_entry(
+        &mut self,
+        directory: ObjectId,
+        name: &[u8],
+        index: DirectoryIndex,
+    ) -> Result<()> {
+        let key = directory::item_key(directory, name);
+        let mut item = self.current(&key)?.ok_or(Refusal::NotFound)?;
+        if !directory::remove(&mut item, name).map_err(|fault| self.damage(key, fault))? {
+            return Err(Refusal::NotFound.into());
+        }
+        self.put_rest(key, item);
+        self.remove_pending(directory::index_key(directory, index));
+        Ok(())
+    }
+
+    /// Adds the reference from an inode to its name: in the INODE_REF, or where that is full in an INODE_EXTREF.
+    ///
+    /// # Errors
+    /// [`Refusal::TooManyLinks`] where neither takes it.
+    pub(crate) fn add_reference(
+        &mut self,
+        inode: ObjectId,
+        parent: ObjectId,
+        name: &[u8],
+        index: DirectoryIndex,
+    ) -> Result<()> {
+        let reference = InodeReference { index, name };
+        let key = inode_ref::key(inode, parent);
+        let mut item = self.current(&key)?.unwrap_or_default();
+        if !self.grows_too_large(item.len() + reference.encoded_len()) {
+            reference.append_to(&mut item);
+            self.put(key, item);
+            return Ok(());
+        }
+        if !self.filesystem.engine().superblock().incompat.has(IncompatFeatures::EXTENDED_IREF) {
+            return Err(Refusal::TooManyLinks.into());
+        }
+        let reference = ExtendedReference { parent, index, name };
+        let key = inode_ref::extended_key(inode, parent, name);
+        let mut item = self.current(&key)?.unwrap_or_default();
+        if self.grows_too_large(item.len() + reference.encoded_len()) {
+            return Err(Refusal::TooManyLinks.into());
+        }
+        reference.append_to(&mut item);
+        self.put(key, item);
+        Ok(())
+    }
+
+    /// Removes the reference from an inode to its name; gives the name's index.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`] where the inode knows no such name (damage that Linux reports so, too).
+    pub(crate) fn remove_reference(
+        &mut self,
+        inode: ObjectId,
+        parent: ObjectId,
+        name: &[u8],
+    ) -> Result<DirectoryIndex> {
+        let key = inode_ref::key(inode, parent);
+        if let Some(mut item) = self.current(&key)? {
+            let found = inode_ref::find(&item, name).map_err(|fault| self.damage(key, fault))?;
+            if let Some(InodeReference { index, .. }) = found {
+                inode_ref::remove(&mut item, name).map_err(|fault| self.damage(key, fault))?;
+                self.put_rest(key, item);
+                return Ok(index);
+            }
+        }
+        let key = inode_ref::extended_key(inode, parent, name);
+        let mut item = self.current(&key)?.ok_or(Refusal::NotFound)?;
+        let found = inode_ref::find_extended(&item, parent, name).map_err(|fault| self.damage(key, fault))?;
+        let index = found.ok_or(Refusal::NotFound)?.index;
+        inode_ref::remove_extended(&mut item, parent, name).map_err(|fault| self.damage(key, fault))?;
+        self.put_rest(key, item);
+        Ok(index)
+    }
+}
+
+/// As [`Changes::grows_too_large`], for blocks of `node_size` bytes.
+pub(crate) fn grows_too_large(bytes: usize, node_size: usize) -> bool {
+    bytes + 2 * ITEM_HEADER > node_size - BLOCK_HEADER
+}

@@ -1,0 +1,287 @@
+//! fallocate: preallocation, holes and zeroed ranges.
+
+use std::collections::HashSet;
+
+use vlinder_base::sync::Arc;
+use vlinder_extent_state::ByteRange;
+use vlinder_format::Logical;
+use vlinder_format::file_extent::FileExtent;
+use vlinder_format::inode::InodeFlags;
+use vlinder_transaction::{DataExtent, Handle, Reservation};
+
+use super::apply::{ITEMS_IN_STEP, apply, leaf_items};
+use super::extent::Extent;
+use super::read::{ReadCache, read_whole};
+use super::rewrite::Rewrite;
+use super::truncate::{drop_behind_end, drop_unflushed_range, extend, inline_bytes, settle_size, zero_tail};
+use super::write::{MAX_FILE_SIZE, put_sectors};
+use super::{flush, items};
+use crate::inode::{Inode, InodeState};
+use crate::{Filesystem, Refusal, Result};
+
+/// The largest preallocated extent that Linux makes.
+const LARGEST_PREALLOCATED: u64 = 256 << 20;
+/// Preallocated extents made in one transaction.
+const EXTENTS_IN_STEP: usize = 64;
+
+/// What fallocate(2) is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocate {
+    /// Space for every byte of the range that has none.
+    Reserve {
+        /// The size stays, even if the range ends behind it.
+        keep_size: bool,
+    },
+    /// No space: the range reads as zeros. The size stays.
+    PunchHole,
+    /// Space for every byte, and the range reads as zeros.
+    ZeroRange {
+        /// The size stays, even if the range ends behind it.
+        keep_size: bool,
+    },
+}
+
+/// fallocate(2). The caller holds [`Inode::operation`] exclusively and has set the times in the inode's state already.
+///
+/// # Errors
+/// [`Refusal::InvalidArgument`], [`Refusal::FileTooLarge`], [`Refusal::NoSpace`]; what the trees and devices met.
+pub fn allocate(
+    filesystem: &Filesystem,
+    inode: &Arc<Inode>,
+    what: Allocate,
+    offset: u64,
+    length: u64,
+) -> Result<()> {
+    if length == 0 {
+        return Err(Refusal::InvalidArgument.into());
+    }
+    let range = ByteRange::with_length(offset, length).filter(|range| range.end() <= MAX_FILE_SIZE);
+    let range = range.ok_or(Refusal::FileTooLarge)?;
+    let _extents = inode.data.lock_extents();
+    match what {
+        Allocate::Reserve { keep_size } => {
+            flush::flush_locked(filesystem, inode)?;
+            preallocate(filesystem, inode, range)?;
+            grow(filesystem, inode, range, keep_size)
+        }
+        Allocate::PunchHole => {
+            punch(filesystem, inode, range)?;
+            touch(filesystem, inode)
+        }
+        Allocate::ZeroRange { keep_size } => {
+            let space = filesystem.engine().promise_data(range.length_bytes());
+            if space.is_err_and(|error| error.is_no_space()) {
+                return Err(Refusal::NoSpace.into());
+            }
+            punch(filesystem, inode, range)?;
+            flush::flush_locked(filesystem, inode)?;
+            preallocate(filesystem, inode, range)?;
+            grow(filesystem, inode, range, keep_size)
+        }
+    }
+}
+
+/// The whole sectors inside of a range; none if there is none.
+fn inner_sectors(range: ByteRange, sector_size: u64) -> Option<ByteRange> {
+    let start = range.start().next_multiple_of(sector_size);
+    ByteRange::new(start, range.end() / sector_size * sector_size).filter(|inner| !inner.is_empty())
+}
+
+/// The size grows to the end of the range, unless it is to stay.
+fn grow(filesystem: &Filesystem, inode: &Arc<Inode>, range: ByteRange, keep_size: bool) -> Result<()> {
+    let size = inode.size();
+    if keep_size || range.end() <= size {
+        return touch(filesystem, inode);
+    }
+    zero_tail(filesystem, inode, size)?;
+    extend(filesystem, inode, range.end())
+}
+
+/// The inode's new times get into a transaction.
+fn touch(filesystem: &Filesystem, inode: &Inode) -> Result<()> {
+    let mut handle = filesystem.begin(1)?;
+    let mut state = inode.state.lock();
+    inode.put(&mut handle, &mut state);
+    Ok(())
+}
+
+/// Takes space for what has none of the sectors of a range. Nothing of it is unflushed.
+fn preallocate(filesystem: &Filesystem, inode: &Arc<Inode>, range: ByteRange) -> Result<()> {
+    let engine = filesystem.engine();
+    let sector_size = u64::from(filesystem.sector_size());
+    let start = range.start() / sector_size * sector_size;
+    let sectors = ByteRange::new(start, range.end().next_multiple_of(sector_size)).unwrap_or(range);
+    drop_behind_end(filesystem, inode, inode.size(), sectors.end())?;
+    let missing = missing_parts(filesystem, inode, sectors)?;
+    let needed = missing.iter().map(|part| part.length_bytes()).sum();
+    let promise = engine.promise_data(needed);
+    if promise.as_ref().is_err_and(|error| error.is_no_space()) {
+        return Err(Refusal::NoSpace.into());
+    }
+    let _promise = promise?;
+    let mut left: Vec<ByteRange> = missing.into_iter().rev().collect();
+    while !left.is_empty() {
+        preallocate_step(filesystem, inode, &mut left)?;
+    }
+    Ok(())
+}
+
+/// The parts of a range that have no space: gaps and hole items.
+fn missing_parts(filesystem: &Filesystem, inode: &Inode, sectors: ByteRange) -> Result<Vec<ByteRange>> {
+    let sector_size = u64::from(filesystem.sector_size());
+    let tree = inode.subvolume().tree();
+    let mut missing: Vec<ByteRange> = Vec::new();
+    let mut at = sectors.start();
+    while let Some(rest) = ByteRange::new(at, sectors.end()).filter(|rest| !rest.is_empty()) {
+        let items = items::load(filesystem.engine(), tree, inode.number(), rest, ITEMS_IN_STEP)?;
+        let part = ByteRange::new(at, items.complete_to.max(at + 1)).unwrap_or(rest);
+        let present = items.extents.into_iter().filter(|extent| !extent.is_hole());
+        for gap in Rewrite::new(sector_size, present).gaps(part) {
+            match missing.last_mut() {
+                Some(last) if last.end() == gap.start() => {
+                    *last = ByteRange::new(last.start(), gap.end()).unwrap_or(gap);
+                }
+                _ => missing.push(gap),
+            }
+        }
+        at = part.end();
+    }
+    Ok(missing)
+}
+
+/// Preallocates some of the ranges, given last first.
+fn preallocate_step(filesystem: &Filesystem, inode: &Inode, left: &mut Vec<ByteRange>) -> Result<()> {
+    let engine = filesystem.engine();
+    let sector_size = u64::from(filesystem.sector_size());
+    let mut extents = Vec::new();
+    for range in left.iter().rev().take(EXTENTS_IN_STEP) {
+        extents.extend(
+            items::load(engine, inode.subvolume().tree(), inode.number(), *range, usize::MAX)?.extents,
+        );
+    }
+    let mut handle = engine.begin(Reservation::items(leaf_items(4 * EXTENTS_IN_STEP + 2 * extents.len())))?;
+    let mut rewrite = Rewrite::new(sector_size, extents);
+    let mut taken: Vec<DataExtent> = Vec::new();
+    let result = fill(&mut handle, &mut rewrite, left, &mut taken, sector_size);
+    let new: HashSet<Logical> = taken.iter().map(|extent| extent.logical).collect();
+    let applied = result.and_then(|()| apply(&mut handle, inode, rewrite, &new, mark_preallocated));
+    if applied.is_err() {
+        taken.into_iter().for_each(|extent| handle.release_data(extent));
+    }
+    applied
+}
+
+fn mark_preallocated(state: &mut InodeState) {
+    state.item.flags = state.item.flags.with(InodeFlags::PREALLOC);
+}
+
+fn fill(
+    handle: &mut Handle<'_>,
+    rewrite: &mut Rewrite,
+    left: &mut Vec<ByteRange>,
+    taken: &mut Vec<DataExtent>,
+    sector_size: u64,
+) -> Result<()> {
+    while taken.len() < EXTENTS_IN_STEP
+        && let Some(range) = left.pop()
+    {
+        let most = range.length_bytes().min(LARGEST_PREALLOCATED);
+        let extent = handle.allocate_data(sector_size, most)?;
+        taken.push(extent);
+        let item = FileExtent::preallocated(extent.logical, extent.length, handle.generation());
+        rewrite.replace(Extent::new(range.start(), &item)).map_err(|_| Refusal::NotSupported)?;
+        left.extend(
+            ByteRange::new(range.start() + extent.length, range.end()).filter(|rest| !rest.is_empty()),
+        );
+    }
+    Ok(())
+}
+
+/// Makes a hole: the sectors inside of the range lose their space, the parts of sectors at its ends become zeros.
+fn punch(filesystem: &Filesystem, inode: &Arc<Inode>, range: ByteRange) -> Result<()> {
+    let sector_size = u64::from(filesystem.sector_size());
+    let inner = inner_sectors(range, sector_size);
+    let mut ends = Vec::new();
+    match inner {
+        Some(inner) => {
+            ends.extend(ByteRange::new(range.start(), inner.start()));
+            ends.extend(ByteRange::new(inner.end(), range.end()));
+        }
+        // Inside of one sector, or across the border of two.
+        None => {
+            let border = range.start().next_multiple_of(sector_size).clamp(range.start(), range.end());
+            ends.extend(ByteRange::new(range.start(), border));
+            ends.extend(ByteRange::new(border, range.end()));
+        }
+    }
+    for end in ends.into_iter().filter(|end| !end.is_empty()) {
+        zero_part(filesystem, inode, end)?;
+    }
+    let Some(inner) = inner else { return Ok(()) };
+    drop_unflushed_range(filesystem, inode, inner)?;
+    uninline(filesystem, inode, inner)?;
+    drop_items(filesystem, inode, inner)?;
+    settle_size(filesystem, inode)
+}
+
+/// Writes zeros over a part of one sector, unless it reads as zeros anyway.
+fn zero_part(filesystem: &Filesystem, inode: &Arc<Inode>, part: ByteRange) -> Result<()> {
+    let sector_size = u64::from(filesystem.sector_size());
+    let start = part.start() / sector_size * sector_size;
+    if start >= inode.size() {
+        return Ok(());
+    }
+    let mut sector = vec![0; sector_size as usize];
+    read_whole(filesystem, inode, &ReadCache::new(), start, &mut sector)?;
+    let bytes = &mut sector[(part.start() - start) as usize..(part.end() - start) as usize];
+    if bytes.iter().all(|byte| *byte == 0) {
+        return Ok(());
+    }
+    bytes.fill(0);
+    put_sectors(filesystem, inode, start, sector)
+}
+
+/// An inline extent that reaches behind the range is written out, since it has no parts. (Only other systems make inline
+/// extents of more than a sector.)
+fn uninline(filesystem: &Filesystem, inode: &Arc<Inode>, inner: ByteRange) -> Result<()> {
+    let sector_size = u64::from(filesystem.sector_size());
+    let found =
+        items::load(filesystem.engine(), inode.subvolume().tree(), inode.number(), inner, 1)?.extents.pop();
+    let Some(inline) = found.filter(|extent| extent.range().is_none()) else { return Ok(()) };
+    let whole = inline.file_range(sector_size);
+    if whole.end() <= inner.end() {
+        return Ok(());
+    }
+    let mut bytes = inline_bytes(filesystem, inode, &inline)?;
+    bytes.resize(whole.length_bytes() as usize, 0);
+    let rest = bytes.split_off(inner.end() as usize);
+    put_sectors(filesystem, inode, inner.end(), rest)?;
+    flush::flush_locked(filesystem, inode)
+}
+
+/// Drops the items of a range of whole sectors, a step at a time.
+fn drop_items(filesystem: &Filesystem, inode: &Inode, range: ByteRange) -> Result<()> {
+    let engine = filesystem.engine();
+    let sector_size = u64::from(filesystem.sector_size());
+    let mut at = range.start();
+    while let Some(rest) = ByteRange::new(at, range.end()).filter(|rest| !rest.is_empty()) {
+        let loaded = items::load(engine, inode.subvolume().tree(), inode.number(), rest, ITEMS_IN_STEP)?;
+        let step = ByteRange::new(at, loaded.complete_to.max(at + sector_size)).unwrap_or(rest);
+        at = step.end();
+        if loaded.extents.iter().all(Extent::is_hole) {
+            continue;
+        }
+        let mut handle = engine.begin(Reservation::deletion(leaf_items(2 * loaded.extents.len()) + 2))?;
+        let mut rewrite = Rewrite::new(sector_size, loaded.extents);
+        rewrite.drop_range(step).map_err(|_| Refusal::NotSupported)?;
+        if !engine.no_holes() {
+            let end = inode.state.lock().disk_size.next_multiple_of(sector_size);
+            if let Some(hole) = ByteRange::new(0, end).and_then(|inside| inside.intersection(step)) {
+                rewrite.fill_holes(hole, handle.generation());
+                rewrite.join_neighbours();
+            }
+        }
+        apply(&mut handle, inode, rewrite, &HashSet::new(), |_| {})?;
+    }
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! The checksums of data sectors: looking up what is expected, working out those of new data.
+
+use vlinder_base::parallel;
+use vlinder_base::sync::Arc;
+use vlinder_codec::checksum::{ChecksumKind, checksum, checksum_many};
+use vlinder_format::checksum_item::ChecksumGeometry;
+use vlinder_format::{ItemType, Logical, RootId};
+use vlinder_transaction::Engine;
+use vlinder_tree::{Readahead, Root};
+
+use super::error::DataFault;
+use crate::Result;
+
+/// Data from this size on is worth spreading over the cores.
+const PARALLEL_BYTES: usize = 64 * 1024;
+
+/// What the sectors of a run of data must have as checksums.
+#[derive(Debug)]
+pub(crate) struct Expected {
+    kind: ChecksumKind,
+    /// One after the other.
+    checksums: Vec<u8>,
+}
+
+impl Expected {
+    /// Whether a sector, counted from the start of the run, has its checksum.
+    pub(crate) fn is_good(&self, sector: usize, bytes: &[u8]) -> bool {
+        let size = self.kind.size_bytes();
+        let expected = self.checksums.get(sector * size..(sector + 1) * size);
+        expected == Some(checksum(self.kind, bytes).as_bytes(self.kind))
+    }
+}
+
+/// The checksum tree of a file system, for look-ups.
+pub(crate) struct Lookup<'a> {
+    engine: &'a Engine,
+    root: Arc<Root>,
+    geometry: ChecksumGeometry,
+}
+
+impl<'a> Lookup<'a> {
+    pub(crate) fn new(engine: &'a Engine) -> Result<Self> {
+        let root = Arc::clone(engine.tree(RootId::CHECKSUM_TREE)?.root());
+        Ok(Self { engine, root, geometry: engine.checksum_geometry() })
+    }
+
+    /// The checksums of `length` bytes (whole sectors) at an address, or which sector has none.
+    pub(crate) fn expected(
+        &self,
+        start: Logical,
+        length: u64,
+    ) -> Result<std::result::Result<Expected, DataFault>> {
+        let kind = self.engine.checksum_kind();
+        let mut checksums = Vec::with_capacity(self.geometry.bytes_for(length).unwrap_or(0));
+        let end = start.0.saturating_add(length);
+        let mut at = start;
+        let floor = self.engine.trees().floor(&self.root, &ChecksumGeometry::key(start))?;
+        let from = match floor.filter(|found| found.key().item_type == ItemType::EXTENT_CHECKSUM) {
+            Some(found) => found.key(),
+            None => ChecksumGeometry::key(start),
+        };
+        let mut cursor = self.engine.trees().cursor(&self.root, &from, Readahead::None)?;
+        while at.0 < end {
+            let Some((key, data)) = cursor.item() else { break };
+            if key.item_type != ItemType::EXTENT_CHECKSUM || key.offset > at.0 {
+                break;
+            }
+            let item_end = self.geometry.end(Logical(key.offset), data.len()).unwrap_or(Logical(u64::MAX)).0;
+            if item_end > at.0 {
+                let covered = item_end.min(end) - at.0;
+                let skip = self.geometry.bytes_for(at.0 - key.offset).unwrap_or(usize::MAX);
+                let take = self.geometry.bytes_for(covered).unwrap_or(0);
+                let found = skip.checked_add(take).and_then(|end| data.get(skip..end));
+                let Some(found) = found.filter(|found| !found.is_empty()) else { break };
+                checksums.extend_from_slice(found);
+                at = Logical(at.0 + covered);
+            }
+            cursor.advance()?;
+        }
+        if at.0 < end {
+            return Ok(Err(DataFault::MissingChecksum { logical: at }));
+        }
+        Ok(Ok(Expected { kind, checksums }))
+    }
+}
+
+/// The checksums of several pieces of new data, in their order, worked out on all cores.
+pub(crate) fn of_pieces(kind: ChecksumKind, pieces: &[&[u8]], sector_bytes: usize) -> Vec<Vec<u8>> {
+    let one = |piece: &&[u8]| {
+        let mut checksums = Vec::new();
+        checksum_many(kind, piece, sector_bytes, &mut checksums);
+        checksums
+    };
+    let total: usize = pieces.iter().map(|piece| piece.len()).sum();
+    if total < PARALLEL_BYTES || pieces.len() < 2 {
+        return pieces.iter().map(one).collect();
+    }
+    parallel::map(pieces, one)
+}

@@ -1,0 +1,239 @@
+//! Sharing extents between files (reflink), and copying where that can't be.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use vlinder_base::sync::Arc;
+use vlinder_extent_state::ByteRange;
+use vlinder_format::inode::InodeFlags;
+use vlinder_transaction::Reservation;
+
+use super::apply::{ITEMS_IN_STEP, apply, leaf_items};
+use super::extent::Extent;
+use super::read::{ReadCache, read};
+use super::rewrite::Rewrite;
+use super::truncate::{drop_behind_end, zero_tail};
+use super::write::{MAX_FILE_SIZE, write};
+use super::{flush, items};
+use crate::inode::Inode;
+use crate::{Filesystem, Refusal, Result};
+
+/// How much a copy that shares nothing reads at a time.
+const COPY_BYTES: u64 = 1 << 20;
+
+/// Makes `length` bytes of `target` at `target_offset` show the same extents as `source` at `source_offset`. Offsets are
+/// at sector borders, and so is the end, unless it is the end of the source and not inside of the target. The caller holds
+/// [`Inode::operation`] of both exclusively and has set the times of the target.
+///
+/// # Errors
+/// [`Refusal::InvalidArgument`] where the range is not as above, overlaps itself, or only one of the files has checksums;
+/// what the trees met.
+pub fn clone_range(
+    filesystem: &Filesystem,
+    source: &Arc<Inode>,
+    source_offset: u64,
+    target: &Arc<Inode>,
+    target_offset: u64,
+    length: u64,
+) -> Result<()> {
+    let plan = Plan::new(filesystem, source, source_offset, target, target_offset, length)?;
+    let Some(plan) = plan else { return Ok(()) };
+    let inline = {
+        let same = Arc::ptr_eq(source, target);
+        let (first, second) = if source.id() < target.id() { (source, target) } else { (target, source) };
+        let _first = first.data.lock_extents();
+        let _second = (!same).then(|| second.data.lock_extents());
+        flush::flush_locked(filesystem, source)?;
+        if !same {
+            flush::flush_locked(filesystem, target)?;
+        }
+        let old_size = target.size();
+        if target_offset > old_size {
+            zero_tail(filesystem, target, old_size)?;
+            flush::flush_locked(filesystem, target)?;
+            drop_behind_end(filesystem, target, old_size, plan.to.start())?;
+        }
+        plan.share(filesystem)?
+    };
+    // Bytes that lie in an item can't be shared. The locks are free again, since writing may flush.
+    if let Some(part) = inline {
+        copy_bytes(
+            filesystem,
+            source,
+            part.start(),
+            target,
+            plan.shifted(part.start()),
+            part.length_bytes(),
+        )?;
+    }
+    Ok(())
+}
+
+/// Copies bytes as copy_file_range(2) does: what lies at sector borders of both files is shared, the rest read and
+/// written. Gives how many bytes: fewer than asked for only at the end of the source. Locks and times as for
+/// [`clone_range`].
+///
+/// # Errors
+/// As [`clone_range`], [`read`] and [`write`].
+pub fn copy_range(
+    filesystem: &Filesystem,
+    source: &Arc<Inode>,
+    source_offset: u64,
+    target: &Arc<Inode>,
+    target_offset: u64,
+    length: u64,
+) -> Result<u64> {
+    let length = length.min(source.size().saturating_sub(source_offset));
+    if length == 0 {
+        return Ok(0);
+    }
+    match clone_range(filesystem, source, source_offset, target, target_offset, length) {
+        Err(error) if error.refusal() == Some(Refusal::InvalidArgument) => {}
+        other => return other.map(|()| length),
+    }
+    let sector_size = u64::from(filesystem.sector_size());
+    let head = (source_offset.next_multiple_of(sector_size) - source_offset).min(length);
+    let middle = (length - head) / sector_size * sector_size;
+    let same_phase = source_offset % sector_size == target_offset % sector_size;
+    if !same_phase || middle == 0 {
+        copy_bytes(filesystem, source, source_offset, target, target_offset, length)?;
+        return Ok(length);
+    }
+    copy_bytes(filesystem, source, source_offset, target, target_offset, head)?;
+    let (from, to) = (source_offset + head, target_offset + head);
+    match clone_range(filesystem, source, from, target, to, middle) {
+        Err(error) if error.refusal() == Some(Refusal::InvalidArgument) => {
+            copy_bytes(filesystem, source, from, target, to, middle)?;
+        }
+        other => other?,
+    }
+    let tail = length - head - middle;
+    copy_bytes(filesystem, source, from + middle, target, to + middle, tail)?;
+    Ok(length)
+}
+
+/// Reads and writes.
+fn copy_bytes(
+    filesystem: &Filesystem,
+    source: &Arc<Inode>,
+    source_offset: u64,
+    target: &Arc<Inode>,
+    target_offset: u64,
+    length: u64,
+) -> Result<()> {
+    let cache = ReadCache::new();
+    let mut done = 0;
+    while done < length {
+        let mut bytes = vec![0; (length - done).min(COPY_BYTES) as usize];
+        let count = read(filesystem, source, &cache, source_offset + done, &mut bytes)?;
+        if count == 0 {
+            break;
+        }
+        bytes.truncate(count);
+        write(filesystem, target, target_offset + done, Cow::Owned(bytes))?;
+        done += count as u64;
+    }
+    Ok(())
+}
+
+/// A clone that may be done.
+struct Plan<'a> {
+    source: &'a Inode,
+    target: &'a Inode,
+    /// Whole sectors of the source.
+    from: ByteRange,
+    /// Whole sectors of the target.
+    to: ByteRange,
+    /// The target's size afterwards, if it grows.
+    end: u64,
+}
+
+impl<'a> Plan<'a> {
+    fn new(
+        filesystem: &Filesystem,
+        source: &'a Arc<Inode>,
+        source_offset: u64,
+        target: &'a Arc<Inode>,
+        target_offset: u64,
+        length: u64,
+    ) -> Result<Option<Self>> {
+        let sector_size = u64::from(filesystem.sector_size());
+        if length == 0 {
+            return Ok(None);
+        }
+        let from = ByteRange::with_length(source_offset, length).filter(|range| range.end() <= source.size());
+        let to = ByteRange::with_length(target_offset, length).filter(|range| range.end() <= MAX_FILE_SIZE);
+        let (Some(from), Some(to)) = (from, to) else { return Err(Refusal::InvalidArgument.into()) };
+        let whole = from.end().is_multiple_of(sector_size) && to.end().is_multiple_of(sector_size);
+        let ends_both = from.end() == source.size() && to.end() >= target.size();
+        let starts = source_offset.is_multiple_of(sector_size) && target_offset.is_multiple_of(sector_size);
+        let same_checksums =
+            source.flags().has(InodeFlags::NODATASUM) == target.flags().has(InodeFlags::NODATASUM);
+        let round = |range: ByteRange| {
+            ByteRange::new(range.start(), range.end().next_multiple_of(sector_size)).unwrap_or(range)
+        };
+        let overlaps = Arc::ptr_eq(source, target) && round(from).overlaps(round(to));
+        if !starts || !(whole || ends_both) || !same_checksums || overlaps {
+            return Err(Refusal::InvalidArgument.into());
+        }
+        Ok(Some(Self { source, target, from: round(from), to: round(to), end: to.end() }))
+    }
+
+    fn shifted(&self, offset: u64) -> u64 {
+        offset - self.from.start() + self.to.start()
+    }
+
+    /// Shares what can be, step by step; gives the bytes of the source that lie in an item.
+    fn share(&self, filesystem: &Filesystem) -> Result<Option<ByteRange>> {
+        let mut inline = None;
+        let mut at = self.from.start();
+        while let Some(rest) = ByteRange::new(at, self.from.end()).filter(|rest| !rest.is_empty()) {
+            let (tree, number) = (self.source.subvolume().tree(), self.source.number());
+            let loaded = items::load(filesystem.engine(), tree, number, rest, ITEMS_IN_STEP)?;
+            let sector_size = u64::from(filesystem.sector_size());
+            let step = ByteRange::new(at, loaded.complete_to.max(at + sector_size)).unwrap_or(rest);
+            if let Some(first) = loaded.extents.first().filter(|extent| extent.range().is_none()) {
+                let size = first.ram_bytes.min(self.source.size());
+                inline =
+                    ByteRange::new(at.min(size), size.min(self.from.end())).filter(|part| !part.is_empty());
+            }
+            self.share_step(filesystem, step, &loaded.extents)?;
+            at = step.end();
+        }
+        Ok(inline)
+    }
+
+    fn share_step(&self, filesystem: &Filesystem, step: ByteRange, extents: &[Extent]) -> Result<()> {
+        let engine = filesystem.engine();
+        let sector_size = u64::from(filesystem.sector_size());
+        let to = ByteRange::new(self.shifted(step.start()), self.shifted(step.end())).unwrap_or_default();
+        let (tree, number) = (self.target.subvolume().tree(), self.target.number());
+        let disk_size = self.target.state.lock().disk_size;
+        // Without no_holes what lies between the old end and here needs items too.
+        let hole_start = (disk_size / sector_size * sector_size).min(to.start());
+        let needs_holes = !engine.no_holes();
+        let affected = if needs_holes { ByteRange::new(hole_start, to.end()).unwrap_or(to) } else { to };
+        let present = items::load(engine, tree, number, affected, usize::MAX)?.extents;
+        let count = 2 * present.len() + 3 * extents.len();
+        let mut handle = engine.begin(Reservation::items(leaf_items(count) + 2))?;
+        let mut rewrite = Rewrite::new(sector_size, present);
+        rewrite.drop_range(to).map_err(|_| Refusal::NotSupported)?;
+        for part in extents.iter().filter_map(|extent| extent.part(step)).filter(|part| !part.is_hole()) {
+            let offset = self.shifted(part.offset);
+            rewrite.insert(part.moved_to(offset));
+        }
+        let end = if to.end() == self.to.end() { self.end } else { to.end() };
+        if needs_holes {
+            rewrite.fill_holes(affected, handle.generation());
+            rewrite.join_neighbours();
+        }
+        let preallocated = extents.iter().any(Extent::is_preallocated);
+        apply(&mut handle, self.target, rewrite, &HashSet::new(), |state| {
+            state.item.size_bytes = state.item.size_bytes.max(end);
+            state.disk_size = state.disk_size.max(end);
+            if preallocated {
+                state.item.flags = state.item.flags.with(InodeFlags::PREALLOC);
+            }
+        })
+    }
+}

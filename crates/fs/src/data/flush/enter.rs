@@ -1,0 +1,259 @@
+//! What was stored becomes part of the files: items, references, checksums and inodes, in one transaction.
+
+use std::collections::HashSet;
+
+use vlinder_base::sync::Arc;
+use vlinder_extent_state::ByteRange;
+use vlinder_format::file_extent::{CompressionId, ExtentRange, FileExtent, FileExtentContent};
+use vlinder_format::inode::InodeFlags;
+use vlinder_format::{FileOffset, Generation, Key, Logical};
+use vlinder_transaction::{DataExtent, Handle, Tree};
+use vlinder_tree::{Change, Edit};
+
+use super::store::{Place, Stored, release};
+use super::{Job, Part};
+use crate::data::apply::leaf_items;
+use crate::data::extent::Extent;
+use crate::data::rewrite::{Changes, Rewrite};
+use crate::data::{items, references};
+use crate::{Filesystem, Refusal, Result};
+
+/// The items of one file's part of a batch, before and after.
+struct FileRewrite {
+    job: usize,
+    rewrite: Rewrite,
+    /// The size that the item on disk gets.
+    disk_size: u64,
+    /// Where holes need items: what the size on disk grows over, without feature no_holes.
+    fill: Option<ByteRange>,
+}
+
+/// Enters a batch. On an error nothing was changed and the space is given back, except for damage met half-way, after
+/// which the file system is read-only.
+pub(super) fn enter(
+    filesystem: &Filesystem,
+    jobs: &[Job<'_>],
+    batch: &[Part],
+    stored: Vec<Stored>,
+) -> Result<()> {
+    let result = enter_stored(filesystem, jobs, batch, &stored);
+    if let Err((error, refers)) = result {
+        if refers {
+            filesystem.engine().latch_read_only(&error);
+        } else {
+            release(filesystem, &stored);
+        }
+        return Err(error);
+    }
+    Ok(())
+}
+
+/// An error, and whether items may refer to what was stored.
+type Failure = (crate::FsError, bool);
+
+fn enter_stored(
+    filesystem: &Filesystem,
+    jobs: &[Job<'_>],
+    batch: &[Part],
+    stored: &[Stored],
+) -> std::result::Result<(), Failure> {
+    let before = |error: crate::FsError| (error, false);
+    let (mut files, loaded) = load(filesystem, jobs, batch).map_err(before)?;
+    let Some(tree) = files.first().map(|file| Arc::clone(jobs[file.job].inode.subvolume().tree())) else {
+        return Ok(());
+    };
+    let mut handle =
+        super::begin(filesystem, leaf_items(loaded + 4 * stored.len() + 4 * files.len())).map_err(before)?;
+    let generation = handle.generation();
+    let mut changes = Vec::with_capacity(files.len());
+    for file in &mut files {
+        rewrite(stored, file, generation).map_err(before)?;
+        changes.push(std::mem::replace(&mut file.rewrite, Rewrite::new(1, [])).finish());
+    }
+    edit_items(&mut handle, &tree, jobs, &files, &changes).map_err(before)?;
+    let new: HashSet<Logical> = stored
+        .iter()
+        .filter_map(|piece| match piece.place {
+            Place::New { extent, .. } => Some(extent.logical),
+            Place::Inline { .. } | Place::Present => None,
+        })
+        .collect();
+    for (file, changes) in files.iter().zip(&changes) {
+        references::change(&mut handle, jobs[file.job].inode, changes, |address| new.contains(&address));
+    }
+    enter_checksums(filesystem, &mut handle, stored).map_err(|error| (error, true))?;
+    for (file, changes) in files.iter().zip(&changes) {
+        put_inode(&mut handle, &jobs[file.job], file, changes);
+    }
+    count(filesystem, stored);
+    Ok(())
+}
+
+/// Loads the items around what was stored, with no transaction held up; and says how many there are.
+fn load(filesystem: &Filesystem, jobs: &[Job<'_>], batch: &[Part]) -> Result<(Vec<FileRewrite>, usize)> {
+    let mut loaded = 0;
+    let sector_size = u64::from(filesystem.sector_size());
+    let needs_holes = !filesystem.engine().no_holes();
+    let mut files: Vec<FileRewrite> = Vec::new();
+    for parts in batch.chunk_by(|left, right| left.job == right.job) {
+        let Some(last) = parts.last() else { continue };
+        let job = &jobs[last.job];
+        let (memory_size, old_disk_size) = {
+            let state = job.inode.state.lock();
+            (state.item.size_bytes, state.disk_size)
+        };
+        let reached = if last.last { job.size } else { job.size.min(last.range.end()) };
+        let disk_size = old_disk_size.max(reached.min(memory_size));
+        let mut ranges: Vec<ByteRange> = parts
+            .iter()
+            .filter_map(|part| {
+                ByteRange::new(part.range.start().saturating_sub(sector_size), part.range.end() + sector_size)
+            })
+            .collect();
+        let grown = (old_disk_size / sector_size * sector_size, disk_size.next_multiple_of(sector_size));
+        let fill = ByteRange::new(grown.0, grown.1).filter(|_| needs_holes && disk_size > old_disk_size);
+        ranges.extend(fill);
+        let mut extents = Vec::new();
+        for range in ranges {
+            let tree = job.inode.subvolume().tree();
+            extents.extend(
+                items::load(filesystem.engine(), tree, job.inode.number(), range, usize::MAX)?.extents,
+            );
+        }
+        loaded += extents.len();
+        files.push(FileRewrite {
+            job: last.job,
+            rewrite: Rewrite::new(sector_size, extents),
+            disk_size,
+            fill,
+        });
+    }
+    Ok((files, loaded))
+}
+
+/// Works out the file's items as they will be.
+fn rewrite(stored: &[Stored], file: &mut FileRewrite, generation: Generation) -> Result<()> {
+    let mut joins = false;
+    for piece in stored.iter().filter(|piece| piece.job == file.job) {
+        let start = piece.range.start();
+        match &piece.place {
+            Place::Present => {
+                file.rewrite.mark_written(piece.range, generation);
+                joins = true;
+            }
+            Place::New { extent, compression } => {
+                let item = new_item(*extent, *compression, piece.range.length_bytes(), generation);
+                file.rewrite.replace(Extent::new(start, &item)).map_err(|_| Refusal::NotSupported)?;
+            }
+            Place::Inline { bytes, compression, ram_bytes } => {
+                let item = FileExtent {
+                    compression: *compression,
+                    ram_bytes: *ram_bytes,
+                    ..FileExtent::inline(bytes, generation)
+                };
+                file.rewrite.replace(Extent::new(start, &item)).map_err(|_| Refusal::NotSupported)?;
+            }
+        }
+    }
+    if let Some(range) = file.fill {
+        file.rewrite.fill_holes(range, generation);
+        joins = true;
+    }
+    if joins {
+        file.rewrite.join_neighbours();
+    }
+    Ok(())
+}
+
+fn new_item(
+    extent: DataExtent,
+    compression: CompressionId,
+    file_bytes: u64,
+    generation: Generation,
+) -> FileExtent<'static> {
+    let range =
+        ExtentRange { address: extent.logical, disk_bytes: extent.length, offset_bytes: 0, file_bytes };
+    FileExtent {
+        ram_bytes: file_bytes,
+        compression,
+        content: FileExtentContent::Regular(range),
+        ..FileExtent::whole(extent.logical, extent.length, generation)
+    }
+}
+
+/// Changes the items of all files at once.
+fn edit_items(
+    handle: &mut Handle<'_>,
+    tree: &Tree,
+    jobs: &[Job<'_>],
+    files: &[FileRewrite],
+    changes: &[Changes],
+) -> Result<()> {
+    let mut items: Vec<(Key, Option<&[u8]>)> = Vec::new();
+    for (file, changes) in files.iter().zip(changes) {
+        let inode = jobs[file.job].inode.number();
+        items.extend(
+            changes
+                .items
+                .iter()
+                .map(|(offset, data)| (FileExtent::key(inode, FileOffset(*offset)), data.as_deref())),
+        );
+    }
+    items.sort_by_key(|(key, _)| *key);
+    let edits: Vec<Edit<'_>> = items
+        .into_iter()
+        .map(|(key, data)| Edit::new(key, data.map_or(Change::Remove, Change::Put)))
+        .collect();
+    Ok(handle.edit(tree, &edits)?)
+}
+
+/// Enters checksums in the order of their addresses, neighbours in one go.
+fn enter_checksums(filesystem: &Filesystem, handle: &mut Handle<'_>, stored: &[Stored]) -> Result<()> {
+    let mut all: Vec<(Logical, &[u8])> = stored
+        .iter()
+        .filter_map(|piece| piece.checksums.as_ref().map(|(start, checksums)| (*start, checksums.as_slice())))
+        .collect();
+    all.sort_by_key(|(start, _)| *start);
+    let geometry = filesystem.engine().checksum_geometry();
+    let mut rest = all.as_slice();
+    while let Some(((start, first), behind)) = rest.split_first() {
+        let mut joined = first.to_vec();
+        let mut behind = behind;
+        while let Some(((next, checksums), further)) = behind.split_first() {
+            if start.checked_add(geometry.covered(joined.len())) != Some(*next) {
+                break;
+            }
+            joined.extend_from_slice(checksums);
+            behind = further;
+        }
+        handle.insert_checksums(*start, &joined)?;
+        rest = behind;
+    }
+    Ok(())
+}
+
+fn put_inode(handle: &mut Handle<'_>, job: &Job<'_>, file: &FileRewrite, changes: &Changes) {
+    let mut state = job.inode.state.lock();
+    state.item.allocated_bytes = state.item.allocated_bytes.saturating_add_signed(changes.allocated_bytes);
+    state.disk_size = file.disk_size;
+    if job.incompressible {
+        state.item.flags = state.item.flags.with(InodeFlags::NOCOMPRESS);
+    }
+    job.inode.put(handle, &mut state);
+}
+
+fn count(filesystem: &Filesystem, stored: &[Stored]) {
+    let metrics = &filesystem.shared().write_back.metrics;
+    for piece in stored {
+        match &piece.place {
+            Place::Inline { .. } => metrics.inline.increment(),
+            Place::Present => metrics.in_place.increment(),
+            Place::New { compression, .. } => {
+                metrics.extents.increment();
+                if *compression != CompressionId::NONE {
+                    metrics.compressed_extents.increment();
+                }
+            }
+        }
+    }
+}

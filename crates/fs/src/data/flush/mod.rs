@@ -1,0 +1,293 @@
+//! Flushing: unflushed bytes become extents.
+//!
+//! Files are flushed in groups, each in batches of bounded size, so that many small files share what is expensive: one
+//! allocation, one batch of writes, one change of each tree. A batch is *planned* (inline, in place, or new extents,
+//! compressed where it pays), *stored* (space taken, bytes written, checksums worked out meanwhile) and *entered* (items,
+//! references, checksums and inodes in one transaction). What fails goes back to the files' dirty bytes, so that a later
+//! flush tries again: no error is ever followed by a false success.
+
+mod enter;
+mod plan;
+mod store;
+
+use vlinder_base::sync::Arc;
+use vlinder_extent_state::ByteRange;
+use vlinder_transaction::{Handle, Reservation};
+
+use super::file_data::DELALLOC;
+use super::runs::Runs;
+use crate::inode::Inode;
+use crate::{Filesystem, FsError, Refusal, Result};
+
+/// Files flushed together.
+const FILES_IN_GROUP: usize = 64;
+/// Bytes of a batch.
+const BATCH_BYTES: u64 = 32 << 20;
+
+/// A file that is being flushed. Its extents are locked meanwhile.
+struct Job<'a> {
+    inode: &'a Arc<Inode>,
+    runs: Arc<Runs>,
+    /// The file's size when the runs were taken: nothing below it is unflushed once they are on disk.
+    size: u64,
+    /// Compressing was tried in vain; the inode is marked so that it is not tried again.
+    incompressible: bool,
+    /// Behind the last byte whose extents are in the tree.
+    done_to: u64,
+}
+
+/// A contiguous part of a job's bytes.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    job: usize,
+    range: ByteRange,
+    /// Nothing of the job comes after it.
+    last: bool,
+}
+
+/// Writes out the data of every file that has some, so that a commit makes them durable.
+///
+/// # Errors
+/// The first that writing met; every file is tried.
+pub fn flush_all(filesystem: &Filesystem) -> Result<()> {
+    let files = filesystem.shared().write_back.files();
+    let mut result = Ok(());
+    for group in files.chunks(FILES_IN_GROUP) {
+        let flushed = flush_group(filesystem, group);
+        result = result.and(flushed);
+    }
+    result
+}
+
+/// As [`flush_all`] for the committer, who must not wait for a file whose extents somebody is changing, because that may
+/// be waiting for the commit: such files are left out.
+///
+/// # Errors
+/// As [`flush_all`].
+pub(crate) fn flush_idle(filesystem: &Filesystem) -> Result<()> {
+    let mut result = Ok(());
+    for inode in filesystem.shared().write_back.files() {
+        if let Some(_extents) = inode.data.try_lock_extents() {
+            let flushed = flush_locked(filesystem, &inode);
+            result = result.and(flushed);
+        }
+    }
+    result
+}
+
+/// Writes out a file's data, so that a commit makes them durable.
+///
+/// # Errors
+/// What writing met; the data stay in memory then.
+pub fn flush(filesystem: &Filesystem, inode: &Arc<Inode>) -> Result<()> {
+    flush_group(filesystem, std::slice::from_ref(inode))
+}
+
+/// Writes out the data of every file of a subvolume: before a snapshot of it.
+///
+/// # Errors
+/// As [`flush_all`].
+pub fn flush_subvolume(filesystem: &Filesystem, root: crate::RootId) -> Result<()> {
+    let files: Vec<Arc<Inode>> = filesystem.shared().write_back.files();
+    let files: Vec<Arc<Inode>> = files.into_iter().filter(|inode| inode.id().root == root).collect();
+    let mut result = Ok(());
+    for group in files.chunks(FILES_IN_GROUP) {
+        let flushed = flush_group(filesystem, group);
+        result = result.and(flushed);
+    }
+    result
+}
+
+/// Writes out a file that is closed after its content was dropped: who replaces a file so expects the new content to be
+/// there after a crash. (Linux: `BTRFS_INODE_FLUSH_ON_CLOSE`.)
+///
+/// # Errors
+/// As [`flush`].
+pub fn flush_replaced(filesystem: &Filesystem, inode: &Arc<Inode>) -> Result<()> {
+    let replaced = std::mem::take(&mut inode.data.unflushed().replaced);
+    if replaced { flush(filesystem, inode) } else { Ok(()) }
+}
+
+/// Brings the unflushed bytes of the file system back under their limit.
+pub(crate) fn relieve(filesystem: &Filesystem) -> Result<()> {
+    let write_back = &filesystem.shared().write_back;
+    let mut files = write_back.files();
+    files.sort_by_cached_key(|inode| inode.data.unflushed().dirty_since);
+    for group in files.chunks(FILES_IN_GROUP) {
+        // Well below, so that the next write does not come here again.
+        if write_back.is_under_half() {
+            break;
+        }
+        flush_group(filesystem, group)?;
+    }
+    Ok(())
+}
+
+/// Flushes files, those of each subvolume together.
+fn flush_group(filesystem: &Filesystem, group: &[Arc<Inode>]) -> Result<()> {
+    let mut group: Vec<&Arc<Inode>> = group.iter().collect();
+    // Locks of several files are taken in the order of their ids.
+    group.sort_by_key(|inode| inode.id());
+    group.dedup_by_key(|inode| inode.id());
+    let mut result = Ok(());
+    for group in group.chunk_by(|left, right| left.id().root == right.id().root) {
+        let flushed = flush_files(filesystem, group);
+        result = result.and(flushed);
+    }
+    result
+}
+
+/// Flushes files of one subvolume.
+fn flush_files(filesystem: &Filesystem, group: &[&Arc<Inode>]) -> Result<()> {
+    let locks: Vec<_> = group.iter().map(|inode| inode.data.lock_extents()).collect();
+    let mut jobs = Vec::new();
+    for inode in group {
+        jobs.extend(take(filesystem, inode));
+    }
+    let result = flush_jobs(filesystem, &mut jobs);
+    let finished = finish_all(filesystem, &jobs);
+    drop(locks);
+    result.and(finished)
+}
+
+/// [`flush`] for who holds the file's extents locked.
+pub(crate) fn flush_locked(filesystem: &Filesystem, inode: &Arc<Inode>) -> Result<()> {
+    let mut jobs: Vec<Job<'_>> = take(filesystem, inode).into_iter().collect();
+    let result = flush_jobs(filesystem, &mut jobs);
+    let finished = finish_all(filesystem, &jobs);
+    result.and(finished)
+}
+
+/// Joins a transaction for data whose space is promised: where there is no room for metadata any more, the reserve is
+/// drawn on, because what was accepted from a caller must not be lost.
+fn begin(filesystem: &Filesystem, items: u32) -> Result<Handle<'_>> {
+    match filesystem.engine().begin(Reservation::items(items)) {
+        Err(error) if error.is_no_space() => Ok(filesystem.engine().begin(Reservation::deletion(items))?),
+        other => Ok(other?),
+    }
+}
+
+/// Takes what is dirty of a file.
+fn take<'a>(filesystem: &Filesystem, inode: &'a Arc<Inode>) -> Option<Job<'a>> {
+    // Both at once: bytes behind a size that was read before they came would be on disk with nobody to grow the file.
+    let state = inode.state.lock();
+    let mut unflushed = inode.data.unflushed();
+    let size = state.item.size_bytes;
+    if unflushed.dirty.is_empty() || state.deleted {
+        drop((unflushed, state));
+        filesystem.shared().write_back.remove_if_clean(inode);
+        return None;
+    }
+    let runs = Arc::new(std::mem::take(&mut unflushed.dirty));
+    unflushed.dirty_since = None;
+    unflushed.writing_promised = std::mem::take(&mut unflushed.promised);
+    unflushed.writing = Some(Arc::clone(&runs));
+    Some(Job { inode, runs, size, incompressible: false, done_to: 0 })
+}
+
+fn flush_jobs(filesystem: &Filesystem, jobs: &mut [Job<'_>]) -> Result<()> {
+    if jobs.is_empty() {
+        return Ok(());
+    }
+    let metrics = &filesystem.shared().write_back.metrics;
+    metrics.flushes.increment();
+    let _timer = metrics.flush_time.time();
+    let mut batch = Vec::new();
+    let mut bytes = 0;
+    for part in parts(jobs) {
+        if bytes + part.range.length_bytes() > BATCH_BYTES && !batch.is_empty() {
+            flush_in_parts(filesystem, jobs, &std::mem::take(&mut batch))?;
+            bytes = 0;
+        }
+        bytes += part.range.length_bytes();
+        batch.push(part);
+    }
+    flush_in_parts(filesystem, jobs, &batch)
+}
+
+/// Flushes a batch, in smaller ones where there is no room for all of it at once: what a transaction may take is
+/// reckoned for the worst case, which halves with the batch.
+fn flush_in_parts(filesystem: &Filesystem, jobs: &mut [Job<'_>], batch: &[Part]) -> Result<()> {
+    match flush_batch(filesystem, jobs, batch) {
+        Err(error) if error.refusal() == Some(Refusal::NoSpace) && batch.len() > 1 => {
+            let (first, second) = batch.split_at(batch.len() / 2);
+            flush_in_parts(filesystem, jobs, first)?;
+            flush_in_parts(filesystem, jobs, second)
+        }
+        other => other,
+    }
+}
+
+/// The contiguous parts of all jobs in order, none larger than a batch.
+fn parts(jobs: &[Job<'_>]) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    for (number, job) in jobs.iter().enumerate() {
+        let first = parts.len();
+        for (start, run) in job.runs.iter() {
+            let Some(range) = ByteRange::with_length(start, run.len() as u64) else { continue };
+            let before = parts[first..].last_mut().filter(|before| {
+                before.range.end() == start
+                    && before.range.length_bytes() + range.length_bytes() <= BATCH_BYTES
+            });
+            match before {
+                Some(before) => {
+                    before.range = ByteRange::new(before.range.start(), range.end()).unwrap_or(range);
+                }
+                None => parts.push(Part { job: number, range, last: false }),
+            }
+        }
+        if let Some(last) = parts[first..].last_mut() {
+            last.last = true;
+        }
+    }
+    parts
+}
+
+fn flush_batch(filesystem: &Filesystem, jobs: &mut [Job<'_>], batch: &[Part]) -> Result<()> {
+    let plan = plan::plan(filesystem, jobs, batch)?;
+    let stored = store::store(filesystem, jobs, plan)?;
+    enter::enter(filesystem, jobs, batch, stored)?;
+    for part in batch {
+        jobs[part.job].done_to = part.range.end();
+    }
+    Ok(())
+}
+
+/// Finishes every job, whatever became of the others: one that was left as being written would never be again.
+fn finish_all(filesystem: &Filesystem, jobs: &[Job<'_>]) -> Result<()> {
+    jobs.iter().map(|job| finish(filesystem, job)).fold(Ok(()), Result::and)
+}
+
+/// Forgets what is in the tree now, and gives the rest back to the dirty bytes.
+fn finish(filesystem: &Filesystem, job: &Job<'_>) -> Result<()> {
+    let write_back = &filesystem.shared().write_back;
+    let data = &job.inode.data;
+    let mut settled = 0;
+    {
+        let mut unflushed = data.unflushed();
+        let before = unflushed.bytes();
+        unflushed.writing = None;
+        let promised = std::mem::take(&mut unflushed.writing_promised);
+        if job.runs.end().is_some_and(|end| job.done_to < end) {
+            let mut rest = Runs::clone(&job.runs);
+            rest.remove(ByteRange::new(0, job.done_to).unwrap_or_default());
+            unflushed.dirty.put_below(&rest);
+            // A promise too much is given back with the next flush.
+            unflushed.promised += promised;
+            unflushed.dirty_since.get_or_insert_with(|| filesystem.engine().clock().monotonic());
+        } else {
+            settled = promised;
+        }
+        write_back.account(-i64::try_from(before - unflushed.bytes()).unwrap_or(i64::MAX));
+        if let Some(states) = data.states_if_any() {
+            for part in parts(std::slice::from_ref(job)) {
+                for clean in unflushed.dirty.gaps(part.range) {
+                    states.clear(clean, DELALLOC).map_err(FsError::State)?;
+                }
+            }
+        }
+    }
+    filesystem.engine().settle_data_promise(settled);
+    write_back.remove_if_clean(job.inode);
+    Ok(())
+}

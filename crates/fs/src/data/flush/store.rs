@@ -1,0 +1,231 @@
+//! Bytes go to the devices: space is taken, everything written in one batch, checksums worked out meanwhile.
+
+use vlinder_base::sync::Arc;
+use vlinder_device::Data;
+use vlinder_extent_state::ByteRange;
+use vlinder_format::Logical;
+use vlinder_format::file_extent::CompressionId;
+use vlinder_format::inode::InodeFlags;
+use vlinder_transaction::{DataExtent, Handle, Reservation};
+use vlinder_volume::WriteRequest;
+
+use super::Job;
+use super::plan::{Form, Piece, Plan};
+use crate::data::checksums;
+use crate::data::runs::Runs;
+use crate::{Filesystem, Result};
+
+/// Bytes that one thread works out checksums of at a time.
+const CHECKSUM_BYTES: usize = 256 * 1024;
+
+/// A piece of a file whose bytes are on the devices, or in the item to come.
+#[derive(Debug)]
+pub(super) struct Stored {
+    pub(super) job: usize,
+    pub(super) range: ByteRange,
+    pub(super) place: Place,
+    /// Where checksums have to be entered, and which.
+    pub(super) checksums: Option<(Logical, Vec<u8>)>,
+}
+
+/// Where bytes are.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// In the item.
+    Inline { bytes: Vec<u8>, compression: CompressionId, ram_bytes: u64 },
+    /// In a new extent.
+    New { extent: DataExtent, compression: CompressionId },
+    /// Where the file had space already.
+    Present,
+}
+
+/// Some of the bytes being flushed, shared with the readers who still see them.
+struct Slice {
+    runs: Arc<Runs>,
+    start: u64,
+    from: usize,
+    length: usize,
+}
+
+impl AsRef<[u8]> for Slice {
+    fn as_ref(&self) -> &[u8] {
+        self.runs.run_at(self.start).map_or(&[], |run| &run[self.from..self.from + self.length])
+    }
+}
+
+/// A piece with its space, before it is written.
+struct Placed {
+    stored: Stored,
+    at: Option<Logical>,
+    data: Vec<Data>,
+}
+
+/// Stores what was planned. On an error the space that was taken is given back.
+pub(super) fn store(filesystem: &Filesystem, jobs: &[Job<'_>], plan: Plan<'_>) -> Result<Vec<Stored>> {
+    let Plan { pieces, handle } = plan;
+    let overwrites = handle.is_some();
+    let mut placed = Vec::with_capacity(pieces.len());
+    let result = place(filesystem, jobs, pieces, handle, &mut placed).and_then(|handle| {
+        let held = handle.filter(|_| overwrites);
+        let checksums = write(filesystem, jobs, &placed);
+        drop(held);
+        checksums
+    });
+    let mut stored: Vec<Stored> = placed.into_iter().map(|placed| placed.stored).collect();
+    match result {
+        Ok(checksums) => {
+            for (stored, checksums) in stored.iter_mut().zip(checksums) {
+                stored.checksums = checksums;
+            }
+            Ok(stored)
+        }
+        Err(error) => {
+            release(filesystem, &stored);
+            Err(error)
+        }
+    }
+}
+
+/// Gives back the space of pieces that no item refers to.
+pub(super) fn release(filesystem: &Filesystem, stored: &[Stored]) {
+    let taken: Vec<DataExtent> = stored
+        .iter()
+        .filter_map(|stored| match stored.place {
+            Place::New { extent, .. } => Some(extent),
+            Place::Inline { .. } | Place::Present => None,
+        })
+        .collect();
+    if taken.is_empty() {
+        return;
+    }
+    match filesystem.engine().begin(Reservation::deletion(0)) {
+        Ok(mut handle) => taken.into_iter().for_each(|extent| handle.release_data(extent)),
+        // The file system is read-only then; the space is free again when it is opened the next time.
+        Err(error) => tracing::debug!(%error, "space of data that could not be written stays taken"),
+    }
+}
+
+/// Takes space for the pieces that need it; plain ones may get several extents. Gives the handle back, if one was needed.
+fn place<'a>(
+    filesystem: &'a Filesystem,
+    jobs: &[Job<'_>],
+    pieces: Vec<Piece>,
+    handle: Option<Handle<'a>>,
+    placed: &mut Vec<Placed>,
+) -> Result<Option<Handle<'a>>> {
+    let needs_space = pieces.iter().any(|piece| matches!(piece.form, Form::Plain | Form::Compressed { .. }));
+    let mut handle = match handle {
+        None if needs_space => Some(super::begin(filesystem, 2)?),
+        other => other,
+    };
+    let sector_size = u64::from(filesystem.sector_size());
+    let put = |piece_job, range, place, at, data| Placed {
+        stored: Stored { job: piece_job, range, place, checksums: None },
+        at,
+        data,
+    };
+    for Piece { job, range, form } in pieces {
+        let runs = &jobs[job].runs;
+        match (form, &mut handle) {
+            (Form::Inline { bytes, compression, ram_bytes }, _) => {
+                let place = Place::Inline { bytes, compression, ram_bytes };
+                placed.push(put(job, range, place, None, Vec::new()));
+            }
+            (Form::InPlace(logical), _) => {
+                placed.push(put(job, range, Place::Present, Some(logical), slices(runs, range)));
+            }
+            (Form::Compressed { bytes, compression }, Some(handle)) => {
+                let length = bytes.len() as u64;
+                let extent = handle.allocate_data(length, length)?;
+                if extent.length != length {
+                    // Free space is in pieces smaller than this; bytes as they are can go into several.
+                    handle.release_data(extent);
+                    place_plain(handle, runs, job, range, sector_size, placed)?;
+                    continue;
+                }
+                let place = Place::New { extent, compression };
+                placed.push(put(job, range, place, Some(extent.logical), vec![Data::Owned(bytes)]));
+            }
+            (Form::Plain, Some(handle)) => place_plain(handle, runs, job, range, sector_size, placed)?,
+            (Form::Plain | Form::Compressed { .. }, None) => {}
+        }
+    }
+    Ok(handle)
+}
+
+fn place_plain(
+    handle: &mut Handle<'_>,
+    runs: &Arc<Runs>,
+    job: usize,
+    range: ByteRange,
+    sector_size: u64,
+    placed: &mut Vec<Placed>,
+) -> Result<()> {
+    let mut at = range.start();
+    while at < range.end() {
+        let extent = handle.allocate_data(sector_size, range.end() - at)?;
+        let part = ByteRange::with_length(at, extent.length).unwrap_or(range);
+        let place = Place::New { extent, compression: CompressionId::NONE };
+        placed.push(Placed {
+            stored: Stored { job, range: part, place, checksums: None },
+            at: Some(extent.logical),
+            data: slices(runs, part),
+        });
+        at = part.end();
+    }
+    Ok(())
+}
+
+/// The bytes of a range, run by run, without a copy.
+fn slices(runs: &Arc<Runs>, range: ByteRange) -> Vec<Data> {
+    let mut slices = Vec::new();
+    for (start, run) in runs.overlapping(range) {
+        let Some(part) =
+            ByteRange::with_length(start, run.len() as u64).and_then(|run| run.intersection(range))
+        else {
+            continue;
+        };
+        let from = (part.start() - start) as usize;
+        let slice = Slice { runs: Arc::clone(runs), start, from, length: part.length_bytes() as usize };
+        slices.push(Data::Inside(Arc::new(slice)));
+    }
+    slices
+}
+
+type PieceChecksums = Option<(Logical, Vec<u8>)>;
+
+/// Writes everything, and works out the checksums while the devices are busy.
+fn write(filesystem: &Filesystem, jobs: &[Job<'_>], placed: &[Placed]) -> Result<Vec<PieceChecksums>> {
+    let engine = filesystem.engine();
+    let mut requests = Vec::new();
+    for piece in placed {
+        let Some(mut logical) = piece.at else { continue };
+        for data in &piece.data {
+            requests.push(WriteRequest { logical, data: data.clone() });
+            logical = Logical(logical.0 + data.as_slice().len() as u64);
+        }
+    }
+    if requests.is_empty() {
+        return Ok(placed.iter().map(|_| None).collect());
+    }
+    let pending = engine.volume().submit_writes(requests)?;
+    let sector_bytes = filesystem.sector_size() as usize;
+    let mut parts: Vec<&[u8]> = Vec::new();
+    let mut part_counts = Vec::with_capacity(placed.len());
+    for piece in placed {
+        let first = parts.len();
+        let has_checksums = !jobs[piece.stored.job].inode.flags().has(InodeFlags::NODATASUM);
+        if piece.at.is_some() && has_checksums {
+            parts.extend(piece.data.iter().flat_map(|data| data.as_slice().chunks(CHECKSUM_BYTES)));
+        }
+        part_counts.push(parts.len() - first);
+    }
+    let mut checksums = checksums::of_pieces(engine.checksum_kind(), &parts, sector_bytes).into_iter();
+    let mut by_piece = Vec::with_capacity(placed.len());
+    for (piece, count) in placed.iter().zip(part_counts) {
+        let joined: Vec<u8> = checksums.by_ref().take(count).flatten().collect();
+        by_piece.push(piece.at.filter(|_| count > 0).map(|at| (at, joined)));
+    }
+    pending.wait()?;
+    Ok(by_piece)
+}

@@ -1,0 +1,38 @@
+//! File data: extents, reading, writing, write-back, truncation, preallocation, clones, holes.
+//!
+//! Reading path: `extent` (one EXTENT_DATA item), `items` (those of a range), [`read`]; then `runs` (bytes in memory),
+//! [`FileData`], [`write`], `flush` (bytes become extents), `rewrite` (what that means for items and references, as a pure
+//! function), and the operations on whole ranges.
+
+mod allocate;
+mod apply;
+mod checksums;
+mod clone;
+mod error;
+mod extent;
+mod file_data;
+mod flush;
+mod in_place;
+mod items;
+mod read;
+mod references;
+mod rewrite;
+mod runs;
+mod seek;
+mod truncate;
+mod write;
+mod write_back;
+
+pub use allocate::{Allocate, allocate};
+pub use clone::{clone_range, copy_range};
+pub use error::{DataError, DataFault};
+pub use file_data::FileData;
+pub use flush::{flush, flush_all, flush_replaced, flush_subvolume};
+pub use read::{ReadCache, read};
+pub use seek::{MappedExtent, Seek, SeekCache, extent_map, seek};
+pub use truncate::{remove_all, truncate};
+pub use write::{MAX_FILE_SIZE, write};
+
+pub(crate) use extent::Extent;
+pub(crate) use flush::{flush_idle, relieve};
+pub(crate) use write_back::WriteBack;

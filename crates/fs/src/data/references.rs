@@ -1,0 +1,30 @@
+//! Telling the engine which references of extents come and go.
+
+use std::collections::HashSet;
+
+use vlinder_format::Logical;
+use vlinder_transaction::{DataExtent, Handle};
+
+use super::rewrite::Changes;
+use crate::inode::Inode;
+
+/// Adds and drops references as changes of an inode's items say; `is_new` knows the extents that nobody refers to yet.
+pub(crate) fn change(
+    handle: &mut Handle<'_>,
+    inode: &Inode,
+    changes: &Changes,
+    is_new: impl Fn(Logical) -> bool,
+) {
+    let (root, number) = (inode.id().root, inode.number());
+    let mut seen: HashSet<Logical> = HashSet::new();
+    for reference in &changes.references {
+        let extent = DataExtent { logical: reference.extent.address, length: reference.extent.bytes };
+        for _ in 0..reference.change.max(0) {
+            let fresh = is_new(extent.logical) && seen.insert(extent.logical);
+            handle.add_data_reference(extent, fresh, root, number, reference.offset);
+        }
+        for _ in 0..reference.change.min(0).unsigned_abs() {
+            handle.drop_data_reference(extent, root, number, reference.offset);
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Where a file has data and where holes: SEEK_DATA, SEEK_HOLE, and the extent map with fiemap's facts.
+//!
+//! Unflushed data are looked for only in holes and preallocated ranges, only if the file has any, and from where the last
+//! search of the same open file ended.
+
+use vlinder_base::sync::Mutex;
+use vlinder_extent_state::{ByteRange, Position, StateBits};
+use vlinder_format::Logical;
+use vlinder_format::file_extent::CompressionId;
+
+use super::extent::{Content, Extent};
+use super::file_data::DELALLOC;
+use super::items;
+use crate::inode::Inode;
+use crate::{Filesystem, Refusal, Result};
+
+/// Items that a search looks at first; mostly the next border is near.
+const FIRST_ITEMS: usize = 4;
+/// Items that it looks at later at a time.
+const MOST_ITEMS: usize = 1024;
+
+/// What to seek for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seek {
+    /// The first data (SEEK_DATA).
+    Data,
+    /// The first hole, with the end of the file as the last one (SEEK_HOLE).
+    Hole,
+}
+
+/// What an open file remembers for its next seek.
+#[derive(Debug, Default)]
+pub struct SeekCache {
+    position: Mutex<Position>,
+}
+
+impl SeekCache {
+    /// Remembers nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+/// lseek(2) for data and holes: the first offset at or after `offset` that lies in what is sought. Preallocated ranges
+/// are holes. The caller holds [`Inode::operation`], shared or exclusive.
+///
+/// # Errors
+/// [`Refusal::NoSuchOffset`] at or behind the end of the file, or where no data follow.
+pub fn seek(
+    filesystem: &Filesystem,
+    inode: &Inode,
+    cache: &SeekCache,
+    offset: u64,
+    what: Seek,
+) -> Result<u64> {
+    let size = inode.size();
+    if offset >= size {
+        return Err(Refusal::NoSuchOffset.into());
+    }
+    let mut search = Search::new(filesystem, inode, cache);
+    let mut found = None;
+    search.walk(ByteRange::new(offset, size).unwrap_or_default(), |part, kind| {
+        let is_data =
+            matches!(kind, Kind::Item(extent) if is_data(extent)) || matches!(kind, Kind::Unflushed);
+        let wanted = is_data == (what == Seek::Data);
+        if wanted {
+            found = Some(part.start());
+        }
+        wanted
+    })?;
+    match (found, what) {
+        (Some(offset), _) => Ok(offset),
+        (None, Seek::Hole) => Ok(size),
+        (None, Seek::Data) => Err(Refusal::NoSuchOffset.into()),
+    }
+}
+
+/// What fiemap says of a run of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MappedExtent {
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// Its bytes in the file.
+    pub length: u64,
+    /// Where it begins in the file system's address space; none for unflushed and inline data. Of compressed runs, where
+    /// their extent begins.
+    pub logical: Option<Logical>,
+    /// Not on disk yet (FIEMAP_EXTENT_DELALLOC).
+    pub unflushed: bool,
+    /// Space that was never written (FIEMAP_EXTENT_UNWRITTEN).
+    pub preallocated: bool,
+    /// The bytes lie in the tree (FIEMAP_EXTENT_DATA_INLINE).
+    pub inline: bool,
+    /// Compressed (FIEMAP_EXTENT_ENCODED).
+    pub encoded: bool,
+    /// The last of the file (FIEMAP_EXTENT_LAST).
+    pub last: bool,
+}
+
+/// The runs of a file that overlap a range, in order, at most `limit`; neighbours that lie one behind the other are one.
+/// The caller holds [`Inode::operation`], shared or exclusive.
+///
+/// # Errors
+/// What the trees met.
+pub fn extent_map(
+    filesystem: &Filesystem,
+    inode: &Inode,
+    cache: &SeekCache,
+    range: ByteRange,
+    limit: usize,
+) -> Result<Vec<MappedExtent>> {
+    let sector_size = u64::from(filesystem.sector_size());
+    let mut mapped: Vec<MappedExtent> = Vec::new();
+    let mut search = Search::new(filesystem, inode, cache);
+    // Space may be preallocated behind the end.
+    let whole = ByteRange::new(range.start() / sector_size * sector_size, u64::MAX).unwrap_or(range);
+    search.walk(whole, |part, kind| {
+        let run = match kind {
+            Kind::Nothing => return false,
+            Kind::Item(extent) if extent.is_hole() => return false,
+            Kind::Item(extent) => of_item(extent, part),
+            Kind::Unflushed => of_unflushed(part),
+        };
+        if part.start() >= range.end()
+            || (mapped.len() >= limit && !mapped.last().is_some_and(|last| goes_on(last, &run)))
+        {
+            return true;
+        }
+        match mapped.last_mut().filter(|last| goes_on(last, &run)) {
+            Some(last) => last.length += run.length,
+            None => mapped.push(run),
+        }
+        false
+    })?;
+    let end = mapped.last().map_or(0, |last| last.offset + last.length);
+    let more = items::last(filesystem.engine(), inode.subvolume().tree(), inode.number())?
+        .is_some_and(|extent| !extent.is_hole() && extent.file_range(sector_size).end() > end);
+    let unflushed_end = inode.data.unflushed().end().unwrap_or(0);
+    if let Some(last) = mapped.last_mut() {
+        last.last = !more && unflushed_end <= end;
+    }
+    Ok(mapped)
+}
+
+fn of_unflushed(part: ByteRange) -> MappedExtent {
+    MappedExtent {
+        offset: part.start(),
+        length: part.length_bytes(),
+        logical: None,
+        unflushed: true,
+        preallocated: false,
+        inline: false,
+        encoded: false,
+        last: false,
+    }
+}
+
+fn of_item(extent: &Extent, part: ByteRange) -> MappedExtent {
+    let encoded = extent.compression != CompressionId::NONE;
+    let logical = extent.range().map(|range| {
+        let inside = if encoded { 0 } else { range.offset_bytes + (part.start() - extent.offset) };
+        Logical(range.address.0 + inside)
+    });
+    MappedExtent {
+        logical,
+        unflushed: false,
+        preallocated: extent.is_preallocated(),
+        inline: extent.range().is_none(),
+        encoded,
+        ..of_unflushed(part)
+    }
+}
+
+/// Whether a run is the continuation of the one before in every respect. Of compressed runs Linux compares the same
+/// numbers, though they do not mean the same.
+fn goes_on(before: &MappedExtent, run: &MappedExtent) -> bool {
+    let physically = match (before.logical, run.logical) {
+        (Some(one), Some(other)) => one.checked_add(before.length) == Some(other),
+        (None, None) => run.unflushed,
+        _ => false,
+    };
+    physically
+        && before.offset + before.length == run.offset
+        && (before.unflushed, before.preallocated, before.inline, before.encoded)
+            == (run.unflushed, run.preallocated, run.inline, run.encoded)
+}
+
+fn is_data(extent: &Extent) -> bool {
+    match &extent.content {
+        Content::Inline(_) => true,
+        Content::Regular(range) => !range.is_hole(),
+        Content::Preallocated(_) => false,
+    }
+}
+
+/// What a part of a file is.
+enum Kind<'a> {
+    Nothing,
+    Item(&'a Extent),
+    Unflushed,
+}
+
+struct Search<'a> {
+    filesystem: &'a Filesystem,
+    inode: &'a Inode,
+    cache: &'a SeekCache,
+    /// There is something unflushed to look for.
+    looks_for_unflushed: bool,
+}
+
+impl<'a> Search<'a> {
+    fn new(filesystem: &'a Filesystem, inode: &'a Inode, cache: &'a SeekCache) -> Self {
+        let looks_for_unflushed = !inode.data.may_be_forgotten();
+        Self { filesystem, inode, cache, looks_for_unflushed }
+    }
+
+    /// Shows the parts of a range in order until `visit` says that it has seen enough.
+    fn walk(&mut self, range: ByteRange, mut visit: impl FnMut(ByteRange, Kind<'_>) -> bool) -> Result<()> {
+        let sector_size = u64::from(self.filesystem.sector_size());
+        let engine = self.filesystem.engine();
+        let tree = self.inode.subvolume().tree();
+        let mut at = range.start();
+        let mut limit = FIRST_ITEMS;
+        while let Some(rest) = ByteRange::new(at, range.end()).filter(|rest| !rest.is_empty()) {
+            let loaded = items::load(engine, tree, self.inode.number(), rest, limit)?;
+            let complete_to = loaded.complete_to.max(at + 1).min(range.end());
+            for extent in &loaded.extents {
+                let part = extent.file_range(sector_size).intersection(rest);
+                let Some(part) = part.and_then(|part| ByteRange::new(part.start().max(at), part.end()))
+                else {
+                    continue;
+                };
+                if self.show_hole(at, part.start(), None, &mut visit) {
+                    return Ok(());
+                }
+                let enough = if is_data(extent) {
+                    visit(part, Kind::Item(extent))
+                } else {
+                    self.show_hole(part.start(), part.end(), Some(extent), &mut visit)
+                };
+                if enough {
+                    return Ok(());
+                }
+                at = part.end();
+            }
+            if self.show_hole(at, complete_to, None, &mut visit) {
+                return Ok(());
+            }
+            at = at.max(complete_to);
+            limit = (limit * 4).min(MOST_ITEMS);
+        }
+        Ok(())
+    }
+
+    /// Shows a hole or preallocated part, and what is unflushed in it.
+    fn show_hole(
+        &self,
+        start: u64,
+        end: u64,
+        extent: Option<&Extent>,
+        visit: &mut impl FnMut(ByteRange, Kind<'_>) -> bool,
+    ) -> bool {
+        let mut at = start;
+        while let Some(rest) = ByteRange::new(at, end).filter(|rest| !rest.is_empty()) {
+            let unflushed = self.find_unflushed(rest);
+            let hole_end = unflushed.map_or(end, ByteRange::start);
+            let hole = ByteRange::new(at, hole_end).filter(|hole| !hole.is_empty());
+            let kind = || extent.map_or(Kind::Nothing, Kind::Item);
+            if hole.is_some_and(|hole| visit(hole, kind())) {
+                return true;
+            }
+            let Some(found) = unflushed else { break };
+            if visit(found, Kind::Unflushed) {
+                return true;
+            }
+            at = found.end();
+        }
+        false
+    }
+
+    fn find_unflushed(&self, range: ByteRange) -> Option<ByteRange> {
+        if !self.looks_for_unflushed {
+            return None;
+        }
+        let states = self.inode.data.states_if_any()?;
+        let write_back = &self.filesystem.shared().write_back;
+        let mut kept = self.cache.position.lock();
+        let mut position = if write_back.caches_seeks() { *kept } else { Position::default() };
+        let before = position.visited();
+        let found = states.find_run(range, DELALLOC, StateBits::EMPTY, u64::MAX, &mut position);
+        write_back.metrics.states_visited.add(position.visited() - before);
+        *kept = position;
+        found
+    }
+}

@@ -1,0 +1,311 @@
+//! Changing a file's size, and removing what a deleted file had.
+
+use std::collections::HashSet;
+
+use vlinder_base::sync::Arc;
+use vlinder_codec::compress::{Compression, compress, decompress};
+use vlinder_extent_state::ByteRange;
+use vlinder_format::file_extent::{CompressionId, FileExtent};
+use vlinder_transaction::{Handle, Reservation};
+
+use super::apply::{ITEMS_IN_STEP, apply, leaf_items};
+use super::error::{DataError, DataFault};
+use super::extent::{Content, Extent};
+use super::file_data::DELALLOC;
+use super::items;
+use super::read::{ReadCache, read_whole};
+use super::rewrite::Rewrite;
+use super::write::{MAX_FILE_SIZE, put_sectors};
+use crate::inode::Inode;
+use crate::{Filesystem, FsError, Refusal, Result};
+
+/// Gives a file another size: what is cut off is gone, what is added reads as zeros. The caller holds
+/// [`Inode::operation`] exclusively and has set the times in the inode's state already.
+///
+/// # Errors
+/// [`Refusal::FileTooLarge`]; [`Refusal::NoSpace`] where the zeros behind the end of the last sector find none; what the
+/// trees and devices met.
+pub fn truncate(filesystem: &Filesystem, inode: &Arc<Inode>, size: u64) -> Result<()> {
+    if size > MAX_FILE_SIZE {
+        return Err(Refusal::FileTooLarge.into());
+    }
+    let _extents = inode.data.lock_extents();
+    let old_size = inode.size();
+    if size < old_size {
+        zero_tail(filesystem, inode, size)?;
+        inode.state.lock().item.size_bytes = size;
+        inode.data.unflushed().replaced |= size == 0;
+        drop_unflushed(filesystem, inode, size)?;
+        return shrink_items(filesystem, inode, size, Reservation::items);
+    }
+    zero_tail(filesystem, inode, old_size)?;
+    extend(filesystem, inode, size)
+}
+
+/// Removes all of a deleted file's data, in as many transactions as it takes. The inode has no names any more; its orphan
+/// item stays until the caller removes it with the inode.
+///
+/// # Errors
+/// What the trees met.
+pub fn remove_all(filesystem: &Filesystem, inode: &Inode) -> Result<()> {
+    let _extents = inode.data.lock_extents();
+    inode.state.lock().item.size_bytes = 0;
+    drop_unflushed(filesystem, inode, 0)?;
+    if items::last(filesystem.engine(), inode.subvolume().tree(), inode.number())?.is_none() {
+        return Ok(());
+    }
+    shrink_items(filesystem, inode, 0, Reservation::deletion)
+}
+
+/// The bytes of the last sector behind a size become zeros, so that they do not come back when the file grows. Also asked
+/// when it grows, since a crash can come between cutting and zeroing. The caller holds the extents locked.
+pub(crate) fn zero_tail(filesystem: &Filesystem, inode: &Arc<Inode>, size: u64) -> Result<()> {
+    let sector_size = u64::from(filesystem.sector_size());
+    let start = size / sector_size * sector_size;
+    if start == size {
+        return Ok(());
+    }
+    let sector = ByteRange::with_length(start, sector_size).unwrap_or_default();
+    let inside = (size - start) as usize;
+    {
+        let mut unflushed = inode.data.unflushed();
+        if unflushed.dirty.covers(sector) {
+            unflushed.dirty.overwrite(size, &vec![0; sector_size as usize - inside]);
+            return Ok(());
+        }
+    }
+    let tree = inode.subvolume().tree();
+    let found = items::load(filesystem.engine(), tree, inode.number(), sector, 1)?.extents.pop();
+    let on_disk =
+        found.is_some_and(|extent| matches!(extent.content, Content::Regular(_)) && !extent.is_hole());
+    if !on_disk {
+        // An inline extent is cut with its item.
+        return Ok(());
+    }
+    let mut bytes = vec![0; sector_size as usize];
+    read_whole(filesystem, inode, &ReadCache::new(), start, &mut bytes)?;
+    if bytes[inside..].iter().all(|byte| *byte == 0) {
+        return Ok(());
+    }
+    bytes[inside..].fill(0);
+    put_sectors(filesystem, inode, start, bytes)
+}
+
+/// Forgets what is unflushed behind a size. No flush is running: the caller holds the extents locked.
+pub(crate) fn drop_unflushed(filesystem: &Filesystem, inode: &Inode, size: u64) -> Result<()> {
+    let start = size.next_multiple_of(u64::from(filesystem.sector_size()));
+    let range = ByteRange::new(start, u64::MAX).unwrap_or_default();
+    drop_unflushed_range(filesystem, inode, range)
+}
+
+/// Forgets what is unflushed of a range of whole sectors.
+pub(crate) fn drop_unflushed_range(filesystem: &Filesystem, inode: &Inode, range: ByteRange) -> Result<()> {
+    let Some(states) = inode.data.states_if_any() else { return Ok(()) };
+    let write_back = &filesystem.shared().write_back;
+    let mut settled = 0;
+    {
+        let mut unflushed = inode.data.unflushed();
+        let before = unflushed.dirty.bytes();
+        unflushed.dirty.remove(range);
+        let removed = before - unflushed.dirty.bytes();
+        write_back.account(-i64::try_from(removed).unwrap_or(i64::MAX));
+        if unflushed.is_empty() {
+            settled = std::mem::take(&mut unflushed.promised);
+            unflushed.dirty_since = None;
+        }
+        states.clear(range, DELALLOC).map_err(FsError::State)?;
+    }
+    filesystem.engine().settle_data_promise(settled);
+    write_back.remove_if_clean(inode);
+    Ok(())
+}
+
+/// Removes items behind a size from the last one on, so that a crash leaves a file that is merely longer. The item on disk
+/// gets the size that each step reached.
+fn shrink_items(
+    filesystem: &Filesystem,
+    inode: &Inode,
+    size: u64,
+    reservation: fn(u32) -> Reservation,
+) -> Result<()> {
+    let engine = filesystem.engine();
+    let sector_size = u64::from(filesystem.sector_size());
+    let keep = size.next_multiple_of(sector_size);
+    loop {
+        let (extents, more) = last_items(filesystem, inode, size)?;
+        let mut handle = engine.begin(reservation(leaf_items(2 * extents.len()) + 2))?;
+        let first = extents.first().map_or(keep, |extent| extent.offset.max(keep));
+        let mut rewrite = Rewrite::new(sector_size, extents);
+        if let Some(range) = ByteRange::new(first, u64::MAX).filter(|range| !range.is_empty()) {
+            cut(filesystem, inode, &mut rewrite, size, range, &handle)?;
+        }
+        let reached = if more { first } else { size };
+        apply(&mut handle, inode, rewrite, &HashSet::new(), |state| {
+            state.disk_size = state.disk_size.min(reached);
+        })?;
+        if !more {
+            break;
+        }
+    }
+    settle_size(filesystem, inode)
+}
+
+/// The size on disk may have waited for unflushed bytes that are dropped now; it waits no more. (Where some are left,
+/// their flush sets it.) The caller holds the extents locked.
+pub(crate) fn settle_size(filesystem: &Filesystem, inode: &Inode) -> Result<()> {
+    let (size, disk_size) = {
+        let state = inode.state.lock();
+        (state.item.size_bytes, state.disk_size)
+    };
+    let waits = disk_size < size && inode.data.may_be_forgotten();
+    if waits { extend(filesystem, inode, size) } else { Ok(()) }
+}
+
+/// The last items that reach behind a size, at most a step's; and whether there are more before them.
+fn last_items(filesystem: &Filesystem, inode: &Inode, size: u64) -> Result<(Vec<Extent>, bool)> {
+    let sector_size = u64::from(filesystem.sector_size());
+    let tree = inode.subvolume().tree();
+    let mut extents = Vec::new();
+    let mut before = u64::MAX;
+    while let Some(extent) = items::last_at(filesystem.engine(), tree, inode.number(), before)? {
+        let is_inline = extent.range().is_none();
+        let reaches = extent.file_range(sector_size).end() > size.next_multiple_of(sector_size)
+            || (is_inline && extent.ram_bytes > size);
+        if !reaches {
+            break;
+        }
+        if extents.len() >= ITEMS_IN_STEP {
+            return Ok((extents, true));
+        }
+        let offset = extent.offset;
+        extents.insert(0, extent);
+        match offset.checked_sub(1) {
+            Some(next) => before = next,
+            None => break,
+        }
+    }
+    Ok((extents, false))
+}
+
+/// Cuts items off at a size.
+fn cut(
+    filesystem: &Filesystem,
+    inode: &Inode,
+    rewrite: &mut Rewrite,
+    size: u64,
+    range: ByteRange,
+    handle: &Handle<'_>,
+) -> Result<()> {
+    let first_sector = ByteRange::with_length(0, u64::from(filesystem.sector_size())).unwrap_or_default();
+    let inline = rewrite.overlapping(first_sector).into_iter().find(|extent| extent.range().is_none());
+    let Some(extent) = inline.filter(|extent| extent.ram_bytes > size) else {
+        return Ok(rewrite.drop_range(range).map_err(|_| Refusal::NotSupported)?);
+    };
+    let whole = ByteRange::new(0, u64::MAX).unwrap_or_default();
+    let kept = if size > 0 { inline_bytes(filesystem, inode, &extent)? } else { Vec::new() };
+    rewrite.drop_range(whole).map_err(|_| Refusal::NotSupported)?;
+    let length = usize::try_from(size).unwrap_or(usize::MAX).min(kept.len());
+    if length > 0 {
+        // Compressed as it was: plain, the bytes might not fit a leaf.
+        let mut packed = Vec::new();
+        let sector_size = filesystem.sector_size() as usize;
+        let is_packed = match Compression::from_disk(extent.compression.0) {
+            Some(algorithm) => {
+                let level = algorithm.default_level();
+                compress(algorithm, level, &kept[..length], sector_size, length - 1, &mut packed)
+                    .map_err(|error| DataError { inode: inode.id(), offset: 0, fault: error.into() })?
+            }
+            None => false,
+        };
+        let plain = FileExtent::inline(&kept[..length], handle.generation());
+        let item = if is_packed {
+            let compression = extent.compression;
+            FileExtent {
+                compression,
+                ram_bytes: plain.ram_bytes,
+                ..FileExtent::inline(&packed, plain.generation)
+            }
+        } else {
+            plain
+        };
+        rewrite.insert(Extent::new(0, &item));
+    }
+    Ok(())
+}
+
+/// The bytes of an inline extent.
+pub(crate) fn inline_bytes(filesystem: &Filesystem, inode: &Inode, extent: &Extent) -> Result<Vec<u8>> {
+    let Content::Inline(bytes) = &extent.content else { return Ok(Vec::new()) };
+    if extent.compression == CompressionId::NONE {
+        return Ok(bytes.clone());
+    }
+    let error = |fault: DataFault| DataError { inode: inode.id(), offset: extent.offset, fault };
+    let method = extent.compression.0;
+    let compression =
+        Compression::from_disk(method).ok_or_else(|| error(DataFault::UnknownCompression { method }))?;
+    let mut decoded = vec![0; usize::try_from(extent.ram_bytes).unwrap_or(0)];
+    decompress(compression, bytes, &mut decoded, filesystem.sector_size() as usize)
+        .map_err(|fault| error(fault.into()))?;
+    Ok(decoded)
+}
+
+/// Makes a file longer. The caller holds the extents locked.
+pub(crate) fn extend(filesystem: &Filesystem, inode: &Inode, size: u64) -> Result<()> {
+    let engine = filesystem.engine();
+    let sector_size = u64::from(filesystem.sector_size());
+    let (old_size, old_disk_size) = {
+        let state = inode.state.lock();
+        (state.item.size_bytes, state.disk_size)
+    };
+    drop_behind_end(filesystem, inode, old_size, size)?;
+    let flushed = inode.data.may_be_forgotten();
+    let fill = ByteRange::new(old_disk_size / sector_size * sector_size, size.next_multiple_of(sector_size))
+        .filter(|_| flushed && !engine.no_holes());
+    let extents = match fill {
+        Some(range) => {
+            items::load(engine, inode.subvolume().tree(), inode.number(), range, usize::MAX)?.extents
+        }
+        None => Vec::new(),
+    };
+    let mut rewrite = Rewrite::new(sector_size, extents);
+    let mut handle = engine.begin(Reservation::items(4))?;
+    if let Some(range) = fill {
+        rewrite.fill_holes(range, handle.generation());
+        rewrite.join_neighbours();
+    }
+    apply(&mut handle, inode, rewrite, &HashSet::new(), |state| {
+        state.item.size_bytes = size;
+        if flushed {
+            state.disk_size = size;
+        }
+    })
+}
+
+/// Drops extents between the old and the new end of a file: a crash can leave some there, and their bytes must not show
+/// when the file grows over them. Preallocated ones stay. The caller holds the extents locked.
+pub(crate) fn drop_behind_end(
+    filesystem: &Filesystem,
+    inode: &Inode,
+    old_end: u64,
+    new_end: u64,
+) -> Result<()> {
+    let engine = filesystem.engine();
+    let sector_size = u64::from(filesystem.sector_size());
+    let (start, end) = (old_end.next_multiple_of(sector_size), new_end.next_multiple_of(sector_size));
+    let Some(range) = ByteRange::new(start, end).filter(|range| !range.is_empty()) else { return Ok(()) };
+    let extents = items::load(engine, inode.subvolume().tree(), inode.number(), range, usize::MAX)?.extents;
+    let stale: Vec<ByteRange> = extents
+        .iter()
+        .filter(|extent| matches!(extent.content, Content::Regular(_)) && !extent.is_hole())
+        .filter_map(|extent| extent.file_range(sector_size).intersection(range))
+        .collect();
+    if stale.is_empty() {
+        return Ok(());
+    }
+    let mut handle = engine.begin(Reservation::items(leaf_items(2 * extents.len())))?;
+    let mut rewrite = Rewrite::new(sector_size, extents);
+    for range in stale {
+        rewrite.drop_range(range).map_err(|_| Refusal::NotSupported)?;
+    }
+    apply(&mut handle, inode, rewrite, &HashSet::new(), |_| {})
+}

@@ -1,0 +1,205 @@
+//! Writing: into memory, with the space promised.
+
+use std::borrow::Cow;
+
+use vlinder_base::sync::Arc;
+use vlinder_extent_state::ByteRange;
+use vlinder_transaction::EngineError;
+
+use super::file_data::DELALLOC;
+use super::read::{ReadCache, read_whole};
+use super::{flush, in_place, truncate};
+use crate::inode::{Inode, InodeState};
+use crate::{Filesystem, FsError, Refusal, Result};
+
+/// The largest file: offsets are signed in system calls.
+pub const MAX_FILE_SIZE: u64 = i64::MAX as u64;
+
+/// Writes bytes at an offset. They are in memory when this returns, with the space for them promised; a flush puts them on
+/// disk. Bytes of an owned vector that begins and ends at sector borders are not copied again. The size grows with what
+/// is written past the end; times and set-id bits are the caller's, who holds [`Inode::operation`] exclusively.
+///
+/// # Errors
+/// [`Refusal::NoSpace`], [`Refusal::FileTooLarge`], or what reading the sectors that are written in part met; nothing is
+/// written then.
+pub fn write(filesystem: &Filesystem, inode: &Arc<Inode>, offset: u64, data: Cow<'_, [u8]>) -> Result<()> {
+    if data.is_empty() {
+        return Ok(());
+    }
+    let range =
+        ByteRange::with_length(offset, data.len() as u64).filter(|range| range.end() <= MAX_FILE_SIZE);
+    let range = range.ok_or(Refusal::FileTooLarge)?;
+    let sectors = whole_sectors(filesystem, range);
+    let size = inode.size();
+    if offset > size {
+        let _extents = inode.data.lock_extents();
+        truncate::zero_tail(filesystem, inode, size)?;
+        truncate::drop_behind_end(filesystem, inode, size, sectors.start())?;
+    }
+    let write_back = &filesystem.shared().write_back;
+    let promised = promise(filesystem, inode, sectors)?;
+    put(filesystem, inode, Incoming { range, sectors, data, promised, least_size: range.end() })?;
+    if write_back.is_over_limit() {
+        flush::relieve(filesystem)?;
+    } else if write_back.is_crowded() {
+        filesystem.write_out_soon();
+    }
+    Ok(())
+}
+
+/// The sectors that a range touches.
+pub(crate) fn whole_sectors(filesystem: &Filesystem, range: ByteRange) -> ByteRange {
+    let sector_size = u64::from(filesystem.sector_size());
+    let start = range.start() / sector_size * sector_size;
+    ByteRange::new(start, range.end().div_ceil(sector_size) * sector_size).unwrap_or(range)
+}
+
+/// Promises the data space that the sectors may need beyond what is promised to them already, and gives how much.
+fn promise(filesystem: &Filesystem, inode: &Arc<Inode>, sectors: ByteRange) -> Result<u64> {
+    let new: u64 = {
+        let unflushed = inode.data.unflushed();
+        unflushed.dirty.gaps(sectors).iter().map(|gap| gap.length_bytes()).sum()
+    };
+    if new == 0 {
+        return Ok(0);
+    }
+    let engine = filesystem.engine();
+    match engine.promise_data(new) {
+        Ok(promise) => return Ok(promise.keep()),
+        Err(error @ EngineError::NoSpace { .. }) => {
+            tracing::debug!(%error, "flushing, since what waits may take less than promised");
+        }
+        Err(error) => return Err(error.into()),
+    }
+    if in_place::covers(filesystem, inode, sectors)? {
+        return Ok(0);
+    }
+    flush::flush_all(filesystem)?;
+    engine.commit()?;
+    match engine.promise_data(new) {
+        Ok(promise) => Ok(promise.keep()),
+        Err(EngineError::NoSpace { .. }) => Err(Refusal::NoSpace.into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Bytes on their way into memory.
+struct Incoming<'a> {
+    range: ByteRange,
+    /// The whole sectors around the range.
+    sectors: ByteRange,
+    data: Cow<'a, [u8]>,
+    /// The data space that was promised for them, in bytes.
+    promised: u64,
+    /// The file's size grows to this.
+    least_size: u64,
+}
+
+/// Puts the bytes into memory, or gives back what was promised for them.
+fn put(filesystem: &Filesystem, inode: &Arc<Inode>, incoming: Incoming<'_>) -> Result<()> {
+    let promised = incoming.promised;
+    let put = put_promised(filesystem, inode, incoming);
+    if put.is_err() {
+        filesystem.engine().settle_data_promise(promised);
+    }
+    put?;
+    filesystem.shared().write_back.add(inode);
+    Ok(())
+}
+
+fn put_promised(filesystem: &Filesystem, inode: &Arc<Inode>, incoming: Incoming<'_>) -> Result<()> {
+    let Incoming { range, sectors, data, promised, least_size } = incoming;
+    let write_back = &filesystem.shared().write_back;
+    if range != sectors {
+        let mut state = inode.state.lock();
+        let mut unflushed = inode.data.unflushed();
+        if unflushed.dirty.covers(sectors) {
+            unflushed.dirty.overwrite(range.start(), &data);
+            unflushed.promised += promised;
+            drop(unflushed);
+            grow(filesystem, inode, &mut state, least_size);
+            return Ok(());
+        }
+    }
+    let whole = if range == sectors {
+        data.into_owned()
+    } else {
+        complete(filesystem, inode, range, sectors, &data)?
+    };
+    let states = inode.data.states(write_back, inode.id());
+    // A flush takes the bytes together with the size (see `flush::take`), so they come together too.
+    let mut state = inode.state.lock();
+    let mut unflushed = inode.data.unflushed();
+    states.set(sectors, DELALLOC).map_err(FsError::State)?;
+    let before = unflushed.dirty.bytes();
+    unflushed.dirty.insert(sectors.start(), whole);
+    unflushed.promised += promised;
+    let grown = unflushed.dirty.bytes() - before;
+    unflushed.dirty_since.get_or_insert_with(|| filesystem.engine().clock().monotonic());
+    write_back.account(i64::try_from(grown).unwrap_or(i64::MAX));
+    drop(unflushed);
+    grow(filesystem, inode, &mut state, least_size);
+    Ok(())
+}
+
+fn grow(filesystem: &Filesystem, inode: &Arc<Inode>, state: &mut InodeState, least_size: u64) {
+    if least_size > state.item.size_bytes {
+        state.item.size_bytes = least_size;
+        filesystem.mark_dirty(inode, state);
+    }
+}
+
+/// Puts whole sectors into memory as unflushed, with the space for them promised.
+pub(crate) fn put_sectors(
+    filesystem: &Filesystem,
+    inode: &Arc<Inode>,
+    start: u64,
+    bytes: Vec<u8>,
+) -> Result<()> {
+    let range = ByteRange::with_length(start, bytes.len() as u64).ok_or(Refusal::FileTooLarge)?;
+    let promised = match filesystem.engine().promise_data(range.length_bytes()) {
+        Ok(promise) => promise.keep(),
+        Err(error) if error.is_no_space() => return Err(Refusal::NoSpace.into()),
+        Err(error) => return Err(error.into()),
+    };
+    put(
+        filesystem,
+        inode,
+        Incoming { range, sectors: range, data: Cow::Owned(bytes), promised, least_size: 0 },
+    )
+}
+
+/// The sectors with the new bytes in them and the old ones around.
+fn complete(
+    filesystem: &Filesystem,
+    inode: &Inode,
+    range: ByteRange,
+    sectors: ByteRange,
+    data: &[u8],
+) -> Result<Vec<u8>> {
+    let sector_size = u64::from(filesystem.sector_size());
+    let mut whole = Vec::with_capacity(sectors.length_bytes() as usize);
+    let head = (range.start() - sectors.start()) as usize;
+    if head > 0 {
+        let old = old_sector(filesystem, inode, sectors.start())?;
+        whole.extend_from_slice(&old[..head]);
+    }
+    whole.extend_from_slice(data);
+    let tail = (sectors.end() - range.end()) as usize;
+    if tail > 0 {
+        let old = old_sector(filesystem, inode, sectors.end() - sector_size)?;
+        whole.extend_from_slice(&old[old.len() - tail..]);
+    }
+    Ok(whole)
+}
+
+/// A sector as readers see it, zeros behind the end of the file.
+pub(crate) fn old_sector(filesystem: &Filesystem, inode: &Inode, start: u64) -> Result<Vec<u8>> {
+    let mut sector = vec![0; filesystem.sector_size() as usize];
+    let inside = usize::try_from(inode.size().saturating_sub(start)).unwrap_or(usize::MAX).min(sector.len());
+    if inside > 0 {
+        read_whole(filesystem, inode, &ReadCache::new(), start, &mut sector)?;
+        sector[inside..].fill(0);
+    }
+    Ok(sector)
+}

@@ -1,0 +1,134 @@
+//! What one file system knows of all unflushed data: how much there is, in which files, and when it has to go.
+
+use std::collections::BTreeMap;
+
+use vlinder_base::metrics::{Counter, Gauge, Histogram, Registry, Unit};
+use vlinder_base::sync::atomic::{AtomicU64, Ordering};
+use vlinder_base::sync::{Arc, Mutex};
+
+use crate::inode::{Inode, InodeId};
+use crate::options::OpenOptions;
+
+/// Counters of write-back and seeking.
+pub(crate) struct DataMetrics {
+    /// Bytes in memory that no extent holds yet.
+    pub(crate) dirty_bytes: Arc<Gauge>,
+    /// Flushes of groups of files.
+    pub(crate) flushes: Arc<Counter>,
+    /// Extents written to new space.
+    pub(crate) extents: Arc<Counter>,
+    /// Extents among them that are compressed.
+    pub(crate) compressed_extents: Arc<Counter>,
+    /// Runs written in place.
+    pub(crate) in_place: Arc<Counter>,
+    /// Files put into their tree.
+    pub(crate) inline: Arc<Counter>,
+    /// How long a flush takes.
+    pub(crate) flush_time: Arc<Histogram>,
+    /// State records visited by searches for unflushed data (S1).
+    pub(crate) states_visited: Arc<Counter>,
+}
+
+impl DataMetrics {
+    fn new(registry: &Registry) -> Self {
+        let counter = |name, help| registry.counter(name, help, Unit::Count);
+        Self {
+            dirty_bytes: registry.gauge(
+                "delalloc.bytes",
+                "Bytes written that no extent holds yet.",
+                Unit::Bytes,
+            ),
+            flushes: counter("write_back.flushes", "Flushes of groups of files."),
+            extents: counter("write_back.extents", "Extents written to new space."),
+            compressed_extents: counter("write_back.compressed_extents", "Compressed extents among them."),
+            in_place: counter("write_back.in_place", "Runs written in place."),
+            inline: counter("write_back.inline", "Files put into their tree."),
+            flush_time: registry.histogram(
+                "write_back.flush_time_ns",
+                "Time to flush a group of files.",
+                Unit::Nanoseconds,
+            ),
+            states_visited: counter(
+                "delalloc.states_visited",
+                "State records visited by searches for unflushed data.",
+            ),
+        }
+    }
+}
+
+/// All unflushed data of a file system.
+pub(crate) struct WriteBack {
+    limit_bytes: u64,
+    bytes: AtomicU64,
+    /// The files that have some.
+    files: Mutex<BTreeMap<InodeId, Arc<Inode>>>,
+    state_metrics: vlinder_extent_state::Metrics,
+    trims_states: bool,
+    caches_seeks: bool,
+    pub(crate) metrics: DataMetrics,
+}
+
+impl WriteBack {
+    pub(crate) fn new(options: &OpenOptions) -> Self {
+        Self {
+            limit_bytes: options.dirty_bytes,
+            bytes: AtomicU64::new(0),
+            files: Mutex::default(),
+            state_metrics: vlinder_extent_state::Metrics::new(&options.registry),
+            trims_states: !options.disabled.state_trim,
+            caches_seeks: !options.disabled.seek_cache,
+            metrics: DataMetrics::new(&options.registry),
+        }
+    }
+
+    pub(crate) fn state_metrics(&self) -> vlinder_extent_state::Metrics {
+        self.state_metrics.clone()
+    }
+
+    pub(crate) fn trims_states(&self) -> bool {
+        self.trims_states
+    }
+
+    pub(crate) fn caches_seeks(&self) -> bool {
+        self.caches_seeks
+    }
+
+    /// Bytes came (or, if negative, went).
+    pub(crate) fn account(&self, change: i64) {
+        self.bytes.fetch_add(change as u64, Ordering::Relaxed);
+        self.metrics.dirty_bytes.add(change);
+    }
+
+    /// Whether there is more than memory should hold.
+    pub(crate) fn is_over_limit(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) > self.limit_bytes
+    }
+
+    /// Whether there is so much that it is better written out before writers have to wait.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) > self.limit_bytes / 4 * 3
+    }
+
+    /// Whether there is less than half of that.
+    pub(crate) fn is_under_half(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) <= self.limit_bytes / 2
+    }
+
+    /// A file has unflushed data.
+    pub(crate) fn add(&self, inode: &Arc<Inode>) {
+        self.files.lock().entry(inode.id()).or_insert_with(|| Arc::clone(inode));
+    }
+
+    /// A file may have none any more.
+    pub(crate) fn remove_if_clean(&self, inode: &Inode) {
+        let mut files = self.files.lock();
+        if inode.data.may_be_forgotten() {
+            files.remove(&inode.id());
+        }
+    }
+
+    /// The files that have unflushed data, in the order of their ids.
+    pub(crate) fn files(&self) -> Vec<Arc<Inode>> {
+        self.files.lock().values().cloned().collect()
+    }
+}

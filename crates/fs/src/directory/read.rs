@@ -1,0 +1,135 @@
+//! Listing a directory, stable under changes: names come in the order of their indexes, which are given in the order of
+//! creation and never again, so a position stays right whatever is made or removed.
+
+use vlinder_base::sync::Arc;
+use vlinder_format::directory::{self, DirectoryEntry, DirectoryEntryType, DirectoryIndex};
+use vlinder_format::inode::FileType;
+use vlinder_format::{Damage, ItemType, Key, RootId};
+
+use super::file_type_of;
+use crate::inode::load::place;
+use crate::inode::{Inode, InodeId};
+use crate::{Access, Caller, Filesystem, Refusal, Result};
+
+/// One name of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectoryRecord {
+    /// The name.
+    pub name: Vec<u8>,
+    /// What it stands for. Of a nested subvolume its root directory, there or not: [`Filesystem::lookup`] tells.
+    pub id: InodeId,
+    /// The file's type.
+    pub file_type: FileType,
+    /// Where it lies in the listing: 0 is `.`, 1 is `..`, then the names' indexes. The listing goes on at one more.
+    pub offset: u64,
+}
+
+/// A directory open for listing.
+#[derive(Debug)]
+pub struct OpenDirectory {
+    filesystem: Filesystem,
+    inode: Arc<Inode>,
+    /// Names made later are not listed, so that a listing ends even if each name read makes a new one (a rename of all
+    /// files does).
+    end: DirectoryIndex,
+}
+
+impl Filesystem {
+    /// Opens a directory for listing.
+    ///
+    /// # Errors
+    /// [`Refusal::NotADirectory`], [`Refusal::AccessDenied`]; what reading met.
+    pub fn open_directory(&self, caller: &Caller, directory: &Arc<Inode>) -> Result<OpenDirectory> {
+        if !directory.is_directory() {
+            return Err(Refusal::NotADirectory.into());
+        }
+        self.access(caller, directory, Access::READ)?;
+        directory.state.lock().opens += 1;
+        let mut open = OpenDirectory {
+            filesystem: self.clone(),
+            inode: Arc::clone(directory),
+            end: DirectoryIndex::FIRST,
+        };
+        open.rewind()?;
+        Ok(open)
+    }
+}
+
+impl OpenDirectory {
+    /// The directory.
+    #[must_use]
+    pub fn inode(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+
+    /// Begins anew: names made since are listed.
+    ///
+    /// # Errors
+    /// What reading met.
+    pub fn rewind(&mut self) -> Result<()> {
+        if self.inode.is_placeholder() {
+            return Ok(());
+        }
+        let _operation = self.inode.operation.read();
+        self.end = self.filesystem.first_free_index(&self.inode)?;
+        Ok(())
+    }
+
+    /// At most `most` names from an offset on; none at the end.
+    ///
+    /// # Errors
+    /// What reading met.
+    pub fn read(&self, from: u64, most: usize) -> Result<Vec<DirectoryRecord>> {
+        let mut records = Vec::new();
+        let _operation = self.inode.operation.read();
+        if self.inode.state.lock().deleted {
+            return Ok(records);
+        }
+        if from == 0 && most > 0 {
+            records.push(dot(b".", self.inode.id(), 0));
+        }
+        if from <= 1 && records.len() < most {
+            let parent = self.filesystem.lookup_parent(&self.inode)?;
+            records.push(dot(b"..", parent, 1));
+        }
+        if self.inode.is_placeholder() {
+            return Ok(records);
+        }
+        let mut next = DirectoryIndex(from).max(DirectoryIndex::FIRST);
+        while records.len() < most && next < self.end {
+            let key = |index| directory::index_key(self.inode.number(), index);
+            let tree = self.inode.subvolume().tree();
+            let wanted = most - records.len();
+            let items = self.filesystem.engine().items(tree, key(next), key(self.end), wanted)?;
+            let Some((last, _)) = items.last() else { break };
+            next = DirectoryIndex(last.offset.saturating_add(1));
+            for (key, data) in &items {
+                records.push(self.record(key, data)?);
+            }
+        }
+        Ok(records)
+    }
+
+    fn record(&self, key: &Key, data: &[u8]) -> Result<DirectoryRecord> {
+        let damage =
+            |fault: directory::DirectoryFault| Damage::new(fault, place(self.inode.subvolume(), *key));
+        let entry = DirectoryEntry::decode(data).map_err(damage)?;
+        let id = match entry.location.item_type {
+            ItemType::ROOT_ITEM => InodeId::root_of(RootId(entry.location.objectid.0)),
+            _ => InodeId::new(self.inode.id().root, entry.location.objectid),
+        };
+        let file_type = file_type_of(entry.entry_type).unwrap_or(FileType::Regular);
+        Ok(DirectoryRecord { name: entry.name.to_vec(), id, file_type, offset: key.offset })
+    }
+}
+
+fn dot(name: &[u8], id: InodeId, offset: u64) -> DirectoryRecord {
+    let file_type = DirectoryEntryType::DIRECTORY.file_type().unwrap_or(FileType::Directory);
+    DirectoryRecord { name: name.to_vec(), id, file_type, offset }
+}
+
+impl Drop for OpenDirectory {
+    fn drop(&mut self) {
+        self.filesystem.release(&self.inode);
+    }
+}

@@ -1,0 +1,176 @@
+//! What can go wrong, in four worlds: devices, damage on disk, what is not supported, and what the caller asked for.
+
+use rustix::io::Errno;
+use vlinder_device::DeviceError;
+use vlinder_extent_state::StateError;
+use vlinder_format::Damage;
+use vlinder_transaction::EngineError;
+use vlinder_tree::TreeError;
+use vlinder_volume::VolumeError;
+
+use crate::data::DataError;
+use crate::options::OptionError;
+
+macro_rules! refusals {
+    ($($(#[$doc:meta])* $name:ident = $errno:ident, $text:literal;)*) => {
+        /// Why a request is refused although the file system is sound: the caller's world. Each has its errno.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+        #[non_exhaustive]
+        pub enum Refusal {
+            $($(#[$doc])* #[error($text)] $name,)*
+        }
+
+        impl Refusal {
+            /// What a system call returns for it.
+            #[must_use]
+            pub const fn errno(self) -> Errno {
+                match self {
+                    $(Self::$name => Errno::$errno,)*
+                }
+            }
+        }
+    };
+}
+
+refusals! {
+    /// No such name, or the file behind it is gone.
+    NotFound = NOENT, "no such file or directory";
+    /// The name is taken.
+    Exists = EXIST, "the name exists already";
+    /// A directory is needed.
+    NotADirectory = NOTDIR, "not a directory";
+    /// A directory can't be used so.
+    IsADirectory = ISDIR, "is a directory";
+    /// The directory still has names.
+    NotEmpty = NOTEMPTY, "the directory is not empty";
+    /// Mode or ACL do not allow it.
+    AccessDenied = ACCESS, "permission denied";
+    /// Only the owner or a privileged user may do this, or a flag of the file forbids it.
+    NotPermitted = PERM, "operation not permitted";
+    /// The file system or the subvolume is read-only.
+    ReadOnly = ROFS, "the file system or the subvolume is read-only (its property ro)";
+    /// No space left.
+    NoSpace = NOSPC, "no space left; delete files or snapshots, or enlarge the file system";
+    /// Above a quota.
+    QuotaExceeded = DQUOT, "a quota is exceeded";
+    /// A file can have no more names.
+    TooManyLinks = MLINK, "the file has as many names as a file can have";
+    /// A name of more than 255 bytes, or a link target that does not fit a block.
+    NameTooLong = NAMETOOLONG, "the name is too long";
+    /// Symbolic links lead in a circle, or one was met where none is followed.
+    SymbolicLinkLoop = LOOP, "too many levels of symbolic links";
+    /// Arguments that make no sense.
+    InvalidArgument = INVAL, "invalid argument";
+    /// A link or rename that crosses the border of a subvolume.
+    CrossesSubvolumes = XDEV, "the operation crosses the border of a subvolume";
+    /// No such extended attribute.
+    NoAttribute = NODATA, "no such extended attribute";
+    /// A buffer is too small, or a value is out of its range.
+    OutOfRange = RANGE, "the value does not fit";
+    /// An extended attribute larger than any can be.
+    TooLarge = TOOBIG, "the value is too large";
+    /// Names whose hashes collide fill an item.
+    Overflow = OVERFLOW, "too many names with the same hash in one directory";
+    /// Past the end of what a file can hold.
+    FileTooLarge = FBIG, "the file would be too large";
+    /// The kind of file, or this file system, can't do it.
+    NotSupported = OPNOTSUPP, "not supported";
+    /// No data (or hole) from there on.
+    NoSuchOffset = NXIO, "no such offset in the file";
+    /// In use: the default subvolume, one that is being sent, a mount point.
+    Busy = BUSY, "in use";
+    /// A text file busy: a swap file or the like.
+    TextBusy = TXTBSY, "the file is in use in a way that forbids this";
+    /// A handle to a file that exists no more.
+    Stale = STALE, "the file exists no more";
+    /// The handle was not opened for this.
+    BadHandle = BADF, "the file is not open for this";
+}
+
+/// An error of the file system.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FsError {
+    /// The request is refused.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// Transactions, space, the state of the whole.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A tree could not be read.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// Bytes on disk break a rule.
+    #[error(transparent)]
+    Damage(#[from] Damage),
+    /// The volume could not be opened or read.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// A device could not be opened.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A mount option is unknown or has a bad value.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+    /// Bytes of a file can't be read or written.
+    #[error(transparent)]
+    Data(#[from] Box<DataError>),
+    /// A defect of the map of unflushed data.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// An operation on a path, with that path (of the path interface).
+    #[error("{path}: {source}")]
+    Path {
+        /// The path, with what is not UTF-8 escaped.
+        path: String,
+        /// What went wrong.
+        source: Box<FsError>,
+    },
+}
+
+impl FsError {
+    /// What a system call returns for this error; EIO for damage and failing devices.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::Refused(refusal) => refusal.errno(),
+            Self::Engine(error) => crate::error::engine_errno(error),
+            Self::Tree(TreeError::NoSpace { .. }) => Errno::NOSPC,
+            Self::Option(_) => Errno::INVAL,
+            Self::Path { source, .. } => source.errno(),
+            Self::Tree(_)
+            | Self::Damage(_)
+            | Self::Volume(_)
+            | Self::Device(_)
+            | Self::Data(_)
+            | Self::State(_) => Errno::IO,
+        }
+    }
+
+    /// The refusal, if this is one (of the engine's lack of space, too).
+    #[must_use]
+    pub fn refusal(&self) -> Option<Refusal> {
+        match self {
+            Self::Refused(refusal) => Some(*refusal),
+            Self::Path { source, .. } => source.refusal(),
+            other if other.errno() == Errno::NOSPC => Some(Refusal::NoSpace),
+            other if other.errno() == Errno::ROFS => Some(Refusal::ReadOnly),
+            _ => None,
+        }
+    }
+}
+
+fn engine_errno(error: &EngineError) -> Errno {
+    match error {
+        EngineError::NoSpace { .. } | EngineError::Tree(TreeError::NoSpace { .. }) => Errno::NOSPC,
+        EngineError::ReadOnly { .. } => Errno::ROFS,
+        EngineError::NoSuchTree { .. } => Errno::NOENT,
+        _ => Errno::IO,
+    }
+}
+
+impl From<DataError> for FsError {
+    fn from(error: DataError) -> Self {
+        Self::Data(Box::new(error))
+    }
+}

@@ -1,0 +1,283 @@
+//! Reading and writing files as callers do: with the locks that takes, and what it does to times and set-id bits.
+
+use std::borrow::Cow;
+
+use vlinder_base::sync::Arc;
+use vlinder_format::inode::{FileType, InodeFlags};
+
+use crate::data::{self, Allocate, ReadCache, Seek, SeekCache};
+use crate::inode::Inode;
+use crate::{Caller, Filesystem, Refusal, Result};
+
+/// Who changes a file's data, which decides what the change does besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteOrigin {
+    /// A caller without an open file: the flags immutable and append are judged now.
+    Caller,
+    /// A caller through a file that was opened for writing, which is when its flags were judged.
+    OpenFile {
+        /// The times stay: who asks sets them.
+        keeps_times: bool,
+    },
+    /// A cache that took the bytes from their writer earlier, and saw to times and privileges then.
+    WriteBack,
+}
+
+/// What a change of a file's data did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileChange {
+    /// So many bytes were written, allocated or copied.
+    pub length_bytes: u64,
+    /// Set-id bits went: whoever remembers the mode has to ask again.
+    pub mode_changed: bool,
+}
+
+impl Filesystem {
+    /// Reads from an offset into `target`; gives how many bytes, fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// [`Refusal::IsADirectory`], [`Refusal::InvalidArgument`] for what has no data; what reading met.
+    pub fn read_at(
+        &self,
+        inode: &Arc<Inode>,
+        cache: &ReadCache,
+        offset: u64,
+        target: &mut [u8],
+    ) -> Result<usize> {
+        require_regular(inode)?;
+        let count = {
+            let _operation = inode.operation.read();
+            data::read(self, inode, cache, offset, target)?
+        };
+        self.note_access(inode);
+        Ok(count)
+    }
+
+    /// Writes at an offset, as [`write_file`](Self::write_file) for a caller without an open file.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_at(
+        &self,
+        caller: &Caller,
+        inode: &Arc<Inode>,
+        offset: u64,
+        data: Cow<'_, [u8]>,
+    ) -> Result<()> {
+        self.write_file(caller, inode, offset, data, WriteOrigin::Caller).map(drop)
+    }
+
+    /// Writes at the end; gives the offset where the bytes came to lie.
+    ///
+    /// # Errors
+    /// As [`write_file`](Self::write_file).
+    pub fn append(&self, caller: &Caller, inode: &Arc<Inode>, data: Cow<'_, [u8]>) -> Result<u64> {
+        let _operation = inode.operation.write();
+        let offset = inode.size();
+        self.write_locked(caller, inode, offset, data, WriteOrigin::Caller)?;
+        Ok(offset)
+    }
+
+    /// Writes at an offset. The bytes are in memory when this returns, with the space for them promised; set-id bits and
+    /// file capabilities go unless the caller may keep them, and the times are the present, as far as `origin` leaves that
+    /// to the file system.
+    ///
+    /// # Errors
+    /// [`Refusal::NoSpace`], [`Refusal::FileTooLarge`], [`Refusal::ReadOnly`]; [`Refusal::NotPermitted`] for overwriting a
+    /// file that can only grow. Set-id bits may have gone even so.
+    pub fn write_file(
+        &self,
+        caller: &Caller,
+        inode: &Arc<Inode>,
+        offset: u64,
+        data: Cow<'_, [u8]>,
+        origin: WriteOrigin,
+    ) -> Result<FileChange> {
+        let _operation = inode.operation.write();
+        self.write_locked(caller, inode, offset, data, origin)
+    }
+
+    fn write_locked(
+        &self,
+        caller: &Caller,
+        inode: &Arc<Inode>,
+        offset: u64,
+        data: Cow<'_, [u8]>,
+        origin: WriteOrigin,
+    ) -> Result<FileChange> {
+        let refusing = match origin {
+            WriteOrigin::Caller if offset < inode.size() => InodeFlags::IMMUTABLE.with(InodeFlags::APPEND),
+            WriteOrigin::Caller => InodeFlags::IMMUTABLE,
+            // Linux asks when a file is opened, and not again.
+            WriteOrigin::OpenFile { .. } | WriteOrigin::WriteBack => InodeFlags::NONE,
+        };
+        self.check_change(inode, refusing)?;
+        if data.is_empty() {
+            return Ok(FileChange::default());
+        }
+        let mode_changed = self.begin_change(caller, inode, origin)?;
+        let length_bytes = data.len() as u64;
+        data::write(self, inode, offset, data)?;
+        Ok(FileChange { length_bytes, mode_changed })
+    }
+
+    /// Refuses the change of a file's data where nothing may change, and where the file has one of these flags.
+    fn check_change(&self, inode: &Inode, refusing: InodeFlags) -> Result<()> {
+        require_regular(inode)?;
+        self.check_writable(inode.subvolume())?;
+        let (deleted, flags) = {
+            let state = inode.state.lock();
+            (state.deleted, state.item.flags)
+        };
+        if deleted {
+            return Err(Refusal::Stale.into());
+        }
+        if flags.has_any(refusing) {
+            return Err(Refusal::NotPermitted.into());
+        }
+        Ok(())
+    }
+
+    /// What a change of a file's data does besides, before it, as on Linux; gives whether the mode changed. The caller
+    /// holds the operation lock and has checked that the change may be.
+    fn begin_change(&self, caller: &Caller, inode: &Arc<Inode>, origin: WriteOrigin) -> Result<bool> {
+        if origin == WriteOrigin::WriteBack {
+            return Ok(false);
+        }
+        let mode_changed = self.kill_privileges(caller, inode)?;
+        if origin != (WriteOrigin::OpenFile { keeps_times: true }) {
+            let now = self.now();
+            let mut state = inode.state.lock();
+            state.item.modification_time = now;
+            state.item.change_time = now;
+            state.item.sequence = state.item.sequence.wrapping_add(1);
+            self.mark_dirty(inode, &mut state);
+        }
+        Ok(mode_changed)
+    }
+
+    /// Preallocates, punches a hole or zeroes a range, as fallocate(2).
+    ///
+    /// # Errors
+    /// As [`write_file`](Self::write_file); [`Refusal::NotPermitted`] for an immutable file, and for what takes data from
+    /// one that can only grow.
+    pub fn allocate_file(
+        &self,
+        caller: &Caller,
+        inode: &Arc<Inode>,
+        what: Allocate,
+        offset: u64,
+        length: u64,
+        origin: WriteOrigin,
+    ) -> Result<FileChange> {
+        let _operation = inode.operation.write();
+        let refusing = match what {
+            Allocate::Reserve { .. } => InodeFlags::IMMUTABLE,
+            Allocate::PunchHole | Allocate::ZeroRange { .. } => {
+                InodeFlags::IMMUTABLE.with(InodeFlags::APPEND)
+            }
+        };
+        self.check_change(inode, refusing)?;
+        let mode_changed = self.begin_change(caller, inode, origin)?;
+        data::allocate(self, inode, what, offset, length)?;
+        Ok(FileChange { length_bytes: length, mode_changed })
+    }
+
+    /// The next data or hole from an offset on, as lseek(2) with SEEK_DATA and SEEK_HOLE.
+    ///
+    /// # Errors
+    /// [`Refusal::NoSuchOffset`] past the end, or where only a hole follows.
+    pub fn seek(&self, inode: &Arc<Inode>, cache: &SeekCache, offset: u64, what: Seek) -> Result<u64> {
+        require_regular(inode)?;
+        let _operation = inode.operation.read();
+        data::seek(self, inode, cache, offset, what)
+    }
+
+    /// Copies a range between files of this file system, sharing extents where it can.
+    ///
+    /// # Errors
+    /// As reading the one and writing the other; [`Refusal::NotPermitted`] for an immutable target.
+    pub fn copy_file_range(
+        &self,
+        caller: &Caller,
+        source: (&Arc<Inode>, u64),
+        target: (&Arc<Inode>, u64),
+        length: u64,
+        origin: WriteOrigin,
+    ) -> Result<FileChange> {
+        self.with_two(source.0, target.0, || {
+            require_regular(source.0)?;
+            self.check_change(target.0, refusing_copies(origin))?;
+            let mode_changed =
+                length > 0 && source.1 < source.0.size() && self.begin_change(caller, target.0, origin)?;
+            let copied = data::copy_range(self, source.0, source.1, target.0, target.1, length)?;
+            Ok(FileChange { length_bytes: copied, mode_changed })
+        })
+    }
+
+    /// Makes a range of one file share the extents of another's (FICLONERANGE); a length of 0 is "up to the end".
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidArgument`] where borders are not aligned; as copying.
+    pub fn clone_range(
+        &self,
+        caller: &Caller,
+        source: (&Arc<Inode>, u64),
+        target: (&Arc<Inode>, u64),
+        length: u64,
+    ) -> Result<()> {
+        self.with_two(source.0, target.0, || {
+            require_regular(source.0)?;
+            self.check_change(target.0, refusing_copies(WriteOrigin::Caller))?;
+            self.begin_change(caller, target.0, WriteOrigin::Caller)?;
+            data::clone_range(self, source.0, source.1, target.0, target.1, length)
+        })
+    }
+
+    /// Runs work with two files locked, in the order of their ids.
+    fn with_two<T>(
+        &self,
+        source: &Arc<Inode>,
+        target: &Arc<Inode>,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        if Arc::ptr_eq(source, target) {
+            let _operation = target.operation.write();
+            return work();
+        }
+        if source.id() < target.id() {
+            let (_first, _second) = (source.operation.read(), target.operation.write());
+            return work();
+        }
+        let (_first, _second) = (target.operation.write(), source.operation.read());
+        work()
+    }
+
+    /// Makes a file or directory durable, names included (fsync). For now by a commit of everything.
+    ///
+    /// # Errors
+    /// What writing met: nothing can be said then of what was written since the last success.
+    pub fn sync_inode(&self, inode: &Arc<Inode>) -> Result<()> {
+        if inode.file_type() == FileType::Regular {
+            data::flush(self, inode)?;
+        }
+        self.commit()?;
+        Ok(())
+    }
+}
+
+/// The flags of a target that refuse a copy: other than for a write, Linux asks for the one also when the file is open.
+fn refusing_copies(origin: WriteOrigin) -> InodeFlags {
+    match origin {
+        WriteOrigin::Caller => InodeFlags::IMMUTABLE.with(InodeFlags::APPEND),
+        WriteOrigin::OpenFile { .. } | WriteOrigin::WriteBack => InodeFlags::IMMUTABLE,
+    }
+}
+
+fn require_regular(inode: &Inode) -> Result<()> {
+    match inode.file_type() {
+        FileType::Regular => Ok(()),
+        FileType::Directory => Err(Refusal::IsADirectory.into()),
+        _ => Err(Refusal::InvalidArgument.into()),
+    }
+}

@@ -1,0 +1,547 @@
+//! An opened file system: the handle, opening, committing, closing.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
+
+use vlinder_base::clock::Clock;
+use vlinder_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use vlinder_base::sync::{Arc, Condvar, Mutex};
+use vlinder_base::thread;
+use vlinder_device::{Device, FileDevice};
+use vlinder_format::inode::{GroupId, Timestamp, UserId};
+use vlinder_format::superblock::Superblock;
+use vlinder_format::{Generation, RootId};
+use vlinder_transaction::{
+    Engine, EngineError, EngineOptions, Handle, Participant, ReadOnlyReason, Reservation,
+};
+use vlinder_volume::{Opened, SuperblockChoice, Volume};
+
+use crate::data::WriteBack;
+use crate::inode::cache::InodeCache;
+use crate::inode::{Inode, InodeId};
+use crate::options::{OpenOptions, Owners};
+use crate::subvolume::Subvolume;
+use crate::{Refusal, Result};
+
+/// An estimate of what an inode in memory takes, which turns a bound in bytes into one in inodes.
+const INODE_BYTES: u64 = 1024;
+/// Unreadable chunks that are named one by one.
+const CHUNKS_NAMED: usize = 16;
+/// Blocks of deleted subvolumes looked at before the background work asks whether to stop.
+const CLEANED_BLOCKS: usize = 4096;
+
+/// An opened file system. Clones share it; the last one that is dropped commits (see [`close`](Self::close) for errors).
+#[derive(Clone)]
+pub struct Filesystem {
+    shared: Arc<Shared>,
+    /// Shared by the callers' handles; those that the file system makes for itself have none.
+    _closer: Option<Arc<Closer>>,
+}
+
+/// Commits when the last handle of a caller is dropped.
+struct Closer(Arc<Shared>);
+
+impl Drop for Closer {
+    fn drop(&mut self) {
+        // Whoever opens the image next must find nobody at work on it.
+        self.0.timer.stop();
+        let filesystem = Filesystem::from_shared(Arc::clone(&self.0));
+        if !filesystem.is_read_only()
+            && let Err(error) = filesystem.sync()
+        {
+            tracing::error!(%error, "the last commit failed");
+        }
+    }
+}
+
+pub(crate) struct Shared {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) options: OpenOptions,
+    pub(crate) inodes: InodeCache,
+    /// Held by renames that move a directory, and by whatever asks for a directory's ancestors meanwhile.
+    pub(crate) rename: Mutex<()>,
+    /// Held while subvolumes get, change or lose their places, so that none is put into one that is being deleted.
+    /// Comes before the rename lock.
+    pub(crate) subvolume_places: Mutex<()>,
+    /// Unflushed data.
+    pub(crate) write_back: WriteBack,
+    /// Inodes whose items changed outside a transaction.
+    pub(crate) dirty_inodes: Mutex<Vec<Arc<Inode>>>,
+    /// The subvolume that is shown as the root.
+    root: AtomicU64,
+    /// With `owners=me`: as whose all files are shown.
+    pub(crate) shown_owner: Option<(UserId, GroupId)>,
+    subvolumes: Mutex<HashMap<RootId, Arc<Subvolume>>>,
+    /// Reading changes nothing, whatever the options say.
+    access_times_held: AtomicBool,
+    timer: Arc<Timer>,
+    /// Keeps what the engine holds only weakly.
+    participant: Mutex<Option<Arc<dyn Participant>>>,
+}
+
+/// Wakes the thread that works in the background.
+#[derive(Default)]
+struct Timer {
+    state: Mutex<TimerState>,
+    wake: Condvar,
+    /// The thread that waits here.
+    thread: Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct TimerState {
+    stopped: bool,
+    /// All the work is asked for, before its time.
+    nudged: bool,
+    /// There is more unflushed data than there should be.
+    crowded: bool,
+}
+
+/// What the thread in the background is woken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wake {
+    /// Deletions and a commit: the interval is over, or somebody asked.
+    Commit,
+    /// Writing data out, until there is room again.
+    WriteOut,
+    /// Its end.
+    Stop,
+}
+
+impl Timer {
+    /// Waits until it is `due` by the file system's clock, or somebody asks for something. A clock that stands still, as a
+    /// simulation's does, is looked at again after as much real time as it says there is left.
+    fn wait(&self, clock: &dyn Clock, due: Duration) -> Wake {
+        let mut state = self.state.lock();
+        loop {
+            let left = due.saturating_sub(clock.monotonic());
+            if state.stopped {
+                return Wake::Stop;
+            }
+            if std::mem::take(&mut state.nudged) || left.is_zero() {
+                return Wake::Commit;
+            }
+            if std::mem::take(&mut state.crowded) {
+                return Wake::WriteOut;
+            }
+            self.wake.wait_for(&mut state, left);
+        }
+    }
+
+    fn nudge(&self) {
+        self.state.lock().nudged = true;
+        self.wake.notify_all();
+    }
+
+    fn crowd(&self) {
+        self.state.lock().crowded = true;
+        self.wake.notify_all();
+    }
+
+    /// Ends the thread, and waits until it has ended.
+    fn stop(&self) {
+        self.state.lock().stopped = true;
+        self.wake.notify_all();
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the background work ended by a panic");
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.state.lock().stopped
+    }
+}
+
+impl Filesystem {
+    /// Opens the file system on these files or block devices: bootstrap, space, log replay, orphans.
+    ///
+    /// # Errors
+    /// What the devices, the superblock, the trees or the options say.
+    pub fn open<P: AsRef<Path>>(paths: &[P], options: OpenOptions) -> Result<Self> {
+        let how = if options.read_only {
+            vlinder_device::OpenOptions::reader()
+        } else {
+            vlinder_device::OpenOptions::writer()
+        };
+        let mut devices: Vec<Arc<dyn Device>> = Vec::with_capacity(paths.len());
+        for path in paths {
+            devices.push(Arc::new(FileDevice::open(path.as_ref(), &how)?));
+        }
+        Self::open_devices(devices, options)
+    }
+
+    /// As [`open`](Self::open), on devices of any make.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_devices(devices: Vec<Arc<dyn Device>>, options: OpenOptions) -> Result<Self> {
+        options.check()?;
+        let access = if options.read_only {
+            vlinder_volume::Access::ReadOnly
+        } else {
+            vlinder_volume::Access::ReadWrite
+        };
+        let open = if options.degraded { Volume::open_degraded } else { Volume::open };
+        let reopen = |devices, access| open(devices, SuperblockChoice::default(), access);
+        let opened = reopen(devices.clone(), access)?;
+        let superblock = opened.superblock.clone();
+        let last = if !superblock.has_log() || options.leaves_log() {
+            Self::open_volume(opened, options.clone())
+        } else {
+            let engine_options = Self::engine_options(&options);
+            crate::log_replay::open_engine(&devices, opened, &reopen, engine_options)
+                .and_then(|engine| Self::with_engine(engine, options.clone()))
+        };
+        let filesystem = match last {
+            // What the caller asked for and is not there is not damaged.
+            Err(error) if options.uses_backup_roots() && error.errno() == rustix::io::Errno::IO => {
+                crate::backup_roots::open(&superblock, error, &|superblock| {
+                    let opened = reopen(devices.clone(), access)?;
+                    Self::open_volume(Opened { superblock, ..opened }, options.clone())
+                })?
+            }
+            other => other?,
+        };
+        filesystem.warn_of_members();
+        Ok(filesystem)
+    }
+
+    /// Names the members that are missing or stale, and what can't be read without them.
+    fn warn_of_members(&self) {
+        let volume = self.engine().volume();
+        for member in volume.members().iter().filter(|member| member.is_stale) {
+            let name = member.device.describe().name;
+            tracing::warn!(
+                "{name}: device {} was away when the others were written to; what it has is used where no other copy is good",
+                member.id
+            );
+        }
+        for device in self.engine().missing_devices() {
+            tracing::warn!("device {device} is missing; what is only there can't be read");
+        }
+        let unreadable = volume.unreadable_chunks();
+        for chunk in unreadable.iter().take(CHUNKS_NAMED) {
+            let (start, length, kind) = (chunk.logical, chunk.chunk.length, chunk.chunk.flags);
+            tracing::warn!("the chunk of {length} bytes at {start} ({kind}) can't be read whole");
+        }
+        if let Some(more) = unreadable.len().checked_sub(CHUNKS_NAMED).filter(|more| *more > 0) {
+            tracing::warn!("{more} more chunks can't be read whole");
+        }
+    }
+
+    /// Opens a committed state, for reading, that another process has leased to this one
+    /// ([`CommitLease`](vlinder_tree::CommitLease)): the one of these superblocks, one for each device in the same order.
+    /// What is read is worth nothing if the lease is revoked meanwhile.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_leased(
+        devices: Vec<Arc<dyn Device>>,
+        superblocks: Vec<Superblock>,
+        options: OpenOptions,
+    ) -> Result<Self> {
+        options.check()?;
+        let options = OpenOptions { read_only: true, ..options };
+        Self::open_volume(Volume::open_leased(devices, superblocks)?, options)
+    }
+
+    fn open_volume(opened: Opened, options: OpenOptions) -> Result<Self> {
+        let leave_log = Some(ReadOnlyReason::Log);
+        let engine_options = EngineOptions { leave_log, ..Self::engine_options(&options) };
+        Self::with_engine(Engine::open(opened, engine_options)?, options)
+    }
+
+    fn engine_options(options: &OpenOptions) -> EngineOptions {
+        EngineOptions {
+            read_only: options.read_only,
+            leave_log: None,
+            cache_bytes: options.cache_bytes,
+            dirty_bytes: options.dirty_bytes,
+            discard: options.discard,
+            clock: Arc::clone(&options.clock),
+            random: Arc::clone(&options.random),
+            registry: Arc::clone(&options.registry),
+            disabled: options.disabled,
+        }
+    }
+
+    fn with_engine(engine: Arc<Engine>, options: OpenOptions) -> Result<Self> {
+        let shown_owner = (options.owners == Owners::Me).then(|| {
+            let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+            (UserId(user.as_raw()), GroupId(group.as_raw()))
+        });
+        let inodes =
+            InodeCache::new(usize::try_from(options.cache_bytes / 8 / INODE_BYTES).unwrap_or(usize::MAX));
+        let choice = options.subvolume.clone();
+        let shared = Shared {
+            engine,
+            write_back: WriteBack::new(&options),
+            options,
+            inodes,
+            rename: Mutex::new(()),
+            dirty_inodes: Mutex::default(),
+            subvolume_places: Mutex::new(()),
+            root: AtomicU64::new(RootId::FS_TREE.0),
+            shown_owner,
+            subvolumes: Mutex::new(HashMap::new()),
+            access_times_held: AtomicBool::new(false),
+            timer: Arc::default(),
+            participant: Mutex::new(None),
+        };
+        let shared = Arc::new(shared);
+        let filesystem = Self { _closer: Some(Arc::new(Closer(Arc::clone(&shared)))), shared };
+        let root = filesystem.choose_subvolume(&choice)?;
+        filesystem.shared.root.store(root.0, Ordering::Release);
+        filesystem.subvolume(root)?;
+        if filesystem.engine().read_only_reason().is_none() {
+            let participant = crate::participant::register(&filesystem);
+            *filesystem.shared.participant.lock() = Some(participant);
+            if filesystem.options().background {
+                filesystem.start_timer();
+            }
+        }
+        Ok(filesystem)
+    }
+
+    /// Whether reading leaves the access times as they are although the options would move them: so it is while the kernel
+    /// shows a writable file system read-only.
+    pub fn hold_access_times(&self, hold: bool) {
+        self.shared.access_times_held.store(hold, Ordering::Release);
+    }
+
+    pub(crate) fn holds_access_times(&self) -> bool {
+        self.shared.access_times_held.load(Ordering::Acquire)
+    }
+
+    /// Commits at the interval of the options, which writes out all data that came before; frees the blocks of deleted
+    /// subvolumes; and writes data out where there is much of it, so that writers need not wait for that. Until the last
+    /// handle goes.
+    fn start_timer(&self) {
+        let timer = Arc::clone(&self.shared.timer);
+        let shared = Arc::downgrade(&self.shared);
+        let interval = self.shared.options.commit_interval;
+        let clock = Arc::clone(&self.shared.options.clock);
+        let thread = thread::spawn("fs-commit", move || {
+            let mut due = clock.monotonic().saturating_add(interval);
+            loop {
+                let wake = timer.wait(&*clock, due);
+                let Some(shared) = shared.upgrade() else { return };
+                let filesystem = Self::from_shared(shared);
+                let done = match wake {
+                    Wake::Stop => return,
+                    Wake::WriteOut => {
+                        if let Err(error) = crate::data::relieve(&filesystem) {
+                            // The data stay; the next writer or commit tells its caller.
+                            tracing::debug!(%error, "data could not be written out early");
+                        }
+                        Ok(())
+                    }
+                    Wake::Commit => {
+                        due = clock.monotonic().saturating_add(interval);
+                        filesystem.run_background()
+                    }
+                };
+                if let Err(error) = done {
+                    tracing::error!(%error, "the background work failed");
+                }
+            }
+        });
+        *self.shared.timer.thread.lock() = Some(thread);
+    }
+
+    /// Frees what deleted subvolumes leave, then commits.
+    fn run_background(&self) -> Result<()> {
+        if self.is_read_only() {
+            return Ok(());
+        }
+        while !self.shared.timer.is_stopped() && self.engine().clean(CLEANED_BLOCKS)? {}
+        self.sync()?;
+        Ok(())
+    }
+
+    /// Wakes the background work (freeing blocks of deleted subvolumes, the commit) before its time.
+    pub fn wake_background(&self) {
+        self.shared.timer.nudge();
+    }
+
+    /// Has data written out in the background.
+    pub(crate) fn write_out_soon(&self) {
+        self.shared.timer.crowd();
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(crate) fn from_shared(shared: Arc<Shared>) -> Self {
+        Self { shared, _closer: None }
+    }
+
+    /// The engine below.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.shared.engine
+    }
+
+    /// The options that the file system was opened with.
+    #[must_use]
+    pub fn options(&self) -> &OpenOptions {
+        &self.shared.options
+    }
+
+    /// Bytes of a sector: the unit of data.
+    #[must_use]
+    pub fn sector_size(&self) -> u32 {
+        self.engine().sector_size()
+    }
+
+    /// The time of day.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        let now = self.engine().clock().now();
+        Timestamp { seconds: now.seconds, nanoseconds: now.nanoseconds }
+    }
+
+    /// The subvolume that is shown as the root.
+    #[must_use]
+    pub fn root_id(&self) -> InodeId {
+        InodeId::root_of(RootId(self.shared.root.load(Ordering::Acquire)))
+    }
+
+    /// The root directory.
+    ///
+    /// # Errors
+    /// What reading it met.
+    pub fn root(&self) -> Result<Arc<Inode>> {
+        self.inode(self.root_id())
+    }
+
+    /// A subvolume by its number. The first look at one finishes the deletions that a crash interrupted in it.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`] where there is none or it was deleted; what reading met.
+    pub fn subvolume(&self, root: RootId) -> Result<Arc<Subvolume>> {
+        if let Some(subvolume) = self.shared.subvolumes.lock().get(&root) {
+            return Ok(Arc::clone(subvolume));
+        }
+        if !root.is_subvolume() {
+            return Err(Refusal::NotFound.into());
+        }
+        let tree = match self.engine().tree(root) {
+            Ok(tree) if !tree.item().is_deleted() => tree,
+            Ok(_) | Err(EngineError::NoSuchTree { .. }) => return Err(Refusal::NotFound.into()),
+            Err(error) => return Err(error.into()),
+        };
+        let loaded = Arc::new(Subvolume::new(self.engine(), tree));
+        let (subvolume, is_new) = {
+            let mut subvolumes = self.shared.subvolumes.lock();
+            let entry = subvolumes.entry(root).or_insert_with(|| Arc::clone(&loaded));
+            (Arc::clone(entry), Arc::ptr_eq(entry, &loaded))
+        };
+        if is_new && !self.is_read_only() {
+            // Also where the subvolume itself is read-only, as on Linux: nobody could see what goes.
+            self.delete_orphans(&subvolume)?;
+        }
+        Ok(subvolume)
+    }
+
+    /// Forgets a subvolume that was deleted.
+    pub(crate) fn forget_subvolume(&self, root: RootId) {
+        self.shared.subvolumes.lock().remove(&root);
+    }
+
+    /// Refuses changes of what is read-only.
+    ///
+    /// # Errors
+    /// [`Refusal::ReadOnly`], or [`Refusal::Stale`] in a deleted subvolume.
+    pub fn check_writable(&self, subvolume: &Subvolume) -> Result<()> {
+        if subvolume.is_deleted() {
+            return Err(Refusal::Stale.into());
+        }
+        if self.is_read_only() || subvolume.is_read_only() {
+            return Err(Refusal::ReadOnly.into());
+        }
+        Ok(())
+    }
+
+    /// Whether the file system as a whole takes no changes.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.shared.options.read_only || self.engine().read_only_reason().is_some()
+    }
+
+    /// Joins the running transaction with space for so many items reserved.
+    ///
+    /// # Errors
+    /// No space, or the file system is read-only.
+    pub fn begin(&self, items: u32) -> Result<Handle<'_>> {
+        Ok(self.engine().begin(Reservation::items(items))?)
+    }
+
+    /// As [`begin`](Self::begin), for what frees space: it may use the reserve, so that deleting always works.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn begin_deletion(&self, items: u32) -> Result<Handle<'_>> {
+        Ok(self.engine().begin(Reservation::deletion(items))?)
+    }
+
+    /// Writes everything out and commits: what was done before is durable when this returns.
+    ///
+    /// # Errors
+    /// What writing met; nothing can be said then of what was done since the last success.
+    pub fn sync(&self) -> Result<Generation> {
+        // One file that finds no room must not keep all others from becoming durable.
+        let flushed = crate::data::flush_all(self);
+        let generation = self.commit()?;
+        flushed.map(|()| generation)
+    }
+
+    /// Makes durable what is in transactions, and every inode item that changed beside them. (The commit takes those too,
+    /// but one of another thread that is under way may have asked for them before they changed.)
+    ///
+    /// # Errors
+    /// What putting them in or committing met.
+    pub fn commit(&self) -> Result<Generation> {
+        self.flush_for_commit()?;
+        self.put_dirty_inodes()?;
+        Ok(self.engine().commit()?)
+    }
+
+    /// With `flushoncommit`, writes out the data of every file, and waits for those that others are writing out. The
+    /// commit itself cannot wait for these, who may be waiting for it, so whoever asks for one comes here before.
+    pub(crate) fn flush_for_commit(&self) -> Result<()> {
+        if self.options().flush_on_commit { crate::data::flush_all(self) } else { Ok(()) }
+    }
+
+    /// Frees the blocks of every deleted subvolume that nobody has open any more, then commits.
+    ///
+    /// # Errors
+    /// What freeing and committing met.
+    pub fn finish_deletions(&self) -> Result<()> {
+        while self.engine().clean(CLEANED_BLOCKS)? {}
+        self.sync()?;
+        Ok(())
+    }
+
+    /// Writes everything out, commits, and lets go of this handle.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub fn close(self) -> Result<()> {
+        if !self.is_read_only() {
+            self.sync()?;
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Filesystem {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Filesystem").field("root", &self.root_id().root).finish_non_exhaustive()
+    }
+}

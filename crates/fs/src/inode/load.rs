@@ -1,0 +1,80 @@
+//! From the tree into memory.
+
+use vlinder_base::sync::Arc;
+use vlinder_format::inode::{FileType, InodeItem, Mode};
+use vlinder_format::{Damage, Key, Place};
+
+use super::{Inode, InodeId};
+use crate::subvolume::Subvolume;
+use crate::{Filesystem, Refusal, Result};
+
+/// How often a load may be overtaken by a removal before something is wrong.
+const ROUNDS: usize = 1000;
+
+impl Filesystem {
+    /// An inode by its id.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`] where there is none; what reading met.
+    pub fn inode(&self, id: InodeId) -> Result<Arc<Inode>> {
+        for _ in 0..ROUNDS {
+            let ticket = match self.shared().inodes.get(id) {
+                Ok(inode) => return Ok(inode),
+                Err(ticket) => ticket,
+            };
+            let subvolume = self.subvolume(id.root)?;
+            let inode = self.load(subvolume, id)?;
+            if let Some(inode) = self.shared().inodes.insert(inode, ticket) {
+                return Ok(inode);
+            }
+        }
+        Err(Refusal::Stale.into())
+    }
+
+    fn load(&self, subvolume: Arc<Subvolume>, id: InodeId) -> Result<Inode> {
+        if id.absent.is_some() {
+            return Ok(self.placeholder(subvolume, id));
+        }
+        let key = InodeItem::key(id.number);
+        let data = self.engine().item(subvolume.tree(), &key)?.ok_or(Refusal::NotFound)?;
+        let damage = |fault: vlinder_format::inode::InodeFault| Damage::new(fault, place(&subvolume, key));
+        let item = InodeItem::decode(&data).map_err(damage)?;
+        let unknown =
+            item.file_type().ok_or(vlinder_format::inode::InodeFault::FileType { found: item.mode });
+        let file_type = unknown.map_err(damage)?;
+        Ok(Inode::new(subvolume, id, file_type, item))
+    }
+
+    /// What a name shows whose subvolume is not there: an empty directory that only its owner may look into.
+    fn placeholder(&self, subvolume: Arc<Subvolume>, id: InodeId) -> Inode {
+        let created =
+            subvolume.tree().item().extension.map(|extension| extension.creation_time).unwrap_or_default();
+        let item = InodeItem {
+            link_count: 1,
+            mode: Mode::new(FileType::Directory, 0o755),
+            access_time: created,
+            change_time: created,
+            modification_time: created,
+            birth_time: created,
+            ..InodeItem::default()
+        };
+        Inode::new(subvolume, id, FileType::Directory, item)
+    }
+
+    /// How many inodes are in memory.
+    #[must_use]
+    pub fn inodes_in_memory(&self) -> usize {
+        self.shared().inodes.len()
+    }
+
+    /// The inode, if it is in memory.
+    #[must_use]
+    pub fn inode_in_memory(&self, id: InodeId) -> Option<Arc<Inode>> {
+        self.shared().inodes.get(id).ok()
+    }
+}
+
+/// A place in a subvolume's tree, for errors.
+pub(crate) fn place(subvolume: &Subvolume, key: Key) -> Place {
+    Place { tree: Some(subvolume.id()), key: Some(key), ..Place::default() }
+}

@@ -1,0 +1,270 @@
+//! An inode in memory, its locks, and how its item gets to disk.
+
+pub(crate) mod cache;
+pub(crate) mod load;
+
+use core::fmt;
+
+use vlinder_base::sync::atomic::{AtomicBool, Ordering};
+use vlinder_base::sync::{Arc, Mutex, RwLock};
+use vlinder_format::directory::DirectoryIndex;
+use vlinder_format::inode::{FileType, InodeFlags, InodeItem};
+use vlinder_format::{Generation, ObjectId, RootId};
+use vlinder_transaction::Handle;
+
+use crate::attributes::Attributes;
+use crate::data::FileData;
+use crate::subvolume::Subvolume;
+
+/// Which file: a subvolume and the number of an inode in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InodeId {
+    /// The subvolume.
+    pub root: RootId,
+    /// The inode number; a subvolume's root directory is 256.
+    pub number: ObjectId,
+    /// The subvolume that is not there, for what its name shows in a snapshot of its parent. All of these have the number
+    /// [`ObjectId::EMPTY_SUBVOLUME_DIRECTORY`]; this tells those of one snapshot apart.
+    pub absent: Option<RootId>,
+}
+
+impl InodeId {
+    /// A file of a subvolume.
+    #[must_use]
+    pub const fn new(root: RootId, number: ObjectId) -> Self {
+        Self { root, number, absent: None }
+    }
+
+    /// What stands in a subvolume for another, `absent`, whose name is there without it.
+    #[must_use]
+    pub const fn placeholder(root: RootId, absent: RootId) -> Self {
+        Self { root, number: ObjectId::EMPTY_SUBVOLUME_DIRECTORY, absent: Some(absent) }
+    }
+
+    /// The root directory of a subvolume.
+    #[must_use]
+    pub const fn root_of(root: RootId) -> Self {
+        Self::new(root, ObjectId::FIRST_FREE)
+    }
+
+    /// Whether this is the root directory of a subvolume.
+    #[must_use]
+    pub fn is_subvolume_root(self) -> bool {
+        self.number == ObjectId::FIRST_FREE
+    }
+}
+
+impl fmt::Display for InodeId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "inode {} of subvolume {}", self.number, self.root)
+    }
+}
+
+/// What changes about an inode, under [`Inode::state`].
+#[derive(Debug)]
+pub struct InodeState {
+    /// The inode item as memory has it: `size_bytes` of a regular file is the size that readers see.
+    pub item: InodeItem,
+    /// The size that the item on disk gets: of a regular file up to where the data are written (Linux's `disk_i_size`),
+    /// else equal to `item.size_bytes`.
+    pub disk_size: u64,
+    /// The item differs from what a transaction was given; the commit asks for it through the participant.
+    pub dirty: bool,
+    /// The index that the next name of this directory gets; none until it was looked up.
+    pub next_index: Option<DirectoryIndex>,
+    /// How often the inode is open.
+    pub opens: u32,
+    /// An orphan item says that the inode has no names and awaits deletion.
+    pub orphan: bool,
+    /// It was made without a name, and may get its first one; what lost its last name may not.
+    pub linkable: bool,
+    /// The inode is gone; only handles to this value remain.
+    pub deleted: bool,
+    /// The value of `btrfs.compression`, as far as it was read.
+    pub(crate) compression: Option<crate::property::CompressionProperty>,
+    /// It is known that there are no file capabilities.
+    pub(crate) no_capability: bool,
+    /// The ACLs, as far as they were read.
+    pub(crate) acl: crate::permission::AclCache,
+}
+
+/// An inode in memory. One `Arc` for each [`InodeId`] at a time.
+pub struct Inode {
+    id: InodeId,
+    subvolume: Arc<Subvolume>,
+    file_type: FileType,
+    /// Held by each operation, as Linux holds `i_rwsem`: shared by look-ups and reads, exclusively by whatever changes
+    /// names, data or attributes.
+    pub operation: RwLock<()>,
+    /// What changes; see the head of the crate for when it may be held.
+    pub state: Mutex<InodeState>,
+    /// What is in memory of the file's data.
+    pub data: FileData,
+    /// Somebody asked for it since the cache looked for something to forget.
+    used: AtomicBool,
+}
+
+impl fmt::Debug for Inode {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.id, formatter)
+    }
+}
+
+impl Inode {
+    pub(crate) fn new(subvolume: Arc<Subvolume>, id: InodeId, file_type: FileType, item: InodeItem) -> Self {
+        Self {
+            id,
+            subvolume,
+            file_type,
+            operation: RwLock::new(()),
+            state: Mutex::new(InodeState::new(item)),
+            data: FileData::new(),
+            used: AtomicBool::new(false),
+        }
+    }
+
+    /// Which inode.
+    #[must_use]
+    pub fn id(&self) -> InodeId {
+        self.id
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> ObjectId {
+        self.id.number
+    }
+
+    /// Its subvolume.
+    #[must_use]
+    pub fn subvolume(&self) -> &Arc<Subvolume> {
+        &self.subvolume
+    }
+
+    /// Its type, which never changes.
+    #[must_use]
+    pub fn file_type(&self) -> FileType {
+        self.file_type
+    }
+
+    /// Whether it is a directory.
+    #[must_use]
+    pub fn is_directory(&self) -> bool {
+        self.file_type == FileType::Directory
+    }
+
+    /// Whether it stands for a nested subvolume that is not there: an empty directory that takes no changes.
+    #[must_use]
+    pub fn is_placeholder(&self) -> bool {
+        self.id.absent.is_some()
+    }
+
+    /// The size that readers see.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.state.lock().item.size_bytes
+    }
+
+    /// The flags.
+    #[must_use]
+    pub fn flags(&self) -> InodeFlags {
+        self.state.lock().item.flags
+    }
+
+    /// Gives the inode's item, as `state` has it, to a transaction: the last step of each operation that changes it.
+    /// Sets `transid` as Linux does at each update of an inode. An inode that is gone stays so.
+    pub fn put(&self, handle: &mut Handle<'_>, state: &mut InodeState) {
+        state.dirty = false;
+        if state.deleted {
+            return;
+        }
+        state.item.transaction = handle.generation();
+        self.subvolume.note_change(handle.generation());
+        handle.put_pending(self.subvolume.tree(), InodeItem::key(self.number()), state.encode());
+    }
+
+    pub(crate) fn note_use(&self) {
+        // Most are marked already, and a line that is only read stays in every core's cache.
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn take_use(&self) -> bool {
+        self.used.load(Ordering::Relaxed) && self.used.swap(false, Ordering::Relaxed)
+    }
+}
+
+impl InodeState {
+    fn new(item: InodeItem) -> Self {
+        Self {
+            item,
+            disk_size: item.size_bytes,
+            dirty: false,
+            next_index: None,
+            opens: 0,
+            orphan: false,
+            linkable: false,
+            deleted: false,
+            compression: None,
+            no_capability: false,
+            acl: Default::default(),
+        }
+    }
+
+    /// Sets the size in memory and on disk: for anything but a write that is not on disk yet.
+    pub fn set_size(&mut self, size_bytes: u64) {
+        self.item.size_bytes = size_bytes;
+        self.disk_size = size_bytes;
+    }
+
+    /// The bytes of the inode item, with the size that belongs on disk.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut item = self.item;
+        item.size_bytes = self.disk_size;
+        item.encode().to_vec()
+    }
+
+    pub(crate) fn attributes(&self, inode: &Inode, sector_size: u32, unwritten_bytes: u64) -> Attributes {
+        let item = &self.item;
+        let sector = u64::from(sector_size.max(1));
+        let whole = |bytes: u64| bytes.checked_next_multiple_of(sector).unwrap_or(bytes);
+        Attributes {
+            id: inode.id,
+            generation: item.generation,
+            file_type: inode.file_type,
+            mode: item.mode,
+            user: item.user,
+            group: item.group,
+            link_count: item.link_count,
+            size_bytes: item.size_bytes,
+            allocated_bytes: whole(item.allocated_bytes).saturating_add(whole(unwritten_bytes)),
+            block_size: sector_size,
+            device_number: item.device_number,
+            access_time: item.access_time,
+            modification_time: item.modification_time,
+            change_time: item.change_time,
+            birth_time: item.birth_time,
+            flags: item.flags,
+            sequence: item.sequence,
+        }
+    }
+}
+
+/// The item of a new inode.
+pub(crate) fn new_item(
+    generation: Generation,
+    template: InodeItem,
+    now: vlinder_format::inode::Timestamp,
+) -> InodeItem {
+    InodeItem {
+        generation,
+        transaction: generation,
+        access_time: now,
+        change_time: now,
+        modification_time: now,
+        birth_time: now,
+        ..template
+    }
+}

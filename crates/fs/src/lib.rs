@@ -1,0 +1,71 @@
+//! POSIX over Btrfs: inodes, directories, links, files, extended attributes, ACLs, subvolumes, orphans, and the opening of
+//! a file system for writing.
+//!
+//! This crate must not know FUSE or any command line: callers are [`Caller`]s, requests are method calls.
+//!
+//! Reading path: [`Filesystem`] (the handle), [`Inode`] (what is in memory of a file, and its locks), `directory` (names),
+//! then the operations by family: `create`, `link`, `unlink`, `rename`, `metadata`, `extended`, `subvolume`. File *data*
+//! (extents, write-back, truncation) is [`data`]. [`path`] has the interface shaped like `std::fs`.
+//!
+//! # Locks
+//! In this order, each optional: the lock of subvolumes' places → the rename lock of the file system → [`Inode::operation`] of directories, then of other
+//! inodes, several of one kind in the order of their ids (a directory's ancestor before it, in rename) → a transaction
+//! handle → [`Inode::state`]. `state` is never held over I/O or while a handle is begun; what the committer calls takes
+//! `state` alone, never `operation`.
+
+mod acl;
+mod attributes;
+mod backup_roots;
+mod caller;
+mod changes;
+mod create;
+pub mod data;
+mod directory;
+mod error;
+mod extended;
+mod file;
+mod filesystem;
+mod inode;
+mod link;
+mod log_replay;
+mod metadata;
+mod open;
+mod options;
+mod orphan;
+mod participant;
+pub mod path;
+mod permission;
+mod property;
+mod rename;
+mod statistics;
+mod subvolume;
+mod unlink;
+
+pub use attributes::Attributes;
+pub use caller::{Access, Caller, Capabilities};
+pub use directory::{DirectoryRecord, OpenDirectory};
+pub use error::{FsError, Refusal};
+pub use extended::AttributeMode;
+pub use file::{FileChange, WriteOrigin};
+pub use filesystem::Filesystem;
+pub use inode::{Inode, InodeId, InodeState};
+pub use metadata::{SetAttributes, SetTime};
+pub use open::{OpenInode, OpenMode};
+pub use options::{
+    AccessTimes, CompressOption, OpenOptions, OptionError, Owners, SubvolumeChoice, WITHOUT_EFFECT,
+};
+pub use property::CompressionProperty;
+pub use rename::RenameMode;
+pub use statistics::Statistics;
+pub use subvolume::{Subvolume, SubvolumeInformation};
+
+pub use vlinder_format::inode::{DeviceNumber, FileType, GroupId, InodeFlags, Mode, Timestamp, UserId};
+pub use vlinder_format::{ObjectId, RootId, Uuid};
+
+/// The result of an operation of this crate.
+pub type Result<T, E = FsError> = std::result::Result<T, E>;
+
+/// The example of the front page must compile; the same lines run as that of [`path`].
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct FrontPage;

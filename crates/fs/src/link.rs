@@ -1,0 +1,108 @@
+//! Further names of a file, and the targets of symbolic links.
+
+use vlinder_base::sync::Arc;
+use vlinder_format::directory::DirectoryEntryType;
+use vlinder_format::file_extent::{FileExtent, FileExtentContent};
+use vlinder_format::inode::{FileType, InodeFlags, InodeItem};
+use vlinder_format::{Damage, FileOffset, orphan};
+
+use crate::changes::Changes;
+use crate::directory::check_new_name;
+use crate::inode::Inode;
+use crate::{Access, Caller, Filesystem, Refusal, Result};
+
+/// The most names of a file (`BTRFS_LINK_MAX`).
+const MOST_LINKS: u32 = 65535;
+/// Items that a new name may touch.
+const ITEMS: u32 = 6;
+
+impl Filesystem {
+    /// Gives a file one more name.
+    ///
+    /// # Errors
+    /// [`Refusal::Exists`]; [`Refusal::CrossesSubvolumes`]; [`Refusal::TooManyLinks`]; [`Refusal::NotPermitted`] for a
+    /// directory; and those of permissions.
+    pub fn link(
+        &self,
+        caller: &Caller,
+        inode: &Arc<Inode>,
+        directory: &Arc<Inode>,
+        name: &[u8],
+    ) -> Result<()> {
+        if !directory.is_directory() {
+            return Err(Refusal::NotADirectory.into());
+        }
+        check_new_name(name)?;
+        let _directory_operation = directory.operation.write();
+        self.access(caller, directory, Access::EXECUTE)?;
+        if self.find_target(directory, name)?.is_some() {
+            return Err(Refusal::Exists.into());
+        }
+        self.may_add_name(caller, directory)?;
+        if inode.is_directory() {
+            return Err(Refusal::NotPermitted.into());
+        }
+        if inode.id().root != directory.id().root {
+            return Err(Refusal::CrossesSubvolumes.into());
+        }
+        let _operation = inode.operation.write();
+        let (item, deleted, linkable) = {
+            let state = inode.state.lock();
+            (state.item, state.deleted, state.linkable)
+        };
+        if item.flags.has_any(InodeFlags::APPEND | InodeFlags::IMMUTABLE) {
+            return Err(Refusal::NotPermitted.into());
+        }
+        // A file that lost its last name stays lost; one that never had any may get its first.
+        if deleted || (item.link_count == 0 && !linkable) {
+            return Err(Refusal::NotFound.into());
+        }
+        if item.link_count >= MOST_LINKS {
+            return Err(Refusal::TooManyLinks.into());
+        }
+        let mut handle = self.begin(ITEMS)?;
+        let mut changes = Changes::new(self, directory.subvolume());
+        let index = self.take_index(directory)?;
+        let location = InodeItem::key(inode.number());
+        let entry_type = DirectoryEntryType::from(inode.file_type());
+        changes.add_reference(inode.number(), directory.number(), name, index)?;
+        changes.add_entry(directory.number(), name, index, location, entry_type, handle.generation())?;
+        if item.link_count == 0 {
+            changes.remove_pending(orphan::key(inode.number()));
+        }
+        changes.apply(&mut handle)?;
+        {
+            let mut state = inode.state.lock();
+            state.item.link_count += 1;
+            (state.orphan, state.linkable) = (false, false);
+            state.item.change_time = self.now();
+            state.item.sequence = state.item.sequence.wrapping_add(1);
+            inode.put(&mut handle, &mut state);
+        }
+        let mut state = directory.state.lock();
+        self.note_names_changed(&mut state, name.len(), 0);
+        directory.put(&mut handle, &mut state);
+        Ok(())
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidArgument`] for any other file; what reading met.
+    pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
+        if inode.file_type() != FileType::SymbolicLink {
+            return Err(Refusal::InvalidArgument.into());
+        }
+        let key = FileExtent::key(inode.number(), FileOffset(0));
+        let tree = inode.subvolume().tree();
+        let found = self.engine().trees().get(tree.root(), &key)?.ok_or(Refusal::NotFound)?;
+        let extent =
+            FileExtent::decode(found.data()).map_err(|fault| Damage::new(fault, found.place(tree.id())))?;
+        match extent.content {
+            FileExtentContent::Inline(target) => Ok(target.to_vec()),
+            FileExtentContent::Regular(_) | FileExtentContent::Preallocated(_) => {
+                Err(Refusal::NotSupported.into())
+            }
+        }
+    }
+}

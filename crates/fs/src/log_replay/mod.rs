@@ -1,0 +1,208 @@
+//! Replay of the fsync log of Linux, when a file system is opened.
+//!
+//! A log tree holds copies of the items of the inodes that were fsynced since the last commit, beside items that say which
+//! part of a directory it speaks for. What it says is put into the subvolume's tree in stages, each over all logs, so that
+//! no item is needed before it is there:
+//!
+//! 1. the log's blocks and the extents that only it knows are kept from being taken ([`Engine::take_up_log`]);
+//! 2. [`inodes`]: what was deleted goes (attributes, names within the log's ranges), inode items are put in, extents
+//!    behind the end of a file go;
+//! 3. [`directories`]: names, of inodes that the log does not hold themselves;
+//! 4. everything else: attributes, [`references`] with their names, [`extents`] with their checksums;
+//! 5. [`link_counts`]: of every inode that was touched, the names are counted; what has none becomes an orphan.
+//!
+//! Then one commit makes it durable and ends the log. Until then nothing is written, so a log that cannot be replayed
+//! leaves the image as it was. What is done, and in which order, is as Linux does it (`fs/btrfs/tree-log.c`), since the
+//! trees afterwards are to be the same.
+
+mod directories;
+mod error;
+mod extents;
+mod inodes;
+mod link_counts;
+mod names;
+mod references;
+mod target;
+
+pub(crate) use error::ReplayError;
+
+use std::collections::BTreeSet;
+
+use vlinder_base::sync::Arc;
+use vlinder_device::{Device, OverlayDevice};
+use vlinder_format::inode::{InodeItem, Timestamp};
+use vlinder_format::{Damage, ItemType, Key, ObjectId};
+use vlinder_transaction::{Engine, EngineOptions, FsyncLog, ReadOnlyReason, Reservation};
+use vlinder_tree::Readahead;
+use vlinder_volume::{Access, Opened, VolumeError};
+
+use crate::Result;
+use target::Target;
+
+/// Opens devices as a volume once more.
+type Reopen<'a> = &'a dyn Fn(Vec<Arc<dyn Device>>, Access) -> Result<Opened, VolumeError>;
+
+/// Opens the engine of a file system that has a log, and replays it: on the devices, or for a reader in memory over them.
+/// A log that cannot be replayed is left, and the state without it opened for reading, with the reason.
+///
+/// # Errors
+/// Those of opening a file system that has no log.
+pub(crate) fn open_engine(
+    devices: &[Arc<dyn Device>],
+    opened: Opened,
+    reopen: Reopen<'_>,
+    options: EngineOptions,
+) -> Result<Arc<Engine>> {
+    let replayed = if options.read_only {
+        in_memory(devices, reopen, &options)
+    } else {
+        on_devices(opened, options.clone())
+    };
+    let error = match replayed {
+        Ok(engine) => return Ok(engine),
+        Err(error) => error,
+    };
+    tracing::error!(%error, "the fsync log could not be replayed");
+    let opened = reopen(devices.to_vec(), Access::ReadOnly)?;
+    let leave_log = Some(ReadOnlyReason::LogReplay(error.to_string()));
+    Ok(Engine::open(opened, EngineOptions { leave_log, read_only: false, ..options })?)
+}
+
+fn on_devices(opened: Opened, options: EngineOptions) -> Result<Arc<Engine>, ReplayError> {
+    let engine = Engine::open(opened, options)?;
+    replay(&engine)?;
+    Ok(engine)
+}
+
+/// Replays for a reader. What that changes stays in memory.
+fn in_memory(
+    devices: &[Arc<dyn Device>],
+    reopen: Reopen<'_>,
+    options: &EngineOptions,
+) -> Result<Arc<Engine>, ReplayError> {
+    // The blocks that replaying may change, each twice where metadata are, with the superblocks.
+    let most_bytes = 4 * most_changed_bytes(options);
+    let overlay = |device: &Arc<dyn Device>| -> Arc<dyn Device> {
+        Arc::new(OverlayDevice::new(Arc::clone(device), most_bytes))
+    };
+    let overlays = devices.iter().map(overlay).collect();
+    let opened = reopen(overlays, Access::ReadWrite)?;
+    let options = EngineOptions { read_only: false, discard: false, ..options.clone() };
+    let engine = Engine::open(opened, options)?;
+    replay(&engine)?;
+    engine.end_changes(ReadOnlyReason::Requested);
+    Ok(engine)
+}
+
+/// Replays the log, if there is one to be replayed, and commits.
+fn replay(engine: &Engine) -> Result<(), ReplayError> {
+    let Some(log) = engine.take_up_log()? else {
+        if let Some(reason) = engine.read_only_reason() {
+            tracing::warn!(%reason, "the fsync log is not replayed: nothing can be changed");
+        }
+        return Ok(());
+    };
+    let mut replay = Replay::new(engine, &log)?;
+    for stage in [Stage::Inodes, Stage::Names, Stage::Rest] {
+        for number in 0..log.subvolumes.len() {
+            replay.run(stage, number)?;
+        }
+    }
+    replay.handle.finish_log(&log)?;
+    drop(replay);
+    let generation = engine.commit()?;
+    tracing::info!(%generation, subvolumes = log.subvolumes.len(), "the fsync log was replayed");
+    Ok(())
+}
+
+/// All changes are one transaction, which is held in memory until its commit. (The commit holds the blocks twice.)
+fn most_changed_bytes(options: &EngineOptions) -> u64 {
+    options.cache_bytes / 4
+}
+
+/// What is done in one walk over a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Inodes,
+    Names,
+    Rest,
+}
+
+/// The replay of all logs.
+struct Replay<'a> {
+    engine: &'a Engine,
+    log: &'a FsyncLog,
+    handle: vlinder_transaction::Handle<'a>,
+    /// Of each subvolume, the inodes whose names are to be counted.
+    touched: Vec<BTreeSet<ObjectId>>,
+    /// The change time of inodes that lose a name.
+    now: Timestamp,
+}
+
+impl<'a> Replay<'a> {
+    fn new(engine: &'a Engine, log: &'a FsyncLog) -> Result<Self, ReplayError> {
+        let now = engine.clock().now();
+        let now = Timestamp { seconds: now.seconds, nanoseconds: now.nanoseconds };
+        // What the replay takes is not known before; a full file system must be openable.
+        let handle = engine.begin(Reservation::deletion(1))?;
+        let touched = log.subvolumes.iter().map(|_| BTreeSet::new()).collect();
+        Ok(Self { engine, log, handle, touched, now })
+    }
+
+    /// One stage of one log.
+    fn run(&mut self, stage: Stage, number: usize) -> Result<(), ReplayError> {
+        let (Some(subvolume), Some(touched)) =
+            (self.log.subvolumes.get(number), self.touched.get_mut(number))
+        else {
+            return Ok(());
+        };
+        let mut target = Target {
+            engine: self.engine,
+            handle: &mut self.handle,
+            tree: &subvolume.tree,
+            log: &subvolume.log,
+            whole_log: self.log,
+            touched,
+            now: self.now,
+        };
+        target.run(stage)?;
+        if stage == Stage::Rest {
+            target.settle_link_counts()?;
+        }
+        Ok(())
+    }
+}
+
+impl Target<'_, '_> {
+    /// Walks the log. The items of an inode without names are left out: it would be deleted again.
+    fn run(&mut self, stage: Stage) -> Result<(), ReplayError> {
+        let most = most_changed_bytes(self.engine.options());
+        let mut is_left_out = false;
+        let mut cursor = self.engine.trees().cursor(self.log, &Key::MIN, Readahead::Forward(16))?;
+        while let Some((key, data)) = cursor.item() {
+            if key.item_type == ItemType::INODE_ITEM {
+                let item = InodeItem::decode(data).map_err(|fault| Damage::new(fault, cursor.place()))?;
+                is_left_out = item.link_count == 0;
+            }
+            if !is_left_out {
+                let data = data.to_vec();
+                match (stage, key.item_type) {
+                    (Stage::Inodes, ItemType::INODE_ITEM) => self.replay_inode(key.objectid, &data)?,
+                    (Stage::Names, ItemType::DIR_INDEX) => self.replay_name(&key, &data)?,
+                    (Stage::Rest, ItemType::XATTR_ITEM) => self.put(key, &data)?,
+                    (Stage::Rest, ItemType::INODE_REF | ItemType::INODE_EXTREF) => {
+                        self.replay_references(key, &data)?
+                    }
+                    (Stage::Rest, ItemType::EXTENT_DATA) => self.replay_extent(key, &data)?,
+                    _ => {}
+                }
+                let changed = self.engine.trees().dirty_bytes();
+                if changed > most {
+                    return Err(ReplayError::TooLarge { changed_bytes: changed, most_bytes: most });
+                }
+            }
+            cursor.advance()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,433 @@
+//! Attributes: showing them, changing them, and what other changes do to them (set-id bits, capabilities, access times).
+
+use vlinder_base::sync::Arc;
+use vlinder_codec::compress::Compression;
+use vlinder_format::inode::{FileType, GroupId, InodeFlags, InodeItem, Timestamp, UserId};
+use vlinder_transaction::Handle;
+
+use crate::acl::{ACCESS_NAME, Acl};
+use crate::attributes::Attributes;
+use crate::changes::Changes;
+use crate::extended::{AttributeMode, CAPABILITY_NAME};
+use crate::inode::{Inode, InodeState};
+use crate::property::{COMPRESSION_NAME, CompressionProperty};
+use crate::{Access, AccessTimes, Caller, Capabilities, Filesystem, Refusal, Result};
+
+const SET_USER_ID: u32 = 0o4000;
+const SET_GROUP_ID: u32 = 0o2000;
+const GROUP_EXECUTE: u32 = 0o010;
+/// An access time this old is renewed even without a change (`relatime`).
+const DAY_SECONDS: i64 = 24 * 60 * 60;
+/// The flags that callers may set and clear.
+const SETTABLE: InodeFlags = InodeFlags(
+    InodeFlags::SYNC.0
+        | InodeFlags::APPEND.0
+        | InodeFlags::IMMUTABLE.0
+        | InodeFlags::NODUMP.0
+        | InodeFlags::NOATIME.0
+        | InodeFlags::DIRSYNC.0
+        | InodeFlags::COMPRESS.0
+        | InodeFlags::NOCOMPRESS.0
+        | InodeFlags::NODATACOW.0
+        | InodeFlags::NODATASUM.0,
+);
+
+/// A time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// The present: who may write may set it.
+    Now,
+    /// Another: only the owner may.
+    At(Timestamp),
+}
+
+/// What is to be changed; `None` stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttributes {
+    /// Set-id, sticky and permission bits.
+    pub permissions: Option<u32>,
+    /// The owner.
+    pub user: Option<UserId>,
+    /// The owning group.
+    pub group: Option<GroupId>,
+    /// The size: cut, or extended by a hole.
+    pub size: Option<u64>,
+    /// The size is changed through a handle open for writing, whose opener was judged then.
+    pub opened_for_writing: bool,
+    /// Last access.
+    pub access_time: Option<SetTime>,
+    /// Last change of the data.
+    pub modification_time: Option<SetTime>,
+    /// Last change of the inode: only for the mount, whose kernel keeps it under the writeback cache.
+    pub change_time: Option<Timestamp>,
+    /// Creation: only for receivers and copies; no system call sets it.
+    pub birth_time: Option<Timestamp>,
+}
+
+impl SetAttributes {
+    fn touches_owner_or_mode(&self) -> bool {
+        self.permissions.is_some() || self.user.is_some() || self.group.is_some()
+    }
+}
+
+impl Filesystem {
+    /// What `stat` shows of a file.
+    #[must_use]
+    pub fn attributes(&self, inode: &Inode) -> Attributes {
+        let state = inode.state.lock();
+        let mut attributes = state.attributes(inode, self.sector_size(), inode.data.unwritten_bytes());
+        (attributes.user, attributes.group) = self.shown_owner(&state.item);
+        attributes
+    }
+
+    /// Changes attributes.
+    ///
+    /// # Errors
+    /// Those of permissions; those of changing the size, which comes first.
+    pub fn set_attributes(
+        &self,
+        caller: &Caller,
+        inode: &Arc<Inode>,
+        changes: &SetAttributes,
+    ) -> Result<Attributes> {
+        {
+            let _operation = inode.operation.write();
+            self.may_set(caller, inode, changes)?;
+            if let Some(size) = changes.size {
+                self.set_size(caller, inode, size)?;
+            }
+            if *changes
+                != (SetAttributes {
+                    size: changes.size,
+                    opened_for_writing: changes.opened_for_writing,
+                    ..SetAttributes::default()
+                })
+            {
+                self.set_others(caller, inode, changes)?;
+            }
+        }
+        Ok(self.attributes(inode))
+    }
+
+    fn may_set(&self, caller: &Caller, inode: &Inode, changes: &SetAttributes) -> Result<()> {
+        if inode.is_placeholder() {
+            return Err(Refusal::NotPermitted.into());
+        }
+        self.check_writable(inode.subvolume())?;
+        let (item, deleted) = {
+            let state = inode.state.lock();
+            (state.item, state.deleted)
+        };
+        if deleted {
+            return Err(Refusal::NotFound.into());
+        }
+        let times = [changes.access_time, changes.modification_time];
+        let sets_times = times.iter().flatten().any(|time| matches!(time, SetTime::At(_)));
+        let touches_times = times.iter().any(Option::is_some);
+        let fixed = item.flags.has_any(InodeFlags::IMMUTABLE | InodeFlags::APPEND);
+        if fixed && (changes.touches_owner_or_mode() || sets_times)
+            || item.flags.has(InodeFlags::IMMUTABLE) && touches_times
+        {
+            return Err(Refusal::NotPermitted.into());
+        }
+        let owner = self.is_owner_or_capable(caller, &item);
+        if !self.may_chown(caller, &item, changes)
+            || ((changes.permissions.is_some() || sets_times) && !owner)
+        {
+            return Err(Refusal::NotPermitted.into());
+        }
+        if touches_times && !owner {
+            self.access(caller, inode, Access::WRITE)?;
+        }
+        if changes.size.is_some() {
+            self.may_resize(caller, inode, &item, changes)?;
+        }
+        Ok(())
+    }
+
+    fn may_chown(&self, caller: &Caller, item: &InodeItem, changes: &SetAttributes) -> bool {
+        let (user, group) = self.shown_owner(item);
+        if self.shared().shown_owner.is_some() {
+            // What is stored stays; asking for what is shown changes nothing.
+            return changes.user.is_none_or(|wanted| wanted == user)
+                && changes.group.is_none_or(|wanted| wanted == group);
+        }
+        let capable = caller.has(Capabilities::CHOWN);
+        let owns = caller.user == user;
+        let user_allowed = changes.user.is_none_or(|wanted| capable || (owns && wanted == user));
+        let group_allowed = changes
+            .group
+            .is_none_or(|wanted| capable || (owns && (wanted == group || caller.is_in_group(wanted))));
+        user_allowed && group_allowed
+    }
+
+    fn may_resize(
+        &self,
+        caller: &Caller,
+        inode: &Inode,
+        item: &InodeItem,
+        changes: &SetAttributes,
+    ) -> Result<()> {
+        match inode.file_type() {
+            FileType::Regular => {}
+            FileType::Directory => return Err(Refusal::IsADirectory.into()),
+            _ => return Err(Refusal::InvalidArgument.into()),
+        }
+        if !changes.opened_for_writing {
+            self.access(caller, inode, Access::WRITE)?;
+        }
+        if item.flags.has_any(InodeFlags::APPEND | InodeFlags::IMMUTABLE) {
+            return Err(Refusal::NotPermitted.into());
+        }
+        Ok(())
+    }
+
+    fn set_size(&self, caller: &Caller, inode: &Arc<Inode>, size: u64) -> Result<()> {
+        self.kill_privileges(caller, inode)?;
+        crate::data::truncate(self, inode, size)?;
+        let mut handle = self.begin_deletion(1)?;
+        let mut state = inode.state.lock();
+        let now = self.now();
+        state.item.modification_time = now;
+        state.item.change_time = now;
+        state.item.sequence = state.item.sequence.wrapping_add(1);
+        inode.put(&mut handle, &mut state);
+        Ok(())
+    }
+
+    fn set_others(&self, caller: &Caller, inode: &Arc<Inode>, changes: &SetAttributes) -> Result<()> {
+        let changes = &self.without_shown_owner(*changes);
+        let acl = match changes.permissions {
+            Some(_) => self.access_acl(inode)?,
+            None => None,
+        };
+        let changes_owner = changes.user.is_some() || changes.group.is_some();
+        let drops_capability =
+            changes_owner && !inode.is_directory() && self.read_attribute(inode, CAPABILITY_NAME)?.is_some();
+        let mut handle = self.begin(3)?;
+        let mut item = inode.state.lock().item;
+        self.adapt(caller, inode, &mut item, changes);
+        let mut edits = Changes::new(self, inode.subvolume());
+        if drops_capability {
+            edits.set_attribute(
+                inode.number(),
+                CAPABILITY_NAME,
+                None,
+                AttributeMode::Either,
+                handle.generation(),
+            )?;
+        }
+        let new_acl = acl.map(|acl| {
+            let mut acl = Acl::clone(&acl);
+            acl.set_mode(item.mode.permissions());
+            acl
+        });
+        if let Some(acl) = &new_acl {
+            let value = acl.encode();
+            edits.set_attribute(
+                inode.number(),
+                ACCESS_NAME,
+                Some(&value),
+                AttributeMode::Either,
+                handle.generation(),
+            )?;
+        }
+        edits.apply(&mut handle)?;
+        self.store(&mut handle, inode, changes, item, new_acl);
+        Ok(())
+    }
+
+    fn without_shown_owner(&self, mut changes: SetAttributes) -> SetAttributes {
+        if self.shared().shown_owner.is_some() {
+            changes.user = None;
+            changes.group = None;
+        }
+        changes
+    }
+
+    /// Owner and mode as they will be.
+    fn adapt(&self, caller: &Caller, inode: &Inode, item: &mut InodeItem, changes: &SetAttributes) {
+        if changes.user.is_some() || changes.group.is_some() {
+            item.user = changes.user.unwrap_or(item.user);
+            item.group = changes.group.unwrap_or(item.group);
+            if !inode.is_directory() {
+                let mut permissions = item.mode.permissions() & !SET_USER_ID;
+                if permissions & GROUP_EXECUTE != 0 {
+                    permissions &= !SET_GROUP_ID;
+                }
+                item.mode = item.mode.with_permissions(permissions);
+            }
+        }
+        if let Some(permissions) = changes.permissions {
+            let mut permissions = permissions;
+            if !caller.is_in_group(self.shown_owner(item).1) && !caller.has(Capabilities::FSETID) {
+                permissions &= !SET_GROUP_ID;
+            }
+            item.mode = item.mode.with_permissions(permissions);
+        }
+    }
+
+    fn store(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        changes: &SetAttributes,
+        item: InodeItem,
+        acl: Option<Acl>,
+    ) {
+        let now = self.now();
+        let time = |set: SetTime| match set {
+            SetTime::Now => now,
+            SetTime::At(time) => time,
+        };
+        let mut state = inode.state.lock();
+        (state.item.user, state.item.group, state.item.mode) = (item.user, item.group, item.mode);
+        if let Some(acl) = acl {
+            state.acl.access = Some(Some(Arc::new(acl)));
+        }
+        state.item.change_time = changes.change_time.unwrap_or(now);
+        if let Some(set) = changes.access_time {
+            state.item.access_time = time(set);
+        }
+        if let Some(set) = changes.modification_time {
+            state.item.modification_time = time(set);
+        }
+        if let Some(birth_time) = changes.birth_time {
+            state.item.birth_time = birth_time;
+        }
+        state.item.sequence = state.item.sequence.wrapping_add(1);
+        inode.put(handle, &mut state);
+    }
+
+    /// Drops the set-id bits of a regular file whose content is about to change, unless the caller may keep them, and its
+    /// capabilities in any case; gives whether the mode changed. The caller holds the inode's operation lock exclusively.
+    pub(crate) fn kill_privileges(&self, caller: &Caller, inode: &Arc<Inode>) -> Result<bool> {
+        if inode.file_type() != FileType::Regular {
+            return Ok(false);
+        }
+        let permissions = inode.state.lock().item.mode.permissions();
+        let mut kept = permissions;
+        if !caller.has(Capabilities::FSETID) {
+            kept &= !SET_USER_ID;
+            if permissions & GROUP_EXECUTE != 0 {
+                kept &= !SET_GROUP_ID;
+            }
+        }
+        let drops_capability = self.has_capability_attribute(inode)?;
+        if kept == permissions && !drops_capability {
+            return Ok(false);
+        }
+        let value = None;
+        self.change_attribute(inode, CAPABILITY_NAME, value, AttributeMode::Either, |state| {
+            state.item.mode = state.item.mode.with_permissions(kept);
+            state.no_capability = true;
+        })?;
+        Ok(kept != permissions)
+    }
+
+    /// Whether a file has capabilities; that it has none is remembered, for this is asked at each write.
+    fn has_capability_attribute(&self, inode: &Inode) -> Result<bool> {
+        if inode.state.lock().no_capability {
+            return Ok(false);
+        }
+        let found = self.read_attribute(inode, CAPABILITY_NAME)?.is_some();
+        inode.state.lock().no_capability = !found;
+        Ok(found)
+    }
+
+    /// A file was read, or a directory listed: its access time follows the options. The change waits for the commit.
+    pub fn note_access(&self, inode: &Arc<Inode>) {
+        let times = self.options().access_times;
+        if times == AccessTimes::Never
+            || (inode.is_directory() && !self.options().directory_access_times)
+            || inode.is_placeholder()
+            || self.holds_access_times()
+            || self.check_writable(inode.subvolume()).is_err()
+        {
+            return;
+        }
+        let now = self.now();
+        let mut state = inode.state.lock();
+        let item = &state.item;
+        let is_due = times == AccessTimes::Strict
+            || item.access_time <= item.modification_time
+            || item.access_time <= item.change_time
+            || now.seconds.saturating_sub(item.access_time.seconds) >= DAY_SECONDS;
+        if item.flags.has(InodeFlags::NOATIME) || state.deleted || !is_due {
+            return;
+        }
+        // As in Linux, a full file system keeps its access times: reading must not fail, nor take what a commit needs.
+        if !state.dirty && !self.engine().has_room_for_item() {
+            return;
+        }
+        state.item.access_time = now;
+        self.mark_dirty(inode, &mut state);
+    }
+
+    /// Notes that an inode's item changed without a transaction: the next commit takes it.
+    pub fn mark_dirty(&self, inode: &Arc<Inode>, state: &mut InodeState) {
+        if !state.dirty {
+            state.dirty = true;
+            self.engine().await_item();
+            self.shared().dirty_inodes.lock().push(Arc::clone(inode));
+        }
+    }
+
+    /// Sets the flags of a file, those of [`InodeFlags`] that chattr(1) sets; others stay.
+    ///
+    /// # Errors
+    /// [`Refusal::NotPermitted`] for others than the owner, and without a capability for append and immutable;
+    /// [`Refusal::InvalidArgument`] for `nodatacow` or `nodatasum` on a file that has data, or together with compression.
+    pub fn set_flags(&self, caller: &Caller, inode: &Arc<Inode>, flags: InodeFlags) -> Result<()> {
+        let _operation = inode.operation.write();
+        if inode.is_placeholder() {
+            return Err(Refusal::NotPermitted.into());
+        }
+        self.check_writable(inode.subvolume())?;
+        let (item, deleted) = {
+            let state = inode.state.lock();
+            (state.item, state.deleted)
+        };
+        if deleted {
+            return Err(Refusal::NotFound.into());
+        }
+        if !self.is_owner_or_capable(caller, &item) {
+            return Err(Refusal::NotPermitted.into());
+        }
+        let wanted = InodeFlags(item.flags.0 & !SETTABLE.0 | flags.0 & SETTABLE.0);
+        let changed = InodeFlags(wanted.0 ^ item.flags.0);
+        if changed.has_any(InodeFlags::APPEND | InodeFlags::IMMUTABLE)
+            && !caller.has(Capabilities::LINUX_IMMUTABLE)
+        {
+            return Err(Refusal::NotPermitted.into());
+        }
+        let no_data = InodeFlags::NODATACOW | InodeFlags::NODATASUM;
+        let regular = inode.file_type() == FileType::Regular;
+        if (wanted.has(InodeFlags::COMPRESS) && wanted.has_any(no_data | InodeFlags::NOCOMPRESS))
+            || (regular
+                && changed.has_any(no_data)
+                && (item.size_bytes > 0 || !inode.data.may_be_forgotten()))
+            || !matches!(inode.file_type(), FileType::Regular | FileType::Directory)
+        {
+            return Err(Refusal::InvalidArgument.into());
+        }
+        // As Linux has it, the property follows the flag each time: the mount's algorithm, zlib without one.
+        let algorithm = wanted
+            .has(InodeFlags::COMPRESS)
+            .then(|| self.options().compress.map_or(Compression::Zlib, |option| option.algorithm));
+        let property = algorithm.map_or(CompressionProperty::None, CompressionProperty::Algorithm);
+        let value = algorithm.map(|algorithm| algorithm.name().as_bytes());
+        self.change_attribute(inode, COMPRESSION_NAME, value, AttributeMode::Either, |state| {
+            state.item.flags = wanted;
+            if regular && wanted.has(InodeFlags::NODATACOW) {
+                // Data overwritten in place can't keep their checksums right through a crash.
+                state.item.flags = wanted.with(InodeFlags::NODATASUM);
+            }
+            state.compression = Some(property);
+        })?;
+        if let Some(algorithm) = algorithm {
+            self.require_compression_feature(algorithm)?;
+        }
+        Ok(())
+    }
+}

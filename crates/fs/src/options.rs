@@ -1,0 +1,511 @@
+//! How a file system is opened: the mount options that concern it, under the names that Btrfs and mount(8) give them.
+//!
+//! | option | meaning |
+//! |---|---|
+//! | `ro`, `rw` | for reading only, or for writing too |
+//! | `subvol=PATH`, `subvolid=N` | which subvolume is the root; without them the default one |
+//! | `compress[=ALG[:LEVEL]]`, `compress-force[=…]` | compress new data; `no` and `none` turn it off |
+//! | `nodatacow`, `nodatasum` (`datacow`, `datasum`) | flags of new files |
+//! | `max_inline=N` | the largest file that lies in its tree |
+//! | `commit=SECONDS` | how often to commit; 0 is the default of 30 |
+//! | `noatime`, `relatime`, `strictatime`, `nodiratime`, `diratime`, `atime` | which reads leave a trace |
+//! | `user_subvol_rm_allowed` | owners may delete their subvolumes |
+//! | `owners=keep`, `owners=me` | whose files these are for an ordinary user |
+//! | `cache=BYTES`, `dirty=BYTES` | bounds of memory |
+//! | `disable=NAME[:NAME…]` | mechanisms turned off for measurement |
+//! | `acl`, `noacl` | whether ACLs are honoured |
+//! | `discard[=sync\|async]`, `nodiscard` | each commit tells the devices what it freed: holes are punched into an image file |
+//! | `notreelog`, `treelog`, `flushoncommit`, `noflushoncommit` | as on Linux (no log is written yet) |
+//! | `rescue=ignoredatacsums` (`idatacsums`), `rescue=nologreplay`, `rescue=usebackuproot` | with `ro` only, as on Linux; the other parts of `rescue=` are refused until they are supported |
+//! | `degraded` | devices may be missing; what the others have is read then, and nothing written |
+//! | `ssd`, `space_cache`, … ([`WITHOUT_EFFECT`]) | Linux's, taken and without effect here |
+
+use std::time::Duration;
+
+use vlinder_base::clock::{Clock, SystemClock};
+use vlinder_base::metrics::Registry;
+use vlinder_base::random::{OsRandom, Random};
+use vlinder_base::sync::Arc;
+use vlinder_codec::compress::Compression;
+use vlinder_format::RootId;
+use vlinder_transaction::Disabled;
+
+/// A mount option that can't be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionError {
+    /// No such option.
+    #[error("unknown option {name:?}; see the manual's list of mount options")]
+    Unknown {
+        /// The name.
+        name: String,
+    },
+    /// A value that the option does not take, or none where it needs one.
+    #[error("option {name}: {value:?} is no {expected}")]
+    Value {
+        /// The name.
+        name: String,
+        /// What was given.
+        value: String,
+        /// What belongs there.
+        expected: &'static str,
+    },
+    /// An option of Linux that is known, and would be no good if it were ignored.
+    #[error("option {option} is not supported yet: {reason}")]
+    Unsupported {
+        /// The option, with its value.
+        option: String,
+        /// What it would need.
+        reason: &'static str,
+    },
+    /// An option that is for reading alone.
+    #[error("option {option} is for reading alone; give ro with it")]
+    NeedsReadOnly {
+        /// The option.
+        option: &'static str,
+    },
+}
+
+/// Options of Linux (without the `no` that some begin with) that may be given and change nothing here: where data lie on
+/// the device does not depend on them, there is no v1 space cache, threads are the front end's, and flushes are never left
+/// out.
+pub const WITHOUT_EFFECT: [&str; 10] = [
+    "ssd",
+    "ssd_spread",
+    "barrier",
+    "space_cache",
+    "autodefrag",
+    "enospc_debug",
+    "skip_balance",
+    "thread_pool",
+    "metadata_ratio",
+    "fatal_errors",
+];
+
+/// Which subvolume is shown as the root.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum SubvolumeChoice {
+    /// The one that `set-default` named; the top level at first.
+    #[default]
+    Default,
+    /// The one at this path from the top level.
+    Path(Vec<u8>),
+    /// The one of this number; 0 is the top level.
+    Number(RootId),
+}
+
+/// Compression of new data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompressOption {
+    /// The algorithm.
+    pub algorithm: Compression,
+    /// Its level; 0 is the algorithm's default.
+    pub level: i32,
+    /// Compress even what does not look compressible (`compress-force`).
+    pub force: bool,
+}
+
+/// When reading changes a file's access time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessTimes {
+    /// Where it is not newer than the last change, or a day old (Linux's default).
+    #[default]
+    Relative,
+    /// At each read.
+    Strict,
+    /// Never.
+    Never,
+}
+
+/// Whose files these are, for an ordinary user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Owners {
+    /// As stored.
+    #[default]
+    Keep,
+    /// All are shown as those of the opener, who acts as their owner; what is stored stays.
+    Me,
+}
+
+/// How to open a file system. Build it with [`OpenOptions::default`] or [`OpenOptions::parse`].
+#[derive(Clone)]
+pub struct OpenOptions {
+    /// For reading only.
+    pub read_only: bool,
+    /// The root.
+    pub subvolume: SubvolumeChoice,
+    /// Compression of new data.
+    pub compress: Option<CompressOption>,
+    /// New files overwrite in place and have no checksums.
+    pub no_data_cow: bool,
+    /// New files have no checksums.
+    pub no_data_sum: bool,
+    /// The largest file that lies in its tree, in bytes; at most a sector.
+    pub max_inline_bytes: u64,
+    /// How often to commit.
+    pub commit_interval: Duration,
+    /// A thread commits at the interval, frees the blocks of deleted subvolumes and writes data out. Without it nothing
+    /// happens but what callers ask for, so that a simulation replays from its seed.
+    pub background: bool,
+    /// Which reads leave a trace.
+    pub access_times: AccessTimes,
+    /// Reads of directories leave a trace.
+    pub directory_access_times: bool,
+    /// Owners may delete their subvolumes (`user_subvol_rm_allowed`).
+    pub user_may_delete_subvolumes: bool,
+    /// POSIX ACLs are honoured.
+    pub acl: bool,
+    /// Freed space is discarded on the devices.
+    pub discard: bool,
+    /// fsync commits instead of writing a log.
+    pub no_tree_log: bool,
+    /// A commit writes out all data first.
+    pub flush_on_commit: bool,
+    /// Parts of `rescue=`.
+    pub rescue: Vec<String>,
+    /// Devices may be missing: what the others have is read then.
+    pub degraded: bool,
+    /// Whose files these are.
+    pub owners: Owners,
+    /// Bound of the clean tree blocks in memory.
+    pub cache_bytes: u64,
+    /// Bound of what is not written yet.
+    pub dirty_bytes: u64,
+    /// Disabled turned off for measurement.
+    pub disabled: Disabled,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// Where random numbers come from.
+    pub random: Arc<dyn Random>,
+    /// Where counters are registered.
+    pub registry: Arc<Registry>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            subvolume: SubvolumeChoice::Default,
+            compress: None,
+            no_data_cow: false,
+            no_data_sum: false,
+            max_inline_bytes: 2048,
+            commit_interval: Duration::from_secs(30),
+            background: true,
+            access_times: AccessTimes::Relative,
+            directory_access_times: true,
+            user_may_delete_subvolumes: false,
+            acl: true,
+            discard: false,
+            no_tree_log: false,
+            flush_on_commit: false,
+            rescue: Vec::new(),
+            degraded: false,
+            owners: Owners::Keep,
+            cache_bytes: 256 << 20,
+            dirty_bytes: 64 << 20,
+            disabled: Disabled::default(),
+            clock: Arc::new(SystemClock::new()),
+            random: Arc::new(OsRandom),
+            registry: Arc::new(Registry::default()),
+        }
+    }
+}
+
+impl OpenOptions {
+    /// For reading only.
+    #[must_use]
+    pub fn read_only() -> Self {
+        Self { read_only: true, ..Self::default() }
+    }
+
+    /// Whether damaged data are given out as they are (`rescue=ignoredatacsums`).
+    #[must_use]
+    pub fn ignores_data_checksums(&self) -> bool {
+        self.rescue.iter().any(|part| part == "ignoredatacsums")
+    }
+
+    /// Whether an fsync log is left as it is (`rescue=nologreplay`): shown is the state of the last commit.
+    #[must_use]
+    pub fn leaves_log(&self) -> bool {
+        self.rescue.iter().any(|part| part == "nologreplay")
+    }
+
+    /// Whether the state of an earlier commit is shown where that of the last can't be read (`rescue=usebackuproot`).
+    #[must_use]
+    pub fn uses_backup_roots(&self) -> bool {
+        self.rescue.iter().any(|part| part == "usebackuproot")
+    }
+
+    /// Whether the options go together.
+    ///
+    /// # Errors
+    /// [`OptionError::NeedsReadOnly`].
+    pub fn check(&self) -> Result<(), OptionError> {
+        if !self.rescue.is_empty() && !self.read_only {
+            return Err(OptionError::NeedsReadOnly { option: "rescue=" });
+        }
+        Ok(())
+    }
+
+    /// The options of a list as mount(8) takes it: `ro,subvol=home,compress=zstd:3`.
+    ///
+    /// # Errors
+    /// An unknown name or a bad value.
+    pub fn parse(list: &str) -> Result<Self, OptionError> {
+        let mut options = Self::default();
+        for option in list.split(',').filter(|option| !option.is_empty()) {
+            if !options.apply(option)? {
+                let name = option.split('=').next().unwrap_or(option).to_owned();
+                return Err(OptionError::Unknown { name });
+            }
+        }
+        Ok(options)
+    }
+
+    /// Applies one option, `name` or `name=value`; false if the name is none of these, so that a front end can look at
+    /// its own.
+    ///
+    /// # Errors
+    /// A bad value.
+    pub fn apply(&mut self, option: &str) -> Result<bool, OptionError> {
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        };
+        if value.is_none() && self.apply_flag(name) {
+            return Ok(true);
+        }
+        self.apply_value(name, value)
+    }
+
+    fn apply_flag(&mut self, name: &str) -> bool {
+        match name {
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "nodatacow" => {
+                self.no_data_cow = true;
+                self.no_data_sum = true;
+                self.compress = None;
+            }
+            "datacow" => self.no_data_cow = false,
+            "nodatasum" => self.no_data_sum = true,
+            "datasum" => {
+                self.no_data_sum = false;
+                self.no_data_cow = false;
+            }
+            "noatime" => self.access_times = AccessTimes::Never,
+            "relatime" | "atime" | "norelatime" | "nostrictatime" => {
+                self.access_times = AccessTimes::Relative
+            }
+            "strictatime" => self.access_times = AccessTimes::Strict,
+            "nodiratime" => self.directory_access_times = false,
+            "diratime" => self.directory_access_times = true,
+            "user_subvol_rm_allowed" => self.user_may_delete_subvolumes = true,
+            "nouser_subvol_rm_allowed" => self.user_may_delete_subvolumes = false,
+            "acl" => self.acl = true,
+            "noacl" => self.acl = false,
+            "discard" => self.discard = true,
+            "nodiscard" => self.discard = false,
+            "notreelog" => self.no_tree_log = true,
+            "treelog" => self.no_tree_log = false,
+            "flushoncommit" => self.flush_on_commit = true,
+            "degraded" => self.degraded = true,
+            "nodegraded" => self.degraded = false,
+            "noflushoncommit" => self.flush_on_commit = false,
+            _ => return is_without_effect(name),
+        }
+        true
+    }
+
+    fn apply_value(&mut self, name: &str, value: Option<&str>) -> Result<bool, OptionError> {
+        let bad = |expected| OptionError::Value {
+            name: name.to_owned(),
+            value: value.unwrap_or_default().to_owned(),
+            expected,
+        };
+        let given = |expected| value.filter(|value| !value.is_empty()).ok_or_else(|| bad(expected));
+        match name {
+            "compress" | "compress-force" => self.set_compress(value, name == "compress-force").ok_or_else(|| {
+                bad("algorithm: zlib[:1-9], lzo, zstd[:-15-15], no or none")
+            })?,
+            "subvol" => self.subvolume = SubvolumeChoice::Path(given("path of a subvolume")?.as_bytes().to_vec()),
+            "subvolid" => {
+                let number = given("number of a subvolume")?.parse().map_err(|_| bad("number of a subvolume"))?;
+                self.subvolume = SubvolumeChoice::Number(RootId(number));
+            }
+            "max_inline" => {
+                self.max_inline_bytes = parse_bytes(given("number of bytes")?).ok_or_else(|| bad("number of bytes"))?;
+            }
+            "commit" => {
+                let seconds: u32 = given("number of seconds")?.parse().map_err(|_| bad("number of seconds"))?;
+                self.commit_interval = Duration::from_secs(if seconds == 0 { 30 } else { seconds.into() });
+            }
+            "cache" => self.cache_bytes = parse_bytes(given("number of bytes")?).ok_or_else(|| bad("number of bytes"))?,
+            "dirty" => self.dirty_bytes = parse_bytes(given("number of bytes")?).ok_or_else(|| bad("number of bytes"))?,
+            "owners" => {
+                self.owners = match value {
+                    Some("keep") => Owners::Keep,
+                    Some("me") => Owners::Me,
+                    _ => return Err(bad("word: keep or me")),
+                };
+            }
+            "disable" => self.disable(given("list of mechanisms")?).ok_or_else(|| {
+                bad("list of seek_cache, delayed_batch, block_group_skip, send_readahead, state_trim, joined by colons")
+            })?,
+            "discard" => match value {
+                Some("sync" | "async") => self.discard = true,
+                _ => return Err(bad("word: sync or async")),
+            },
+            "rescue" => {
+                for part in given("list of rescue options, joined by colons")?.split(':') {
+                    self.rescue.push(rescue(part)?.to_owned());
+                }
+            }
+            _ => return Ok(is_without_effect(name)),
+        }
+        Ok(true)
+    }
+
+    fn set_compress(&mut self, value: Option<&str>, force: bool) -> Option<()> {
+        let value = value.unwrap_or("zlib");
+        if matches!(value, "no" | "none") {
+            self.compress = None;
+            return Some(());
+        }
+        let (name, level) = match value.split_once(':') {
+            Some((name, level)) => (name, Some(level)),
+            None => (value, None),
+        };
+        let algorithm = Compression::from_name(name)?;
+        let level = level.map_or(Some(0), |level| level.parse().ok())?;
+        if level != 0 && !algorithm.levels().contains(&level) {
+            return None;
+        }
+        self.compress = Some(CompressOption { algorithm, level, force });
+        // As on Linux, compression asks for copies on write with checksums.
+        self.no_data_cow = false;
+        self.no_data_sum = false;
+        Some(())
+    }
+
+    fn disable(&mut self, names: &str) -> Option<()> {
+        for name in names.split(':') {
+            match name {
+                "seek_cache" => self.disabled.seek_cache = true,
+                "delayed_batch" => self.disabled.delayed_batch = true,
+                "block_group_skip" => self.disabled.block_group_skip = true,
+                "send_readahead" => self.disabled.send_readahead = true,
+                "state_trim" => self.disabled.state_trim = true,
+                _ => return None,
+            }
+        }
+        Some(())
+    }
+}
+
+/// Whether an option of Linux may be given and does nothing here.
+fn is_without_effect(name: &str) -> bool {
+    let is_known =
+        WITHOUT_EFFECT.iter().any(|known| name == *known || name.strip_prefix("no") == Some(known));
+    if is_known {
+        tracing::debug!(name, "a mount option without effect here");
+    }
+    is_known
+}
+
+/// A part of `rescue=` that is supported.
+fn rescue(part: &str) -> Result<&'static str, OptionError> {
+    match part {
+        "ignoredatacsums" | "idatacsums" => Ok("ignoredatacsums"),
+        // What is opened for reading alone replays nothing anyway.
+        "nologreplay" => Ok("nologreplay"),
+        "usebackuproot" => Ok("usebackuproot"),
+        "ignorebadroots" | "ibadroots" | "ignoremetacsums" | "imetacsums" | "ignoresuperflags"
+        | "isuperflags" | "all" => Err(OptionError::Unsupported {
+            option: format!("rescue={part}"),
+            reason: "of damaged trees only what their checksums confirm is read",
+        }),
+        other => Err(OptionError::Value {
+            name: "rescue".to_owned(),
+            value: other.to_owned(),
+            expected: "part of rescue=: ignoredatacsums, nologreplay or usebackuproot",
+        }),
+    }
+}
+
+/// A number of bytes with an optional suffix k, m, g or t of either case, as Linux's memparse takes it.
+fn parse_bytes(text: &str) -> Option<u64> {
+    let (digits, shift) = match text.as_bytes().last()?.to_ascii_lowercase() {
+        b'k' => (&text[..text.len() - 1], 10),
+        b'm' => (&text[..text.len() - 1], 20),
+        b'g' => (&text[..text.len() - 1], 30),
+        b't' => (&text[..text.len() - 1], 40),
+        _ => (text, 0),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_as_linux_reads_them() {
+        let options =
+            OpenOptions::parse("ro,subvol=/a/b,compress-force=zstd:9,commit=5,max_inline=1k,noatime")
+                .unwrap();
+        assert!(options.read_only);
+        assert_eq!(options.subvolume, SubvolumeChoice::Path(b"/a/b".to_vec()));
+        let compress = CompressOption { algorithm: Compression::Zstd, level: 9, force: true };
+        assert_eq!(options.compress, Some(compress));
+        assert_eq!(options.commit_interval, Duration::from_secs(5));
+        assert_eq!((options.max_inline_bytes, options.access_times), (1024, AccessTimes::Never));
+        let options = OpenOptions::parse("compress,nodatacow").unwrap();
+        assert!(options.no_data_cow && options.no_data_sum && options.compress.is_none());
+        assert!(OpenOptions::parse("compress=zlib,compress=none").unwrap().compress.is_none());
+        assert!(OpenOptions::parse("disable=seek_cache:state_trim").unwrap().disabled.state_trim);
+    }
+
+    #[test]
+    fn options_of_linux_without_effect_here_are_taken() {
+        let list =
+            "ssd,nossd,nossd_spread,space_cache=v2,nospace_cache,barrier,autodefrag,thread_pool=4,treelog";
+        assert!(OpenOptions::parse(list).is_ok());
+        assert!(OpenOptions::parse("discard").unwrap().discard);
+        assert!(OpenOptions::parse("discard=async").unwrap().discard);
+        assert!(!OpenOptions::parse("discard,nodiscard").unwrap().discard);
+    }
+
+    #[test]
+    fn what_is_not_supported_yet_is_refused_by_name() {
+        for option in ["rescue=ignoremetacsums", "rescue=all", "rescue=idatacsums:ibadroots"] {
+            let error = OpenOptions::parse(&format!("ro,{option}")).err();
+            let Some(OptionError::Unsupported { option: named, .. }) = error else {
+                panic!("{option}: {error:?}")
+            };
+            assert!(option.ends_with(named.rsplit('=').next().unwrap()), "{named}");
+        }
+        let options = OpenOptions::parse("rescue=nologreplay:idatacsums").unwrap();
+        assert_eq!(options.check(), Err(OptionError::NeedsReadOnly { option: "rescue=" }));
+        assert!(options.ignores_data_checksums());
+        assert_eq!(OpenOptions::parse("rescue=idatacsums,ro").unwrap().check(), Ok(()));
+        assert!(!OpenOptions::parse("rescue=nologreplay").unwrap().ignores_data_checksums());
+    }
+
+    #[test]
+    fn unknown_names_and_bad_values_are_errors() {
+        assert_eq!(OpenOptions::parse("ro,frob=1").err(), Some(OptionError::Unknown { name: "frob".into() }));
+        for bad in [
+            "compress=lz4",
+            "compress=zlib:10",
+            "subvolid=x",
+            "commit=-1",
+            "owners=you",
+            "disable=all",
+            "subvol=",
+            "rescue=me",
+        ] {
+            assert!(matches!(OpenOptions::parse(bad).err(), Some(OptionError::Value { .. })), "{bad}");
+        }
+    }
+}

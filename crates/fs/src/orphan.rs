@@ -1,0 +1,127 @@
+//! Files without names: their orphan items, and their deletion when nobody has them open any more.
+//!
+//! Orphan items are pending items (`transaction::pending`), so that one of a file that is deleted in the transaction that
+//! took its last name never reaches the tree. [`Filesystem::delete_orphans`] reads the tree alone: it comes before anything
+//! else happens in a subvolume, and a snapshot is taken of trees in which nothing is pending.
+
+use vlinder_base::sync::Arc;
+use vlinder_format::inode::{FileType, InodeItem};
+use vlinder_format::{ItemType, Key, ObjectId, orphan};
+use vlinder_tree::Readahead;
+
+use crate::changes::Changes;
+use crate::inode::{Inode, InodeId};
+use crate::{Filesystem, FsError, Refusal, Result, Subvolume};
+
+/// So many items beside its data a deleted file may have for its deletion in one step.
+const MOST_ITEMS: usize = 64;
+
+impl Filesystem {
+    /// Deletes a file without names, unless it is open. The caller holds no lock.
+    pub(crate) fn delete_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
+        let _operation = inode.operation.write();
+        {
+            let state = inode.state.lock();
+            if !state.orphan || state.deleted || state.opens > 0 {
+                return Ok(());
+            }
+        }
+        if self.is_read_only() || inode.subvolume().is_deleted() {
+            // The next opening for writing finds the orphan item. That the subvolume is read-only does not matter.
+            return Ok(());
+        }
+        if inode.file_type() == FileType::Regular {
+            crate::data::remove_all(self, inode)?;
+        }
+        loop {
+            let (keys, complete) = self.items_of(inode, MOST_ITEMS)?;
+            let mut handle =
+                self.begin_deletion(u32::try_from(keys.len()).unwrap_or(u32::MAX).saturating_add(2))?;
+            let mut changes = Changes::new(self, inode.subvolume());
+            for key in keys {
+                changes.remove(key);
+            }
+            if !complete {
+                changes.apply(&mut handle)?;
+                continue;
+            }
+            changes.remove_pending(orphan::key(inode.number()));
+            changes.remove_pending(InodeItem::key(inode.number()));
+            changes.apply(&mut handle)?;
+            self.forget_inode(inode);
+            return Ok(());
+        }
+    }
+
+    /// An inode is gone: from memory, too.
+    pub(crate) fn forget_inode(&self, inode: &Inode) {
+        {
+            let mut state = inode.state.lock();
+            state.deleted = true;
+            state.orphan = false;
+            state.dirty = false;
+        }
+        self.shared().inodes.remove(inode.id());
+    }
+
+    /// The keys of an inode's items in the tree, but for the inode item itself; at most `most`, and whether these are
+    /// all.
+    pub(crate) fn items_of(&self, inode: &Inode, most: usize) -> Result<(Vec<Key>, bool)> {
+        let first = Key::new(inode.number(), ItemType(ItemType::INODE_ITEM.0 + 1), 0);
+        let tree = inode.subvolume().tree();
+        let mut cursor = self.engine().trees().cursor(tree.root(), &first, Readahead::None)?;
+        let mut keys = Vec::new();
+        while let Some(key) = cursor.key().filter(|key| key.objectid == inode.number()) {
+            if keys.len() == most {
+                return Ok((keys, false));
+            }
+            keys.push(key);
+            cursor.advance()?;
+        }
+        Ok((keys, true))
+    }
+
+    /// Finishes the deletion of inodes that a crash left without names. A file that can't be deleted is left and
+    /// reported: it must not keep the file system from being opened.
+    pub(crate) fn delete_orphans(&self, subvolume: &Subvolume) -> Result<()> {
+        let mut from = orphan::key(ObjectId(0));
+        let last = orphan::key(ObjectId(u64::MAX));
+        while let Some(found) = self.engine().trees().ceiling(subvolume.tree().root(), &from)? {
+            let key = found.key();
+            let Some(number) = orphan::orphan_of(&key) else { break };
+            if let Err(error) = self.delete_orphan(subvolume, number) {
+                tracing::warn!(subvolume = %subvolume.id(), inode = %number, %error, "an orphan could not be deleted");
+            }
+            if key == last {
+                break;
+            }
+            from = Key { offset: key.offset.saturating_add(1), ..key };
+        }
+        Ok(())
+    }
+
+    fn delete_orphan(&self, subvolume: &Subvolume, number: ObjectId) -> Result<()> {
+        let inode = match self.inode(InodeId::new(subvolume.id(), number)) {
+            Ok(inode) => inode,
+            Err(FsError::Refused(Refusal::NotFound)) => return self.remove_orphan_item(subvolume, number),
+            Err(error) => return Err(error),
+        };
+        {
+            let mut state = inode.state.lock();
+            if state.item.link_count > 0 {
+                // Older versions of Linux left an item for a truncation that a crash interrupted.
+                drop(state);
+                return self.remove_orphan_item(subvolume, number);
+            }
+            state.orphan = true;
+        }
+        self.delete_if_unused(&inode)
+    }
+
+    fn remove_orphan_item(&self, subvolume: &Subvolume, number: ObjectId) -> Result<()> {
+        let mut handle = self.begin_deletion(1)?;
+        let mut changes = Changes::new(self, subvolume);
+        changes.remove_pending(orphan::key(number));
+        changes.apply(&mut handle)
+    }
+}

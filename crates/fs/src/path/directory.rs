@@ -1,0 +1,98 @@
+//! Listing a directory by path.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use vlinder_format::inode::FileType;
+
+use super::{Files, Metadata, at};
+use crate::directory::{DirectoryRecord, OpenDirectory};
+use crate::{FsError, Result};
+
+/// Names read at once.
+const BATCH: usize = 1024;
+
+/// The names in a directory but for `.` and `..`, in the order of their creation.
+#[derive(Debug)]
+pub struct ReadDir {
+    files: Files,
+    path: PathBuf,
+    directory: OpenDirectory,
+    records: VecDeque<DirectoryRecord>,
+    next: Option<u64>,
+}
+
+/// One name in a directory.
+#[derive(Debug)]
+pub struct DirEntry {
+    files: Files,
+    path: PathBuf,
+    record: DirectoryRecord,
+}
+
+impl Files {
+    /// Lists a directory.
+    ///
+    /// # Errors
+    /// As looking the path up; [`Refusal::NotADirectory`](crate::Refusal::NotADirectory).
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
+        let inode = self.resolve(path.as_ref())?;
+        let directory = at(&path, self.filesystem.open_directory(&self.caller, &inode))?;
+        self.filesystem.note_access(&inode);
+        let (files, path) = (self.clone(), path.as_ref().to_owned());
+        Ok(ReadDir { files, path, directory, records: VecDeque::new(), next: Some(2) })
+    }
+}
+
+impl Iterator for ReadDir {
+    type Item = Result<DirEntry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.records.is_empty() {
+            let from = self.next?;
+            match at(&self.path, self.directory.read(from, BATCH)) {
+                Ok(records) => {
+                    self.next = records.last().map(|last| last.offset + 1);
+                    self.records = records.into();
+                }
+                Err(error) => {
+                    self.next = None;
+                    return Some(Err(error));
+                }
+            }
+        }
+        let record = self.records.pop_front()?;
+        let path = self.path.join(OsStr::from_bytes(&record.name));
+        Some(Ok(DirEntry { files: self.files.clone(), path, record }))
+    }
+}
+
+impl DirEntry {
+    /// The name.
+    #[must_use]
+    pub fn file_name(&self) -> OsString {
+        OsString::from_vec(self.record.name.clone())
+    }
+
+    /// The path that was listed, and the name.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.path.clone()
+    }
+
+    /// The type, without another look.
+    #[must_use]
+    pub fn file_type(&self) -> FileType {
+        self.record.file_type
+    }
+
+    /// What is known of the file; a symbolic link is not followed.
+    ///
+    /// # Errors
+    /// As looking the path up.
+    pub fn metadata(&self) -> Result<Metadata, FsError> {
+        self.files.symlink_metadata(&self.path)
+    }
+}

@@ -1,0 +1,265 @@
+//! An open file, with the traits of `std::io`.
+
+use std::borrow::Cow;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use vlinder_base::sync::Arc;
+
+use super::{Files, Metadata, at};
+use crate::data::ReadCache;
+use crate::{Inode, OpenInode, OpenMode, Refusal, Result, SetAttributes, WriteOrigin};
+
+/// How to open a file, as `std::fs::OpenOptions`.
+#[derive(Clone, Debug)]
+pub struct FileOptions {
+    files: Files,
+    mode: OpenMode,
+    create: bool,
+    create_new: bool,
+    permissions: u32,
+}
+
+/// An open file. What is written is in memory at once and durable after [`File::sync_all`].
+#[derive(Debug)]
+pub struct File {
+    files: Files,
+    open: OpenInode,
+    mode: OpenMode,
+    position: u64,
+    cache: ReadCache,
+}
+
+macro_rules! switches {
+    ($($(#[$doc:meta])* $name:ident = $($field:ident).+;)*) => {
+        $($(#[$doc])*
+        #[must_use]
+        pub fn $name(mut self, $name: bool) -> Self {
+            self.$($field).+ = $name;
+            self
+        })*
+    };
+}
+
+impl FileOptions {
+    switches! {
+        /// To read.
+        read = mode.read;
+        /// To write.
+        write = mode.write;
+        /// To write at the end, wherever that is at each write.
+        append = mode.append;
+        /// Drop what is there.
+        truncate = mode.truncate;
+        /// Make the file if it is not there.
+        create = create;
+        /// Make the file; refuse where something has the name.
+        create_new = create_new;
+    }
+
+    /// The permission bits of a file that is made, before the umask; 0666 without this.
+    #[must_use]
+    pub fn permissions(mut self, permissions: u32) -> Self {
+        self.permissions = permissions;
+        self
+    }
+
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// As looking the path up, making and opening a file.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
+        let path = path.as_ref();
+        let files = &self.files;
+        let (inode, is_new) = self.find_or_create(path)?;
+        let filesystem = &files.filesystem;
+        // Who made a file may write it, whatever its permissions are to be.
+        let open = if is_new {
+            filesystem.hold(&inode)
+        } else {
+            filesystem.open_inode(&files.caller, &inode, self.mode)
+        };
+        let open = at(path, open)?;
+        if self.mode.truncate && !is_new {
+            let changes =
+                SetAttributes { size: Some(0), opened_for_writing: true, ..SetAttributes::default() };
+            at(path, filesystem.set_attributes(&files.caller, &inode, &changes))?;
+        }
+        Ok(File { files: files.clone(), open, mode: self.mode, position: 0, cache: ReadCache::new() })
+    }
+
+    fn find_or_create(&self, path: &Path) -> Result<(Arc<Inode>, bool)> {
+        let files = &self.files;
+        if !self.create && !self.create_new {
+            return Ok((files.resolve(path)?, false));
+        }
+        if !self.create_new {
+            match files.resolve(path) {
+                Err(error) if error.refusal() == Some(Refusal::NotFound) => {}
+                found => return Ok((found?, false)),
+            }
+        }
+        let (directory, name) = files.resolve_parent(path)?;
+        let made = files.filesystem.create_file(&files.caller, &directory, &name, self.permissions);
+        Ok((at(path, made)?, true))
+    }
+}
+
+impl Files {
+    /// How to open a file: begin here, as with `std::fs::OpenOptions::new()`.
+    #[must_use]
+    pub fn options(&self) -> FileOptions {
+        let mode = OpenMode::default();
+        FileOptions { files: self.clone(), mode, create: false, create_new: false, permissions: 0o666 }
+    }
+
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// As [`FileOptions::open`].
+    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
+        self.options().read(true).open(path)
+    }
+
+    /// Makes a file, or empties the one that is there, for writing.
+    ///
+    /// # Errors
+    /// As [`FileOptions::open`].
+    pub fn create(&self, path: impl AsRef<Path>) -> Result<File> {
+        self.options().write(true).create(true).truncate(true).open(path)
+    }
+
+    /// All bytes of a file.
+    ///
+    /// # Errors
+    /// As opening and reading it.
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        let file = self.open_file(path.as_ref())?;
+        // The size is the image's word: a sparse file may claim more than any memory holds.
+        let size = usize::try_from(file.inode().size()).map_err(|_| Refusal::FileTooLarge)?;
+        let mut bytes = Vec::new();
+        at(path.as_ref(), bytes.try_reserve_exact(size).map_err(|_| Refusal::FileTooLarge.into()))?;
+        bytes.resize(size, 0);
+        let count = at(path, file.read_at(&mut bytes, 0))?;
+        bytes.truncate(count);
+        Ok(bytes)
+    }
+
+    /// A file's text.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); [`Refusal::InvalidArgument`] where it is not UTF-8.
+    pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
+        let bytes = self.read(path.as_ref())?;
+        at(path, String::from_utf8(bytes).map_err(|_| Refusal::InvalidArgument.into()))
+    }
+
+    /// Makes a file of these bytes, in place of what it held.
+    ///
+    /// # Errors
+    /// As making and writing it.
+    pub fn write(&self, path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> Result<()> {
+        let file = self.create(path.as_ref())?;
+        at(path, file.write_at(contents.as_ref(), 0))
+    }
+}
+
+impl File {
+    /// The inode.
+    #[must_use]
+    pub fn inode(&self) -> &Arc<Inode> {
+        self.open.inode()
+    }
+
+    /// What is known of the file.
+    #[must_use]
+    pub fn metadata(&self) -> Metadata {
+        Metadata(self.files.filesystem.attributes(self.inode()))
+    }
+
+    /// Reads from an offset; gives how many bytes, fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// [`Refusal::BadHandle`] where it was not opened for reading; what reading met.
+    pub fn read_at(&self, target: &mut [u8], offset: u64) -> Result<usize> {
+        if !self.mode.read {
+            return Err(Refusal::BadHandle.into());
+        }
+        self.files.filesystem.read_at(self.inode(), &self.cache, offset, target)
+    }
+
+    /// Writes all bytes at an offset; at the end where the file was opened for appending.
+    ///
+    /// # Errors
+    /// [`Refusal::BadHandle`] where it was not opened for writing; as [`Filesystem::write_file`](crate::Filesystem::write_file).
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        let (filesystem, caller) = (&self.files.filesystem, &self.files.caller);
+        if self.mode.append {
+            return filesystem.append(caller, self.inode(), Cow::Borrowed(bytes)).map(drop);
+        }
+        if !self.mode.write {
+            return Err(Refusal::BadHandle.into());
+        }
+        let origin = WriteOrigin::OpenFile { keeps_times: false };
+        filesystem.write_file(caller, self.inode(), offset, Cow::Borrowed(bytes), origin).map(drop)
+    }
+
+    /// Cuts the file, or extends it by a hole.
+    ///
+    /// # Errors
+    /// As [`Filesystem::set_attributes`](crate::Filesystem::set_attributes).
+    pub fn set_len(&self, size: u64) -> Result<()> {
+        if !self.mode.write && !self.mode.append {
+            return Err(Refusal::InvalidArgument.into());
+        }
+        let changes =
+            SetAttributes { size: Some(size), opened_for_writing: true, ..SetAttributes::default() };
+        self.files.filesystem.set_attributes(&self.files.caller, self.inode(), &changes).map(drop)
+    }
+
+    /// Makes the file durable.
+    ///
+    /// # Errors
+    /// As [`Filesystem::sync_inode`](crate::Filesystem::sync_inode).
+    pub fn sync_all(&self) -> Result<()> {
+        self.files.filesystem.sync_inode(self.inode())
+    }
+}
+
+impl Read for File {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        let count = self.read_at(target, self.position)?;
+        self.position = self.position.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
+        Ok(count)
+    }
+}
+
+impl Write for File {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_at(bytes, self.position)?;
+        self.position = if self.mode.append {
+            self.inode().size()
+        } else {
+            self.position.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX))
+        };
+        Ok(bytes.len())
+    }
+
+    /// Nothing: bytes are with the file system when `write` returns. [`File::sync_all`] makes them durable.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let (base, by) = match to {
+            SeekFrom::Start(position) => (position, 0),
+            SeekFrom::Current(by) => (self.position, by),
+            SeekFrom::End(by) => (self.inode().size(), by),
+        };
+        let position = base.checked_add_signed(by).ok_or(crate::FsError::from(Refusal::InvalidArgument))?;
+        self.position = position;
+        Ok(position)
+    }
+}

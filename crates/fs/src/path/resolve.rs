@@ -1,0 +1,80 @@
+//! From a path to an inode.
+
+use std::collections::VecDeque;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use vlinder_base::sync::Arc;
+use vlinder_format::inode::FileType;
+
+use super::{Files, at};
+use crate::{Inode, Refusal, Result};
+
+/// So many symbolic links may lie on a path, as on Linux.
+const MOST_LINKS: usize = 40;
+
+impl Files {
+    /// The file at a path, behind any symbolic link.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`] and others of looking up names; [`Refusal::SymbolicLinkLoop`].
+    pub fn resolve(&self, path: &Path) -> Result<Arc<Inode>> {
+        at(path, self.walk(path, true))
+    }
+
+    /// The file at a path; a symbolic link at its end is not followed.
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve).
+    pub fn resolve_link(&self, path: &Path) -> Result<Arc<Inode>> {
+        at(path, self.walk(path, false))
+    }
+
+    /// The directory that a path's last name is in, and that name.
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve), for the directory; [`Refusal::InvalidArgument`] for a path without a last name.
+    pub fn resolve_parent(&self, path: &Path) -> Result<(Arc<Inode>, Vec<u8>)> {
+        let name = path.file_name().ok_or(Refusal::InvalidArgument);
+        let name = at(path, name.map_err(Into::into))?.as_bytes().to_vec();
+        let directory = self.resolve(path.parent().unwrap_or(Path::new("")))?;
+        if !directory.is_directory() {
+            return at(path, Err(Refusal::NotADirectory.into()));
+        }
+        Ok((directory, name))
+    }
+
+    fn walk(&self, path: &Path, follow_last: bool) -> Result<Arc<Inode>> {
+        let mut names: VecDeque<Vec<u8>> = names_of(path.as_os_str().as_bytes()).collect();
+        let must_be_directory = path.as_os_str().as_bytes().ends_with(b"/");
+        let mut current = self.filesystem.root()?;
+        let mut links = 0;
+        while let Some(name) = names.pop_front() {
+            let next = self.filesystem.lookup(&self.caller, &current, &name)?;
+            let is_followed = follow_last || must_be_directory || !names.is_empty();
+            if next.file_type() != FileType::SymbolicLink || !is_followed {
+                current = next;
+                continue;
+            }
+            links += 1;
+            if links > MOST_LINKS {
+                return Err(Refusal::SymbolicLinkLoop.into());
+            }
+            let target = self.filesystem.read_link(&next)?;
+            if target.starts_with(b"/") {
+                current = self.filesystem.root()?;
+            }
+            for name in names_of(&target).collect::<Vec<_>>().into_iter().rev() {
+                names.push_front(name);
+            }
+        }
+        if must_be_directory && !current.is_directory() {
+            return Err(Refusal::NotADirectory.into());
+        }
+        Ok(current)
+    }
+}
+
+fn names_of(path: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
+    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".").map(<[u8]>::to_vec)
+}

@@ -1,0 +1,159 @@
+//! Making, moving, copying and removing by path.
+
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use vlinder_format::inode::FileType;
+
+use super::{Files, at};
+use crate::{Refusal, RenameMode, Result, SetAttributes, WriteOrigin};
+
+impl Files {
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// As [`Filesystem::create_directory`](crate::Filesystem::create_directory).
+    pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        let (directory, name) = self.resolve_parent(path.as_ref())?;
+        at(path, self.filesystem.create_directory(&self.caller, &directory, &name, 0o777)).map(drop)
+    }
+
+    /// Makes a directory and all that are missing above it.
+    ///
+    /// # Errors
+    /// As [`create_dir`](Self::create_dir); [`Refusal::NotADirectory`] where something else is in the way.
+    pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let mut above = PathBuf::from("/");
+        for part in path.as_ref().components() {
+            above.push(part);
+            if above.file_name().is_none() {
+                continue;
+            }
+            match self.create_dir(&above) {
+                Err(error) if error.refusal() == Some(Refusal::Exists) => {
+                    if !self.metadata(&above)?.is_dir() {
+                        return at(&above, Err(Refusal::NotADirectory.into()));
+                    }
+                }
+                made => made?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the name of a file.
+    ///
+    /// # Errors
+    /// As [`Filesystem::unlink`](crate::Filesystem::unlink).
+    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
+        let (directory, name) = self.resolve_parent(path.as_ref())?;
+        at(path, self.filesystem.unlink(&self.caller, &directory, &name))
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// As [`Filesystem::remove_directory`](crate::Filesystem::remove_directory).
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        let (directory, name) = self.resolve_parent(path.as_ref())?;
+        at(path, self.filesystem.remove_directory(&self.caller, &directory, &name))
+    }
+
+    /// Removes a directory with all that is in it, subvolumes included. Symbolic links are removed, not followed.
+    ///
+    /// # Errors
+    /// The first thing that could not be removed; what came before is gone.
+    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        // A stack of directories instead of recursion: a path can be deeper than a thread's stack.
+        let mut waiting = vec![path.as_ref().to_owned()];
+        while let Some(directory) = waiting.last().cloned() {
+            let mut has_directories = false;
+            for entry in self.read_dir(&directory)? {
+                let entry = entry?;
+                if entry.file_type() == FileType::Directory {
+                    has_directories = true;
+                    waiting.push(entry.path());
+                    break;
+                }
+                self.remove_file(entry.path())?;
+            }
+            if !has_directories {
+                self.remove_dir(&directory)?;
+                waiting.pop();
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a file or directory another path, in place of what is there.
+    ///
+    /// # Errors
+    /// As [`Filesystem::rename`](crate::Filesystem::rename).
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        let (from_directory, from_name) = self.resolve_parent(from.as_ref())?;
+        let (to_directory, to_name) = self.resolve_parent(to.as_ref())?;
+        let mode = RenameMode::Replace;
+        at(
+            from,
+            self.filesystem.rename(&self.caller, &from_directory, &from_name, &to_directory, &to_name, mode),
+        )
+    }
+
+    /// Copies a file's bytes and permissions, sharing extents where it can; gives how many bytes.
+    ///
+    /// # Errors
+    /// As reading the one and writing the other.
+    pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
+        let source = self.open_file(from.as_ref())?;
+        if !source.metadata().is_file() {
+            return at(from, Err(Refusal::InvalidArgument.into()));
+        }
+        let target = self.create(to.as_ref())?;
+        let length = source.inode().size();
+        let (filesystem, caller) = (&self.filesystem, &self.caller);
+        let mut copied = 0;
+        while copied < length {
+            let (from, into) = ((source.inode(), copied), (target.inode(), copied));
+            let open = WriteOrigin::OpenFile { keeps_times: false };
+            let change = at(&to, filesystem.copy_file_range(caller, from, into, length - copied, open))?;
+            if change.length_bytes == 0 {
+                break;
+            }
+            copied += change.length_bytes;
+        }
+        let permissions = Some(source.metadata().mode.permissions());
+        let changes = SetAttributes { permissions, ..SetAttributes::default() };
+        at(to, filesystem.set_attributes(caller, target.inode(), &changes))?;
+        Ok(copied)
+    }
+
+    /// Gives a file one more name.
+    ///
+    /// # Errors
+    /// As [`Filesystem::link`](crate::Filesystem::link).
+    pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        let inode = self.resolve_link(original.as_ref())?;
+        let (directory, name) = self.resolve_parent(link.as_ref())?;
+        at(link, self.filesystem.link(&self.caller, &inode, &directory, &name))
+    }
+
+    /// Makes a symbolic link.
+    ///
+    /// # Errors
+    /// As [`Filesystem::create_symbolic_link`](crate::Filesystem::create_symbolic_link).
+    pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        let (directory, name) = self.resolve_parent(link.as_ref())?;
+        let target = target.as_ref().as_os_str().as_bytes();
+        at(link, self.filesystem.create_symbolic_link(&self.caller, &directory, &name, target)).map(drop)
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// As [`Filesystem::read_link`](crate::Filesystem::read_link).
+    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
+        let inode = self.resolve_link(path.as_ref())?;
+        let target = at(path, self.filesystem.read_link(&inode))?;
+        Ok(PathBuf::from(std::ffi::OsString::from_vec(target)))
+    }
+}

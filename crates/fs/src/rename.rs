@@ -1,0 +1,505 @@
+//! Renaming: within a directory and across, over what is there, exchanging, leaving a whiteout.
+
+use vlinder_base::sync::{Arc, RwLockWriteGuard};
+use vlinder_format::directory::{DirectoryEntryType, DirectoryIndex};
+use vlinder_format::inode::FileType;
+use vlinder_format::root_ref::RootReference;
+use vlinder_format::{Generation, Key, RootId};
+use vlinder_transaction::Handle;
+use vlinder_tree::{Change, Edit};
+
+use crate::changes::Changes;
+use crate::create::{NewFile, Prepared};
+use crate::directory::{Target, check_new_name};
+use crate::inode::{Inode, InodeId};
+use crate::unlink::{Fate, LastName};
+use crate::{Access, Caller, Capabilities, Filesystem, FsError, OpenInode, Refusal, Result};
+
+/// Items that a rename may touch, a whiteout included.
+const ITEMS: u32 = 20;
+/// More ancestors than a path can have on any file system that was made by paths.
+const MOST_ANCESTORS: usize = 1 << 20;
+
+/// How to rename, as renameat2(2) has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RenameMode {
+    /// What has the new name loses it.
+    #[default]
+    Replace,
+    /// Refused where the new name is taken.
+    NoReplace,
+    /// Both change names.
+    Exchange,
+    /// As `Replace`; a whiteout (device 0:0) takes the old name.
+    Whiteout,
+}
+
+/// One side of a rename.
+struct Side<'a> {
+    directory: &'a Arc<Inode>,
+    name: &'a [u8],
+}
+
+/// A rename as it is asked for.
+struct Rename<'a> {
+    caller: &'a Caller,
+    old: Side<'a>,
+    new: Side<'a>,
+    mode: RenameMode,
+    last: LastName,
+}
+
+/// A file that one of the two names stands for.
+struct Named {
+    target: Target,
+    inode: Arc<Inode>,
+}
+
+/// What both names stand for.
+struct Found {
+    moved: Named,
+    replaced: Option<Named>,
+}
+
+impl Rename<'_> {
+    fn is_exchange(&self) -> bool {
+        self.mode == RenameMode::Exchange
+    }
+
+    fn crosses_directories(&self) -> bool {
+        !Arc::ptr_eq(self.old.directory, self.new.directory)
+    }
+
+    fn crosses_subvolumes(&self) -> bool {
+        self.old.directory.id().root != self.new.directory.id().root
+    }
+}
+
+impl Found {
+    fn replaced_inode(&self) -> Option<&Arc<Inode>> {
+        self.replaced.as_ref().map(|named| &named.inode)
+    }
+
+    /// Directories first, then the rest, each in the order of ids: so that two operations never wait for each other.
+    fn lock(&self) -> Vec<RwLockWriteGuard<'_, ()>> {
+        let mut inodes = vec![&self.moved.inode];
+        inodes.extend(self.replaced_inode());
+        inodes.sort_by_key(|inode| (!inode.is_directory(), inode.id()));
+        inodes.into_iter().map(|inode| inode.operation.write()).collect()
+    }
+}
+
+/// The root tree's items of subvolumes that change their place.
+type RootChanges = std::collections::BTreeMap<Key, Option<Vec<u8>>>;
+
+impl Filesystem {
+    /// Gives a file another name, or another place.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`]; [`Refusal::Exists`]; [`Refusal::NotEmpty`], [`Refusal::IsADirectory`] and
+    /// [`Refusal::NotADirectory`] for what has the new name; [`Refusal::InvalidArgument`] for a directory below itself;
+    /// [`Refusal::CrossesSubvolumes`]; and those of permissions.
+    pub fn rename(
+        &self,
+        caller: &Caller,
+        from_directory: &Arc<Inode>,
+        from: &[u8],
+        to_directory: &Arc<Inode>,
+        to: &[u8],
+        mode: RenameMode,
+    ) -> Result<()> {
+        let (old, new) =
+            (Side { directory: from_directory, name: from }, Side { directory: to_directory, name: to });
+        self.rename_by(&Rename { caller, old, new, mode, last: LastName::Delete }).map(drop)
+    }
+
+    /// As [`rename`](Self::rename); what lost its last name is given open, as
+    /// [`unlink_and_hold`](Self::unlink_and_hold) gives it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn rename_and_hold(
+        &self,
+        caller: &Caller,
+        from_directory: &Arc<Inode>,
+        from: &[u8],
+        to_directory: &Arc<Inode>,
+        to: &[u8],
+        mode: RenameMode,
+    ) -> Result<Option<OpenInode>> {
+        let (old, new) =
+            (Side { directory: from_directory, name: from }, Side { directory: to_directory, name: to });
+        self.rename_by(&Rename { caller, old, new, mode, last: LastName::Hold })
+    }
+
+    fn rename_by(&self, rename: &Rename<'_>) -> Result<Option<OpenInode>> {
+        let (old, new) = (&rename.old, &rename.new);
+        if !old.directory.is_directory() || !new.directory.is_directory() {
+            return Err(Refusal::NotADirectory.into());
+        }
+        for name in [old.name, new.name] {
+            match check_new_name(name) {
+                Err(error)
+                    if error.refusal() != Some(Refusal::NameTooLong) && matches!(name, b"." | b"..") =>
+                {
+                    return Err(Refusal::Busy.into());
+                }
+                other => other?,
+            }
+        }
+        let _places = rename.crosses_subvolumes().then(|| self.shared().subvolume_places.lock());
+        let _rename = rename.crosses_directories().then(|| self.shared().rename.lock());
+        let loser = {
+            let _directories = self.lock_directories(old.directory, new.directory)?;
+            self.rename_locked(rename)?
+        };
+        match loser {
+            Some((loser, fate)) => self.meet_fate(loser, fate),
+            None => Ok(None),
+        }
+    }
+
+    /// Locks one or two directories, an ancestor before what lies below it. The rename lock is held for two.
+    fn lock_directories<'a>(
+        &self,
+        one: &'a Arc<Inode>,
+        other: &'a Arc<Inode>,
+    ) -> Result<Vec<RwLockWriteGuard<'a, ()>>> {
+        if Arc::ptr_eq(one, other) {
+            return Ok(vec![one.operation.write()]);
+        }
+        let one_first = if self.is_ancestor(one.id(), other)? {
+            true
+        } else if self.is_ancestor(other.id(), one)? {
+            false
+        } else {
+            one.id() < other.id()
+        };
+        let (first, second) = if one_first { (one, other) } else { (other, one) };
+        Ok(vec![first.operation.write(), second.operation.write()])
+    }
+
+    /// Whether a directory lies above another, or is it. Only a rename across directories changes the answer, and that
+    /// holds the rename lock, as does the caller.
+    fn is_ancestor(&self, ancestor: InodeId, directory: &Arc<Inode>) -> Result<bool> {
+        let mut current = Arc::clone(directory);
+        for _ in 0..MOST_ANCESTORS {
+            if current.id() == ancestor {
+                return Ok(true);
+            }
+            let parent = self.lookup_parent(&current)?;
+            if parent == current.id() {
+                return Ok(false);
+            }
+            current = self.inode(parent)?;
+        }
+        Err(Refusal::SymbolicLinkLoop.into())
+    }
+
+    /// With both directories locked. Gives the file that lost a name, with its fate.
+    fn rename_locked(&self, rename: &Rename<'_>) -> Result<Option<(Arc<Inode>, Fate)>> {
+        let (old, new, mode) = (&rename.old, &rename.new, rename.mode);
+        self.access(rename.caller, old.directory, Access::EXECUTE)?;
+        self.access(rename.caller, new.directory, Access::EXECUTE)?;
+        let named = |target: Target| Ok::<_, FsError>(Named { inode: self.inode(target.id)?, target });
+        let moved = named(self.find_target(old.directory, old.name)?.ok_or(Refusal::NotFound)?)?;
+        let replaced = match self.find_target(new.directory, new.name)? {
+            Some(_) if mode == RenameMode::NoReplace => return Err(Refusal::Exists.into()),
+            Some(target) => Some(named(target)?),
+            None if rename.is_exchange() => return Err(Refusal::NotFound.into()),
+            None => None,
+        };
+        let found = Found { moved, replaced };
+        if mode == RenameMode::Whiteout && !rename.caller.has(Capabilities::MKNOD) {
+            return Err(Refusal::NotPermitted.into());
+        }
+        self.check_loops(rename, &found)?;
+        // Two names of one file: nothing is to be done, says POSIX.
+        if found.replaced_inode().is_some_and(|inode| Arc::ptr_eq(inode, &found.moved.inode)) {
+            return Ok(None);
+        }
+        self.may_rename(rename, &found)?;
+        may_cross(rename, &found)?;
+        let _files = found.lock();
+        if let Some(inode) = found.replaced_inode()
+            && !rename.is_exchange()
+            && inode.is_directory()
+            && inode.size() > 0
+        {
+            return Err(Refusal::NotEmpty.into());
+        }
+        let mut handle = self.begin(ITEMS)?;
+        match &found.replaced {
+            Some(other) if rename.is_exchange() => {
+                self.exchange(&mut handle, rename, &found.moved, other)?;
+                Ok(None)
+            }
+            _ => self.replace(&mut handle, rename, &found),
+        }
+    }
+
+    fn check_loops(&self, rename: &Rename<'_>, found: &Found) -> Result<()> {
+        if !rename.crosses_directories() {
+            return Ok(());
+        }
+        let moved = &found.moved.inode;
+        if moved.is_directory() && self.is_ancestor(moved.id(), rename.new.directory)? {
+            return Err(Refusal::InvalidArgument.into());
+        }
+        if let Some(replaced) = found.replaced_inode()
+            && replaced.is_directory()
+            && self.is_ancestor(replaced.id(), rename.old.directory)?
+        {
+            let refusal = if rename.is_exchange() { Refusal::InvalidArgument } else { Refusal::NotEmpty };
+            return Err(refusal.into());
+        }
+        Ok(())
+    }
+
+    fn may_rename(&self, rename: &Rename<'_>, found: &Found) -> Result<()> {
+        let (caller, old, new) = (rename.caller, rename.old.directory, rename.new.directory);
+        let moved = &found.moved.inode;
+        self.may_remove_name(caller, old, moved)?;
+        match found.replaced_inode() {
+            None => self.may_add_name(caller, new)?,
+            Some(replaced) => {
+                self.may_remove_name(caller, new, replaced)?;
+                if !rename.is_exchange() {
+                    match (moved.is_directory(), replaced.is_directory()) {
+                        (true, false) => return Err(Refusal::NotADirectory.into()),
+                        (false, true) => return Err(Refusal::IsADirectory.into()),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        if rename.mode == RenameMode::Whiteout {
+            self.may_add_name(caller, old)?;
+        }
+        // A directory that moves gets another `..`, which is a change of it.
+        if rename.crosses_directories() {
+            let changed = [Some(moved), found.replaced_inode().filter(|_| rename.is_exchange())];
+            for inode in changed.into_iter().flatten().filter(|inode| inode.is_directory()) {
+                self.access(caller, inode, Access::WRITE)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn replace(
+        &self,
+        handle: &mut Handle<'_>,
+        rename: &Rename<'_>,
+        found: &Found,
+    ) -> Result<Option<(Arc<Inode>, Fate)>> {
+        let (old, new, moved) = (&rename.old, &rename.new, &found.moved);
+        let generation = handle.generation();
+        let mut plan = RenamePlan::new(self, old, new);
+        plan.take_name(old, &moved.target)?;
+        let mut fate = Fate::Lives;
+        if let Some(replaced) = &found.replaced {
+            plan.take_name(new, &replaced.target)?;
+            fate = self.plan_loss(plan.changes(new), &replaced.inode, rename.last)?;
+        }
+        plan.give_name(new, &moved.target, &moved.inode, generation)?;
+        let whiteout = match rename.mode {
+            RenameMode::Whiteout => Some(plan.leave_whiteout(rename.caller, old, generation)?),
+            _ => None,
+        };
+        let leaves_name = whiteout.is_some();
+        plan.apply(handle)?;
+        if let Some(whiteout) = whiteout {
+            self.remember(old.directory, whiteout);
+        }
+        if let Some(inode) = found.replaced_inode() {
+            self.lose_name(handle, inode, fate);
+        }
+        self.note_renamed(handle, &moved.inode);
+        let used = |side: &Side<'_>, is_used: bool| if is_used { side.name.len() } else { 0 };
+        self.note_sides(
+            handle,
+            (old, used(old, leaves_name), old.name.len()),
+            (new, new.name.len(), used(new, found.replaced.is_some())),
+        );
+        Ok(found.replaced_inode().map(|inode| (Arc::clone(inode), fate)))
+    }
+
+    fn exchange(
+        &self,
+        handle: &mut Handle<'_>,
+        rename: &Rename<'_>,
+        moved: &Named,
+        other: &Named,
+    ) -> Result<()> {
+        let (old, new) = (&rename.old, &rename.new);
+        let generation = handle.generation();
+        let mut plan = RenamePlan::new(self, old, new);
+        plan.take_name(old, &moved.target)?;
+        plan.take_name(new, &other.target)?;
+        plan.give_name(new, &moved.target, &moved.inode, generation)?;
+        plan.give_name(old, &other.target, &other.inode, generation)?;
+        plan.apply(handle)?;
+        self.note_renamed(handle, &moved.inode);
+        self.note_renamed(handle, &other.inode);
+        self.note_sides(handle, (old, old.name.len(), old.name.len()), (new, new.name.len(), new.name.len()));
+        Ok(())
+    }
+
+    fn note_renamed(&self, handle: &mut Handle<'_>, inode: &Inode) {
+        // A read-only subvolume keeps its own inode as it is: only its name changes.
+        if self.check_writable(inode.subvolume()).is_err() {
+            return;
+        }
+        let mut state = inode.state.lock();
+        state.item.change_time = self.now();
+        state.item.sequence = state.item.sequence.wrapping_add(1);
+        inode.put(handle, &mut state);
+    }
+
+    fn note_sides(
+        &self,
+        handle: &mut Handle<'_>,
+        old: (&Side<'_>, usize, usize),
+        new: (&Side<'_>, usize, usize),
+    ) {
+        for (side, added, removed) in [old, new] {
+            let mut state = side.directory.state.lock();
+            self.note_names_changed(&mut state, added, removed);
+            side.directory.put(handle, &mut state);
+        }
+    }
+}
+
+/// Only a subvolume's name may go to another subvolume; what stands for one that is not there stays.
+fn may_cross(rename: &Rename<'_>, found: &Found) -> Result<()> {
+    let (moved, replaced) = (&found.moved.inode, found.replaced_inode());
+    let stays = |inode: &Arc<Inode>| rename.crosses_subvolumes() && !inode.id().is_subvolume_root();
+    if stays(moved) || (rename.is_exchange() && replaced.is_some_and(stays)) {
+        return Err(Refusal::CrossesSubvolumes.into());
+    }
+    if moved.is_placeholder() || replaced.is_some_and(|inode| inode.is_placeholder()) {
+        return Err(Refusal::NotEmpty.into());
+    }
+    if !rename.is_exchange() && replaced.is_some_and(|inode| inode.id().is_subvolume_root()) {
+        return Err(Refusal::NotEmpty.into());
+    }
+    Ok(())
+}
+
+/// All changes of a rename: in one subvolume, or (a subvolume that moves) in two and the root tree.
+struct RenamePlan<'a> {
+    filesystem: &'a Filesystem,
+    old_root: RootId,
+    old: Changes<'a>,
+    new: Option<Changes<'a>>,
+    roots: RootChanges,
+}
+
+impl<'a> RenamePlan<'a> {
+    fn new(filesystem: &'a Filesystem, old: &Side<'_>, new: &Side<'_>) -> Self {
+        let (from, to) = (old.directory.subvolume(), new.directory.subvolume());
+        Self {
+            filesystem,
+            old_root: from.id(),
+            old: Changes::new(filesystem, from),
+            new: (from.id() != to.id()).then(|| Changes::new(filesystem, to)),
+            roots: RootChanges::new(),
+        }
+    }
+
+    fn changes(&mut self, side: &Side<'_>) -> &mut Changes<'a> {
+        match &mut self.new {
+            Some(new) if side.directory.id().root != self.old_root => new,
+            _ => &mut self.old,
+        }
+    }
+
+    /// Takes away a name, with its reference.
+    fn take_name(&mut self, side: &Side<'_>, target: &Target) -> Result<()> {
+        let directory = side.directory.id();
+        let index = match target.subvolume() {
+            Some(subvolume) => {
+                let place = self.filesystem.place_of_subvolume(subvolume)?;
+                let (parent, name, index) = place.ok_or(Refusal::NotFound)?;
+                if parent != directory || name != side.name {
+                    return Err(Refusal::NotEmpty.into());
+                }
+                self.roots.insert(RootReference::forward_key(directory.root, subvolume), None);
+                self.roots.insert(RootReference::backward_key(subvolume, directory.root), None);
+                index
+            }
+            None => self.changes(side).remove_reference(target.id.number, directory.number, side.name)?,
+        };
+        self.changes(side).remove_entry(directory.number, side.name, index)
+    }
+
+    /// Gives a name to what another name stood for.
+    fn give_name(
+        &mut self,
+        side: &Side<'_>,
+        target: &Target,
+        inode: &Inode,
+        generation: Generation,
+    ) -> Result<()> {
+        let directory = side.directory.id();
+        let index: DirectoryIndex = self.filesystem.take_index(side.directory)?;
+        let (location, entry_type) = match target.subvolume() {
+            Some(subvolume) => {
+                let reference =
+                    RootReference { directory: directory.number, index, name: side.name }.encode();
+                self.roots
+                    .insert(RootReference::forward_key(directory.root, subvolume), Some(reference.clone()));
+                self.roots.insert(RootReference::backward_key(subvolume, directory.root), Some(reference));
+                (inode.subvolume().tree().item_key(), DirectoryEntryType::DIRECTORY)
+            }
+            None => {
+                let number = target.id.number;
+                self.changes(side).add_reference(number, directory.number, side.name, index)?;
+                (target.location, DirectoryEntryType::from(inode.file_type()))
+            }
+        };
+        self.changes(side).add_entry(directory.number, side.name, index, location, entry_type, generation)
+    }
+
+    fn leave_whiteout(
+        &mut self,
+        caller: &Caller,
+        old: &Side<'_>,
+        generation: Generation,
+    ) -> Result<Prepared> {
+        let new = NewFile::of(FileType::CharacterDevice, 0);
+        let prepared = self.filesystem.prepare(caller, old.directory, new, generation)?;
+        let filesystem = self.filesystem;
+        filesystem.add_new(self.changes(old), old.directory, old.name, &prepared, b"", generation)?;
+        Ok(prepared)
+    }
+
+    fn apply(self, handle: &mut Handle<'_>) -> Result<()> {
+        let mut is_begun = false;
+        let filesystem = self.filesystem;
+        if !self.roots.is_empty() {
+            apply_to_root_tree(handle, &self.roots)?;
+            is_begun = true;
+        }
+        for changes in self.new.into_iter().chain([self.old]) {
+            if let Err(error) = changes.apply(handle) {
+                if is_begun {
+                    // One of several trees is changed already: what is in memory must not be committed.
+                    filesystem.engine().latch_read_only(&error);
+                }
+                return Err(error);
+            }
+            is_begun = true;
+        }
+        Ok(())
+    }
+}
+
+/// Puts and removes items of the root tree, all or none.
+pub(crate) fn apply_to_root_tree(handle: &mut Handle<'_>, roots: &RootChanges) -> Result<()> {
+    let edits: Vec<Edit<'_>> = roots
+        .iter()
+        .map(|(key, data)| Edit::new(*key, data.as_deref().map_or(Change::RemoveIfPresent, Change::Put)))
+        .collect();
+    Ok(handle.edit_root_tree(&edits)?)
+}

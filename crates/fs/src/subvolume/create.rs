@@ -1,0 +1,192 @@
+//! New subvolumes: empty ones and snapshots.
+
+use vlinder_base::sync::Arc;
+use vlinder_format::directory::{DirectoryEntryType, DirectoryIndex};
+use vlinder_format::inode::{FileType, InodeFlags, InodeItem, Mode};
+use vlinder_format::inode_ref::{self, InodeReference};
+use vlinder_format::root_ref::RootReference;
+use vlinder_format::{Key, ObjectId, RootId, Uuid};
+use vlinder_transaction::{EngineError, Handle, SnapshotRequest, Tree};
+use vlinder_tree::{Change, Edit};
+
+use crate::changes::Changes;
+use crate::create::NewFile;
+use crate::directory::check_new_name;
+use crate::inode::{Inode, InodeId};
+use crate::participant::into_engine;
+use crate::{Access, Caller, Filesystem, Refusal, Result};
+
+/// Items that a new subvolume may touch: its own, its names and references, the UUID tree's.
+const ITEMS: u32 = 16;
+
+impl Filesystem {
+    /// Makes an empty subvolume with a name in a directory.
+    ///
+    /// # Errors
+    /// As [`create_directory`](Self::create_directory).
+    pub fn create_subvolume(&self, caller: &Caller, directory: &Arc<Inode>, name: &[u8]) -> Result<InodeId> {
+        check_new_name(name)?;
+        let _places = self.shared().subvolume_places.lock();
+        let _operation = directory.operation.write();
+        self.may_add_subvolume(caller, directory, name)?;
+        let parent_root = self.inode(InodeId::root_of(directory.id().root))?;
+        let mut handle = self.begin(ITEMS)?;
+        let index = self.take_index(directory)?;
+        let tree = handle.create_subvolume_tree(Uuid(self.engine().random().uuid()), self.now())?;
+        let made = self.fill_subvolume(caller, &mut handle, directory, &parent_root, &tree).and_then(|()| {
+            self.name_subvolume(&mut handle, directory, name, index, tree.id(), tree.item_key())
+        });
+        if let Err(error) = made {
+            // The tree has no name yet: it goes the way of deleted ones.
+            if let Err(second) = handle.delete_tree(&tree) {
+                self.engine().latch_read_only(&second);
+            }
+            drop(handle);
+            self.engine().bury(tree);
+            return Err(error);
+        }
+        Ok(InodeId::root_of(tree.id()))
+    }
+
+    /// The root directory of a new subvolume. Its flags are not inherited; properties are those of the subvolume that it
+    /// lies in.
+    fn fill_subvolume(
+        &self,
+        caller: &Caller,
+        handle: &mut Handle<'_>,
+        directory: &Inode,
+        parent_root: &Inode,
+        tree: &Arc<Tree>,
+    ) -> Result<()> {
+        let generation = handle.generation();
+        let new = NewFile::of(FileType::Directory, 0o777);
+        let mut prepared = self.prepare(caller, directory, new, generation)?;
+        prepared.number = ObjectId::FIRST_FREE;
+        // Nothing of owner, mode or ACLs comes from the directory that holds the name (Linux: `btrfs_new_subvol_inode`).
+        prepared.item.group = caller.group;
+        prepared.item.mode = Mode::new(FileType::Directory, new.permissions & !caller.umask);
+        (prepared.access_acl, prepared.default_acl) = (None, None);
+        prepared.item.flags = InodeFlags::NONE;
+        prepared.compression =
+            self.inherited_compression(parent_root, FileType::Directory, InodeFlags::NONE)?;
+        let mut changes = Changes::of_tree(self, Arc::clone(tree));
+        let own_name = InodeReference { index: DirectoryIndex(0), name: b".." };
+        changes.put(inode_ref::key(prepared.number, prepared.number), own_name.encode());
+        changes.add_inode(&prepared, b"", generation)?;
+        changes.apply(handle)
+    }
+
+    fn may_add_subvolume(&self, caller: &Caller, directory: &Inode, name: &[u8]) -> Result<()> {
+        if !directory.is_directory() {
+            return Err(Refusal::NotADirectory.into());
+        }
+        self.access(caller, directory, Access::EXECUTE)?;
+        if self.find_target(directory, name)?.is_some() {
+            return Err(Refusal::Exists.into());
+        }
+        self.may_add_name(caller, directory)
+    }
+
+    /// Gives a subvolume its name: references in the root tree, entries in the directory. `location` is what the entries
+    /// say.
+    fn name_subvolume(
+        &self,
+        handle: &mut Handle<'_>,
+        directory: &Inode,
+        name: &[u8],
+        index: DirectoryIndex,
+        subvolume: RootId,
+        location: Key,
+    ) -> Result<()> {
+        let parent = directory.id();
+        let mut changes = Changes::new(self, directory.subvolume());
+        let generation = handle.generation();
+        changes.add_entry(parent.number, name, index, location, DirectoryEntryType::DIRECTORY, generation)?;
+        changes.apply(handle)?;
+        let reference = RootReference { directory: parent.number, index, name }.encode();
+        let mut keys = [
+            RootReference::forward_key(parent.root, subvolume),
+            RootReference::backward_key(subvolume, parent.root),
+        ];
+        keys.sort_unstable();
+        let edits = keys.map(|key| Edit::new(key, Change::Put(&reference)));
+        if let Err(error) = handle.edit_root_tree(&edits) {
+            // The directory has the name already.
+            self.engine().latch_read_only(&error);
+            return Err(error.into());
+        }
+        let mut state = directory.state.lock();
+        self.note_names_changed(&mut state, name.len(), 0);
+        directory.put(handle, &mut state);
+        Ok(())
+    }
+
+    /// Makes a snapshot of a subvolume with a name in a directory: everything that was written before, and nothing that
+    /// comes after. Commits.
+    ///
+    /// # Errors
+    /// As [`create_directory`](Self::create_directory); [`Refusal::NotPermitted`] for a subvolume of another's.
+    pub fn snapshot(
+        &self,
+        caller: &Caller,
+        source: RootId,
+        directory: &Arc<Inode>,
+        name: &[u8],
+        read_only: bool,
+    ) -> Result<InodeId> {
+        check_new_name(name)?;
+        let source = self.subvolume(source)?;
+        let source_root = self.inode(InodeId::root_of(source.id()))?;
+        let owner = source_root.state.lock().item;
+        if !self.is_owner_or_capable(caller, &owner) {
+            return Err(Refusal::NotPermitted.into());
+        }
+        crate::data::flush_subvolume(self, source.id())?;
+        self.flush_for_commit()?;
+        let _places = self.shared().subvolume_places.lock();
+        let _operation = directory.operation.write();
+        self.may_add_subvolume(caller, directory, name)?;
+        let index = self.take_index(directory)?;
+        // What waits in memory alone belongs into the snapshot.
+        self.put_dirty_inodes()?;
+        let mut handle = self.begin(ITEMS)?;
+        self.check_room_for_entry(directory, name)?;
+        let id = handle.new_subvolume_number()?;
+        let (filesystem, parent, entry_name) = (self.clone(), Arc::clone(directory), name.to_vec());
+        handle.request_snapshot(SnapshotRequest {
+            source: Arc::clone(source.tree()),
+            id,
+            uuid: Uuid(self.engine().random().uuid()),
+            time: self.now(),
+            read_only,
+            after: Box::new(move |handle: &mut Handle<'_>, tree: &Arc<Tree>| -> Result<(), EngineError> {
+                // As Linux writes it for snapshots.
+                let location = Key { offset: u64::MAX, ..tree.item_key() };
+                filesystem
+                    .name_subvolume(handle, &parent, &entry_name, index, tree.id(), location)
+                    .map_err(into_engine)
+            }),
+        });
+        drop(handle);
+        self.engine().commit()?;
+        // Files that are open in the source without a name go from the snapshot, as on Linux: left there, they would share
+        // leaves with later snapshots, which btrfs check does not get right.
+        self.subvolume(id)?;
+        Ok(InodeId::root_of(id))
+    }
+
+    /// Refuses a name whose entry cannot be added, before anything depends on it.
+    fn check_room_for_entry(&self, directory: &Inode, name: &[u8]) -> Result<()> {
+        let mut changes = Changes::new(self, directory.subvolume());
+        let location = InodeItem::key(ObjectId::FIRST_FREE);
+        let entry_type = DirectoryEntryType::DIRECTORY;
+        changes.add_entry(
+            directory.number(),
+            name,
+            DirectoryIndex::FIRST,
+            location,
+            entry_type,
+            Default::default(),
+        )
+    }
+}

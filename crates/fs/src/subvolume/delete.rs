@@ -1,0 +1,124 @@
+//! Deleting subvolumes: the name goes at once, the blocks in the background.
+
+use std::collections::BTreeMap;
+
+use vlinder_base::sync::Arc;
+use vlinder_format::root_ref::RootReference;
+
+use crate::changes::Changes;
+use crate::inode::Inode;
+use crate::rename::apply_to_root_tree;
+use crate::{Access, Caller, Capabilities, Filesystem, Refusal, Result};
+
+/// Items that a deletion may touch.
+const ITEMS: u32 = 12;
+
+/// How a subvolume is deleted, which decides who may.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// With all that is in it.
+    Deletion,
+    /// As an empty directory (Linux: `btrfs_rmdir`), which needs no more than removing any other one.
+    DirectoryRemoval,
+}
+
+impl Filesystem {
+    /// Deletes the subvolume that has a name in a directory, with all that is in it.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidArgument`] where the name stands for something else; [`Refusal::NotPermitted`] for the default
+    /// subvolume and for callers who may not; [`Refusal::Busy`] for the one that is shown; [`Refusal::NotEmpty`] where
+    /// another subvolume lies in it.
+    pub fn delete_subvolume(&self, caller: &Caller, directory: &Arc<Inode>, name: &[u8]) -> Result<()> {
+        self.delete_subvolume_by(caller, directory, name, Way::Deletion)
+    }
+
+    /// Removes an empty subvolume as the directory that it looks like: whoever may remove directories there may do so.
+    pub(crate) fn remove_empty_subvolume(
+        &self,
+        caller: &Caller,
+        directory: &Arc<Inode>,
+        name: &[u8],
+    ) -> Result<()> {
+        self.delete_subvolume_by(caller, directory, name, Way::DirectoryRemoval)
+    }
+
+    fn delete_subvolume_by(
+        &self,
+        caller: &Caller,
+        directory: &Arc<Inode>,
+        name: &[u8],
+        way: Way,
+    ) -> Result<()> {
+        let _places = self.shared().subvolume_places.lock();
+        let _operation = directory.operation.write();
+        let (target, victim) = self.find_victim(caller, directory, name)?;
+        if !victim.id().is_subvolume_root() || target.subvolume().is_none() {
+            return Err(Refusal::InvalidArgument.into());
+        }
+        let root = victim.id().root;
+        // Nothing is made in its root directory from here on.
+        let closed = victim.operation.write();
+        match way {
+            Way::Deletion => self.may_delete_subvolume(caller, directory, &victim)?,
+            Way::DirectoryRemoval => {
+                self.may_remove_name(caller, directory, &victim)?;
+                if victim.size() > 0 {
+                    return Err(Refusal::NotEmpty.into());
+                }
+            }
+        }
+        if root == self.default_subvolume()? {
+            return Err(Refusal::NotPermitted.into());
+        }
+        if root == self.root_id().root {
+            return Err(Refusal::Busy.into());
+        }
+        if !self.nested_subvolumes(root)?.is_empty() {
+            return Err(Refusal::NotEmpty.into());
+        }
+        let subvolume = Arc::clone(victim.subvolume());
+        let (parent, _, index) = self.place_of_subvolume(root)?.ok_or(Refusal::NotFound)?;
+        let mut handle = self.begin_deletion(ITEMS)?;
+        let mut changes = Changes::new(self, directory.subvolume());
+        changes.remove_entry(directory.number(), name, index)?;
+        changes.apply(&mut handle)?;
+        let references = BTreeMap::from([
+            (RootReference::forward_key(parent.root, root), None),
+            (RootReference::backward_key(root, parent.root), None),
+        ]);
+        let rest = apply_to_root_tree(&mut handle, &references)
+            .and_then(|()| Ok(handle.delete_tree(subvolume.tree())?));
+        if let Err(error) = rest {
+            // The directory has lost the name already.
+            self.engine().latch_read_only(&error);
+            return Err(error);
+        }
+        {
+            let mut state = directory.state.lock();
+            self.note_names_changed(&mut state, 0, name.len());
+            directory.put(&mut handle, &mut state);
+        }
+        drop(handle);
+        subvolume.mark_deleted();
+        self.forget_subvolume(root);
+        self.shared().inodes.remove_subvolume(root);
+        drop(closed);
+        // The blocks are freed when the last inode that knows the subvolume has gone.
+        drop((victim, subvolume));
+        self.wake_background();
+        Ok(())
+    }
+
+    fn may_delete_subvolume(&self, caller: &Caller, directory: &Inode, victim: &Inode) -> Result<()> {
+        if !caller.has(Capabilities::SYS_ADMIN) {
+            let is_ours = self.shared().shown_owner.is_some_and(|(user, _)| user == caller.user);
+            if !self.options().user_may_delete_subvolumes && !is_ours {
+                return Err(Refusal::NotPermitted.into());
+            }
+            self.access(caller, victim, Access::WRITE.with(Access::EXECUTE))?;
+        }
+        self.check_writable(directory.subvolume())?;
+        self.may_remove_name(caller, directory, victim)
+    }
+}

@@ -1,0 +1,204 @@
+//! What is known of subvolumes.
+
+use std::collections::BTreeSet;
+
+use vlinder_base::sync::Arc;
+use vlinder_format::directory::DirectoryIndex;
+use vlinder_format::inode::Timestamp;
+use vlinder_format::root_item::RootFlags;
+use vlinder_format::{Generation, ItemType, Key, ObjectId, RootId, Uuid, orphan};
+use vlinder_transaction::{EngineError, Tree};
+use vlinder_tree::Readahead;
+
+use crate::{Filesystem, InodeId, Refusal, Result};
+
+/// More names on the way to the top than any path has.
+const MOST_STEPS: usize = 1 << 16;
+
+/// A subvolume as `subvolume show` tells of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubvolumeInformation {
+    /// Its number.
+    pub id: RootId,
+    /// The subvolume and directory that hold its name; none for the top level and for deleted ones.
+    pub parent: Option<InodeId>,
+    /// Its name there.
+    pub name: Vec<u8>,
+    /// The name's index there.
+    pub index: DirectoryIndex,
+    /// The path of its name from the top level; empty for the top level.
+    pub path: Vec<u8>,
+    /// The transaction of its root block.
+    pub generation: Generation,
+    /// The transaction that made it (`gen at creation`).
+    pub creation_transaction: Generation,
+    /// The transaction that last changed an inode.
+    pub change_transaction: Generation,
+    /// The sender's transaction, of one that was received.
+    pub send_transaction: Generation,
+    /// The transaction that received it.
+    pub receive_transaction: Generation,
+    /// When it was made.
+    pub creation_time: Timestamp,
+    /// When an inode last changed.
+    pub change_time: Timestamp,
+    /// When it was sent.
+    pub send_time: Timestamp,
+    /// When it was received.
+    pub receive_time: Timestamp,
+    /// Its UUID.
+    pub uuid: Uuid,
+    /// That of the subvolume it is a snapshot of; nil if of none.
+    pub parent_uuid: Uuid,
+    /// That of the subvolume it was received from; nil if it was not.
+    pub received_uuid: Uuid,
+    /// Its flags.
+    pub flags: RootFlags,
+    /// It takes no changes.
+    pub is_read_only: bool,
+    /// It has no name any more and its blocks are being freed.
+    pub is_deleted: bool,
+}
+
+impl Filesystem {
+    /// All subvolumes by number, the top level first, those that the running transaction made and deleted ones whose
+    /// blocks are not all freed too.
+    ///
+    /// # Errors
+    /// What reading met.
+    pub fn subvolumes(&self) -> Result<Vec<SubvolumeInformation>> {
+        let mut found = Vec::new();
+        for root in self.subvolume_numbers()? {
+            match self.subvolume_information(root) {
+                Ok(information) => found.push(information),
+                Err(error) if error.refusal() == Some(Refusal::NotFound) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    /// From the root tree: a subvolume's item lies there only once a commit has written it, what refers to its name, and
+    /// the orphan item of a deleted one, from the first.
+    fn subvolume_numbers(&self) -> Result<Vec<RootId>> {
+        let mut numbers = BTreeSet::from([RootId::FS_TREE]);
+        let first = Key::new(ObjectId::FIRST_FREE, ItemType(0), 0);
+        let mut cursor = self.engine().trees().cursor(self.engine().root_tree(), &first, Readahead::None)?;
+        while let Some(key) = cursor.key().filter(|key| key.objectid <= ObjectId::LAST_FREE) {
+            if matches!(key.item_type, ItemType::ROOT_ITEM | ItemType::ROOT_BACKREF) {
+                numbers.insert(RootId(key.objectid.0));
+            }
+            cursor.advance()?;
+        }
+        cursor.seek(&orphan::key(ObjectId(0)))?;
+        while let Some(key) = cursor.key()
+            && (key.objectid, key.item_type) == (ObjectId::ORPHAN, ItemType::ORPHAN_ITEM)
+        {
+            numbers.insert(RootId(key.offset));
+            cursor.advance()?;
+        }
+        Ok(numbers.into_iter().collect())
+    }
+
+    /// One subvolume.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`]; what reading met.
+    pub fn subvolume_information(&self, root: RootId) -> Result<SubvolumeInformation> {
+        if !root.is_subvolume() {
+            return Err(Refusal::NotFound.into());
+        }
+        let tree = match self.engine().tree(root) {
+            Ok(tree) => tree,
+            Err(EngineError::NoSuchTree { .. }) => return Err(Refusal::NotFound.into()),
+            Err(error) => return Err(error.into()),
+        };
+        let place = self.place_of_subvolume(root)?;
+        let path = match &place {
+            Some((directory, name, _)) => {
+                let mut path = self.path_of(*directory)?;
+                if !path.is_empty() {
+                    path.push(b'/');
+                }
+                path.extend_from_slice(name);
+                path
+            }
+            None => Vec::new(),
+        };
+        Ok(information(&tree, place, path))
+    }
+
+    /// The path of a directory (or of one name of a file) from the top level, without a leading slash.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`] for what has no name; what reading met.
+    pub fn path_of(&self, id: InodeId) -> Result<Vec<u8>> {
+        let top = InodeId::root_of(RootId::FS_TREE);
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        let mut current = id;
+        for _ in 0..MOST_STEPS {
+            if current == top {
+                names.reverse();
+                return Ok(names.join(&b'/'));
+            }
+            let inode = self.inode(current)?;
+            let (parent, name) = self.first_name(&inode)?.ok_or(Refusal::NotFound)?;
+            names.push(name);
+            current = parent;
+        }
+        Err(Refusal::SymbolicLinkLoop.into())
+    }
+
+    /// The subvolumes that lie in a subvolume, at any depth of its directories.
+    ///
+    /// # Errors
+    /// What reading met.
+    pub fn nested_subvolumes(&self, root: RootId) -> Result<Vec<RootId>> {
+        let mut nested = Vec::new();
+        let first = Key::new(root.object_id(), ItemType::ROOT_REF, 0);
+        let mut cursor = self.engine().trees().cursor(self.engine().root_tree(), &first, Readahead::None)?;
+        while let Some(key) = cursor.key() {
+            if key.objectid != root.object_id() || key.item_type != ItemType::ROOT_REF {
+                break;
+            }
+            nested.push(RootId(key.offset));
+            cursor.advance()?;
+        }
+        Ok(nested)
+    }
+}
+
+fn information(
+    tree: &Arc<Tree>,
+    place: Option<(InodeId, Vec<u8>, DirectoryIndex)>,
+    path: Vec<u8>,
+) -> SubvolumeInformation {
+    let item = tree.item();
+    let extension = item.current_extension().copied().unwrap_or_default();
+    let (parent, name, index) = match place {
+        Some((parent, name, index)) => (Some(parent), name, index),
+        None => (None, Vec::new(), DirectoryIndex::default()),
+    };
+    SubvolumeInformation {
+        id: tree.id(),
+        parent,
+        name,
+        index,
+        path,
+        generation: item.generation,
+        creation_transaction: extension.creation_transaction,
+        change_transaction: extension.change_transaction,
+        send_transaction: extension.send_transaction,
+        receive_transaction: extension.receive_transaction,
+        creation_time: extension.creation_time,
+        change_time: extension.change_time,
+        send_time: extension.send_time,
+        receive_time: extension.receive_time,
+        uuid: extension.uuid,
+        parent_uuid: extension.parent_uuid,
+        received_uuid: extension.received_uuid,
+        flags: item.flags,
+        is_read_only: item.is_read_only(),
+        is_deleted: item.is_deleted(),
+    }
+}

@@ -1,0 +1,117 @@
+//! Subvolumes: their state in memory, and the operations on them.
+
+mod change;
+mod create;
+mod default;
+mod delete;
+mod list;
+
+pub use list::SubvolumeInformation;
+
+use core::fmt;
+
+use vlinder_base::sync::atomic::{AtomicBool, Ordering};
+use vlinder_base::sync::{Arc, Mutex, Weak};
+use vlinder_format::inode::Timestamp;
+use vlinder_format::{Generation, ItemType, Key, ObjectId, RootId};
+use vlinder_transaction::{Engine, Tree};
+
+use crate::{Refusal, Result};
+
+/// A subvolume in memory.
+pub struct Subvolume {
+    engine: Weak<Engine>,
+    tree: Arc<Tree>,
+    /// The number that the next inode gets: one more than the highest so far, so that none is used twice while mounted.
+    next_inode: Mutex<Option<u64>>,
+    deleted: AtomicBool,
+}
+
+impl fmt::Debug for Subvolume {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "subvolume {}", self.id())
+    }
+}
+
+impl Subvolume {
+    pub(crate) fn new(engine: &Arc<Engine>, tree: Arc<Tree>) -> Self {
+        Self {
+            engine: Arc::downgrade(engine),
+            tree,
+            next_inode: Mutex::new(None),
+            deleted: AtomicBool::new(false),
+        }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> RootId {
+        self.tree.id()
+    }
+
+    /// Its tree.
+    #[must_use]
+    pub fn tree(&self) -> &Arc<Tree> {
+        &self.tree
+    }
+
+    /// Whether it takes no changes.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.tree.item().is_read_only()
+    }
+
+    /// Whether it was deleted since it came into memory.
+    #[must_use]
+    pub fn is_deleted(&self) -> bool {
+        self.deleted.load(Ordering::Acquire)
+    }
+
+    /// An inode changed: the root item tells when and in which transaction, as Linux keeps it.
+    pub(crate) fn note_change(&self, generation: Generation) {
+        let Some(engine) = self.engine.upgrade() else { return };
+        let now = engine.clock().now();
+        self.tree.change_item(|item| {
+            let extension = item.extension_mut();
+            extension.change_transaction = generation;
+            extension.change_time = Timestamp { seconds: now.seconds, nanoseconds: now.nanoseconds };
+        });
+    }
+
+    pub(crate) fn mark_deleted(&self) {
+        self.deleted.store(true, Ordering::Release);
+    }
+
+    /// A number for a new inode.
+    pub(crate) fn allocate_inode_number(&self, engine: &Engine) -> Result<ObjectId> {
+        let mut next = self.next_inode.lock();
+        let number = match *next {
+            Some(number) => number,
+            None => self.highest_inode_number(engine)?.saturating_add(1),
+        };
+        if number > ObjectId::LAST_FREE.0 {
+            return Err(Refusal::NoSpace.into());
+        }
+        *next = Some(number + 1);
+        Ok(ObjectId(number))
+    }
+
+    /// The highest object id of an inode in the tree. Every inode but one that never had a name has an item in the tree
+    /// itself, and those without a name have their orphan item, so nothing pending can be missed that could come back.
+    fn highest_inode_number(&self, engine: &Engine) -> Result<u64> {
+        let last = Key::new(ObjectId::LAST_FREE, ItemType(u8::MAX), u64::MAX);
+        let found = engine.trees().floor(self.tree.root(), &last)?;
+        Ok(found.map_or(0, |position| position.key().objectid.0).max(ObjectId::FIRST_FREE.0))
+    }
+}
+
+impl Drop for Subvolume {
+    /// The blocks of a deleted subvolume may go when the last inode that knows it has left memory.
+    fn drop(&mut self) {
+        if self.is_deleted()
+            && let Some(engine) = self.engine.upgrade()
+        {
+            engine.bury(Arc::clone(&self.tree));
+        }
+    }
+}

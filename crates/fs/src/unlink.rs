@@ -1,0 +1,268 @@
+//! Taking names away: links, directories, and what happens to a file that loses its last name.
+
+use vlinder_base::sync::Arc;
+use vlinder_format::directory::{self, DirectoryEntry, DirectoryIndex};
+use vlinder_format::inode::{FileType, InodeItem};
+use vlinder_format::{Damage, orphan};
+
+use crate::changes::Changes;
+use crate::directory::{Target, check_new_name};
+use crate::inode::Inode;
+use crate::inode::load::place;
+use crate::{Access, Caller, Filesystem, OpenInode, Refusal, Result};
+
+/// Items that removing a name may touch.
+const ITEMS: u32 = 8;
+/// A file without data and with so few other items is deleted with its last name, in one step.
+const FEW_ITEMS: usize = 4;
+
+/// What whoever takes a file's last name wants of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LastName {
+    /// That it goes, unless it is open.
+    Delete,
+    /// To have it open.
+    Hold,
+}
+
+/// What becomes of a file that loses a name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It has others.
+    Lives,
+    /// It waits as an orphan: it is open, or has more than fits one step.
+    Orphan,
+    /// It waits as an orphan, opened for whoever took its last name.
+    Held,
+    /// It is gone with this transaction.
+    Gone,
+}
+
+impl Filesystem {
+    /// Removes a name of anything but a directory; the file goes with its last name, or when it is closed.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`], [`Refusal::IsADirectory`], and those of permissions.
+    pub fn unlink(&self, caller: &Caller, directory: &Arc<Inode>, name: &[u8]) -> Result<()> {
+        self.unlink_by(caller, directory, name, LastName::Delete).map(drop)
+    }
+
+    /// As [`unlink`](Self::unlink), for a caller whose own users may go on using a file without names: what lost its last
+    /// name is given open, with an orphan item on disk, and lives until that is closed.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn unlink_and_hold(
+        &self,
+        caller: &Caller,
+        directory: &Arc<Inode>,
+        name: &[u8],
+    ) -> Result<Option<OpenInode>> {
+        self.unlink_by(caller, directory, name, LastName::Hold)
+    }
+
+    fn unlink_by(
+        &self,
+        caller: &Caller,
+        directory: &Arc<Inode>,
+        name: &[u8],
+        last: LastName,
+    ) -> Result<Option<OpenInode>> {
+        let guard = directory.operation.write();
+        let (target, victim) = self.find_victim(caller, directory, name)?;
+        if victim.is_directory() {
+            return Err(Refusal::IsADirectory.into());
+        }
+        self.may_remove_name(caller, directory, &victim)?;
+        let fate = self.remove_file_name(directory, name, &target, &victim, last)?;
+        drop(guard);
+        self.meet_fate(victim, fate)
+    }
+
+    /// Removes an empty directory. An empty subvolume goes with its name, as on Linux.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`], [`Refusal::NotADirectory`], [`Refusal::NotEmpty`], and those of permissions.
+    pub fn remove_directory(&self, caller: &Caller, directory: &Arc<Inode>, name: &[u8]) -> Result<()> {
+        self.remove_directory_by(caller, directory, name, LastName::Delete).map(drop)
+    }
+
+    /// As [`remove_directory`](Self::remove_directory); the directory is given open, as
+    /// [`unlink_and_hold`](Self::unlink_and_hold) gives a file. That of a subvolume has nothing on disk any more.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn remove_directory_and_hold(
+        &self,
+        caller: &Caller,
+        directory: &Arc<Inode>,
+        name: &[u8],
+    ) -> Result<Option<OpenInode>> {
+        self.remove_directory_by(caller, directory, name, LastName::Hold)
+    }
+
+    fn remove_directory_by(
+        &self,
+        caller: &Caller,
+        directory: &Arc<Inode>,
+        name: &[u8],
+        last: LastName,
+    ) -> Result<Option<OpenInode>> {
+        let guard = directory.operation.write();
+        let (target, victim) = self.find_victim(caller, directory, name)?;
+        if !victim.is_directory() {
+            return Err(Refusal::NotADirectory.into());
+        }
+        self.may_remove_name(caller, directory, &victim)?;
+        if victim.is_placeholder() {
+            return self.remove_placeholder(directory, name).map(|()| None);
+        }
+        if target.subvolume().is_some() {
+            // It takes the locks anew, that of subvolumes' places first.
+            drop(guard);
+            self.remove_empty_subvolume(caller, directory, name)?;
+            if last == LastName::Delete || !victim.subvolume().is_deleted() {
+                return Ok(None);
+            }
+            victim.state.lock().opens += 1;
+            return Ok(Some(OpenInode::adopt(self, victim)));
+        }
+        let fate = self.remove_file_name(directory, name, &target, &victim, last)?;
+        drop(guard);
+        self.meet_fate(victim, fate)
+    }
+
+    /// After a name went, with no lock held: what its file's fate asks for.
+    pub(crate) fn meet_fate(&self, victim: Arc<Inode>, fate: Fate) -> Result<Option<OpenInode>> {
+        match fate {
+            Fate::Lives | Fate::Gone => Ok(None),
+            Fate::Orphan => self.delete_if_unused(&victim).map(|()| None),
+            Fate::Held => Ok(Some(OpenInode::adopt(self, victim))),
+        }
+    }
+
+    pub(crate) fn find_victim(
+        &self,
+        caller: &Caller,
+        directory: &Inode,
+        name: &[u8],
+    ) -> Result<(Target, Arc<Inode>)> {
+        if !directory.is_directory() {
+            return Err(Refusal::NotADirectory.into());
+        }
+        check_new_name(name)?;
+        self.access(caller, directory, Access::EXECUTE)?;
+        let target = self.find_target(directory, name)?.ok_or(Refusal::NotFound)?;
+        Ok((target, self.inode(target.id)?))
+    }
+
+    fn remove_file_name(
+        &self,
+        directory: &Inode,
+        name: &[u8],
+        target: &Target,
+        victim: &Arc<Inode>,
+        last: LastName,
+    ) -> Result<Fate> {
+        let _operation = victim.operation.write();
+        // Under the lock: a name may have been made there since the victim was found.
+        if victim.is_directory() && victim.size() > 0 {
+            return Err(Refusal::NotEmpty.into());
+        }
+        let mut handle = self.begin_deletion(ITEMS)?;
+        let mut changes = Changes::new(self, directory.subvolume());
+        let index = changes.remove_reference(target.id.number, directory.number(), name)?;
+        changes.remove_entry(directory.number(), name, index)?;
+        let fate = self.plan_loss(&mut changes, victim, last)?;
+        changes.apply(&mut handle)?;
+        self.lose_name(&mut handle, victim, fate);
+        let mut state = directory.state.lock();
+        self.note_names_changed(&mut state, 0, name.len());
+        directory.put(&mut handle, &mut state);
+        Ok(fate)
+    }
+
+    /// Adds to the changes what the loss of a name means for the file; the caller holds its operation lock.
+    pub(crate) fn plan_loss(
+        &self,
+        changes: &mut Changes<'_>,
+        victim: &Inode,
+        last: LastName,
+    ) -> Result<Fate> {
+        let (links, opens) = {
+            let state = victim.state.lock();
+            (state.item.link_count, state.opens)
+        };
+        if links > 1 {
+            return Ok(Fate::Lives);
+        }
+        let number = victim.number();
+        if last == LastName::Hold {
+            changes.insert_pending(orphan::key(number), Vec::new());
+            return Ok(Fate::Held);
+        }
+        let (keys, complete) = self.items_of(victim, FEW_ITEMS)?;
+        let has_data = victim.file_type() == FileType::Regular
+            && (victim.size() > 0
+                || !victim.data.may_be_forgotten()
+                || keys.iter().any(|key| key.item_type == vlinder_format::ItemType::EXTENT_DATA));
+        if opens > 0 || !complete || has_data {
+            changes.insert_pending(orphan::key(number), Vec::new());
+            return Ok(Fate::Orphan);
+        }
+        for key in keys {
+            changes.remove(key);
+        }
+        changes.remove_pending(InodeItem::key(number));
+        Ok(Fate::Gone)
+    }
+
+    /// The file in memory after the loss of a name.
+    pub(crate) fn lose_name(&self, handle: &mut vlinder_transaction::Handle<'_>, victim: &Inode, fate: Fate) {
+        if fate == Fate::Gone {
+            victim.state.lock().item.link_count = 0;
+            self.forget_inode(victim);
+            return;
+        }
+        let mut state = victim.state.lock();
+        state.item.link_count = state.item.link_count.saturating_sub(1);
+        state.item.change_time = self.now();
+        state.item.sequence = state.item.sequence.wrapping_add(1);
+        state.orphan |= matches!(fate, Fate::Orphan | Fate::Held);
+        state.opens += u32::from(fate == Fate::Held);
+        victim.put(handle, &mut state);
+    }
+
+    /// Removes a name whose subvolume is not there.
+    pub(crate) fn remove_placeholder(&self, directory: &Inode, name: &[u8]) -> Result<()> {
+        let index = self.find_index(directory, name)?;
+        let mut handle = self.begin_deletion(ITEMS)?;
+        let mut changes = Changes::new(self, directory.subvolume());
+        changes.remove_entry(directory.number(), name, index)?;
+        changes.apply(&mut handle)?;
+        let mut state = directory.state.lock();
+        self.note_names_changed(&mut state, 0, name.len());
+        directory.put(&mut handle, &mut state);
+        Ok(())
+    }
+
+    /// A name's index, for one that no reference knows: found by reading the whole directory.
+    pub(crate) fn find_index(&self, directory: &Inode, name: &[u8]) -> Result<DirectoryIndex> {
+        let tree = directory.subvolume().tree();
+        let end = directory::index_key(directory.number(), DirectoryIndex(u64::MAX));
+        let mut next = DirectoryIndex::FIRST;
+        loop {
+            let items =
+                self.engine().items(tree, directory::index_key(directory.number(), next), end, 4096)?;
+            let Some((last, _)) = items.last() else { return Err(Refusal::NotFound.into()) };
+            next = DirectoryIndex(last.offset.saturating_add(1));
+            for (key, data) in &items {
+                let entry = DirectoryEntry::decode(data)
+                    .map_err(|fault| Damage::new(fault, place(directory.subvolume(), *key)))?;
+                if entry.name == name {
+                    return Ok(DirectoryIndex(key.offset));
+                }
+            }
+        }
+    }
+}

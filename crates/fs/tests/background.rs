@@ -1,0 +1,93 @@
+//! What happens without anybody's asking: commits when the clock says so, and data written out before writers must wait.
+
+mod support;
+
+use std::borrow::Cow;
+use std::path::Path;
+use std::time::Duration;
+
+use support::{image, root_user};
+use vlinder_base::clock::{FixedClock, Timestamp};
+use vlinder_base::sync::Arc;
+use vlinder_base::thread;
+use vlinder_fs::{Filesystem, Inode, OpenOptions};
+use vlinder_testkit::kernel::btrfs_check_data;
+use vlinder_testkit::{Scratch, require};
+
+/// Looks until something holds, for at most so long.
+fn holds_within(most: Duration, condition: impl Fn() -> bool) -> bool {
+    let step = Duration::from_millis(20);
+    for _ in 0..most.as_millis() / step.as_millis() {
+        if condition() {
+            return true;
+        }
+        thread::sleep(step);
+    }
+    condition()
+}
+
+fn write(filesystem: &Filesystem, bytes: usize) -> Arc<Inode> {
+    let root = filesystem.root().unwrap();
+    let file = filesystem.create_file(&root_user(), &root, b"file", 0o644).unwrap();
+    for offset in (0..bytes).step_by(1 << 16) {
+        let part = vec![offset as u8; (bytes - offset).min(1 << 16)];
+        filesystem.write_at(&root_user(), &file, offset as u64, Cow::Owned(part)).unwrap();
+    }
+    file
+}
+
+/// As a crash at this moment leaves the file: without what this process has in memory.
+fn size_on_disk(image: &Path, scratch: &Scratch) -> Option<u64> {
+    let copy = scratch.join("copy");
+    std::fs::copy(image, &copy).unwrap();
+    let filesystem = Filesystem::open(&[&copy], OpenOptions::read_only()).unwrap();
+    let root = filesystem.root().unwrap();
+    let found = filesystem.lookup(&root_user(), &root, b"file").ok()?;
+    Some(found.size())
+}
+
+#[test]
+fn data_older_than_the_interval_are_committed_when_the_clock_says_so_and_not_before() {
+    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    let scratch = Scratch::new("background-clock");
+    let image = image(&scratch, 256, &[]);
+    let clock = Arc::new(FixedClock::new(Timestamp::new(1_700_000_000, 0)));
+    let options = OpenOptions {
+        clock: Arc::clone(&clock) as _,
+        commit_interval: Duration::from_millis(500),
+        ..OpenOptions::default()
+    };
+    let filesystem = Filesystem::open(&[&image], options).unwrap();
+    let file = write(&filesystem, 300_000);
+    let generation = filesystem.engine().generation();
+    assert!(!holds_within(Duration::from_millis(1_500), || filesystem.engine().generation() > generation));
+    clock.advance(Duration::from_millis(400));
+    assert!(!holds_within(Duration::from_millis(1_000), || filesystem.engine().generation() > generation));
+    assert!(file.data.unwritten_bytes() >= 300_000);
+    assert_eq!(size_on_disk(&image, &scratch), None);
+    clock.advance(Duration::from_millis(200));
+    let committed = || file.data.unwritten_bytes() == 0 && filesystem.engine().generation() > generation;
+    assert!(holds_within(Duration::from_secs(20), committed));
+    assert!(holds_within(Duration::from_secs(20), || size_on_disk(&image, &scratch) == Some(300_000)));
+    drop(file);
+    filesystem.close().unwrap();
+    btrfs_check_data(&image).unwrap();
+}
+
+#[test]
+fn much_data_is_written_out_before_a_writer_has_to_wait_and_without_a_commit() {
+    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    let scratch = Scratch::new("background-crowd");
+    let image = image(&scratch, 256, &[]);
+    let filesystem =
+        Filesystem::open(&[&image], OpenOptions::parse("dirty=8m,commit=100000").unwrap()).unwrap();
+    let generation = filesystem.engine().generation();
+    let file = write(&filesystem, 7 << 20);
+    assert!(holds_within(Duration::from_secs(20), || file.data.unwritten_bytes() <= 4 << 20));
+    assert_eq!(filesystem.engine().generation(), generation);
+    assert_eq!(size_on_disk(&image, &scratch), None);
+    assert_eq!(support::read(&filesystem, &file).len(), 7 << 20);
+    drop(file);
+    filesystem.close().unwrap();
+    btrfs_check_data(&image).unwrap();
+}

@@ -1,0 +1,285 @@
+//! Where writing meets its limits: a full file system, failing devices, many threads.
+
+use std::borrow::Cow;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::Command;
+
+use vlinder_base::sync::Arc;
+use vlinder_base::thread;
+use vlinder_base::units::Physical;
+use vlinder_device::{Device, DeviceErrorKind, DeviceExt, MemoryDevice, Operation};
+use vlinder_fs::data::{Allocate, ReadCache, Seek, SeekCache};
+use vlinder_fs::{Caller, Filesystem, Inode, OpenOptions, Refusal, WriteOrigin};
+use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
+use vlinder_testkit::simulated::Repeat;
+use vlinder_testkit::{Scratch, SimulatedDevice, require};
+
+fn make_image(scratch: &Scratch, size: u64) -> PathBuf {
+    let image = scratch.join("image");
+    File::create(&image).unwrap().set_len(size).unwrap();
+    let output = Command::new("mkfs.btrfs").args(["-q", "-f"]).arg(&image).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    image
+}
+
+fn create(filesystem: &Filesystem, name: &str) -> Arc<Inode> {
+    let root = filesystem.root().unwrap();
+    filesystem.create_file(&Caller::superuser(), &root, name.as_bytes(), 0o644).unwrap()
+}
+
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..length)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 24) as u8
+        })
+        .collect()
+}
+
+fn read_all(filesystem: &Filesystem, inode: &Arc<Inode>) -> Vec<u8> {
+    let mut bytes = vec![0; inode.size() as usize];
+    let count = filesystem.read_at(inode, &ReadCache::new(), 0, &mut bytes).unwrap();
+    assert_eq!(count, bytes.len());
+    bytes
+}
+
+#[test]
+fn a_full_file_system_refuses_the_write_and_keeps_all_that_it_accepted() {
+    require!(KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"));
+    let scratch = Scratch::new("full");
+    let image = make_image(&scratch, 300 << 20);
+    let filesystem = Filesystem::open(&[&image], OpenOptions::default()).unwrap();
+    let caller = Caller::superuser();
+    for round in 0..3 {
+        let mut files = Vec::new();
+        let mut stored = 0_u64;
+        'fill: for number in 0.. {
+            let inode = create(&filesystem, &format!("file-{number}"));
+            let mut length = 0;
+            for part in 0..16_u64 {
+                let bytes = noise(number * 100 + part, 1 << 20);
+                match filesystem.write_at(&caller, &inode, part << 20, Cow::Owned(bytes)) {
+                    Ok(()) => length += 1 << 20,
+                    Err(error) => {
+                        assert_eq!(error.refusal(), Some(Refusal::NoSpace), "{error}");
+                        stored += length;
+                        files.push((number, inode, length));
+                        break 'fill;
+                    }
+                }
+            }
+            stored += length;
+            files.push((number, inode, length));
+        }
+        filesystem.sync().unwrap();
+        println!("round {round}: {} MiB stored", stored >> 20);
+        assert!(stored > 150 << 20, "{stored}");
+        btrfs_check_data(&image).unwrap();
+        for (number, inode, length) in &files {
+            assert_eq!(inode.size(), *length);
+            let found = read_all(&filesystem, inode);
+            for (part, bytes) in found.chunks(1 << 20).enumerate() {
+                assert!(bytes == noise(number * 100 + part as u64, 1 << 20), "file {number}, part {part}");
+            }
+        }
+        let root = filesystem.root().unwrap();
+        for (number, ..) in files {
+            filesystem.unlink(&caller, &root, format!("file-{number}").as_bytes()).unwrap();
+        }
+        filesystem.sync().unwrap();
+        btrfs_check_data(&image).unwrap();
+    }
+}
+
+#[test]
+fn preallocated_space_can_be_written_when_nothing_else_is_left() {
+    require!(KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"));
+    let scratch = Scratch::new("reserved");
+    let image = make_image(&scratch, 300 << 20);
+    let filesystem = Filesystem::open(&[&image], OpenOptions::default()).unwrap();
+    let caller = Caller::superuser();
+    let reserved = create(&filesystem, "reserved");
+    filesystem
+        .allocate_file(
+            &caller,
+            &reserved,
+            Allocate::Reserve { keep_size: false },
+            0,
+            20 << 20,
+            WriteOrigin::Caller,
+        )
+        .unwrap();
+    let filler = create(&filesystem, "filler");
+    let mut at = 0;
+    while filesystem.write_at(&caller, &filler, at, Cow::Owned(noise(at, 1 << 20))).is_ok() {
+        at += 1 << 20;
+    }
+    let bytes = noise(7, 20 << 20);
+    for (part, bytes) in bytes.chunks(1 << 20).enumerate() {
+        filesystem.write_at(&caller, &reserved, (part as u64) << 20, Cow::Borrowed(bytes)).unwrap();
+    }
+    filesystem.sync().unwrap();
+    btrfs_check_data(&image).unwrap();
+    assert!(read_all(&filesystem, &reserved) == bytes);
+    filesystem.close().unwrap();
+    let mount = KernelMount::new(&image, "").unwrap();
+    assert!(fs::read(mount.path().join("reserved")).unwrap() == bytes);
+    mount.unmount().unwrap();
+}
+
+#[test]
+fn data_that_a_device_refused_stay_until_a_later_flush_stores_them() {
+    require!(KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"));
+    let scratch = Scratch::new("fault");
+    let image = make_image(&scratch, 256 << 20);
+    let device = Arc::new(SimulatedDevice::from_image(MemoryDevice::from_bytes(&fs::read(&image).unwrap())));
+    let filesystem =
+        Filesystem::open_devices(vec![Arc::clone(&device) as Arc<dyn Device>], OpenOptions::default())
+            .unwrap();
+    let caller = Caller::superuser();
+    let inode = create(&filesystem, "file");
+    filesystem.sync().unwrap();
+    let bytes = noise(3, 5 << 20);
+    filesystem.write_at(&caller, &inode, 0, Cow::Borrowed(&bytes)).unwrap();
+    device.fail_at(Some(Operation::Write), 0, Repeat::Once, DeviceErrorKind::Io { errno: 5 });
+    let error = vlinder_fs::data::flush(&filesystem, &inode).unwrap_err();
+    assert_eq!(error.errno(), rustix::io::Errno::IO);
+    assert!(filesystem.engine().read_only_reason().is_none(), "nothing on disk refers to what failed");
+    assert!(read_all(&filesystem, &inode) == bytes);
+    assert_eq!(inode.data.unwritten_bytes(), 5 << 20);
+    device.heal();
+    filesystem.sync().unwrap();
+    assert_eq!(inode.data.unwritten_bytes(), 0);
+    assert!(read_all(&filesystem, &inode) == bytes);
+    filesystem.close().unwrap();
+    let whole = device.live_image().read_at(Physical(0), 256 << 20).unwrap();
+    fs::write(&image, whole).unwrap();
+    btrfs_check_data(&image).unwrap();
+}
+
+#[test]
+fn many_threads_write_read_and_flush_at_once() {
+    require!(KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"));
+    let scratch = Scratch::new("threads");
+    let image = make_image(&scratch, 1 << 30);
+    let filesystem = Filesystem::open(&[&image], OpenOptions::parse("dirty=4m,commit=1").unwrap()).unwrap();
+    let shared = create(&filesystem, "shared");
+    let threads: Vec<_> = (0..6_u64)
+        .map(|number| {
+            let (filesystem, shared) = (filesystem.clone(), Arc::clone(&shared));
+            thread::spawn("writer", move || {
+                let caller = Caller::superuser();
+                let own = create(&filesystem, &format!("own-{number}"));
+                for round in 0..60_u64 {
+                    // Each has its own part of the shared file, at no sector border.
+                    let at = (number * 60 + round) * 50_000 + 7;
+                    let bytes = noise(at, 50_000);
+                    filesystem.write_at(&caller, &shared, at, Cow::Borrowed(&bytes)).unwrap();
+                    filesystem.write_at(&caller, &own, round * 9000, Cow::Owned(noise(round, 9000))).unwrap();
+                    let mut found = vec![0; 50_000];
+                    filesystem.read_at(&shared, &ReadCache::new(), at, &mut found).unwrap();
+                    assert!(found == bytes, "thread {number} round {round}");
+                    match round % 20 {
+                        7 => vlinder_fs::data::flush(&filesystem, &shared).unwrap(),
+                        13 => drop(filesystem.sync().unwrap()),
+                        17 => vlinder_fs::data::flush(&filesystem, &own).unwrap(),
+                        _ => {}
+                    }
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    for part in 0..360_u64 {
+        let mut found = vec![0; 50_000];
+        filesystem.read_at(&shared, &ReadCache::new(), part * 50_000 + 7, &mut found).unwrap();
+        assert!(found == noise(part * 50_000 + 7, 50_000), "part {part}");
+    }
+    filesystem.close().unwrap();
+    let mount = KernelMount::new(&image, "").unwrap();
+    let found = fs::read(mount.path().join("shared")).unwrap();
+    assert_eq!(found.len(), 360 * 50_000 + 7);
+    for (part, bytes) in found[7..].chunks(50_000).enumerate() {
+        assert!(bytes == noise(part as u64 * 50_000 + 7, 50_000), "part {part} in the kernel");
+    }
+    mount.scrub().unwrap();
+    mount.unmount().unwrap();
+}
+
+/// S1: a walk over data and holes visits a bounded number of state records a seek, however large the file is.
+#[test]
+fn seeking_through_unflushed_data_visits_a_constant_number_of_states() {
+    require!(Tool("mkfs.btrfs"));
+    let scratch = Scratch::new("seek");
+    let image = make_image(&scratch, 1 << 30);
+    let mut per_seek = Vec::new();
+    for (option, files) in [("", [500_u64, 4000]), ("disable=seek_cache", [500, 4000])] {
+        for sectors in files {
+            let filesystem = Filesystem::open(&[&image], OpenOptions::parse(option).unwrap()).unwrap();
+            let inode = create(&filesystem, &format!("sparse-{option}-{sectors}"));
+            let caller = Caller::superuser();
+            for sector in 0..sectors {
+                filesystem.write_at(&caller, &inode, sector * 8192, Cow::Owned(vec![1; 4096])).unwrap();
+            }
+            let visited = || {
+                let samples = filesystem.engine().registry().snapshot();
+                let sample =
+                    samples.into_iter().find(|sample| sample.name == "delalloc.states_visited").unwrap();
+                match sample.value {
+                    vlinder_base::metrics::Value::Counter(count) => count,
+                    other => panic!("{other:?}"),
+                }
+            };
+            let before = visited();
+            let cache = SeekCache::new();
+            let (mut at, mut seeks) = (0, 0_u64);
+            while let Ok(start) = filesystem.seek(&inode, &cache, at, Seek::Data) {
+                at = filesystem.seek(&inode, &cache, start, Seek::Hole).unwrap();
+                assert_eq!(at - start, 4096);
+                seeks += 2;
+            }
+            assert_eq!(seeks, 2 * sectors);
+            per_seek.push((visited() - before) as f64 / seeks as f64);
+            filesystem.close().unwrap();
+        }
+    }
+    println!("states visited a seek: {per_seek:?} (cached small, large; not cached small, large)");
+    assert!(per_seek[1] <= 4.0 && per_seek[1] <= per_seek[0] * 1.1, "{per_seek:?}");
+}
+
+/// The size on disk waits for unflushed bytes; when they are dropped, nothing is left to wait for.
+#[test]
+fn the_size_stays_when_a_hole_takes_all_that_was_unflushed() {
+    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    for mkfs in ["no-holes", "^no-holes"] {
+        let scratch = Scratch::new("size");
+        let image = scratch.join("image");
+        File::create(&image).unwrap().set_len(300 << 20).unwrap();
+        let made = Command::new("mkfs.btrfs").args(["-q", "-f", "-O", mkfs]).arg(&image).output().unwrap();
+        assert!(made.status.success());
+        let filesystem = Filesystem::open(&[&image], OpenOptions::default()).unwrap();
+        let caller = Caller::superuser();
+        let inode = create(&filesystem, "file");
+        filesystem.write_at(&caller, &inode, 100_000, Cow::Owned(vec![1; 8192])).unwrap();
+        filesystem
+            .allocate_file(&caller, &inode, Allocate::PunchHole, 90_000, 30_000, WriteOrigin::Caller)
+            .unwrap();
+        let other = create(&filesystem, "other");
+        filesystem.write_at(&caller, &other, 50_000, Cow::Owned(vec![1; 100_000])).unwrap();
+        vlinder_fs::data::truncate(&filesystem, &other, 40_960).unwrap();
+        filesystem.close().unwrap();
+        btrfs_check_data(&image).unwrap();
+        let filesystem = Filesystem::open(&[&image], OpenOptions::read_only()).unwrap();
+        let root = filesystem.root().unwrap();
+        for (name, size) in [("file", 108_192), ("other", 40_960)] {
+            let inode = filesystem.lookup(&caller, &root, name.as_bytes()).unwrap();
+            assert_eq!(read_all(&filesystem, &inode), vec![0; size], "{name} with {mkfs}");
+        }
+    }
+}

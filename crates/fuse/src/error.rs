@@ -1,0 +1,134 @@
+//! What can go wrong with a mount.
+
+use std::io;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+use vlinder_control::server::ServerError;
+use vlinder_fs::{FsError, InodeId, OptionError};
+
+/// A mount that can't be made, or did not end well.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MountError {
+    /// A mount option is unknown or has a bad value.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+    /// The file system can't be opened, or its last commit failed.
+    #[error(transparent)]
+    Filesystem(#[from] FsError),
+    /// What the mount would show at its top can't be read.
+    #[error(
+        "the root directory of the mount ({root}) can't be read: {source}; keep the image as it is, look at it with \
+         vlinder check, and mount another subvolume with -o subvol= or subvolid= to reach what is in that"
+    )]
+    Root {
+        /// The directory.
+        root: InodeId,
+        /// Why.
+        source: FsError,
+    },
+    /// An error stopped the file system while it was mounted.
+    #[error("not everything that was written is durable: {reason}; check the image before it is used again")]
+    NotDurable {
+        /// What happened.
+        reason: String,
+    },
+    /// There is no place to mount at.
+    #[error("{} can't be a mount point: {source}; give a directory that is there", .path.display())]
+    Mountpoint {
+        /// The place.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The kernel's FUSE can't be reached.
+    #[error(
+        "/dev/fuse can't be opened: {errno}; load the kernel's module fuse (modprobe fuse), and see that you may read and write /dev/fuse"
+    )]
+    Device {
+        /// Why.
+        errno: Errno,
+    },
+    /// The system call was refused.
+    #[error("mounting at {} failed: {errno}; {}", .mountpoint.display(), advice_on_mounting(*.errno))]
+    Refused {
+        /// Where.
+        mountpoint: PathBuf,
+        /// Why.
+        errno: Errno,
+    },
+    /// The program that mounts for ordinary users failed.
+    #[error("fusermount3 did not mount at {}: {message}; see that fusermount3 (package fuse3) is there and set-user-id root, that /dev/fuse is yours to use, and that the directory is yours", .mountpoint.display())]
+    Helper {
+        /// Where.
+        mountpoint: PathBuf,
+        /// What it said.
+        message: String,
+    },
+    /// The flags of a mount can't be changed.
+    #[error("{} can't be remounted: {reason}; it goes on as it was mounted", .mountpoint.display())]
+    Remount {
+        /// Where.
+        mountpoint: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The mount can't be undone.
+    #[error("{} can't be unmounted: {message}; {}", .mountpoint.display(), advice_on_unmounting(*.is_busy))]
+    Unmount {
+        /// Where.
+        mountpoint: PathBuf,
+        /// What the system said.
+        message: String,
+        /// It is in use.
+        is_busy: bool,
+    },
+    /// The transport to the kernel broke.
+    #[error(
+        "the connection to the kernel through /dev/fuse failed: {source}; what was synced before is durable: unmount what is left of the mount, and mount again"
+    )]
+    Transport {
+        /// Why.
+        source: io::Error,
+    },
+    /// There is no process to watch over the mount.
+    #[error(
+        "auto_unmount needs the program sh, which can't be run: {source}; install it, or mount without that option"
+    )]
+    Watcher {
+        /// Why.
+        source: io::Error,
+    },
+    /// The control socket can't be made.
+    #[error(transparent)]
+    Control(#[from] ServerError),
+    /// Signals can't be caught.
+    #[error(
+        "the server of the mount can't catch signals: {source}; end it with vlinder umount alone, or mount again"
+    )]
+    Signals {
+        /// Why.
+        source: io::Error,
+    },
+}
+
+fn advice_on_mounting(errno: Errno) -> &'static str {
+    match errno {
+        Errno::PERM | Errno::ACCESS => {
+            "mount as root, or as the owner of the directory with fusermount3 (package fuse3) installed"
+        }
+        Errno::NODEV => "load the kernel's module fuse (modprobe fuse)",
+        Errno::NOENT | Errno::NOTDIR => "give a directory that is there",
+        Errno::BUSY => "unmount what is there, or choose another directory",
+        _ => "see the kernel's log (dmesg), and try without mount options of your own",
+    }
+}
+
+fn advice_on_unmounting(is_busy: bool) -> &'static str {
+    if is_busy {
+        "end or move the programs that use it (fuser -vm, lsof), and try again"
+    } else {
+        "see that it is a mount of yours, or unmount as root"
+    }
+}

@@ -1,0 +1,181 @@
+//! How the kernel is told to mount: by mount(2) where that is allowed, else through the set-user-id program `fusermount3`.
+
+use std::ffi::CString;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::{Errno, FdFlags};
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+
+use crate::MountError;
+use crate::options::MountOptions;
+
+const HELPER: &str = "fusermount3";
+
+/// Mounts: `/dev/fuse`, connected, not yet served. `source` is what the table of mounts shows.
+pub(crate) fn mount(options: &MountOptions, source: &str, mountpoint: &Path) -> Result<OwnedFd, MountError> {
+    if rustix::process::geteuid().is_root() {
+        match mount_directly(options, source, mountpoint) {
+            Err(MountError::Refused { errno: Errno::PERM, .. }) => {}
+            other => return other,
+        }
+    }
+    mount_with_helper(options, source, mountpoint)
+}
+
+fn mount_directly(options: &MountOptions, source: &str, mountpoint: &Path) -> Result<OwnedFd, MountError> {
+    let refused = |errno| MountError::Refused { mountpoint: mountpoint.to_owned(), errno };
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let device =
+        rustix::fs::open("/dev/fuse", flags, Mode::empty()).map_err(|errno| MountError::Device { errno })?;
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    let mut data = format!(
+        "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
+        device.as_raw_fd(),
+        user.as_raw(),
+        group.as_raw()
+    );
+    if options.allow_other {
+        data.push_str(",allow_other");
+    }
+    let data = CString::new(data).map_err(|_| refused(Errno::INVAL))?;
+    let filesystem_type = format!("fuse.{}", options.subtype);
+    rustix::mount::mount(source, mountpoint, filesystem_type.as_str(), options.flags, Some(data.as_c_str()))
+        .map_err(refused)?;
+    Ok(device)
+}
+
+/// The options for `fusermount3`, which splits them at commas.
+fn helper_options(options: &MountOptions, source: &str) -> String {
+    let escaped = |text: &str| text.replace('\\', "\\\\").replace(',', "\\,");
+    let mut list = vec![
+        format!("fsname={}", escaped(source)),
+        format!("subtype={}", escaped(&options.subtype)),
+        "default_permissions".into(),
+    ];
+    let names = [
+        (MountFlags::RDONLY, "ro"),
+        (MountFlags::NOEXEC, "noexec"),
+        (MountFlags::SYNCHRONOUS, "sync"),
+        (MountFlags::DIRSYNC, "dirsync"),
+        (MountFlags::NOATIME, "noatime"),
+    ];
+    list.extend(
+        names.iter().filter(|(flag, _)| options.flags.contains(*flag)).map(|(_, name)| (*name).to_owned()),
+    );
+    if options.allow_other {
+        list.push("allow_other".to_owned());
+    }
+    list.join(",")
+}
+
+fn mount_with_helper(options: &MountOptions, source: &str, mountpoint: &Path) -> Result<OwnedFd, MountError> {
+    let failed = |message: String| MountError::Helper { mountpoint: mountpoint.to_owned(), message };
+    let (ours, theirs) = UnixStream::pair().map_err(|error| failed(error.to_string()))?;
+    rustix::io::fcntl_setfd(&theirs, FdFlags::empty()).map_err(|errno| failed(errno.to_string()))?;
+    let mut command = Command::new(HELPER);
+    command.arg("-o").arg(helper_options(options, source)).arg("--").arg(mountpoint);
+    command.env("_FUSE_COMMFD", theirs.as_raw_fd().to_string());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| failed(format!("it can't be run: {error}")))?;
+    drop(theirs);
+    let device = receive_device(&ours);
+    let mut said = String::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        // What it says is only shown.
+        let _ = std::io::Read::read_to_string(&mut stderr, &mut said);
+    }
+    let status = child.wait().map_err(|error| failed(error.to_string()))?;
+    match device {
+        Ok(device) if status.success() => Ok(device),
+        Ok(_) => Err(failed(format!("{status}: {}", said.trim()))),
+        Err(_) if !said.trim().is_empty() => Err(failed(said.trim().to_owned())),
+        Err(errno) => Err(failed(format!("{status}, and no connection came: {errno}"))),
+    }
+}
+
+/// The connection that `fusermount3` sends with one byte.
+fn receive_device(stream: &UnixStream) -> Result<OwnedFd, Errno> {
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(&mut byte)];
+    loop {
+        match rustix::net::recvmsg(stream, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Ok(_) => break,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    let mut descriptors = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    descriptors.next().and_then(|mut found| found.next()).ok_or(Errno::NOTCONN)
+}
+
+/// Unmounts; lazily, where that is wanted: it vanishes from the tree now and ends when its last user is gone.
+pub(crate) fn unmount(mountpoint: &Path, lazily: bool) -> Result<(), MountError> {
+    let failed = |message: String, is_busy| MountError::Unmount {
+        mountpoint: mountpoint.to_owned(),
+        message,
+        is_busy,
+    };
+    let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match rustix::mount::unmount(mountpoint, flags | UnmountFlags::NOFOLLOW) {
+        Ok(()) => return Ok(()),
+        Err(Errno::PERM) => {}
+        Err(errno) => return Err(failed(errno.to_string(), errno == Errno::BUSY)),
+    }
+    let mut command = Command::new(HELPER);
+    command.arg("-u").args(lazily.then_some("-z")).arg("--").arg(mountpoint);
+    let output =
+        command.output().map_err(|error| failed(format!("{HELPER} can't be run: {error}"), false))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    let is_busy = said.contains("busy");
+    Err(failed(said, is_busy))
+}
+
+/// The place as an absolute path without symbolic links; a directory.
+pub(crate) fn check(mountpoint: &Path) -> Result<PathBuf, MountError> {
+    let fails = |source| MountError::Mountpoint { path: mountpoint.to_owned(), source };
+    let absolute = mountpoint.canonicalize().map_err(fails)?;
+    if !absolute.is_dir() {
+        return Err(fails(std::io::Error::from(std::io::ErrorKind::NotADirectory)));
+    }
+    Ok(absolute)
+}
+
+/// A path as the table of mounts shows it.
+pub(crate) fn shown(path: &Path) -> String {
+    String::from_utf8_lossy(path.as_os_str().as_bytes()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_helper_splits_is_escaped() {
+        let options = MountOptions::parse("ro,noexec,allow_other").unwrap();
+        let list = helper_options(&options, r"/a,b\c");
+        assert_eq!(list, r"fsname=/a\,b\\c,subtype=vlinder,default_permissions,ro,noexec,allow_other");
+    }
+
+    #[test]
+    fn a_mount_point_is_a_directory() {
+        assert!(matches!(check(Path::new("/no/such")), Err(MountError::Mountpoint { .. })));
+        assert!(matches!(check(Path::new("/proc/self/status")), Err(MountError::Mountpoint { .. })));
+        assert_eq!(check(Path::new("/proc/../proc/")).unwrap(), Path::new("/proc"));
+    }
+}

@@ -1,0 +1,65 @@
+//! What the control socket changes is told to the kernel, and what it must see is fetched from there.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use vlinder_base::sync::Arc;
+use vlinder_control::KernelNotifier;
+use vlinder_fs::InodeId;
+
+use crate::service::MountService;
+use crate::transport::Notifier;
+
+/// The kernel's side of a mount.
+pub(crate) struct MountNotifier {
+    pub(crate) service: Arc<MountService>,
+    pub(crate) transport: Arc<dyn Notifier>,
+    pub(crate) mountpoint: PathBuf,
+    pub(crate) device: (u32, u32),
+}
+
+impl MountNotifier {
+    fn warn(&self, result: io::Result<()>) {
+        if let Err(error) = result {
+            tracing::warn!(%error, "the kernel could not be told of a change");
+        }
+    }
+}
+
+impl KernelNotifier for MountNotifier {
+    /// syncfs(2) on the mount has the kernel hand over everything in large pieces, but it does not wait until the pieces have
+    /// come. That the invalidation of a file does, so the files that are open for writing follow one by one; when the others
+    /// were closed, all of theirs had come.
+    fn write_back(&self) -> io::Result<()> {
+        match synchronize(&self.mountpoint, self.device) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => {
+                return Ok(());
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        self.service.written_files().into_iter().try_for_each(|node| self.transport.invalidate_data(node, 0))
+    }
+
+    fn entry_changed(&self, directory: InodeId, name: &[u8]) {
+        self.warn(self.transport.invalidate_entry(self.service.node(directory), name));
+    }
+
+    fn attributes_changed(&self, inode: InodeId) {
+        self.warn(self.transport.invalidate_attributes(self.service.node(inode)));
+    }
+}
+
+/// Does nothing where something else lies at the path.
+fn synchronize(mountpoint: &Path, device: (u32, u32)) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let root = rustix::fs::open(mountpoint, flags, Mode::empty())?;
+    let status = rustix::fs::fstat(&root)?;
+    if (rustix::fs::major(status.st_dev), rustix::fs::minor(status.st_dev)) != device {
+        return Ok(());
+    }
+    rustix::fs::syncfs(&root)?;
+    Ok(())
+}

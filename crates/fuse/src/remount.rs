@@ -1,0 +1,37 @@
+//! A mount that is there becomes read-only or writable, or gets other flags: the kernel does that by itself, without a word
+//! to the server, which is told here what it must know.
+
+use std::path::Path;
+
+use rustix::mount::MountFlags;
+use vlinder_control::{Answer, Client, ClientError, MountEntry, Request};
+
+use crate::MountError;
+use crate::options::MountOptions;
+
+/// Changes the flags of the mount at a place; the options of the file system stay as they were mounted. A mount that
+/// becomes read-only is durable as it is then.
+///
+/// # Errors
+/// [`MountError::Remount`]: there is no mount of this program, its server does not answer, the system refuses, or the image
+/// was opened read-only and can't become writable.
+pub fn remount(options: &MountOptions, mountpoint: &Path) -> Result<(), MountError> {
+    let failed = |reason: String| MountError::Remount { mountpoint: mountpoint.to_owned(), reason };
+    let entry = MountEntry::at(mountpoint).map_err(|error| failed(error.to_string()))?;
+    let entry =
+        entry.filter(MountEntry::is_ours).ok_or_else(|| failed("no vlinder is mounted there".into()))?;
+    let refused = |error: ClientError| failed(error.to_string());
+    let mut server = Client::connect(&entry.mountpoint).map_err(refused)?;
+    let read_only = options.flags.contains(MountFlags::RDONLY);
+    let Answer::Mount(information) = server.request(&Request::Mount).map_err(refused)? else {
+        return Err(refused(server.unexpected()));
+    };
+    if let (false, Some(reason)) = (read_only, information.read_only) {
+        return Err(failed(format!("it takes no changes ({reason}); unmount it, and mount it for writing")));
+    }
+    // The kernel hands its dirty pages over before it is read-only.
+    rustix::mount::mount_remount(&entry.mountpoint, options.flags, "")
+        .map_err(|errno| failed(std::io::Error::from(errno).to_string()))?;
+    server.request(&Request::Remounted { read_only }).map_err(refused)?;
+    Ok(())
+}

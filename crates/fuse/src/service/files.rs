@@ -1,0 +1,221 @@
+//! The requests about open files.
+
+use std::borrow::Cow;
+
+use rustix::io::Errno;
+use vlinder_base::sync::Arc;
+use vlinder_fs::data::{self, Allocate, Seek};
+use vlinder_fs::{Caller, Capabilities, FileChange, FileType, Filesystem, FsError, Inode, InodeFlags};
+
+use super::MountService;
+use super::convert::errno;
+use super::handles::OpenFile;
+use crate::transport::{Deferred, FilePosition, HandleNumber, Opened, Reply, SeekFor, WriteOrigin};
+
+const O_ACCMODE: i32 = 0o3;
+const O_RDONLY: i32 = 0;
+const O_TRUNC: i32 = 0o1000;
+const O_APPEND: i32 = 0o2000;
+
+const FALLOC_FL_KEEP_SIZE: i32 = 0x01;
+const FALLOC_FL_PUNCH_HOLE: i32 = 0x02;
+const FALLOC_FL_ZERO_RANGE: i32 = 0x10;
+
+impl MountService {
+    /// Opens a file. The kernel has judged the access, and with the writeback cache reads and writes through handles of
+    /// either kind, so all that is asked here is whether the file is still there and takes changes.
+    pub(super) fn open_file(&self, inode: &Arc<Inode>, flags: i32) -> Reply<Opened> {
+        let writes = flags & O_ACCMODE != O_RDONLY || flags & O_TRUNC != 0;
+        if writes {
+            self.filesystem.check_writable(inode.subvolume()).map_err(|error| errno(&error))?;
+            let file_flags = inode.flags();
+            let appends = flags & O_APPEND != 0;
+            if file_flags.has(InodeFlags::IMMUTABLE) || (file_flags.has(InodeFlags::APPEND) && !appends) {
+                return Err(Errno::PERM);
+            }
+        }
+        self.hold(inode, writes)
+    }
+
+    /// As [`open_file`](Self::open_file), for a file that was made for this.
+    pub(super) fn open_new_file(&self, inode: &Arc<Inode>, flags: i32) -> Reply<Opened> {
+        self.hold(inode, flags & O_ACCMODE != O_RDONLY)
+    }
+
+    fn hold(&self, inode: &Arc<Inode>, writes: bool) -> Reply<Opened> {
+        let open = self.filesystem.hold(inode).map_err(|error| errno(&error))?;
+        let direct = writes && self.writeback && self.is_nearly_full();
+        Ok(Opened { handle: self.handles.insert_file(open, writes), direct })
+    }
+
+    /// Whether what may wait in memory could find no space: then writes pass the kernel's cache by, so that write(2)
+    /// itself says that there is none.
+    fn is_nearly_full(&self) -> bool {
+        let free_bytes = self.filesystem.engine().space().data_available_bytes;
+        free_bytes < self.filesystem.options().dirty_bytes.saturating_mul(2)
+    }
+
+    pub(super) fn read_file(&self, handle: HandleNumber, offset: u64, target: &mut [u8]) -> Reply<usize> {
+        let file = self.handles.file(handle)?;
+        let inode = file.open.inode();
+        let length = {
+            let _operation = inode.operation.read();
+            data::read(&self.filesystem, inode, &file.read_cache, offset, target)
+        };
+        let length = length.map_err(|error| errno(&error))?;
+        self.filesystem.note_access(inode);
+        Ok(length)
+    }
+
+    pub(super) fn write_file(
+        &self,
+        caller: &Caller,
+        handle: HandleNumber,
+        offset: u64,
+        data: &[u8],
+        origin: WriteOrigin,
+    ) -> Reply<()> {
+        let file = self.handles.file(handle)?;
+        let inode = file.open.inode();
+        let mut caller = caller.clone();
+        caller.capabilities = if origin.kills_privileges {
+            caller.capabilities.without(Capabilities::FSETID)
+        } else {
+            caller.capabilities.with(Capabilities::FSETID)
+        };
+        let origin = if origin.cache {
+            vlinder_fs::WriteOrigin::WriteBack
+        } else {
+            vlinder_fs::WriteOrigin::OpenFile { keeps_times: false }
+        };
+        let written = self.filesystem.write_file(&caller, inode, offset, Cow::Borrowed(data), origin);
+        self.changed(inode, written).map(drop)
+    }
+
+    pub(super) fn sync_file(&self, handle: HandleNumber) -> Reply<()> {
+        let file = self.handles.file(handle)?;
+        if !self.filesystem.is_read_only() {
+            data::flush(&self.filesystem, file.open.inode()).map_err(|error| errno(&error))?;
+        }
+        self.commit()
+    }
+
+    /// Makes durable what is in transactions. On what an error made read-only that is an error; on what was opened so
+    /// there is nothing to do.
+    pub(super) fn commit(&self) -> Reply<()> {
+        if self.filesystem.options().read_only {
+            return Ok(());
+        }
+        match self.filesystem.commit() {
+            Ok(_) => Ok(()),
+            Err(_) if self.is_read_only_by_nature() => Ok(()),
+            Err(error) => Err(match errno(&error) {
+                // Linux says so of a file system that was stopped by an error.
+                Errno::ROFS => Errno::IO,
+                other => other,
+            }),
+        }
+    }
+
+    fn is_read_only_by_nature(&self) -> bool {
+        let reason = self.filesystem.engine().read_only_reason();
+        reason.is_some_and(|reason| !matches!(reason, vlinder_transaction::ReadOnlyReason::Error(_)))
+    }
+
+    pub(super) fn allocate_range(
+        &self,
+        caller: &Caller,
+        handle: HandleNumber,
+        offset: u64,
+        length: u64,
+        mode: i32,
+    ) -> Reply<()> {
+        let what = match mode {
+            0 => Allocate::Reserve { keep_size: false },
+            FALLOC_FL_KEEP_SIZE => Allocate::Reserve { keep_size: true },
+            mode if mode == FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE => Allocate::PunchHole,
+            FALLOC_FL_ZERO_RANGE => Allocate::ZeroRange { keep_size: false },
+            mode if mode == FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE => {
+                Allocate::ZeroRange { keep_size: true }
+            }
+            _ => return Err(Errno::OPNOTSUPP),
+        };
+        let file = self.handles.file(handle)?;
+        let inode = file.open.inode();
+        let origin = self.origin_of_change();
+        let allocated = self.filesystem.allocate_file(caller, inode, what, offset, length, origin);
+        self.changed(inode, allocated).map(drop)
+    }
+
+    /// Where the kernel may have written pages that it has not handed over, it has to first, or data would be taken for
+    /// holes. That takes other threads than those that take what it hands over.
+    pub(super) fn seek_file(&self, handle: HandleNumber, offset: u64, what: SeekFor, answer: Deferred<u64>) {
+        let file = match self.handles.file(handle) {
+            Ok(file) => file,
+            Err(errno) => return answer(Err(errno)),
+        };
+        let id = file.open.inode().id();
+        let notifier = self.notifier.get().filter(|_| self.writeback && self.handles.is_written(id));
+        let Some(notifier) = notifier else { return answer(seek(&self.filesystem, &file, offset, what)) };
+        let (notifier, filesystem, node) = (Arc::clone(notifier), self.filesystem.clone(), self.node(id));
+        let job = move || {
+            if let Err(error) = notifier.invalidate_data(node, offset) {
+                tracing::warn!(%error, "the kernel could not be made to write before a seek");
+                return answer(Err(Errno::IO));
+            }
+            answer(seek(&filesystem, &file, offset, what));
+        };
+        if let Some(seekers) = &*self.seekers.lock() {
+            // An answer that is dropped is an I/O error; that happens only when the mount has ended.
+            let _ = seekers.send(Box::new(job));
+        }
+    }
+
+    pub(super) fn copy_file_range(
+        &self,
+        caller: &Caller,
+        from: FilePosition,
+        to: FilePosition,
+        length: u64,
+    ) -> Reply<u64> {
+        let (source, target) = (self.inode(from.node)?, self.inode(to.node)?);
+        if source.file_type() != FileType::Regular || target.file_type() != FileType::Regular {
+            return Err(Errno::INVAL);
+        }
+        let origin = self.origin_of_change();
+        let copied = self.filesystem.copy_file_range(
+            caller,
+            (&source, from.offset),
+            (&target, to.offset),
+            length,
+            origin,
+        );
+        self.changed(&target, copied)
+    }
+
+    /// Of what the kernel hands over at once. With the writeback cache it keeps the times itself.
+    fn origin_of_change(&self) -> vlinder_fs::WriteOrigin {
+        vlinder_fs::WriteOrigin::OpenFile { keeps_times: self.writeback }
+    }
+
+    /// How many bytes a change concerned. The kernel hears where set-id bits went, or may have before the change failed.
+    fn changed(&self, inode: &Inode, change: Result<FileChange, FsError>) -> Reply<u64> {
+        if change.as_ref().map_or(true, |change| change.mode_changed)
+            && let Some(notifier) = self.notifier.get()
+            && let Err(error) = notifier.invalidate_attributes(self.node(inode.id()))
+        {
+            tracing::warn!(%error, "the kernel could not be told that set-id bits went");
+        }
+        change.map(|change| change.length_bytes).map_err(|error| errno(&error))
+    }
+}
+
+fn seek(filesystem: &Filesystem, file: &OpenFile, offset: u64, what: SeekFor) -> Reply<u64> {
+    let what = match what {
+        SeekFor::Data => Seek::Data,
+        SeekFor::Hole => Seek::Hole,
+    };
+    let inode = file.open.inode();
+    let _operation = inode.operation.read();
+    data::seek(filesystem, inode, &file.seek_cache, offset, what).map_err(|error| errno(&error))
+}

@@ -1,0 +1,111 @@
+//! Open files and directories by the numbers that the kernel was given.
+
+use std::collections::HashMap;
+
+use rustix::io::Errno;
+use vlinder_base::sync::atomic::{AtomicU64, Ordering};
+use vlinder_base::sync::{Arc, Mutex, RwLock};
+use vlinder_fs::data::{ReadCache, SeekCache};
+use vlinder_fs::{InodeId, OpenDirectory, OpenInode};
+
+use crate::transport::{HandleNumber, Reply};
+
+/// An open file.
+pub(super) struct OpenFile {
+    pub(super) open: OpenInode,
+    /// It was opened for writing: the kernel may have dirty pages of it.
+    pub(super) writes: bool,
+    pub(super) read_cache: ReadCache,
+    pub(super) seek_cache: SeekCache,
+}
+
+/// An open directory.
+pub(super) struct Listing {
+    pub(super) open: OpenDirectory,
+    /// A listing from the start shows what was made since the last one.
+    pub(super) was_read: bool,
+}
+
+#[derive(Clone)]
+enum Handle {
+    File(Arc<OpenFile>),
+    Directory(Arc<Mutex<Listing>>),
+}
+
+/// All that is open.
+#[derive(Default)]
+pub(super) struct Handles {
+    open: RwLock<HashMap<u64, Handle>>,
+    last: AtomicU64,
+    /// How many handles of a file are open for writing.
+    writers: Mutex<HashMap<InodeId, u32>>,
+}
+
+impl Handles {
+    fn insert(&self, handle: Handle) -> HandleNumber {
+        let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        self.open.write().insert(number, handle);
+        HandleNumber(number)
+    }
+
+    pub(super) fn insert_file(&self, open: OpenInode, writes: bool) -> HandleNumber {
+        if writes {
+            *self.writers.lock().entry(open.inode().id()).or_default() += 1;
+        }
+        let file = OpenFile { open, writes, read_cache: ReadCache::new(), seek_cache: SeekCache::new() };
+        self.insert(Handle::File(Arc::new(file)))
+    }
+
+    pub(super) fn insert_directory(&self, open: OpenDirectory) -> HandleNumber {
+        self.insert(Handle::Directory(Arc::new(Mutex::new(Listing { open, was_read: false }))))
+    }
+
+    pub(super) fn file(&self, number: HandleNumber) -> Reply<Arc<OpenFile>> {
+        match self.open.read().get(&number.0) {
+            Some(Handle::File(file)) => Ok(Arc::clone(file)),
+            _ => Err(Errno::BADF),
+        }
+    }
+
+    pub(super) fn directory(&self, number: HandleNumber) -> Reply<Arc<Mutex<Listing>>> {
+        match self.open.read().get(&number.0) {
+            Some(Handle::Directory(directory)) => Ok(Arc::clone(directory)),
+            _ => Err(Errno::BADF),
+        }
+    }
+
+    /// Closes. What it was the last user of is dropped after the locks.
+    pub(super) fn remove(&self, number: HandleNumber) {
+        let removed = self.open.write().remove(&number.0);
+        if let Some(Handle::File(file)) = &removed
+            && file.writes
+        {
+            let id = file.open.inode().id();
+            let mut writers = self.writers.lock();
+            if let Some(count) = writers.get_mut(&id) {
+                *count -= 1;
+                if *count == 0 {
+                    writers.remove(&id);
+                }
+            }
+        }
+        drop(removed);
+    }
+
+    /// Whether a file is open for writing.
+    pub(super) fn is_written(&self, id: InodeId) -> bool {
+        self.writers.lock().contains_key(&id)
+    }
+
+    /// The files that are open for writing.
+    pub(super) fn written(&self) -> Vec<InodeId> {
+        self.writers.lock().keys().copied().collect()
+    }
+
+    /// Closes all: the kernel is gone.
+    pub(super) fn clear(&self) {
+        let all = std::mem::take(&mut *self.open.write());
+        self.writers.lock().clear();
+        drop(all);
+    }
+}

@@ -1,0 +1,307 @@
+//! What the kernel knows: how often it was told of each file, and the files that lost their last name meanwhile.
+//!
+//! A file without names lives on for whoever has it: through an open handle, which we know of, or through a descriptor of
+//! `O_PATH`, a working directory or a mapping, of which only the kernel does. It says that it let go of a file by forgetting
+//! it. So what loses its last name is held open here, with an orphan item on disk, until the kernel has forgotten it, and
+//! deleted then. Nearly always that is at once, since nobody has the file.
+//!
+//! What is held is bounded ([`MOST_HELD`]): beyond that, what loses its last name is deleted with it unless it has an open
+//! handle, and whoever holds it in another way gets `ESTALE`.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use vlinder_base::channel::{self, Sender};
+use vlinder_base::clock::Clock;
+use vlinder_base::sync::atomic::{AtomicUsize, Ordering};
+use vlinder_base::sync::{Arc, Condvar, Mutex};
+use vlinder_base::thread::{self, JoinHandle};
+use vlinder_fs::{FileType, Inode, OpenInode};
+
+use crate::transport::NodeNumber;
+
+const SHARDS: usize = 16;
+/// Files without names held at a time, those that wait for their deletion included: some 64 MiB of memory.
+const MOST_HELD: usize = 1 << 16;
+/// A file of so many bytes may have so many extents that its deletion is not for a thread that answers requests.
+const LARGE_BYTES: u64 = 1 << 20;
+/// How long after a file lost its last name the kernel may take to say that nobody has it. Nothing is lost where it takes
+/// longer: a full file system may then refuse what would have had room a moment later.
+const FORGETTING: Duration = Duration::from_millis(250);
+
+/// The files that the kernel knows.
+pub(super) struct Known {
+    shards: [Mutex<Shard>; SHARDS],
+    clock: Arc<dyn Clock>,
+    deletions: Arc<Deletions>,
+    deleter: Mutex<Option<(Sender<Held>, JoinHandle<()>)>>,
+}
+
+/// Part of the files. The kernel may know millions, so no more than a count is kept of those that have names.
+#[derive(Default)]
+struct Shard {
+    /// How often the kernel was told of each file and did not say that it forgot. A count that is full stays so: such a
+    /// file is never forgotten, at worst held until the mount ends.
+    lookups: HashMap<NodeNumber, u32>,
+    /// Those without names.
+    held: HashMap<NodeNumber, Held>,
+}
+
+/// What is held, and what becomes of it.
+#[derive(Default)]
+struct Deletions {
+    held: AtomicUsize,
+    progress: Mutex<Progress>,
+    changed: Condvar,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Progress {
+    /// Files that the kernel forgot and that are not deleted yet.
+    waiting: usize,
+    /// Files deleted so far.
+    deleted: u64,
+    /// When a file was last held, by the monotonic clock.
+    last_loss: Option<Duration>,
+}
+
+/// A file without names.
+struct Held {
+    /// None after it was closed.
+    open: Option<OpenInode>,
+    deletions: Arc<Deletions>,
+    is_waiting: bool,
+}
+
+impl Held {
+    fn is_large(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| is_large(open.inode()))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        drop(self.open.take());
+        self.deletions.held.fetch_sub(1, Ordering::AcqRel);
+        let mut progress = self.deletions.progress.lock();
+        progress.waiting -= usize::from(self.is_waiting);
+        progress.deleted += 1;
+        drop(progress);
+        self.deletions.changed.notify_all();
+    }
+}
+
+fn is_large(inode: &Inode) -> bool {
+    inode.file_type() == FileType::Regular && inode.size() > LARGE_BYTES
+}
+
+impl Known {
+    /// Of a kernel that knows nothing yet.
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+        let (sender, receiver) = channel::unbounded::<Held>();
+        let thread = thread::spawn("fuse-delete", move || receiver.iter().for_each(drop));
+        Self {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            clock,
+            deletions: Arc::default(),
+            deleter: Mutex::new(Some((sender, thread))),
+        }
+    }
+
+    fn shard(&self, node: NodeNumber) -> &Mutex<Shard> {
+        &self.shards[usize::try_from(node.0 % SHARDS as u64).unwrap_or(0)]
+    }
+
+    /// The kernel is told of a file once more: to be said before it is.
+    pub(super) fn remember(&self, node: NodeNumber) {
+        let mut shard = self.shard(node).lock();
+        let count = shard.lookups.entry(node).or_default();
+        *count = count.saturating_add(1);
+    }
+
+    /// The kernel forgets so many of the times that it was told of a file. At the last of them a file without names is
+    /// deleted: a large one by a thread that answers no requests.
+    pub(super) fn forget(&self, node: NodeNumber, lookups: u64) {
+        let forgotten = {
+            let mut shard = self.shard(node).lock();
+            let Some(count) = shard.lookups.get_mut(&node).filter(|count| **count < u32::MAX) else { return };
+            *count = count.saturating_sub(u32::try_from(lookups).unwrap_or(u32::MAX));
+            if *count > 0 {
+                return;
+            }
+            shard.lookups.remove(&node);
+            shard.held.remove(&node)
+        };
+        if let Some(held) = forgotten {
+            self.delete(held);
+        }
+    }
+
+    fn delete(&self, mut held: Held) {
+        held.is_waiting = true;
+        self.deletions.progress.lock().waiting += 1;
+        if !held.is_large() {
+            return drop(held);
+        }
+        let refused = match &*self.deleter.lock() {
+            Some((sender, _)) => sender.send(held).err().map(|error| error.0),
+            None => Some(held),
+        };
+        // Nobody takes it any more: the mount ends.
+        drop(refused);
+    }
+
+    /// Whether there is room to hold one more file.
+    pub(super) fn may_hold(&self) -> bool {
+        self.deletions.held.load(Ordering::Acquire) < MOST_HELD
+    }
+
+    /// Holds a file that lost its last name, if the kernel knows it; else it goes at once.
+    pub(super) fn hold(&self, node: NodeNumber, open: OpenInode) {
+        self.deletions.held.fetch_add(1, Ordering::AcqRel);
+        self.deletions.progress.lock().last_loss = Some(self.clock.monotonic());
+        let held = Held { open: Some(open), deletions: Arc::clone(&self.deletions), is_waiting: false };
+        let unknown = {
+            let mut shard = self.shard(node).lock();
+            if shard.lookups.contains_key(&node) { shard.held.insert(node, held) } else { Some(held) }
+        };
+        if let Some(held) = unknown {
+            self.delete(held);
+        }
+    }
+
+    /// The file, if it is held without a name.
+    pub(super) fn held(&self, node: NodeNumber) -> Option<Arc<Inode>> {
+        let shard = self.shard(node).lock();
+        let open = shard.held.get(&node)?.open.as_ref()?;
+        Some(Arc::clone(open.inode()))
+    }
+
+    /// How many deletions are done: to be asked before what may find no room is tried.
+    pub(super) fn deleted(&self) -> u64 {
+        self.deletions.progress.lock().deleted
+    }
+
+    /// Waits for room that is about to come free: whether more is deleted than `before`. A program that removed a file
+    /// counts on its room, though the kernel has not said yet that nobody has the file. Waits no longer than it may take
+    /// the kernel to say so, and for deletions that are under way.
+    pub(super) fn wait_for_room(&self, before: u64) -> bool {
+        let mut progress = self.deletions.progress.lock();
+        while progress.deleted == before {
+            let is_held = self.deletions.held.load(Ordering::Acquire) > 0;
+            let end = progress.last_loss.map(|last| last.saturating_add(FORGETTING));
+            let left = end.and_then(|end| end.checked_sub(self.clock.monotonic())).filter(|_| is_held);
+            match left {
+                _ if progress.waiting > 0 => {
+                    self.deletions.changed.wait(&mut progress);
+                }
+                Some(left) => {
+                    // A clock that stands still, as a simulation's does, says nothing of how long that took.
+                    let waited = self.deletions.changed.wait_for(&mut progress, left);
+                    if waited.timed_out() && progress.waiting == 0 {
+                        return progress.deleted != before;
+                    }
+                }
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// The kernel is gone: deletes all that is held, and returns when it is.
+    pub(super) fn finish(&self) {
+        for shard in &self.shards {
+            let known = std::mem::take(&mut *shard.lock());
+            drop(known);
+        }
+        let deleter = self.deleter.lock().take();
+        if let Some((sender, thread)) = deleter {
+            drop(sender);
+            if thread.join().is_err() {
+                tracing::error!("a file without names could not be deleted: the thread that does so died");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vlinder_base::clock::SystemClock;
+    use vlinder_fs::{Caller, Filesystem, FsError, OpenOptions};
+    use vlinder_testkit::{Scratch, golden};
+
+    use super::*;
+
+    const NODE: NodeNumber = NodeNumber(300);
+
+    /// A file system with a file that has just lost its last name, and that file.
+    fn nameless(scratch: &Scratch) -> (Filesystem, OpenInode) {
+        let image = scratch.join("image");
+        golden::unpack("empty", &image).unwrap();
+        let filesystem = Filesystem::open(&[image], OpenOptions::default()).unwrap();
+        let (caller, root) = (Caller::superuser(), filesystem.root().unwrap());
+        filesystem.create_file(&caller, &root, b"file", 0o644).unwrap();
+        let open = filesystem.unlink_and_hold(&caller, &root, b"file").unwrap().unwrap();
+        (filesystem, open)
+    }
+
+    fn is_gone(filesystem: &Filesystem, inode: &Arc<Inode>) -> bool {
+        matches!(filesystem.hold(inode), Err(FsError::Refused(_)))
+    }
+
+    #[test]
+    fn a_file_without_names_lives_until_the_kernel_forgot_all_that_it_was_told() {
+        let scratch = Scratch::new("known");
+        let (filesystem, open) = nameless(&scratch);
+        let inode = Arc::clone(open.inode());
+        let known = Known::new(Arc::new(SystemClock::new()));
+        (0..3).for_each(|_| known.remember(NODE));
+        known.hold(NODE, open);
+        known.forget(NODE, 2);
+        assert!(known.held(NODE).is_some() && !is_gone(&filesystem, &inode));
+        known.forget(NODE, 1);
+        assert!(known.held(NODE).is_none() && is_gone(&filesystem, &inode));
+        known.finish();
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_know_goes_at_once_and_all_goes_with_the_kernel() {
+        let scratch = Scratch::new("known");
+        let (filesystem, open) = nameless(&scratch);
+        let inode = Arc::clone(open.inode());
+        let known = Known::new(Arc::new(SystemClock::new()));
+        known.hold(NODE, open);
+        assert!(is_gone(&filesystem, &inode));
+        let root = filesystem.root().unwrap();
+        filesystem.create_file(&Caller::superuser(), &root, b"other", 0o644).unwrap();
+        let open = filesystem.unlink_and_hold(&Caller::superuser(), &root, b"other").unwrap().unwrap();
+        let inode = Arc::clone(open.inode());
+        known.remember(NODE);
+        known.hold(NODE, open);
+        assert!(!is_gone(&filesystem, &inode));
+        known.finish();
+        assert!(is_gone(&filesystem, &inode));
+    }
+
+    #[test]
+    fn who_finds_no_room_waits_while_the_kernel_may_still_forget() {
+        let scratch = Scratch::new("known");
+        let (_filesystem, open) = nameless(&scratch);
+        let known = Arc::new(Known::new(Arc::new(SystemClock::new())));
+        let before = known.deleted();
+        assert!(!known.wait_for_room(before), "nothing is held");
+        known.remember(NODE);
+        known.hold(NODE, open);
+        let forgetful = {
+            let known = Arc::clone(&known);
+            thread::spawn("kernel", move || {
+                thread::sleep(Duration::from_millis(20));
+                known.forget(NODE, 1);
+            })
+        };
+        assert!(known.wait_for_room(before), "the file was deleted meanwhile");
+        assert!(!known.wait_for_room(known.deleted()), "there is nothing left to wait for");
+        forgetful.join().unwrap();
+        known.finish();
+    }
+}

@@ -1,0 +1,494 @@
+//! Answers the kernel's requests from a [`Filesystem`].
+
+mod convert;
+mod directories;
+mod files;
+mod flags;
+mod handles;
+mod known;
+
+use rustix::io::Errno;
+use vlinder_base::channel::{self, Sender};
+use vlinder_base::sync::{Arc, Mutex, OnceLock};
+use vlinder_base::thread::{self, JoinHandle};
+use vlinder_fs::{
+    AttributeMode, Caller, Capabilities, Filesystem, FsError, Inode, InodeId, OpenInode, Refusal, RenameMode,
+};
+
+use self::convert::{
+    attributes_of, decode_device, errno, file_type_of, judged, judged_with_groups, timestamp_of,
+};
+use self::handles::Handles;
+use self::known::Known;
+use crate::numbers::Numbers;
+use crate::transport::{
+    AttributeChanges, Deferred, Entry, EntrySink, FilePosition, HandleNumber, NameSink, NodeAttributes,
+    NodeNumber, Notifier, Opened, Reply, Requester, SeekFor, Service, SetTime, Statistics, WriteOrigin,
+};
+
+/// How often what found no space is tried again while removed files are being deleted.
+const MOST_ATTEMPTS: usize = 64;
+/// Threads for seeks that wait for the kernel to write first.
+const SEEKERS: usize = 2;
+
+const RENAME_NOREPLACE: u32 = 1;
+const RENAME_EXCHANGE: u32 = 2;
+const RENAME_WHITEOUT: u32 = 4;
+const XATTR_CREATE: i32 = 1;
+const XATTR_REPLACE: i32 = 2;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Answers the requests of one mount.
+pub struct MountService {
+    filesystem: Filesystem,
+    numbers: Numbers,
+    handles: Handles,
+    known: Known,
+    writeback: bool,
+    notifier: OnceLock<Arc<dyn Notifier>>,
+    seekers: Mutex<Option<Sender<Job>>>,
+    seeker_threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl MountService {
+    /// For a file system that is mounted; `writeback` as the transport's settings have it.
+    #[must_use]
+    pub fn new(filesystem: Filesystem, writeback: bool) -> Self {
+        let (seekers, jobs) = channel::unbounded::<Job>();
+        let seeker = |_| {
+            let jobs = jobs.clone();
+            thread::spawn("fuse-seek", move || jobs.iter().for_each(|job| job()))
+        };
+        Self {
+            numbers: Numbers::new(filesystem.root_id().root),
+            known: Known::new(Arc::clone(&filesystem.options().clock)),
+            filesystem,
+            handles: Handles::default(),
+            writeback,
+            notifier: OnceLock::new(),
+            seeker_threads: Mutex::new((0..SEEKERS).map(seeker).collect()),
+            seekers: Mutex::new(Some(seekers)),
+        }
+    }
+
+    /// Says how to reach the kernel, once the transport is there.
+    pub fn set_notifier(&self, notifier: Arc<dyn Notifier>) {
+        // Said twice, the first stays; a mount has one connection.
+        let _ = self.notifier.set(notifier);
+    }
+
+    /// What the kernel calls a file.
+    pub(crate) fn node(&self, id: InodeId) -> NodeNumber {
+        self.numbers.node(id)
+    }
+
+    /// The files of which the kernel may have dirty pages.
+    pub(crate) fn written_files(&self) -> Vec<NodeNumber> {
+        self.handles.written().into_iter().map(|id| self.node(id)).collect()
+    }
+
+    /// The kernel is gone: ends what still waits for it and closes all that is open.
+    pub(crate) fn finish(&self) {
+        drop(self.seekers.lock().take());
+        for seeker in self.seeker_threads.lock().drain(..) {
+            // One that panicked has said so.
+            let _ = seeker.join();
+        }
+        self.handles.clear();
+        self.known.finish();
+    }
+
+    fn inode(&self, node: NodeNumber) -> Reply<Arc<Inode>> {
+        let id = self.numbers.file(node).ok_or(Errno::STALE)?;
+        match self.filesystem.inode(id) {
+            Ok(inode) => Ok(inode),
+            // The root directory of a subvolume that was removed is nowhere but here.
+            Err(error) if error.refusal() == Some(Refusal::NotFound) => {
+                self.known.held(node).ok_or(Errno::STALE)
+            }
+            Err(error) => Err(errno(&error)),
+        }
+    }
+
+    /// Tells the kernel of a file: counted before it can forget it.
+    fn remember(&self, node: NodeNumber) {
+        self.numbers.remember(node);
+        self.known.remember(node);
+    }
+
+    /// A name went; the file, where that was its last one, stays for as long as the kernel knows it.
+    fn hold_nameless(&self, removed: Result<Option<OpenInode>, FsError>) -> Reply<()> {
+        if let Some(open) = removed.map_err(|error| errno(&error))? {
+            let node = self.numbers.node(open.inode().id());
+            self.known.hold(node, open);
+        }
+        Ok(())
+    }
+
+    /// Tries what may find no space once more where files that were removed are deleted meanwhile.
+    fn with_room<T>(&self, mut attempt: impl FnMut() -> Reply<T>) -> Reply<T> {
+        for _ in 0..MOST_ATTEMPTS {
+            let deleted = self.known.deleted();
+            match attempt() {
+                Err(Errno::NOSPC) if self.known.wait_for_room(deleted) => {}
+                other => return other,
+            }
+        }
+        attempt()
+    }
+
+    /// The entry of a file that the kernel learns of, counted.
+    fn entry(&self, inode: &Inode) -> Entry {
+        let entry = self.uncounted_entry(inode);
+        self.remember(entry.node);
+        entry
+    }
+
+    fn uncounted_entry(&self, inode: &Inode) -> Entry {
+        let attributes = self.filesystem.attributes(inode);
+        let number = self.numbers.number(inode.id());
+        Entry {
+            node: self.numbers.node(inode.id()),
+            generation: attributes.generation.0,
+            attributes: attributes_of(&attributes, number),
+        }
+    }
+
+    fn made(&self, made: Result<Arc<Inode>, FsError>) -> Reply<Entry> {
+        made.map(|inode| self.entry(&inode)).map_err(|error| errno(&error))
+    }
+}
+
+fn done(result: Result<(), FsError>) -> Reply<()> {
+    result.map_err(|error| errno(&error))
+}
+
+/// Who removes directories: the kernel has judged that, and an empty subvolume goes with its name, whoever removes it.
+fn remover(requester: Requester) -> Caller {
+    Caller { capabilities: Capabilities::ALL, ..judged(requester, 0) }
+}
+
+impl Service for MountService {
+    fn forget(&self, node: NodeNumber, lookups: u64) {
+        self.known.forget(node, lookups);
+        self.numbers.forget(node, lookups);
+    }
+
+    fn lookup(&self, requester: Requester, parent: NodeNumber, name: &[u8]) -> Reply<Option<Entry>> {
+        let directory = self.inode(parent)?;
+        match self.filesystem.lookup(&judged(requester, 0), &directory, name) {
+            Ok(inode) => Ok(Some(self.entry(&inode))),
+            Err(error) if error.refusal() == Some(Refusal::NotFound) => Ok(None),
+            Err(error) => Err(errno(&error)),
+        }
+    }
+
+    fn attributes(&self, node: NodeNumber) -> Reply<NodeAttributes> {
+        let inode = self.inode(node)?;
+        Ok(self.uncounted_entry(&inode).attributes)
+    }
+
+    fn set_attributes(
+        &self,
+        requester: Requester,
+        node: NodeNumber,
+        changes: &AttributeChanges,
+    ) -> Reply<NodeAttributes> {
+        let inode = match self.inode(node) {
+            // After the last name of a file went, the kernel still sends the times that it kept.
+            Err(Errno::STALE) if changes.is_only_times() => return Ok(NodeAttributes::of_deleted(node.0)),
+            other => other?,
+        };
+        let time = |set: SetTime| match set {
+            SetTime::Now => vlinder_fs::SetTime::Now,
+            SetTime::At(time) => vlinder_fs::SetTime::At(timestamp_of(time)),
+        };
+        let set = vlinder_fs::SetAttributes {
+            permissions: changes.mode.map(|mode| mode & 0o7777),
+            user: changes.user.map(vlinder_fs::UserId),
+            group: changes.group.map(vlinder_fs::GroupId),
+            size: changes.size_bytes,
+            opened_for_writing: changes.handle.is_some(),
+            access_time: changes.access_time.map(time),
+            modification_time: changes.modification_time.map(time),
+            change_time: changes.change_time.map(timestamp_of),
+            birth_time: None,
+        };
+        // The kernel has seen to the set-group-id bit of a new mode already.
+        let mut caller = judged(requester, 0);
+        if changes.mode.is_some() && changes.size_bytes.is_none() {
+            caller.capabilities = caller.capabilities.with(Capabilities::FSETID);
+        }
+        let attributes =
+            self.filesystem.set_attributes(&caller, &inode, &set).map_err(|error| errno(&error))?;
+        Ok(attributes_of(&attributes, self.numbers.number(inode.id())))
+    }
+
+    fn read_link(&self, node: NodeNumber) -> Reply<Vec<u8>> {
+        let inode = self.inode(node)?;
+        let target = self.filesystem.read_link(&inode).map_err(|error| errno(&error))?;
+        self.filesystem.note_access(&inode);
+        Ok(target)
+    }
+
+    fn make_node(
+        &self,
+        requester: Requester,
+        parent: NodeNumber,
+        name: &[u8],
+        mode: u32,
+        umask: u32,
+        device: u32,
+    ) -> Reply<Entry> {
+        let (caller, directory) = (judged(requester, umask), self.inode(parent)?);
+        let file_type = file_type_of(mode).ok_or(Errno::INVAL)?;
+        let device = decode_device(device);
+        self.with_room(|| {
+            let permissions = mode & 0o7777;
+            self.made(self.filesystem.create_node(&caller, &directory, name, file_type, permissions, device))
+        })
+    }
+
+    fn make_directory(
+        &self,
+        requester: Requester,
+        parent: NodeNumber,
+        name: &[u8],
+        mode: u32,
+        umask: u32,
+    ) -> Reply<Entry> {
+        let (caller, directory) = (judged(requester, umask), self.inode(parent)?);
+        self.with_room(|| {
+            self.made(self.filesystem.create_directory(&caller, &directory, name, mode & 0o7777))
+        })
+    }
+
+    fn make_symbolic_link(
+        &self,
+        requester: Requester,
+        parent: NodeNumber,
+        name: &[u8],
+        target: &[u8],
+    ) -> Reply<Entry> {
+        let (caller, directory) = (judged(requester, 0), self.inode(parent)?);
+        self.with_room(|| self.made(self.filesystem.create_symbolic_link(&caller, &directory, name, target)))
+    }
+
+    fn unlink(&self, requester: Requester, parent: NodeNumber, name: &[u8]) -> Reply<()> {
+        let directory = self.inode(parent)?;
+        let caller = judged(requester, 0);
+        if !self.known.may_hold() {
+            return done(self.filesystem.unlink(&caller, &directory, name));
+        }
+        self.hold_nameless(self.filesystem.unlink_and_hold(&caller, &directory, name))
+    }
+
+    fn remove_directory(&self, requester: Requester, parent: NodeNumber, name: &[u8]) -> Reply<()> {
+        let directory = self.inode(parent)?;
+        let caller = remover(requester);
+        if !self.known.may_hold() {
+            return done(self.filesystem.remove_directory(&caller, &directory, name));
+        }
+        self.hold_nameless(self.filesystem.remove_directory_and_hold(&caller, &directory, name))
+    }
+
+    fn rename(
+        &self,
+        requester: Requester,
+        parent: NodeNumber,
+        name: &[u8],
+        new_parent: NodeNumber,
+        new_name: &[u8],
+        flags: u32,
+    ) -> Reply<()> {
+        let mode = match flags {
+            0 => RenameMode::Replace,
+            RENAME_NOREPLACE => RenameMode::NoReplace,
+            RENAME_EXCHANGE => RenameMode::Exchange,
+            RENAME_WHITEOUT => RenameMode::Whiteout,
+            _ => return Err(Errno::INVAL),
+        };
+        let (from, to) = (self.inode(parent)?, self.inode(new_parent)?);
+        let caller = remover(requester);
+        if !self.known.may_hold() {
+            return done(self.filesystem.rename(&caller, &from, name, &to, new_name, mode));
+        }
+        self.hold_nameless(self.filesystem.rename_and_hold(&caller, &from, name, &to, new_name, mode))
+    }
+
+    fn link(
+        &self,
+        requester: Requester,
+        node: NodeNumber,
+        new_parent: NodeNumber,
+        name: &[u8],
+    ) -> Reply<Entry> {
+        let (inode, directory) = (self.inode(node)?, self.inode(new_parent)?);
+        let caller = judged(requester, 0);
+        self.with_room(|| {
+            let linked = self.filesystem.link(&caller, &inode, &directory, name);
+            self.made(linked.map(|()| Arc::clone(&inode)))
+        })
+    }
+
+    fn open(&self, _requester: Requester, node: NodeNumber, flags: i32) -> Reply<Opened> {
+        let inode = self.inode(node)?;
+        self.open_file(&inode, flags)
+    }
+
+    fn create(
+        &self,
+        requester: Requester,
+        parent: NodeNumber,
+        name: &[u8],
+        mode: u32,
+        umask: u32,
+        flags: i32,
+    ) -> Reply<(Entry, Opened)> {
+        let (caller, directory) = (judged(requester, umask), self.inode(parent)?);
+        let inode = self.with_room(|| {
+            let made = self.filesystem.create_file(&caller, &directory, name, mode & 0o7777);
+            made.map_err(|error| errno(&error))
+        })?;
+        let opened = self.open_new_file(&inode, flags)?;
+        Ok((self.entry(&inode), opened))
+    }
+
+    fn read(&self, handle: HandleNumber, offset: u64, target: &mut [u8]) -> Reply<usize> {
+        self.read_file(handle, offset, target)
+    }
+
+    fn write(
+        &self,
+        requester: Requester,
+        handle: HandleNumber,
+        offset: u64,
+        data: &[u8],
+        origin: WriteOrigin,
+    ) -> Reply<()> {
+        let caller = judged(requester, 0);
+        self.with_room(|| self.write_file(&caller, handle, offset, data, origin))
+    }
+
+    fn release(&self, handle: HandleNumber) {
+        self.handles.remove(handle);
+    }
+
+    fn sync(&self, handle: HandleNumber) -> Reply<()> {
+        self.sync_file(handle)
+    }
+
+    fn sync_directory(&self, handle: HandleNumber) -> Reply<()> {
+        self.handles.directory(handle)?;
+        self.commit()
+    }
+
+    fn open_directory(&self, requester: Requester, node: NodeNumber) -> Reply<HandleNumber> {
+        let inode = self.inode(node)?;
+        let open =
+            self.filesystem.open_directory(&judged(requester, 0), &inode).map_err(|error| errno(&error))?;
+        Ok(self.handles.insert_directory(open))
+    }
+
+    fn read_directory(
+        &self,
+        handle: HandleNumber,
+        offset: u64,
+        room_bytes: usize,
+        sink: &mut NameSink<'_>,
+    ) -> Reply<()> {
+        self.list(handle, offset, room_bytes, sink)
+    }
+
+    fn read_directory_plus(
+        &self,
+        handle: HandleNumber,
+        offset: u64,
+        room_bytes: usize,
+        sink: &mut EntrySink<'_>,
+    ) -> Reply<()> {
+        self.list_plus(handle, offset, room_bytes, sink)
+    }
+
+    fn release_directory(&self, handle: HandleNumber) {
+        self.handles.remove(handle);
+    }
+
+    fn statistics(&self) -> Reply<Statistics> {
+        let full = self.filesystem.statistics();
+        Ok(Statistics {
+            block_size: full.block_size,
+            blocks: full.blocks,
+            free_blocks: full.free_blocks,
+            available_blocks: full.available_blocks,
+            longest_name: full.longest_name,
+        })
+    }
+
+    fn set_extended_attribute(
+        &self,
+        requester: Requester,
+        node: NodeNumber,
+        name: &[u8],
+        value: &[u8],
+        flags: i32,
+    ) -> Reply<()> {
+        let mode = match flags {
+            0 => AttributeMode::Either,
+            XATTR_CREATE => AttributeMode::Create,
+            XATTR_REPLACE => AttributeMode::Replace,
+            _ => return Err(Errno::INVAL),
+        };
+        let is_acl = name.starts_with(b"system.posix_acl_");
+        let caller = if is_acl { judged_with_groups(requester) } else { judged(requester, 0) };
+        let inode = self.inode(node)?;
+        self.with_room(|| done(self.filesystem.set_extended_attribute(&caller, &inode, name, value, mode)))
+    }
+
+    fn extended_attribute(&self, requester: Requester, node: NodeNumber, name: &[u8]) -> Reply<Vec<u8>> {
+        let inode = self.inode(node)?;
+        self.filesystem.extended_attribute(&judged(requester, 0), &inode, name).map_err(|error| errno(&error))
+    }
+
+    fn extended_attributes(&self, node: NodeNumber) -> Reply<Vec<u8>> {
+        let inode = self.inode(node)?;
+        let names = self.filesystem.extended_attributes(&inode).map_err(|error| errno(&error))?;
+        Ok(names.into_iter().flat_map(|name| name.into_iter().chain([0])).collect())
+    }
+
+    fn remove_extended_attribute(&self, requester: Requester, node: NodeNumber, name: &[u8]) -> Reply<()> {
+        let inode = self.inode(node)?;
+        done(self.filesystem.remove_extended_attribute(&judged(requester, 0), &inode, name))
+    }
+
+    fn allocate(
+        &self,
+        requester: Requester,
+        handle: HandleNumber,
+        offset: u64,
+        length: u64,
+        mode: i32,
+    ) -> Reply<()> {
+        let caller = judged(requester, 0);
+        self.with_room(|| self.allocate_range(&caller, handle, offset, length, mode))
+    }
+
+    fn seek(&self, handle: HandleNumber, offset: u64, what: SeekFor, answer: Deferred<u64>) {
+        self.seek_file(handle, offset, what, answer);
+    }
+
+    fn copy_range(
+        &self,
+        requester: Requester,
+        from: FilePosition,
+        to: FilePosition,
+        length: u64,
+    ) -> Reply<u64> {
+        self.copy_file_range(&judged(requester, 0), from, to, length)
+    }
+
+    fn control(&self, requester: Requester, node: NodeNumber, command: u32, data: &[u8]) -> Reply<Vec<u8>> {
+        self.control_file(&judged(requester, 0), &self.inode(node)?, command, data)
+    }
+}

@@ -1,0 +1,294 @@
+//! A mount's life: it is made, served, and ends with everything durable.
+//!
+//! Threads don't survive a fork, so whoever wants a mount in the background starts a process for it first; [`mount`]
+//! returns when the mount answers, which is the moment to say that it is ready.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle as SignalHandle, Signals};
+use vlinder_base::sync::{Arc, Weak};
+use vlinder_base::thread::{self, JoinHandle};
+use vlinder_control::{
+    ErrorBody, FilesystemExecutor, KernelNotifier, MountEntry, MountFacts, Server, SocketLocation,
+};
+use vlinder_fs::Filesystem;
+use vlinder_transaction::ReadOnlyReason;
+
+use crate::MountError;
+use crate::mountpoint;
+use crate::notifier::MountNotifier;
+use crate::options::MountOptions;
+use crate::service::MountService;
+use crate::transport::Settings;
+use crate::transport::fuser::{self, FuserTransport};
+use crate::watcher::Watcher;
+
+/// How long the kernel may remember names and attributes: it hears of every change, so for good.
+const VALIDITY: Duration = Duration::from_secs(1 << 30);
+
+/// A mount that is served. [`wait`](Self::wait) ends it well; dropping it only takes it out of the tree.
+pub struct Session {
+    inner: Arc<Inner>,
+    transport: JoinHandle<io::Result<()>>,
+    server: Option<Server>,
+    executor: Option<Arc<FilesystemExecutor>>,
+    signals: Option<SignalHandle>,
+    guard: Guard,
+}
+
+/// What the threads of a mount share.
+struct Inner {
+    filesystem: Filesystem,
+    notifier: Arc<MountNotifier>,
+    mountpoint: PathBuf,
+}
+
+/// Takes a mount that nobody serves out of the tree, lest everybody who touches it gets errors.
+struct Guard {
+    mountpoint: PathBuf,
+    is_armed: bool,
+    /// Does so if this process can't (`auto_unmount`); it is dismissed after that.
+    watcher: Option<Watcher>,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.is_armed
+            && let Err(error) = mountpoint::unmount(&self.mountpoint, true)
+        {
+            tracing::warn!(%error, "a mount stays behind");
+        }
+    }
+}
+
+/// Opens the file system on these files or block devices, and mounts it. Returns when the mount answers.
+///
+/// # Errors
+/// What opening or mounting met.
+pub fn mount(options: MountOptions, devices: &[PathBuf], mountpoint: &Path) -> Result<Session, MountError> {
+    let mountpoint = mountpoint::check(mountpoint)?;
+    let filesystem = Filesystem::open(devices, options.filesystem.clone())?;
+    mount_filesystem(filesystem, options, devices, &mountpoint)
+}
+
+/// Mounts a file system that is open; `devices` are shown in the table of mounts and by `Request::Mount`.
+///
+/// # Errors
+/// What mounting met.
+pub fn mount_filesystem(
+    filesystem: Filesystem,
+    mut options: MountOptions,
+    devices: &[PathBuf],
+    mountpoint: &Path,
+) -> Result<Session, MountError> {
+    let mountpoint = mountpoint::check(mountpoint)?;
+    options.flags.set(rustix::mount::MountFlags::RDONLY, filesystem.is_read_only());
+    let source = match (&options.source, devices.first()) {
+        (Some(source), _) => source.clone(),
+        (None, Some(device)) => mountpoint::shown(&device.canonicalize().unwrap_or_else(|_| device.clone())),
+        (None, None) => "vlinder".to_owned(),
+    };
+    // Said before there is a mount: one whose top can't be read would be of no use to anybody.
+    let root = filesystem.root_id();
+    filesystem.root().map_err(|source| MountError::Root { root, source })?;
+    let service = Arc::new(MountService::new(filesystem.clone(), options.writeback));
+    let connection = mountpoint::mount(&options, &source, &mountpoint)?;
+    let mut guard = Guard { mountpoint: mountpoint.clone(), is_armed: true, watcher: None };
+    let settings = Settings { threads: options.threads, writeback: options.writeback, validity: VALIDITY };
+    let broken = |source| MountError::Transport { source };
+    if options.auto_unmount {
+        guard.watcher = Some(Watcher::start(&mountpoint).map_err(|source| MountError::Watcher { source })?);
+    }
+    let registry = filesystem.engine().registry();
+    let transport =
+        FuserTransport::connect(connection, service.clone(), settings, registry).map_err(broken)?;
+    let notifier = transport.notifier();
+    service.set_notifier(Arc::clone(&notifier));
+    let device = device_of(&mountpoint).map_err(broken)?;
+    let serving = fuser::spawn(transport).map_err(broken)?;
+    let notifier = MountNotifier { service, transport: notifier, mountpoint: mountpoint.clone(), device };
+    let inner = Arc::new(Inner { filesystem, notifier: Arc::new(notifier), mountpoint });
+    let mut session =
+        Session { inner, transport: serving, server: None, executor: None, signals: None, guard };
+    if options.control {
+        session.serve_control(device, options.allow_other, devices)?;
+    }
+    Ok(session)
+}
+
+/// The number of the mount at a place, as stat(2) would show it, without asking the mount itself.
+fn device_of(mountpoint: &Path) -> io::Result<(u32, u32)> {
+    let all = MountEntry::all()?;
+    // Where several lie over one another the last is seen.
+    let found = all.iter().rev().find(|entry| entry.mountpoint == mountpoint);
+    found.map(|entry| entry.device).ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+impl Inner {
+    fn unmount(&self, lazily: bool) -> Result<(), MountError> {
+        self.commit();
+        mountpoint::unmount(&self.mountpoint, lazily)
+    }
+
+    /// Makes durable what there is, as far as it goes: the end of the mount tells what did not.
+    fn commit(&self) {
+        if let Err(error) = self.notifier.write_back() {
+            tracing::warn!(%error, "the kernel could not hand over all that it had cached");
+        }
+        if !self.filesystem.is_read_only()
+            && let Err(error) = self.filesystem.sync()
+        {
+            tracing::error!(%error, "the commit before unmounting failed");
+        }
+    }
+
+    /// Ends the connection to the kernel whoever uses the mount.
+    fn abort(&self) {
+        let path = format!("/sys/fs/fuse/connections/{}/abort", self.notifier.device.1);
+        if let Err(error) = std::fs::write(&path, "1") {
+            tracing::error!(%error, path, "the connection to the kernel could not be ended");
+        }
+    }
+}
+
+impl Session {
+    fn serve_control(
+        &mut self,
+        device: (u32, u32),
+        allow_other: bool,
+        devices: &[PathBuf],
+    ) -> Result<(), MountError> {
+        let owner = rustix::process::geteuid().as_raw();
+        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        let facts = MountFacts {
+            devices: devices.iter().map(absolute).collect(),
+            mountpoint: self.inner.mountpoint.clone(),
+            owner,
+        };
+        let notifier: Arc<dyn KernelNotifier> = self.inner.notifier.clone();
+        let executor = Arc::new(FilesystemExecutor::new(self.inner.filesystem.clone(), notifier, facts));
+        let location = SocketLocation::for_server(device, owner, allow_other);
+        self.server = Some(Server::start(&location, executor.clone())?);
+        self.executor = Some(executor);
+        Ok(())
+    }
+
+    /// Where it is mounted.
+    #[must_use]
+    pub fn mountpoint(&self) -> &Path {
+        &self.inner.mountpoint
+    }
+
+    /// The file system.
+    #[must_use]
+    pub fn filesystem(&self) -> &Filesystem {
+        &self.inner.filesystem
+    }
+
+    /// From now on SIGTERM, SIGINT and SIGHUP make everything durable and unmount. A mount that is in use vanishes from
+    /// the tree and is served until its last user is gone; another signal ends it at once, after one more commit.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn handle_signals(&mut self) -> Result<(), MountError> {
+        let fails = |source| MountError::Signals { source };
+        let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(fails)?;
+        self.signals = Some(signals.handle());
+        let inner = Arc::downgrade(&self.inner);
+        let work = move || {
+            let mut came_before = false;
+            for _ in signals.forever() {
+                // Gone already: the last commit is under way, and whoever waits for it must not be disturbed.
+                let Some(inner) = Weak::upgrade(&inner) else { return };
+                end_by_signal(&inner, came_before);
+                came_before = true;
+            }
+        };
+        thread::try_spawn("signals", work).map(drop).map_err(fails)
+    }
+
+    /// Makes everything durable and unmounts; [`wait`](Self::wait) returns then.
+    ///
+    /// # Errors
+    /// [`MountError::Unmount`] where the mount is in use; it goes on.
+    pub fn unmount(&self) -> Result<(), MountError> {
+        self.inner.unmount(false)
+    }
+
+    /// Serves until the mount is gone, then commits, lets go of the devices, and tells all who wait for that.
+    ///
+    /// # Errors
+    /// What the last commit met: not everything is durable then.
+    pub fn wait(self) -> Result<(), MountError> {
+        let Self { inner, transport, mut server, executor, signals, mut guard } = self;
+        let served = transport.join();
+        if let Some(executor) = executor {
+            executor.stop();
+        }
+        if let Some(server) = &mut server {
+            server.close();
+        }
+        inner.notifier.service.finish();
+        let ended = match served {
+            Ok(Ok(())) => {
+                guard.is_armed = false;
+                Ok(())
+            }
+            Ok(Err(source)) => Err(MountError::Transport { source }),
+            Err(_) => {
+                Err(MountError::Transport { source: io::Error::other("a thread that answers requests died") })
+            }
+        };
+        drop(guard);
+        let filesystem = inner.filesystem.clone();
+        drop(inner);
+        let closed = close(filesystem);
+        if let Some(signals) = signals {
+            signals.close();
+        }
+        if let Some(server) = server {
+            server.finish(closed.as_ref().map_err(error_body).copied());
+        }
+        closed.and(ended)
+    }
+}
+
+fn end_by_signal(inner: &Inner, came_before: bool) {
+    if came_before {
+        inner.commit();
+        inner.abort();
+        return;
+    }
+    match inner.unmount(false) {
+        Ok(()) => {}
+        Err(MountError::Unmount { is_busy: true, .. }) => {
+            tracing::warn!(
+                mountpoint = %inner.mountpoint.display(),
+                "the mount is in use; it is served until its last user is gone, or another signal comes"
+            );
+            if let Err(error) = mountpoint::unmount(&inner.mountpoint, true) {
+                tracing::error!(%error, "the mount can't be taken out of the tree");
+            }
+        }
+        Err(error) => tracing::error!(%error, "unmounting failed"),
+    }
+}
+
+fn close(filesystem: Filesystem) -> Result<(), MountError> {
+    let engine = Arc::clone(filesystem.engine());
+    filesystem.close()?;
+    match engine.read_only_reason() {
+        Some(reason @ ReadOnlyReason::Error(_)) => Err(MountError::NotDurable { reason: reason.to_string() }),
+        _ => Ok(()),
+    }
+}
+
+fn error_body(error: &MountError) -> ErrorBody {
+    match error {
+        MountError::Filesystem(error) => ErrorBody::from_fs(error),
+        other => ErrorBody::new(rustix::io::Errno::IO, other.to_string()),
+    }
+}

@@ -1,0 +1,559 @@
+//! The requests as fuser hands them over, each told to the service and answered with what that says.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::SystemTime;
+
+use ::fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FopenFlags, Generation, INodeNo, IoctlFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use vlinder_base::sync::Arc;
+
+use super::answers::{
+    self, absent, answer_attribute_value, answer_empty, attributes_of, from_system_time, guarded, handle,
+    node, open_flags, requester, set_time, to_errno, unreadable,
+};
+use super::features;
+use crate::transport::locality::Locality;
+use crate::transport::requests::{Opcode, RequestCounters};
+use crate::transport::{
+    AttributeChanges, Entry, FilePosition, LARGEST_TRANSFER, NodeAttributes, Reply, SeekFor, Service,
+    Settings, WriteOrigin,
+};
+
+/// Reads and writes of more bytes than this are worth a processor of their own.
+const LARGE_TRANSFER: usize = 64 << 10;
+
+/// Answers for a service.
+pub(super) struct Adapter {
+    pub(super) service: Arc<dyn Service>,
+    pub(super) settings: Settings,
+    pub(super) requests: RequestCounters,
+    pub(super) locality: Locality,
+}
+
+impl Adapter {
+    fn answer<T>(&self, opcode: Opcode, work: impl FnOnce() -> Reply<T>) -> Reply<T> {
+        self.requests.count(opcode);
+        guarded(work)
+    }
+
+    fn answer_entry(&self, reply: ReplyEntry, result: Reply<Entry>) {
+        match result {
+            Ok(entry) => {
+                let attributes = attributes_of(&entry.attributes, entry.node.0);
+                reply.entry(&self.settings.validity, &attributes, Generation(entry.generation));
+            }
+            Err(errno) => reply.error(to_errno(errno)),
+        }
+    }
+
+    fn answer_attributes(&self, reply: ReplyAttr, result: Reply<NodeAttributes>) {
+        match result {
+            Ok(attributes) => {
+                reply.attr(&self.settings.validity, &attributes_of(&attributes, attributes.number))
+            }
+            Err(errno) => reply.error(to_errno(errno)),
+        }
+    }
+}
+
+impl ::fuser::Filesystem for Adapter {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        features::ask_for(config, self.settings.writeback);
+        Ok(())
+    }
+
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.locality.note(request.pid());
+        match self
+            .answer(Opcode::Lookup, || self.service.lookup(requester(request), node(parent), name.as_bytes()))
+        {
+            Ok(Some(entry)) => self.answer_entry(reply, Ok(entry)),
+            Ok(None) => reply.entry(&self.settings.validity, &absent(), Generation(0)),
+            Err(errno) => reply.error(to_errno(errno)),
+        }
+    }
+
+    fn forget(&self, _request: &Request, number: INodeNo, lookups: u64) {
+        // There is nobody to tell how it went.
+        let _ = self.answer(Opcode::Forget, || {
+            self.service.forget(node(number), lookups);
+            Ok(())
+        });
+    }
+
+    fn getattr(&self, request: &Request, number: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        self.locality.note(request.pid());
+        self.answer_attributes(reply, self.answer(Opcode::GetAttr, || self.service.attributes(node(number))));
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        mode: Option<u32>,
+        user: Option<u32>,
+        group: Option<u32>,
+        size_bytes: Option<u64>,
+        access_time: Option<TimeOrNow>,
+        modification_time: Option<TimeOrNow>,
+        change_time: Option<SystemTime>,
+        file_handle: Option<FileHandle>,
+        _creation_time: Option<SystemTime>,
+        _changed_time: Option<SystemTime>,
+        _backup_time: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        self.locality.note(request.pid());
+        let changes = AttributeChanges {
+            mode,
+            user,
+            group,
+            size_bytes,
+            access_time: access_time.map(set_time),
+            modification_time: modification_time.map(set_time),
+            change_time: change_time.map(from_system_time),
+            handle: file_handle.map(handle),
+        };
+        let result = self.answer(Opcode::SetAttr, || {
+            self.service.set_attributes(requester(request), node(number), &changes)
+        });
+        self.answer_attributes(reply, result);
+    }
+
+    fn readlink(&self, _request: &Request, number: INodeNo, reply: ReplyData) {
+        match self.answer(Opcode::ReadLink, || self.service.read_link(node(number))) {
+            Ok(target) => reply.data(&target),
+            Err(errno) => reply.error(to_errno(errno)),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let (who, parent) = (requester(request), node(parent));
+        self.answer_entry(
+            reply,
+            self.answer(Opcode::MkNod, || {
+                self.service.make_node(who, parent, name.as_bytes(), mode, umask, device)
+            }),
+        );
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let (who, parent) = (requester(request), node(parent));
+        self.answer_entry(
+            reply,
+            self.answer(Opcode::MkDir, || {
+                self.service.make_directory(who, parent, name.as_bytes(), mode, umask)
+            }),
+        );
+    }
+
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.locality.note(request.pid());
+        let (who, parent) = (requester(request), node(parent));
+        answer_empty(
+            reply,
+            self.answer(Opcode::Unlink, || self.service.unlink(who, parent, name.as_bytes())),
+        );
+    }
+
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (who, parent) = (requester(request), node(parent));
+        answer_empty(
+            reply,
+            self.answer(Opcode::RmDir, || self.service.remove_directory(who, parent, name.as_bytes())),
+        );
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let (who, parent, target) = (requester(request), node(parent), target.as_os_str().as_bytes());
+        self.answer_entry(
+            reply,
+            self.answer(Opcode::Symlink, || {
+                self.service.make_symbolic_link(who, parent, name.as_bytes(), target)
+            }),
+        );
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let (who, parent, new_parent) = (requester(request), node(parent), node(new_parent));
+        let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
+        let result = self.answer(Opcode::Rename, || {
+            self.service.rename(who, parent, name, new_parent, new_name, flags.bits())
+        });
+        answer_empty(reply, result);
+    }
+
+    fn link(&self, request: &Request, number: INodeNo, new_parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let (who, new_parent) = (requester(request), node(new_parent));
+        self.answer_entry(
+            reply,
+            self.answer(Opcode::Link, || self.service.link(who, node(number), new_parent, name.as_bytes())),
+        );
+    }
+
+    fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        self.locality.note(request.pid());
+        match self.answer(Opcode::Open, || self.service.open(requester(request), node(number), flags.0)) {
+            Ok(opened) => reply.opened(FileHandle(opened.handle.0), open_flags(opened.direct)),
+            Err(errno) => reply.error(to_errno(errno)),
+        }
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        self.locality.note(request.pid());
+        let (who, parent) = (requester(request), node(parent));
+        match self
+            .answer(Opcode::Create, || self.service.create(who, parent, name.as_bytes(), mode, umask, flags))
+        {
+            Ok((entry, opened)) => reply.created(
+                &self.settings.validity,
+                &attributes_of(&entry.attributes, entry.node.0),
+                Generation(entry.generation),
+                FileHandle(opened.handle.0),
+                open_flags(opened.direct),
+            ),
+            Err(errno) => reply.error(to_errno(errno)),
+        }
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        file: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        if size as usize > LARGE_TRANSFER {
+            self.locality.note_large();
+        }
+        answers::with_buffer(size as usize, |buffer| {
+            match self.answer(Opcode::Read, || self.service.read(handle(file), offset, buffer)) {
+                Ok(length) => reply.data(&buffer[..length]),
+                Err(errno) => reply.error(to_errno(errno)),
+            }
+        });
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        _number: INodeNo,
+        file: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        if data.len() > LARGE_TRANSFER {
+            self.locality.note_large();
+        }
+        let origin = WriteOrigin {
+            cache: write_flags.contains(WriteFlags::FUSE_WRITE_CACHE),
+            kills_privileges: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
+        };
+        match self.answer(Opcode::Write, || {
+            self.service.write(requester(request), handle(file), offset, data, origin)
+        }) {
+            Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
+            Err(errno) => reply.error(to_errno(errno)),
+        }
+    }
+
+    /// The kernel has written its pages back before it asks, and there is nothing else to do when a file is closed: said
+    /// once, it asks no more.
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        self.requests.count(Opcode::Flush);
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        file: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        answer_empty(
+            reply,
+            self.answer(Opcode::Release, || {
+                self.service.release(handle(file));
+                Ok(())
+            }),
+        );
+    }
+
+    fn fsync(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        file: FileHandle,
+        _data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        answer_empty(reply, self.answer(Opcode::Fsync, || self.service.sync(handle(file))));
+    }
+
+    fn opendir(&self, request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        self.locality.note(request.pid());
+        match self.answer(Opcode::OpenDir, || self.service.open_directory(requester(request), node(number))) {
+            // The kernel keeps listings until the directory changes, which it always knows.
+            Ok(opened) => {
+                let flags = FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE;
+                reply.opened(FileHandle(opened.0), flags);
+            }
+            Err(errno) => reply.error(to_errno(errno)),
+        }
+    }
+
+    fn readdir(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        directory: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let mut room = answers::DIRECTORY_ROOM;
+        let result = self.answer(Opcode::ReadDir, || {
+            self.service.read_directory(handle(directory), offset, room, &mut |name| {
+                let kind = answers::kind_of(name.mode);
+                let full = reply.add(INodeNo(name.number), name.next, kind, OsStr::from_bytes(name.name));
+                room = room.saturating_sub(name.name.len());
+                !full
+            })
+        });
+        match result {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(to_errno(errno)),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        directory: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let validity = self.settings.validity;
+        let result = self.answer(Opcode::ReadDirPlus, || {
+            let room = answers::DIRECTORY_ROOM;
+            self.service.read_directory_plus(handle(directory), offset, room, &mut |name, entry| {
+                let (attributes, generation) = match entry {
+                    Some(entry) => (attributes_of(&entry.attributes, entry.node.0), entry.generation),
+                    None => (unreadable(name), 0),
+                };
+                let file = attributes.ino;
+                let bytes = OsStr::from_bytes(name.name);
+                !reply.add(file, name.next, bytes, &validity, &attributes, Generation(generation))
+            })
+        });
+        match result {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(to_errno(errno)),
+        }
+    }
+
+    fn releasedir(&self, _: &Request, _: INodeNo, directory: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        self.requests.count(Opcode::ReleaseDir);
+        self.service.release_directory(handle(directory));
+        reply.ok();
+    }
+
+    fn fsyncdir(&self, _: &Request, _: INodeNo, directory: FileHandle, _data_only: bool, reply: ReplyEmpty) {
+        answer_empty(reply, self.answer(Opcode::FsyncDir, || self.service.sync_directory(handle(directory))));
+    }
+
+    fn statfs(&self, _request: &Request, _number: INodeNo, reply: ReplyStatfs) {
+        match self.answer(Opcode::StatFs, || self.service.statistics()) {
+            Ok(full) => reply.statfs(
+                full.blocks,
+                full.free_blocks,
+                full.available_blocks,
+                0,
+                0,
+                full.block_size,
+                full.longest_name,
+                full.block_size,
+            ),
+            Err(errno) => reply.error(to_errno(errno)),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let (who, name) = (requester(request), name.as_bytes());
+        answer_empty(
+            reply,
+            self.answer(Opcode::SetXattr, || {
+                self.service.set_extended_attribute(who, node(number), name, value, flags)
+            }),
+        );
+    }
+
+    fn getxattr(&self, request: &Request, number: INodeNo, name: &OsStr, room: u32, reply: ReplyXattr) {
+        let (who, name) = (requester(request), name.as_bytes());
+        let result =
+            self.answer(Opcode::GetXattr, || self.service.extended_attribute(who, node(number), name));
+        answer_attribute_value(reply, room, result);
+    }
+
+    fn listxattr(&self, _request: &Request, number: INodeNo, room: u32, reply: ReplyXattr) {
+        answer_attribute_value(
+            reply,
+            room,
+            self.answer(Opcode::ListXattr, || self.service.extended_attributes(node(number))),
+        );
+    }
+
+    fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (who, name) = (requester(request), name.as_bytes());
+        answer_empty(
+            reply,
+            self.answer(Opcode::RemoveXattr, || {
+                self.service.remove_extended_attribute(who, node(number), name)
+            }),
+        );
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        _number: INodeNo,
+        file: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        answer_empty(
+            reply,
+            self.answer(Opcode::Fallocate, || {
+                self.service.allocate(requester(request), handle(file), offset, length, mode)
+            }),
+        );
+    }
+
+    fn lseek(&self, _: &Request, _: INodeNo, file: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        const SEEK_DATA: i32 = 3;
+        const SEEK_HOLE: i32 = 4;
+        self.requests.count(Opcode::Lseek);
+        let what = match whence {
+            SEEK_DATA => SeekFor::Data,
+            SEEK_HOLE => SeekFor::Hole,
+            // The rest is the kernel's own.
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
+        let answer = Box::new(move |result: Reply<u64>| match result {
+            Ok(found) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),
+            Err(errno) => reply.error(to_errno(errno)),
+        });
+        self.service.seek(handle(file), offset, what, answer);
+    }
+
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        from: INodeNo,
+        _from_handle: FileHandle,
+        from_offset: u64,
+        to: INodeNo,
+        _to_handle: FileHandle,
+        to_offset: u64,
+        length: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        // The answer has 32 bits; whoever asks for more asks again.
+        let length = length.min(u64::from(u32::MAX) / 2 + 1 - u64::from(LARGEST_TRANSFER));
+        let from = FilePosition { node: node(from), offset: from_offset };
+        let to = FilePosition { node: node(to), offset: to_offset };
+        match self
+            .answer(Opcode::CopyFileRange, || self.service.copy_range(requester(request), from, to, length))
+        {
+            Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
+            Err(errno) => reply.error(to_errno(errno)),
+        }
+    }
+
+    fn ioctl(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        _file: FileHandle,
+        _flags: IoctlFlags,
+        command: u32,
+        data: &[u8],
+        room: u32,
+        reply: ReplyIoctl,
+    ) {
+        let who = requester(request);
+        match self.answer(Opcode::Ioctl, || self.service.control(who, node(number), command, data)) {
+            Ok(answer) if answer.len() <= room as usize => reply.ioctl(0, &answer),
+            Ok(_) => reply.error(Errno::EINVAL),
+            Err(errno) => reply.error(to_errno(errno)),
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! What is asked of the kernel when it says hello.
+
+use ::fuser::{InitFlags, KernelConfig};
+
+use crate::transport::LARGEST_TRANSFER;
+
+/// Requests that the kernel sends on its own account (write-back, readahead) at a time.
+const MOST_BACKGROUND: u16 = 64;
+
+/// Asks for features and sizes; those that the kernel lacks are done without.
+pub(super) fn ask_for(config: &mut KernelConfig, writeback: bool) {
+    let mut wanted = InitFlags::FUSE_ASYNC_READ
+        | InitFlags::FUSE_ASYNC_DIO
+        | InitFlags::FUSE_BIG_WRITES
+        | InitFlags::FUSE_MAX_PAGES
+        | InitFlags::FUSE_PARALLEL_DIROPS
+        | InitFlags::FUSE_DO_READDIRPLUS
+        | InitFlags::FUSE_READDIRPLUS_AUTO
+        | InitFlags::FUSE_CACHE_SYMLINKS
+        | InitFlags::FUSE_POSIX_ACL
+        // Default ACLs stand in place of the umask, so the kernel must not apply it first.
+        | InitFlags::FUSE_DONT_MASK
+        | InitFlags::FUSE_EXPLICIT_INVAL_DATA
+        | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
+    if writeback {
+        wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
+    }
+    for flag in wanted.iter() {
+        if config.add_capabilities(flag).is_err() {
+            tracing::debug!(?flag, "the kernel lacks a FUSE feature");
+        }
+    }
+    // The first version can't be told from none by those who write through the cache; without the second the kernel
+    // drops set-id bits itself.
+    if config.add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2).is_err() {
+        tracing::debug!("the kernel drops set-id bits itself");
+    }
+    // The bounds are the crate's, and both are inside.
+    let _ = config.set_max_write(LARGEST_TRANSFER);
+    let _ = config.set_max_background(MOST_BACKGROUND);
+    let _ = config.set_max_readahead(LARGEST_TRANSFER).or_else(|most| config.set_max_readahead(most));
+}

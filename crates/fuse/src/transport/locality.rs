@@ -1,0 +1,140 @@
+//! Requests of one program are answered on the processor where it runs.
+//!
+//! A program that waits for each answer and the thread that gives it take turns; on two processors every turn wakes a
+//! sleeping one, which costs more than most answers (several times as much on a virtual machine). So a thread that
+//! answers the same program again and again moves to where that program runs, and is set free as soon as another asks:
+//! then there is work for more than one processor. Decision 5 has the measurements.
+
+use std::cell::Cell;
+
+use vlinder_base::affinity::{Affinity, processor_of};
+use vlinder_base::metrics::{Counter, Registry, Unit};
+use vlinder_base::sync::Arc;
+
+/// A thread follows a program after so many requests in a row.
+const STREAK: u32 = 16;
+/// And looks again where the program runs after so many more; looking costs about as much as one answer.
+const LOOK_AGAIN: u32 = 128;
+
+/// What the thread knows of the program that it answers.
+#[derive(Clone, Copy, Default)]
+struct Following {
+    /// The program's thread, 0 for nobody.
+    client: u32,
+    /// Its requests in a row until the next look.
+    streak: u32,
+    /// Where this thread was moved.
+    processor: Option<usize>,
+}
+
+thread_local! {
+    static FOLLOWING: Cell<Following> = Cell::default();
+}
+
+/// Moves the threads that answer.
+pub(super) struct Locality {
+    /// The processors that they may use; nothing if there is only one, or no choice.
+    allowed: Option<Affinity>,
+    moves: Arc<Counter>,
+}
+
+impl Locality {
+    /// For the threads that the running one starts.
+    pub(super) fn new(registry: &Registry) -> Self {
+        Self {
+            allowed: Affinity::current().filter(|affinity| affinity.count() > 1),
+            moves: registry.counter("fuse.thread_moves", MOVES, Unit::Count),
+        }
+    }
+
+    /// A request of which its program waits for the answer. `client` is the thread that asks, 0 if it is of another
+    /// namespace.
+    pub(super) fn note(&self, client: u32) {
+        let Some(allowed) = &self.allowed else { return };
+        let mut following = FOLLOWING.get();
+        if client != following.client {
+            self.set_free(allowed, &mut following);
+            following.client = client;
+        } else if following.streak < STREAK {
+            following.streak += 1;
+            if following.streak == STREAK {
+                self.follow(allowed, &mut following);
+            }
+        } else {
+            following.streak += 1;
+            if following.streak == STREAK + LOOK_AGAIN {
+                following.streak = STREAK;
+                self.follow(allowed, &mut following);
+            }
+        }
+        FOLLOWING.set(following);
+    }
+
+    /// A request with so much work that its program had better go on meanwhile on another processor.
+    pub(super) fn note_large(&self) {
+        let Some(allowed) = &self.allowed else { return };
+        let mut following = FOLLOWING.get();
+        self.set_free(allowed, &mut following);
+        FOLLOWING.set(following);
+    }
+
+    fn follow(&self, allowed: &Affinity, following: &mut Following) {
+        let Some(processor) = processor_of(following.client) else { return };
+        // Where the system forbids it, answers are as right and only later.
+        if following.processor != Some(processor) && allowed.narrow_to(processor).unwrap_or(false) {
+            following.processor = Some(processor);
+            self.moves.increment();
+        }
+    }
+
+    fn set_free(&self, allowed: &Affinity, following: &mut Following) {
+        if following.processor.is_some() && allowed.restore().is_ok() {
+            self.moves.increment();
+        }
+        *following = Following::default();
+    }
+}
+
+const MOVES: &str = "threads moved to the program that they answer, or set free";
+
+#[cfg(test)]
+mod tests {
+    use vlinder_base::thread;
+
+    use super::*;
+
+    /// How many processors the running thread may use.
+    fn width() -> u32 {
+        Affinity::current().unwrap().count()
+    }
+
+    #[test]
+    fn a_thread_follows_one_program_and_is_free_for_two() {
+        let registry = Registry::new();
+        let locality = Locality::new(&registry);
+        let all = width();
+        if all == 1 {
+            // Nothing to choose between, and nothing is done.
+            (0..100).for_each(|_| locality.note(std::process::id()));
+            return;
+        }
+        let me = std::process::id();
+        let work = move || {
+            (0..STREAK).for_each(|_| locality.note(me));
+            assert_eq!(width(), all, "too early");
+            locality.note(me);
+            assert_eq!(width(), 1);
+            (0..3 * LOOK_AGAIN).for_each(|_| locality.note(me));
+            assert_eq!(width(), 1);
+            locality.note(me + 1);
+            assert_eq!(width(), all, "two programs");
+            (0..100).for_each(|number| locality.note(me + number % 2));
+            assert_eq!(width(), all);
+            (0..=STREAK).for_each(|_| locality.note(me));
+            assert_eq!(width(), 1);
+            locality.note_large();
+            assert_eq!(width(), all);
+        };
+        thread::spawn("locality", work).join().unwrap();
+    }
+}

@@ -1,0 +1,270 @@
+//! Chunks made and removed (the third of the four knots: a new chunk changes the chunk tree, which lives in chunks).
+//!
+//! A new chunk is usable at once, in memory; its items are queued and written by the commit. Before a chunk of another
+//! content is made, system space for the chunk tree's own copies is made sure of.
+
+use vlinder_base::sync::Mutex;
+use vlinder_format::block_group::BlockGroupItem;
+use vlinder_format::chunk::{BlockGroupFlags, Chunk, STRIPE_LENGTH, Stripe};
+use vlinder_format::device::{DeviceExtent, DeviceItem};
+use vlinder_format::superblock::SystemChunkArray;
+use vlinder_format::{DeviceId, ItemType, Key, Logical, ObjectId, Physical, RootId, Uuid};
+use vlinder_volume::allocation::{DeviceSpace, plan_chunk};
+
+use crate::EngineError;
+use crate::editor::Editor;
+use crate::engine::Engine;
+use crate::space::Purpose;
+use crate::space::free_space_tree::GroupRange;
+use crate::space::groups::Group;
+
+/// Chunks whose items are not written yet.
+pub(crate) struct ChunkWork {
+    pub(crate) chunk_tree_uuid: Uuid,
+    making: Mutex<()>,
+    new: Mutex<Vec<(Logical, Chunk)>>,
+    /// Removed by the running transaction; their space on the devices is free once it is durable.
+    removed: Mutex<Vec<Logical>>,
+}
+
+/// Copies of the chunk tree's blocks that one commit may make: a path, a split on each level, and one for each batch of
+/// chunk items; small trees need a fraction.
+const SYSTEM_BLOCKS: u64 = 16;
+
+impl ChunkWork {
+    pub(crate) fn new(chunk_tree_uuid: Uuid) -> Self {
+        Self { chunk_tree_uuid, making: Mutex::new(()), new: Mutex::default(), removed: Mutex::default() }
+    }
+
+    pub(crate) fn has_new(&self) -> bool {
+        !self.new.lock().is_empty()
+    }
+}
+
+impl Engine {
+    /// Makes a chunk for a purpose; false where the devices have no room.
+    pub(crate) fn make_chunk(&self, purpose: Purpose) -> Result<bool, EngineError> {
+        let before = self.volume.chunks().len();
+        let _making = self.chunks.making.lock();
+        if self.volume.chunks().len() > before {
+            return Ok(true);
+        }
+        let system_need = SYSTEM_BLOCKS * u64::from(self.node_size());
+        let lacks_system = || self.space.available(Purpose::System) < system_need;
+        if purpose != Purpose::System && lacks_system() {
+            self.make_chunk_of(Purpose::System)?;
+            if lacks_system() {
+                // The chunk's own item would find no room.
+                return Ok(false);
+            }
+        }
+        self.make_chunk_of(purpose)
+    }
+
+    fn make_chunk_of(&self, purpose: Purpose) -> Result<bool, EngineError> {
+        let Some(flags) = self.flags_for(purpose) else { return Ok(false) };
+        let spaces = self.device_spaces();
+        let Some(plan) = plan_chunk(flags, self.volume.total_bytes(), &spaces)? else { return Ok(false) };
+        let copies = u64::try_from(plan.stripes.len()).unwrap_or(1);
+        if purpose == Purpose::Data {
+            let unallocated: u64 = spaces.iter().map(DeviceSpace::unallocated_bytes).sum();
+            let left = unallocated.saturating_sub(plan.stripe_bytes * copies);
+            if left < self.space.metadata_overcommitted() * self.copies_for(Purpose::Metadata) {
+                return Ok(false);
+            }
+        }
+        let uuids = self.device_items.lock().clone();
+        let uuid =
+            |device| uuids.iter().find(|item| item.device == device).map_or(Uuid::NIL, |item| item.uuid);
+        let sector_size = self.sector_size();
+        let alignment = u32::try_from(STRIPE_LENGTH).unwrap_or(sector_size);
+        let chunk = Chunk {
+            length: plan.length,
+            owner: RootId::EXTENT_TREE,
+            stripe_length: STRIPE_LENGTH,
+            flags,
+            io_align: alignment,
+            io_width: alignment,
+            sector_size,
+            sub_stripes: 1,
+            stripes: plan
+                .stripes
+                .iter()
+                .map(|(device, physical)| Stripe {
+                    device: *device,
+                    physical: *physical,
+                    device_uuid: uuid(*device),
+                })
+                .collect(),
+        };
+        let logical = self.volume.chunks().next_logical();
+        self.volume.add_chunk(logical, chunk.clone())?;
+        for item in self.device_items.lock().iter_mut() {
+            let stripes = plan.stripes.iter().filter(|(device, _)| *device == item.device).count();
+            item.bytes_used += plan.stripe_bytes * u64::try_from(stripes).unwrap_or_default();
+        }
+        self.chunks.new.lock().push((logical, chunk));
+        let range = GroupRange { start: logical, length: plan.length };
+        self.space.add_group(Group::fresh(range, flags, &self.excluded(logical)));
+        self.metrics.chunks_made.increment();
+        self.phase.lock().changed = true;
+        Ok(true)
+    }
+
+    /// Content and profile of a new chunk: those of the newest group that serves the purpose.
+    fn flags_for(&self, purpose: Purpose) -> Option<BlockGroupFlags> {
+        let chunks = self.volume.chunks().snapshot();
+        let newest = chunks.iter().rev().find(|chunk| chunk.chunk.flags.has(purpose.flag()));
+        newest.map(|chunk| chunk.chunk.flags).or_else(|| {
+            // A file system that was emptied may have no data group: single is the default.
+            (purpose == Purpose::Data).then_some(BlockGroupFlags::DATA)
+        })
+    }
+
+    /// What each device has allocated.
+    pub(crate) fn device_spaces(&self) -> Vec<DeviceSpace> {
+        let chunks = self.volume.chunks().snapshot();
+        let extents = |device: DeviceId| {
+            let mut allocated: Vec<std::ops::Range<Physical>> = chunks
+                .iter()
+                .flat_map(|chunk| {
+                    let bytes = chunk.chunk.stripe_bytes().unwrap_or_default();
+                    chunk
+                        .chunk
+                        .stripes
+                        .iter()
+                        .filter(move |stripe| stripe.device == device)
+                        .map(move |stripe| stripe.physical..Physical(stripe.physical.0 + bytes))
+                })
+                .collect();
+            allocated.sort_by_key(|range| range.start);
+            allocated
+        };
+        let members = self.volume.members().iter();
+        members
+            .map(|member| DeviceSpace {
+                device: member.id,
+                total_bytes: member.total_bytes,
+                allocated: extents(member.id),
+            })
+            .collect()
+    }
+
+    /// Bytes that new chunks of a purpose could hold.
+    pub(crate) fn growth(&self, purpose: Purpose) -> u64 {
+        let unallocated: u64 = self.device_spaces().iter().map(DeviceSpace::unallocated_bytes).sum();
+        unallocated / self.copies_for(purpose)
+    }
+
+    /// How often a new chunk holds each byte.
+    pub(crate) fn copies_for(&self, purpose: Purpose) -> u64 {
+        self.flags_for(purpose).map_or(1, copies_of)
+    }
+
+    /// Logical ranges of a chunk that lie under superblock copies.
+    pub(crate) fn excluded(&self, logical: Logical) -> Vec<std::ops::Range<Logical>> {
+        self.volume.chunks().get(logical).map(|chunk| chunk.superblock_ranges()).unwrap_or_default()
+    }
+
+    /// Writes the items of new chunks; gives whether there were any.
+    pub(crate) fn write_new_chunks(&self, editor: &mut Editor<'_>) -> Result<bool, EngineError> {
+        let mut any = false;
+        loop {
+            let new = std::mem::take(&mut *self.chunks.new.lock());
+            if new.is_empty() {
+                return Ok(any);
+            }
+            any = true;
+            for (logical, chunk) in &new {
+                let key = Key::new(ObjectId::FIRST_CHUNK_TREE, ItemType::CHUNK_ITEM, logical.0);
+                editor.put(&self.chunk_tree, key, &chunk.encode())?;
+                for stripe in &chunk.stripes {
+                    let extent = DeviceExtent {
+                        chunk_tree: RootId::CHUNK_TREE,
+                        chunk_object: ObjectId::FIRST_CHUNK_TREE,
+                        chunk_offset: *logical,
+                        length: chunk.stripe_bytes().unwrap_or_default(),
+                        chunk_tree_uuid: self.chunks.chunk_tree_uuid,
+                    };
+                    let key = DeviceExtent::key(stripe.device, stripe.physical);
+                    editor.put(self.fixed.device.root(), key, &extent.encode())?;
+                }
+                if let Some(free_space) = &self.fixed.free_space {
+                    let tree = self.free_space_tree(free_space);
+                    tree.add_group(editor, GroupRange { start: *logical, length: chunk.length })?;
+                }
+            }
+            self.write_device_items(editor)?;
+            self.write_system_array()?;
+        }
+    }
+
+    fn write_device_items(&self, editor: &mut Editor<'_>) -> Result<(), EngineError> {
+        let items: Vec<DeviceItem> = self.device_items.lock().clone();
+        for item in items {
+            editor.put(&self.chunk_tree, DeviceItem::key(item.device), &item.encode())?;
+        }
+        Ok(())
+    }
+
+    /// The superblock names the system chunks.
+    fn write_system_array(&self) -> Result<(), EngineError> {
+        let removed = self.chunks.removed.lock().clone();
+        let chunks = self.volume.chunks().snapshot();
+        let system = chunks
+            .iter()
+            .filter(|chunk| {
+                chunk.chunk.flags.has(BlockGroupFlags::SYSTEM) && !removed.contains(&chunk.logical)
+            })
+            .map(|chunk| (chunk.logical, &chunk.chunk));
+        let (array, size) = SystemChunkArray::of(system)
+            .map_err(|_| EngineError::NoSpace { kind: "system chunks in the superblock", needed_bytes: 0 })?;
+        let mut superblock = self.superblock.lock();
+        superblock.system_chunk_array = array;
+        superblock.system_array_size = size;
+        Ok(())
+    }
+
+    /// Removes groups that have been empty since the last commit, but one of each kind.
+    pub(crate) fn remove_empty_chunks(&self, editor: &mut Editor<'_>) -> Result<(), EngineError> {
+        for group in self.space.removable_groups() {
+            if !self.space.close_idle(group.range.start) {
+                continue;
+            }
+            let logical = group.range.start;
+            let Some(chunk) = self.volume.chunks().get(logical) else { continue };
+            if let Some(free_space) = &self.fixed.free_space {
+                let tree = self.free_space_tree(free_space);
+                tree.remove_group(editor, group.range)?;
+            }
+            editor.remove(self.fixed.groups.root(), BlockGroupItem::key(logical, group.range.length))?;
+            let bytes = chunk.chunk.stripe_bytes().unwrap_or_default();
+            for stripe in &chunk.chunk.stripes {
+                editor.remove(self.fixed.device.root(), DeviceExtent::key(stripe.device, stripe.physical))?;
+                for item in self.device_items.lock().iter_mut().filter(|item| item.device == stripe.device) {
+                    item.bytes_used = item.bytes_used.saturating_sub(bytes);
+                }
+            }
+            let key = Key::new(ObjectId::FIRST_CHUNK_TREE, ItemType::CHUNK_ITEM, logical.0);
+            editor.remove(&self.chunk_tree, key)?;
+            self.space.remove_group(logical);
+            self.chunks.removed.lock().push(logical);
+            self.metrics.chunks_removed.increment();
+            self.write_device_items(editor)?;
+            self.write_system_array()?;
+        }
+        Ok(())
+    }
+
+    /// The transaction is durable: the chunks that it removed are no more.
+    pub(crate) fn forget_removed_chunks(&self) {
+        for logical in std::mem::take(&mut *self.chunks.removed.lock()) {
+            self.volume.remove_chunk(logical);
+        }
+    }
+}
+
+/// Copies of each byte in a profile that is written.
+fn copies_of(flags: BlockGroupFlags) -> u64 {
+    if flags.has(BlockGroupFlags::DUP) { 2 } else { 1 }
+}

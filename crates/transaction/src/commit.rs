@@ -1,0 +1,363 @@
+//! The commit, as a chain of types: `Closing → Critical → Frozen → Flushed → Published`.
+//!
+//! | state | handles | what holds |
+//! |---|---|---|
+//! | `Closing` | begin and end | participants put in what they have delayed |
+//! | `Critical` | none open, none begins | snapshots, pending items, references, groups, roots come to rest |
+//! | `Frozen` | work in the next transaction | every changed block is immutable, the superblock is made |
+//! | `Flushed` | – | every block is on the devices, and every device was flushed |
+//! | `Published` | – | the superblock is durable; what the transaction freed may be taken, unless a lease holds it |
+//!
+//! Only [`Flushed`] can write a superblock. An error before `Frozen` leaves the trees in memory unsure, one after it the
+//! devices: both make the file system read-only, with the reason.
+
+use std::cell::Cell;
+
+use vlinder_base::metrics::Timer;
+use vlinder_base::parallel;
+use vlinder_base::sync::{Arc, MutexGuard};
+use vlinder_device::Data;
+use vlinder_format::device::DeviceItem;
+use vlinder_format::device_statistics::DeviceStatistics;
+use vlinder_format::superblock::{BackupRoot, Superblock};
+use vlinder_format::{Block, Damage, Generation, Logical, RootId};
+use vlinder_tree::{DirtyBlock, RootPointer};
+use vlinder_volume::WriteRequest;
+
+use crate::EngineError;
+use crate::engine::Engine;
+use crate::forest::{Tree, find_root_item};
+use crate::space::Waiting;
+
+std::thread_local! {
+    /// Whether this thread is committing: what a participant does meanwhile must not commit again.
+    static COMMITTING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says for its lifetime that this thread commits.
+struct CommittingThread;
+
+impl CommittingThread {
+    fn enter() -> Option<Self> {
+        // Built only where it is given: one that is dropped at once would end the commit that is under way.
+        COMMITTING.with(|committing| (!committing.replace(true)).then(|| Self))
+    }
+
+    /// Whether the calling thread commits.
+    fn is_this() -> bool {
+        COMMITTING.with(Cell::get)
+    }
+}
+
+impl Drop for CommittingThread {
+    fn drop(&mut self) {
+        COMMITTING.with(|committing| committing.set(false));
+    }
+}
+
+/// Participants are being asked.
+struct Closing<'a> {
+    engine: &'a Engine,
+}
+
+/// No handle is open.
+struct Critical<'a> {
+    engine: &'a Engine,
+    generation: Generation,
+    _timer: Timer<'a>,
+}
+
+/// Everything changed is immutable.
+struct Frozen<'a> {
+    engine: &'a Engine,
+    blocks: Vec<DirtyBlock>,
+    superblock: Superblock,
+    device_items: Vec<DeviceItem>,
+}
+
+/// Everything is on the devices but the superblock.
+struct Flushed<'a> {
+    engine: &'a Engine,
+    written: Vec<Arc<Block>>,
+    superblock: Superblock,
+    device_items: Vec<DeviceItem>,
+}
+
+/// Bytes of blocks written in one batch.
+const WRITE_BATCH_BLOCKS: usize = 512;
+
+impl Engine {
+    /// Whether the calling thread commits: what it asks for then is part of the commit.
+    pub(crate) fn is_committing_thread() -> bool {
+        CommittingThread::is_this()
+    }
+
+    /// Makes everything durable that was done in handles that ended before this call.
+    ///
+    /// # Errors
+    /// What went wrong; the file system is read-only from then on, unless it was only that there is nothing to write to.
+    /// Within a participant's callback this does nothing.
+    pub fn commit(&self) -> Result<Generation, EngineError> {
+        self.check_writable()?;
+        let asked = self.generation();
+        let Some(_thread) = CommittingThread::enter() else { return Ok(asked) };
+        let _committer: MutexGuard<'_, ()> = self.committer.lock();
+        self.check_writable()?;
+        if self.generation() > asked {
+            // Whoever committed meanwhile took ours along.
+            return Ok(asked);
+        }
+        let _timer = self.metrics.commit_time.time();
+        let participants = Closing { engine: self }.ask_participants();
+        let published = Closing { engine: self }.close().and_then(|critical| match critical {
+            None => Ok(asked),
+            Some(critical) => critical.freeze()?.flush()?.publish(),
+        });
+        match published {
+            Ok(generation) => participants.map(|()| generation),
+            Err(error) => {
+                self.latch_read_only(&error);
+                self.volume.make_read_only();
+                let mut phase = self.phase.lock();
+                phase.critical = false;
+                self.phase_changed.notify_all();
+                Err(error)
+            }
+        }
+    }
+}
+
+impl<'a> Closing<'a> {
+    fn ask_participants(&self) -> Result<(), EngineError> {
+        let participants: Vec<_> = {
+            let mut registered = self.engine.participants.lock();
+            registered.retain(|participant| participant.strong_count() > 0);
+            registered.iter().filter_map(vlinder_base::sync::Weak::upgrade).collect()
+        };
+        participants.iter().try_for_each(|participant| participant.before_commit())
+    }
+
+    /// Waits for the last handle; none if the transaction has changed nothing.
+    fn close(self) -> Result<Option<Critical<'a>>, EngineError> {
+        let engine = self.engine;
+        let mut phase = engine.phase.lock();
+        phase.critical = true;
+        let timer = engine.metrics.critical_time.time();
+        while phase.handles > 0 {
+            engine.phase_changed.wait(&mut phase);
+        }
+        let idle = !phase.changed
+            && engine.trees.dirty_bytes() == 0
+            && engine.delayed.lock().is_empty()
+            && engine.pending.trees().is_empty()
+            && engine.snapshots.is_empty()
+            && !engine.chunks.has_new();
+        if idle {
+            phase.critical = false;
+            engine.phase_changed.notify_all();
+            return Ok(None);
+        }
+        let generation = phase.generation;
+        Ok(Some(Critical { engine, generation, _timer: timer }))
+    }
+}
+
+impl<'a> Critical<'a> {
+    /// Brings everything to rest and freezes it; the next transaction opens.
+    fn freeze(self) -> Result<Frozen<'a>, EngineError> {
+        let engine = self.engine;
+        {
+            let mut handle = engine.critical_handle(self.generation);
+            engine.drain_pending(&mut handle)?;
+            for request in engine.snapshots.take() {
+                engine.take_snapshot(&mut handle, request)?;
+            }
+            engine.drain_pending(&mut handle)?;
+            self.write_statistics(&mut handle.editor)?;
+            engine.remove_empty_chunks(&mut handle.editor)?;
+            // The superblock says one generation for itself and for the root tree's block.
+            handle.editor.touch(&engine.root_tree)?;
+            engine.settle(&mut handle)?;
+            // Addresses held beyond need go back before the free-space tree is frozen; nothing on disk knows them.
+            drop(handle);
+        }
+        let superblock = self.make_superblock();
+        let blocks = engine.trees.freeze(self.generation);
+        engine.space.freeze_pinned();
+        engine.delayed.lock().begin_transaction();
+        let device_items = engine.device_items.lock().clone();
+        let mut phase = engine.phase.lock();
+        phase.generation = self.generation.next();
+        phase.critical = false;
+        phase.changed = false;
+        engine.phase_changed.notify_all();
+        drop(phase);
+        Ok(Frozen { engine, blocks, superblock, device_items })
+    }
+
+    /// Device error counters that changed.
+    fn write_statistics(&self, editor: &mut crate::editor::Editor<'_>) -> Result<(), EngineError> {
+        for (device, statistics) in self.engine.volume.take_changed_statistics() {
+            let (tree, key) = (self.engine.fixed.device.root(), DeviceStatistics::key(device));
+            let mut item = statistics.encode().to_vec();
+            // Counters that later kernels add stay as they are.
+            if let Some(found) = self.engine.trees.get(tree, &key)?
+                && let Ok((_, further)) = DeviceStatistics::decode(found.data())
+            {
+                item.extend_from_slice(further);
+            }
+            editor.put(tree, key, &item)?;
+        }
+        Ok(())
+    }
+
+    /// The superblock of this transaction.
+    fn make_superblock(&self) -> Superblock {
+        let engine = self.engine;
+        let (root, chunk) = (engine.root_tree.pointer(), engine.chunk_tree.pointer());
+        assert_eq!(root.generation, self.generation, "the root tree was not copied by this transaction");
+        let used = engine.space.used_bytes();
+        let mut superblock = engine.superblock.lock();
+        let uuid_tree_is_complete = superblock.uuid_tree_generation == superblock.generation;
+        superblock.generation = self.generation;
+        (superblock.root, superblock.root_level) = (root.logical, root.level);
+        (superblock.chunk_root, superblock.chunk_root_level) = (chunk.logical, chunk.level);
+        superblock.chunk_root_generation = chunk.generation;
+        superblock.log_root = Logical(0);
+        superblock.log_root_level = Default::default();
+        superblock.bytes_used = used;
+        // `cache_generation` stays: whatever a v1 space cache says of free space is out of date from now on, and one
+        // whose generation is not the superblock's is cleared by Linux.
+        if engine.fixed.uuid.is_some() && uuid_tree_is_complete {
+            superblock.uuid_tree_generation = self.generation;
+        }
+        let backup = self.backup_root(&superblock);
+        let next = next_backup(&superblock.backup_roots);
+        if let Some(slot) = superblock.backup_roots.get_mut(next) {
+            *slot = backup;
+        }
+        superblock.clone()
+    }
+
+    /// Where the top-level subvolume lies, which need not be open; none if its item cannot be read, as Linux leaves it.
+    fn top_level(&self) -> RootPointer {
+        if let Some(tree) = self.engine.forest.get(RootId::FS_TREE) {
+            return tree.root().pointer();
+        }
+        let found = find_root_item(&self.engine.trees, &self.engine.root_tree, RootId::FS_TREE);
+        let item = found.ok().flatten().map(|(_, item)| item).unwrap_or_default();
+        RootPointer { logical: item.address, generation: item.generation, level: item.level }
+    }
+
+    fn backup_root(&self, superblock: &Superblock) -> BackupRoot {
+        let fixed = &self.engine.fixed;
+        let top_level = self.top_level();
+        let pointer = |tree: &Arc<Tree>| tree.root().pointer();
+        let (extent, device, checksum) =
+            (pointer(&fixed.extent), pointer(&fixed.device), pointer(&fixed.checksum));
+        BackupRoot {
+            tree_root: superblock.root,
+            tree_root_generation: superblock.generation,
+            tree_root_level: superblock.root_level,
+            chunk_root: superblock.chunk_root,
+            chunk_root_generation: superblock.chunk_root_generation,
+            chunk_root_level: superblock.chunk_root_level,
+            extent_root: extent.logical,
+            extent_root_generation: extent.generation,
+            extent_root_level: extent.level,
+            fs_root: top_level.logical,
+            fs_root_generation: top_level.generation,
+            fs_root_level: top_level.level,
+            device_root: device.logical,
+            device_root_generation: device.generation,
+            device_root_level: device.level,
+            checksum_root: checksum.logical,
+            checksum_root_generation: checksum.generation,
+            checksum_root_level: checksum.level,
+            total_bytes: superblock.total_bytes,
+            bytes_used: superblock.bytes_used,
+            device_count: superblock.device_count,
+            ..BackupRoot::default()
+        }
+    }
+}
+
+/// The slot after the newest.
+fn next_backup(roots: &[BackupRoot; 4]) -> usize {
+    let newest = (0..roots.len()).max_by_key(|slot| roots[*slot].tree_root_generation).unwrap_or_default();
+    (newest + 1) % roots.len()
+}
+
+impl<'a> Frozen<'a> {
+    /// Seals every block (checksum, and a last look at it) on all cores, writes them in address order, flushes.
+    fn flush(self) -> Result<Flushed<'a>, EngineError> {
+        let Self { engine, blocks, superblock, device_items } = self;
+        let mut written: Vec<Arc<Block>> = Vec::with_capacity(blocks.len());
+        for batch in blocks.chunks(WRITE_BATCH_BLOCKS) {
+            let sealed: Vec<Result<Block, Damage>> =
+                parallel::map(batch, |(_, block)| engine.blocks.seal(block));
+            let sealed: Vec<Arc<Block>> =
+                sealed.into_iter().map(|block| block.map(Arc::new)).collect::<Result<_, _>>()?;
+            let requests = sealed
+                .iter()
+                .map(|block| WriteRequest {
+                    logical: block.logical(),
+                    data: Data::Inside(Arc::clone(block) as _),
+                })
+                .collect();
+            engine.volume.write(requests)?;
+            written.extend(sealed);
+        }
+        engine.metrics.blocks_written.add(u64::try_from(written.len()).unwrap_or(u64::MAX));
+        engine.volume.flush_all()?;
+        Ok(Flushed { engine, written, superblock, device_items })
+    }
+}
+
+impl Flushed<'_> {
+    /// Writes the superblocks, the primary durably; then what the transaction freed is free.
+    fn publish(self) -> Result<Generation, EngineError> {
+        let Self { engine, written, superblock, device_items } = self;
+        engine.volume.write_superblocks(&superblock, &device_items)?;
+        engine.blocks.set_generation(superblock.generation);
+        engine.trees.thaw(written);
+        engine.forget_removed_chunks();
+        engine.hold_leased();
+        // Discarded before anyone may take it again.
+        engine.discard(&engine.space.waiting_ranges(Waiting::Committing));
+        engine.space.unpin(Waiting::Committing);
+        engine.size_global_reserve();
+        engine.metrics.commits.increment();
+        Ok(superblock.generation)
+    }
+}
+
+impl Engine {
+    /// Tells the devices what is free, if that was asked for. A device that cannot is no error.
+    pub(crate) fn discard(&self, ranges: &[(Logical, u64)]) {
+        if !self.options.discard {
+            return;
+        }
+        for (logical, length) in ranges {
+            if let Err(error) = self.volume.discard(*logical, *length) {
+                tracing::warn!(%error, "discarding freed space failed");
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CommittingThread;
+
+    #[test]
+    fn a_thread_that_commits_is_refused_until_its_commit_ends_however_often_it_asks() {
+        let committing = CommittingThread::enter();
+        assert!(committing.is_some());
+        assert!(CommittingThread::enter().is_none());
+        assert!(CommittingThread::enter().is_none(), "a refusal must not end the commit");
+        drop(committing);
+        assert!(CommittingThread::enter().is_some());
+    }
+}

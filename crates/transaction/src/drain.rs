@@ -1,0 +1,213 @@
+//! The fixpoint of a commit: pending items, new chunks, delayed references, group items and root items, until nothing
+//! changes any more. It ends because each block is copied at most once in a transaction, so after enough rounds no
+//! edit makes or drops a block.
+
+use vlinder_format::block_group::BlockGroupItem;
+use vlinder_format::{Damage, Fault, Generation, Key, Logical, Place, RootId};
+
+use crate::EngineError;
+use crate::editor::Editor;
+use crate::engine::Engine;
+use crate::extents::delayed::{ExtentKind, Head};
+use crate::extents::tree::Effect;
+use crate::handle::Handle;
+
+/// Extents whose references are written in one batch.
+const HEADS_IN_BATCH: usize = 512;
+/// More rounds than any tree has blocks on a path would be a mistake of ours.
+const ROUNDS: usize = 10_000;
+
+/// A range that became free or taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Turn {
+    start: u64,
+    length: u64,
+    free: bool,
+}
+
+/// What the extent tree frees and other trees say was free, with its place.
+fn contradiction(fault: Fault) -> Damage {
+    Damage::new(fault, Place { tree: Some(RootId::EXTENT_TREE), ..Place::default() })
+}
+
+impl Engine {
+    /// Puts everything pending of all trees into them, a leaf-full at a time.
+    pub(crate) fn drain_pending(&self, handle: &mut Handle<'_>) -> Result<(), EngineError> {
+        for id in self.pending.trees() {
+            let tree = self.tree(id)?;
+            let leaf_bytes = usize::try_from(self.node_size()).unwrap_or(usize::MAX);
+            let mut from = Key::MIN;
+            loop {
+                let batch = self.pending.batch(id, from, leaf_bytes, !self.options.disabled.delayed_batch);
+                let Some((last, _)) = batch.last() else { break };
+                let next = last.next();
+                let inserts = batch.iter().any(|(_, pending)| pending.data.is_some());
+                let metrics = self.pending.metrics();
+                if inserts {
+                    metrics.insert_batches.increment()
+                } else {
+                    metrics.delete_batches.increment()
+                }
+                let timer = metrics.insert_time.time();
+                let changes: Vec<(Key, Option<Vec<u8>>)> =
+                    batch.iter().map(|(key, pending)| (*key, pending.data.clone())).collect();
+                handle.editor.change_items(tree.root(), &changes)?;
+                drop(timer);
+                self.pending.drained(id, &batch);
+                let Some(next) = next else { break };
+                from = next;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs to the fixpoint. No handle is open.
+    pub(crate) fn settle(&self, handle: &mut Handle<'_>) -> Result<(), EngineError> {
+        let generation = handle.generation();
+        for _ in 0..ROUNDS {
+            let mut moved = self.write_new_chunks(&mut handle.editor)?;
+            moved |= self.run_delayed(&mut handle.editor, generation)?;
+            let timer = self.metrics.group_phase_time.time();
+            moved |= self.write_groups(&mut handle.editor)?;
+            drop(timer);
+            moved |= self.write_roots(&mut handle.editor, generation)?;
+            if !moved && self.delayed.lock().is_empty() && !self.chunks.has_new() {
+                return Ok(());
+            }
+        }
+        unreachable!("the commit of {generation} did not settle in {ROUNDS} rounds")
+    }
+
+    /// Writes pending references into the extent tree until there are none; gives whether there were any.
+    fn run_delayed(&self, editor: &mut Editor<'_>, generation: Generation) -> Result<bool, EngineError> {
+        let mut any = false;
+        loop {
+            let heads = self.delayed.lock().take(HEADS_IN_BATCH);
+            if heads.is_empty() {
+                return Ok(any);
+            }
+            any = true;
+            self.metrics.heads_run.add(u64::try_from(heads.len()).unwrap_or(u64::MAX));
+            let tree = self.extent_tree();
+            let mut changes = Vec::new();
+            let mut effects = Vec::with_capacity(heads.len());
+            for head in heads {
+                let (edits, effect) = tree.resolve(&head, generation)?;
+                changes.extend(edits);
+                effects.push((head, effect));
+            }
+            editor.change_items(self.fixed.extent.root(), &changes)?;
+            self.account(editor, &effects, generation)?;
+        }
+    }
+
+    /// What references that came or went mean for space: sums, free-space tree, checksums.
+    fn account(
+        &self,
+        editor: &mut Editor<'_>,
+        effects: &[(Head, Effect)],
+        generation: Generation,
+    ) -> Result<(), EngineError> {
+        let mut turns: Vec<Turn> = Vec::new();
+        let mut gone: Vec<(u64, u64)> = Vec::new();
+        for (head, effect) in effects {
+            match effect {
+                Effect::None => continue,
+                Effect::Allocated => self.space.use_reserved(head.logical, head.length),
+                Effect::Freed { born } => {
+                    let needing = self.needing(*born, generation);
+                    self.space.pin_used(head.logical, head.length, needing).map_err(contradiction)?
+                }
+                Effect::Cancelled => {
+                    self.space.pin_reserved(head.logical, head.length).map_err(contradiction)?
+                }
+            }
+            if *effect != Effect::Cancelled {
+                self.join_turn(&mut turns, head, matches!(effect, Effect::Freed { .. }));
+            }
+            if head.kind == ExtentKind::Data && *effect != Effect::Allocated {
+                match gone.last_mut() {
+                    Some((start, length)) if *start + *length == head.logical.0 => *length += head.length,
+                    _ => gone.push((head.logical.0, head.length)),
+                }
+            }
+        }
+        for (start, length) in gone {
+            self.checksum_tree().remove(editor, Logical(start), length)?;
+        }
+        let Some(free_space) = &self.fixed.free_space else { return Ok(()) };
+        // A group made in this round has no records yet.
+        self.write_new_chunks(editor)?;
+        let tree = self.free_space_tree(free_space);
+        for turn in turns {
+            let Some(group) = self.space.range_of(Logical(turn.start)) else { continue };
+            tree.change(editor, group, turn.start, turn.length, turn.free)?;
+        }
+        Ok(())
+    }
+
+    /// Adds an extent to the turns; neighbours of one group that turn the same way become one.
+    fn join_turn(&self, turns: &mut Vec<Turn>, head: &Head, free: bool) {
+        let start = head.logical.0;
+        if let Some(last) = turns.last_mut()
+            && last.free == free
+            && last.start + last.length == start
+            && self.space.range_of(Logical(last.start)) == self.space.range_of(head.logical)
+        {
+            last.length += head.length;
+            return;
+        }
+        turns.push(Turn { start, length: head.length, free });
+    }
+
+    /// Writes the items of groups whose `used` differs from what the last commit wrote (S3), and of new ones.
+    fn write_groups(&self, editor: &mut Editor<'_>) -> Result<bool, EngineError> {
+        let changed = self.space.changed_groups();
+        for group in &changed {
+            let key = BlockGroupItem::key(group.range.start, group.range.length);
+            let item = BlockGroupItem::new(group.used, group.flags);
+            editor.put(self.fixed.groups.root(), key, &item.encode())?;
+            self.space.wrote_group(group.range.start, group.used);
+            self.metrics.groups_updated.increment();
+        }
+        Ok(!changed.is_empty())
+    }
+
+    /// Writes the root items of trees whose root block moved, or whose item was changed.
+    fn write_roots(&self, editor: &mut Editor<'_>, generation: Generation) -> Result<bool, EngineError> {
+        let mut any = false;
+        for tree in self.forest.all() {
+            let balance = self.block_balance.lock().get(&tree.id()).copied().unwrap_or_default();
+            let Some(item) = tree.item_to_write(generation, balance) else { continue };
+            self.block_balance.lock().remove(&tree.id());
+            editor.put(&self.root_tree, tree.item_key(), &item.encode())?;
+            any = true;
+        }
+        Ok(any)
+    }
+
+    /// What the commit itself may have to copy: every block of the trees that describe space, once. They are copied at
+    /// most once in a transaction, so keeping their size free is enough for any commit to end.
+    pub(crate) fn size_global_reserve(&self) {
+        let mut bytes: u64 = 0;
+        let trees = [Some(&self.fixed.extent), Some(&self.fixed.checksum), Some(&self.fixed.groups)];
+        for tree in trees.into_iter().flatten().chain(&self.fixed.free_space) {
+            bytes = bytes.saturating_add(tree.item().bytes_used);
+        }
+        let least = u64::from(self.node_size()) * LEAST_RESERVED_BLOCKS;
+        let most = self.metadata_total() / 2;
+        self.space.set_global_reserve(bytes.max(least).min(MOST_RESERVED_BYTES).min(most));
+    }
+
+    fn metadata_total(&self) -> u64 {
+        let metadata = |flags: vlinder_format::chunk::BlockGroupFlags| {
+            flags.has(vlinder_format::chunk::BlockGroupFlags::METADATA)
+        };
+        self.space.kinds().iter().filter(|kind| metadata(kind.flags)).map(|kind| kind.total_bytes).sum()
+    }
+}
+
+/// Even the smallest file system's commit copies a path of each tree.
+const LEAST_RESERVED_BLOCKS: u64 = 64;
+/// Linux's bound of the global reserve.
+const MOST_RESERVED_BYTES: u64 = 512 << 20;

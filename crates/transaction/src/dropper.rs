@@ -1,0 +1,383 @@
+//! Freeing the blocks of deleted subvolumes, in steps between which commits may happen, resumed after a crash.
+//!
+//! A walk over the tree, which never changes: a block that only this tree references gives up its children's references
+//! and goes; a shared block stays for the others. Where this tree *owns* a shared block, its children (and theirs) are
+//! referenced by this tree's number, which goes: they are first referenced by their parents' addresses (Linux:
+//! `btrfs_drop_snapshot`, stages DROP_REFERENCE and UPDATE_BACKREF).
+//!
+//! Where the walk is, is kept in memory, and on disk as Linux keeps it: `drop_progress` and `drop_level` in the root item
+//! name the next child to look at; everything before it is done. Marking blocks a second time changes nothing.
+
+use std::collections::VecDeque;
+
+use vlinder_base::sync::{Arc, Mutex};
+use vlinder_format::root_item::RootFlags;
+use vlinder_format::uuid_item::UuidKind;
+use vlinder_format::{Block, Generation, ItemType, Key, Level, ObjectId, RootId, orphan};
+use vlinder_tree::{Change, ChildReferences, Edit, Readahead, Space, WantedBlock};
+
+use crate::EngineError;
+use crate::engine::Engine;
+use crate::extents::delayed::{ExtentKind, Referrer};
+use crate::forest::Tree;
+use crate::handle::{Handle, Reservation};
+
+/// Blocks looked at in one transaction handle, so that commits need not wait long.
+const BLOCKS_IN_HANDLE: usize = 256;
+
+/// What the walk does at a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The block goes when its children are done.
+    Drop,
+    /// The block stays for others; what it owns is marked.
+    Mark,
+}
+
+/// A node on the way down.
+#[derive(Debug)]
+struct Frame {
+    block: Arc<Block>,
+    slot: usize,
+    stage: Stage,
+    /// The block's children are referenced by its address.
+    full: bool,
+}
+
+/// The walk over one deleted tree.
+struct Walk {
+    tree: Arc<Tree>,
+    frames: Vec<Frame>,
+    started: bool,
+}
+
+/// Deleted trees that wait for their blocks to be freed.
+#[derive(Default)]
+pub(crate) struct Cemetery {
+    walks: Mutex<VecDeque<Walk>>,
+    /// Held by whoever digs.
+    digging: Mutex<()>,
+}
+
+impl Handle<'_> {
+    /// A subvolume is deleted: its names are gone already. Its blocks are freed once [`Engine::bury`] was called.
+    ///
+    /// # Errors
+    /// What changing the root tree met.
+    pub fn delete_tree(&mut self, tree: &Arc<Tree>) -> Result<(), EngineError> {
+        let item = tree.item();
+        self.edit_root_tree(&[Edit::new(orphan::key(tree.id().object_id()), Change::Put(&[]))])?;
+        tree.change_item(|item| {
+            item.reference_count = 0;
+            item.flags = item.flags.with(RootFlags::DEAD);
+            item.drop_progress = Key::MIN;
+            item.drop_level = Level::LEAF;
+        });
+        self.mark_changed();
+        self.remove_uuid(UuidKind::Own, item.uuid(), tree.id())?;
+        if !item.received_uuid().is_nil() {
+            self.remove_uuid(UuidKind::Received, item.received_uuid(), tree.id())?;
+        }
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// Nobody uses a deleted tree any more: its blocks may be freed by [`Engine::clean`].
+    pub fn bury(&self, tree: Arc<Tree>) {
+        self.cemetery.walks.lock().push_back(Walk { tree, frames: Vec::new(), started: false });
+    }
+
+    /// Frees blocks of deleted trees, about `budget` of them; gives whether there are more.
+    ///
+    /// # Errors
+    /// What reading or changing trees met, or [`EngineError::NoSpace`]. A tree whose walk an error ended is tried again at
+    /// the next opening.
+    pub fn clean(&self, budget: usize) -> Result<bool, EngineError> {
+        if self.read_only_reason().is_some() {
+            return Ok(false);
+        }
+        let _digging = self.cemetery.digging.lock();
+        let mut left = budget;
+        while left > 0 {
+            let next = self.cemetery.walks.lock().front().map(|walk| (walk.tree.id(), walk.started));
+            let Some((next, started)) = next else { return Ok(false) };
+            if !started && self.pending.holds(next) {
+                // The tree must not change under the walk, and without what is pending its changed leaves would be
+                // refused: an inode's other items are in them already.
+                self.commit()?;
+            }
+            let mut handle = self.begin(Reservation::deletion(16))?;
+            let Some(mut walk) = self.cemetery.walks.lock().pop_front() else { return Ok(false) };
+            let looked_at = walk.run(&mut handle, left.min(BLOCKS_IN_HANDLE));
+            if looked_at.is_err() {
+                // What was done before the error stays done.
+                walk.save_progress(&handle);
+            }
+            left = left.saturating_sub(looked_at?.max(1));
+            if walk.frames.is_empty() {
+                // Without this the root item would name blocks that are free.
+                walk.finish(&mut handle).inspect_err(|error| self.latch_read_only(error))?;
+            } else {
+                walk.save_progress(&handle);
+                drop(handle);
+                self.cemetery.walks.lock().push_front(walk);
+            }
+        }
+        Ok(!self.cemetery.walks.lock().is_empty())
+    }
+
+    /// How many deleted trees wait.
+    pub fn waiting_deletions(&self) -> Vec<RootId> {
+        self.cemetery.walks.lock().iter().map(|walk| walk.tree.id()).collect()
+    }
+
+    /// At opening: buries every tree that was deleted before, as the orphan items in the root tree tell.
+    pub(crate) fn find_deleted_trees(&self) -> Result<(), EngineError> {
+        let first = Key::new(ObjectId::ORPHAN, ItemType::ORPHAN_ITEM, 0);
+        let mut cursor = self.trees.cursor(&self.root_tree, &first, Readahead::None)?;
+        while let Some(key) = cursor.key()
+            && key.objectid == ObjectId::ORPHAN
+            && key.item_type == ItemType::ORPHAN_ITEM
+        {
+            match self.tree(RootId(key.offset)) {
+                Ok(tree) if tree.item().is_deleted() => self.bury(tree),
+                // Linux leaves the item where its tree was freed and the power failed before the item was removed.
+                Ok(_) | Err(EngineError::NoSuchTree { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            cursor.advance()?;
+        }
+        Ok(())
+    }
+}
+
+impl Walk {
+    /// Looks at up to `budget` blocks; gives how many were looked at. The walk is done when no frame is left.
+    fn run(&mut self, handle: &mut Handle<'_>, budget: usize) -> Result<usize, EngineError> {
+        if !self.started {
+            self.start(handle)?;
+            self.started = true;
+        }
+        let mut looked_at = 0;
+        let mut result = Ok(());
+        while result.is_ok() && looked_at < budget && !self.frames.is_empty() {
+            result = self.step(handle);
+            looked_at += 1;
+        }
+        // A node whose children are all gone can't be the place to go on from: they would be looked for again.
+        while self.frames.last().is_some_and(|frame| {
+            frame.stage == Stage::Drop && !frame.block.is_leaf() && frame.slot >= frame.block.len()
+        }) {
+            self.leave(handle)?;
+        }
+        result.map(|()| looked_at)
+    }
+
+    /// The path from the root to where an earlier walk stopped.
+    fn start(&mut self, handle: &Handle<'_>) -> Result<(), EngineError> {
+        let engine = handle.engine;
+        let item = self.tree.item();
+        let mut wanted = WantedBlock::root(self.tree.root());
+        loop {
+            let block = engine.trees.block(&wanted)?;
+            let full = engine.sharing_at(block.logical(), block.owner())?.full_back_references;
+            let resumed = item.drop_progress.objectid.0 != 0;
+            let slot = if resumed && !block.is_leaf() { block.child_slot(&item.drop_progress) } else { 0 };
+            let deeper = resumed && block.level() > item.drop_level && !block.is_leaf();
+            if deeper {
+                wanted = WantedBlock::child(self.tree.id(), &block, slot);
+            }
+            self.frames.push(Frame { block, slot, stage: Stage::Drop, full });
+            if !deeper {
+                return Ok(());
+            }
+        }
+    }
+
+    /// One child, or the end of a node.
+    fn step(&mut self, handle: &mut Handle<'_>) -> Result<(), EngineError> {
+        let Some(frame) = self.frames.last() else { return Ok(()) };
+        if frame.block.is_leaf() || frame.slot >= frame.block.len() {
+            return self.leave(handle);
+        }
+        match frame.stage {
+            Stage::Drop => self.drop_child(handle),
+            Stage::Mark => self.mark_child(handle),
+        }
+    }
+
+    /// Looks at the next child of a node that goes.
+    fn drop_child(&mut self, handle: &mut Handle<'_>) -> Result<(), EngineError> {
+        let engine = handle.engine;
+        let id = self.tree.id();
+        let Some(frame) = self.frames.last_mut() else { return Ok(()) };
+        let wanted = WantedBlock::child(id, &frame.block, frame.slot);
+        let sharing = engine.sharing_at(wanted.logical, id)?;
+        if sharing.references > 1 {
+            let is_marked_leaf = wanted.level == Level::LEAF && sharing.full_back_references;
+            if !is_marked_leaf && wanted.generation > born(&self.tree) {
+                let block = engine.trees.block(&wanted)?;
+                if block.owner() == id {
+                    mark(engine, &block)?;
+                    self.frames.push(Frame { block, slot: 0, stage: Stage::Mark, full: true });
+                    return Ok(());
+                }
+            }
+            // Whether others still share it is settled in the same moment as the reference goes.
+            let _gate = engine.sharing_gate.lock();
+            if engine.sharing_holds(wanted.logical, &sharing) {
+                drop_reference(engine, id, frame, &wanted, false, handle.generation());
+                frame.slot += 1;
+            }
+            return Ok(());
+        }
+        let block = engine.trees.block(&wanted)?;
+        self.frames.push(Frame { block, slot: 0, stage: Stage::Drop, full: sharing.full_back_references });
+        Ok(())
+    }
+
+    /// Looks at the next child of a node that stays.
+    fn mark_child(&mut self, handle: &Handle<'_>) -> Result<(), EngineError> {
+        let id = self.tree.id();
+        let Some(frame) = self.frames.last_mut() else { return Ok(()) };
+        let wanted = WantedBlock::child(id, &frame.block, frame.slot);
+        frame.slot += 1;
+        // What is older than the tree was never its own.
+        if wanted.generation <= born(&self.tree) {
+            return Ok(());
+        }
+        let block = handle.engine.trees.block(&wanted)?;
+        if block.owner() != id {
+            return Ok(());
+        }
+        mark(handle.engine, &block)?;
+        if !block.is_leaf() {
+            self.frames.push(Frame { block, slot: 0, stage: Stage::Mark, full: true });
+        }
+        Ok(())
+    }
+
+    /// A node's children are done.
+    fn leave(&mut self, handle: &mut Handle<'_>) -> Result<(), EngineError> {
+        let engine = handle.engine;
+        let id = self.tree.id();
+        let Some(done) = self.frames.pop() else { return Ok(()) };
+        let below_mark = self.frames.last().is_some_and(|parent| parent.stage == Stage::Mark);
+        if done.stage == Stage::Mark && below_mark {
+            return Ok(());
+        }
+        let last = done.stage == Stage::Drop;
+        if !last {
+            let sharing = engine.sharing_at(done.block.logical(), id)?;
+            let _gate = engine.sharing_gate.lock();
+            if sharing.references <= 1 || !engine.sharing_holds(done.block.logical(), &sharing) {
+                // The others let go meanwhile: the parent looks at the child again.
+                return Ok(());
+            }
+            if let Some(parent) = self.frames.last_mut() {
+                let wanted = WantedBlock::child(id, &parent.block, parent.slot);
+                drop_reference(engine, id, parent, &wanted, false, handle.generation());
+                parent.slot += 1;
+            }
+            return Ok(());
+        }
+        if done.block.is_leaf() {
+            let kind = if done.full { ChildReferences::Full } else { ChildReferences::Keyed };
+            engine.share_children(id, &done.block, kind, false);
+        }
+        match self.frames.last_mut() {
+            Some(parent) => {
+                let wanted = WantedBlock::child(id, &parent.block, parent.slot);
+                drop_reference(engine, id, parent, &wanted, true, handle.generation());
+                parent.slot += 1;
+            }
+            None => {
+                let own = WantedBlock::root(self.tree.root());
+                drop_reference(engine, id, &done, &own, true, handle.generation());
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the walk stands, for whoever goes on with it after a crash, Linux included: at the next child of the lowest
+    /// node that goes. A leaf goes as one, and is looked at anew.
+    fn save_progress(&self, handle: &Handle<'_>) {
+        if !self.started {
+            return;
+        }
+        let mut nodes =
+            self.frames.iter().rev().filter(|frame| frame.stage == Stage::Drop && !frame.block.is_leaf());
+        let Some(frame) = nodes.next() else { return };
+        assert!(frame.slot < frame.block.len(), "a node without children left is no place to go on from");
+        let (key, level) = (frame.block.key(frame.slot), frame.block.level());
+        self.tree.change_item(|item| {
+            item.drop_progress = key;
+            item.drop_level = level;
+        });
+        handle.mark_changed();
+    }
+
+    /// All blocks are free: the root item and the orphan item go.
+    fn finish(self, handle: &mut Handle<'_>) -> Result<(), EngineError> {
+        let id = self.tree.id();
+        handle.engine.forest.remove(id);
+        handle.edit_root_tree(&[
+            Edit::new(self.tree.item_key(), Change::RemoveIfPresent),
+            Edit::new(orphan::key(id.object_id()), Change::RemoveIfPresent),
+        ])
+    }
+}
+
+/// The transaction that made a snapshot; 0 for a subvolume. Older blocks are not its own.
+fn born(tree: &Tree) -> Generation {
+    Generation(tree.item_key().offset)
+}
+
+/// Makes a shared block's children referenced by its address, if they are not yet.
+fn mark(engine: &Engine, block: &Block) -> Result<(), EngineError> {
+    loop {
+        let sharing = engine.sharing_at(block.logical(), block.owner())?;
+        if sharing.full_back_references {
+            return Ok(());
+        }
+        let _gate = engine.sharing_gate.lock();
+        if engine.sharing_holds(block.logical(), &sharing) {
+            engine.share_children(block.owner(), block, ChildReferences::Full, true);
+            engine.share_children(block.owner(), block, ChildReferences::Keyed, false);
+            engine.set_full_back_references(block);
+            return Ok(());
+        }
+    }
+}
+
+/// The tree lets go of a block. `parent` is the frame whose block references it (the root block references itself by its
+/// root, or if it is marked by its own address).
+fn drop_reference(
+    engine: &Engine,
+    id: RootId,
+    parent: &Frame,
+    wanted: &WantedBlock,
+    last: bool,
+    generation: Generation,
+) {
+    let length = u64::from(engine.node_size());
+    let referrer =
+        if parent.full { Referrer::ParentOfBlock(parent.block.logical()) } else { Referrer::Root(id) };
+    let kind = ExtentKind::TreeBlock {
+        level: wanted.level,
+        first_key: wanted.first_key.unwrap_or_default(),
+        owner: id,
+    };
+    let mut delayed = engine.delayed.lock();
+    delayed.change(wanted.logical, length, kind, referrer, -1, false);
+    let unwritten = last && wanted.generation == generation;
+    let cancelled = unwritten && delayed.cancel_fresh(wanted.logical);
+    drop(delayed);
+    if unwritten {
+        engine.trees.forget(wanted.logical);
+    }
+    if cancelled {
+        engine.release_block(wanted.logical);
+    }
+}

@@ -1,0 +1,77 @@
+//! Changes trees on behalf of one transaction handle or of the committer.
+
+use vlinder_base::sync::Arc;
+use vlinder_format::{Generation, Key, RootId};
+use vlinder_tree::{AddressPool, Change, Edit, Root, RootPointer, Space, TreeError, TreeIdentity, Trees};
+
+/// An owned change: the data that an item gets, or none for its removal.
+pub(crate) type ItemChange = (Key, Option<Vec<u8>>);
+
+/// Trees, the space they grow in, and addresses held for them.
+pub(crate) struct Editor<'a> {
+    pub(crate) trees: &'a Trees,
+    pub(crate) space: &'a dyn Space,
+    pub(crate) generation: Generation,
+    pub(crate) identity: TreeIdentity,
+    metadata: AddressPool,
+    system: AddressPool,
+}
+
+impl<'a> Editor<'a> {
+    pub(crate) fn new(
+        trees: &'a Trees,
+        space: &'a dyn Space,
+        generation: Generation,
+        identity: TreeIdentity,
+    ) -> Self {
+        let (metadata, system) = (AddressPool::default(), AddressPool::default());
+        Self { trees, space, generation, identity, metadata, system }
+    }
+
+    /// All of the edits or none; sorted by key.
+    pub(crate) fn edit(&mut self, root: &Arc<Root>, edits: &[Edit<'_>]) -> Result<(), TreeError> {
+        let pool = if root.id() == RootId::CHUNK_TREE { &mut self.system } else { &mut self.metadata };
+        self.trees.edit(root, self.generation, self.space, pool, edits)
+    }
+
+    /// Puts and removes items; sorted by key.
+    pub(crate) fn change_items(&mut self, root: &Arc<Root>, changes: &[ItemChange]) -> Result<(), TreeError> {
+        let edits: Vec<Edit<'_>> = changes
+            .iter()
+            .map(|(key, data)| Edit::new(*key, data.as_deref().map_or(Change::RemoveIfPresent, Change::Put)))
+            .collect();
+        self.edit(root, &edits)
+    }
+
+    /// One item gets these data.
+    pub(crate) fn put(&mut self, root: &Arc<Root>, key: Key, data: &[u8]) -> Result<(), TreeError> {
+        self.edit(root, &[Edit::new(key, Change::Put(data))])
+    }
+
+    /// One item goes, if it is there.
+    pub(crate) fn remove(&mut self, root: &Arc<Root>, key: Key) -> Result<(), TreeError> {
+        self.edit(root, &[Edit::new(key, Change::RemoveIfPresent)])
+    }
+
+    /// An empty tree.
+    pub(crate) fn create_tree(&mut self, id: RootId) -> Result<RootPointer, TreeError> {
+        self.trees.create_tree(id, self.generation, &self.identity, self.space, &mut self.metadata)
+    }
+
+    /// The tree's root block belongs to this transaction from now on.
+    pub(crate) fn touch(&mut self, root: &Arc<Root>) -> Result<(), TreeError> {
+        self.trees.touch(root, self.generation, self.space, &mut self.metadata)
+    }
+
+    /// A tree that shares everything with `source`.
+    pub(crate) fn copy_tree(&mut self, source: &Arc<Root>, id: RootId) -> Result<RootPointer, TreeError> {
+        self.trees.copy_tree(source, id, self.generation, self.space, &mut self.metadata)
+    }
+}
+
+impl Drop for Editor<'_> {
+    fn drop(&mut self) {
+        self.metadata.give_back(self.space, RootId::EXTENT_TREE);
+        self.system.give_back(self.space, RootId::CHUNK_TREE);
+    }
+}

@@ -1,0 +1,330 @@
+//! The engine: a volume's trees, its space, and the running transaction, as one thing that `fs` builds on.
+
+use vlinder_base::clock::{Clock, SystemClock};
+use vlinder_base::metrics::Registry;
+use vlinder_base::random::{OsRandom, Random};
+use vlinder_base::sync::atomic::AtomicU64;
+use vlinder_base::sync::{Arc, Condvar, Mutex, Weak};
+use vlinder_codec::checksum::ChecksumKind;
+use vlinder_format::checksum_item::ChecksumGeometry;
+use vlinder_format::device::DeviceItem;
+use vlinder_format::features::IncompatFeatures;
+use vlinder_format::superblock::Superblock;
+use vlinder_format::{Generation, Key, RootId};
+use vlinder_tree::{Leases, Root, TreeIdentity, Trees, VolumeBlocks};
+use vlinder_volume::Volume;
+
+use crate::chunks::ChunkWork;
+use crate::dropper::Cemetery;
+use crate::extents::delayed::DelayedReferences;
+use crate::forest::{Forest, Tree};
+use crate::metrics::EngineMetrics;
+use crate::pending::{PendingItems, PendingWindow};
+use crate::phase::Phase;
+use crate::snapshots::SnapshotQueue;
+use crate::space::SpaceManager;
+use crate::{EngineError, Participant, ReadOnlyReason};
+
+/// Mechanisms that are switched off, for measuring (`-o disable=`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Disabled {
+    /// S1: the cached position of seeks.
+    pub seek_cache: bool,
+    /// S2: batches of pending items across gaps.
+    pub delayed_batch: bool,
+    /// S3: skipping group items that did not change.
+    pub block_group_skip: bool,
+    /// S4: readahead for send.
+    pub send_readahead: bool,
+    /// S5: trimming state records in place.
+    pub state_trim: bool,
+}
+
+/// How a file system is opened.
+#[derive(Clone)]
+pub struct EngineOptions {
+    /// For reading only.
+    pub read_only: bool,
+    /// Why an fsync log is to be left as it is, if so. Otherwise the engine of a file system that has one takes no changes
+    /// until the log was taken up ([`Engine::take_up_log`]).
+    pub leave_log: Option<ReadOnlyReason>,
+    /// Memory for clean blocks, in bytes.
+    pub cache_bytes: u64,
+    /// Memory for what is not on disk yet, in bytes.
+    pub dirty_bytes: u64,
+    /// Tell the devices what was freed.
+    pub discard: bool,
+    /// Where times come from.
+    pub clock: Arc<dyn Clock>,
+    /// Where UUIDs come from.
+    pub random: Arc<dyn Random>,
+    /// Where mechanisms count.
+    pub registry: Arc<Registry>,
+    /// What is switched off.
+    pub disabled: Disabled,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            leave_log: None,
+            cache_bytes: 256 << 20,
+            dirty_bytes: 64 << 20,
+            discard: false,
+            clock: Arc::new(SystemClock::default()),
+            random: Arc::new(OsRandom),
+            registry: Arc::new(Registry::new()),
+            disabled: Disabled::default(),
+        }
+    }
+}
+
+impl EngineOptions {
+    /// Memory for clean blocks. The rest of `cache_bytes` is for changed ones, which a commit holds twice: frozen, and
+    /// sealed.
+    pub(crate) fn clean_blocks_bytes(&self) -> u64 {
+        self.cache_bytes / 8 * 5
+    }
+
+    /// Changed blocks that a transaction may gather.
+    pub(crate) fn dirty_blocks_bytes(&self) -> u64 {
+        self.cache_bytes / 8
+    }
+}
+
+/// A file system's trees, space and running transaction.
+pub struct Engine {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) trees: Trees,
+    pub(crate) blocks: Arc<VolumeBlocks>,
+    pub(crate) options: EngineOptions,
+    pub(crate) metrics: EngineMetrics,
+    /// The superblock of the last commit, with what changed since in fields that no tree holds.
+    pub(crate) superblock: Mutex<Superblock>,
+    pub(crate) device_items: Mutex<Vec<DeviceItem>>,
+    pub(crate) root_tree: Arc<Root>,
+    pub(crate) chunk_tree: Arc<Root>,
+    pub(crate) forest: Forest,
+    pub(crate) fixed: FixedTrees,
+    pub(crate) space: SpaceManager,
+    pub(crate) delayed: Mutex<DelayedReferences>,
+    pub(crate) sharing_gate: Mutex<()>,
+    pub(crate) pending: PendingItems,
+    pub(crate) snapshots: SnapshotQueue,
+    pub(crate) chunks: ChunkWork,
+    pub(crate) cemetery: Cemetery,
+    pub(crate) leases: Arc<Leases>,
+    /// Held by who frees what a lease held.
+    pub(crate) releasing: Mutex<()>,
+    /// Blocks that each tree has more (or fewer) than its root item says.
+    pub(crate) block_balance: Mutex<std::collections::HashMap<RootId, i64>>,
+    pub(crate) phase: Mutex<Phase>,
+    pub(crate) phase_changed: Condvar,
+    /// Held by the committer.
+    pub(crate) committer: Mutex<()>,
+    pub(crate) latch: Mutex<Option<ReadOnlyReason>>,
+    pub(crate) participants: Mutex<Vec<Weak<dyn Participant>>>,
+    pub(crate) next_subvolume: Mutex<u64>,
+    /// Items that changed outside a transaction: participants put them in before the next commit.
+    pub(crate) awaited_items: AtomicU64,
+}
+
+/// The trees that the engine itself uses.
+pub(crate) struct FixedTrees {
+    pub(crate) extent: Arc<Tree>,
+    pub(crate) device: Arc<Tree>,
+    pub(crate) checksum: Arc<Tree>,
+    pub(crate) uuid: Option<Arc<Tree>>,
+    pub(crate) free_space: Option<Arc<Tree>>,
+    /// The tree of group items: the extent tree, or with block-group-tree its own.
+    pub(crate) groups: Arc<Tree>,
+}
+
+impl Engine {
+    /// All trees, for searches.
+    pub fn trees(&self) -> &Trees {
+        &self.trees
+    }
+
+    /// The volume, for reading and writing data.
+    pub fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    /// What the mechanisms count.
+    pub fn registry(&self) -> &Registry {
+        &self.options.registry
+    }
+
+    /// How the file system was opened.
+    pub fn options(&self) -> &EngineOptions {
+        &self.options
+    }
+
+    /// Where times come from.
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.options.clock
+    }
+
+    /// Where UUIDs come from.
+    pub fn random(&self) -> &dyn Random {
+        &*self.options.random
+    }
+
+    /// The superblock as it stands.
+    pub fn superblock(&self) -> Superblock {
+        self.superblock.lock().clone()
+    }
+
+    /// Changes fields of the superblock that no tree holds (the label); the next commit writes it. Called with a handle
+    /// open.
+    pub fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) {
+        change(&mut self.superblock.lock());
+        self.phase.lock().changed = true;
+    }
+
+    /// Bytes of a sector.
+    pub fn sector_size(&self) -> u32 {
+        self.volume.geometry().sector_size
+    }
+
+    /// Bytes of a tree block.
+    pub fn node_size(&self) -> u32 {
+        self.volume.geometry().node_size
+    }
+
+    /// Kind of every checksum.
+    pub fn checksum_kind(&self) -> ChecksumKind {
+        self.volume.geometry().checksum_kind
+    }
+
+    /// The arithmetic of checksum items.
+    pub fn checksum_geometry(&self) -> ChecksumGeometry {
+        ChecksumGeometry {
+            sector_size: self.sector_size(),
+            checksum_size: u32::try_from(self.checksum_kind().size_bytes()).unwrap_or(u32::MAX),
+            node_size: self.node_size(),
+        }
+    }
+
+    /// Whether holes have no items.
+    pub fn no_holes(&self) -> bool {
+        self.superblock.lock().incompat.has(IncompatFeatures::NO_HOLES)
+    }
+
+    /// Why nothing can be changed, if so.
+    pub fn read_only_reason(&self) -> Option<ReadOnlyReason> {
+        self.latch.lock().clone()
+    }
+
+    /// Nothing can be changed from now on: an error left it unsure what is on the devices.
+    pub fn latch_read_only(&self, error: &dyn std::error::Error) {
+        self.latch.lock().get_or_insert_with(|| ReadOnlyReason::Error(error.to_string()));
+        tracing::error!(%error, "the file system is read-only from now on");
+        self.phase_changed.notify_all();
+    }
+
+    /// Nothing can be changed from now on, as was asked for: what was done before is committed.
+    pub fn end_changes(&self, reason: ReadOnlyReason) {
+        self.latch.lock().get_or_insert(reason);
+        self.volume.make_read_only();
+        self.phase_changed.notify_all();
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<(), EngineError> {
+        match self.read_only_reason() {
+            Some(reason) => Err(EngineError::ReadOnly { reason }),
+            None => Ok(()),
+        }
+    }
+
+    /// The tree of a number, subvolumes included.
+    ///
+    /// # Errors
+    /// [`EngineError::NoSuchTree`], or what reading its root item met.
+    pub fn tree(&self, id: RootId) -> Result<Arc<Tree>, EngineError> {
+        self.forest.open(&self.trees, &self.root_tree, id)
+    }
+
+    /// The root tree, for searches.
+    pub fn root_tree(&self) -> &Arc<Root> {
+        &self.root_tree
+    }
+
+    /// The chunk tree, for searches.
+    pub fn chunk_tree(&self) -> &Arc<Root> {
+        &self.chunk_tree
+    }
+
+    /// The running transaction's generation.
+    pub fn generation(&self) -> Generation {
+        self.phase.lock().generation
+    }
+
+    /// Registers someone who has things to put into a transaction before it ends.
+    pub fn register(&self, participant: Weak<dyn Participant>) {
+        self.participants.lock().push(participant);
+    }
+
+    /// An item, with what is pending of it.
+    ///
+    /// # Errors
+    /// What reading the tree met.
+    pub fn item(&self, tree: &Tree, key: &Key) -> Result<Option<Vec<u8>>, EngineError> {
+        if let Some(pending) = self.pending.get(tree.id(), key) {
+            return Ok(pending);
+        }
+        Ok(self.trees.get(tree.root(), key)?.map(|position| position.data().to_vec()))
+    }
+
+    /// Items from `from` up to and without `to`, with what is pending of them, in order, at most `limit`.
+    ///
+    /// # Errors
+    /// What reading the tree met.
+    pub fn items(
+        &self,
+        tree: &Tree,
+        from: Key,
+        to: Key,
+        limit: usize,
+    ) -> Result<Vec<(Key, Vec<u8>)>, EngineError> {
+        if from >= to {
+            return Ok(Vec::new());
+        }
+        let mut pending = PendingWindow::new(&self.pending, tree.id(), from, to);
+        let mut items = Vec::new();
+        let mut cursor = self.trees.cursor(tree.root(), &from, vlinder_tree::Readahead::Forward(8))?;
+        while items.len() < limit {
+            let stored = cursor.item().filter(|(key, _)| *key < to).map(|(key, data)| (key, data.to_vec()));
+            match (stored, pending.first_key()) {
+                (None, None) => break,
+                (Some((key, data)), next) if next.is_none_or(|other| key < other) => {
+                    items.push((key, data));
+                    cursor.advance()?;
+                }
+                (stored, Some(_)) => {
+                    let Some((key, data)) = pending.take() else { break };
+                    match key.next() {
+                        // What was drained between two parts is in the tree now, and maybe not in the cursor's leaf.
+                        Some(next) if pending.took_last_of_part() => cursor.seek(&next)?,
+                        _ if stored.is_some_and(|(other, _)| other == key) => cursor.advance()?,
+                        _ => {}
+                    }
+                    items.extend(data.map(|data| (key, data)));
+                }
+                (Some(_), None) => break,
+            }
+        }
+        Ok(items)
+    }
+
+    pub(crate) fn skinny(&self) -> bool {
+        self.superblock.lock().incompat.has(IncompatFeatures::SKINNY_METADATA)
+    }
+
+    pub(crate) fn identity(&self) -> TreeIdentity {
+        let fsid = self.superblock.lock().tree_block_uuid();
+        TreeIdentity { fsid, chunk_tree_uuid: self.chunks.chunk_tree_uuid }
+    }
+}

@@ -1,0 +1,202 @@
+//! Delayed references: changes of who refers to an extent, gathered in memory and written to the extent tree by the
+//! commit (the second of the four knots: allocating a block changes the extent tree, whose blocks are allocated too).
+//!
+//! Invariants:
+//! 1. A head exists only while some change of its extent is not yet in the extent tree.
+//! 2. `fresh` heads have no item in the extent tree yet; every other head has one.
+//! 3. A change and its opposite cancel; a head left without changes goes, unless it is fresh.
+//! 4. Only the committer takes heads out, while no handle is open.
+
+use std::collections::{BTreeMap, HashMap};
+
+use vlinder_format::extent::{DataReference, Reference};
+use vlinder_format::{Key, Level, Logical, ObjectId, RootId};
+
+/// Who refers to an extent; a [`Reference`] without its count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Referrer {
+    /// A root, to a tree block.
+    Root(RootId),
+    /// A parent block, to a tree block.
+    ParentOfBlock(Logical),
+    /// An inode of a root, to data: `offset` is the file offset less the offset into the extent, and may wrap.
+    File {
+        /// The subvolume.
+        root: RootId,
+        /// The inode.
+        inode: ObjectId,
+        /// File offset less offset into the extent.
+        offset: u64,
+    },
+    /// A leaf, to data.
+    ParentOfData(Logical),
+}
+
+impl Referrer {
+    /// As the reference that the extent tree holds, counting `count`.
+    pub fn reference(&self, count: u32) -> Reference {
+        match *self {
+            Self::Root(root) => Reference::TreeBlock { root },
+            Self::ParentOfBlock(parent) => Reference::SharedBlock { parent },
+            Self::File { root, inode, offset } => {
+                Reference::ExtentData(DataReference { root, inode, offset, count })
+            }
+            Self::ParentOfData(parent) => Reference::SharedData { parent, count },
+        }
+    }
+}
+
+/// What an extent holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtentKind {
+    /// File data.
+    Data,
+    /// A tree block.
+    TreeBlock {
+        /// Its height.
+        level: Level,
+        /// Its first key when it was allocated, for items without skinny metadata.
+        first_key: Key,
+        /// The tree that made it.
+        owner: RootId,
+    },
+}
+
+impl ExtentKind {
+    /// Whether it holds file data.
+    pub fn is_data(&self) -> bool {
+        matches!(self, Self::Data)
+    }
+}
+
+/// All pending changes of one extent.
+#[derive(Clone, Debug)]
+pub struct Head {
+    /// Where the extent lies.
+    pub logical: Logical,
+    /// Its bytes.
+    pub length: u64,
+    /// What it holds.
+    pub kind: ExtentKind,
+    /// The extent has no item in the extent tree yet.
+    pub fresh: bool,
+    /// The block's children become referenced by its address.
+    pub becomes_full: bool,
+    /// Two who refer to the extent named different lengths or kinds: the disk contradicts itself.
+    pub is_disputed: bool,
+    /// References more (or fewer) than the extent tree knows.
+    pub changes: BTreeMap<Referrer, i64>,
+}
+
+impl Head {
+    /// References more (or fewer) in all.
+    pub fn net(&self) -> i64 {
+        self.changes.values().sum()
+    }
+}
+
+/// The pending changes of all extents.
+#[derive(Default)]
+pub struct DelayedReferences {
+    heads: BTreeMap<Logical, Head>,
+    /// Of each tree block whose references changed in this transaction: how often.
+    versions: HashMap<Logical, u64>,
+}
+
+impl DelayedReferences {
+    /// Changes the references of an extent. `fresh` when this is the first reference to a new extent.
+    pub fn change(
+        &mut self,
+        logical: Logical,
+        length: u64,
+        kind: ExtentKind,
+        referrer: Referrer,
+        by: i64,
+        fresh: bool,
+    ) {
+        if matches!(kind, ExtentKind::TreeBlock { .. }) {
+            let version = self.versions.entry(logical).or_default();
+            *version = version.wrapping_add(1);
+        }
+        let head = self.heads.entry(logical).or_insert_with(|| Head {
+            logical,
+            length,
+            kind,
+            fresh,
+            becomes_full: false,
+            is_disputed: false,
+            changes: BTreeMap::new(),
+        });
+        head.is_disputed |= head.length != length || head.kind.is_data() != kind.is_data();
+        let count = head.changes.entry(referrer).or_default();
+        *count += by;
+        if *count == 0 {
+            head.changes.remove(&referrer);
+        }
+        if head.changes.is_empty() && !head.fresh && !head.becomes_full && !head.is_disputed {
+            self.heads.remove(&logical);
+        }
+    }
+
+    /// The block's children are referenced by its address from now on.
+    pub fn set_full(&mut self, logical: Logical, length: u64, kind: ExtentKind) {
+        let head = self.heads.entry(logical).or_insert_with(|| Head {
+            logical,
+            length,
+            kind,
+            fresh: false,
+            becomes_full: false,
+            is_disputed: false,
+            changes: BTreeMap::new(),
+        });
+        head.becomes_full = true;
+        let version = self.versions.entry(logical).or_default();
+        *version = version.wrapping_add(1);
+    }
+
+    /// Forgets a fresh extent that lost its last reference before it was ever written. Gives whether it was one.
+    pub fn cancel_fresh(&mut self, logical: Logical) -> bool {
+        let cancelled = self.heads.get(&logical).is_some_and(|head| head.fresh && head.net() == 0);
+        if cancelled {
+            self.heads.remove(&logical);
+        }
+        cancelled
+    }
+
+    /// The pending changes of one extent.
+    pub fn head(&self, logical: Logical) -> Option<&Head> {
+        self.heads.get(&logical)
+    }
+
+    /// How often the references of a block changed in this transaction.
+    pub fn version(&self, logical: Logical) -> u64 {
+        self.versions.get(&logical).copied().unwrap_or_default()
+    }
+
+    /// Takes out up to `count` heads, in address order.
+    pub fn take(&mut self, count: usize) -> Vec<Head> {
+        let mut heads = Vec::with_capacity(count.min(self.heads.len()));
+        while heads.len() < count
+            && let Some((_, head)) = self.heads.pop_first()
+        {
+            heads.push(head);
+        }
+        heads
+    }
+
+    /// How many extents have changes pending.
+    pub fn len(&self) -> usize {
+        self.heads.len()
+    }
+
+    /// Whether nothing is pending.
+    pub fn is_empty(&self) -> bool {
+        self.heads.is_empty()
+    }
+
+    /// A new transaction begins: nothing may be pending any more.
+    pub fn begin_transaction(&mut self) {
+        assert!(self.heads.is_empty(), "a transaction ended with {} extents pending", self.heads.len());
+        self.versions.clear();
+    }
+}

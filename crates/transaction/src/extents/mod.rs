@@ -1,0 +1,4 @@
+//! Extents: what is allocated and who refers to it, pending in memory ([`delayed`]) and in the extent tree ([`tree`]).
+
+pub mod delayed;
+pub mod tree;

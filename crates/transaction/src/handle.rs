@@ -1,0 +1,493 @@
+//! A handle: the right to change things in the running transaction, with the space for it promised.
+
+use vlinder_base::sync::Arc;
+use vlinder_base::sync::atomic::Ordering;
+use vlinder_format::inode::{InodeFlags, InodeItem, Mode, Timestamp};
+use vlinder_format::root_item::RootItem;
+use vlinder_format::uuid_item::UuidKind;
+use vlinder_format::{Generation, Key, Logical, ObjectId, RootId, Uuid};
+use vlinder_tree::{Edit, Root};
+
+use crate::EngineError;
+use crate::checksums::ChecksumTree;
+use crate::editor::Editor;
+use crate::engine::Engine;
+use crate::extents::delayed::{ExtentKind, Referrer};
+use crate::forest::{Tree, new_root_item};
+use crate::snapshots::SnapshotRequest;
+use crate::space::Purpose;
+use crate::space::groups::Taken;
+
+/// What a handle may need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reservation {
+    /// Items that may be inserted, changed or removed, in different leaves at worst.
+    pub metadata_items: u32,
+    /// The handle frees more than it takes in the end: it may draw on what is kept for commits.
+    pub frees_space: bool,
+}
+
+impl Reservation {
+    /// For an operation that may change so many items.
+    pub const fn items(metadata_items: u32) -> Self {
+        Self { metadata_items, frees_space: false }
+    }
+
+    /// For a deletion.
+    pub const fn deletion(metadata_items: u32) -> Self {
+        Self { metadata_items, frees_space: true }
+    }
+}
+
+/// A run of data space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DataExtent {
+    /// First byte.
+    pub logical: Logical,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// Data space promised to a write that is not allocated yet; settles on drop.
+pub struct DataPromise<'a> {
+    engine: &'a Engine,
+    bytes: u64,
+}
+
+/// The right to change things in the running transaction. The transaction does not end while it is open.
+pub struct Handle<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) editor: Editor<'a>,
+    generation: Generation,
+    promised: u64,
+    /// The committer's own handle, in the critical phase.
+    critical: bool,
+}
+
+/// Extents with pending references that a transaction keeps in memory, at some 200 bytes each.
+const MOST_DELAYED_HEADS: usize = 100_000;
+
+/// What a new extent's item, its header and its share of half-full leaves take.
+const EXTENT_ITEM_BYTES: u64 = 128;
+
+/// Above this, what pending items may take is worked out more closely.
+const MANY_OWED_BYTES: u64 = 1 << 20;
+
+/// How often a refused promise is tried again after a commit or a new chunk.
+const TRIES: u32 = 3;
+
+impl Engine {
+    /// Joins the running transaction, or waits for the next if it is just ending.
+    ///
+    /// # Errors
+    /// [`EngineError::ReadOnly`]; [`EngineError::NoSpace`], before anything was changed.
+    pub fn begin(&self, reservation: Reservation) -> Result<Handle<'_>, EngineError> {
+        self.check_writable()?;
+        let _timer = self.metrics.begin_wait_time.time();
+        self.relieve()?;
+        let bytes = self.metadata_bytes(reservation.metadata_items);
+        self.promise_metadata(bytes, reservation.frees_space)?;
+        let mut phase = self.phase.lock();
+        while phase.critical {
+            self.phase_changed.wait(&mut phase);
+        }
+        if let Err(error) = self.check_writable() {
+            drop(phase);
+            self.space.unpromise(bytes);
+            return Err(error);
+        }
+        phase.handles += 1;
+        let generation = phase.generation;
+        drop(phase);
+        Ok(Handle {
+            engine: self,
+            editor: self.editor(generation),
+            generation,
+            promised: bytes,
+            critical: false,
+        })
+    }
+
+    /// Commits before the transaction outgrows the memory that it may take.
+    fn relieve(&self) -> Result<(), EngineError> {
+        let blocks = self.trees.dirty_bytes() > self.options.dirty_blocks_bytes();
+        let items = self.pending.bytes() > self.options.dirty_bytes / 4;
+        let references = self.delayed.lock().len() > MOST_DELAYED_HEADS;
+        if blocks || items || references { self.commit().map(drop) } else { Ok(()) }
+    }
+
+    pub(crate) fn editor(&self, generation: Generation) -> Editor<'_> {
+        Editor::new(&self.trees, self, generation, self.identity())
+    }
+
+    /// The committer's handle: no other is open.
+    pub(crate) fn critical_handle(&self, generation: Generation) -> Handle<'_> {
+        Handle { engine: self, editor: self.editor(generation), generation, promised: 0, critical: true }
+    }
+
+    /// What changes of so many items can take: for each a path copied, and one split.
+    fn metadata_bytes(&self, items: u32) -> u64 {
+        let height = u64::from(self.fixed.extent.root().pointer().level.0).max(1);
+        u64::from(items) * (height + 2) * u64::from(self.node_size())
+    }
+
+    /// Whether one item more can be changed outside a transaction, for a participant to put in before the next commit. Who
+    /// hears no leaves the item as it was: a commit that found no space for it could not end.
+    pub fn has_room_for_item(&self) -> bool {
+        let bytes = self.metadata_bytes(1);
+        let owed = self.owed_metadata();
+        let has_room = self.space.promise(bytes, owed, 0, false)
+            || self.space.promise(bytes, owed, self.growth(Purpose::Metadata), false);
+        if has_room {
+            self.space.unpromise(bytes);
+        }
+        has_room
+    }
+
+    /// An item changed outside a transaction: the next commit owes room for it.
+    pub fn await_item(&self) {
+        self.awaited_items.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// So many of the items that were awaited are in a transaction, or not needed any more.
+    pub fn settle_awaited_items(&self, count: u64) {
+        self.awaited_items.fetch_sub(count, Ordering::Relaxed);
+    }
+
+    /// What the next commit will take beside what is kept for it: a leaf for each pending item at worst, but not more
+    /// than every block that there is copied and split, with the items in half-full leaves of their own; and items for
+    /// extents that are not in the extent tree yet.
+    fn owed_metadata(&self) -> u64 {
+        let references = u64::try_from(self.delayed.lock().len()).unwrap_or(u64::MAX);
+        let node_size = u64::from(self.node_size());
+        let awaited = self.awaited_items.load(Ordering::Relaxed);
+        let mut items = (self.pending.entries() + awaited) * node_size;
+        if items > MANY_OWED_BYTES {
+            let everywhere = 2 * (self.space.metadata_taken() + self.pending.bytes());
+            items = items.min(everywhere);
+        }
+        items + references * EXTENT_ITEM_BYTES
+    }
+
+    /// Promises metadata; where there is none, makes it: new chunks, then a commit, which settles what is owed and
+    /// unpins, then the space that leases hold.
+    fn promise_metadata(&self, bytes: u64, frees_space: bool) -> Result<(), EngineError> {
+        if Self::is_committing_thread() {
+            // A participant puts in what was accepted long ago. It can't wait for a commit, which is this one, and
+            // refusing it would lose what it has: the reserve is there for this.
+            self.space.promise_at_once(bytes);
+            return Ok(());
+        }
+        for attempt in 0..TRIES {
+            let owed = self.owed_metadata();
+            // What new chunks could hold is counted only where the present ones do not do.
+            let fits = |owed| {
+                self.space.promise(bytes, owed, 0, false)
+                    || self.space.promise(bytes, owed, self.growth(Purpose::Metadata), false)
+            };
+            if fits(owed) {
+                return Ok(());
+            }
+            let hopeless = owed == 0 && self.space.pinned_bytes() == 0;
+            if hopeless || attempt + 1 == TRIES {
+                // Reading an older state matters less than any change.
+                if self.revoke_leases() && fits(self.owed_metadata()) {
+                    return Ok(());
+                }
+                break;
+            }
+            self.commit()?;
+        }
+        let owed = self.owed_metadata();
+        if frees_space && self.space.promise(bytes, owed, self.growth(Purpose::Metadata), true) {
+            return Ok(());
+        }
+        Err(EngineError::NoSpace { kind: "metadata", needed_bytes: bytes })
+    }
+
+    /// Promises data space to a write, so that its flush later cannot fail for lack of it.
+    ///
+    /// # Errors
+    /// [`EngineError::NoSpace`], [`EngineError::ReadOnly`].
+    pub fn promise_data(&self, bytes: u64) -> Result<DataPromise<'_>, EngineError> {
+        self.check_writable()?;
+        let fits = || self.space.promise_data(bytes, 0) || self.space.promise_data(bytes, self.data_growth());
+        for _ in 0..TRIES {
+            if fits() {
+                return Ok(DataPromise { engine: self, bytes });
+            }
+            if self.space.pinned_bytes() == 0 {
+                break;
+            }
+            self.commit()?;
+        }
+        if self.revoke_leases() && fits() {
+            return Ok(DataPromise { engine: self, bytes });
+        }
+        Err(EngineError::NoSpace { kind: "data", needed_bytes: bytes })
+    }
+
+    /// Bytes that new data chunks could hold, beside what metadata was promised.
+    pub(crate) fn data_growth(&self) -> u64 {
+        self.growth(Purpose::Data).saturating_sub(self.space.metadata_overcommitted() * 2)
+    }
+}
+
+impl DataPromise<'_> {
+    /// Bytes promised.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Splits off a part of the promise.
+    #[must_use]
+    pub fn split(&mut self, bytes: u64) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Self { engine: self.engine, bytes }
+    }
+
+    /// Takes the bytes out of this guard's care: whoever does gives them back through
+    /// [`Engine::settle_data_promise`]. For promises kept beside the data itself.
+    pub fn keep(mut self) -> u64 {
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+impl Drop for DataPromise<'_> {
+    fn drop(&mut self) {
+        self.engine.space.unpromise_data(self.bytes);
+    }
+}
+
+impl Engine {
+    /// Gives back a kept promise ([`DataPromise::keep`]), when its data were allocated or dropped.
+    pub fn settle_data_promise(&self, bytes: u64) {
+        self.space.unpromise_data(bytes);
+    }
+}
+
+impl Handle<'_> {
+    /// The running transaction.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Changes a tree: all edits or none; sorted by key.
+    ///
+    /// # Errors
+    /// As [`vlinder_tree::Trees::edit`].
+    pub fn edit(&mut self, tree: &Tree, edits: &[Edit<'_>]) -> Result<(), EngineError> {
+        Ok(self.editor.edit(tree.root(), edits)?)
+    }
+
+    /// Changes the root tree: root references, orphans, the default subvolume.
+    ///
+    /// # Errors
+    /// As [`vlinder_tree::Trees::edit`].
+    pub fn edit_root_tree(&mut self, edits: &[Edit<'_>]) -> Result<(), EngineError> {
+        Ok(self.editor.edit(&self.engine.root_tree, edits)?)
+    }
+
+    /// An item that the tree does not hold yet waits in memory for the commit.
+    pub fn insert_pending(&mut self, tree: &Tree, key: Key, data: Vec<u8>) {
+        self.engine.pending.put(tree.id(), key, data, true);
+        self.mark_changed();
+    }
+
+    /// An item's data, new or not, wait in memory for the commit.
+    pub fn put_pending(&mut self, tree: &Tree, key: Key, data: Vec<u8>) {
+        self.engine.pending.put(tree.id(), key, data, false);
+        self.mark_changed();
+    }
+
+    /// A removal waits in memory for the commit, or cancels a pending insertion.
+    pub fn remove_pending(&mut self, tree: &Tree, key: Key) {
+        self.engine.pending.remove(tree.id(), key);
+        self.mark_changed();
+    }
+
+    /// Says that something changed that no tree shows yet (a root item).
+    pub fn mark_changed(&self) {
+        self.engine.phase.lock().changed = true;
+    }
+
+    /// Takes up to `most` bytes of data space in one piece, at least `least`; both multiples of the sector size. It is
+    /// nobody's until a reference is added.
+    ///
+    /// # Errors
+    /// [`EngineError::NoSpace`], or what reading free space met.
+    pub fn allocate_data(&mut self, least: u64, most: u64) -> Result<DataExtent, EngineError> {
+        let mut least = least.max(1).min(most);
+        loop {
+            match self.engine.space.take_data(least, most) {
+                Ok((logical, length)) => return Ok(DataExtent { logical, length }),
+                Err(Taken::Load(group)) => self.engine.load_group(group)?,
+                Err(Taken::Chunk) => {
+                    if self.engine.make_chunk(Purpose::Data)? {
+                        continue;
+                    }
+                    let sector = u64::from(self.engine.sector_size());
+                    if least <= sector && self.engine.revoke_leases() {
+                        continue;
+                    }
+                    if least <= sector {
+                        return Err(EngineError::NoSpace { kind: "data", needed_bytes: most });
+                    }
+                    least = sector;
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Gives back data space that nothing refers to and whose content does not matter.
+    pub fn release_data(&mut self, extent: DataExtent) {
+        self.engine.space.unreserve(extent.logical, extent.length);
+    }
+
+    /// A file refers to an extent; `fresh` for the first reference to one just allocated. `offset` is the file offset
+    /// less the offset into the extent.
+    pub fn add_data_reference(
+        &mut self,
+        extent: DataExtent,
+        fresh: bool,
+        root: RootId,
+        inode: ObjectId,
+        offset: u64,
+    ) {
+        let referrer = Referrer::File { root, inode, offset };
+        self.engine.delayed.lock().change(
+            extent.logical,
+            extent.length,
+            ExtentKind::Data,
+            referrer,
+            1,
+            fresh,
+        );
+    }
+
+    /// A file refers to an extent no more. `extent` is the whole extent, wherever the file used it.
+    pub fn drop_data_reference(&mut self, extent: DataExtent, root: RootId, inode: ObjectId, offset: u64) {
+        let referrer = Referrer::File { root, inode, offset };
+        self.engine.delayed.lock().change(
+            extent.logical,
+            extent.length,
+            ExtentKind::Data,
+            referrer,
+            -1,
+            false,
+        );
+    }
+
+    /// Enters the checksums of data just written, one for each sector from `start` on.
+    ///
+    /// # Errors
+    /// What changing the checksum tree met.
+    pub fn insert_checksums(&mut self, start: Logical, checksums: &[u8]) -> Result<(), EngineError> {
+        let engine = self.engine;
+        Ok(engine.checksum_tree().insert(&mut self.editor, start, checksums)?)
+    }
+
+    /// Removes the checksums of a range that will be written anew in place.
+    ///
+    /// # Errors
+    /// What changing the checksum tree met.
+    pub fn remove_checksums(&mut self, start: Logical, length: u64) -> Result<(), EngineError> {
+        let engine = self.engine;
+        Ok(engine.checksum_tree().remove(&mut self.editor, start, length)?)
+    }
+
+    /// How often an extent is referenced, pending changes included; none if there is no such extent.
+    ///
+    /// # Errors
+    /// What reading the extent tree met.
+    pub fn extent_references(&self, logical: Logical) -> Result<Option<u64>, EngineError> {
+        let stored = self.engine.extent_tree().references(logical)?.map(|(count, _)| count);
+        let delayed = self.engine.delayed.lock();
+        let pending = delayed.head(logical).map(|head| head.net());
+        Ok(match (stored, pending) {
+            (None, None) => None,
+            (stored, pending) => {
+                Some(stored.unwrap_or_default().saturating_add_signed(pending.unwrap_or_default()))
+            }
+        })
+    }
+
+    /// The number of a new subvolume.
+    ///
+    /// # Errors
+    /// [`EngineError::NoSubvolumeNumber`].
+    pub fn new_subvolume_number(&mut self) -> Result<RootId, EngineError> {
+        let mut next = self.engine.next_subvolume.lock();
+        let id = RootId(*next);
+        if !id.is_subvolume() || id.0 >= 1 << 48 {
+            return Err(EngineError::NoSubvolumeNumber);
+        }
+        *next += 1;
+        Ok(id)
+    }
+
+    /// Makes an empty subvolume tree and its root item. Its root directory and its name are the caller's to add.
+    ///
+    /// # Errors
+    /// No space, or no number left.
+    pub fn create_subvolume_tree(&mut self, uuid: Uuid, time: Timestamp) -> Result<Arc<Tree>, EngineError> {
+        let id = self.new_subvolume_number()?;
+        let pointer = self.editor.create_tree(id)?;
+        let generation = self.generation;
+        let mut item = new_root_item(pointer);
+        item.root_directory = ObjectId::FIRST_FREE;
+        item.inode = subvolume_inode(self.engine.node_size());
+        let extension = item.extension_mut();
+        extension.uuid = uuid;
+        extension.creation_transaction = generation;
+        extension.change_transaction = generation;
+        extension.creation_time = time;
+        extension.change_time = time;
+        let tree = Tree::new(Root::new(id, pointer, Generation(0)), RootItem::key(id, 0), item, true);
+        self.engine.forest.insert(&tree);
+        self.add_uuid(UuidKind::Own, uuid, id)?;
+        Ok(tree)
+    }
+
+    /// Asks for a snapshot: the commit takes it. The caller then calls [`Engine::commit`] with no handle open.
+    pub fn request_snapshot(&mut self, request: SnapshotRequest) {
+        self.engine.snapshots.push(request);
+        self.mark_changed();
+    }
+}
+
+impl Engine {
+    pub(crate) fn checksum_tree(&self) -> ChecksumTree<'_> {
+        ChecksumTree { root: self.fixed.checksum.root(), geometry: self.checksum_geometry() }
+    }
+}
+
+impl Drop for Handle<'_> {
+    fn drop(&mut self) {
+        if self.critical {
+            return;
+        }
+        self.engine.space.unpromise(self.promised);
+        let mut phase = self.engine.phase.lock();
+        phase.handles -= 1;
+        if phase.handles == 0 {
+            self.engine.phase_changed.notify_all();
+        }
+    }
+}
+
+/// The inode in a new subvolume's root item, filled as Linux fills it (`create_subvol`).
+fn subvolume_inode(node_size: u32) -> InodeItem {
+    InodeItem {
+        generation: Generation(1),
+        size_bytes: 3,
+        link_count: 1,
+        allocated_bytes: u64::from(node_size),
+        mode: Mode(0o040_755),
+        // Without it Linux takes the root item's own flags (read-only among them) for garbage and clears them.
+        flags: InodeFlags::ROOT_ITEM_INITIALIZED,
+        ..InodeItem::default()
+    }
+}

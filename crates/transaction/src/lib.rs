@@ -1,0 +1,40 @@
+//! Transactions: the commit, pending items, delayed references, the extent tree, block groups and chunks, the
+//! free-space tree, reservations, checksums' items, roots and snapshots.
+//!
+//! This crate must not know paths or what an inode means, nor talk to a device: it has a volume.
+//!
+//! Reading path: [`Engine`] (what is open), [`Handle`] (how anything is changed), `commit` (how it becomes durable),
+//! `drain` (the fixpoint), `space` and `extents` (what the fixpoint is about).
+
+mod checksums;
+mod chunks;
+mod commit;
+mod drain;
+mod dropper;
+mod editor;
+mod engine;
+mod error;
+mod extents;
+mod forest;
+mod handle;
+mod leases;
+mod log_roots;
+mod metrics;
+mod open;
+mod participant;
+mod pending;
+mod phase;
+mod report;
+mod snapshots;
+mod space;
+mod space_service;
+mod uuids;
+
+pub use engine::{Disabled, Engine, EngineOptions};
+pub use error::{EngineError, ReadOnlyReason};
+pub use forest::Tree;
+pub use handle::{DataExtent, DataPromise, Handle, Reservation};
+pub use log_roots::{FsyncLog, SubvolumeLog};
+pub use participant::Participant;
+pub use snapshots::{AfterSnapshot, SnapshotRequest};
+pub use space::{KindReport, Purpose, SpaceReport};

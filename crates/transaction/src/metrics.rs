@@ -1,0 +1,59 @@
+//! What the mechanisms of this crate count.
+
+use vlinder_base::metrics::{Counter, Gauge, Histogram, Registry, Unit};
+use vlinder_base::sync::Arc;
+
+use crate::space::free_space_tree::Conversions;
+
+/// Counters and histograms of the commit.
+pub(crate) struct EngineMetrics {
+    pub(crate) commits: Arc<Counter>,
+    pub(crate) commit_time: Arc<Histogram>,
+    pub(crate) critical_time: Arc<Histogram>,
+    pub(crate) group_phase_time: Arc<Histogram>,
+    pub(crate) begin_wait_time: Arc<Histogram>,
+    pub(crate) groups_updated: Arc<Counter>,
+    pub(crate) heads_run: Arc<Counter>,
+    pub(crate) blocks_written: Arc<Counter>,
+    pub(crate) chunks_made: Arc<Counter>,
+    pub(crate) chunks_removed: Arc<Counter>,
+    pub(crate) lease_held_bytes: Arc<Gauge>,
+    pub(crate) free_space_conversions: Conversions,
+}
+
+impl EngineMetrics {
+    pub(crate) fn new(registry: &Registry) -> Self {
+        let count = |name, help| registry.counter(name, help, Unit::Count);
+        let time = |name, help| registry.histogram(name, help, Unit::Nanoseconds);
+        Self {
+            commits: count("transaction.commits", "transactions committed"),
+            commit_time: time("transaction.commit_time_ns", "duration of a commit"),
+            critical_time: time("transaction.critical_time_ns", "time in a commit in which no handle begins"),
+            group_phase_time: time(
+                "block_groups.phase_time_ns",
+                "time in a commit spent on block group items",
+            ),
+            begin_wait_time: time("transaction.begin_wait_time_ns", "how long a new handle waits"),
+            groups_updated: count("block_groups.items_updated", "block group items written"),
+            heads_run: count("delayed_references.heads_run", "extents whose pending references were written"),
+            blocks_written: count("transaction.blocks_written", "tree blocks written by commits"),
+            chunks_made: count("chunks.made", "chunks allocated"),
+            chunks_removed: count("chunks.removed", "empty chunks removed"),
+            lease_held_bytes: registry.gauge(
+                "commit.lease_held_bytes",
+                "freed bytes that leases on committed states keep from being taken",
+                Unit::Bytes,
+            ),
+            free_space_conversions: Conversions {
+                to_bitmaps: count(
+                    "free_space_tree.to_bitmaps",
+                    "block groups whose free space came to be kept as bitmaps",
+                ),
+                to_extents: count(
+                    "free_space_tree.to_extents",
+                    "block groups whose free space came to be kept as extents again",
+                ),
+            },
+        }
+    }
+}

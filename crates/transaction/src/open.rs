@@ -1,0 +1,391 @@
+//! Opening: from a volume to an engine. Nothing is written.
+
+use vlinder_base::sync::atomic::AtomicU64;
+use vlinder_base::sync::{Arc, Condvar, Mutex};
+use vlinder_format::block_group::BlockGroupItem;
+use vlinder_format::device::DeviceItem;
+use vlinder_format::device_replace::DeviceReplace;
+use vlinder_format::device_statistics::DeviceStatistics;
+use vlinder_format::features::{CompatReadOnlyFeatures, IncompatFeatures};
+use vlinder_format::superblock::{SUPERBLOCK_FLAG_SEEDING, Superblock};
+use vlinder_format::{Damage, DeviceId, ItemType, Key, ObjectId, RootId, Uuid};
+use vlinder_tree::bootstrap::{Bootstrap, bootstrap};
+use vlinder_tree::{Leases, Readahead, Root, TreeMetrics, Trees};
+use vlinder_volume::{Opened, Profile, Volume};
+
+use crate::chunks::ChunkWork;
+use crate::dropper::Cemetery;
+use crate::engine::{Engine, EngineOptions, FixedTrees};
+use crate::extents::delayed::DelayedReferences;
+use crate::forest::{Forest, find_root_item};
+use crate::metrics::EngineMetrics;
+use crate::pending::PendingItems;
+use crate::phase::Phase;
+use crate::snapshots::SnapshotQueue;
+use crate::space::SpaceManager;
+use crate::space::free_space_tree::GroupRange;
+use crate::space::groups::Group;
+use crate::{EngineError, ReadOnlyReason};
+
+impl Engine {
+    /// Opens the file system of a volume.
+    ///
+    /// What vlinder cannot keep right when it writes opens for reading, with the reason
+    /// ([`Engine::read_only_reason`]).
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownFeatures`]; damage or device errors on the way to the trees that everything needs.
+    pub fn open(opened: Opened, options: EngineOptions) -> Result<Arc<Self>, EngineError> {
+        let Opened { volume, superblock, .. } = opened;
+        let unknown = superblock.features().unsupported_for_reading();
+        if !unknown.is_empty() {
+            return Err(EngineError::UnknownFeatures { names: unknown.names() });
+        }
+        let volume = Arc::new(volume);
+        let mut reason = reason_in_superblock(&superblock, &volume, &options);
+        let keeps_log = superblock.has_log() && options.leave_log.is_some();
+        let Bootstrap { trees, blocks, chunk_tree, root_tree } = bootstrap(
+            &volume,
+            &superblock,
+            reason.is_none() && !keeps_log,
+            options.clean_blocks_bytes(),
+            TreeMetrics::new(&options.registry),
+        )?;
+        reason = reason.or_else(|| reason_in_chunks(&volume));
+        let forest = Forest::default();
+        let fixed = open_fixed_trees(&forest, &trees, &root_tree, &superblock)?;
+        if reason.is_none() {
+            reason = reason_in_trees(&trees, &root_tree, &fixed)?;
+        }
+        let device_items = read_device_items(&trees, &chunk_tree)?;
+        reason = reason.or_else(|| reason_in_devices(&device_items, &volume));
+        reason = reason.or_else(|| reason_in_log(&superblock, &options));
+        let chunk_tree_uuid = trees_chunk_uuid(&trees, &chunk_tree)?;
+        let registry = Arc::clone(&options.registry);
+        let next_subvolume = next_subvolume(&trees, &root_tree)?;
+        let phase =
+            Phase { generation: superblock.generation.next(), handles: 0, critical: false, changed: false };
+        let engine = Arc::new(Self {
+            space: SpaceManager::new(volume.geometry().node_size),
+            volume,
+            trees,
+            blocks,
+            metrics: EngineMetrics::new(&registry),
+            superblock: Mutex::new(superblock),
+            device_items: Mutex::new(device_items),
+            root_tree,
+            chunk_tree,
+            forest,
+            fixed,
+            delayed: Mutex::new(DelayedReferences::default()),
+            sharing_gate: Mutex::new(()),
+            pending: PendingItems::new(&registry),
+            snapshots: SnapshotQueue::default(),
+            chunks: ChunkWork::new(chunk_tree_uuid),
+            cemetery: Cemetery::default(),
+            leases: Leases::new(&registry),
+            releasing: Mutex::new(()),
+            block_balance: Mutex::default(),
+            phase: Mutex::new(phase),
+            phase_changed: Condvar::new(),
+            committer: Mutex::new(()),
+            latch: Mutex::new(reason),
+            participants: Mutex::default(),
+            next_subvolume: Mutex::new(next_subvolume),
+            awaited_items: AtomicU64::new(0),
+            options,
+        });
+        engine.load_statistics()?;
+        engine.load_groups()?;
+        engine.size_global_reserve();
+        if engine.read_only_reason().is_none() {
+            engine.find_deleted_trees()?;
+        }
+        Ok(engine)
+    }
+
+    /// Reads every group's item. Without all of them the bytes in use cannot be counted, so nothing may be written.
+    fn load_groups(&self) -> Result<(), EngineError> {
+        for chunk in self.volume.chunks().snapshot() {
+            let range = GroupRange { start: chunk.logical, length: chunk.chunk.length };
+            let key = BlockGroupItem::key(range.start, range.length);
+            let Some(found) = self.trees.get(self.fixed.groups.root(), &key)? else {
+                self.latch.lock().get_or_insert(ReadOnlyReason::MissingGroup(range.start));
+                continue;
+            };
+            let item = BlockGroupItem::decode(found.data())
+                .map_err(|fault| Damage::new(fault, found.place(self.fixed.groups.id())))?;
+            let excluded =
+                self.excluded(range.start).iter().map(|hole| hole.end.0.saturating_sub(hole.start.0)).sum();
+            let closed = !matches!(chunk.profile, Profile::Single | Profile::Dup);
+            self.space.add_group(Group::existing(range, item.flags, item.used, excluded, closed));
+        }
+        Ok(())
+    }
+
+    /// The devices that the file system has and nobody gave.
+    #[must_use]
+    pub fn missing_devices(&self) -> Vec<DeviceId> {
+        let items = self.device_items.lock();
+        let missing = items.iter().filter(|item| self.volume.member(item.device).is_none());
+        missing.map(|item| item.device).collect()
+    }
+
+    /// Reads the devices' error counters.
+    fn load_statistics(&self) -> Result<(), EngineError> {
+        for member in self.volume.members() {
+            let Some(found) = self.trees.get(self.fixed.device.root(), &DeviceStatistics::key(member.id))?
+            else {
+                continue;
+            };
+            if let Ok((statistics, _)) = DeviceStatistics::decode(found.data()) {
+                self.volume.load_statistics(member.id, &statistics);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn reason_in_superblock(
+    superblock: &Superblock,
+    volume: &Volume,
+    options: &EngineOptions,
+) -> Option<ReadOnlyReason> {
+    // Why a replay failed tells more than that nothing may be written since.
+    if let Some(failed @ ReadOnlyReason::LogReplay(_)) = reason_in_log(superblock, options) {
+        return Some(failed);
+    }
+    if options.read_only {
+        return Some(ReadOnlyReason::Requested);
+    }
+    if volume.is_degraded() {
+        return Some(ReadOnlyReason::Degraded);
+    }
+    if volume.is_read_only() {
+        return Some(ReadOnlyReason::DeviceReadOnly);
+    }
+    if superblock.incompat.has(IncompatFeatures::METADATA_UUID) {
+        return Some(ReadOnlyReason::MetadataUuid);
+    }
+    if superblock.incompat.has(IncompatFeatures::SIMPLE_QUOTA) {
+        return Some(ReadOnlyReason::Quotas);
+    }
+    let features = superblock.features().unsupported_for_writing();
+    if !features.is_empty() {
+        return Some(ReadOnlyReason::Features(features));
+    }
+    let free_space_tree = CompatReadOnlyFeatures::FREE_SPACE_TREE;
+    let valid = CompatReadOnlyFeatures::FREE_SPACE_TREE_VALID;
+    if superblock.compat_read_only.has(free_space_tree) && !superblock.compat_read_only.has(valid) {
+        return Some(ReadOnlyReason::Features(vec!["a free-space tree that is not valid".into()]));
+    }
+    if superblock.flags & SUPERBLOCK_FLAG_SEEDING != 0 {
+        return Some(ReadOnlyReason::Seed);
+    }
+    (superblock.device_count > 1).then_some(ReadOnlyReason::SeveralDevices)
+}
+
+fn reason_in_log(superblock: &Superblock, options: &EngineOptions) -> Option<ReadOnlyReason> {
+    superblock.has_log().then(|| options.leave_log.clone().unwrap_or(ReadOnlyReason::Log))
+}
+
+fn reason_in_chunks(volume: &Volume) -> Option<ReadOnlyReason> {
+    let chunks = volume.chunks().snapshot();
+    let foreign = chunks.iter().find(|chunk| !matches!(chunk.profile, Profile::Single | Profile::Dup))?;
+    Some(ReadOnlyReason::Profile(foreign.profile.to_string()))
+}
+
+fn reason_in_trees(
+    trees: &Trees,
+    root_tree: &Arc<Root>,
+    fixed: &FixedTrees,
+) -> Result<Option<ReadOnlyReason>, EngineError> {
+    if find_root_item(trees, root_tree, RootId::QUOTA_TREE)?.is_some() {
+        return Ok(Some(ReadOnlyReason::Quotas));
+    }
+    if let Some(found) = trees.get(fixed.device.root(), &DeviceReplace::KEY)? {
+        let replace = DeviceReplace::decode(found.data())
+            .map_err(|fault| Damage::new(fault, found.place(fixed.device.id())))?;
+        if replace.is_unfinished() {
+            return Ok(Some(ReadOnlyReason::UnfinishedReplace));
+        }
+    }
+    let balance = Key::new(ObjectId::BALANCE, ItemType::TEMPORARY_ITEM, 0);
+    Ok(trees.get(root_tree, &balance)?.map(|_| ReadOnlyReason::UnfinishedBalance))
+}
+
+fn open_fixed_trees(
+    forest: &Forest,
+    trees: &Trees,
+    root_tree: &Arc<Root>,
+    superblock: &Superblock,
+) -> Result<FixedTrees, EngineError> {
+    let open = |id| forest.open(trees, root_tree, id);
+    let features = superblock.compat_read_only;
+    let extent = open(RootId::EXTENT_TREE)?;
+    let uuid = match open(RootId::UUID_TREE) {
+        Ok(tree) => Some(tree),
+        Err(EngineError::NoSuchTree { .. }) => None,
+        Err(error) => return Err(error),
+    };
+    let free_space =
+        features.has(CompatReadOnlyFeatures::FREE_SPACE_TREE).then(|| open(RootId::FREE_SPACE_TREE));
+    let groups = if features.has(CompatReadOnlyFeatures::BLOCK_GROUP_TREE) {
+        open(RootId::BLOCK_GROUP_TREE)?
+    } else {
+        Arc::clone(&extent)
+    };
+    Ok(FixedTrees {
+        extent,
+        device: open(RootId::DEVICE_TREE)?,
+        checksum: open(RootId::CHECKSUM_TREE)?,
+        uuid,
+        free_space: free_space.transpose()?,
+        groups,
+    })
+}
+
+fn read_device_items(trees: &Trees, chunk_tree: &Arc<Root>) -> Result<Vec<DeviceItem>, EngineError> {
+    let mut items = Vec::new();
+    let first = Key::new(ObjectId::DEVICE_ITEMS, ItemType::DEVICE_ITEM, 0);
+    let mut cursor = trees.cursor(chunk_tree, &first, Readahead::None)?;
+    while let Some((key, data)) = cursor.item()
+        && key.item_type == ItemType::DEVICE_ITEM
+    {
+        items.push(DeviceItem::decode(data).map_err(|fault| Damage::new(fault, cursor.place()))?);
+        cursor.advance()?;
+    }
+    Ok(items)
+}
+
+/// A commit copies a device's item into its superblock: one that claims more than the device has would keep the file system
+/// from ever being opened again.
+fn reason_in_devices(items: &[DeviceItem], volume: &Volume) -> Option<ReadOnlyReason> {
+    items.iter().find_map(|item| {
+        let found = volume.member(item.device)?.device.length();
+        let (device, claimed) = (item.device, item.total_bytes);
+        (claimed > found).then_some(ReadOnlyReason::DeviceSize { device, claimed, found })
+    })
+}
+
+/// Every block carries the chunk tree's UUID; the chunk tree's own blocks are as good a source as any.
+fn trees_chunk_uuid(trees: &Trees, chunk_tree: &Arc<Root>) -> Result<Uuid, EngineError> {
+    let first = trees.ceiling(chunk_tree, &Key::MIN)?;
+    Ok(first.map_or(Uuid::NIL, |position| position.leaf().chunk_tree_uuid()))
+}
+
+/// The number after the highest subvolume's.
+fn next_subvolume(trees: &Trees, root_tree: &Arc<Root>) -> Result<u64, EngineError> {
+    let last = Key::new(ObjectId::LAST_FREE, ItemType(u8::MAX), u64::MAX);
+    let highest = trees.floor(root_tree, &last)?.map_or(0, |position| position.key().objectid.0);
+    Ok(highest.saturating_add(1).max(ObjectId::FIRST_FREE.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use vlinder_device::{FileDevice, OpenOptions};
+    use vlinder_testkit::{Scratch, require};
+    use vlinder_tree::{Change, Edit};
+    use vlinder_volume::{Access, SuperblockChoice};
+
+    use super::*;
+    use crate::Reservation;
+
+    fn open(image: &Path) -> Arc<Engine> {
+        let device = FileDevice::open(image, &OpenOptions::writer()).unwrap();
+        let opened =
+            Volume::open(vec![Arc::new(device)], SuperblockChoice::default(), Access::ReadWrite).unwrap();
+        Engine::open(opened, EngineOptions::default()).unwrap()
+    }
+
+    fn image(scratch: &Scratch) -> std::path::PathBuf {
+        let image = scratch.path().join("image");
+        std::fs::File::create(&image).unwrap().set_len(256 << 20).unwrap();
+        let made = std::process::Command::new("mkfs.btrfs").arg("-q").arg(&image).status().unwrap();
+        assert!(made.success());
+        image
+    }
+
+    /// The reason for reading only, after one edit of a tree.
+    fn reason_after(image: &Path, tree: impl Fn(&Engine) -> Arc<crate::Tree>, edit: Edit<'_>) -> String {
+        let engine = open(image);
+        let mut handle = engine.begin(Reservation::items(1)).unwrap();
+        handle.edit(&tree(&engine), &[edit]).unwrap();
+        drop(handle);
+        engine.commit().unwrap();
+        drop(engine);
+        open(image).read_only_reason().map(|reason| reason.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn an_unfinished_device_replacement_opens_for_reading_only() {
+        require!(Tool("mkfs.btrfs"));
+        let scratch = Scratch::new("replace");
+        let image = image(&scratch);
+        let device = |engine: &Engine| Arc::clone(&engine.fixed.device);
+        let finished = DeviceReplace { state: 2, ..DeviceReplace::default() }.encode();
+        let put = |item| Edit::new(DeviceReplace::KEY, Change::Put(item));
+        assert_eq!(reason_after(&image, device, put(&finished)), "");
+        let started = DeviceReplace { state: 1, ..DeviceReplace::default() }.encode();
+        assert!(reason_after(&image, device, put(&started)).contains("replacement"));
+    }
+
+    #[test]
+    fn backup_roots_name_the_top_level_subvolume_even_if_it_is_not_open() {
+        require!(Tool("mkfs.btrfs"));
+        let scratch = Scratch::new("backup");
+        let image = image(&scratch);
+        let device = |engine: &Engine| Arc::clone(&engine.fixed.device);
+        let replace = DeviceReplace::default().encode();
+        reason_after(&image, device, Edit::new(DeviceReplace::KEY, Change::Put(&replace)));
+        let engine = open(&image);
+        let superblock = engine.superblock.lock().clone();
+        let newest = superblock.backup_roots.iter().max_by_key(|backup| backup.tree_root_generation).unwrap();
+        assert_eq!(newest.tree_root, superblock.root);
+        let (_, item) = find_root_item(&engine.trees, &engine.root_tree, RootId::FS_TREE).unwrap().unwrap();
+        assert_eq!((newest.fs_root, newest.fs_root_generation), (item.address, item.generation));
+    }
+
+    #[test]
+    fn a_device_item_that_claims_more_than_there_is_opens_for_reading_only() {
+        require!(Tool("mkfs.btrfs"));
+        let scratch = Scratch::new("device-item");
+        let image = image(&scratch);
+        {
+            let engine = open(&image);
+            let mut item = engine.device_items.lock()[0];
+            item.total_bytes += 1 << 30;
+            let mut handle = engine.begin(Reservation::items(1)).unwrap();
+            let key = DeviceItem::key(item.device);
+            handle.editor.put(&engine.chunk_tree, key, &item.encode()).unwrap();
+            handle.mark_changed();
+            drop(handle);
+            engine.commit().unwrap();
+        }
+        // The superblock is still right: it opens, and says why it takes no writes.
+        let engine = open(&image);
+        let reason = engine.read_only_reason().map(|reason| reason.to_string()).unwrap_or_default();
+        assert!(reason.contains("claims"), "{reason}");
+        assert!(engine.begin(Reservation::items(1)).is_err());
+    }
+
+    #[test]
+    fn a_chunk_without_a_group_opens_for_reading_only() {
+        require!(Tool("mkfs.btrfs"));
+        let scratch = Scratch::new("group");
+        let image = image(&scratch);
+        let group = {
+            let engine = open(&image);
+            let chunks = engine.volume.chunks().snapshot();
+            let data = chunks
+                .iter()
+                .find(|chunk| chunk.chunk.flags.has(vlinder_format::chunk::BlockGroupFlags::DATA));
+            data.map(|chunk| BlockGroupItem::key(chunk.logical, chunk.chunk.length)).unwrap()
+        };
+        let groups = |engine: &Engine| Arc::clone(&engine.fixed.groups);
+        let reason = reason_after(&image, groups, Edit::new(group, Change::Remove));
+        assert!(reason.contains("no block group"), "{reason}");
+    }
+}

@@ -1,0 +1,318 @@
+//! Pending items (S2's home): an ordered overlay over the trees, (tree, key) → data or tombstone, that knows no inode.
+//!
+//! `fs` puts directory indexes and inode items here, so that a thousand changes of one directory cost one descent a
+//! leaf-full when the commit drains them, and an entry made and removed in one transaction costs none. Readers merge it.
+//!
+//! Draining applies a batch to the tree first and then removes from the overlay what has not changed meanwhile, so a
+//! reader (overlay first, then tree) never misses an item.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use vlinder_base::metrics::{Counter, Histogram, Registry, Unit};
+use vlinder_base::sync::atomic::{AtomicU64, Ordering};
+use vlinder_base::sync::{Arc, Mutex};
+use vlinder_format::{Key, RootId};
+
+/// What an item will be once it is drained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pending {
+    /// Its data; none for a tombstone.
+    pub(crate) data: Option<Vec<u8>>,
+    /// The tree may hold an item of this key, so a removal must leave a tombstone.
+    in_tree: bool,
+    /// Counts changes, so that draining removes only what it wrote.
+    version: u64,
+}
+
+/// One batch to drain: what a leaf takes.
+pub(crate) type Batch = Vec<(Key, Pending)>;
+
+/// The overlay of all trees.
+pub(crate) struct PendingItems {
+    trees: Mutex<HashMap<RootId, BTreeMap<Key, Pending>>>,
+    bytes: AtomicU64,
+    entries: AtomicU64,
+    versions: AtomicU64,
+    metrics: PendingMetrics,
+}
+
+/// What the mechanism counts.
+pub(crate) struct PendingMetrics {
+    pub(crate) insert_batches: Arc<Counter>,
+    pub(crate) delete_batches: Arc<Counter>,
+    pub(crate) cancelled: Arc<Counter>,
+    pub(crate) insert_time: Arc<Histogram>,
+}
+
+impl PendingMetrics {
+    fn new(registry: &Registry) -> Self {
+        let counter = |name, help| registry.counter(name, help, Unit::Count);
+        Self {
+            insert_batches: counter(
+                "delayed_items.insert_batches",
+                "batches of pending items put into trees",
+            ),
+            delete_batches: counter("delayed_items.delete_batches", "batches of pending removals alone"),
+            cancelled: counter(
+                "delayed_items.cancelled",
+                "pending insertions removed before they reached a tree",
+            ),
+            insert_time: registry.histogram(
+                "delayed_items.insert_time_ns",
+                "time to put one batch of pending items into its tree",
+                Unit::Nanoseconds,
+            ),
+        }
+    }
+}
+
+/// Bytes that an entry takes beside its data.
+const ENTRY_BYTES: u64 = 96;
+
+impl Pending {
+    fn bytes(&self) -> u64 {
+        ENTRY_BYTES + u64::try_from(self.data.as_ref().map_or(0, Vec::len)).unwrap_or(u64::MAX)
+    }
+}
+
+impl PendingItems {
+    pub(crate) fn new(registry: &Registry) -> Self {
+        Self {
+            trees: Mutex::default(),
+            bytes: AtomicU64::new(0),
+            entries: AtomicU64::new(0),
+            versions: AtomicU64::new(1),
+            metrics: PendingMetrics::new(registry),
+        }
+    }
+
+    pub(crate) fn metrics(&self) -> &PendingMetrics {
+        &self.metrics
+    }
+
+    /// Memory that the overlay takes, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// How many items wait.
+    pub(crate) fn entries(&self) -> u64 {
+        self.entries.load(Ordering::Relaxed)
+    }
+
+    fn count_in(&self, pending: &Pending) {
+        self.bytes.fetch_add(pending.bytes(), Ordering::Relaxed);
+        self.entries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn count_out(&self, pending: &Pending) {
+        self.bytes.fetch_sub(pending.bytes(), Ordering::Relaxed);
+        self.entries.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// An item gets these data. `new` when the tree is known not to hold the key.
+    pub(crate) fn put(&self, tree: RootId, key: Key, data: Vec<u8>, new: bool) {
+        let version = self.versions.fetch_add(1, Ordering::Relaxed);
+        let mut trees = self.trees.lock();
+        let items = trees.entry(tree).or_default();
+        let in_tree = items.get(&key).map_or(!new, |before| before.in_tree);
+        let pending = Pending { data: Some(data), in_tree, version };
+        self.count_in(&pending);
+        if let Some(before) = items.insert(key, pending) {
+            self.count_out(&before);
+        }
+    }
+
+    /// An item goes: a pending insertion is cancelled, anything else becomes a tombstone.
+    pub(crate) fn remove(&self, tree: RootId, key: Key) {
+        let version = self.versions.fetch_add(1, Ordering::Relaxed);
+        let mut trees = self.trees.lock();
+        let items = trees.entry(tree).or_default();
+        let before = items.remove(&key);
+        if let Some(before) = &before {
+            self.count_out(before);
+        }
+        if before.as_ref().is_some_and(|before| !before.in_tree) {
+            self.metrics.cancelled.increment();
+            return;
+        }
+        let tombstone = Pending { data: None, in_tree: true, version };
+        self.count_in(&tombstone);
+        items.insert(key, tombstone);
+    }
+
+    /// What is pending for a key: data, or none inside for a tombstone.
+    pub(crate) fn get(&self, tree: RootId, key: &Key) -> Option<Option<Vec<u8>>> {
+        self.trees.lock().get(&tree)?.get(key).map(|pending| pending.data.clone())
+    }
+
+    /// What is pending from `from` up to and without `to`, at most `limit`.
+    pub(crate) fn range(
+        &self,
+        tree: RootId,
+        from: Key,
+        to: Key,
+        limit: usize,
+    ) -> Vec<(Key, Option<Vec<u8>>)> {
+        let trees = self.trees.lock();
+        let Some(items) = trees.get(&tree) else { return Vec::new() };
+        items.range(from..to).take(limit).map(|(key, pending)| (*key, pending.data.clone())).collect()
+    }
+
+    /// The trees with something pending.
+    pub(crate) fn trees(&self) -> Vec<RootId> {
+        let mut trees: Vec<RootId> =
+            self.trees.lock().iter().filter(|(_, items)| !items.is_empty()).map(|(tree, _)| *tree).collect();
+        trees.sort_unstable();
+        trees
+    }
+
+    /// Whether something is pending of a tree.
+    pub(crate) fn holds(&self, tree: RootId) -> bool {
+        self.trees.lock().get(&tree).is_some_and(|items| !items.is_empty())
+    }
+
+    /// The next batch of a tree from `from` on: as many items as one leaf takes. Gaps between keys do not end a batch,
+    /// since an index number is never used again; with `gaps` false they do (the mechanism switched off).
+    pub(crate) fn batch(&self, tree: RootId, from: Key, leaf_bytes: usize, gaps: bool) -> Batch {
+        let trees = self.trees.lock();
+        let Some(items) = trees.get(&tree) else { return Vec::new() };
+        let mut batch: Batch = Vec::new();
+        let mut room = leaf_bytes;
+        for (key, pending) in items.range(from..) {
+            let size = pending.data.as_ref().map_or(0, Vec::len) + vlinder_format::block::ITEM_HEADER_SIZE;
+            let follows = gaps || batch.last().is_none_or(|(last, _)| last.next() == Some(*key));
+            if (size > room || !follows) && !batch.is_empty() {
+                break;
+            }
+            room = room.saturating_sub(size);
+            batch.push((*key, pending.clone()));
+        }
+        batch
+    }
+
+    /// A batch is in the tree: what has not changed meanwhile is pending no more.
+    pub(crate) fn drained(&self, tree: RootId, batch: &Batch) {
+        let mut trees = self.trees.lock();
+        let Some(items) = trees.get_mut(&tree) else { return };
+        for (key, written) in batch {
+            let Some(pending) = items.get_mut(key) else { continue };
+            if pending.version == written.version {
+                self.count_out(pending);
+                items.remove(key);
+            } else {
+                pending.in_tree = true;
+            }
+        }
+        if items.is_empty() {
+            trees.remove(&tree);
+        }
+    }
+}
+
+/// What is pending of a range, read a part at a time: a directory may have any number of pending names, and is listed in
+/// small parts.
+pub(crate) struct PendingWindow<'a> {
+    pending: &'a PendingItems,
+    tree: RootId,
+    part: VecDeque<(Key, Option<Vec<u8>>)>,
+    /// Where the part after this one begins; none after the last.
+    next: Option<Key>,
+    to: Key,
+    refilled: bool,
+}
+
+/// Items of a part.
+const WINDOW_ITEMS: usize = 128;
+
+impl<'a> PendingWindow<'a> {
+    pub(crate) fn new(pending: &'a PendingItems, tree: RootId, from: Key, to: Key) -> Self {
+        let mut window = Self { pending, tree, part: VecDeque::new(), next: Some(from), to, refilled: false };
+        window.fill();
+        window
+    }
+
+    /// The key of the next pending item or tombstone.
+    pub(crate) fn first_key(&self) -> Option<Key> {
+        self.part.front().map(|(key, _)| *key)
+    }
+
+    /// Takes the next pending item or tombstone.
+    pub(crate) fn take(&mut self) -> Option<(Key, Option<Vec<u8>>)> {
+        let first = self.part.pop_front();
+        self.refilled = self.part.is_empty() && self.next.is_some();
+        if self.refilled {
+            self.fill();
+        }
+        first
+    }
+
+    /// Whether the item taken last was the last of its part: the next part was read just now.
+    pub(crate) fn took_last_of_part(&self) -> bool {
+        self.refilled
+    }
+
+    fn fill(&mut self) {
+        let Some(from) = self.next.take().filter(|from| *from < self.to) else { return };
+        self.part = self.pending.range(self.tree, from, self.to, WINDOW_ITEMS).into();
+        if self.part.len() == WINDOW_ITEMS {
+            self.next = self.part.back().and_then(|(key, _)| key.next());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vlinder_format::{ItemType, ObjectId};
+
+    fn key(offset: u64) -> Key {
+        Key::new(ObjectId(256), ItemType::DIR_INDEX, offset)
+    }
+
+    #[test]
+    fn the_seed_s_hundred_files_become_one_batch_and_with_gaps_off_fifty() {
+        let pending = PendingItems::new(&Registry::new());
+        for index in 2..102 {
+            pending.put(RootId::FS_TREE, key(index), vec![0; 37], true);
+        }
+        for index in (2..102).step_by(2) {
+            pending.remove(RootId::FS_TREE, key(index));
+        }
+        assert_eq!(pending.metrics.cancelled.get(), 50);
+        let batches = |gaps| {
+            let (mut from, mut count) = (Key::MIN, 0);
+            loop {
+                let batch = pending.batch(RootId::FS_TREE, from, 16283, gaps);
+                let Some((last, _)) = batch.last() else { return count };
+                from = last.next().unwrap();
+                count += 1;
+            }
+        };
+        assert_eq!(batches(true), 1);
+        assert_eq!(batches(false), 50);
+    }
+
+    #[test]
+    fn what_changed_while_it_was_drained_stays_pending() {
+        let pending = PendingItems::new(&Registry::new());
+        pending.put(RootId::FS_TREE, key(2), vec![1], true);
+        pending.put(RootId::FS_TREE, key(3), vec![1], true);
+        let batch = pending.batch(RootId::FS_TREE, Key::MIN, 1000, true);
+        pending.put(RootId::FS_TREE, key(3), vec![2], false);
+        pending.drained(RootId::FS_TREE, &batch);
+        assert_eq!(pending.get(RootId::FS_TREE, &key(2)), None);
+        assert_eq!(pending.get(RootId::FS_TREE, &key(3)), Some(Some(vec![2])));
+        pending.remove(RootId::FS_TREE, key(3));
+        assert_eq!(
+            pending.get(RootId::FS_TREE, &key(3)),
+            Some(None),
+            "the tree has it, so a tombstone stays"
+        );
+        assert!(pending.holds(RootId::FS_TREE));
+        let batch = pending.batch(RootId::FS_TREE, Key::MIN, 1000, true);
+        pending.drained(RootId::FS_TREE, &batch);
+        assert!(!pending.holds(RootId::FS_TREE));
+        assert_eq!(pending.bytes(), 0);
+    }
+}

@@ -1,0 +1,16 @@
+//! The running transaction as handles see it: open, or for a moment closed.
+
+use vlinder_format::Generation;
+
+/// What the transaction's lock guards.
+#[derive(Debug)]
+pub(crate) struct Phase {
+    /// The running transaction.
+    pub(crate) generation: Generation,
+    /// Handles open in it.
+    pub(crate) handles: usize,
+    /// The committer is in its critical phase, or waits for the last handle: no new handle begins.
+    pub(crate) critical: bool,
+    /// Something changed that no dirty block shows yet.
+    pub(crate) changed: bool,
+}

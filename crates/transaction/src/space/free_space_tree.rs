@@ -1,0 +1,346 @@
+//! The free-space tree: each block group's free ranges, as extents or, where those would cost more, as bitmaps.
+//!
+//! Only the committer changes it, between delayed references, so that it always equals what the extent tree leaves
+//! free (the fourth of the four knots: these items describe the space that they take; it ends because each block is
+//! copied at most once in a commit).
+
+use std::collections::BTreeMap;
+
+use vlinder_base::metrics::Counter;
+use vlinder_base::sync::Arc;
+use vlinder_format::free_space::{
+    ConversionThresholds, FREE_SPACE_USING_BITMAPS, FreeSpaceFault, FreeSpaceInfo, bitmap_bit, bitmap_bytes,
+    bitmap_key, bitmap_range, bitmap_runs, bitmap_set, extent_key,
+};
+use vlinder_format::{Damage, ItemType, Key, Logical, ObjectId, Place, RootId};
+use vlinder_tree::{Readahead, Root, TreeError, Trees};
+
+use super::free_ranges::FreeRanges;
+use crate::editor::{Editor, ItemChange};
+
+/// How far ahead of itself a scan of a group's records reads.
+const READAHEAD: Readahead = Readahead::Forward(16);
+
+/// A block group's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GroupRange {
+    pub(crate) start: Logical,
+    pub(crate) length: u64,
+}
+
+impl GroupRange {
+    pub(crate) fn end(&self) -> u64 {
+        self.start.0 + self.length
+    }
+
+    fn info_key(&self) -> Key {
+        FreeSpaceInfo::key(self.start, self.length)
+    }
+}
+
+/// The free-space tree of one file system.
+pub(crate) struct FreeSpaceTree<'a> {
+    pub(crate) root: &'a Arc<Root>,
+    pub(crate) sector_size: u32,
+    pub(crate) conversions: &'a Conversions,
+}
+
+/// How often a group's records changed their form.
+pub(crate) struct Conversions {
+    pub(crate) to_bitmaps: Arc<Counter>,
+    pub(crate) to_extents: Arc<Counter>,
+}
+
+/// A group's items as a change goes on.
+type Changes = BTreeMap<Key, Option<Vec<u8>>>;
+
+impl FreeSpaceTree<'_> {
+    /// Reads a group's free ranges.
+    pub(crate) fn load(&self, trees: &Trees, group: GroupRange) -> Result<FreeRanges, TreeError> {
+        let mut free = FreeRanges::default();
+        let mut previous_end = group.start;
+        let mut cursor = trees.cursor(self.root, &group.info_key(), READAHEAD)?;
+        cursor.advance()?;
+        while let Some((key, data)) = cursor.item() {
+            if key.objectid.0 >= group.end() || key.item_type == ItemType::FREE_SPACE_INFO {
+                break;
+            }
+            let mut add = |start: u64, length: u64| {
+                let end = start.checked_add(length).filter(|end| *end <= group.end());
+                let (start, group_end) = (Logical(start), Logical(group.end()));
+                let fault = match end {
+                    None => FreeSpaceFault::BeyondGroup { start, length, group_end },
+                    Some(_) if start < previous_end => FreeSpaceFault::Overlap { start, previous_end },
+                    Some(end) => {
+                        free.add(start.0, length);
+                        previous_end = Logical(end);
+                        return Ok(());
+                    }
+                };
+                Err(Damage::new(fault, cursor.place()))
+            };
+            match key.item_type {
+                ItemType::FREE_SPACE_EXTENT => add(key.objectid.0, key.offset)?,
+                ItemType::FREE_SPACE_BITMAP => {
+                    for (first, count) in bitmap_runs(data, key.offset / self.sector()) {
+                        add(key.objectid.0 + first * self.sector(), count * self.sector())?;
+                    }
+                }
+                _ => {}
+            }
+            cursor.advance()?;
+        }
+        Ok(free)
+    }
+
+    /// Enters a new group, all of it free.
+    pub(crate) fn add_group(&self, editor: &mut Editor<'_>, group: GroupRange) -> Result<(), TreeError> {
+        let info = FreeSpaceInfo { extent_count: 1, flags: 0 };
+        editor.change_items(
+            self.root,
+            &[
+                (group.info_key(), Some(info.encode().to_vec())),
+                (extent_key(group.start, group.length), Some(Vec::new())),
+            ],
+        )
+    }
+
+    /// Removes a group's records.
+    pub(crate) fn remove_group(&self, editor: &mut Editor<'_>, group: GroupRange) -> Result<(), TreeError> {
+        let changes: Vec<ItemChange> =
+            self.records(editor.trees, group)?.into_iter().map(|key| (key, None)).collect();
+        editor.change_items(self.root, &changes)
+    }
+
+    /// A range of a group becomes free, or taken.
+    pub(crate) fn change(
+        &self,
+        editor: &mut Editor<'_>,
+        group: GroupRange,
+        start: u64,
+        length: u64,
+        free: bool,
+    ) -> Result<(), TreeError> {
+        assert!(
+            start >= group.start.0 && start + length <= group.end() && length > 0,
+            "{start}+{length} is not in the group at {}",
+            group.start
+        );
+        let mut info = self.info(editor.trees, group)?;
+        let mut changes = Changes::new();
+        let delta = if info.uses_bitmaps() {
+            self.change_bitmaps(editor.trees, group, start, length, free, &mut changes)?
+        } else if free {
+            self.free_extent(editor.trees, group, start, length, &mut changes)?
+        } else {
+            self.take_extent(editor.trees, start, length, &mut changes)?
+        };
+        info.extent_count = info.extent_count.checked_add_signed(delta).unwrap_or_default();
+        changes.insert(group.info_key(), Some(info.encode().to_vec()));
+        editor.change_items(self.root, &changes.into_iter().collect::<Vec<_>>())?;
+        self.convert(editor, group, info)
+    }
+
+    fn free_extent(
+        &self,
+        trees: &Trees,
+        group: GroupRange,
+        start: u64,
+        length: u64,
+        changes: &mut Changes,
+    ) -> Result<i32, TreeError> {
+        let (mut first, mut last) = (start, start + length);
+        let mut delta = 1;
+        let before = Key::new(ObjectId(start), ItemType(0), 0);
+        if let Some(found) = trees.floor(self.root, &before)? {
+            let key = found.key();
+            if key.item_type == ItemType::FREE_SPACE_EXTENT
+                && key.objectid.0 >= group.start.0
+                && key.objectid.0 + key.offset == start
+            {
+                changes.insert(key, None);
+                first = key.objectid.0;
+                delta -= 1;
+            }
+        }
+        let after = extent_key(Logical(last), 0);
+        if last < group.end()
+            && let Some(found) = trees.ceiling(self.root, &after)?
+        {
+            let key = found.key();
+            if key.item_type == ItemType::FREE_SPACE_EXTENT && key.objectid.0 == last {
+                changes.insert(key, None);
+                last += key.offset;
+                delta -= 1;
+            }
+        }
+        changes.insert(extent_key(Logical(first), last - first), Some(Vec::new()));
+        Ok(delta)
+    }
+
+    fn take_extent(
+        &self,
+        trees: &Trees,
+        start: u64,
+        length: u64,
+        changes: &mut Changes,
+    ) -> Result<i32, TreeError> {
+        let sought = extent_key(Logical(start), u64::MAX);
+        let missing =
+            || TreeError::Missing { root: RootId::FREE_SPACE_TREE, key: extent_key(Logical(start), length) };
+        let key = trees.floor(self.root, &sought)?.ok_or_else(missing)?.key();
+        let (free, free_end) = (key.objectid.0, key.objectid.0 + key.offset);
+        if key.item_type != ItemType::FREE_SPACE_EXTENT || free > start || free_end < start + length {
+            return Err(missing());
+        }
+        changes.insert(key, None);
+        let mut delta = -1;
+        if free < start {
+            changes.insert(extent_key(Logical(free), start - free), Some(Vec::new()));
+            delta += 1;
+        }
+        if free_end > start + length {
+            changes.insert(extent_key(Logical(start + length), free_end - start - length), Some(Vec::new()));
+            delta += 1;
+        }
+        Ok(delta)
+    }
+
+    fn change_bitmaps(
+        &self,
+        trees: &Trees,
+        group: GroupRange,
+        start: u64,
+        length: u64,
+        free: bool,
+        changes: &mut Changes,
+    ) -> Result<i32, TreeError> {
+        let before = start > group.start.0 && self.is_free(trees, start - self.sector())?;
+        let after = start + length < group.end() && self.is_free(trees, start + length)?;
+        let mut at = start;
+        while at < start + length {
+            let (key, mut bitmap) = self.bitmap(trees, at)?;
+            let end = (key.objectid.0 + key.offset).min(start + length);
+            let first = (at - key.objectid.0) / self.sector();
+            let place = self.place(key);
+            bitmap_set(&mut bitmap, first, (end - at) / self.sector(), free)
+                .map_err(|_| Damage::new(FreeSpaceFault::Size { found: bitmap.len(), expected: 0 }, place))?;
+            changes.insert(key, Some(bitmap));
+            at = end;
+        }
+        let joined = i32::from(before) + i32::from(after);
+        Ok(if free { 1 - joined } else { joined - 1 })
+    }
+
+    fn is_free(&self, trees: &Trees, at: u64) -> Result<bool, TreeError> {
+        let (key, bitmap) = self.bitmap(trees, at)?;
+        Ok(bitmap_bit(&bitmap, (at - key.objectid.0) / self.sector()).unwrap_or(false))
+    }
+
+    /// The bitmap that covers an address.
+    fn bitmap(&self, trees: &Trees, at: u64) -> Result<(Key, Vec<u8>), TreeError> {
+        let sought = bitmap_key(Logical(at), u64::MAX);
+        let missing =
+            || TreeError::Missing { root: RootId::FREE_SPACE_TREE, key: bitmap_key(Logical(at), 0) };
+        let found = trees.floor(self.root, &sought)?.ok_or_else(missing)?;
+        let key = found.key();
+        if key.item_type != ItemType::FREE_SPACE_BITMAP || at >= key.objectid.0 + key.offset {
+            return Err(missing());
+        }
+        Ok((key, found.data().to_vec()))
+    }
+
+    /// Changes a group to the other form when it has crossed Linux's threshold.
+    fn convert(
+        &self,
+        editor: &mut Editor<'_>,
+        group: GroupRange,
+        mut info: FreeSpaceInfo,
+    ) -> Result<(), TreeError> {
+        let thresholds = ConversionThresholds::of(group.length, self.sector_size);
+        let to_bitmaps = !info.uses_bitmaps() && info.extent_count > thresholds.to_bitmaps_above;
+        let to_extents = info.uses_bitmaps() && info.extent_count < thresholds.to_extents_below;
+        if !to_bitmaps && !to_extents {
+            return Ok(());
+        }
+        let free = self.load(editor.trees, group)?;
+        let mut changes: Changes = self
+            .records(editor.trees, group)?
+            .into_iter()
+            .filter(|key| *key != group.info_key())
+            .map(|key| (key, None))
+            .collect();
+        if to_bitmaps {
+            self.conversions.to_bitmaps.increment();
+            self.as_bitmaps(group, &free, &mut changes);
+            info.flags |= FREE_SPACE_USING_BITMAPS;
+        } else {
+            self.conversions.to_extents.increment();
+            changes.extend(
+                free.iter().map(|(start, length)| (extent_key(Logical(start), length), Some(Vec::new()))),
+            );
+            info.flags &= !FREE_SPACE_USING_BITMAPS;
+        }
+        changes.insert(group.info_key(), Some(info.encode().to_vec()));
+        editor.change_items(self.root, &changes.into_iter().collect::<Vec<_>>())
+    }
+
+    /// Bitmaps for all of a group.
+    fn as_bitmaps(&self, group: GroupRange, free: &FreeRanges, changes: &mut Changes) {
+        let span = bitmap_range(self.sector_size);
+        let mut start = group.start.0;
+        let mut ranges = free.iter().peekable();
+        while start < group.end() {
+            let end = (start + span).min(group.end());
+            let mut bitmap = vec![0u8; bitmap_bytes(end - start, self.sector_size).unwrap_or_default()];
+            while let Some((range, length)) = ranges.peek().copied()
+                && range < end
+            {
+                let (from, to) = (range.max(start), (range + length).min(end));
+                let set = bitmap_set(
+                    &mut bitmap,
+                    (from - start) / self.sector(),
+                    (to - from) / self.sector(),
+                    true,
+                );
+                assert!(set.is_ok(), "free range {from}..{to} lies outside its bitmap");
+                if range + length > end {
+                    break;
+                }
+                ranges.next();
+            }
+            changes.insert(bitmap_key(Logical(start), end - start), Some(bitmap));
+            start = end;
+        }
+    }
+
+    /// The keys of a group's records, its head first.
+    fn records(&self, trees: &Trees, group: GroupRange) -> Result<Vec<Key>, TreeError> {
+        let mut keys = Vec::new();
+        let mut cursor =
+            trees.cursor(self.root, &Key::new(ObjectId(group.start.0), ItemType(0), 0), READAHEAD)?;
+        while let Some(key) = cursor.key()
+            && key.objectid.0 < group.end()
+        {
+            keys.push(key);
+            cursor.advance()?;
+        }
+        Ok(keys)
+    }
+
+    fn info(&self, trees: &Trees, group: GroupRange) -> Result<FreeSpaceInfo, TreeError> {
+        let key = group.info_key();
+        let found =
+            trees.get(self.root, &key)?.ok_or(TreeError::Missing { root: RootId::FREE_SPACE_TREE, key })?;
+        FreeSpaceInfo::decode(found.data())
+            .map_err(|fault| Damage::new(fault, found.place(self.root.id())).into())
+    }
+
+    fn sector(&self) -> u64 {
+        u64::from(self.sector_size)
+    }
+
+    fn place(&self, key: Key) -> Place {
+        Place { tree: Some(self.root.id()), key: Some(key), ..Place::default() }
+    }
+}

@@ -1,0 +1,424 @@
+//! Block groups in memory: what of each is used, reserved, pinned and free.
+//!
+//! Of every group: length = used + reserved + pinned + free + bytes under superblock copies, where
+//! - *used* has an item in the extent tree,
+//! - *reserved* was taken and has no item yet,
+//! - *pinned* lost its item in a transaction that is not durable yet: a power cut would bring it back,
+//! - *free* may be taken. Which ranges are free is read from the free-space tree when the group is first used.
+//!
+//! An extent moves reserved → used → pinned → free; a tree block that was never written goes reserved → free.
+
+use std::collections::BTreeMap;
+
+use vlinder_format::block_group::BlockGroupFault;
+use vlinder_format::chunk::BlockGroupFlags;
+use vlinder_format::free_space::FreeSpaceFault;
+use vlinder_format::{Fault, Logical};
+
+use super::free_ranges::FreeRanges;
+use super::free_space_tree::GroupRange;
+
+/// What space is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    /// File data.
+    Data,
+    /// Blocks of every tree but the chunk tree.
+    Metadata,
+    /// Blocks of the chunk tree.
+    System,
+}
+
+impl Purpose {
+    /// The content flag of groups that serve it.
+    pub(crate) fn flag(self) -> BlockGroupFlags {
+        match self {
+            Self::Data => BlockGroupFlags::DATA,
+            Self::Metadata => BlockGroupFlags::METADATA,
+            Self::System => BlockGroupFlags::SYSTEM,
+        }
+    }
+}
+
+/// What is known of a group's free ranges.
+#[derive(Debug)]
+enum Free {
+    Unknown,
+    Loading,
+    Known(FreeRanges),
+}
+
+/// One block group.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) range: GroupRange,
+    pub(crate) flags: BlockGroupFlags,
+    pub(crate) used: u64,
+    /// `used` as the last transaction wrote it (S3); none while the group has no item yet.
+    pub(crate) committed_used: Option<u64>,
+    pub(crate) reserved: u64,
+    pub(crate) pinned: u64,
+    /// Bytes under superblock copies.
+    pub(crate) excluded: u64,
+    /// Nothing more is taken from it: its profile cannot be written, or it is about to be removed.
+    pub(crate) closed: bool,
+    free: Free,
+}
+
+impl Group {
+    /// A group as its item tells.
+    pub(crate) fn existing(
+        range: GroupRange,
+        flags: BlockGroupFlags,
+        used: u64,
+        excluded: u64,
+        closed: bool,
+    ) -> Self {
+        let free = Free::Unknown;
+        Self {
+            range,
+            flags,
+            used,
+            committed_used: Some(used),
+            reserved: 0,
+            pinned: 0,
+            excluded,
+            closed,
+            free,
+        }
+    }
+
+    /// A group just made, all free.
+    pub(crate) fn fresh(
+        range: GroupRange,
+        flags: BlockGroupFlags,
+        excluded: &[std::ops::Range<Logical>],
+    ) -> Self {
+        let mut free = FreeRanges::default();
+        free.add(range.start.0, range.length);
+        let mut bytes = 0;
+        for hole in excluded {
+            bytes += free.remove(hole.start.0, hole.end.0 - hole.start.0);
+        }
+        Self {
+            range,
+            flags,
+            used: 0,
+            committed_used: None,
+            reserved: 0,
+            pinned: 0,
+            excluded: bytes,
+            closed: false,
+            free: Free::Known(free),
+        }
+    }
+
+    /// Bytes that may still be taken, whether their place is known or not.
+    pub(crate) fn available(&self) -> u64 {
+        let taken = self.used + self.reserved + self.pinned + self.excluded;
+        if self.closed { 0 } else { self.range.length.saturating_sub(taken) }
+    }
+
+    /// Nothing of it is in use, by anyone, in any way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.used == 0 && self.reserved == 0 && self.pinned == 0
+    }
+}
+
+/// How an attempt to take space ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// As much as was asked for, or for data at least the least.
+    Done,
+    /// A group's free ranges have to be read first.
+    Load(GroupRange),
+    /// Another thread is reading them.
+    Wait,
+    /// No group has it: a new chunk is needed.
+    Chunk,
+}
+
+/// How an attempt to take a certain place ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TakenPlace {
+    /// It is reserved now.
+    Done,
+    /// The group's free ranges have to be read first.
+    Load(GroupRange),
+    /// Another thread is reading them.
+    Wait,
+    /// Not all of it is free, or it is no place for this.
+    NotFree,
+}
+
+/// All block groups.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    groups: BTreeMap<Logical, Group>,
+    /// Where the last block of each purpose was taken, so that a transaction's blocks lie together.
+    hints: [u64; 3],
+    /// Bytes that may still be taken, by purpose; groups of mixed content count for each.
+    available: [u64; 3],
+}
+
+const PURPOSES: [Purpose; 3] = [Purpose::Data, Purpose::Metadata, Purpose::System];
+
+impl Groups {
+    pub(crate) fn insert(&mut self, group: Group) {
+        enter(&mut self.available, &group, true);
+        self.groups.insert(group.range.start, group);
+    }
+
+    pub(crate) fn remove(&mut self, start: Logical) -> Option<Group> {
+        let group = self.groups.remove(&start)?;
+        enter(&mut self.available, &group, false);
+        Some(group)
+    }
+
+    /// Nothing more is taken from a group.
+    pub(crate) fn close(&mut self, start: Logical) {
+        self.change(start, |group| group.closed = true);
+    }
+
+    /// Bytes that may still be taken for a purpose.
+    pub(crate) fn available(&self, purpose: Purpose) -> u64 {
+        self.available[purpose as usize]
+    }
+
+    /// Changes the group that holds an address, keeping the sums right.
+    fn change<R>(&mut self, logical: Logical, change: impl FnOnce(&mut Group) -> R) -> Option<R> {
+        let (_, group) = self.groups.range_mut(..=logical).next_back()?;
+        if logical.0 >= group.range.end() {
+            return None;
+        }
+        enter(&mut self.available, group, false);
+        let result = change(group);
+        enter(&mut self.available, group, true);
+        Some(result)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Group> {
+        self.groups.values()
+    }
+
+    pub(crate) fn get_mut(&mut self, start: Logical) -> Option<&mut Group> {
+        self.groups.get_mut(&start)
+    }
+
+    /// The place of the group that holds an address.
+    pub(crate) fn range_of(&self, logical: Logical) -> Option<GroupRange> {
+        let (_, group) = self.groups.range(..=logical).next_back()?;
+        (logical.0 < group.range.end()).then_some(group.range)
+    }
+
+    /// Takes `count` blocks of `size` bytes.
+    pub(crate) fn take_blocks(
+        &mut self,
+        purpose: Purpose,
+        count: usize,
+        size: u64,
+        into: &mut Vec<Logical>,
+    ) -> Taken {
+        let hint = self.hints[purpose as usize];
+        let mut wanted = count;
+        let mut unknown = None;
+        let mut loading = false;
+        let starts: Vec<Logical> = self.order(purpose, hint);
+        for start in starts {
+            let Some(group) = self.groups.get_mut(&start) else { continue };
+            let available = group.available();
+            enter(&mut self.available, group, false);
+            match &mut group.free {
+                Free::Known(free) => {
+                    while wanted > 0
+                        && let Some(block) = free.take_first(size, hint)
+                    {
+                        group.reserved += size;
+                        self.hints[purpose as usize] = block;
+                        into.push(Logical(block));
+                        wanted -= 1;
+                    }
+                }
+                Free::Unknown if available >= size => unknown = unknown.or(Some(group.range)),
+                Free::Loading => loading = true,
+                Free::Unknown => {}
+            }
+            enter(&mut self.available, group, true);
+            if wanted == 0 {
+                return Taken::Done;
+            }
+        }
+        self.unfinished(unknown, loading)
+    }
+
+    /// Takes up to `most` bytes in one piece, at least `least`.
+    pub(crate) fn take_data(&mut self, least: u64, most: u64) -> Result<(Logical, u64), Taken> {
+        let mut unknown = None;
+        let mut loading = false;
+        let mut best: Option<(u64, Logical)> = None;
+        for group in self.groups.values().filter(|group| serves(group, Purpose::Data)) {
+            match &group.free {
+                Free::Known(free) => {
+                    let largest = free.largest();
+                    if largest >= most {
+                        best = Some((largest, group.range.start));
+                        break;
+                    }
+                    if largest >= least && best.is_none_or(|(length, _)| largest > length) {
+                        best = Some((largest, group.range.start));
+                    }
+                }
+                Free::Unknown if group.available() >= least => unknown = unknown.or(Some(group.range)),
+                Free::Loading => loading = true,
+                Free::Unknown => {}
+            }
+        }
+        // A whole piece elsewhere is better than a part here.
+        let whole = best.is_some_and(|(length, _)| length >= most);
+        if !whole && (unknown.is_some() || loading) {
+            return Err(self.unfinished(unknown, loading));
+        }
+        let (_, start) = best.ok_or(Taken::Chunk)?;
+        let taken = self.change(start, |group| {
+            let Free::Known(free) = &mut group.free else { return None };
+            let (start, length) = free.take_best(least, most)?;
+            group.reserved += length;
+            Some((Logical(start), length))
+        });
+        taken.flatten().ok_or(Taken::Chunk)
+    }
+
+    /// Takes all bytes of a place that is known from elsewhere.
+    pub(crate) fn take_place(&mut self, purpose: Purpose, start: Logical, length: u64) -> TakenPlace {
+        let taken = self.change(start, |group| {
+            let fits = start.checked_add(length).is_some_and(|end| end.0 <= group.range.end());
+            if length == 0 || !fits || !group.flags.has(purpose.flag()) {
+                return TakenPlace::NotFree;
+            }
+            match &mut group.free {
+                Free::Known(free) => {
+                    let is_free = free
+                        .within(start.0, start.0 + length)
+                        .next()
+                        .is_some_and(|(free, bytes)| free <= start.0 && free + bytes >= start.0 + length);
+                    if !is_free {
+                        return TakenPlace::NotFree;
+                    }
+                    free.remove(start.0, length);
+                    group.reserved += length;
+                    TakenPlace::Done
+                }
+                Free::Loading => TakenPlace::Wait,
+                Free::Unknown => {
+                    group.free = Free::Loading;
+                    TakenPlace::Load(group.range)
+                }
+            }
+        });
+        taken.unwrap_or(TakenPlace::NotFree)
+    }
+
+    fn unfinished(&mut self, unknown: Option<GroupRange>, loading: bool) -> Taken {
+        match unknown.and_then(|range| self.groups.get_mut(&range.start)) {
+            Some(group) => {
+                group.free = Free::Loading;
+                Taken::Load(group.range)
+            }
+            None if loading => Taken::Wait,
+            None => Taken::Chunk,
+        }
+    }
+
+    /// The groups of a purpose, the one with the hint first, then by address.
+    fn order(&self, purpose: Purpose, hint: u64) -> Vec<Logical> {
+        let mut starts: Vec<Logical> = self
+            .groups
+            .values()
+            .filter(|group| serves(group, purpose))
+            .map(|group| group.range.start)
+            .collect();
+        let first = starts.iter().rposition(|start| start.0 <= hint).unwrap_or_default();
+        starts.rotate_left(first);
+        starts
+    }
+
+    /// What was read of a group's free ranges; none if reading failed, so that it may be tried again.
+    pub(crate) fn loaded(&mut self, start: Logical, free: Option<FreeRanges>) {
+        if let Some(group) = self.groups.get_mut(&start) {
+            group.free = free.map_or(Free::Unknown, Free::Known);
+        }
+    }
+
+    /// Reserved space goes back.
+    pub(crate) fn unreserve(&mut self, logical: Logical, length: u64) {
+        self.change(logical, |group| {
+            group.reserved -= length;
+            group.add_free(logical, length);
+        });
+    }
+
+    /// Reserved space got its item.
+    pub(crate) fn use_reserved(&mut self, logical: Logical, length: u64) {
+        self.change(logical, |group| {
+            group.reserved -= length;
+            group.used += length;
+        });
+    }
+
+    /// Used space lost its item.
+    ///
+    /// # Errors
+    /// Where the group's item or its free ranges, as the disk has them, contradict that it was in use.
+    pub(crate) fn pin_used(&mut self, logical: Logical, length: u64) -> Result<(), Fault> {
+        let pinned = self.change(logical, |group| {
+            if group.is_free(logical, length) {
+                return Err(FreeSpaceFault::FreedTwice { start: logical, length }.into());
+            }
+            let used = group.used;
+            group.used = used.checked_sub(length).ok_or(BlockGroupFault::Freed { used, freed: length })?;
+            group.pinned += length;
+            Ok(())
+        });
+        pinned.unwrap_or(Ok(()))
+    }
+
+    /// Reserved space that may have been written is not needed.
+    pub(crate) fn pin_reserved(&mut self, logical: Logical, length: u64) {
+        self.change(logical, |group| {
+            group.reserved -= length;
+            group.pinned += length;
+        });
+    }
+
+    /// Pinned space is free: the transaction that freed it is durable.
+    pub(crate) fn unpin(&mut self, logical: Logical, length: u64) {
+        self.change(logical, |group| {
+            group.pinned -= length;
+            group.add_free(logical, length);
+        });
+    }
+}
+
+impl Group {
+    fn is_free(&self, logical: Logical, length: u64) -> bool {
+        matches!(&self.free, Free::Known(free) if free.overlaps(logical.0, length))
+    }
+
+    fn add_free(&mut self, logical: Logical, length: u64) {
+        if let Free::Known(free) = &mut self.free {
+            free.add(logical.0, length);
+        }
+    }
+}
+
+fn serves(group: &Group, purpose: Purpose) -> bool {
+    !group.closed && group.flags.has(purpose.flag())
+}
+
+/// Counts a group in the sums, or out of them.
+fn enter(available: &mut [u64; 3], group: &Group, into: bool) {
+    for purpose in PURPOSES.into_iter().filter(|purpose| serves(group, *purpose)) {
+        let sum = &mut available[purpose as usize];
+        *sum = if into { *sum + group.available() } else { *sum - group.available() };
+    }
+}

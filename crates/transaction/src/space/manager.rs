@@ -1,0 +1,454 @@
+//! Space as one whole, under one short lock: groups, pinned ranges, and what was promised to handles.
+
+use vlinder_base::sync::{Condvar, Mutex};
+use vlinder_format::chunk::BlockGroupFlags;
+use vlinder_format::free_space::FreeSpaceFault;
+use vlinder_format::{Fault, Logical};
+
+use super::free_ranges::FreeRanges;
+use super::free_space_tree::GroupRange;
+use super::groups::{Group, Groups, Purpose, Taken, TakenPlace};
+use super::leased::{NeededRanges, Needing};
+use super::report::KindReport;
+
+#[derive(Debug, Default)]
+struct State {
+    groups: Groups,
+    /// Freed by the running transaction.
+    pinned: FreeRanges,
+    /// Freed by the transaction that is being written.
+    committing: FreeRanges,
+    /// Of `pinned`, what leased states reach.
+    pinned_needed: NeededRanges,
+    /// Of `committing`, what leased states reach.
+    committing_needed: NeededRanges,
+    /// Freed by durable transactions, and reached by leased states.
+    held: NeededRanges,
+    /// Held before, on its way to be free.
+    released: FreeRanges,
+    /// Metadata promised to open handles.
+    promised: u64,
+    /// Data promised to writes that have not been allocated yet.
+    promised_data: u64,
+    /// Metadata kept for the commit itself: it may have to copy each block of the extent tree and its like once.
+    global_reserve: u64,
+    /// Bytes of a tree block.
+    block_bytes: u64,
+}
+
+impl State {
+    fn check_unpinned(&self, start: Logical, length: u64) -> Result<(), Fault> {
+        let mut waiting = [&self.pinned, &self.committing, &self.released].into_iter();
+        if waiting.any(|ranges| ranges.overlaps(start.0, length)) || self.held.overlaps(start.0, length) {
+            return Err(FreeSpaceFault::FreedTwice { start, length }.into());
+        }
+        Ok(())
+    }
+}
+
+/// Space that is about to be free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiting {
+    /// For the superblock of the transaction that freed it.
+    Committing,
+    /// For nothing any more; a lease held it.
+    Released,
+}
+
+impl Waiting {
+    fn of<'a>(self, committing: &'a mut FreeRanges, released: &'a mut FreeRanges) -> &'a mut FreeRanges {
+        match self {
+            Self::Committing => committing,
+            Self::Released => released,
+        }
+    }
+}
+
+/// A group as the committer has to write it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupUse {
+    pub(crate) range: GroupRange,
+    pub(crate) flags: vlinder_format::chunk::BlockGroupFlags,
+    pub(crate) used: u64,
+}
+
+/// Data that are flushed together take at most one tree block for each so many bytes: even the smallest extents, one
+/// sector each, fill leaves of items and checksums.
+const DATA_BYTES_FOR_A_BLOCK: u64 = 64 << 10;
+
+/// All space of a file system.
+#[derive(Debug)]
+pub(crate) struct SpaceManager {
+    state: Mutex<State>,
+    loaded: Condvar,
+}
+
+impl SpaceManager {
+    pub(crate) fn new(block_bytes: u32) -> Self {
+        let state = State { block_bytes: u64::from(block_bytes), ..State::default() };
+        Self { state: Mutex::new(state), loaded: Condvar::new() }
+    }
+
+    pub(crate) fn add_group(&self, group: Group) {
+        self.state.lock().groups.insert(group);
+    }
+
+    pub(crate) fn take_blocks(
+        &self,
+        purpose: Purpose,
+        count: usize,
+        size: u64,
+        into: &mut Vec<Logical>,
+    ) -> Taken {
+        let mut state = self.state.lock();
+        loop {
+            let had = into.len();
+            let wanted = count - had.min(count);
+            match state.groups.take_blocks(purpose, wanted, size, into) {
+                Taken::Wait => self.loaded.wait(&mut state),
+                other => return other,
+            }
+        }
+    }
+
+    pub(crate) fn take_data(&self, least: u64, most: u64) -> Result<(Logical, u64), Taken> {
+        let mut state = self.state.lock();
+        loop {
+            match state.groups.take_data(least, most) {
+                Err(Taken::Wait) => self.loaded.wait(&mut state),
+                other => return other,
+            }
+        }
+    }
+
+    /// Takes all bytes of a place that is known from elsewhere; [`TakenPlace::Wait`] is waited for here.
+    pub(crate) fn take_place(&self, purpose: Purpose, start: Logical, length: u64) -> TakenPlace {
+        let mut state = self.state.lock();
+        loop {
+            match state.groups.take_place(purpose, start, length) {
+                TakenPlace::Wait => self.loaded.wait(&mut state),
+                other => return other,
+            }
+        }
+    }
+
+    /// The free ranges of a group were read (or could not be). What is pinned of them is left out, in the same moment.
+    pub(crate) fn loaded(
+        &self,
+        group: GroupRange,
+        free: Option<FreeRanges>,
+        excluded: &[std::ops::Range<Logical>],
+    ) {
+        let mut state = self.state.lock();
+        let free = free.map(|mut free| {
+            for hole in excluded {
+                free.remove(hole.start.0, hole.end.0 - hole.start.0);
+            }
+            for ranges in [&state.pinned, &state.committing, &state.released] {
+                for (start, length) in ranges.within(group.start.0, group.end()) {
+                    free.remove(start, length);
+                }
+            }
+            for (start, length) in state.held.within(group.start.0, group.end()) {
+                free.remove(start, length);
+            }
+            free
+        });
+        state.groups.loaded(group.start, free);
+        self.loaded.notify_all();
+    }
+
+    pub(crate) fn unreserve(&self, logical: Logical, length: u64) {
+        self.state.lock().groups.unreserve(logical, length);
+    }
+
+    pub(crate) fn use_reserved(&self, logical: Logical, length: u64) {
+        self.state.lock().groups.use_reserved(logical, length);
+    }
+
+    /// Used space lost its item: it is free once this transaction is durable, and those leases have ended that reach it.
+    ///
+    /// # Errors
+    /// What the disk said of it before contradicts that it was in use.
+    pub(crate) fn pin_used(
+        &self,
+        logical: Logical,
+        length: u64,
+        needing: Option<Needing>,
+    ) -> Result<(), Fault> {
+        let mut state = self.state.lock();
+        state.check_unpinned(logical, length)?;
+        state.groups.pin_used(logical, length)?;
+        state.pinned.add(logical.0, length);
+        if let Some(needing) = needing {
+            state.pinned_needed.add(needing, logical.0, length);
+        }
+        Ok(())
+    }
+
+    /// Reserved space that may have been written is not needed: it is free once this transaction is durable.
+    ///
+    /// # Errors
+    /// As [`SpaceManager::pin_used`].
+    pub(crate) fn pin_reserved(&self, logical: Logical, length: u64) -> Result<(), Fault> {
+        let mut state = self.state.lock();
+        state.check_unpinned(logical, length)?;
+        state.groups.pin_reserved(logical, length);
+        state.pinned.add(logical.0, length);
+        Ok(())
+    }
+
+    pub(crate) fn pinned_bytes(&self) -> u64 {
+        self.state.lock().pinned.total()
+    }
+
+    /// The running transaction has ended; what it freed waits for its superblock.
+    pub(crate) fn freeze_pinned(&self) {
+        let mut state = self.state.lock();
+        assert_eq!(state.committing.total(), 0, "the commit before is not done");
+        state.committing = std::mem::take(&mut state.pinned);
+        state.committing_needed = std::mem::take(&mut state.pinned_needed);
+    }
+
+    /// The superblock is durable: what leased states reach of what the transaction freed is held for them. `needing` gives
+    /// those that are left of the leases between two.
+    pub(crate) fn hold_leased(&self, needing: impl Fn(Needing) -> Option<Needing>) {
+        let mut state = self.state.lock();
+        let State { committing, committing_needed, held, .. } = &mut *state;
+        committing_needed.sift(needing, |_, _| {});
+        committing_needed.move_to(held, |start, length| {
+            committing.remove(start, length);
+        });
+    }
+
+    /// A lease ended: what no other needs is on its way to be free ([`Waiting::Released`]).
+    pub(crate) fn release_unleased(&self, needing: impl Fn(Needing) -> Option<Needing>) {
+        let mut state = self.state.lock();
+        let State { held, released, .. } = &mut *state;
+        held.sift(needing, |start, length| released.add(start, length));
+    }
+
+    /// Bytes that only leases keep from being free, and in how many pieces.
+    pub(crate) fn held(&self) -> (u64, usize) {
+        let state = self.state.lock();
+        (state.held.bytes(), state.held.pieces())
+    }
+
+    /// What waits to be free, each range within one group.
+    pub(crate) fn waiting_ranges(&self, waiting: Waiting) -> Vec<(Logical, u64)> {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let mut ranges = Vec::new();
+        for (start, length) in waiting.of(&mut state.committing, &mut state.released).iter() {
+            let (mut at, end) = (start, start + length);
+            while at < end {
+                let Some(group) = state.groups.range_of(Logical(at)) else { break };
+                let part = group.end().min(end) - at;
+                ranges.push((Logical(at), part));
+                at += part;
+            }
+        }
+        ranges
+    }
+
+    /// What waits to be free may be taken.
+    pub(crate) fn unpin(&self, waiting: Waiting) {
+        while self.unpin_one(waiting) {}
+    }
+
+    /// Frees one range, in one step with forgetting that it is pinned: whoever loads its group in between would else leave
+    /// it out for ever. False when there is none.
+    fn unpin_one(&self, waiting: Waiting) -> bool {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let ranges = waiting.of(&mut state.committing, &mut state.released);
+        let Some((start, length)) = ranges.first() else { return false };
+        let group = state.groups.range_of(Logical(start));
+        // What lies in no group any more went with its chunk.
+        let part = group.map_or(length, |group| length.min(group.end() - start));
+        if group.is_some() {
+            state.groups.unpin(Logical(start), part);
+        }
+        ranges.remove(start, part);
+        true
+    }
+
+    pub(crate) fn range_of(&self, logical: Logical) -> Option<GroupRange> {
+        self.state.lock().groups.range_of(logical)
+    }
+
+    /// The groups whose item differs from what is used, and those that have none yet.
+    pub(crate) fn changed_groups(&self) -> Vec<GroupUse> {
+        let state = self.state.lock();
+        let changed = state.groups.iter().filter(|group| group.committed_used != Some(group.used));
+        changed.map(|group| GroupUse { range: group.range, flags: group.flags, used: group.used }).collect()
+    }
+
+    /// A group's item says `used` from now on.
+    pub(crate) fn wrote_group(&self, start: Logical, used: u64) {
+        if let Some(group) = self.state.lock().groups.get_mut(start) {
+            group.committed_used = Some(used);
+        }
+    }
+
+    /// Bytes that all groups use: the superblock's `bytes_used`.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.state.lock().groups.iter().map(|group| group.used).sum()
+    }
+
+    /// Idle groups that may go: never the last with room of its content.
+    pub(crate) fn removable_groups(&self) -> Vec<GroupUse> {
+        let state = self.state.lock();
+        let mut removable: Vec<GroupUse> = Vec::new();
+        let idle = |group: &&Group| group.is_idle() && !group.closed && group.committed_used == Some(0);
+        for group in state.groups.iter().filter(idle) {
+            let alike =
+                state.groups.iter().filter(|other| other.flags == group.flags && !other.closed).count();
+            let going = removable.iter().filter(|gone| gone.flags == group.flags).count();
+            if alike > going + 1 {
+                removable.push(GroupUse { range: group.range, flags: group.flags, used: 0 });
+            }
+        }
+        removable
+    }
+
+    /// Nothing more is taken from a group; false if something was meanwhile.
+    pub(crate) fn close_idle(&self, start: Logical) -> bool {
+        let mut state = self.state.lock();
+        let idle = state.groups.get_mut(start).is_some_and(|group| group.is_idle());
+        if idle {
+            state.groups.close(start);
+        }
+        idle
+    }
+
+    pub(crate) fn remove_group(&self, start: Logical) {
+        self.state.lock().groups.remove(start);
+    }
+
+    pub(crate) fn set_global_reserve(&self, bytes: u64) {
+        self.state.lock().global_reserve = bytes;
+    }
+
+    pub(crate) fn global_reserve(&self) -> u64 {
+        self.state.lock().global_reserve
+    }
+
+    /// Promises metadata, if there is room beside all other promises, what the next commit owes (`owed`) and (unless
+    /// `from_reserve`) the global reserve and what unflushed data will take; `growth` bytes more can come from new chunks.
+    pub(crate) fn promise(&self, bytes: u64, owed: u64, growth: u64, from_reserve: bool) -> bool {
+        let mut state = self.state.lock();
+        // Who draws on the reserve frees space, or flushes what this room is kept for.
+        let unflushed = state.promised_data / DATA_BYTES_FOR_A_BLOCK * state.block_bytes;
+        let kept = if from_reserve { 0 } else { state.global_reserve + unflushed };
+        let needed = state.promised + owed + kept + bytes;
+        let fits = needed <= state.groups.available(Purpose::Metadata) + growth;
+        if fits {
+            state.promised += bytes;
+        }
+        fits
+    }
+
+    /// Promises metadata to the commit that is under way, whatever there is.
+    pub(crate) fn promise_at_once(&self, bytes: u64) {
+        self.state.lock().promised += bytes;
+    }
+
+    /// Bytes of groups of metadata that are used or reserved.
+    pub(crate) fn metadata_taken(&self) -> u64 {
+        let state = self.state.lock();
+        let metadata = state.groups.iter().filter(|group| group.flags.has(BlockGroupFlags::METADATA));
+        metadata.map(|group| group.used + group.reserved).sum()
+    }
+
+    /// A promise was used or is not needed.
+    pub(crate) fn unpromise(&self, bytes: u64) {
+        self.state.lock().promised -= bytes;
+    }
+
+    /// Promises data space, as [`SpaceManager::promise`] does metadata.
+    pub(crate) fn promise_data(&self, bytes: u64, growth: u64) -> bool {
+        let mut state = self.state.lock();
+        let fits = state.promised_data + bytes <= state.groups.available(Purpose::Data) + growth;
+        if fits {
+            state.promised_data += bytes;
+        }
+        fits
+    }
+
+    /// A promise of data was used or is not needed.
+    pub(crate) fn unpromise_data(&self, bytes: u64) {
+        self.state.lock().promised_data -= bytes;
+    }
+
+    /// Metadata that promises need beyond what the groups have: new chunks of data must leave that.
+    pub(crate) fn metadata_overcommitted(&self) -> u64 {
+        let state = self.state.lock();
+        (state.promised + state.global_reserve).saturating_sub(state.groups.available(Purpose::Metadata))
+    }
+
+    pub(crate) fn available(&self, purpose: Purpose) -> u64 {
+        self.state.lock().groups.available(purpose)
+    }
+
+    /// Sums by content and profile.
+    pub(crate) fn kinds(&self) -> Vec<KindReport> {
+        let state = self.state.lock();
+        let mut kinds: Vec<KindReport> = Vec::new();
+        for group in state.groups.iter() {
+            let used = group.used + group.reserved + group.pinned;
+            match kinds.iter_mut().find(|kind| kind.flags == group.flags) {
+                Some(kind) => {
+                    kind.total_bytes += group.range.length;
+                    kind.used_bytes += used;
+                    kind.pinned_bytes += group.pinned;
+                    kind.reserved_bytes += group.reserved;
+                }
+                None => kinds.push(KindReport {
+                    flags: group.flags,
+                    total_bytes: group.range.length,
+                    used_bytes: used,
+                    pinned_bytes: group.pinned,
+                    reserved_bytes: group.reserved,
+                }),
+            }
+        }
+        kinds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK: u64 = 16 << 10;
+    const GROUP: GroupRange = GroupRange { start: Logical(1 << 20), length: 64 * BLOCK };
+
+    #[test]
+    fn a_group_that_is_loaded_while_its_space_is_unpinned_gets_all_of_it() {
+        let flags = BlockGroupFlags::METADATA;
+        for loaded_after in 0..=2 {
+            let space = SpaceManager::new(BLOCK as u32);
+            space.add_group(Group::existing(GROUP, flags, 8 * BLOCK, 0, false));
+            for block in [1, 4] {
+                space.pin_used(Logical(GROUP.start.0 + block * BLOCK), BLOCK, None).unwrap();
+            }
+            space.freeze_pinned();
+            // On disk, the 8 blocks at the start were used; two of them are free from this transaction on.
+            let mut free = FreeRanges::default();
+            for (block, count) in [(1, 1), (4, 1), (8, 56)] {
+                free.add(GROUP.start.0 + block * BLOCK, count * BLOCK);
+            }
+            for _ in 0..loaded_after {
+                assert!(space.unpin_one(Waiting::Committing));
+            }
+            space.loaded(GROUP, Some(free), &[]);
+            space.unpin(Waiting::Committing);
+            let mut taken = Vec::new();
+            let available = space.available(Purpose::Metadata);
+            assert_eq!(available, 58 * BLOCK);
+            assert_eq!(space.take_blocks(Purpose::Metadata, 58, BLOCK, &mut taken), Taken::Done);
+            assert_eq!(space.available(Purpose::Metadata), 0);
+        }
+    }
+}

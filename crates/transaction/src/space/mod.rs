@@ -1,0 +1,13 @@
+//! Space: block groups and what of them is taken, free ranges, the free-space tree, new chunks, reservations.
+
+pub(crate) mod free_ranges;
+pub(crate) mod free_space_tree;
+pub(crate) mod groups;
+pub(crate) mod leased;
+mod manager;
+pub(crate) mod report;
+
+pub use groups::Purpose;
+pub(crate) use leased::Needing;
+pub(crate) use manager::{SpaceManager, Waiting};
+pub use report::{KindReport, SpaceReport};

@@ -1,0 +1,235 @@
+//! The engine as the [`Space`] that trees grow in (the second of the four knots).
+
+use vlinder_base::sync::Mutex;
+use vlinder_format::extent::ExtentFlags;
+use vlinder_format::file_extent::{FileExtent, FileExtentContent};
+use vlinder_format::{Block, Damage, ItemType, Key, Logical, Place, RootId};
+use vlinder_tree::{ChildReferences, Sharing, Space, TreeError};
+
+use crate::EngineError;
+use crate::engine::Engine;
+use crate::extents::delayed::{ExtentKind, Referrer};
+use crate::extents::tree::ExtentTree;
+use crate::forest::Tree;
+use crate::space::Purpose;
+use crate::space::free_ranges::FreeRanges;
+use crate::space::free_space_tree::{FreeSpaceTree, GroupRange};
+use crate::space::groups::Taken;
+
+impl Engine {
+    pub(crate) fn extent_tree(&self) -> ExtentTree<'_> {
+        ExtentTree {
+            trees: &self.trees,
+            root: self.fixed.extent.root(),
+            node_size: self.node_size(),
+            skinny: self.skinny(),
+        }
+    }
+
+    pub(crate) fn free_space_tree<'a>(&'a self, tree: &'a Tree) -> FreeSpaceTree<'a> {
+        FreeSpaceTree {
+            root: tree.root(),
+            sector_size: self.sector_size(),
+            conversions: &self.metrics.free_space_conversions,
+        }
+    }
+
+    /// Reads the free ranges of a group and hands them to the space manager.
+    pub(crate) fn load_group(&self, group: GroupRange) -> Result<(), TreeError> {
+        let free = match &self.fixed.free_space {
+            Some(tree) => self.free_space_tree(tree).load(&self.trees, group),
+            None => self.free_between_extents(group),
+        };
+        match free {
+            Ok(free) => {
+                self.space.loaded(group, Some(free), &self.excluded(group.start));
+                Ok(())
+            }
+            Err(error) => {
+                self.space.loaded(group, None, &[]);
+                Err(error)
+            }
+        }
+    }
+
+    /// What the extent tree leaves free of a group, for file systems without a free-space tree.
+    fn free_between_extents(&self, group: GroupRange) -> Result<FreeRanges, TreeError> {
+        let mut free = FreeRanges::default();
+        let mut at = group.start.0;
+        let first = Key::new(group.start.0.into(), ItemType(0), 0);
+        let mut cursor =
+            self.trees.cursor(self.fixed.extent.root(), &first, vlinder_tree::Readahead::Forward(32))?;
+        while let Some(key) = cursor.key()
+            && key.objectid.0 < group.end()
+        {
+            let length = match key.item_type {
+                ItemType::EXTENT_ITEM => key.offset,
+                ItemType::METADATA_ITEM => u64::from(self.node_size()),
+                _ => 0,
+            };
+            if length > 0 {
+                free.add(at, key.objectid.0.saturating_sub(at));
+                at = at.max(key.objectid.0.saturating_add(length));
+            }
+            cursor.advance()?;
+        }
+        free.add(at, group.end().saturating_sub(at));
+        Ok(free)
+    }
+
+    /// References and flags of a block by its address; `owner` only for the error where it has none.
+    pub(crate) fn sharing_at(&self, logical: Logical, owner: RootId) -> Result<Sharing, TreeError> {
+        // The extent tree moves only in the critical phase, when no handle is open, so tree and queue agree here.
+        let version = self.delayed.lock().version(logical);
+        let stored = self.extent_tree().references(logical)?;
+        let delayed = self.delayed.lock();
+        let (net, fresh, becomes_full) = delayed
+            .head(logical)
+            .map_or((0, false, false), |head| (head.net(), head.fresh, head.becomes_full));
+        if stored.is_none() && !fresh {
+            let fault = vlinder_format::extent::ExtentFault::NoSuchReference {
+                wanted: Referrer::Root(owner).reference(1),
+            };
+            let place = Place { tree: Some(RootId::EXTENT_TREE), block: Some(logical), ..Place::default() };
+            return Err(Damage::new(fault, place).into());
+        }
+        let (count, flags) = stored.unwrap_or_default();
+        Ok(Sharing {
+            references: count.saturating_add_signed(net),
+            full_back_references: becomes_full || flags.has(ExtentFlags::FULL_BACK_REFERENCE),
+            version,
+        })
+    }
+
+    /// Gives back the address of a block that was never written.
+    pub(crate) fn release_block(&self, logical: Logical) {
+        self.space.unreserve(logical, u64::from(self.node_size()));
+    }
+
+    fn block_kind(block: &Block, owner: RootId, first_key: Key) -> ExtentKind {
+        ExtentKind::TreeBlock { level: block.level(), first_key, owner }
+    }
+
+    fn balance_blocks(&self, root: RootId, bytes: i64) {
+        *self.block_balance.lock().entry(root).or_default() += bytes;
+    }
+
+    fn purpose_of(root: RootId) -> Purpose {
+        if root == RootId::CHUNK_TREE { Purpose::System } else { Purpose::Metadata }
+    }
+
+    /// The data extents that a leaf's items refer to: place, length, inode, and file offset less offset into the extent.
+    fn data_extents(
+        block: &Block,
+    ) -> impl Iterator<Item = (Logical, u64, vlinder_format::ObjectId, u64)> + '_ {
+        (0..block.len()).filter_map(|slot| {
+            let key = block.key(slot);
+            if key.item_type != ItemType::EXTENT_DATA {
+                return None;
+            }
+            // The leaf was judged when it was read, so the item decodes.
+            match FileExtent::decode(block.data(slot)).ok()?.content {
+                FileExtentContent::Regular(range) | FileExtentContent::Preallocated(range)
+                    if !range.is_hole() =>
+                {
+                    let offset = key.offset.wrapping_sub(range.offset_bytes);
+                    Some((range.address, range.disk_bytes, key.objectid, offset))
+                }
+                _ => None,
+            }
+        })
+    }
+}
+
+impl Space for Engine {
+    fn take(&self, root: RootId, count: usize, into: &mut Vec<Logical>) -> Result<(), TreeError> {
+        let purpose = Self::purpose_of(root);
+        let goal = into.len() + count;
+        loop {
+            match self.space.take_blocks(purpose, goal, u64::from(self.node_size()), into) {
+                Taken::Done => return Ok(()),
+                Taken::Load(group) => self.load_group(group)?,
+                Taken::Wait => {}
+                Taken::Chunk => match self.make_chunk(purpose) {
+                    Ok(true) => {}
+                    Ok(false) if self.revoke_leases() => {}
+                    Ok(false) => return Err(TreeError::NoSpace { root }),
+                    Err(EngineError::Volume(error)) => return Err(error.into()),
+                    Err(EngineError::Tree(error)) => return Err(error),
+                    Err(_) => return Err(TreeError::NoSpace { root }),
+                },
+            }
+        }
+    }
+
+    fn give(&self, _: RootId, unused: &mut Vec<Logical>) {
+        for logical in unused.drain(..) {
+            self.space.unreserve(logical, u64::from(self.node_size()));
+        }
+    }
+
+    fn sharing(&self, block: &Block) -> Result<Sharing, TreeError> {
+        self.sharing_at(block.logical(), block.owner())
+    }
+
+    fn sharing_gate(&self) -> &Mutex<()> {
+        &self.sharing_gate
+    }
+
+    fn sharing_holds(&self, logical: Logical, known: &Sharing) -> bool {
+        self.delayed.lock().version(logical) == known.version
+    }
+
+    fn block_created(&self, root: RootId, block: &Block, first_key: &Key) {
+        let kind = Self::block_kind(block, root, *first_key);
+        let length = u64::from(self.node_size());
+        self.delayed.lock().change(block.logical(), length, kind, Referrer::Root(root), 1, true);
+        self.balance_blocks(root, i64::from(self.node_size()));
+    }
+
+    fn block_dropped(&self, root: RootId, block: &Block, last: bool) -> bool {
+        let kind = Self::block_kind(block, root, block.first_key().unwrap_or_default());
+        let length = u64::from(self.node_size());
+        let logical = block.logical();
+        let mut delayed = self.delayed.lock();
+        delayed.change(logical, length, kind, Referrer::Root(root), -1, false);
+        let cancelled = last && delayed.cancel_fresh(logical);
+        drop(delayed);
+        self.balance_blocks(root, -i64::from(self.node_size()));
+        if cancelled {
+            // Made by this transaction and never written: nothing on disk knows the address.
+            self.release_block(logical);
+        }
+        // Even where its extent item was written in an earlier round of this commit, nobody wants its content.
+        last
+    }
+
+    fn share_children(&self, root: RootId, block: &Block, references: ChildReferences, add: bool) {
+        let by = if add { 1 } else { -1 };
+        let mut delayed = self.delayed.lock();
+        if block.is_leaf() {
+            for (logical, length, inode, offset) in Self::data_extents(block) {
+                let referrer = match references {
+                    ChildReferences::Keyed => Referrer::File { root, inode, offset },
+                    ChildReferences::Full => Referrer::ParentOfData(block.logical()),
+                };
+                delayed.change(logical, length, ExtentKind::Data, referrer, by, false);
+            }
+            return;
+        }
+        let level = block.level().below().unwrap_or_default();
+        for child in block.children() {
+            let referrer = match references {
+                ChildReferences::Keyed => Referrer::Root(root),
+                ChildReferences::Full => Referrer::ParentOfBlock(block.logical()),
+            };
+            let kind = ExtentKind::TreeBlock { level, first_key: child.key, owner: root };
+            delayed.change(child.logical, u64::from(self.node_size()), kind, referrer, by, false);
+        }
+    }
+
+    fn set_full_back_references(&self, block: &Block) {
+        let kind = Self::block_kind(block, block.owner(), block.first_key().unwrap_or_default());
+        self.delayed.lock().set_full(block.logical(), u64::from(self.node_size()), kind);
+    }
+}

@@ -1,0 +1,184 @@
+//! Images whose trees contradict each other: a change that would make it worse is refused with the kind of damage, before
+//! anything of it is published.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use support::{mkfs, open};
+use vlinder_base::sync::Arc;
+use vlinder_format::block_group::BlockGroupItem;
+use vlinder_format::chunk::BlockGroupFlags;
+use vlinder_format::free_space::extent_key;
+use vlinder_format::uuid_item::UuidKind;
+use vlinder_format::{Generation, ItemType, Key, Logical, ObjectId, RootId, Uuid};
+use vlinder_testkit::{Scratch, require};
+use vlinder_transaction::{DataExtent, Engine, EngineError, ReadOnlyReason, Reservation};
+use vlinder_tree::{Change, Edit, Readahead};
+
+struct Image {
+    _scratch: Scratch,
+    path: PathBuf,
+}
+
+fn image() -> Image {
+    let scratch = Scratch::new("damage");
+    let path = scratch.path().join("image");
+    mkfs(&path, &["-m", "single"], "128M");
+    Image { _scratch: scratch, path }
+}
+
+/// Changes items of one of the engine's own trees, as a mistake or malice would.
+fn forge(path: &Path, tree: RootId, edits: &[Edit<'_>]) {
+    let engine = open(path);
+    let tree = engine.tree(tree).unwrap();
+    let mut handle = engine.begin(Reservation::items(10)).unwrap();
+    handle.edit(&tree, edits).unwrap();
+    drop(handle);
+    engine.commit().unwrap();
+}
+
+/// Some changes that take and free blocks, and a commit.
+fn work(engine: &Engine) -> Result<Generation, EngineError> {
+    for number in 0..200_u8 {
+        let mut handle = engine.begin(Reservation::items(10))?;
+        handle.add_uuid(UuidKind::Own, Uuid([number; 16]), RootId::FS_TREE)?;
+    }
+    engine.commit()
+}
+
+fn assert_refused(engine: &Engine, outcome: Result<Generation, EngineError>, expected: &str) {
+    let error = outcome.unwrap_err().to_string();
+    assert!(error.contains(expected), "{error}");
+    assert!(matches!(engine.read_only_reason(), Some(ReadOnlyReason::Error(_))), "{error}");
+}
+
+/// The last group of metadata.
+fn metadata_group(engine: &Arc<Engine>) -> (Logical, u64) {
+    let chunks = engine.volume().chunks().snapshot();
+    let chunk = chunks.iter().rev().find(|chunk| chunk.chunk.flags.has(BlockGroupFlags::METADATA)).unwrap();
+    (chunk.logical, chunk.chunk.length)
+}
+
+/// The free runs of a group.
+fn free_runs(engine: &Arc<Engine>, group: (Logical, u64)) -> Vec<(u64, u64)> {
+    let tree = engine.tree(RootId::FREE_SPACE_TREE).unwrap();
+    let first = Key::new(ObjectId(group.0.0), ItemType::FREE_SPACE_EXTENT, 0);
+    let mut cursor = engine.trees().cursor(tree.root(), &first, Readahead::None).unwrap();
+    let mut runs = Vec::new();
+    while let Some(key) = cursor.key()
+        && key.objectid.0 < group.0.0 + group.1
+    {
+        runs.push((key.objectid.0, key.offset));
+        cursor.advance().unwrap();
+    }
+    runs
+}
+
+#[test]
+fn a_group_with_less_in_use_than_is_freed() {
+    require!(Tool("btrfs"), Tool("mkfs.btrfs"));
+    let image = image();
+    let engine = open(&image.path);
+    let (start, length) = metadata_group(&engine);
+    drop(engine);
+    let item = BlockGroupItem::new(4096, BlockGroupFlags::METADATA).encode();
+    let key = BlockGroupItem::key(start, length);
+    forge(&image.path, RootId::EXTENT_TREE, &[Edit::new(key, Change::Replace(&item))]);
+    let engine = open(&image.path);
+    let outcome = work(&engine);
+    assert_refused(&engine, outcome, "in use");
+}
+
+#[test]
+fn free_space_beyond_its_group() {
+    require!(Tool("btrfs"), Tool("mkfs.btrfs"));
+    let image = image();
+    let engine = open(&image.path);
+    let chunk = engine.volume().chunks().snapshot().pop().unwrap();
+    assert!(chunk.chunk.flags.has(BlockGroupFlags::DATA), "the last group is one of data");
+    let (start, length) = *free_runs(&engine, (chunk.logical, chunk.chunk.length)).last().unwrap();
+    drop(engine);
+    forge(
+        &image.path,
+        RootId::FREE_SPACE_TREE,
+        &[
+            Edit::new(extent_key(Logical(start), length), Change::RemoveIfPresent),
+            Edit::new(extent_key(Logical(start), length + (1 << 20)), Change::Put(&[])),
+        ],
+    );
+    let engine = open(&image.path);
+    let mut handle = engine.begin(Reservation::items(10)).unwrap();
+    let error = handle.allocate_data(4096, 4096).unwrap_err().to_string();
+    assert!(error.contains("beyond its group"), "{error}");
+}
+
+/// Data of 8 KiB that one file refers to.
+fn add_data(engine: &Engine) -> DataExtent {
+    let mut handle = engine.begin(Reservation::items(10)).unwrap();
+    let extent = handle.allocate_data(8192, 8192).unwrap();
+    handle.add_data_reference(extent, true, RootId::FS_TREE, ObjectId(257), 0);
+    extent
+}
+
+/// Space that is in use and called free is not given to another extent.
+#[test]
+fn free_space_that_is_in_use() {
+    require!(Tool("btrfs"), Tool("mkfs.btrfs"));
+    let image = image();
+    let engine = open(&image.path);
+    let extent = add_data(&engine);
+    engine.commit().unwrap();
+    drop(engine);
+    let edit = Edit::new(extent_key(extent.logical, extent.length), Change::Put(&[]));
+    forge(&image.path, RootId::FREE_SPACE_TREE, &[edit]);
+    let engine = open(&image.path);
+    assert_eq!(add_data(&engine), extent);
+    let outcome = engine.commit();
+    assert_refused(&engine, outcome, "called free");
+}
+
+/// What is free already is not freed again.
+#[test]
+fn space_in_use_that_is_free_already() {
+    require!(Tool("btrfs"), Tool("mkfs.btrfs"));
+    let image = image();
+    let engine = open(&image.path);
+    let extent = add_data(&engine);
+    engine.commit().unwrap();
+    drop(engine);
+    let edit = Edit::new(extent_key(extent.logical, extent.length), Change::Put(&[]));
+    forge(&image.path, RootId::FREE_SPACE_TREE, &[edit]);
+    let engine = open(&image.path);
+    let mut handle = engine.begin(Reservation::items(10)).unwrap();
+    // So that the group's free space is read.
+    let other = handle.allocate_data(1 << 20, 1 << 20).unwrap();
+    handle.release_data(other);
+    handle.drop_data_reference(extent, RootId::FS_TREE, ObjectId(257), 0);
+    drop(handle);
+    let outcome = engine.commit();
+    assert_refused(&engine, outcome, "free already");
+}
+
+/// Two users of one data extent do not agree on its length, or one of them not with the extent tree.
+#[test]
+fn references_that_disagree_on_an_extent_s_length() {
+    require!(Tool("btrfs"), Tool("mkfs.btrfs"));
+    let image = image();
+    for dropped in [[8192, 4096], [4096, 4096]] {
+        let engine = open(&image.path);
+        let extent = add_data(&engine);
+        let mut handle = engine.begin(Reservation::items(10)).unwrap();
+        handle.add_data_reference(extent, false, RootId::FS_TREE, ObjectId(258), 0);
+        drop(handle);
+        engine.commit().unwrap();
+        let mut handle = engine.begin(Reservation::items(10)).unwrap();
+        for (inode, length) in [257, 258].into_iter().zip(dropped) {
+            let named = DataExtent { logical: extent.logical, length };
+            handle.drop_data_reference(named, RootId::FS_TREE, ObjectId(inode), 0);
+        }
+        drop(handle);
+        let outcome = engine.commit();
+        assert_refused(&engine, outcome, "another length");
+    }
+}

@@ -1,0 +1,65 @@
+//! From a superblock to the trees (the first of the four knots): the system chunks are in the superblock, so the chunk
+//! tree can be read; its chunks are given to the volume, so every other tree can.
+
+use vlinder_base::sync::Arc;
+use vlinder_format::chunk::Chunk;
+use vlinder_format::superblock::Superblock;
+use vlinder_format::{Damage, Generation, ItemType, Key, Logical, ObjectId, RootId};
+use vlinder_volume::Volume;
+
+use crate::{Readahead, Root, RootPointer, TreeError, TreeMetrics, Trees, VolumeBlocks};
+
+/// The trees that a superblock points at.
+pub struct Bootstrap {
+    /// All trees.
+    pub trees: Trees,
+    /// Their blocks on the volume, for whoever writes them.
+    pub blocks: Arc<VolumeBlocks>,
+    /// The chunk tree.
+    pub chunk_tree: Arc<Root>,
+    /// The root tree.
+    pub root_tree: Arc<Root>,
+}
+
+/// Opens the trees of a volume and gives it all its chunks.
+///
+/// # Errors
+/// What reading the chunk tree met, or a chunk that breaks its rules.
+pub fn bootstrap(
+    volume: &Arc<Volume>,
+    superblock: &Superblock,
+    writable: bool,
+    cache_bytes: u64,
+    metrics: TreeMetrics,
+) -> Result<Bootstrap, TreeError> {
+    let blocks = Arc::new(VolumeBlocks::new(Arc::clone(volume), superblock, writable));
+    let source: Arc<dyn crate::BlockSource> = blocks.clone();
+    let trees = Trees::new(source, cache_bytes, metrics);
+    let chunk_pointer = RootPointer {
+        logical: superblock.chunk_root,
+        generation: superblock.chunk_root_generation,
+        level: superblock.chunk_root_level,
+    };
+    let chunk_tree = Root::new(RootId::CHUNK_TREE, chunk_pointer, Generation(0));
+    add_chunks(&trees, &chunk_tree, volume)?;
+    let root_pointer = RootPointer {
+        logical: superblock.root,
+        generation: superblock.generation,
+        level: superblock.root_level,
+    };
+    let root_tree = Root::new(RootId::ROOT_TREE, root_pointer, Generation(0));
+    Ok(Bootstrap { trees, blocks, chunk_tree, root_tree })
+}
+
+fn add_chunks(trees: &Trees, chunk_tree: &Arc<Root>, volume: &Volume) -> Result<(), TreeError> {
+    let first = Key::new(ObjectId::FIRST_CHUNK_TREE, ItemType::CHUNK_ITEM, 0);
+    let mut cursor = trees.cursor(chunk_tree, &first, Readahead::Forward(16))?;
+    while let Some((key, data)) = cursor.item() {
+        if key.item_type == ItemType::CHUNK_ITEM {
+            let chunk = Chunk::decode(data).map_err(|fault| Damage::new(fault, cursor.place()))?;
+            volume.add_chunk(Logical(key.offset), chunk)?;
+        }
+        cursor.advance()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! Walking a tree's items in order.
+
+use vlinder_base::sync::Arc;
+use vlinder_format::{Key, Place};
+
+use crate::root::Root;
+use crate::search::Position;
+use crate::{TreeError, Trees};
+
+/// How far a cursor reads ahead of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Readahead {
+    /// Not at all: for a look-up of a few neighbours.
+    #[default]
+    None,
+    /// When a leaf is missing, up to so many leaves behind it are read in the same batch.
+    Forward(usize),
+}
+
+/// A place between items that moves forward. It keeps its leaf: items stay readable however the tree changes, and the
+/// step to the next leaf looks the tree up again by key, so a change between two leaves is seen, never half.
+pub struct Cursor<'a> {
+    trees: &'a Trees,
+    root: Arc<Root>,
+    readahead: Readahead,
+    position: Option<Position>,
+}
+
+impl<'a> Cursor<'a> {
+    /// A cursor at the first item at or after `key`.
+    ///
+    /// # Errors
+    /// What reading the path met.
+    pub fn new(
+        trees: &'a Trees,
+        root: &Arc<Root>,
+        key: &Key,
+        readahead: Readahead,
+    ) -> Result<Self, TreeError> {
+        let position = trees.ceiling_ahead(root, key, readahead)?;
+        Ok(Self { trees, root: Arc::clone(root), readahead, position })
+    }
+
+    /// The item that the cursor is at; none at the end.
+    pub fn item(&self) -> Option<(Key, &[u8])> {
+        self.position.as_ref().map(|position| (position.key(), position.data()))
+    }
+
+    /// The item's key; none at the end.
+    pub fn key(&self) -> Option<Key> {
+        self.position.as_ref().map(Position::key)
+    }
+
+    /// The item with its leaf; none at the end.
+    pub fn position(&self) -> Option<&Position> {
+        self.position.as_ref()
+    }
+
+    /// Where the cursor is, for errors.
+    pub fn place(&self) -> Place {
+        match &self.position {
+            Some(position) => position.place(self.root.id()),
+            None => Place { tree: Some(self.root.id()), ..Place::default() },
+        }
+    }
+
+    /// Moves to the next item.
+    ///
+    /// # Errors
+    /// What reading the next leaf met; the cursor stays.
+    pub fn advance(&mut self) -> Result<(), TreeError> {
+        let Some(position) = &mut self.position else { return Ok(()) };
+        if position.advance_in_leaf() {
+            return Ok(());
+        }
+        let Some(next) = position.key().next() else {
+            self.position = None;
+            return Ok(());
+        };
+        self.seek(&next)
+    }
+
+    /// Moves to the first item at or after `key`.
+    ///
+    /// # Errors
+    /// What reading the path met; the cursor stays.
+    pub fn seek(&mut self, key: &Key) -> Result<(), TreeError> {
+        self.position = self.trees.ceiling_ahead(&self.root, key, self.readahead)?;
+        Ok(())
+    }
+}
+
+impl Trees {
+    /// A cursor at the first item at or after `key`.
+    ///
+    /// # Errors
+    /// What reading the path met.
+    pub fn cursor(&self, root: &Arc<Root>, key: &Key, readahead: Readahead) -> Result<Cursor<'_>, TreeError> {
+        Cursor::new(self, root, key, readahead)
+    }
+}

@@ -1,0 +1,79 @@
+//! B-trees of copy-on-write blocks: the block cache, search, cursors, and batch changes in two phases (plan and apply).
+//!
+//! This crate must not know the extent tree, or what any item means: where free addresses come from and who shares a
+//! block it asks the [`Space`] trait.
+//!
+//! Reading path: [`root`] (a tree's handle and its lock), [`search`](Trees::ceiling) (descents in memory; a miss is
+//! loaded with no lock held), [`Cursor`], then [`edit`] and `plan` → `apply`.
+
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::as_conversions,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+mod apply;
+pub mod bootstrap;
+mod cache;
+mod commit;
+mod create;
+mod cursor;
+pub mod edit;
+mod error;
+pub mod lease;
+mod merge;
+mod metrics;
+mod plan;
+pub mod root;
+mod search;
+mod source;
+mod space;
+mod split;
+mod volume_blocks;
+
+pub use cache::DirtyBlock;
+pub use create::TreeIdentity;
+pub use cursor::{Cursor, Readahead};
+pub use edit::{Action, Change, Edit};
+pub use error::TreeError;
+pub use lease::{CommitLease, LeaseRevoked, Leases};
+pub use metrics::TreeMetrics;
+pub use plan::AddressPool;
+pub use root::{Root, RootPointer};
+pub use search::Position;
+pub use source::{BlockSource, WantedBlock};
+pub use space::{ChildReferences, Sharing, Space};
+pub use volume_blocks::VolumeBlocks;
+
+use vlinder_base::sync::Arc;
+
+/// All trees of one file system: their blocks in memory, and where further ones come from.
+pub struct Trees {
+    cache: cache::BlockCache,
+    source: Arc<dyn BlockSource>,
+    metrics: TreeMetrics,
+}
+
+impl Trees {
+    /// Trees whose clean blocks take at most `cache_bytes` of memory.
+    pub fn new(source: Arc<dyn BlockSource>, cache_bytes: u64, metrics: TreeMetrics) -> Self {
+        let cache = cache::BlockCache::new(cache_bytes, source.node_size());
+        Self { cache, source, metrics }
+    }
+
+    /// Where blocks come from.
+    pub fn source(&self) -> &dyn BlockSource {
+        &*self.source
+    }
+
+    /// What the mechanisms of this crate count.
+    pub fn metrics(&self) -> &TreeMetrics {
+        &self.metrics
+    }
+}

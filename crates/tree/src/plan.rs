@@ -1,0 +1,404 @@
+//! The first phase of a change: everything that can fail, in memory, without changing anything.
+//!
+//! A plan descends for each group of edits that share a leaf, decides what becomes of each item, and counts the
+//! addresses that copies, splits and merges can take. What it lacks it names all at once: blocks to load, sharing to
+//! learn, addresses to take.
+
+use std::collections::{HashMap, HashSet};
+
+use vlinder_base::sync::Arc;
+use vlinder_format::block::{ITEM_HEADER_SIZE, POINTER_SIZE};
+use vlinder_format::{Block, Generation, Key, Level, Logical, RootId};
+
+use crate::edit::{Action, Change, Edit};
+use crate::root::{Root, RootState};
+use crate::search::{Pins, child_block, root_block};
+use crate::{Sharing, Space, TreeError, Trees, WantedBlock};
+
+/// Free addresses held for changes, so that an apply never has to ask for one.
+#[derive(Debug, Default)]
+pub struct AddressPool {
+    addresses: Vec<Logical>,
+}
+
+impl AddressPool {
+    /// Holds at least `count` addresses from now on.
+    pub(crate) fn fill(&mut self, space: &dyn Space, root: RootId, count: usize) -> Result<(), TreeError> {
+        match count.checked_sub(self.addresses.len()) {
+            None | Some(0) => Ok(()),
+            Some(lacking) => space.take(root, lacking, &mut self.addresses),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// One of the addresses held; the plan has counted them.
+    pub(crate) fn take(&mut self) -> Logical {
+        let address = self.addresses.pop();
+        assert!(address.is_some(), "the plan counted too few addresses");
+        address.unwrap_or_default()
+    }
+
+    /// Gives back what is held, when the pool's owner is done.
+    pub fn give_back(&mut self, space: &dyn Space, root: RootId) {
+        if !self.addresses.is_empty() {
+            space.give(root, &mut self.addresses);
+            self.addresses.clear();
+        }
+    }
+}
+
+/// What this operation has learned of blocks that may be shared.
+#[derive(Default)]
+pub(crate) struct Learned {
+    sharing: HashMap<Logical, Sharing>,
+    /// Siblings that were asked for once; those that could not be read are done without.
+    siblings: HashSet<Logical>,
+}
+
+impl Learned {
+    pub(crate) fn insert(&mut self, logical: Logical, sharing: Sharing) {
+        self.sharing.insert(logical, sharing);
+    }
+
+    pub(crate) fn get(&self, logical: Logical) -> Option<&Sharing> {
+        self.sharing.get(&logical)
+    }
+
+    /// A copy of `parent` was made beside it: each child is referenced once more.
+    pub(crate) fn one_more_for(&mut self, parent: &Block) {
+        if parent.is_leaf() {
+            return;
+        }
+        for child in parent.children() {
+            if let Some(sharing) = self.sharing.get_mut(&child.logical) {
+                sharing.references = sharing.references.saturating_add(1);
+            }
+        }
+    }
+
+    pub(crate) fn forget(&mut self) {
+        self.sharing.clear();
+    }
+
+    pub(crate) fn sibling_asked(&mut self, logical: Logical) {
+        self.siblings.insert(logical);
+    }
+
+    /// Whether all that was learned still holds. Called with the sharing gate held.
+    pub(crate) fn holds(&self, space: &dyn Space) -> bool {
+        self.sharing.iter().all(|(logical, sharing)| space.sharing_holds(*logical, sharing))
+    }
+}
+
+/// What a plan lacks.
+#[derive(Default)]
+pub(crate) struct Needs {
+    /// Blocks on a path.
+    pub(crate) blocks: Vec<WantedBlock>,
+    /// Blocks beside a path, for a merge or for items that find no room.
+    pub(crate) siblings: Vec<WantedBlock>,
+    /// Blocks whose references must be known.
+    pub(crate) sharing: Vec<Arc<Block>>,
+    /// Addresses to hold.
+    pub(crate) addresses: usize,
+    /// What was learned of sharing no longer holds.
+    pub(crate) relearn: bool,
+}
+
+impl Needs {
+    pub(crate) fn relearn() -> Self {
+        Self { relearn: true, ..Self::default() }
+    }
+}
+
+/// What becomes of an item.
+pub(crate) enum Resolved {
+    Keep,
+    /// The data that the edit carries.
+    PutGiven,
+    /// Data that a closure made.
+    PutMade(Vec<u8>),
+    Remove,
+}
+
+impl Resolved {
+    /// The data that the item gets, if it gets any.
+    pub(crate) fn data<'a>(&'a self, change: &Change<'a>) -> Option<&'a [u8]> {
+        match (self, change) {
+            (Self::PutMade(data), _) => Some(data),
+            (Self::PutGiven, Change::Insert(data) | Change::Put(data) | Change::Replace(data)) => Some(data),
+            _ => None,
+        }
+    }
+}
+
+/// A complete plan: one resolution for each edit.
+pub(crate) struct Plan {
+    pub(crate) resolved: Vec<Resolved>,
+    /// Some block may be shared; what was learned of it must be confirmed for the apply.
+    pub(crate) relies_on_sharing: bool,
+}
+
+pub(crate) enum Planned {
+    Ready(Plan),
+    Needs(Needs),
+}
+
+/// The growing count of one plan.
+struct Count<'a> {
+    root: &'a Root,
+    generation: Generation,
+    learned: &'a Learned,
+    counted: HashSet<Logical>,
+    addresses: usize,
+    needs: Needs,
+}
+
+impl Count<'_> {
+    /// Pins a block that the plan relies on. Those that this transaction changed stay in memory by themselves, and a
+    /// second holder would make each change of them a copy.
+    fn keep(&self, block: &Arc<Block>, pins: &mut Pins) {
+        if block.generation() != self.generation {
+            pins.hold(block);
+        }
+    }
+
+    /// Counts what copying a block takes, if it must be copied.
+    fn copy(&mut self, block: &Arc<Block>, is_root: bool) {
+        if !self.root.must_cow(block, self.generation) || !self.counted.insert(block.logical()) {
+            return;
+        }
+        self.addresses = self.addresses.saturating_add(1);
+        if self.root.may_share(block, is_root) && self.learned.get(block.logical()).is_none() {
+            self.needs.sharing.push(Arc::clone(block));
+        }
+    }
+}
+
+/// How the edits of one group change their leaf's size.
+#[derive(Default)]
+struct LeafChange {
+    grows_bytes: usize,
+    shrinks_bytes: usize,
+    changes: bool,
+    removes: bool,
+}
+
+type Step = (Arc<Block>, usize);
+
+impl Trees {
+    /// Plans `edits` under the root's lock.
+    ///
+    /// # Errors
+    /// An item in the way or missing, a conflict, or damage on the way.
+    #[allow(clippy::too_many_arguments, reason = "the state of one edit, private to this crate")]
+    pub(crate) fn plan(
+        &self,
+        root: &Root,
+        state: &RootState,
+        generation: Generation,
+        pins: &mut Pins,
+        learned: &Learned,
+        pool: &AddressPool,
+        edits: &[Edit<'_>],
+    ) -> Result<Planned, TreeError> {
+        let mut count = Count {
+            root,
+            generation,
+            learned,
+            counted: HashSet::new(),
+            addresses: 0,
+            needs: Needs::default(),
+        };
+        let mut resolved = Vec::with_capacity(edits.len());
+        let mut rest = edits;
+        while let Some(first) = rest.first() {
+            let (path, leaf, upper) = self.plan_path(root, state, &first.key, pins, &mut count)?;
+            let size = upper.map_or(rest.len(), |upper| rest.partition_point(|edit| edit.key < upper));
+            let (group, behind) = rest.split_at(size.max(1));
+            rest = behind;
+            let Some(leaf) = leaf else { continue };
+            let mut change = LeafChange::default();
+            for edit in group {
+                resolved.push(resolve(root.id(), &leaf, edit, &mut change)?);
+            }
+            if change.changes {
+                self.count_group(&path, &leaf, &change, state.pointer.level, pins, &mut count)?;
+            }
+        }
+        let Count { addresses, mut needs, .. } = count;
+        if addresses > pool.len() {
+            needs.addresses = addresses;
+        }
+        let lacks = needs.addresses > 0
+            || !needs.blocks.is_empty()
+            || !needs.siblings.is_empty()
+            || !needs.sharing.is_empty();
+        if lacks {
+            return Ok(Planned::Needs(needs));
+        }
+        Ok(Planned::Ready(Plan { resolved, relies_on_sharing: !learned.sharing.is_empty() }))
+    }
+
+    /// Descends to the leaf of a key: the nodes with the slots taken, the leaf unless something is missing, and the
+    /// first key that belongs further right.
+    #[allow(clippy::type_complexity, reason = "three things of one descent, used in one place")]
+    fn plan_path(
+        &self,
+        root: &Root,
+        state: &RootState,
+        key: &Key,
+        pins: &mut Pins,
+        count: &mut Count<'_>,
+    ) -> Result<(Vec<Step>, Option<Arc<Block>>, Option<Key>), TreeError> {
+        let mut path: Vec<Step> = Vec::with_capacity(Level::COUNT);
+        let mut upper = None;
+        let mut wanted = root_block(root.id(), state);
+        loop {
+            let Some(block) = self.resident(&wanted, pins)? else {
+                count.needs.blocks.push(wanted);
+                return Ok((path, None, upper));
+            };
+            count.keep(&block, pins);
+            if block.is_leaf() {
+                return Ok((path, Some(block), upper));
+            }
+            let slot = block.child_slot(key);
+            if slot.saturating_add(1) < block.len() {
+                upper = Some(block.key(slot.saturating_add(1)));
+            }
+            wanted = child_block(root.id(), &block, slot);
+            path.push((block, slot));
+        }
+    }
+
+    /// Counts the copies of a path, the splits that growth can cause, and the merges that shrinking can.
+    fn count_group(
+        &self,
+        path: &[Step],
+        leaf: &Arc<Block>,
+        change: &LeafChange,
+        root_level: Level,
+        pins: &mut Pins,
+        count: &mut Count<'_>,
+    ) -> Result<(), TreeError> {
+        for (depth, (node, _)) in path.iter().enumerate() {
+            count.copy(node, depth == 0);
+        }
+        count.copy(leaf, path.is_empty());
+        let height = root_level.index().saturating_add(1);
+        let capacity = leaf.capacity_bytes();
+        if leaf.used_bytes().saturating_add(change.grows_bytes) > capacity {
+            count.addresses =
+                count.addresses.saturating_add(split_blocks(change.grows_bytes, capacity, height));
+            // Before it is split it may give items to either neighbour, which takes a copy of that.
+            count.addresses = count.addresses.saturating_add(2);
+            if let Some((parent, slot)) = path.last() {
+                self.count_siblings(parent, *slot, pins, count)?;
+            }
+        }
+        let rest = leaf.used_bytes().saturating_sub(change.shrinks_bytes);
+        if change.removes && rest < merge_threshold(capacity) {
+            // One copied sibling for each level at the most.
+            count.addresses = count.addresses.saturating_add(height);
+            if rest > 0
+                && let Some((parent, slot)) = path.last()
+            {
+                self.count_siblings(parent, *slot, pins, count)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for the leaves beside one that shrinks or overflows, so that it can be merged or give them items.
+    fn count_siblings(
+        &self,
+        parent: &Block,
+        slot: usize,
+        pins: &mut Pins,
+        count: &mut Count<'_>,
+    ) -> Result<(), TreeError> {
+        for beside in [slot.checked_sub(1), slot.checked_add(1).filter(|next| *next < parent.len())] {
+            let Some(beside) = beside else { continue };
+            let wanted = child_block(count.root.id(), parent, beside);
+            match self.resident(&wanted, pins)? {
+                Some(sibling) => {
+                    count.keep(&sibling, pins);
+                    let unknown = count.root.must_cow(&sibling, count.generation)
+                        && count.root.may_share(&sibling, false)
+                        && count.learned.get(sibling.logical()).is_none();
+                    if unknown {
+                        count.needs.sharing.push(sibling);
+                    }
+                }
+                None if !count.learned.siblings.contains(&wanted.logical) => {
+                    count.needs.siblings.push(wanted)
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Below this many bytes in use a leaf is merged with a sibling, as Linux does.
+pub(crate) fn merge_threshold(capacity_bytes: usize) -> usize {
+    capacity_bytes / 3
+}
+
+/// How many new blocks the growth of one leaf can take at the most: pieces of the leaf at least half full, save one on
+/// either side of each large item, and on each level above as many as the pointers to them can split, and a new root.
+#[allow(clippy::arithmetic_side_effects, reason = "divisors are at least 1")]
+fn split_blocks(grows_bytes: usize, capacity_bytes: usize, height: usize) -> usize {
+    let leaves = (grows_bytes / (capacity_bytes / 4).max(1)).saturating_add(3);
+    let pointers_half = (capacity_bytes / POINTER_SIZE / 2).max(1);
+    let above = (leaves / pointers_half).saturating_add(1);
+    leaves.saturating_add(above.saturating_mul(height.saturating_add(1)))
+}
+
+/// Decides what becomes of an item, by the leaf as it is.
+fn resolve(
+    tree: RootId,
+    leaf: &Block,
+    edit: &Edit<'_>,
+    change: &mut LeafChange,
+) -> Result<Resolved, TreeError> {
+    let key = edit.key;
+    let present = leaf.get(&key);
+    let resolved = match (&edit.change, present) {
+        (Change::Insert(_), Some(_)) => return Err(TreeError::Exists { root: tree, key }),
+        (Change::Replace(_) | Change::Remove, None) => return Err(TreeError::Missing { root: tree, key }),
+        (Change::Insert(_) | Change::Put(_) | Change::Replace(_), _) => Resolved::PutGiven,
+        (Change::Remove, Some(_)) | (Change::RemoveIfPresent, Some(_)) => Resolved::Remove,
+        (Change::RemoveIfPresent, None) => Resolved::Keep,
+        (Change::Update(update), _) => match (update(present), present) {
+            (Action::Conflict, _) => return Err(TreeError::Conflict { root: tree, key }),
+            (Action::Keep, _) | (Action::Remove, None) => Resolved::Keep,
+            (Action::Put(data), _) => Resolved::PutMade(data),
+            (Action::Remove, Some(_)) => Resolved::Remove,
+        },
+    };
+    let item_bytes = |data: &[u8]| data.len().saturating_add(ITEM_HEADER_SIZE);
+    if let Some(data) = resolved.data(&edit.change) {
+        if item_bytes(data) > leaf.capacity_bytes() {
+            return Err(TreeError::TooLarge { root: tree, key, size_bytes: data.len() });
+        }
+        // An item that grows may have to move whole.
+        let moves = present.is_none_or(|present| data.len() > present.len());
+        if moves {
+            change.grows_bytes = change.grows_bytes.saturating_add(item_bytes(data));
+        }
+        let freed = present.map_or(0, |present| present.len().saturating_sub(data.len()));
+        change.shrinks_bytes = change.shrinks_bytes.saturating_add(freed);
+        change.changes = true;
+    }
+    if matches!(resolved, Resolved::Remove) {
+        change.shrinks_bytes = change.shrinks_bytes.saturating_add(present.map_or(0, item_bytes));
+        change.changes = true;
+        change.removes = true;
+    }
+    Ok(resolved)
+}

@@ -1,0 +1,105 @@
+//! A tree's handle: where its root block lies, and the lock that its writer holds for an apply.
+
+use vlinder_base::sync::atomic::{AtomicU64, Ordering};
+use vlinder_base::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use vlinder_format::block::BLOCK_FLAG_RELOCATION;
+use vlinder_format::block::BLOCK_FLAG_WRITTEN;
+use vlinder_format::{Block, Generation, Level, Logical, RootId};
+
+/// Where a root block lies, as the tree's root item or the superblock records it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RootPointer {
+    /// Address of the root block.
+    pub logical: Logical,
+    /// Its generation.
+    pub generation: Generation,
+    /// Its level: the height of the tree above its leaves.
+    pub level: Level,
+}
+
+/// What a root's lock guards.
+pub(crate) struct RootState {
+    pub(crate) pointer: RootPointer,
+    /// Counts changes of the tree, for cursors.
+    pub(crate) version: u64,
+}
+
+/// A tree. Readers share its lock for a descent in memory, a writer holds it for an apply; neither ever over I/O.
+pub struct Root {
+    id: RootId,
+    state: RwLock<RootState>,
+    last_snapshot: AtomicU64,
+}
+
+impl Root {
+    /// The tree `id` with its root block at `pointer`; `last_snapshot` as its root item says (0 for trees that cannot
+    /// be snapshotted).
+    pub fn new(id: RootId, pointer: RootPointer, last_snapshot: Generation) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            state: RwLock::new(RootState { pointer, version: 0 }),
+            last_snapshot: AtomicU64::new(last_snapshot.0),
+        })
+    }
+
+    /// The tree's number.
+    pub fn id(&self) -> RootId {
+        self.id
+    }
+
+    /// Where the root block lies at this moment.
+    pub fn pointer(&self) -> RootPointer {
+        self.state.read().pointer
+    }
+
+    /// Counts the changes of this tree since it was opened.
+    pub fn version(&self) -> u64 {
+        self.state.read().version
+    }
+
+    /// The generation of the newest snapshot taken of this tree: older blocks may be shared.
+    pub fn last_snapshot(&self) -> Generation {
+        Generation(self.last_snapshot.load(Ordering::Acquire))
+    }
+
+    /// A snapshot of this tree is taken in `generation`: all blocks up to then may be shared, and are copied before a
+    /// change even where this transaction made them.
+    pub fn mark_snapshot(&self, generation: Generation) {
+        self.last_snapshot.store(generation.0, Ordering::Release);
+    }
+
+    /// Points the root elsewhere: for the committer, when it makes a tree of a copied root block.
+    pub fn set_pointer(&self, pointer: RootPointer) {
+        let mut state = self.state.write();
+        state.pointer = pointer;
+        state.version = state.version.wrapping_add(1);
+    }
+
+    /// Whether a snapshot of this tree was taken in `generation`, so that even its blocks may be shared.
+    pub(crate) fn was_snapshotted_in(&self, generation: Generation) -> bool {
+        self.last_snapshot() == generation
+    }
+
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, RootState> {
+        self.state.read()
+    }
+
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, RootState> {
+        self.state.write()
+    }
+
+    /// Whether a block has to go to a new address before it may change in `generation`.
+    pub(crate) fn must_cow(&self, block: &Block, generation: Generation) -> bool {
+        block.generation() != generation
+            || block.has_flag(BLOCK_FLAG_WRITTEN)
+            || (self.id != RootId::TREE_RELOCATION && block.has_flag(BLOCK_FLAG_RELOCATION))
+            || self.was_snapshotted_in(generation)
+    }
+
+    /// Whether another tree may reference the block too. The root block itself never is: a snapshot copies it.
+    pub(crate) fn may_share(&self, block: &Block, is_root: bool) -> bool {
+        self.id.is_shareable()
+            && !is_root
+            && (block.generation() <= self.last_snapshot() || block.has_flag(BLOCK_FLAG_RELOCATION))
+    }
+}

@@ -1,0 +1,116 @@
+//! Blocks on a volume: each copy is judged completely before it is believed.
+
+use vlinder_base::sync::Arc;
+use vlinder_base::sync::atomic::{AtomicU64, Ordering};
+use vlinder_codec::checksum::{Checksum, ChecksumKind, checksum};
+use vlinder_format::block::{BLOCK_FLAG_WRITTEN, BlockFault, BlockRules};
+use vlinder_format::superblock::Superblock;
+use vlinder_format::validate::{LeafRules, validate_leaf};
+use vlinder_format::{Block, Damage, Generation, Place, Uuid};
+use vlinder_volume::{ReadRequest, Volume};
+
+use crate::search::verify_block;
+use crate::{BlockSource, TreeError, WantedBlock};
+
+/// Reads blocks from a volume, and prepares them for being written.
+pub struct VolumeBlocks {
+    volume: Arc<Volume>,
+    rules: LeafRules,
+    generation: AtomicU64,
+    fsid: Uuid,
+    checksum_kind: ChecksumKind,
+}
+
+impl VolumeBlocks {
+    /// Blocks of the file system whose superblock this is.
+    pub fn new(volume: Arc<Volume>, superblock: &Superblock, writable: bool) -> Self {
+        let geometry = volume.geometry();
+        let rules = LeafRules {
+            sector_size: geometry.sector_size,
+            node_size: geometry.node_size,
+            checksum_size: u32::try_from(geometry.checksum_kind.size_bytes()).unwrap_or(u32::MAX),
+            generation: superblock.generation,
+            features: superblock.features(),
+            writable,
+        };
+        let checksum_kind = geometry.checksum_kind;
+        let generation = AtomicU64::new(superblock.generation.0);
+        Self { rules, generation, fsid: superblock.tree_block_uuid(), checksum_kind, volume }
+    }
+
+    /// A newer superblock is durable: items may name its generation, and the next, from now on.
+    pub fn set_generation(&self, generation: Generation) {
+        self.generation.store(generation.0, Ordering::Release);
+    }
+
+    /// The form in which a block goes to disk: marked as written, with its checksum, and judged once more, so that a
+    /// mistake of ours stops here.
+    ///
+    /// # Errors
+    /// What is wrong with the block; it must not be written then.
+    pub fn seal(&self, block: &Block) -> Result<Block, Damage> {
+        let mut sealed = block.clone();
+        sealed.set_flag(BLOCK_FLAG_WRITTEN, true);
+        let sum = checksum(self.checksum_kind, sealed.checksummed_bytes());
+        sealed.store_checksum(sum.as_field());
+        let place = Place { tree: Some(block.owner()), block: Some(block.logical()), slot: None, key: None };
+        sealed
+            .validate(&self.block_rules())
+            .map_err(|(fault, slot)| Damage::new(fault, Place { slot, ..place }))?;
+        validate_leaf(&sealed, &self.leaf_rules())
+            .map_err(|fault| fault.into_damage(Some(block.owner()), block.logical()))?;
+        Ok(sealed)
+    }
+
+    fn block_rules(&self) -> BlockRules {
+        BlockRules { node_size: self.rules.node_size, sector_size: self.rules.sector_size }
+    }
+
+    fn leaf_rules(&self) -> LeafRules {
+        LeafRules { generation: Generation(self.generation.load(Ordering::Acquire)), ..self.rules }
+    }
+
+    /// Judges the bytes of one copy.
+    fn judge(&self, bytes: Vec<u8>, wanted: &WantedBlock) -> Result<Arc<Block>, Damage> {
+        let place = Place { tree: Some(wanted.tree), block: Some(wanted.logical), slot: None, key: None };
+        let damage = |fault: BlockFault| Damage::new(fault, place);
+        if !self.checksum_matches(&bytes) {
+            return Err(damage(BlockFault::Checksum));
+        }
+        let block = Block::parse(bytes.into_boxed_slice(), &self.block_rules())
+            .map_err(|(fault, slot)| Damage::new(fault, Place { slot, ..place }))?;
+        if block.fsid() != self.fsid {
+            return Err(damage(BlockFault::FileSystem));
+        }
+        verify_block(&block, wanted).map_err(damage)?;
+        validate_leaf(&block, &self.leaf_rules())
+            .map_err(|fault| fault.into_damage(Some(wanted.tree), wanted.logical))?;
+        Ok(Arc::new(block))
+    }
+
+    fn checksum_matches(&self, bytes: &[u8]) -> bool {
+        let Some((field, covered)) = bytes.split_first_chunk::<32>() else { return false };
+        Checksum::from_field(*field).matches(&checksum(self.checksum_kind, covered), self.checksum_kind)
+    }
+}
+
+impl BlockSource for VolumeBlocks {
+    fn node_size(&self) -> u32 {
+        self.rules.node_size
+    }
+
+    fn read(&self, wanted: &[WantedBlock]) -> Vec<Result<Arc<Block>, TreeError>> {
+        let length = usize::try_from(self.rules.node_size).unwrap_or(usize::MAX);
+        let requests: Vec<ReadRequest> =
+            wanted.iter().map(|wanted| ReadRequest { logical: wanted.logical, length }).collect();
+        let results = self.volume.submit_reads(&requests).wait(&mut |number, bytes| {
+            // The volume answers each request under its own number.
+            let wanted = wanted.get(number).copied().unwrap_or_default();
+            self.judge(bytes, &wanted)
+        });
+        results
+            .into_iter()
+            .map(|result| result.map(|verified| verified.value).map_err(TreeError::from))
+            .collect()
+    }
+}

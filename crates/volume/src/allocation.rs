@@ -1,0 +1,235 @@
+//! Where a new chunk may lie, and how long it is: pure functions over what is allocated already.
+//!
+//! Sizes are Linux's (`init_alloc_chunk_ctl_policy_regular`, `decide_stripe_size_regular`):
+//!
+//! | content | longest chunk | longest stripe |
+//! |---|---|---|
+//! | data, mixed | 10 GiB | 1 GiB |
+//! | metadata, file system up to 50 GiB | 256 MiB | 256 MiB |
+//! | metadata, larger | 1 GiB | 1 GiB |
+//! | system | 32 MiB | 32 MiB |
+//!
+//! and no chunk is longer than a tenth of the file system, rounded up to 16 MiB for each stripe.
+
+use std::ops::Range;
+
+use vlinder_format::chunk::{BlockGroupFlags, STRIPE_LENGTH};
+use vlinder_format::{DeviceId, Physical};
+
+use crate::error::VolumeError;
+use crate::profile::Profile;
+
+const MEBIBYTE: u64 = 1 << 20;
+const GIBIBYTE: u64 = 1 << 30;
+/// The start of each device is left to boot loaders and the primary superblock.
+pub const DEVICE_RESERVED: u64 = MEBIBYTE;
+/// Stripes that the tenth of a small file system limits are rounded up to this.
+const STRIPE_ROUNDING: u64 = 16 * MEBIBYTE;
+
+/// The longest chunk and stripe of some content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkLimits {
+    /// Logical bytes of a chunk.
+    pub chunk: u64,
+    /// Bytes of a stripe on its device.
+    pub stripe: u64,
+}
+
+impl ChunkLimits {
+    /// For chunks of this type on a file system of `total_bytes` writable bytes.
+    pub fn of(flags: BlockGroupFlags, total_bytes: u64) -> Self {
+        let chunk = if flags.has(BlockGroupFlags::DATA) {
+            10 * GIBIBYTE
+        } else if flags.has(BlockGroupFlags::SYSTEM) {
+            32 * MEBIBYTE
+        } else if total_bytes > 50 * GIBIBYTE {
+            GIBIBYTE
+        } else {
+            256 * MEBIBYTE
+        };
+        Self { chunk: chunk.min(total_bytes.div_euclid(10)), stripe: chunk.min(GIBIBYTE) }
+    }
+}
+
+/// What is allocated on a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceSpace {
+    /// The device.
+    pub device: DeviceId,
+    /// Bytes that the file system may use.
+    pub total_bytes: u64,
+    /// The device extents, by start; not apart from each other is no error.
+    pub allocated: Vec<Range<Physical>>,
+}
+
+/// A run of a device that no chunk has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hole {
+    /// First byte.
+    pub start: Physical,
+    /// Number of bytes; 0 where there is no hole at all.
+    pub length: u64,
+}
+
+impl DeviceSpace {
+    /// All holes behind the reserved start, by address.
+    pub fn holes(&self) -> impl Iterator<Item = Hole> + '_ {
+        let end = self.total_bytes;
+        let ends = self.allocated.iter().map(|extent| (extent.start.0, extent.end.0));
+        let mut position = DEVICE_RESERVED;
+        ends.chain(core::iter::once((end, u64::MAX))).filter_map(move |(start, next)| {
+            let hole = Hole { start: Physical(position), length: start.min(end).saturating_sub(position) };
+            position = position.max(next);
+            (hole.length > 0).then_some(hole)
+        })
+    }
+
+    /// The first hole of at least `wanted` bytes, else the longest (kernel: `find_free_dev_extent`).
+    pub fn find_hole(&self, wanted: u64) -> Hole {
+        let mut longest = Hole { start: Physical(DEVICE_RESERVED), length: 0 };
+        for hole in self.holes() {
+            if hole.length >= wanted {
+                return hole;
+            }
+            if hole.length > longest.length {
+                longest = hole;
+            }
+        }
+        longest
+    }
+
+    /// Bytes of all holes.
+    pub fn unallocated_bytes(&self) -> u64 {
+        self.holes().map(|hole| hole.length).fold(0, u64::saturating_add)
+    }
+}
+
+/// Where a new chunk lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkPlan {
+    /// Logical bytes.
+    pub length: u64,
+    /// Bytes of each stripe.
+    pub stripe_bytes: u64,
+    /// The stripes in their order.
+    pub stripes: Vec<(DeviceId, Physical)>,
+}
+
+/// Plans a chunk of this type, as long as Linux would make it; none where no device has room for the shortest.
+///
+/// # Errors
+/// [`VolumeError::UnsupportedProfile`].
+pub fn plan_chunk(
+    flags: BlockGroupFlags,
+    total_bytes: u64,
+    devices: &[DeviceSpace],
+) -> Result<Option<ChunkPlan>, VolumeError> {
+    let broken =
+        VolumeError::UnsupportedProfile { profile: Profile::Single, operation: "this combination of bits" };
+    let profile = Profile::of(flags).ok_or(broken)?;
+    if !profile.is_writable() {
+        return Err(VolumeError::UnsupportedProfile { profile, operation: "making chunks" });
+    }
+    let limits = ChunkLimits::of(flags, total_bytes);
+    let on_device = profile.stripes_on_device();
+    let wanted = limits.stripe.saturating_mul(on_device);
+    let shortest = STRIPE_LENGTH.saturating_mul(on_device);
+    let candidates = devices.iter().map(|space| (space, space.find_hole(wanted)));
+    let best = candidates
+        .filter(|(_, hole)| hole.length >= shortest)
+        .max_by_key(|(space, hole)| (hole.length.min(wanted), space.unallocated_bytes()));
+    let Some((space, hole)) = best else { return Ok(None) };
+    let available = hole.length.min(wanted).checked_div(on_device).unwrap_or(0);
+    let stripe_bytes = stripe_size(available, limits);
+    if stripe_bytes == 0 {
+        return Ok(None);
+    }
+    let starts = (0..on_device).map(|number| hole.start.checked_add(number.saturating_mul(stripe_bytes)));
+    let stripes: Option<Vec<_>> = starts.map(|start| start.map(|start| (space.device, start))).collect();
+    Ok(stripes.map(|stripes| ChunkPlan { length: stripe_bytes, stripe_bytes, stripes }))
+}
+
+/// The stripe of a chunk with one data stripe.
+fn stripe_size(available: u64, limits: ChunkLimits) -> u64 {
+    let mut size = available;
+    if size > limits.chunk {
+        size = size.min(limits.chunk.next_multiple_of(STRIPE_ROUNDING));
+    }
+    let size = size.min(GIBIBYTE);
+    size.saturating_sub(size.checked_rem(STRIPE_LENGTH).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn space(total_bytes: u64, allocated: &[(u64, u64)]) -> DeviceSpace {
+        let allocated = allocated
+            .iter()
+            .map(|(start, end)| Physical(*start * MEBIBYTE)..Physical(*end * MEBIBYTE))
+            .collect();
+        DeviceSpace { device: DeviceId(1), total_bytes, allocated }
+    }
+
+    #[test]
+    fn holes_are_what_extents_leave() {
+        let space = space(100 * MEBIBYTE, &[(0, 2), (5, 10), (8, 20), (90, 200)]);
+        let holes: Vec<_> =
+            space.holes().map(|hole| (hole.start.0 / MEBIBYTE, hole.length / MEBIBYTE)).collect();
+        assert_eq!(holes, [(2, 3), (20, 70)]);
+        assert_eq!(space.find_hole(3 * MEBIBYTE).start.0, 2 * MEBIBYTE);
+        assert_eq!(space.find_hole(4 * MEBIBYTE).start.0, 20 * MEBIBYTE);
+        assert_eq!(space.find_hole(1 << 40).length, 70 * MEBIBYTE);
+        assert_eq!(space.unallocated_bytes(), 73 * MEBIBYTE);
+    }
+
+    #[test]
+    fn a_tiny_device_has_no_hole() {
+        assert_eq!(space(MEBIBYTE, &[]).holes().count(), 0);
+        assert_eq!(plan_chunk(BlockGroupFlags::DATA, MEBIBYTE, &[space(MEBIBYTE, &[])]), Ok(None));
+    }
+
+    #[test]
+    fn sizes_are_linuxs() {
+        let length = |flags: BlockGroupFlags, gibibytes: u64| {
+            let total = gibibytes * GIBIBYTE;
+            plan_chunk(flags, total, &[space(total, &[])]).unwrap().unwrap().length / MEBIBYTE
+        };
+        let (data, metadata, system) =
+            (BlockGroupFlags::DATA, BlockGroupFlags::METADATA, BlockGroupFlags::SYSTEM);
+        assert_eq!(length(data, 100), 1024);
+        assert_eq!(length(data, 5), 512);
+        assert_eq!(length(data, 1), 112, "a tenth, 102.4 MiB, rounded up to 16 MiB");
+        assert_eq!(length(metadata, 50), 256);
+        assert_eq!(length(metadata, 51), 1024);
+        assert_eq!(length(metadata.with(BlockGroupFlags::DUP), 1), 112);
+        assert_eq!(length(system, 1), 32);
+        assert_eq!(length(BlockGroupFlags(0b101), 100), 1024, "mixed groups count as data");
+    }
+
+    #[test]
+    fn dup_takes_both_stripes_from_one_hole() {
+        let flags = BlockGroupFlags::METADATA.with(BlockGroupFlags::DUP);
+        let total = GIBIBYTE;
+        let plan = plan_chunk(flags, total, &[space(total, &[(0, 900)])]).unwrap().unwrap();
+        assert_eq!((plan.length, plan.stripe_bytes), (62 * MEBIBYTE, 62 * MEBIBYTE));
+        let starts = [Physical(900 * MEBIBYTE), Physical(962 * MEBIBYTE)];
+        assert_eq!(plan.stripes, starts.map(|start| (DeviceId(1), start)));
+    }
+
+    #[test]
+    fn the_device_with_the_longest_hole_wins() {
+        let total = 4 * GIBIBYTE;
+        let second = DeviceSpace { device: DeviceId(2), ..space(total / 2, &[]) };
+        let plan =
+            plan_chunk(BlockGroupFlags::DATA, total, &[space(total / 2, &[(0, 1900)]), second]).unwrap();
+        assert_eq!(plan.unwrap().stripes, [(DeviceId(2), Physical(MEBIBYTE))]);
+    }
+
+    #[test]
+    fn other_profiles_are_refused_by_name() {
+        let flags = BlockGroupFlags::DATA.with(BlockGroupFlags::RAID5);
+        let refused = VolumeError::UnsupportedProfile { profile: Profile::Raid5, operation: "making chunks" };
+        assert_eq!(plan_chunk(flags, GIBIBYTE, &[]), Err(refused));
+    }
+}

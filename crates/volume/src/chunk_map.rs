@@ -1,0 +1,124 @@
+//! Logical addresses → chunks.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use vlinder_base::sync::{Arc, RwLock};
+use vlinder_format::Logical;
+use vlinder_format::chunk::Chunk;
+
+use crate::error::VolumeError;
+use crate::profile::Profile;
+
+/// No sound file system has more chunks: at 64 MiB each this is 64 TiB, at the usual 1 GiB a pebibyte.
+const MOST_CHUNKS: usize = 1 << 20;
+
+/// A chunk at its place in the address space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MappedChunk {
+    /// First logical byte.
+    pub logical: Logical,
+    /// The chunk; its structure was checked.
+    pub chunk: Chunk,
+    /// Its profile.
+    pub profile: Profile,
+}
+
+impl MappedChunk {
+    /// The byte after the last.
+    pub fn end(&self) -> Logical {
+        Logical(self.logical.0.saturating_add(self.chunk.length))
+    }
+
+    /// Whether the whole range lies in this chunk.
+    pub fn contains(&self, logical: Logical, length: u64) -> bool {
+        logical >= self.logical && logical.checked_add(length).is_some_and(|end| end <= self.end())
+    }
+
+    /// The logical ranges that lie under superblock copies of any device, in order and apart; nothing may be allocated
+    /// there. (Chunks lie over the copies; Linux excludes these bytes from their groups.)
+    pub fn superblock_ranges(&self) -> Vec<std::ops::Range<Logical>> {
+        self.profile.superblock_ranges(self)
+    }
+}
+
+/// All chunks that are known.
+#[derive(Debug, Default)]
+pub struct ChunkMap {
+    chunks: RwLock<BTreeMap<Logical, Arc<MappedChunk>>>,
+}
+
+impl ChunkMap {
+    /// Adds a chunk whose rules were checked. One that is there already, equal, is no error: the system chunks come
+    /// from the superblock and from the chunk tree.
+    ///
+    /// # Errors
+    /// [`VolumeError::ChunkOverlap`], [`VolumeError::TooManyChunks`].
+    pub(crate) fn insert(&self, mapped: MappedChunk) -> Result<(), VolumeError> {
+        let mut chunks = self.chunks.write();
+        let before = chunks.range(..mapped.end()).next_back().map(|(_, chunk)| chunk);
+        if let Some(other) = before
+            && other.end() > mapped.logical
+        {
+            if **other == mapped {
+                return Ok(());
+            }
+            return Err(VolumeError::ChunkOverlap { logical: mapped.logical, other: other.logical });
+        }
+        if chunks.len() >= MOST_CHUNKS {
+            return Err(VolumeError::TooManyChunks { most: MOST_CHUNKS });
+        }
+        chunks.insert(mapped.logical, Arc::new(mapped));
+        Ok(())
+    }
+
+    /// Forgets the chunk that starts here.
+    pub(crate) fn remove(&self, logical: Logical) -> Option<Arc<MappedChunk>> {
+        self.chunks.write().remove(&logical)
+    }
+
+    /// The chunk that covers an address.
+    pub fn get(&self, logical: Logical) -> Option<Arc<MappedChunk>> {
+        let chunks = self.chunks.read();
+        let (_, chunk) = chunks.range(..=logical).next_back()?;
+        (logical < chunk.end()).then(|| Arc::clone(chunk))
+    }
+
+    /// The chunk that covers a whole range.
+    ///
+    /// # Errors
+    /// [`VolumeError::Unmapped`]; [`VolumeError::Request`] for a range of no bytes.
+    pub fn covering(&self, logical: Logical, length: u64) -> Result<Arc<MappedChunk>, VolumeError> {
+        if length == 0 {
+            return Err(VolumeError::Request { logical, length });
+        }
+        let chunk = self.get(logical).filter(|chunk| chunk.contains(logical, length));
+        chunk.ok_or(VolumeError::Unmapped { logical, length })
+    }
+
+    /// The first chunk that starts at `logical` or later: with its end, this walks the map without holding it.
+    pub fn next_from(&self, logical: Logical) -> Option<Arc<MappedChunk>> {
+        let chunks = self.chunks.read();
+        chunks.range((Bound::Included(logical), Bound::Unbounded)).next().map(|(_, chunk)| Arc::clone(chunk))
+    }
+
+    /// All chunks by address, as they are now.
+    pub fn snapshot(&self) -> Vec<Arc<MappedChunk>> {
+        self.chunks.read().values().map(Arc::clone).collect()
+    }
+
+    /// Where Linux would put the next chunk: right after the last (`find_next_chunk`).
+    pub fn next_logical(&self) -> Logical {
+        self.chunks.read().values().next_back().map_or(Logical(0), |chunk| chunk.end())
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.chunks.read().len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

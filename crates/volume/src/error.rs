@@ -1,0 +1,222 @@
+//! What can go wrong below the trees.
+
+use vlinder_device::DeviceError;
+use vlinder_format::chunk::ChunkFault;
+use vlinder_format::superblock::{SuperblockFault, SuperblockMirror};
+use vlinder_format::{Damage, DeviceId, Generation, Logical, Physical, Uuid};
+
+use crate::profile::Profile;
+
+/// Why one copy of some bytes can't be used.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum CopyFault {
+    /// The device failed to read it.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// What was read is not what belongs there.
+    #[error(transparent)]
+    Damage(#[from] Damage),
+    /// The device has what was there before it was away.
+    #[error("device {device} is stale: it was away when the others were written to")]
+    StaleDevice {
+        /// Its number.
+        device: DeviceId,
+    },
+    /// The device of a copy was not given.
+    #[error("device {device} is missing")]
+    MissingDevice {
+        /// Its number.
+        device: DeviceId,
+    },
+}
+
+/// One copy that can't be used, and where it lies.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("copy {mirror} (device {device}, byte {physical}): {fault}")]
+pub struct CopyFailure {
+    /// Which copy, from 0.
+    pub mirror: u8,
+    /// Its device.
+    pub device: DeviceId,
+    /// Its first byte on the device.
+    pub physical: Physical,
+    /// Why.
+    pub fault: CopyFault,
+}
+
+/// An error of a volume: of its devices, of bytes on them, or of something not supported yet.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum VolumeError {
+    /// A device failed where no other copy could help.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// No copy of the bytes is good.
+    #[error("no good copy of {length} bytes at {logical}: {}", list(.failures))]
+    NoGoodCopy {
+        /// First byte.
+        logical: Logical,
+        /// Number of bytes.
+        length: usize,
+        /// Each copy that was tried, in order.
+        failures: Vec<CopyFailure>,
+    },
+    /// An address that no chunk covers, or a range that leaves its chunk.
+    #[error("no chunk covers the {length} bytes at {logical}; the file system is damaged: run a check")]
+    Unmapped {
+        /// First byte.
+        logical: Logical,
+        /// Number of bytes.
+        length: u64,
+    },
+    /// A chunk that breaks its own rules.
+    #[error("the chunk at {logical} is broken: {source}")]
+    Chunk {
+        /// Its start.
+        logical: Logical,
+        /// Which rule.
+        source: ChunkFault,
+    },
+    /// A chunk that overlaps another.
+    #[error("the chunk at {logical} overlaps the one at {other}; the file system is damaged: run a check")]
+    ChunkOverlap {
+        /// Start of the one given.
+        logical: Logical,
+        /// Start of the one that is there.
+        other: Logical,
+    },
+    /// A chunk lies on a device that is not a member, or past a device's end.
+    #[error(
+        "the chunk at {logical} needs byte {physical} and {length} more of device {device}, which has no such bytes"
+    )]
+    ChunkPlace {
+        /// The chunk's start.
+        logical: Logical,
+        /// The stripe's device.
+        device: DeviceId,
+        /// The stripe's start.
+        physical: Physical,
+        /// The stripe's length.
+        length: u64,
+    },
+    /// More chunks than any sound file system has.
+    #[error("more than {most} chunks; the file system is damaged: run a check")]
+    TooManyChunks {
+        /// The bound.
+        most: usize,
+    },
+    /// A profile that an operation does not support yet.
+    #[error("profile {profile} is not supported for {operation} yet")]
+    UnsupportedProfile {
+        /// Which.
+        profile: Profile,
+        /// What was to be done.
+        operation: &'static str,
+    },
+    /// The superblock of a device can't be believed.
+    #[error("{device}: {fault}{}", advice(.usable_copy))]
+    Superblock {
+        /// The device's name.
+        device: String,
+        /// What is wrong with the primary copy.
+        fault: SuperblockFault,
+        /// A valid copy that was not chosen because it may be older than what the primary said.
+        usable_copy: Option<(SuperblockMirror, Generation)>,
+    },
+    /// A device is shorter than its superblock says.
+    #[error(
+        "{device}: the device has {found} bytes, its superblock says {expected}; is the image truncated?"
+    )]
+    DeviceTooShort {
+        /// The device's name.
+        device: String,
+        /// Its length.
+        found: u64,
+        /// What the device item says.
+        expected: u64,
+    },
+    /// Devices of different file systems were given together.
+    #[error(
+        "{device}: belongs to file system {found}, not to {expected}; give the devices of one file system"
+    )]
+    ForeignDevice {
+        /// The device's name.
+        device: String,
+        /// Its file system.
+        found: Uuid,
+        /// That of the first device.
+        expected: Uuid,
+    },
+    /// Two devices with the same number.
+    #[error("two devices with number {device}; give each device once, and no copy of it")]
+    DuplicateDevice {
+        /// The number.
+        device: DeviceId,
+    },
+    /// Some devices are missing, or there are too many.
+    #[error("the file system has {expected} devices, {found} were given; {}", count_advice(*.found, *.expected))]
+    DeviceCount {
+        /// Given.
+        found: u64,
+        /// What the superblock says.
+        expected: u64,
+    },
+    /// No device was given.
+    #[error("no device was given")]
+    NoDevice,
+    /// Some copies could not be written: what is on disk is unsure.
+    #[error("writing failed: {}", list(.failures))]
+    WriteFailed {
+        /// Each copy that was not written.
+        failures: Vec<CopyFailure>,
+    },
+    /// A superblock without the device item of a member.
+    #[error("no device item for device {device} to write its superblock with")]
+    NoDeviceItem {
+        /// The member.
+        device: DeviceId,
+    },
+    /// A write to a volume that is open for reading only, or was made so after an error.
+    #[error("the volume is read-only")]
+    ReadOnly,
+    /// A superblock that must not be written.
+    #[error("refusing to write a superblock: {0}")]
+    RefusedSuperblock(#[source] SuperblockFault),
+    /// A request of no bytes, or more than memory holds.
+    #[error("an impossible request of {length} bytes at {logical}")]
+    Request {
+        /// First byte.
+        logical: Logical,
+        /// Number of bytes.
+        length: u64,
+    },
+}
+
+/// A device that fails fails every write of a commit; the first few tell what there is to tell.
+const MOST_LISTED: usize = 4;
+
+fn list(failures: &[CopyFailure]) -> String {
+    let listed = failures.iter().take(MOST_LISTED).map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    match failures.len().saturating_sub(MOST_LISTED) {
+        0 => listed,
+        more => format!("{listed}; and {more} more of the kind"),
+    }
+}
+
+fn count_advice(found: u64, expected: u64) -> &'static str {
+    if found < expected {
+        "give all of them, or read what those that are left have with -o degraded"
+    } else {
+        "give all of them and no other"
+    }
+}
+
+fn advice(usable_copy: &Option<(SuperblockMirror, Generation)>) -> String {
+    match usable_copy {
+        Some((mirror, generation)) => format!(
+            "; the copy at byte {} is valid (generation {generation}) but may be older: name it explicitly to use it",
+            mirror.offset()
+        ),
+        None => String::new(),
+    }
+}

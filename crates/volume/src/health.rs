@@ -1,0 +1,68 @@
+//! Error counters of each device: what DEV_STATS keeps.
+
+use vlinder_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use vlinder_format::device_statistics::DeviceStatistics;
+
+/// What went wrong with a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HealthEvent {
+    /// A write failed.
+    Write,
+    /// A read failed.
+    Read,
+    /// A flush failed.
+    Flush,
+    /// A block or sector was read whose content is not what belongs there.
+    Corruption,
+    /// A block of another generation than expected was read.
+    Generation,
+}
+
+/// The counters of one device.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    write: AtomicU64,
+    read: AtomicU64,
+    flush: AtomicU64,
+    corruption: AtomicU64,
+    generation: AtomicU64,
+    changed: AtomicBool,
+}
+
+impl Health {
+    pub(crate) fn record(&self, event: HealthEvent) {
+        let counter = match event {
+            HealthEvent::Write => &self.write,
+            HealthEvent::Read => &self.read,
+            HealthEvent::Flush => &self.flush,
+            HealthEvent::Corruption => &self.corruption,
+            HealthEvent::Generation => &self.generation,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        self.changed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn statistics(&self) -> DeviceStatistics {
+        DeviceStatistics {
+            write_errors: self.write.load(Ordering::Relaxed),
+            read_errors: self.read.load(Ordering::Relaxed),
+            flush_errors: self.flush.load(Ordering::Relaxed),
+            corruption_errors: self.corruption.load(Ordering::Relaxed),
+            generation_errors: self.generation.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Adds what was counted before this opening.
+    pub(crate) fn load(&self, stored: &DeviceStatistics) {
+        self.write.fetch_add(stored.write_errors, Ordering::Relaxed);
+        self.read.fetch_add(stored.read_errors, Ordering::Relaxed);
+        self.flush.fetch_add(stored.flush_errors, Ordering::Relaxed);
+        self.corruption.fetch_add(stored.corruption_errors, Ordering::Relaxed);
+        self.generation.fetch_add(stored.generation_errors, Ordering::Relaxed);
+    }
+
+    /// Whether anything was counted since the last call.
+    pub(crate) fn take_changed(&self) -> bool {
+        self.changed.swap(false, Ordering::AcqRel)
+    }
+}

@@ -1,0 +1,45 @@
+//! Member devices as one address space: superblock copies, the chunk map, RAID profiles as pure plans, I/O that tries
+//! each mirror and repairs the bad ones, and the health of devices.
+//!
+//! This crate must not know trees: it is *given* chunk items, and asks its callers whether bytes are good.
+//!
+//! Reading path: [`Volume`] (open, read, write, flush), [`ChunkMap`], [`profile`] (where the bytes of a chunk lie),
+//! [`superblock`] (which copy is believed), [`allocation`] (where a new chunk may lie, and how long it is).
+
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::as_conversions,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+pub mod allocation;
+mod chunk_map;
+mod error;
+mod gate;
+mod health;
+mod member;
+pub mod profile;
+mod read;
+mod read_data;
+pub mod superblock;
+mod volume;
+mod write;
+
+pub use chunk_map::{ChunkMap, MappedChunk};
+pub use error::{CopyFailure, CopyFault, VolumeError};
+pub use health::HealthEvent;
+pub use member::Member;
+pub use profile::{Profile, StripeRange};
+pub use read::{BadCopy, PendingReads, ReadRequest, Verified};
+pub use superblock::{FoundSuperblock, SuperblockChoice, scan};
+pub use volume::{Access, Geometry, Opened, Volume};
+pub use write::{PendingWrites, WriteRequest};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,41 @@
+//! One member device.
+
+use vlinder_base::sync::Arc;
+use vlinder_device::Device;
+use vlinder_format::{DeviceId, Uuid};
+
+use crate::health::Health;
+
+/// A device and what the file system knows of it.
+pub struct Member {
+    /// Its number.
+    pub id: DeviceId,
+    /// Its UUID.
+    pub uuid: Uuid,
+    /// Bytes that the file system may use.
+    pub total_bytes: u64,
+    /// The bytes themselves.
+    pub device: Arc<dyn Device>,
+    /// Whether it was away when the others were written to: its superblock is older than theirs by more than the one
+    /// commit that a power cut may have left half published. Its bytes are used where no other copy is good.
+    pub is_stale: bool,
+    pub(crate) health: Health,
+}
+
+impl Member {
+    /// A member with counters at 0.
+    pub fn new(id: DeviceId, uuid: Uuid, total_bytes: u64, device: Arc<dyn Device>) -> Self {
+        Self { id, uuid, total_bytes, device, is_stale: false, health: Health::default() }
+    }
+}
+
+impl core::fmt::Debug for Member {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter
+            .debug_struct("Member")
+            .field("id", &self.id)
+            .field("uuid", &self.uuid)
+            .field("total_bytes", &self.total_bytes)
+            .finish_non_exhaustive()
+    }
+}

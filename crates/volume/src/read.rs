@@ -1,0 +1,377 @@
+//! Reading with a choice of copies.
+
+use vlinder_base::sync::Arc;
+use vlinder_device::{Completion, Request, Ticket};
+use vlinder_format::block::BlockFault;
+use vlinder_format::{Damage, DeviceId, Fault, Logical};
+
+use crate::chunk_map::MappedChunk;
+use crate::error::{CopyFailure, CopyFault, VolumeError};
+use crate::health::HealthEvent;
+use crate::member::Member;
+use crate::profile::{Rebuild, StripeRange, plan_read, plan_rebuild, ways};
+use crate::volume::Volume;
+
+/// Bytes to read, all in one chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadRequest {
+    /// First byte.
+    pub logical: Logical,
+    /// Number of bytes.
+    pub length: usize,
+}
+
+/// A copy that was not good, while another was.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BadCopy {
+    /// Which, where and why.
+    pub failure: CopyFailure,
+    /// Whether it was rewritten from the good one. (Not on a read-only volume, nor while writes are in flight.)
+    pub repaired: bool,
+}
+
+/// What was read from a good copy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verified<T> {
+    /// What the caller made of the bytes.
+    pub value: T,
+    /// The copies that were not good.
+    pub bad_copies: Vec<BadCopy>,
+}
+
+/// Which members are believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// Those that were written to with the others.
+    Current,
+    /// Stale ones too: where a checksum vouches for the bytes, or nothing else is left.
+    Any,
+}
+
+/// Reads in flight. Dropping it abandons their results.
+#[must_use = "reads give nothing before they are waited for"]
+pub struct PendingReads<'a> {
+    volume: &'a Volume,
+    reads: Vec<Result<Planned, VolumeError>>,
+    batches: Vec<(Ticket, Vec<Slot>)>,
+}
+
+/// A request that has a plan.
+pub(crate) struct Planned {
+    pub(crate) request: ReadRequest,
+    pub(crate) chunk: Arc<MappedChunk>,
+    bytes: Result<Vec<u8>, CopyFault>,
+}
+
+/// Which part of which request a device's answer is.
+struct Slot {
+    read: usize,
+    part: StripeRange,
+}
+
+impl Volume {
+    /// Starts many reads at once, each from its first copy.
+    pub fn submit_reads(&self, requests: &[ReadRequest]) -> PendingReads<'_> {
+        let mut reads = Vec::with_capacity(requests.len());
+        let mut by_device: Vec<(DeviceId, Vec<Request>, Vec<Slot>)> = Vec::new();
+        for (read, request) in requests.iter().enumerate() {
+            let planned = self.plan(*request, 0);
+            let mut bytes = Ok(Vec::new());
+            if let Ok((_, parts)) = &planned {
+                for part in parts {
+                    if let Err(fault) = self.trusted(part.device, Trust::Current) {
+                        bytes = Err(fault);
+                        continue;
+                    }
+                    let length = usize::try_from(part.length).unwrap_or(request.length);
+                    let slot = Slot { read, part: *part };
+                    let request = Request::read(part.physical, length);
+                    match by_device.iter_mut().find(|(device, ..)| *device == part.device) {
+                        Some((_, requests, slots)) => {
+                            requests.push(request);
+                            slots.push(slot);
+                        }
+                        None => by_device.push((part.device, vec![request], vec![slot])),
+                    }
+                }
+            }
+            reads.push(planned.map(|(chunk, _)| Planned { request: *request, chunk, bytes }));
+        }
+        let batches = by_device
+            .into_iter()
+            .filter_map(|(device, requests, slots)| {
+                self.member(device).map(|member| (member.device.submit(requests), slots))
+            })
+            .collect();
+        PendingReads { volume: self, reads, batches }
+    }
+
+    /// Reads bytes and gives them to `verify`, copy after copy, until it accepts one; what was bad is rewritten.
+    /// `verify` may be asked about a copy more than once.
+    ///
+    /// # Errors
+    /// [`VolumeError::NoGoodCopy`] with what was wrong with each.
+    pub fn read_verified<T>(
+        &self,
+        request: ReadRequest,
+        verify: &mut dyn FnMut(Vec<u8>) -> Result<T, Damage>,
+    ) -> Result<Verified<T>, VolumeError> {
+        let mut results = self.submit_reads(&[request]).wait(&mut |_, bytes| verify(bytes));
+        results.pop().unwrap_or(Err(VolumeError::Unmapped { logical: request.logical, length: 0 }))
+    }
+
+    /// Reads data sector by sector: `is_good(sector, bytes)` judges each one (counted from the start of the request; the
+    /// last may be short if the request is), and a bad sector is looked for in the other copies alone.
+    ///
+    /// # Errors
+    /// [`VolumeError::NoGoodCopy`] for the first sector that no copy has.
+    pub fn read_data(
+        &self,
+        request: ReadRequest,
+        is_good: &mut dyn FnMut(usize, &[u8]) -> bool,
+    ) -> Result<Verified<Vec<u8>>, VolumeError> {
+        let mut results =
+            self.submit_reads(&[request]).wait_data(&mut |_, sector, bytes| is_good(sector, bytes));
+        results.pop().unwrap_or(Err(VolumeError::Unmapped { logical: request.logical, length: 0 }))
+    }
+
+    fn plan(
+        &self,
+        request: ReadRequest,
+        mirror: u8,
+    ) -> Result<(Arc<MappedChunk>, Vec<StripeRange>), VolumeError> {
+        let length = u64::try_from(request.length).unwrap_or(u64::MAX);
+        let chunk = self.chunks.covering(request.logical, length)?;
+        let parts = plan_read(&chunk, request.logical, length, mirror)?;
+        Ok((chunk, parts))
+    }
+
+    /// Reads one copy, and counts a device's error.
+    pub(crate) fn read_copy(
+        &self,
+        chunk: &MappedChunk,
+        request: ReadRequest,
+        mirror: u8,
+        trust: Trust,
+    ) -> Result<Vec<u8>, CopyFault> {
+        let length = u64::try_from(request.length).unwrap_or(u64::MAX);
+        if let Ok(Some(rebuilds)) = plan_rebuild(chunk, request.logical, length, mirror) {
+            return self.rebuild(&rebuilds, request.length, trust);
+        }
+        let mut bytes = Vec::new();
+        let parts = plan_read(chunk, request.logical, length, mirror).unwrap_or_default();
+        for (part, completion) in parts.iter().zip(self.read_parts(&parts, trust)) {
+            self.place(part, completion?, request.length, &mut bytes)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Reads parts from their devices, all at once.
+    fn read_parts(&self, parts: &[StripeRange], trust: Trust) -> Vec<Result<Completion, CopyFault>> {
+        let tickets: Vec<Result<Ticket, CopyFault>> = parts
+            .iter()
+            .map(|part| {
+                let member = self.trusted(part.device, trust)?;
+                let length = usize::try_from(part.length).unwrap_or(usize::MAX);
+                Ok(member.device.submit(vec![Request::read(part.physical, length)]))
+            })
+            .collect();
+        let wait = |ticket: Ticket, part: &StripeRange| {
+            ticket.wait().pop().ok_or(CopyFault::MissingDevice { device: part.device })
+        };
+        tickets
+            .into_iter()
+            .zip(parts)
+            .map(|(ticket, part)| ticket.and_then(|ticket| wait(ticket, part)))
+            .collect()
+    }
+
+    /// A member, if its bytes are to be believed.
+    fn trusted(&self, device: DeviceId, trust: Trust) -> Result<&Member, CopyFault> {
+        let member = self.member(device).ok_or(CopyFault::MissingDevice { device })?;
+        if member.is_stale && trust == Trust::Current {
+            return Err(CopyFault::StaleDevice { device });
+        }
+        Ok(member)
+    }
+
+    /// The ways to try after the first, in this order: where there are stale members, all again with what they have.
+    pub(crate) fn further_ways(&self, chunk: &MappedChunk) -> Vec<(u8, Trust)> {
+        let mut further: Vec<(u8, Trust)> = (1..ways(chunk)).map(|way| (way, Trust::Current)).collect();
+        if self.members.iter().any(|member| member.is_stale) {
+            further.extend((0..ways(chunk)).map(|way| (way, Trust::Any)));
+        }
+        further
+    }
+
+    /// Works bytes out of parity and the other stripes.
+    fn rebuild(&self, rebuilds: &[Rebuild], length: usize, trust: Trust) -> Result<Vec<u8>, CopyFault> {
+        let mut bytes = vec![0; length];
+        for rebuild in rebuilds {
+            let parts: Vec<StripeRange> = rebuild.sources.iter().map(|(_, part)| *part).collect();
+            let mut found = Vec::with_capacity(parts.len());
+            for (part, completion) in parts.iter().zip(self.read_parts(&parts, trust)) {
+                let read = completion?.into_bytes();
+                found.push(read.inspect_err(|_| self.record(part.device, HealthEvent::Read))?);
+            }
+            let start = usize::try_from(rebuild.start).unwrap_or(usize::MAX);
+            let solved = rebuild.solve(&found);
+            if let Some(target) = start.checked_add(solved.len()).and_then(|end| bytes.get_mut(start..end)) {
+                target.copy_from_slice(&solved);
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Puts a device's answer to its place in the request.
+    fn place(
+        &self,
+        part: &StripeRange,
+        completion: Completion,
+        length: usize,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), CopyFault> {
+        let found = completion.into_bytes().inspect_err(|_| self.record(part.device, HealthEvent::Read))?;
+        if part.start == 0 && found.len() == length {
+            *bytes = found;
+            return Ok(());
+        }
+        bytes.resize(length, 0);
+        let start = usize::try_from(part.start).unwrap_or(usize::MAX);
+        if let Some(target) = start.checked_add(found.len()).and_then(|end| bytes.get_mut(start..end)) {
+            target.copy_from_slice(&found);
+        }
+        Ok(())
+    }
+
+    /// The failure of a copy, counted.
+    pub(crate) fn failure(
+        &self,
+        chunk: &MappedChunk,
+        request: ReadRequest,
+        mirror: u8,
+        fault: CopyFault,
+    ) -> CopyFailure {
+        let length = u64::try_from(request.length).unwrap_or(u64::MAX);
+        let rebuilds = plan_rebuild(chunk, request.logical, length, mirror).ok().flatten();
+        let source = rebuilds.and_then(|parts| Some(parts.first()?.sources.first()?.1));
+        let direct = plan_read(chunk, request.logical, length, mirror).ok();
+        let place = source.or_else(|| direct?.first().copied());
+        let (device, physical) = place.map_or_else(Default::default, |part| (part.device, part.physical));
+        if let CopyFault::Damage(damage) = &fault {
+            let generation = matches!(damage.fault, Fault::Block(BlockFault::Generation { .. }));
+            self.record(device, if generation { HealthEvent::Generation } else { HealthEvent::Corruption });
+        }
+        CopyFailure { mirror, device, physical, fault }
+    }
+
+    /// Tries the copies after the first.
+    fn recover<T>(
+        &self,
+        planned: &Planned,
+        first_fault: CopyFault,
+        verify: &mut dyn FnMut(Vec<u8>) -> Result<T, Damage>,
+    ) -> Result<Verified<T>, VolumeError> {
+        let (chunk, request) = (&planned.chunk, planned.request);
+        let mut failures = vec![self.failure(chunk, request, 0, first_fault)];
+        for (mirror, trust) in self.further_ways(chunk) {
+            let attempt = self.read_copy(chunk, request, mirror, trust).and_then(|bytes| {
+                verify(bytes.clone()).map(|value| (value, bytes)).map_err(CopyFault::Damage)
+            });
+            match attempt {
+                Ok((value, good)) => {
+                    let bad_copies = self
+                        .repair(chunk, request, failures, mirror, &good, &mut |bytes| verify(bytes).is_ok());
+                    return Ok(Verified { value, bad_copies });
+                }
+                Err(fault) => failures.push(self.failure(chunk, request, mirror, fault)),
+            }
+        }
+        Err(VolumeError::NoGoodCopy { logical: request.logical, length: request.length, failures })
+    }
+
+    /// Rewrites bad copies from a good one, if the volume may be written and nothing is being written. Both are read
+    /// again first: see [`crate::gate`].
+    pub(crate) fn repair(
+        &self,
+        chunk: &MappedChunk,
+        request: ReadRequest,
+        failures: Vec<CopyFailure>,
+        good_mirror: u8,
+        good: &[u8],
+        is_good: &mut dyn FnMut(Vec<u8>) -> bool,
+    ) -> Vec<BadCopy> {
+        let unrepaired = |failures: Vec<CopyFailure>| {
+            failures.into_iter().map(|failure| BadCopy { failure, repaired: false }).collect()
+        };
+        if self.is_read_only() {
+            return unrepaired(failures);
+        }
+        let Some(_pass) = self.gate.try_enter_repair() else { return unrepaired(failures) };
+        if self.read_copy(chunk, request, good_mirror, Trust::Any).as_deref() != Ok(good) {
+            return unrepaired(failures);
+        }
+        let mut repair_one = |failure: &CopyFailure| {
+            let still_bad =
+                !self.read_copy(chunk, request, failure.mirror, Trust::Any).is_ok_and(&mut *is_good);
+            still_bad && self.write_copy(chunk, request, failure.mirror, good).is_ok()
+        };
+        failures.into_iter().map(|failure| BadCopy { repaired: repair_one(&failure), failure }).collect()
+    }
+}
+
+impl<'a> PendingReads<'a> {
+    /// Waits for the devices and gives each request's bytes to `verify(request, bytes)`; where it refuses them, the
+    /// other copies are tried as [`Volume::read_verified`] does. One result for each request, in their order.
+    pub fn wait<T>(
+        self,
+        verify: &mut dyn FnMut(usize, Vec<u8>) -> Result<T, Damage>,
+    ) -> Vec<Result<Verified<T>, VolumeError>> {
+        let (volume, reads) = self.collect();
+        let mut results = Vec::with_capacity(reads.len());
+        for (number, read) in reads.into_iter().enumerate() {
+            results.push(read.and_then(|mut planned| {
+                let bytes = core::mem::replace(&mut planned.bytes, Ok(Vec::new()));
+                let judged = bytes.and_then(|bytes| verify(number, bytes).map_err(CopyFault::Damage));
+                match judged {
+                    Ok(value) => Ok(Verified { value, bad_copies: Vec::new() }),
+                    Err(fault) => volume.recover(&planned, fault, &mut |bytes| verify(number, bytes)),
+                }
+            }));
+        }
+        results
+    }
+
+    /// As [`PendingReads::wait`] for data: `is_good(request, sector, bytes)` judges each sector, as
+    /// [`Volume::read_data`] does.
+    pub fn wait_data(
+        self,
+        is_good: &mut dyn FnMut(usize, usize, &[u8]) -> bool,
+    ) -> Vec<Result<Verified<Vec<u8>>, VolumeError>> {
+        let (volume, reads) = self.collect();
+        let mut results = Vec::with_capacity(reads.len());
+        for (number, read) in reads.into_iter().enumerate() {
+            results.push(read.and_then(|mut planned| {
+                let bytes = core::mem::replace(&mut planned.bytes, Ok(Vec::new()));
+                volume.judge_sectors(&planned, bytes, &mut |sector, bytes| is_good(number, sector, bytes))
+            }));
+        }
+        results
+    }
+
+    /// Waits, and puts the answers together.
+    fn collect(self) -> (&'a Volume, Vec<Result<Planned, VolumeError>>) {
+        let Self { volume, mut reads, batches } = self;
+        for (ticket, slots) in batches {
+            for (completion, slot) in ticket.wait().into_iter().zip(slots) {
+                let Some(Ok(planned)) = reads.get_mut(slot.read) else { continue };
+                if let Ok(bytes) = &mut planned.bytes
+                    && let Err(fault) = volume.place(&slot.part, completion, planned.request.length, bytes)
+                {
+                    planned.bytes = Err(fault);
+                }
+            }
+        }
+        (volume, reads)
+    }
+}

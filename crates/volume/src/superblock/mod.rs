@@ -1,0 +1,231 @@
+//! Reading and judging the superblock copies of devices.
+
+mod choice;
+
+use vlinder_base::sync::Arc;
+use vlinder_codec::checksum::{Checksum, ChecksumKind, checksum};
+use vlinder_device::{Device, DeviceError, DeviceExt};
+use vlinder_format::superblock::{SUPERBLOCK_SIZE, Superblock, SuperblockFault, SuperblockMirror};
+use vlinder_format::{Generation, Uuid};
+
+use crate::error::VolumeError;
+use crate::member::Member;
+pub use choice::Verdict;
+use choice::{Primary, judge};
+
+/// Which copy of the superblock to believe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SuperblockChoice {
+    /// The primary; another only where the primary is an unfinished write of ours.
+    #[default]
+    Automatic,
+    /// This one, by the user's word.
+    Mirror(SuperblockMirror),
+}
+
+/// A superblock that is believed.
+#[derive(Clone, Debug)]
+pub struct FoundSuperblock {
+    /// Its fields.
+    pub superblock: Superblock,
+    /// Where it was read.
+    pub mirror: SuperblockMirror,
+}
+
+/// The devices of one file system among those that were scanned.
+pub struct ScannedFileSystem {
+    /// Its UUID.
+    pub fsid: Uuid,
+    /// Each device with its superblock, by device number.
+    pub members: Vec<(Arc<dyn Device>, Superblock)>,
+}
+
+impl ScannedFileSystem {
+    /// How many devices the newest superblock says there are.
+    pub fn expected_devices(&self) -> u64 {
+        let newest = self.members.iter().max_by_key(|(_, superblock)| superblock.generation);
+        newest.map_or(0, |(_, superblock)| superblock.device_count)
+    }
+}
+
+/// What a scan of several devices found.
+#[derive(Default)]
+pub struct Scanned {
+    /// File systems by UUID.
+    pub file_systems: Vec<ScannedFileSystem>,
+    /// Devices without a superblock that can be believed.
+    pub refused: Vec<(Arc<dyn Device>, VolumeError)>,
+}
+
+/// Sorts devices by the file system that they belong to.
+pub fn scan(devices: Vec<Arc<dyn Device>>) -> Scanned {
+    let mut scanned = Scanned::default();
+    for device in devices {
+        let found = match find(&*device, SuperblockChoice::Automatic) {
+            Ok(found) => found.superblock,
+            Err(error) => {
+                scanned.refused.push((device, error));
+                continue;
+            }
+        };
+        match scanned.file_systems.iter_mut().find(|known| known.fsid == found.fsid) {
+            Some(known) => known.members.push((device, found)),
+            None => scanned
+                .file_systems
+                .push(ScannedFileSystem { fsid: found.fsid, members: vec![(device, found)] }),
+        }
+    }
+    scanned.file_systems.sort_by_key(|known| known.fsid);
+    for known in &mut scanned.file_systems {
+        known.members.sort_by_key(|(_, superblock)| superblock.device_item.device);
+    }
+    scanned
+}
+
+/// One copy as it was read.
+#[derive(Clone, Debug)]
+pub(crate) enum Copy {
+    /// The device is too short to have it.
+    Absent,
+    /// The device failed.
+    Unreadable(DeviceError),
+    /// Checksum and rules hold.
+    Valid(Box<Superblock>),
+    /// Something is wrong; the fields as they are, unverified.
+    Broken(Box<Superblock>, SuperblockFault),
+}
+
+/// Reads one copy and checks its checksum and rules.
+pub(crate) fn read_copy(device: &dyn Device, mirror: SuperblockMirror) -> Copy {
+    if !mirror.fits(device.length()) {
+        return Copy::Absent;
+    }
+    let bytes = match device.read_at(mirror.offset(), SUPERBLOCK_SIZE) {
+        Ok(bytes) => bytes,
+        Err(error) => return Copy::Unreadable(error),
+    };
+    match Superblock::decode(&bytes) {
+        Ok(superblock) => match verify(&superblock, &bytes, mirror) {
+            Ok(()) => Copy::Valid(Box::new(superblock)),
+            Err(fault) => Copy::Broken(Box::new(superblock), fault),
+        },
+        // A device that gives fewer bytes than were asked for has none.
+        Err(_) => Copy::Absent,
+    }
+}
+
+fn verify(superblock: &Superblock, bytes: &[u8], mirror: SuperblockMirror) -> Result<(), SuperblockFault> {
+    if superblock.magic != vlinder_format::superblock::MAGIC {
+        return Err(SuperblockFault::Magic { found: superblock.magic });
+    }
+    let found = superblock.checksum_type;
+    let kind = ChecksumKind::from_disk(found).ok_or(SuperblockFault::ChecksumType { found })?;
+    let covered = bytes.get(32..).ok_or(SuperblockFault::Size { found: bytes.len() })?;
+    if !checksum(kind, covered).matches(&Checksum::from_field(superblock.checksum), kind) {
+        return Err(SuperblockFault::Checksum);
+    }
+    superblock.check_for_read(mirror)
+}
+
+/// The bytes of a superblock at one place, with their checksum.
+pub(crate) fn encode(superblock: &Superblock, mirror: SuperblockMirror, kind: ChecksumKind) -> Vec<u8> {
+    superblock.encode_with_checksum(mirror, |covered| *checksum(kind, covered).as_field()).to_vec()
+}
+
+/// The bytes of a primary superblock, for handing a committed state to another process; [`unpack`] reads them.
+///
+/// # Errors
+/// [`SuperblockFault::ChecksumType`].
+pub fn pack(superblock: &Superblock) -> Result<Vec<u8>, SuperblockFault> {
+    let found = superblock.checksum_type;
+    let kind = ChecksumKind::from_disk(found).ok_or(SuperblockFault::ChecksumType { found })?;
+    Ok(encode(superblock, SuperblockMirror::Primary, kind))
+}
+
+/// A primary superblock from its bytes, judged as one that was read from a device.
+///
+/// # Errors
+/// The rule that it breaks.
+pub fn unpack(bytes: &[u8]) -> Result<Superblock, SuperblockFault> {
+    let superblock = Superblock::decode(bytes)?;
+    verify(&superblock, bytes, SuperblockMirror::Primary)?;
+    Ok(superblock)
+}
+
+/// The superblock of a device that is to be believed.
+///
+/// # Errors
+/// [`VolumeError::Superblock`] with what is wrong, [`VolumeError::Device`] where the device fails.
+pub fn find(device: &dyn Device, choice: SuperblockChoice) -> Result<FoundSuperblock, VolumeError> {
+    let name = device.describe().name.to_string();
+    let refuse = |fault, usable_copy| VolumeError::Superblock { device: name.clone(), fault, usable_copy };
+    if let SuperblockChoice::Mirror(mirror) = choice {
+        return match read_copy(device, mirror) {
+            Copy::Valid(superblock) => Ok(FoundSuperblock { superblock: *superblock, mirror }),
+            Copy::Broken(_, fault) => Err(refuse(fault, None)),
+            Copy::Unreadable(error) => Err(error.into()),
+            Copy::Absent => Err(refuse(SuperblockFault::Magic { found: 0 }, None)),
+        };
+    }
+    let primary = read_copy(device, SuperblockMirror::Primary);
+    if let Copy::Valid(superblock) = primary {
+        // What the copies say no longer matters, and a mount should not wait for seeks to 64 MiB and 256 GiB.
+        return Ok(FoundSuperblock { superblock: *superblock, mirror: SuperblockMirror::Primary });
+    }
+    let copy = best_copy(device);
+    let usable = copy.as_ref().map(|copy| (copy.mirror, copy.superblock.generation));
+    let verdict = judge(&Primary::of(&primary), copy.as_ref().map(|copy| &copy.superblock));
+    match (verdict, copy, primary) {
+        (Verdict::Copy, Some(copy), _) => Ok(copy),
+        (_, _, Copy::Unreadable(error)) if usable.is_none() => Err(error.into()),
+        (_, _, Copy::Unreadable(_) | Copy::Absent | Copy::Valid(_)) => {
+            Err(refuse(SuperblockFault::Magic { found: 0 }, usable))
+        }
+        (_, _, Copy::Broken(_, fault)) => Err(refuse(fault, usable)),
+    }
+}
+
+/// The newest valid copy besides the primary.
+fn best_copy(device: &dyn Device) -> Option<FoundSuperblock> {
+    let mut best: Option<FoundSuperblock> = None;
+    for mirror in [SuperblockMirror::Second, SuperblockMirror::Third] {
+        if let Copy::Valid(superblock) = read_copy(device, mirror)
+            && best.as_ref().is_none_or(|best| best.superblock.generation < superblock.generation)
+        {
+            best = Some(FoundSuperblock { superblock: *superblock, mirror });
+        }
+    }
+    best
+}
+
+/// A device as a member of the file system of `newest`.
+pub(crate) fn member(
+    device: Arc<dyn Device>,
+    own: &Superblock,
+    newest: &Superblock,
+) -> Result<Member, VolumeError> {
+    let name = || device.describe().name.to_string();
+    if own.fsid != newest.fsid {
+        return Err(VolumeError::ForeignDevice { device: name(), found: own.fsid, expected: newest.fsid });
+    }
+    let item = own.device_item;
+    let found = device.length();
+    if found < item.total_bytes {
+        return Err(VolumeError::DeviceTooShort { device: name(), found, expected: item.total_bytes });
+    }
+    let mut member = Member::new(item.device, item.uuid, item.total_bytes, device);
+    // A power cut while superblocks are written leaves some one commit behind, with all else on them.
+    member.is_stale = own.generation.0.saturating_add(1) < newest.generation.0;
+    Ok(member)
+}
+
+/// The copies of a device that are valid, for tools that list them.
+pub fn valid_copies(device: &dyn Device) -> Vec<(SuperblockMirror, Generation)> {
+    let copies = SuperblockMirror::ALL.into_iter().map(|mirror| (mirror, read_copy(device, mirror)));
+    copies
+        .filter_map(|(mirror, copy)| match copy {
+            Copy::Valid(superblock) => Some((mirror, superblock.generation)),
+            _ => None,
+        })
+        .collect()
+}

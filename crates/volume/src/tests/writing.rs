@@ -1,0 +1,122 @@
+use super::*;
+use vlinder_device::Data;
+use vlinder_format::superblock::SuperblockFault;
+
+fn request(logical: u64, byte: u8) -> WriteRequest {
+    WriteRequest { logical: Logical(CHUNK.0 + logical), data: Data::from(vec![byte; 4096]) }
+}
+
+#[test]
+fn all_copies_are_written_in_address_order() {
+    let device = Faulty::new(LENGTH);
+    let volume = dup_volume(&device, Access::ReadWrite);
+    volume.write(vec![request(8192, 3), request(0, 1), request(4096, 2)]).unwrap();
+    let starts: Vec<u64> = device.take_log().into_iter().map(|(_, offset)| offset).collect();
+    let expected: Vec<u64> =
+        [32, 48].iter().flat_map(|start| (0..3).map(move |n| start * MEBIBYTE + n * 4096)).collect();
+    assert_eq!(starts, expected);
+    for mirror in 0..2 {
+        let found = copy_of(&device, CHUNK, mirror, 3 * 4096);
+        assert_eq!(found, [vec![1; 4096], vec![2; 4096], vec![3; 4096]].concat());
+    }
+}
+
+#[test]
+fn a_copy_that_fails_is_an_error_and_counted() {
+    let device = Faulty::new(LENGTH);
+    let volume = dup_volume(&device, Access::ReadWrite);
+    device.fail_writes_of(place_of(CHUNK, 1));
+    let error = volume.write(vec![request(0, 1)]).unwrap_err();
+    let VolumeError::WriteFailed { failures } = error else { panic!("{error}") };
+    assert_eq!((failures.len(), failures[0].mirror), (1, 1));
+    assert_eq!(volume.statistics(DeviceId(1)).unwrap().write_errors, 1);
+    assert_eq!(volume.take_changed_statistics().len(), 1);
+    assert_eq!(volume.take_changed_statistics().len(), 0);
+}
+
+#[test]
+fn nothing_is_written_where_anything_is_refused() {
+    let device = Faulty::new(LENGTH);
+    let volume = dup_volume(&device, Access::ReadWrite);
+    assert!(volume.write(vec![request(0, 1), request(8 * MEBIBYTE, 2)]).is_err());
+    volume.make_read_only();
+    assert_eq!(volume.write(vec![request(0, 1)]), Err(VolumeError::ReadOnly));
+    assert_eq!(volume.discard(CHUNK, 4096), Err(VolumeError::ReadOnly));
+    let superblock = superblock(5);
+    let refused = volume.write_superblocks(&superblock, &[superblock.device_item]);
+    assert_eq!(refused, Err(VolumeError::ReadOnly));
+    assert_eq!(device.take_log(), []);
+}
+
+#[test]
+fn a_failed_flush_is_an_error_and_counted() {
+    let device = Faulty::new(LENGTH);
+    let volume = dup_volume(&device, Access::ReadWrite);
+    volume.flush_all().unwrap();
+    device.fail_flushes();
+    assert!(matches!(volume.flush_all(), Err(VolumeError::Device(_))));
+    assert_eq!(volume.statistics(DeviceId(1)).unwrap().flush_errors, 1);
+}
+
+#[test]
+fn discards_reach_every_copy() {
+    let device = Faulty::new(LENGTH);
+    let volume = dup_volume(&device, Access::ReadWrite);
+    volume.write(vec![request(0, 1), request(4096, 1)]).unwrap();
+    assert_eq!(volume.discard(CHUNK, 4096), Ok(true));
+    for mirror in 0..2 {
+        let found = copy_of(&device, CHUNK, mirror, 8192);
+        assert_eq!(found, [vec![0; 4096], vec![1; 4096]].concat());
+    }
+}
+
+#[test]
+fn the_primary_superblock_comes_last_and_durable_and_each_copy_is_its_own() {
+    let device = Faulty::new(LENGTH);
+    let volume = dup_volume(&device, Access::ReadWrite);
+    let first = superblock(5);
+    volume.write_superblocks(&first, &[first.device_item]).unwrap();
+    let (primary, second) = (SuperblockMirror::Primary.offset().0, SuperblockMirror::Second.offset().0);
+    let log = device.take_log();
+    assert_eq!(log, [("write", second), ("flush", 0), ("durable", primary)], "an unknown superblock before");
+    let next = superblock(6);
+    volume.write_superblocks(&next, &[next.device_item]).unwrap();
+    assert_eq!(device.take_log(), [("write", second), ("durable", primary)]);
+    for mirror in [SuperblockMirror::Primary, SuperblockMirror::Second] {
+        let found = superblock::find(&*device, SuperblockChoice::Mirror(mirror)).unwrap().superblock;
+        assert_eq!((found.location, found.generation), (mirror.offset(), Generation(6)));
+    }
+    let mut logged = superblock(6);
+    logged.log_root = Logical(4 * MEBIBYTE);
+    volume.write_primary_superblocks(&logged, &[logged.device_item]).unwrap();
+    assert_eq!(device.take_log(), [("durable", primary)]);
+}
+
+#[test]
+fn superblocks_that_break_rules_are_refused() {
+    let device = Faulty::new(LENGTH);
+    let volume = dup_volume(&device, Access::ReadWrite);
+    let mut broken = superblock(5);
+    let item = broken.device_item;
+    assert_eq!(
+        volume.write_superblocks(&broken, &[]),
+        Err(VolumeError::NoDeviceItem { device: DeviceId(1) })
+    );
+    broken.root = Logical(5);
+    let fault = SuperblockFault::RootAlignment { root: "root tree", found: Logical(5) };
+    assert_eq!(volume.write_superblocks(&broken, &[item]), Err(VolumeError::RefusedSuperblock(fault)));
+    assert_eq!(device.take_log(), []);
+}
+
+#[test]
+fn a_lost_copy_is_only_counted_but_a_lost_primary_is_an_error() {
+    let device = Faulty::new(LENGTH);
+    let volume = dup_volume(&device, Access::ReadWrite);
+    let superblock = superblock(5);
+    device.fail_writes_of(SuperblockMirror::Second.offset().0);
+    volume.write_superblocks(&superblock, &[superblock.device_item]).unwrap();
+    device.fail_writes_of(SuperblockMirror::Primary.offset().0);
+    let failed = volume.write_superblocks(&superblock, &[superblock.device_item]);
+    assert!(matches!(failed, Err(VolumeError::Device(_))));
+    assert_eq!(volume.statistics(DeviceId(1)).unwrap().write_errors, 3);
+}

@@ -1,0 +1,308 @@
+//! A volume: its members, its chunks, and what is the same for all of them.
+
+use std::cmp::Ordering;
+
+use vlinder_base::sync::atomic::{self, AtomicBool};
+use vlinder_base::sync::{Arc, Mutex};
+use vlinder_codec::checksum::ChecksumKind;
+use vlinder_device::Device;
+use vlinder_format::chunk::Chunk;
+use vlinder_format::device_statistics::DeviceStatistics;
+use vlinder_format::features::IncompatFeatures;
+use vlinder_format::superblock::{Superblock, SuperblockFault, SuperblockMirror};
+use vlinder_format::{DeviceId, Logical};
+
+use crate::chunk_map::{ChunkMap, MappedChunk};
+use crate::error::VolumeError;
+use crate::gate::Gate;
+use crate::health::HealthEvent;
+use crate::member::Member;
+use crate::profile::{Profile, is_readable};
+use crate::superblock::{self, FoundSuperblock, SuperblockChoice};
+
+/// What may be done with a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reads only; bad copies are not repaired.
+    ReadOnly,
+    /// Reads, repairs and writes.
+    ReadWrite,
+}
+
+/// The sizes and the checksum kind of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes of a sector.
+    pub sector_size: u32,
+    /// Bytes of a tree block.
+    pub node_size: u32,
+    /// Kind of every checksum.
+    pub checksum_kind: ChecksumKind,
+    /// Whether data and metadata may share chunks.
+    pub mixed_groups: bool,
+}
+
+impl Geometry {
+    /// That of a superblock.
+    ///
+    /// # Errors
+    /// [`SuperblockFault::ChecksumType`].
+    pub fn of(superblock: &Superblock) -> Result<Self, SuperblockFault> {
+        let found = superblock.checksum_type;
+        Ok(Self {
+            sector_size: superblock.sector_size,
+            node_size: superblock.node_size,
+            checksum_kind: ChecksumKind::from_disk(found).ok_or(SuperblockFault::ChecksumType { found })?,
+            mixed_groups: superblock.incompat.has(IncompatFeatures::MIXED_GROUPS),
+        })
+    }
+}
+
+/// An opened volume, and the superblock that it was opened by.
+#[derive(Debug)]
+pub struct Opened {
+    /// The volume. It knows the system chunks; the others are added as the chunk tree is read.
+    pub volume: Volume,
+    /// The superblock that is believed.
+    pub superblock: Superblock,
+    /// Which copy it was read from.
+    pub mirror: SuperblockMirror,
+}
+
+/// Member devices as one address space.
+#[derive(Debug)]
+pub struct Volume {
+    pub(crate) members: Vec<Member>,
+    pub(crate) chunks: ChunkMap,
+    pub(crate) geometry: Geometry,
+    pub(crate) gate: Gate,
+    /// The superblock of each member as it was last published, by device number; none before the first of a new file
+    /// system.
+    pub(crate) published: Mutex<Vec<Superblock>>,
+    read_only: AtomicBool,
+    /// Whether members may be missing: chunks may then lie on devices that nobody gave.
+    is_degraded: bool,
+}
+
+impl Volume {
+    /// Opens the file system that lies on all of these devices: reads and judges every superblock copy, checks that the
+    /// devices belong together, that none is missing or too short, and adds the system chunks.
+    ///
+    /// # Errors
+    /// [`VolumeError::Superblock`] where the believed copy breaks a rule, and those that name a device.
+    pub fn open(
+        devices: Vec<Arc<dyn Device>>,
+        choice: SuperblockChoice,
+        access: Access,
+    ) -> Result<Opened, VolumeError> {
+        let found: Result<Vec<FoundSuperblock>, VolumeError> =
+            devices.iter().map(|device| superblock::find(&**device, choice)).collect();
+        Self::assemble(devices, &found?, access, false)
+    }
+
+    /// As [`Volume::open`], but where members are missing it opens what those that are left have, for reading.
+    /// [`Volume::unreadable_chunks`] tells what is not there.
+    ///
+    /// # Errors
+    /// As [`Volume::open`]; where no system chunk can be read, what reads the chunk tree says so.
+    pub fn open_degraded(
+        devices: Vec<Arc<dyn Device>>,
+        choice: SuperblockChoice,
+        access: Access,
+    ) -> Result<Opened, VolumeError> {
+        let found: Result<Vec<FoundSuperblock>, VolumeError> =
+            devices.iter().map(|device| superblock::find(&**device, choice)).collect();
+        Self::assemble(devices, &found?, access, true)
+    }
+
+    /// Opens a committed state, for reading, by the superblocks that a lease of it names: one for each device, in the same
+    /// order. What the devices' own superblocks say meanwhile does not matter.
+    ///
+    /// # Errors
+    /// As [`Volume::open`].
+    pub fn open_leased(
+        devices: Vec<Arc<dyn Device>>,
+        superblocks: Vec<Superblock>,
+    ) -> Result<Opened, VolumeError> {
+        if devices.len() != superblocks.len() {
+            let count = |length| u64::try_from(length).unwrap_or(u64::MAX);
+            return Err(VolumeError::DeviceCount {
+                found: count(devices.len()),
+                expected: count(superblocks.len()),
+            });
+        }
+        let mirror = SuperblockMirror::Primary;
+        let found: Vec<FoundSuperblock> =
+            superblocks.into_iter().map(|superblock| FoundSuperblock { superblock, mirror }).collect();
+        Self::assemble(devices, &found, Access::ReadOnly, false)
+    }
+
+    fn assemble(
+        devices: Vec<Arc<dyn Device>>,
+        found: &[FoundSuperblock],
+        access: Access,
+        may_miss: bool,
+    ) -> Result<Opened, VolumeError> {
+        let newest =
+            found.iter().max_by_key(|found| found.superblock.generation).ok_or(VolumeError::NoDevice)?;
+        let (superblock, mirror) = (newest.superblock.clone(), newest.mirror);
+        let mut members = Vec::with_capacity(devices.len());
+        let mut published = Vec::with_capacity(devices.len());
+        for (device, found) in devices.into_iter().zip(found) {
+            members.push(superblock::member(device, &found.superblock, &superblock)?);
+            published.push(Superblock { device_item: found.superblock.device_item, ..superblock.clone() });
+        }
+        published.sort_by_key(|superblock| superblock.device_item.device);
+        members.sort_by_key(|member: &Member| member.id);
+        let is_degraded = check_members(&members, &superblock, may_miss)?;
+        let access = if is_degraded { Access::ReadOnly } else { access };
+        let name =
+            members.first().map(|member| member.device.describe().name.to_string()).unwrap_or_default();
+        let refuse = |fault| VolumeError::Superblock { device: name.clone(), fault, usable_copy: None };
+        let geometry = Geometry::of(&superblock).map_err(refuse)?;
+        let volume = Self { is_degraded, ..Self::new(members, geometry, access) };
+        *volume.published.lock() = published;
+        for entry in superblock.system_chunks() {
+            let (logical, chunk) = entry.map_err(|fault| refuse(fault.into()))?;
+            volume.add_chunk(logical, chunk)?;
+        }
+        Ok(Opened { volume, superblock, mirror })
+    }
+
+    /// A volume of these members without any chunk: what a new file system starts from.
+    pub fn new(members: Vec<Member>, geometry: Geometry, access: Access) -> Self {
+        Self {
+            members,
+            chunks: ChunkMap::default(),
+            geometry,
+            gate: Gate::default(),
+            published: Mutex::default(),
+            read_only: AtomicBool::new(access == Access::ReadOnly),
+            is_degraded: false,
+        }
+    }
+
+    /// Whether members are missing.
+    pub const fn is_degraded(&self) -> bool {
+        self.is_degraded
+    }
+
+    /// The known chunks of which some bytes can't be had from the members that are there.
+    pub fn unreadable_chunks(&self) -> Vec<Arc<MappedChunk>> {
+        let is_there = |device: DeviceId| self.member(device).is_some();
+        self.chunks.snapshot().into_iter().filter(|chunk| !is_readable(chunk, is_there)).collect()
+    }
+
+    /// Sizes and checksum kind.
+    pub const fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// The member devices by number.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// The member of a number.
+    pub fn member(&self, device: DeviceId) -> Option<&Member> {
+        self.members.iter().find(|member| member.id == device)
+    }
+
+    /// Bytes that the file system may use on all members.
+    pub fn total_bytes(&self) -> u64 {
+        self.members.iter().map(|member| member.total_bytes).fold(0, u64::saturating_add)
+    }
+
+    /// The chunks that are known.
+    pub const fn chunks(&self) -> &ChunkMap {
+        &self.chunks
+    }
+
+    /// Adds a chunk, from the chunk tree or newly made. Adding an equal one again is no error.
+    ///
+    /// # Errors
+    /// Where the chunk breaks its rules, overlaps another, or lies where no member has bytes.
+    pub fn add_chunk(&self, logical: Logical, chunk: Chunk) -> Result<(), VolumeError> {
+        chunk
+            .check(logical, self.geometry.sector_size, self.geometry.mixed_groups)
+            .map_err(|source| VolumeError::Chunk { logical, source })?;
+        let flags = chunk.flags;
+        let broken =
+            VolumeError::Chunk { logical, source: vlinder_format::chunk::ChunkFault::Flags { found: flags } };
+        let profile = Profile::of(flags).ok_or(broken.clone())?;
+        let length = chunk.stripe_bytes().ok_or(broken)?;
+        for stripe in &chunk.stripes {
+            let end = stripe.physical.checked_add(length);
+            let member = self.member(stripe.device);
+            if member.is_none() && self.is_degraded {
+                continue;
+            }
+            if member.zip(end).is_none_or(|(member, end)| end.0 > member.total_bytes) {
+                let (device, physical) = (stripe.device, stripe.physical);
+                return Err(VolumeError::ChunkPlace { logical, device, physical, length });
+            }
+        }
+        self.chunks.insert(MappedChunk { logical, chunk, profile })
+    }
+
+    /// Forgets the chunk that starts here; true if there was one.
+    pub fn remove_chunk(&self, logical: Logical) -> bool {
+        self.chunks.remove(logical).is_some()
+    }
+
+    /// The superblock of each member as it was last published, by device number: the committed state.
+    pub fn published_superblocks(&self) -> Vec<Superblock> {
+        self.published.lock().clone()
+    }
+
+    /// Whether writes are refused.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only.load(atomic::Ordering::Acquire)
+    }
+
+    /// Refuses all writes and repairs from now on: after an error that leaves the disk's state unsure.
+    pub fn make_read_only(&self) {
+        self.read_only.store(true, atomic::Ordering::Release);
+    }
+
+    /// The error counters of a member, those loaded included.
+    pub fn statistics(&self, device: DeviceId) -> Option<DeviceStatistics> {
+        self.member(device).map(|member| member.health.statistics())
+    }
+
+    /// Adds the counters that the device tree stored to those of this opening. For use once, when the tree is read.
+    pub fn load_statistics(&self, device: DeviceId, stored: &DeviceStatistics) {
+        if let Some(member) = self.member(device) {
+            member.health.load(stored);
+        }
+    }
+
+    /// The members whose counters changed since the last call: their items must be written by the next commit.
+    pub fn take_changed_statistics(&self) -> Vec<(DeviceId, DeviceStatistics)> {
+        let changed = self.members.iter().filter(|member| member.health.take_changed());
+        changed.map(|member| (member.id, member.health.statistics())).collect()
+    }
+
+    /// Counts an error that a caller found (a wrong generation or checksum in bytes that this volume gave it).
+    pub fn record(&self, device: DeviceId, event: HealthEvent) {
+        if let Some(member) = self.member(device) {
+            member.health.record(event);
+        }
+    }
+}
+
+/// Checks that these are the members of a file system; gives whether some are missing, if that `may` be.
+fn check_members(members: &[Member], superblock: &Superblock, may_miss: bool) -> Result<bool, VolumeError> {
+    for (left, right) in members.iter().zip(members.iter().skip(1)) {
+        if left.id == right.id {
+            return Err(VolumeError::DuplicateDevice { device: left.id });
+        }
+    }
+    let found = u64::try_from(members.len()).unwrap_or(u64::MAX);
+    let expected = superblock.device_count;
+    match found.cmp(&expected) {
+        Ordering::Equal => Ok(false),
+        Ordering::Less if may_miss => Ok(true),
+        _ => Err(VolumeError::DeviceCount { found, expected }),
+    }
+}

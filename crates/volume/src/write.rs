@@ -1,0 +1,280 @@
+//! Writing every copy, flushing, superblocks, discards.
+
+use vlinder_base::sync::Arc;
+use vlinder_codec::checksum::ChecksumKind;
+use vlinder_device::{Data, DeviceErrorKind, DeviceExt, Request, Ticket};
+use vlinder_format::Logical;
+use vlinder_format::device::DeviceItem;
+use vlinder_format::superblock::{Superblock, SuperblockFault, SuperblockMirror};
+
+use crate::chunk_map::MappedChunk;
+use crate::error::{CopyFailure, CopyFault, VolumeError};
+use crate::gate::WritePass;
+use crate::health::HealthEvent;
+use crate::member::Member;
+use crate::profile::{StripeRange, plan_write};
+use crate::read::ReadRequest;
+use crate::superblock::encode;
+use crate::volume::Volume;
+
+/// Bytes to write, all in one chunk.
+#[derive(Clone, Debug)]
+pub struct WriteRequest {
+    /// First byte.
+    pub logical: Logical,
+    /// The bytes; each copy gets the same.
+    pub data: Data,
+}
+
+/// Writes in flight.
+#[must_use = "writes are not done, and their errors are not seen, before they are waited for"]
+pub struct PendingWrites<'a> {
+    volume: &'a Volume,
+    batches: Vec<(Ticket, Vec<StripeRange>)>,
+    _pass: WritePass<'a>,
+}
+
+/// What is needed to write superblocks: the checksum kind, and each member's own.
+type OwnSuperblocks<'a> = (ChecksumKind, Vec<(&'a Member, Superblock)>);
+
+impl Volume {
+    /// Starts writing all copies of all requests, on each device in the order of its addresses. They are in the devices'
+    /// caches once waited for, and durable after [`Volume::flush_all`].
+    ///
+    /// # Errors
+    /// [`VolumeError::ReadOnly`], [`VolumeError::Unmapped`], [`VolumeError::UnsupportedProfile`]; nothing is written
+    /// then.
+    pub fn submit_writes(&self, requests: Vec<WriteRequest>) -> Result<PendingWrites<'_>, VolumeError> {
+        if self.is_read_only() {
+            return Err(VolumeError::ReadOnly);
+        }
+        let mut parts: Vec<(StripeRange, Data)> = Vec::with_capacity(requests.len());
+        for WriteRequest { logical, data } in requests {
+            let length = u64::try_from(data.as_slice().len()).unwrap_or(u64::MAX);
+            let chunk = self.chunks.covering(logical, length)?;
+            let places = plan_write(&chunk, logical, length)?;
+            let data = if places.len() > 1 { shared(data) } else { data };
+            for place in places {
+                parts.push((place, cut(&data, &place)));
+            }
+        }
+        parts.sort_by_key(|(place, _)| (place.device, place.physical));
+        let pass = self.gate.enter_write();
+        let mut batches = Vec::new();
+        for group in parts.chunk_by(|left, right| left.0.device == right.0.device) {
+            let Some(member) = group.first().and_then(|(place, _)| self.member(place.device)) else {
+                continue;
+            };
+            let requests =
+                group.iter().map(|(place, data)| Request::write(place.physical, data.clone())).collect();
+            let places = group.iter().map(|(place, _)| *place).collect();
+            batches.push((member.device.submit(requests), places));
+        }
+        Ok(PendingWrites { volume: self, batches, _pass: pass })
+    }
+
+    /// [`Volume::submit_writes`], and waits.
+    ///
+    /// # Errors
+    /// Also [`VolumeError::WriteFailed`].
+    pub fn write(&self, requests: Vec<WriteRequest>) -> Result<(), VolumeError> {
+        self.submit_writes(requests)?.wait()
+    }
+
+    /// Makes all completed writes durable, on every member. Every member is flushed even if one fails.
+    ///
+    /// # Errors
+    /// The first member's that failed. What was written since the last success is then unsure for ever.
+    pub fn flush_all(&self) -> Result<(), VolumeError> {
+        let mut result = Ok(());
+        for member in &self.members {
+            if let Err(error) = member.device.flush() {
+                member.health.record(HealthEvent::Flush);
+                result = result.and(Err(error.into()));
+            }
+        }
+        result
+    }
+
+    /// Publishes a commit: writes the copies of every member, then the primary of every member durably. `superblock` is
+    /// completed for each member with its device item, location and checksum. Everything that it reaches must have been
+    /// flushed.
+    ///
+    /// # Errors
+    /// [`VolumeError::RefusedSuperblock`] before anything is written; a device's error for a primary, after which it is
+    /// unsure which commit is published. A copy that can't be written is only counted.
+    pub fn write_superblocks(
+        &self,
+        superblock: &Superblock,
+        device_items: &[DeviceItem],
+    ) -> Result<(), VolumeError> {
+        let (kind, own) = self.prepare_superblocks(superblock, device_items)?;
+        let mut published = self.published.lock();
+        for (member, superblock) in &own {
+            let copies = [SuperblockMirror::Second, SuperblockMirror::Third];
+            let requests: Vec<Request> = copies
+                .into_iter()
+                .filter(|mirror| mirror.fits(member.total_bytes))
+                .map(|mirror| Request::write(mirror.offset(), encode(superblock, mirror, kind)))
+                .collect();
+            for completion in member.device.submit(requests).wait() {
+                if completion.result.is_err() {
+                    member.health.record(HealthEvent::Write);
+                }
+            }
+        }
+        // A torn primary is told from a damaged one by the fields that change with every commit (see
+        // superblock::choice). Other fields that share its sectors get a copy that is known to be durable.
+        if published.first().is_none_or(|last| !same_rare_fields(last, superblock)) {
+            self.flush_all()?;
+        }
+        self.write_primaries(&own, kind)?;
+        *published = own.into_iter().map(|(_, superblock)| superblock).collect();
+        Ok(())
+    }
+
+    /// Publishes a log: writes the primary of every member alone, durably. `superblock` is the committed one with
+    /// another log root.
+    ///
+    /// # Errors
+    /// As [`Volume::write_superblocks`].
+    pub fn write_primary_superblocks(
+        &self,
+        superblock: &Superblock,
+        device_items: &[DeviceItem],
+    ) -> Result<(), VolumeError> {
+        let (kind, own) = self.prepare_superblocks(superblock, device_items)?;
+        self.write_primaries(&own, kind)
+    }
+
+    fn prepare_superblocks(
+        &self,
+        superblock: &Superblock,
+        device_items: &[DeviceItem],
+    ) -> Result<OwnSuperblocks<'_>, VolumeError> {
+        if self.is_read_only() {
+            return Err(VolumeError::ReadOnly);
+        }
+        let found = superblock.checksum_type;
+        let kind = ChecksumKind::from_disk(found)
+            .ok_or(VolumeError::RefusedSuperblock(SuperblockFault::ChecksumType { found }))?;
+        let mut own = Vec::with_capacity(self.members.len());
+        for member in &self.members {
+            let item = device_items.iter().find(|item| item.device == member.id);
+            let device_item = *item.ok_or(VolumeError::NoDeviceItem { device: member.id })?;
+            let superblock = Superblock { device_item, ..superblock.clone() };
+            let primary = Superblock { location: SuperblockMirror::Primary.offset(), ..superblock.clone() };
+            primary.check_for_write().map_err(VolumeError::RefusedSuperblock)?;
+            own.push((member, superblock));
+        }
+        Ok((kind, own))
+    }
+
+    fn write_primaries(&self, own: &[(&Member, Superblock)], kind: ChecksumKind) -> Result<(), VolumeError> {
+        let mut result = Ok(());
+        for (member, superblock) in own {
+            let primary = SuperblockMirror::Primary;
+            let written = member.device.write_durable_at(primary.offset(), encode(superblock, primary, kind));
+            if let Err(error) = written {
+                member.health.record(HealthEvent::Write);
+                result = result.and(Err(error.into()));
+            }
+        }
+        result
+    }
+
+    /// Tells the devices that a range is no longer needed, in all copies. True if every device took the hint.
+    ///
+    /// # Errors
+    /// A device's, but not that it has no discards.
+    pub fn discard(&self, logical: Logical, length: u64) -> Result<bool, VolumeError> {
+        if self.is_read_only() {
+            return Err(VolumeError::ReadOnly);
+        }
+        let chunk = self.chunks.covering(logical, length)?;
+        let _pass = self.gate.enter_write();
+        let mut taken = true;
+        for place in plan_write(&chunk, logical, length)? {
+            let Some(member) = self.member(place.device) else { continue };
+            match member.device.discard(place.physical, place.length) {
+                Ok(()) => {}
+                Err(error) if error.kind == DeviceErrorKind::Unsupported => taken = false,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Rewrites one copy, for a repair.
+    pub(crate) fn write_copy(
+        &self,
+        chunk: &MappedChunk,
+        request: ReadRequest,
+        mirror: u8,
+        bytes: &[u8],
+    ) -> Result<(), VolumeError> {
+        let length = u64::try_from(request.length).unwrap_or(u64::MAX);
+        let data = Data::from(bytes);
+        let places = plan_write(chunk, request.logical, length)?;
+        for place in places.into_iter().filter(|place| place.mirror == mirror) {
+            let Some(member) = self.member(place.device) else { continue };
+            let written = member.device.write_at(place.physical, cut(&data, &place));
+            written.inspect_err(|_| member.health.record(HealthEvent::Write))?;
+        }
+        Ok(())
+    }
+}
+
+impl PendingWrites<'_> {
+    /// Waits for all of them.
+    ///
+    /// # Errors
+    /// [`VolumeError::WriteFailed`] with every copy that failed: what lies there is unsure.
+    pub fn wait(self) -> Result<(), VolumeError> {
+        let mut failures = Vec::new();
+        for (ticket, places) in self.batches {
+            for (completion, place) in ticket.wait().into_iter().zip(places) {
+                let Err(error) = completion.result else { continue };
+                self.volume.record(place.device, HealthEvent::Write);
+                failures.push(CopyFailure {
+                    mirror: place.mirror,
+                    device: place.device,
+                    physical: place.physical,
+                    fault: CopyFault::Device(error),
+                });
+            }
+        }
+        if failures.is_empty() { Ok(()) } else { Err(VolumeError::WriteFailed { failures }) }
+    }
+}
+
+/// The fields that most commits leave as they are, and that lie in other sectors than the first.
+fn same_rare_fields(left: &Superblock, right: &Superblock) -> bool {
+    left.system_chunk_array == right.system_chunk_array
+        && left.label == right.label
+        && left.metadata_uuid == right.metadata_uuid
+        && left.cache_generation == right.cache_generation
+        && left.reserved == right.reserved
+        && left.padding == right.padding
+}
+
+/// The same bytes in a form that clones without copying.
+fn shared(data: Data) -> Data {
+    match data {
+        Data::Owned(bytes) => Data::Inside(Arc::new(bytes)),
+        shared => shared,
+    }
+}
+
+/// The part of a request that goes to one place.
+fn cut(data: &Data, place: &StripeRange) -> Data {
+    let bytes = data.as_slice();
+    let bounds = usize::try_from(place.start).ok().zip(usize::try_from(place.length).ok());
+    match bounds {
+        Some((start, length)) if start != 0 || length != bytes.len() => {
+            let part = start.checked_add(length).and_then(|end| bytes.get(start..end));
+            Data::Owned(part.unwrap_or_default().to_vec())
+        }
+        _ => data.clone(),
+    }
+}

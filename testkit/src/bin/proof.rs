@@ -1,0 +1,122 @@
+//! `make proof MINUTES=n`: for as long as asked, seed after seed, a workload judged after every commit, a small one with
+//! the power cut at every write, and every so many seeds one that is large and a disk that is filled and emptied.
+//!
+//! `SEED` is where to begin (default: where the last run ended, as `target/proof/next-seed` has it), `COUNT` how many
+//! seeds at most, `COMMITS` and `OPERATIONS` how long each is, `BULK` and `FULL` every how many seeds a large one and a full
+//! disk come (0 for none), `ROUNDS` how often the disk is filled, `SHRINK` how many seconds a failure may be made shorter. A failure is printed as the shortest list of steps that still
+//! shows it, and written to `target/proof/seed-N.txt`; the exit status is 1 then.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use vlinder_base::clock::{Clock, SystemClock};
+use vlinder_testkit::require::Requirement;
+use vlinder_testkit::subject::{Bulk, FullDisk, Judges, Load, Plan, Recipe, SmallPlan, Totals, shrink};
+use vlinder_testkit::workload::Limits;
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
+    match text.parse() {
+        Ok(number) => Some(number),
+        Err(_) => panic!("{name}={text} is no number"),
+    }
+}
+
+/// Where results go: beside the build.
+fn results() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    let directory = target.join("proof");
+    if let Err(error) = std::fs::create_dir_all(&directory) {
+        panic!("{}: {error}", directory.display());
+    }
+    directory
+}
+
+fn next_seed(directory: &Path) -> u64 {
+    let stored = std::fs::read_to_string(directory.join("next-seed")).ok();
+    stored.and_then(|text| text.trim().parse().ok()).unwrap_or(1)
+}
+
+fn plan(seed: u64) -> Plan {
+    let has_kernel = Requirement::KernelBtrfs.is_met();
+    Plan {
+        seed,
+        recipe: Recipe::of_seed(seed),
+        limits: Limits { bytes: number("BYTES").unwrap_or(96 << 20), ..Limits::default() },
+        commits: number("COMMITS").unwrap_or(50),
+        operations: number("OPERATIONS").unwrap_or(200),
+        judges: Judges { check: true, compare_every: 5, reopen_every: 7, kernel: has_kernel },
+    }
+}
+
+/// The workload of a seed; a failure is made as short as it gets and written down.
+fn run(seed: u64, directory: &Path) -> Result<Totals, String> {
+    plan(seed).run().map_err(|failure| {
+        println!("seed {seed} failed after {} steps: {}", failure.steps.len(), failure.reason);
+        let time = Duration::from_secs(number("SHRINK").unwrap_or(120));
+        let report = shrink(&failure, time).to_string();
+        let file = directory.join(format!("seed-{seed}.txt"));
+        match std::fs::write(&file, &report) {
+            Ok(()) => format!("{report}\nwritten to {}", file.display()),
+            Err(error) => format!("{report}\n{}: {error}", file.display()),
+        }
+    })
+}
+
+/// Whether it is the turn of what comes every so many seeds.
+fn is_turn(seed: u64, name: &str, default: u64) -> bool {
+    let every = number(name).unwrap_or(default);
+    every > 0 && seed.is_multiple_of(every)
+}
+
+/// All that a seed stands for.
+fn prove(seed: u64, directory: &Path) -> Result<Totals, String> {
+    let mut totals = run(seed, directory)?;
+    let cuts = SmallPlan::of_seed(seed).cut_everywhere().map_err(|error| format!("power cut: {error}"))?;
+    println!("seed {seed}: {} states after a power cut, {} shown to btrfs check", cuts.judged, cuts.checked);
+    if is_turn(seed, "FULL", 4) {
+        let load = Load::ALL[(seed / 4 % 3) as usize];
+        let rounds = number("ROUNDS").unwrap_or(10);
+        let files = FullDisk { image_bytes: 256 << 20, load, first: seed, rounds }.run()?;
+        println!("seed {seed}: a disk filled with {files} files ({load:?}) and emptied {rounds} times");
+    }
+    if is_turn(seed, "BULK", 8) {
+        totals.merge(&Bulk::long(seed).run().map_err(|error| format!("the large workload: {error}"))?);
+    }
+    Ok(totals)
+}
+
+fn main() -> ExitCode {
+    if !Requirement::Tool("btrfs").is_met() {
+        println!("the proof needs btrfs-progs, whose check judges every commit");
+        return ExitCode::FAILURE;
+    }
+    if !Requirement::KernelBtrfs.is_met() {
+        println!("without root and the kernel's btrfs no image is mounted, walked and scrubbed at the end");
+    }
+    let directory = results();
+    let clock = SystemClock::new();
+    let end = clock.monotonic() + Duration::from_secs(number("MINUTES").unwrap_or(15) * 60);
+    let first = number("SEED").unwrap_or_else(|| next_seed(&directory));
+    let last = first.saturating_add(number("COUNT").unwrap_or(u64::MAX));
+    let mut totals = Totals::default();
+    let mut seed = first;
+    while clock.monotonic() < end && seed < last {
+        match prove(seed, &directory) {
+            Ok(one) => totals.merge(&one),
+            Err(error) => {
+                println!("seed {seed}: {error}");
+                return ExitCode::FAILURE;
+            }
+        }
+        println!("seed {seed} is sound");
+        seed += 1;
+        if let Err(error) = std::fs::write(directory.join("next-seed"), seed.to_string()) {
+            println!("{}: {error}; the next run begins anew", directory.display());
+        }
+    }
+    println!("{totals}");
+    println!("seeds {first} to {} are sound", seed.saturating_sub(1));
+    ExitCode::SUCCESS
+}

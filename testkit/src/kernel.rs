@@ -1,0 +1,244 @@
+//! The outside judges: `btrfs check`, the kernel's mount of an image on a loop device with its log, `btrfs scrub`.
+//!
+//! Tests that use them begin with `require!(KernelBtrfs, Tool("btrfs"))` (or what they need of it).
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::Scratch;
+use crate::kernel_log::{KernelLog, matches, unexpected};
+
+/// What `btrfs check` (6.2 to 6.19) prints about a sound image; `*` stands for anything.
+const KNOWN_CHECK_LINES: &[&str] = &[
+    "Opening filesystem to check...",
+    "Checking filesystem on *",
+    "UUID: *",
+    "[*/*] checking log skipped (none written)",
+    "[*/*] checking log",
+    "[*/*] checking root items",
+    "[*/*] checking extents",
+    "[*/*] checking free space tree",
+    "[*/*] checking free space cache",
+    "[*/*] checking fs roots",
+    "[*/*] checking only csums items (without verifying data)",
+    "[*/*] checking csums against data",
+    "[*/*] checking root refs",
+    "[*/*] checking quota groups",
+    "[*/*] checking quota groups skipped (not enabled on this FS)",
+    "found * bytes used, no error found",
+    // After a writer without a v1 space cache: the expected way to say that the cache no longer counts.
+    "cache and super generation don't match, space cache will be invalidated",
+    "total csum bytes: *",
+    "total tree bytes: *",
+    "total fs tree bytes: *",
+    "total extent tree bytes: *",
+    "btree space waste bytes: *",
+    "file data blocks allocated: *",
+    " referenced *",
+];
+
+/// A judge that is not content, or could not judge.
+#[derive(Debug, thiserror::Error)]
+pub enum JudgeError {
+    /// The judge's program can't be run.
+    #[error("{command} can't be run: {source}")]
+    NotRun {
+        /// The command line.
+        command: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The program failed, or complained.
+    #[error("{command}: {status}\n{complaints}")]
+    Complained {
+        /// The command line.
+        command: String,
+        /// Its end.
+        status: String,
+        /// The lines that it should not have written.
+        complaints: String,
+    },
+    /// The kernel wrote lines that are not on the list.
+    #[error("the kernel's log about {device} is not silent:\n{}", .lines.join("\n"))]
+    Log {
+        /// The loop device.
+        device: String,
+        /// The lines.
+        lines: Vec<String>,
+    },
+    /// The kernel's log can't be read, or lines were lost.
+    #[error("the kernel's log can't be judged: {errno}")]
+    NoLog {
+        /// What the system said.
+        errno: rustix::io::Errno,
+    },
+}
+
+/// The output of a program that ended well.
+fn run(command: &mut Command) -> Result<String, JudgeError> {
+    let shown = format!("{command:?}");
+    let output = command.stdin(Stdio::null()).env("LC_ALL", "C").output();
+    let output = output.map_err(|source| JudgeError::NotRun { command: shown.clone(), source })?;
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    if output.status.success() {
+        return Ok(text);
+    }
+    Err(JudgeError::Complained { command: shown, status: output.status.to_string(), complaints: text })
+}
+
+/// Runs `btrfs check --readonly`: it must exit 0 and write no line that is not known.
+pub fn btrfs_check(image: &Path) -> Result<(), JudgeError> {
+    check(image, &[])
+}
+
+/// As [`btrfs_check`], and verifies the checksums of all data.
+pub fn btrfs_check_data(image: &Path) -> Result<(), JudgeError> {
+    check(image, &["--check-data-csum"])
+}
+
+fn check(image: &Path, arguments: &[&str]) -> Result<(), JudgeError> {
+    let mut command = Command::new("btrfs");
+    command.args(["check", "--readonly"]).args(arguments).arg(image);
+    let output = run(&mut command)?;
+    let is_known = |line: &&str| KNOWN_CHECK_LINES.iter().any(|pattern| matches(pattern, line));
+    let complaints: Vec<&str> = output.lines().filter(|line| !line.is_empty() && !is_known(line)).collect();
+    if complaints.is_empty() {
+        return Ok(());
+    }
+    let status = "exit 0, with lines that are not known".to_owned();
+    Err(JudgeError::Complained { command: format!("{command:?}"), status, complaints: complaints.join("\n") })
+}
+
+/// A loop device over an image; detached when dropped.
+#[derive(Debug)]
+pub struct LoopDevice {
+    node: PathBuf,
+}
+
+impl LoopDevice {
+    /// Attaches a free loop device.
+    pub fn attach(image: &Path) -> Result<Self, JudgeError> {
+        let node = run(Command::new("losetup").args(["--find", "--show"]).arg(image))?;
+        Ok(LoopDevice { node: PathBuf::from(node.trim_end()) })
+    }
+
+    /// The device's node, `/dev/loopN`.
+    pub fn node(&self) -> &Path {
+        &self.node
+    }
+
+    fn name(&self) -> String {
+        self.node.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        if let Err(error) = run(Command::new("losetup").arg("--detach").arg(&self.node)) {
+            eprintln!("{} stays attached: {error}", self.node.display());
+        }
+    }
+}
+
+/// An image mounted by the kernel's btrfs. [`KernelMount::unmount`] judges the kernel's log; a drop only cleans up.
+///
+/// The kernel is asked only about images that `btrfs check` accepts, because a broken one could take the machine down:
+/// [`KernelMount::new`] runs it first.
+#[derive(Debug)]
+pub struct KernelMount {
+    // Dropped in this order: the mount is undone by `Drop`, then the device detached, then the directory removed.
+    device: LoopDevice,
+    directory: Scratch,
+    log: KernelLog,
+    is_mounted: bool,
+}
+
+impl KernelMount {
+    /// Checks the image, attaches it and mounts it with these options (`ro,subvol=x`; empty for none).
+    pub fn new(image: &Path, options: &str) -> Result<Self, JudgeError> {
+        btrfs_check(image)?;
+        Self::unchecked(image, options)
+    }
+
+    /// As [`KernelMount::new`] for an image that is known to be sound though the installed `btrfs check` can't say so
+    /// (newer features than its own). Never for one that was damaged on purpose.
+    pub fn unchecked(image: &Path, options: &str) -> Result<Self, JudgeError> {
+        let device = LoopDevice::attach(image)?;
+        // Not before: until then the same device may have been another test's, and so its lines.
+        let log = KernelLog::from_now().map_err(|errno| JudgeError::NoLog { errno })?;
+        let mut mount = KernelMount { device, directory: Scratch::new("mount"), log, is_mounted: false };
+        let mut command = Command::new("mount");
+        command.args(["-t", "btrfs"]);
+        if !options.is_empty() {
+            command.args(["-o", options]);
+        }
+        let mounted = run(command.arg(mount.device.node()).arg(mount.directory.path()));
+        if let Err(error) = mounted {
+            // What mount(8) says is always the same; the reason stands in the log.
+            let lines = mount.log.lines_about(&mount.device.name()).unwrap_or_default();
+            let command = format!("{command:?}");
+            let complaints = format!("{error}\n{}", lines.join("\n"));
+            return Err(JudgeError::Complained { command, status: "mount failed".to_owned(), complaints });
+        }
+        mount.is_mounted = true;
+        Ok(mount)
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The loop device's node.
+    pub fn device(&self) -> &Path {
+        self.device.node()
+    }
+
+    /// Scrubs it: no errors. The mount must be writable, or the kernel refuses.
+    pub fn scrub(&self) -> Result<(), JudgeError> {
+        let mut command = Command::new("btrfs");
+        command.args(["scrub", "start", "-B"]).arg(self.path());
+        let output = run(&mut command)?;
+        let is_clean = |line: &str| matches("Error summary:*no errors found", line);
+        if output.lines().any(is_clean) && output.lines().any(|line| matches("Status:*finished", line)) {
+            return Ok(());
+        }
+        let status = "no clean summary".to_owned();
+        Err(JudgeError::Complained { command: format!("{command:?}"), status, complaints: output })
+    }
+
+    /// Unmounts, and judges what the kernel wrote about the device since it was attached.
+    pub fn unmount(mut self) -> Result<(), JudgeError> {
+        self.is_mounted = false;
+        unmount(self.path())?;
+        let device = self.device.name();
+        let lines = self.log.lines_about(&device).map_err(|errno| JudgeError::NoLog { errno })?;
+        let lines = unexpected(&lines, &device);
+        if lines.is_empty() { Ok(()) } else { Err(JudgeError::Log { device, lines }) }
+    }
+}
+
+/// A busy mount (a process of the desktop that looks at new mounts) gets a little time.
+fn unmount(path: &Path) -> Result<(), JudgeError> {
+    for _ in 0..20 {
+        match run(Command::new("umount").arg(path)) {
+            Err(JudgeError::Complained { complaints, .. }) if complaints.contains("busy") => {
+                vlinder_base::thread::sleep(Duration::from_millis(100));
+            }
+            other => return other.map(drop),
+        }
+    }
+    run(Command::new("umount").arg(path)).map(drop)
+}
+
+impl Drop for KernelMount {
+    fn drop(&mut self) {
+        if self.is_mounted
+            && let Err(error) = unmount(self.path())
+        {
+            eprintln!("{} stays mounted: {error}", self.path().display());
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! What tests lean on: a simulated device that can fail, lie and lose power ([`SimulatedDevice`], [`power_cut`]), the
+//! walk of a mounted tree ([`walk`]), seeded workloads with their model ([`workload`]), the outside judges ([`kernel`]), and
+//! the way a test says what it needs ([`require!`]).
+//!
+//! The kit must not know how the engine does its work: it sees devices, mounted trees and other people's tools; with the
+//! feature `engine` also the library, as any of its users does (`subject`).
+
+pub mod golden;
+pub mod kernel;
+mod kernel_log;
+#[cfg(feature = "engine")]
+pub mod mutator;
+pub mod power_cut;
+pub mod require;
+mod scratch;
+pub mod simulated;
+#[cfg(feature = "engine")]
+pub mod subject;
+pub mod walk;
+pub mod workload;
+
+pub use scratch::Scratch;
+pub use simulated::SimulatedDevice;

@@ -1,0 +1,212 @@
+//! Damage, made from the format's description: a sound image is parsed, one thing is changed, and checksums are made right,
+//! so that only the change itself is wrong.
+
+use vlinder_base::sync::Arc;
+use vlinder_codec::checksum::checksum;
+use vlinder_device::{Device, DeviceExt, MemoryDevice};
+use vlinder_format::block::{BlockRules, HEADER_SIZE, ITEM_HEADER_SIZE};
+use vlinder_format::chunk::Chunk;
+use vlinder_format::root_item::RootItem;
+use vlinder_format::superblock::{Superblock, SuperblockMirror};
+use vlinder_format::{Block, ItemType, Key, Logical, ObjectId, RootId};
+use vlinder_volume::profile::{plan_read, plan_write};
+use vlinder_volume::{Access, SuperblockChoice, Volume};
+
+/// An image that is being damaged. All calls panic where the image is not what they expect: it is a test's own.
+pub struct Mutator {
+    device: Arc<MemoryDevice>,
+    volume: Volume,
+    /// The superblock, as it was when the image was opened.
+    pub superblock: Superblock,
+}
+
+/// Where an item is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its leaf.
+    pub leaf: Logical,
+    /// Its slot there.
+    pub slot: usize,
+    /// Its key.
+    pub key: Key,
+}
+
+impl Mutator {
+    /// Damages a copy of this image.
+    pub fn new(image: &MemoryDevice) -> Self {
+        let device = Arc::new(image.snapshot());
+        let opened =
+            Volume::open(vec![Arc::clone(&device) as _], SuperblockChoice::Automatic, Access::ReadOnly)
+                .unwrap();
+        let mutator = Mutator { device, volume: opened.volume, superblock: opened.superblock };
+        for leaf in mutator.leaves_below(mutator.superblock.chunk_root) {
+            for slot in 0..leaf.len() {
+                let key = leaf.key(slot);
+                if key.item_type == ItemType::CHUNK_ITEM {
+                    let chunk = Chunk::decode(leaf.data(slot)).unwrap();
+                    mutator.volume.add_chunk(Logical(key.offset), chunk).unwrap();
+                }
+            }
+        }
+        mutator
+    }
+
+    /// The image as it is now.
+    pub fn device(&self) -> Arc<MemoryDevice> {
+        Arc::clone(&self.device)
+    }
+
+    fn rules(&self) -> BlockRules {
+        let geometry = self.volume.geometry();
+        BlockRules { node_size: geometry.node_size, sector_size: geometry.sector_size }
+    }
+
+    /// A block, which must be sound.
+    pub fn block(&self, logical: Logical) -> Block {
+        let length = self.rules().node_size as usize;
+        let chunk = self.volume.chunks().covering(logical, length as u64).unwrap();
+        let part = plan_read(&chunk, logical, length as u64, 0).unwrap()[0];
+        let bytes = self.device.read_at(part.physical, length).unwrap();
+        Block::parse(bytes.into_boxed_slice(), &self.rules()).unwrap()
+    }
+
+    fn leaves_below(&self, root: Logical) -> Vec<Block> {
+        let block = self.block(root);
+        if block.is_leaf() {
+            return vec![block];
+        }
+        block.children().flat_map(|child| self.leaves_below(child.logical)).collect()
+    }
+
+    /// The root block of a tree.
+    pub fn root(&self, tree: RootId) -> Logical {
+        match tree {
+            RootId::ROOT_TREE => self.superblock.root,
+            RootId::CHUNK_TREE => self.superblock.chunk_root,
+            _ => {
+                let found = self.find(RootId::ROOT_TREE, |key, _| {
+                    key.objectid == tree.object_id() && key.item_type == ItemType::ROOT_ITEM
+                });
+                RootItem::decode(self.block(found.leaf).data(found.slot)).unwrap().address
+            }
+        }
+    }
+
+    /// The first item of a tree for which `is_it` holds.
+    pub fn find(&self, tree: RootId, is_it: impl Fn(Key, &[u8]) -> bool) -> Found {
+        for leaf in self.leaves_below(self.root(tree)) {
+            for slot in 0..leaf.len() {
+                if is_it(leaf.key(slot), leaf.data(slot)) {
+                    return Found { leaf: leaf.logical(), slot, key: leaf.key(slot) };
+                }
+            }
+        }
+        panic!("tree {tree} has no such item");
+    }
+
+    /// The first item of a type.
+    pub fn find_type(&self, tree: RootId, item_type: ItemType) -> Found {
+        self.find(tree, |key, _| key.item_type == item_type)
+    }
+
+    /// The item of an inode of the top-level subvolume, by type.
+    pub fn find_of(&self, inode: ObjectId, item_type: ItemType) -> Found {
+        self.find(RootId::FS_TREE, |key, _| key.objectid == inode && key.item_type == item_type)
+    }
+
+    /// Changes a block in every copy, and makes its checksum right.
+    pub fn change_block(&self, logical: Logical, change: impl FnOnce(&mut Block)) {
+        let mut block = self.block(logical);
+        change(&mut block);
+        let sum = checksum(self.volume.geometry().checksum_kind, block.checksummed_bytes());
+        block.store_checksum(sum.as_field());
+        self.write(logical, block.bytes());
+    }
+
+    /// As [`Mutator::change_block`], for changes that no sound block can hold.
+    pub fn change_bytes(&self, logical: Logical, change: impl FnOnce(&mut [u8])) {
+        let mut bytes = self.block(logical).bytes().to_vec();
+        change(&mut bytes);
+        let sum = checksum(self.volume.geometry().checksum_kind, &bytes[32..]);
+        bytes[..32].copy_from_slice(sum.as_field());
+        self.write(logical, &bytes);
+    }
+
+    fn write(&self, logical: Logical, bytes: &[u8]) {
+        let chunk = self.volume.chunks().covering(logical, bytes.len() as u64).unwrap();
+        for part in plan_write(&chunk, logical, bytes.len() as u64).unwrap() {
+            self.device.write_at(part.physical, bytes.to_vec()).unwrap();
+        }
+    }
+
+    /// Changes an item's data.
+    pub fn change_item(&self, found: Found, change: impl FnOnce(&mut [u8])) {
+        self.change_block(found.leaf, |block| change(block.data_mut(found.slot)));
+    }
+
+    /// Writes a number into an item's data.
+    pub fn set_u64(&self, found: Found, offset: usize, value: u64) {
+        self.change_item(found, |data| data[offset..offset + 8].copy_from_slice(&value.to_le_bytes()));
+    }
+
+    /// Adds to a number in an item's data.
+    pub fn add_u64(&self, found: Found, offset: usize, by: u64) {
+        self.change_item(found, |data| {
+            let field: &mut [u8] = &mut data[offset..offset + 8];
+            let value = u64::from_le_bytes(field.try_into().unwrap()).wrapping_add(by);
+            field.copy_from_slice(&value.to_le_bytes());
+        });
+    }
+
+    /// Adds to a number in an item's data.
+    pub fn add_u32(&self, found: Found, offset: usize, by: u32) {
+        self.change_item(found, |data| {
+            let field: &mut [u8] = &mut data[offset..offset + 4];
+            let value = u32::from_le_bytes(field.try_into().unwrap()).wrapping_add(by);
+            field.copy_from_slice(&value.to_le_bytes());
+        });
+    }
+
+    /// Takes an item away.
+    pub fn remove(&self, found: Found) {
+        self.change_block(found.leaf, |block| block.remove_items(found.slot, 1));
+    }
+
+    /// Puts an item into the leaf where its key belongs; where that has no room, other items must go first.
+    pub fn insert(&self, tree: RootId, key: Key, data: &[u8]) {
+        let leaves = self.leaves_below(self.root(tree));
+        let leaf = leaves.iter().rev().find(|leaf| leaf.first_key().is_some_and(|first| first <= key));
+        let leaf = leaf.unwrap_or(&leaves[0]);
+        let slot = leaf.search(&key).unwrap_err();
+        self.change_block(leaf.logical(), |block| block.insert_items(slot, &[(key, data)]));
+    }
+
+    /// Gives an item another key, in order or not.
+    pub fn set_key(&self, found: Found, key: Key) {
+        let start = HEADER_SIZE + found.slot * ITEM_HEADER_SIZE;
+        self.change_bytes(found.leaf, |bytes| bytes[start..start + Key::SIZE].copy_from_slice(&key.encode()));
+    }
+
+    /// Changes every superblock copy, checksums and all.
+    pub fn change_superblock(&self, change: impl Fn(&mut Superblock)) {
+        for mirror in SuperblockMirror::ALL.into_iter().filter(|mirror| mirror.fits(self.device.length())) {
+            let mut superblock = self.superblock.clone();
+            change(&mut superblock);
+            let kind = self.volume.geometry().checksum_kind;
+            let bytes =
+                superblock.encode_with_checksum(mirror, |covered| *checksum(kind, covered).as_field());
+            self.device.write_at(mirror.offset(), bytes.to_vec()).unwrap();
+        }
+    }
+
+    /// Flips a bit of one copy of a block; its checksum is not made right.
+    pub fn flip_bit(&self, logical: Logical, mirror: usize, offset: u64) {
+        let length = u64::from(self.rules().node_size);
+        let chunk = self.volume.chunks().covering(logical, length).unwrap();
+        let part = plan_write(&chunk, logical, length).unwrap()[mirror];
+        let place = vlinder_base::units::Physical(part.physical.0 + offset);
+        let mut byte = self.device.read_at(place, 1).unwrap();
+        byte[0] ^= 1;
+        self.device.write_at(place, byte).unwrap();
+    }
+}

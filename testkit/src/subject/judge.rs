@@ -1,0 +1,33 @@
+//! The two judges of an unmounted image: `btrfs check`, and vlinder's own, which shares no code with the engine.
+
+use std::path::Path;
+
+use vlinder_base::sync::Arc;
+use vlinder_check::{Options, check};
+use vlinder_device::{Device, FileDevice, OpenOptions};
+
+use crate::kernel;
+
+/// Asks vlinder's own judge.
+///
+/// # Errors
+/// Its findings, one on each line.
+pub fn own_check(device: Arc<dyn Device>) -> Result<(), String> {
+    let report = check(vec![device], &Options::default()).map_err(|error| error.to_string())?;
+    if report.is_clean() {
+        return Ok(());
+    }
+    let findings: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
+    Err(format!("vlinder check found:\n{}", findings.join("\n")))
+}
+
+/// Asks both judges about an image.
+///
+/// # Errors
+/// The complaints of the first that has some.
+pub fn both_check(image: &Path) -> Result<(), String> {
+    kernel::btrfs_check(image).map_err(|error| error.to_string())?;
+    let options = OpenOptions { read_only: true, ..OpenOptions::default() };
+    let device = FileDevice::open(image, &options).map_err(|error| error.to_string())?;
+    own_check(Arc::new(device))
+}

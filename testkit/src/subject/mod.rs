@@ -1,0 +1,24 @@
+//! The file system under test, through the library: images for it, operations carried out on it, and looks at all that
+//! can be seen of it.
+
+mod bulk;
+mod carry_out;
+mod full;
+mod image;
+mod judge;
+mod look;
+mod order;
+mod recorded;
+mod run;
+mod shrink;
+
+pub use bulk::Bulk;
+pub use carry_out::{Subject, Trouble};
+pub use full::{FullDisk, Load, REFUSALS, stored_when_full};
+pub use image::{Recipe, open_image};
+pub use judge::{both_check, own_check};
+pub use look::{LookError, seen};
+pub use order::OrderChecker;
+pub use recorded::{CutTotals, Recorded, SmallPlan, check_image};
+pub use run::{Failure, Judges, Plan, Run, Step, Totals};
+pub use shrink::shrink;

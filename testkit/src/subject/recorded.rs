@@ -1,0 +1,237 @@
+//! A small workload on a simulated device, with the model's state at each promise, and the judgement of each state that a
+//! power cut could have left.
+
+use std::collections::HashSet;
+
+use vlinder_base::sync::Arc;
+use vlinder_device::{DeviceExt, MemoryDevice};
+use vlinder_tree::CommitLease;
+
+use super::carry_out::Subject;
+use super::image::Recipe;
+use super::judge::own_check;
+use super::order::OrderChecker;
+use crate::power_cut::{Cut, Options, PowerCuts, Summary};
+use crate::simulated::Recording;
+use crate::workload::{Generator, Limits, Model};
+use crate::{Scratch, SimulatedDevice, kernel};
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub struct SmallPlan {
+    /// Seeds the operations.
+    pub seed: u64,
+    /// The image.
+    pub recipe: Recipe,
+    /// The workload's bounds.
+    pub limits: Limits,
+    /// Commits.
+    pub commits: u64,
+    /// Operations before each.
+    pub operations: u64,
+    /// Each commit's state is leased until the next.
+    pub leases: bool,
+}
+
+impl SmallPlan {
+    /// Few enough operations that the power can be cut at every write.
+    pub fn of_seed(seed: u64) -> Self {
+        let limits = Limits {
+            inodes: 60,
+            bytes: 4 << 20,
+            write_bytes: 128 << 10,
+            file_bytes: 1 << 20,
+            subvolumes: 4,
+            names: 10,
+        };
+        let mut recipe = Recipe { device_bytes: 256 << 20, ..Recipe::of_seed(seed) };
+        // A snapshot commits by itself. Data that were written elsewhere need not be there then, but so each state that
+        // may be left is one of the model's.
+        recipe.options += ",flushoncommit";
+        SmallPlan { seed, recipe, limits, commits: 3, operations: 12, leases: false }
+    }
+
+    /// Runs the workload, cuts the power at every write and judges each state that this could have left.
+    ///
+    /// # Errors
+    /// What went wrong, or which state broke which promise.
+    pub fn cut_everywhere(&self) -> Result<CutTotals, String> {
+        let recorded = Recorded::new(self)?;
+        if let Some(violation) = recorded.violations.first() {
+            return Err(violation.clone());
+        }
+        let options = Options { seed: self.seed, samples: 6, torn: 1, ..Options::default() };
+        let mut cuts = PowerCuts::new(&recorded.recording, options);
+        let mut totals = CutTotals::default();
+        let mut seen = HashSet::new();
+        for cut in cuts.by_ref() {
+            totals.judged += 1;
+            recorded.judge(&cut)?;
+            if !seen.insert(cut.hash) {
+                continue;
+            }
+            own_check(Arc::new(cut.image.snapshot()))
+                .map_err(|error| format!("{error}; {}", cut.description))?;
+            // Linux's tools read no other copy where the primary superblock is torn; that the library does was judged.
+            let is_torn = cut.description.contains("at 65536 torn");
+            if cut.hash % CHECKED_OF == 0 && !is_torn {
+                totals.checked += 1;
+                recorded.check(&cut)?;
+            }
+        }
+        totals.summary = cuts.summary();
+        Ok(totals)
+    }
+}
+
+/// One of so many states is shown to `btrfs check` too.
+const CHECKED_OF: u128 = 16;
+
+/// What cutting the power everywhere came to.
+#[derive(Clone, Debug, Default)]
+pub struct CutTotals {
+    /// States that the library opened, that were compared and that vlinder's own check accepted.
+    pub judged: u64,
+    /// States that `btrfs check` accepted.
+    pub checked: u64,
+    /// How the states were made.
+    pub summary: Summary,
+}
+
+/// A workload that was run, with what it was promised.
+pub struct Recorded {
+    /// What the device was asked.
+    pub recording: Recording,
+    /// The model after each step; marks in the recording are positions here.
+    models: Vec<Model>,
+    /// For each step the last one that was durable by then.
+    durable: Vec<usize>,
+    plan: SmallPlan,
+    scratch: Scratch,
+    /// Wrong orders that the device saw.
+    pub violations: Vec<String>,
+}
+
+const START: i64 = 1_700_000_000;
+
+impl Recorded {
+    /// Runs the workload; each step is marked in the record, so that a cut knows what had been promised.
+    ///
+    /// # Errors
+    /// What went wrong without any cut.
+    pub fn new(plan: &SmallPlan) -> Result<Self, String> {
+        let device = Arc::new(SimulatedDevice::from_image(plan.recipe.in_memory()));
+        let checker = Arc::new(OrderChecker::new(Arc::clone(&device)));
+        let subject = Subject::open(Arc::clone(&checker) as _, &plan.recipe.options, plan.seed, (START, 0));
+        let mut subject = subject.map_err(|error| error.to_string())?;
+        let mut model = Model::new(0o755, (START, 0));
+        subject.learn(&mut model, &[Model::root_directory(5)]).map_err(|error| error.to_string())?;
+        let mut models = vec![closed(&model)];
+        let mut durable = vec![0];
+        let mut generator = Generator::new(plan.seed, plan.limits);
+        device.mark(0);
+        let mut lease: Option<CommitLease> = None;
+        for commit in 1..=plan.commits {
+            for operation in 0..plan.operations {
+                let now = (START + (commit * 1000 + operation) as i64, 0);
+                let operation = generator.next(&mut model);
+                subject.set_time(now);
+                let outcome = subject.carry_out(&model, &operation)?;
+                let touched = model.take_in(&operation, now, &outcome);
+                let touched = touched.map_err(|error| format!("{operation:?}: {error}"))?;
+                subject.learn(&mut model, &touched).map_err(|error| format!("{operation:?}: {error}"))?;
+                durable.push(*durable.last().unwrap_or(&0));
+                models.push(closed(&model));
+                device.mark(models.len() as u64 - 1);
+            }
+            subject.commit().map_err(|error| error.to_string())?;
+            durable.push(models.len());
+            models.push(closed(&model));
+            device.mark(models.len() as u64 - 1);
+            if plan.leases {
+                let leased = subject.filesystem.engine().lease().map_err(|error| error.to_string())?;
+                if let Some(before) = lease.replace(leased) {
+                    before.confirm().map_err(|error| error.to_string())?;
+                }
+            }
+        }
+        let recording = device.recording();
+        drop(subject);
+        let violations = checker.violations();
+        Ok(Recorded {
+            recording,
+            models,
+            durable,
+            plan: plan.clone(),
+            scratch: Scratch::in_memory("cut"),
+            violations,
+        })
+    }
+
+    /// Opens what a cut left, and compares it with what must and may be there: the state of the last commit that was
+    /// reported durable, or a later one up to the operation that was in flight. Gives the number of that state.
+    ///
+    /// # Errors
+    /// It does not open, or is none of these.
+    pub fn judge(&self, cut: &Cut) -> Result<usize, String> {
+        let step = cut.mark.unwrap_or(0) as usize;
+        let open = || Subject::open(Arc::new(cut.image.snapshot()), &self.plan.recipe.options, 1, (START, 0));
+        let subject = open().map_err(|error| format!("it does not open: {error}; {}", cut.description))?;
+        // The difference to the newest state that it may be says most.
+        let mut newest = String::new();
+        let states = self.durable[step]..=(step + 1).min(self.models.len() - 1);
+        for state in states.clone() {
+            match subject.compare_after_cut(&self.models[state], &self.models[states.clone()]) {
+                Ok(()) => return Ok(state),
+                Err(error) => newest = error.to_string(),
+            }
+        }
+        Err(format!(
+            "it is no state between {} and {}: {newest}; {}",
+            self.durable[step],
+            step + 1,
+            cut.description
+        ))
+    }
+
+    /// Asks `btrfs check` about what a cut left.
+    ///
+    /// # Errors
+    /// Its complaints.
+    pub fn check(&self, cut: &Cut) -> Result<(), String> {
+        check_image(&self.scratch, &cut.image).map_err(|error| format!("{error}; {}", cut.description))
+    }
+}
+
+/// The model as it is once everybody has let go.
+fn closed(model: &Model) -> Model {
+    let mut model = model.clone();
+    model.close_all();
+    model
+}
+
+/// Asks `btrfs check` about an image in memory.
+///
+/// # Errors
+/// Its complaints.
+///
+/// # Panics
+/// If there is no room for the image.
+pub fn check_image(scratch: &Scratch, image: &MemoryDevice) -> Result<(), String> {
+    use std::os::unix::fs::FileExt;
+    use vlinder_device::Device;
+    let path = scratch.join("image");
+    let written = std::fs::File::create(&path).and_then(|file| {
+        file.set_len(image.length())?;
+        image.written_chunks().iter().try_for_each(|(place, bytes)| file.write_all_at(bytes, place.0))
+    });
+    assert!(written.is_ok(), "{}: {written:?}", path.display());
+    kernel::btrfs_check(&path).map_err(|error| error.to_string())
+}
+
+/// Whether two images hold the same bytes in a range.
+pub(super) fn is_equal(one: &MemoryDevice, other: &MemoryDevice, start: u64, length: u64) -> bool {
+    let read =
+        |image: &MemoryDevice| image.read_at(vlinder_base::units::Physical(start), length as usize).ok();
+    read(one) == read(other)
+}

@@ -1,0 +1,40 @@
+//! The workshop's chores: `cargo xtask tidy` (what the compiler does not check), `cargo xtask test` (everything fast,
+//! counted), `cargo xtask user-test USER` (the built tests again, as somebody who is not root).
+//!
+//! It must not know how the engine works; it sees manifests, sources and test results.
+
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+const USAGE: &str = "usage: cargo xtask tidy [--bless] | test | user-test USER
+  tidy            floors, forbidden names, growth, documents; --bless accepts today's sizes as the baseline
+  test            format, clippy, tidy and all tests; the last line is `N passed, N failed, N skipped`
+  user-test USER  builds the tests and runs them as that user (needs root)";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run() -> Result<bool> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
+        ["tidy"] => tidy::run(),
+        ["tidy", "--bless"] => tidy::bless().map(|()| true),
+        ["test"] => test::run(),
+        ["user-test", user] => test::run_as(user),
+        _ => bail!("{USAGE}"),
+    }
+}

@@ -1,0 +1,143 @@
+//! Files and functions that grew past the house's sizes. What was larger when the rule came, or was argued for since,
+//! stands in the baseline with its size, and may shrink but not grow.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use super::Source;
+use super::lexer::is_word;
+use crate::workspace;
+
+const MOST_FILE_LINES: usize = 600;
+const MOST_FUNCTION_LINES: usize = 70;
+
+fn baseline_path() -> PathBuf {
+    workspace::root().join("xtask/growth-baseline.txt")
+}
+
+/// Names and accepted sizes.
+pub fn baseline() -> Result<BTreeMap<String, usize>> {
+    let path = baseline_path();
+    if !path.exists() {
+        return Ok(BTreeMap::new());
+    }
+    let text = std::fs::read_to_string(&path)?;
+    let entry = |line: &str| {
+        let (name, size) =
+            line.rsplit_once(' ').with_context(|| format!("no size in the baseline: {line}"))?;
+        Ok((name.to_owned(), size.parse().with_context(|| format!("no size in the baseline: {line}"))?))
+    };
+    text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).map(entry).collect()
+}
+
+/// Writes the sizes of today that are past the limits.
+pub fn bless(sources: &[Source]) -> Result<()> {
+    let mut text = String::from(
+        "# Files (lines without tests) and functions past the house's sizes: they may shrink, not grow.\n",
+    );
+    for (name, size, _) in sources.iter().flat_map(oversized) {
+        text += &format!("{name} {size}\n");
+    }
+    Ok(std::fs::write(baseline_path(), text)?)
+}
+
+/// What is larger than it may be.
+pub fn check(sources: &[Source], baseline: &BTreeMap<String, usize>) -> Vec<String> {
+    let is_grown =
+        |(name, size, _): &(String, usize, usize)| baseline.get(name).is_none_or(|accepted| size > accepted);
+    let tell = |(name, size, most): (String, usize, usize)| {
+        format!("{name} has {size} lines (at most {most}): split it by concept")
+    };
+    sources.iter().flat_map(oversized).filter(is_grown).map(tell).collect()
+}
+
+/// Name, size and limit of what is past its limit in a file.
+fn oversized(source: &Source) -> Vec<(String, usize, usize)> {
+    if source.is_test_file() {
+        return Vec::new();
+    }
+    let path = source.path.display().to_string();
+    let code = without_tests(&source.code);
+    let mut found = Vec::new();
+    if code.lines().count() > MOST_FILE_LINES {
+        found.push((path.clone(), code.lines().count(), MOST_FILE_LINES));
+    }
+    let functions = functions(code).into_iter().filter(|(_, size)| *size > MOST_FUNCTION_LINES);
+    found.extend(functions.map(|(name, size)| (format!("{path}::{name}"), size, MOST_FUNCTION_LINES)));
+    found
+}
+
+/// Up to the test module, which by custom ends a file.
+fn without_tests(code: &str) -> &str {
+    let marks = ["\nmod tests {", "\npub mod tests {"];
+    let start = marks.iter().filter_map(|mark| code.find(mark)).min();
+    &code[..start.unwrap_or(code.len())]
+}
+
+/// Names and lengths (from `fn` to the closing brace) of all functions with a body.
+fn functions(code: &str) -> Vec<(String, usize)> {
+    let mut found = Vec::new();
+    for (start, _) in code.match_indices("fn ") {
+        if code[..start].chars().next_back().is_some_and(is_word) {
+            continue;
+        }
+        let name: String = code[start + 3..].chars().take_while(|character| is_word(*character)).collect();
+        if let Some(length) = body_end(&code[start..]).filter(|_| !name.is_empty()) {
+            found.push((name, code[start..start + length].lines().count()));
+        }
+    }
+    found
+}
+
+/// Where the body of the function that begins here ends; none if it has no body.
+fn body_end(code: &str) -> Option<usize> {
+    let (mut braces, mut brackets) = (0_usize, 0_usize);
+    for (position, character) in code.char_indices() {
+        match character {
+            '(' | '[' => brackets += 1,
+            ')' | ']' => brackets = brackets.saturating_sub(1),
+            ';' if braces == 0 && brackets == 0 => return None,
+            '{' => braces += 1,
+            '}' => {
+                braces = braces.saturating_sub(1);
+                if braces == 0 {
+                    return Some(position + 1);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(lines: usize, tail: &str) -> Source {
+        let text = format!(
+            "fn long(a: [u8; 3]) {{\n{}}}\nfn short() {{}}\ntrait T {{ fn none(&self); }}\n{tail}",
+            "a();\n".repeat(lines)
+        );
+        Source::new("crates/x/src/y.rs".into(), text)
+    }
+
+    #[test]
+    fn functions_and_files_are_measured_without_their_tests() {
+        assert_eq!(oversized(&source(68, "")), []);
+        let found = oversized(&source(69, ""));
+        assert_eq!(found, [("crates/x/src/y.rs::long".to_owned(), 71, MOST_FUNCTION_LINES)]);
+        let tests = format!("\nmod tests {{\n{}}}\n", "a();\n".repeat(700));
+        assert_eq!(oversized(&source(3, &tests)), []);
+        assert_eq!(oversized(&source(3, &"a();\n".repeat(700))).len(), 1);
+    }
+
+    #[test]
+    fn what_is_in_the_baseline_may_not_grow() {
+        let baseline = BTreeMap::from([("crates/x/src/y.rs::long".to_owned(), 80)]);
+        assert!(check(&[source(78, "")], &baseline).is_empty());
+        assert_eq!(check(&[source(79, "")], &baseline).len(), 1);
+    }
+}
