@@ -1,5 +1,6 @@
-# Thin callers; what they do is written in xtask/ and tools/. MINUTES, SEED and ROWS are passed on where they mean something.
-.PHONY: demo test proof suites bench
+# Thin callers; what they do is written in xtask/ and tools/. MINUTES, SEED, ROWS and what the program at the
+# head of its source lists are passed on where they mean something.
+.PHONY: demo test proof matrix suites bench
 
 demo:
 	tools/demo.sh
@@ -13,6 +14,9 @@ bench:
 
 proof:
 	cargo run --release -p vlinder-testkit --features engine --bin proof
+
+matrix:
+	cargo run --release -p vlinder-testkit --features engine --bin matrix
 
 # pjdfstest and fsx on the mount, as root; SEEDS, OPERATIONS and ONLY are read by the script.
 suites:

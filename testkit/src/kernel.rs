@@ -98,11 +98,27 @@ pub fn btrfs_check_data(image: &Path) -> Result<(), JudgeError> {
     check(image, &["--check-data-csum"])
 }
 
+/// As [`btrfs_check`] of the images of all devices; lines that fit one of `allowed` are known too.
+pub fn btrfs_check_all<P: AsRef<Path>>(images: &[P], allowed: &[&str]) -> Result<(), JudgeError> {
+    if let [image] = images {
+        return judge_check(image.as_ref(), &[], allowed);
+    }
+    // It finds the other devices by itself, among those of the machine.
+    let attach = |image: &P| LoopDevice::attach(image.as_ref());
+    let devices: Vec<LoopDevice> = images.iter().map(attach).collect::<Result<_, _>>()?;
+    devices.first().map_or(Ok(()), |device| judge_check(device.node(), &[], allowed))
+}
+
 fn check(image: &Path, arguments: &[&str]) -> Result<(), JudgeError> {
+    judge_check(image, arguments, &[])
+}
+
+fn judge_check(image: &Path, arguments: &[&str], allowed: &[&str]) -> Result<(), JudgeError> {
     let mut command = Command::new("btrfs");
     command.args(["check", "--readonly"]).args(arguments).arg(image);
     let output = run(&mut command)?;
-    let is_known = |line: &&str| KNOWN_CHECK_LINES.iter().any(|pattern| matches(pattern, line));
+    let is_known =
+        |line: &&str| KNOWN_CHECK_LINES.iter().chain(allowed).any(|pattern| matches(pattern, line));
     let complaints: Vec<&str> = output.lines().filter(|line| !line.is_empty() && !is_known(line)).collect();
     if complaints.is_empty() {
         return Ok(());
@@ -142,17 +158,20 @@ impl Drop for LoopDevice {
     }
 }
 
-/// An image mounted by the kernel's btrfs. [`KernelMount::unmount`] judges the kernel's log; a drop only cleans up.
+/// A file system mounted by the kernel's btrfs, of one image or of several. [`KernelMount::unmount`] judges the kernel's
+/// log; a drop only cleans up.
 ///
 /// The kernel is asked only about images that `btrfs check` accepts, because a broken one could take the machine down:
 /// [`KernelMount::new`] runs it first.
 #[derive(Debug)]
 pub struct KernelMount {
-    // Dropped in this order: the mount is undone by `Drop`, then the device detached, then the directory removed.
-    device: LoopDevice,
+    // Dropped in this order: the mount is undone by `Drop`, then the devices detached, then the directory removed.
+    devices: Vec<LoopDevice>,
     directory: Scratch,
     log: KernelLog,
     is_mounted: bool,
+    /// Lines of the log that this mount may bring beside the usual ones.
+    allowed: Vec<String>,
 }
 
 impl KernelMount {
@@ -165,19 +184,34 @@ impl KernelMount {
     /// As [`KernelMount::new`] for an image that is known to be sound though the installed `btrfs check` can't say so
     /// (newer features than its own). Never for one that was damaged on purpose.
     pub fn unchecked(image: &Path, options: &str) -> Result<Self, JudgeError> {
-        let device = LoopDevice::attach(image)?;
+        Self::of(&[image], options, &[])
+    }
+
+    /// As [`KernelMount::unchecked`], of the images of all its devices. Lines of the kernel's log that fit one of the
+    /// patterns in `allowed` (in which `DEVICE` and `*` mean what they do in the list of expected ones) are expected too.
+    pub fn of<P: AsRef<Path>>(images: &[P], options: &str, allowed: &[&str]) -> Result<Self, JudgeError> {
+        let attach = |image: &P| LoopDevice::attach(image.as_ref());
+        let devices: Vec<LoopDevice> = images.iter().map(attach).collect::<Result<_, _>>()?;
         // Not before: until then the same device may have been another test's, and so its lines.
         let log = KernelLog::from_now().map_err(|errno| JudgeError::NoLog { errno })?;
-        let mut mount = KernelMount { device, directory: Scratch::new("mount"), log, is_mounted: false };
+        let allowed = allowed.iter().map(|line| (*line).to_owned()).collect();
+        let mut mount =
+            KernelMount { devices, directory: Scratch::new("mount"), log, is_mounted: false, allowed };
+        let is_scanned = mount.devices.len() > 1 || options.split(',').any(|option| option == "degraded");
+        if is_scanned {
+            for device in &mount.devices {
+                run(Command::new("btrfs").args(["device", "scan"]).arg(device.node()))?;
+            }
+        }
         let mut command = Command::new("mount");
         command.args(["-t", "btrfs"]);
         if !options.is_empty() {
             command.args(["-o", options]);
         }
-        let mounted = run(command.arg(mount.device.node()).arg(mount.directory.path()));
+        let mounted = run(command.arg(mount.device()).arg(mount.directory.path()));
         if let Err(error) = mounted {
             // What mount(8) says is always the same; the reason stands in the log.
-            let lines = mount.log.lines_about(&mount.device.name()).unwrap_or_default();
+            let lines = mount.lines().unwrap_or_default();
             let command = format!("{command:?}");
             let complaints = format!("{error}\n{}", lines.join("\n"));
             return Err(JudgeError::Complained { command, status: "mount failed".to_owned(), complaints });
@@ -191,9 +225,15 @@ impl KernelMount {
         self.directory.path()
     }
 
-    /// The loop device's node.
+    /// The node of the (first) loop device.
     pub fn device(&self) -> &Path {
-        self.device.node()
+        self.devices.first().map_or(Path::new("/dev/null"), LoopDevice::node)
+    }
+
+    /// The lines of the log since the last call that are about any of the devices.
+    fn lines(&mut self) -> Result<Vec<String>, JudgeError> {
+        let names: Vec<String> = self.devices.iter().map(LoopDevice::name).collect();
+        self.log.lines_about(&names).map_err(|errno| JudgeError::NoLog { errno })
     }
 
     /// Scrubs it: no errors. The mount must be writable, or the kernel refuses.
@@ -209,14 +249,27 @@ impl KernelMount {
         Err(JudgeError::Complained { command: format!("{command:?}"), status, complaints: output })
     }
 
-    /// Unmounts, and judges what the kernel wrote about the device since it was attached.
+    /// Unmounts, and judges what the kernel wrote about the devices since they were attached.
     pub fn unmount(mut self) -> Result<(), JudgeError> {
         self.is_mounted = false;
         unmount(self.path())?;
-        let device = self.device.name();
-        let lines = self.log.lines_about(&device).map_err(|errno| JudgeError::NoLog { errno })?;
-        let lines = unexpected(&lines, &device);
+        self.forget();
+        let lines = self.lines()?;
+        let names: Vec<String> = self.devices.iter().map(LoopDevice::name).collect();
+        let lines = unexpected(&lines, &names, &self.allowed);
+        let device = names.join(", ");
         if lines.is_empty() { Ok(()) } else { Err(JudgeError::Log { device, lines }) }
+    }
+
+    /// The kernel remembers the devices of file systems of several, and would take them for the next one's of that UUID.
+    fn forget(&self) {
+        for device in self.devices.iter().filter(|_| self.devices.len() > 1) {
+            if let Err(error) =
+                run(Command::new("btrfs").args(["device", "scan", "--forget"]).arg(device.node()))
+            {
+                eprintln!("the kernel keeps {}: {error}", device.node().display());
+            }
+        }
     }
 }
 
@@ -239,6 +292,8 @@ impl Drop for KernelMount {
             && let Err(error) = unmount(self.path())
         {
             eprintln!("{} stays mounted: {error}", self.path().display());
+        } else if self.is_mounted {
+            self.forget();
         }
     }
 }

@@ -68,13 +68,14 @@ impl KernelLog {
         Ok(KernelLog { descriptor })
     }
 
-    /// The lines since the last call (or the start) that concern this device, and alarms.
-    pub(crate) fn lines_about(&mut self, device: &str) -> Result<Vec<String>, Errno> {
+    /// The lines since the last call (or the start) that concern one of these devices, and alarms.
+    pub(crate) fn lines_about(&mut self, devices: &[String]) -> Result<Vec<String>, Errno> {
+        let concerns = |line: &str| devices.iter().any(|device| concerns(line, device));
         let mut lines = Vec::new();
         let mut buffer = vec![0; 8192];
         loop {
             match rustix::io::read(&self.descriptor, &mut buffer) {
-                Ok(length) => lines.extend(message(&buffer[..length]).filter(|line| concerns(line, device))),
+                Ok(length) => lines.extend(message(&buffer[..length]).filter(|line| concerns(line))),
                 Err(Errno::AGAIN) => return Ok(lines),
                 // EPIPE: lines were overwritten before they were read. That is a failure to judge, not a clean log.
                 Err(Errno::INTR) => {}
@@ -98,12 +99,13 @@ fn concerns(line: &str, device: &str) -> bool {
     is_named || ALARMS.iter().any(|alarm| line.contains(alarm))
 }
 
-/// The lines that are not on the list.
-pub(crate) fn unexpected(lines: &[String], device: &str) -> Vec<String> {
-    lines.iter().filter(|line| !is_expected(line, device)).cloned().collect()
+/// The lines that are on neither list for any of these devices.
+pub(crate) fn unexpected(lines: &[String], devices: &[String], allowed: &[String]) -> Vec<String> {
+    let is_expected = |line: &&String| devices.iter().any(|device| is_expected(line, device, allowed));
+    lines.iter().filter(|line| !is_expected(line)).cloned().collect()
 }
 
-fn is_expected(line: &str, device: &str) -> bool {
+fn is_expected(line: &str, device: &str, allowed: &[String]) -> bool {
     let shown =
         line.split_once(&format!("(device {device} state ")).and_then(|(_, rest)| rest.split_once(')'));
     let name = match shown {
@@ -114,7 +116,8 @@ fn is_expected(line: &str, device: &str) -> bool {
         Some(_) => return false,
         None => device.to_owned(),
     };
-    EXPECTED.iter().any(|pattern| matches(&pattern.replace("DEVICE", &name), line))
+    let mut patterns = EXPECTED.iter().copied().chain(allowed.iter().map(String::as_str));
+    patterns.any(|pattern| matches(&pattern.replace("DEVICE", &name), line))
 }
 
 /// True if the text fits the pattern, in which `*` stands for any text.
@@ -156,8 +159,8 @@ mod tests {
     #[test]
     fn lines_of_a_sound_mount_are_expected_and_errors_are_not() {
         let sound = "BTRFS info (device loop7): checking UUID tree";
-        assert!(is_expected(sound, "loop7") && !is_expected(sound, "loop8"));
-        assert!(is_expected("BTRFS info (device loop7 state E): last unmount of filesystem x", "loop7"));
+        assert!(is_expected(sound, "loop7", &[]) && !is_expected(sound, "loop8", &[]));
+        assert!(is_expected("BTRFS info (device loop7 state E): last unmount of filesystem x", "loop7", &[]));
         for bad in [
             "BTRFS info (device loop7 state EA): last unmount of filesystem x",
             "BTRFS error (device loop7): parent transid verify failed on logical 30441472 mirror 1 wanted 7 found 6",
@@ -165,8 +168,10 @@ mod tests {
             "BTRFS info (device loop7): scrub: finished on devid 1 with status: -5",
             "BTRFS info (device loop7): start tree-log replay",
         ] {
-            assert!(concerns(bad, "loop7") && !is_expected(bad, "loop7"), "{bad}");
+            assert!(concerns(bad, "loop7") && !is_expected(bad, "loop7", &[]), "{bad}");
         }
+        let allowed = ["BTRFS info (device DEVICE): start tree-log replay".to_owned()];
+        assert!(is_expected("BTRFS info (device loop7): start tree-log replay", "loop7", &allowed));
         assert!(!concerns(sound, "loop") && !concerns("BTRFS info (device loop77): x", "loop7"));
         assert!(concerns("WARNING: CPU: 1 PID: 7 at fs/btrfs/disk-io.c:1", "loop7"));
     }

@@ -9,6 +9,9 @@ pub mod golden;
 pub mod kernel;
 mod kernel_log;
 #[cfg(feature = "engine")]
+pub mod matrix;
+mod merkle;
+#[cfg(feature = "engine")]
 pub mod mutator;
 pub mod power_cut;
 pub mod require;
@@ -19,5 +22,6 @@ pub mod subject;
 pub mod walk;
 pub mod workload;
 
+pub use merkle::merkle_tree;
 pub use scratch::Scratch;
 pub use simulated::SimulatedDevice;

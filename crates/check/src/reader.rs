@@ -70,7 +70,8 @@ impl Context<'_> {
         }
         let block = Block::parse(bytes.into_boxed_slice(), &self.block_rules)
             .map_err(|(fault, slot)| Damage::new(fault, Place { slot, ..expected.place() }))?;
-        if block.fsid() != self.superblock.tree_block_uuid() {
+        let fsid = block.fsid();
+        if fsid != self.superblock.tree_block_uuid() && !self.volume.is_seed_block_uuid(fsid) {
             return Err(damage(BlockFault::FileSystem));
         }
         if block.logical() != expected.logical {

@@ -55,6 +55,8 @@ pub(crate) fn judge(
             let (name, offset) = (device.describe().name.to_string(), mirror.offset());
             let kind = match find_copy(&**device, mirror, state) {
                 Ok(found) if fits(found.superblock.generation) => continue,
+                // A seed stays as it was when the file system was built on it.
+                Ok(found) if found.superblock.fsid != believed.fsid => continue,
                 Ok(found) => FindingKind::SuperblockStale {
                     device: name,
                     offset,

@@ -8,4 +8,5 @@
 pub mod checksum;
 pub mod compress;
 pub mod heuristic;
+pub mod merkle;
 pub mod name_hash;

@@ -164,14 +164,12 @@ impl IncompatFeatures {
         .with(Self::BIG_METADATA)
         .with(Self::EXTENDED_IREF)
         .with(Self::SKINNY_METADATA)
-        .with(Self::NO_HOLES);
+        .with(Self::NO_HOLES)
+        .with(Self::METADATA_UUID);
 
     /// What vlinder reads. Profiles that it can't read yet are refused by chunk, not by these bits.
-    pub const SUPPORTED_FOR_READING: Self = Self::SUPPORTED_FOR_WRITING
-        .with(Self::RAID56)
-        .with(Self::RAID1C34)
-        .with(Self::METADATA_UUID)
-        .with(Self::SIMPLE_QUOTA);
+    pub const SUPPORTED_FOR_READING: Self =
+        Self::SUPPORTED_FOR_WRITING.with(Self::RAID56).with(Self::RAID1C34).with(Self::SIMPLE_QUOTA);
 }
 
 /// The three sets of one file system.

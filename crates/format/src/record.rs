@@ -91,7 +91,7 @@ macro_rules! byte_arrays {
         }
     )*};
 }
-byte_arrays!(32);
+byte_arrays!(32 64);
 
 impl Field for Uuid {
     type Raw = [u8; 16];

@@ -70,6 +70,46 @@ impl VerityDescriptor {
     }
 }
 
+record! {
+    /// What the pieces of the descriptor hold: how the file's Merkle tree was made, and its root. 256 bytes; a signature may
+    /// follow. Source: `struct fsverity_descriptor`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct MerkleDescriptor in RawMerkleDescriptor, 256 bytes {
+        /// Always 1.
+        version: u8,
+        /// 1 SHA-256, 2 SHA-512.
+        hash_algorithm: u8,
+        /// Bytes of a block of the tree, as a power of two.
+        log_block_bytes: u8,
+        /// Bytes of the salt, at most 32.
+        salt_bytes: u8,
+        /// Bytes of the signature.
+        signature_bytes: u32,
+        /// Bytes of the file.
+        data_bytes: u64,
+        /// Hash of the tree's topmost block, or of the only block of data; zeros for an empty file.
+        root_hash: [u8; 64],
+        /// Goes into each hash first.
+        salt: [u8; 32],
+        /// For future use; kept.
+        reserved: Reserved<144>,
+    }
+}
+
+impl MerkleDescriptor {
+    /// Reads it from the front of a descriptor; none where there are too few bytes.
+    #[must_use]
+    pub fn decode(descriptor: &[u8]) -> Option<Self> {
+        Self::split_from(descriptor).map(|(found, _)| found)
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; Self::SIZE] {
+        self.to_array()
+    }
+}
+
 /// Checks an item of a file under fs-verity. Linux does not.
 ///
 /// # Errors
@@ -98,6 +138,14 @@ mod tests {
         #[test]
         fn decode_and_encode_are_inverse(bytes in any::<[u8; 25]>()) {
             prop_assert_eq!(VerityDescriptor::decode(&bytes).unwrap().encode(), bytes);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_descriptor_decodes_and_encodes(bytes in proptest::collection::vec(any::<u8>(), 256..300)) {
+            prop_assert_eq!(&MerkleDescriptor::decode(&bytes).unwrap().encode()[..], &bytes[..256]);
+            prop_assert_eq!(MerkleDescriptor::decode(&bytes[..255]), None);
         }
     }
 

@@ -228,10 +228,10 @@ impl Engine {
     /// Removes groups that have been empty since the last commit, but one of each kind.
     pub(crate) fn remove_empty_chunks(&self, editor: &mut Editor<'_>) -> Result<(), EngineError> {
         for group in self.space.removable_groups() {
-            if !self.space.close_idle(group.range.start) {
+            let logical = group.range.start;
+            if self.has_space_cache(logical)? || !self.space.close_idle(logical) {
                 continue;
             }
-            let logical = group.range.start;
             let Some(chunk) = self.volume.chunks().get(logical) else { continue };
             if let Some(free_space) = &self.fixed.free_space {
                 let tree = self.free_space_tree(free_space);
@@ -254,6 +254,13 @@ impl Engine {
             self.write_system_array()?;
         }
         Ok(())
+    }
+
+    /// Whether there is a v1 space cache of a group. Its file and its head in the root tree would outlive the group, and be
+    /// taken for those of a later one at the same place; Linux removes all three together.
+    fn has_space_cache(&self, group: Logical) -> Result<bool, EngineError> {
+        let head = Key::new(ObjectId::FREE_SPACE, ItemType(0), group.0);
+        Ok(self.trees.get(&self.root_tree, &head)?.is_some())
     }
 
     /// The transaction is durable: the chunks that it removed are no more.

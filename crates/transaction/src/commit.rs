@@ -174,6 +174,7 @@ impl<'a> Critical<'a> {
             }
             engine.drain_pending(&mut handle)?;
             self.write_statistics(&mut handle.editor)?;
+            engine.mark_quotas(&mut handle.editor, self.generation)?;
             engine.remove_empty_chunks(&mut handle.editor)?;
             // The superblock says one generation for itself and for the root tree's block.
             handle.editor.touch(&engine.root_tree)?;

@@ -136,6 +136,8 @@ pub(crate) struct FixedTrees {
     pub(crate) device: Arc<Tree>,
     pub(crate) checksum: Arc<Tree>,
     pub(crate) uuid: Option<Arc<Tree>>,
+    /// Where quotas are on.
+    pub(crate) quota: Option<Arc<Tree>>,
     pub(crate) free_space: Option<Arc<Tree>>,
     /// The tree of group items: the extent tree, or with block-group-tree its own.
     pub(crate) groups: Arc<Tree>,

@@ -26,10 +26,10 @@ pub enum ReadOnlyReason {
     Degraded,
     /// A profile that vlinder can read and not write.
     Profile(String),
-    /// Quotas are on; their accounts would go wrong.
+    /// Simple quotas are on; their accounts would go wrong, and no rescan could put them right.
     Quotas,
-    /// A balance was interrupted.
-    UnfinishedBalance,
+    /// A relocation of Linux (balance, shrinking, removal of a device) was interrupted and has trees of its own.
+    UnfinishedRelocation,
     /// A device is being replaced.
     UnfinishedReplace,
     /// A chunk has no block group, so that the bytes in use are not known.
@@ -45,8 +45,8 @@ pub enum ReadOnlyReason {
     },
     /// The file system is a seed.
     Seed,
-    /// Its blocks carry another UUID than the file system.
-    MetadataUuid,
+    /// The file system was built on a seed.
+    Sprout,
     /// An error left it unsure what is on the devices.
     Error(String),
 }
@@ -74,10 +74,10 @@ impl fmt::Display for ReadOnlyReason {
                 write!(formatter, "it has chunks of profile {name}, which can only be read so far")
             }
             Self::Quotas => {
-                formatter.write_str("quotas are on; turn them off with Linux (btrfs quota disable)")
+                formatter.write_str("simple quotas are on; turn them off with Linux (btrfs quota disable)")
             }
-            Self::UnfinishedBalance => formatter.write_str(
-                "a balance was interrupted; finish or cancel it with Linux (btrfs balance cancel)",
+            Self::UnfinishedRelocation => formatter.write_str(
+                "a balance was interrupted while it moved a chunk; mount it once with Linux, which finishes that",
             ),
             Self::UnfinishedReplace => {
                 formatter.write_str("a device replacement was interrupted; finish it with Linux")
@@ -90,9 +90,7 @@ impl fmt::Display for ReadOnlyReason {
                 "the item of device {device} claims {claimed} bytes, and there are {found}; check it (vlinder check)"
             ),
             Self::Seed => formatter.write_str("it is a seed (btrfstune -S 0 ends that)"),
-            Self::MetadataUuid => {
-                formatter.write_str("it has a separate metadata UUID, which can only be read so far")
-            }
+            Self::Sprout => formatter.write_str("it was built on a seed, which can only be read so far"),
             Self::Error(error) => write!(formatter, "an error left it unsure what is on the device: {error}"),
         }
     }

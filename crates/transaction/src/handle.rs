@@ -448,6 +448,7 @@ impl Handle<'_> {
         let tree = Tree::new(Root::new(id, pointer, Generation(0)), RootItem::key(id, 0), item, true);
         self.engine.forest.insert(&tree);
         self.add_uuid(UuidKind::Own, uuid, id)?;
+        self.add_quota_group(id)?;
         Ok(tree)
     }
 

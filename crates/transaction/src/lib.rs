@@ -24,6 +24,7 @@ mod open;
 mod participant;
 mod pending;
 mod phase;
+mod quotas;
 mod report;
 mod snapshots;
 mod space;

@@ -7,20 +7,22 @@ use vlinder_format::device::DeviceItem;
 use vlinder_format::device_replace::DeviceReplace;
 use vlinder_format::device_statistics::DeviceStatistics;
 use vlinder_format::features::{CompatReadOnlyFeatures, IncompatFeatures};
+use vlinder_format::quota::QuotaStatusFlags;
 use vlinder_format::superblock::{SUPERBLOCK_FLAG_SEEDING, Superblock};
 use vlinder_format::{Damage, DeviceId, ItemType, Key, ObjectId, RootId, Uuid};
 use vlinder_tree::bootstrap::{Bootstrap, bootstrap};
 use vlinder_tree::{Leases, Readahead, Root, TreeMetrics, Trees};
-use vlinder_volume::{Opened, Profile, Volume};
+use vlinder_volume::{Opened, Profile, Volume, VolumeError};
 
 use crate::chunks::ChunkWork;
 use crate::dropper::Cemetery;
 use crate::engine::{Engine, EngineOptions, FixedTrees};
 use crate::extents::delayed::DelayedReferences;
-use crate::forest::{Forest, find_root_item};
+use crate::forest::Forest;
 use crate::metrics::EngineMetrics;
 use crate::pending::PendingItems;
 use crate::phase::Phase;
+use crate::quotas::quota_status;
 use crate::snapshots::SnapshotQueue;
 use crate::space::SpaceManager;
 use crate::space::free_space_tree::GroupRange;
@@ -58,6 +60,7 @@ impl Engine {
             reason = reason_in_trees(&trees, &root_tree, &fixed)?;
         }
         let device_items = read_device_items(&trees, &chunk_tree)?;
+        check_seeds(&device_items, &superblock, &volume)?;
         reason = reason.or_else(|| reason_in_devices(&device_items, &volume));
         reason = reason.or_else(|| reason_in_log(&superblock, &options));
         let chunk_tree_uuid = trees_chunk_uuid(&trees, &chunk_tree)?;
@@ -164,9 +167,6 @@ fn reason_in_superblock(
     if volume.is_read_only() {
         return Some(ReadOnlyReason::DeviceReadOnly);
     }
-    if superblock.incompat.has(IncompatFeatures::METADATA_UUID) {
-        return Some(ReadOnlyReason::MetadataUuid);
-    }
     if superblock.incompat.has(IncompatFeatures::SIMPLE_QUOTA) {
         return Some(ReadOnlyReason::Quotas);
     }
@@ -181,6 +181,9 @@ fn reason_in_superblock(
     }
     if superblock.flags & SUPERBLOCK_FLAG_SEEDING != 0 {
         return Some(ReadOnlyReason::Seed);
+    }
+    if volume.has_seed() {
+        return Some(ReadOnlyReason::Sprout);
     }
     (superblock.device_count > 1).then_some(ReadOnlyReason::SeveralDevices)
 }
@@ -200,7 +203,9 @@ fn reason_in_trees(
     root_tree: &Arc<Root>,
     fixed: &FixedTrees,
 ) -> Result<Option<ReadOnlyReason>, EngineError> {
-    if find_root_item(trees, root_tree, RootId::QUOTA_TREE)?.is_some() {
+    if let Some(tree) = &fixed.quota
+        && quota_status(trees, tree)?.is_some_and(|status| status.flags.has(QuotaStatusFlags::SIMPLE))
+    {
         return Ok(Some(ReadOnlyReason::Quotas));
     }
     if let Some(found) = trees.get(fixed.device.root(), &DeviceReplace::KEY)? {
@@ -210,8 +215,27 @@ fn reason_in_trees(
             return Ok(Some(ReadOnlyReason::UnfinishedReplace));
         }
     }
-    let balance = Key::new(ObjectId::BALANCE, ItemType::TEMPORARY_ITEM, 0);
-    Ok(trees.get(root_tree, &balance)?.map(|_| ReadOnlyReason::UnfinishedBalance))
+    // A balance between two chunks has only its item, which stays for Linux to go on from.
+    let relocation = ObjectId(RootId::TREE_RELOCATION.0);
+    let found = trees.ceiling(root_tree, &Key::new(relocation, ItemType::ROOT_ITEM, 0))?;
+    let has_trees = found.is_some_and(|found| found.key().objectid == relocation);
+    Ok(has_trees.then_some(ReadOnlyReason::UnfinishedRelocation))
+}
+
+/// A device that says that it is a seed must be one that the chunk tree names so.
+fn check_seeds(items: &[DeviceItem], superblock: &Superblock, volume: &Volume) -> Result<(), EngineError> {
+    for member in volume.members() {
+        let Some(seed) = member.seed else { continue };
+        let is_named = |item: &DeviceItem| {
+            (item.device, item.uuid, item.fsid) == (member.id, member.uuid, seed.tree_block_uuid)
+        };
+        if !items.iter().any(is_named) {
+            let device = member.device.describe().name.to_string();
+            let (found, expected) = (seed.fsid, superblock.fsid);
+            return Err(VolumeError::ForeignDevice { device, found, expected }.into());
+        }
+    }
+    Ok(())
 }
 
 fn open_fixed_trees(
@@ -223,11 +247,12 @@ fn open_fixed_trees(
     let open = |id| forest.open(trees, root_tree, id);
     let features = superblock.compat_read_only;
     let extent = open(RootId::EXTENT_TREE)?;
-    let uuid = match open(RootId::UUID_TREE) {
-        Ok(tree) => Some(tree),
-        Err(EngineError::NoSuchTree { .. }) => None,
-        Err(error) => return Err(error),
+    let optional = |id| match open(id) {
+        Ok(tree) => Ok(Some(tree)),
+        Err(EngineError::NoSuchTree { .. }) => Ok(None),
+        Err(error) => Err(error),
     };
+    let (uuid, quota) = (optional(RootId::UUID_TREE)?, optional(RootId::QUOTA_TREE)?);
     let free_space =
         features.has(CompatReadOnlyFeatures::FREE_SPACE_TREE).then(|| open(RootId::FREE_SPACE_TREE));
     let groups = if features.has(CompatReadOnlyFeatures::BLOCK_GROUP_TREE) {
@@ -240,6 +265,7 @@ fn open_fixed_trees(
         device: open(RootId::DEVICE_TREE)?,
         checksum: open(RootId::CHECKSUM_TREE)?,
         uuid,
+        quota,
         free_space: free_space.transpose()?,
         groups,
     })
@@ -292,6 +318,7 @@ mod tests {
 
     use super::*;
     use crate::Reservation;
+    use crate::forest::find_root_item;
 
     fn open(image: &Path) -> Arc<Engine> {
         let device = FileDevice::open(image, &OpenOptions::writer()).unwrap();

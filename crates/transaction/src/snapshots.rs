@@ -69,6 +69,7 @@ impl Engine {
         let tree = Tree::new(root, key, item, true);
         self.forest.insert(&tree);
         handle.add_uuid(UuidKind::Own, uuid, id)?;
+        handle.add_quota_group(id)?;
         let received = item.received_uuid();
         if !received.is_nil() {
             handle.add_uuid(UuidKind::Received, received, id)?;

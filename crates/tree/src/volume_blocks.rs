@@ -79,7 +79,7 @@ impl VolumeBlocks {
         }
         let block = Block::parse(bytes.into_boxed_slice(), &self.block_rules())
             .map_err(|(fault, slot)| Damage::new(fault, Place { slot, ..place }))?;
-        if block.fsid() != self.fsid {
+        if block.fsid() != self.fsid && !self.volume.is_seed_block_uuid(block.fsid()) {
             return Err(damage(BlockFault::FileSystem));
         }
         verify_block(&block, wanted).map_err(damage)?;

@@ -34,7 +34,7 @@ mod write;
 pub use chunk_map::{ChunkMap, MappedChunk};
 pub use error::{CopyFailure, CopyFault, VolumeError};
 pub use health::HealthEvent;
-pub use member::Member;
+pub use member::{Member, SeedIdentity};
 pub use profile::{Profile, StripeRange};
 pub use read::{BadCopy, PendingReads, ReadRequest, Verified};
 pub use superblock::{FoundSuperblock, SuperblockChoice, scan};

@@ -19,13 +19,24 @@ pub struct Member {
     /// Whether it was away when the others were written to: its superblock is older than theirs by more than the one
     /// commit that a power cut may have left half published. Its bytes are used where no other copy is good.
     pub is_stale: bool,
+    /// What a seed is called, on which the file system was built.
+    pub seed: Option<SeedIdentity>,
     pub(crate) health: Health,
+}
+
+/// What a seed keeps of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeedIdentity {
+    /// Its file system's UUID, which its device item has too.
+    pub fsid: Uuid,
+    /// The UUID that its tree blocks carry.
+    pub tree_block_uuid: Uuid,
 }
 
 impl Member {
     /// A member with counters at 0.
     pub fn new(id: DeviceId, uuid: Uuid, total_bytes: u64, device: Arc<dyn Device>) -> Self {
-        Self { id, uuid, total_bytes, device, is_stale: false, health: Health::default() }
+        Self { id, uuid, total_bytes, device, is_stale: false, seed: None, health: Health::default() }
     }
 }
 

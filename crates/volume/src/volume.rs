@@ -10,7 +10,7 @@ use vlinder_format::chunk::Chunk;
 use vlinder_format::device_statistics::DeviceStatistics;
 use vlinder_format::features::IncompatFeatures;
 use vlinder_format::superblock::{Superblock, SuperblockFault, SuperblockMirror};
-use vlinder_format::{DeviceId, Logical};
+use vlinder_format::{DeviceId, Logical, Uuid};
 
 use crate::chunk_map::{ChunkMap, MappedChunk};
 use crate::error::VolumeError;
@@ -149,8 +149,12 @@ impl Volume {
         let mut members = Vec::with_capacity(devices.len());
         let mut published = Vec::with_capacity(devices.len());
         for (device, found) in devices.into_iter().zip(found) {
-            members.push(superblock::member(device, &found.superblock, &superblock)?);
-            published.push(Superblock { device_item: found.superblock.device_item, ..superblock.clone() });
+            let member = superblock::member(device, &found.superblock, &superblock)?;
+            published.push(match member.seed {
+                Some(_) => found.superblock.clone(),
+                None => Superblock { device_item: found.superblock.device_item, ..superblock.clone() },
+            });
+            members.push(member);
         }
         published.sort_by_key(|superblock| superblock.device_item.device);
         members.sort_by_key(|member: &Member| member.id);
@@ -201,6 +205,16 @@ impl Volume {
     /// The member devices by number.
     pub fn members(&self) -> &[Member] {
         &self.members
+    }
+
+    /// Whether the file system was built on a seed.
+    pub fn has_seed(&self) -> bool {
+        self.members.iter().any(|member| member.seed.is_some())
+    }
+
+    /// Whether tree blocks may carry this UUID beside the file system's own: blocks of a seed do.
+    pub fn is_seed_block_uuid(&self, uuid: Uuid) -> bool {
+        self.members.iter().any(|member| member.seed.is_some_and(|seed| seed.tree_block_uuid == uuid))
     }
 
     /// The member of a number.

@@ -29,6 +29,8 @@ pub struct Recipe {
     pub features: MkfsFeatures,
     /// Mount options.
     pub options: String,
+    /// Chooses the UUIDs: the kernel takes mounted images of equal ones for one file system.
+    pub identity: u64,
 }
 
 impl Default for Recipe {
@@ -41,6 +43,7 @@ impl Default for Recipe {
             metadata_profile: Profile::Dup,
             features: MkfsFeatures::default(),
             options: String::new(),
+            identity: 0,
         }
     }
 }
@@ -78,11 +81,12 @@ impl Recipe {
             metadata_profile: if below(3) == 0 { Profile::Single } else { Profile::Dup },
             features,
             options: options[below(8) as usize].to_owned(),
+            identity: 0,
         }
     }
 
     fn parameters(&self) -> MkfsParameters {
-        let random = SeededRandom::new(self.device_bytes);
+        let random = SeededRandom::new(self.device_bytes ^ self.identity);
         let uuid = || Uuid(random.uuid());
         MkfsParameters {
             label: Label::EMPTY,

@@ -13,7 +13,25 @@ use crate::kernel;
 /// # Errors
 /// Its findings, one on each line.
 pub fn own_check(device: Arc<dyn Device>) -> Result<(), String> {
-    let report = check(vec![device], &Options::default()).map_err(|error| error.to_string())?;
+    judge(vec![device], &Options::default())
+}
+
+/// Asks vlinder's own judge about the images of all devices, with the checksums of data.
+///
+/// # Errors
+/// Its findings, one on each line.
+pub fn own_check_all<P: AsRef<Path>>(images: &[P]) -> Result<(), String> {
+    let options = OpenOptions { read_only: true, ..OpenOptions::default() };
+    let open = |image: &P| {
+        FileDevice::open(image.as_ref(), &options).map(|device| Arc::new(device) as Arc<dyn Device>)
+    };
+    let devices =
+        images.iter().map(open).collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
+    judge(devices, &Options { data_checksums: true, ..Options::default() })
+}
+
+fn judge(devices: Vec<Arc<dyn Device>>, options: &Options<'_>) -> Result<(), String> {
+    let report = check(devices, options).map_err(|error| error.to_string())?;
     if report.is_clean() {
         return Ok(());
     }

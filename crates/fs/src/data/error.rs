@@ -22,6 +22,12 @@ pub enum DataFault {
         /// Where the sector lies.
         logical: Logical,
     },
+    /// The file is under fs-verity, and is not what its Merkle tree says, or the tree is not whole.
+    #[error("fs-verity: {what}; restore the file from a copy")]
+    Verity {
+        /// What is wrong.
+        what: &'static str,
+    },
     /// Compressed by a method that this version does not know.
     #[error(
         "the data are compressed by method {method}, which this version does not know; read the file with a newer vlinder, or with Linux itself"

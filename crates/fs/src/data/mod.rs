@@ -20,6 +20,7 @@ mod rewrite;
 mod runs;
 mod seek;
 mod truncate;
+mod verity;
 mod write;
 mod write_back;
 

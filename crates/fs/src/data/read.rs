@@ -65,7 +65,11 @@ pub fn read(
     let size = inode.size();
     let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
     let length = target.len().min(left);
-    read_whole(filesystem, inode, cache, offset, &mut target[..length])?;
+    if inode.flags().has(InodeFlags::VERITY) {
+        super::verity::read_verified(filesystem, inode, cache, offset, &mut target[..length])?;
+    } else {
+        read_whole(filesystem, inode, cache, offset, &mut target[..length])?;
+    }
     Ok(length)
 }
 

@@ -17,7 +17,7 @@ use crate::participant::into_engine;
 use crate::{Access, Caller, Filesystem, Refusal, Result};
 
 /// Items that a new subvolume may touch: its own, its names and references, the UUID tree's.
-const ITEMS: u32 = 16;
+const ITEMS: u32 = 18;
 
 impl Filesystem {
     /// Makes an empty subvolume with a name in a directory.

@@ -5,11 +5,13 @@ mod choice;
 use vlinder_base::sync::Arc;
 use vlinder_codec::checksum::{Checksum, ChecksumKind, checksum};
 use vlinder_device::{Device, DeviceError, DeviceExt};
-use vlinder_format::superblock::{SUPERBLOCK_SIZE, Superblock, SuperblockFault, SuperblockMirror};
+use vlinder_format::superblock::{
+    SUPERBLOCK_FLAG_SEEDING, SUPERBLOCK_SIZE, Superblock, SuperblockFault, SuperblockMirror,
+};
 use vlinder_format::{Generation, Uuid};
 
 use crate::error::VolumeError;
-use crate::member::Member;
+use crate::member::{Member, SeedIdentity};
 pub use choice::Verdict;
 use choice::{Primary, judge};
 
@@ -205,7 +207,8 @@ pub(crate) fn member(
     newest: &Superblock,
 ) -> Result<Member, VolumeError> {
     let name = || device.describe().name.to_string();
-    if own.fsid != newest.fsid {
+    let is_seed = is_seed(own, newest);
+    if own.fsid != newest.fsid && !is_seed {
         return Err(VolumeError::ForeignDevice { device: name(), found: own.fsid, expected: newest.fsid });
     }
     let item = own.device_item;
@@ -215,8 +218,15 @@ pub(crate) fn member(
     }
     let mut member = Member::new(item.device, item.uuid, item.total_bytes, device);
     // A power cut while superblocks are written leaves some one commit behind, with all else on them.
-    member.is_stale = own.generation.0.saturating_add(1) < newest.generation.0;
+    member.is_stale = !is_seed && own.generation.0.saturating_add(1) < newest.generation.0;
+    member.seed = is_seed.then_some(SeedIdentity { fsid: own.fsid, tree_block_uuid: own.tree_block_uuid() });
     Ok(member)
+}
+
+/// Whether a device is a seed on which the file system of `newest` may have been built: it keeps its own identity and is never
+/// written again. Whether it is the right one, the device items of the chunk tree say.
+fn is_seed(own: &Superblock, newest: &Superblock) -> bool {
+    own.fsid != newest.fsid && own.flags & SUPERBLOCK_FLAG_SEEDING != 0
 }
 
 /// The copies of a device that are valid, for tools that list them.

@@ -1,0 +1,225 @@
+//! `make matrix MINUTES=n`: images by the kernel in which every two properties meet, each judged (see
+//! [`vlinder_testkit::matrix`]). Prints that all pairs are covered but for the impossible ones, which it lists.
+//!
+//! `SEED` chooses the array and the order (default 1), `MINUTES` how long to go on (default: to the end), `ONLY` rows whose
+//! text contains it, `JOBS` how many at a time. Results stand in `target/matrix/seed-N.tsv`; a row that passed is not run
+//! again unless `AGAIN=1`. `REPORT=FILE` writes them as a table. Exit status 1 if a row failed.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use vlinder_base::clock::{Clock, SystemClock};
+use vlinder_base::random::SeededRandom;
+use vlinder_base::sync::Mutex;
+use vlinder_base::sync::atomic::{AtomicUsize, Ordering};
+use vlinder_base::thread;
+use vlinder_testkit::Scratch;
+use vlinder_testkit::matrix::judge::judge;
+use vlinder_testkit::matrix::make::make;
+use vlinder_testkit::matrix::{Coverage, FACTORS, IMPOSSIBLE, Recipe, Row, Space, shuffle};
+use vlinder_testkit::require::Requirement;
+
+const TOOLS: &[&str] = &["btrfs", "mkfs.btrfs", "xfs_io", "setfattr", "setfacl", "chattr", "perl", "losetup"];
+
+/// How a row ended.
+#[derive(Clone)]
+struct Outcome {
+    seconds: f64,
+    entries: usize,
+    /// `written`, or why only read.
+    note: String,
+}
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
+    match text.parse() {
+        Ok(number) => Some(number),
+        Err(_) => panic!("{name}={text} is no number"),
+    }
+}
+
+/// Where results go: beside the build.
+fn results() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    let directory = target.join("matrix");
+    if let Err(error) = std::fs::create_dir_all(&directory) {
+        panic!("{}: {error}", directory.display());
+    }
+    directory
+}
+
+/// Rows that passed, by their text.
+fn passed(file: &Path) -> BTreeMap<String, Outcome> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let rows = text.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let [recipe, seconds, entries, note] = fields.as_slice() else { return None };
+        let (seconds, entries) = (seconds.parse().ok()?, entries.parse().ok()?);
+        Some(((*recipe).to_owned(), Outcome { seconds, entries, note: (*note).to_owned() }))
+    });
+    rows.collect()
+}
+
+fn save(file: &Path, rows: &BTreeMap<String, Outcome>) {
+    let line = |(recipe, Outcome { seconds, entries, note }): (&String, &Outcome)| {
+        format!("{recipe}\t{seconds:.1}\t{entries}\t{note}\n")
+    };
+    let text: String = rows.iter().map(line).collect();
+    if let Err(error) = std::fs::write(file, text) {
+        println!("{}: {error}; the next run begins anew", file.display());
+    }
+}
+
+fn run(recipe: &Recipe, seed: u64, clock: &SystemClock) -> Result<Outcome, String> {
+    let start = clock.monotonic();
+    let scratch = Scratch::in_memory("matrix");
+    let made = make(recipe, scratch.path(), seed).map_err(|error| format!("can't be made: {error}"))?;
+    let verdict = judge(recipe, &made)?;
+    let note = verdict.only_read.map_or_else(|| "written".to_owned(), |reason| format!("read: {reason}"));
+    Ok(Outcome { seconds: (clock.monotonic() - start).as_secs_f64(), entries: verdict.entries, note })
+}
+
+fn tell_coverage(rows: &[Row], coverage: Coverage) -> String {
+    let mut text = format!(
+        "{} images cover {} of {} pairs of values; the other {} are impossible:\n",
+        rows.len(),
+        coverage.covered,
+        coverage.pairs,
+        coverage.impossible
+    );
+    for pair in IMPOSSIBLE {
+        let _ = writeln!(
+            text,
+            "- {} {} with {} {}: {}",
+            pair.one.0, pair.one.1, pair.other.0, pair.other.1, pair.why
+        );
+    }
+    text
+}
+
+fn report(path: &Path, seed: u64, coverage: &str, rows: &BTreeMap<String, Outcome>) -> std::io::Result<()> {
+    let mut text = String::from(
+        "# The matrix\n\nMade by `make matrix REPORT=docs/matrix.md` (as root): images by the kernel, each walked by the kernel and by vlinder with the \
+         same result, judged clean by `vlinder check` and `btrfs check`, and, where the last column says *written*, then changed by \
+         vlinder, judged again, mounted by the kernel with the same options and a silent log, walked equal, changed by the kernel, scrubbed and \
+         judged once more. How is told in [testing](design/testing.md).\n\n",
+    );
+    let seconds: f64 = rows.values().map(|one| one.seconds).sum();
+    let written = rows.values().filter(|one| one.note == "written").count();
+    let _ = writeln!(
+        text,
+        "Seed {seed}: {} passed, {written} of them written to; {seconds:.0} s of work in all. {coverage}",
+        rows.len()
+    );
+    text.push_str("| image | entries | s | |\n|---|---|---|---|\n");
+    for (recipe, Outcome { seconds, entries, note }) in rows {
+        let _ = writeln!(text, "| {recipe} | {entries} | {seconds:.1} | {note} |");
+    }
+    std::fs::write(path, text)
+}
+
+/// What the workers share.
+struct Work {
+    recipes: Vec<Recipe>,
+    next: AtomicUsize,
+    seed: u64,
+    end: Option<Duration>,
+    file: PathBuf,
+    done: Mutex<BTreeMap<String, Outcome>>,
+    failed: Mutex<Vec<String>>,
+    clock: SystemClock,
+}
+
+impl Work {
+    fn go_on(&self) {
+        loop {
+            let position = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(recipe) = self.recipes.get(position) else { return };
+            if self.end.is_some_and(|end| self.clock.monotonic() >= end) {
+                return;
+            }
+            let text = recipe.to_string();
+            match run(recipe, self.seed.wrapping_add(position as u64), &self.clock) {
+                Ok(outcome) => {
+                    println!(
+                        "passed in {:.1} s: {text}: {} entries, {}",
+                        outcome.seconds, outcome.entries, outcome.note
+                    );
+                    let mut done = self.done.lock();
+                    done.insert(text, outcome);
+                    save(&self.file, &done);
+                }
+                Err(error) => {
+                    println!("FAILED: {text}\n{error}");
+                    self.failed.lock().push(text);
+                }
+            }
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let tools = TOOLS.iter().map(|name| Requirement::Tool(name));
+    let missing: Vec<String> = std::iter::once(Requirement::KernelBtrfs)
+        .chain(tools)
+        .filter(|one| !one.is_met())
+        .map(|one| one.to_string())
+        .collect();
+    if !missing.is_empty() {
+        println!("the matrix {}", missing.join(", "));
+        return ExitCode::FAILURE;
+    }
+    let seed = number("SEED").unwrap_or(1);
+    let space = Space::new(FACTORS, IMPOSSIBLE);
+    let mut rows = space.cover(seed);
+    let coverage = space.coverage(&rows);
+    let told = tell_coverage(&rows, coverage);
+    println!("{told}");
+    if !coverage.is_complete() {
+        println!("not all pairs are covered");
+        return ExitCode::FAILURE;
+    }
+    shuffle(&mut rows, &SeededRandom::new(seed));
+    let file = results().join(format!("seed-{seed}.tsv"));
+    let done = if number("AGAIN").is_some() { BTreeMap::new() } else { passed(&file) };
+    let only = std::env::var("ONLY").unwrap_or_default();
+    let mut recipes: Vec<Recipe> = rows.iter().map(|row| Recipe::of(&space, row)).collect();
+    recipes.retain(|recipe| recipe.to_string().contains(&only) && !done.contains_key(&recipe.to_string()));
+    let clock = SystemClock::new();
+    let start = clock.monotonic();
+    let end = number("MINUTES").map(|minutes| start + Duration::from_secs(minutes * 60));
+    let work = Work {
+        recipes,
+        next: AtomicUsize::new(0),
+        seed,
+        end,
+        file,
+        done: Mutex::new(done),
+        failed: Mutex::default(),
+        clock,
+    };
+    let jobs = number("JOBS").unwrap_or(2).max(1);
+    thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| work.go_on());
+        }
+    });
+    let (done, failed) = (work.done.into_inner(), work.failed.into_inner());
+    let seconds = (work.clock.monotonic() - start).as_secs();
+    println!(
+        "{} of {} images passed (seed {seed}), {} failed; this run took {seconds} s",
+        done.len(),
+        rows.len(),
+        failed.len()
+    );
+    if let Some(path) = std::env::var_os("REPORT").filter(|path| !path.is_empty())
+        && let Err(error) = report(Path::new(&path), seed, &told, &done)
+    {
+        println!("{}: {error}", Path::new(&path).display());
+        return ExitCode::FAILURE;
+    }
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
