@@ -102,7 +102,7 @@ fn tell_coverage(rows: &[Row], coverage: Coverage) -> String {
 
 fn report(path: &Path, seed: u64, coverage: &str, rows: &BTreeMap<String, Outcome>) -> std::io::Result<()> {
     let mut text = String::from(
-        "# The matrix\n\nMade by `make matrix REPORT=docs/matrix.md` (as root): images by the kernel, each walked by the kernel and by vlinder with the \
+        "# The matrix\n\nMade by `make matrix REPORT=FILE` (as root): images by the kernel, each walked by the kernel and by vlinder with the \
          same result, judged clean by `vlinder check` and `btrfs check`, and, where the last column says *written*, then changed by \
          vlinder, judged again, mounted by the kernel with the same options and a silent log, walked equal, changed by the kernel, scrubbed and \
          judged once more. How is told in [testing](design/testing.md).\n\n",

@@ -3,7 +3,8 @@
 set -eu
 export LC_ALL=C
 
-held() { echo READY; read -r _; }
+# At the end of its input it goes on.
+held() { echo READY; read -r _ || true; }
 fsync() { for file; do xfs_io -c fsync "$file" > /dev/null; done; }
 # write FILE OFFSET LENGTH [BYTE]
 write() { xfs_io -f -c "pwrite -S ${4:-0xaa} $2 $3" "$1" > /dev/null; }

@@ -140,22 +140,18 @@ fn convert(profile: &Profiles, first: &Path, others: &[PathBuf]) -> Result<(), S
     for device in &devices {
         tool(Command::new("btrfs").args(["device", "add", "-f"]).arg(device.node()).arg(mount.path()))?;
     }
-    // Linux 6.18 finds no space for system chunks of RAID1C3 and RAID1C4, also where mkfs.btrfs made the file system: they
-    // become RAID1 before, and are then left out by a filter that fits none.
-    let steps = match profile.metadata.starts_with("raid1c") {
-        true => vec![("raid1", "raid1", "-sconvert=raid1"), (profile.data, profile.metadata, "-susage=0")],
-        false => vec![(profile.data, profile.metadata, "")],
-    };
-    for (data, metadata, system) in steps {
+    let (data, metadata) = (format!("-dconvert={}", profile.data), format!("-mconvert={}", profile.metadata));
+    let balance = |arguments: &[&str]| {
         let mut command = Command::new("btrfs");
-        command.args([
-            "balance",
-            "start",
-            "-f",
-            &format!("-dconvert={data}"),
-            &format!("-mconvert={metadata}"),
-        ]);
-        tool(command.args(Some(system).filter(|system| !system.is_empty())).arg(mount.path()))?;
+        tool(command.args(["balance", "start", "-f"]).args(arguments).arg(mount.path()))
+    };
+    if profile.metadata.starts_with("raid1c") {
+        // Linux 6.18 finds no space for system chunks of RAID1C3 and RAID1C4, also where mkfs.btrfs made the file system:
+        // they become RAID1 before, and are then left out by a filter that fits none.
+        balance(&["-sconvert=raid1"])?;
+        balance(&[&data, &metadata, "-susage=0"])?;
+    } else {
+        balance(&[&data, &metadata])?;
     }
     drop(mount);
     for device in &devices {
