@@ -184,6 +184,7 @@ impl<'a> Critical<'a> {
         }
         let superblock = self.make_superblock();
         let blocks = engine.trees.freeze(self.generation);
+        engine.end_log(self.generation)?;
         engine.space.freeze_pinned();
         engine.delayed.lock().begin_transaction();
         let device_items = engine.device_items.lock().clone();
@@ -328,6 +329,8 @@ impl Flushed<'_> {
         engine.discard(&engine.space.waiting_ranges(Waiting::Committing));
         engine.space.unpin(Waiting::Committing);
         engine.size_global_reserve();
+        engine.phase.lock().published = superblock.generation;
+        engine.phase_changed.notify_all();
         engine.metrics.commits.increment();
         Ok(superblock.generation)
     }

@@ -18,6 +18,7 @@ use crate::chunks::ChunkWork;
 use crate::dropper::Cemetery;
 use crate::extents::delayed::DelayedReferences;
 use crate::forest::{Forest, Tree};
+use crate::fsync_log::LogWriter;
 use crate::metrics::EngineMetrics;
 use crate::pending::{PendingItems, PendingWindow};
 use crate::phase::Phase;
@@ -115,6 +116,8 @@ pub struct Engine {
     pub(crate) chunks: ChunkWork,
     pub(crate) cemetery: Cemetery,
     pub(crate) leases: Arc<Leases>,
+    /// What fsync writes between commits.
+    pub(crate) log: LogWriter,
     /// Held by who frees what a lease held.
     pub(crate) releasing: Mutex<()>,
     /// Blocks that each tree has more (or fewer) than its root item says.

@@ -157,7 +157,7 @@ impl Engine {
     /// What the next commit will take beside what is kept for it: a leaf for each pending item at worst, but not more
     /// than every block that there is copied and split, with the items in half-full leaves of their own; and items for
     /// extents that are not in the extent tree yet.
-    fn owed_metadata(&self) -> u64 {
+    pub(crate) fn owed_metadata(&self) -> u64 {
         let references = u64::try_from(self.delayed.lock().len()).unwrap_or(u64::MAX);
         let node_size = u64::from(self.node_size());
         let awaited = self.awaited_items.load(Ordering::Relaxed);

@@ -11,7 +11,7 @@ use vlinder_format::quota::QuotaStatusFlags;
 use vlinder_format::superblock::{SUPERBLOCK_FLAG_SEEDING, Superblock};
 use vlinder_format::{Damage, DeviceId, ItemType, Key, ObjectId, RootId, Uuid};
 use vlinder_tree::bootstrap::{Bootstrap, bootstrap};
-use vlinder_tree::{Leases, Readahead, Root, TreeMetrics, Trees};
+use vlinder_tree::{BlockSource, Leases, Readahead, Root, TreeMetrics, Trees};
 use vlinder_volume::{Opened, Profile, Volume, VolumeError};
 
 use crate::chunks::ChunkWork;
@@ -19,6 +19,7 @@ use crate::dropper::Cemetery;
 use crate::engine::{Engine, EngineOptions, FixedTrees};
 use crate::extents::delayed::DelayedReferences;
 use crate::forest::Forest;
+use crate::fsync_log::LogWriter;
 use crate::metrics::EngineMetrics;
 use crate::pending::PendingItems;
 use crate::phase::Phase;
@@ -66,8 +67,8 @@ impl Engine {
         let chunk_tree_uuid = trees_chunk_uuid(&trees, &chunk_tree)?;
         let registry = Arc::clone(&options.registry);
         let next_subvolume = next_subvolume(&trees, &root_tree)?;
-        let phase =
-            Phase { generation: superblock.generation.next(), handles: 0, critical: false, changed: false };
+        let phase = Phase::after(superblock.generation);
+        let source: Arc<dyn BlockSource> = Arc::clone(&blocks) as _;
         let engine = Arc::new(Self {
             space: SpaceManager::new(volume.geometry().node_size),
             volume,
@@ -87,6 +88,7 @@ impl Engine {
             chunks: ChunkWork::new(chunk_tree_uuid),
             cemetery: Cemetery::default(),
             leases: Leases::new(&registry),
+            log: LogWriter::new(source, options.cache_bytes, &registry),
             releasing: Mutex::new(()),
             block_balance: Mutex::default(),
             phase: Mutex::new(phase),

@@ -143,6 +143,9 @@ impl Engine {
 
 impl Space for Engine {
     fn take(&self, root: RootId, count: usize, into: &mut Vec<Logical>) -> Result<(), TreeError> {
+        if root == RootId::TREE_LOG {
+            return self.take_for_log(count, into);
+        }
         let purpose = Self::purpose_of(root);
         let goal = into.len() + count;
         loop {
@@ -181,6 +184,9 @@ impl Space for Engine {
     }
 
     fn block_created(&self, root: RootId, block: &Block, first_key: &Key) {
+        if root == RootId::TREE_LOG {
+            return self.log_block_created(block);
+        }
         let kind = Self::block_kind(block, root, *first_key);
         let length = u64::from(self.node_size());
         self.delayed.lock().change(block.logical(), length, kind, Referrer::Root(root), 1, true);
@@ -188,6 +194,10 @@ impl Space for Engine {
     }
 
     fn block_dropped(&self, root: RootId, block: &Block, last: bool) -> bool {
+        if root == RootId::TREE_LOG {
+            self.log_block_dropped(block);
+            return true;
+        }
         let kind = Self::block_kind(block, root, block.first_key().unwrap_or_default());
         let length = u64::from(self.node_size());
         let logical = block.logical();

@@ -135,6 +135,13 @@ impl BlockCache {
         blocks
     }
 
+    /// Replaces the frozen blocks by their sealed forms, which are about to be written: whoever changes one from now on
+    /// copies it first, though it is of the running generation.
+    pub(crate) fn seal_frozen(&self, sealed: &[Arc<Block>]) {
+        let blocks = sealed.iter().map(|block| (block.logical(), Arc::clone(block))).collect();
+        *self.frozen.write() = Arc::new(blocks);
+    }
+
     /// Replaces the frozen blocks by their written (checksummed) forms in the clean cache.
     pub(crate) fn thaw(&self, written: impl IntoIterator<Item = Arc<Block>>) {
         for block in written {

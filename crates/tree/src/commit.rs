@@ -22,6 +22,12 @@ impl Trees {
         self.cache.freeze(generation)
     }
 
+    /// The frozen blocks in the form in which they are about to be written. For trees that are written while their
+    /// transaction runs (the fsync log): a change of such a block goes to a copy.
+    pub fn seal_frozen(&self, sealed: &[Arc<Block>]) {
+        self.cache.seal_frozen(sealed);
+    }
+
     /// The frozen blocks are on the devices: their written forms (flag and checksum set) become clean blocks.
     pub fn thaw(&self, written: impl IntoIterator<Item = Arc<Block>>) {
         self.cache.thaw(written);

@@ -3,7 +3,7 @@
 use vlinder_base::sync::Arc;
 use vlinder_codec::checksum::ChecksumKind;
 use vlinder_device::{Data, DeviceErrorKind, DeviceExt, Request, Ticket};
-use vlinder_format::Logical;
+use vlinder_format::{DeviceId, Level, Logical};
 use vlinder_format::device::DeviceItem;
 use vlinder_format::superblock::{Superblock, SuperblockFault, SuperblockMirror};
 
@@ -133,17 +133,22 @@ impl Volume {
         Ok(())
     }
 
-    /// Publishes a log: writes the primary of every member alone, durably. `superblock` is the committed one with
-    /// another log root.
+    /// Publishes an fsync log: writes the primary of every member alone, durably. It is the committed superblock with
+    /// another log root, whatever changed in memory since; the copies stay without the log. What the log reaches must
+    /// have been flushed.
     ///
     /// # Errors
     /// As [`Volume::write_superblocks`].
-    pub fn write_primary_superblocks(
-        &self,
-        superblock: &Superblock,
-        device_items: &[DeviceItem],
-    ) -> Result<(), VolumeError> {
-        let (kind, own) = self.prepare_superblocks(superblock, device_items)?;
+    pub fn publish_log(&self, root: Logical, level: Level) -> Result<(), VolumeError> {
+        let published = self.published.lock();
+        let log = |committed: &Superblock| {
+            Superblock { log_root: root, log_root_level: level, ..committed.clone() }
+        };
+        let items: Vec<DeviceItem> = published.iter().map(|superblock| superblock.device_item).collect();
+        let Some(superblock) = published.first().map(log) else {
+            return Err(VolumeError::NoDeviceItem { device: DeviceId(0) });
+        };
+        let (kind, own) = self.prepare_superblocks(&superblock, &items)?;
         self.write_primaries(&own, kind)
     }
 

@@ -86,10 +86,12 @@ fn the_primary_superblock_comes_last_and_durable_and_each_copy_is_its_own() {
         let found = superblock::find(&*device, SuperblockChoice::Mirror(mirror)).unwrap().superblock;
         assert_eq!((found.location, found.generation), (mirror.offset(), Generation(6)));
     }
-    let mut logged = superblock(6);
-    logged.log_root = Logical(4 * MEBIBYTE);
-    volume.write_primary_superblocks(&logged, &[logged.device_item]).unwrap();
+    volume.publish_log(Logical(4 * MEBIBYTE), Level::LEAF).unwrap();
     assert_eq!(device.take_log(), [("durable", primary)]);
+    let find = |mirror| superblock::find(&*device, SuperblockChoice::Mirror(mirror)).unwrap().superblock;
+    let (logged, copy) = (find(SuperblockMirror::Primary), find(SuperblockMirror::Second));
+    assert_eq!((logged.log_root, logged.generation), (Logical(4 * MEBIBYTE), Generation(6)));
+    assert_eq!((copy.log_root, copy.generation), (Logical(0), Generation(6)));
 }
 
 #[test]

@@ -1,0 +1,49 @@
+//! The space that logs grow in. Their blocks have no items in the extent tree and queue no references: until the log ends
+//! they are *reserved*, from then on *pinned* until the commit is durable.
+
+use vlinder_format::block::BLOCK_FLAG_WRITTEN;
+use vlinder_format::{Block, Logical, RootId};
+use vlinder_tree::TreeError;
+
+use crate::engine::Engine;
+use crate::space::Purpose;
+use crate::space::groups::Taken;
+
+impl Engine {
+    /// Takes addresses for blocks of a log, from the room that nobody was promised. A chunk is not made for them: the log
+    /// could not use it.
+    pub(crate) fn take_for_log(&self, count: usize, into: &mut Vec<Logical>) -> Result<(), TreeError> {
+        let no_space = TreeError::NoSpace { root: RootId::TREE_LOG };
+        let block_bytes = u64::from(self.node_size());
+        let bytes = block_bytes * u64::try_from(count).unwrap_or(u64::MAX);
+        if !self.space.promise(bytes, self.owed_metadata(), 0, false) {
+            return Err(no_space);
+        }
+        let goal = into.len() + count;
+        let taken = loop {
+            match self.space.take_blocks(Purpose::Metadata, goal, block_bytes, into) {
+                Taken::Done => break Ok(()),
+                Taken::Load(group) => match self.load_group(group) {
+                    Ok(()) => {}
+                    Err(error) => break Err(error),
+                },
+                Taken::Wait => {}
+                Taken::Chunk => break Err(no_space),
+            }
+        };
+        self.space.unpromise(bytes);
+        taken
+    }
+
+    /// A block came to be in a log.
+    pub(crate) fn log_block_created(&self, block: &Block) {
+        self.log.blocks.lock().insert(block.logical());
+    }
+
+    /// A log needs a block no more. What may be on a device stays where it is: the superblock there may reach it.
+    pub(crate) fn log_block_dropped(&self, block: &Block) {
+        if !block.has_flag(BLOCK_FLAG_WRITTEN) && self.log.blocks.lock().remove(&block.logical()) {
+            self.release_block(block.logical());
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Making the log durable: the blocks of all logs and of the tree of their roots, a flush, the primary superblock. One
+//! thread writes for all whose changes are in; meanwhile others may go on changing copies.
+
+use vlinder_base::parallel;
+use vlinder_base::sync::Arc;
+use vlinder_device::Data;
+use vlinder_format::{Block, Damage, Generation, ItemType, Key, ObjectId, RootId};
+use vlinder_tree::{Change, Edit, Root, RootPointer};
+use vlinder_volume::WriteRequest;
+
+use super::{Content, LogError, LogTicket, NoLog};
+use crate::editor::Editor;
+use crate::engine::Engine;
+use crate::forest::new_root_item;
+use crate::{EngineError, Handle};
+
+/// A log as it will be on the devices.
+struct SealedLog {
+    blocks: Vec<Arc<Block>>,
+    root: RootPointer,
+    /// What is in it.
+    sequence: u64,
+}
+
+impl Handle<'_> {
+    /// Makes everything durable that was in the log when the ticket was given; the handle is the one that the log was
+    /// changed with. All data that the log's items refer to have been written, though not flushed.
+    ///
+    /// # Errors
+    /// [`NoLog`]: a commit has to do it. Any other error leaves it unsure what is on the devices, and the file system
+    /// read-only.
+    pub fn sync_log(&self, ticket: LogTicket) -> Result<(), LogError> {
+        let (engine, log) = (self.engine, &self.engine.log);
+        let mut progress = log.progress.lock();
+        loop {
+            engine.check_writable()?;
+            if progress.generation == self.generation() && progress.durable >= ticket.sequence {
+                log.metrics.rides.increment();
+                return Ok(());
+            }
+            if !progress.is_writing {
+                break;
+            }
+            log.progress_changed.wait(&mut progress);
+        }
+        progress.is_writing = true;
+        while progress.coming > 0 {
+            log.progress_changed.wait(&mut progress);
+        }
+        drop(progress);
+        let written = engine.write_log(self.generation());
+        let mut progress = log.progress.lock();
+        progress.is_writing = false;
+        if let Ok(sequence) = &written {
+            *progress = super::Progress {
+                generation: self.generation(),
+                durable: *sequence,
+                is_writing: false,
+                coming: progress.coming,
+            };
+        }
+        log.progress_changed.notify_all();
+        drop(progress);
+        if let Err(LogError::Engine(error)) = &written {
+            engine.latch_read_only(error);
+            engine.volume.make_read_only();
+        }
+        written.map(drop)
+    }
+}
+
+impl Engine {
+    /// Writes what is in the log; gives up to where.
+    fn write_log(&self, generation: Generation) -> Result<u64, LogError> {
+        let _timer = self.log.metrics.sync_time.time();
+        let sealed = self.seal_log(generation)?;
+        let requests = sealed
+            .blocks
+            .iter()
+            .map(|block| WriteRequest {
+                logical: block.logical(),
+                data: Data::Inside(Arc::clone(block) as _),
+            })
+            .collect();
+        let written = self.volume.write(requests).and_then(|()| self.volume.flush_all());
+        let published = written.and_then(|()| self.volume.publish_log(sealed.root.logical, sealed.root.level));
+        published.map_err(EngineError::from)?;
+        self.log.metrics.log_writes.increment();
+        self.log.metrics.blocks_written.add(u64::try_from(sealed.blocks.len()).unwrap_or(u64::MAX));
+        self.log.trees.thaw(sealed.blocks);
+        Ok(sealed.sequence)
+    }
+
+    /// Brings the tree of the logs' roots up to date and takes all changed blocks, sealed. They are not changed from then
+    /// on. No other thread is writing, so those taken before are in the clean cache.
+    fn seal_log(&self, generation: Generation) -> Result<SealedLog, LogError> {
+        let mut content = self.log.content.lock();
+        if content.is_broken {
+            return Err(LogError::NoLog(NoLog::Broken));
+        }
+        if self.chunks.has_new() {
+            // A block or an extent of data may lie in it.
+            return Err(LogError::NoLog(NoLog::NewChunk));
+        }
+        let root = match self.record_logs(&mut content, generation) {
+            Ok(root) => root,
+            Err(error) => {
+                content.is_broken = true;
+                return Err(error);
+            }
+        };
+        let blocks = self.log.trees.freeze(generation);
+        let sealed: Vec<Result<Block, Damage>> =
+            parallel::map(&blocks, |(_, block)| self.blocks.seal(block));
+        let sealed: Result<Vec<Arc<Block>>, Damage> =
+            sealed.into_iter().map(|block| block.map(Arc::new)).collect();
+        let blocks = sealed.map_err(EngineError::from)?;
+        self.log.trees.seal_frozen(&blocks);
+        Ok(SealedLog { blocks, root: root.pointer(), sequence: content.sequence })
+    }
+
+    /// Writes where each log begins into the tree of the logs' roots.
+    fn record_logs(&self, content: &mut Content, generation: Generation) -> Result<Arc<Root>, LogError> {
+        let mut editor = Editor::new(&self.log.trees, self, generation, self.identity());
+        let roots = match &content.roots {
+            Some(roots) => Arc::clone(roots),
+            None => {
+                let roots =
+                    Root::new(RootId::TREE_LOG, editor.create_tree(RootId::TREE_LOG)?, Generation(0));
+                Arc::clone(content.roots.insert(roots))
+            }
+        };
+        for (subvolume, log) in &mut content.logs {
+            let pointer = log.root.pointer();
+            if log.recorded == Some(pointer) {
+                continue;
+            }
+            let key = Key::new(ObjectId(RootId::TREE_LOG.0), ItemType::ROOT_ITEM, subvolume.0);
+            let item = new_root_item(pointer).encode();
+            editor.edit(&roots, &[Edit::new(key, Change::Put(&item))])?;
+            log.recorded = Some(pointer);
+        }
+        Ok(roots)
+    }
+}
