@@ -30,13 +30,13 @@ fn main() -> Result<()> {
         return Ok(());
     }
     for name in &names {
-        if !known.iter().any(|row| row.id == name) {
+        if !known.iter().any(|row| row.is_named(name)) {
             bail!("there is no row {name}; without arguments all are listed");
         }
     }
     let settings = row::Settings::from_environment()?;
     let host = host::Host::prepare().context("preparing a directory on tmpfs")?;
-    for row in known.iter().filter(|row| names.iter().any(|name| name == row.id)) {
+    for row in known.iter().filter(|row| names.iter().any(|name| row.is_named(name))) {
         eprintln!("{}: {}", row.id, row.workload);
         let result = row.run(&host, &settings).with_context(|| format!("row {}", row.id))?;
         page::store(&result)?;

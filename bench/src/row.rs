@@ -98,6 +98,11 @@ pub struct RowResult {
 }
 
 impl Row {
+    /// Whether a name means this row: its own, or without the letter that tells the parts of a row apart.
+    pub fn is_named(&self, name: &str) -> bool {
+        self.id == name || self.id.trim_end_matches(|end: char| end.is_ascii_alphabetic()) == name
+    }
+
     /// Runs all sides in turn, once to warm up and then as often as the settings say.
     pub fn run(&self, host: &Host, settings: &Settings) -> Result<RowResult> {
         (self.prepare)(host, settings)?;

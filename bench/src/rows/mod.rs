@@ -1,5 +1,6 @@
 //! The rows.
 
+mod fsync;
 mod growth;
 mod images;
 mod mounts;
@@ -10,6 +11,7 @@ use crate::row::Row;
 pub fn all() -> Vec<Row> {
     let mut rows = mounts::rows();
     rows.extend(images::rows());
+    rows.extend(fsync::rows());
     rows.extend(growth::rows());
     rows
 }

@@ -112,7 +112,8 @@ pub struct Mounted<'a> {
 }
 
 impl<'a> Mounted<'a> {
-    fn fresh(host: &'a Host, server: Server) -> Result<Self> {
+    /// An empty file system, mounted.
+    pub fn fresh(host: &'a Host, server: Server) -> Result<Self> {
         let image = host.path("image");
         shell(&format!("rm -f {image}; truncate -s 6G {image}"))?;
         match server {

@@ -6,10 +6,11 @@ use vlinder_base::sync::Arc;
 use vlinder_format::directory::{self, DirectoryEntry, DirectoryEntryType, DirectoryIndex};
 use vlinder_format::features::IncompatFeatures;
 use vlinder_format::inode_ref::{self, ExtendedReference, InodeReference};
-use vlinder_format::{Damage, Fault, Generation, Key, ObjectId};
+use vlinder_format::{Damage, Fault, Generation, ItemType, Key, ObjectId, orphan};
 use vlinder_transaction::{Handle, Tree};
 use vlinder_tree::{Change, Edit};
 
+use crate::fsync_log::{Journal, Named, Note};
 use crate::{Filesystem, Refusal, Result, Subvolume};
 
 /// Bytes of a block's header and of one item's header.
@@ -23,15 +24,20 @@ pub(crate) struct Changes<'a> {
     tree: Arc<Tree>,
     items: BTreeMap<Key, Option<Vec<u8>>>,
     pending: BTreeMap<Key, Option<Vec<u8>>>,
+    /// Where the changes are noted for the next fsync; none for a subvolume that is just being made.
+    journal: Option<Arc<Journal>>,
+    notes: Vec<Note>,
 }
 
 impl<'a> Changes<'a> {
     pub(crate) fn new(filesystem: &'a Filesystem, subvolume: &Subvolume) -> Self {
-        Self::of_tree(filesystem, Arc::clone(subvolume.tree()))
+        let journal = (!filesystem.options().no_tree_log).then(|| Arc::clone(subvolume.journal()));
+        Self { journal, ..Self::of_tree(filesystem, Arc::clone(subvolume.tree())) }
     }
 
     pub(crate) fn of_tree(filesystem: &'a Filesystem, tree: Arc<Tree>) -> Self {
-        Self { filesystem, tree, items: BTreeMap::new(), pending: BTreeMap::new() }
+        let (items, pending) = (BTreeMap::new(), BTreeMap::new());
+        Self { filesystem, tree, items, pending, journal: None, notes: Vec::new() }
     }
 
     /// The item as it will be.
@@ -46,24 +52,37 @@ impl<'a> Changes<'a> {
     }
 
     pub(crate) fn put(&mut self, key: Key, data: Vec<u8>) {
+        self.note_attributes(&key);
         self.items.insert(key, Some(data));
     }
 
     pub(crate) fn remove(&mut self, key: Key) {
+        self.note_attributes(&key);
         self.items.insert(key, None);
     }
 
     /// Puts the item, or removes it where nothing is left in it.
     pub(crate) fn put_rest(&mut self, key: Key, data: Vec<u8>) {
+        self.note_attributes(&key);
         self.items.insert(key, (!data.is_empty()).then_some(data));
     }
 
     /// An item that neither the tree nor the overlay holds yet.
     pub(crate) fn insert_pending(&mut self, key: Key, data: Vec<u8>) {
+        if key.item_type == ItemType::INODE_ITEM {
+            self.notes.push(Note::Made(key.objectid));
+        } else if let Some(inode) = orphan::orphan_of(&key) {
+            self.notes.push(Note::Nameless(inode, true));
+        }
         self.pending.insert(key, Some(data));
     }
 
     pub(crate) fn remove_pending(&mut self, key: Key) {
+        if key.item_type == ItemType::INODE_ITEM {
+            self.notes.push(Note::Gone(key.objectid));
+        } else if let Some(inode) = orphan::orphan_of(&key) {
+            self.notes.push(Note::Nameless(inode, false));
+        }
         self.pending.insert(key, None);
     }
 
@@ -74,14 +93,40 @@ impl<'a> Changes<'a> {
             .iter()
             .map(|(key, data)| Edit::new(*key, data.as_deref().map_or(Change::RemoveIfPresent, Change::Put)))
             .collect();
-        handle.edit(&self.tree, &edits)?;
-        for (key, data) in self.pending {
-            match data {
-                Some(data) => handle.insert_pending(&self.tree, key, data),
-                None => handle.remove_pending(&self.tree, key),
+        let generation = handle.generation();
+        let change = || {
+            handle.edit(&self.tree, &edits)?;
+            for (key, data) in self.pending {
+                match data {
+                    Some(data) => handle.insert_pending(&self.tree, key, data),
+                    None => handle.remove_pending(&self.tree, key),
+                }
             }
+            Ok(())
+        };
+        match &self.journal {
+            Some(journal) => journal.recording(generation, self.notes, change),
+            None => change(),
         }
-        Ok(())
+    }
+
+    fn note_attributes(&mut self, key: &Key) {
+        if key.item_type == ItemType::XATTR_ITEM {
+            self.notes.push(Note::Attributes(key.objectid));
+        }
+    }
+
+    fn note_name(&mut self, directory: ObjectId, name: &[u8], index: DirectoryIndex, location: Key, is_added: bool) {
+        if location.item_type != ItemType::INODE_ITEM {
+            self.notes.push(Note::SubvolumeName { directory });
+            return;
+        }
+        let (name, named) = (name.into(), Named { index, inode: location.objectid });
+        self.notes.push(if is_added {
+            Note::Added { directory, name, named }
+        } else {
+            Note::Removed { directory, name, named }
+        });
     }
 
     /// A fault in this tree's item.
@@ -124,6 +169,7 @@ impl<'a> Changes<'a> {
         entry.append_to(&mut item);
         self.put(key, item);
         self.insert_pending(directory::index_key(directory, index), entry.encode());
+        self.note_name(directory, name, index, location, true);
         Ok(())
     }
 
@@ -139,11 +185,12 @@ impl<'a> Changes<'a> {
     ) -> Result<()> {
         let key = directory::item_key(directory, name);
         let mut item = self.current(&key)?.ok_or(Refusal::NotFound)?;
-        if !directory::remove(&mut item, name).map_err(|fault| self.damage(key, fault))? {
-            return Err(Refusal::NotFound.into());
-        }
+        let found = directory::find(&item, name).map_err(|fault| self.damage(key, fault))?;
+        let location = found.ok_or(Refusal::NotFound)?.location;
+        directory::remove(&mut item, name).map_err(|fault| self.damage(key, fault))?;
         self.put_rest(key, item);
         self.remove_pending(directory::index_key(directory, index));
+        self.note_name(directory, name, index, location, false);
         Ok(())
     }
 

@@ -252,18 +252,6 @@ impl Filesystem {
         let (_first, _second) = (target.operation.write(), source.operation.read());
         work()
     }
-
-    /// Makes a file or directory durable, names included (fsync). For now by a commit of everything.
-    ///
-    /// # Errors
-    /// What writing met: nothing can be said then of what was written since the last success.
-    pub fn sync_inode(&self, inode: &Arc<Inode>) -> Result<()> {
-        if inode.file_type() == FileType::Regular {
-            data::flush(self, inode)?;
-        }
-        self.commit()?;
-        Ok(())
-    }
 }
 
 /// The flags of a target that refuse a copy: other than for a write, Linux asks for the one also when the file is open.

@@ -18,6 +18,7 @@ use vlinder_transaction::{
 use vlinder_volume::{Opened, SuperblockChoice, Volume};
 
 use crate::data::WriteBack;
+use crate::fsync_log::FsyncMetrics;
 use crate::inode::cache::InodeCache;
 use crate::inode::{Inode, InodeId};
 use crate::options::{OpenOptions, Owners};
@@ -66,6 +67,7 @@ pub(crate) struct Shared {
     pub(crate) subvolume_places: Mutex<()>,
     /// Unflushed data.
     pub(crate) write_back: WriteBack,
+    pub(crate) fsync: FsyncMetrics,
     /// Inodes whose items changed outside a transaction.
     pub(crate) dirty_inodes: Mutex<Vec<Arc<Inode>>>,
     /// The subvolume that is shown as the root.
@@ -280,6 +282,7 @@ impl Filesystem {
         let shared = Shared {
             engine,
             write_back: WriteBack::new(&options),
+            fsync: FsyncMetrics::new(&options.registry),
             options,
             inodes,
             rename: Mutex::new(()),

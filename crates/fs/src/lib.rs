@@ -25,6 +25,7 @@ mod error;
 mod extended;
 mod file;
 mod filesystem;
+mod fsync_log;
 mod inode;
 mod link;
 mod log_replay;

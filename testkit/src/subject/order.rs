@@ -1,11 +1,12 @@
 //! A device that watches the order of what is written: no superblock before all that it reaches is durable, and nothing
 //! over what the last durable superblock reaches.
 //!
-//! What a superblock reaches is what its extent tree lists: every tree block and every data extent. File data written in
-//! place (into preallocated extents, or of inodes without copy-on-write) are allowed: only tree blocks are guarded against
-//! overwriting.
+//! What a superblock reaches is what its extent tree lists: every tree block and every data extent; and if it names an fsync
+//! log, every block of that, and the data extents that its items refer to. File data written in place (into preallocated
+//! extents, or of inodes without copy-on-write) are allowed: only tree blocks are guarded against overwriting, and extents
+//! that only the log knows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use vlinder_base::sync::{Arc, Mutex};
 use vlinder_base::units::Physical;
@@ -13,8 +14,12 @@ use vlinder_device::{
     Description, Device, DeviceError, DeviceErrorKind, DeviceExt, MemoryDevice, Operation, Request, Ticket,
 };
 use vlinder_format::extent::{ExtentFlags, ExtentItem};
-use vlinder_format::{ItemType, Key, Logical, RootId};
+use vlinder_format::file_extent::{CompressionId, FileExtent, FileExtentContent};
+use vlinder_format::inode::{InodeFlags, InodeItem};
+use vlinder_format::root_item::RootItem;
+use vlinder_format::{Generation, ItemType, Key, Logical, ObjectId, RootId};
 use vlinder_transaction::{Engine, EngineOptions};
+use vlinder_tree::{Root, RootPointer, WantedBlock};
 use vlinder_volume::{Access, SuperblockChoice, Volume};
 
 use super::recorded::is_equal;
@@ -31,7 +36,7 @@ pub struct OrderChecker {
 
 #[derive(Default)]
 struct State {
-    /// Tree blocks that the last superblock reaches: first byte on the device, length.
+    /// Tree blocks that the last superblock reaches, and data of its log: first byte on the device, length.
     guarded: BTreeMap<u64, u64>,
     violations: Vec<String>,
     superblocks: u64,
@@ -41,7 +46,7 @@ struct State {
 struct Reached {
     start: u64,
     length: u64,
-    is_tree_block: bool,
+    is_guarded: bool,
 }
 
 impl OrderChecker {
@@ -74,7 +79,7 @@ impl OrderChecker {
         let below = state.guarded.range(..start + length).next_back();
         match below.filter(|(place, size)| *place + *size > start) {
             Some((place, _)) => Err(format!(
-                "{length} bytes at {start} overwrite the tree block at {place}, which the last superblock reaches"
+                "{length} bytes at {start} overwrite what lies at {place} and the last superblock reaches"
             )),
             None => Ok(()),
         }
@@ -104,7 +109,7 @@ impl OrderChecker {
 }
 
 fn guard(reached: &[Reached]) -> BTreeMap<u64, u64> {
-    reached.iter().filter(|one| one.is_tree_block).map(|one| (one.start, one.length)).collect()
+    reached.iter().filter(|one| one.is_guarded).map(|one| (one.start, one.length)).collect()
 }
 
 /// Everything that the superblock of an image reaches, with every copy.
@@ -129,17 +134,90 @@ fn reach(image: &MemoryDevice) -> Result<Vec<Reached>, String> {
         };
         if let Some(length) = length {
             let flags = ExtentItem::decode_header(data).map_err(text)?.flags;
-            let logical = Logical(key.objectid.0);
-            let chunk = engine.volume().chunks().covering(logical, length).map_err(text)?;
-            reached.extend(chunk.chunk.stripes.iter().map(|stripe| Reached {
-                start: stripe.physical.0 + (logical.0 - chunk.logical.0),
-                length,
-                is_tree_block: flags.has(ExtentFlags::TREE_BLOCK),
-            }));
+            let is_guarded = flags.has(ExtentFlags::TREE_BLOCK);
+            reached.extend(copies(&engine, Logical(key.objectid.0), length, is_guarded)?);
         }
         cursor.advance().map_err(text)?;
     }
+    reached.extend(reach_of_log(&engine)?);
     Ok(reached)
+}
+
+/// Every copy of a range.
+fn copies(engine: &Engine, logical: Logical, length: u64, is_guarded: bool) -> Result<Vec<Reached>, String> {
+    let chunk = engine.volume().chunks().covering(logical, length).map_err(|error| error.to_string())?;
+    let within = logical.0 - chunk.logical.0;
+    let copy = |stripe: &vlinder_format::chunk::Stripe| Reached {
+        start: stripe.physical.0 + within,
+        length,
+        is_guarded,
+    };
+    Ok(chunk.chunk.stripes.iter().map(copy).collect())
+}
+
+/// What the fsync log of an image reaches.
+fn reach_of_log(engine: &Engine) -> Result<Vec<Reached>, String> {
+    fn text(error: impl std::fmt::Display) -> String {
+        error.to_string()
+    }
+    let superblock = engine.superblock();
+    if !superblock.has_log() {
+        return Ok(Vec::new());
+    }
+    let generation = superblock.generation.next();
+    let log = |logical, level| Root::new(RootId::TREE_LOG, RootPointer { logical, generation, level }, Generation(0));
+    let mut reached = Vec::new();
+    let mut data: Vec<(ObjectId, Reached)> = Vec::new();
+    let mut in_place = HashSet::new();
+    let mut waiting = vec![WantedBlock::root(&log(superblock.log_root, superblock.log_root_level))];
+    while let Some(wanted) = waiting.pop() {
+        let block = engine.trees().block(&wanted).map_err(text)?;
+        reached.extend(copies(engine, wanted.logical, u64::from(engine.node_size()), true)?);
+        for slot in 0..block.len() {
+            let key = block.key(slot);
+            if !block.is_leaf() {
+                waiting.push(WantedBlock::child(RootId::TREE_LOG, &block, slot));
+            } else if key.item_type == ItemType::ROOT_ITEM {
+                let item = RootItem::decode(block.data(slot)).map_err(text)?;
+                waiting.push(WantedBlock::root(&log(item.address, item.level)));
+            } else if key.item_type == ItemType::EXTENT_DATA {
+                let item = FileExtent::decode(block.data(slot)).map_err(text)?;
+                let Some(range) = item.range().filter(|range| !range.is_hole()) else { continue };
+                // What is preallocated may still be written in place.
+                let is_new = engine
+                    .trees()
+                    .get(engine.tree(RootId::EXTENT_TREE).map_err(text)?.root(), &extent_key(&range))
+                    .map_err(text)?
+                    .is_none();
+                let is_guarded = is_new && matches!(item.content, FileExtentContent::Regular(_));
+                if is_new {
+                    let start = Logical(range.address.0 + range.offset_bytes);
+                    let shown = if item.compression == CompressionId::NONE {
+                        (start, range.file_bytes)
+                    } else {
+                        (range.address, range.disk_bytes)
+                    };
+                    let copies = copies(engine, shown.0, shown.1, is_guarded)?;
+                    data.extend(copies.into_iter().map(|copy| (key.objectid, copy)));
+                }
+            } else if key.item_type == ItemType::INODE_ITEM {
+                let item = InodeItem::decode(block.data(slot)).map_err(text)?;
+                if item.flags.has(InodeFlags::NODATACOW) {
+                    in_place.insert(key.objectid);
+                }
+            }
+        }
+    }
+    let guard = |(inode, copy): (ObjectId, Reached)| {
+        let is_guarded = copy.is_guarded && !in_place.contains(&inode);
+        Reached { is_guarded, ..copy }
+    };
+    reached.extend(data.into_iter().map(guard));
+    Ok(reached)
+}
+
+fn extent_key(range: &vlinder_format::file_extent::ExtentRange) -> Key {
+    Key::new(ObjectId(range.address.0), ItemType::EXTENT_ITEM, range.disk_bytes)
 }
 
 impl Device for OrderChecker {

@@ -23,6 +23,11 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
+    /// All of them.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.checksums
+    }
+
     /// Whether a sector, counted from the start of the run, has its checksum.
     pub(crate) fn is_good(&self, sector: usize, bytes: &[u8]) -> bool {
         let size = self.kind.size_bytes();

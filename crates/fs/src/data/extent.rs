@@ -170,6 +170,17 @@ impl Extent {
         Some((stored, self.offset.wrapping_sub(range.offset_bytes)))
     }
 
+    /// Whether both runs show the same bytes wherever both are: parts of one extent, at one place of the file, or holes.
+    pub(crate) fn shows_the_same(&self, other: &Self) -> bool {
+        if self.range().is_none() || other.range().is_none() {
+            return false;
+        }
+        self.is_preallocated() == other.is_preallocated()
+            && self.is_hole() == other.is_hole()
+            && self.compression == other.compression
+            && self.reference() == other.reference()
+    }
+
     /// The part of the run that lies in a range, which it must overlap. None for an inline extent, which has no parts.
     pub(crate) fn part(&self, range: ByteRange) -> Option<Self> {
         let whole = self.range()?;

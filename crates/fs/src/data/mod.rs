@@ -6,14 +6,14 @@
 
 mod allocate;
 mod apply;
-mod checksums;
+pub(crate) mod checksums;
 mod clone;
 mod error;
 mod extent;
 mod file_data;
 mod flush;
 mod in_place;
-mod items;
+pub(crate) mod items;
 mod read;
 mod references;
 mod rewrite;
@@ -36,4 +36,5 @@ pub use write::{MAX_FILE_SIZE, write};
 
 pub(crate) use extent::Extent;
 pub(crate) use flush::{flush_idle, relieve};
+pub(crate) use rewrite::Rewrite;
 pub(crate) use write_back::WriteBack;

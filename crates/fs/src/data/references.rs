@@ -8,7 +8,8 @@ use vlinder_transaction::{DataExtent, Handle};
 use super::rewrite::Changes;
 use crate::inode::Inode;
 
-/// Adds and drops references as changes of an inode's items say; `is_new` knows the extents that nobody refers to yet.
+/// Adds and drops references as changes of an inode's items say, which were just made, and notes them for the next fsync;
+/// `is_new` knows the extents that nobody refers to yet.
 pub(crate) fn change(
     handle: &mut Handle<'_>,
     inode: &Inode,
@@ -16,6 +17,7 @@ pub(crate) fn change(
     is_new: impl Fn(Logical) -> bool,
 ) {
     let (root, number) = (inode.id().root, inode.number());
+    inode.subvolume().journal().note_ranges(handle.generation(), number, &changes.touched);
     let mut seen: HashSet<Logical> = HashSet::new();
     for reference in &changes.references {
         let extent = DataExtent { logical: reference.extent.address, length: reference.extent.bytes };

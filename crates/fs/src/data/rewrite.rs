@@ -32,6 +32,8 @@ pub(crate) struct Changes {
     pub(crate) references: Vec<ReferenceChange>,
     /// Change of the inode's allocated bytes.
     pub(crate) allocated_bytes: i64,
+    /// The parts of the file that lie elsewhere now, or in another way: what an fsync has to log.
+    pub(crate) touched: Vec<ByteRange>,
 }
 
 /// The items of a part of a file before and after changes of its runs.
@@ -154,7 +156,7 @@ impl Rewrite {
 
     /// The difference between the items before and after.
     pub(crate) fn finish(self) -> Changes {
-        let Self { before, after, .. } = self;
+        let Self { before, after, sector_size } = self;
         let mut items: BTreeMap<u64, Option<Vec<u8>>> = BTreeMap::new();
         for offset in before.keys().filter(|offset| !after.contains_key(offset)) {
             items.insert(*offset, None);
@@ -179,8 +181,38 @@ impl Rewrite {
             .map(|((extent, offset), change)| ReferenceChange { extent, offset, change })
             .collect();
         references.sort_by_key(|reference| reference.change < 0);
-        Changes { items: items.into_iter().collect(), references, allocated_bytes }
+        let touched = touched(sector_size, &before, &after);
+        Changes { items: items.into_iter().collect(), references, allocated_bytes, touched }
     }
+}
+
+/// The parts of a file that two lists of runs show differently; that an item was only split or joined is no difference.
+fn touched(
+    sector_size: u64,
+    before: &BTreeMap<u64, Extent>,
+    after: &BTreeMap<u64, Extent>,
+) -> Vec<ByteRange> {
+    let changed = |these: &BTreeMap<u64, Extent>, others: &BTreeMap<u64, Extent>| -> Vec<Extent> {
+        let differs = |(offset, extent): &(&u64, &Extent)| others.get(*offset) != Some(*extent);
+        these.iter().filter(differs).map(|(_, extent)| extent.clone()).collect()
+    };
+    let (old, new) = (changed(before, after), changed(after, before));
+    let mut parts = Vec::new();
+    for (these, others) in [(&old, &new), (&new, &old)] {
+        for extent in these {
+            let run = extent.file_range(sector_size);
+            let first = others.partition_point(|other| other.file_range(sector_size).end() <= run.start());
+            let mut at = run.start();
+            for other in others.iter().skip(first).take_while(|other| other.offset < run.end()) {
+                let same = other.file_range(sector_size).intersection(run);
+                let Some(same) = same.filter(|_| extent.shows_the_same(other)) else { continue };
+                parts.extend(ByteRange::new(at, same.start()).filter(|part| !part.is_empty()));
+                at = same.end();
+            }
+            parts.extend(ByteRange::new(at, run.end()).filter(|part| !part.is_empty()));
+        }
+    }
+    parts
 }
 
 #[cfg(test)]

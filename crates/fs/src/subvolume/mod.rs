@@ -16,6 +16,7 @@ use vlinder_format::inode::Timestamp;
 use vlinder_format::{Generation, ItemType, Key, ObjectId, RootId};
 use vlinder_transaction::{Engine, Tree};
 
+use crate::fsync_log::Journal;
 use crate::{Refusal, Result};
 
 /// A subvolume in memory.
@@ -25,6 +26,8 @@ pub struct Subvolume {
     /// The number that the next inode gets: one more than the highest so far, so that none is used twice while mounted.
     next_inode: Mutex<Option<u64>>,
     deleted: AtomicBool,
+    /// What changed since the last commit, for fsyncs.
+    journal: Arc<Journal>,
 }
 
 impl fmt::Debug for Subvolume {
@@ -40,6 +43,7 @@ impl Subvolume {
             tree,
             next_inode: Mutex::new(None),
             deleted: AtomicBool::new(false),
+            journal: Arc::default(),
         }
     }
 
@@ -53,6 +57,10 @@ impl Subvolume {
     #[must_use]
     pub fn tree(&self) -> &Arc<Tree> {
         &self.tree
+    }
+
+    pub(crate) fn journal(&self) -> &Arc<Journal> {
+        &self.journal
     }
 
     /// Whether it takes no changes.

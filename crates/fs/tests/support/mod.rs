@@ -1,6 +1,7 @@
 //! What the tests of this crate share: images, and the walk of a file system that is not mounted.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod fsync_script;
 pub mod log_maker;
 
 use std::path::{Path, PathBuf};
@@ -46,4 +47,12 @@ pub fn read(filesystem: &Filesystem, inode: &Arc<Inode>) -> Vec<u8> {
     let bytes = subject::read(filesystem, inode).unwrap();
     assert_eq!(bytes.len() as u64, inode.size());
     bytes
+}
+
+/// Our own check of an image finds nothing.
+pub fn check(image: &vlinder_device::MemoryDevice) -> Result<(), String> {
+    let device: Arc<dyn vlinder_device::Device> = Arc::new(image.snapshot());
+    let options = vlinder_check::Options { data_checksums: true, ..Default::default() };
+    let report = vlinder_check::check(vec![device], &options).map_err(|error| error.to_string())?;
+    if report.is_clean() { Ok(()) } else { Err(format!("vlinder check: {:?}", report.findings)) }
 }

@@ -156,13 +156,29 @@ pub struct LogEdit<'a> {
 }
 
 impl Handle<'_> {
+    /// Waits until the commit before this transaction is published: what it has is durable then, and a log goes on from
+    /// there.
+    ///
+    /// # Errors
+    /// That the file system has become read-only.
+    pub fn wait_until_published(&self) -> Result<(), EngineError> {
+        let mut phase = self.engine.phase.lock();
+        while phase.published.next() < self.generation() {
+            self.engine.check_writable()?;
+            self.engine.phase_changed.wait(&mut phase);
+        }
+        assert_eq!(phase.published.next(), self.generation(), "a handle outlived its transaction");
+        drop(phase);
+        self.engine.check_writable()
+    }
+
     /// Begins to change the log of this handle's transaction. Only one thread does at a time; the others wait.
     ///
     /// # Errors
     /// [`NoLog`], or that the file system has become read-only.
     pub fn edit_log(&self) -> Result<LogEdit<'_>, LogError> {
         let engine = self.engine;
-        engine.wait_until_published(self.generation())?;
+        self.wait_until_published()?;
         engine.log.progress.lock().coming += 1;
         let content = engine.log.content.lock();
         {
@@ -282,17 +298,5 @@ impl Engine {
             })?;
         }
         Ok(())
-    }
-
-    /// Waits until the commit before a running transaction is published: a log goes on from there.
-    fn wait_until_published(&self, generation: Generation) -> Result<(), EngineError> {
-        let mut phase = self.phase.lock();
-        while phase.published.next() < generation {
-            self.check_writable()?;
-            self.phase_changed.wait(&mut phase);
-        }
-        assert_eq!(phase.published.next(), generation, "a handle outlived its transaction");
-        drop(phase);
-        self.check_writable()
     }
 }

@@ -1,0 +1,268 @@
+//! The items of a log: what the plan names, as it is now.
+
+use std::collections::BTreeMap;
+
+use vlinder_base::sync::Arc;
+use vlinder_extent_state::ByteRange;
+use vlinder_format::file_extent::{CompressionId, FileExtent};
+use vlinder_format::inode::{FileType, InodeFlags, InodeItem};
+use vlinder_format::log::DirectoryLogRange;
+use vlinder_format::{Damage, FileOffset, Generation, ItemType, Key, Logical, ObjectId};
+use vlinder_transaction::LogEdit;
+use vlinder_tree::{Change, Edit, Readahead};
+
+use super::Unlogged;
+use super::closure::Plan;
+use super::journal::{InodeRecord, Logged, Ranges, Record};
+use crate::data::{Extent, Rewrite, checksums, items};
+use crate::inode::load::place;
+use crate::inode::{Inode, InodeId};
+use crate::{Filesystem, FsError, Subvolume};
+
+/// Items that change: their data, or none where one goes.
+type Edits = BTreeMap<Key, Option<Vec<u8>>>;
+
+/// Brings the log up to date with a plan and the inode that is fsynced.
+pub(super) fn write(
+    filesystem: &Filesystem,
+    subvolume: &Subvolume,
+    record: &mut Record,
+    log: &mut LogEdit<'_>,
+    inode: &Arc<Inode>,
+    plan: &Plan,
+) -> Result<(), Unlogged> {
+    let mut writer = Writer { filesystem, subvolume, generation: record.generation, log, edits: Edits::new() };
+    for number in &plan.inodes {
+        let is_stale = record.stale.remove(number);
+        let known = record.inodes.entry(*number).or_default();
+        if *number == inode.number() {
+            writer.log_whole(inode, known, is_stale)?;
+        } else if known.is_dead() {
+            if known.logged.take().is_some() {
+                writer.remove_all(*number)?;
+                record.logged_removals.retain(|(directory, _)| directory != number);
+            }
+        } else {
+            writer.log_existence(*number, known, is_stale)?;
+        }
+    }
+    for (directory, index) in &plan.removals {
+        if record.logged_removals.insert((*directory, *index)) {
+            let range = DirectoryLogRange { last: *index };
+            let key = DirectoryLogRange::key(*directory, *index);
+            writer.edits.insert(key, Some(range.encode().to_vec()));
+        }
+    }
+    writer.apply()
+}
+
+struct Writer<'a, 'b> {
+    filesystem: &'a Filesystem,
+    subvolume: &'a Subvolume,
+    generation: Generation,
+    log: &'a mut LogEdit<'b>,
+    edits: Edits,
+}
+
+impl Writer<'_, '_> {
+    fn apply(&mut self) -> Result<(), Unlogged> {
+        let edits = std::mem::take(&mut self.edits);
+        let edits: Vec<Edit<'_>> = edits
+            .iter()
+            .map(|(key, data)| {
+                Edit::new(*key, data.as_deref().map_or(Change::RemoveIfPresent, Change::Put))
+            })
+            .collect();
+        Ok(self.log.edit(self.subvolume.id(), &edits)?)
+    }
+
+    /// The inode that is fsynced.
+    fn log_whole(
+        &mut self,
+        inode: &Arc<Inode>,
+        known: &mut InodeRecord,
+        is_stale: bool,
+    ) -> Result<(), Unlogged> {
+        let number = inode.number();
+        let (item, disk_size) = {
+            let state = inode.state.lock();
+            (state.item, state.disk_size)
+        };
+        if item.link_count == 0 || known.is_dead() {
+            // The replay leaves it out, with all that follows it.
+            self.remove_all(number)?;
+            let nameless = InodeItem { link_count: 0, ..item };
+            self.put_item(number, nameless, disk_size);
+            known.logged = Some(Logged::Exists);
+            return Ok(());
+        }
+        self.put_item(number, item, disk_size);
+        if known.logged.is_none() || is_stale {
+            self.copy_items(number, ItemType::INODE_REF, ItemType::INODE_EXTREF)?;
+        }
+        if known.logged.is_none() || known.attributes_changed {
+            self.copy_items(number, ItemType::XATTR_ITEM, ItemType::XATTR_ITEM)?;
+            known.attributes_changed = false;
+        }
+        if inode.file_type() == FileType::Regular {
+            if known.logged != Some(Logged::All) {
+                // The replay drops what lies behind the end, committed or not.
+                let end = disk_size.next_multiple_of(u64::from(self.filesystem.sector_size()));
+                known.ranges.add(ByteRange::new(end, u64::MAX).unwrap_or_default());
+            }
+            let ranges = std::mem::take(&mut known.ranges);
+            self.log_ranges(inode, disk_size, &ranges)?;
+        }
+        known.logged = Some(Logged::All);
+        Ok(())
+    }
+
+    /// An inode that belongs to the names of another: that it exists, with its names. Generation 0 tells the replay to
+    /// leave the item of one that there is already. What has no data of its own to wait for is logged whole.
+    fn log_existence(
+        &mut self,
+        number: ObjectId,
+        known: &mut InodeRecord,
+        is_stale: bool,
+    ) -> Result<(), Unlogged> {
+        if known.logged.is_some() && !is_stale {
+            return Ok(());
+        }
+        let Some(item) = self.item(number)? else {
+            return Err(FsError::from(crate::Refusal::Stale).into());
+        };
+        self.copy_items(number, ItemType::INODE_REF, ItemType::INODE_EXTREF)?;
+        if known.logged.is_none() {
+            self.copy_items(number, ItemType::XATTR_ITEM, ItemType::XATTR_ITEM)?;
+            known.attributes_changed = false;
+            // Between a change of names and that of the item the count may lag behind.
+            let item = InodeItem { link_count: item.link_count.max(1), ..item };
+            let file_type = item.file_type();
+            let has_content = matches!(file_type, Some(FileType::Regular | FileType::Directory));
+            if has_content {
+                let exists = InodeItem { generation: Generation(0), ..item };
+                self.put_item(number, exists, 0);
+            } else {
+                self.put_item(number, item, item.size_bytes);
+                self.copy_items(number, ItemType::EXTENT_DATA, ItemType::EXTENT_DATA)?;
+            }
+            known.logged = Some(Logged::Exists);
+        }
+        Ok(())
+    }
+
+    /// An inode's item as it is now.
+    fn item(&self, number: ObjectId) -> Result<Option<InodeItem>, FsError> {
+        if let Some(inode) = self.filesystem.inode_in_memory(InodeId::new(self.subvolume.id(), number)) {
+            return Ok(Some(inode.state.lock().item));
+        }
+        let key = InodeItem::key(number);
+        let Some(data) = self.filesystem.engine().item(self.subvolume.tree(), &key)? else { return Ok(None) };
+        let item = InodeItem::decode(&data);
+        Ok(Some(item.map_err(|fault| Damage::new(fault, place(self.subvolume, key)))?))
+    }
+
+    fn put_item(&mut self, number: ObjectId, item: InodeItem, size_bytes: u64) {
+        let item = InodeItem { size_bytes, transaction: self.generation, ..item };
+        self.edits.insert(InodeItem::key(number), Some(item.encode().to_vec()));
+    }
+
+    /// Takes all items of an inode out of the log.
+    fn remove_all(&mut self, number: ObjectId) -> Result<(), Unlogged> {
+        self.remove_between(Key::new(number, ItemType(0), 0), Key::new(number, ItemType(u8::MAX), u64::MAX))
+    }
+
+    fn remove_between(&mut self, from: Key, to: Key) -> Result<(), Unlogged> {
+        for (key, _) in self.log.items(self.subvolume.id(), from, to)? {
+            self.edits.insert(key, None);
+        }
+        Ok(())
+    }
+
+    /// Makes an inode's items of some types in the log those of the subvolume.
+    fn copy_items(&mut self, number: ObjectId, first: ItemType, last: ItemType) -> Result<(), Unlogged> {
+        let (from, to) = (Key::new(number, first, 0), Key::new(number, last, u64::MAX));
+        self.remove_between(from, to)?;
+        let tree = self.subvolume.tree();
+        let engine = self.filesystem.engine();
+        let mut cursor = engine.trees().cursor(tree.root(), &from, Readahead::None).map_err(FsError::from)?;
+        while let Some((key, data)) = cursor.item().filter(|(key, _)| *key <= to) {
+            self.edits.insert(key, Some(data.to_vec()));
+            cursor.advance().map_err(FsError::from)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the log show ranges of a file as they are now: runs cut to the ranges, and holes, which would else have no
+    /// item.
+    fn log_ranges(&mut self, inode: &Inode, disk_size: u64, ranges: &Ranges) -> Result<(), Unlogged> {
+        let engine = self.filesystem.engine();
+        let sector_size = u64::from(self.filesystem.sector_size());
+        let end = disk_size.next_multiple_of(sector_size);
+        let (tree, number) = (self.subvolume.tree(), inode.number());
+        let has_sums = !inode.flags().has(InodeFlags::NODATASUM);
+        for range in ranges.iter() {
+            let mut rewrite = Rewrite::new(sector_size, self.logged_runs(number, range)?);
+            // Inline data have no parts; whatever replaces them is of their whole sector.
+            rewrite.drop_range(range).map_err(|_| FsError::from(crate::Refusal::NotSupported))?;
+            let present = items::load(engine, tree, number, range, usize::MAX)?.extents;
+            for run in present {
+                let part = if run.range().is_none() { Some(run) } else { run.part(range) };
+                let Some(part) = part else { continue };
+                if has_sums {
+                    self.log_checksums(&part)?;
+                }
+                rewrite.insert(part);
+            }
+            if let Some(inside) = ByteRange::new(range.start(), range.end().min(end)) {
+                rewrite.fill_holes(inside, self.generation);
+            }
+            let changes = rewrite.finish();
+            self.edits.extend(
+                changes
+                    .items
+                    .into_iter()
+                    .map(|(offset, data)| (FileExtent::key(number, FileOffset(offset)), data)),
+            );
+        }
+        Ok(())
+    }
+
+    /// The log's runs that overlap a range.
+    fn logged_runs(&self, number: ObjectId, range: ByteRange) -> Result<Vec<Extent>, Unlogged> {
+        let subvolume = self.subvolume.id();
+        let sector_size = u64::from(self.filesystem.sector_size());
+        let first = FileExtent::key(number, FileOffset(range.start()));
+        let last = FileExtent::key(number, FileOffset(range.end().saturating_sub(1)));
+        let is_run = |key: &Key| key.objectid == number && key.item_type == ItemType::EXTENT_DATA;
+        let before = self.log.floor(subvolume, &first)?.filter(|(key, _)| is_run(key) && *key != first);
+        let mut runs = Vec::new();
+        for (key, data) in before.into_iter().chain(self.log.items(subvolume, first, last)?) {
+            let run = Extent::decode(key.offset, &data)
+                .map_err(|fault| FsError::from(Damage::new(fault, place(self.subvolume, key))))?;
+            if run.file_range(sector_size).overlaps(range) {
+                runs.push(run);
+            }
+        }
+        Ok(runs)
+    }
+
+    /// The checksums of the data that a run shows, of all of a compressed extent.
+    fn log_checksums(&mut self, run: &Extent) -> Result<(), Unlogged> {
+        if run.is_hole() || run.is_preallocated() {
+            return Ok(());
+        }
+        let Some(range) = run.range() else { return Ok(()) };
+        let (start, length) = if run.compression == CompressionId::NONE {
+            (range.address.0.saturating_add(range.offset_bytes), range.file_bytes)
+        } else {
+            (range.address.0, range.disk_bytes)
+        };
+        let found = checksums::Lookup::new(self.filesystem.engine())?.expected(Logical(start), length)?;
+        // Without checksums the data are in the tree as well, or the file would not be read there either.
+        if let Ok(expected) = found {
+            self.log.put_checksums(self.subvolume.id(), Logical(start), expected.bytes())?;
+        }
+        Ok(())
+    }
+}
