@@ -30,6 +30,9 @@ fn kernel_walk(image: &std::path::Path, options: &str) -> Result<String, String>
 
 /// What the kernel makes of a cut image: the same as we, and nothing to complain about.
 fn judge_by_kernel(cut: &MemoryDevice, replayed: &MemoryDevice) -> Result<(), String> {
+    // The images of all tests have one UUID, and the kernel mounts only one of a UUID at a time.
+    static KERNEL: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _kernel = KERNEL.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let scratch = Scratch::in_memory("fsync-log");
     let (kernel, ours, emptied) = (scratch.join("kernel"), scratch.join("ours"), scratch.join("emptied"));
     to_file(cut, &kernel);
@@ -162,7 +165,7 @@ fn told(operations: &[&str], between: Option<&str>, target: &str) -> String {
 #[test]
 fn every_sequence_of_one_or_two_operations_is_as_it_was_fsynced() {
     let image = base(&recipe(Format::Plain, ""), SEQUENCES_BEFORE);
-    let share: usize = std::env::var("FSYNC_LOG_SHARE").map_or(7, |text| text.parse().unwrap());
+    let share: usize = std::env::var("FSYNC_LOG_SHARE").map_or(40, |text| text.parse().unwrap());
     let (mut wrong, mut judged, mut number) = (Vec::new(), 0, 0);
     for first in OPERATIONS {
         for second in std::iter::once(&"").chain(OPERATIONS) {
@@ -185,7 +188,7 @@ fn every_sequence_of_one_or_two_operations_is_as_it_was_fsynced() {
     }
     println!("{judged} sequences");
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), judged + wrong.len(), wrong[..wrong.len().min(12)].join("\n\n"));
-    assert!(judged > 2000, "only {judged} sequences ended in a log");
+    assert!(judged > 1500, "only {judged} sequences ended in a log");
 }
 
 /// Longer sequences, sampled, with several fsyncs; a share is judged by the kernel, too.
@@ -203,11 +206,10 @@ fn longer_sequences_are_as_they_were_fsynced() {
         let below = |most: usize| (random.next_u64() % most as u64) as usize;
         let mut stage = Stage::open(&images[below(3)], "");
         let mut script = Vec::new();
-        let mut ended = false;
         for _ in 0..3 + below(8) {
             if below(3) == 0 {
                 let target = TARGETS[below(TARGETS.len())];
-                ended = stage.sync_any(target) || ended;
+                stage.sync_any(target);
                 script.push(format!("fsync {target}"));
             } else {
                 let operation = OPERATIONS[below(OPERATIONS.len())];
@@ -215,7 +217,14 @@ fn longer_sequences_are_as_they_were_fsynced() {
                 script.push(operation.to_owned());
             }
         }
-        if !ended || stage.ended_in_log().is_err() {
+        for _ in 0..20 {
+            let target = TARGETS[below(TARGETS.len())];
+            if stage.sync_any(target) {
+                script.push(format!("fsync {target}"));
+                break;
+            }
+        }
+        if stage.ended_in_log().is_err() {
             continue;
         }
         logs += 1;
@@ -232,5 +241,5 @@ fn longer_sequences_are_as_they_were_fsynced() {
         }
     }
     println!("{logs} logs of {count} sequences");
-    assert!(logs > count / 3, "only {logs} of {count} ended in a log");
+    assert!(logs > count / 2, "only {logs} of {count} ended in a log");
 }

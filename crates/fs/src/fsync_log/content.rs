@@ -104,13 +104,20 @@ impl Writer<'_, '_> {
             self.copy_items(number, ItemType::XATTR_ITEM, ItemType::XATTR_ITEM)?;
             known.attributes_changed = false;
         }
+        if inode.file_type() == FileType::SymbolicLink {
+            self.copy_items(number, ItemType::EXTENT_DATA, ItemType::EXTENT_DATA)?;
+        }
         if inode.file_type() == FileType::Regular {
+            let end = disk_size.next_multiple_of(u64::from(self.filesystem.sector_size()));
+            let mut ranges = std::mem::take(&mut known.ranges);
+            known.behind_end.take_below(end).iter().for_each(|grown_over| ranges.add(grown_over));
+            let mut behind = ranges.clone();
+            behind.take_below(end);
+            behind.iter().for_each(|behind| known.behind_end.add(behind));
             if known.logged != Some(Logged::All) {
                 // The replay drops what lies behind the end, committed or not.
-                let end = disk_size.next_multiple_of(u64::from(self.filesystem.sector_size()));
-                known.ranges.add(ByteRange::new(end, u64::MAX).unwrap_or_default());
+                ranges.add(ByteRange::new(end, u64::MAX).unwrap_or_default());
             }
-            let ranges = std::mem::take(&mut known.ranges);
             self.log_ranges(inode, disk_size, &ranges)?;
         }
         known.logged = Some(Logged::All);

@@ -57,6 +57,9 @@ pub(super) struct InodeRecord {
     pub(super) names: BTreeSet<Place>,
     /// Ranges of the file whose items changed and are not in the log as they are now.
     pub(super) ranges: Ranges,
+    /// Changed ranges behind the end of the file as it was logged: the replay drops all there, and where the file grows
+    /// over them, they have to be logged after all.
+    pub(super) behind_end: Ranges,
     /// Extended attributes changed since they were logged.
     pub(super) attributes_changed: bool,
     pub(super) logged: Option<Logged>,
@@ -263,6 +266,18 @@ impl Ranges {
         {
             self.0 = BTreeMap::from([(*first, *last)]);
         }
+    }
+
+    /// Takes out the parts below an offset.
+    pub(super) fn take_below(&mut self, end: u64) -> Self {
+        let (mut below, mut rest) = (Self::default(), Self::default());
+        for range in self.iter() {
+            let border = end.clamp(range.start(), range.end());
+            below.add(ByteRange::new(range.start(), border).unwrap_or_default());
+            rest.add(ByteRange::new(border, range.end()).unwrap_or_default());
+        }
+        *self = rest;
+        below
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = ByteRange> + '_ {

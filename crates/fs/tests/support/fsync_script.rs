@@ -47,26 +47,34 @@ pub struct View {
 
 impl View {
     pub fn of(filesystem: &Filesystem) -> Self {
-        let mut view = Self::default();
-        let root = filesystem.root().unwrap();
-        view.add(filesystem, &root);
-        view
+        Self::try_of(filesystem).unwrap()
     }
 
-    fn add(&mut self, filesystem: &Filesystem, inode: &Arc<Inode>) {
+    /// As [`of`](Self::of), where something may be wrong.
+    pub fn try_of(filesystem: &Filesystem) -> Result<Self, String> {
+        let mut view = Self::default();
+        let root = filesystem.root().unwrap();
+        view.add(filesystem, &root)?;
+        Ok(view)
+    }
+
+    fn add(&mut self, filesystem: &Filesystem, inode: &Arc<Inode>) -> Result<(), String> {
         let number = number(inode);
         if self.inodes.contains_key(&number) {
-            return;
+            return Ok(());
         }
         self.inodes.insert(number, see(filesystem, inode));
         if !inode.is_directory() {
-            return;
+            return Ok(());
         }
         for (name, _) in super::list(filesystem, inode) {
-            let child = filesystem.lookup(&root_user(), inode, &name).unwrap();
+            let found = filesystem.lookup(&root_user(), inode, &name);
+            let child = found
+                .map_err(|error| format!("{number:?}/{}: {error}", String::from_utf8_lossy(&name)))?;
             self.names.insert((number, name), self::number(&child));
-            self.add(filesystem, &child);
+            self.add(filesystem, &child)?;
         }
+        Ok(())
     }
 }
 
@@ -489,7 +497,7 @@ pub fn replay(cut: &MemoryDevice) -> Result<(View, MemoryDevice), String> {
     if let Some(reason) = filesystem.engine().read_only_reason() {
         return Err(format!("it opens read-only: {reason}"));
     }
-    let view = View::of(&filesystem);
+    let view = View::try_of(&filesystem)?;
     filesystem.close().map_err(|error| error.to_string())?;
     let image = device.snapshot();
     if superblock(&image).1 != 0 {
