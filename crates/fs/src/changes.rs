@@ -116,7 +116,14 @@ impl<'a> Changes<'a> {
         }
     }
 
-    fn note_name(&mut self, directory: ObjectId, name: &[u8], index: DirectoryIndex, location: Key, is_added: bool) {
+    fn note_name(
+        &mut self,
+        directory: ObjectId,
+        name: &[u8],
+        index: DirectoryIndex,
+        location: Key,
+        is_added: bool,
+    ) {
         if location.item_type != ItemType::INODE_ITEM {
             self.notes.push(Note::SubvolumeName { directory });
             return;

@@ -5,6 +5,7 @@ mod support;
 
 use fsync_log_cases::{Case, Format};
 use support::fsync_script::{Stage, base, remove_everything, replay, to_file};
+use vlinder_base::sync::Mutex;
 use vlinder_device::MemoryDevice;
 use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
 use vlinder_testkit::subject::Recipe;
@@ -31,8 +32,8 @@ fn kernel_walk(image: &std::path::Path, options: &str) -> Result<String, String>
 /// What the kernel makes of a cut image: the same as we, and nothing to complain about.
 fn judge_by_kernel(cut: &MemoryDevice, replayed: &MemoryDevice) -> Result<(), String> {
     // The images of all tests have one UUID, and the kernel mounts only one of a UUID at a time.
-    static KERNEL: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _kernel = KERNEL.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    static KERNEL: Mutex<()> = Mutex::new(());
+    let _kernel = KERNEL.lock();
     let scratch = Scratch::in_memory("fsync-log");
     let (kernel, ours, emptied) = (scratch.join("kernel"), scratch.join("ours"), scratch.join("emptied"));
     to_file(cut, &kernel);
@@ -97,7 +98,8 @@ groups! {
 }
 
 /// What every sequence starts from.
-const SEQUENCES_BEFORE: &str = "mkdir A; mkdir B; mkdir A/C; write A/foo 0 16384 1; write B/foo 0 5000 2; touch A/C/baz";
+const SEQUENCES_BEFORE: &str =
+    "mkdir A; mkdir B; mkdir A/C; write A/foo 0 16384 1; write B/foo 0 5000 2; touch A/C/baz";
 
 /// The operations of the sequences, over a few names in two directories and one below.
 const OPERATIONS: &[&str] = &[
@@ -130,7 +132,12 @@ const TARGETS: &[&str] = &[".", "A", "B", "A/C", "B/C", "D", "A/foo", "B/foo", "
 
 /// Runs operations, each of which may be refused, an fsync between them if one is given, and one at the end; then the cut.
 /// None where the last fsync has nothing to do, or commits.
-fn sequence(image: &MemoryDevice, operations: &[&str], between: Option<&str>, target: &str) -> Option<Result<(), String>> {
+fn sequence(
+    image: &MemoryDevice,
+    operations: &[&str],
+    between: Option<&str>,
+    target: &str,
+) -> Option<Result<(), String>> {
     let mut stage = Stage::open(image, "");
     for (number, operation) in operations.iter().enumerate() {
         stage.run(&format!("?{operation}")).unwrap();
@@ -178,7 +185,9 @@ fn every_sequence_of_one_or_two_operations_is_as_it_was_fsynced() {
                         continue;
                     }
                     match sequence(&image, &operations, between, target) {
-                        Some(Err(error)) => wrong.push(format!("{}\n{error}", told(&operations, between, target))),
+                        Some(Err(error)) => {
+                            wrong.push(format!("{}\n{error}", told(&operations, between, target)))
+                        }
                         Some(Ok(())) => judged += 1,
                         None => {}
                     }
@@ -187,7 +196,13 @@ fn every_sequence_of_one_or_two_operations_is_as_it_was_fsynced() {
         }
     }
     println!("{judged} sequences");
-    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), judged + wrong.len(), wrong[..wrong.len().min(12)].join("\n\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {}:\n{}",
+        wrong.len(),
+        judged + wrong.len(),
+        wrong[..wrong.len().min(12)].join("\n\n")
+    );
     assert!(judged > 1500, "only {judged} sequences ended in a log");
 }
 

@@ -3,9 +3,9 @@
 use vlinder_base::sync::Arc;
 use vlinder_codec::checksum::ChecksumKind;
 use vlinder_device::{Data, DeviceErrorKind, DeviceExt, Request, Ticket};
-use vlinder_format::{DeviceId, Level, Logical};
 use vlinder_format::device::DeviceItem;
 use vlinder_format::superblock::{Superblock, SuperblockFault, SuperblockMirror};
+use vlinder_format::{DeviceId, Level, Logical};
 
 use crate::chunk_map::MappedChunk;
 use crate::error::{CopyFailure, CopyFault, VolumeError};
@@ -141,8 +141,10 @@ impl Volume {
     /// As [`Volume::write_superblocks`].
     pub fn publish_log(&self, root: Logical, level: Level) -> Result<(), VolumeError> {
         let published = self.published.lock();
-        let log = |committed: &Superblock| {
-            Superblock { log_root: root, log_root_level: level, ..committed.clone() }
+        let log = |committed: &Superblock| Superblock {
+            log_root: root,
+            log_root_level: level,
+            ..committed.clone()
         };
         let items: Vec<DeviceItem> = published.iter().map(|superblock| superblock.device_item).collect();
         let Some(superblock) = published.first().map(log) else {

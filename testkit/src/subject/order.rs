@@ -165,7 +165,9 @@ fn reach_of_log(engine: &Engine) -> Result<Vec<Reached>, String> {
         return Ok(Vec::new());
     }
     let generation = superblock.generation.next();
-    let log = |logical, level| Root::new(RootId::TREE_LOG, RootPointer { logical, generation, level }, Generation(0));
+    let log = |logical, level| {
+        Root::new(RootId::TREE_LOG, RootPointer { logical, generation, level }, Generation(0))
+    };
     let mut reached = Vec::new();
     let mut data: Vec<(ObjectId, Reached)> = Vec::new();
     let mut in_place = HashSet::new();

@@ -158,7 +158,8 @@ impl Search<'_> {
         let mut current = directory;
         while self.climbed.insert(current) {
             let known = self.record.inodes.get(&current);
-            let changed = known.and_then(|known| known.names.iter().find(|place| self.is_now(place, current)));
+            let changed =
+                known.and_then(|known| known.names.iter().find(|place| self.is_now(place, current)));
             let parent = match changed {
                 Some(place) => Some(place.0),
                 None => self.parent(current)?,

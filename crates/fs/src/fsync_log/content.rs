@@ -31,7 +31,8 @@ pub(super) fn write(
     inode: &Arc<Inode>,
     plan: &Plan,
 ) -> Result<(), Unlogged> {
-    let mut writer = Writer { filesystem, subvolume, generation: record.generation, log, edits: Edits::new() };
+    let mut writer =
+        Writer { filesystem, subvolume, generation: record.generation, log, edits: Edits::new() };
     for number in &plan.inodes {
         let is_stale = record.stale.remove(number);
         let known = record.inodes.entry(*number).or_default();
@@ -69,9 +70,7 @@ impl Writer<'_, '_> {
         let edits = std::mem::take(&mut self.edits);
         let edits: Vec<Edit<'_>> = edits
             .iter()
-            .map(|(key, data)| {
-                Edit::new(*key, data.as_deref().map_or(Change::RemoveIfPresent, Change::Put))
-            })
+            .map(|(key, data)| Edit::new(*key, data.as_deref().map_or(Change::RemoveIfPresent, Change::Put)))
             .collect();
         Ok(self.log.edit(self.subvolume.id(), &edits)?)
     }

@@ -69,8 +69,8 @@ impl View {
         }
         for (name, _) in super::list(filesystem, inode) {
             let found = filesystem.lookup(&root_user(), inode, &name);
-            let child = found
-                .map_err(|error| format!("{number:?}/{}: {error}", String::from_utf8_lossy(&name)))?;
+            let child =
+                found.map_err(|error| format!("{number:?}/{}: {error}", String::from_utf8_lossy(&name)))?;
             self.names.insert((number, name), self::number(&child));
             self.add(filesystem, &child)?;
         }
@@ -85,7 +85,8 @@ fn number(inode: &Inode) -> Number {
 fn see(filesystem: &Filesystem, inode: &Arc<Inode>) -> Seen {
     let attributes = filesystem.attributes(inode);
     let value = |name: &Vec<u8>| filesystem.extended_attribute(&root_user(), inode, name).unwrap();
-    let names = if inode.is_placeholder() { Vec::new() } else { filesystem.extended_attributes(inode).unwrap() };
+    let names =
+        if inode.is_placeholder() { Vec::new() } else { filesystem.extended_attributes(inode).unwrap() };
     let content = match attributes.file_type {
         FileType::Regular => {
             let mut bytes = vec![0; usize::try_from(inode.size()).unwrap()];
@@ -140,7 +141,8 @@ pub fn options(text: &str) -> OpenOptions {
 /// An image of this recipe after the first part of a script, which is committed.
 pub fn base(recipe: &Recipe, before: &str) -> MemoryDevice {
     let device = Arc::new(SimulatedDevice::from_image(recipe.in_memory()));
-    let filesystem = Filesystem::open_devices(vec![Arc::clone(&device) as _], options(&recipe.options)).unwrap();
+    let filesystem =
+        Filesystem::open_devices(vec![Arc::clone(&device) as _], options(&recipe.options)).unwrap();
     let mut stage = Stage::of(device, filesystem);
     stage.is_watched = false;
     // Room in every kind of group: a chunk that is made meanwhile would make an fsync commit.
@@ -313,7 +315,9 @@ impl Stage {
                 };
                 filesystem.create_node(&caller, &parent, name, kind, 0o600, device)?;
             }
-            "truncate" => set(&self.at(path)?, SetAttributes { size: Some(numbers[2]), ..Default::default() })?,
+            "truncate" => {
+                set(&self.at(path)?, SetAttributes { size: Some(numbers[2]), ..Default::default() })?
+            }
             "chmod" => {
                 let permissions = u32::from_str_radix(words[2], 8).ok();
                 set(&self.at(path)?, SetAttributes { permissions, ..Default::default() })?;
@@ -430,7 +434,9 @@ impl Stage {
         for (number, committed) in &first.inodes {
             let always = self.history.iter().all(|view| view.inodes.contains_key(number));
             match after.inodes.get(number) {
-                None if always => wrong.push(format!("inode {number:?} never was without a name, and is lost")),
+                None if always => {
+                    wrong.push(format!("inode {number:?} never was without a name, and is lost"))
+                }
                 Some(seen) if !seen.is_directory => {
                     let versions = self.history.iter().filter_map(|view| view.inodes.get(number));
                     if !versions.clone().any(|version| version.content == seen.content) {
@@ -471,7 +477,8 @@ impl Stage {
             let unchanged = since.iter().all(|view| view.names.get(name) == Some(value));
             if concerns && unchanged && after.names.get(name) != Some(value) {
                 let now = after.names.get(name);
-                wrong.push(format!("{} of {value:?} was fsynced with {number:?}, and is {now:?}", show(name)));
+                wrong
+                    .push(format!("{} of {value:?} was fsynced with {number:?}, and is {now:?}", show(name)));
             }
         }
         for (name, value) in &after.names {
@@ -510,7 +517,8 @@ pub fn replay(cut: &MemoryDevice) -> Result<(View, MemoryDevice), String> {
 pub fn remove_everything(image: &MemoryDevice) -> Result<MemoryDevice, String> {
     fn clear(filesystem: &Filesystem, directory: &Arc<Inode>) -> Result<(), String> {
         for (name, _) in super::list(filesystem, directory) {
-            let child = filesystem.lookup(&root_user(), directory, &name).map_err(|error| error.to_string())?;
+            let child =
+                filesystem.lookup(&root_user(), directory, &name).map_err(|error| error.to_string())?;
             let removed = if child.id().is_subvolume_root() {
                 filesystem.delete_subvolume(&root_user(), directory, &name)
             } else if child.is_directory() {

@@ -133,7 +133,10 @@ impl LogWriter {
             blocks: Mutex::default(),
             most_blocks: usize::try_from(cache_bytes / 16 / node_bytes).unwrap_or(usize::MAX),
             metrics: LogMetrics {
-                log_writes: count("fsync_log.writes", "times that the log was written, for one or more fsyncs"),
+                log_writes: count(
+                    "fsync_log.writes",
+                    "times that the log was written, for one or more fsyncs",
+                ),
                 blocks_written: count("fsync_log.blocks_written", "tree blocks of logs written"),
                 rides: count("fsync_log.rides", "fsyncs whose log another one wrote"),
                 sync_time: registry.histogram(
@@ -187,7 +190,10 @@ impl Handle<'_> {
             engine.log.progress_changed.notify_all();
         }
         let generation = self.generation();
-        assert!(content.generation == generation || content.roots.is_none(), "a log outlived its transaction");
+        assert!(
+            content.generation == generation || content.roots.is_none(),
+            "a log outlived its transaction"
+        );
         if engine.chunks.has_new() {
             return Err(LogError::NoLog(NoLog::NewChunk));
         }
@@ -293,9 +299,9 @@ impl Engine {
         *self.log.progress.lock() = Progress { generation: generation.next(), ..Progress::default() };
         let length = u64::from(self.node_size());
         for logical in self.log.blocks.lock().drain() {
-            self.space.pin_reserved(logical, length).map_err(|fault| {
-                vlinder_format::Damage::new(fault, vlinder_format::Place::default())
-            })?;
+            self.space
+                .pin_reserved(logical, length)
+                .map_err(|fault| vlinder_format::Damage::new(fault, vlinder_format::Place::default()))?;
         }
         Ok(())
     }

@@ -83,7 +83,8 @@ impl Engine {
             })
             .collect();
         let written = self.volume.write(requests).and_then(|()| self.volume.flush_all());
-        let published = written.and_then(|()| self.volume.publish_log(sealed.root.logical, sealed.root.level));
+        let published =
+            written.and_then(|()| self.volume.publish_log(sealed.root.logical, sealed.root.level));
         published.map_err(EngineError::from)?;
         self.log.metrics.log_writes.increment();
         self.log.metrics.blocks_written.add(u64::try_from(sealed.blocks.len()).unwrap_or(u64::MAX));
@@ -110,8 +111,7 @@ impl Engine {
             }
         };
         let blocks = self.log.trees.freeze(generation);
-        let sealed: Vec<Result<Block, Damage>> =
-            parallel::map(&blocks, |(_, block)| self.blocks.seal(block));
+        let sealed: Vec<Result<Block, Damage>> = parallel::map(&blocks, |(_, block)| self.blocks.seal(block));
         let sealed: Result<Vec<Arc<Block>>, Damage> =
             sealed.into_iter().map(|block| block.map(Arc::new)).collect();
         let blocks = sealed.map_err(EngineError::from)?;
@@ -125,8 +125,7 @@ impl Engine {
         let roots = match &content.roots {
             Some(roots) => Arc::clone(roots),
             None => {
-                let roots =
-                    Root::new(RootId::TREE_LOG, editor.create_tree(RootId::TREE_LOG)?, Generation(0));
+                let roots = Root::new(RootId::TREE_LOG, editor.create_tree(RootId::TREE_LOG)?, Generation(0));
                 Arc::clone(content.roots.insert(roots))
             }
         };
