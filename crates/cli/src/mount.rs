@@ -39,7 +39,7 @@ Of the file system, as Linux's btrfs has them (every verb that opens an image ta
   discard, nodiscard          commits tell the devices what they freed
   flushoncommit, noflushoncommit
                               a commit writes out all data first
-  notreelog, treelog          whether fsync may write a log (none is written yet)
+  notreelog, treelog          whether fsync may write a log
   acl, noacl                  whether ACLs are honoured
   user_subvol_rm_allowed      owners may delete their subvolumes
   rescue=ignoredatacsums, rescue=nologreplay, rescue=usebackuproot

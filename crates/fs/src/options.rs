@@ -15,7 +15,7 @@
 //! | `disable=NAME[:NAME…]` | mechanisms turned off for measurement |
 //! | `acl`, `noacl` | whether ACLs are honoured |
 //! | `discard[=sync\|async]`, `nodiscard` | each commit tells the devices what it freed: holes are punched into an image file |
-//! | `notreelog`, `treelog`, `flushoncommit`, `noflushoncommit` | as on Linux (no log is written yet) |
+//! | `notreelog`, `treelog`, `flushoncommit`, `noflushoncommit` | as on Linux |
 //! | `rescue=ignoredatacsums` (`idatacsums`), `rescue=nologreplay`, `rescue=usebackuproot` | with `ro` only, as on Linux; the other parts of `rescue=` are refused until they are supported |
 //! | `degraded` | devices may be missing; what the others have is read then, and nothing written |
 //! | `ssd`, `space_cache`, … ([`WITHOUT_EFFECT`]) | Linux's, taken and without effect here |

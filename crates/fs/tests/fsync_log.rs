@@ -7,6 +7,8 @@ use fsync_log_cases::{Case, Format};
 use support::fsync_script::{Stage, base, remove_everything, replay, to_file};
 use vlinder_base::sync::Mutex;
 use vlinder_device::MemoryDevice;
+use vlinder_testkit::power_cut::{Options, PowerCuts};
+use vlinder_testkit::simulated::Recording;
 use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
 use vlinder_testkit::subject::Recipe;
 use vlinder_testkit::{Scratch, require};
@@ -257,4 +259,187 @@ fn longer_sequences_are_as_they_were_fsynced() {
     }
     println!("{logs} logs of {count} sequences");
     assert!(logs > count / 2, "only {logs} of {count} ended in a log");
+}
+
+/// Small work with fsyncs of every kind, and what is committed before.
+const SMALL_WORK: [(&str, &str); 3] = [
+    (
+        "mkdir A; write A/foo 0 16384 1; touch A/bar",
+        "write A/foo 4096 4096 2; fsync A/foo; mv A/bar bar; write new 0 9000 3; fsync new; ln new A/new; rm bar; fsync A",
+    ),
+    (
+        "mkdir A; mkdir B; write A/foo 0 4096 1",
+        "write A/foo.new 0 5000 2; fsync A/foo.new; mv A/foo.new A/foo; fsync A; mv A/foo B/foo; fsync B/foo; write A/foo 0 100 5; fsync A/foo",
+    ),
+    (
+        "subvolume S; write S/foo 0 8192 1; write foo 0 8192 2",
+        "write S/foo 0 4096 3; fsync S/foo; truncate foo 3000; fsync foo; punch S/foo 4096 4096; fsync S/foo; sync; write foo 0 10 6",
+    ),
+];
+
+/// Runs small work; each fsync that has ended is a mark in the record.
+fn recorded(before: &str, after: &str) -> Stage {
+    let mut stage = Stage::open(&base(&recipe(Format::Plain, ""), before), "");
+    for command in after.split(';') {
+        stage.run(command).unwrap();
+        if command.trim().starts_with("fsync") {
+            stage.device.mark(stage.fsyncs.len() as u64);
+        }
+    }
+    stage
+}
+
+/// Judges the states that cuts leave; gives how many there are.
+fn judge_cuts(stage: &Stage, recording: &Recording, options: Options) -> Result<u64, String> {
+    let mut cuts = PowerCuts::new(recording, options);
+    while let Some(cut) = cuts.next() {
+        let promised = usize::try_from(cut.mark.unwrap_or_default()).unwrap();
+        let judged = replay(&cut.image).and_then(|(view, replayed)| {
+            let wrong = stage.judge_first(&view, promised);
+            if wrong.is_empty() { support::check(&replayed) } else { Err(wrong.join("\n")) }
+        });
+        judged.map_err(|error| format!("{}\n{error}", cut.description))?;
+    }
+    Ok(cuts.summary().distinct_images)
+}
+
+#[test]
+fn a_cut_at_every_write_of_an_fsync_leaves_what_was_promised() {
+    for (before, after) in SMALL_WORK {
+        let stage = recorded(before, after);
+        let options = Options { samples: 6, ..Options::default() };
+        match judge_cuts(&stage, &stage.device.recording(), options) {
+            Ok(states) => assert!(states > 30, "only {states} states"),
+            Err(error) => panic!("{after}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn every_flush_of_an_fsync_and_the_durable_superblock_are_needed() {
+    let (before, after) = SMALL_WORK[0];
+    let stage = recorded(before, after);
+    let recording = stage.device.recording();
+    let options = || Options { samples: 6, torn: 0, ..Options::default() };
+    assert_eq!(recording.flushes(), 3, "one for each fsync");
+    for number in 0..recording.flushes() {
+        let left_out = judge_cuts(&stage, &recording.without_flush(number), options());
+        assert!(left_out.is_err(), "flush {number} is not missed");
+    }
+    let cached = judge_cuts(&stage, &recording.without_durable_writes(), options());
+    assert!(cached.is_err(), "the durable superblock is not missed");
+}
+
+#[test]
+fn after_a_failed_fsync_no_later_one_reports_what_is_lost() {
+    use vlinder_device::{DeviceErrorKind, Operation};
+    use vlinder_testkit::simulated::Repeat;
+    let (before, after) = SMALL_WORK[0];
+    let image = base(&recipe(Format::Plain, ""), before);
+    for operation in [Operation::Write, Operation::Flush, Operation::Read] {
+        for repeat in [Repeat::Once, Repeat::Sticky] {
+            for number in 0..60 {
+                let mut stage = Stage::open(&image, "");
+                stage.device.fail_at(Some(operation), number, repeat, DeviceErrorKind::Io { errno: 5 });
+                let mut failed = false;
+                for command in after.split(';').map(str::trim) {
+                    match command.strip_prefix("fsync ") {
+                        Some(path) => failed |= !stage.try_sync(path),
+                        None => stage.run(&format!("?{command}")).unwrap(),
+                    }
+                }
+                stage.device.heal();
+                let (view, _) = replay(&stage.cut())
+                    .unwrap_or_else(|error| panic!("{operation:?} {number} {repeat:?}: {error}"));
+                let wrong = stage.judge_first(&view, stage.fsyncs.len());
+                assert!(wrong.is_empty(), "{operation:?} {number} {repeat:?}: {}", wrong.join("\n"));
+                if !failed {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn counter(stage: &Stage, name: &'static str) -> u64 {
+    use vlinder_base::metrics::Unit;
+    stage.filesystem.engine().registry().counter(name, "", Unit::Count).get()
+}
+
+#[test]
+fn fsyncs_at_the_same_time_ride_with_one_another() {
+    const THREADS: u64 = 8;
+    const ROUNDS: u64 = 12;
+    let mut stage = Stage::open(&base(&recipe(Format::Plain, ""), "mkdir A"), "");
+    let filesystem = &stage.filesystem;
+    let directory = filesystem.lookup(&support::root_user(), &filesystem.root().unwrap(), b"A").unwrap();
+    let work = |thread: u64| {
+        for round in 0..ROUNDS {
+            let name = format!("{thread}-{round}");
+            let caller = support::root_user();
+            let file = filesystem.create_file(&caller, &directory, name.as_bytes(), 0o644).unwrap();
+            let bytes = vec![thread as u8 + 1; 5000];
+            filesystem.write_at(&caller, &file, 0, bytes.into()).unwrap();
+            filesystem.sync_inode(&file).unwrap();
+        }
+    };
+    vlinder_base::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || work(thread));
+        }
+    });
+    stage.ended_in_log().unwrap();
+    stage.history = vec![support::fsync_script::View::of(&stage.filesystem)];
+    let (syncs, writes, rides) = (
+        counter(&stage, "fsync_log.syncs"),
+        counter(&stage, "fsync_log.writes"),
+        counter(&stage, "fsync_log.rides"),
+    );
+    println!("{syncs} fsyncs, {writes} written, {rides} rode");
+    assert_eq!((syncs, counter(&stage, "fsync_log.full_commits")), (THREADS * ROUNDS, 0));
+    assert_eq!(writes + rides, syncs);
+    let (view, replayed) = replay(&stage.cut()).unwrap();
+    assert_eq!(view.names, stage.history[0].names);
+    let content = |view: &support::fsync_script::View| -> Vec<_> {
+        view.inodes.iter().map(|(number, seen)| (*number, seen.content.clone())).collect()
+    };
+    assert_eq!(content(&view), content(&stage.history[0]));
+    support::check(&replayed).unwrap();
+}
+
+#[test]
+fn on_a_full_disk_what_was_fsynced_is_there() {
+    let mut stage = Stage::open(&base(&recipe(Format::Plain, ""), "mkdir A"), "");
+    stage.is_watched = false;
+    let mut synced = Vec::new();
+    for number in 0..400 {
+        let path = format!("A/{number}");
+        let written = stage.run(&format!("write {path} 0 1048576 {}", number % 250 + 1));
+        if written.is_err() || !stage.try_sync(&path) {
+            break;
+        }
+        synced.push((path, (number % 250 + 1) as u8));
+    }
+    assert!(synced.len() > 100 && synced.len() < 400, "{} files fitted", synced.len());
+    assert!(counter(&stage, "fsync_log.full_commits_new_chunk") > 0);
+    let cut = stage.cut();
+    let (_, replayed) = replay(&cut).unwrap();
+    let after = Stage::open(&replayed, "");
+    for (path, byte) in &synced {
+        assert!(after.content(path).is_some_and(|content| content == vec![*byte; 1 << 20]), "{path}");
+    }
+    support::check(&replayed).unwrap();
+}
+
+#[test]
+fn full_commits_are_counted_by_their_reason() {
+    for (before, after, reason) in [
+        ("", "subvolume S; touch S/foo; commit-fsync S/foo", "fsync_log.full_commits_subvolume"),
+        ("mkdir A; subvolume A/S", "delete A/S; commit-fsync A", "fsync_log.full_commits_subvolume_name"),
+        ("mkdir A; touch A/f", "mv A/f f; rmdir A; commit-fsync f", "fsync_log.full_commits_directory_gone"),
+    ] {
+        let mut stage = Stage::open(&base(&recipe(Format::Plain, ""), before), "");
+        stage.run(after).unwrap();
+        assert_eq!((counter(&stage, "fsync_log.full_commits"), counter(&stage, reason)), (1, 1), "{reason}");
+    }
 }

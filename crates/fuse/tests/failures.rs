@@ -88,7 +88,7 @@ fn a_full_host_stops_changes_and_nothing_else() {
     require!(Root, Fuse, Tool("mkfs.btrfs"), Tool("btrfs"));
     let host = SmallHost::new(40);
     let rig = Rig::at(host.path.join("image"), 512);
-    let mounted = rig.mount("commit=3600");
+    let mounted = rig.mount("commit=3600,notreelog");
 
     let kept = vec![7; 4 << 20];
     let file = std::fs::File::create(rig.join("kept")).unwrap();

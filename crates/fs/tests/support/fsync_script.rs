@@ -406,6 +406,34 @@ impl Stage {
         self.device.durable_image()
     }
 
+    /// fsync; false if it is refused.
+    pub fn try_sync(&mut self, path: &str) -> bool {
+        let synced = self.at(path).and_then(|inode| {
+            self.filesystem.sync_inode(&inode)?;
+            Ok(number(&inode))
+        });
+        if let Ok(number) = &synced {
+            self.fsyncs.push((self.history.len().saturating_sub(1), *number));
+        }
+        synced.is_ok()
+    }
+
+    /// The content of a file, if it is there.
+    pub fn content(&self, path: &str) -> Option<Vec<u8>> {
+        Some(see(&self.filesystem, &self.at(path).ok()?).content)
+    }
+
+    /// As [`judge`](Self::judge), where the first so many fsyncs had ended before the cut.
+    pub fn judge_first(&self, after: &View, count: usize) -> Vec<String> {
+        let mut wrong = Vec::new();
+        self.judge_names(after, &mut wrong);
+        self.judge_inodes(after, &mut wrong);
+        for (step, number) in &self.fsyncs[..count] {
+            self.judge_fsync(after, *step, *number, &mut wrong);
+        }
+        wrong
+    }
+
     /// Compares what is there after a cut with what was promised and done; gives everything that is wrong.
     pub fn judge(&self, after: &View) -> Vec<String> {
         let mut wrong: Vec<String> = self.checker.violations();
