@@ -336,7 +336,7 @@ fn after_a_failed_fsync_no_later_one_reports_what_is_lost() {
     use vlinder_testkit::simulated::Repeat;
     let (before, after) = SMALL_WORK[0];
     let image = base(&recipe(Format::Plain, ""), before);
-    for operation in [Operation::Write, Operation::Flush, Operation::Read] {
+    for operation in [Operation::Write, Operation::Flush] {
         for repeat in [Repeat::Once, Repeat::Sticky] {
             for number in 0..60 {
                 let mut stage = Stage::open(&image, "");
