@@ -7,9 +7,9 @@ use fsync_log_cases::{Case, Format};
 use support::fsync_script::{Stage, base, remove_everything, replay, to_file};
 use vlinder_base::sync::Mutex;
 use vlinder_device::MemoryDevice;
+use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
 use vlinder_testkit::power_cut::{Options, PowerCuts};
 use vlinder_testkit::simulated::Recording;
-use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
 use vlinder_testkit::subject::Recipe;
 use vlinder_testkit::{Scratch, require};
 
