@@ -18,7 +18,7 @@ use crate::workload::{Choice, colliding};
 /// Of each device.
 const DEVICE_BYTES: u64 = 256 << 20;
 /// Where the profiles are converted, which takes room for both.
-const CONVERTED_DEVICE_BYTES: u64 = 768 << 20;
+const CONVERTED_DEVICE_BYTES: u64 = 1536 << 20;
 /// Names with equal hashes, so many that their item still fits into the smallest node.
 const COLLIDING_NAMES: usize = 24;
 const FILL: &str = include_str!("fill.sh");
