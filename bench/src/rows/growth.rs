@@ -151,7 +151,7 @@ fn names(host: &Host, server: Server, files: u64, operation: Operation) -> Resul
     // A fresh copy for each run: files that were made again lie closer together than those that are there from the start.
     let (image, copy) = (host.path(&image_of(files)), "growth-run");
     shell(&format!("cp --sparse=always {image} {}", host.path(copy)))?;
-    let mounted = Mounted::open(host, server, copy, "")?;
+    let mut mounted = Mounted::open(host, server, copy, "")?;
     let directory = mounted.path("d0");
     let paths = |dice: &mut Dice| -> Vec<String> {
         pick(dice, files).into_iter().map(|file| format!("{directory}/{}", name(file))).collect()

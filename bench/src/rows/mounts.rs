@@ -1,5 +1,6 @@
 //! Ordinary programs on a mount, against fuse2fs and the kernel's own driver.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -108,7 +109,11 @@ pub struct Mounted<'a> {
     host: &'a Host,
     server: Server,
     image: String,
+    /// The server's, 0 for the kernel or while nothing is mounted.
     process: u32,
+    is_mounted: bool,
+    /// Of the servers so far, in bytes.
+    peak: u64,
 }
 
 impl<'a> Mounted<'a> {
@@ -126,25 +131,61 @@ impl<'a> Mounted<'a> {
 
     /// Mounts an image that is there.
     pub fn open(host: &'a Host, server: Server, image: &str, options: &str) -> Result<Self> {
-        let (image, mountpoint) = (host.path(image), host.path("mnt"));
+        let image = host.path(image);
+        let mut mounted = Self { host, server, image, process: 0, is_mounted: false, peak: 0 };
+        mounted.mount(options)?;
+        Ok(mounted)
+    }
+
+    fn mount(&mut self, options: &str) -> Result<()> {
+        let (image, mountpoint) = (&self.image, self.host.path("mnt"));
         let options = if options.is_empty() { String::new() } else { format!("-o {options}") };
         shell(&format!("mkdir -p {mountpoint}"))?;
-        let pattern = match server {
+        let pattern = match self.server {
             Server::Vlinder => {
                 shell(&format!("vlinder mount {options} {image} {mountpoint}"))?;
-                "vlinder mount"
+                Some("vlinder mount")
             }
             Server::Fuse2fs => {
                 shell(&format!("fuse2fs {image} {mountpoint}"))?;
-                "fuse2fs"
+                Some("fuse2fs")
             }
             Server::Kernel => {
                 shell(&format!("mount -o loop {image} {mountpoint}"))?;
-                return Ok(Self { host, server, image, process: 0 });
+                None
             }
         };
-        let process = shell(&format!("pgrep -n -f '^[^ ]*{pattern} .*{image}'")).unwrap_or_default();
-        Ok(Self { host, server, image, process: process.trim().parse().unwrap_or_default() })
+        if let Some(pattern) = pattern {
+            let process = shell(&format!("pgrep -n -f '^[^ ]*{pattern} .*{image}'"))?;
+            self.process = process.trim().parse()?;
+        }
+        self.is_mounted = true;
+        Ok(())
+    }
+
+    fn unmount(&mut self) -> Result<()> {
+        self.peak = self.peak.max(peak_bytes(self.process));
+        let mountpoint = self.host.path("mnt");
+        match self.server {
+            Server::Vlinder => shell(&format!("vlinder umount {mountpoint}"))?,
+            Server::Fuse2fs | Server::Kernel => shell(&format!("umount {mountpoint}"))?,
+        };
+        if let Server::Fuse2fs = self.server {
+            self.wait_for_exit()?;
+        }
+        (self.process, self.is_mounted) = (0, false);
+        Ok(())
+    }
+
+    /// The server goes on after umount(2) returns.
+    fn wait_for_exit(&self) -> Result<()> {
+        for _ in 0..6_000 {
+            if !Path::new(&format!("/proc/{}", self.process)).exists() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        bail!("the server {} of {} does not end", self.process, self.image)
     }
 
     /// A path on it.
@@ -152,56 +193,50 @@ impl<'a> Mounted<'a> {
         format!("{}/{name}", self.host.path("mnt"))
     }
 
-    /// What makes the work so far durable while mounted.
-    pub fn sync(&self) -> Result<()> {
+    /// Makes the work so far durable. What is mounted through fuse2fs is not mounted any more then: no call reaches it that
+    /// makes it write, but the last.
+    pub fn sync(&mut self) -> Result<()> {
         let mountpoint = self.host.path("mnt");
         match self.server {
             Server::Vlinder => shell(&format!("vlinder filesystem sync {mountpoint}")).map(drop),
-            // fuse2fs writes through its own cache on fsync of any file.
-            Server::Fuse2fs | Server::Kernel => shell(&format!("sync -f {mountpoint}")).map(drop),
+            Server::Kernel => shell(&format!("sync -f {mountpoint}")).map(drop),
+            Server::Fuse2fs => self.unmount(),
         }
     }
 
     /// Unmounts, and has vlinder's image judged; gives the server's peak resident memory.
-    pub fn end(self) -> Result<u64> {
-        let peak = peak_bytes(self.process);
-        let mountpoint = self.host.path("mnt");
-        match self.server {
-            Server::Vlinder => shell(&format!("vlinder umount {mountpoint}"))?,
-            Server::Fuse2fs | Server::Kernel => shell(&format!("umount {mountpoint}"))?,
-        };
-        if let Server::Fuse2fs = self.server {
-            let image = &self.image;
-            // The server goes on after umount(2) returns.
-            for _ in 0..600 {
-                if shell(&format!("pgrep -f '^[^ ]*fuse2fs {image}'")).is_err() {
-                    break;
-                }
-                std::thread::sleep(Duration::from_millis(50));
-            }
+    pub fn end(mut self) -> Result<u64> {
+        if self.is_mounted {
+            self.unmount()?;
         }
         if let Server::Vlinder = self.server {
             shell(&format!("btrfs check --readonly {} >/dev/null 2>&1", self.image))?;
         }
-        Ok(peak)
+        Ok(self.peak)
     }
 }
 
 fn copy_in(host: &Host, server: Server) -> Result<Outcome> {
-    let mounted = Mounted::fresh(host, server)?;
+    let mut mounted = Mounted::fresh(host, server)?;
     let tree = host.path("tree");
     let start = Instant::now();
     shell(&format!("cp -r {tree} {}", mounted.path("tree")))?;
     mounted.sync()?;
     let time = start.elapsed();
+    if !mounted.is_mounted {
+        mounted.mount("")?;
+    }
     shell(&format!("diff -r {tree} {}", mounted.path("tree")))?;
     Ok(Outcome { time, peak_bytes: mounted.end()? })
 }
 
+/// With the tree in it, and the kernel's caches as the copy left them.
 fn filled(host: &Host, server: Server) -> Result<Mounted<'_>> {
-    let mounted = Mounted::fresh(host, server)?;
+    let mut mounted = Mounted::fresh(host, server)?;
     shell(&format!("cp -r {} {}", host.path("tree"), mounted.path("tree")))?;
-    mounted.sync()?;
+    if !matches!(server, Server::Fuse2fs) {
+        mounted.sync()?;
+    }
     Ok(mounted)
 }
 
@@ -234,7 +269,7 @@ fn read_all(host: &Host, server: Server) -> Result<Outcome> {
 }
 
 fn remove(host: &Host, server: Server) -> Result<Outcome> {
-    let mounted = filled(host, server)?;
+    let mut mounted = filled(host, server)?;
     let start = Instant::now();
     shell(&format!("rm -r {}", mounted.path("tree")))?;
     mounted.sync()?;

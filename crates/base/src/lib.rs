@@ -16,6 +16,7 @@ pub mod random;
 pub mod sync;
 pub mod thread;
 pub mod units;
+pub mod waiting;
 
 /// What starts a model run and replays a failed one.
 #[cfg(feature = "shuttle")]

@@ -1,6 +1,8 @@
 //! Parallel loops over the cores; in a model run, which has no such threads, plain loops.
 
 use crate::sync::{Arc, ProcessOnce};
+#[cfg(not(feature = "shuttle"))]
+use crate::waiting;
 
 /// A set of worker threads. Clones share them.
 #[derive(Clone, Debug)]
@@ -50,6 +52,7 @@ impl Pool {
         if items.len() < 2 {
             return items.iter().map(work).collect();
         }
+        waiting::announce();
         self.workers.install(|| items.par_iter().map(&work).collect())
     }
 
@@ -59,6 +62,7 @@ impl Pool {
         if items.len() < 2 {
             return items.into_iter().map(work).collect();
         }
+        waiting::announce();
         self.workers.install(|| items.into_par_iter().map(&work).collect())
     }
 
@@ -76,6 +80,7 @@ impl Pool {
         if items.len() <= length {
             return items.chunks_mut(length).enumerate().for_each(|(number, part)| work(number, part));
         }
+        waiting::announce();
         self.workers.install(|| {
             items.par_chunks_mut(length).enumerate().for_each(|(number, part)| work(number, part));
         });
@@ -87,11 +92,13 @@ impl Pool {
         first: impl FnOnce() -> A + Send,
         second: impl FnOnce() -> B + Send,
     ) -> (A, B) {
+        waiting::announce();
         self.workers.join(first, second)
     }
 
     /// Lets `body` start work that may borrow from outside; returns when all of it is done.
     pub fn scope<'scope, R: Send>(&self, body: impl for<'a> FnOnce(&Scope<'a, 'scope>) -> R + Send) -> R {
+        waiting::announce();
         self.workers.scope(|inner| body(&Scope { inner }))
     }
 }

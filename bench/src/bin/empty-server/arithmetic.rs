@@ -1,10 +1,14 @@
 //! Answers from arithmetic.
 
+use std::collections::HashSet;
+
 use rustix::io::Errno;
+use vlinder_base::sync::Mutex;
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_fuse::transport::{
     AttributeChanges, Deferred, Entry, EntrySink, FilePosition, HandleNumber, ListedName, NameSink,
-    NodeAttributes, NodeNumber, Opened, Reply, Requester, SeekFor, Service, Statistics, Time, WriteOrigin,
+    NodeAttributes, NodeNumber, Opened, OpenedDirectory, Reply, Requester, SeekFor, Service, Statistics,
+    Time, WriteOrigin,
 };
 
 /// Files in each directory, as in the tree of the other sides.
@@ -22,12 +26,15 @@ const MADE: u64 = 1 << 40;
 pub struct Arithmetic {
     directories: u64,
     made: AtomicU64,
+    /// Directories with files that were closed since the last listing: the kernel lacks attributes of them.
+    outdated: Mutex<HashSet<u64>>,
 }
 
 impl Arithmetic {
     /// A tree of so many files.
     pub fn new(files: u64) -> Self {
-        Self { directories: files.div_ceil(IN_DIRECTORY), made: AtomicU64::new(MADE) }
+        let directories = files.div_ceil(IN_DIRECTORY);
+        Self { directories, made: AtomicU64::new(MADE), outdated: Mutex::default() }
     }
 
     /// The name of a number in a directory, and its node.
@@ -181,7 +188,11 @@ impl Service for Arithmetic {
         Ok(())
     }
 
-    fn release(&self, _: HandleNumber) {}
+    fn release(&self, handle: HandleNumber) {
+        if let Some(file) = handle.0.checked_sub(FIRST_FILE).filter(|_| handle.0 < MADE) {
+            self.outdated.lock().insert(FIRST_DIRECTORY + file / IN_DIRECTORY);
+        }
+    }
 
     fn sync(&self, _: HandleNumber) -> Reply<()> {
         Ok(())
@@ -191,8 +202,9 @@ impl Service for Arithmetic {
         Ok(())
     }
 
-    fn open_directory(&self, _: Requester, node: NodeNumber) -> Reply<HandleNumber> {
-        Ok(HandleNumber(node.0))
+    fn open_directory(&self, _: Requester, node: NodeNumber) -> Reply<OpenedDirectory> {
+        let attributes_wanted = self.outdated.lock().remove(&node.0);
+        Ok(OpenedDirectory { handle: HandleNumber(node.0), attributes_wanted })
     }
 
     fn read_directory(

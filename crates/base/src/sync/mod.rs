@@ -1,5 +1,7 @@
 //! Locks and atomics with parking_lot's interface: `lock()` gives the guard, nothing is poisoned.
 
+#[cfg(not(feature = "shuttle"))]
+mod condition;
 #[cfg(feature = "shuttle")]
 mod model;
 
@@ -10,9 +12,9 @@ pub use std::sync::{Arc, Weak};
 pub use std::sync::OnceLock as ProcessOnce;
 
 #[cfg(not(feature = "shuttle"))]
-pub use parking_lot::{
-    Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult,
-};
+pub use condition::Condvar;
+#[cfg(not(feature = "shuttle"))]
+pub use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult};
 #[cfg(not(feature = "shuttle"))]
 pub use std::sync::{OnceLock, atomic};
 

@@ -45,7 +45,7 @@ impl MountService {
             let taken = sink(&listed(record, number), entry.as_ref());
             // The kernel learns nothing of these two.
             if let (true, false, Some(entry)) = (taken, is_dot, entry) {
-                self.remember(entry.node);
+                self.remember(entry.node, self.node(directory.id()));
             }
             taken
         })

@@ -74,13 +74,12 @@ impl Handles {
         }
     }
 
-    /// Closes. What it was the last user of is dropped after the locks.
-    pub(super) fn remove(&self, number: HandleNumber) {
+    /// Closes; gives the file, unless it is a directory. What it was the last user of is dropped after the locks.
+    pub(super) fn remove(&self, number: HandleNumber) -> Option<InodeId> {
         let removed = self.open.write().remove(&number.0);
-        if let Some(Handle::File(file)) = &removed
-            && file.writes
-        {
-            let id = file.open.inode().id();
+        let Some(Handle::File(file)) = &removed else { return None };
+        let id = file.open.inode().id();
+        if file.writes {
             let mut writers = self.writers.lock();
             if let Some(count) = writers.get_mut(&id) {
                 *count -= 1;
@@ -89,7 +88,7 @@ impl Handles {
                 }
             }
         }
-        drop(removed);
+        Some(id)
     }
 
     /// Whether a file is open for writing.

@@ -8,7 +8,7 @@
 //! What is held is bounded ([`MOST_HELD`]): beyond that, what loses its last name is deleted with it unless it has an open
 //! handle, and whoever holds it in another way gets `ESTALE`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use vlinder_base::channel::{self, Sender};
@@ -40,11 +40,20 @@ pub(super) struct Known {
 /// Part of the files. The kernel may know millions, so no more than a count is kept of those that have names.
 #[derive(Default)]
 struct Shard {
-    /// How often the kernel was told of each file and did not say that it forgot. A count that is full stays so: such a
-    /// file is never forgotten, at worst held until the mount ends.
-    lookups: HashMap<NodeNumber, u32>,
+    told: HashMap<NodeNumber, Told>,
     /// Those without names.
     held: HashMap<NodeNumber, Held>,
+    /// Directories with files whose attributes the kernel forgot.
+    outdated: HashSet<NodeNumber>,
+}
+
+/// What the kernel was told of a file.
+struct Told {
+    /// How often it was, and did not say that it forgot. A count that is full stays so: such a file is never forgotten, at
+    /// worst held until the mount ends.
+    lookups: u32,
+    /// In which directory, last.
+    directory: NodeNumber,
 }
 
 /// What is held, and what becomes of it.
@@ -112,11 +121,29 @@ impl Known {
         &self.shards[usize::try_from(node.0 % SHARDS as u64).unwrap_or(0)]
     }
 
-    /// The kernel is told of a file once more: to be said before it is.
-    pub(super) fn remember(&self, node: NodeNumber) {
+    /// The kernel is told once more of a file, in a directory: to be said before it is.
+    pub(super) fn remember(&self, node: NodeNumber, directory: NodeNumber) {
         let mut shard = self.shard(node).lock();
-        let count = shard.lookups.entry(node).or_default();
-        *count = count.saturating_add(1);
+        let told = shard.told.entry(node).or_insert(Told { lookups: 0, directory });
+        told.lookups = told.lookups.saturating_add(1);
+        told.directory = directory;
+    }
+
+    /// With its own cache of written pages the kernel forgets at each close how many blocks the file has. A listing with
+    /// attributes tells it of a whole directory what it would else ask for file by file.
+    pub(super) fn note_close(&self, node: NodeNumber) {
+        let told_in = self.shard(node).lock().told.get(&node).map(|told| told.directory);
+        if let Some(directory) = told_in {
+            let mut shard = self.shard(directory).lock();
+            if shard.told.contains_key(&directory) || directory == NodeNumber::ROOT {
+                shard.outdated.insert(directory);
+            }
+        }
+    }
+
+    /// Whether the kernel lacks attributes of files of a directory that is about to be listed, and so will have them.
+    pub(super) fn take_outdated(&self, directory: NodeNumber) -> bool {
+        self.shard(directory).lock().outdated.remove(&directory)
     }
 
     /// The kernel forgets so many of the times that it was told of a file. At the last of them a file without names is
@@ -124,12 +151,13 @@ impl Known {
     pub(super) fn forget(&self, node: NodeNumber, lookups: u64) {
         let forgotten = {
             let mut shard = self.shard(node).lock();
-            let Some(count) = shard.lookups.get_mut(&node).filter(|count| **count < u32::MAX) else { return };
-            *count = count.saturating_sub(u32::try_from(lookups).unwrap_or(u32::MAX));
-            if *count > 0 {
+            let Some(told) = shard.told.get_mut(&node).filter(|told| told.lookups < u32::MAX) else { return };
+            told.lookups = told.lookups.saturating_sub(u32::try_from(lookups).unwrap_or(u32::MAX));
+            if told.lookups > 0 {
                 return;
             }
-            shard.lookups.remove(&node);
+            shard.told.remove(&node);
+            shard.outdated.remove(&node);
             shard.held.remove(&node)
         };
         if let Some(held) = forgotten {
@@ -163,7 +191,7 @@ impl Known {
         let held = Held { open: Some(open), deletions: Arc::clone(&self.deletions), is_waiting: false };
         let unknown = {
             let mut shard = self.shard(node).lock();
-            if shard.lookups.contains_key(&node) { shard.held.insert(node, held) } else { Some(held) }
+            if shard.told.contains_key(&node) { shard.held.insert(node, held) } else { Some(held) }
         };
         if let Some(held) = unknown {
             self.delete(held);
@@ -255,7 +283,7 @@ mod tests {
         let (filesystem, open) = nameless(&scratch);
         let inode = Arc::clone(open.inode());
         let known = Known::new(Arc::new(SystemClock::new()));
-        (0..3).for_each(|_| known.remember(NODE));
+        (0..3).for_each(|_| known.remember(NODE, NodeNumber::ROOT));
         known.hold(NODE, open);
         known.forget(NODE, 2);
         assert!(known.held(NODE).is_some() && !is_gone(&filesystem, &inode));
@@ -276,11 +304,31 @@ mod tests {
         filesystem.create_file(&Caller::superuser(), &root, b"other", 0o644).unwrap();
         let open = filesystem.unlink_and_hold(&Caller::superuser(), &root, b"other").unwrap().unwrap();
         let inode = Arc::clone(open.inode());
-        known.remember(NODE);
+        known.remember(NODE, NodeNumber::ROOT);
         known.hold(NODE, open);
         assert!(!is_gone(&filesystem, &inode));
         known.finish();
         assert!(is_gone(&filesystem, &inode));
+    }
+
+    #[test]
+    fn a_directory_is_outdated_from_a_close_until_it_is_listed_or_forgotten() {
+        let (known, directory) = (Known::new(Arc::new(SystemClock::new())), NodeNumber(257));
+        known.remember(directory, NodeNumber::ROOT);
+        known.remember(NODE, directory);
+        assert!(!known.take_outdated(directory));
+        known.note_close(NODE);
+        assert!(!known.take_outdated(NodeNumber::ROOT));
+        assert!(known.take_outdated(directory) && !known.take_outdated(directory));
+        known.note_close(NODE);
+        known.forget(directory, 1);
+        known.note_close(NODE);
+        assert!(!known.take_outdated(directory), "nobody lists what the kernel does not know");
+        known.note_close(directory);
+        known.remember(NODE, NodeNumber::ROOT);
+        known.note_close(NODE);
+        assert!(known.take_outdated(NodeNumber::ROOT), "the root is known from the start");
+        known.finish();
     }
 
     #[test]
@@ -290,7 +338,7 @@ mod tests {
         let known = Arc::new(Known::new(Arc::new(SystemClock::new())));
         let before = known.deleted();
         assert!(!known.wait_for_room(before), "nothing is held");
-        known.remember(NODE);
+        known.remember(NODE, NodeNumber::ROOT);
         known.hold(NODE, open);
         let forgetful = {
             let known = Arc::clone(&known);

@@ -23,7 +23,8 @@ use self::known::Known;
 use crate::numbers::Numbers;
 use crate::transport::{
     AttributeChanges, Deferred, Entry, EntrySink, FilePosition, HandleNumber, NameSink, NodeAttributes,
-    NodeNumber, Notifier, Opened, Reply, Requester, SeekFor, Service, SetTime, Statistics, WriteOrigin,
+    NodeNumber, Notifier, Opened, OpenedDirectory, Reply, Requester, SeekFor, Service, SetTime, Statistics,
+    WriteOrigin,
 };
 
 /// How often what found no space is tried again while removed files are being deleted.
@@ -112,9 +113,9 @@ impl MountService {
     }
 
     /// Tells the kernel of a file: counted before it can forget it.
-    fn remember(&self, node: NodeNumber) {
+    fn remember(&self, node: NodeNumber, directory: NodeNumber) {
         self.numbers.remember(node);
-        self.known.remember(node);
+        self.known.remember(node, directory);
     }
 
     /// A name went; the file, where that was its last one, stays for as long as the kernel knows it.
@@ -138,10 +139,10 @@ impl MountService {
         attempt()
     }
 
-    /// The entry of a file that the kernel learns of, counted.
-    fn entry(&self, inode: &Inode) -> Entry {
+    /// The entry of a file that the kernel learns of in a directory, counted.
+    fn entry(&self, inode: &Inode, directory: NodeNumber) -> Entry {
         let entry = self.uncounted_entry(inode);
-        self.remember(entry.node);
+        self.remember(entry.node, directory);
         entry
     }
 
@@ -155,8 +156,8 @@ impl MountService {
         }
     }
 
-    fn made(&self, made: Result<Arc<Inode>, FsError>) -> Reply<Entry> {
-        made.map(|inode| self.entry(&inode)).map_err(|error| errno(&error))
+    fn made(&self, made: Result<Arc<Inode>, FsError>, directory: NodeNumber) -> Reply<Entry> {
+        made.map(|inode| self.entry(&inode, directory)).map_err(|error| errno(&error))
     }
 }
 
@@ -178,7 +179,7 @@ impl Service for MountService {
     fn lookup(&self, requester: Requester, parent: NodeNumber, name: &[u8]) -> Reply<Option<Entry>> {
         let directory = self.inode(parent)?;
         match self.filesystem.lookup(&judged(requester, 0), &directory, name) {
-            Ok(inode) => Ok(Some(self.entry(&inode))),
+            Ok(inode) => Ok(Some(self.entry(&inode, parent))),
             Err(error) if error.refusal() == Some(Refusal::NotFound) => Ok(None),
             Err(error) => Err(errno(&error)),
         }
@@ -246,7 +247,8 @@ impl Service for MountService {
         let device = decode_device(device);
         self.with_room(|| {
             let permissions = mode & 0o7777;
-            self.made(self.filesystem.create_node(&caller, &directory, name, file_type, permissions, device))
+            let made = self.filesystem.create_node(&caller, &directory, name, file_type, permissions, device);
+            self.made(made, parent)
         })
     }
 
@@ -260,7 +262,7 @@ impl Service for MountService {
     ) -> Reply<Entry> {
         let (caller, directory) = (judged(requester, umask), self.inode(parent)?);
         self.with_room(|| {
-            self.made(self.filesystem.create_directory(&caller, &directory, name, mode & 0o7777))
+            self.made(self.filesystem.create_directory(&caller, &directory, name, mode & 0o7777), parent)
         })
     }
 
@@ -272,7 +274,9 @@ impl Service for MountService {
         target: &[u8],
     ) -> Reply<Entry> {
         let (caller, directory) = (judged(requester, 0), self.inode(parent)?);
-        self.with_room(|| self.made(self.filesystem.create_symbolic_link(&caller, &directory, name, target)))
+        self.with_room(|| {
+            self.made(self.filesystem.create_symbolic_link(&caller, &directory, name, target), parent)
+        })
     }
 
     fn unlink(&self, requester: Requester, parent: NodeNumber, name: &[u8]) -> Reply<()> {
@@ -328,7 +332,7 @@ impl Service for MountService {
         let caller = judged(requester, 0);
         self.with_room(|| {
             let linked = self.filesystem.link(&caller, &inode, &directory, name);
-            self.made(linked.map(|()| Arc::clone(&inode)))
+            self.made(linked.map(|()| Arc::clone(&inode)), new_parent)
         })
     }
 
@@ -352,7 +356,7 @@ impl Service for MountService {
             made.map_err(|error| errno(&error))
         })?;
         let opened = self.open_new_file(&inode, flags)?;
-        Ok((self.entry(&inode), opened))
+        Ok((self.entry(&inode, parent), opened))
     }
 
     fn read(&self, handle: HandleNumber, offset: u64, target: &mut [u8]) -> Reply<usize> {
@@ -372,7 +376,11 @@ impl Service for MountService {
     }
 
     fn release(&self, handle: HandleNumber) {
-        self.handles.remove(handle);
+        if let Some(id) = self.handles.remove(handle)
+            && self.writeback
+        {
+            self.known.note_close(self.node(id));
+        }
     }
 
     fn sync(&self, handle: HandleNumber) -> Reply<()> {
@@ -384,11 +392,12 @@ impl Service for MountService {
         self.commit()
     }
 
-    fn open_directory(&self, requester: Requester, node: NodeNumber) -> Reply<HandleNumber> {
+    fn open_directory(&self, requester: Requester, node: NodeNumber) -> Reply<OpenedDirectory> {
         let inode = self.inode(node)?;
         let open =
             self.filesystem.open_directory(&judged(requester, 0), &inode).map_err(|error| errno(&error))?;
-        Ok(self.handles.insert_directory(open))
+        let attributes_wanted = self.known.take_outdated(node);
+        Ok(OpenedDirectory { handle: self.handles.insert_directory(open), attributes_wanted })
     }
 
     fn read_directory(

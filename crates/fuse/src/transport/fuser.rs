@@ -18,6 +18,7 @@ use vlinder_base::thread;
 
 use self::adapter::Adapter;
 use self::notifier::FuserNotifier;
+use super::attendance::Attendance;
 use super::locality::Locality;
 use super::requests::RequestCounters;
 use super::{Notifier, Service, Settings};
@@ -44,7 +45,8 @@ impl FuserTransport {
         config.clone_fd = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
         // Who may use the mount is the kernel's to judge. Fuser's own filter would refuse what the kernel's flusher sends.
         let (requests, locality) = (RequestCounters::new(registry), Locality::new(registry));
-        let adapter = Adapter { service, settings, requests, locality };
+        let attendance = Attendance::new(device.try_clone()?, settings.threads, registry);
+        let adapter = Adapter { service, settings, requests, locality, attendance };
         let session = ::fuser::Session::from_fd(adapter, device, SessionACL::All, config)?;
         Ok(Self { session })
     }

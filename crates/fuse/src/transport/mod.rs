@@ -4,6 +4,7 @@
 //! returns. A *notifier* sends the kernel what it did not ask for. There is one transport, [`fuser`]; another has to bring
 //! the same two things and nothing above changes.
 
+mod attendance;
 pub mod fuser;
 mod locality;
 mod requests;
@@ -156,6 +157,16 @@ pub struct Opened {
     pub handle: HandleNumber,
     /// The kernel's page cache is passed by.
     pub direct: bool,
+}
+
+/// An open directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenedDirectory {
+    /// What it is called.
+    pub handle: HandleNumber,
+    /// The kernel lacks attributes of the files in it: it had better ask for the names once more, which brings them, than
+    /// answer from what it kept of the last listing and then ask for each file.
+    pub attributes_wanted: bool,
 }
 
 /// Where written bytes come from.
@@ -318,7 +329,7 @@ pub trait Service: Send + Sync + 'static {
     /// fsync(2) of a directory.
     fn sync_directory(&self, handle: HandleNumber) -> Reply<()>;
     /// opendir(3).
-    fn open_directory(&self, requester: Requester, node: NodeNumber) -> Reply<HandleNumber>;
+    fn open_directory(&self, requester: Requester, node: NodeNumber) -> Reply<OpenedDirectory>;
     /// Lists from an offset on; `room_bytes` is what the answer may take.
     fn read_directory(
         &self,

@@ -75,6 +75,7 @@ mod tests {
 
     use vlinder_base::metrics::Value;
 
+    use super::super::attendance::Attendance;
     use super::super::locality::Locality;
     use super::*;
 
@@ -83,6 +84,8 @@ mod tests {
         let registry = Registry::new();
         RequestCounters::new(&registry).count(Opcode::CopyFileRange);
         let _ = Locality::new(&registry);
+        let device = std::fs::File::open("/dev/null").unwrap().into();
+        let _ = Attendance::new(device, 1, &registry);
         let samples = registry.snapshot();
         let counted = samples.iter().find(|sample| sample.name == "fuse.requests.copy_file_range").unwrap();
         assert_eq!(counted.value, Value::Counter(1));

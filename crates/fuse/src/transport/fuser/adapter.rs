@@ -19,6 +19,7 @@ use super::answers::{
     node, open_flags, requester, set_time, to_errno, unreadable,
 };
 use super::features;
+use crate::transport::attendance::{Attendance, Work};
 use crate::transport::locality::Locality;
 use crate::transport::requests::{Opcode, RequestCounters};
 use crate::transport::{
@@ -29,12 +30,18 @@ use crate::transport::{
 /// Reads and writes of more bytes than this are worth a processor of their own.
 const LARGE_TRANSFER: usize = 64 << 10;
 
+/// How much work a read or write of so many bytes is.
+fn transfer(length_bytes: usize) -> Work {
+    if length_bytes > LARGE_TRANSFER { Work::Long } else { Work::Short }
+}
+
 /// Answers for a service.
 pub(super) struct Adapter {
     pub(super) service: Arc<dyn Service>,
     pub(super) settings: Settings,
     pub(super) requests: RequestCounters,
     pub(super) locality: Locality,
+    pub(super) attendance: Attendance,
 }
 
 impl Adapter {
@@ -70,6 +77,7 @@ impl ::fuser::Filesystem for Adapter {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _turn = self.attendance.begin(request.pid(), Work::Short);
         self.locality.note(request.pid());
         match self
             .answer(Opcode::Lookup, || self.service.lookup(requester(request), node(parent), name.as_bytes()))
@@ -81,6 +89,7 @@ impl ::fuser::Filesystem for Adapter {
     }
 
     fn forget(&self, _request: &Request, number: INodeNo, lookups: u64) {
+        let _turn = self.attendance.begin(0, Work::Short);
         // There is nobody to tell how it went.
         let _ = self.answer(Opcode::Forget, || {
             self.service.forget(node(number), lookups);
@@ -89,6 +98,7 @@ impl ::fuser::Filesystem for Adapter {
     }
 
     fn getattr(&self, request: &Request, number: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        let _turn = self.attendance.begin(request.pid(), Work::Short);
         self.locality.note(request.pid());
         self.answer_attributes(reply, self.answer(Opcode::GetAttr, || self.service.attributes(node(number))));
     }
@@ -111,6 +121,7 @@ impl ::fuser::Filesystem for Adapter {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let _turn = self.attendance.begin(request.pid(), Work::Short);
         self.locality.note(request.pid());
         let changes = AttributeChanges {
             mode,
@@ -128,7 +139,8 @@ impl ::fuser::Filesystem for Adapter {
         self.answer_attributes(reply, result);
     }
 
-    fn readlink(&self, _request: &Request, number: INodeNo, reply: ReplyData) {
+    fn readlink(&self, request: &Request, number: INodeNo, reply: ReplyData) {
+        let _turn = self.attendance.begin(request.pid(), Work::Short);
         match self.answer(Opcode::ReadLink, || self.service.read_link(node(number))) {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(to_errno(errno)),
@@ -145,6 +157,7 @@ impl ::fuser::Filesystem for Adapter {
         device: u32,
         reply: ReplyEntry,
     ) {
+        let _turn = self.attendance.begin(request.pid(), Work::Short);
         let (who, parent) = (requester(request), node(parent));
         self.answer_entry(
             reply,
@@ -163,6 +176,7 @@ impl ::fuser::Filesystem for Adapter {
         umask: u32,
         reply: ReplyEntry,
     ) {
+        let _turn = self.attendance.begin(request.pid(), Work::Short);
         let (who, parent) = (requester(request), node(parent));
         self.answer_entry(
             reply,
@@ -173,6 +187,7 @@ impl ::fuser::Filesystem for Adapter {
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.attendance.begin(request.pid(), Work::Short);
         self.locality.note(request.pid());
         let (who, parent) = (requester(request), node(parent));
         answer_empty(
@@ -182,6 +197,7 @@ impl ::fuser::Filesystem for Adapter {
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.attendance.begin(request.pid(), Work::Short);
         let (who, parent) = (requester(request), node(parent));
         answer_empty(
             reply,
@@ -190,6 +206,7 @@ impl ::fuser::Filesystem for Adapter {
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let _turn = self.attendance.begin(request.pid(), Work::Short);
         let (who, parent, target) = (requester(request), node(parent), target.as_os_str().as_bytes());
         self.answer_entry(
             reply,
@@ -209,6 +226,7 @@ impl ::fuser::Filesystem for Adapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.attendance.begin(request.pid(), Work::Short);
         let (who, parent, new_parent) = (requester(request), node(parent), node(new_parent));
         let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
         let result = self.answer(Opcode::Rename, || {
@@ -218,6 +236,7 @@ impl ::fuser::Filesystem for Adapter {
     }
 
     fn link(&self, request: &Request, number: INodeNo, new_parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _turn = self.attendance.begin(request.pid(), Work::Short);
         let (who, new_parent) = (requester(request), node(new_parent));
         self.answer_entry(
             reply,
@@ -226,6 +245,7 @@ impl ::fuser::Filesystem for Adapter {
     }
 
     fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let _turn = self.attendance.begin(request.pid(), Work::Short);
         self.locality.note(request.pid());
         match self.answer(Opcode::Open, || self.service.open(requester(request), node(number), flags.0)) {
             Ok(opened) => reply.opened(FileHandle(opened.handle.0), open_flags(opened.direct)),
@@ -243,6 +263,7 @@ impl ::fuser::Filesystem for Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
+        let _turn = self.attendance.begin(request.pid(), Work::Short);
         self.locality.note(request.pid());
         let (who, parent) = (requester(request), node(parent));
         match self
@@ -261,7 +282,7 @@ impl ::fuser::Filesystem for Adapter {
 
     fn read(
         &self,
-        _request: &Request,
+        request: &Request,
         _number: INodeNo,
         file: FileHandle,
         offset: u64,
@@ -270,6 +291,7 @@ impl ::fuser::Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let _turn = self.attendance.begin(request.pid(), transfer(size as usize));
         if size as usize > LARGE_TRANSFER {
             self.locality.note_large();
         }
@@ -293,6 +315,7 @@ impl ::fuser::Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let _turn = self.attendance.begin(request.pid(), transfer(data.len()));
         if data.len() > LARGE_TRANSFER {
             self.locality.note_large();
         }
@@ -310,7 +333,8 @@ impl ::fuser::Filesystem for Adapter {
 
     /// The kernel has written its pages back before it asks, and there is nothing else to do when a file is closed: said
     /// once, it asks no more.
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+    fn flush(&self, request: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        let _turn = self.attendance.begin(request.pid(), Work::Short);
         self.requests.count(Opcode::Flush);
         reply.error(Errno::ENOSYS);
     }
@@ -325,6 +349,7 @@ impl ::fuser::Filesystem for Adapter {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.attendance.begin(0, Work::Short);
         answer_empty(
             reply,
             self.answer(Opcode::Release, || {
@@ -336,22 +361,25 @@ impl ::fuser::Filesystem for Adapter {
 
     fn fsync(
         &self,
-        _request: &Request,
+        request: &Request,
         _number: INodeNo,
         file: FileHandle,
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.attendance.begin(request.pid(), Work::Long);
         answer_empty(reply, self.answer(Opcode::Fsync, || self.service.sync(handle(file))));
     }
 
     fn opendir(&self, request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let _turn = self.attendance.begin(request.pid(), Work::Short);
         self.locality.note(request.pid());
         match self.answer(Opcode::OpenDir, || self.service.open_directory(requester(request), node(number))) {
             // The kernel keeps listings until the directory changes, which it always knows.
             Ok(opened) => {
-                let flags = FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE;
-                reply.opened(FileHandle(opened.0), flags);
+                let kept = FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE;
+                let flags = if opened.attributes_wanted { FopenFlags::empty() } else { kept };
+                reply.opened(FileHandle(opened.handle.0), flags);
             }
             Err(errno) => reply.error(to_errno(errno)),
         }
@@ -359,12 +387,13 @@ impl ::fuser::Filesystem for Adapter {
 
     fn readdir(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         directory: FileHandle,
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
+        let _turn = self.attendance.begin(request.pid(), Work::Short);
         let mut room = answers::DIRECTORY_ROOM;
         let result = self.answer(Opcode::ReadDir, || {
             self.service.read_directory(handle(directory), offset, room, &mut |name| {
@@ -382,12 +411,13 @@ impl ::fuser::Filesystem for Adapter {
 
     fn readdirplus(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         directory: FileHandle,
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
+        let _turn = self.attendance.begin(request.pid(), Work::Short);
         let validity = self.settings.validity;
         let result = self.answer(Opcode::ReadDirPlus, || {
             let room = answers::DIRECTORY_ROOM;
@@ -408,16 +438,26 @@ impl ::fuser::Filesystem for Adapter {
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, directory: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        let _turn = self.attendance.begin(0, Work::Short);
         self.requests.count(Opcode::ReleaseDir);
         self.service.release_directory(handle(directory));
         reply.ok();
     }
 
-    fn fsyncdir(&self, _: &Request, _: INodeNo, directory: FileHandle, _data_only: bool, reply: ReplyEmpty) {
+    fn fsyncdir(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        directory: FileHandle,
+        _data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        let _turn = self.attendance.begin(request.pid(), Work::Long);
         answer_empty(reply, self.answer(Opcode::FsyncDir, || self.service.sync_directory(handle(directory))));
     }
 
-    fn statfs(&self, _request: &Request, _number: INodeNo, reply: ReplyStatfs) {
+    fn statfs(&self, request: &Request, _number: INodeNo, reply: ReplyStatfs) {
+        let _turn = self.attendance.begin(request.pid(), Work::Short);
         match self.answer(Opcode::StatFs, || self.service.statistics()) {
             Ok(full) => reply.statfs(
                 full.blocks,
@@ -443,6 +483,7 @@ impl ::fuser::Filesystem for Adapter {
         _position: u32,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.attendance.begin(request.pid(), Work::Short);
         let (who, name) = (requester(request), name.as_bytes());
         answer_empty(
             reply,
@@ -453,13 +494,15 @@ impl ::fuser::Filesystem for Adapter {
     }
 
     fn getxattr(&self, request: &Request, number: INodeNo, name: &OsStr, room: u32, reply: ReplyXattr) {
+        let _turn = self.attendance.begin(request.pid(), Work::Short);
         let (who, name) = (requester(request), name.as_bytes());
         let result =
             self.answer(Opcode::GetXattr, || self.service.extended_attribute(who, node(number), name));
         answer_attribute_value(reply, room, result);
     }
 
-    fn listxattr(&self, _request: &Request, number: INodeNo, room: u32, reply: ReplyXattr) {
+    fn listxattr(&self, request: &Request, number: INodeNo, room: u32, reply: ReplyXattr) {
+        let _turn = self.attendance.begin(request.pid(), Work::Short);
         answer_attribute_value(
             reply,
             room,
@@ -468,6 +511,7 @@ impl ::fuser::Filesystem for Adapter {
     }
 
     fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.attendance.begin(request.pid(), Work::Short);
         let (who, name) = (requester(request), name.as_bytes());
         answer_empty(
             reply,
@@ -487,6 +531,7 @@ impl ::fuser::Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.attendance.begin(request.pid(), Work::Long);
         answer_empty(
             reply,
             self.answer(Opcode::Fallocate, || {
@@ -495,7 +540,16 @@ impl ::fuser::Filesystem for Adapter {
         );
     }
 
-    fn lseek(&self, _: &Request, _: INodeNo, file: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+    fn lseek(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        file: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let _turn = self.attendance.begin(request.pid(), Work::Long);
         const SEEK_DATA: i32 = 3;
         const SEEK_HOLE: i32 = 4;
         self.requests.count(Opcode::Lseek);
@@ -526,6 +580,7 @@ impl ::fuser::Filesystem for Adapter {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
+        let _turn = self.attendance.begin(request.pid(), Work::Long);
         // The answer has 32 bits; whoever asks for more asks again.
         let length = length.min(u64::from(u32::MAX) / 2 + 1 - u64::from(LARGEST_TRANSFER));
         let from = FilePosition { node: node(from), offset: from_offset };
@@ -549,6 +604,7 @@ impl ::fuser::Filesystem for Adapter {
         room: u32,
         reply: ReplyIoctl,
     ) {
+        let _turn = self.attendance.begin(request.pid(), Work::Long);
         let who = requester(request);
         match self.answer(Opcode::Ioctl, || self.service.control(who, node(number), command, data)) {
             Ok(answer) if answer.len() <= room as usize => reply.ioctl(0, &answer),

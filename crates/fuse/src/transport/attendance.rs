@@ -1,0 +1,313 @@
+//! Who waits for the kernel's next request: one thread, while the others rest.
+//!
+//! Linux wakes a sleeping reader of `/dev/fuse` for each request, and whoever sent it pays for that; on a virtual machine it
+//! costs more than most answers. So one thread *attends*: after an answer it looks for the next request for a short while
+//! before it sleeps, and as long as it does, and while it works, the others are parked where the kernel does not see them.
+//! What takes long lets another attend from its start, what has to wait (for the disk, a commit, room) as soon as it does
+//! ([`vlinder_base::waiting`] tells), and so does the thread while several programs keep it without a pause. So requests
+//! are answered side by side exactly when one of them would hold others up.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use vlinder_base::clock::{Clock, SystemClock};
+use vlinder_base::metrics::{Counter, Registry, Unit};
+use vlinder_base::sync::{Arc, Condvar, Mutex};
+use vlinder_base::{thread, waiting};
+
+/// How long a thread looks for the next request before it sleeps. Waking it takes about as long.
+const PATIENCE: Duration = Duration::from_micros(50);
+/// Somebody else got the processor for so long meanwhile: it is needed more than the looking.
+const CROWDED: Duration = Duration::from_micros(200);
+/// Another thread helps after so many requests in a row that were waiting already, each from another program than the one
+/// before.
+const CROWD: u32 = 4;
+
+/// What a request takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    /// Less than waking another thread, unless it has to wait.
+    Short,
+    /// More: others had better be answered meanwhile.
+    Long,
+}
+
+/// The threads that answer.
+pub(super) struct Attendance {
+    device: OwnedFd,
+    clock: SystemClock,
+    places: Arc<Places>,
+}
+
+struct Places {
+    state: Mutex<State>,
+    changed: Condvar,
+    calls: Arc<Counter>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Threads that wait for a request or were called to.
+    attending: usize,
+    /// Threads that rest.
+    parked: usize,
+    /// Those of them that were called and have not got up yet.
+    called: usize,
+    /// The connection is gone: nobody rests any more.
+    ended: bool,
+}
+
+thread_local! {
+    /// The threads that the running one is one of.
+    static COLLEAGUES: RefCell<Option<Colleague>> = const { RefCell::new(None) };
+    /// What it knows of the requests so far.
+    static HISTORY: Cell<History> = const { Cell::new(History::NONE) };
+}
+
+#[derive(Clone, Copy)]
+struct History {
+    /// Whether looking for the next request has been worth it lately.
+    looking_pays: bool,
+    /// When the last answer was given.
+    last_answer: Duration,
+    /// The next request was there already then.
+    had_next: bool,
+    /// Who asked last.
+    client: u32,
+    /// How often that alternated without a pause, up to [`CROWD`].
+    crowd: u32,
+}
+
+impl History {
+    const NONE: Self =
+        Self { looking_pays: true, last_answer: Duration::ZERO, had_next: false, client: 0, crowd: 0 };
+
+    /// A request came, for an answer that its program waits for unless `client` is 0.
+    fn note(&mut self, client: u32, now: Duration) {
+        if !self.looking_pays {
+            self.looking_pays = now.saturating_sub(self.last_answer) < PATIENCE;
+        }
+        if client != 0 {
+            let alternates = self.had_next && client != self.client;
+            self.crowd = if alternates { (self.crowd + 1).min(CROWD) } else { self.crowd.saturating_sub(1) };
+            self.client = client;
+        }
+    }
+}
+
+/// Lets all others go when the running thread ends: threads end only when the connection has.
+struct Colleague(Arc<Places>);
+
+impl Drop for Colleague {
+    fn drop(&mut self) {
+        self.0.state.lock().ended = true;
+        self.0.changed.notify_all();
+    }
+}
+
+/// A request being answered; the next is waited for, or the thread rests, when it is dropped.
+pub(super) struct Turn<'a>(&'a Attendance);
+
+impl Attendance {
+    /// Of so many threads, which all attend at first.
+    pub(super) fn new(device: OwnedFd, threads: usize, registry: &Registry) -> Self {
+        let state = Mutex::new(State { attending: threads, ..State::default() });
+        let calls = registry.counter("fuse.threads_called", CALLS, Unit::Count);
+        let places = Arc::new(Places { state, changed: Condvar::new(), calls });
+        Self { device, clock: SystemClock::new(), places }
+    }
+
+    /// A request came to the running thread. To be dropped after it is answered. `client` is the thread that asks, 0 if
+    /// there is none or it is of another namespace.
+    pub(super) fn begin(&self, client: u32, work: Work) -> Turn<'_> {
+        COLLEAGUES.with_borrow_mut(|colleagues| {
+            colleagues.get_or_insert_with(|| Colleague(Arc::clone(&self.places)));
+        });
+        let mut history = HISTORY.get();
+        history.note(client, self.clock.monotonic());
+        HISTORY.set(history);
+        self.places.state.lock().attending -= 1;
+        if work == Work::Long || history.crowd == CROWD {
+            self.places.call();
+        } else {
+            waiting::announce_to(Some(call_another));
+        }
+        Turn(self)
+    }
+
+    /// Looks for the next request, as long as that is likely to be worth it.
+    fn look(&self) {
+        let (start, mut history) = (self.clock.monotonic(), HISTORY.get());
+        (history.last_answer, history.had_next) = (start, false);
+        if history.looking_pays {
+            history.had_next = self.has_request();
+            let (mut last, mut found) = (start, history.had_next);
+            while history.looking_pays && !found {
+                thread::yield_now();
+                let now = self.clock.monotonic();
+                history.looking_pays =
+                    now.saturating_sub(start) < PATIENCE && now.saturating_sub(last) < CROWDED;
+                last = now;
+                found = self.has_request();
+            }
+        }
+        HISTORY.set(history);
+    }
+
+    /// Whether reading would give a request at once; also where it would fail, which reading then says.
+    fn has_request(&self) -> bool {
+        let mut device = [PollFd::new(&self.device, PollFlags::IN)];
+        poll(&mut device, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        waiting::announce_to(None);
+        self.0.places.attend_or_rest();
+        self.0.look();
+    }
+}
+
+impl Places {
+    /// Lets a resting thread attend if none does.
+    fn call(&self) {
+        let mut state = self.state.lock();
+        if state.attending == 0 && state.parked > state.called {
+            state.attending += 1;
+            state.called += 1;
+            self.calls.increment();
+            self.changed.notify_one();
+        }
+    }
+
+    /// The running thread has nothing to do: returns when it is to attend.
+    fn attend_or_rest(&self) {
+        let mut state = self.state.lock();
+        if state.attending == 0 {
+            state.attending += 1;
+            return;
+        }
+        state.parked += 1;
+        while state.called == 0 && !state.ended {
+            self.changed.wait(&mut state);
+        }
+        state.parked -= 1;
+        if state.called > 0 {
+            state.called -= 1;
+        } else {
+            state.attending += 1;
+        }
+    }
+}
+
+/// The running thread, which answers a request, is about to wait.
+fn call_another() {
+    COLLEAGUES.with_borrow(|colleagues| {
+        if let Some(Colleague(places)) = colleagues {
+            places.call();
+        }
+    });
+}
+
+const CALLS: &str = "threads called to answer requests while another was busy";
+
+#[cfg(test)]
+mod tests {
+    use vlinder_base::metrics::Value;
+    use vlinder_base::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// Two threads, of which one takes and answers a request and so rests until it is called, and then ends. The test is
+    /// the other.
+    struct Pair {
+        registry: Registry,
+        attendance: Arc<Attendance>,
+        attends: Arc<AtomicBool>,
+        other: thread::JoinHandle<()>,
+        /// Nothing is ever written here: no request is there to be found.
+        _silence: OwnedFd,
+    }
+
+    impl Pair {
+        fn new() -> Self {
+            let (device, silence) = rustix::pipe::pipe().unwrap();
+            let registry = Registry::new();
+            let attendance = Arc::new(Attendance::new(device, 2, &registry));
+            let attends = Arc::new(AtomicBool::new(false));
+            let other = {
+                let (attendance, attends) = (Arc::clone(&attendance), Arc::clone(&attends));
+                thread::spawn("fuse-other", move || {
+                    drop(attendance.begin(1, Work::Short));
+                    attends.store(true, Ordering::Release);
+                })
+            };
+            while attendance.places.state.lock().parked == 0 {
+                thread::yield_now();
+            }
+            Self { registry, attendance, attends, other, _silence: silence }
+        }
+
+        fn calls(&self) -> Value {
+            let samples = self.registry.snapshot();
+            samples.into_iter().find(|sample| sample.name == "fuse.threads_called").unwrap().value
+        }
+    }
+
+    #[test]
+    fn a_short_request_calls_nobody_unless_it_has_to_wait() {
+        let pair = Pair::new();
+        drop(pair.attendance.begin(2, Work::Short));
+        assert_eq!((pair.attends.load(Ordering::Acquire), pair.calls()), (false, Value::Counter(0)));
+        let turn = pair.attendance.begin(2, Work::Short);
+        assert!(!pair.attends.load(Ordering::Acquire));
+        let (lock, never) = (Mutex::new(()), Condvar::new());
+        never.wait_for(&mut lock.lock(), Duration::from_millis(1));
+        pair.other.join().unwrap();
+        assert!(pair.attends.load(Ordering::Acquire));
+        drop(turn);
+    }
+
+    #[test]
+    fn a_long_request_calls_another_thread() {
+        let pair = Pair::new();
+        let turn = pair.attendance.begin(2, Work::Long);
+        assert_eq!(pair.calls(), Value::Counter(1));
+        pair.other.join().unwrap();
+        drop(turn);
+    }
+
+    #[test]
+    fn nobody_rests_after_the_connection_ended() {
+        let pair = Pair::new();
+        let attendance = Arc::clone(&pair.attendance);
+        // In the place of the test's own thread.
+        thread::spawn("fuse-ends", move || drop(attendance.begin(3, Work::Short))).join().unwrap();
+        pair.other.join().unwrap();
+    }
+
+    #[test]
+    fn several_programs_without_a_pause_are_a_crowd_and_one_is_not() {
+        let mut history = History { had_next: true, ..History::NONE };
+        (0..100).for_each(|number| history.note([5, 0][number % 2], Duration::ZERO));
+        assert_eq!(history.crowd, 0);
+        (0..CROWD).for_each(|number| history.note(6 + number % 2, Duration::ZERO));
+        assert_eq!(history.crowd, CROWD);
+        history.had_next = false;
+        (0..CROWD).for_each(|number| history.note(6 + number % 2, Duration::ZERO));
+        assert_eq!(history.crowd, 0);
+    }
+
+    #[test]
+    fn looking_is_given_up_where_requests_are_far_apart() {
+        let far = PATIENCE * 2;
+        let mut history = History { looking_pays: false, last_answer: far, ..History::NONE };
+        history.note(1, far * 2);
+        assert!(!history.looking_pays);
+        history.note(1, far + PATIENCE / 2);
+        assert!(history.looking_pays);
+    }
+}
