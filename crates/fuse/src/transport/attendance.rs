@@ -25,6 +25,9 @@ const CROWDED: Duration = Duration::from_micros(200);
 /// before.
 const CROWD: u32 = 4;
 
+/// Reads and writes of more bytes than this are worth a processor of their own.
+const LARGE_TRANSFER: usize = 64 << 10;
+
 /// What a request takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
@@ -32,6 +35,13 @@ pub(super) enum Work {
     Short,
     /// More: others had better be answered meanwhile.
     Long,
+}
+
+impl Work {
+    /// Of a read or write of so many bytes.
+    pub(super) fn of_transfer(length_bytes: usize) -> Self {
+        if length_bytes > LARGE_TRANSFER { Self::Long } else { Self::Short }
+    }
 }
 
 /// The threads that answer.

@@ -47,10 +47,10 @@ impl Locality {
         }
     }
 
-    /// A request of which its program waits for the answer. `client` is the thread that asks, 0 if it is of another
-    /// namespace.
+    /// A request of which its program waits for the answer. `client` is the thread that asks; 0, which says nothing, if
+    /// there is none or it is of another namespace.
     pub(super) fn note(&self, client: u32) {
-        let Some(allowed) = &self.allowed else { return };
+        let Some(allowed) = self.allowed.as_ref().filter(|_| client != 0) else { return };
         let mut following = FOLLOWING.get();
         if client != following.client {
             self.set_free(allowed, &mut following);

@@ -19,21 +19,13 @@ use super::answers::{
     node, open_flags, requester, set_time, to_errno, unreadable,
 };
 use super::features;
-use crate::transport::attendance::{Attendance, Work};
+use crate::transport::attendance::{Attendance, Turn, Work};
 use crate::transport::locality::Locality;
 use crate::transport::requests::{Opcode, RequestCounters};
 use crate::transport::{
     AttributeChanges, Entry, FilePosition, LARGEST_TRANSFER, NodeAttributes, Reply, SeekFor, Service,
     Settings, WriteOrigin,
 };
-
-/// Reads and writes of more bytes than this are worth a processor of their own.
-const LARGE_TRANSFER: usize = 64 << 10;
-
-/// How much work a read or write of so many bytes is.
-fn transfer(length_bytes: usize) -> Work {
-    if length_bytes > LARGE_TRANSFER { Work::Long } else { Work::Short }
-}
 
 /// Answers for a service.
 pub(super) struct Adapter {
@@ -45,6 +37,15 @@ pub(super) struct Adapter {
 }
 
 impl Adapter {
+    /// A request is answered until this is dropped. Its program waits for that.
+    fn turn(&self, request: &Request, work: Work) -> Turn<'_> {
+        match work {
+            Work::Short => self.locality.note(request.pid()),
+            Work::Long => self.locality.note_large(),
+        }
+        self.attendance.begin(request.pid(), work)
+    }
+
     fn answer<T>(&self, opcode: Opcode, work: impl FnOnce() -> Reply<T>) -> Reply<T> {
         self.requests.count(opcode);
         guarded(work)
@@ -77,8 +78,7 @@ impl ::fuser::Filesystem for Adapter {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let _turn = self.attendance.begin(request.pid(), Work::Short);
-        self.locality.note(request.pid());
+        let _turn = self.turn(request, Work::Short);
         match self
             .answer(Opcode::Lookup, || self.service.lookup(requester(request), node(parent), name.as_bytes()))
         {
@@ -98,8 +98,7 @@ impl ::fuser::Filesystem for Adapter {
     }
 
     fn getattr(&self, request: &Request, number: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        let _turn = self.attendance.begin(request.pid(), Work::Short);
-        self.locality.note(request.pid());
+        let _turn = self.turn(request, Work::Short);
         self.answer_attributes(reply, self.answer(Opcode::GetAttr, || self.service.attributes(node(number))));
     }
 
@@ -121,8 +120,7 @@ impl ::fuser::Filesystem for Adapter {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let _turn = self.attendance.begin(request.pid(), Work::Short);
-        self.locality.note(request.pid());
+        let _turn = self.turn(request, Work::Short);
         let changes = AttributeChanges {
             mode,
             user,
@@ -140,7 +138,7 @@ impl ::fuser::Filesystem for Adapter {
     }
 
     fn readlink(&self, request: &Request, number: INodeNo, reply: ReplyData) {
-        let _turn = self.attendance.begin(request.pid(), Work::Short);
+        let _turn = self.turn(request, Work::Short);
         match self.answer(Opcode::ReadLink, || self.service.read_link(node(number))) {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(to_errno(errno)),
@@ -157,7 +155,7 @@ impl ::fuser::Filesystem for Adapter {
         device: u32,
         reply: ReplyEntry,
     ) {
-        let _turn = self.attendance.begin(request.pid(), Work::Short);
+        let _turn = self.turn(request, Work::Short);
         let (who, parent) = (requester(request), node(parent));
         self.answer_entry(
             reply,
@@ -176,7 +174,7 @@ impl ::fuser::Filesystem for Adapter {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let _turn = self.attendance.begin(request.pid(), Work::Short);
+        let _turn = self.turn(request, Work::Short);
         let (who, parent) = (requester(request), node(parent));
         self.answer_entry(
             reply,
@@ -187,8 +185,7 @@ impl ::fuser::Filesystem for Adapter {
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.attendance.begin(request.pid(), Work::Short);
-        self.locality.note(request.pid());
+        let _turn = self.turn(request, Work::Short);
         let (who, parent) = (requester(request), node(parent));
         answer_empty(
             reply,
@@ -197,7 +194,7 @@ impl ::fuser::Filesystem for Adapter {
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.attendance.begin(request.pid(), Work::Short);
+        let _turn = self.turn(request, Work::Short);
         let (who, parent) = (requester(request), node(parent));
         answer_empty(
             reply,
@@ -206,7 +203,7 @@ impl ::fuser::Filesystem for Adapter {
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let _turn = self.attendance.begin(request.pid(), Work::Short);
+        let _turn = self.turn(request, Work::Short);
         let (who, parent, target) = (requester(request), node(parent), target.as_os_str().as_bytes());
         self.answer_entry(
             reply,
@@ -226,7 +223,7 @@ impl ::fuser::Filesystem for Adapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.attendance.begin(request.pid(), Work::Short);
+        let _turn = self.turn(request, Work::Short);
         let (who, parent, new_parent) = (requester(request), node(parent), node(new_parent));
         let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
         let result = self.answer(Opcode::Rename, || {
@@ -236,7 +233,7 @@ impl ::fuser::Filesystem for Adapter {
     }
 
     fn link(&self, request: &Request, number: INodeNo, new_parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let _turn = self.attendance.begin(request.pid(), Work::Short);
+        let _turn = self.turn(request, Work::Short);
         let (who, new_parent) = (requester(request), node(new_parent));
         self.answer_entry(
             reply,
@@ -245,8 +242,7 @@ impl ::fuser::Filesystem for Adapter {
     }
 
     fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let _turn = self.attendance.begin(request.pid(), Work::Short);
-        self.locality.note(request.pid());
+        let _turn = self.turn(request, Work::Short);
         match self.answer(Opcode::Open, || self.service.open(requester(request), node(number), flags.0)) {
             Ok(opened) => reply.opened(FileHandle(opened.handle.0), open_flags(opened.direct)),
             Err(errno) => reply.error(to_errno(errno)),
@@ -263,8 +259,7 @@ impl ::fuser::Filesystem for Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let _turn = self.attendance.begin(request.pid(), Work::Short);
-        self.locality.note(request.pid());
+        let _turn = self.turn(request, Work::Short);
         let (who, parent) = (requester(request), node(parent));
         match self
             .answer(Opcode::Create, || self.service.create(who, parent, name.as_bytes(), mode, umask, flags))
@@ -291,10 +286,7 @@ impl ::fuser::Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let _turn = self.attendance.begin(request.pid(), transfer(size as usize));
-        if size as usize > LARGE_TRANSFER {
-            self.locality.note_large();
-        }
+        let _turn = self.turn(request, Work::of_transfer(size as usize));
         answers::with_buffer(size as usize, |buffer| {
             match self.answer(Opcode::Read, || self.service.read(handle(file), offset, buffer)) {
                 Ok(length) => reply.data(&buffer[..length]),
@@ -315,10 +307,7 @@ impl ::fuser::Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let _turn = self.attendance.begin(request.pid(), transfer(data.len()));
-        if data.len() > LARGE_TRANSFER {
-            self.locality.note_large();
-        }
+        let _turn = self.turn(request, Work::of_transfer(data.len()));
         let origin = WriteOrigin {
             cache: write_flags.contains(WriteFlags::FUSE_WRITE_CACHE),
             kills_privileges: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
@@ -334,7 +323,7 @@ impl ::fuser::Filesystem for Adapter {
     /// The kernel has written its pages back before it asks, and there is nothing else to do when a file is closed: said
     /// once, it asks no more.
     fn flush(&self, request: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        let _turn = self.attendance.begin(request.pid(), Work::Short);
+        let _turn = self.turn(request, Work::Short);
         self.requests.count(Opcode::Flush);
         reply.error(Errno::ENOSYS);
     }
@@ -367,13 +356,12 @@ impl ::fuser::Filesystem for Adapter {
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.attendance.begin(request.pid(), Work::Long);
+        let _turn = self.turn(request, Work::Long);
         answer_empty(reply, self.answer(Opcode::Fsync, || self.service.sync(handle(file))));
     }
 
     fn opendir(&self, request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let _turn = self.attendance.begin(request.pid(), Work::Short);
-        self.locality.note(request.pid());
+        let _turn = self.turn(request, Work::Short);
         match self.answer(Opcode::OpenDir, || self.service.open_directory(requester(request), node(number))) {
             // The kernel keeps listings until the directory changes, which it always knows.
             Ok(opened) => {
@@ -393,7 +381,7 @@ impl ::fuser::Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let _turn = self.attendance.begin(request.pid(), Work::Short);
+        let _turn = self.turn(request, Work::Short);
         let mut room = answers::DIRECTORY_ROOM;
         let result = self.answer(Opcode::ReadDir, || {
             self.service.read_directory(handle(directory), offset, room, &mut |name| {
@@ -417,7 +405,7 @@ impl ::fuser::Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let _turn = self.attendance.begin(request.pid(), Work::Short);
+        let _turn = self.turn(request, Work::Short);
         let validity = self.settings.validity;
         let result = self.answer(Opcode::ReadDirPlus, || {
             let room = answers::DIRECTORY_ROOM;
@@ -452,12 +440,12 @@ impl ::fuser::Filesystem for Adapter {
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.attendance.begin(request.pid(), Work::Long);
+        let _turn = self.turn(request, Work::Long);
         answer_empty(reply, self.answer(Opcode::FsyncDir, || self.service.sync_directory(handle(directory))));
     }
 
     fn statfs(&self, request: &Request, _number: INodeNo, reply: ReplyStatfs) {
-        let _turn = self.attendance.begin(request.pid(), Work::Short);
+        let _turn = self.turn(request, Work::Short);
         match self.answer(Opcode::StatFs, || self.service.statistics()) {
             Ok(full) => reply.statfs(
                 full.blocks,
@@ -483,18 +471,14 @@ impl ::fuser::Filesystem for Adapter {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.attendance.begin(request.pid(), Work::Short);
+        let _turn = self.turn(request, Work::Short);
         let (who, name) = (requester(request), name.as_bytes());
-        answer_empty(
-            reply,
-            self.answer(Opcode::SetXattr, || {
-                self.service.set_extended_attribute(who, node(number), name, value, flags)
-            }),
-        );
+        let set = || self.service.set_extended_attribute(who, node(number), name, value, flags);
+        answer_empty(reply, self.answer(Opcode::SetXattr, set));
     }
 
     fn getxattr(&self, request: &Request, number: INodeNo, name: &OsStr, room: u32, reply: ReplyXattr) {
-        let _turn = self.attendance.begin(request.pid(), Work::Short);
+        let _turn = self.turn(request, Work::Short);
         let (who, name) = (requester(request), name.as_bytes());
         let result =
             self.answer(Opcode::GetXattr, || self.service.extended_attribute(who, node(number), name));
@@ -502,7 +486,7 @@ impl ::fuser::Filesystem for Adapter {
     }
 
     fn listxattr(&self, request: &Request, number: INodeNo, room: u32, reply: ReplyXattr) {
-        let _turn = self.attendance.begin(request.pid(), Work::Short);
+        let _turn = self.turn(request, Work::Short);
         answer_attribute_value(
             reply,
             room,
@@ -511,14 +495,10 @@ impl ::fuser::Filesystem for Adapter {
     }
 
     fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.attendance.begin(request.pid(), Work::Short);
+        let _turn = self.turn(request, Work::Short);
         let (who, name) = (requester(request), name.as_bytes());
-        answer_empty(
-            reply,
-            self.answer(Opcode::RemoveXattr, || {
-                self.service.remove_extended_attribute(who, node(number), name)
-            }),
-        );
+        let remove = || self.service.remove_extended_attribute(who, node(number), name);
+        answer_empty(reply, self.answer(Opcode::RemoveXattr, remove));
     }
 
     fn fallocate(
@@ -531,7 +511,7 @@ impl ::fuser::Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.attendance.begin(request.pid(), Work::Long);
+        let _turn = self.turn(request, Work::Long);
         answer_empty(
             reply,
             self.answer(Opcode::Fallocate, || {
@@ -549,7 +529,7 @@ impl ::fuser::Filesystem for Adapter {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        let _turn = self.attendance.begin(request.pid(), Work::Long);
+        let _turn = self.turn(request, Work::Long);
         const SEEK_DATA: i32 = 3;
         const SEEK_HOLE: i32 = 4;
         self.requests.count(Opcode::Lseek);
@@ -580,7 +560,7 @@ impl ::fuser::Filesystem for Adapter {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let _turn = self.attendance.begin(request.pid(), Work::Long);
+        let _turn = self.turn(request, Work::Long);
         // The answer has 32 bits; whoever asks for more asks again.
         let length = length.min(u64::from(u32::MAX) / 2 + 1 - u64::from(LARGEST_TRANSFER));
         let from = FilePosition { node: node(from), offset: from_offset };
@@ -604,7 +584,7 @@ impl ::fuser::Filesystem for Adapter {
         room: u32,
         reply: ReplyIoctl,
     ) {
-        let _turn = self.attendance.begin(request.pid(), Work::Long);
+        let _turn = self.turn(request, Work::Long);
         let who = requester(request);
         match self.answer(Opcode::Ioctl, || self.service.control(who, node(number), command, data)) {
             Ok(answer) if answer.len() <= room as usize => reply.ioctl(0, &answer),
