@@ -60,7 +60,7 @@ fn place(number: u64) -> u64 {
 }
 
 fn overwrite(host: &Host, server: Server) -> Result<Outcome> {
-    let mounted = Mounted::fresh(host, server)?;
+    let mut mounted = Mounted::fresh(host, server)?;
     let path = PathBuf::from(mounted.path("file"));
     let mut made = File::create(&path)?;
     for _ in 0..FILE_BYTES >> 20 {
@@ -87,7 +87,7 @@ fn overwrite(host: &Host, server: Server) -> Result<Outcome> {
 }
 
 fn create(host: &Host, server: Server) -> Result<Outcome> {
-    let mounted = Mounted::fresh(host, server)?;
+    let mut mounted = Mounted::fresh(host, server)?;
     let directory = PathBuf::from(mounted.path("directory"));
     std::fs::create_dir(&directory)?;
     mounted.sync()?;
