@@ -6,6 +6,8 @@
 //! feature `engine` also the library, as any of its users does (`subject`).
 
 pub mod golden;
+#[cfg(feature = "engine")]
+pub mod hostile;
 pub mod kernel;
 mod kernel_log;
 #[cfg(feature = "engine")]

@@ -61,13 +61,22 @@ impl Mutator {
         BlockRules { node_size: geometry.node_size, sector_size: geometry.sector_size }
     }
 
+    /// A block, if it is sound.
+    pub fn try_block(&self, logical: Logical) -> Option<Block> {
+        Block::parse(self.bytes(logical).into_boxed_slice(), &self.rules()).ok()
+    }
+
     /// A block, which must be sound.
     pub fn block(&self, logical: Logical) -> Block {
+        Block::parse(self.bytes(logical).into_boxed_slice(), &self.rules()).unwrap()
+    }
+
+    /// The bytes of a block's first copy.
+    fn bytes(&self, logical: Logical) -> Vec<u8> {
         let length = self.rules().node_size as usize;
         let chunk = self.volume.chunks().covering(logical, length as u64).unwrap();
         let part = plan_read(&chunk, logical, length as u64, 0).unwrap()[0];
-        let bytes = self.device.read_at(part.physical, length).unwrap();
-        Block::parse(bytes.into_boxed_slice(), &self.rules()).unwrap()
+        self.device.read_at(part.physical, length).unwrap()
     }
 
     fn leaves_below(&self, root: Logical) -> Vec<Block> {

@@ -8,7 +8,9 @@ use clap::{ArgMatches, Args, Parser, Subcommand};
 
 use crate::failure::{Failure, Status};
 use crate::session::{Format, Program, Session};
-use crate::{check, files, filesystem, fsck, generate, inspect, mkfs, mount, property, stats, subvolume};
+use crate::{
+    check, files, filesystem, fsck, generate, inspect, mkfs, mount, property, restore, stats, subvolume,
+};
 
 /// Btrfs without the kernel: create, read, write, snapshot, check and mount images in the real Btrfs format.
 ///
@@ -101,6 +103,8 @@ pub enum Verb {
     Property(property::Verb),
     /// Check a file system, mounted by vlinder or not at all.
     Check(check::Arguments),
+    /// Get files out of a damaged file system.
+    Restore(Box<restore::Arguments>),
     /// Look at what lies on disk.
     #[command(
         subcommand,
@@ -129,6 +133,8 @@ pub enum BtrfsVerb {
     Property(property::Verb),
     /// Check a file system, mounted by vlinder or not at all.
     Check(check::Arguments),
+    /// Get files out of a damaged file system.
+    Restore(Box<restore::Arguments>),
     /// Look at what lies on disk.
     #[command(
         subcommand,
@@ -143,6 +149,7 @@ impl From<BtrfsVerb> for Verb {
     fn from(verb: BtrfsVerb) -> Self {
         match verb {
             BtrfsVerb::Check(arguments) => Self::Check(arguments),
+            BtrfsVerb::Restore(arguments) => Self::Restore(arguments),
             BtrfsVerb::Inspect(verb) => Self::Inspect(verb),
             BtrfsVerb::Subvolume(verb) => Self::Subvolume(verb),
             BtrfsVerb::Filesystem(verb) => Self::Filesystem(verb),
@@ -224,6 +231,7 @@ fn dispatch(verb: &Verb, session: &Session) -> Result<Status, Failure> {
         Verb::Files(verb) => files::run(verb, session),
         Verb::Inspect(verb) => inspect::run(verb, session),
         Verb::Check(arguments) => check::run(arguments, session),
+        Verb::Restore(arguments) => restore::run(arguments, session),
         Verb::Mkfs(arguments) => mkfs::run(arguments, session),
         Verb::Mount(arguments) => mount::mount(arguments, session),
         Verb::Umount(arguments) => mount::umount(arguments, session),

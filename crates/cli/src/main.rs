@@ -25,6 +25,7 @@ mod place;
 mod progress;
 mod property;
 mod report;
+mod restore;
 mod session;
 mod stats;
 mod subvolume;

@@ -42,16 +42,22 @@ Of the file system, as Linux's btrfs has them (every verb that opens an image ta
   notreelog, treelog          whether fsync may write a log
   acl, noacl                  whether ACLs are honoured
   user_subvol_rm_allowed      owners may delete their subvolumes
-  rescue=ignoredatacsums, rescue=nologreplay, rescue=usebackuproot
-                              with ro: give damaged data out; do not replay the log;
-                              show an earlier commit if the last can't be read
+  rescue=PART[:PART...]       with ro: what may be damaged
+    usebackuproot             show an earlier commit if the last can't be read
+    nologreplay               show the last commit without the fsync log
+    ignorebadroots            do without the extent, checksum, device, UUID,
+                              free-space and block-group tree; without a
+                              checksum tree data are not verified
+    ignoredatacsums           give data out unverified
+    ignoremetacsums           take tree blocks whose checksum is wrong
+    ignoresuperflags          take a superblock with unknown flags
+    all                       all of these but usebackuproot
   noatime, relatime, strictatime, nodiratime, diratime
                               which reads leave a trace
   ssd, nossd, space_cache, barrier, autodefrag, thread_pool=, ...
                               taken, and without effect here
   degraded                    devices may be missing: what the others have is read,
                               and what can't be is named
-  The other parts of rescue= are refused until they are supported.
 
 Of vlinder:
   owners=keep, owners=me      whose files these are for an ordinary user

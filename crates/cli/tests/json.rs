@@ -107,6 +107,26 @@ fn findings_have_their_shape() {
 }
 
 #[test]
+fn what_is_restored_and_lost_has_its_shape() {
+    use std::os::unix::fs::FileExt;
+    let scratch = Scratch::new("json-restore");
+    let (image, source, out) = (scratch.join("disk.img"), scratch.join("source"), scratch.join("out"));
+    make_image(&image);
+    let content: Vec<u8> = (0..16384_u32).map(|position| (position % 251) as u8).collect();
+    std::fs::write(&source, &content).unwrap();
+    run(["cp", source.to_str().unwrap(), &target(&image, "/f")]).done();
+    std::fs::create_dir(&out).unwrap();
+    let bytes = std::fs::read(&image).unwrap();
+    let place = bytes.chunks_exact(4096).position(|sector| sector == &content[..4096]).unwrap();
+    let file = std::fs::File::options().write(true).open(&image).unwrap();
+    file.write_all_at(&[0; 4096], place as u64 * 4096).unwrap();
+    let words = ["--json", "restore", image.to_str().unwrap(), out.to_str().unwrap()];
+    let ended = run(words);
+    assert_eq!(ended.code, 3, "{}", ended.err);
+    compare("restore", &ended.json());
+}
+
+#[test]
 fn statistics_have_one_object_for_each_metric() {
     let scratch = Scratch::new("json-stats");
     let image = scratch.join("disk.img");

@@ -46,7 +46,7 @@ fn warn(newest: Generation, shown: Generation, error: &FsError) {
 }
 
 /// The superblock as it was when a backup was the newest.
-fn as_of(superblock: &Superblock, backup: &BackupRoot, with_chunks: bool) -> Superblock {
+pub(crate) fn as_of(superblock: &Superblock, backup: &BackupRoot, with_chunks: bool) -> Superblock {
     let mut then = superblock.clone();
     then.generation = backup.tree_root_generation;
     then.root = backup.tree_root;

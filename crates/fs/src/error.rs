@@ -9,6 +9,7 @@ use vlinder_tree::TreeError;
 use vlinder_volume::VolumeError;
 
 use crate::data::DataError;
+use crate::inode::InodeId;
 use crate::options::OptionError;
 
 macro_rules! refusals {
@@ -118,6 +119,16 @@ pub enum FsError {
     /// A defect of the map of unflushed data.
     #[error(transparent)]
     State(#[from] StateError),
+    /// A name leads to a directory that says that it lies elsewhere.
+    #[error(
+        "directory {found} is named in {directory}, and lies elsewhere by its own word; the file system is damaged: run a check"
+    )]
+    SecondPlace {
+        /// Where the name is.
+        directory: InodeId,
+        /// What it leads to.
+        found: InodeId,
+    },
     /// An operation on a path, with that path (of the path interface).
     #[error("{path}: {source}")]
     Path {
@@ -143,6 +154,7 @@ impl FsError {
             | Self::Volume(_)
             | Self::Device(_)
             | Self::Data(_)
+            | Self::SecondPlace { .. }
             | Self::State(_) => Errno::IO,
         }
     }

@@ -15,7 +15,7 @@ use vlinder_format::{Generation, RootId};
 use vlinder_transaction::{
     Engine, EngineError, EngineOptions, Handle, Participant, ReadOnlyReason, Reservation,
 };
-use vlinder_volume::{Opened, SuperblockChoice, Volume};
+use vlinder_volume::{OpenRules, Opened, Volume};
 
 use crate::data::WriteBack;
 use crate::fsync_log::FsyncMetrics;
@@ -187,11 +187,15 @@ impl Filesystem {
         } else {
             vlinder_volume::Access::ReadWrite
         };
-        let open = if options.degraded { Volume::open_degraded } else { Volume::open };
-        let reopen = |devices, access| open(devices, SuperblockChoice::default(), access);
+        let rules = OpenRules {
+            may_miss: options.degraded,
+            ignores_flags: options.rescue.ignores_super_flags,
+            ..OpenRules::default()
+        };
+        let reopen = |devices, access| Volume::open_by(devices, rules, access);
         let opened = reopen(devices.clone(), access)?;
         let superblock = opened.superblock.clone();
-        let last = if !superblock.has_log() || options.leaves_log() {
+        let last = if !superblock.has_log() || options.rescue.leaves_log {
             Self::open_volume(opened, options.clone())
         } else {
             let engine_options = Self::engine_options(&options);
@@ -200,7 +204,7 @@ impl Filesystem {
         };
         let filesystem = match last {
             // What the caller asked for and is not there is not damaged.
-            Err(error) if options.uses_backup_roots() && error.errno() == rustix::io::Errno::IO => {
+            Err(error) if options.rescue.uses_backup_roots && error.errno() == rustix::io::Errno::IO => {
                 crate::backup_roots::open(&superblock, error, &|superblock| {
                     let opened = reopen(devices.clone(), access)?;
                     Self::open_volume(Opened { superblock, ..opened }, options.clone())
@@ -209,6 +213,9 @@ impl Filesystem {
             other => other?,
         };
         filesystem.warn_of_members();
+        if filesystem.engine().is_bad_root(RootId::CHECKSUM_TREE) {
+            tracing::warn!("the checksum tree can't be read: data are given out unverified");
+        }
         Ok(filesystem)
     }
 
@@ -257,7 +264,7 @@ impl Filesystem {
         Self::with_engine(Engine::open(opened, engine_options)?, options)
     }
 
-    fn engine_options(options: &OpenOptions) -> EngineOptions {
+    pub(crate) fn engine_options(options: &OpenOptions) -> EngineOptions {
         EngineOptions {
             read_only: options.read_only,
             leave_log: None,
@@ -268,17 +275,34 @@ impl Filesystem {
             random: Arc::clone(&options.random),
             registry: Arc::clone(&options.registry),
             disabled: options.disabled,
+            rescue: options.rescue.of_engine(),
         }
     }
 
     fn with_engine(engine: Arc<Engine>, options: OpenOptions) -> Result<Self> {
+        let choice = options.subvolume.clone();
+        let filesystem = Self::assemble(engine, options);
+        let root = filesystem.choose_subvolume(&choice)?;
+        filesystem.shared.root.store(root.0, Ordering::Release);
+        filesystem.subvolume(root)?;
+        if filesystem.engine().read_only_reason().is_none() {
+            let participant = crate::participant::register(&filesystem);
+            *filesystem.shared.participant.lock() = Some(participant);
+            if filesystem.options().background {
+                filesystem.start_timer();
+            }
+        }
+        Ok(filesystem)
+    }
+
+    /// A file system of an engine. The top level is its root, whether that can be read or not.
+    pub(crate) fn assemble(engine: Arc<Engine>, options: OpenOptions) -> Self {
         let shown_owner = (options.owners == Owners::Me).then(|| {
             let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
             (UserId(user.as_raw()), GroupId(group.as_raw()))
         });
         let inodes =
             InodeCache::new(usize::try_from(options.cache_bytes / 8 / INODE_BYTES).unwrap_or(usize::MAX));
-        let choice = options.subvolume.clone();
         let shared = Shared {
             engine,
             write_back: WriteBack::new(&options),
@@ -296,18 +320,7 @@ impl Filesystem {
             participant: Mutex::new(None),
         };
         let shared = Arc::new(shared);
-        let filesystem = Self { _closer: Some(Arc::new(Closer(Arc::clone(&shared)))), shared };
-        let root = filesystem.choose_subvolume(&choice)?;
-        filesystem.shared.root.store(root.0, Ordering::Release);
-        filesystem.subvolume(root)?;
-        if filesystem.engine().read_only_reason().is_none() {
-            let participant = crate::participant::register(&filesystem);
-            *filesystem.shared.participant.lock() = Some(participant);
-            if filesystem.options().background {
-                filesystem.start_timer();
-            }
-        }
-        Ok(filesystem)
+        Self { _closer: Some(Arc::new(Closer(Arc::clone(&shared)))), shared }
     }
 
     /// Whether reading leaves the access times as they are although the options would move them: so it is while the kernel

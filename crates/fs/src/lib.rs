@@ -38,6 +38,7 @@ pub mod path;
 mod permission;
 mod property;
 mod rename;
+pub mod salvage;
 mod statistics;
 mod subvolume;
 mod unlink;
@@ -53,7 +54,8 @@ pub use inode::{Inode, InodeId, InodeState};
 pub use metadata::{SetAttributes, SetTime};
 pub use open::{OpenInode, OpenMode};
 pub use options::{
-    AccessTimes, CompressOption, OpenOptions, OptionError, Owners, SubvolumeChoice, WITHOUT_EFFECT,
+    AccessTimes, CompressOption, OpenOptions, OptionError, Owners, RescueOptions, SubvolumeChoice,
+    WITHOUT_EFFECT,
 };
 pub use property::CompressionProperty;
 pub use rename::RenameMode;

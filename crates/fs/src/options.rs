@@ -16,7 +16,7 @@
 //! | `acl`, `noacl` | whether ACLs are honoured |
 //! | `discard[=sync\|async]`, `nodiscard` | each commit tells the devices what it freed: holes are punched into an image file |
 //! | `notreelog`, `treelog`, `flushoncommit`, `noflushoncommit` | as on Linux |
-//! | `rescue=ignoredatacsums` (`idatacsums`), `rescue=nologreplay`, `rescue=usebackuproot` | with `ro` only, as on Linux; the other parts of `rescue=` are refused until they are supported |
+//! | `rescue=PART[:PART…]` ([`RescueOptions`]) | with `ro` only: what may be damaged |
 //! | `degraded` | devices may be missing; what the others have is read then, and nothing written |
 //! | `ssd`, `space_cache`, … ([`WITHOUT_EFFECT`]) | Linux's, taken and without effect here |
 
@@ -28,7 +28,8 @@ use vlinder_base::random::{OsRandom, Random};
 use vlinder_base::sync::Arc;
 use vlinder_codec::compress::Compression;
 use vlinder_format::RootId;
-use vlinder_transaction::Disabled;
+use vlinder_transaction::{Disabled, Rescue};
+use vlinder_tree::bootstrap::Leniency;
 
 /// A mount option that can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,14 +49,6 @@ pub enum OptionError {
         value: String,
         /// What belongs there.
         expected: &'static str,
-    },
-    /// An option of Linux that is known, and would be no good if it were ignored.
-    #[error("option {option} is not supported yet: {reason}")]
-    Unsupported {
-        /// The option, with its value.
-        option: String,
-        /// What it would need.
-        reason: &'static str,
     },
     /// An option that is for reading alone.
     #[error("option {option} is for reading alone; give ro with it")]
@@ -160,8 +153,8 @@ pub struct OpenOptions {
     pub no_tree_log: bool,
     /// A commit writes out all data first.
     pub flush_on_commit: bool,
-    /// Parts of `rescue=`.
-    pub rescue: Vec<String>,
+    /// What may be damaged (`rescue=`).
+    pub rescue: RescueOptions,
     /// Devices may be missing: what the others have is read then.
     pub degraded: bool,
     /// Whose files these are.
@@ -198,7 +191,7 @@ impl Default for OpenOptions {
             discard: false,
             no_tree_log: false,
             flush_on_commit: false,
-            rescue: Vec::new(),
+            rescue: RescueOptions::default(),
             degraded: false,
             owners: Owners::Keep,
             cache_bytes: 256 << 20,
@@ -211,6 +204,66 @@ impl Default for OpenOptions {
     }
 }
 
+/// What belongs behind `rescue=`.
+const RESCUE_PARTS: &str = "part of rescue=: all, ignorebadroots, ignoredatacsums, ignoremetacsums, ignoresuperflags, \
+                            nologreplay or usebackuproot";
+
+/// What may be damaged, by the parts of `rescue=` (Linux: `fs/btrfs/super.c`, `disk-io.c`, `block-group.c`). All need `ro`;
+/// Linux lets `usebackuproot` alone be given without, and then writes on from the older state: here nothing is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RescueOptions {
+    /// `usebackuproot`: the state of an earlier commit is shown where that of the last can't be read.
+    pub uses_backup_roots: bool,
+    /// `nologreplay`: an fsync log is left as it is; shown is the state of the last commit.
+    pub leaves_log: bool,
+    /// `ignorebadroots`, `ibadroots`: the extent, device, checksum, UUID, free-space and block-group tree may be missing or
+    /// have a root block that can't be read. Without a checksum tree data are given out unverified. The space in use is not
+    /// known then.
+    pub ignores_bad_roots: bool,
+    /// `ignoredatacsums`, `idatacsums`: data are given out as they are.
+    pub ignores_data_checksums: bool,
+    /// `ignoremetacsums`, `imetacsums`: a tree block of which no copy has its checksum is taken, if nothing else is wrong
+    /// with it.
+    pub ignores_block_checksums: bool,
+    /// `ignoresuperflags`, `isuperflags`: flags of the superblock that are not known count for nothing.
+    pub ignores_super_flags: bool,
+}
+
+impl RescueOptions {
+    /// All parts that `rescue=all` stands for. `usebackuproot` is none of them, as on Linux.
+    #[must_use]
+    pub const fn all() -> Self {
+        Self {
+            uses_backup_roots: false,
+            leaves_log: true,
+            ignores_bad_roots: true,
+            ignores_data_checksums: true,
+            ignores_block_checksums: true,
+            ignores_super_flags: true,
+        }
+    }
+
+    /// Adds a part by its name.
+    fn add(&mut self, part: &str) -> Option<()> {
+        match part {
+            "usebackuproot" => self.uses_backup_roots = true,
+            "nologreplay" => self.leaves_log = true,
+            "ignorebadroots" | "ibadroots" => self.ignores_bad_roots = true,
+            "ignoredatacsums" | "idatacsums" => self.ignores_data_checksums = true,
+            "ignoremetacsums" | "imetacsums" => self.ignores_block_checksums = true,
+            "ignoresuperflags" | "isuperflags" => self.ignores_super_flags = true,
+            "all" => *self = Self { uses_backup_roots: self.uses_backup_roots, ..Self::all() },
+            _ => return None,
+        }
+        Some(())
+    }
+
+    pub(crate) const fn of_engine(self) -> Rescue {
+        let leniency = Leniency { ignores_checksums: self.ignores_block_checksums, salvages: false };
+        Rescue { ignores_bad_roots: self.ignores_bad_roots, leniency }
+    }
+}
+
 impl OpenOptions {
     /// For reading only.
     #[must_use]
@@ -218,30 +271,12 @@ impl OpenOptions {
         Self { read_only: true, ..Self::default() }
     }
 
-    /// Whether damaged data are given out as they are (`rescue=ignoredatacsums`).
-    #[must_use]
-    pub fn ignores_data_checksums(&self) -> bool {
-        self.rescue.iter().any(|part| part == "ignoredatacsums")
-    }
-
-    /// Whether an fsync log is left as it is (`rescue=nologreplay`): shown is the state of the last commit.
-    #[must_use]
-    pub fn leaves_log(&self) -> bool {
-        self.rescue.iter().any(|part| part == "nologreplay")
-    }
-
-    /// Whether the state of an earlier commit is shown where that of the last can't be read (`rescue=usebackuproot`).
-    #[must_use]
-    pub fn uses_backup_roots(&self) -> bool {
-        self.rescue.iter().any(|part| part == "usebackuproot")
-    }
-
     /// Whether the options go together.
     ///
     /// # Errors
     /// [`OptionError::NeedsReadOnly`].
     pub fn check(&self) -> Result<(), OptionError> {
-        if !self.rescue.is_empty() && !self.read_only {
+        if self.rescue != RescueOptions::default() && !self.read_only {
             return Err(OptionError::NeedsReadOnly { option: "rescue=" });
         }
         Ok(())
@@ -358,7 +393,7 @@ impl OpenOptions {
             },
             "rescue" => {
                 for part in given("list of rescue options, joined by colons")?.split(':') {
-                    self.rescue.push(rescue(part)?.to_owned());
+                    self.rescue.add(part).ok_or_else(|| bad(RESCUE_PARTS))?;
                 }
             }
             _ => return Ok(is_without_effect(name)),
@@ -413,26 +448,6 @@ fn is_without_effect(name: &str) -> bool {
     is_known
 }
 
-/// A part of `rescue=` that is supported.
-fn rescue(part: &str) -> Result<&'static str, OptionError> {
-    match part {
-        "ignoredatacsums" | "idatacsums" => Ok("ignoredatacsums"),
-        // What is opened for reading alone replays nothing anyway.
-        "nologreplay" => Ok("nologreplay"),
-        "usebackuproot" => Ok("usebackuproot"),
-        "ignorebadroots" | "ibadroots" | "ignoremetacsums" | "imetacsums" | "ignoresuperflags"
-        | "isuperflags" | "all" => Err(OptionError::Unsupported {
-            option: format!("rescue={part}"),
-            reason: "of damaged trees only what their checksums confirm is read",
-        }),
-        other => Err(OptionError::Value {
-            name: "rescue".to_owned(),
-            value: other.to_owned(),
-            expected: "part of rescue=: ignoredatacsums, nologreplay or usebackuproot",
-        }),
-    }
-}
-
 /// A number of bytes with an optional suffix k, m, g or t of either case, as Linux's memparse takes it.
 fn parse_bytes(text: &str) -> Option<u64> {
     let (digits, shift) = match text.as_bytes().last()?.to_ascii_lowercase() {
@@ -477,19 +492,31 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_supported_yet_is_refused_by_name() {
-        for option in ["rescue=ignoremetacsums", "rescue=all", "rescue=idatacsums:ibadroots"] {
-            let error = OpenOptions::parse(&format!("ro,{option}")).err();
-            let Some(OptionError::Unsupported { option: named, .. }) = error else {
-                panic!("{option}: {error:?}")
-            };
-            assert!(option.ends_with(named.rsplit('=').next().unwrap()), "{named}");
-        }
+    fn parts_of_rescue_are_joined_and_need_ro() {
         let options = OpenOptions::parse("rescue=nologreplay:idatacsums").unwrap();
         assert_eq!(options.check(), Err(OptionError::NeedsReadOnly { option: "rescue=" }));
-        assert!(options.ignores_data_checksums());
+        assert!(options.rescue.ignores_data_checksums && options.rescue.leaves_log);
         assert_eq!(OpenOptions::parse("rescue=idatacsums,ro").unwrap().check(), Ok(()));
-        assert!(!OpenOptions::parse("rescue=nologreplay").unwrap().ignores_data_checksums());
+        assert!(!OpenOptions::parse("rescue=nologreplay").unwrap().rescue.ignores_data_checksums);
+        for (long, short) in [
+            ("ignorebadroots", "ibadroots"),
+            ("ignoredatacsums", "idatacsums"),
+            ("ignoremetacsums", "imetacsums"),
+            ("ignoresuperflags", "isuperflags"),
+        ] {
+            let parse = |part| OpenOptions::parse(&format!("ro,rescue={part}")).unwrap().rescue;
+            assert_eq!(parse(long), parse(short));
+            assert_ne!(parse(long), RescueOptions::default(), "{long}");
+        }
+    }
+
+    #[test]
+    fn all_of_rescue_is_what_linux_means_by_it() {
+        let all = OpenOptions::parse("ro,rescue=all").unwrap().rescue;
+        let joined = "ro,rescue=idatacsums:imetacsums,rescue=isuperflags:ibadroots:nologreplay";
+        assert_eq!(all, OpenOptions::parse(joined).unwrap().rescue);
+        assert!(!all.uses_backup_roots);
+        assert!(OpenOptions::parse("ro,rescue=all:usebackuproot").unwrap().rescue.uses_backup_roots);
     }
 
     #[test]

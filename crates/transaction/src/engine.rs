@@ -11,6 +11,7 @@ use vlinder_format::device::DeviceItem;
 use vlinder_format::features::IncompatFeatures;
 use vlinder_format::superblock::Superblock;
 use vlinder_format::{Generation, Key, RootId};
+use vlinder_tree::bootstrap::Leniency;
 use vlinder_tree::{Leases, Root, TreeIdentity, Trees, VolumeBlocks};
 use vlinder_volume::Volume;
 
@@ -63,6 +64,18 @@ pub struct EngineOptions {
     pub registry: Arc<Registry>,
     /// What is switched off.
     pub disabled: Disabled,
+    /// What may be damaged. Only with `read_only`, or under a log that is left.
+    pub rescue: Rescue,
+}
+
+/// What a file system that is opened for reading may lack (parts of `rescue=`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rescue {
+    /// Trees that reading files can do without may be missing or have a root that can't be read, as with Linux's
+    /// `rescue=ignorebadroots`: extent, device, checksum, UUID, free-space and block-group tree.
+    pub ignores_bad_roots: bool,
+    /// What is believed although it is damaged.
+    pub leniency: Leniency,
 }
 
 impl Default for EngineOptions {
@@ -77,6 +90,7 @@ impl Default for EngineOptions {
             random: Arc::new(OsRandom),
             registry: Arc::new(Registry::new()),
             disabled: Disabled::default(),
+            rescue: Rescue::default(),
         }
     }
 }
@@ -144,6 +158,9 @@ pub(crate) struct FixedTrees {
     pub(crate) free_space: Option<Arc<Tree>>,
     /// The tree of group items: the extent tree, or with block-group-tree its own.
     pub(crate) groups: Arc<Tree>,
+    /// Those of the above that can't be read, where that is allowed ([`Rescue::ignores_bad_roots`]). What stands for them
+    /// has no blocks; nothing that reads files asks it for items.
+    pub(crate) bad: Vec<RootId>,
 }
 
 impl Engine {
@@ -250,6 +267,12 @@ impl Engine {
     /// [`EngineError::NoSuchTree`], or what reading its root item met.
     pub fn tree(&self, id: RootId) -> Result<Arc<Tree>, EngineError> {
         self.forest.open(&self.trees, &self.root_tree, id)
+    }
+
+    /// Whether a tree that reading files can do without is missing or has a root that can't be read
+    /// ([`Rescue::ignores_bad_roots`]).
+    pub fn is_bad_root(&self, id: RootId) -> bool {
+        self.fixed.bad.contains(&id)
     }
 
     /// The root tree, for searches.

@@ -29,6 +29,13 @@ impl Tree {
         Arc::new(Self { root, key, state: Mutex::new(ItemState { item, dirty }) })
     }
 
+    /// What stands for a tree that can't be read. It has no blocks: looking for an item in it is an error.
+    pub(crate) fn without_blocks(id: RootId) -> Arc<Self> {
+        let pointer = RootPointer::default();
+        let key = Key::new(ObjectId(id.0), ItemType::ROOT_ITEM, 0);
+        Self::new(Root::new(id, pointer, Generation(0)), key, new_root_item(pointer), false)
+    }
+
     /// The tree's number.
     pub fn id(&self) -> RootId {
         self.root.id()

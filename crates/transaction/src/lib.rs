@@ -32,7 +32,7 @@ mod space;
 mod space_service;
 mod uuids;
 
-pub use engine::{Disabled, Engine, EngineOptions};
+pub use engine::{Disabled, Engine, EngineOptions, Rescue};
 pub use error::{EngineError, ReadOnlyReason};
 pub use forest::Tree;
 pub use fsync_log::{LogEdit, LogError, LogTicket, NoLog};

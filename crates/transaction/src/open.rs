@@ -1,5 +1,7 @@
 //! Opening: from a volume to an engine. Nothing is written.
 
+use std::cell::RefCell;
+
 use vlinder_base::sync::atomic::AtomicU64;
 use vlinder_base::sync::{Arc, Condvar, Mutex};
 use vlinder_format::block_group::BlockGroupItem;
@@ -11,14 +13,14 @@ use vlinder_format::quota::QuotaStatusFlags;
 use vlinder_format::superblock::{SUPERBLOCK_FLAG_SEEDING, Superblock};
 use vlinder_format::{Damage, DeviceId, ItemType, Key, ObjectId, RootId, Uuid};
 use vlinder_tree::bootstrap::{Bootstrap, bootstrap};
-use vlinder_tree::{BlockSource, Leases, Readahead, Root, TreeMetrics, Trees};
+use vlinder_tree::{BlockSource, Leases, Readahead, Root, TreeMetrics, Trees, WantedBlock};
 use vlinder_volume::{Opened, Profile, Volume, VolumeError};
 
 use crate::chunks::ChunkWork;
 use crate::dropper::Cemetery;
 use crate::engine::{Engine, EngineOptions, FixedTrees};
 use crate::extents::delayed::DelayedReferences;
-use crate::forest::Forest;
+use crate::forest::{Forest, Tree};
 use crate::fsync_log::LogWriter;
 use crate::metrics::EngineMetrics;
 use crate::pending::PendingItems;
@@ -40,10 +42,7 @@ impl Engine {
     /// [`EngineError::UnknownFeatures`]; damage or device errors on the way to the trees that everything needs.
     pub fn open(opened: Opened, options: EngineOptions) -> Result<Arc<Self>, EngineError> {
         let Opened { volume, superblock, .. } = opened;
-        let unknown = superblock.features().unsupported_for_reading();
-        if !unknown.is_empty() {
-            return Err(EngineError::UnknownFeatures { names: unknown.names() });
-        }
+        refuse_unknown_features(&superblock)?;
         let volume = Arc::new(volume);
         let mut reason = reason_in_superblock(&superblock, &volume, &options);
         let keeps_log = superblock.has_log() && options.leave_log.is_some();
@@ -53,20 +52,22 @@ impl Engine {
             reason.is_none() && !keeps_log,
             options.clean_blocks_bytes(),
             TreeMetrics::new(&options.registry),
+            options.rescue.leniency,
         )?;
         reason = reason.or_else(|| reason_in_chunks(&volume));
         let forest = Forest::default();
-        let fixed = open_fixed_trees(&forest, &trees, &root_tree, &superblock)?;
+        let (may_be_bad, salvages) = (options.rescue.ignores_bad_roots, options.rescue.leniency.salvages);
+        let fixed = open_fixed_trees(&forest, &trees, &root_tree, &superblock, may_be_bad)?;
         if reason.is_none() {
             reason = reason_in_trees(&trees, &root_tree, &fixed)?;
         }
-        let device_items = read_device_items(&trees, &chunk_tree)?;
-        check_seeds(&device_items, &superblock, &volume)?;
+        let device_items =
+            read_devices(&trees, &chunk_tree, &superblock, &volume).or_else(forgiven(salvages))?;
         reason = reason.or_else(|| reason_in_devices(&device_items, &volume));
         reason = reason.or_else(|| reason_in_log(&superblock, &options));
-        let chunk_tree_uuid = trees_chunk_uuid(&trees, &chunk_tree)?;
+        let chunk_tree_uuid = trees_chunk_uuid(&trees, &chunk_tree).or_else(forgiven(may_be_bad))?;
         let registry = Arc::clone(&options.registry);
-        let next_subvolume = next_subvolume(&trees, &root_tree)?;
+        let next_subvolume = next_subvolume(&trees, &root_tree).or_else(forgiven(may_be_bad))?;
         let phase = Phase::after(superblock.generation);
         let source: Arc<dyn BlockSource> = Arc::clone(&blocks) as _;
         let engine = Arc::new(Self {
@@ -100,13 +101,18 @@ impl Engine {
             awaited_items: AtomicU64::new(0),
             options,
         });
-        engine.load_statistics()?;
-        engine.load_groups()?;
+        engine.load(may_be_bad)?;
         engine.size_global_reserve();
         if engine.read_only_reason().is_none() {
             engine.find_deleted_trees()?;
         }
         Ok(engine)
+    }
+
+    /// Reads what is counted: errors of devices, and space in use, which a reader only shows.
+    fn load(&self, may_be_bad: bool) -> Result<(), EngineError> {
+        self.load_statistics().or_else(forgiven(may_be_bad))?;
+        self.load_groups().or_else(forgiven(may_be_bad))
     }
 
     /// Reads every group's item. Without all of them the bytes in use cannot be counted, so nothing may be written.
@@ -148,6 +154,22 @@ impl Engine {
             }
         }
         Ok(())
+    }
+}
+
+fn refuse_unknown_features(superblock: &Superblock) -> Result<(), EngineError> {
+    let unknown = superblock.features().unsupported_for_reading();
+    if unknown.is_empty() { Ok(()) } else { Err(EngineError::UnknownFeatures { names: unknown.names() }) }
+}
+
+/// Turns an error into nothing, where it is allowed.
+fn forgiven<T: Default>(is_allowed: bool) -> impl FnOnce(EngineError) -> Result<T, EngineError> {
+    move |error| {
+        if !is_allowed {
+            return Err(error);
+        }
+        tracing::info!(%error, "left out, as rescue= asks for");
+        Ok(T::default())
     }
 }
 
@@ -210,7 +232,9 @@ fn reason_in_trees(
     {
         return Ok(Some(ReadOnlyReason::Quotas));
     }
-    if let Some(found) = trees.get(fixed.device.root(), &DeviceReplace::KEY)? {
+    if fixed.bad.is_empty()
+        && let Some(found) = trees.get(fixed.device.root(), &DeviceReplace::KEY)?
+    {
         let replace = DeviceReplace::decode(found.data())
             .map_err(|fault| Damage::new(fault, found.place(fixed.device.id())))?;
         if replace.is_unfinished() {
@@ -245,14 +269,30 @@ fn open_fixed_trees(
     trees: &Trees,
     root_tree: &Arc<Root>,
     superblock: &Superblock,
+    may_be_bad: bool,
 ) -> Result<FixedTrees, EngineError> {
-    let open = |id| forest.open(trees, root_tree, id);
+    let bad = RefCell::new(Vec::new());
+    let open = |id| {
+        if !may_be_bad {
+            return forest.open(trees, root_tree, id);
+        }
+        match open_root_block(forest, trees, root_tree, id) {
+            Ok(tree) => Ok(tree),
+            Err(error) => {
+                // Which one it is only matters to who wonders what is missing; that data are not verified is told.
+                tracing::info!(tree = %id, %error, "a tree can't be read and is done without, as rescue= asks for");
+                bad.borrow_mut().push(id);
+                Ok(Tree::without_blocks(id))
+            }
+        }
+    };
     let features = superblock.compat_read_only;
     let extent = open(RootId::EXTENT_TREE)?;
-    let optional = |id| match open(id) {
+    // Who reads can do without these, whatever is the matter with them.
+    let optional = |id| match forest.open(trees, root_tree, id) {
         Ok(tree) => Ok(Some(tree)),
         Err(EngineError::NoSuchTree { .. }) => Ok(None),
-        Err(error) => Err(error),
+        Err(error) => forgiven(may_be_bad)(error),
     };
     let (uuid, quota) = (optional(RootId::UUID_TREE)?, optional(RootId::QUOTA_TREE)?);
     let free_space =
@@ -262,15 +302,38 @@ fn open_fixed_trees(
     } else {
         Arc::clone(&extent)
     };
-    Ok(FixedTrees {
-        extent,
-        device: open(RootId::DEVICE_TREE)?,
-        checksum: open(RootId::CHECKSUM_TREE)?,
-        uuid,
-        quota,
-        free_space: free_space.transpose()?,
-        groups,
-    })
+    let (device, checksum) = (open(RootId::DEVICE_TREE)?, open(RootId::CHECKSUM_TREE)?);
+    let free_space = free_space.transpose()?;
+    Ok(FixedTrees { extent, device, checksum, uuid, quota, free_space, groups, bad: bad.into_inner() })
+}
+
+/// Opens a tree and reads its root block, as Linux does to tell bad roots from good ones.
+fn open_root_block(
+    forest: &Forest,
+    trees: &Trees,
+    root_tree: &Arc<Root>,
+    id: RootId,
+) -> Result<Arc<Tree>, EngineError> {
+    let tree = forest.open(trees, root_tree, id)?;
+    match trees.block(&WantedBlock::root(tree.root())) {
+        Ok(_) => Ok(tree),
+        Err(error) => {
+            forest.remove(id);
+            Err(error.into())
+        }
+    }
+}
+
+/// The device items, which must name every seed that was given.
+fn read_devices(
+    trees: &Trees,
+    chunk_tree: &Arc<Root>,
+    superblock: &Superblock,
+    volume: &Volume,
+) -> Result<Vec<DeviceItem>, EngineError> {
+    let items = read_device_items(trees, chunk_tree)?;
+    check_seeds(&items, superblock, volume)?;
+    Ok(items)
 }
 
 fn read_device_items(trees: &Trees, chunk_tree: &Arc<Root>) -> Result<Vec<DeviceItem>, EngineError> {

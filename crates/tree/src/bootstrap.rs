@@ -21,6 +21,15 @@ pub struct Bootstrap {
     pub root_tree: Arc<Root>,
 }
 
+/// What is believed although it is damaged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Leniency {
+    /// Blocks without a right checksum, if nothing else is wrong with them (`rescue=ignoremetacsums`).
+    pub ignores_checksums: bool,
+    /// A chunk tree of which parts can't be read, and chunks that break a rule: what they map can't be read then.
+    pub salvages: bool,
+}
+
 /// Opens the trees of a volume and gives it all its chunks.
 ///
 /// # Errors
@@ -31,8 +40,10 @@ pub fn bootstrap(
     writable: bool,
     cache_bytes: u64,
     metrics: TreeMetrics,
+    leniency: Leniency,
 ) -> Result<Bootstrap, TreeError> {
-    let blocks = Arc::new(VolumeBlocks::new(Arc::clone(volume), superblock, writable));
+    let blocks = VolumeBlocks::new(Arc::clone(volume), superblock, writable);
+    let blocks = Arc::new(blocks.ignoring_checksums(leniency.ignores_checksums));
     let source: Arc<dyn crate::BlockSource> = blocks.clone();
     let trees = Trees::new(source, cache_bytes, metrics);
     let chunk_pointer = RootPointer {
@@ -41,7 +52,11 @@ pub fn bootstrap(
         level: superblock.chunk_root_level,
     };
     let chunk_tree = Root::new(RootId::CHUNK_TREE, chunk_pointer, Generation(0));
-    add_chunks(&trees, &chunk_tree, volume)?;
+    if leniency.salvages {
+        salvage_chunks(&trees, &chunk_tree, volume);
+    } else {
+        add_chunks(&trees, &chunk_tree, volume)?;
+    }
     let root_pointer = RootPointer {
         logical: superblock.root,
         generation: superblock.generation,
@@ -62,4 +77,18 @@ fn add_chunks(trees: &Trees, chunk_tree: &Arc<Root>, volume: &Volume) -> Result<
         cursor.advance()?;
     }
     Ok(())
+}
+
+/// Adds the chunks that can be read and are sound.
+fn salvage_chunks(trees: &Trees, chunk_tree: &Arc<Root>, volume: &Volume) {
+    for position in trees.salvage(chunk_tree, Key::MIN..=Key::MAX).flatten() {
+        let key = position.key();
+        if key.item_type != ItemType::CHUNK_ITEM {
+            continue;
+        }
+        // What a chunk that is left out maps is told of where somebody wants to read it.
+        if let Ok(chunk) = Chunk::decode(position.data()) {
+            let _ = volume.add_chunk(Logical(key.offset), chunk);
+        }
+    }
 }

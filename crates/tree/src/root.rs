@@ -7,7 +7,7 @@ use vlinder_format::block::BLOCK_FLAG_WRITTEN;
 use vlinder_format::{Block, Generation, Level, Logical, RootId};
 
 /// Where a root block lies, as the tree's root item or the superblock records it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RootPointer {
     /// Address of the root block.
     pub logical: Logical,

@@ -22,6 +22,11 @@ pub struct Position {
 }
 
 impl Position {
+    /// The item at a slot, which the leaf must have.
+    pub(crate) const fn new(leaf: Arc<Block>, slot: usize) -> Self {
+        Self { leaf, slot }
+    }
+
     /// The item's key.
     pub fn key(&self) -> Key {
         self.leaf.key(self.slot)

@@ -19,6 +19,7 @@ pub struct VolumeBlocks {
     generation: AtomicU64,
     fsid: Uuid,
     checksum_kind: ChecksumKind,
+    ignores_checksums: bool,
 }
 
 impl VolumeBlocks {
@@ -35,7 +36,16 @@ impl VolumeBlocks {
         };
         let checksum_kind = geometry.checksum_kind;
         let generation = AtomicU64::new(superblock.generation.0);
-        Self { rules, generation, fsid: superblock.tree_block_uuid(), checksum_kind, volume }
+        let fsid = superblock.tree_block_uuid();
+        Self { rules, generation, fsid, checksum_kind, volume, ignores_checksums: false }
+    }
+
+    /// A block of which no copy has its checksum is taken all the same, if nothing else is wrong with it
+    /// (`rescue=ignoremetacsums`).
+    #[must_use]
+    pub const fn ignoring_checksums(mut self, ignores: bool) -> Self {
+        self.ignores_checksums = ignores;
+        self
     }
 
     /// A newer superblock is durable: items may name its generation, and the next, from now on.
@@ -72,11 +82,17 @@ impl VolumeBlocks {
 
     /// Judges the bytes of one copy.
     fn judge(&self, bytes: Vec<u8>, wanted: &WantedBlock) -> Result<Arc<Block>, Damage> {
+        if !self.checksum_matches(&bytes) {
+            let place = Place { tree: Some(wanted.tree), block: Some(wanted.logical), slot: None, key: None };
+            return Err(Damage::new(BlockFault::Checksum, place));
+        }
+        self.judge_content(bytes, wanted)
+    }
+
+    /// Judges the bytes of one copy, but for their checksum.
+    fn judge_content(&self, bytes: Vec<u8>, wanted: &WantedBlock) -> Result<Arc<Block>, Damage> {
         let place = Place { tree: Some(wanted.tree), block: Some(wanted.logical), slot: None, key: None };
         let damage = |fault: BlockFault| Damage::new(fault, place);
-        if !self.checksum_matches(&bytes) {
-            return Err(damage(BlockFault::Checksum));
-        }
         let block = Block::parse(bytes.into_boxed_slice(), &self.block_rules())
             .map_err(|(fault, slot)| Damage::new(fault, Place { slot, ..place }))?;
         if block.fsid() != self.fsid && !self.volume.is_seed_block_uuid(block.fsid()) {
@@ -108,9 +124,21 @@ impl BlockSource for VolumeBlocks {
             let wanted = wanted.get(number).copied().unwrap_or_default();
             self.judge(bytes, &wanted)
         });
-        results
-            .into_iter()
-            .map(|result| result.map(|verified| verified.value).map_err(TreeError::from))
-            .collect()
+        let blocks = results.into_iter().zip(wanted).map(|(result, wanted)| {
+            let error = match result {
+                Ok(verified) => return Ok(verified.value),
+                Err(error) => error,
+            };
+            // Only where every copy failed: one with its checksum is better than one without.
+            let request = ReadRequest { logical: wanted.logical, length };
+            let again = self
+                .ignores_checksums
+                .then(|| self.volume.read_verified(request, &mut |bytes| self.judge_content(bytes, wanted)));
+            match again {
+                Some(Ok(verified)) => Ok(verified.value),
+                _ => Err(TreeError::from(error)),
+            }
+        });
+        blocks.collect()
     }
 }

@@ -37,7 +37,7 @@ pub use health::HealthEvent;
 pub use member::{Member, SeedIdentity};
 pub use profile::{Profile, StripeRange};
 pub use read::{BadCopy, PendingReads, ReadRequest, Verified};
-pub use superblock::{FoundSuperblock, SuperblockChoice, scan};
+pub use superblock::{FoundSuperblock, OpenRules, SuperblockChoice, scan};
 pub use volume::{Access, Geometry, Opened, Volume};
 pub use write::{PendingWrites, WriteRequest};
 

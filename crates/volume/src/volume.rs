@@ -18,7 +18,7 @@ use crate::gate::Gate;
 use crate::health::HealthEvent;
 use crate::member::Member;
 use crate::profile::{Profile, is_readable};
-use crate::superblock::{self, FoundSuperblock, SuperblockChoice};
+use crate::superblock::{self, FoundSuperblock, OpenRules, SuperblockChoice};
 
 /// What may be done with a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,9 +95,7 @@ impl Volume {
         choice: SuperblockChoice,
         access: Access,
     ) -> Result<Opened, VolumeError> {
-        let found: Result<Vec<FoundSuperblock>, VolumeError> =
-            devices.iter().map(|device| superblock::find(&**device, choice)).collect();
-        Self::assemble(devices, &found?, access, false)
+        Self::open_by(devices, OpenRules { choice, ..OpenRules::default() }, access)
     }
 
     /// As [`Volume::open`], but where members are missing it opens what those that are left have, for reading.
@@ -110,9 +108,21 @@ impl Volume {
         choice: SuperblockChoice,
         access: Access,
     ) -> Result<Opened, VolumeError> {
+        Self::open_by(devices, OpenRules { choice, may_miss: true, ..OpenRules::default() }, access)
+    }
+
+    /// As [`Volume::open`], as strictly as these rules say.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_by(
+        devices: Vec<Arc<dyn Device>>,
+        rules: OpenRules,
+        access: Access,
+    ) -> Result<Opened, VolumeError> {
         let found: Result<Vec<FoundSuperblock>, VolumeError> =
-            devices.iter().map(|device| superblock::find(&**device, choice)).collect();
-        Self::assemble(devices, &found?, access, true)
+            devices.iter().map(|device| superblock::find_by(&**device, rules)).collect();
+        Self::assemble(devices, &found?, access, rules)
     }
 
     /// Opens a committed state, for reading, by the superblocks that a lease of it names: one for each device, in the same
@@ -134,14 +144,14 @@ impl Volume {
         let mirror = SuperblockMirror::Primary;
         let found: Vec<FoundSuperblock> =
             superblocks.into_iter().map(|superblock| FoundSuperblock { superblock, mirror }).collect();
-        Self::assemble(devices, &found, Access::ReadOnly, false)
+        Self::assemble(devices, &found, Access::ReadOnly, OpenRules::default())
     }
 
     fn assemble(
         devices: Vec<Arc<dyn Device>>,
         found: &[FoundSuperblock],
         access: Access,
-        may_miss: bool,
+        rules: OpenRules,
     ) -> Result<Opened, VolumeError> {
         let newest =
             found.iter().max_by_key(|found| found.superblock.generation).ok_or(VolumeError::NoDevice)?;
@@ -149,7 +159,7 @@ impl Volume {
         let mut members = Vec::with_capacity(devices.len());
         let mut published = Vec::with_capacity(devices.len());
         for (device, found) in devices.into_iter().zip(found) {
-            let member = superblock::member(device, &found.superblock, &superblock)?;
+            let member = superblock::member(device, &found.superblock, &superblock, rules.salvages)?;
             published.push(match member.seed {
                 Some(_) => found.superblock.clone(),
                 None => Superblock { device_item: found.superblock.device_item, ..superblock.clone() },
@@ -158,7 +168,7 @@ impl Volume {
         }
         published.sort_by_key(|superblock| superblock.device_item.device);
         members.sort_by_key(|member: &Member| member.id);
-        let is_degraded = check_members(&members, &superblock, may_miss)?;
+        let is_degraded = check_members(&members, &superblock, rules.may_miss)?;
         let access = if is_degraded { Access::ReadOnly } else { access };
         let name =
             members.first().map(|member| member.device.describe().name.to_string()).unwrap_or_default();
@@ -167,8 +177,14 @@ impl Volume {
         let volume = Self { is_degraded, ..Self::new(members, geometry, access) };
         *volume.published.lock() = published;
         for entry in superblock.system_chunks() {
-            let (logical, chunk) = entry.map_err(|fault| refuse(fault.into()))?;
-            volume.add_chunk(logical, chunk)?;
+            let added = entry
+                .map_err(|fault| refuse(fault.into()))
+                .and_then(|(logical, chunk)| volume.add_chunk(logical, chunk));
+            match added {
+                // What it maps can't be read, and is told of where it is met; what other chunks map can.
+                Err(_) if rules.salvages => {}
+                other => other?,
+            }
         }
         Ok(Opened { volume, superblock, mirror })
     }

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use vlinder_admin::mkfs::raw::{MkfsFeatures, MkfsParameters, MkfsUuids, make};
+pub use vlinder_admin::mkfs::raw::MkfsFeatures;
+use vlinder_admin::mkfs::raw::{MkfsParameters, MkfsUuids, make};
 use vlinder_base::random::{Random, SeededRandom};
 use vlinder_base::sync::Arc;
 use vlinder_codec::checksum::ChecksumKind;

@@ -16,7 +16,7 @@ mod shrink;
 pub use bulk::Bulk;
 pub use carry_out::{Subject, Trouble};
 pub use full::{FullDisk, Load, REFUSALS, stored_when_full};
-pub use image::{Recipe, open_image};
+pub use image::{MkfsFeatures, Recipe, open_image};
 pub use judge::{both_check, own_check, own_check_all};
 pub use library_walk::{LibraryWalkError, library_walk, list, read, without_placeholder_times};
 pub use look::{LookError, seen};

@@ -192,18 +192,23 @@ impl HostDirectory {
     }
 
     pub fn create(self: &Arc<Self>, name: &[u8], permissions: u32) -> Result<Box<dyn Sink>, Failure> {
+        Ok(Box::new(self.begin(name, permissions)?))
+    }
+
+    /// As [`Directory::create`], for a file whose name may still change before it is finished.
+    pub fn begin(self: &Arc<Self>, name: &[u8], permissions: u32) -> Result<HostSink, Failure> {
         let temporary = format!(".vlinder-{:016x}", OsRandom.next_u64());
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let mode = Mode::from_raw_mode(permissions & 0o777);
         let descriptor = rustix::fs::openat(&self.descriptor, &*temporary, flags, mode)
             .map_err(|errno| self.fail(errno, name))?;
-        Ok(Box::new(HostSink {
+        Ok(HostSink {
             file: File::from(descriptor),
             directory: Arc::clone(self),
             temporary: Some(temporary),
             name: name.to_vec(),
             written_to: 0,
-        }))
+        })
     }
 
     pub fn make_directory(&self, name: &[u8], permissions: u32) -> Result<(), Failure> {
@@ -344,7 +349,7 @@ impl Source for HostSource {
 }
 
 /// A file under a temporary name in its directory. It is renamed when it is whole, and removed if it never is.
-struct HostSink {
+pub struct HostSink {
     file: File,
     directory: Arc<HostDirectory>,
     temporary: Option<String>,
@@ -354,6 +359,11 @@ struct HostSink {
 }
 
 impl HostSink {
+    /// The name that it gets when it is finished, instead of the one that it was begun for.
+    pub fn set_name(&mut self, name: &[u8]) {
+        self.name = name.to_vec();
+    }
+
     fn done<T>(&self, result: Result<T, Errno>) -> Result<T, Failure> {
         result.map_err(|errno| self.directory.fail(errno, &self.name))
     }

@@ -151,6 +151,28 @@ fn from_engine(error: FsError) -> Failure {
     }
 }
 
+/// What `lstat` says of a file.
+pub fn status_of(filesystem: &Filesystem, inode: &Inode) -> Status {
+    let found = filesystem.attributes(inode);
+    let number = |part: u64| u32::try_from(part).unwrap_or(u32::MAX);
+    Status {
+        file_type: found.file_type,
+        permissions: found.mode.permissions(),
+        user: found.user.0,
+        group: found.group.0,
+        links: found.link_count.into(),
+        size_bytes: found.size_bytes,
+        allocated_bytes: found.allocated_bytes,
+        device: (number(found.device_number.major()), number(found.device_number.minor())),
+        volume: found.id.root.0,
+        inode: found.id.number.0,
+        access_time: found.access_time,
+        modification_time: found.modification_time,
+        change_time: found.change_time,
+        birth_time: Some(found.birth_time),
+    }
+}
+
 impl ImageDirectory {
     /// In messages: `IMAGE:/path`.
     pub fn place(&self, name: &[u8]) -> String {
@@ -220,24 +242,7 @@ impl ImageDirectory {
 
     pub fn status(&self, name: &[u8]) -> Result<Status, Failure> {
         let inode = self.lookup(name)?;
-        let found = self.filesystem().attributes(&inode);
-        let number = |part: u64| u32::try_from(part).unwrap_or(u32::MAX);
-        Ok(Status {
-            file_type: found.file_type,
-            permissions: found.mode.permissions(),
-            user: found.user.0,
-            group: found.group.0,
-            links: found.link_count.into(),
-            size_bytes: found.size_bytes,
-            allocated_bytes: found.allocated_bytes,
-            device: (number(found.device_number.major()), number(found.device_number.minor())),
-            volume: found.id.root.0,
-            inode: found.id.number.0,
-            access_time: found.access_time,
-            modification_time: found.modification_time,
-            change_time: found.change_time,
-            birth_time: Some(found.birth_time),
-        })
+        Ok(status_of(self.filesystem(), &inode))
     }
 
     pub fn enter(&self, name: &[u8]) -> Result<Self, Failure> {

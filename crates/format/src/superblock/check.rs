@@ -148,12 +148,20 @@ impl Superblock {
     /// # Errors
     /// The first rule broken.
     pub fn check_for_read(&self, mirror: SuperblockMirror) -> Result<(), SuperblockFault> {
+        let unknown = self.flags & !SUPERBLOCK_FLAGS_KNOWN;
+        if self.magic == MAGIC && unknown != 0 {
+            return Err(SuperblockFault::Flags { unknown });
+        }
+        self.check_for_rescue(mirror)
+    }
+
+    /// As [`Self::check_for_read`], for `rescue=ignoresuperflags`: flags that are not known count for nothing.
+    ///
+    /// # Errors
+    /// The first rule broken.
+    pub fn check_for_rescue(&self, mirror: SuperblockMirror) -> Result<(), SuperblockFault> {
         if self.magic != MAGIC {
             return Err(SuperblockFault::Magic { found: self.magic });
-        }
-        let unknown = self.flags & !SUPERBLOCK_FLAGS_KNOWN;
-        if unknown != 0 {
-            return Err(SuperblockFault::Flags { unknown });
         }
         if self.checksum_type > LAST_CHECKSUM_TYPE {
             return Err(SuperblockFault::ChecksumType { found: self.checksum_type });

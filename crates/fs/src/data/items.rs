@@ -62,7 +62,12 @@ pub(crate) fn load(
             items.complete_to = key.offset;
             break;
         }
+        let reaches_end = extent.file_range(sector_size).end() >= range.end();
         items.extents.push(extent);
+        // The next leaf may be damaged, and has nothing of the range.
+        if reaches_end {
+            break;
+        }
         cursor.advance()?;
     }
     Ok(items)

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 
 use vlinder_base::parallel;
+use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
 use vlinder_codec::compress::{Compression, decompress};
 use vlinder_extent_state::ByteRange;
 use vlinder_format::file_extent::{CompressionId, ExtentRange};
 use vlinder_format::inode::InodeFlags;
-use vlinder_format::{Generation, Logical};
+use vlinder_format::{Generation, Logical, RootId};
 use vlinder_volume::ReadRequest;
 
 use super::checksums::{Expected, Lookup};
@@ -25,6 +26,8 @@ const MOST_ITEMS: usize = 4096;
 #[derive(Debug, Default)]
 pub struct ReadCache {
     decoded: Mutex<Option<Decoded>>,
+    /// Bytes on disk that were given out unverified because their checksums can't be had.
+    unverified_bytes: AtomicU64,
 }
 
 /// A compressed extent, decoded. Its space can be taken by another extent only in a later transaction.
@@ -40,6 +43,13 @@ impl ReadCache {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Bytes on disk that were given out although their checksums can't be had, as only a
+    /// [`Salvage`](crate::salvage::Salvage) does.
+    #[must_use]
+    pub fn unverified_bytes(&self) -> u64 {
+        self.unverified_bytes.load(Ordering::Relaxed)
     }
 
     fn get(&self, address: Logical, generation: Generation) -> Option<Arc<Vec<u8>>> {
@@ -254,7 +264,7 @@ impl Reader<'_> {
             .collect();
         let volume = self.filesystem.engine().volume();
         let results = volume.submit_reads(&requests).wait_data(&mut |request, sector, bytes| {
-            let expected = expected.as_ref().and_then(|expected| expected.get(request));
+            let expected = expected.get(request).and_then(Option::as_ref);
             expected.is_none_or(|expected| expected.is_good(sector, bytes))
         });
         let mut all = Vec::with_capacity(results.len());
@@ -267,19 +277,38 @@ impl Reader<'_> {
         Ok(all)
     }
 
-    /// The checksums that belong to what is fetched; none if the file has none.
-    fn expected(&self, fetches: &[Fetch]) -> Result<Option<Vec<Expected>>> {
-        let ignored = self.filesystem.options().ignores_data_checksums();
+    /// The checksums that belong to each part of what is fetched; none for what is not to be verified.
+    fn expected(&self, fetches: &[Fetch]) -> Result<Vec<Option<Expected>>> {
+        let engine = self.filesystem.engine();
+        let ignored = self.filesystem.options().rescue.ignores_data_checksums;
         if ignored || self.inode.flags().has(InodeFlags::NODATASUM) {
-            return Ok(None);
+            return Ok(Vec::new());
         }
-        let lookup = Lookup::new(self.filesystem.engine())?;
+        let salvages = engine.options().rescue.leniency.salvages;
+        // As on Linux, a checksum tree that rescue= does without verifies nothing.
+        if engine.is_bad_root(RootId::CHECKSUM_TREE) {
+            fetches.iter().for_each(|fetch| self.note_unverified(fetch));
+            return Ok(Vec::new());
+        }
+        let lookup = Lookup::new(engine)?;
         let mut all = Vec::with_capacity(fetches.len());
         for fetch in fetches {
-            let expected = lookup.expected(fetch.start, fetch.length)?;
-            all.push(expected.map_err(|fault| self.error(fetch.offset, fault))?);
+            let expected = match lookup.expected(fetch.start, fetch.length) {
+                Ok(Ok(expected)) => Some(expected),
+                _ if salvages => {
+                    self.note_unverified(fetch);
+                    None
+                }
+                Ok(Err(fault)) => return Err(self.error(fetch.offset, fault).into()),
+                Err(error) => return Err(error),
+            };
+            all.push(expected);
         }
-        Ok(Some(all))
+        Ok(all)
+    }
+
+    fn note_unverified(&self, fetch: &Fetch) {
+        self.cache.unverified_bytes.fetch_add(fetch.length, Ordering::Relaxed);
     }
 
     /// Copies and decodes what was read to its places, on several cores where there is much to decode.

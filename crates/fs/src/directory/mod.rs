@@ -14,7 +14,7 @@ use vlinder_tree::Readahead;
 
 use crate::inode::load::place;
 use crate::inode::{Inode, InodeId};
-use crate::{Access, Caller, Filesystem, Refusal, Result};
+use crate::{Access, Caller, Filesystem, FsError, Refusal, Result};
 
 /// Bytes of the longest name.
 pub(crate) const LONGEST: u32 = 255;
@@ -83,7 +83,22 @@ impl Filesystem {
         }
         let _operation = directory.operation.read();
         let target = self.find_target(directory, name)?.ok_or(Refusal::NotFound)?;
-        self.inode(target.id)
+        let inode = self.inode(target.id)?;
+        self.check_place(directory, name, &inode)?;
+        Ok(inode)
+    }
+
+    /// Makes sure that a directory is entered where it lies and nowhere else. So the directories of a subvolume are a tree
+    /// for whoever goes down, whatever their names say: no way leads round, and none leads twice to the same place. (Of a
+    /// subvolume, [`Self::is_mounted_at`] says so.)
+    fn check_place(&self, directory: &Inode, name: &[u8], inode: &Inode) -> Result<()> {
+        if !inode.is_directory() || inode.is_placeholder() || inode.id().root != directory.id().root {
+            return Ok(());
+        }
+        match self.first_name(inode)? {
+            Some((parent, own)) if parent == directory.id() && own == name => Ok(()),
+            _ => Err(FsError::SecondPlace { directory: directory.id(), found: inode.id() }),
+        }
     }
 
     /// What a name stands for; the caller holds the directory's operation lock.

@@ -32,7 +32,7 @@ use vlinder_base::sync::Arc;
 use vlinder_device::{Device, OverlayDevice};
 use vlinder_format::inode::{InodeItem, Timestamp};
 use vlinder_format::{Damage, ItemType, Key, ObjectId};
-use vlinder_transaction::{Engine, EngineOptions, FsyncLog, ReadOnlyReason, Reservation};
+use vlinder_transaction::{Engine, EngineOptions, FsyncLog, ReadOnlyReason, Rescue, Reservation};
 use vlinder_tree::Readahead;
 use vlinder_volume::{Access, Opened, VolumeError};
 
@@ -87,7 +87,9 @@ fn in_memory(
     };
     let overlays = devices.iter().map(overlay).collect();
     let opened = reopen(overlays, Access::ReadWrite)?;
-    let options = EngineOptions { read_only: false, discard: false, ..options.clone() };
+    // Where something is damaged nothing is changed, not even in memory.
+    let rescue = Rescue::default();
+    let options = EngineOptions { read_only: false, discard: false, rescue, ..options.clone() };
     let engine = Engine::open(opened, options)?;
     replay(&engine)?;
     engine.end_changes(ReadOnlyReason::Requested);

@@ -25,6 +25,20 @@ pub enum SuperblockChoice {
     Mirror(SuperblockMirror),
 }
 
+/// How strictly a volume is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenRules {
+    /// Which superblock copy is believed.
+    pub choice: SuperblockChoice,
+    /// Devices may be missing: what the others have is read then (`degraded`).
+    pub may_miss: bool,
+    /// Flags of a superblock that are not known count for nothing (`rescue=ignoresuperflags`).
+    pub ignores_flags: bool,
+    /// For getting files out of what is damaged: devices may be shorter than they should be, and an array of system
+    /// chunks is read as far as it is right.
+    pub salvages: bool,
+}
+
 /// A superblock that is believed.
 #[derive(Clone, Debug)]
 pub struct FoundSuperblock {
@@ -98,7 +112,7 @@ pub(crate) enum Copy {
 }
 
 /// Reads one copy and checks its checksum and rules.
-pub(crate) fn read_copy(device: &dyn Device, mirror: SuperblockMirror) -> Copy {
+pub(crate) fn read_copy(device: &dyn Device, mirror: SuperblockMirror, ignores_flags: bool) -> Copy {
     if !mirror.fits(device.length()) {
         return Copy::Absent;
     }
@@ -107,7 +121,7 @@ pub(crate) fn read_copy(device: &dyn Device, mirror: SuperblockMirror) -> Copy {
         Err(error) => return Copy::Unreadable(error),
     };
     match Superblock::decode(&bytes) {
-        Ok(superblock) => match verify(&superblock, &bytes, mirror) {
+        Ok(superblock) => match verify(&superblock, &bytes, mirror, ignores_flags) {
             Ok(()) => Copy::Valid(Box::new(superblock)),
             Err(fault) => Copy::Broken(Box::new(superblock), fault),
         },
@@ -116,7 +130,12 @@ pub(crate) fn read_copy(device: &dyn Device, mirror: SuperblockMirror) -> Copy {
     }
 }
 
-fn verify(superblock: &Superblock, bytes: &[u8], mirror: SuperblockMirror) -> Result<(), SuperblockFault> {
+fn verify(
+    superblock: &Superblock,
+    bytes: &[u8],
+    mirror: SuperblockMirror,
+    ignores_flags: bool,
+) -> Result<(), SuperblockFault> {
     if superblock.magic != vlinder_format::superblock::MAGIC {
         return Err(SuperblockFault::Magic { found: superblock.magic });
     }
@@ -126,7 +145,7 @@ fn verify(superblock: &Superblock, bytes: &[u8], mirror: SuperblockMirror) -> Re
     if !checksum(kind, covered).matches(&Checksum::from_field(superblock.checksum), kind) {
         return Err(SuperblockFault::Checksum);
     }
-    superblock.check_for_read(mirror)
+    if ignores_flags { superblock.check_for_rescue(mirror) } else { superblock.check_for_read(mirror) }
 }
 
 /// The bytes of a superblock at one place, with their checksum.
@@ -150,7 +169,7 @@ pub fn pack(superblock: &Superblock) -> Result<Vec<u8>, SuperblockFault> {
 /// The rule that it breaks.
 pub fn unpack(bytes: &[u8]) -> Result<Superblock, SuperblockFault> {
     let superblock = Superblock::decode(bytes)?;
-    verify(&superblock, bytes, SuperblockMirror::Primary)?;
+    verify(&superblock, bytes, SuperblockMirror::Primary, false)?;
     Ok(superblock)
 }
 
@@ -159,22 +178,28 @@ pub fn unpack(bytes: &[u8]) -> Result<Superblock, SuperblockFault> {
 /// # Errors
 /// [`VolumeError::Superblock`] with what is wrong, [`VolumeError::Device`] where the device fails.
 pub fn find(device: &dyn Device, choice: SuperblockChoice) -> Result<FoundSuperblock, VolumeError> {
+    find_by(device, OpenRules { choice, ..OpenRules::default() })
+}
+
+/// As [`find`], by the rules of an opening.
+pub(crate) fn find_by(device: &dyn Device, rules: OpenRules) -> Result<FoundSuperblock, VolumeError> {
+    let (choice, ignores_flags) = (rules.choice, rules.ignores_flags);
     let name = device.describe().name.to_string();
     let refuse = |fault, usable_copy| VolumeError::Superblock { device: name.clone(), fault, usable_copy };
     if let SuperblockChoice::Mirror(mirror) = choice {
-        return match read_copy(device, mirror) {
+        return match read_copy(device, mirror, ignores_flags) {
             Copy::Valid(superblock) => Ok(FoundSuperblock { superblock: *superblock, mirror }),
             Copy::Broken(_, fault) => Err(refuse(fault, None)),
             Copy::Unreadable(error) => Err(error.into()),
             Copy::Absent => Err(refuse(SuperblockFault::Magic { found: 0 }, None)),
         };
     }
-    let primary = read_copy(device, SuperblockMirror::Primary);
+    let primary = read_copy(device, SuperblockMirror::Primary, ignores_flags);
     if let Copy::Valid(superblock) = primary {
         // What the copies say no longer matters, and a mount should not wait for seeks to 64 MiB and 256 GiB.
         return Ok(FoundSuperblock { superblock: *superblock, mirror: SuperblockMirror::Primary });
     }
-    let copy = best_copy(device);
+    let copy = best_copy(device, ignores_flags);
     let usable = copy.as_ref().map(|copy| (copy.mirror, copy.superblock.generation));
     let verdict = judge(&Primary::of(&primary), copy.as_ref().map(|copy| &copy.superblock));
     match (verdict, copy, primary) {
@@ -188,10 +213,10 @@ pub fn find(device: &dyn Device, choice: SuperblockChoice) -> Result<FoundSuperb
 }
 
 /// The newest valid copy besides the primary.
-fn best_copy(device: &dyn Device) -> Option<FoundSuperblock> {
+fn best_copy(device: &dyn Device, ignores_flags: bool) -> Option<FoundSuperblock> {
     let mut best: Option<FoundSuperblock> = None;
     for mirror in [SuperblockMirror::Second, SuperblockMirror::Third] {
-        if let Copy::Valid(superblock) = read_copy(device, mirror)
+        if let Copy::Valid(superblock) = read_copy(device, mirror, ignores_flags)
             && best.as_ref().is_none_or(|best| best.superblock.generation < superblock.generation)
         {
             best = Some(FoundSuperblock { superblock: *superblock, mirror });
@@ -205,6 +230,7 @@ pub(crate) fn member(
     device: Arc<dyn Device>,
     own: &Superblock,
     newest: &Superblock,
+    may_be_short: bool,
 ) -> Result<Member, VolumeError> {
     let name = || device.describe().name.to_string();
     let is_seed = is_seed(own, newest);
@@ -213,7 +239,7 @@ pub(crate) fn member(
     }
     let item = own.device_item;
     let found = device.length();
-    if found < item.total_bytes {
+    if found < item.total_bytes && !may_be_short {
         return Err(VolumeError::DeviceTooShort { device: name(), found, expected: item.total_bytes });
     }
     let mut member = Member::new(item.device, item.uuid, item.total_bytes, device);
@@ -231,7 +257,7 @@ fn is_seed(own: &Superblock, newest: &Superblock) -> bool {
 
 /// The copies of a device that are valid, for tools that list them.
 pub fn valid_copies(device: &dyn Device) -> Vec<(SuperblockMirror, Generation)> {
-    let copies = SuperblockMirror::ALL.into_iter().map(|mirror| (mirror, read_copy(device, mirror)));
+    let copies = SuperblockMirror::ALL.into_iter().map(|mirror| (mirror, read_copy(device, mirror, false)));
     copies
         .filter_map(|(mirror, copy)| match copy {
             Copy::Valid(superblock) => Some((mirror, superblock.generation)),

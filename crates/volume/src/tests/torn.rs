@@ -33,7 +33,7 @@ fn every_cut_of_a_commit_opens_with_the_old_or_the_new_one() {
         for copy_is_new in [false, true] {
             let device = cut(&old, &new, new_sectors, copy_is_new);
             torn += usize::from(!matches!(
-                superblock::read_copy(&*device, SuperblockMirror::Primary),
+                superblock::read_copy(&*device, SuperblockMirror::Primary, false),
                 superblock::Copy::Valid(_)
             ));
             let found =

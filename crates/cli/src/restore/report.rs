@@ -1,0 +1,158 @@
+//! What was restored and what could not be read.
+
+use serde_json::{Value, json};
+use vlinder_fs::salvage::Salvage;
+
+use crate::failure::{Failure, Status};
+use crate::report::{escaped, name};
+use crate::session::Session;
+
+/// Losses that are listed one by one; more are only counted.
+const MOST_LISTED: usize = 10_000;
+
+/// How a restoration went.
+pub struct Report<'a> {
+    session: &'a Session,
+    /// Regular files that were restored whole.
+    pub files: u64,
+    /// Regular files that were restored in part.
+    pub partial_files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symbolic_links: u64,
+    /// Device nodes, fifos and sockets.
+    pub special_files: u64,
+    /// What no flag asked for, or what is there already.
+    pub skipped: u64,
+    /// Bytes of files.
+    pub restored_bytes: u64,
+    /// Bytes on disk whose checksums are lost.
+    pub unverified_bytes: u64,
+    lost: Vec<Value>,
+    lost_not_listed: u64,
+    roots: Vec<Value>,
+}
+
+impl<'a> Report<'a> {
+    pub fn new(session: &'a Session) -> Self {
+        Self {
+            session,
+            files: 0,
+            partial_files: 0,
+            directories: 0,
+            symbolic_links: 0,
+            special_files: 0,
+            skipped: 0,
+            restored_bytes: 0,
+            unverified_bytes: 0,
+            lost: Vec::new(),
+            lost_not_listed: 0,
+            roots: Vec::new(),
+        }
+    }
+
+    /// Something could not be read, or not be written: a file, or a range of one.
+    pub fn lose(&mut self, path: &[u8], range: Option<(u64, u64)>, reason: &str) {
+        if self.lost.len() >= MOST_LISTED {
+            self.lost_not_listed = self.lost_not_listed.saturating_add(1);
+            return;
+        }
+        let place = match range {
+            Some((start, end)) => format!("{}, bytes {start} to {end}", escaped(path)),
+            None => escaped(path),
+        };
+        eprintln!("{}: {place}: {reason}", self.session.program.name());
+        self.lost.push(json!({
+            "path": name(path),
+            "start_byte": range.map(|(start, _)| start),
+            "end_byte": range.map(|(_, end)| end),
+            "reason": reason,
+        }));
+    }
+
+    /// Whether anything was lost.
+    pub fn has_losses(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
+    /// A tree that the root tree names.
+    pub fn list_root(&mut self, root: Value) {
+        self.roots.push(root);
+    }
+
+    fn lost_count(&self) -> u64 {
+        u64::try_from(self.lost.len()).unwrap_or(u64::MAX).saturating_add(self.lost_not_listed)
+    }
+
+    /// The last words, for people.
+    pub fn tell(&self) -> Result<(), Failure> {
+        let Self { files, partial_files, directories, restored_bytes, unverified_bytes, .. } = self;
+        if !self.roots.is_empty() || (*files, *partial_files, *directories) == (0, 0, 0) && !self.has_losses()
+        {
+            return Ok(());
+        }
+        let links = match self.symbolic_links.saturating_add(self.special_files) {
+            0 => String::new(),
+            others => format!(", {others} links and special files"),
+        };
+        self.session.tell(format!(
+            "{files} files, {directories} directories{links} ({restored_bytes} bytes) were restored"
+        ))?;
+        if *partial_files > 0 {
+            self.session.tell(format!("{partial_files} files were restored in part, as NAME.partial"))?;
+        }
+        if self.skipped > 0 {
+            self.session.tell(format!(
+                "{} names were left out: no flag asked for them, or they exist",
+                self.skipped
+            ))?;
+        }
+        if *unverified_bytes > 0 {
+            self.session.tell(format!(
+                "{unverified_bytes} bytes on disk have lost their checksums: look at these files"
+            ))?;
+        }
+        match self.lost_count() {
+            0 => Ok(()),
+            lost => {
+                self.session.tell(format!("{lost} parts could not be read or written; they are named above"))
+            }
+        }
+    }
+
+    /// As JSON.
+    pub fn object(&self, salvage: &Salvage) -> Value {
+        json!({
+            "files": self.files,
+            "partial_files": self.partial_files,
+            "directories": self.directories,
+            "symbolic_links": self.symbolic_links,
+            "special_files": self.special_files,
+            "skipped": self.skipped,
+            "restored_bytes": self.restored_bytes,
+            "unverified_bytes": self.unverified_bytes,
+            "notes": salvage.notes(),
+            "lost": self.lost,
+            "lost_not_listed": self.lost_not_listed,
+            "roots": self.roots,
+        })
+    }
+
+    /// How the verb ends.
+    pub fn ending(&self) -> Status {
+        let restored = [
+            self.files,
+            self.partial_files,
+            self.directories,
+            self.symbolic_links,
+            self.special_files,
+            u64::try_from(self.roots.len()).unwrap_or(u64::MAX),
+        ];
+        match (self.has_losses() || self.unverified_bytes > 0, restored.iter().any(|count| *count > 0)) {
+            (false, _) => Status::Done,
+            (true, true) => Status::Partial,
+            (true, false) => Status::Failed,
+        }
+    }
+}

@@ -1,0 +1,506 @@
+//! From name to name: what becomes of each.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use regex::bytes::Regex;
+use vlinder_base::sync::Arc;
+use vlinder_format::inode::FileType;
+use vlinder_format::{ItemType, Key, ObjectId, RootId};
+use vlinder_fs::salvage::{Name, Next, Salvage};
+use vlinder_fs::{Inode, InodeId};
+
+use super::Arguments;
+use super::content::Copy;
+use super::numbers::NumberSet;
+use super::report::Report;
+use crate::failure::{Failure, Kind};
+use crate::place::{Attributed, Change, Directory, Location, Status, check_name};
+use crate::session::Session;
+
+/// Where files go that no directory has.
+const LOST_AND_FOUND: &[u8] = b"lost+found";
+/// What is added to the name of a file that could be read in part only.
+const PARTIAL: &[u8] = b".partial";
+/// Files with several names that are remembered, to be linked again: further ones become copies.
+const MOST_LINKED: usize = 1 << 17;
+
+/// A directory whose names are to follow, and where they go.
+type Below = (Arc<Inode>, Option<Directory>);
+
+/// A directory that is being restored.
+struct Frame {
+    inode: Arc<Inode>,
+    /// None in a dry run.
+    to: Option<Directory>,
+    /// Length of the path of the directory above.
+    above: usize,
+    names: VecDeque<Name>,
+    /// Where the next names are; none at the end.
+    next: Option<Next>,
+    /// Some indexes are lost: names are looked for by their hashes too, and then come a second time.
+    is_doubtful: bool,
+}
+
+/// One restoration.
+pub struct Restorer<'a> {
+    arguments: &'a Arguments,
+    session: &'a Session,
+    salvage: &'a Salvage,
+    filter: Option<Regex>,
+    report: Report<'a>,
+    /// Inodes that some name led to, by subvolume.
+    seen: BTreeMap<RootId, NumberSet>,
+    /// Subvolumes of which blocks are lost: not every file of theirs may have been met.
+    damaged: BTreeSet<RootId>,
+    links: HashMap<InodeId, Location>,
+    /// From the root that is restored.
+    path: Vec<u8>,
+    buffer: Vec<u8>,
+    umask: u32,
+    /// The host takes no more.
+    is_stopped: bool,
+}
+
+impl<'a> Restorer<'a> {
+    pub fn new(
+        arguments: &'a Arguments,
+        session: &'a Session,
+        salvage: &'a Salvage,
+        filter: Option<Regex>,
+        report: Report<'a>,
+    ) -> Self {
+        Self {
+            arguments,
+            session,
+            salvage,
+            filter,
+            report,
+            seen: BTreeMap::new(),
+            damaged: BTreeSet::new(),
+            links: HashMap::new(),
+            path: Vec::new(),
+            buffer: Vec::new(),
+            umask: crate::image::umask(),
+            is_stopped: false,
+        }
+    }
+
+    pub fn into_report(self) -> Report<'a> {
+        self.report
+    }
+
+    /// Restores a subvolume and what lies below it; with `all`, subvolumes too that no name leads to any more.
+    pub fn run(&mut self, start: RootId, target: Option<&Directory>, all: bool) {
+        self.subvolume(start, target.cloned());
+        if self.filter.is_some() {
+            return;
+        }
+        if all && self.report.has_losses() {
+            self.nameless_subvolumes(target);
+        }
+        for root in std::mem::take(&mut self.damaged) {
+            self.nameless_files(root, target);
+        }
+    }
+
+    fn subvolume(&mut self, root: RootId, to: Option<Directory>) {
+        let id = InodeId::root_of(root);
+        match self.salvage.filesystem().inode(id) {
+            Ok(inode) if inode.is_directory() => {
+                self.see(id);
+                self.directory(inode, to);
+            }
+            Ok(_) => self.lose("the root of a subvolume is no directory"),
+            Err(error) => {
+                self.damaged.insert(root);
+                self.lose(&format!("subvolume {root}: {error}"));
+            }
+        }
+    }
+
+    fn lose(&mut self, reason: &str) {
+        let shown: &[u8] = if self.path.is_empty() { b"/" } else { &self.path };
+        self.report.lose(shown, None, reason);
+    }
+
+    fn see(&mut self, id: InodeId) -> bool {
+        self.seen.entry(id.root).or_default().insert(id.number.0)
+    }
+
+    fn has_seen(&self, id: InodeId) -> bool {
+        self.seen.get(&id.root).is_some_and(|numbers| numbers.contains(id.number.0))
+    }
+
+    /// Restores what lies in a directory, which is there already. Nothing is held but the way down.
+    fn directory(&mut self, inode: Arc<Inode>, to: Option<Directory>) {
+        let above = self.path.len();
+        let mut frames = vec![Frame::new(inode, to, above)];
+        while let Some(frame) = frames.last_mut() {
+            if self.is_stopped {
+                return;
+            }
+            let Some(name) = self.next_name(frame) else {
+                self.finish(frame);
+                self.path.truncate(frame.above);
+                frames.pop();
+                continue;
+            };
+            let length = self.path.len();
+            self.path.push(b'/');
+            self.path.extend_from_slice(&name.name);
+            match self.entry(frame, &name) {
+                Ok(Some((inode, to))) => {
+                    frames.push(Frame::new(inode, to, length));
+                    continue;
+                }
+                Ok(None) => {}
+                Err(failure) => self.fail(&failure),
+            }
+            self.path.truncate(length);
+        }
+    }
+
+    fn fail(&mut self, failure: &Failure) {
+        self.is_stopped = matches!(failure.kind, Kind::NoSpace | Kind::ReadOnly);
+        self.lose(&failure.to_string());
+    }
+
+    fn next_name(&mut self, frame: &mut Frame) -> Option<Name> {
+        loop {
+            if let Some(name) = frame.names.pop_front() {
+                return Some(name);
+            }
+            let from = frame.next.take()?;
+            let id = frame.inode.id();
+            if id.absent.is_some() {
+                return None;
+            }
+            match self.salvage.names(id, from, frame.is_doubtful) {
+                Ok(found) => {
+                    for part in &found.lost {
+                        self.damaged.insert(id.root);
+                        frame.is_doubtful = true;
+                        self.lose(&format!("names in it may be lost: {}", part.reason));
+                    }
+                    frame.names = found.names.into();
+                    frame.next = found.next.map(Some);
+                }
+                Err(error) => {
+                    self.damaged.insert(id.root);
+                    self.lose(&format!("its names are lost: {error}"));
+                }
+            }
+        }
+    }
+
+    /// What becomes of a name; gives a directory, whose names are to follow.
+    fn entry(&mut self, frame: &Frame, name: &Name) -> Result<Option<Below>, Failure> {
+        check_name(&name.name)?;
+        if name.name == b"." || self.filter.as_ref().is_some_and(|filter| !filter.is_match(&self.path)) {
+            return Ok(None);
+        }
+        let to = frame.to.as_ref().map(|to| Location { directory: to.clone(), name: name.name.clone() });
+        if frame.is_doubtful && self.has_seen(name.id) && is_there(to.as_ref())? {
+            return Ok(None);
+        }
+        if name.id.root != frame.inode.id().root && !self.is_wanted(frame.inode.id().root, name.id.root) {
+            self.report.skipped += 1;
+            return Ok(None);
+        }
+        let inode = match self.salvage.filesystem().inode(name.id) {
+            Ok(inode) => inode,
+            Err(error) => {
+                self.damaged.insert(name.id.root);
+                self.lose(&error.to_string());
+                return Ok(None);
+            }
+        };
+        let is_new = self.see(name.id);
+        if inode.is_directory() && !is_new {
+            self.lose("a second name of a directory; what is in it was restored under its first");
+            return Ok(None);
+        }
+        self.file_of_any_type(inode, to)
+    }
+
+    /// Whether a subvolume belongs under a directory of another, and was asked for.
+    fn is_wanted(&self, parent: RootId, child: RootId) -> bool {
+        let engine = self.salvage.filesystem().engine();
+        let back = Key::new(child.object_id(), ItemType::ROOT_BACKREF, parent.0);
+        // In a snapshot, the names of subvolumes that lie in its source show nothing.
+        if engine.trees().get(engine.root_tree(), &back).is_ok_and(|found| found.is_none()) {
+            return false;
+        }
+        self.arguments.snapshots || !self.salvage.is_snapshot(child).unwrap_or(false)
+    }
+
+    fn file_of_any_type(
+        &mut self,
+        inode: Arc<Inode>,
+        to: Option<Location>,
+    ) -> Result<Option<Below>, Failure> {
+        let file_type = inode.file_type();
+        let is_asked_for = match file_type {
+            FileType::Directory | FileType::Regular => true,
+            FileType::SymbolicLink => self.arguments.symlinks,
+            _ => self.arguments.makes_devices,
+        };
+        let existing = match &to {
+            Some(to) if is_asked_for => to.look()?,
+            _ => None,
+        };
+        if file_type == FileType::Directory {
+            let to = to.map(|to| make_directory(&to, existing.as_ref())).transpose()?;
+            self.report.directories += 1;
+            return Ok(Some((inode, to)));
+        }
+        if existing.as_ref().is_some_and(|existing| existing.file_type == FileType::Directory) {
+            return Err(Failure::new(Kind::Exists, "a directory is in its place"));
+        }
+        if !is_asked_for || (existing.is_some() && !self.arguments.overwrite) {
+            self.report.skipped += 1;
+            return Ok(None);
+        }
+        if self.arguments.verbose || (to.is_none() && !self.session.json) {
+            self.session.tell(crate::report::escaped(&self.path))?;
+        }
+        match (file_type, to) {
+            (FileType::Regular, to) => self.regular(&inode, to)?,
+            (_, None) => self.count(file_type),
+            (_, Some(to)) => {
+                if existing.is_some() {
+                    to.directory.unlink(&to.name)?;
+                }
+                self.special(&inode, &to)?;
+                self.count(file_type);
+            }
+        }
+        Ok(None)
+    }
+
+    fn count(&mut self, file_type: FileType) {
+        let counter = match file_type {
+            FileType::SymbolicLink => &mut self.report.symbolic_links,
+            _ => &mut self.report.special_files,
+        };
+        *counter += 1;
+    }
+
+    fn special(&mut self, inode: &Arc<Inode>, to: &Location) -> Result<(), Failure> {
+        if inode.file_type() == FileType::SymbolicLink {
+            let text = self.salvage.filesystem().read_link(inode);
+            let text = text.map_err(|error| Failure::new(Kind::Corruption, error.to_string()))?;
+            to.directory.make_link(&to.name, &text)?;
+        } else {
+            to.directory.make_node(&to.name, &self.status(inode))?;
+        }
+        self.attributes(inode, to)
+    }
+
+    fn regular(&mut self, inode: &Arc<Inode>, to: Option<Location>) -> Result<(), Failure> {
+        let Some(to) = to else {
+            self.report.files += 1;
+            return Ok(());
+        };
+        let has_links = self.salvage.filesystem().attributes(inode).link_count > 1;
+        if has_links && let Some(first) = self.links.get(&inode.id()) {
+            if to.look()?.is_some() {
+                to.directory.unlink(&to.name)?;
+            }
+            first.directory.link(&first.name, &to)?;
+            self.report.files += 1;
+            return Ok(());
+        }
+        let Directory::Host(directory) = &to.directory else {
+            return Err(Failure::new(Kind::Invalid, "files are restored to directories of the host alone"));
+        };
+        let mut sink = directory.begin(&to.name, 0o600)?;
+        let mut copy = Copy { salvage: self.salvage, inode, buffer: &mut self.buffer };
+        let copied = copy.run(&mut sink)?;
+        self.attributes(inode, &sink)?;
+        let is_whole = copied.holes.is_empty();
+        for hole in &copied.holes {
+            self.report.lose(&self.path, Some((hole.start, hole.end)), &hole.reason);
+        }
+        self.report.restored_bytes += copied.bytes;
+        self.report.unverified_bytes += copied.unverified_bytes;
+        if is_whole {
+            crate::place::Sink::finish(Box::new(sink))?;
+            self.report.files += 1;
+            if has_links && self.links.len() < MOST_LINKED {
+                self.links.insert(inode.id(), to);
+            }
+            return Ok(());
+        }
+        self.damaged.insert(inode.id().root);
+        let name = [&to.name[..], PARTIAL].concat();
+        if to.directory.look(&name)?.is_some() && !self.arguments.overwrite {
+            let place = to.directory.place(&name);
+            return Err(Failure::new(Kind::Exists, "what could be read is not kept: it exists").at(place));
+        }
+        sink.set_name(&name);
+        crate::place::Sink::finish(Box::new(sink))?;
+        self.report.partial_files += 1;
+        Ok(())
+    }
+
+    fn status(&self, inode: &Inode) -> Status {
+        crate::place::image::status_of(self.salvage.filesystem(), inode)
+    }
+
+    /// Gives what was restored the attributes that were asked for.
+    fn attributes(&mut self, inode: &Arc<Inode>, to: &dyn Attributed) -> Result<(), Failure> {
+        let status = self.status(inode);
+        let is_link = status.file_type == FileType::SymbolicLink;
+        if self.arguments.xattr {
+            self.extended_attributes(inode, to);
+        }
+        if !self.arguments.metadata {
+            let permissions = status.permissions & 0o777 & !self.umask;
+            let is_file = status.file_type == FileType::Regular;
+            return to.change(&Change { permissions: is_file.then_some(permissions), ..Change::default() });
+        }
+        let owner = Change { owner: Some((status.user, status.group)), ..Change::default() };
+        let permissions = match to.change(&owner) {
+            Ok(()) => status.permissions,
+            // Who is not root keeps no owners, and must not give away rights under the wrong one.
+            Err(failure) if failure.kind == Kind::Permission => status.permissions & 0o1777,
+            Err(failure) => return Err(failure),
+        };
+        let times = Some((status.access_time, status.modification_time));
+        to.change(&Change { owner: None, permissions: (!is_link).then_some(permissions), times })
+    }
+
+    fn extended_attributes(&mut self, inode: &Arc<Inode>, to: &dyn Attributed) {
+        let mut failures = Vec::new();
+        let lost = self.salvage.attributes(inode.id(), &mut |(name, value)| {
+            match to.set_attribute(&name, &value) {
+                Ok(()) => {}
+                // What only root may set, or the host does not know, is left out, as by cp -a.
+                Err(failure)
+                    if !name.starts_with(b"user.")
+                        && matches!(failure.kind, Kind::Permission | Kind::Unsupported) => {}
+                Err(failure) if failures.len() < 16 => {
+                    let name = crate::report::escaped(&name);
+                    failures.push(format!("attribute {name}: {}", failure.message));
+                }
+                Err(_) => {}
+            }
+        });
+        match lost {
+            Ok(lost) => failures.extend(lost.into_iter().map(|part| format!("attributes: {}", part.reason))),
+            Err(error) => failures.push(format!("attributes: {error}")),
+        }
+        for failure in failures {
+            self.lose(&failure);
+        }
+    }
+
+    /// Attributes come last: what is made in a directory changes its times.
+    fn finish(&mut self, frame: &Frame) {
+        let Some(to) = &frame.to else { return };
+        if frame.above == self.path.len() || !(self.arguments.metadata || self.arguments.xattr) {
+            return;
+        }
+        let place = Location { directory: to.clone(), name: b".".to_vec() };
+        if let Err(failure) = self.attributes(&frame.inode, &place) {
+            self.fail(&failure);
+        }
+    }
+
+    /// Files of a damaged subvolume that no name led to: their directory is lost, or its part with their names.
+    fn nameless_files(&mut self, root: RootId, target: Option<&Directory>) {
+        let mut at = ObjectId::FIRST_FREE;
+        while let Ok(Some(number)) = self.salvage.next_inode(root, at) {
+            let id = InodeId::new(root, number);
+            if !self.has_seen(id) && !self.is_stopped {
+                self.nameless_file(id, target);
+            }
+            match number.0.checked_add(1) {
+                Some(next) => at = ObjectId(next),
+                None => return,
+            }
+        }
+    }
+
+    fn nameless_file(&mut self, id: InodeId, target: Option<&Directory>) {
+        let Ok(inode) = self.salvage.filesystem().inode(id) else { return };
+        if self.salvage.filesystem().attributes(&inode).link_count == 0 {
+            return;
+        }
+        let (parent, name) = match self.salvage.own_name(id) {
+            Ok(Some((parent, name))) if check_name(&name).is_ok() && name != b"." => (parent.0, name),
+            _ => (0, format!("inode-{}", id.number).into_bytes()),
+        };
+        self.see(id);
+        let place = format!("{}-{parent}", id.root).into_bytes();
+        self.path = [b"/", LOST_AND_FOUND, b"/", &place, b"/", &name].concat();
+        let made = target.map(|target| lost_and_found(target, &place)).transpose();
+        let done = made.and_then(|directory| {
+            let to = directory.map(|directory| Location { directory, name });
+            self.file_of_any_type(inode, to)
+        });
+        match done {
+            Ok(Some((inode, to))) => self.directory(inode, to),
+            Ok(None) => {}
+            Err(failure) => self.fail(&failure),
+        }
+        self.path.clear();
+    }
+
+    /// Subvolumes that no name led to.
+    fn nameless_subvolumes(&mut self, target: Option<&Directory>) {
+        let mut roots = BTreeSet::new();
+        let lost = self.salvage.roots(&mut |root| {
+            let is_subvolume = root.id.is_subvolume() && !root.is_deleted;
+            if is_subvolume && (self.arguments.snapshots || !root.is_snapshot) {
+                roots.insert(root.id);
+            }
+        });
+        for part in lost {
+            self.lose(&format!("subvolumes may be lost: {}", part.reason));
+        }
+        for root in roots {
+            if self.seen.contains_key(&root) || self.is_stopped {
+                continue;
+            }
+            let place = format!("subvolume-{root}").into_bytes();
+            self.path = [b"/", LOST_AND_FOUND, b"/", &place].concat();
+            match target.map(|target| lost_and_found(target, &place)).transpose() {
+                Ok(to) => self.subvolume(root, to),
+                Err(failure) => self.fail(&failure),
+            }
+            self.path.clear();
+        }
+    }
+}
+
+impl Frame {
+    fn new(inode: Arc<Inode>, to: Option<Directory>, above: usize) -> Self {
+        Self { inode, to, above, names: VecDeque::new(), next: Some(None), is_doubtful: false }
+    }
+}
+
+/// In a dry run nothing is made, so that what was seen is as good as there.
+fn is_there(to: Option<&Location>) -> Result<bool, Failure> {
+    to.map_or(Ok(true), |to| to.look().map(|found| found.is_some()))
+}
+
+fn make_directory(to: &Location, existing: Option<&Status>) -> Result<Directory, Failure> {
+    match existing {
+        Some(existing) if existing.file_type == FileType::Directory => {}
+        Some(_) => return Err(Failure::new(Kind::Exists, "no directory is in its place")),
+        None => to.directory.make_directory(&to.name, 0o777)?,
+    }
+    to.directory.enter(&to.name)
+}
+
+/// The directory `lost+found/NAME`.
+fn lost_and_found(target: &Directory, name: &[u8]) -> Result<Directory, Failure> {
+    let mut directory = target.clone();
+    for name in [LOST_AND_FOUND, name] {
+        let to = Location { directory: directory.clone(), name: name.to_vec() };
+        directory = make_directory(&to, to.look()?.as_ref())?;
+    }
+    Ok(directory)
+}

@@ -1,0 +1,207 @@
+//! Getting files out of a damaged file system: every way to open it is tried, and what can't be read is told and passed by.
+//!
+//! [`Salvage::open`] tries the superblock copies and, for each, the state of the last commit and those of the backup roots,
+//! until one has a root tree whose root block can be read. All copies of each block and of the data are tried in any case
+//! ([`vlinder_volume`]). Names, runs of data and attributes are then given a batch at a time, beside what is lost of them:
+//! nothing that grows with the image is held.
+
+mod items;
+
+use vlinder_base::sync::Arc;
+use vlinder_device::Device;
+use vlinder_format::block::{BlockFault, BlockRules};
+use vlinder_format::superblock::{BackupRoot, Superblock, SuperblockMirror};
+use vlinder_format::{Block, Damage, Generation, Level, Logical, Place, RootId};
+use vlinder_transaction::{Engine, EngineOptions, ReadOnlyReason, Rescue};
+use vlinder_tree::WantedBlock;
+use vlinder_tree::bootstrap::Leniency;
+use vlinder_volume::{Access, OpenRules, Opened, ReadRequest, SuperblockChoice, Volume, VolumeError};
+
+pub use items::{ExtendedAttribute, LostPart, Name, Names, Next, Run, Runs};
+
+use crate::options::SubvolumeChoice;
+use crate::{Filesystem, OpenOptions, Result};
+
+/// Where to look, if not everywhere.
+#[derive(Clone, Default)]
+pub struct SalvageOptions {
+    /// The superblock copy to go by, by the user's word.
+    pub mirror: Option<SuperblockMirror>,
+    /// Where the root tree lies, by the user's word.
+    pub root_tree: Option<Logical>,
+    /// Everything else: memory, the subvolume that is the root, whether data need their checksums.
+    pub options: OpenOptions,
+}
+
+/// A damaged file system, opened for reading what there is.
+pub struct Salvage {
+    filesystem: Filesystem,
+    /// What was tried in vain, and what is shown instead.
+    notes: Vec<String>,
+    start: RootId,
+    is_older: bool,
+}
+
+/// A subvolume, or another tree that the root tree names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListedRoot {
+    /// Its number.
+    pub id: RootId,
+    /// Where its root block lies.
+    pub address: Logical,
+    /// The level of that.
+    pub level: Level,
+    /// The generation of that.
+    pub generation: Generation,
+    /// A snapshot of another subvolume.
+    pub is_snapshot: bool,
+    /// It was deleted, and is not all freed yet.
+    pub is_deleted: bool,
+}
+
+impl Salvage {
+    /// Opens what there is. Nothing is written.
+    ///
+    /// # Errors
+    /// That of the first try, where none leads to a root tree.
+    pub fn open(devices: &[Arc<dyn Device>], how: &SalvageOptions) -> Result<Self> {
+        let mirrors: Vec<SuperblockChoice> = match how.mirror {
+            Some(mirror) => vec![SuperblockChoice::Mirror(mirror)],
+            None => std::iter::once(SuperblockChoice::Automatic)
+                .chain(SuperblockMirror::ALL.map(SuperblockChoice::Mirror))
+                .collect(),
+        };
+        let mut notes = Vec::new();
+        let mut first_error = None;
+        for choice in mirrors {
+            let rules = OpenRules { choice, may_miss: true, ignores_flags: true, salvages: true };
+            let opened = match Volume::open_by(devices.to_vec(), rules, Access::ReadOnly) {
+                Ok(opened) => opened,
+                Err(error) => {
+                    notes.push(format!("superblock ({}): {error}", name_of(choice)));
+                    first_error.get_or_insert(error.into());
+                    continue;
+                }
+            };
+            let superblock = opened.superblock;
+            for (number, (name, state)) in states(&superblock, how.root_tree).into_iter().enumerate() {
+                let reopen = |superblock| {
+                    let opened = Volume::open_by(devices.to_vec(), rules, Access::ReadOnly);
+                    opened.map(|opened| Opened { superblock, ..opened })
+                };
+                match Self::open_state(&reopen, state, how) {
+                    Ok((filesystem, start)) => {
+                        if !notes.is_empty() {
+                            notes.push(format!("shown is {name}, by the superblock ({})", name_of(choice)));
+                        }
+                        return Ok(Self { filesystem, notes, start, is_older: number > 0 });
+                    }
+                    Err(error) => {
+                        notes.push(format!("{name}: {error}"));
+                        first_error.get_or_insert(error);
+                    }
+                }
+            }
+        }
+        Err(first_error.unwrap_or_else(|| VolumeError::NoDevice.into()))
+    }
+
+    fn open_state(
+        reopen: &dyn Fn(Superblock) -> Result<Opened, VolumeError>,
+        state: Superblock,
+        how: &SalvageOptions,
+    ) -> Result<(Filesystem, RootId)> {
+        let mut options = how.options.clone();
+        options.read_only = true;
+        let leniency = Leniency { ignores_checksums: options.rescue.ignores_block_checksums, salvages: true };
+        let engine_options = EngineOptions {
+            leave_log: Some(ReadOnlyReason::Requested),
+            rescue: Rescue { ignores_bad_roots: true, leniency },
+            ..Filesystem::engine_options(&options)
+        };
+        let mut engine = Engine::open(reopen(state)?, engine_options.clone())?;
+        if let Some(address) = how.root_tree {
+            engine = Engine::open(reopen(with_root_tree(&engine, address)?)?, engine_options)?;
+        }
+        // With this block gone there is nothing to find files by.
+        engine.trees().block(&WantedBlock::root(engine.root_tree()))?;
+        let choice = options.subvolume.clone();
+        let filesystem = Filesystem::assemble(engine, options);
+        let start = match choice {
+            SubvolumeChoice::Default => RootId::FS_TREE,
+            other => filesystem.choose_subvolume(&other)?,
+        };
+        Ok((filesystem, start))
+    }
+
+    /// The file system. Reading through it ends at damage; what is sound it gives.
+    #[must_use]
+    pub fn filesystem(&self) -> &Filesystem {
+        &self.filesystem
+    }
+
+    /// What was tried in vain before, and what is shown instead; empty where the first try succeeded.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Whether the state that is shown is not that of the last commit: what was done since is lost.
+    #[must_use]
+    pub fn is_older(&self) -> bool {
+        self.is_older
+    }
+
+    /// The subvolume to begin with: the top level, unless the options name another.
+    #[must_use]
+    pub fn start(&self) -> RootId {
+        self.start
+    }
+}
+
+fn name_of(choice: SuperblockChoice) -> String {
+    match choice {
+        SuperblockChoice::Automatic => "primary".to_owned(),
+        SuperblockChoice::Mirror(mirror) => format!("copy at byte {}", mirror.offset()),
+    }
+}
+
+/// The states that a superblock leads to, the best first.
+fn states(superblock: &Superblock, root_tree: Option<Logical>) -> Vec<(String, Superblock)> {
+    if let Some(address) = root_tree {
+        return vec![(format!("the root tree at {address}"), superblock.clone())];
+    }
+    let newest = ("the last commit".to_owned(), superblock.clone());
+    let mut backups: Vec<&BackupRoot> =
+        superblock.backup_roots.iter().filter(|backup| backup.tree_root != Logical(0)).collect();
+    backups.sort_by_key(|backup| std::cmp::Reverse(backup.tree_root_generation));
+    let older = backups.into_iter().flat_map(|backup| {
+        [false, true].map(|with_chunks| {
+            let name = format!("the state of commit {}", backup.tree_root_generation);
+            (name, crate::backup_roots::as_of(superblock, backup, with_chunks))
+        })
+    });
+    std::iter::once(newest).chain(older).collect()
+}
+
+/// The superblock with the root tree that the user names. No parent tells its generation and level: the block itself does.
+fn with_root_tree(engine: &Engine, logical: Logical) -> Result<Superblock> {
+    let (volume, mut superblock) = (engine.volume(), engine.superblock());
+    let geometry = volume.geometry();
+    let rules = BlockRules { node_size: geometry.node_size, sector_size: geometry.sector_size };
+    let place = Place { tree: Some(RootId::ROOT_TREE), block: Some(logical), slot: None, key: None };
+    let length = usize::try_from(geometry.node_size).unwrap_or(0);
+    let read = volume.read_verified(ReadRequest { logical, length }, &mut |bytes| {
+        let block = Block::parse(bytes.into_boxed_slice(), &rules)
+            .map_err(|(fault, slot)| Damage::new(fault, Place { slot, ..place }))?;
+        if block.owner() == RootId::ROOT_TREE {
+            return Ok((block.generation(), block.level()));
+        }
+        let fault = BlockFault::Owner { found: block.owner(), tree: RootId::ROOT_TREE };
+        Err(Damage::new(fault, place))
+    })?;
+    superblock.root = logical;
+    (superblock.generation, superblock.root_level) = read.value;
+    superblock.log_root = Logical(0);
+    Ok(superblock)
+}
