@@ -292,7 +292,7 @@ fn recorded(before: &str, after: &str) -> Stage {
 /// Judges the states that cuts leave; gives how many there are.
 fn judge_cuts(stage: &Stage, recording: &Recording, options: Options) -> Result<u64, String> {
     let mut cuts = PowerCuts::new(recording, options);
-    while let Some(cut) = cuts.next() {
+    for cut in cuts.by_ref() {
         let promised = usize::try_from(cut.mark.unwrap_or_default()).unwrap();
         let judged = replay(&cut.image).and_then(|(view, replayed)| {
             let wrong = stage.judge_first(&view, promised);
