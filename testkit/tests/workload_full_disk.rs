@@ -1,6 +1,8 @@
 //! A file system that is filled and emptied again and again: nothing aborts, deleting always works, and as much fits as
 //! with the kernel's btrfs.
 
+use std::process::Command;
+
 use vlinder_testkit::subject::{FullDisk, Load, REFUSALS, Recipe, stored_when_full};
 use vlinder_testkit::workload::{Choice, Pattern};
 use vlinder_testkit::{Scratch, kernel, require};
@@ -32,6 +34,29 @@ fn a_disk_is_filled_and_emptied_with_small_files() {
 fn a_disk_is_filled_and_emptied_with_large_files() {
     require!(Tool("btrfs"));
     rounds(Load::Data, 5);
+}
+
+#[test]
+fn a_disk_whose_groups_hold_data_and_metadata_is_filled_and_emptied() {
+    require!(Tool("btrfs"));
+    for profile in ["single", "dup"] {
+        let scratch = Scratch::in_memory("mixed");
+        let image = scratch.join("image");
+        std::fs::File::create(&image).and_then(|file| file.set_len(IMAGE_BYTES)).unwrap();
+        let made = Command::new("mkfs.btrfs")
+            .args(["-q", "-M", "-d", profile, "-m", profile])
+            .arg(&image)
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        for load in [Load::Mixed, Load::Data] {
+            let filled = FullDisk { image_bytes: IMAGE_BYTES, load, first: 0, rounds: 2 }.run_on(&image);
+            println!(
+                "{profile} {load:?}: {} files",
+                filled.unwrap_or_else(|error| panic!("{profile}: {error}"))
+            );
+        }
+    }
 }
 
 /// Bytes of data that fit on the kernel's btrfs.

@@ -7,6 +7,7 @@
 use vlinder_base::sync::Arc;
 use vlinder_format::inode::{FileType, InodeItem};
 use vlinder_format::{ItemType, Key, ObjectId, orphan};
+use vlinder_transaction::Handle;
 use vlinder_tree::Readahead;
 
 use crate::changes::Changes;
@@ -48,18 +49,20 @@ impl Filesystem {
             changes.remove_pending(orphan::key(inode.number()));
             changes.remove_pending(InodeItem::key(inode.number()));
             changes.apply(&mut handle)?;
-            self.forget_inode(inode);
+            self.forget_inode(&mut handle, inode);
             return Ok(());
         }
     }
 
-    /// An inode is gone: from memory, too.
-    pub(crate) fn forget_inode(&self, inode: &Inode) {
+    /// An inode is gone: from memory, too. With the handle that removed its item.
+    pub(crate) fn forget_inode(&self, handle: &mut Handle<'_>, inode: &Inode) {
         {
             let mut state = inode.state.lock();
             state.deleted = true;
             state.orphan = false;
             state.dirty = false;
+            // Until now a commit that is being prepared could put the item in once more, for times that had changed.
+            handle.remove_if_pending(inode.subvolume().tree(), InodeItem::key(inode.number()));
         }
         self.shared().inodes.remove(inode.id());
     }
@@ -123,5 +126,33 @@ impl Filesystem {
         let mut changes = Changes::new(self, subvolume);
         changes.remove_pending(orphan::key(number));
         changes.apply(&mut handle)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vlinder_testkit::{Scratch, golden};
+
+    use super::*;
+    use crate::{Caller, OpenOptions};
+
+    #[test]
+    fn an_item_that_was_put_in_after_its_removal_goes_with_the_inode() {
+        let scratch = Scratch::new("orphan");
+        let image = scratch.join("image");
+        golden::unpack("empty", &image).unwrap();
+        let filesystem = Filesystem::open(&[image], OpenOptions::default()).unwrap();
+        let root = filesystem.root().unwrap();
+        let inode = filesystem.create_directory(&Caller::superuser(), &root, b"directory", 0o755).unwrap();
+        let mut handle = filesystem.begin_deletion(1).unwrap();
+        let mut changes = Changes::new(&filesystem, inode.subvolume());
+        changes.remove_pending(InodeItem::key(inode.number()));
+        changes.apply(&mut handle).unwrap();
+        // As a commit that is being prepared does with an inode that was read meanwhile.
+        inode.put(&mut handle, &mut inode.state.lock());
+        filesystem.forget_inode(&mut handle, &inode);
+        drop(handle);
+        let found = filesystem.inode(inode.id());
+        assert_eq!(found.unwrap_err().refusal(), Some(Refusal::NotFound));
     }
 }

@@ -221,7 +221,7 @@ impl Filesystem {
     pub(crate) fn lose_name(&self, handle: &mut vlinder_transaction::Handle<'_>, victim: &Inode, fate: Fate) {
         if fate == Fate::Gone {
             victim.state.lock().item.link_count = 0;
-            self.forget_inode(victim);
+            self.forget_inode(handle, victim);
             return;
         }
         let mut state = victim.state.lock();

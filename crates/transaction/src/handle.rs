@@ -211,7 +211,11 @@ impl Engine {
     /// [`EngineError::NoSpace`], [`EngineError::ReadOnly`].
     pub fn promise_data(&self, bytes: u64) -> Result<DataPromise<'_>, EngineError> {
         self.check_writable()?;
-        let fits = || self.space.promise_data(bytes, 0) || self.space.promise_data(bytes, self.data_growth());
+        let fits = || {
+            let owed = self.owed_metadata();
+            self.space.promise_data(bytes, owed, 0)
+                || self.space.promise_data(bytes, owed, self.data_growth())
+        };
         for _ in 0..TRIES {
             if fits() {
                 return Ok(DataPromise { engine: self, bytes });
@@ -305,6 +309,13 @@ impl Handle<'_> {
     pub fn remove_pending(&mut self, tree: &Tree, key: Key) {
         self.engine.pending.remove(tree.id(), key);
         self.mark_changed();
+    }
+
+    /// As [`remove_pending`](Self::remove_pending), for an item that was removed, and that may have been put in since.
+    pub fn remove_if_pending(&mut self, tree: &Tree, key: Key) {
+        if matches!(self.engine.pending.get(tree.id(), &key), Some(Some(_))) {
+            self.remove_pending(tree, key);
+        }
     }
 
     /// Says that something changed that no tree shows yet (a root item).

@@ -74,9 +74,17 @@ impl FullDisk {
         let scratch = Scratch::in_memory("full");
         let image = scratch.join("image");
         Recipe { device_bytes: self.image_bytes, ..Recipe::default() }.in_file(&image);
-        let subject = open(&image, self.image_bytes).map_err(|error| error.to_string())?;
+        self.run_on(&image)
+    }
+
+    /// As [`run`](Self::run), on an empty image that is there.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub fn run_on(&self, image: &Path) -> Result<usize, String> {
+        let subject = open(image, self.image_bytes).map_err(|error| error.to_string())?;
         let root = subject.filesystem.root().map_err(|error| error.to_string())?;
-        let check = |what: String| both_check(&image).map_err(|error| format!("{what}: {error}"));
+        let check = |what: String| both_check(image).map_err(|error| format!("{what}: {error}"));
         let mut first_count = 0;
         for round in self.first..self.first + self.rounds {
             let place = format!("{:?} {round}", self.load);

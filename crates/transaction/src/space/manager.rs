@@ -34,9 +34,16 @@ struct State {
     global_reserve: u64,
     /// Bytes of a tree block.
     block_bytes: u64,
+    /// Some groups hold data and metadata, so that what is promised to one is not there for the other.
+    is_mixed: bool,
 }
 
 impl State {
+    /// Metadata that the commit takes by itself: the reserve, and what so many bytes of unflushed data need.
+    fn kept(&self, data_bytes: u64) -> u64 {
+        self.global_reserve + data_bytes / DATA_BYTES_FOR_A_BLOCK * self.block_bytes
+    }
+
     fn check_unpinned(&self, start: Logical, length: u64) -> Result<(), Fault> {
         let mut waiting = [&self.pinned, &self.committing, &self.released].into_iter();
         if waiting.any(|ranges| ranges.overlaps(start.0, length)) || self.held.overlaps(start.0, length) {
@@ -90,7 +97,10 @@ impl SpaceManager {
     }
 
     pub(crate) fn add_group(&self, group: Group) {
-        self.state.lock().groups.insert(group);
+        let mut state = self.state.lock();
+        state.is_mixed |=
+            group.flags.has(BlockGroupFlags::DATA) && group.flags.has(BlockGroupFlags::METADATA);
+        state.groups.insert(group);
     }
 
     pub(crate) fn take_blocks(
@@ -338,9 +348,13 @@ impl SpaceManager {
     /// `from_reserve`) the global reserve and what unflushed data will take; `growth` bytes more can come from new chunks.
     pub(crate) fn promise(&self, bytes: u64, owed: u64, growth: u64, from_reserve: bool) -> bool {
         let mut state = self.state.lock();
-        // Who draws on the reserve frees space, or flushes what this room is kept for.
-        let unflushed = state.promised_data / DATA_BYTES_FOR_A_BLOCK * state.block_bytes;
-        let kept = if from_reserve { 0 } else { state.global_reserve + unflushed };
+        // Who draws on the reserve frees space, or flushes what this room is kept for: of the data promised, what is being
+        // flushed has its space already.
+        let kept = match from_reserve {
+            true => 0,
+            false if state.is_mixed => state.kept(state.promised_data) + state.promised_data,
+            false => state.kept(state.promised_data),
+        };
         let needed = state.promised + owed + kept + bytes;
         let fits = needed <= state.groups.available(Purpose::Metadata) + growth;
         if fits {
@@ -367,11 +381,13 @@ impl SpaceManager {
     }
 
     /// Promises data space, as [`SpaceManager::promise`] does metadata.
-    pub(crate) fn promise_data(&self, bytes: u64, growth: u64) -> bool {
+    pub(crate) fn promise_data(&self, bytes: u64, owed: u64, growth: u64) -> bool {
         let mut state = self.state.lock();
-        let fits = state.promised_data + bytes <= state.groups.available(Purpose::Data) + growth;
+        let data = state.promised_data + bytes;
+        let metadata = if state.is_mixed { state.promised + owed + state.kept(data) } else { 0 };
+        let fits = data + metadata <= state.groups.available(Purpose::Data) + growth;
         if fits {
-            state.promised_data += bytes;
+            state.promised_data = data;
         }
         fits
     }
@@ -381,9 +397,13 @@ impl SpaceManager {
         self.state.lock().promised_data -= bytes;
     }
 
-    /// Metadata that promises need beyond what the groups have: new chunks of data must leave that.
+    /// Metadata that promises need beyond what the groups have: new chunks of data must leave that, unless they are as good
+    /// for metadata.
     pub(crate) fn metadata_overcommitted(&self) -> u64 {
         let state = self.state.lock();
+        if state.is_mixed {
+            return 0;
+        }
         (state.promised + state.global_reserve).saturating_sub(state.groups.available(Purpose::Metadata))
     }
 
