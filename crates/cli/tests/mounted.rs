@@ -460,7 +460,7 @@ fn what_takes_longer_than_a_second_shows_that_on_a_terminal_alone() {
     let mut elsewhere = common::vlinder();
     elsewhere.args(["subvolume", "sync", mount.root()]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let elsewhere = elsewhere.spawn().unwrap();
-    thread::sleep(std::time::Duration::from_millis(2500));
+    thread::sleep(std::time::Duration::from_millis(4000));
     drop(held);
     let text = |child: std::process::Child| {
         let ended: Ended = child.wait_with_output().unwrap().into();
