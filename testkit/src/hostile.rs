@@ -65,8 +65,9 @@ pub const CASES: &[Case] = &[
     case("root references go round", |mutator| {
         for item_type in [ItemType::ROOT_REF, ItemType::ROOT_BACKREF] {
             let item = mutator.find_type(RootId::ROOT_TREE, item_type);
+            let data = mutator.block(item.leaf).data(item.slot).to_vec();
             let turned = Key::new(ObjectId(item.key.offset), item.key.item_type, item.key.objectid.0);
-            mutator.set_key(item, turned);
+            mutator.insert(RootId::ROOT_TREE, turned, &data);
         }
     }),
     case("compressed extents hold 2^40 bytes each", |mutator| {
