@@ -212,7 +212,8 @@ impl Engine {
     pub fn promise_data(&self, bytes: u64) -> Result<DataPromise<'_>, EngineError> {
         self.check_writable()?;
         let fits = || {
-            let owed = self.owed_metadata();
+            // What is owed is dear to count, and concerns data only where metadata come out of the same groups.
+            let owed = if self.space.is_mixed() { self.owed_metadata() } else { 0 };
             self.space.promise_data(bytes, owed, 0)
                 || self.space.promise_data(bytes, owed, self.data_growth())
         };

@@ -380,7 +380,12 @@ impl SpaceManager {
         self.state.lock().promised -= bytes;
     }
 
-    /// Promises data space, as [`SpaceManager::promise`] does metadata.
+    /// Whether data and metadata come out of the same groups.
+    pub(crate) fn is_mixed(&self) -> bool {
+        self.state.lock().is_mixed
+    }
+
+    /// Promises data space, as [`SpaceManager::promise`] does metadata; `owed` counts where groups are mixed.
     pub(crate) fn promise_data(&self, bytes: u64, owed: u64, growth: u64) -> bool {
         let mut state = self.state.lock();
         let data = state.promised_data + bytes;
