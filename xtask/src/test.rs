@@ -13,12 +13,17 @@ use serde_json::Value;
 
 use crate::{tidy, workspace};
 
+/// Lines of each failed test program that are said again at the end.
+const REPEATED_LINES: usize = 80;
+
 /// What came of all tests so far.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Tally {
     passed: u64,
     failed: u64,
     ignored: u64,
+    /// What the runners said about failures, shortened.
+    failures: Vec<String>,
 }
 
 impl Tally {
@@ -29,6 +34,7 @@ impl Tally {
         } else {
             self.failed += 1;
             println!("FAILED {name}");
+            self.failures.push(format!("FAILED {name}"));
         }
     }
 
@@ -54,10 +60,22 @@ impl Tally {
         let mut child =
             command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().context(name.to_owned())?;
         let output = child.stdout.take().context("no pipe to the child")?;
+        let mut repeated = REPEATED_LINES;
         for line in BufReader::new(output).split(b'\n') {
             let line = String::from_utf8_lossy(&line?).into_owned();
             println!("{line}");
             self.add_line(&line);
+            // A runner repeats what failed tests printed between this line and its summary.
+            match line.as_str() {
+                "failures:" => repeated = 0,
+                _ if line.starts_with("test result: ") => repeated = REPEATED_LINES,
+                "" => {}
+                _ if repeated < REPEATED_LINES => {
+                    repeated += 1;
+                    self.failures.push(line);
+                }
+                _ => {}
+            }
         }
         if !child.wait()?.success() && self.failed == before {
             self.step(name, false);
@@ -71,6 +89,9 @@ impl Tally {
         let skipped = skipped_tests(&log);
         for (test, reason) in &skipped {
             println!("SKIPPED {test}: {reason}");
+        }
+        for line in &self.failures {
+            println!("| {line}");
         }
         // Each of them passed as far as its runner knows.
         let skipped_count = skipped.len() as u64;
@@ -208,7 +229,7 @@ mod tests {
         ] {
             tally.add_line(line);
         }
-        assert_eq!(tally, Tally { passed: 13, failed: 2, ignored: 1 });
+        assert_eq!(tally, Tally { passed: 13, failed: 2, ignored: 1, failures: Vec::new() });
     }
 
     #[test]
@@ -221,7 +242,16 @@ mod tests {
                 Command::new("sh").args(["-c", "echo 'test result: FAILED. 1 passed; 1 failed'; exit 1"]),
             )
             .unwrap();
-        assert_eq!(tally, Tally { passed: 1, failed: 2, ignored: 0 });
+        assert_eq!((tally.passed, tally.failed), (1, 2));
+    }
+
+    #[test]
+    fn what_failed_is_said_again_without_the_rest() {
+        let mut tally = Tally::default();
+        let output = "test a ... ok\n\nfailures:\n\n---- b stdout ----\nwhy\n\nfailures:\n    b\n\n\
+            test result: FAILED. 1 passed; 1 failed\nmore\n";
+        tally.run("fails", Command::new("printf").args(["%s", output])).unwrap();
+        assert_eq!(tally.failures, ["---- b stdout ----", "why", "    b"]);
     }
 
     #[test]

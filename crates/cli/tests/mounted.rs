@@ -439,11 +439,24 @@ fn a_block_device_is_used_by_one_at_a_time_and_read_by_more() {
     btrfs_check_data(&image).unwrap();
 }
 
-/// Runs a command with a terminal for its output and errors; gives what it wrote.
+/// Runs a command with a terminal for its output and errors, of a kind that can show progress.
 fn on_terminal(command: &str) -> std::process::Child {
     let mut script = std::process::Command::new("script");
-    script.args(["-qec", command, "/dev/null"]).stdout(Stdio::piped()).stdin(Stdio::null());
-    script.spawn().unwrap()
+    script.args(["-qec", command, "/dev/null"]).env("TERM", "xterm");
+    script.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap()
+}
+
+/// Reads until this text has come, or everything has; gives what was read.
+fn read_until(output: &mut impl std::io::Read, text: &str) -> String {
+    let mut read = Vec::new();
+    let mut some = [0; 256];
+    while !String::from_utf8_lossy(&read).contains(text) {
+        match output.read(&mut some).unwrap() {
+            0 => break,
+            length => read.extend(&some[..length]),
+        }
+    }
+    String::from_utf8_lossy(&read).into_owned()
 }
 
 #[test]
@@ -455,19 +468,28 @@ fn what_takes_longer_than_a_second_shows_that_on_a_terminal_alone() {
     let held = std::fs::File::open(mount.at("old/file")).unwrap();
     run(["subvolume", "delete", &mount.at("old")]).done();
     let command = format!("'{}' subvolume sync '{}'", env!("CARGO_BIN_EXE_vlinder"), mount.root());
-    let shown = on_terminal(&command);
     let quiet = on_terminal(&format!("{command} --quiet"));
     let mut elsewhere = common::vlinder();
     elsewhere.args(["subvolume", "sync", mount.root()]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let elsewhere = elsewhere.spawn().unwrap();
-    thread::sleep(std::time::Duration::from_millis(4000));
-    drop(held);
+    // If nothing is shown, the end comes nevertheless.
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let holder = thread::spawn("holder", move || {
+        let _ = released.recv_timeout(std::time::Duration::from_secs(60));
+        drop(held);
+    });
+    let mut shown = on_terminal(&command);
+    let first = read_until(shown.stdout.as_mut().unwrap(), "freeing");
+    // What was started before it has waited for as long, and a second more.
+    thread::sleep(std::time::Duration::from_secs(1));
+    drop(release);
+    holder.join().unwrap();
     let text = |child: std::process::Child| {
         let ended: Ended = child.wait_with_output().unwrap().into();
         assert_eq!((ended.code, ended.err.as_str()), (0, ""));
         ended.text()
     };
-    let shown = text(shown);
+    let shown = first + &text(shown);
     assert!(shown.contains("freeing") && shown.contains("is gone"), "{shown:?}");
     assert!(!text(quiet).contains("freeing"));
     assert_eq!(text(elsewhere), "Subvolume id 256 is gone\n");

@@ -16,6 +16,7 @@ use vlinder_format::checksum_item::ChecksumGeometry;
 use vlinder_format::directory::{DirectoryEntries, DirectoryEntry};
 use vlinder_format::file_extent::FileExtent;
 use vlinder_format::inode::{InodeItem, Timestamp};
+use vlinder_format::root_item::RootItem;
 use vlinder_format::{Generation, ItemType, Key, Logical, RootId};
 use vlinder_fs::{Filesystem, OpenOptions};
 use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
@@ -32,8 +33,10 @@ fn items(image: &Path, replay_begins: Timestamp) -> BTreeMap<(u64, Key), String>
     let engine = filesystem.engine();
     let mut roots = Vec::new();
     let mut cursor = engine.trees().cursor(engine.root_tree(), &Key::MIN, Readahead::None).unwrap();
-    while let Some((key, _)) = cursor.item() {
-        if key.item_type == ItemType::ROOT_ITEM && RootId(key.objectid.0).is_subvolume() {
+    while let Some((key, data)) = cursor.item() {
+        let is_subvolume = key.item_type == ItemType::ROOT_ITEM && RootId(key.objectid.0).is_subvolume();
+        // A deleted one goes in the background, here and in the kernel, at any time after the replay.
+        if is_subvolume && !RootItem::decode(data).unwrap().is_deleted() {
             roots.push(RootId(key.objectid.0));
         }
         cursor.advance().unwrap();

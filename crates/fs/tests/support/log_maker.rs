@@ -35,8 +35,8 @@ pub fn run(directory: &Path, script: &str) {
 
 /// Copies an image, sparse.
 pub fn copy(from: &Path, to: &Path) {
-    let status = Command::new("cp").arg("--sparse=always").arg(from).arg(to).status().unwrap();
-    assert!(status.success());
+    let copied = Command::new("cp").arg("--sparse=always").arg(from).arg(to).output().unwrap();
+    assert!(copied.status.success(), "{copied:?}");
 }
 
 /// Whether the primary superblock names a log.

@@ -20,8 +20,8 @@ pub use vlinder_testkit::subject::without_placeholder_times;
 pub fn image(scratch: &Scratch, megabytes: u64, arguments: &[&str]) -> PathBuf {
     let path = scratch.join("image");
     std::fs::File::create(&path).unwrap().set_len(megabytes << 20).unwrap();
-    let status = Command::new("mkfs.btrfs").arg("-q").args(arguments).arg(&path).status().unwrap();
-    assert!(status.success());
+    let made = Command::new("mkfs.btrfs").arg("-q").args(arguments).arg(&path).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
     path
 }
 

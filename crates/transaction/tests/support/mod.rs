@@ -13,8 +13,8 @@ use vlinder_volume::{Access, SuperblockChoice, Volume};
 /// A new file system of `size` (as `truncate` reads it).
 pub fn mkfs(path: &Path, arguments: &[&str], size: &str) {
     assert!(Command::new("truncate").args(["-s", size]).arg(path).status().unwrap().success());
-    let made = Command::new("mkfs.btrfs").arg("-q").args(arguments).arg(path).status().unwrap();
-    assert!(made.success(), "mkfs.btrfs {arguments:?}");
+    let made = Command::new("mkfs.btrfs").arg("-q").args(arguments).arg(path).output().unwrap();
+    assert!(made.status.success(), "mkfs.btrfs {arguments:?}: {made:?}");
 }
 
 /// The file system of an image, for writing.
