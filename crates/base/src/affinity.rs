@@ -35,6 +35,12 @@ impl Affinity {
         self.0.count()
     }
 
+    /// The first of them that is not this one.
+    #[must_use]
+    pub fn other_than(&self, processor: usize) -> Option<usize> {
+        (0..CpuSet::MAX_CPU).find(|&other| other != processor && self.0.is_set(other))
+    }
+
     /// Lets the running thread use all of these processors.
     ///
     /// # Errors
@@ -59,6 +65,24 @@ impl Affinity {
         BEFORE.set(Some(*self));
         Ok(true)
     }
+}
+
+/// How many processors the machine has that are in use; nothing where the system does not say.
+#[must_use]
+pub fn online_processors() -> Option<usize> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
+    processors_in_list(text.trim())
+}
+
+/// The length of a list as `0-2,4`.
+fn processors_in_list(list: &str) -> Option<usize> {
+    list.split(',')
+        .map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+            Some((last + 1).checked_sub(first)?)
+        })
+        .sum()
 }
 
 /// The processor that a thread of the system last ran on, as `/proc/ID/stat` has it in field 39 (proc_pid_stat(5)).
@@ -91,10 +115,22 @@ mod tests {
             let pool = crate::parallel::Pool::new(2).unwrap();
             assert_eq!(pool.map(&[1, 2, 3, 4], |_| width()), [all.count(); 4], "workers that it starts");
             assert!(!all.narrow_to(CpuSet::MAX_CPU).unwrap());
+            let other = all.other_than(here);
+            assert_eq!(other.is_some(), all.count() > 1);
+            assert!(other.is_none_or(|other| other != here && all.narrow_to(other).unwrap()));
             all.restore().unwrap();
             assert_eq!(Affinity::current().unwrap().count(), all.count());
         };
         crate::thread::spawn("affinity", work).join().unwrap();
+    }
+
+    #[test]
+    fn processors_are_counted_in_a_list() {
+        assert_eq!(processors_in_list("0"), Some(1));
+        assert_eq!(processors_in_list("0-1"), Some(2));
+        assert_eq!(processors_in_list("0-2,4,6-7"), Some(6));
+        assert_eq!(processors_in_list(""), None);
+        assert!(online_processors().is_none_or(|count| count > 0));
     }
 
     #[test]

@@ -49,6 +49,15 @@ pub fn try_spawn<T: Send + 'static>(
     inner::Builder::new().name(name.into()).spawn(work).map(JoinHandle)
 }
 
+/// Gives the running thread the lowest priority (nice 19, which on Linux is the thread's alone): it runs where nobody else
+/// wants the processor.
+///
+/// # Errors
+/// The system's.
+pub fn give_way_to_all() -> std::io::Result<()> {
+    Ok(rustix::process::setpriority_process(None, 19)?)
+}
+
 /// How many threads can run at once; at least 1, and always 2 in a model run.
 pub fn available_parallelism() -> usize {
     if cfg!(feature = "shuttle") {

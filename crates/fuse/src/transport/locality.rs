@@ -6,15 +6,21 @@
 //! then there is work for more than one processor. Decision 5 has the measurements.
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use vlinder_base::affinity::{Affinity, processor_of};
+use vlinder_base::clock::{Clock, SystemClock};
 use vlinder_base::metrics::{Counter, Registry, Unit};
 use vlinder_base::sync::Arc;
+
+use super::bystander::Bystander;
 
 /// A thread follows a program after so many requests in a row.
 const STREAK: u32 = 16;
 /// And looks again where the program runs after so many more; looking costs about as much as one answer.
 const LOOK_AGAIN: u32 = 128;
+/// Requests follow one another closely if no more lies between them.
+const CLOSE: Duration = Duration::from_micros(150);
 
 /// What the thread knows of the program that it answers.
 #[derive(Clone, Copy, Default)]
@@ -25,6 +31,18 @@ struct Following {
     streak: u32,
     /// Where this thread was moved.
     processor: Option<usize>,
+    /// When the last of its requests came.
+    last: Duration,
+    /// How many followed one another closely, up to [`STREAK`].
+    close: u32,
+}
+
+impl Following {
+    fn note_time(&mut self, now: Duration) {
+        let is_close = now.saturating_sub(self.last) < CLOSE;
+        self.close = if is_close { (self.close + 1).min(STREAK) } else { 0 };
+        self.last = now;
+    }
 }
 
 thread_local! {
@@ -36,14 +54,19 @@ pub(super) struct Locality {
     /// The processors that they may use; nothing if there is only one, or no choice.
     allowed: Option<Affinity>,
     moves: Arc<Counter>,
+    clock: SystemClock,
+    bystander: Option<Bystander>,
 }
 
 impl Locality {
     /// For the threads that the running one starts.
     pub(super) fn new(registry: &Registry) -> Self {
+        let allowed = Affinity::current().filter(|affinity| affinity.count() > 1);
         Self {
-            allowed: Affinity::current().filter(|affinity| affinity.count() > 1),
             moves: registry.counter("fuse.thread_moves", MOVES, Unit::Count),
+            clock: SystemClock::new(),
+            bystander: Bystander::new(allowed.as_ref(), registry),
+            allowed,
         }
     }
 
@@ -65,6 +88,12 @@ impl Locality {
             if following.streak == STREAK + LOOK_AGAIN {
                 following.streak = STREAK;
                 self.follow(allowed, &mut following);
+            }
+        }
+        if let (Some(bystander), Some(processor)) = (&self.bystander, following.processor) {
+            following.note_time(self.clock.monotonic());
+            if following.close == STREAK {
+                bystander.note(processor, following.last);
             }
         }
         FOLLOWING.set(following);

@@ -5,6 +5,7 @@
 //! the same two things and nothing above changes.
 
 mod attendance;
+mod bystander;
 pub mod fuser;
 mod locality;
 mod requests;
