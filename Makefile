@@ -1,6 +1,6 @@
 # Thin callers; what they do is written in xtask/ and tools/. MINUTES, SEED, ROWS and what the program at the
 # head of its source lists are passed on where they mean something.
-.PHONY: demo test proof matrix suites bench
+.PHONY: demo test proof matrix fuzz suites bench
 
 demo:
 	tools/demo.sh
@@ -17,6 +17,10 @@ proof:
 
 matrix:
 	cargo run --release -p vlinder-testkit --features engine --bin matrix
+
+# Coverage-guided; MINUTES, TARGET, SEED and BTRFS_CHECK are read by the script.
+fuzz:
+	tools/fuzz.sh
 
 # pjdfstest and fsx on the mount, as root; SEEDS, OPERATIONS and ONLY are read by the script.
 suites:

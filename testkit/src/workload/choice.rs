@@ -1,27 +1,56 @@
-//! Choices from a seed.
+//! Choices from a seed, or from bytes that somebody else chose.
+
+use std::collections::VecDeque;
 
 use vlinder_base::random::{Random, SeededRandom};
+use vlinder_base::sync::Mutex;
 
-/// Draws from a sequence that its seed replays.
+/// Draws from a sequence that its seed replays, after the bytes of a script where there is one.
 #[derive(Debug)]
 pub struct Choice {
     random: SeededRandom,
+    script: Mutex<VecDeque<u8>>,
 }
 
 impl Choice {
     /// The sequence of this seed.
     pub const fn new(seed: u64) -> Self {
-        Self { random: SeededRandom::new(seed) }
+        Self { random: SeededRandom::new(seed), script: Mutex::new(VecDeque::new()) }
+    }
+
+    /// The choices that these bytes make, each from as few of them as it needs, so that a change of one byte changes one
+    /// choice; then the sequence of seed 0.
+    pub fn scripted(script: &[u8]) -> Self {
+        Self { random: SeededRandom::new(0), script: Mutex::new(script.iter().copied().collect()) }
+    }
+
+    /// Whether no byte of a script is left.
+    pub fn is_over(&self) -> bool {
+        self.script.lock().is_empty()
     }
 
     /// Any number.
     pub fn any(&self) -> u64 {
-        self.random.next_u64()
+        self.drawn(8)
     }
 
     /// A number below `bound`, 0 if that is 0.
     pub fn below(&self, bound: u64) -> u64 {
-        self.any().checked_rem(bound).unwrap_or(0)
+        let bytes = (64 - bound.saturating_sub(1).leading_zeros()).div_ceil(8);
+        self.drawn(bytes).checked_rem(bound).unwrap_or(0)
+    }
+
+    /// The next number of so many bytes of the script, or any number.
+    fn drawn(&self, bytes: u32) -> u64 {
+        let mut script = self.script.lock();
+        if script.is_empty() {
+            return self.random.next_u64();
+        }
+        let mut number = 0;
+        for _ in 0..bytes {
+            number = number << 8 | u64::from(script.pop_front().unwrap_or(0));
+        }
+        number
     }
 
     /// True in `part` of `whole` cases.

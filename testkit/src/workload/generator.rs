@@ -132,6 +132,20 @@ impl Generator {
     pub fn new(seed: u64, limits: Limits) -> Self {
         let choice = Choice::new(seed);
         let names = Names::new(&choice, limits.names);
+        Self::choosing(choice, names, limits)
+    }
+
+    /// The workload that the bytes of a script choose; its names are always the same.
+    pub fn scripted(script: &[u8], limits: Limits) -> Self {
+        Self::choosing(Choice::scripted(script), Names::new(&Choice::new(0), limits.names), limits)
+    }
+
+    /// Whether all of a script was used.
+    pub fn is_over(&self) -> bool {
+        self.choice.is_over()
+    }
+
+    fn choosing(choice: Choice, names: Names, limits: Limits) -> Self {
         Self {
             choice,
             names,
