@@ -27,7 +27,7 @@ fn is_inode(number: u64) -> bool {
 }
 
 fn is_subvolume(root: u64) -> bool {
-    root == 5 || root >= 256 && root < 1 << 48
+    root == 5 || (256..1 << 48).contains(&root)
 }
 
 /// Asserts what the rules promise of an item that they accepted.
@@ -140,7 +140,7 @@ fn inode(case: &Case<'_>) {
     let is_directory = mode & 0o170_000 == 0o040_000;
     assert!(!is_directory || le32(data, 40) <= 1, "links of a directory");
     // The upper half of the flags are those that forbid only writing.
-    let (flags, known) = (le64(data, 64), (1 << 12) - 1 | 1 << 31);
+    let (flags, known) = (le64(data, 64), 0x8000_0fff_u64);
     assert_eq!(flags & 0xffff_ffff & !known, 0, "flags {flags:#x}");
     assert!(!case.rules.writable || flags >> 32 & !1 == 0, "flags {flags:#x}");
 }

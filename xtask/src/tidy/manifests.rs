@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::workspace::Package;
 
 /// Packages that stand outside the floors.
-const OUTSIDE: [&str; 3] = ["vlinder-testkit", "vlinder-bench", "vlinder-xtask"];
+const OUTSIDE: [&str; 4] = ["vlinder-testkit", "vlinder-bench", "vlinder-fuzz", "vlinder-xtask"];
 
 /// Crates that only these packages may name: they are the doors to what is not deterministic, or belong to the edge.
 const RESERVED: [(&str, &[&str]); 4] = [
@@ -43,7 +43,7 @@ pub fn check(packages: &[Package]) -> Vec<String> {
 fn judge(package: &Package, used: &str, used_floor: Option<u64>, is_for_tests: bool) -> Option<String> {
     let name = &package.name;
     if used == "vlinder-testkit" {
-        let is_right = is_for_tests || name == "vlinder-bench";
+        let is_right = is_for_tests || ["vlinder-bench", "vlinder-fuzz"].contains(&name);
         return (!is_right)
             .then(|| format!("{name} uses the testkit outside its tests: make it a dev-dependency"));
     }
