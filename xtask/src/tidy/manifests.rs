@@ -43,7 +43,7 @@ pub fn check(packages: &[Package]) -> Vec<String> {
 fn judge(package: &Package, used: &str, used_floor: Option<u64>, is_for_tests: bool) -> Option<String> {
     let name = &package.name;
     if used == "vlinder-testkit" {
-        let is_right = is_for_tests || ["vlinder-bench", "vlinder-fuzz"].contains(&name);
+        let is_right = is_for_tests || ["vlinder-bench", "vlinder-fuzz"].contains(&name.as_str());
         return (!is_right)
             .then(|| format!("{name} uses the testkit outside its tests: make it a dev-dependency"));
     }
