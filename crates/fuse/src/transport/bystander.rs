@@ -159,7 +159,8 @@ impl Shared {
     }
 }
 
-const STARTS: &str = "times that the second of two processors was kept awake for a program that is answered on the first";
+const STARTS: &str =
+    "times that the second of two processors was kept awake for a program that is answered on the first";
 
 #[cfg(test)]
 mod tests {
