@@ -1,5 +1,6 @@
 //! The rows.
 
+mod check;
 mod fsync;
 mod growth;
 mod images;
@@ -13,5 +14,6 @@ pub fn all() -> Vec<Row> {
     rows.extend(images::rows());
     rows.extend(fsync::rows());
     rows.extend(growth::rows());
+    rows.extend(check::rows());
     rows
 }
