@@ -24,7 +24,7 @@ fn checksums_that_reach_across_chunks_are_checked() {
     }
     drop(file);
     files.close().unwrap();
-    let report = check(vec![device as _], &Options { data_checksums: true, progress: None }).unwrap();
+    let report = check(vec![device as _], &Options { data_checksums: true, ..Options::default() }).unwrap();
     assert!(report.data_bytes > 16 << 20, "{}", report.data_bytes);
     assert!(report.is_clean(), "{:?}", report.findings);
 }

@@ -57,6 +57,14 @@ impl BlockSet {
         is_new
     }
 
+    /// Takes a block out.
+    pub(crate) fn remove(&mut self, logical: Logical) {
+        let Some((start, word, bit)) = self.place(logical) else { return };
+        if let Some(bits) = self.runs.get_mut(&start).and_then(|run| run.bits.get_mut(word)) {
+            *bits &= !bit;
+        }
+    }
+
     /// Whether a block is there.
     pub(crate) fn contains(&self, logical: Logical) -> bool {
         self.place(logical).is_some_and(|(start, word, bit)| {
@@ -80,5 +88,7 @@ mod tests {
         for outside in [0, (2 << 20), (8 << 20) + (1 << 16), u64::MAX] {
             assert!(!set.insert(Logical(outside)) && !set.contains(Logical(outside)), "{outside}");
         }
+        set.remove(Logical(1 << 20));
+        assert!(!set.contains(Logical(1 << 20)) && set.contains(Logical((8 << 20) + 4096)));
     }
 }

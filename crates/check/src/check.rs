@@ -1,38 +1,46 @@
 //! The order of the passes.
 
+use vlinder_base::random::{OsRandom, Random};
 use vlinder_base::sync::Arc;
 use vlinder_device::Device;
 use vlinder_format::block::BlockRules;
 use vlinder_format::features::CompatReadOnlyFeatures;
-use vlinder_format::file_extent::FileExtent;
 use vlinder_format::superblock::Superblock;
 use vlinder_format::validate::LeafRules;
-use vlinder_format::{Generation, ItemType, Level, Logical, Place, RootId, uuid_item};
+use vlinder_format::{Generation, Level, Logical, Place, RootId, uuid_item};
 use vlinder_volume::superblock::SuperblockChoice;
 use vlinder_volume::{Access, Opened, Volume, VolumeError};
 
 use crate::bitmap::BlockSet;
 use crate::checksums::{self, ChecksumTree};
 use crate::chunks::{self, DeviceTree, Layout};
-use crate::context::Context;
+use crate::context::{Context, Judge};
 use crate::extents::{ExtentTree, GroupItems};
-use crate::finding::{FindingKind, Report};
+use crate::finding::FindingKind;
 use crate::free_space::FreeSpaceTree;
 use crate::ledger::Balance;
+use crate::logs;
 use crate::quotas::QuotaTree;
 use crate::references;
+use crate::report::Report;
 use crate::roots::{self, Roots};
+use crate::shared::Summaries;
 use crate::subvolume;
 use crate::superblocks::{self, State};
-use crate::walk::{Item, Nobody, Tree, Visitor, walk};
+use crate::walk::{Item, ItemVisitor, Nobody, Tree, walk, walk_leaves};
+use crate::workers::Workers;
 
 /// What to check beyond the trees.
 #[derive(Clone, Copy, Default)]
 pub struct Options<'a> {
     /// Read all data and compare them with their checksums.
     pub data_checksums: bool,
-    /// Told of bytes that were read and judged.
-    pub progress: Option<&'a dyn Fn(u64)>,
+    /// Told of bytes that were read and judged, and of how many there are in all, once that is known.
+    pub progress: Option<&'a dyn Fn(u64, Option<u64>)>,
+    /// Devices may be missing: what the others have is checked.
+    pub degraded: bool,
+    /// How many threads read and judge; otherwise as many as are good for this machine. The report is the same.
+    pub threads: Option<usize>,
 }
 
 /// Why nothing could be checked.
@@ -49,7 +57,8 @@ pub enum CheckError {
 /// # Errors
 /// [`CheckError::Open`]; everything that is wrong further in is a finding.
 pub fn check(devices: Vec<Arc<dyn Device>>, options: &Options<'_>) -> Result<Report, CheckError> {
-    let opened = Volume::open(devices.clone(), SuperblockChoice::Automatic, Access::ReadOnly)?;
+    let open = if options.degraded { Volume::open_degraded } else { Volume::open };
+    let opened = open(devices.clone(), SuperblockChoice::Automatic, Access::ReadOnly)?;
     Ok(judge(opened, &devices, State::Newest, options))
 }
 
@@ -100,16 +109,24 @@ impl<'a> Context<'a> {
         let chunks: Vec<(Logical, u64)> =
             volume.chunks().snapshot().iter().map(|chunk| (chunk.logical, chunk.chunk.length)).collect();
         let set = || BlockSet::new(geometry.sector_size, chunks.iter().copied());
-        Self {
-            reached: set(),
+        let judge = Judge {
             full: set(),
+            shared: set(),
             volume,
             superblock,
-            options,
             rules,
             block_rules: BlockRules { node_size: geometry.node_size, sector_size: geometry.sector_size },
             checksum_kind: geometry.checksum_kind,
+            secret: OsRandom.next_u64(),
+        };
+        Self {
+            reached: set(),
+            judge,
+            options,
+            workers: Workers::new(options.threads),
             references: Balance::new(),
+            summaries: Summaries::default(),
+            expected_bytes: None,
             judging: true,
             report: Report::default(),
         }
@@ -136,7 +153,7 @@ fn has_free_space_tree(superblock: &Superblock) -> bool {
 }
 
 /// Walks a tree that must be there.
-fn walk_required(context: &mut Context<'_>, roots: &Roots, id: RootId, visitor: &mut dyn Visitor) {
+fn walk_required(context: &mut Context<'_>, roots: &Roots, id: RootId, visitor: &mut dyn ItemVisitor) {
     match roots.get(id) {
         Some(tree) => walk(context, &tree, visitor),
         None => {
@@ -148,11 +165,14 @@ fn walk_required(context: &mut Context<'_>, roots: &Roots, id: RootId, visitor: 
 
 /// Reads every tree but the chunk tree and the root tree.
 fn judge_trees(context: &mut Context<'_>, layout: &mut Layout, roots: &Roots) -> Checked {
-    let has_groups = context.superblock.compat_read_only.has(CompatReadOnlyFeatures::BLOCK_GROUP_TREE);
+    let has_groups = context.judge.superblock.compat_read_only.has(CompatReadOnlyFeatures::BLOCK_GROUP_TREE);
     // The extent tree comes first: it says which blocks refer to their children by parent.
     let mut extents = ExtentTree::new(layout);
     walk_required(context, roots, RootId::EXTENT_TREE, &mut extents);
     extents.finish(context);
+    let data_bytes = if context.options.data_checksums { extents.data.bytes() } else { 0 };
+    context.expected_bytes = Some(extents.block_bytes.saturating_add(data_bytes));
+    let data_extents = extents.data_extents;
     let (mut data, used) = (core::mem::take(&mut extents.data), core::mem::take(&mut extents.used));
     if has_groups {
         walk_required(context, roots, RootId::BLOCK_GROUP_TREE, &mut GroupItems(layout));
@@ -161,26 +181,32 @@ fn judge_trees(context: &mut Context<'_>, layout: &mut Layout, roots: &Roots) ->
     let mut checksums = ChecksumTree::default();
     walk_required(context, roots, RootId::CHECKSUM_TREE, &mut checksums);
     let mut free_space = FreeSpaceTree::default();
-    if has_free_space_tree(context.superblock) {
+    if has_free_space_tree(context.judge.superblock) {
         walk_required(context, roots, RootId::FREE_SPACE_TREE, &mut free_space);
     }
     if let Some(tree) = roots.get(RootId::UUID_TREE) {
         walk(context, &tree, &mut UuidTree(roots));
     }
-    if let Some(tree) = roots.get(RootId::QUOTA_TREE) {
+    let quotas = roots.get(RootId::QUOTA_TREE).map(|tree| {
         let mut quotas = QuotaTree::default();
         walk(context, &tree, &mut quotas);
         quotas.judge(context);
-    }
+        quotas
+    });
     for root in &roots.roots {
         let tree = root.tree();
         if root.id.is_subvolume() || root.id == RootId::DATA_RELOCATION_TREE {
             subvolume::judge(context, &tree, roots, &checksums.covered);
         } else if !is_read_by_name(root.id) {
-            walk(context, &tree, &mut Nobody);
+            walk_leaves(context, &tree, &mut Nobody);
         }
     }
-    data.add_unordered(&walk_log(context));
+    let logs = logs::read(context, roots);
+    logs.judge(context, &used, roots.get(RootId::EXTENT_TREE));
+    data.add_unordered(&logs.extents());
+    if let Some(quotas) = quotas {
+        quotas.judge_usage(context, roots, data_extents);
+    }
     Checked { data, used, checksums, free_space }
 }
 
@@ -198,49 +224,10 @@ fn is_read_by_name(id: RootId) -> bool {
     .contains(&id)
 }
 
-/// The trees of the fsync log: their blocks have no extent items. Gives the data extents that only replaying makes known;
-/// their checksums may be there already.
-fn walk_log(context: &mut Context<'_>) -> Vec<(u64, u64)> {
-    let mut extents = LoggedExtents::default();
-    if !context.superblock.has_log() {
-        return extents.0;
-    }
-    let tree = Tree {
-        id: RootId::TREE_LOG,
-        logical: context.superblock.log_root,
-        generation: context.superblock.generation.next(),
-        level: context.superblock.log_root_level,
-        has_references: false,
-        dropped_to: None,
-    };
-    let mut logs = Roots::default();
-    walk(context, &tree, &mut logs);
-    for log in &logs.roots {
-        walk(context, &Tree { has_references: false, ..log.tree() }, &mut extents);
-    }
-    extents.0
-}
-
-/// Data extents of a log tree, each its first byte and the byte behind the last.
-#[derive(Default)]
-struct LoggedExtents(Vec<(u64, u64)>);
-
-impl Visitor for LoggedExtents {
-    fn item(&mut self, _: &mut Context<'_>, item: &Item<'_>) {
-        if item.key.item_type != ItemType::EXTENT_DATA {
-            return;
-        }
-        let range = FileExtent::decode(item.data).ok().and_then(|extent| extent.range());
-        if let Some(range) = range.filter(|range| !range.is_hole()) {
-            self.0.push((range.address.0, range.address.0.saturating_add(range.disk_bytes)));
-        }
-    }
-}
-
 /// Compares UUID items with the subvolumes that they name.
 struct UuidTree<'a>(&'a Roots);
 
-impl Visitor for UuidTree<'_> {
+impl ItemVisitor for UuidTree<'_> {
     fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
         let Some((kind, uuid)) = uuid_item::uuid_of(&item.key) else { return };
         let Ok(subvolumes) = uuid_item::decode(item.data) else { return };
@@ -267,25 +254,25 @@ fn explain_references(context: &mut Context<'_>, layout: &mut Layout, roots: &Ro
         let fixed = [
             (
                 RootId::CHUNK_TREE,
-                context.superblock.chunk_root,
-                context.superblock.chunk_root_generation,
-                context.superblock.chunk_root_level,
+                context.judge.superblock.chunk_root,
+                context.judge.superblock.chunk_root_generation,
+                context.judge.superblock.chunk_root_level,
             ),
             (
                 RootId::ROOT_TREE,
-                context.superblock.root,
-                context.superblock.generation,
-                context.superblock.root_level,
+                context.judge.superblock.root,
+                context.judge.superblock.generation,
+                context.judge.superblock.root_level,
             ),
         ];
         for (id, logical, generation, level) in fixed {
-            walk(context, &whole(id, logical, generation, level), &mut Nobody);
+            walk_leaves(context, &whole(id, logical, generation, level), &mut Nobody);
         }
         for root in &roots.roots {
             if root.id == RootId::EXTENT_TREE {
                 walk(context, &root.tree(), &mut ExtentTree::new(layout));
             } else {
-                walk(context, &root.tree(), &mut Nobody);
+                walk_leaves(context, &root.tree(), &mut Nobody);
             }
         }
     });

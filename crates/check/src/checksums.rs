@@ -8,7 +8,8 @@ use vlinder_volume::ReadRequest;
 use crate::context::Context;
 use crate::data::Ranges;
 use crate::finding::FindingKind;
-use crate::walk::{Item, Visitor};
+use crate::reader::is_bad;
+use crate::walk::{Item, ItemVisitor};
 
 /// Bytes of data that are read at once.
 const READ_BYTES: u64 = 1 << 20;
@@ -22,19 +23,19 @@ pub(crate) struct ChecksumTree {
 impl Context<'_> {
     fn checksum_geometry(&self) -> ChecksumGeometry {
         ChecksumGeometry {
-            sector_size: self.rules.sector_size,
-            checksum_size: self.rules.checksum_size,
-            node_size: self.rules.node_size,
+            sector_size: self.judge.rules.sector_size,
+            checksum_size: self.judge.rules.checksum_size,
+            node_size: self.judge.rules.node_size,
         }
     }
 
     /// Reads the data of a checksum item and compares.
     fn judge_data(&mut self, start: Logical, sums: &[u8], place: Place) {
-        let sector = u64::from(self.rules.sector_size);
-        let size = self.checksum_kind.size_bytes();
+        let sector = u64::from(self.judge.rules.sector_size);
+        let size = self.judge.checksum_kind.size_bytes();
         let sectors_at_once =
             usize::try_from(READ_BYTES.checked_div(sector).unwrap_or(1).max(1)).unwrap_or(1);
-        let volume = vlinder_base::sync::Arc::clone(&self.volume);
+        let volume = vlinder_base::sync::Arc::clone(&self.judge.volume);
         let mut logical = start;
         let mut rest = sums;
         while !rest.is_empty() {
@@ -50,7 +51,7 @@ impl Context<'_> {
             let sectors = u64::try_from(sums.len().checked_div(size).unwrap_or(0)).unwrap_or(0);
             let bytes = sectors.saturating_mul(sector);
             let length = usize::try_from(bytes).unwrap_or(usize::MAX);
-            let kind = self.checksum_kind;
+            let kind = self.judge.checksum_kind;
             let mut is_good = |number: usize, data: &[u8]| {
                 let at = number.saturating_mul(size);
                 let stored = sums.get(at..at.saturating_add(size));
@@ -58,7 +59,7 @@ impl Context<'_> {
             };
             match volume.read_data(ReadRequest { logical, length }, &mut is_good) {
                 Ok(verified) => {
-                    for bad in verified.bad_copies {
+                    for bad in verified.bad_copies.into_iter().filter(is_bad) {
                         let reason = bad.failure.fault.to_string();
                         let (device, physical) = (bad.failure.device, bad.failure.physical);
                         self.find(FindingKind::BadCopy { device, physical, reason }, place);
@@ -69,15 +70,13 @@ impl Context<'_> {
                 }
             }
             self.report.data_bytes = self.report.data_bytes.saturating_add(bytes);
-            if let Some(progress) = self.options.progress {
-                progress(bytes);
-            }
+            self.advance(bytes);
             logical = Logical(logical.0.saturating_add(bytes));
         }
     }
 }
 
-impl Visitor for ChecksumTree {
+impl ItemVisitor for ChecksumTree {
     fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
         if item.key.item_type != ItemType::EXTENT_CHECKSUM {
             return;

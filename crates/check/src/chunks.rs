@@ -9,7 +9,7 @@ use vlinder_format::{DeviceId, ItemType, Logical, Physical, Place, RootId};
 
 use crate::context::Context;
 use crate::finding::FindingKind;
-use crate::walk::{Item, Tree, Visitor, walk};
+use crate::walk::{Item, ItemVisitor, Tree, walk};
 
 /// A chunk with the place of its item.
 pub(crate) struct FoundChunk {
@@ -64,7 +64,7 @@ impl Layout {
 /// Takes chunks and devices from the chunk tree.
 struct ChunkTree<'a>(&'a mut Layout);
 
-impl Visitor for ChunkTree<'_> {
+impl ItemVisitor for ChunkTree<'_> {
     fn item(&mut self, _: &mut Context<'_>, item: &Item<'_>) {
         let place = item.place();
         match item.key.item_type {
@@ -96,7 +96,7 @@ impl<'a> DeviceTree<'a> {
     }
 }
 
-impl Visitor for DeviceTree<'_> {
+impl ItemVisitor for DeviceTree<'_> {
     fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
         if item.key.item_type != ItemType::DEVICE_EXTENT {
             return;
@@ -119,21 +119,25 @@ pub(crate) fn read(context: &mut Context<'_>) -> Layout {
     let mut layout = Layout::default();
     let tree = Tree {
         id: RootId::CHUNK_TREE,
-        logical: context.superblock.chunk_root,
-        generation: context.superblock.chunk_root_generation,
-        level: context.superblock.chunk_root_level,
+        logical: context.judge.superblock.chunk_root,
+        generation: context.judge.superblock.chunk_root_generation,
+        level: context.judge.superblock.chunk_root_level,
         has_references: true,
         dropped_to: None,
     };
     walk(context, &tree, &mut ChunkTree(&mut layout));
     for (logical, found) in &layout.chunks {
         context.reached.add_chunk(*logical, found.chunk.length);
-        context.full.add_chunk(*logical, found.chunk.length);
-        if let Err(error) = context.volume.add_chunk(*logical, found.chunk.clone()) {
+        context.judge.full.add_chunk(*logical, found.chunk.length);
+        context.judge.shared.add_chunk(*logical, found.chunk.length);
+        if let Err(error) = context.judge.volume.add_chunk(*logical, found.chunk.clone()) {
             context.find(FindingKind::Chunk { logical: *logical, reason: error.to_string() }, found.place);
         }
     }
-    for (logical, chunk) in context.superblock.system_chunks().flatten() {
+    for chunk in context.judge.volume.unreadable_chunks() {
+        context.find(FindingKind::ChunkUnreadable { logical: chunk.logical }, Place::default());
+    }
+    for (logical, chunk) in context.judge.superblock.system_chunks().flatten() {
         if layout.chunks.get(&logical).is_none_or(|found| found.chunk != chunk) {
             context.find(FindingKind::SystemChunk { logical }, Place::default());
         }
@@ -167,8 +171,8 @@ fn judge_groups(context: &mut Context<'_>, layout: &Layout) {
         }
     }
     let used = layout.chunks.values().map(|found| found.used).fold(0, u64::saturating_add);
-    if context.superblock.bytes_used != used {
-        let found = context.superblock.bytes_used;
+    if context.judge.superblock.bytes_used != used {
+        let found = context.judge.superblock.bytes_used;
         context.find(FindingKind::SuperblockBytesUsed { found, expected: used }, Place::default());
     }
 }
@@ -215,10 +219,13 @@ fn judge_devices(context: &mut Context<'_>, layout: &Layout) {
                 context.find(kind, extent.place);
             }
         }
+        if context.judge.volume.member(device).is_none() {
+            context.find(FindingKind::DeviceAbsent { device }, *place);
+        }
         if item.bytes_used != used {
             context.find(FindingKind::DeviceUsed { device, found: item.bytes_used, expected: used }, *place);
         }
-        if !item.total_bytes.is_multiple_of(u64::from(context.rules.sector_size)) {
+        if !item.total_bytes.is_multiple_of(u64::from(context.judge.rules.sector_size)) {
             context.find(FindingKind::DeviceSize { device, found: item.total_bytes }, *place);
         }
     }
@@ -227,8 +234,8 @@ fn judge_devices(context: &mut Context<'_>, layout: &Layout) {
             context.find(FindingKind::DeviceMissing { device }, Place::default());
         }
     }
-    if context.superblock.total_bytes != total {
-        let found = context.superblock.total_bytes;
+    if context.judge.superblock.total_bytes != total {
+        let found = context.judge.superblock.total_bytes;
         context.find(FindingKind::SuperblockTotalBytes { found, expected: total }, Place::default());
     }
 }
@@ -236,6 +243,6 @@ fn judge_devices(context: &mut Context<'_>, layout: &Layout) {
 impl Context<'_> {
     /// The devices that are open.
     fn superblock_devices(&self) -> Vec<DeviceId> {
-        self.volume.members().iter().map(|member| member.id).collect()
+        self.judge.volume.members().iter().map(|member| member.id).collect()
     }
 }

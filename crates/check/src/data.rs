@@ -23,6 +23,11 @@ impl Ranges {
         }
     }
 
+    /// How many bytes are in the set.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.iter().map(|(start, end)| end.saturating_sub(*start)).fold(0, u64::saturating_add)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.0.iter().copied()
     }

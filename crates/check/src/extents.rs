@@ -11,7 +11,7 @@ use crate::finding::FindingKind;
 use crate::free_space::Used;
 use crate::ledger::Side;
 use crate::references::{Extent, Use, User};
-use crate::walk::{Item, Visitor};
+use crate::walk::{Item, ItemVisitor};
 
 /// The extent whose references are coming.
 struct Current {
@@ -32,6 +32,10 @@ pub(crate) struct ExtentTree<'a> {
     pub(crate) data: Ranges,
     /// What is not free, by group.
     pub(crate) used: Used,
+    /// Bytes of tree blocks.
+    pub(crate) block_bytes: u64,
+    /// Data extents.
+    pub(crate) data_extents: u64,
     current: Option<Current>,
     /// Where the extent before ends.
     end: Logical,
@@ -39,7 +43,15 @@ pub(crate) struct ExtentTree<'a> {
 
 impl<'a> ExtentTree<'a> {
     pub(crate) fn new(layout: &'a mut Layout) -> Self {
-        Self { layout, data: Ranges::default(), used: Used::default(), current: None, end: Logical(0) }
+        Self {
+            layout,
+            data: Ranges::default(),
+            used: Used::default(),
+            block_bytes: 0,
+            data_extents: 0,
+            current: None,
+            end: Logical(0),
+        }
     }
 
     /// The extent before is complete.
@@ -62,7 +74,7 @@ impl<'a> ExtentTree<'a> {
         };
         let level = level.filter(|_| is_block);
         let is_skinny = item.key.item_type == ItemType::METADATA_ITEM;
-        let length = if is_skinny { u64::from(context.rules.node_size) } else { item.key.offset };
+        let length = if is_skinny { u64::from(context.judge.rules.node_size) } else { item.key.offset };
         let extent = Extent { logical, length, level };
         if logical < self.end {
             context.find(FindingKind::ExtentOverlap { previous_end: self.end }, item.place());
@@ -70,8 +82,10 @@ impl<'a> ExtentTree<'a> {
         self.end = self.end.max(Logical(logical.0.saturating_add(length)));
         self.place_in_chunk(context, &extent, item);
         if is_block {
-            context.note_flags(logical, decoded.header.flags);
+            context.note_block(logical, &decoded.header);
+            self.block_bytes = self.block_bytes.saturating_add(length);
         } else {
+            self.data_extents = self.data_extents.saturating_add(1);
             self.data.add(logical.0, logical.0.saturating_add(length));
         }
         self.current = Some(Current {
@@ -126,7 +140,7 @@ impl<'a> ExtentTree<'a> {
     }
 }
 
-impl Visitor for ExtentTree<'_> {
+impl ItemVisitor for ExtentTree<'_> {
     fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
         match item.key.item_type {
             ItemType::EXTENT_ITEM | ItemType::METADATA_ITEM => self.begin(context, item),
@@ -155,7 +169,7 @@ impl Visitor for ExtentTree<'_> {
 /// Takes block groups from the tree that has them.
 pub(crate) struct GroupItems<'a>(pub(crate) &'a mut Layout);
 
-impl Visitor for GroupItems<'_> {
+impl ItemVisitor for GroupItems<'_> {
     fn item(&mut self, _: &mut Context<'_>, item: &Item<'_>) {
         if item.key.item_type == ItemType::BLOCK_GROUP_ITEM {
             self.0.add_group(item);

@@ -1,10 +1,8 @@
 //! What can be found: each kind with a stable identifier, a severity and one sentence.
 
-use core::fmt;
-
 use vlinder_format::inode::{FileType, InodeFlags};
 use vlinder_format::quota::QuotaGroupId;
-use vlinder_format::{DeviceId, Fault, Generation, Key, Logical, ObjectId, Physical, Place, RootId};
+use vlinder_format::{DeviceId, Fault, Generation, ItemType, Key, Logical, ObjectId, Physical, RootId};
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -201,6 +199,16 @@ finding_kinds! {
         /// The device.
         device: DeviceId,
     } "device {device} has no device item";
+    /// A device was not given; what is on the others was checked.
+    Warning "device-absent" DeviceAbsent {
+        /// The device.
+        device: DeviceId,
+    } "device {device} is not there; what is on the others was checked";
+    /// Of a chunk too many devices are missing: not all of it can be read.
+    Error "chunk-unreadable" ChunkUnreadable {
+        /// First byte.
+        logical: Logical,
+    } "parts of the chunk at {logical} lie on devices that are not there alone";
     /// A device's size is no multiple of the sector size.
     Error "device-size" DeviceSize {
         /// The device.
@@ -499,47 +507,52 @@ finding_kinds! {
         /// What is wrong.
         reason: &'static str,
     } "the relation between quota groups {group} and {other} {reason}";
+    /// A quota group, in a file system that says that its quotas are right, counts other bytes than its subvolumes use.
+    Error "quota-usage" QuotaUsage {
+        /// The group.
+        group: QuotaGroupId,
+        /// Which of its two numbers.
+        what: &'static str,
+        /// In the item.
+        found: u64,
+        /// By the trees.
+        expected: u64,
+    } "quota group {group} counts {found} bytes that it {what}, and there are {expected}";
+    /// Subvolumes share extents in so many ways that what quota groups use was not counted.
+    Warning "quota-not-counted" QuotaNotCounted {
+    } "subvolumes share extents in too many ways to see whether quota groups count right";
+    /// A log of what is no subvolume: opening for writing fails.
+    Error "log-subvolume" LogSubvolume {
+        /// Whose log.
+        subvolume: RootId,
+        /// Why it can't be.
+        reason: &'static str,
+    } "there is a log of tree {subvolume}, which {reason}";
+    /// The log of a subvolume that is no more: Linux passes it over.
+    Warning "log-leftover" LogLeftover {
+        /// Whose log.
+        subvolume: RootId,
+    } "there is a log of subvolume {subvolume}, which is no more";
+    /// A log that was not written since the last commit: replaying it would bring back what is over.
+    Error "log-generation" LogGeneration {
+        /// In its root item.
+        found: Generation,
+        /// The superblock's and one.
+        expected: Generation,
+    } "the log is of generation {found}, not {expected}";
+    /// An item of a kind that no log holds.
+    Error "log-item" LogItem {
+        /// The kind.
+        item_type: ItemType,
+    } "no log holds a {item_type}";
+    /// A block of a log, or data that it refers to, lies where an extent is: it was overwritten, or will be.
+    Error "log-in-use" LogInUse {
+        /// The first byte.
+        start: Logical,
+        /// Bytes.
+        length: u64,
+    } "the log uses {length} bytes at {start}, where other extents are";
     /// A subvolume has no root directory.
     Error "root-directory" RootDirectory {
     } "the subvolume has no root directory";
-}
-
-/// A finding: what, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// What is wrong.
-    pub kind: FindingKind,
-    /// Where.
-    pub place: Place,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.kind.severity().name();
-        if self.place == Place::default() {
-            return write!(formatter, "{name} [{}]: {}", self.kind.id(), self.kind);
-        }
-        write!(formatter, "{name} [{}]: {}: {}", self.kind.id(), self.place, self.kind)
-    }
-}
-
-/// What a check found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// The findings, in the order in which they were made.
-    pub findings: Vec<Finding>,
-    /// Findings that are not listed, because there are too many.
-    pub not_listed: u64,
-    /// Tree blocks that were read and judged.
-    pub blocks: u64,
-    /// Bytes of data that were read and compared with their checksums.
-    pub data_bytes: u64,
-}
-
-impl Report {
-    /// Whether there is nothing to find fault with; warnings are allowed.
-    pub fn is_clean(&self) -> bool {
-        self.not_listed == 0
-            && self.findings.iter().all(|finding| finding.kind.severity() == Severity::Warning)
-    }
 }

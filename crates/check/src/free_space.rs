@@ -9,7 +9,7 @@ use crate::chunks::Layout;
 use crate::context::{Context, at};
 use crate::data::Ranges;
 use crate::finding::FindingKind;
-use crate::walk::{Item, Visitor};
+use crate::walk::{Item, ItemVisitor};
 
 /// What extents take, by block group.
 #[derive(Default)]
@@ -19,6 +19,12 @@ impl Used {
     /// Adds an extent, behind those before.
     pub(crate) fn add(&mut self, group: Logical, start: u64, end: u64) {
         self.0.entry(group).or_default().add(start, end);
+    }
+
+    /// How many bytes of a range within one group are taken.
+    pub(crate) fn bytes_in(&self, start: u64, end: u64) -> u64 {
+        let group = self.0.range(..=Logical(start)).next_back();
+        group.map_or(0, |(_, ranges)| ranges.covered(start, end))
     }
 }
 
@@ -60,7 +66,7 @@ impl FreeSpaceTree {
             record.count = record.count.saturating_add(1);
             return;
         }
-        let sector = u64::from(context.rules.sector_size.max(1));
+        let sector = u64::from(context.judge.rules.sector_size.max(1));
         for (first, sectors) in bitmap_runs(item.data, length.checked_div(sector).unwrap_or(0)) {
             let from = start.saturating_add(first.saturating_mul(sector));
             let to = from.saturating_add(sectors.saturating_mul(sector));
@@ -109,7 +115,7 @@ impl FreeSpaceTree {
     }
 }
 
-impl Visitor for FreeSpaceTree {
+impl ItemVisitor for FreeSpaceTree {
     fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
         match item.key.item_type {
             ItemType::FREE_SPACE_INFO => {
@@ -130,7 +136,7 @@ impl Visitor for FreeSpaceTree {
 /// What lies under superblock copies in a chunk: Linux calls it free, and never uses it.
 fn superblock_holes(context: &Context<'_>, group: Logical) -> Ranges {
     let mut holes = Ranges::default();
-    if let Some(chunk) = context.volume.chunks().get(group) {
+    if let Some(chunk) = context.judge.volume.chunks().get(group) {
         for hole in chunk.superblock_ranges() {
             holes.add(hole.start.0, hole.end.0);
         }

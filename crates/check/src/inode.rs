@@ -2,17 +2,16 @@
 
 use vlinder_format::directory::{DirectoryEntries, DirectoryEntry, DirectoryEntryType, DirectoryIndex};
 use vlinder_format::file_extent::{CompressionId, FileExtent, FileExtentContent};
-use vlinder_format::inode::{FileType, InodeFlags, InodeItem};
+use vlinder_format::inode::{FileType, InodeFlags, InodeItem, Mode};
 use vlinder_format::inode_ref::{ExtendedReferences, InodeReferences};
 use vlinder_format::{ItemType, Logical, ObjectId, Place, RootId};
 
-use crate::context::Context;
-use crate::data::Ranges;
 use crate::finding::FindingKind;
-use crate::names::Names;
+use crate::summary::Desk;
 use crate::walk::Item;
 
 /// An inode whose items are coming.
+#[derive(Clone, Debug)]
 pub(crate) struct Inode {
     pub(crate) number: ObjectId,
     item: Option<InodeItem>,
@@ -37,6 +36,21 @@ pub(crate) struct Inode {
     parent: Option<ObjectId>,
     /// Some items could not be read: sums say nothing.
     pub(crate) is_incomplete: bool,
+}
+
+/// What an inode's items that come later are judged by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    number: ObjectId,
+    file_type: Option<FileType>,
+    is_linked: Option<bool>,
+    has_no_checksums: bool,
+    size_bytes: u64,
+    sums: [u64; 4],
+    end: u64,
+    first_gap: Option<u64>,
+    flags: [bool; 3],
+    parent: Option<ObjectId>,
 }
 
 /// What is known of an inode when all its items were seen.
@@ -66,6 +80,46 @@ impl Inode {
         }
     }
 
+    /// A directory that is in use, of which nothing else is known yet: what is added to it is added to any.
+    pub(crate) fn any_directory(number: ObjectId) -> Self {
+        let item =
+            InodeItem { mode: Mode::new(FileType::Directory, 0), link_count: 1, ..InodeItem::default() };
+        Self { item: Some(item), ..Self::new(number, Place::default()) }
+    }
+
+    /// Whether what is found of [`Self::any_directory`] is true of it.
+    pub(crate) fn is_used_directory(&self) -> bool {
+        self.file_type() == Some(FileType::Directory) && self.item.is_some_and(|item| item.link_count > 0)
+    }
+
+    /// Adds what was found in the entries of [`Self::any_directory`].
+    pub(crate) fn add_entries_of(&mut self, other: &Self) {
+        self.entries_bytes = self.entries_bytes.saturating_add(other.entries_bytes);
+        self.is_incomplete |= other.is_incomplete;
+    }
+
+    /// Everything that later items are judged by: where two inodes have equal facts, equal items lead to equal findings.
+    pub(crate) fn facts(&self) -> Facts {
+        let item = self.item.unwrap_or_default();
+        Facts {
+            number: self.number,
+            file_type: self.file_type(),
+            is_linked: self.item.map(|item| item.link_count > 0),
+            has_no_checksums: item.flags.has(InodeFlags::NODATASUM),
+            size_bytes: item.size_bytes,
+            sums: [self.names, self.entries_bytes, self.allocated_bytes, self.inline_bytes],
+            end: self.end,
+            first_gap: self.first_gap,
+            flags: [self.is_inline, self.is_past_end, self.is_incomplete],
+            parent: self.parent,
+        }
+    }
+
+    /// This inode, with what was found by the items of another of equal [`facts`](Self::facts).
+    pub(crate) fn advanced_to(&self, other: &Self) -> Self {
+        Self { item: self.item, place: self.place, ..other.clone() }
+    }
+
     fn file_type(&self) -> Option<FileType> {
         self.item.and_then(|item| item.mode.file_type())
     }
@@ -81,39 +135,39 @@ impl Inode {
     }
 
     /// Names in one parent.
-    pub(crate) fn add_references(&mut self, item: &Item<'_>, names: &mut Names) {
+    pub(crate) fn add_references(&mut self, item: &Item<'_>, desk: &mut Desk<'_>) {
         let parent = ObjectId(item.key.offset);
         for reference in InodeReferences::new(item.data).flatten() {
-            self.add_name(parent, reference.index, reference.name, names);
+            self.add_name(parent, reference.index, reference.name, desk);
         }
     }
 
     /// Names in any parents.
-    pub(crate) fn add_extended_references(&mut self, item: &Item<'_>, names: &mut Names) {
+    pub(crate) fn add_extended_references(&mut self, item: &Item<'_>, desk: &mut Desk<'_>) {
         for reference in ExtendedReferences::new(item.data).flatten() {
-            self.add_name(reference.parent, reference.index, reference.name, names);
+            self.add_name(reference.parent, reference.index, reference.name, desk);
         }
     }
 
-    fn add_name(&mut self, parent: ObjectId, index: DirectoryIndex, name: &[u8], names: &mut Names) {
+    fn add_name(&mut self, parent: ObjectId, index: DirectoryIndex, name: &[u8], desk: &mut Desk<'_>) {
         self.names = self.names.saturating_add(1);
         // The root directory names itself; nobody else does.
         if parent != self.number {
             self.parent = Some(parent);
-            names.add_reference(parent, index, name, self.number, self.entry_type());
+            desk.names.add_reference(parent, index, name, self.number, self.entry_type());
         }
     }
 
     /// Entries of a directory by hash, or one of its index.
-    pub(crate) fn add_entries(&mut self, context: &mut Context<'_>, item: &Item<'_>, names: &mut Names) {
+    pub(crate) fn add_entries(&mut self, desk: &mut Desk<'_>, item: &Item<'_>) {
         if self.file_type().is_some_and(|file_type| file_type != FileType::Directory) {
-            self.odd_item(context, item);
+            self.odd_item(desk, item);
         }
         if item.key.item_type == ItemType::DIR_INDEX
             && DirectoryIndex(item.key.offset) < DirectoryIndex::FIRST
         {
             let (directory, index) = (self.number, item.key.offset);
-            context.find(FindingKind::DirectoryIndex { directory, index }, item.place());
+            desk.find(FindingKind::DirectoryIndex { directory, index }, item.place());
         }
         let mut seen: Vec<&[u8]> = Vec::new();
         for entry in DirectoryEntries::new(item.data).flatten() {
@@ -122,48 +176,48 @@ impl Inode {
             if seen.contains(&entry.name) {
                 let (directory, child) = (self.number, entry.location.objectid);
                 let reason = "stands twice in one item";
-                context.find(FindingKind::Name { directory, child, reason }, item.place());
+                desk.find(FindingKind::Name { directory, child, reason }, item.place());
             }
             seen.push(entry.name);
             // The entries of a directory that is being deleted go one by one, in no step with their inodes.
             if self.item.is_none_or(|item| item.link_count > 0) {
-                self.add_entry(item, &entry, names);
+                self.add_entry(desk, item, &entry);
             }
         }
     }
 
-    fn add_entry(&self, item: &Item<'_>, entry: &DirectoryEntry<'_>, names: &mut Names) {
+    fn add_entry(&self, desk: &mut Desk<'_>, item: &Item<'_>, entry: &DirectoryEntry<'_>) {
         if item.key.item_type == ItemType::DIR_INDEX {
-            names.add_indexed(self.number, DirectoryIndex(item.key.offset), entry);
+            desk.names.add_indexed(self.number, DirectoryIndex(item.key.offset), entry);
         } else {
-            names.add_hashed(self.number, entry);
+            desk.names.add_hashed(self.number, entry);
         }
     }
 
-    fn odd_item(&self, context: &mut Context<'_>, item: &Item<'_>) {
+    fn odd_item(&self, desk: &mut Desk<'_>, item: &Item<'_>) {
         if let Some(file_type) = self.file_type() {
-            context.find(FindingKind::InodeOddItem { inode: self.number, file_type }, item.place());
+            desk.find(FindingKind::InodeOddItem { inode: self.number, file_type }, item.place());
         }
     }
 
-    /// A run of the file's bytes. `checksums` are those of all data.
-    pub(crate) fn add_extent(&mut self, context: &mut Context<'_>, item: &Item<'_>, checksums: &Ranges) {
+    /// A run of the file's bytes.
+    pub(crate) fn add_extent(&mut self, desk: &mut Desk<'_>, item: &Item<'_>) {
         let Ok(extent) = FileExtent::decode(item.data) else { return };
         let has_content = [Some(FileType::Regular), Some(FileType::SymbolicLink), None];
         if !has_content.contains(&self.file_type()) {
-            self.odd_item(context, item);
+            self.odd_item(desk, item);
         }
         let (inode, start) = (self.number, item.key.offset);
         if self.end > start {
             let kind = FindingKind::FileExtentOverlap { inode, previous_end: self.end };
-            context.find(kind, item.place());
+            desk.find(kind, item.place());
         } else if self.end < start {
             self.first_gap.get_or_insert(self.end);
         }
         if self.is_inline {
-            context.find(FindingKind::FileInline { inode }, item.place());
+            desk.find(FindingKind::FileInline { inode }, item.place());
         }
-        let sector = u64::from(context.rules.sector_size).max(1);
+        let sector = u64::from(desk.judge.rules.sector_size).max(1);
         let length = extent.file_bytes();
         let end = start.saturating_add(length);
         self.end = end.checked_next_multiple_of(sector).unwrap_or(u64::MAX);
@@ -173,12 +227,12 @@ impl Inode {
         }
         if let Some(size) = self.size_before(&extent, start, sector) {
             self.is_past_end = true;
-            context.find(FindingKind::FilePastEnd { inode, size }, item.place());
+            desk.find(FindingKind::FilePastEnd { inode, size }, item.place());
         }
         if !extent.is_hole() {
             self.allocated_bytes = self.allocated_bytes.saturating_add(length);
         }
-        self.judge_range(context, item, &extent, checksums);
+        self.judge_range(desk, item, &extent);
     }
 
     /// The size of the file, if a written extent begins behind it and none did before.
@@ -190,19 +244,13 @@ impl Inode {
     }
 
     /// An extent on disk: it shows no more than it has, and has the checksums that it should.
-    fn judge_range(
-        &self,
-        context: &mut Context<'_>,
-        item: &Item<'_>,
-        extent: &FileExtent<'_>,
-        checksums: &Ranges,
-    ) {
+    fn judge_range(&self, desk: &mut Desk<'_>, item: &Item<'_>, extent: &FileExtent<'_>) {
         let Some(range) = extent.range().filter(|range| !range.is_hole()) else { return };
         let shown = range.offset_bytes.saturating_add(range.file_bytes);
         let is_plain = extent.compression == CompressionId::NONE;
         if shown > extent.ram_bytes || (is_plain && shown > range.disk_bytes) {
             let kind = FindingKind::FileExtentSize { inode: self.number, ram_bytes: extent.ram_bytes };
-            context.find(kind, item.place());
+            desk.find(kind, item.place());
         }
         // Data under relocation have the checksums of those that they came from, or none.
         if item.tree == RootId::DATA_RELOCATION_TREE {
@@ -219,80 +267,80 @@ impl Inode {
             return;
         }
         let end = start.saturating_add(length);
-        let covered = checksums.covered(start, end);
+        let covered = desk.checksums.covered(start, end);
         let flags = self.item.map_or(InodeFlags::NONE, |item| item.flags);
         let (start, end) = (Logical(start), Logical(end));
         if flags.has(InodeFlags::NODATASUM) {
             if covered > 0 {
-                context.find(FindingKind::ChecksumOdd { start }, item.place());
+                desk.find(FindingKind::ChecksumOdd { start }, item.place());
             }
         } else if covered < length {
-            context.find(FindingKind::ChecksumMissing { start, end }, item.place());
+            desk.find(FindingKind::ChecksumMissing { start, end }, item.place());
         }
     }
 
     /// All items were seen. Nothing is missed in a subvolume that is being deleted, of which a part is gone.
-    pub(crate) fn finish(self, context: &mut Context<'_>, is_whole: bool) -> Option<Finished> {
+    pub(crate) fn finish(&self, desk: &mut Desk<'_>) -> Option<Finished> {
         let (inode, place) = (self.number, self.place);
         let Some(item) = self.item else {
-            if is_whole && !self.is_incomplete {
-                context.find(FindingKind::InodeMissing { inode }, place);
+            if desk.is_whole && !self.is_incomplete {
+                desk.find(FindingKind::InodeMissing { inode }, place);
             }
             return None;
         };
         let links = u64::from(item.link_count);
         let parent = self.parent.filter(|_| item.mode.is_directory());
         let finished = Finished { is_unlinked: links == 0, parent };
-        if !is_whole || self.is_incomplete {
+        if !desk.is_whole || self.is_incomplete {
             return Some(finished);
         }
         if links != self.names {
-            context.find(FindingKind::InodeLinks { inode, found: links, expected: self.names }, place);
+            desk.find(FindingKind::InodeLinks { inode, found: links, expected: self.names }, place);
         }
         let odd_flags = [InodeFlags::IMMUTABLE, InodeFlags::APPEND];
         let is_link = item.mode.file_type() == Some(FileType::SymbolicLink);
         if is_link && odd_flags.into_iter().any(|flag| item.flags.has(flag)) {
-            context.find(FindingKind::InodeOddFlags { inode, flags: item.flags }, place);
+            desk.find(FindingKind::InodeOddFlags { inode, flags: item.flags }, place);
         }
         // Of an inode that is being deleted some items may be gone already.
         if links == 0 {
             return Some(finished);
         }
         match item.mode.file_type() {
-            Some(FileType::Directory) => self.finish_directory(context, &item),
-            Some(FileType::Regular | FileType::SymbolicLink) => self.finish_file(context, &item),
+            Some(FileType::Directory) => self.finish_directory(desk, &item),
+            Some(FileType::Regular | FileType::SymbolicLink) => self.finish_file(desk, &item),
             _ => {}
         }
         Some(finished)
     }
 
-    fn finish_directory(&self, context: &mut Context<'_>, item: &InodeItem) {
+    fn finish_directory(&self, desk: &mut Desk<'_>, item: &InodeItem) {
         let inode = self.number;
         if item.size_bytes != self.entries_bytes {
             let (found, expected) = (item.size_bytes, self.entries_bytes);
-            context.find(FindingKind::DirectorySize { inode, found, expected }, self.place);
+            desk.find(FindingKind::DirectorySize { inode, found, expected }, self.place);
         }
         if self.names > 1 {
-            context.find(FindingKind::DirectoryLinks { inode }, self.place);
+            desk.find(FindingKind::DirectoryLinks { inode }, self.place);
         }
     }
 
-    fn finish_file(&self, context: &mut Context<'_>, item: &InodeItem) {
+    fn finish_file(&self, desk: &mut Desk<'_>, item: &InodeItem) {
         let inode = self.number;
         if item.allocated_bytes != self.allocated_bytes {
             let (found, expected) = (item.allocated_bytes, self.allocated_bytes);
-            context.find(FindingKind::InodeBytes { inode, found, expected }, self.place);
+            desk.find(FindingKind::InodeBytes { inode, found, expected }, self.place);
         }
         if item.mode.file_type() == Some(FileType::SymbolicLink) && item.size_bytes != self.inline_bytes {
             let (found, expected) = (item.size_bytes, self.inline_bytes);
-            context.find(FindingKind::LinkSize { inode, found, expected }, self.place);
+            desk.find(FindingKind::LinkSize { inode, found, expected }, self.place);
         }
-        if context.no_holes() {
+        if desk.judge.no_holes() {
             return;
         }
         let gap = self.first_gap.or((self.end < item.size_bytes).then_some(self.end));
         if let Some(start) = gap.filter(|start| *start < item.size_bytes) {
-            context.find(FindingKind::FileHole { inode, start }, self.place);
+            desk.find(FindingKind::FileHole { inode, start }, self.place);
         }
     }
 }

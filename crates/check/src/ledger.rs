@@ -46,16 +46,21 @@ impl Ledger {
         usize::try_from(hash).unwrap_or_default() % BUCKETS
     }
 
-    /// Adds a fact, so many times.
-    fn add(&mut self, side: Side, subject: u64, fact: &[u8], times: u64) {
-        let bucket = self.bucket(subject);
+    /// The bucket of a fact, and what it adds to the bucket's sum when it is said so many times.
+    fn weigh(&self, side: Side, subject: u64, fact: &[u8], times: u64) -> (usize, u64) {
         let hash = XxHash64::oneshot(!self.secret, fact).wrapping_mul(times);
+        let signed = match side {
+            Side::Claimed => hash,
+            Side::Recorded => hash.wrapping_neg(),
+        };
+        (self.bucket(subject), signed)
+    }
+
+    /// Adds what a fact weighs.
+    fn add(&mut self, (bucket, weight): (usize, u64)) {
         if let Some(sum) = self.sums.get_mut(bucket) {
             sum.facts = sum.facts.saturating_add(1);
-            sum.sum = match side {
-                Side::Claimed => sum.sum.wrapping_add(hash),
-                Side::Recorded => sum.sum.wrapping_sub(hash),
-            };
+            sum.sum = sum.sum.wrapping_add(weight);
         }
     }
 
@@ -111,6 +116,19 @@ pub(crate) struct Said<T> {
     pub(crate) recorded: u64,
 }
 
+/// What was said, made ready to be added.
+#[derive(Debug)]
+pub(crate) struct Prepared<T> {
+    weights: Vec<(usize, u64)>,
+    said: Vec<Said<T>>,
+}
+
+impl<T> Default for Prepared<T> {
+    fn default() -> Self {
+        Self { weights: Vec::new(), said: Vec::new() }
+    }
+}
+
 /// Facts of two sides: their sums first, then those that make the difference.
 #[derive(Debug)]
 pub(crate) struct Balance<T> {
@@ -130,17 +148,34 @@ impl<T: Fact> Balance<T> {
 
     /// One side says something, so many times.
     pub(crate) fn add(&mut self, side: Side, fact: T, times: u64) {
+        let mut prepared = Prepared::default();
+        self.prepare(side, fact, times, &mut prepared);
+        self.add_prepared(prepared);
+    }
+
+    /// What [`add`](Self::add) does, as far as it can be done by many at once.
+    pub(crate) fn prepare(&self, side: Side, fact: T, times: u64, prepared: &mut Prepared<T>) {
         match &self.wanted {
-            None => self.ledger.add(side, fact.subject(), fact.form().as_ref(), times),
+            None => {
+                prepared.weights.push(self.ledger.weigh(side, fact.subject(), fact.form().as_ref(), times))
+            }
             Some(buckets) if buckets.has(self.ledger.bucket(fact.subject())) => {
                 let (claimed, recorded) = match side {
                     Side::Claimed => (times, 0),
                     Side::Recorded => (0, times),
                 };
-                self.collected.push(Said { fact, claimed, recorded });
+                prepared.said.push(Said { fact, claimed, recorded });
             }
             Some(_) => {}
         }
+    }
+
+    /// The rest of it.
+    pub(crate) fn add_prepared(&mut self, mut prepared: Prepared<T>) {
+        for weight in prepared.weights {
+            self.ledger.add(weight);
+        }
+        self.collected.append(&mut prepared.said);
     }
 
     /// Whether both sides said the same.
@@ -179,15 +214,18 @@ mod tests {
     fn equal_sets_balance_in_any_order_and_others_do_not() {
         let mut ledger = Ledger::new();
         for number in 0..1000u64 {
-            ledger.add(Side::Claimed, number / 3, &number.to_le_bytes(), 1 + number % 4);
+            let weight = ledger.weigh(Side::Claimed, number / 3, &number.to_le_bytes(), 1 + number % 4);
+            ledger.add(weight);
         }
         for number in (0..1000u64).rev() {
             for _ in 0..1 + number % 4 {
-                ledger.add(Side::Recorded, number / 3, &number.to_le_bytes(), 1);
+                let weight = ledger.weigh(Side::Recorded, number / 3, &number.to_le_bytes(), 1);
+                ledger.add(weight);
             }
         }
         assert!(ledger.is_balanced());
-        ledger.add(Side::Claimed, 7, b"one more", 1);
+        let weight = ledger.weigh(Side::Claimed, 7, b"one more", 1);
+        ledger.add(weight);
         assert!(!ledger.is_balanced());
         let (buckets, all) = ledger.differing(10);
         assert!(all && buckets.has(ledger.bucket(7)));

@@ -10,7 +10,7 @@
 //!
 //! Reading path: [`check()`] (the order of the passes), [`finding`] (what can be found), [`walk`] and [`reader`] (how trees
 //! are read), then one module for each body of rules: [`chunks`], [`extents`], [`free_space`], [`checksums`], [`roots`],
-//! [`subvolume`].
+//! [`subvolume`] (with [`summary`] and [`shared`]), [`quotas`] (with [`usage`]), [`logs`].
 
 #![cfg_attr(
     not(test),
@@ -35,15 +35,22 @@ pub mod finding;
 mod free_space;
 mod inode;
 mod ledger;
+mod logs;
 mod loops;
 mod names;
 mod quotas;
 mod reader;
 mod references;
+mod report;
 mod roots;
+mod shared;
 mod subvolume;
+mod summary;
 mod superblocks;
+mod usage;
 mod walk;
+mod workers;
 
 pub use check::{CheckError, Options, check, check_leased};
-pub use finding::{Finding, FindingKind, Report, Severity};
+pub use finding::{FindingKind, Severity};
+pub use report::{Finding, Report};

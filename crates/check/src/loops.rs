@@ -27,6 +27,11 @@ impl Parents {
 
     /// The smallest member of each loop.
     pub(crate) fn loops(&self) -> Vec<u64> {
+        // Somewhere in a loop a child is its parent's elder, or itself; where none is, as where nothing was ever moved, there
+        // is no loop.
+        if self.0.iter().all(|(child, parent)| parent < child) {
+            return Vec::new();
+        }
         let mut seen = vec![Seen::Never; self.0.len()];
         let mut found = Vec::new();
         for start in 0..self.0.len() {

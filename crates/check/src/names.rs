@@ -60,16 +60,52 @@ pub(crate) fn number_of(name: &[u8]) -> u64 {
     XxHash64::oneshot(0, name)
 }
 
-impl Names {
-    fn add_entry(&mut self, side: Side, between: Between, directory: ObjectId, entry: &DirectoryEntry<'_>) {
+/// What is said of names, on the way: only summed, or kept for an explanation.
+#[derive(Clone, Debug)]
+pub(crate) enum NameSink {
+    /// The sum of what is claimed less what is recorded: 0 where both agree.
+    Sum {
+        /// Of the whole check: sums of different parts add up.
+        secret: u64,
+        /// The sum so far.
+        sum: u64,
+    },
+    /// All that was said.
+    Facts(Vec<(Side, NameFact)>),
+}
+
+impl NameSink {
+    fn add(&mut self, side: Side, fact: NameFact) {
+        match self {
+            Self::Sum { secret, sum } => {
+                let hash = XxHash64::oneshot(*secret, &fact.form());
+                *sum = match side {
+                    Side::Claimed => sum.wrapping_add(hash),
+                    Side::Recorded => sum.wrapping_sub(hash),
+                };
+            }
+            Self::Facts(facts) => facts.push((side, fact)),
+        }
+    }
+
+    fn add_entry(
+        &mut self,
+        side: Side,
+        between: Between,
+        (directory, name): (ObjectId, u64),
+        entry: &DirectoryEntry<'_>,
+    ) {
         let Key { objectid: child, item_type: child_type, .. } = entry.location;
-        let (name, entry_type) = (number_of(entry.name), entry.entry_type);
-        self.add(side, NameFact { directory, name, between, child, child_type, entry_type }, 1);
+        self.add(
+            side,
+            NameFact { directory, name, between, child, child_type, entry_type: entry.entry_type },
+        );
     }
 
     /// An entry by hash.
     pub(crate) fn add_hashed(&mut self, directory: ObjectId, entry: &DirectoryEntry<'_>) {
-        self.add_entry(Side::Claimed, Between::HashAndIndex, directory, entry);
+        let name = (directory, number_of(entry.name));
+        self.add_entry(Side::Claimed, Between::HashAndIndex, name, entry);
     }
 
     /// An entry of the index.
@@ -79,9 +115,10 @@ impl Names {
         index: DirectoryIndex,
         entry: &DirectoryEntry<'_>,
     ) {
-        self.add_entry(Side::Recorded, Between::HashAndIndex, directory, entry);
+        let name = (directory, number_of(entry.name));
+        self.add_entry(Side::Recorded, Between::HashAndIndex, name, entry);
         if entry.location.item_type == ItemType::INODE_ITEM {
-            self.add_entry(Side::Claimed, Between::IndexAndInode(index), directory, entry);
+            self.add_entry(Side::Claimed, Between::IndexAndInode(index), name, entry);
         }
     }
 
@@ -102,7 +139,7 @@ impl Names {
             child_type: ItemType::INODE_ITEM,
             entry_type,
         };
-        self.add(Side::Recorded, fact, 1);
+        self.add(Side::Recorded, fact);
     }
 }
 

@@ -4,10 +4,11 @@ use vlinder_base::sync::Arc;
 use vlinder_codec::checksum::{Checksum, checksum};
 use vlinder_format::block::BlockFault;
 use vlinder_format::{Block, Damage, Generation, Key, Level, Logical, Place, RootId};
-use vlinder_volume::{ReadRequest, VolumeError};
+use vlinder_volume::{BadCopy, CopyFault, ReadRequest, VolumeError};
 
-use crate::context::Context;
+use crate::context::{Context, Judge};
 use crate::finding::FindingKind;
+use crate::report::Finding;
 
 /// What a parent says of a block.
 #[derive(Clone, Copy, Debug)]
@@ -26,32 +27,48 @@ impl Expected {
 }
 
 impl Context<'_> {
-    /// Reads blocks. What is wrong with a copy, or with all of them, is found; a block without a good copy is none.
+    /// As [`Judge::read`], with what is found.
     pub(crate) fn read(&mut self, wanted: &[Expected]) -> Vec<Option<Arc<Block>>> {
+        let mut findings = Vec::new();
+        let blocks = self.judge.read(wanted, &mut findings);
+        for finding in findings {
+            self.find(finding.kind, finding.place);
+        }
+        blocks
+    }
+}
+
+impl Judge<'_> {
+    /// Reads blocks. What is wrong with a copy, or with all of them, is found; a block without a good copy is none.
+    pub(crate) fn read(&self, wanted: &[Expected], findings: &mut Vec<Finding>) -> Vec<Option<Arc<Block>>> {
+        if wanted.is_empty() {
+            return Vec::new();
+        }
         let length = usize::try_from(self.rules.node_size).unwrap_or(usize::MAX);
         let requests: Vec<ReadRequest> =
             wanted.iter().map(|expected| ReadRequest { logical: expected.logical, length }).collect();
-        let volume = Arc::clone(&self.volume);
-        let results = volume.submit_reads(&requests).wait(&mut |number, bytes| match wanted.get(number) {
-            Some(expected) => self.judge(bytes, expected),
-            None => Err(Damage::new(BlockFault::Checksum, Place::default())),
-        });
+        let results =
+            self.volume.submit_reads(&requests).wait(&mut |number, bytes| match wanted.get(number) {
+                Some(expected) => self.judge(bytes, expected),
+                None => Err(Damage::new(BlockFault::Checksum, Place::default())),
+            });
         let mut blocks = Vec::with_capacity(wanted.len());
         for (expected, result) in wanted.iter().zip(results) {
             blocks.push(match result {
                 Ok(verified) => {
-                    for bad in verified.bad_copies {
-                        let kind = FindingKind::BadCopy {
+                    findings.extend(verified.bad_copies.into_iter().filter(is_bad).map(|bad| Finding {
+                        kind: FindingKind::BadCopy {
                             device: bad.failure.device,
                             physical: bad.failure.physical,
                             reason: bad.failure.fault.to_string(),
-                        };
-                        self.find(kind, expected.place());
-                    }
+                        },
+                        place: expected.place(),
+                    }));
                     Some(verified.value)
                 }
                 Err(error) => {
-                    self.find(FindingKind::BlockUnreadable { reason: reason(&error) }, expected.place());
+                    let kind = FindingKind::BlockUnreadable { reason: reason(&error) };
+                    findings.push(Finding { kind, place: expected.place() });
                     None
                 }
             });
@@ -98,11 +115,16 @@ impl Context<'_> {
 }
 
 /// A fixed tree has its own blocks; a subvolume may share those of any other; log and relocation trees have all sorts.
-fn is_possible_owner(owner: RootId, tree: RootId) -> bool {
+pub(crate) fn is_possible_owner(owner: RootId, tree: RootId) -> bool {
     if tree == RootId::TREE_LOG || tree == RootId::TREE_RELOCATION || owner == RootId::TREE_RELOCATION {
         return tree.is_shareable() || tree == RootId::TREE_LOG || tree == RootId::DATA_RELOCATION_TREE;
     }
     owner == tree || (tree.is_subvolume() && owner.is_subvolume())
+}
+
+/// Whether a copy that was not good is worth a finding: that a device is absent is found once, and for itself.
+pub(crate) fn is_bad(copy: &BadCopy) -> bool {
+    !matches!(copy.failure.fault, CopyFault::MissingDevice { .. })
 }
 
 /// Why a block could not be read, each copy in a few words.

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::finding::FindingKind;
 use crate::loops::Parents;
 use crate::names::number_of;
-use crate::walk::{Item, Tree, Visitor, walk};
+use crate::walk::{Item, ItemVisitor, Tree, walk};
 
 /// A subvolume's name in its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +21,10 @@ pub(crate) struct RootName {
     pub(crate) index: DirectoryIndex,
     /// Stands for the name.
     pub(crate) name: u64,
+}
+
+impl RootName {
+    const FIRST: Self = Self { child: RootId(0), directory: ObjectId(0), index: DirectoryIndex(0), name: 0 };
 }
 
 /// A root item where it was found.
@@ -54,6 +58,7 @@ pub(crate) struct Roots {
     /// As children say.
     backward: BTreeSet<(RootId, RootName)>,
     orphans: BTreeSet<RootId>,
+    deleted: BTreeSet<RootId>,
 }
 
 impl Roots {
@@ -63,12 +68,13 @@ impl Roots {
     }
 
     pub(crate) fn is_deleted(&self, id: RootId) -> bool {
-        self.roots.iter().any(|root| root.id == id && root.item.is_deleted())
+        self.deleted.contains(&id)
     }
 
     /// The subvolumes that must have names in this one.
     pub(crate) fn names_in(&self, parent: RootId) -> Vec<RootName> {
-        self.forward.iter().filter(|(of, _)| *of == parent).map(|(_, name)| *name).collect()
+        let names = self.forward.range((parent, RootName::FIRST)..);
+        names.take_while(|(of, _)| *of == parent).map(|(_, name)| *name).collect()
     }
 
     /// The subvolumes by their UUIDs.
@@ -77,12 +83,15 @@ impl Roots {
     }
 }
 
-impl Visitor for Roots {
+impl ItemVisitor for Roots {
     fn item(&mut self, _: &mut Context<'_>, item: &Item<'_>) {
         let (objectid, offset) = (item.key.objectid, item.key.offset);
         match item.key.item_type {
             ItemType::ROOT_ITEM => {
                 if let Ok(decoded) = RootItem::decode(item.data) {
+                    if decoded.is_deleted() {
+                        self.deleted.insert(RootId(objectid.0));
+                    }
                     self.roots.push(FoundRoot { id: RootId(objectid.0), item: decoded, place: item.place() });
                 }
             }
@@ -111,7 +120,7 @@ impl Visitor for Roots {
 
 /// Reads the root tree.
 pub(crate) fn read(context: &mut Context<'_>) -> Roots {
-    let superblock = context.superblock;
+    let superblock = context.judge.superblock;
     let tree = Tree {
         id: RootId::ROOT_TREE,
         logical: superblock.root,
@@ -132,6 +141,11 @@ pub(crate) fn judge(context: &mut Context<'_>, roots: &Roots) {
         context.find(FindingKind::RootReference { parent: *parent, child: name.child }, place);
     }
     judge_loops(context, roots);
+    let mut names: BTreeMap<RootId, u64> = BTreeMap::new();
+    for (_, name) in &roots.backward {
+        let count = names.entry(name.child).or_default();
+        *count = count.saturating_add(1);
+    }
     let mut seen: BTreeMap<Logical, RootId> = BTreeMap::new();
     for root in &roots.roots {
         if seen.insert(root.item.address, root.id).is_some() {
@@ -139,7 +153,7 @@ pub(crate) fn judge(context: &mut Context<'_>, roots: &Roots) {
             context.find(FindingKind::Root { reason }, root.place);
         }
         if root.id.is_subvolume() && root.id != RootId::FS_TREE {
-            judge_subvolume(context, roots, root);
+            judge_subvolume(context, roots, root, names.get(&root.id).copied().unwrap_or(0));
         }
     }
 }
@@ -158,8 +172,8 @@ fn judge_loops(context: &mut Context<'_>, roots: &Roots) {
     }
 }
 
-fn judge_subvolume(context: &mut Context<'_>, roots: &Roots, root: &FoundRoot) {
-    let names = roots.backward.iter().filter(|(_, name)| name.child == root.id).count();
+/// A subvolume has as many names as it should.
+fn judge_subvolume(context: &mut Context<'_>, roots: &Roots, root: &FoundRoot, names: u64) {
     if root.item.is_deleted() {
         if !roots.orphans.contains(&root.id) {
             context.find(FindingKind::RootOrphan { root: root.id }, root.place);

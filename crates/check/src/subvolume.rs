@@ -1,104 +1,224 @@
 //! A subvolume: its inodes one after the other, its names, its orphans.
 
-use std::collections::BTreeSet;
+use vlinder_base::sync::Arc;
+use vlinder_format::inode::InodeItem;
+use vlinder_format::{Block, Fault, Logical, ObjectId, Place, RootId};
 
-use vlinder_format::directory::{DirectoryEntries, DirectoryIndex};
-use vlinder_format::{ItemType, ObjectId, Place, RootId, orphan};
-
-use crate::context::{Context, at};
+use crate::context::{Context, Judge, at};
 use crate::data::Ranges;
 use crate::finding::FindingKind;
 use crate::inode::Inode;
 use crate::loops::Parents;
-use crate::names::{Names, explain, number_of};
-use crate::roots::{RootName, Roots};
-use crate::walk::{Item, Tree, Visitor, walk};
+use crate::names::{NameSink, Names, explain};
+use crate::reader::Expected;
+use crate::roots::Roots;
+use crate::shared::Shared;
+use crate::summary::{Gathered, Need, Summary, Surroundings, continue_with, summarize};
+use crate::walk::{Leaf, Tree, Visitor, faults_of, walk_leaves};
 
 /// Directories of one subvolume whose parents are kept and followed, in 16 bytes each.
 const MOST_DIRECTORIES: usize = 4 << 20;
+/// What is gathered for a summary at most, in bytes: a larger part is not worth the memory.
+const MOST_SUMMARY_BYTES: usize = 4 << 20;
+
+/// A part that is being gathered while it is walked.
+struct Recording {
+    /// That of the first leaf with items of inodes.
+    need: Option<Need>,
+    head: Option<Inode>,
+    head_ended: bool,
+    gathered: Gathered,
+    /// It cannot be summed up.
+    is_spoiled: bool,
+}
 
 /// What is gathered on the way through a subvolume.
 struct Subvolume<'a> {
-    tree: RootId,
-    /// All of it is there: it is not being deleted.
-    is_whole: bool,
-    checksums: &'a Ranges,
-    names: &'a mut Names,
-    /// Names of nested subvolumes that must be found here.
-    expected: &'a mut Vec<RootName>,
+    surroundings: Surroundings<'a>,
+    /// The inode whose items are coming.
     current: Option<Inode>,
-    unlinked: BTreeSet<ObjectId>,
-    /// Directories by the directories that they lie in.
-    parents: Parents,
-    orphans: BTreeSet<ObjectId>,
-    has_root_directory: bool,
+    gathered: Gathered,
+    /// Parts that are shared, each within the one before.
+    recordings: Vec<Recording>,
     /// Some of it could not be read.
     has_gaps: bool,
+    /// Names that were said are handed on to here.
+    names: Option<&'a mut Names>,
+}
+
+impl<'a> Subvolume<'a> {
+    fn new(judge: &Judge<'_>, surroundings: Surroundings<'a>) -> Self {
+        Self {
+            surroundings,
+            current: None,
+            gathered: Gathered::new(surroundings.empty_sink(judge)),
+            recordings: Vec::new(),
+            has_gaps: false,
+            names: None,
+        }
+    }
+
+    /// Whether what is found may be of use to other subvolumes, or have been found in them.
+    fn shares(&self, context: &Context<'_>) -> bool {
+        let Surroundings { tree, is_whole, .. } = self.surroundings;
+        is_whole && context.judging && tree != RootId::DATA_RELOCATION_TREE
+    }
+
+    /// Takes in a part whose need is met. Findings are of this tree.
+    fn apply(&mut self, context: &mut Context<'_>, summary: &Summary) {
+        let is_exact = matches!(summary.need, Need::Exactly(_));
+        if let (Some(current), Some(head)) = (&mut self.current, &summary.head) {
+            if is_exact {
+                *current = current.advanced_to(head);
+            } else {
+                current.add_entries_of(head);
+            }
+        }
+        let finished = if summary.head_ended {
+            let ended = core::mem::replace(&mut self.current, summary.tail.clone());
+            ended.map(|inode| self.surroundings.finish(&context.judge, &inode))
+        } else {
+            None
+        };
+        for recording in &mut self.recordings {
+            recording.add(summary, finished.as_ref(), self.current.as_ref());
+        }
+        for gathered in finished.iter().chain([&summary.gathered]) {
+            self.tell(context, gathered);
+        }
+    }
+
+    fn tell(&mut self, context: &mut Context<'_>, gathered: &Gathered) {
+        for finding in &gathered.findings {
+            let place = Place { tree: Some(self.surroundings.tree), ..finding.place };
+            context.find(finding.kind.clone(), place);
+        }
+        self.gathered.add(gathered);
+        if let (Some(names), NameSink::Facts(facts)) = (&mut self.names, &mut self.gathered.names) {
+            for (side, fact) in facts.drain(..) {
+                names.add(side, fact, 1);
+            }
+        }
+        self.gathered.parents.truncate(MOST_DIRECTORIES);
+    }
+
+    /// The last inode has no more items.
+    fn finish(&mut self, context: &mut Context<'_>) {
+        if let Some(inode) = self.current.take() {
+            let gathered = self.surroundings.finish(&context.judge, &inode);
+            self.tell(context, &gathered);
+        }
+    }
+}
+
+impl Recording {
+    fn new(names: NameSink) -> Self {
+        Self { need: None, head: None, head_ended: false, gathered: Gathered::new(names), is_spoiled: false }
+    }
+
+    /// Adds a part that was taken in; `finished` is what came of the inode that ended in it, `current` the inode that its
+    /// items left open.
+    fn add(&mut self, summary: &Summary, finished: Option<&Gathered>, current: Option<&Inode>) {
+        if self.is_spoiled {
+            return;
+        }
+        if self.head_ended {
+            finished.into_iter().for_each(|finished| self.add_gathered(finished));
+        } else {
+            match (&mut self.need, &summary.need) {
+                (_, Need::Nothing) => {}
+                (None, need) => {
+                    self.need = Some(need.clone());
+                    self.head.clone_from(&summary.head);
+                }
+                (Some(Need::Directory(_)), Need::Directory(_)) => {
+                    if let (Some(head), Some(more)) = (&mut self.head, &summary.head) {
+                        head.add_entries_of(more);
+                    }
+                }
+                (Some(Need::Exactly(_)), Need::Exactly(_)) => self.head.clone_from(&summary.head),
+                (Some(Need::Exactly(_)), Need::Directory(_)) => {
+                    // Where the head ended too, its last state is not at hand.
+                    self.is_spoiled = summary.head_ended;
+                    self.head = current.cloned();
+                }
+                // What was left of the part so far is over.
+                (Some(_), Need::Other(_)) => {}
+                (Some(_), Need::Exactly(_)) => self.is_spoiled = true,
+                (Some(Need::Other(_) | Need::Nothing), Need::Directory(_)) => self.is_spoiled = true,
+            }
+            self.head_ended = summary.head_ended;
+        }
+        self.add_gathered(&summary.gathered);
+        self.is_spoiled |= self.gathered.weight_bytes() > MOST_SUMMARY_BYTES;
+    }
+
+    fn add_gathered(&mut self, gathered: &Gathered) {
+        self.gathered.add(gathered);
+        self.gathered.findings.extend_from_slice(&gathered.findings);
+    }
+}
+
+/// The first slots of a leaf, and what is wrong with the leaf's items.
+struct Head {
+    block: Arc<Block>,
+    end: usize,
+    faults: Vec<(usize, Fault)>,
+}
+
+/// What is made of a leaf before its turn.
+struct Part {
+    /// The leaf and its first slots, if they depend on what comes before.
+    head: Option<Head>,
+    /// What the others come to.
+    rest: Summary,
 }
 
 impl Subvolume<'_> {
-    fn finish_inode(&mut self, context: &mut Context<'_>) {
-        let Some(inode) = self.current.take() else { return };
-        let number = inode.number;
-        self.has_root_directory |= number == ObjectId::FIRST_FREE;
-        let Some(finished) = inode.finish(context, self.is_whole) else { return };
-        if finished.is_unlinked {
-            self.unlinked.insert(number);
-        }
-        if let Some(parent) = finished.parent
-            && self.parents.len() < MOST_DIRECTORIES
-        {
-            self.parents.add(number.0, parent.0);
-        }
-    }
-
-    /// The inode that an item belongs to.
-    fn inode_of(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
-        if self.current.as_ref().is_none_or(|current| current.number != item.key.objectid) {
-            self.finish_inode(context);
-            self.current = Some(Inode::new(item.key.objectid, item.place()));
-        }
-    }
-
-    /// Strikes the names of nested subvolumes off the list.
-    fn find_subvolumes(&mut self, item: &Item<'_>) {
-        for entry in DirectoryEntries::new(item.data).flatten() {
-            if entry.location.item_type == ItemType::ROOT_ITEM {
-                let found = RootName {
-                    child: RootId(entry.location.objectid.0),
-                    directory: item.key.objectid,
-                    index: DirectoryIndex(item.key.offset),
-                    name: number_of(entry.name),
-                };
-                self.expected.retain(|expected| *expected != found);
+    /// Takes in items that depend on what came before: the first of a leaf.
+    fn take_head(&mut self, context: &mut Context<'_>, head: &Head) {
+        let leaf = Leaf::new(self.surroundings.tree, &head.block, &head.faults).part(0..head.end);
+        self.has_gaps |= !head.faults.is_empty();
+        let (summary, is_odd) =
+            continue_with(&self.surroundings, &context.judge, &leaf, self.current.as_ref());
+        if is_odd {
+            self.spoil();
+            // What it came to in this leaf is more than what a summary of another could say.
+            if let (Some(current), Some(head)) = (&mut self.current, &summary.head) {
+                *current = head.clone();
             }
         }
+        self.apply(context, &summary);
     }
 }
 
 impl Visitor for Subvolume<'_> {
-    fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
-        if let Some(orphan) = orphan::orphan_of(&item.key) {
-            self.finish_inode(context);
-            self.orphans.insert(orphan);
-            return;
+    type Part = Part;
+    type Known = Arc<Shared>;
+
+    fn prepare(&self, judge: &Judge<'_>, leaf: &Leaf<'_>) -> Part {
+        let (end, rest) = summarize(&self.surroundings, judge, leaf);
+        let head = || Head { block: Arc::clone(leaf.block), end, faults: leaf.faults.to_vec() };
+        Part { head: (end > 0).then(head), rest }
+    }
+
+    fn take(&mut self, context: &mut Context<'_>, expected: &Expected, part: Part) {
+        if let Some(head) = &part.head {
+            self.take_head(context, head);
         }
-        if item.key.objectid < ObjectId::FIRST_FREE || item.key.objectid > ObjectId::LAST_FREE {
-            return;
+        if part.rest.need.is_met(self.current.as_ref()) {
+            return self.apply(context, &part.rest);
         }
-        self.inode_of(context, item);
-        let Some(inode) = &mut self.current else { return };
-        match item.key.item_type {
-            ItemType::INODE_ITEM => inode.set_item(item.data, item.place()),
-            ItemType::INODE_REF => inode.add_references(item, self.names),
-            ItemType::INODE_EXTREF => inode.add_extended_references(item, self.names),
-            ItemType::DIR_ITEM => inode.add_entries(context, item, self.names),
-            ItemType::DIR_INDEX => {
-                inode.add_entries(context, item, self.names);
-                self.find_subvolumes(item);
+        // It was read a moment ago; what is wrong with it now is found again.
+        match context.read(&[*expected]).pop().flatten() {
+            Some(block) => {
+                let (end, faults) = (block.len(), faults_of(&context.judge, &block));
+                self.take_head(context, &Head { block, end, faults });
             }
-            ItemType::EXTENT_DATA => inode.add_extent(context, item, self.checksums),
-            _ => {}
+            None => {
+                self.spoil();
+                self.gap();
+            }
         }
     }
 
@@ -108,79 +228,107 @@ impl Visitor for Subvolume<'_> {
             inode.is_incomplete = true;
         }
     }
+
+    fn spoil(&mut self) {
+        self.recordings.iter_mut().for_each(|recording| recording.is_spoiled = true);
+    }
+
+    fn known(&self, context: &Context<'_>, expected: &Expected) -> Option<Arc<Shared>> {
+        if self.shares(context) { context.summaries.get(expected) } else { None }
+    }
+
+    fn take_known(&mut self, context: &mut Context<'_>, known: &Arc<Shared>) -> bool {
+        let is_met = known.summary.need.is_met(self.current.as_ref());
+        if is_met {
+            self.apply(context, &known.summary);
+        }
+        is_met
+    }
+
+    fn keeps(&self, context: &Context<'_>, logical: Logical) -> bool {
+        self.shares(context) && context.judge.shared.contains(logical) && context.summaries.has_room()
+    }
+
+    fn begin(&mut self) {
+        let names = match self.gathered.names {
+            NameSink::Sum { secret, .. } => NameSink::Sum { secret, sum: 0 },
+            NameSink::Facts(_) => NameSink::Facts(Vec::new()),
+        };
+        self.recordings.push(Recording::new(names));
+    }
+
+    fn end(&mut self, context: &mut Context<'_>, expected: &Expected) {
+        let Some(recording) = self.recordings.pop().filter(|recording| !recording.is_spoiled) else { return };
+        let Recording { need, head, head_ended, gathered, .. } = recording;
+        let tail = self.current.clone().filter(|_| head_ended);
+        let summary = Summary { need: need.unwrap_or(Need::Nothing), head, head_ended, tail, gathered };
+        context.summaries.keep(expected, summary);
+    }
 }
 
 /// Judges a subvolume.
 pub(crate) fn judge(context: &mut Context<'_>, tree: &Tree, roots: &Roots, checksums: &Ranges) {
     let is_whole = !roots.is_deleted(tree.id);
-    let mut names = Names::new();
-    let mut expected = if is_whole { roots.names_in(tree.id) } else { Vec::new() };
-    let mut subvolume = Subvolume {
-        tree: tree.id,
-        is_whole,
-        checksums,
-        names: &mut names,
-        expected: &mut expected,
-        current: None,
-        unlinked: BTreeSet::new(),
-        parents: Parents::default(),
-        orphans: BTreeSet::new(),
-        has_root_directory: false,
-        has_gaps: false,
-    };
-    walk(context, tree, &mut subvolume);
-    subvolume.finish_inode(context);
+    let surroundings = Surroundings { tree: tree.id, is_whole, checksums, keeps_names: false };
+    let mut subvolume = Subvolume::new(&context.judge, surroundings);
+    walk_leaves(context, tree, &mut subvolume);
+    subvolume.finish(context);
     if !is_whole {
         return;
     }
-    judge_whole(context, &subvolume);
-    for name in &expected {
+    let Subvolume { gathered, has_gaps, .. } = subvolume;
+    judge_whole(context, tree.id, &gathered, has_gaps);
+    let mut found = gathered.subvolumes;
+    found.sort_unstable();
+    for name in roots.names_in(tree.id).into_iter().filter(|name| found.binary_search(name).is_err()) {
         let place = Place { tree: Some(tree.id), ..Place::default() };
         context.find(FindingKind::RootName { parent: tree.id, child: name.child }, place);
     }
-    if !names.is_even() {
-        explain_names(context, tree, checksums, &mut names);
+    if !matches!(gathered.names, NameSink::Sum { sum: 0, .. }) {
+        explain_names(context, tree, checksums);
     }
 }
 
-fn judge_whole(context: &mut Context<'_>, subvolume: &Subvolume<'_>) {
-    for directory in subvolume.parents.loops().into_iter().map(ObjectId) {
-        let place = at(subvolume.tree, vlinder_format::inode::InodeItem::key(directory));
-        context.find(FindingKind::DirectoryLoop { directory }, place);
+fn judge_whole(context: &mut Context<'_>, tree: RootId, gathered: &Gathered, has_gaps: bool) {
+    let mut parents = Parents::default();
+    for (child, parent) in &gathered.parents {
+        parents.add(*child, *parent);
     }
-    if subvolume.parents.len() >= MOST_DIRECTORIES {
-        let place = Place { tree: Some(subvolume.tree), ..Place::default() };
+    for directory in parents.loops().into_iter().map(ObjectId) {
+        context.find(FindingKind::DirectoryLoop { directory }, at(tree, InodeItem::key(directory)));
+    }
+    if parents.len() >= MOST_DIRECTORIES {
+        let place = Place { tree: Some(tree), ..Place::default() };
         context.find(FindingKind::DirectoriesNotFollowed {}, place);
     }
-    for inode in subvolume.unlinked.difference(&subvolume.orphans) {
-        let place = at(subvolume.tree, vlinder_format::inode::InodeItem::key(*inode));
-        context.find(FindingKind::InodeOrphan { inode: *inode }, place);
+    let mut orphans = gathered.orphans.clone();
+    orphans.sort_unstable();
+    for inode in gathered.unlinked.iter().filter(|inode| orphans.binary_search(inode).is_err()) {
+        context.find(FindingKind::InodeOrphan { inode: *inode }, at(tree, InodeItem::key(*inode)));
     }
-    if !subvolume.has_root_directory && !subvolume.has_gaps {
-        let place = Place { tree: Some(subvolume.tree), ..Place::default() };
+    if !gathered.has_root_directory && !has_gaps {
+        let place = Place { tree: Some(tree), ..Place::default() };
         context.find(FindingKind::RootDirectory {}, place);
     }
 }
 
-/// Names do not agree: reads the subvolume again and says which.
-fn explain_names(context: &mut Context<'_>, tree: &Tree, checksums: &Ranges, names: &mut Names) {
+/// Names do not agree: reads the subvolume twice again, to see where the difference is and what makes it.
+fn explain_names(context: &mut Context<'_>, tree: &Tree, checksums: &Ranges) {
+    let surroundings = Surroundings { tree: tree.id, is_whole: true, checksums, keeps_names: true };
+    let mut names = Names::new();
+    let again = |context: &mut Context<'_>, names: &mut Names| {
+        context.quietly(|context| {
+            let mut subvolume = Subvolume::new(&context.judge, surroundings);
+            subvolume.names = Some(names);
+            walk_leaves(context, &Tree { has_references: false, ..*tree }, &mut subvolume);
+            subvolume.finish(context);
+        });
+    };
+    again(context, &mut names);
     if !names.collect() {
         let place = Place { tree: Some(tree.id), ..Place::default() };
         context.find(FindingKind::NamesNotListed {}, place);
     }
-    let mut again = Subvolume {
-        tree: tree.id,
-        is_whole: true,
-        checksums,
-        names,
-        expected: &mut Vec::new(),
-        current: None,
-        unlinked: BTreeSet::new(),
-        parents: Parents::default(),
-        orphans: BTreeSet::new(),
-        has_root_directory: false,
-        has_gaps: false,
-    };
-    context.quietly(|context| walk(context, &Tree { has_references: false, ..*tree }, &mut again));
-    explain(context, tree.id, names);
+    again(context, &mut names);
+    explain(context, tree.id, &mut names);
 }

@@ -1,17 +1,25 @@
-//! Walks of trees: all blocks in the order of their keys, the children of a node read ahead together.
+//! Walks of trees: the items in the order of their keys. Leaves are read, judged and prepared by several threads, a batch
+//! at a time, and then taken in one after the other, so that nothing depends on the number of threads.
 
 use std::collections::VecDeque;
 
 use vlinder_base::sync::Arc;
 use vlinder_format::validate::{ItemContext, check_item};
-use vlinder_format::{Block, Generation, Key, Level, Logical, Place, RootId};
+use vlinder_format::{Block, Fault, Generation, Key, Level, Logical, Place, RootId};
 
-use crate::context::Context;
+use crate::context::{Context, Judge};
 use crate::finding::FindingKind;
+use crate::ledger::{Balance, Prepared};
 use crate::reader::Expected;
+use crate::references::Use;
+use crate::report::Finding;
 
-/// Children of a node that are read together.
+/// Nodes that are read together.
 const READ_AHEAD: usize = 32;
+/// Leaves of a batch: enough for some threads, in memory that is no matter.
+const BATCH: usize = 128;
+/// Steps that wait at most.
+const MOST_STEPS: usize = 1024;
 
 /// A tree to be walked.
 #[derive(Clone, Copy, Debug)]
@@ -55,8 +63,90 @@ fn place(tree: RootId, leaf: &Block, slot: usize) -> Place {
     }
 }
 
-/// Who looks at the items of a tree.
-pub(crate) trait Visitor {
+/// A leaf whose items were judged, or a part of it.
+pub(crate) struct Leaf<'a> {
+    pub(crate) tree: RootId,
+    pub(crate) block: &'a Arc<Block>,
+    /// Slots of items that break a rule, in order.
+    pub(crate) faults: &'a [(usize, Fault)],
+    /// The slots that are looked at.
+    pub(crate) slots: core::ops::Range<usize>,
+}
+
+impl<'a> Leaf<'a> {
+    /// All of a leaf.
+    pub(crate) fn new(tree: RootId, block: &'a Arc<Block>, faults: &'a [(usize, Fault)]) -> Self {
+        Self { tree, block, faults, slots: 0..block.len() }
+    }
+
+    /// A part of it.
+    pub(crate) fn part(&self, slots: core::ops::Range<usize>) -> Self {
+        Self { slots, ..*self }
+    }
+}
+
+impl Leaf<'_> {
+    /// The items in order; none stands for one that breaks a rule.
+    pub(crate) fn items(&self) -> impl Iterator<Item = Option<Item<'_>>> {
+        let mut faults = self.faults.iter().map(|(slot, _)| *slot).peekable();
+        self.slots.clone().map(move |slot| {
+            if faults.next_if_eq(&slot).is_some() {
+                return None;
+            }
+            let (key, data) = (self.block.key(slot), self.block.data(slot));
+            Some(Item { tree: self.tree, leaf: self.block, slot, key, data })
+        })
+    }
+
+    /// The items that keep the rules.
+    pub(crate) fn sound_items(&self) -> impl Iterator<Item = Item<'_>> {
+        self.items().flatten()
+    }
+}
+
+/// Who looks at the leaves of a tree.
+pub(crate) trait Visitor: Sync {
+    /// What is made of a leaf before its turn.
+    type Part: Send;
+    /// What is known of a part of the tree that was walked before.
+    type Known;
+
+    /// Makes of a leaf what can be made of it by itself; called by several threads.
+    fn prepare(&self, judge: &Judge<'_>, leaf: &Leaf<'_>) -> Self::Part;
+
+    /// Takes the next leaf in.
+    fn take(&mut self, context: &mut Context<'_>, expected: &Expected, part: Self::Part);
+
+    /// Part of the tree could not be read: what comes next does not follow what came before.
+    fn gap(&mut self) {}
+
+    /// Something was found in the walk itself, which each tree must find for itself.
+    fn spoil(&mut self) {}
+
+    /// What is known of a block and all below it.
+    fn known(&self, _: &Context<'_>, _: &Expected) -> Option<Self::Known> {
+        None
+    }
+
+    /// Takes in what is known; false if it is of no use here, so that the blocks must be walked again.
+    fn take_known(&mut self, _: &mut Context<'_>, _: &Self::Known) -> bool {
+        false
+    }
+
+    /// Whether what is found below a block is to be kept.
+    fn keeps(&self, _: &Context<'_>, _: Logical) -> bool {
+        false
+    }
+
+    /// A block that is kept begins.
+    fn begin(&mut self) {}
+
+    /// A block that is kept has ended.
+    fn end(&mut self, _: &mut Context<'_>, _: &Expected) {}
+}
+
+/// Who looks at the items of a tree, one after the other.
+pub(crate) trait ItemVisitor: Sync {
     /// The next item.
     fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>);
 
@@ -68,24 +158,47 @@ pub(crate) trait Visitor {
 pub(crate) struct Nobody;
 
 impl Visitor for Nobody {
-    fn item(&mut self, _: &mut Context<'_>, _: &Item<'_>) {}
+    type Part = ();
+    type Known = ();
+
+    fn prepare(&self, _: &Judge<'_>, _: &Leaf<'_>) {}
+
+    fn take(&mut self, _: &mut Context<'_>, _: &Expected, (): ()) {}
 }
 
-/// A node on the way.
-struct Frame {
-    node: Arc<Block>,
-    /// The next child.
-    slot: usize,
-    /// The first key right of the node.
-    upper: Option<Key>,
-    /// Children that were read ahead, from `slot` on.
-    ahead: VecDeque<Option<Arc<Block>>>,
-    /// The node leads to what a half-deleted subvolume still has first.
-    on_edge: bool,
+/// Shows a tree's items.
+struct InOrder<'a>(&'a mut dyn ItemVisitor);
+
+impl Visitor for InOrder<'_> {
+    type Part = (Arc<Block>, Vec<(usize, Fault)>);
+    type Known = ();
+
+    fn prepare(&self, _: &Judge<'_>, leaf: &Leaf<'_>) -> Self::Part {
+        (Arc::clone(leaf.block), leaf.faults.to_vec())
+    }
+
+    fn take(&mut self, context: &mut Context<'_>, expected: &Expected, (block, faults): Self::Part) {
+        let leaf = Leaf::new(expected.tree, &block, &faults);
+        for item in leaf.items() {
+            match item {
+                Some(item) => self.0.item(context, &item),
+                None => self.0.gap(),
+            }
+        }
+    }
+
+    fn gap(&mut self) {
+        self.0.gap();
+    }
+}
+
+/// Walks a tree and shows its items.
+pub(crate) fn walk(context: &mut Context<'_>, tree: &Tree, visitor: &mut dyn ItemVisitor) {
+    walk_leaves(context, tree, &mut InOrder(visitor));
 }
 
 /// Walks a tree.
-pub(crate) fn walk(context: &mut Context<'_>, tree: &Tree, visitor: &mut dyn Visitor) {
+pub(crate) fn walk_leaves<V: Visitor>(context: &mut Context<'_>, tree: &Tree, visitor: &mut V) {
     if tree.has_references {
         context.claim_root(tree);
     }
@@ -96,101 +209,343 @@ pub(crate) fn walk(context: &mut Context<'_>, tree: &Tree, visitor: &mut dyn Vis
         level: tree.level,
         first_key: None,
     };
-    let Some(root) = context.read(&[expected]).pop().flatten() else {
-        visitor.gap();
-        return;
-    };
-    let mut frames: Vec<Frame> = Vec::with_capacity(Level::COUNT);
-    enter(context, tree, &mut frames, root, None, tree.dropped_to.is_some(), visitor);
-    while let Some(frame) = frames.last_mut() {
-        if frame.slot >= frame.node.len() {
-            frames.pop();
-            continue;
-        }
-        if frame.ahead.is_empty() {
-            read_ahead(context, tree, frame);
-        }
-        let (slot, child) = (frame.slot, frame.ahead.pop_front().flatten());
-        let next = slot.saturating_add(1);
-        let upper = if next < frame.node.len() { Some(frame.node.key(next)) } else { frame.upper };
-        let on_edge = frame.on_edge;
-        frame.slot = next;
-        frame.on_edge = false;
-        match child {
-            Some(child) => enter(context, tree, &mut frames, child, upper, on_edge, visitor),
-            None => visitor.gap(),
-        }
-    }
+    let on_edge = tree.dropped_to.is_some();
+    Walk { context, tree, visitor, frames: Vec::new(), steps: Vec::new(), leaves: 0 }.run(Child {
+        expected,
+        upper: None,
+        is_root: true,
+        on_edge,
+    });
 }
 
-/// Reads some of a node's children.
-fn read_ahead(context: &mut Context<'_>, tree: &Tree, frame: &mut Frame) {
-    let Some(level) = frame.node.level().below() else { return };
-    let wanted: Vec<Expected> = frame
-        .node
-        .children()
-        .skip(frame.slot)
-        .take(READ_AHEAD)
-        .map(|child| Expected {
-            tree: tree.id,
-            logical: child.logical,
-            generation: child.generation,
-            level,
-            first_key: Some(child.key),
-        })
-        .collect();
-    frame.ahead = context.read(&wanted).into();
-}
-
-/// A block is reached: a node waits for its children's turn, a leaf's items are judged and shown.
-fn enter(
-    context: &mut Context<'_>,
-    tree: &Tree,
-    frames: &mut Vec<Frame>,
-    block: Arc<Block>,
+/// A block that a pointer leads to.
+#[derive(Clone, Copy)]
+struct Child {
+    expected: Expected,
+    /// The first key right of it.
     upper: Option<Key>,
+    is_root: bool,
+    /// It leads to what a half-deleted subvolume still has first.
     on_edge: bool,
-    visitor: &mut dyn Visitor,
-) {
-    let edge = tree.dropped_to.filter(|(_, level)| on_edge && block.level() >= *level && !block.is_leaf());
-    let first_slot = edge.map_or(0, |(key, _)| block.child_slot(&key));
-    let is_first = context.reach(tree, &block, frames.is_empty(), first_slot);
-    if let (Some(last), Some(bound)) = (block.last_key(), upper)
-        && last >= bound
-        && is_first
-    {
-        let slot = block.len().saturating_sub(1);
-        context.find(FindingKind::KeyRange { bound }, place(tree.id, &block, slot));
-    }
-    if block.is_leaf() {
-        show_items(context, tree, &block, is_first, visitor);
-    } else {
-        let on_edge = edge.is_some();
-        frames.push(Frame { node: block, slot: first_slot, upper, ahead: VecDeque::new(), on_edge });
-    }
 }
 
-fn show_items(
-    context: &mut Context<'_>,
-    tree: &Tree,
-    leaf: &Block,
-    is_first: bool,
-    visitor: &mut dyn Visitor,
-) {
-    let rules = context.rules;
-    let mut previous = None;
-    for slot in 0..leaf.len() {
-        let (key, data) = (leaf.key(slot), leaf.data(slot));
-        let judged = check_item(&key, data, &ItemContext { rules: &rules, owner: leaf.owner(), previous });
-        previous = Some((key, data));
-        match judged {
-            Ok(()) => visitor.item(context, &Item { tree: tree.id, leaf, slot, key, data }),
-            Err(fault) => {
-                if is_first {
-                    context.find(FindingKind::Item { fault }, place(tree.id, leaf, slot));
+/// A node on the way.
+struct Frame<K> {
+    node: Arc<Block>,
+    expected: Expected,
+    /// The next child.
+    slot: usize,
+    upper: Option<Key>,
+    /// Child nodes that were read ahead, from `slot` on.
+    ahead: VecDeque<Ahead<K>>,
+    on_edge: bool,
+    /// What is below is kept.
+    is_kept: bool,
+}
+
+/// A child that was looked at ahead.
+enum Ahead<K> {
+    Known(K),
+    Node(Option<Arc<Block>>),
+    Leaf,
+}
+
+/// What is taken in, in order.
+enum Step<K> {
+    Leaf { child: Child, is_first: bool },
+    Known(Child, K),
+    Gap,
+    Begin,
+    End(Expected),
+}
+
+/// What a thread made of a leaf.
+struct Worked<P> {
+    /// What was found while it was read.
+    findings: Vec<Finding>,
+    done: Option<Done<P>>,
+}
+
+/// Of a leaf that could be read.
+struct Done<P> {
+    last: Option<(usize, Key)>,
+    block: Logical,
+    faults: Vec<Finding>,
+    claims: Prepared<Use>,
+    part: P,
+}
+
+struct Walk<'w, 'a, V: Visitor> {
+    context: &'w mut Context<'a>,
+    tree: &'w Tree,
+    visitor: &'w mut V,
+    frames: Vec<Frame<V::Known>>,
+    steps: Vec<Step<V::Known>>,
+    leaves: usize,
+}
+
+impl<V: Visitor> Walk<'_, '_, V> {
+    /// Walks a block and all below it, whatever is known of it.
+    fn run(&mut self, top: Child) {
+        if top.expected.level == Level::LEAF {
+            self.add_leaf(top);
+        } else {
+            let node = self.context.read(&[top.expected]).pop().flatten();
+            self.enter(top, node, false);
+        }
+        while let Some(frame) = self.frames.last_mut() {
+            if frame.slot >= frame.node.len() {
+                let (is_kept, expected) = (frame.is_kept, frame.expected);
+                self.frames.pop();
+                if is_kept {
+                    self.steps.push(Step::End(expected));
                 }
-                visitor.gap();
+                continue;
+            }
+            if frame.ahead.is_empty() {
+                self.look_ahead();
+            }
+            self.next_child();
+            // What is known takes no reading, but memory.
+            if self.steps.len() >= MOST_STEPS {
+                self.flush();
+            }
+        }
+        self.flush();
+    }
+
+    /// Goes on to the next child of the last node.
+    fn next_child(&mut self) {
+        let Some(frame) = self.frames.last_mut() else { return };
+        let (slot, ahead) = (frame.slot, frame.ahead.pop_front());
+        let next = slot.saturating_add(1);
+        frame.slot = next;
+        let upper = if next < frame.node.len() { Some(frame.node.key(next)) } else { frame.upper };
+        let on_edge = core::mem::take(&mut frame.on_edge);
+        let expected = child(self.tree.id, &frame.node, slot);
+        let child = Child { expected, upper, is_root: false, on_edge };
+        let is_kept = self.visitor.keeps(self.context, expected.logical);
+        match ahead {
+            Some(Ahead::Known(known)) => self.steps.push(Step::Known(child, known)),
+            Some(Ahead::Node(node)) => {
+                if is_kept {
+                    self.steps.push(Step::Begin);
+                }
+                self.enter(child, node, is_kept);
+            }
+            Some(Ahead::Leaf) | None => {
+                if is_kept {
+                    self.steps.push(Step::Begin);
+                }
+                self.add_leaf(child);
+                if is_kept {
+                    self.steps.push(Step::End(expected));
+                }
             }
         }
     }
+
+    /// Looks at some of the last node's children: which are known, and what nodes there are.
+    fn look_ahead(&mut self) {
+        let Some(frame) = self.frames.last() else { return };
+        let is_leaf = frame.node.level().below() == Some(Level::LEAF);
+        let mut ahead = VecDeque::new();
+        let mut wanted = Vec::new();
+        for slot in (frame.slot..frame.node.len()).take(READ_AHEAD) {
+            let expected = child(self.tree.id, &frame.node, slot);
+            ahead.push_back(match self.visitor.known(self.context, &expected) {
+                Some(known) => Ahead::Known(known),
+                None if is_leaf => Ahead::Leaf,
+                None => {
+                    wanted.push(expected);
+                    Ahead::Node(None)
+                }
+            });
+        }
+        let mut nodes = self.context.read(&wanted).into_iter();
+        for place in &mut ahead {
+            if let Ahead::Node(node) = place {
+                *node = nodes.next().flatten();
+            }
+        }
+        if let Some(frame) = self.frames.last_mut() {
+            frame.ahead = ahead;
+        }
+    }
+
+    /// A node is reached: it waits for its children's turn.
+    fn enter(&mut self, child: Child, node: Option<Arc<Block>>, is_kept: bool) {
+        let Some(node) = node else {
+            self.steps.push(Step::Gap);
+            if is_kept {
+                self.steps.push(Step::End(child.expected));
+            }
+            return;
+        };
+        let edge = self.tree.dropped_to.filter(|(_, level)| child.on_edge && node.level() >= *level);
+        let slot = edge.map_or(0, |(key, _)| node.child_slot(&key));
+        let is_first = self.context.reached.insert(node.logical());
+        self.context.reach(self.tree, node.logical(), child.is_root, is_first);
+        if is_first {
+            if self.tree.has_references {
+                self.context.claim_children(&node, slot);
+            }
+            if let Some(last) = node.last_key() {
+                self.judge_bound(child.upper, node.logical(), node.len().saturating_sub(1), last);
+            }
+        }
+        self.frames.push(Frame {
+            node,
+            expected: child.expected,
+            slot,
+            upper: child.upper,
+            ahead: VecDeque::new(),
+            on_edge: edge.is_some(),
+            is_kept,
+        });
+    }
+
+    fn judge_bound(&mut self, upper: Option<Key>, block: Logical, slot: usize, last: Key) {
+        if let Some(bound) = upper.filter(|bound| last >= *bound) {
+            let place = Place {
+                tree: Some(self.tree.id),
+                block: Some(block),
+                slot: u32::try_from(slot).ok(),
+                key: Some(last),
+            };
+            self.context.find(FindingKind::KeyRange { bound }, place);
+        }
+    }
+
+    /// A leaf is reached: it waits for the batch to be full.
+    fn add_leaf(&mut self, child: Child) {
+        let is_first = self.context.reached.insert(child.expected.logical);
+        self.steps.push(Step::Leaf { child, is_first });
+        self.leaves = self.leaves.saturating_add(1);
+        if self.leaves >= BATCH {
+            self.flush();
+        }
+    }
+
+    /// Reads the leaves that wait, and takes in all that waits.
+    fn flush(&mut self) {
+        let steps = core::mem::take(&mut self.steps);
+        self.leaves = 0;
+        let leaves: Vec<(Expected, bool)> = steps
+            .iter()
+            .filter_map(|step| match step {
+                Step::Leaf { child, is_first } => Some((child.expected, *is_first)),
+                _ => None,
+            })
+            .collect();
+        let (tree, visitor) = (self.tree, &*self.visitor);
+        let Context { judge, references, workers, .. } = &mut *self.context;
+        let worked = workers
+            .map(&leaves, |(expected, is_first)| work(judge, references, visitor, tree, expected, *is_first));
+        let mut worked = worked.into_iter();
+        for step in steps {
+            match step {
+                Step::Leaf { child, is_first } => {
+                    if let Some(worked) = worked.next() {
+                        self.take(&child, is_first, worked);
+                    }
+                }
+                Step::Known(child, known) => {
+                    if !self.visitor.take_known(self.context, &known) {
+                        let (context, visitor) = (&mut *self.context, &mut *self.visitor);
+                        let tree = self.tree;
+                        // Levels fall, so that this ends.
+                        Walk { context, tree, visitor, frames: Vec::new(), steps: Vec::new(), leaves: 0 }
+                            .run(child);
+                    }
+                }
+                Step::Gap => {
+                    self.visitor.spoil();
+                    self.visitor.gap();
+                }
+                Step::Begin => self.visitor.begin(),
+                Step::End(expected) => self.visitor.end(self.context, &expected),
+            }
+        }
+    }
+
+    fn take(&mut self, child: &Child, is_first: bool, worked: Worked<V::Part>) {
+        let logical = child.expected.logical;
+        if !worked.findings.is_empty() {
+            self.visitor.spoil();
+        }
+        for finding in worked.findings {
+            self.context.find(finding.kind, finding.place);
+        }
+        let Some(done) = worked.done else {
+            if is_first {
+                self.context.reached.remove(logical);
+            }
+            self.visitor.spoil();
+            return self.visitor.gap();
+        };
+        self.context.reach(self.tree, logical, child.is_root, is_first);
+        if is_first {
+            if let Some((slot, last)) = done.last {
+                self.judge_bound(child.upper, done.block, slot, last);
+            }
+            for finding in done.faults {
+                self.context.find(finding.kind, finding.place);
+            }
+        }
+        self.context.references.add_prepared(done.claims);
+        self.visitor.take(self.context, &child.expected, done.part);
+    }
+}
+
+/// What a node says of the child in a slot that it has.
+fn child(tree: RootId, node: &Block, slot: usize) -> Expected {
+    let level = node.level().below().unwrap_or(Level::LEAF);
+    let child = node.child(slot);
+    Expected { tree, logical: child.logical, generation: child.generation, level, first_key: Some(child.key) }
+}
+
+/// Reads a leaf, judges its items, and makes of it what the visitor wants.
+fn work<V: Visitor>(
+    judge: &Judge<'_>,
+    references: &Balance<Use>,
+    visitor: &V,
+    tree: &Tree,
+    expected: &Expected,
+    is_first: bool,
+) -> Worked<V::Part> {
+    let mut findings = Vec::new();
+    let block = judge.read(&[*expected], &mut findings).pop().flatten();
+    let done = block.map(|block| {
+        let faults = faults_of(judge, &block);
+        let leaf = Leaf::new(tree.id, &block, &faults);
+        let mut claims = Prepared::default();
+        if is_first && tree.has_references {
+            judge.claim_extents(references, &block, &mut claims);
+        }
+        let part = visitor.prepare(judge, &leaf);
+        let last = block.last_key().map(|key| (block.len().saturating_sub(1), key));
+        let found = |(slot, fault): (usize, Fault)| Finding {
+            kind: FindingKind::Item { fault },
+            place: place(tree.id, &block, slot),
+        };
+        let faults = if is_first { faults.into_iter().map(found).collect() } else { Vec::new() };
+        Done { last, block: block.logical(), faults, claims, part }
+    });
+    Worked { findings, done }
+}
+
+/// Judges the items of a leaf, each by the rules of its family.
+pub(crate) fn faults_of(judge: &Judge<'_>, leaf: &Block) -> Vec<(usize, Fault)> {
+    let mut previous = None;
+    let mut faults = Vec::new();
+    for slot in 0..leaf.len() {
+        let (key, data) = (leaf.key(slot), leaf.data(slot));
+        let context = ItemContext { rules: &judge.rules, owner: leaf.owner(), previous };
+        previous = Some((key, data));
+        if let Err(fault) = check_item(&key, data, &context) {
+            faults.push((slot, fault));
+        }
+    }
+    faults
 }

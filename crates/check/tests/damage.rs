@@ -50,7 +50,7 @@ fn load(image: &Path) -> MemoryDevice {
 
 /// What is found in an image: identifiers, errors and warnings alike.
 fn findings(device: Arc<MemoryDevice>) -> Vec<&'static str> {
-    let options = Options { data_checksums: true, progress: None };
+    let options = Options { data_checksums: true, ..Options::default() };
     match check(vec![device], &options) {
         Ok(report) => {
             let ids = report.findings.iter().map(|finding| finding.kind.id());

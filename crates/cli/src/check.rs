@@ -19,7 +19,9 @@ use crate::session::Session;
 /// mount goes on; this is for root and who mounted it.
 ///
 /// Every tree is read: superblocks, chunks, the shape of each block, extents against their references, inodes, names,
-/// checksums and free space. Each finding has a stable name, the place, and one sentence.
+/// checksums, free space, what quota groups count, and the fsync log. Each finding has a stable name, the place, and one sentence.
+///
+/// With `-o degraded` devices may be missing: what the others have is checked, and what can't be read is named.
 ///
 /// Exit status: 0 clean (warnings are allowed), 1 findings, or the image can't be opened.
 #[derive(Args, Debug)]
@@ -43,11 +45,22 @@ pub struct Arguments {
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Status, Failure> {
-    arguments.options.check()?;
+    let degraded = arguments.options.read()?.degraded;
     let source = Source::open(&arguments.images)?;
     let progress = RefCell::new(Progress::new(session, "checking", None));
-    let moved = |bytes: u64| progress.borrow_mut().add(bytes);
-    let options = Options { data_checksums: arguments.check_data_csum, progress: Some(&moved) };
+    let moved = |bytes: u64, total: Option<u64>| {
+        let mut progress = progress.borrow_mut();
+        if let Some(total) = total {
+            progress.expect(total);
+        }
+        progress.add(bytes);
+    };
+    let options = Options {
+        data_checksums: arguments.check_data_csum,
+        progress: Some(&moved),
+        degraded,
+        ..Options::default()
+    };
     let report = match &source.lease {
         Some(lease) => vlinder_check::check_leased(source.devices, lease.superblocks.clone(), &options),
         None => vlinder_check::check(source.devices, &options),

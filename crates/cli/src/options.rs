@@ -21,7 +21,15 @@ impl OptionArguments {
     /// # Errors
     /// As [`parse`].
     pub fn check(&self) -> Result<(), Failure> {
-        parse(&self.options).map(drop)
+        self.read().map(drop)
+    }
+
+    /// The options.
+    ///
+    /// # Errors
+    /// As [`parse`].
+    pub fn read(&self) -> Result<OpenOptions, Failure> {
+        parse(&self.options)
     }
 }
 

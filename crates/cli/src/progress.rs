@@ -14,6 +14,9 @@ use crate::session::Session;
 /// How long a verb may take before it shows a bar.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How a bar looks when the end is known.
+const KNOWN: &str = "{prefix} [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+
 /// Counts bytes; shows them once the verb has taken a while.
 pub struct Progress {
     bar: ProgressBar,
@@ -28,7 +31,7 @@ impl Progress {
     pub fn new(session: &Session, what: &'static str, total_bytes: Option<u64>) -> Self {
         let clock = SystemClock::new();
         let template = match total_bytes {
-            Some(_) => "{prefix} [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+            Some(_) => KNOWN,
             None => "{prefix} {spinner} {bytes} {bytes_per_sec} {wide_msg}",
         };
         let bar = match total_bytes {
@@ -52,6 +55,16 @@ impl Progress {
             && self.waits.swap(false, Ordering::Relaxed)
         {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+    }
+
+    /// It has turned out how many bytes there are in all, those before included.
+    pub fn expect(&mut self, total_bytes: u64) {
+        if self.bar.length() != Some(total_bytes) {
+            self.bar.set_length(total_bytes);
+            if let Ok(style) = ProgressStyle::with_template(KNOWN) {
+                self.bar.set_style(style);
+            }
         }
     }
 

@@ -1,0 +1,295 @@
+//! What a part of a subvolume's tree comes to: so that leaves are judged by several threads at once, and a part that many
+//! snapshots share is judged once.
+//!
+//! A part's items are judged alone but for the inode whose items began further left. What the part [needs](Need) that inode
+//! to be is kept with what follows from it; where it is something else, the part is judged anew.
+
+use vlinder_format::directory::{DirectoryEntries, DirectoryIndex};
+use vlinder_format::{ItemType, ObjectId, Place, RootId, orphan};
+
+use crate::context::Judge;
+use crate::data::Ranges;
+use crate::finding::FindingKind;
+use crate::inode::{Facts, Inode};
+use crate::names::{NameSink, number_of};
+use crate::report::Finding;
+use crate::roots::RootName;
+use crate::walk::{Item, Leaf};
+
+/// What was found in a part of a subvolume.
+#[derive(Clone, Debug)]
+pub(crate) struct Gathered {
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) names: NameSink,
+    /// Inodes without a name.
+    pub(crate) unlinked: Vec<ObjectId>,
+    pub(crate) orphans: Vec<ObjectId>,
+    /// Directories, each with the one that it lies in.
+    pub(crate) parents: Vec<(u64, u64)>,
+    /// Names of nested subvolumes.
+    pub(crate) subvolumes: Vec<RootName>,
+    pub(crate) has_root_directory: bool,
+}
+
+impl Gathered {
+    pub(crate) fn new(names: NameSink) -> Self {
+        Self {
+            findings: Vec::new(),
+            names,
+            unlinked: Vec::new(),
+            orphans: Vec::new(),
+            parents: Vec::new(),
+            subvolumes: Vec::new(),
+            has_root_directory: false,
+        }
+    }
+
+    /// Adds what was found further right; findings are told of at once, and kept only for a summary.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.unlinked.extend_from_slice(&other.unlinked);
+        self.orphans.extend_from_slice(&other.orphans);
+        self.parents.extend_from_slice(&other.parents);
+        self.subvolumes.extend_from_slice(&other.subvolumes);
+        self.has_root_directory |= other.has_root_directory;
+        match (&mut self.names, &other.names) {
+            (NameSink::Sum { sum, .. }, NameSink::Sum { sum: other, .. }) => *sum = sum.wrapping_add(*other),
+            (NameSink::Facts(facts), NameSink::Facts(others)) => facts.extend_from_slice(others),
+            // All parts of one walk are gathered alike.
+            _ => {}
+        }
+    }
+
+    /// About what it takes in memory, in bytes.
+    pub(crate) fn weight_bytes(&self) -> usize {
+        let lists = self.unlinked.len().saturating_add(self.orphans.len()).saturating_mul(8);
+        let pairs = self.parents.len().saturating_mul(16);
+        let records = self.findings.len().saturating_add(self.subvolumes.len()).saturating_mul(128);
+        lists.saturating_add(pairs).saturating_add(records)
+    }
+}
+
+/// Where findings are put down while items are judged.
+pub(crate) struct Desk<'a> {
+    pub(crate) judge: &'a Judge<'a>,
+    pub(crate) checksums: &'a Ranges,
+    /// The subvolume is not being deleted: nothing may be missing.
+    pub(crate) is_whole: bool,
+    pub(crate) names: NameSink,
+    findings: Vec<Finding>,
+}
+
+impl<'a> Desk<'a> {
+    pub(crate) fn new(subvolume: &Surroundings<'a>, judge: &'a Judge<'a>) -> Self {
+        let names = subvolume.empty_sink(judge);
+        let Surroundings { checksums, is_whole, .. } = *subvolume;
+        Self { judge, checksums, is_whole, names, findings: Vec::new() }
+    }
+
+    pub(crate) fn find(&mut self, kind: FindingKind, place: Place) {
+        self.findings.push(Finding { kind, place });
+    }
+
+    /// An inode has no more items.
+    fn finish(&mut self, gathered: &mut Gathered, inode: &Inode) {
+        gathered.has_root_directory |= inode.number == ObjectId::FIRST_FREE;
+        let Some(finished) = inode.finish(self) else { return };
+        if finished.is_unlinked {
+            gathered.unlinked.push(inode.number);
+        }
+        if let Some(parent) = finished.parent {
+            gathered.parents.push((inode.number.0, parent.0));
+        }
+    }
+}
+
+/// What all parts of a subvolume are judged by.
+#[derive(Clone, Copy)]
+pub(crate) struct Surroundings<'a> {
+    pub(crate) tree: RootId,
+    pub(crate) is_whole: bool,
+    pub(crate) checksums: &'a Ranges,
+    /// What is said of names is kept.
+    pub(crate) keeps_names: bool,
+}
+
+impl Surroundings<'_> {
+    pub(crate) fn empty_sink(&self, judge: &Judge<'_>) -> NameSink {
+        if self.keeps_names {
+            NameSink::Facts(Vec::new())
+        } else {
+            NameSink::Sum { secret: judge.secret, sum: 0 }
+        }
+    }
+
+    /// The end of an inode whose items were in several parts.
+    pub(crate) fn finish(&self, judge: &Judge<'_>, inode: &Inode) -> Gathered {
+        let mut gathered = Gathered::new(self.empty_sink(judge));
+        let mut desk = Desk::new(self, judge);
+        desk.finish(&mut gathered, inode);
+        gathered.findings = desk.findings;
+        gathered
+    }
+}
+
+/// What the inode left of a part must be for the part's summary to hold.
+#[derive(Clone, Debug)]
+pub(crate) enum Need {
+    /// Whatever it is: the part has no items of inodes.
+    Nothing,
+    /// Not this one, which the part begins with.
+    Other(ObjectId),
+    /// This directory, in use: what comes first are entries of it.
+    Directory(ObjectId),
+    /// One of exactly these facts.
+    Exactly(Box<Facts>),
+}
+
+impl Need {
+    /// Whether it is met by the inode whose items were last.
+    pub(crate) fn is_met(&self, current: Option<&Inode>) -> bool {
+        match (self, current) {
+            (Self::Nothing, _) => true,
+            (Self::Other(number), current) => current.is_none_or(|inode| inode.number != *number),
+            (Self::Directory(number), Some(inode)) => inode.number == *number && inode.is_used_directory(),
+            (Self::Exactly(facts), Some(inode)) => inode.facts() == **facts,
+            (Self::Directory(_) | Self::Exactly(_), None) => false,
+        }
+    }
+}
+
+/// What a part of a subvolume's tree comes to.
+#[derive(Clone, Debug)]
+pub(crate) struct Summary {
+    pub(crate) need: Need,
+    /// Of the needed inode: a directory's additions, or the inode as it is behind the part's items of it.
+    pub(crate) head: Option<Inode>,
+    /// The needed inode, or whichever was before, has no more items.
+    pub(crate) head_ended: bool,
+    /// The last inode, whose items may go on further right. (None where the head has not ended.)
+    pub(crate) tail: Option<Inode>,
+    pub(crate) gathered: Gathered,
+}
+
+/// Whether an item is looked at as an inode's.
+fn is_of_inode(item: &Item<'_>) -> bool {
+    (ObjectId::FIRST_FREE..=ObjectId::LAST_FREE).contains(&item.key.objectid)
+}
+
+/// Judges a leaf without knowing what is left of it, from a slot on: what comes before that slot belongs to an inode of
+/// which more must be known.
+pub(crate) fn summarize(
+    surroundings: &Surroundings<'_>,
+    judge: &Judge<'_>,
+    leaf: &Leaf<'_>,
+) -> (usize, Summary) {
+    // Of a leaf with a bad item nothing follows by itself.
+    if !leaf.faults.is_empty() {
+        let end = leaf.slots.end;
+        return (end, run(surroundings, judge, &leaf.part(end..end), None, None));
+    }
+    let first = leaf.sound_items().find(is_of_inode);
+    let Some(first) = first.filter(|first| first.key.item_type != ItemType::INODE_ITEM) else {
+        return (0, run(surroundings, judge, leaf, None, None));
+    };
+    let number = first.key.objectid;
+    let end = leaf.sound_items().find(|item| item.slot > first.slot && item.key.objectid != number);
+    let end = end.map_or(leaf.slots.end, |item| item.slot);
+    let is_entry = |item: &Item<'_>| [ItemType::DIR_ITEM, ItemType::DIR_INDEX].contains(&item.key.item_type);
+    if leaf.part(first.slot..end).sound_items().all(|item| is_entry(&item)) {
+        let head = Some(Inode::any_directory(number));
+        return (0, run(surroundings, judge, leaf, head, Some(Need::Directory(number))));
+    }
+    (end, run(surroundings, judge, &leaf.part(end..leaf.slots.end), None, None))
+}
+
+/// Judges a leaf that follows items of an inode. Also gives whether it is too odd for a summary of it to be kept.
+pub(crate) fn continue_with(
+    surroundings: &Surroundings<'_>,
+    judge: &Judge<'_>,
+    leaf: &Leaf<'_>,
+    current: Option<&Inode>,
+) -> (Summary, bool) {
+    let first = leaf.sound_items().find(is_of_inode).map(|item| item.key.objectid);
+    let continues = current.filter(|inode| Some(inode.number) == first || !leaf.faults.is_empty());
+    let need = continues.map(|inode| Need::Exactly(Box::new(inode.facts())));
+    let is_again = |item: &Item<'_>| {
+        item.key.item_type == ItemType::INODE_ITEM
+            && current.is_some_and(|inode| inode.number == item.key.objectid)
+    };
+    let is_odd = !leaf.faults.is_empty() || leaf.sound_items().any(|item| is_again(&item));
+    (run(surroundings, judge, leaf, continues.cloned(), need), is_odd)
+}
+
+/// Judges a leaf's items one after the other, from this inode on.
+fn run(
+    surroundings: &Surroundings<'_>,
+    judge: &Judge<'_>,
+    leaf: &Leaf<'_>,
+    start: Option<Inode>,
+    need: Option<Need>,
+) -> Summary {
+    let mut desk = Desk::new(surroundings, judge);
+    let mut gathered = Gathered::new(surroundings.empty_sink(judge));
+    let (mut head, mut head_ended, mut first) = (None, false, None);
+    let has_start = start.is_some();
+    let mut current = start;
+    for item in leaf.items() {
+        let Some(item) = item else {
+            if let Some(inode) = &mut current {
+                inode.is_incomplete = true;
+            }
+            continue;
+        };
+        let orphan = orphan::orphan_of(&item.key);
+        let is_of_inode = is_of_inode(&item);
+        let is_next = is_of_inode && current.as_ref().is_none_or(|inode| inode.number != item.key.objectid);
+        if orphan.is_some() || is_next {
+            // What is in hand first may be the head, which others finish: they have all of it.
+            match current.take() {
+                Some(inode) if has_start && !head_ended => head = Some(inode),
+                Some(inode) => desk.finish(&mut gathered, &inode),
+                None => {}
+            }
+            head_ended = true;
+        }
+        if let Some(orphan) = orphan {
+            gathered.orphans.push(orphan);
+        }
+        if is_of_inode && orphan.is_none() {
+            first = first.or(Some(item.key.objectid));
+            let inode = current.get_or_insert_with(|| Inode::new(item.key.objectid, item.place()));
+            take_item(&mut desk, &mut gathered, inode, &item);
+        }
+    }
+    if has_start && !head_ended {
+        head = current.take();
+    }
+    gathered.findings = core::mem::take(&mut desk.findings);
+    gathered.names = desk.names;
+    let need = need.or(first.map(Need::Other)).unwrap_or(Need::Nothing);
+    Summary { need, head, head_ended, tail: current, gathered }
+}
+
+fn take_item(desk: &mut Desk<'_>, gathered: &mut Gathered, inode: &mut Inode, item: &Item<'_>) {
+    match item.key.item_type {
+        ItemType::INODE_ITEM => inode.set_item(item.data, item.place()),
+        ItemType::INODE_REF => inode.add_references(item, desk),
+        ItemType::INODE_EXTREF => inode.add_extended_references(item, desk),
+        ItemType::DIR_ITEM => inode.add_entries(desk, item),
+        ItemType::DIR_INDEX => {
+            inode.add_entries(desk, item);
+            for entry in DirectoryEntries::new(item.data).flatten() {
+                if entry.location.item_type == ItemType::ROOT_ITEM {
+                    gathered.subvolumes.push(RootName {
+                        child: RootId(entry.location.objectid.0),
+                        directory: item.key.objectid,
+                        index: DirectoryIndex(item.key.offset),
+                        name: number_of(entry.name),
+                    });
+                }
+            }
+        }
+        ItemType::EXTENT_DATA => inode.add_extent(desk, item),
+        _ => {}
+    }
+}

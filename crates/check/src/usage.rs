@@ -1,0 +1,299 @@
+//! What subvolumes refer to, counted as quotas count it: an extent counts once for each subvolume that leads to it.
+//!
+//! Trees are read level by level in the order of addresses, all at once, so that what many subvolumes share is read once:
+//! each block carries the set of subvolumes that lead to it, and the sets of what it refers to grow by it. Sets are few, and
+//! each is kept once. Data extents are looked at part by part, so that those of one part fit into memory.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use vlinder_base::sync::Arc;
+use vlinder_format::file_extent::FileExtent;
+use vlinder_format::{Block, Generation, ItemType, Key, Level, Logical, RootId};
+
+use crate::context::Context;
+use crate::reader::Expected;
+use crate::roots::Roots;
+
+/// Blocks that are read at once.
+const BATCH: usize = 128;
+/// Data extents of one part, at some 32 bytes each.
+const MOST_EXTENTS: u64 = 2_000_000;
+/// Numbers in all sets together, at 4 bytes each and as much again to find them.
+const MOST_MEMBERS: usize = 8 << 20;
+
+/// Bytes that a group of subvolumes uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    /// Of all extents that one of them leads to.
+    pub(crate) referenced: u64,
+    /// Of those that nobody else leads to.
+    pub(crate) exclusive: u64,
+}
+
+/// Why nothing could be counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Uncounted {
+    /// Something could not be read, which has been found already; or a subvolume is half deleted.
+    Damaged,
+    /// There are too many different sets of subvolumes that share extents.
+    TooMany,
+}
+
+/// A set of subvolumes, by its place in the table.
+type SetId = u32;
+
+/// All sets that were met, each once: ascending positions in the list of subvolumes.
+#[derive(Default)]
+struct Sets {
+    sets: Vec<Arc<[u32]>>,
+    known: HashMap<Arc<[u32]>, SetId>,
+    unions: HashMap<(SetId, SetId), SetId>,
+    members: usize,
+}
+
+impl Sets {
+    fn of(&mut self, set: Vec<u32>) -> Result<SetId, Uncounted> {
+        let set: Arc<[u32]> = set.into();
+        if let Some(id) = self.known.get(&set) {
+            return Ok(*id);
+        }
+        self.members = self.members.saturating_add(set.len());
+        let id = SetId::try_from(self.sets.len()).map_err(|_| Uncounted::TooMany)?;
+        if self.members > MOST_MEMBERS {
+            return Err(Uncounted::TooMany);
+        }
+        self.sets.push(Arc::clone(&set));
+        self.known.insert(set, id);
+        Ok(id)
+    }
+
+    fn get(&self, id: SetId) -> &[u32] {
+        usize::try_from(id).ok().and_then(|id| self.sets.get(id)).map_or(&[], |set| set)
+    }
+
+    fn union(&mut self, left: SetId, right: SetId) -> Result<SetId, Uncounted> {
+        if left == right {
+            return Ok(left);
+        }
+        let pair = (left.min(right), left.max(right));
+        if let Some(id) = self.unions.get(&pair) {
+            return Ok(*id);
+        }
+        let both: BTreeSet<u32> = self.get(left).iter().chain(self.get(right)).copied().collect();
+        let id = self.of(both.into_iter().collect())?;
+        // What is forgotten is only worked out again.
+        if self.unions.len() >= MOST_MEMBERS / 16 {
+            self.unions.clear();
+        }
+        self.unions.insert(pair, id);
+        Ok(id)
+    }
+
+    /// Adds a set to what a block or an extent has.
+    fn join(&mut self, to: Option<SetId>, set: SetId) -> Result<SetId, Uncounted> {
+        to.map_or(Ok(set), |to| self.union(to, set))
+    }
+}
+
+/// A block that is to be read: what a pointer says of it, and who leads to it.
+#[derive(Clone, Copy)]
+struct Wanted {
+    generation: Generation,
+    first_key: Option<Key>,
+    tree: RootId,
+    set: SetId,
+}
+
+/// What was counted.
+pub(crate) struct Counted {
+    /// Bytes by the set of subvolumes that lead to them.
+    by_set: Vec<(BTreeSet<RootId>, u64)>,
+}
+
+impl Counted {
+    /// What these subvolumes use together.
+    pub(crate) fn of(&self, subvolumes: &BTreeSet<RootId>) -> Usage {
+        let mut usage = Usage::default();
+        for (set, bytes) in &self.by_set {
+            if !set.is_disjoint(subvolumes) {
+                usage.referenced = usage.referenced.saturating_add(*bytes);
+            }
+            if set.is_subset(subvolumes) {
+                usage.exclusive = usage.exclusive.saturating_add(*bytes);
+            }
+        }
+        usage
+    }
+}
+
+/// What is still to be read.
+struct Counter<'c, 'a> {
+    context: &'c mut Context<'a>,
+    sets: Sets,
+    /// Bytes by set.
+    bytes: BTreeMap<SetId, u64>,
+}
+
+impl Counter<'_, '_> {
+    fn add(&mut self, set: SetId, bytes: u64) {
+        let sum = self.bytes.entry(set).or_default();
+        *sum = sum.saturating_add(bytes);
+    }
+
+    /// Reads blocks of one level, and gives what `look` makes of each, with its set.
+    fn read<R: Send>(
+        &mut self,
+        level: Level,
+        blocks: &[(Logical, Wanted)],
+        look: impl Fn(&Block) -> R + Sync,
+    ) -> Result<Vec<(SetId, RootId, R)>, Uncounted> {
+        let Context { judge, workers, .. } = &mut *self.context;
+        let read = workers.map(blocks, |(logical, wanted)| {
+            let Wanted { generation, first_key, tree, set } = *wanted;
+            let expected = Expected { tree, logical: *logical, generation, level, first_key };
+            // What is wrong with a copy was found before.
+            let block = judge.read(&[expected], &mut Vec::new()).pop().flatten()?;
+            Some((set, tree, look(&block)))
+        });
+        read.into_iter().collect::<Option<Vec<_>>>().ok_or(Uncounted::Damaged)
+    }
+
+    /// Goes from the roots down to the leaves, and gives these.
+    fn descend(&mut self, roots: &[RootId], all: &Roots) -> Result<Vec<(Logical, Wanted)>, Uncounted> {
+        let mut levels: BTreeMap<Level, HashMap<Logical, Wanted>> = BTreeMap::new();
+        for (position, id) in (0..).zip(roots) {
+            let Some(tree) = all.get(*id) else { continue };
+            if tree.dropped_to.is_some() {
+                return Err(Uncounted::Damaged);
+            }
+            let set = self.sets.of(vec![position])?;
+            let wanted = Wanted { generation: tree.generation, first_key: None, tree: *id, set };
+            self.want(levels.entry(tree.level).or_default(), tree.logical, wanted)?;
+        }
+        let node_size = u64::from(self.context.judge.rules.node_size);
+        while let Some((level, blocks)) = levels.pop_last() {
+            let mut blocks: Vec<(Logical, Wanted)> = blocks.into_iter().collect();
+            blocks.sort_unstable_by_key(|(logical, _)| *logical);
+            for (_, wanted) in &blocks {
+                self.add(wanted.set, node_size);
+            }
+            let Some(below) = level.below() else { return Ok(blocks) };
+            let mut next = levels.remove(&below).unwrap_or_default();
+            for batch in blocks.chunks(BATCH) {
+                for (set, tree, children) in
+                    self.read(level, batch, |block| block.children().collect::<Vec<_>>())?
+                {
+                    for child in children {
+                        let (generation, first_key) = (child.generation, Some(child.key));
+                        self.want(&mut next, child.logical, Wanted { generation, first_key, tree, set })?;
+                    }
+                }
+            }
+            levels.insert(below, next);
+        }
+        Ok(Vec::new())
+    }
+
+    fn want(
+        &mut self,
+        level: &mut HashMap<Logical, Wanted>,
+        logical: Logical,
+        wanted: Wanted,
+    ) -> Result<(), Uncounted> {
+        let before = level.get(&logical).map(|before| before.set);
+        let set = self.sets.join(before, wanted.set)?;
+        level.insert(logical, Wanted { set, ..wanted });
+        Ok(())
+    }
+
+    /// Counts the data extents of the leaves.
+    fn count_data(&mut self, leaves: &[(Logical, Wanted)], data_extents: u64) -> Result<(), Uncounted> {
+        let parts = data_extents.div_ceil(MOST_EXTENTS).max(1);
+        for part in 0..parts {
+            let mut extents: HashMap<u64, (u64, SetId)> = HashMap::new();
+            for batch in leaves.chunks(BATCH) {
+                let found = self.read(Level::LEAF, batch, |leaf| data_of(leaf, parts, part))?;
+                for (set, _, of_leaf) in found {
+                    for (logical, length) in of_leaf {
+                        let before = extents.get(&logical).map(|(_, set)| *set);
+                        let set = self.sets.join(before, set)?;
+                        extents.insert(logical, (length, set));
+                    }
+                }
+            }
+            for (length, set) in extents.into_values() {
+                self.add(set, length);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The data extents of a leaf that are of this part of so many.
+fn data_of(leaf: &Block, parts: u64, part: u64) -> Vec<(u64, u64)> {
+    let mut found = Vec::new();
+    for slot in (0..leaf.len()).filter(|slot| leaf.key(*slot).item_type == ItemType::EXTENT_DATA) {
+        let range = FileExtent::decode(leaf.data(slot)).ok().and_then(|extent| extent.range());
+        let Some(range) = range.filter(|range| !range.is_hole()) else { continue };
+        let logical = range.address.0;
+        // Neighbours go to different parts, so that parts are of one size.
+        if (logical >> 12).checked_rem(parts) == Some(part) {
+            found.push((logical, range.disk_bytes));
+        }
+    }
+    found
+}
+
+/// Counts what all subvolumes use. So many data extents there are.
+pub(crate) fn count(
+    context: &mut Context<'_>,
+    roots: &Roots,
+    data_extents: u64,
+) -> Result<Counted, Uncounted> {
+    // A number of a higher level is no subvolume's.
+    let is_counted = |id: &RootId| id.is_subvolume() && id.0 >> 48 == 0;
+    let subvolumes: Vec<RootId> = roots.roots.iter().map(|root| root.id).filter(is_counted).collect();
+    let mut counter = Counter { context, sets: Sets::default(), bytes: BTreeMap::new() };
+    let leaves = counter.descend(&subvolumes, roots)?;
+    counter.count_data(&leaves, data_extents)?;
+    let Counter { sets, bytes, .. } = counter;
+    let subvolume =
+        |position: &u32| usize::try_from(*position).ok().and_then(|at| subvolumes.get(at)).copied();
+    let by_set =
+        bytes.into_iter().map(|(set, bytes)| (sets.get(set).iter().filter_map(subvolume).collect(), bytes));
+    Ok(Counted { by_set: by_set.collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_are_joined_and_kept_once() {
+        let mut sets = Sets::default();
+        let (one, two, three) =
+            (sets.of(vec![1]).unwrap(), sets.of(vec![2]).unwrap(), sets.of(vec![3]).unwrap());
+        let both = sets.union(one, two).unwrap();
+        assert_eq!(sets.get(both), [1, 2]);
+        assert_eq!(sets.union(two, one), Ok(both));
+        let left = sets.union(both, three).unwrap();
+        let right = sets.union(two, three).unwrap();
+        assert_eq!(sets.union(one, right), Ok(left));
+        assert_eq!(sets.join(None, two), Ok(two));
+        assert_eq!(sets.join(Some(left), two), Ok(left));
+        let many = (0..=u32::try_from(MOST_MEMBERS).unwrap()).collect();
+        assert_eq!(sets.of(many), Err(Uncounted::TooMany));
+    }
+
+    #[test]
+    fn what_is_used_alone_is_what_nobody_else_leads_to() {
+        let set = |ids: &[u64]| ids.iter().map(|id| RootId(*id)).collect::<BTreeSet<_>>();
+        let counted = Counted {
+            by_set: vec![(set(&[5]), 1), (set(&[5, 256]), 10), (set(&[256]), 100), (set(&[257]), 1000)],
+        };
+        assert_eq!(counted.of(&set(&[5])), Usage { referenced: 11, exclusive: 1 });
+        assert_eq!(counted.of(&set(&[5, 256])), Usage { referenced: 111, exclusive: 111 });
+        assert_eq!(counted.of(&set(&[256, 257])), Usage { referenced: 1110, exclusive: 1100 });
+        assert_eq!(counted.of(&set(&[])), Usage::default());
+    }
+}

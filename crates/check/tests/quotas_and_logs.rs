@@ -1,0 +1,252 @@
+//! What quota groups count, what the fsync log holds, and devices that are missing: on images that the kernel made, whole and
+//! with one thing changed.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use vlinder_base::sync::Arc;
+use vlinder_check::{Finding, FindingKind, Options, Report, check};
+use vlinder_device::{Device, FileDevice, MemoryDevice, OpenOptions};
+use vlinder_format::extent::{ExtentFlags, ExtentHeader, ExtentItem, Reference};
+use vlinder_format::quota::{QuotaGroupId, QuotaGroupInfo, QuotaStatus};
+use vlinder_format::{DeviceId, Generation, ItemType as Type, Key, Logical, ObjectId, Place, RootId};
+use vlinder_testkit::kernel::{KernelMount, btrfs_check};
+use vlinder_testkit::mutator::{Found, Mutator};
+use vlinder_testkit::{Scratch, require};
+
+/// Subvolumes that share extents and blocks, in groups of groups.
+const QUOTAS: &str = r"
+    btrfs quota enable .; btrfs subvolume create s > /dev/null; btrfs subvolume create u > /dev/null
+    dd if=/dev/urandom of=s/file bs=64k count=4 status=none; dd if=/dev/urandom of=u/own bs=4096 count=3 status=none
+    i=0; while [ $i -lt 400 ]; do echo $i > s/name-$i; i=$((i+1)); done; sync -f .
+    cp --reflink=always s/file u/clone; cp --reflink=always s/file s/twice
+    btrfs subvolume snapshot s t > /dev/null; echo changed > t/name-7; dd if=/dev/zero of=t/file bs=4096 count=1 conv=notrunc status=none
+    btrfs qgroup create 1/1 .; btrfs qgroup create 1/2 .; btrfs qgroup create 2/1 .
+    btrfs qgroup assign 0/256 1/1 . || true; btrfs qgroup assign 0/258 1/1 . || true; btrfs qgroup assign 0/257 1/2 . || true
+    btrfs qgroup assign 1/1 2/1 . || true; btrfs qgroup assign 1/2 2/1 . || true
+    btrfs quota rescan -w . > /dev/null; sync -f .
+";
+
+/// Files that are synced one by one after the last commit.
+const LOGGED: &str = r"
+    dd if=/dev/urandom of=old bs=4096 count=8 status=none; mkdir d; sync -f .
+    dd if=/dev/urandom of=d/new bs=4096 count=2 status=none; sync d/new
+    dd if=/dev/urandom of=old bs=4096 count=1 seek=2 conv=notrunc status=none; sync old
+";
+
+/// An image that the kernel filled, as it is on disk before (`is_cut`) or after it is unmounted.
+fn image(fill: &str, is_cut: bool) -> MemoryDevice {
+    let scratch = Scratch::new("quotas");
+    let path = scratch.join("image");
+    std::fs::File::create(&path).unwrap().set_len(256 << 20).unwrap();
+    let made = Command::new("mkfs.btrfs").args(["-q", "-n", "4096"]).arg(&path).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let mount = KernelMount::new(&path, "").unwrap();
+    let filled = Command::new("sh").args(["-ec", fill]).current_dir(mount.path()).output().unwrap();
+    assert!(filled.status.success(), "{filled:?}");
+    let cut = is_cut.then(|| std::fs::read(&path).unwrap());
+    mount.unmount().unwrap();
+    btrfs_check(&path).unwrap();
+    MemoryDevice::from_bytes(&cut.unwrap_or_else(|| std::fs::read(&path).unwrap()))
+}
+
+fn report(mutator: &Mutator) -> Report {
+    let mut report = check(vec![mutator.device()], &Options::default()).unwrap();
+    // mkfs.btrfs 6.2 leaves that behind.
+    report.findings.retain(|finding| finding.kind.id() != "free-space-leftover");
+    report
+}
+
+#[track_caller]
+fn assert_found(mutator: &Mutator, kind: FindingKind, place: Place) {
+    let (found, expected) = (report(mutator).findings, Finding { kind, place });
+    assert!(found.contains(&expected), "{expected:?}\nis not among {found:#?}");
+}
+
+fn place(tree: RootId, found: Found) -> Place {
+    Place {
+        tree: Some(tree),
+        block: Some(found.leaf),
+        slot: u32::try_from(found.slot).ok(),
+        key: Some(found.key),
+    }
+}
+
+fn group_info(m: &Mutator, group: QuotaGroupId) -> (Found, QuotaGroupInfo) {
+    let found = m.find(RootId::QUOTA_TREE, |key, _| key == QuotaGroupInfo::key(group));
+    (found, QuotaGroupInfo::decode(m.block(found.leaf).data(found.slot)).unwrap())
+}
+
+#[test]
+fn what_quota_groups_count_is_counted_again() {
+    require!(KernelBtrfs, Tool("btrfs"));
+    let image = image(QUOTAS, false);
+    let m = Mutator::new(&image);
+    assert_eq!(report(&m).findings, [], "as the kernel counted");
+    let level = |level: u64, number: u64| QuotaGroupId(level << 48 | number);
+    let all =
+        [level(0, 5), level(0, 256), level(0, 257), level(0, 258), level(1, 1), level(1, 2), level(2, 1)];
+    assert!(all.iter().all(|group| group_info(&m, *group).1.referenced_bytes > 0));
+
+    for group in all {
+        let m = Mutator::new(&image);
+        let (found, info) = group_info(&m, group);
+        m.add_u64(found, 8, 4096);
+        let (found_bytes, expected) = (info.referenced_bytes + 4096, info.referenced_bytes);
+        let kind = FindingKind::QuotaUsage { group, what: "refers to", found: found_bytes, expected };
+        assert_eq!(report(&m).findings, [Finding { kind, place: place(RootId::QUOTA_TREE, found) }]);
+
+        let m = Mutator::new(&image);
+        m.add_u64(found, 24, 8192);
+        let (found_bytes, expected) = (info.exclusive_bytes + 8192, info.exclusive_bytes);
+        let kind = FindingKind::QuotaUsage { group, what: "alone refers to", found: found_bytes, expected };
+        assert_eq!(report(&m).findings, [Finding { kind, place: place(RootId::QUOTA_TREE, found) }]);
+    }
+
+    // Numbers that are said to be out of date may be wrong.
+    let m = Mutator::new(&image);
+    m.add_u64(group_info(&m, level(0, 256)).0, 8, 4096);
+    let status = m.find(RootId::QUOTA_TREE, |key, _| key == QuotaStatus::KEY);
+    m.change_item(status, |data| data[16] |= 4);
+    assert_eq!(report(&m).findings, []);
+}
+
+/// The log of the top-level subvolume: its root item, and its one leaf.
+fn log(m: &Mutator) -> (Found, Logical) {
+    let leaf = m.superblock.log_root;
+    let block = m.block(leaf);
+    let found = Found { leaf, slot: 0, key: block.key(0) };
+    assert_eq!((found.key.item_type, found.key.offset, block.len()), (Type::ROOT_ITEM, 5, 1));
+    let root = Logical(u64::from_le_bytes(block.data(0)[176..184].try_into().unwrap()));
+    assert!(m.block(root).is_leaf());
+    (found, root)
+}
+
+/// An item of a leaf.
+fn item_of(m: &Mutator, leaf: Logical, is_it: impl Fn(Key, &[u8]) -> bool) -> Found {
+    let block = m.block(leaf);
+    let slot = (0..block.len()).find(|slot| is_it(block.key(*slot), block.data(*slot))).unwrap();
+    Found { leaf, slot, key: block.key(slot) }
+}
+
+#[test]
+fn rules_of_the_log() {
+    require!(KernelBtrfs, Tool("btrfs"));
+    let image = image(LOGGED, true);
+    let m = Mutator::new(&image);
+    let (root, leaf) = log(&m);
+    let found = report(&m);
+    assert_eq!(found.findings, [], "as the kernel wrote it");
+    assert!(m.superblock.has_log());
+
+    let last = m.block(leaf).len() - 1;
+    let found = Found { leaf, slot: last, key: m.block(leaf).key(last) };
+    let key = Key { item_type: Type::PERSISTENT_ITEM, ..found.key };
+    m.set_key(found, key);
+    let kind = FindingKind::LogItem { item_type: key.item_type };
+    assert_found(&m, kind, place(RootId::TREE_LOG, Found { key, ..found }));
+
+    let m = Mutator::new(&image);
+    m.add_u64(root, 160, 0u64.wrapping_sub(1));
+    let newest = m.superblock.generation.0 + 1;
+    let kind = FindingKind::LogGeneration { found: Generation(newest - 1), expected: Generation(newest) };
+    assert_found(&m, kind, place(RootId::TREE_LOG, root));
+
+    let m = Mutator::new(&image);
+    let key = Key { offset: 6, ..root.key };
+    m.set_key(root, key);
+    let kind = FindingKind::LogSubvolume { subvolume: RootId(6), reason: "can have none" };
+    assert_found(&m, kind, place(RootId::TREE_LOG, Found { key, ..root }));
+
+    let m = Mutator::new(&image);
+    let key = Key { offset: 300, ..root.key };
+    m.set_key(root, key);
+    let kind = FindingKind::LogLeftover { subvolume: RootId(300) };
+    let expected = Finding { kind, place: place(RootId::TREE_LOG, Found { key, ..root }) };
+    let found = report(&m);
+    assert_eq!(found.findings, [expected]);
+    assert!(found.is_clean(), "Linux passes it over");
+
+    // The log's data lie inside of an extent that is another's.
+    let m = Mutator::new(&image);
+    let extent = m.find(RootId::EXTENT_TREE, |key, data| {
+        key.item_type == Type::EXTENT_ITEM
+            && key.offset >= 16384
+            && data[16..24] == ExtentFlags::DATA.0.to_le_bytes()
+    });
+    let start = Logical(extent.key.objectid.0 + 4096);
+    let logged = item_of(&m, leaf, |key, data| {
+        key.item_type == Type::EXTENT_DATA
+            && data.len() == 53
+            && data[21..29] != extent.key.objectid.0.to_le_bytes()
+    });
+    let length = u64::from_le_bytes(m.block(leaf).data(logged.slot)[29..37].try_into().unwrap());
+    m.set_u64(logged, 21, start.0);
+    assert_found(&m, FindingKind::LogInUse { start, length }, place(RootId::TREE_LOG, logged));
+
+    // The log's own block is called an extent of a tree.
+    let m = Mutator::new(&image);
+    let header = ExtentHeader { references: 1, generation: Generation(1), flags: ExtentFlags::TREE_BLOCK };
+    let item =
+        ExtentItem { header, tree_block: None, inline: vec![Reference::TreeBlock { root: RootId(5) }] };
+    let key = Key::new(ObjectId(leaf.0), Type::METADATA_ITEM, 0);
+    m.insert(RootId::EXTENT_TREE, key, &item.encode());
+    let at = Place { tree: Some(RootId::TREE_LOG), block: Some(leaf), ..Place::default() };
+    assert_found(&m, FindingKind::LogInUse { start: leaf, length: 4096 }, at);
+}
+
+/// The images of two devices, filled by the kernel.
+fn two_devices(scratch: &Scratch, arguments: &[&str]) -> [PathBuf; 2] {
+    let paths = ["one", "two"].map(|name| scratch.join(name));
+    for path in &paths {
+        std::fs::File::create(path).unwrap().set_len(512 << 20).unwrap();
+    }
+    let made = Command::new("mkfs.btrfs").arg("-q").args(arguments).args(&paths).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let mount = KernelMount::of(&paths, "", &[]).unwrap();
+    let script = "i=0; while [ $i -lt 300 ]; do echo $i > name-$i; i=$((i+1)); done; dd if=/dev/urandom of=file bs=1M count=200 status=none";
+    let filled = Command::new("sh").args(["-ec", script]).current_dir(mount.path()).output().unwrap();
+    assert!(filled.status.success(), "{filled:?}");
+    mount.unmount().unwrap();
+    paths
+}
+
+fn open(path: &PathBuf) -> Arc<dyn Device> {
+    Arc::new(FileDevice::open(path, &OpenOptions { read_only: true, ..OpenOptions::default() }).unwrap())
+}
+
+#[test]
+fn what_the_other_devices_have_is_checked() {
+    require!(KernelBtrfs, Tool("btrfs"));
+    let scratch = Scratch::new("degraded");
+    let paths = two_devices(&scratch, &["-d", "raid1", "-m", "raid1"]);
+    let options = Options { data_checksums: true, degraded: true, ..Options::default() };
+    let both = check(paths.iter().map(open).collect(), &options).unwrap();
+    assert!(
+        both.findings.iter().all(|found| found.kind.id() == "free-space-leftover"),
+        "{:?}",
+        both.findings
+    );
+    for (given, missing) in [(0, DeviceId(2)), (1, DeviceId(1))] {
+        assert!(check(vec![open(&paths[given])], &Options::default()).is_err(), "only if asked for");
+        let found = check(vec![open(&paths[given])], &options).unwrap();
+        assert!(found.is_clean(), "{:?}", found.findings);
+        assert_eq!((found.blocks, found.data_bytes), (both.blocks, both.data_bytes));
+        let kinds: Vec<&FindingKind> = found.findings.iter().map(|found| &found.kind).collect();
+        assert!(kinds.contains(&&FindingKind::DeviceAbsent { device: missing }), "{kinds:?}");
+    }
+}
+
+#[test]
+fn what_lies_on_a_missing_device_alone_is_named() {
+    require!(KernelBtrfs, Tool("btrfs"));
+    let scratch = Scratch::new("degraded");
+    let paths = two_devices(&scratch, &["-d", "raid0", "-m", "raid1"]);
+    let options = Options { data_checksums: true, degraded: true, ..Options::default() };
+    let found = check(vec![open(&paths[0])], &options).unwrap();
+    assert!(!found.is_clean());
+    for id in ["device-absent", "chunk-unreadable", "data-checksum"] {
+        assert!(found.findings.iter().any(|found| found.kind.id() == id), "{id} in {:?}", found.findings);
+    }
+    assert!(found.findings.iter().all(|found| found.kind.id() != "block-unreadable"), "metadata are on both");
+}
