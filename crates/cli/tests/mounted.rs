@@ -473,7 +473,7 @@ fn what_takes_longer_than_a_second_shows_that_on_a_terminal_alone() {
     elsewhere.args(["subvolume", "sync", mount.root()]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let elsewhere = elsewhere.spawn().unwrap();
     // If nothing is shown, the end comes nevertheless.
-    let (release, released) = std::sync::mpsc::channel::<()>();
+    let (release, released) = vlinder_base::channel::bounded::<()>(1);
     let holder = thread::spawn("holder", move || {
         let _ = released.recv_timeout(std::time::Duration::from_secs(60));
         drop(held);
