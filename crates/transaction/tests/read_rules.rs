@@ -28,6 +28,7 @@ fn wanted() -> WantedBlock {
         generation: Generation(7),
         level: Level::LEAF,
         first_key: Some(KEY),
+        before: None,
         tree: RootId(256),
     }
 }
@@ -156,6 +157,14 @@ fn the_first_key_is_what_the_parent_recorded() {
         let fault = BlockFault::FirstKey { found: KEY, expected };
         refused(leaf(&identity(), &inode()), &other, fault);
     }
+}
+
+#[test]
+fn the_last_key_lies_before_the_next_child() {
+    let behind = WantedBlock { before: Some(Key { offset: 1, ..KEY }), ..wanted() };
+    read(leaf(&identity(), &inode()), &behind).unwrap();
+    let within = WantedBlock { before: Some(KEY), ..wanted() };
+    refused(leaf(&identity(), &inode()), &within, BlockFault::KeyOrder { key: KEY, next: KEY });
 }
 
 #[test]

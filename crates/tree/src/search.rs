@@ -337,6 +337,7 @@ pub(crate) fn root_block(tree: RootId, state: &RootState) -> WantedBlock {
         generation: state.pointer.generation,
         level: state.pointer.level,
         first_key: None,
+        before: None,
         tree,
     }
 }
@@ -344,16 +345,18 @@ pub(crate) fn root_block(tree: RootId, state: &RootState) -> WantedBlock {
 /// What a node says of the child at a slot.
 pub(crate) fn child_block(tree: RootId, node: &Block, slot: usize) -> WantedBlock {
     let child = node.child(slot);
+    let next = slot.saturating_add(1);
     WantedBlock {
         logical: child.logical,
         generation: child.generation,
         level: node.level().below().unwrap_or(Level::LEAF),
         first_key: Some(child.key),
+        before: (next < node.len()).then(|| node.key(next)),
         tree,
     }
 }
 
-/// Whether a block is the one that its parent speaks of: generation, level, first key, owner.
+/// Whether a block is the one that its parent speaks of: generation, level, first and last key, owner.
 ///
 /// # Errors
 /// The first difference, with the block's place.
@@ -382,6 +385,11 @@ pub(crate) fn verify_block(block: &Block, wanted: &WantedBlock) -> Result<(), Bl
         if found != expected {
             return Err(BlockFault::FirstKey { found, expected });
         }
+    }
+    if let (Some(next), Some(key)) = (wanted.before, block.last_key())
+        && key >= next
+    {
+        return Err(BlockFault::KeyOrder { key, next });
     }
     if !owner_fits(block.owner(), wanted.tree) {
         return Err(BlockFault::Owner { found: block.owner(), tree: wanted.tree });

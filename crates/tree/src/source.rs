@@ -16,6 +16,9 @@ pub struct WantedBlock {
     pub level: Level,
     /// The first key that the parent recorded; none for a root.
     pub first_key: Option<Key>,
+    /// The key that the parent recorded for the next child, which all keys of this block lie before; none for a root and
+    /// for a last child. An older version of a block can have the same first key and reach further.
+    pub before: Option<Key>,
     /// The tree that is being read.
     pub tree: RootId,
 }
