@@ -1,4 +1,4 @@
-//! Gives inputs to the targets that their first bytes name, once each: `replay FILE…`. Needs no fuzzer. The first finding
+//! Gives inputs to the targets that their first bytes name, once each: `replay FILE…`, and says what those of whole images change. Needs no fuzzer. The first finding
 //! ends it as a panic; so a case can be shortened or looked at in a debugger.
 
 use std::path::PathBuf;
@@ -13,6 +13,10 @@ fn main() -> ExitCode {
     for file in files {
         match std::fs::read(&file) {
             Ok(input) => {
+                #[cfg(feature = "engine")]
+                if input.first() == vlinder_fuzz::by_name("image").map(|target| &target.number) {
+                    vlinder_fuzz::images::explain(&input[1..]).iter().for_each(|line| println!("{line}"));
+                }
                 let known = vlinder_fuzz::run(&input);
                 println!(
                     "{}: {}",
