@@ -97,7 +97,8 @@ impl Filesystem {
         self.write_locked(caller, inode, offset, data, origin)
     }
 
-    fn write_locked(
+    /// [`write_file`](Self::write_file) for who holds [`Inode::operation`] exclusively.
+    pub(crate) fn write_locked(
         &self,
         caller: &Caller,
         inode: &Arc<Inode>,

@@ -20,6 +20,7 @@ mod caller;
 mod changes;
 mod create;
 pub mod data;
+mod direct;
 mod directory;
 mod error;
 mod extended;

@@ -287,3 +287,29 @@ PYTHON
     mounted.unmount();
     rig.judge(&seen);
 }
+
+/// With and without the writeback cache: what a program writes with O_DIRECT is in the image when write(2) returns.
+#[test]
+fn what_is_written_directly_lies_in_the_image_at_once() {
+    require!(Fuse, KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("python3"));
+    const WRITES: &str = r"
+python3 - <<'PYTHON'
+import mmap, os
+sector = mmap.mmap(-1, 4096); sector.write(b'written past all caches '.ljust(4096, b'+'))
+file = os.open('direct', os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o600)
+assert os.pwritev(file, [sector], 8192) == 4096
+PYTHON
+";
+    for options in ["", "writeback=off"] {
+        let rig = Rig::new(256);
+        let mounted = rig.mount(options);
+        let pattern: &[u8] = b"written past all caches ++++";
+        let holds = |image: Vec<u8>| image.chunks(4096).any(|sector| sector.starts_with(pattern));
+        assert!(!holds(std::fs::read(&rig.image).unwrap()));
+        shell(&rig.mountpoint, WRITES);
+        assert!(holds(std::fs::read(&rig.image).unwrap()), "with the options {options:?}");
+        let seen = walk_of(&rig.mountpoint);
+        mounted.unmount();
+        rig.judge(&seen);
+    }
+}

@@ -204,6 +204,19 @@ impl File {
         filesystem.write_file(caller, self.inode(), offset, Cow::Borrowed(bytes), origin).map(drop)
     }
 
+    /// Writes parts, each at its offset, so that they are on the devices when this returns, as with `O_DIRECT`.
+    ///
+    /// # Errors
+    /// [`Refusal::BadHandle`] where it was not opened for writing;
+    /// as [`Filesystem::write_file_direct`](crate::Filesystem::write_file_direct).
+    pub fn write_direct(&self, parts: &[(u64, &[u8])]) -> Result<()> {
+        if !self.mode.write {
+            return Err(Refusal::BadHandle.into());
+        }
+        let origin = WriteOrigin::OpenFile { keeps_times: false };
+        self.files.filesystem.write_file_direct(&self.files.caller, self.inode(), parts, origin).map(drop)
+    }
+
     /// Cuts the file, or extends it by a hole.
     ///
     /// # Errors

@@ -83,12 +83,16 @@ impl MountService {
         } else {
             caller.capabilities.with(Capabilities::FSETID)
         };
-        let origin = if origin.cache {
-            vlinder_fs::WriteOrigin::WriteBack
+        let open = vlinder_fs::WriteOrigin::OpenFile { keeps_times: false };
+        let filesystem = &self.filesystem;
+        let written = if origin.cache {
+            let cached = vlinder_fs::WriteOrigin::WriteBack;
+            filesystem.write_file(&caller, inode, offset, Cow::Borrowed(data), cached)
+        } else if origin.direct {
+            filesystem.write_file_direct(&caller, inode, &[(offset, data)], open)
         } else {
-            vlinder_fs::WriteOrigin::OpenFile { keeps_times: false }
+            filesystem.write_file(&caller, inode, offset, Cow::Borrowed(data), open)
         };
-        let written = self.filesystem.write_file(&caller, inode, offset, Cow::Borrowed(data), origin);
         self.changed(inode, written).map(drop)
     }
 

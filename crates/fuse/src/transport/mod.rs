@@ -177,6 +177,8 @@ pub struct WriteOrigin {
     pub cache: bool,
     /// Set-id bits go.
     pub kills_privileges: bool,
+    /// Through a file that is open with `O_DIRECT`: the bytes are on the devices when the answer goes.
+    pub direct: bool,
 }
 
 /// One name of a listing.

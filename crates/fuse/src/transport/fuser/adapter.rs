@@ -12,6 +12,7 @@ use ::fuser::{
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
     ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
+use rustix::fs::OFlags;
 use vlinder_base::sync::Arc;
 
 use super::answers::{
@@ -303,13 +304,14 @@ impl ::fuser::Filesystem for Adapter {
         offset: u64,
         data: &[u8],
         write_flags: WriteFlags,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         let _turn = self.turn(request, Work::of_transfer(data.len()));
         let origin = WriteOrigin {
             cache: write_flags.contains(WriteFlags::FUSE_WRITE_CACHE),
+            direct: OFlags::from_bits_retain(flags.0.cast_unsigned()).contains(OFlags::DIRECT),
             kills_privileges: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
         };
         match self.answer(Opcode::Write, || {

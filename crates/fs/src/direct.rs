@@ -1,0 +1,42 @@
+//! Writing past the memory of a file: what is written is on the devices when the call returns.
+
+use std::borrow::Cow;
+
+use vlinder_base::sync::Arc;
+
+use crate::data;
+use crate::file::{FileChange, WriteOrigin};
+use crate::inode::Inode;
+use crate::{Caller, Filesystem, Result};
+
+impl Filesystem {
+    /// Writes parts of a file as [`write_file`](Self::write_file) does each, and has them on the devices, and no longer in
+    /// memory, when it returns: a write with `O_DIRECT`. They are not durable by that: the devices may hold them in a cache,
+    /// and no commit has the extents yet ([`sync_inode`](Self::sync_inode)).
+    ///
+    /// Parts of any alignment are taken, in the order given. Callers that write to one file at once share what is expensive:
+    /// while one of them waits for the devices, what the others bring gathers, and one of these writes it all.
+    ///
+    /// # Errors
+    /// As [`write_file`](Self::write_file), and what the devices met. Some of the parts may be written then, or be in memory,
+    /// where the next flush tries again.
+    pub fn write_file_direct(
+        &self,
+        caller: &Caller,
+        inode: &Arc<Inode>,
+        parts: &[(u64, &[u8])],
+        origin: WriteOrigin,
+    ) -> Result<FileChange> {
+        let mut change = FileChange::default();
+        {
+            let _operation = inode.operation.write();
+            for (offset, data) in parts {
+                let written = self.write_locked(caller, inode, *offset, Cow::Borrowed(data), origin)?;
+                change.length_bytes += written.length_bytes;
+                change.mode_changed |= written.mode_changed;
+            }
+        }
+        data::flush(self, inode)?;
+        Ok(change)
+    }
+}
