@@ -1,6 +1,6 @@
 # Thin callers; what they do is written in xtask/ and tools/. MINUTES, SEED, ROWS and what the program at the
 # head of its source lists are passed on where they mean something.
-.PHONY: demo test proof matrix fuzz suites bench
+.PHONY: demo test proof matrix fuzz suites bench fio-engine
 
 demo:
 	tools/demo.sh
@@ -25,3 +25,7 @@ fuzz:
 # pjdfstest and fsx on the mount, as root; SEEDS, OPERATIONS and ONLY are read by the script.
 suites:
 	tools/suites.sh
+
+# An engine for fio that works on images through the library: tools/fio-engine.sh says what it needs.
+fio-engine:
+	tools/fio-engine.sh

@@ -1,6 +1,7 @@
 //! The rows.
 
 mod check;
+mod fio;
 mod fsync;
 mod growth;
 mod images;
@@ -15,5 +16,6 @@ pub fn all() -> Vec<Row> {
     rows.extend(fsync::rows());
     rows.extend(growth::rows());
     rows.extend(check::rows());
+    rows.extend(fio::rows());
     rows
 }

@@ -140,7 +140,7 @@ pub enum FsError {
 }
 
 impl FsError {
-    /// What a system call returns for this error; EIO for damage and failing devices.
+    /// What a system call returns for this error; EIO for damage and failing devices, EBUSY for one that another holds.
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
@@ -149,10 +149,10 @@ impl FsError {
             Self::Tree(TreeError::NoSpace { .. }) => Errno::NOSPC,
             Self::Option(_) => Errno::INVAL,
             Self::Path { source, .. } => source.errno(),
+            Self::Device(error) => Errno::from_raw_os_error(error.errno()),
             Self::Tree(_)
             | Self::Damage(_)
             | Self::Volume(_)
-            | Self::Device(_)
             | Self::Data(_)
             | Self::SecondPlace { .. }
             | Self::State(_) => Errno::IO,

@@ -11,6 +11,7 @@ use vlinder_transaction::Handle;
 use vlinder_tree::Readahead;
 
 use crate::changes::Changes;
+use crate::data::Steps;
 use crate::inode::{Inode, InodeId};
 use crate::{Filesystem, FsError, Refusal, Result, Subvolume};
 
@@ -34,10 +35,11 @@ impl Filesystem {
         if inode.file_type() == FileType::Regular {
             crate::data::remove_all(self, inode)?;
         }
+        let mut steps = Steps::new(MOST_ITEMS);
         loop {
-            let (keys, complete) = self.items_of(inode, MOST_ITEMS)?;
-            let mut handle =
-                self.begin_deletion(u32::try_from(keys.len()).unwrap_or(u32::MAX).saturating_add(2))?;
+            let (keys, complete) = self.items_of(inode, steps.most_items())?;
+            let items = u32::try_from(keys.len()).unwrap_or(u32::MAX).saturating_add(2);
+            let Some(mut handle) = steps.begin(self, keys.len(), items)? else { continue };
             let mut changes = Changes::new(self, inode.subvolume());
             for key in keys {
                 changes.remove(key);

@@ -59,7 +59,7 @@ fn many_write_one_file_at_once() {
     let image = image(&scratch, 512, &[]);
     let files = Files::open(&image).unwrap();
     files.write("/file", b"").unwrap();
-    std::thread::scope(|scope| {
+    vlinder_base::thread::scope(|scope| {
         for thread in 0..THREADS {
             let files = &files;
             scope.spawn(move || {

@@ -20,7 +20,7 @@ use crate::EngineError;
 use crate::engine::Engine;
 use crate::extents::delayed::{ExtentKind, Referrer};
 use crate::forest::Tree;
-use crate::handle::{Handle, Reservation};
+use crate::handle::{Handle, LARGEST_DELETION_ITEMS, Reservation};
 
 /// Blocks looked at in one transaction handle, so that commits need not wait long.
 const BLOCKS_IN_HANDLE: usize = 256;
@@ -107,7 +107,7 @@ impl Engine {
                 // refused: an inode's other items are in them already.
                 self.commit()?;
             }
-            let mut handle = self.begin(Reservation::deletion(16))?;
+            let mut handle = self.begin(Reservation::deletion(LARGEST_DELETION_ITEMS))?;
             let Some(mut walk) = self.cemetery.walks.lock().pop_front() else { return Ok(false) };
             let looked_at = walk.run(&mut handle, left.min(BLOCKS_IN_HANDLE));
             if looked_at.is_err() {

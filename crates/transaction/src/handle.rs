@@ -33,11 +33,15 @@ impl Reservation {
         Self { metadata_items, frees_space: false }
     }
 
-    /// For a deletion.
+    /// For what gives back more than it takes. Up to [`LARGEST_DELETION_ITEMS`] it always finds room.
     pub const fn deletion(metadata_items: u32) -> Self {
         Self { metadata_items, frees_space: true }
     }
 }
+
+/// The global reserve has room for a deletion that changes so many items, twice (one that is under way, and what the
+/// commit after it owes), so that a full file system can be emptied. Larger ones may be refused, and then go in parts.
+pub const LARGEST_DELETION_ITEMS: u32 = 16;
 
 /// A run of data space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -126,7 +130,7 @@ impl Engine {
     }
 
     /// What changes of so many items can take: for each a path copied, and one split.
-    fn metadata_bytes(&self, items: u32) -> u64 {
+    pub(crate) fn metadata_bytes(&self, items: u32) -> u64 {
         let height = u64::from(self.fixed.extent.root().pointer().level.0).max(1);
         u64::from(items) * (height + 2) * u64::from(self.node_size())
     }

@@ -36,7 +36,7 @@ pub use engine::{Disabled, Engine, EngineOptions, Rescue};
 pub use error::{EngineError, ReadOnlyReason};
 pub use forest::Tree;
 pub use fsync_log::{LogEdit, LogError, LogTicket, NoLog};
-pub use handle::{DataExtent, DataPromise, Handle, Reservation};
+pub use handle::{DataExtent, DataPromise, Handle, LARGEST_DELETION_ITEMS, Reservation};
 pub use log_roots::{FsyncLog, SubvolumeLog};
 pub use participant::Participant;
 pub use snapshots::{AfterSnapshot, SnapshotRequest};

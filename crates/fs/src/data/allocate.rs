@@ -9,7 +9,7 @@ use vlinder_format::file_extent::FileExtent;
 use vlinder_format::inode::InodeFlags;
 use vlinder_transaction::{DataExtent, Handle, Reservation};
 
-use super::apply::{ITEMS_IN_STEP, apply, leaf_items};
+use super::apply::{ITEMS_IN_STEP, Steps, apply, leaf_items};
 use super::extent::Extent;
 use super::read::{ReadCache, read_whole};
 use super::rewrite::Rewrite;
@@ -263,15 +263,18 @@ fn uninline(filesystem: &Filesystem, inode: &Arc<Inode>, inner: ByteRange) -> Re
 fn drop_items(filesystem: &Filesystem, inode: &Inode, range: ByteRange) -> Result<()> {
     let engine = filesystem.engine();
     let sector_size = u64::from(filesystem.sector_size());
+    let mut steps = Steps::of_extents();
     let mut at = range.start();
     while let Some(rest) = ByteRange::new(at, range.end()).filter(|rest| !rest.is_empty()) {
-        let loaded = items::load(engine, inode.subvolume().tree(), inode.number(), rest, ITEMS_IN_STEP)?;
+        let loaded = items::load(engine, inode.subvolume().tree(), inode.number(), rest, steps.most_items())?;
         let step = ByteRange::new(at, loaded.complete_to.max(at + sector_size)).unwrap_or(rest);
-        at = step.end();
         if loaded.extents.iter().all(Extent::is_hole) {
+            at = step.end();
             continue;
         }
-        let mut handle = engine.begin(Reservation::deletion(leaf_items(2 * loaded.extents.len()) + 2))?;
+        let items = leaf_items(2 * loaded.extents.len()) + 2;
+        let Some(mut handle) = steps.begin(filesystem, loaded.extents.len(), items)? else { continue };
+        at = step.end();
         let mut rewrite = Rewrite::new(sector_size, loaded.extents);
         rewrite.drop_range(step).map_err(|_| Refusal::NotSupported)?;
         if !engine.no_holes() {

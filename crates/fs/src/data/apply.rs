@@ -9,11 +9,53 @@ use vlinder_tree::{Change, Edit};
 
 use super::references;
 use super::rewrite::Rewrite;
-use crate::Result;
 use crate::inode::{Inode, InodeState};
+use crate::{Filesystem, Refusal, Result};
 
 /// How many items one transaction of a long operation changes.
 pub(crate) const ITEMS_IN_STEP: usize = 1024;
+
+/// A deletion of many items, a transaction at a time. Where there is no room for what a step may take at worst, the next
+/// ones are smaller: that of a single item always finds room, because the reserve is kept for it
+/// ([`vlinder_transaction::LARGEST_DELETION_ITEMS`]).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Steps {
+    most_items: usize,
+}
+
+impl Steps {
+    pub(crate) const fn new(most_items: usize) -> Self {
+        Self { most_items }
+    }
+
+    /// Of a file's extents.
+    pub(crate) const fn of_extents() -> Self {
+        Self::new(ITEMS_IN_STEP)
+    }
+
+    /// How many items the next step has at most.
+    pub(crate) const fn most_items(self) -> usize {
+        self.most_items
+    }
+
+    /// Joins a transaction for a step that removes `found` items and takes `items` at worst; none where there is no room
+    /// for so many, and the caller has to find fewer.
+    pub(crate) fn begin<'a>(
+        &mut self,
+        filesystem: &'a Filesystem,
+        found: usize,
+        items: u32,
+    ) -> Result<Option<Handle<'a>>> {
+        match filesystem.begin_deletion(items) {
+            Ok(handle) => Ok(Some(handle)),
+            Err(error) if error.refusal() == Some(Refusal::NoSpace) && found > 1 => {
+                self.most_items = found / 2;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
 
 /// How many leaves many changed items may lie in, most of them being neighbours: what a transaction reserves for them.
 pub(crate) fn leaf_items(items: usize) -> u32 {

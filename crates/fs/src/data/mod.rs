@@ -34,6 +34,7 @@ pub use seek::{MappedExtent, Seek, SeekCache, extent_map, seek};
 pub use truncate::{remove_all, truncate};
 pub use write::{MAX_FILE_SIZE, write};
 
+pub(crate) use apply::Steps;
 pub(crate) use extent::{Content, Extent};
 pub(crate) use flush::{flush_idle, relieve};
 pub(crate) use rewrite::Rewrite;

@@ -8,7 +8,7 @@ use vlinder_extent_state::ByteRange;
 use vlinder_format::file_extent::{CompressionId, FileExtent};
 use vlinder_transaction::{Handle, Reservation};
 
-use super::apply::{ITEMS_IN_STEP, apply, leaf_items};
+use super::apply::{Steps, apply, leaf_items};
 use super::error::{DataError, DataFault};
 use super::extent::{Content, Extent};
 use super::file_data::DELALLOC;
@@ -36,7 +36,7 @@ pub fn truncate(filesystem: &Filesystem, inode: &Arc<Inode>, size: u64) -> Resul
         inode.state.lock().item.size_bytes = size;
         inode.data.unflushed().replaced |= size == 0;
         drop_unflushed(filesystem, inode, size)?;
-        return shrink_items(filesystem, inode, size, Reservation::items);
+        return shrink_items(filesystem, inode, size);
     }
     zero_tail(filesystem, inode, old_size)?;
     extend(filesystem, inode, size)
@@ -54,7 +54,7 @@ pub fn remove_all(filesystem: &Filesystem, inode: &Inode) -> Result<()> {
     if items::last(filesystem.engine(), inode.subvolume().tree(), inode.number())?.is_none() {
         return Ok(());
     }
-    shrink_items(filesystem, inode, 0, Reservation::deletion)
+    shrink_items(filesystem, inode, 0)
 }
 
 /// The bytes of the last sector behind a size become zeros, so that they do not come back when the file grows. Also asked
@@ -122,18 +122,14 @@ pub(crate) fn drop_unflushed_range(filesystem: &Filesystem, inode: &Inode, range
 
 /// Removes items behind a size from the last one on, so that a crash leaves a file that is merely longer. The item on disk
 /// gets the size that each step reached.
-fn shrink_items(
-    filesystem: &Filesystem,
-    inode: &Inode,
-    size: u64,
-    reservation: fn(u32) -> Reservation,
-) -> Result<()> {
-    let engine = filesystem.engine();
+fn shrink_items(filesystem: &Filesystem, inode: &Inode, size: u64) -> Result<()> {
     let sector_size = u64::from(filesystem.sector_size());
     let keep = size.next_multiple_of(sector_size);
+    let mut steps = Steps::of_extents();
     loop {
-        let (extents, more) = last_items(filesystem, inode, size)?;
-        let mut handle = engine.begin(reservation(leaf_items(2 * extents.len()) + 2))?;
+        let (extents, more) = last_items(filesystem, inode, size, steps.most_items())?;
+        let items = leaf_items(2 * extents.len()) + 2;
+        let Some(mut handle) = steps.begin(filesystem, extents.len(), items)? else { continue };
         let first = extents.first().map_or(keep, |extent| extent.offset.max(keep));
         let mut rewrite = Rewrite::new(sector_size, extents);
         if let Some(range) = ByteRange::new(first, u64::MAX).filter(|range| !range.is_empty()) {
@@ -161,8 +157,13 @@ pub(crate) fn settle_size(filesystem: &Filesystem, inode: &Inode) -> Result<()> 
     if waits { extend(filesystem, inode, size) } else { Ok(()) }
 }
 
-/// The last items that reach behind a size, at most a step's; and whether there are more before them.
-fn last_items(filesystem: &Filesystem, inode: &Inode, size: u64) -> Result<(Vec<Extent>, bool)> {
+/// The last items that reach behind a size, at most so many; and whether there are more before them.
+fn last_items(
+    filesystem: &Filesystem,
+    inode: &Inode,
+    size: u64,
+    most_items: usize,
+) -> Result<(Vec<Extent>, bool)> {
     let sector_size = u64::from(filesystem.sector_size());
     let tree = inode.subvolume().tree();
     let mut extents = Vec::new();
@@ -174,7 +175,7 @@ fn last_items(filesystem: &Filesystem, inode: &Inode, size: u64) -> Result<(Vec<
         if !reaches {
             break;
         }
-        if extents.len() >= ITEMS_IN_STEP {
+        if extents.len() >= most_items {
             return Ok((extents, true));
         }
         let offset = extent.offset;

@@ -1,0 +1,90 @@
+//! fio's jobs: through the library by the engine of `tools/fio-engine`, against the kernel's own driver.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use super::mounts::{Mounted, Server};
+use crate::command::{shell, vlinder};
+use crate::host::Host;
+use crate::row::{Outcome, Row, Settings, Side};
+
+/// The file that all jobs share, as fio writes sizes.
+const FILE: &str = "2G";
+/// What each job writes: a gibibyte in all.
+const EACH: &str = "87381k";
+/// The fifth seed's job, but for where it goes.
+const JOB: &str = "--name=s5 --rw=randwrite --bs=4k --direct=1 --iodepth=64 --numjobs=12 --thread --fallocate=none \
+                   --group_reporting --overwrite=1 --norandommap";
+const IMAGE: &str = "fio";
+
+pub fn rows() -> Vec<Row> {
+    vec![Row {
+        id: "S5a",
+        workload: "fio: 12 threads write 1 GiB in blocks of 4 KiB to random places of one file of 2 GiB, 64 in flight each, on the device when they complete; made durable at the end",
+        goal: "≥ 10 × kernel",
+        files: Some(1),
+        prepare,
+        sides: vec![
+            Side { name: "vlinder, fio engine", needs: "fio", run: through_the_engine },
+            Side { name: "kernel, libaio", needs: "fio", run: through_the_kernel },
+        ],
+    }]
+}
+
+/// The engine, built beside the command.
+fn engine() -> Result<String> {
+    let path = vlinder()?.with_file_name("").join("../fio-engine/vlinder.so");
+    let path = path
+        .canonicalize()
+        .with_context(|| format!("{}: build it first: make fio-engine", path.display()))?;
+    Ok(format!("--ioengine=external:{}", path.display()))
+}
+
+/// An image with the file in it, from which every run starts.
+fn prepare(host: &Host, _: &Settings) -> Result<()> {
+    let (image, engine) = (host.path(IMAGE), engine()?);
+    shell(&format!(
+        "truncate -s 12G {image}; vlinder mkfs -f {image} >/dev/null;
+         fio {engine} --thread --image={image} --filename=/file --name=fill --rw=write --bs=1M --size={FILE} >/dev/null"
+    ))
+    .map(drop)
+}
+
+fn copy(host: &Host) -> Result<String> {
+    let run = host.path("fio-run");
+    shell(&format!("cp --sparse=always {} {run}", host.path(IMAGE)))?;
+    Ok(run)
+}
+
+fn judge(image: &str) -> Result<()> {
+    shell(&format!("btrfs check --check-data-csum {image}; rm {image}")).map(drop)
+}
+
+fn through_the_engine(host: &Host, _: &Settings) -> Result<Outcome> {
+    let (image, engine) = (copy(host)?, engine()?);
+    let start = Instant::now();
+    // The image is closed, and so durable, when fio ends.
+    let said = shell(&format!(
+        "/usr/bin/time -f 'peak %M' fio {engine} --image={image} --filename=/file --size={FILE} --io_size={EACH} {JOB} 2>&1"
+    ))?;
+    let time = start.elapsed();
+    let peak = said.lines().find_map(|line| line.strip_prefix("peak ")).context("no peak memory")?;
+    judge(&image)?;
+    Ok(Outcome { time, peak_bytes: peak.trim().parse::<u64>()? * 1024 })
+}
+
+fn through_the_kernel(host: &Host, _: &Settings) -> Result<Outcome> {
+    let image = copy(host)?;
+    let mut mounted = Mounted::open(host, Server::Kernel, "fio-run", "")?;
+    let file = mounted.path("file");
+    let start = Instant::now();
+    shell(&format!(
+        "fio --ioengine=libaio --filename={file} --size={FILE} --io_size={EACH} {JOB} >/dev/null"
+    ))?;
+    mounted.sync()?;
+    let time = start.elapsed();
+    mounted.end()?;
+    judge(&image)?;
+    Ok(Outcome { time, peak_bytes: 0 })
+}

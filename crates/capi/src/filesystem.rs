@@ -1,0 +1,94 @@
+//! An open image.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use rustix::io::Errno;
+use vlinder_fs::OpenOptions;
+use vlinder_fs::path::Files;
+
+use crate::answer::{Failure, answer, known, path, status};
+
+/// An open image, to C a pointer.
+#[derive(Debug)]
+pub struct VlinderFilesystem {
+    pub(crate) files: Files,
+}
+
+/// Opens an image or block device with the options of `vlinder mount -o`, as the superuser.
+///
+/// # Safety
+/// See the crate; `out` may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vlinder_open(
+    image: *const c_char,
+    options: *const c_char,
+    out: *mut *mut VlinderFilesystem,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's word.
+        let image = unsafe { path(image) }?;
+        let options = if options.is_null() {
+            OpenOptions::default()
+        } else {
+            // SAFETY: not null, and zero-terminated by the caller's word.
+            let text = unsafe { CStr::from_ptr(options) };
+            let text = text.to_str().map_err(|_| Failure::new(Errno::INVAL, "the options are not UTF-8"))?;
+            OpenOptions::parse(text).map_err(|error| Failure::new(Errno::INVAL, error.to_string()))?
+        };
+        // SAFETY: the caller's word.
+        let out = unsafe { out.as_mut() };
+        let out = out.ok_or_else(|| Failure::new(Errno::FAULT, "there is no place for the handle"))?;
+        let files = Files::open_with(image, options)?;
+        *out = Box::into_raw(Box::new(VlinderFilesystem { files }));
+        Ok(())
+    })
+}
+
+/// Makes everything durable and gives the handle back, whatever comes of that. Its files are to be closed before.
+///
+/// # Safety
+/// See the crate; the handle is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vlinder_close(filesystem: *mut VlinderFilesystem) -> c_int {
+    status(|| {
+        if filesystem.is_null() {
+            return Ok(());
+        }
+        // SAFETY: it came from `Box::into_raw` in `vlinder_open`, and is given back once.
+        let filesystem = unsafe { Box::from_raw(filesystem) };
+        Ok(filesystem.files.close()?)
+    })
+}
+
+/// Makes durable what was done so far.
+///
+/// # Safety
+/// See the crate.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vlinder_sync(filesystem: *const VlinderFilesystem) -> c_int {
+    // SAFETY: the caller's word.
+    status(|| Ok(unsafe { known(filesystem) }?.files.sync()?))
+}
+
+/// The size of the file at a path, in bytes.
+///
+/// # Safety
+/// See the crate.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vlinder_file_size_by_path(
+    filesystem: *const VlinderFilesystem,
+    name: *const c_char,
+) -> i64 {
+    // SAFETY: the caller's word, twice.
+    answer(|| Ok(unsafe { known(filesystem) }?.files.metadata(unsafe { path(name) }?)?.len()))
+}
+
+/// Removes the file at a path.
+///
+/// # Safety
+/// See the crate.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vlinder_remove(filesystem: *const VlinderFilesystem, name: *const c_char) -> c_int {
+    // SAFETY: the caller's word, twice.
+    status(|| Ok(unsafe { known(filesystem) }?.files.remove_file(unsafe { path(name) }?)?))
+}
