@@ -76,6 +76,11 @@ pub fn rows() -> Vec<Row> {
             "10,000 random files of one directory removed, and that made durable (default cache=)",
             Operation::Unlink
         ),
+        growth!(
+            "G3L",
+            "10,000 files of one directory removed in the order in which it lists them, as rm does, and that made durable (default cache=)",
+            Operation::UnlinkAsListed
+        ),
         Row {
             id: "M1",
             workload: "find -ls over 1,000,000 files in 1,000 directories: the server's peak memory",
@@ -100,6 +105,7 @@ enum Operation {
     LookUp,
     Create,
     Unlink,
+    UnlinkAsListed,
 }
 
 fn image_of(files: u64) -> String {
@@ -153,14 +159,22 @@ fn names(host: &Host, server: Server, files: u64, operation: Operation) -> Resul
     shell(&format!("cp --sparse=always {image} {}", host.path(copy)))?;
     let mut mounted = Mounted::open(host, server, copy, "")?;
     let directory = mounted.path("d0");
-    let paths = |dice: &mut Dice| -> Vec<String> {
-        pick(dice, files).into_iter().map(|file| format!("{directory}/{}", name(file))).collect()
+    let paths = |dice: &mut Dice| -> Result<Vec<String>> {
+        if operation == Operation::UnlinkAsListed {
+            let first = std::fs::read_dir(&directory)?.take(BATCH as usize);
+            return first.map(|entry| Ok(entry?.path().display().to_string())).collect();
+        }
+        Ok(pick(dice, files).into_iter().map(|file| format!("{directory}/{}", name(file))).collect())
     };
     let mut dice = Dice(7);
     let mut time = Duration::ZERO;
     for round in 0..WARM_UP + ROUNDS {
-        let paths = paths(&mut dice);
-        let counted = |operation_now: Operation| round >= WARM_UP && operation == operation_now;
+        let paths = paths(&mut dice)?;
+        let counted = |now: Operation| {
+            let is_asked =
+                operation == now || (operation, now) == (Operation::UnlinkAsListed, Operation::Unlink);
+            round >= WARM_UP && is_asked
+        };
         if operation == Operation::LookUp {
             std::fs::write("/proc/sys/vm/drop_caches", "2").context("dropping the kernel's names")?;
         }
@@ -177,7 +191,7 @@ fn names(host: &Host, server: Server, files: u64, operation: Operation) -> Resul
         };
         match operation {
             Operation::LookUp => go(Operation::LookUp, |path| std::fs::symlink_metadata(path).map(drop))?,
-            Operation::Create | Operation::Unlink => {
+            Operation::Create | Operation::Unlink | Operation::UnlinkAsListed => {
                 go(Operation::Unlink, |path| std::fs::remove_file(path))?;
                 go(Operation::Create, |path| File::create_new(path).map(drop))?;
             }
