@@ -13,7 +13,6 @@ mod file;
 mod host;
 mod memory;
 mod mounted;
-mod overlay;
 mod read_only;
 mod request;
 #[cfg(test)]
@@ -26,7 +25,6 @@ pub use file::{Backend, FileDevice, LockMode, OpenOptions};
 pub use host::HostIdentity;
 pub use memory::MemoryDevice;
 pub use mounted::{KernelMount, kernel_mount};
-pub use overlay::OverlayDevice;
 pub use read_only::ReadOnlyDevice;
 pub use request::{Completion, Data, Durability, Request};
 pub use ticket::{Completer, Ticket};

@@ -196,6 +196,15 @@ impl Features {
         names.extend(read_only.names());
         names
     }
+
+    /// The names of the features that forbid changes even where these stay in memory. Those that are about profiles,
+    /// accounts or sealed files do not: nothing that is kept beyond the process would be wrong.
+    pub fn unsupported_for_changes_in_memory(&self) -> Vec<String> {
+        let mut names = self.unsupported_for_reading().names();
+        let harmless = CompatReadOnlyFeatures::SUPPORTED_FOR_WRITING.with(CompatReadOnlyFeatures::VERITY);
+        names.extend(self.compat_read_only.without(harmless).names());
+        names
+    }
 }
 
 #[cfg(test)]
@@ -219,8 +228,11 @@ mod tests {
         };
         assert!(features.unsupported_for_reading().is_empty());
         assert_eq!(features.unsupported_for_writing(), ["simple_quota", "verity"]);
+        assert_eq!(features.unsupported_for_changes_in_memory(), [""; 0]);
         features.incompat = features.incompat.with(IncompatFeatures::EXTENT_TREE_V2);
+        features.compat_read_only = CompatReadOnlyFeatures(1 << 40);
         assert_eq!(features.unsupported_for_reading().names(), ["extent_tree_v2"]);
+        assert_eq!(features.unsupported_for_changes_in_memory(), ["extent_tree_v2", "compat_ro_bit_40"]);
     }
 
     #[test]

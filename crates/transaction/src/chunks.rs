@@ -111,11 +111,16 @@ impl Engine {
         Ok(true)
     }
 
-    /// Content and profile of a new chunk: those of the newest group that serves the purpose.
+    /// Content and profile of a new chunk: those of the newest group that serves the purpose. In memory a profile that
+    /// can't be written gives way to single: no copy of it is ever made.
     fn flags_for(&self, purpose: Purpose) -> Option<BlockGroupFlags> {
         let chunks = self.volume.chunks().snapshot();
         let newest = chunks.iter().rev().find(|chunk| chunk.chunk.flags.has(purpose.flag()));
-        newest.map(|chunk| chunk.chunk.flags).or_else(|| {
+        let flags = newest.map(|chunk| match chunk.chunk.flags {
+            flags if self.volume.keeps_writes_in_memory() && !chunk.profile.is_writable() => flags.content(),
+            flags => flags,
+        });
+        flags.or_else(|| {
             // A file system that was emptied may have no data group: single is the default.
             (purpose == Purpose::Data).then_some(BlockGroupFlags::DATA)
         })

@@ -14,7 +14,7 @@ use vlinder_format::superblock::{SUPERBLOCK_FLAG_SEEDING, Superblock};
 use vlinder_format::{Damage, DeviceId, ItemType, Key, ObjectId, RootId, Uuid};
 use vlinder_tree::bootstrap::{Bootstrap, bootstrap};
 use vlinder_tree::{BlockSource, Leases, Readahead, Root, TreeMetrics, Trees, WantedBlock};
-use vlinder_volume::{Opened, Profile, Volume, VolumeError};
+use vlinder_volume::{Opened, Volume, VolumeError};
 
 use crate::chunks::ChunkWork;
 use crate::dropper::Cemetery;
@@ -54,12 +54,15 @@ impl Engine {
             TreeMetrics::new(&options.registry),
             options.rescue.leniency,
         )?;
-        reason = reason.or_else(|| reason_in_chunks(&volume));
+        // What is written to memory alone lies under no profile.
+        if !volume.keeps_writes_in_memory() {
+            reason = reason.or_else(|| reason_in_chunks(&volume));
+        }
         let forest = Forest::default();
         let (may_be_bad, salvages) = (options.rescue.ignores_bad_roots, options.rescue.leniency.salvages);
         let fixed = open_fixed_trees(&forest, &trees, &root_tree, &superblock, may_be_bad)?;
         if reason.is_none() {
-            reason = reason_in_trees(&trees, &root_tree, &fixed)?;
+            reason = reason_in_trees(&trees, &root_tree, &fixed, volume.keeps_writes_in_memory())?;
         }
         let device_items =
             read_devices(&trees, &chunk_tree, &superblock, &volume).or_else(forgiven(salvages))?;
@@ -121,14 +124,18 @@ impl Engine {
             let range = GroupRange { start: chunk.logical, length: chunk.chunk.length };
             let key = BlockGroupItem::key(range.start, range.length);
             let Some(found) = self.trees.get(self.fixed.groups.root(), &key)? else {
-                self.latch.lock().get_or_insert(ReadOnlyReason::MissingGroup(range.start));
+                let mut latch = self.latch.lock();
+                // A log that waits to be replayed is no reason that lasts.
+                if matches!(*latch, None | Some(ReadOnlyReason::Log)) {
+                    *latch = Some(ReadOnlyReason::MissingGroup(range.start));
+                }
                 continue;
             };
             let item = BlockGroupItem::decode(found.data())
                 .map_err(|fault| Damage::new(fault, found.place(self.fixed.groups.id())))?;
             let excluded =
                 self.excluded(range.start).iter().map(|hole| hole.end.0.saturating_sub(hole.start.0)).sum();
-            let closed = !matches!(chunk.profile, Profile::Single | Profile::Dup);
+            let closed = !chunk.profile.is_writable() && !self.volume.keeps_writes_in_memory();
             self.space.add_group(Group::existing(range, item.flags, item.used, excluded, closed));
         }
         Ok(())
@@ -185,16 +192,15 @@ fn reason_in_superblock(
     if options.read_only {
         return Some(ReadOnlyReason::Requested);
     }
-    if volume.is_degraded() {
-        return Some(ReadOnlyReason::Degraded);
+    let in_memory = volume.keeps_writes_in_memory();
+    if !in_memory && let Some(reason) = reason_in_members(superblock, volume) {
+        return Some(reason);
     }
-    if volume.is_read_only() {
-        return Some(ReadOnlyReason::DeviceReadOnly);
-    }
-    if superblock.incompat.has(IncompatFeatures::SIMPLE_QUOTA) {
-        return Some(ReadOnlyReason::Quotas);
-    }
-    let features = superblock.features().unsupported_for_writing();
+    let features = superblock.features();
+    let features = match in_memory {
+        true => features.unsupported_for_changes_in_memory(),
+        false => features.unsupported_for_writing(),
+    };
     if !features.is_empty() {
         return Some(ReadOnlyReason::Features(features));
     }
@@ -202,6 +208,9 @@ fn reason_in_superblock(
     let valid = CompatReadOnlyFeatures::FREE_SPACE_TREE_VALID;
     if superblock.compat_read_only.has(free_space_tree) && !superblock.compat_read_only.has(valid) {
         return Some(ReadOnlyReason::Features(vec!["a free-space tree that is not valid".into()]));
+    }
+    if in_memory {
+        return None;
     }
     if superblock.flags & SUPERBLOCK_FLAG_SEEDING != 0 {
         return Some(ReadOnlyReason::Seed);
@@ -212,13 +221,27 @@ fn reason_in_superblock(
     (superblock.device_count > 1).then_some(ReadOnlyReason::SeveralDevices)
 }
 
+/// Why nothing may be written to these devices, where changes that stay in memory are harmless.
+fn reason_in_members(superblock: &Superblock, volume: &Volume) -> Option<ReadOnlyReason> {
+    if volume.is_degraded() {
+        return Some(ReadOnlyReason::Degraded);
+    }
+    if volume.is_read_only() {
+        return Some(ReadOnlyReason::DeviceReadOnly);
+    }
+    if superblock.incompat.has(IncompatFeatures::SIMPLE_QUOTA) {
+        return Some(ReadOnlyReason::Quotas);
+    }
+    None
+}
+
 fn reason_in_log(superblock: &Superblock, options: &EngineOptions) -> Option<ReadOnlyReason> {
     superblock.has_log().then(|| options.leave_log.clone().unwrap_or(ReadOnlyReason::Log))
 }
 
 fn reason_in_chunks(volume: &Volume) -> Option<ReadOnlyReason> {
     let chunks = volume.chunks().snapshot();
-    let foreign = chunks.iter().find(|chunk| !matches!(chunk.profile, Profile::Single | Profile::Dup))?;
+    let foreign = chunks.iter().find(|chunk| !chunk.profile.is_writable())?;
     Some(ReadOnlyReason::Profile(foreign.profile.to_string()))
 }
 
@@ -226,8 +249,10 @@ fn reason_in_trees(
     trees: &Trees,
     root_tree: &Arc<Root>,
     fixed: &FixedTrees,
+    in_memory: bool,
 ) -> Result<Option<ReadOnlyReason>, EngineError> {
-    if let Some(tree) = &fixed.quota
+    if !in_memory
+        && let Some(tree) = &fixed.quota
         && quota_status(trees, tree)?.is_some_and(|status| status.flags.has(QuotaStatusFlags::SIMPLE))
     {
         return Ok(Some(ReadOnlyReason::Quotas));
@@ -479,5 +504,51 @@ mod tests {
         let groups = |engine: &Engine| Arc::clone(&engine.fixed.groups);
         let reason = reason_after(&image, groups, Edit::new(group, Change::Remove));
         assert!(reason.contains("no block group"), "{reason}");
+        // A log that could be replayed does not hide that.
+        let device = FileDevice::open(&image, &OpenOptions::writer()).unwrap();
+        let opened =
+            Volume::open(vec![Arc::new(device)], SuperblockChoice::default(), Access::ReadWrite).unwrap();
+        opened.volume.publish_log(opened.superblock.root, opened.superblock.root_level).unwrap();
+        drop(opened);
+        let engine = open(&image);
+        assert!(engine.superblock().has_log());
+        let reason = engine.read_only_reason().map(|reason| reason.to_string()).unwrap_or_default();
+        assert!(reason.contains("no block group"), "{reason}");
+        assert!(engine.take_up_log().unwrap().is_none());
+    }
+
+    #[test]
+    fn in_memory_a_file_system_of_any_profile_changes_and_makes_chunks() {
+        require!(Tool("mkfs.btrfs"));
+        for profile in ["raid0", "raid1", "raid1c3", "raid10", "raid5", "raid6"] {
+            let scratch = Scratch::new("in-memory");
+            let images: Vec<std::path::PathBuf> =
+                (0..4).map(|number| scratch.path().join(format!("device-{number}"))).collect();
+            for image in &images {
+                std::fs::File::create(image).unwrap().set_len(256 << 20).unwrap();
+            }
+            let mut mkfs = std::process::Command::new("mkfs.btrfs");
+            mkfs.args(["-q", "-d", profile, "-m", profile]).args(&images);
+            assert!(mkfs.status().unwrap().success());
+            let open = |access| {
+                let device = |image| Arc::new(FileDevice::open(image, &OpenOptions::reader()).unwrap()) as _;
+                let devices = images.iter().map(device).collect();
+                let opened = Volume::open(devices, SuperblockChoice::default(), access).unwrap();
+                Engine::open(opened, EngineOptions::default()).unwrap()
+            };
+            let engine = open(Access::ReadWrite);
+            assert_eq!(engine.read_only_reason(), Some(ReadOnlyReason::SeveralDevices), "{profile}");
+            let engine = open(Access::InMemory { most_bytes: 32 << 20 });
+            assert_eq!(engine.read_only_reason(), None, "{profile}");
+            assert!(engine.make_chunk(crate::space::Purpose::Metadata).unwrap(), "{profile}");
+            let tree = engine.tree(RootId::FS_TREE).unwrap();
+            let mut handle = engine.begin(Reservation::items(1)).unwrap();
+            let key = Key::new(ObjectId(300), ItemType::ORPHAN_ITEM, 7);
+            handle.edit(&tree, &[Edit::new(key, Change::Put(b"kept"))]).unwrap();
+            drop(handle);
+            engine.commit().unwrap();
+            assert_eq!(engine.item(&tree, &key).unwrap().as_deref(), Some(&b"kept"[..]), "{profile}");
+            assert!(!engine.volume.members().is_empty());
+        }
     }
 }

@@ -179,6 +179,14 @@ pub enum VolumeError {
     /// A write to a volume that is open for reading only, or was made so after an error.
     #[error("the volume is read-only")]
     ReadOnly,
+    /// More changes than may be kept in memory.
+    #[error(
+        "the changes take more than the {most_bytes} bytes of memory that they may; a larger cache= allows more"
+    )]
+    TooMuchKept {
+        /// The bound.
+        most_bytes: u64,
+    },
     /// A superblock that must not be written.
     #[error("refusing to write a superblock: {0}")]
     RefusedSuperblock(#[source] SuperblockFault),

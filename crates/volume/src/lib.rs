@@ -23,6 +23,7 @@ mod chunk_map;
 mod error;
 mod gate;
 mod health;
+mod kept;
 mod member;
 pub mod profile;
 mod read;

@@ -26,7 +26,8 @@ pub struct ReadRequest {
 pub struct BadCopy {
     /// Which, where and why.
     pub failure: CopyFailure,
-    /// Whether it was rewritten from the good one. (Not on a read-only volume, nor while writes are in flight.)
+    /// Whether it was rewritten from the good one. (Not on a volume that is read-only or written to in memory, nor while
+    /// writes are in flight.)
     pub repaired: bool,
 }
 
@@ -76,8 +77,12 @@ impl Volume {
         let mut by_device: Vec<(DeviceId, Vec<Request>, Vec<Slot>)> = Vec::new();
         for (read, request) in requests.iter().enumerate() {
             let planned = self.plan(*request, 0);
-            let mut bytes = Ok(Vec::new());
-            if let Ok((_, parts)) = &planned {
+            let kept = self.kept.as_ref().and_then(|kept| kept.whole(*request));
+            let is_kept = kept.is_some();
+            let mut bytes = Ok(kept.unwrap_or_default());
+            if let Ok((_, parts)) = &planned
+                && !is_kept
+            {
                 for part in parts {
                     if let Err(fault) = self.trusted(part.device, Trust::Current) {
                         bytes = Err(fault);
@@ -155,14 +160,16 @@ impl Volume {
         trust: Trust,
     ) -> Result<Vec<u8>, CopyFault> {
         let length = u64::try_from(request.length).unwrap_or(u64::MAX);
-        if let Ok(Some(rebuilds)) = plan_rebuild(chunk, request.logical, length, mirror) {
-            return self.rebuild(&rebuilds, request.length, trust);
-        }
         let mut bytes = Vec::new();
-        let parts = plan_read(chunk, request.logical, length, mirror).unwrap_or_default();
-        for (part, completion) in parts.iter().zip(self.read_parts(&parts, trust)) {
-            self.place(part, completion?, request.length, &mut bytes)?;
+        if let Ok(Some(rebuilds)) = plan_rebuild(chunk, request.logical, length, mirror) {
+            bytes = self.rebuild(&rebuilds, request.length, trust)?;
+        } else {
+            let parts = plan_read(chunk, request.logical, length, mirror).unwrap_or_default();
+            for (part, completion) in parts.iter().zip(self.read_parts(&parts, trust)) {
+                self.place(part, completion?, request.length, &mut bytes)?;
+            }
         }
+        self.put_kept_over(request, &mut bytes);
         Ok(bytes)
     }
 
@@ -221,6 +228,13 @@ impl Volume {
             }
         }
         Ok(bytes)
+    }
+
+    /// Puts what was written in memory over what the devices gave.
+    fn put_kept_over(&self, request: ReadRequest, bytes: &mut [u8]) {
+        if let Some(kept) = &self.kept {
+            kept.put_over(request.logical, bytes);
+        }
     }
 
     /// Puts a device's answer to its place in the request.
@@ -304,7 +318,7 @@ impl Volume {
         let unrepaired = |failures: Vec<CopyFailure>| {
             failures.into_iter().map(|failure| BadCopy { failure, repaired: false }).collect()
         };
-        if self.is_read_only() {
+        if self.is_read_only() || self.keeps_writes_in_memory() {
             return unrepaired(failures);
         }
         let Some(_pass) = self.gate.try_enter_repair() else { return unrepaired(failures) };
@@ -370,6 +384,11 @@ impl<'a> PendingReads<'a> {
                 {
                     planned.bytes = Err(fault);
                 }
+            }
+        }
+        for planned in reads.iter_mut().flatten() {
+            if let Ok(bytes) = &mut planned.bytes {
+                volume.put_kept_over(planned.request, bytes);
             }
         }
         (volume, reads)

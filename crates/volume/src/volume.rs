@@ -16,6 +16,7 @@ use crate::chunk_map::{ChunkMap, MappedChunk};
 use crate::error::VolumeError;
 use crate::gate::Gate;
 use crate::health::HealthEvent;
+use crate::kept::KeptWrites;
 use crate::member::Member;
 use crate::profile::{Profile, is_readable};
 use crate::superblock::{self, FoundSuperblock, OpenRules, SuperblockChoice};
@@ -27,6 +28,12 @@ pub enum Access {
     ReadOnly,
     /// Reads, repairs and writes.
     ReadWrite,
+    /// Reads, and writes that stay in memory: the devices are only read, whatever their profiles are and whether all are
+    /// there. No superblock is written; what was committed goes when the volume goes.
+    InMemory {
+        /// Bytes of writes that are kept at most; more are an error.
+        most_bytes: u64,
+    },
 }
 
 /// The sizes and the checksum kind of a file system.
@@ -76,6 +83,8 @@ pub struct Volume {
     pub(crate) chunks: ChunkMap,
     pub(crate) geometry: Geometry,
     pub(crate) gate: Gate,
+    /// What was written, with [`Access::InMemory`].
+    pub(crate) kept: Option<KeptWrites>,
     /// The superblock of each member as it was last published, by device number; none before the first of a new file
     /// system.
     pub(crate) published: Mutex<Vec<Superblock>>,
@@ -169,7 +178,10 @@ impl Volume {
         published.sort_by_key(|superblock| superblock.device_item.device);
         members.sort_by_key(|member: &Member| member.id);
         let is_degraded = check_members(&members, &superblock, rules.may_miss)?;
-        let access = if is_degraded { Access::ReadOnly } else { access };
+        let access = match access {
+            Access::ReadWrite if is_degraded => Access::ReadOnly,
+            access => access,
+        };
         let name =
             members.first().map(|member| member.device.describe().name.to_string()).unwrap_or_default();
         let refuse = |fault| VolumeError::Superblock { device: name.clone(), fault, usable_copy: None };
@@ -191,7 +203,12 @@ impl Volume {
 
     /// A volume of these members without any chunk: what a new file system starts from.
     pub fn new(members: Vec<Member>, geometry: Geometry, access: Access) -> Self {
+        let kept = match access {
+            Access::InMemory { most_bytes } => Some(KeptWrites::new(geometry.sector_size, most_bytes)),
+            Access::ReadOnly | Access::ReadWrite => None,
+        };
         Self {
+            kept,
             members,
             chunks: ChunkMap::default(),
             geometry,
@@ -288,6 +305,11 @@ impl Volume {
     /// Whether writes are refused.
     pub fn is_read_only(&self) -> bool {
         self.read_only.load(atomic::Ordering::Acquire)
+    }
+
+    /// Whether writes stay in memory ([`Access::InMemory`]).
+    pub const fn keeps_writes_in_memory(&self) -> bool {
+        self.kept.is_some()
     }
 
     /// Refuses all writes and repairs from now on: after an error that leaves the disk's state unsure.

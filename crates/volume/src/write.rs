@@ -42,11 +42,19 @@ impl Volume {
     /// caches once waited for, and durable after [`Volume::flush_all`].
     ///
     /// # Errors
-    /// [`VolumeError::ReadOnly`], [`VolumeError::Unmapped`], [`VolumeError::UnsupportedProfile`]; nothing is written
-    /// then.
+    /// [`VolumeError::ReadOnly`], [`VolumeError::Unmapped`], [`VolumeError::UnsupportedProfile`], in memory
+    /// [`VolumeError::TooMuchKept`]; nothing is written then.
     pub fn submit_writes(&self, requests: Vec<WriteRequest>) -> Result<PendingWrites<'_>, VolumeError> {
         if self.is_read_only() {
             return Err(VolumeError::ReadOnly);
+        }
+        if let Some(kept) = &self.kept {
+            for WriteRequest { logical, data } in &requests {
+                let length = u64::try_from(data.as_slice().len()).unwrap_or(u64::MAX);
+                self.chunks.covering(*logical, length)?;
+            }
+            kept.keep(&requests)?;
+            return Ok(PendingWrites { volume: self, batches: Vec::new(), _pass: self.gate.enter_write() });
         }
         let mut parts: Vec<(StripeRange, Data)> = Vec::with_capacity(requests.len());
         for WriteRequest { logical, data } in requests {
@@ -86,6 +94,9 @@ impl Volume {
     /// # Errors
     /// The first member's that failed. What was written since the last success is then unsure for ever.
     pub fn flush_all(&self) -> Result<(), VolumeError> {
+        if self.keeps_writes_in_memory() {
+            return Ok(());
+        }
         let mut result = Ok(());
         for member in &self.members {
             if let Err(error) = member.device.flush() {
@@ -108,6 +119,9 @@ impl Volume {
         superblock: &Superblock,
         device_items: &[DeviceItem],
     ) -> Result<(), VolumeError> {
+        if self.keeps_writes_in_memory() && !self.is_read_only() {
+            return Ok(());
+        }
         let (kind, own) = self.prepare_superblocks(superblock, device_items)?;
         let mut published = self.published.lock();
         for (member, superblock) in &own {
@@ -140,6 +154,9 @@ impl Volume {
     /// # Errors
     /// As [`Volume::write_superblocks`].
     pub fn publish_log(&self, root: Logical, level: Level) -> Result<(), VolumeError> {
+        if self.keeps_writes_in_memory() && !self.is_read_only() {
+            return Ok(());
+        }
         let published = self.published.lock();
         let log = |committed: &Superblock| Superblock {
             log_root: root,
@@ -197,6 +214,9 @@ impl Volume {
     pub fn discard(&self, logical: Logical, length: u64) -> Result<bool, VolumeError> {
         if self.is_read_only() {
             return Err(VolumeError::ReadOnly);
+        }
+        if self.keeps_writes_in_memory() {
+            return Ok(false);
         }
         let chunk = self.chunks.covering(logical, length)?;
         let _pass = self.gate.enter_write();

@@ -29,7 +29,7 @@ pub(crate) use error::ReplayError;
 use std::collections::BTreeSet;
 
 use vlinder_base::sync::Arc;
-use vlinder_device::{Device, OverlayDevice};
+use vlinder_device::Device;
 use vlinder_format::inode::{InodeItem, Timestamp};
 use vlinder_format::{Damage, ItemType, Key, ObjectId};
 use vlinder_transaction::{Engine, EngineOptions, FsyncLog, ReadOnlyReason, Rescue, Reservation};
@@ -42,8 +42,9 @@ use target::Target;
 /// Opens devices as a volume once more.
 type Reopen<'a> = &'a dyn Fn(Vec<Arc<dyn Device>>, Access) -> Result<Opened, VolumeError>;
 
-/// Opens the engine of a file system that has a log, and replays it: on the devices, or for a reader in memory over them.
-/// A log that cannot be replayed is left, and the state without it opened for reading, with the reason.
+/// Opens the engine of a file system that has a log, and replays it: on the devices; or, for a reader and where the devices
+/// can't be written, in memory. A log that cannot be replayed is left, and the state without it opened for reading, with
+/// the reason.
 ///
 /// # Errors
 /// Those of opening a file system that has no log.
@@ -54,9 +55,9 @@ pub(crate) fn open_engine(
     options: EngineOptions,
 ) -> Result<Arc<Engine>> {
     let replayed = if options.read_only {
-        in_memory(devices, reopen, &options)
+        in_memory(devices, reopen, &options, ReadOnlyReason::Requested)
     } else {
-        on_devices(opened, options.clone())
+        on_devices(devices, opened, reopen, &options)
     };
     let error = match replayed {
         Ok(engine) => return Ok(engine),
@@ -68,31 +69,41 @@ pub(crate) fn open_engine(
     Ok(Engine::open(opened, EngineOptions { leave_log, read_only: false, ..options })?)
 }
 
-fn on_devices(opened: Opened, options: EngineOptions) -> Result<Arc<Engine>, ReplayError> {
-    let engine = Engine::open(opened, options)?;
-    replay(&engine)?;
-    Ok(engine)
+fn on_devices(
+    devices: &[Arc<dyn Device>],
+    opened: Opened,
+    reopen: Reopen<'_>,
+    options: &EngineOptions,
+) -> Result<Arc<Engine>, ReplayError> {
+    let engine = Engine::open(opened, options.clone())?;
+    match engine.read_only_reason() {
+        None | Some(ReadOnlyReason::Log) => {
+            replay(&engine)?;
+            Ok(engine)
+        }
+        Some(reason) => {
+            drop(engine);
+            in_memory(devices, reopen, options, reason)
+        }
+    }
 }
 
-/// Replays for a reader. What that changes stays in memory.
+/// Replays for someone who only reads, for this reason. What that changes stays in memory.
 fn in_memory(
     devices: &[Arc<dyn Device>],
     reopen: Reopen<'_>,
     options: &EngineOptions,
+    reason: ReadOnlyReason,
 ) -> Result<Arc<Engine>, ReplayError> {
-    // The blocks that replaying may change, each twice where metadata are, with the superblocks.
-    let most_bytes = 4 * most_changed_bytes(options);
-    let overlay = |device: &Arc<dyn Device>| -> Arc<dyn Device> {
-        Arc::new(OverlayDevice::new(Arc::clone(device), most_bytes))
-    };
-    let overlays = devices.iter().map(overlay).collect();
-    let opened = reopen(overlays, Access::ReadWrite)?;
+    // The blocks that replaying may change, and those of the trees that describe space.
+    let most_bytes = 2 * most_changed_bytes(options);
+    let opened = reopen(devices.to_vec(), Access::InMemory { most_bytes })?;
     // Where something is damaged nothing is changed, not even in memory.
     let rescue = Rescue::default();
     let options = EngineOptions { read_only: false, discard: false, rescue, ..options.clone() };
     let engine = Engine::open(opened, options)?;
     replay(&engine)?;
-    engine.end_changes(ReadOnlyReason::Requested);
+    engine.end_changes(reason);
     Ok(engine)
 }
 

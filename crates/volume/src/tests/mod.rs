@@ -1,5 +1,6 @@
 //! Volumes over memory, with faults.
 
+mod kept;
 mod open;
 mod raid;
 mod reading;

@@ -100,6 +100,10 @@ fn is_bearable(profile: Profile, states: &[State]) -> bool {
 }
 
 fn volume(profile: Profile, laid: &[Vec<u8>], states: &[State]) -> Volume {
+    volume_for(Access::ReadOnly, profile, laid, states)
+}
+
+fn volume_for(access: Access, profile: Profile, laid: &[Vec<u8>], states: &[State]) -> Volume {
     let devices = laid.len() as u64;
     let (columns, _) = shape(profile, devices).unwrap();
     let members = laid
@@ -120,7 +124,7 @@ fn volume(profile: Profile, laid: &[Vec<u8>], states: &[State]) -> Volume {
         checksum_kind: ChecksumKind::Crc32c,
         mixed_groups: false,
     };
-    let volume = Volume::new(members, geometry, Access::ReadOnly);
+    let volume = Volume::new(members, geometry, access);
     let stripes = (1..=devices).map(|number| Stripe {
         device: DeviceId(number),
         physical: Physical(PHYSICAL),
@@ -212,4 +216,36 @@ fn what_a_profile_bears_is_read_right_with_any_devices_missing_or_lying() {
     println!("reads that succeeded, and that were refused: {counts:?}");
     assert_eq!(counts.len(), 8);
     assert!(counts.iter().all(|(name, (good, _))| *good > 0 || *name == "single"));
+}
+
+#[test]
+fn what_is_written_in_memory_is_read_back_under_every_profile_whichever_devices_are_missing() {
+    for profile in Profile::ALL.into_iter().filter(|profile| *profile != Profile::Dup) {
+        for devices in 1..=6 {
+            let Some((columns, _)) = shape(profile, devices) else { continue };
+            let content = random(devices, (columns * ROWS * STRIPE_LENGTH) as usize);
+            let laid = lay_out(profile, devices, &content);
+            let (start, length) = (STRIPE_LENGTH as usize - SECTOR, 2 * SECTOR);
+            if start + length > content.len() {
+                continue;
+            }
+            for missing in 0..=devices as usize {
+                let mut states = vec![State::Good; devices as usize];
+                states[..missing].fill(State::Missing);
+                let access = Access::InMemory { most_bytes: 1 << 20 };
+                let volume = volume_for(access, profile, &laid, &states);
+                let logical = Logical(START + start as u64);
+                let data = vlinder_device::Data::from(vec![0xA5; length]);
+                volume.write(vec![WriteRequest { logical, data }]).unwrap();
+                let read = volume.read_verified(ReadRequest { logical, length }, &mut Ok).unwrap();
+                assert_eq!(read.value, vec![0xA5; length], "{profile}, {missing} of {devices} missing");
+                if missing == 0 {
+                    let all = ReadRequest { logical: Logical(START), length: content.len() };
+                    let mut expected = content.clone();
+                    expected[start..start + length].fill(0xA5);
+                    assert_eq!(volume.read_verified(all, &mut Ok).unwrap().value, expected, "{profile}");
+                }
+            }
+        }
+    }
 }
