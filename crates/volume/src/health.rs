@@ -18,9 +18,23 @@ pub enum HealthEvent {
     Generation,
 }
 
+/// What was healed on a device and by it since it was opened: of every read that met a bad copy and found a good one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Healing {
+    /// Copies on this device that were not good.
+    pub healed: u64,
+    /// Of these, those that were rewritten.
+    pub rewritten: u64,
+    /// Reads in which this device's bytes stood in for a bad copy: as another copy, or as a stripe that it was worked out of.
+    pub stood_in: u64,
+}
+
 /// The counters of one device.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
+    healed: AtomicU64,
+    rewritten: AtomicU64,
+    stood_in: AtomicU64,
     write: AtomicU64,
     read: AtomicU64,
     flush: AtomicU64,
@@ -49,6 +63,23 @@ impl Health {
             flush_errors: self.flush.load(Ordering::Relaxed),
             corruption_errors: self.corruption.load(Ordering::Relaxed),
             generation_errors: self.generation.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn count_healed(&self, was_rewritten: bool) {
+        self.healed.fetch_add(1, Ordering::Relaxed);
+        self.rewritten.fetch_add(u64::from(was_rewritten), Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_stood_in(&self) {
+        self.stood_in.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn healing(&self) -> Healing {
+        Healing {
+            healed: self.healed.load(Ordering::Relaxed),
+            rewritten: self.rewritten.load(Ordering::Relaxed),
+            stood_in: self.stood_in.load(Ordering::Relaxed),
         }
     }
 

@@ -30,11 +30,12 @@ mod read;
 mod read_data;
 pub mod superblock;
 mod volume;
+mod ways;
 mod write;
 
 pub use chunk_map::{ChunkMap, MappedChunk};
 pub use error::{CopyFailure, CopyFault, VolumeError};
-pub use health::HealthEvent;
+pub use health::{Healing, HealthEvent};
 pub use member::{Member, SeedIdentity};
 pub use profile::{Profile, StripeRange};
 pub use read::{BadCopy, PendingReads, ReadRequest, Verified};

@@ -1,7 +1,7 @@
 //! Reading with a choice of copies.
 
 use vlinder_base::sync::Arc;
-use vlinder_device::{Completion, Request, Ticket};
+use vlinder_device::{Completion, Ticket};
 use vlinder_format::block::BlockFault;
 use vlinder_format::{Damage, DeviceId, Fault, Logical};
 
@@ -9,8 +9,9 @@ use crate::chunk_map::MappedChunk;
 use crate::error::{CopyFailure, CopyFault, VolumeError};
 use crate::health::HealthEvent;
 use crate::member::Member;
-use crate::profile::{Rebuild, StripeRange, plan_read, plan_rebuild, ways};
+use crate::profile::{StripeRange, plan_read, plan_rebuild, ways};
 use crate::volume::Volume;
+use crate::ways::Batches;
 
 /// Bytes to read, all in one chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +62,13 @@ pub struct PendingReads<'a> {
 pub(crate) struct Planned {
     pub(crate) request: ReadRequest,
     pub(crate) chunk: Arc<MappedChunk>,
-    bytes: Result<Vec<u8>, CopyFault>,
+    bytes: Vec<u8>,
+    /// Parts of the first copy that were not read. Their bytes are zeros.
+    faults: Vec<PartFault>,
 }
+
+/// A part of a request that was not read, and why.
+pub(crate) type PartFault = (StripeRange, CopyFault);
 
 /// Which part of which request a device's answer is.
 struct Slot {
@@ -74,41 +80,25 @@ impl Volume {
     /// Starts many reads at once, each from its first copy.
     pub fn submit_reads(&self, requests: &[ReadRequest]) -> PendingReads<'_> {
         let mut reads = Vec::with_capacity(requests.len());
-        let mut by_device: Vec<(DeviceId, Vec<Request>, Vec<Slot>)> = Vec::new();
+        let mut batches = Batches::default();
         for (read, request) in requests.iter().enumerate() {
             let planned = self.plan(*request, 0);
             let kept = self.kept.as_ref().and_then(|kept| kept.whole(*request));
-            let is_kept = kept.is_some();
-            let mut bytes = Ok(kept.unwrap_or_default());
+            let mut faults = Vec::new();
             if let Ok((_, parts)) = &planned
-                && !is_kept
+                && kept.is_none()
             {
                 for part in parts {
-                    if let Err(fault) = self.trusted(part.device, Trust::Current) {
-                        bytes = Err(fault);
-                        continue;
-                    }
-                    let length = usize::try_from(part.length).unwrap_or(request.length);
-                    let slot = Slot { read, part: *part };
-                    let request = Request::read(part.physical, length);
-                    match by_device.iter_mut().find(|(device, ..)| *device == part.device) {
-                        Some((_, requests, slots)) => {
-                            requests.push(request);
-                            slots.push(slot);
-                        }
-                        None => by_device.push((part.device, vec![request], vec![slot])),
+                    match self.trusted(part.device, Trust::Current) {
+                        Ok(_) => batches.add(part, Slot { read, part: *part }),
+                        Err(fault) => faults.push((*part, fault)),
                     }
                 }
             }
-            reads.push(planned.map(|(chunk, _)| Planned { request: *request, chunk, bytes }));
+            let bytes = kept.unwrap_or_default();
+            reads.push(planned.map(|(chunk, _)| Planned { request: *request, chunk, bytes, faults }));
         }
-        let batches = by_device
-            .into_iter()
-            .filter_map(|(device, requests, slots)| {
-                self.member(device).map(|member| (member.device.submit(requests), slots))
-            })
-            .collect();
-        PendingReads { volume: self, reads, batches }
+        PendingReads { volume: self, reads, batches: batches.submit(self) }
     }
 
     /// Reads bytes and gives them to `verify`, copy after copy, until it accepts one; what was bad is rewritten.
@@ -151,50 +141,8 @@ impl Volume {
         Ok((chunk, parts))
     }
 
-    /// Reads one copy, and counts a device's error.
-    pub(crate) fn read_copy(
-        &self,
-        chunk: &MappedChunk,
-        request: ReadRequest,
-        mirror: u8,
-        trust: Trust,
-    ) -> Result<Vec<u8>, CopyFault> {
-        let length = u64::try_from(request.length).unwrap_or(u64::MAX);
-        let mut bytes = Vec::new();
-        if let Ok(Some(rebuilds)) = plan_rebuild(chunk, request.logical, length, mirror) {
-            bytes = self.rebuild(&rebuilds, request.length, trust)?;
-        } else {
-            let parts = plan_read(chunk, request.logical, length, mirror).unwrap_or_default();
-            for (part, completion) in parts.iter().zip(self.read_parts(&parts, trust)) {
-                self.place(part, completion?, request.length, &mut bytes)?;
-            }
-        }
-        self.put_kept_over(request, &mut bytes);
-        Ok(bytes)
-    }
-
-    /// Reads parts from their devices, all at once.
-    fn read_parts(&self, parts: &[StripeRange], trust: Trust) -> Vec<Result<Completion, CopyFault>> {
-        let tickets: Vec<Result<Ticket, CopyFault>> = parts
-            .iter()
-            .map(|part| {
-                let member = self.trusted(part.device, trust)?;
-                let length = usize::try_from(part.length).unwrap_or(usize::MAX);
-                Ok(member.device.submit(vec![Request::read(part.physical, length)]))
-            })
-            .collect();
-        let wait = |ticket: Ticket, part: &StripeRange| {
-            ticket.wait().pop().ok_or(CopyFault::MissingDevice { device: part.device })
-        };
-        tickets
-            .into_iter()
-            .zip(parts)
-            .map(|(ticket, part)| ticket.and_then(|ticket| wait(ticket, part)))
-            .collect()
-    }
-
     /// A member, if its bytes are to be believed.
-    fn trusted(&self, device: DeviceId, trust: Trust) -> Result<&Member, CopyFault> {
+    pub(crate) fn trusted(&self, device: DeviceId, trust: Trust) -> Result<&Member, CopyFault> {
         let member = self.member(device).ok_or(CopyFault::MissingDevice { device })?;
         if member.is_stale && trust == Trust::Current {
             return Err(CopyFault::StaleDevice { device });
@@ -211,34 +159,15 @@ impl Volume {
         further
     }
 
-    /// Works bytes out of parity and the other stripes.
-    fn rebuild(&self, rebuilds: &[Rebuild], length: usize, trust: Trust) -> Result<Vec<u8>, CopyFault> {
-        let mut bytes = vec![0; length];
-        for rebuild in rebuilds {
-            let parts: Vec<StripeRange> = rebuild.sources.iter().map(|(_, part)| *part).collect();
-            let mut found = Vec::with_capacity(parts.len());
-            for (part, completion) in parts.iter().zip(self.read_parts(&parts, trust)) {
-                let read = completion?.into_bytes();
-                found.push(read.inspect_err(|_| self.record(part.device, HealthEvent::Read))?);
-            }
-            let start = usize::try_from(rebuild.start).unwrap_or(usize::MAX);
-            let solved = rebuild.solve(&found);
-            if let Some(target) = start.checked_add(solved.len()).and_then(|end| bytes.get_mut(start..end)) {
-                target.copy_from_slice(&solved);
-            }
-        }
-        Ok(bytes)
-    }
-
     /// Puts what was written in memory over what the devices gave.
-    fn put_kept_over(&self, request: ReadRequest, bytes: &mut [u8]) {
+    pub(crate) fn put_kept_over(&self, request: ReadRequest, bytes: &mut [u8]) {
         if let Some(kept) = &self.kept {
             kept.put_over(request.logical, bytes);
         }
     }
 
     /// Puts a device's answer to its place in the request.
-    fn place(
+    pub(crate) fn place(
         &self,
         part: &StripeRange,
         completion: Completion,
@@ -315,6 +244,20 @@ impl Volume {
         good: &[u8],
         is_good: &mut dyn FnMut(Vec<u8>) -> bool,
     ) -> Vec<BadCopy> {
+        let bad_copies = self.rewrite(chunk, request, failures, good_mirror, good, is_good);
+        self.count_healing(chunk, request, good_mirror, &bad_copies);
+        bad_copies
+    }
+
+    fn rewrite(
+        &self,
+        chunk: &MappedChunk,
+        request: ReadRequest,
+        failures: Vec<CopyFailure>,
+        good_mirror: u8,
+        good: &[u8],
+        is_good: &mut dyn FnMut(Vec<u8>) -> bool,
+    ) -> Vec<BadCopy> {
         let unrepaired = |failures: Vec<CopyFailure>| {
             failures.into_iter().map(|failure| BadCopy { failure, repaired: false }).collect()
         };
@@ -345,8 +288,11 @@ impl<'a> PendingReads<'a> {
         let mut results = Vec::with_capacity(reads.len());
         for (number, read) in reads.into_iter().enumerate() {
             results.push(read.and_then(|mut planned| {
-                let bytes = core::mem::replace(&mut planned.bytes, Ok(Vec::new()));
-                let judged = bytes.and_then(|bytes| verify(number, bytes).map_err(CopyFault::Damage));
+                let bytes = core::mem::take(&mut planned.bytes);
+                let judged = match planned.faults.pop() {
+                    Some((_, fault)) => Err(fault),
+                    None => verify(number, bytes).map_err(CopyFault::Damage),
+                };
                 match judged {
                     Ok(value) => Ok(Verified { value, bad_copies: Vec::new() }),
                     Err(fault) => volume.recover(&planned, fault, &mut |bytes| verify(number, bytes)),
@@ -366,8 +312,10 @@ impl<'a> PendingReads<'a> {
         let mut results = Vec::with_capacity(reads.len());
         for (number, read) in reads.into_iter().enumerate() {
             results.push(read.and_then(|mut planned| {
-                let bytes = core::mem::replace(&mut planned.bytes, Ok(Vec::new()));
-                volume.judge_sectors(&planned, bytes, &mut |sector, bytes| is_good(number, sector, bytes))
+                let bytes = core::mem::take(&mut planned.bytes);
+                let faults = core::mem::take(&mut planned.faults);
+                let mut is_good = |sector: usize, bytes: &[u8]| is_good(number, sector, bytes);
+                volume.judge_sectors(&planned, bytes, &faults, &mut is_good)
             }));
         }
         results
@@ -379,17 +327,15 @@ impl<'a> PendingReads<'a> {
         for (ticket, slots) in batches {
             for (completion, slot) in ticket.wait().into_iter().zip(slots) {
                 let Some(Ok(planned)) = reads.get_mut(slot.read) else { continue };
-                if let Ok(bytes) = &mut planned.bytes
-                    && let Err(fault) = volume.place(&slot.part, completion, planned.request.length, bytes)
-                {
-                    planned.bytes = Err(fault);
+                let length = planned.request.length;
+                if let Err(fault) = volume.place(&slot.part, completion, length, &mut planned.bytes) {
+                    planned.faults.push((slot.part, fault));
                 }
             }
         }
         for planned in reads.iter_mut().flatten() {
-            if let Ok(bytes) = &mut planned.bytes {
-                volume.put_kept_over(planned.request, bytes);
-            }
+            planned.bytes.resize(planned.request.length, 0);
+            volume.put_kept_over(planned.request, &mut planned.bytes);
         }
         (volume, reads)
     }

@@ -6,8 +6,10 @@ use vlinder_format::block::BlockFault;
 use vlinder_format::{Damage, Place};
 
 use crate::error::{CopyFailure, CopyFault, VolumeError};
-use crate::read::{Planned, ReadRequest, Trust, Verified};
+use crate::profile::plan_read;
+use crate::read::{PartFault, Planned, ReadRequest, Trust, Verified};
 use crate::volume::Volume;
+use crate::ways::Attempt;
 
 /// A sector whose first copy was not good.
 #[derive(Default)]
@@ -29,14 +31,14 @@ impl Volume {
     pub(crate) fn judge_sectors(
         &self,
         planned: &Planned,
-        first: Result<Vec<u8>, CopyFault>,
+        first: Vec<u8>,
+        faults: &[PartFault],
         is_good: &mut dyn FnMut(usize, &[u8]) -> bool,
     ) -> Result<Verified<Vec<u8>>, VolumeError> {
         let sector_size = usize::try_from(self.geometry.sector_size).unwrap_or(usize::MAX).max(1);
         let length = planned.request.length;
-        let bytes = vec![];
-        let mut judged = Judged { volume: self, planned, sector_size, bytes, bad: BTreeMap::new() };
-        judged.take_first(first, is_good);
+        let mut judged = Judged { volume: self, planned, sector_size, bytes: first, bad: BTreeMap::new() };
+        judged.judge_first(faults, is_good);
         if judged.bad.is_empty() {
             return Ok(Verified { value: judged.bytes, bad_copies: Vec::new() });
         }
@@ -56,32 +58,30 @@ impl Volume {
 }
 
 impl Judged<'_> {
-    fn take_first(
-        &mut self,
-        first: Result<Vec<u8>, CopyFault>,
-        is_good: &mut dyn FnMut(usize, &[u8]) -> bool,
-    ) {
-        match first {
-            Ok(bytes) => {
-                for (sector, content) in bytes.chunks(self.sector_size).enumerate() {
-                    if !is_good(sector, content) {
-                        let failure = self.failure(sector, 0, self.checksum_fault(sector));
-                        self.bad.entry(sector).or_default().failures.push(failure);
-                    }
-                }
-                self.bytes = bytes;
-            }
-            Err(fault) => {
-                self.bytes = vec![0; self.planned.request.length];
-                for sector in 0..self.planned.request.length.div_ceil(self.sector_size) {
-                    let failure = self.failure(sector, 0, fault.clone());
-                    self.bad.entry(sector).or_default().failures.push(failure);
-                }
+    /// Judges what the first copy gave: sectors of parts that could not be read are bad whatever they hold.
+    fn judge_first(&mut self, faults: &[PartFault], is_good: &mut dyn FnMut(usize, &[u8]) -> bool) {
+        let count = self.planned.request.length.div_ceil(self.sector_size);
+        for (part, fault) in faults {
+            let start = usize::try_from(part.start).unwrap_or(usize::MAX);
+            let end = start.saturating_add(usize::try_from(part.length).unwrap_or(usize::MAX));
+            let first = start.checked_div(self.sector_size).unwrap_or_default();
+            for sector in first..end.div_ceil(self.sector_size).min(count) {
+                let failure = self.failure(sector, 0, fault.clone());
+                self.bad.entry(sector).or_default().failures.push(failure);
             }
         }
+        let bytes = core::mem::take(&mut self.bytes);
+        for (sector, content) in bytes.chunks(self.sector_size).enumerate() {
+            if !self.bad.contains_key(&sector) && !is_good(sector, content) {
+                let failure = self.failure(sector, 0, self.checksum_fault(sector));
+                self.bad.entry(sector).or_default().failures.push(failure);
+            }
+        }
+        self.bytes = bytes;
     }
 
-    /// Reads the runs of sectors that are still missing from one copy.
+    /// Reads the runs of sectors that are still missing in one way, all at once. A run ends where another stripe begins:
+    /// what the one is made of may be there, and of the other not.
     fn try_runs(&mut self, way: (u8, Trust), is_good: &mut dyn FnMut(usize, &[u8]) -> bool) {
         let mut runs: Vec<(usize, usize)> = Vec::new();
         for sector in self.missing() {
@@ -90,38 +90,57 @@ impl Judged<'_> {
                 _ => runs.push((sector, sector.saturating_add(1))),
             }
         }
-        for (first, end) in runs {
-            self.try_range(way, first, end, is_good);
-        }
+        let runs = runs.into_iter().flat_map(|(first, end)| self.in_stripes(first, end)).collect();
+        self.try_ranges(way, runs, is_good);
     }
 
     fn try_sectors(&mut self, way: (u8, Trust), is_good: &mut dyn FnMut(usize, &[u8]) -> bool) {
-        for sector in self.missing() {
-            self.try_range(way, sector, sector.saturating_add(1), is_good);
-        }
+        let sectors = self.missing().into_iter().map(|sector| (sector, sector.saturating_add(1)));
+        self.try_ranges(way, sectors.collect(), is_good);
     }
 
-    fn try_range(
+    /// A run of sectors, cut where the stripes of the chunk end.
+    fn in_stripes(&self, first: usize, end: usize) -> Vec<(usize, usize)> {
+        let parts = self.sectors(first, end).and_then(|request| {
+            let length = u64::try_from(request.length).ok()?;
+            plan_read(&self.planned.chunk, request.logical, length, 0).ok()
+        });
+        let Some(parts) = parts else { return vec![(first, end)] };
+        let sector_of = |bytes: u64| {
+            usize::try_from(bytes).ok().map(|bytes| bytes.div_ceil(self.sector_size).saturating_add(first))
+        };
+        let run = |part: &crate::StripeRange| {
+            Some((sector_of(part.start)?, sector_of(part.start.checked_add(part.length)?)?))
+        };
+        parts.iter().filter_map(run).collect()
+    }
+
+    fn try_ranges(
         &mut self,
-        (mirror, trust): (u8, Trust),
-        first: usize,
-        end: usize,
+        (way, trust): (u8, Trust),
+        runs: Vec<(usize, usize)>,
         is_good: &mut dyn FnMut(usize, &[u8]) -> bool,
     ) {
-        let Some(request) = self.sectors(first, end) else { return };
-        match self.volume.read_copy(&self.planned.chunk, request, mirror, trust) {
-            Ok(found) => {
-                for (sector, content) in (first..end).zip(found.chunks(self.sector_size)) {
-                    if is_good(sector, content) {
-                        self.accept(sector, mirror, content);
-                    } else {
-                        self.reject(sector, mirror, self.checksum_fault(sector));
+        let attempt = |(first, end)| {
+            self.sectors(first, end).map(|request| (first..end, Attempt { request, way, trust }))
+        };
+        let (runs, attempts): (Vec<_>, Vec<_>) = runs.into_iter().filter_map(attempt).unzip();
+        let found = self.volume.read_ways(&self.planned.chunk, &attempts);
+        for (run, found) in runs.into_iter().zip(found) {
+            match found {
+                Ok(found) => {
+                    for (sector, content) in run.zip(found.chunks(self.sector_size)) {
+                        if is_good(sector, content) {
+                            self.accept(sector, way, content);
+                        } else {
+                            self.reject(sector, way, self.checksum_fault(sector));
+                        }
                     }
                 }
-            }
-            Err(fault) => {
-                for sector in first..end {
-                    self.reject(sector, mirror, fault.clone());
+                Err(fault) => {
+                    for sector in run {
+                        self.reject(sector, way, fault.clone());
+                    }
                 }
             }
         }

@@ -15,7 +15,7 @@ use vlinder_format::{DeviceId, Logical, Uuid};
 use crate::chunk_map::{ChunkMap, MappedChunk};
 use crate::error::VolumeError;
 use crate::gate::Gate;
-use crate::health::HealthEvent;
+use crate::health::{Healing, HealthEvent};
 use crate::kept::KeptWrites;
 use crate::member::Member;
 use crate::profile::{Profile, is_readable};
@@ -320,6 +320,11 @@ impl Volume {
     /// The error counters of a member, those loaded included.
     pub fn statistics(&self, device: DeviceId) -> Option<DeviceStatistics> {
         self.member(device).map(|member| member.health.statistics())
+    }
+
+    /// What was healed on a member and by it since it was opened.
+    pub fn healing(&self, device: DeviceId) -> Option<Healing> {
+        self.member(device).map(|member| member.health.healing())
     }
 
     /// Adds the counters that the device tree stored to those of this opening. For use once, when the tree is read.

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use vlinder_base::thread;
 use vlinder_codec::checksum::{Checksum, ChecksumKind, checksum};
-use vlinder_device::{DeviceExt, MemoryDevice};
+use vlinder_device::{Completer, DeviceExt, MemoryDevice};
 use vlinder_format::chunk::{BlockGroupFlags, Chunk, STRIPE_LENGTH, Stripe};
 use vlinder_format::{RootId, Uuid};
 
@@ -104,6 +105,19 @@ fn volume(profile: Profile, laid: &[Vec<u8>], states: &[State]) -> Volume {
 }
 
 fn volume_for(access: Access, profile: Profile, laid: &[Vec<u8>], states: &[State]) -> Volume {
+    volume_on(access, profile, laid, states, &|_, device| Arc::new(device))
+}
+
+/// A device between the volume and the memory of a member.
+type Between<'a> = &'a dyn Fn(DeviceId, MemoryDevice) -> Arc<dyn Device>;
+
+fn volume_on(
+    access: Access,
+    profile: Profile,
+    laid: &[Vec<u8>],
+    states: &[State],
+    between: Between<'_>,
+) -> Volume {
     let devices = laid.len() as u64;
     let (columns, _) = shape(profile, devices).unwrap();
     let members = laid
@@ -115,7 +129,8 @@ fn volume_for(access: Access, profile: Profile, laid: &[Vec<u8>], states: &[Stat
             let device = MemoryDevice::new(PHYSICAL + ROWS * STRIPE_LENGTH);
             let bytes = if *state == State::Lying { random(number, bytes.len()) } else { bytes.clone() };
             device.write_at(Physical(PHYSICAL), bytes).unwrap();
-            Member::new(DeviceId(number), Uuid::NIL, device.length(), Arc::new(device))
+            let length = device.length();
+            Member::new(DeviceId(number), Uuid::NIL, length, between(DeviceId(number), device))
         })
         .collect();
     let geometry = Geometry {
@@ -248,4 +263,195 @@ fn what_is_written_in_memory_is_read_back_under_every_profile_whichever_devices_
             }
         }
     }
+}
+
+/// A submitted batch that is not answered yet.
+struct Unanswered {
+    device: DeviceId,
+    memory: MemoryDevice,
+    batch: Vec<Request>,
+    completer: Completer,
+}
+
+/// Answers batches only when as many devices have one as are expected: what asks one device after the other waits for ever.
+#[derive(Default)]
+struct Rounds {
+    waiting: Mutex<Vec<Unanswered>>,
+    /// Devices that are to be asked together, by round.
+    expected: Mutex<Vec<usize>>,
+    /// Devices that were asked together.
+    done: Mutex<Vec<Vec<u64>>>,
+}
+
+impl Rounds {
+    fn expecting(counts: &[usize]) -> Arc<Self> {
+        let expected = Mutex::new(counts.iter().rev().copied().collect());
+        Arc::new(Self { expected, ..Self::default() })
+    }
+
+    fn enter(&self, unanswered: Unanswered) {
+        let mut waiting = self.waiting.lock();
+        waiting.push(unanswered);
+        let is_full = self.expected.lock().last().is_none_or(|count| waiting.len() >= *count);
+        drop(waiting);
+        if is_full {
+            self.answer();
+        }
+    }
+
+    fn answer(&self) {
+        let waiting = std::mem::take(&mut *self.waiting.lock());
+        self.expected.lock().pop();
+        let mut devices: Vec<u64> = waiting.iter().map(|one| one.device.0).collect();
+        devices.sort_unstable();
+        self.done.lock().push(devices);
+        for Unanswered { memory, batch, completer, .. } in waiting {
+            for (position, completion) in memory.submit(batch).wait().into_iter().enumerate() {
+                completer.complete(position, completion);
+            }
+        }
+    }
+}
+
+struct Slow {
+    device: DeviceId,
+    memory: MemoryDevice,
+    rounds: Arc<Rounds>,
+}
+
+impl Device for Slow {
+    fn describe(&self) -> Description {
+        self.memory.describe()
+    }
+    fn length(&self) -> u64 {
+        self.memory.length()
+    }
+    fn submit(&self, batch: Vec<Request>) -> Ticket {
+        let (ticket, completer) = Ticket::pending(&self.describe().name, &batch);
+        let (device, memory) = (self.device, self.memory.clone());
+        self.rounds.enter(Unanswered { device, memory, batch, completer });
+        ticket
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.memory.flush()
+    }
+    fn discard(&self, offset: Physical, length_bytes: u64) -> Result<(), DeviceError> {
+        self.memory.discard(offset, length_bytes)
+    }
+}
+
+/// Reads all of a chunk whose devices answer only together.
+fn read_in_rounds(profile: Profile, states: &[State], expected: &[usize]) -> Vec<Vec<u64>> {
+    let devices = states.len() as u64;
+    let (columns, _) = shape(profile, devices).unwrap();
+    let content = random(devices, (columns * ROWS * STRIPE_LENGTH) as usize);
+    let laid = lay_out(profile, devices, &content);
+    let sums: Vec<Checksum> =
+        content.chunks(SECTOR).map(|sector| checksum(ChecksumKind::Crc32c, sector)).collect();
+    let rounds = Rounds::expecting(expected);
+    let between = |device, memory| -> Arc<dyn Device> {
+        Arc::new(Slow { device, memory, rounds: Arc::clone(&rounds) })
+    };
+    let volume = volume_on(Access::ReadOnly, profile, &laid, states, &between);
+    let read = || {
+        let mut is_good = |sector: usize, bytes: &[u8]| {
+            checksum(ChecksumKind::Crc32c, bytes).matches(&sums[sector], ChecksumKind::Crc32c)
+        };
+        let request = ReadRequest { logical: Logical(START), length: content.len() };
+        volume.read_data(request, &mut is_good).unwrap().value
+    };
+    let found = thread::scope(|scope| {
+        let reader = scope.spawn(read);
+        // Where less is asked together than is expected, the reader is helped on, and the rounds tell.
+        for turn in 0_u64.. {
+            if reader.is_finished() {
+                break;
+            }
+            thread::sleep(std::time::Duration::from_millis(2));
+            if turn > 5000 && !rounds.waiting.lock().is_empty() {
+                rounds.answer();
+            }
+        }
+        reader.join().unwrap()
+    });
+    assert!(found == content, "{profile} {states:?}");
+    std::mem::take(&mut *rounds.done.lock())
+}
+
+/// A profile, what its devices do, and which are to be asked together, by round.
+type RoundsCase = (Profile, &'static [State], &'static [&'static [u64]]);
+
+#[test]
+fn stripes_and_what_they_are_worked_out_of_are_read_from_all_devices_at_once() {
+    use State::{Good, Lying, Missing};
+    let cases: &[RoundsCase] = &[
+        (Profile::Raid0, &[Good, Good, Good], &[&[1, 2, 3]]),
+        (Profile::Raid10, &[Lying, Good, Good, Good], &[&[1, 3], &[2]]),
+        (Profile::Raid5, &[Good, Missing, Good], &[&[1, 3], &[1, 3]]),
+        (Profile::Raid5, &[Good, Good, Lying, Good], &[&[1, 2, 3, 4], &[1, 2, 4]]),
+        // Directly, by P, by Q, and by both with each of the others left out.
+        (
+            Profile::Raid6,
+            &[Good, Missing, Good, Missing, Good],
+            &[&[1, 3, 5], &[1, 3, 5], &[1, 3, 5], &[1, 3, 5], &[1, 3, 5]],
+        ),
+    ];
+    for (profile, states, expected) in cases {
+        let counts: Vec<usize> = expected.iter().map(|devices| devices.len()).collect();
+        assert_eq!(read_in_rounds(*profile, states, &counts), *expected, "{profile} {states:?}");
+    }
+}
+
+#[test]
+fn what_was_healed_and_by_what_is_counted_for_each_device() {
+    use State::{Good, Lying};
+    let cases: &[(Profile, &[State], &[u64])] = &[
+        (Profile::Raid1, &[Lying, Good], &[2]),
+        (Profile::Raid1c3, &[Lying, Lying, Good], &[3]),
+        (Profile::Raid10, &[Good, Good, Lying, Good], &[4]),
+        (Profile::Raid5, &[Good, Lying, Good], &[1, 3]),
+    ];
+    for (profile, states, helpers) in cases {
+        let devices = states.len() as u64;
+        let (columns, _) = shape(*profile, devices).unwrap();
+        let content = random(devices, (columns * ROWS * STRIPE_LENGTH) as usize);
+        let laid = lay_out(*profile, devices, &content);
+        let sums: Vec<Checksum> =
+            content.chunks(SECTOR).map(|sector| checksum(ChecksumKind::Crc32c, sector)).collect();
+        // None of these profiles is written, so nothing is rewritten.
+        for access in [Access::ReadOnly, Access::ReadWrite] {
+            let volume = volume_for(access, *profile, &laid, states);
+            let mut is_good = |sector: usize, bytes: &[u8]| {
+                checksum(ChecksumKind::Crc32c, bytes).matches(&sums[sector], ChecksumKind::Crc32c)
+            };
+            let request = ReadRequest { logical: Logical(START), length: content.len() };
+            let read = volume.read_data(request, &mut is_good).unwrap();
+            for number in 1..=devices {
+                let healing = volume.healing(DeviceId(number)).unwrap();
+                let bad = read.bad_copies.iter().filter(|bad| bad.failure.device == DeviceId(number));
+                let bad = bad.count() as u64;
+                let is_lying = states[number as usize - 1] == Lying;
+                assert_eq!((healing.healed, bad > 0), (bad, is_lying), "{profile} device {number}");
+                assert_eq!(healing.rewritten, 0, "{profile} device {number}");
+                let healed_elsewhere = read.bad_copies.len() as u64 / lying_copies(states);
+                let stood_in = if helpers.contains(&number) { healed_elsewhere } else { 0 };
+                assert_eq!(healing.stood_in, stood_in, "{profile} device {number}");
+            }
+        }
+    }
+    // One device holds both copies of DUP, and is written.
+    let device = Faulty::new(LENGTH);
+    let volume = dup_volume(&device, Access::ReadWrite);
+    volume
+        .write(vec![WriteRequest { logical: CHUNK, data: vlinder_device::Data::from(vec![7; 4096]) }])
+        .unwrap();
+    device.inner.write_at(Physical(place_of(CHUNK, 0)), vec![8; 4096]).unwrap();
+    let mut is_good = |_: usize, bytes: &[u8]| bytes == vec![7; 4096];
+    volume.read_data(ReadRequest { logical: CHUNK, length: 4096 }, &mut is_good).unwrap();
+    assert_eq!(volume.healing(DeviceId(1)), Some(Healing { healed: 1, rewritten: 1, stood_in: 1 }));
+}
+
+/// How many bad copies a sector has that has any.
+fn lying_copies(states: &[State]) -> u64 {
+    states.iter().filter(|state| **state == State::Lying).count() as u64
 }
