@@ -16,6 +16,7 @@ use vlinder_format::checksum_item::ChecksumGeometry;
 use vlinder_format::directory::{DirectoryEntries, DirectoryEntry};
 use vlinder_format::file_extent::FileExtent;
 use vlinder_format::inode::{InodeItem, Timestamp};
+use vlinder_format::quota::{QuotaStatus, QuotaStatusFlags};
 use vlinder_format::root_item::RootItem;
 use vlinder_format::{Generation, ItemType, Key, Logical, RootId};
 use vlinder_fs::{Filesystem, OpenOptions};
@@ -250,6 +251,56 @@ fn random_work_is_replayed_as_the_kernel_does() {
         }
     }
     assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+/// What Linux says of quotas that it is told are out of date, and while it counts.
+const QUOTA_LINES: &[&str] = &[
+    "BTRFS info (device DEVICE): start tree-log replay",
+    "BTRFS info (device DEVICE): qgroup scan *",
+    "BTRFS info (device DEVICE): quota *",
+];
+
+fn quotas_are_out_of_date(image: &Path) -> bool {
+    let filesystem = Filesystem::open(&[image], OpenOptions::read_only()).unwrap();
+    let tree = filesystem.engine().tree(RootId::QUOTA_TREE).unwrap();
+    let found = filesystem.engine().trees().get(tree.root(), &QuotaStatus::KEY).unwrap().unwrap();
+    QuotaStatus::decode(found.data()).unwrap().flags.has(QuotaStatusFlags::INCONSISTENT)
+}
+
+/// Linux counts as it replays. vlinder says that the counts are out of date, and a rescan makes them exact.
+#[test]
+fn beside_quotas_a_log_is_replayed_and_a_rescan_of_linux_puts_the_counts_right() {
+    require!(KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("xfs_io"));
+    let before = "btrfs quota enable .; btrfs -q subvolume create sub; write sub/f 0 300k; write a 0 100k
+        btrfs qgroup limit 40M sub; sync -f .; btrfs quota rescan -w . > /dev/null; sync -f .";
+    let after =
+        "write a 50k 200k 3; fsync a; write new 0 90k; fsync new; truncate -s 5000 sub/f; fsync sub/f";
+    let scratch = Scratch::in_memory("log-replay-quotas");
+    let (mut cut, mut replay_begins) = make_log(&scratch, log_replay_cases::PLAIN, "", before, after);
+    for _ in 0..TRIES {
+        if !has_log(&cut) {
+            (cut, replay_begins) = make_log(&scratch, log_replay_cases::PLAIN, "", before, after);
+        }
+    }
+    assert!(has_log(&cut), "every fsync committed");
+    let (kernel, ours) = (scratch.join("kernel"), scratch.join("ours"));
+    copy(&cut, &kernel);
+    copy(&cut, &ours);
+    let mount = KernelMount::of(&[&kernel], "noatime", QUOTA_LINES).unwrap();
+    run(mount.path(), "find . -ls > /dev/null");
+    mount.unmount().unwrap();
+    assert!(!quotas_are_out_of_date(&kernel));
+    let walked = replay_ours(&ours).unwrap();
+    assert!(!has_log(&ours) && quotas_are_out_of_date(&ours));
+    assert_eq!(differences(&items(&kernel, replay_begins), &items(&ours, replay_begins)), "");
+    assert_eq!(walk_in_memory(&cut), walked);
+    let mount = KernelMount::of(&[&ours], "", QUOTA_LINES).unwrap();
+    run(mount.path(), "btrfs quota rescan -w . > /dev/null");
+    mount.unmount().unwrap();
+    assert!(!quotas_are_out_of_date(&ours));
+    // It compares every group with what it counts itself.
+    btrfs_check_data(&ours).unwrap();
+    vlinder_testkit::subject::own_check_all(&[&ours]).unwrap();
 }
 
 macro_rules! groups {
