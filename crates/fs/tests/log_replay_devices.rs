@@ -15,7 +15,7 @@ use vlinder_testkit::walk::{compare, render};
 use vlinder_testkit::{Scratch, require};
 use vlinder_transaction::ReadOnlyReason;
 
-const DEVICE_BYTES: u64 = 256 << 20;
+const DEVICE_BYTES: u64 = 160 << 20;
 /// How often a log is tried for: work that the kernel does in the background can make any fsync commit.
 const TRIES: usize = 3;
 
@@ -95,8 +95,9 @@ fn is_several_devices(reason: &ReadOnlyReason) -> bool {
     matches!(reason, ReadOnlyReason::SeveralDevices | ReadOnlyReason::Features(_))
 }
 
-fn contents(images: &[PathBuf]) -> Vec<Vec<u8>> {
-    images.iter().map(|image| std::fs::read(image).unwrap()).collect()
+/// When each was last written to.
+fn written(images: &[PathBuf]) -> Vec<std::time::SystemTime> {
+    images.iter().map(|image| image.metadata().unwrap().modified().unwrap()).collect()
 }
 
 fn judge(images: &[PathBuf], options: OpenOptions, expected: &str, is_reason: Judge, what: &str) {
@@ -115,7 +116,7 @@ fn a_log_on_devices_that_are_only_read_is_replayed_in_memory() {
         let scratch = Scratch::in_memory("log-devices");
         let cut = make_log(&scratch, data, metadata, *devices);
         let expected = kernels_walk(&copies(&scratch, &cut, "kernel"));
-        let before = contents(&cut);
+        let before = written(&cut);
         let what = format!("{data}, {metadata}, {devices} devices");
         judge(&cut, OpenOptions::read_only(), &expected, is_requested, &what);
         judge(&cut, OpenOptions::default(), &expected, is_several_devices, &what);
@@ -132,6 +133,6 @@ fn a_log_on_devices_that_are_only_read_is_replayed_in_memory() {
         let filesystem = Filesystem::open(&cut, last).unwrap();
         assert!(compare(&expected, &walk(&filesystem)).is_err(), "{what}: the log has nothing new");
         drop(filesystem);
-        assert!(before == contents(&cut), "{what}: reading changed a device");
+        assert_eq!(before, written(&cut), "{what}: a device was written to");
     }
 }
