@@ -39,8 +39,8 @@ pub fn render() -> Result<()> {
     }
     results.sort_by(|left, right| left.id.cmp(&right.id));
     let mut page = String::from(
-        "# Benchmarks\n\nMedians; both sides alternate in one run, from the same state to a durable end, images on tmpfs. \
-         The ratio is peer ÷ vlinder: above 1, vlinder is faster. Each row is made by the command in its JSON file beside \
+        "# Benchmarks\n\nMedians; both sides alternate in one run, from the same state to a durable end, images on tmpfs; \
+         what takes longer than a minute is run once. The ratio is peer ÷ vlinder: above 1, vlinder is faster. Each row is made by the command in its JSON file beside \
          this page.\n\n| row | workload | vlinder | peers (ratio) | goal | commit |\n|---|---|---|---|---|---|\n",
     );
     for result in &results {
@@ -52,7 +52,10 @@ pub fn render() -> Result<()> {
             .sides
             .iter()
             .skip(1)
-            .map(|side| format!("{} {:.3} s (× {:.2})", side.name, side.median_seconds, side.ratio))
+            .map(|side| {
+                let runs = if side.seconds.len() == 1 { ", one run" } else { "" };
+                format!("{} {:.3} s (× {:.2}{runs})", side.name, side.median_seconds, side.ratio)
+            })
             .collect();
         writeln!(
             page,

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
 
+/// A side that takes longer than this is run once.
+const LONG: Duration = Duration::from_secs(60);
+
 /// How often, and how large.
 pub struct Settings {
     /// Counted runs of each side; one more comes first and does not count.
@@ -103,7 +106,7 @@ impl Row {
         self.id == name || self.id.trim_end_matches(|end: char| end.is_ascii_alphabetic()) == name
     }
 
-    /// Runs all sides in turn, once to warm up and then as often as the settings say.
+    /// Runs all sides in turn, once to warm up and then as often as the settings say; a side that takes long, once in all.
     pub fn run(&self, host: &Host, settings: &Settings) -> Result<RowResult> {
         (self.prepare)(host, settings)?;
         let present: Vec<&Side> = self
@@ -119,11 +122,16 @@ impl Row {
             .collect();
         let mut seconds = vec![Vec::new(); present.len()];
         let mut peaks = vec![0; present.len()];
+        let mut is_over = vec![false; present.len()];
         for round in 0..=settings.runs {
             for (number, side) in present.iter().enumerate() {
+                if is_over[number] {
+                    continue;
+                }
                 let outcome = (side.run)(host, settings).with_context(|| side.name.to_string())?;
                 eprintln!("  {} {:.3} s", side.name, outcome.time.as_secs_f64());
-                if round > 0 {
+                is_over[number] = outcome.time > LONG;
+                if round > 0 || is_over[number] {
                     seconds[number].push(outcome.time.as_secs_f64());
                     peaks[number] = peaks[number].max(outcome.peak_bytes);
                 }
