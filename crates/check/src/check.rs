@@ -1,10 +1,13 @@
 //! The order of the passes.
 
+use std::collections::BTreeMap;
+
 use vlinder_base::random::{OsRandom, Random};
 use vlinder_base::sync::Arc;
 use vlinder_device::Device;
 use vlinder_format::block::BlockRules;
 use vlinder_format::features::CompatReadOnlyFeatures;
+use vlinder_format::root_item::RootItem;
 use vlinder_format::superblock::Superblock;
 use vlinder_format::validate::LeafRules;
 use vlinder_format::{Generation, Level, Logical, Place, RootId, uuid_item};
@@ -15,16 +18,19 @@ use crate::bitmap::BlockSet;
 use crate::checksums::{self, ChecksumTree};
 use crate::chunks::{self, DeviceTree, Layout};
 use crate::context::{Context, Judge};
-use crate::extents::{ExtentTree, GroupItems};
+use crate::data::Ranges;
+use crate::extents::{ExtentTree, Gathered, GroupItems};
 use crate::finding::FindingKind;
-use crate::free_space::FreeSpaceTree;
+use crate::free_space::{FreeSpace, FreeSpaceTree};
 use crate::ledger::Balance;
 use crate::logs;
+use crate::owners::Owners;
 use crate::quotas::QuotaTree;
 use crate::references;
 use crate::report::Report;
 use crate::roots::{self, Roots};
 use crate::shared::Summaries;
+use crate::store::{Store, StoreError};
 use crate::subvolume;
 use crate::superblocks::{self, State};
 use crate::walk::{Item, ItemVisitor, Nobody, Tree, walk, walk_leaves};
@@ -41,6 +47,11 @@ pub struct Options<'a> {
     pub degraded: bool,
     /// How many threads read and judge; otherwise as many as are good for this machine. The report is the same.
     pub threads: Option<usize>,
+    /// Temporary space for what grows with the fragmentation of data: 16 bytes for each run of neighbours, up to this device's
+    /// length. Nothing on it is kept. Without it all is held in memory.
+    pub temporary: Option<&'a Arc<dyn Device>>,
+    /// What of that is held in memory at most, in bytes; otherwise 64 MiB.
+    pub lists_bytes: Option<usize>,
 }
 
 /// Why nothing could be checked.
@@ -50,16 +61,36 @@ pub enum CheckError {
     /// The devices do not make a file system that can be opened.
     #[error(transparent)]
     Open(#[from] VolumeError),
+    /// The superblock has features that change what the trees mean, in a way that this version does not know.
+    #[error("the file system has features that this version can't judge: {}; use a newer vlinder, or btrfs check", .names.join(", "))]
+    UnknownFeatures {
+        /// Their names or bits.
+        names: Vec<String>,
+    },
+    /// The temporary space was too small, or failed.
+    #[error(transparent)]
+    Temporary(#[from] StoreError),
+}
+
+/// What the trees mean depends on the incompatible features: with an unknown one nothing that is said of them is worth
+/// anything. Linux and `btrfs check` refuse such a file system too (`btrfs_check_features`).
+fn known(opened: Opened) -> Result<Opened, CheckError> {
+    let unknown = opened.superblock.features().unsupported_for_reading();
+    if unknown.is_empty() {
+        return Ok(opened);
+    }
+    Err(CheckError::UnknownFeatures { names: unknown.names() })
 }
 
 /// Checks the file system on these devices. Nothing is written.
 ///
 /// # Errors
-/// [`CheckError::Open`]; everything that is wrong further in is a finding.
+/// [`CheckError::Open`], [`CheckError::UnknownFeatures`], [`CheckError::Temporary`]; everything that is wrong further in is a
+/// finding.
 pub fn check(devices: Vec<Arc<dyn Device>>, options: &Options<'_>) -> Result<Report, CheckError> {
     let open = if options.degraded { Volume::open_degraded } else { Volume::open };
-    let opened = open(devices.clone(), SuperblockChoice::Automatic, Access::ReadOnly)?;
-    Ok(judge(opened, &devices, State::Newest, options))
+    let opened = known(open(devices.clone(), SuperblockChoice::Automatic, Access::ReadOnly)?)?;
+    judge(opened, &devices, State::Newest, options)
 }
 
 /// Checks a committed state that is leased while others commit: the one of these superblocks, one for each device in the
@@ -72,11 +103,16 @@ pub fn check_leased(
     superblocks: Vec<Superblock>,
     options: &Options<'_>,
 ) -> Result<Report, CheckError> {
-    let opened = Volume::open_leased(devices.clone(), superblocks)?;
-    Ok(judge(opened, &devices, State::Leased, options))
+    let opened = known(Volume::open_leased(devices.clone(), superblocks)?)?;
+    judge(opened, &devices, State::Leased, options)
 }
 
-fn judge(opened: Opened, devices: &[Arc<dyn Device>], state: State, options: &Options<'_>) -> Report {
+fn judge(
+    opened: Opened,
+    devices: &[Arc<dyn Device>],
+    state: State,
+    options: &Options<'_>,
+) -> Result<Report, CheckError> {
     let superblock = opened.superblock;
     let mut context = Context::new(Arc::new(opened.volume), &superblock, options);
     superblocks::judge(&mut context, devices, &superblock, state);
@@ -89,10 +125,14 @@ fn judge(opened: Opened, devices: &[Arc<dyn Device>], state: State, options: &Op
         checked.free_space.judge(&mut context, &layout, &checked.used);
     }
     checksums::judge(&mut context, &checked.checksums, &checked.data);
+    drop(checked);
     if !context.references.is_even() {
         explain_references(&mut context, &mut layout, &roots);
     }
-    context.report
+    match context.store.failure() {
+        None => Ok(context.report),
+        Some(failure) => Err(failure.into()),
+    }
 }
 
 impl<'a> Context<'a> {
@@ -124,7 +164,9 @@ impl<'a> Context<'a> {
             judge,
             options,
             workers: Workers::new(options.threads),
+            store: Store::new(options.temporary.cloned()),
             references: Balance::new(),
+            owners: None,
             summaries: Summaries::default(),
             expected_bytes: None,
             judging: true,
@@ -142,10 +184,10 @@ impl<'a> Context<'a> {
 
 /// What was read on the way, for the comparisons at the end.
 struct Checked {
-    data: crate::data::Ranges,
-    used: crate::free_space::Used,
-    checksums: ChecksumTree,
-    free_space: FreeSpaceTree,
+    data: Ranges,
+    used: Ranges,
+    checksums: Ranges,
+    free_space: FreeSpace,
 }
 
 fn has_free_space_tree(superblock: &Superblock) -> bool {
@@ -166,26 +208,30 @@ fn walk_required(context: &mut Context<'_>, roots: &Roots, id: RootId, visitor: 
 /// Reads every tree but the chunk tree and the root tree.
 fn judge_trees(context: &mut Context<'_>, layout: &mut Layout, roots: &Roots) -> Checked {
     let has_groups = context.judge.superblock.compat_read_only.has(CompatReadOnlyFeatures::BLOCK_GROUP_TREE);
+    context.owners = Owners::new(context, roots);
     // The extent tree comes first: it says which blocks refer to their children by parent.
-    let mut extents = ExtentTree::new(layout);
+    let mut extents = ExtentTree::new(layout, Some(Gathered::new(context)));
     walk_required(context, roots, RootId::EXTENT_TREE, &mut extents);
     extents.finish(context);
-    let data_bytes = if context.options.data_checksums { extents.data.bytes() } else { 0 };
+    let data_bytes = if context.options.data_checksums { extents.data_bytes } else { 0 };
     context.expected_bytes = Some(extents.block_bytes.saturating_add(data_bytes));
     let data_extents = extents.data_extents;
-    let (mut data, used) = (core::mem::take(&mut extents.data), core::mem::take(&mut extents.used));
+    let Gathered { mut data, used } = extents.gathered.take().unwrap_or_else(|| Gathered::new(context));
+    let used = used.finish();
     if has_groups {
         walk_required(context, roots, RootId::BLOCK_GROUP_TREE, &mut GroupItems(layout));
     }
     walk_required(context, roots, RootId::DEVICE_TREE, &mut DeviceTree::new(layout));
-    let mut checksums = ChecksumTree::default();
+    let mut checksums = ChecksumTree { covered: context.gathering() };
     walk_required(context, roots, RootId::CHECKSUM_TREE, &mut checksums);
-    let mut free_space = FreeSpaceTree::default();
+    let checksums = checksums.covered.finish();
+    let mut free_space = FreeSpaceTree::new(context);
     if has_free_space_tree(context.judge.superblock) {
         walk_required(context, roots, RootId::FREE_SPACE_TREE, &mut free_space);
     }
+    let free_space = free_space.finish();
     if let Some(tree) = roots.get(RootId::UUID_TREE) {
-        walk(context, &tree, &mut UuidTree(roots));
+        walk(context, &tree, &mut UuidTree(roots.by_id()));
     }
     let quotas = roots.get(RootId::QUOTA_TREE).map(|tree| {
         let mut quotas = QuotaTree::default();
@@ -196,14 +242,17 @@ fn judge_trees(context: &mut Context<'_>, layout: &mut Layout, roots: &Roots) ->
     for root in &roots.roots {
         let tree = root.tree();
         if root.id.is_subvolume() || root.id == RootId::DATA_RELOCATION_TREE {
-            subvolume::judge(context, &tree, roots, &checksums.covered);
+            subvolume::judge(context, &tree, roots, &checksums);
         } else if !is_read_by_name(root.id) {
             walk_leaves(context, &tree, &mut Nobody);
         }
     }
+    // Nobody asks for them any more.
+    context.summaries = Summaries::default();
     let logs = logs::read(context, roots);
     logs.judge(context, &used, roots.get(RootId::EXTENT_TREE));
-    data.add_unordered(&logs.extents());
+    logs.extents().for_each(|(start, end)| data.add(start, end));
+    let data = data.finish();
     if let Some(quotas) = quotas {
         quotas.judge_usage(context, roots, data_extents);
     }
@@ -225,15 +274,14 @@ fn is_read_by_name(id: RootId) -> bool {
 }
 
 /// Compares UUID items with the subvolumes that they name.
-struct UuidTree<'a>(&'a Roots);
+struct UuidTree<'a>(BTreeMap<RootId, &'a RootItem>);
 
 impl ItemVisitor for UuidTree<'_> {
     fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
         let Some((kind, uuid)) = uuid_item::uuid_of(&item.key) else { return };
         let Ok(subvolumes) = uuid_item::decode(item.data) else { return };
-        let by_id = self.0.by_id();
         for root in subvolumes {
-            let known = by_id.get(&root).map(|item| match kind {
+            let known = self.0.get(&root).map(|item| match kind {
                 uuid_item::UuidKind::Own => item.uuid(),
                 uuid_item::UuidKind::Received => item.received_uuid(),
             });
@@ -270,7 +318,7 @@ fn explain_references(context: &mut Context<'_>, layout: &mut Layout, roots: &Ro
         }
         for root in &roots.roots {
             if root.id == RootId::EXTENT_TREE {
-                walk(context, &root.tree(), &mut ExtentTree::new(layout));
+                walk(context, &root.tree(), &mut ExtentTree::new(layout, None));
             } else {
                 walk_leaves(context, &root.tree(), &mut Nobody);
             }

@@ -6,7 +6,7 @@ use vlinder_format::{ItemType, Logical, Place, RootId};
 use vlinder_volume::ReadRequest;
 
 use crate::context::Context;
-use crate::data::Ranges;
+use crate::data::{Gathering, Ranges};
 use crate::finding::FindingKind;
 use crate::reader::is_bad;
 use crate::walk::{Item, ItemVisitor};
@@ -15,9 +15,8 @@ use crate::walk::{Item, ItemVisitor};
 const READ_BYTES: u64 = 1 << 20;
 
 /// Bytes that have checksums.
-#[derive(Default)]
 pub(crate) struct ChecksumTree {
-    pub(crate) covered: Ranges,
+    pub(crate) covered: Gathering,
 }
 
 impl Context<'_> {
@@ -91,9 +90,9 @@ impl ItemVisitor for ChecksumTree {
 }
 
 /// Checksums must be of data extents.
-pub(crate) fn judge(context: &mut Context<'_>, tree: &ChecksumTree, data: &Ranges) {
-    for (start, end) in tree.covered.iter() {
-        if let Some((start, end)) = data.first_gap(start, end) {
+pub(crate) fn judge(context: &mut Context<'_>, covered: &Ranges, data: &Ranges) {
+    for covered in covered.iter() {
+        if let Some((start, end)) = data.first_gap(covered.start, covered.end) {
             let place = Place { tree: Some(RootId::CHECKSUM_TREE), ..Place::default() };
             let kind = FindingKind::ChecksumOfNothing { start: Logical(start), end: Logical(end) };
             context.find(kind, place);

@@ -13,16 +13,23 @@ use vlinder_volume::Volume;
 
 use crate::Options;
 use crate::bitmap::BlockSet;
+use crate::data::Gathering;
 use crate::finding::FindingKind;
 use crate::ledger::{Balance, Prepared, Side};
+use crate::owners::{Head, Owners};
 use crate::references::{Extent, Use, User};
 use crate::report::{Finding, Report};
 use crate::shared::Summaries;
+use crate::store::Store;
 use crate::walk::{Tree, is_shareable};
 use crate::workers::Workers;
 
 /// Findings that are listed; the others are counted.
 const MOST_FINDINGS: usize = 10_000;
+/// Lists that grow with the fragmentation of data: data extents, all extents, free space, checksums.
+const LISTS: usize = 4;
+/// What they take in memory together, before they go to temporary space: a million runs each.
+const LISTS_BYTES: usize = 64 << 20;
 /// Where Linux's scrub cannot read a tree block: across this border.
 const STRIPE_BYTES: u64 = vlinder_format::chunk::STRIPE_LENGTH;
 
@@ -46,11 +53,15 @@ pub(crate) struct Context<'a> {
     pub(crate) judge: Judge<'a>,
     pub(crate) options: &'a Options<'a>,
     pub(crate) workers: Workers,
+    /// Where lists go that are too large for memory.
+    pub(crate) store: Store,
     /// Blocks that were reached.
     pub(crate) reached: BlockSet,
     /// Who uses which extent.
     pub(crate) references: Balance<Use>,
     /// What shared blocks of subvolumes come to.
+    /// What simple quotas count, if they are on.
+    pub(crate) owners: Option<Owners>,
     pub(crate) summaries: Summaries,
     /// Bytes that are to be read and judged, as far as that is known.
     pub(crate) expected_bytes: Option<u64>,
@@ -92,10 +103,23 @@ impl Judge<'_> {
 }
 
 impl Context<'_> {
+    /// A set of ranges that is one of those that are large where data are fragmented.
+    pub(crate) fn gathering(&self) -> Gathering {
+        let most = self.options.lists_bytes.unwrap_or(LISTS_BYTES).checked_div(LISTS).unwrap_or_default();
+        Gathering::new(&self.store, most)
+    }
+
     /// Takes in a finding.
     pub(crate) fn find(&mut self, kind: FindingKind, place: Place) {
         if self.judging {
             self.list(kind, place);
+        }
+    }
+
+    /// Part of a tree could not be read.
+    pub(crate) fn lose(&mut self) {
+        if let Some(owners) = self.owners.as_mut().filter(|_| self.judging) {
+            owners.lose();
         }
     }
 
@@ -124,7 +148,8 @@ impl Context<'_> {
     }
 
     /// A block of a tree is reached, for the first time or not: its place is judged.
-    pub(crate) fn reach(&mut self, tree: &Tree, logical: Logical, is_root: bool, is_first: bool) {
+    pub(crate) fn reach(&mut self, tree: &Tree, head: &Head, is_root: bool, is_first: bool) {
+        let logical = head.logical;
         let place = Place { tree: Some(tree.id), block: Some(logical), ..Place::default() };
         if !is_first {
             if is_root || !is_shareable(tree.id) {
@@ -135,6 +160,9 @@ impl Context<'_> {
         let node_size = u64::from(self.judge.rules.node_size);
         if self.judging {
             self.report.blocks = self.report.blocks.saturating_add(1);
+            if let Some(owners) = &mut self.owners {
+                owners.add_block(head, node_size);
+            }
             self.advance(node_size);
         }
         if (logical.0 % STRIPE_BYTES).saturating_add(node_size) > STRIPE_BYTES {

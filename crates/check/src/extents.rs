@@ -6,9 +6,8 @@ use vlinder_format::{ItemType, Level, Logical, Place};
 
 use crate::chunks::Layout;
 use crate::context::Context;
-use crate::data::Ranges;
+use crate::data::Gathering;
 use crate::finding::FindingKind;
-use crate::free_space::Used;
 use crate::ledger::Side;
 use crate::references::{Extent, Use, User};
 use crate::walk::{Item, ItemVisitor};
@@ -25,30 +24,43 @@ struct Current {
     is_incomplete: bool,
 }
 
+/// Where extents lie.
+pub(crate) struct Gathered {
+    /// Data extents.
+    pub(crate) data: Gathering,
+    /// All that lie in a chunk of their content.
+    pub(crate) used: Gathering,
+}
+
+impl Gathered {
+    pub(crate) fn new(context: &Context<'_>) -> Self {
+        Self { data: context.gathering(), used: context.gathering() }
+    }
+}
+
 /// What the extent tree is read for.
 pub(crate) struct ExtentTree<'a> {
     layout: &'a mut Layout,
-    /// Where data extents lie.
-    pub(crate) data: Ranges,
-    /// What is not free, by group.
-    pub(crate) used: Used,
+    pub(crate) gathered: Option<Gathered>,
     /// Bytes of tree blocks.
     pub(crate) block_bytes: u64,
     /// Data extents.
     pub(crate) data_extents: u64,
+    /// Bytes of them.
+    pub(crate) data_bytes: u64,
     current: Option<Current>,
     /// Where the extent before ends.
     end: Logical,
 }
 
 impl<'a> ExtentTree<'a> {
-    pub(crate) fn new(layout: &'a mut Layout) -> Self {
+    pub(crate) fn new(layout: &'a mut Layout, gathered: Option<Gathered>) -> Self {
         Self {
             layout,
-            data: Ranges::default(),
-            used: Used::default(),
+            gathered,
             block_bytes: 0,
             data_extents: 0,
+            data_bytes: 0,
             current: None,
             end: Logical(0),
         }
@@ -86,7 +98,17 @@ impl<'a> ExtentTree<'a> {
             self.block_bytes = self.block_bytes.saturating_add(length);
         } else {
             self.data_extents = self.data_extents.saturating_add(1);
-            self.data.add(logical.0, logical.0.saturating_add(length));
+            self.data_bytes = self.data_bytes.saturating_add(length);
+            let owner = decoded.inline.iter().find_map(|reference| match reference {
+                Reference::ExtentOwner { root } => Some(*root),
+                _ => None,
+            });
+            if let (Some(owner), Some(owners), Some(_)) = (owner, &mut context.owners, &self.gathered) {
+                owners.add(owner, decoded.header.generation, length);
+            }
+            if let Some(gathered) = &mut self.gathered {
+                gathered.data.add(logical.0, logical.0.saturating_add(length));
+            }
         }
         self.current = Some(Current {
             extent,
@@ -115,7 +137,9 @@ impl<'a> ExtentTree<'a> {
                     && end <= start.0.saturating_add(found.chunk.length) =>
             {
                 found.used = found.used.saturating_add(length);
-                self.used.add(start, logical.0, end);
+                if let Some(gathered) = &mut self.gathered {
+                    gathered.used.add(logical.0, end);
+                }
             }
             _ => context.find(FindingKind::ExtentPlace { logical }, item.place()),
         }

@@ -7,46 +7,46 @@ use vlinder_format::{ItemType, Logical, Place, RootId};
 
 use crate::chunks::Layout;
 use crate::context::{Context, at};
-use crate::data::Ranges;
+use crate::data::{Gathering, Ranges};
 use crate::finding::FindingKind;
+use crate::store::Store;
 use crate::walk::{Item, ItemVisitor};
-
-/// What extents take, by block group.
-#[derive(Default)]
-pub(crate) struct Used(BTreeMap<Logical, Ranges>);
-
-impl Used {
-    /// Adds an extent, behind those before.
-    pub(crate) fn add(&mut self, group: Logical, start: u64, end: u64) {
-        self.0.entry(group).or_default().add(start, end);
-    }
-
-    /// How many bytes of a range within one group are taken.
-    pub(crate) fn bytes_in(&self, start: u64, end: u64) -> u64 {
-        let group = self.0.range(..=Logical(start)).next_back();
-        group.map_or(0, |(_, ranges)| ranges.covered(start, end))
-    }
-}
 
 /// A group's record.
 struct Record {
     info: FreeSpaceInfo,
     length: u64,
-    free: Ranges,
     /// Ranges as they are recorded, neighbouring ones in different bitmaps as one.
     count: u64,
+    /// Where the last range of a bitmap ends.
+    end: Option<u64>,
     place: Place,
 }
 
-/// What the free-space tree says.
-#[derive(Default)]
+/// What the free-space tree says, while it is read.
 pub(crate) struct FreeSpaceTree {
     records: BTreeMap<Logical, Record>,
+    free: Gathering,
     /// The group whose record is being read.
     current: Option<Logical>,
 }
 
+/// What the free-space tree says.
+pub(crate) struct FreeSpace {
+    records: BTreeMap<Logical, Record>,
+    free: Ranges,
+}
+
 impl FreeSpaceTree {
+    pub(crate) fn new(context: &Context<'_>) -> Self {
+        Self { records: BTreeMap::new(), free: context.gathering(), current: None }
+    }
+
+    /// All of it was read.
+    pub(crate) fn finish(self) -> FreeSpace {
+        FreeSpace { records: self.records, free: self.free.finish() }
+    }
+
     fn add_range(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
         let (start, length) = (item.key.objectid.0, item.key.offset);
         let current = self.current.and_then(|group| Some((group, self.records.get_mut(&group)?)));
@@ -62,7 +62,7 @@ impl FreeSpaceTree {
             return;
         }
         if !is_bitmap {
-            record.free.add(start, end);
+            self.free.add(start, end);
             record.count = record.count.saturating_add(1);
             return;
         }
@@ -70,25 +70,27 @@ impl FreeSpaceTree {
         for (first, sectors) in bitmap_runs(item.data, length.checked_div(sector).unwrap_or(0)) {
             let from = start.saturating_add(first.saturating_mul(sector));
             let to = from.saturating_add(sectors.saturating_mul(sector));
-            record.free.add(from, to);
+            self.free.add(from, to);
+            if record.end.is_none_or(|end| end < from) {
+                record.count = record.count.saturating_add(1);
+            }
+            record.end = Some(to);
         }
-        record.count = u64::try_from(record.free.iter().count()).unwrap_or(u64::MAX);
     }
+}
 
+impl FreeSpace {
     /// Compares with what the extents take.
-    pub(crate) fn judge(&self, context: &mut Context<'_>, layout: &Layout, used: &Used) {
-        let empty = Ranges::default();
+    pub(crate) fn judge(&self, context: &mut Context<'_>, layout: &Layout, used: &Ranges) {
         for (group, found) in &layout.groups {
             let place = at(RootId::FREE_SPACE_TREE, FreeSpaceInfo::key(*group, found.length));
             let Some(record) = self.records.get(group).filter(|record| record.length == found.length) else {
                 context.find(FindingKind::FreeSpaceGroup { group: *group }, place);
                 continue;
             };
-            let taken = used.0.get(group).unwrap_or(&empty);
             let holes = superblock_holes(context, *group);
             let end = group.0.saturating_add(found.length);
-            if let Some((logical, called_free)) = first_difference(&record.free, taken, &holes, group.0, end)
-            {
+            if let Some((logical, called_free)) = first_difference([&self.free, used, &holes], group.0, end) {
                 let logical = Logical(logical);
                 context.find(FindingKind::FreeSpace { group: *group, logical, called_free }, record.place);
             } else if u64::from(record.info.extent_count) != record.count {
@@ -122,8 +124,8 @@ impl ItemVisitor for FreeSpaceTree {
                 let group = Logical(item.key.objectid.0);
                 self.current = Some(group);
                 if let Ok(info) = FreeSpaceInfo::decode(item.data) {
-                    let (length, free) = (item.key.offset, Ranges::default());
-                    let record = Record { info, length, free, count: 0, place: item.place() };
+                    let length = item.key.offset;
+                    let record = Record { info, length, count: 0, end: None, place: item.place() };
                     self.records.insert(group, record);
                 }
             }
@@ -135,43 +137,33 @@ impl ItemVisitor for FreeSpaceTree {
 
 /// What lies under superblock copies in a chunk: Linux calls it free, and never uses it.
 fn superblock_holes(context: &Context<'_>, group: Logical) -> Ranges {
-    let mut holes = Ranges::default();
+    let mut holes = Gathering::new(&Store::new(None), 0);
     if let Some(chunk) = context.judge.volume.chunks().get(group) {
         for hole in chunk.superblock_ranges() {
             holes.add(hole.start.0, hole.end.0);
         }
     }
-    holes
+    holes.finish()
 }
 
-/// The first byte that is called free and is taken, or the other way round; and what it is called.
-fn first_difference(
-    free: &Ranges,
-    taken: &Ranges,
-    holes: &Ranges,
-    start: u64,
-    end: u64,
-) -> Option<(u64, bool)> {
-    // What is not a hole is either free or taken.
-    let mut edges: Vec<u64> = [free, taken, holes]
-        .into_iter()
-        .flat_map(|ranges| ranges.iter().flat_map(|(from, to)| [from, to]))
-        .chain([start, end])
-        .filter(|edge| (start..=end).contains(edge))
-        .collect();
-    edges.sort_unstable();
-    edges.dedup();
-    let mut cursors = [free, taken, holes].map(|ranges| ranges.iter().peekable());
-    for (from, to) in edges.iter().zip(edges.iter().skip(1)) {
-        let mut is_in = cursors.iter_mut().map(|cursor| {
-            while cursor.next_if(|(_, range_end)| range_end <= from).is_some() {}
-            cursor.peek().is_some_and(|(range_start, range_end)| range_start <= from && range_end >= to)
+/// The first byte from `start` to `end` that is both free and taken, or neither and in no hole; and whether it is free.
+fn first_difference([free, taken, holes]: [&Ranges; 3], start: u64, end: u64) -> Option<(u64, bool)> {
+    let mut passes = [free, taken, holes].map(|ranges| ranges.from(start).peekable());
+    let mut at = start;
+    while at < end {
+        // The same holds from here to where the next range begins or ends.
+        let mut to = end;
+        let [is_free, is_taken, is_hole] = passes.each_mut().map(|pass| {
+            while pass.next_if(|range| range.end <= at).is_some() {}
+            let range = pass.peek();
+            let is_in = range.is_some_and(|range| range.start <= at);
+            to = to.min(range.map_or(end, |range| if is_in { range.end } else { range.start }));
+            is_in
         });
-        let (is_free, is_taken, is_hole) =
-            (is_in.next().unwrap_or(false), is_in.next().unwrap_or(false), is_in.next().unwrap_or(false));
         if is_free == is_taken && !is_hole {
-            return Some((*from, is_free));
+            return Some((at, is_free));
         }
+        at = to;
     }
     None
 }
@@ -181,18 +173,16 @@ mod tests {
     use super::*;
 
     fn ranges(list: &[(u64, u64)]) -> Ranges {
-        let mut ranges = Ranges::default();
-        for (start, end) in list {
-            ranges.add(*start, *end);
-        }
-        ranges
+        let mut ranges = Gathering::new(&Store::new(None), 0);
+        list.iter().for_each(|(start, end)| ranges.add(*start, *end));
+        ranges.finish()
     }
 
     #[test]
     fn free_and_taken_must_complete_each_other() {
         let taken = ranges(&[(10, 20), (30, 40)]);
         let holes = ranges(&[(20, 25)]);
-        let difference = |free: &[(u64, u64)]| first_difference(&ranges(free), &taken, &holes, 0, 50);
+        let difference = |free: &[(u64, u64)]| first_difference([&ranges(free), &taken, &holes], 0, 50);
         assert_eq!(difference(&[(0, 10), (25, 30), (40, 50)]), None);
         assert_eq!(difference(&[(0, 10), (20, 30), (40, 50)]), None);
         assert_eq!(difference(&[(0, 10), (25, 30)]), Some((40, false)));

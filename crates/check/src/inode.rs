@@ -267,14 +267,12 @@ impl Inode {
             return;
         }
         let end = start.saturating_add(length);
-        let covered = desk.checksums.covered(start, end);
         let flags = self.item.map_or(InodeFlags::NONE, |item| item.flags);
-        let (start, end) = (Logical(start), Logical(end));
-        if flags.has(InodeFlags::NODATASUM) {
-            if covered > 0 {
-                desk.find(FindingKind::ChecksumOdd { start }, item.place());
-            }
-        } else if covered < length {
+        let has_none = flags.has(InodeFlags::NODATASUM);
+        if has_none && desk.checksums.touches(start, end) {
+            desk.find(FindingKind::ChecksumOdd { start: Logical(start) }, item.place());
+        } else if !has_none && desk.checksums.first_gap(start, end).is_some() {
+            let (start, end) = (Logical(start), Logical(end));
             desk.find(FindingKind::ChecksumMissing { start, end }, item.place());
         }
     }

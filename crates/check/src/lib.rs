@@ -10,7 +10,7 @@
 //!
 //! Reading path: [`check()`] (the order of the passes), [`finding`] (what can be found), [`walk`] and [`reader`] (how trees
 //! are read), then one module for each body of rules: [`chunks`], [`extents`], [`free_space`], [`checksums`], [`roots`],
-//! [`subvolume`] (with [`summary`] and [`shared`]), [`quotas`] (with [`usage`]), [`logs`].
+//! [`subvolume`] (with [`summary`] and [`shared`]), [`quotas`] (with [`usage`] and [`owners`]), [`logs`].
 
 #![cfg_attr(
     not(test),
@@ -38,12 +38,15 @@ mod ledger;
 mod logs;
 mod loops;
 mod names;
+mod owners;
 mod quotas;
 mod reader;
 mod references;
 mod report;
 mod roots;
 mod shared;
+mod sorted;
+mod store;
 mod subvolume;
 mod summary;
 mod superblocks;
@@ -54,3 +57,4 @@ mod workers;
 pub use check::{CheckError, Options, check, check_leased};
 pub use finding::{FindingKind, Severity};
 pub use report::{Finding, Report};
+pub use store::StoreError;

@@ -7,8 +7,8 @@ use vlinder_format::file_extent::FileExtent;
 use vlinder_format::{ItemType, Key, Logical, Place, RootId};
 
 use crate::context::Context;
+use crate::data::Ranges;
 use crate::finding::FindingKind;
-use crate::free_space::Used;
 use crate::roots::Roots;
 use crate::walk::{Item, ItemVisitor, Tree, walk};
 
@@ -132,24 +132,22 @@ pub(crate) fn read(context: &mut Context<'_>, roots: &Roots) -> Logs {
 impl Logs {
     /// The data extents that only a replay makes known, each its first byte and the byte behind the last: they may have
     /// checksums already.
-    pub(crate) fn extents(&self) -> Vec<(u64, u64)> {
-        let range = |extent: &LoggedExtent| (extent.start, extent.start.saturating_add(extent.length));
-        self.extents.iter().map(range).collect()
+    pub(crate) fn extents(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.extents.iter().map(|extent| (extent.start, extent.start.saturating_add(extent.length)))
     }
 
     /// Compares what the logs use with what is used: a log's blocks must be free, and so must a data extent that is no
     /// extent yet.
-    pub(crate) fn judge(&self, context: &mut Context<'_>, used: &Used, extent_tree: Option<Tree>) {
+    pub(crate) fn judge(&self, context: &mut Context<'_>, used: &Ranges, extent_tree: Option<Tree>) {
         let node_size = u64::from(context.judge.rules.node_size);
         for (logical, place) in &self.blocks {
-            if used.bytes_in(logical.0, logical.0.saturating_add(node_size)) > 0 {
+            if used.touches(logical.0, logical.0.saturating_add(node_size)) {
                 let kind = FindingKind::LogInUse { start: *logical, length: node_size };
                 context.find(kind, *place);
             }
         }
-        let is_taken = |extent: &&LoggedExtent| {
-            used.bytes_in(extent.start, extent.start.saturating_add(extent.length)) > 0
-        };
+        let is_taken =
+            |extent: &&LoggedExtent| used.touches(extent.start, extent.start.saturating_add(extent.length));
         let mut taken: Vec<&LoggedExtent> = self.extents.iter().filter(is_taken).collect();
         taken.sort_unstable_by_key(|extent| (extent.start, extent.length));
         let mut known = KnownExtents { wanted: &taken, found: vec![false; taken.len()] };

@@ -9,7 +9,7 @@ pub(crate) struct Parents(Vec<(u64, u64)>);
 enum Seen {
     Never,
     /// From the child of this position.
-    From(usize),
+    From(u32),
 }
 
 impl Parents {
@@ -19,6 +19,19 @@ impl Parents {
         if self.0.last().is_none_or(|(last, _)| *last < child) {
             self.0.push((child, parent));
         }
+    }
+
+    /// All of these, but those that [`add`](Self::add) leaves out.
+    pub(crate) fn of(mut pairs: Vec<(u64, u64)>) -> Self {
+        let mut before = None;
+        pairs.retain(|(child, _)| {
+            let is_next = before.is_none_or(|before| before < *child);
+            if is_next {
+                before = Some(*child);
+            }
+            is_next
+        });
+        Self(pairs)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -34,8 +47,8 @@ impl Parents {
         }
         let mut seen = vec![Seen::Never; self.0.len()];
         let mut found = Vec::new();
-        for start in 0..self.0.len() {
-            let mut at = start;
+        for start in 0..u32::try_from(self.0.len()).unwrap_or(u32::MAX) {
+            let mut at = usize::try_from(start).unwrap_or(usize::MAX);
             // Each step marks a child that was not marked, so that this ends.
             while let Some(mark) = seen.get_mut(at) {
                 match *mark {

@@ -20,6 +20,14 @@ pub(crate) struct QuotaTree {
     relations: BTreeMap<(QuotaGroupId, QuotaGroupId), Place>,
 }
 
+/// The subvolumes of a group.
+#[derive(Default)]
+struct Members {
+    subvolumes: BTreeSet<RootId>,
+    /// One way alone leads from each of them to the group.
+    is_once: bool,
+}
+
 impl ItemVisitor for QuotaTree {
     fn item(&mut self, _: &mut Context<'_>, item: &Item<'_>) {
         match item.key.item_type {
@@ -53,9 +61,13 @@ impl QuotaTree {
         }
     }
 
-    /// Whether the groups' numbers are said to be right. Simple quotas count otherwise.
+    fn is_simple(&self) -> bool {
+        self.status.is_some_and(|status| status.flags.has(QuotaStatusFlags::SIMPLE))
+    }
+
+    /// Whether the groups' numbers are said to be right.
     fn is_consistent(&self) -> bool {
-        let off = [QuotaStatusFlags::RESCAN, QuotaStatusFlags::INCONSISTENT, QuotaStatusFlags::SIMPLE];
+        let off = [QuotaStatusFlags::RESCAN, QuotaStatusFlags::INCONSISTENT];
         self.status.is_some_and(|status| {
             status.flags.has(QuotaStatusFlags::ON) && !off.into_iter().any(|flag| status.flags.has(flag))
         })
@@ -66,6 +78,9 @@ impl QuotaTree {
         if !self.is_consistent() {
             return;
         }
+        if self.is_simple() {
+            return self.judge_owned(context);
+        }
         let of_groups = self.subvolumes_of_groups();
         let used = match usage::count(context, roots, data_extents) {
             Ok(counted) => counted,
@@ -75,38 +90,54 @@ impl QuotaTree {
                 return context.find(FindingKind::QuotaNotCounted {}, place);
             }
         };
-        for (group, (info, place)) in &self.groups {
-            let none = BTreeSet::new();
-            let expected = used.of(of_groups.get(group).unwrap_or(&none));
-            let found = Usage { referenced: info.referenced_bytes, exclusive: info.exclusive_bytes };
-            for (what, found, expected) in [
-                ("refers to", found.referenced, expected.referenced),
-                ("alone refers to", found.exclusive, expected.exclusive),
-            ] {
-                if found != expected {
-                    let kind = FindingKind::QuotaUsage { group: *group, what, found, expected };
-                    context.find(kind, *place);
-                }
+        let none = Members::default();
+        for group in self.groups.keys() {
+            let Usage { referenced, exclusive } = used.of(&of_groups.get(group).unwrap_or(&none).subvolumes);
+            self.compare(context, *group, [(referenced, referenced), (exclusive, exclusive)]);
+        }
+    }
+
+    /// Compares what simple quotas count with what subvolumes have made. Both numbers of a group are the same.
+    fn judge_owned(&self, context: &mut Context<'_>) {
+        let Some(owners) = context.owners.take() else { return };
+        for (group, members) in self.subvolumes_of_groups() {
+            // What a subvolume had made when its group became another's member is added on each way that leads up.
+            if let Some(owned) = owners.of(&members.subvolumes).filter(|_| members.is_once) {
+                self.compare(context, group, [owned, owned]);
+            }
+        }
+    }
+
+    /// Compares a group's two numbers with what they are at least and at most.
+    fn compare(&self, context: &mut Context<'_>, group: QuotaGroupId, bounds: [(u64, u64); 2]) {
+        let Some((info, place)) = self.groups.get(&group) else { return };
+        let found =
+            [("refers to", info.referenced_bytes), ("alone refers to", info.exclusive_bytes)].into_iter();
+        for ((what, found), (least, most)) in found.zip(bounds) {
+            if !(least..=most).contains(&found) {
+                let kind = FindingKind::QuotaUsage { group, what, found, expected: most };
+                context.find(kind, *place);
             }
         }
     }
 
     /// The subvolumes of each group, those of its members included.
-    fn subvolumes_of_groups(&self) -> BTreeMap<QuotaGroupId, BTreeSet<RootId>> {
-        let mut found: BTreeMap<QuotaGroupId, BTreeSet<RootId>> = BTreeMap::new();
+    fn subvolumes_of_groups(&self) -> BTreeMap<QuotaGroupId, Members> {
+        let mut found: BTreeMap<QuotaGroupId, Members> = BTreeMap::new();
         // Members are of a lower level, and come first.
         for group in self.groups.keys() {
-            let mut subvolumes = BTreeSet::new();
+            let mut members = Members { subvolumes: BTreeSet::new(), is_once: true };
             if group.level() == 0 {
-                subvolumes.insert(RootId(group.number()));
+                members.subvolumes.insert(RootId(group.number()));
             }
             let of_group = (*group, QuotaGroupId(0))..=(*group, QuotaGroupId(u64::MAX));
             for (_, member) in self.relations.range(of_group).map(|(pair, _)| pair) {
-                if member.level() < group.level() {
-                    subvolumes.extend(found.get(member).into_iter().flatten().copied());
+                if let Some(member) = found.get(member).filter(|_| member.level() < group.level()) {
+                    members.is_once &= member.is_once && members.subvolumes.is_disjoint(&member.subvolumes);
+                    members.subvolumes.extend(member.subvolumes.iter().copied());
                 }
             }
-            found.insert(*group, subvolumes);
+            found.insert(*group, members);
         }
         found
     }

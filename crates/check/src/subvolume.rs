@@ -276,8 +276,8 @@ pub(crate) fn judge(context: &mut Context<'_>, tree: &Tree, roots: &Roots, check
     if !is_whole {
         return;
     }
-    let Subvolume { gathered, has_gaps, .. } = subvolume;
-    judge_whole(context, tree.id, &gathered, has_gaps);
+    let Subvolume { mut gathered, has_gaps, .. } = subvolume;
+    judge_whole(context, tree.id, &mut gathered, has_gaps);
     let mut found = gathered.subvolumes;
     found.sort_unstable();
     for name in roots.names_in(tree.id).into_iter().filter(|name| found.binary_search(name).is_err()) {
@@ -289,11 +289,8 @@ pub(crate) fn judge(context: &mut Context<'_>, tree: &Tree, roots: &Roots, check
     }
 }
 
-fn judge_whole(context: &mut Context<'_>, tree: RootId, gathered: &Gathered, has_gaps: bool) {
-    let mut parents = Parents::default();
-    for (child, parent) in &gathered.parents {
-        parents.add(*child, *parent);
-    }
+fn judge_whole(context: &mut Context<'_>, tree: RootId, gathered: &mut Gathered, has_gaps: bool) {
+    let parents = Parents::of(core::mem::take(&mut gathered.parents));
     for directory in parents.loops().into_iter().map(ObjectId) {
         context.find(FindingKind::DirectoryLoop { directory }, at(tree, InodeItem::key(directory)));
     }
@@ -301,9 +298,9 @@ fn judge_whole(context: &mut Context<'_>, tree: RootId, gathered: &Gathered, has
         let place = Place { tree: Some(tree), ..Place::default() };
         context.find(FindingKind::DirectoriesNotFollowed {}, place);
     }
-    let mut orphans = gathered.orphans.clone();
-    orphans.sort_unstable();
-    for inode in gathered.unlinked.iter().filter(|inode| orphans.binary_search(inode).is_err()) {
+    gathered.orphans.sort_unstable();
+    let Gathered { orphans, unlinked, .. } = gathered;
+    for inode in unlinked.iter().filter(|inode| orphans.binary_search(inode).is_err()) {
         context.find(FindingKind::InodeOrphan { inode: *inode }, at(tree, InodeItem::key(*inode)));
     }
     if !gathered.has_root_directory && !has_gaps {

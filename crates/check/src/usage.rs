@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use vlinder_base::sync::Arc;
+use vlinder_format::block::ChildPointer;
 use vlinder_format::file_extent::FileExtent;
 use vlinder_format::{Block, Generation, ItemType, Key, Level, Logical, RootId};
 
@@ -17,7 +18,7 @@ use crate::roots::Roots;
 /// Blocks that are read at once.
 const BATCH: usize = 128;
 /// Data extents of one part, at some 32 bytes each.
-const MOST_EXTENTS: u64 = 2_000_000;
+const MOST_EXTENTS: u64 = 500_000;
 /// Numbers in all sets together, at 4 bytes each and as much again to find them.
 const MOST_MEMBERS: usize = 8 << 20;
 
@@ -33,7 +34,7 @@ pub(crate) struct Usage {
 /// Why nothing could be counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Uncounted {
-    /// Something could not be read, which has been found already; or a subvolume is half deleted.
+    /// Something could not be read, which has been found already.
     Damaged,
     /// There are too many different sets of subvolumes that share extents.
     TooMany,
@@ -102,6 +103,21 @@ struct Wanted {
     first_key: Option<Key>,
     tree: RootId,
     set: SetId,
+    /// On the way to what a half-deleted subvolume still has first: its children before that are gone.
+    dropped_to: Option<(Key, Level)>,
+}
+
+/// The children of a node, as it points to them.
+fn children(node: &Block, wanted: &Wanted) -> Vec<(Logical, Wanted)> {
+    let edge = wanted.dropped_to.filter(|(_, level)| node.level() >= *level);
+    let first = edge.map_or(0, |(key, _)| node.child_slot(&key));
+    let children = node.children().enumerate().skip(first);
+    let wanted = |(slot, child): (usize, ChildPointer)| {
+        let dropped_to = edge.filter(|_| slot == first);
+        let (generation, first_key) = (child.generation, Some(child.key));
+        (child.logical, Wanted { generation, first_key, dropped_to, ..*wanted })
+    };
+    children.map(wanted).collect()
 }
 
 /// What was counted.
@@ -145,15 +161,15 @@ impl Counter<'_, '_> {
         &mut self,
         level: Level,
         blocks: &[(Logical, Wanted)],
-        look: impl Fn(&Block) -> R + Sync,
-    ) -> Result<Vec<(SetId, RootId, R)>, Uncounted> {
+        look: impl Fn(&Block, &Wanted) -> R + Sync,
+    ) -> Result<Vec<R>, Uncounted> {
         let Context { judge, workers, .. } = &mut *self.context;
         let read = workers.map(blocks, |(logical, wanted)| {
-            let Wanted { generation, first_key, tree, set } = *wanted;
+            let Wanted { generation, first_key, tree, .. } = *wanted;
             let expected = Expected { tree, logical: *logical, generation, level, first_key };
             // What is wrong with a copy was found before.
             let block = judge.read(&[expected], &mut Vec::new()).pop().flatten()?;
-            Some((set, tree, look(&block)))
+            Some(look(&block, wanted))
         });
         read.into_iter().collect::<Option<Vec<_>>>().ok_or(Uncounted::Damaged)
     }
@@ -163,11 +179,9 @@ impl Counter<'_, '_> {
         let mut levels: BTreeMap<Level, HashMap<Logical, Wanted>> = BTreeMap::new();
         for (position, id) in (0..).zip(roots) {
             let Some(tree) = all.get(*id) else { continue };
-            if tree.dropped_to.is_some() {
-                return Err(Uncounted::Damaged);
-            }
             let set = self.sets.of(vec![position])?;
-            let wanted = Wanted { generation: tree.generation, first_key: None, tree: *id, set };
+            let (generation, dropped_to) = (tree.generation, tree.dropped_to);
+            let wanted = Wanted { generation, first_key: None, tree: *id, set, dropped_to };
             self.want(levels.entry(tree.level).or_default(), tree.logical, wanted)?;
         }
         let node_size = u64::from(self.context.judge.rules.node_size);
@@ -180,13 +194,8 @@ impl Counter<'_, '_> {
             let Some(below) = level.below() else { return Ok(blocks) };
             let mut next = levels.remove(&below).unwrap_or_default();
             for batch in blocks.chunks(BATCH) {
-                for (set, tree, children) in
-                    self.read(level, batch, |block| block.children().collect::<Vec<_>>())?
-                {
-                    for child in children {
-                        let (generation, first_key) = (child.generation, Some(child.key));
-                        self.want(&mut next, child.logical, Wanted { generation, first_key, tree, set })?;
-                    }
+                for (logical, wanted) in self.read(level, batch, children)?.into_iter().flatten() {
+                    self.want(&mut next, logical, wanted)?;
                 }
             }
             levels.insert(below, next);
@@ -212,8 +221,8 @@ impl Counter<'_, '_> {
         for part in 0..parts {
             let mut extents: HashMap<u64, (u64, SetId)> = HashMap::new();
             for batch in leaves.chunks(BATCH) {
-                let found = self.read(Level::LEAF, batch, |leaf| data_of(leaf, parts, part))?;
-                for (set, _, of_leaf) in found {
+                let look = |leaf: &Block, wanted: &Wanted| (wanted.set, data_of(leaf, parts, part));
+                for (set, of_leaf) in self.read(Level::LEAF, batch, look)? {
                     for (logical, length) in of_leaf {
                         let before = extents.get(&logical).map(|(_, set)| *set);
                         let set = self.sets.join(before, set)?;

@@ -10,6 +10,7 @@ use vlinder_format::{Block, Fault, Generation, Key, Level, Logical, Place, RootI
 use crate::context::{Context, Judge};
 use crate::finding::FindingKind;
 use crate::ledger::{Balance, Prepared};
+use crate::owners::Head;
 use crate::reader::Expected;
 use crate::references::Use;
 use crate::report::Finding;
@@ -182,7 +183,10 @@ impl Visitor for InOrder<'_> {
         for item in leaf.items() {
             match item {
                 Some(item) => self.0.item(context, &item),
-                None => self.0.gap(),
+                None => {
+                    context.lose();
+                    self.0.gap();
+                }
             }
         }
     }
@@ -269,7 +273,7 @@ struct Worked<P> {
 /// Of a leaf that could be read.
 struct Done<P> {
     last: Option<(usize, Key)>,
-    block: Logical,
+    head: Head,
     faults: Vec<Finding>,
     claims: Prepared<Use>,
     part: P,
@@ -293,7 +297,8 @@ impl<V: Visitor> Walk<'_, '_, V> {
             let node = self.context.read(&[top.expected]).pop().flatten();
             self.enter(top, node, false);
         }
-        while let Some(frame) = self.frames.last_mut() {
+        // Where temporary space was lost there will be no report.
+        while let Some(frame) = self.frames.last_mut().filter(|_| !self.context.store.has_failed()) {
             if frame.slot >= frame.node.len() {
                 let (is_kept, expected) = (frame.is_kept, frame.expected);
                 self.frames.pop();
@@ -376,6 +381,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
     /// A node is reached: it waits for its children's turn.
     fn enter(&mut self, child: Child, node: Option<Arc<Block>>, is_kept: bool) {
         let Some(node) = node else {
+            self.context.lose();
             self.steps.push(Step::Gap);
             if is_kept {
                 self.steps.push(Step::End(child.expected));
@@ -385,7 +391,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
         let edge = self.tree.dropped_to.filter(|(_, level)| child.on_edge && node.level() >= *level);
         let slot = edge.map_or(0, |(key, _)| node.child_slot(&key));
         let is_first = self.context.reached.insert(node.logical());
-        self.context.reach(self.tree, node.logical(), child.is_root, is_first);
+        self.context.reach(self.tree, &Head::of(&node), child.is_root, is_first);
         if is_first {
             if self.tree.has_references {
                 self.context.claim_children(&node, slot);
@@ -481,13 +487,14 @@ impl<V: Visitor> Walk<'_, '_, V> {
             if is_first {
                 self.context.reached.remove(logical);
             }
+            self.context.lose();
             self.visitor.spoil();
             return self.visitor.gap();
         };
-        self.context.reach(self.tree, logical, child.is_root, is_first);
+        self.context.reach(self.tree, &done.head, child.is_root, is_first);
         if is_first {
             if let Some((slot, last)) = done.last {
-                self.judge_bound(child.upper, done.block, slot, last);
+                self.judge_bound(child.upper, logical, slot, last);
             }
             for finding in done.faults {
                 self.context.find(finding.kind, finding.place);
@@ -530,7 +537,7 @@ fn work<V: Visitor>(
             place: place(tree.id, &block, slot),
         };
         let faults = if is_first { faults.into_iter().map(found).collect() } else { Vec::new() };
-        Done { last, block: block.logical(), faults, claims, part }
+        Done { last, head: Head::of(&block), faults, claims, part }
     });
     Worked { findings, done }
 }

@@ -1,18 +1,17 @@
 //! One damage at a time, in images that the kernel made: each is found, under its name.
 
-use std::path::Path;
-use std::process::Command;
+mod common;
 
+use common::image;
 use vlinder_base::sync::Arc;
-use vlinder_check::{Options, check};
+use vlinder_check::Options;
 use vlinder_device::{DeviceExt, MemoryDevice};
 use vlinder_format::extent::ExtentFlags;
 use vlinder_format::{
     FileOffset, Generation, ItemType as Type, Key, ObjectId, RootId, file_extent::FileExtent,
 };
-use vlinder_testkit::kernel::{KernelMount, btrfs_check};
 use vlinder_testkit::mutator::{Found, Mutator};
-use vlinder_testkit::{Scratch, require};
+use vlinder_testkit::require;
 
 const FS: RootId = RootId::FS_TREE;
 
@@ -29,36 +28,10 @@ const FILL: &str = r"
     i=0; while [ $i -lt 700 ]; do echo $i > name-$i; i=$((i+1)); done
 ";
 
-/// An image that the kernel filled, in memory.
-fn base(arguments: &[&str]) -> MemoryDevice {
-    let scratch = Scratch::new("damage");
-    let image = scratch.join("image");
-    std::fs::File::create(&image).unwrap().set_len(256 << 20).unwrap();
-    let made = Command::new("mkfs.btrfs").arg("-q").args(arguments).arg(&image).output().unwrap();
-    assert!(made.status.success(), "{made:?}");
-    let mount = KernelMount::new(&image, "").unwrap();
-    let filled = Command::new("sh").args(["-ec", FILL]).current_dir(mount.path()).output().unwrap();
-    assert!(filled.status.success(), "{filled:?}");
-    mount.unmount().unwrap();
-    btrfs_check(&image).unwrap();
-    load(&image)
-}
-
-fn load(image: &Path) -> MemoryDevice {
-    MemoryDevice::from_bytes(&std::fs::read(image).unwrap())
-}
-
 /// What is found in an image: identifiers, errors and warnings alike.
 fn findings(device: Arc<MemoryDevice>) -> Vec<&'static str> {
     let options = Options { data_checksums: true, ..Options::default() };
-    match check(vec![device], &options) {
-        Ok(report) => {
-            let ids = report.findings.iter().map(|finding| finding.kind.id());
-            // mkfs.btrfs 6.2 leaves that behind.
-            ids.filter(|id| *id != "free-space-leftover").collect()
-        }
-        Err(_) => vec!["does-not-open"],
-    }
+    common::report_of(device, &options).findings.iter().map(|finding| finding.kind.id()).collect()
 }
 
 /// The inode of a name in the top-level directory of the top-level subvolume, or of one below.
@@ -483,7 +456,7 @@ const DAMAGES: &[(&str, Damage, &str)] = &[
 #[test]
 fn each_damage_is_found_by_its_name() {
     require!(KernelBtrfs, Tool("btrfs"), Tool("setfattr"), Tool("chattr"));
-    let image = base(&[]);
+    let image = image(&[], FILL);
     assert_eq!(findings(Arc::new(image.snapshot())), [""; 0], "the image without damage");
     let mut missed = Vec::new();
     for (name, damage, expected) in DAMAGES {
@@ -502,7 +475,7 @@ fn each_damage_is_found_by_its_name() {
 #[test]
 fn a_missing_hole_is_found_where_holes_are_items() {
     require!(KernelBtrfs, Tool("btrfs"));
-    let image = base(&["-O", "^no-holes"]);
+    let image = image(&["-O", "^no-holes"], FILL);
     let mutator = Mutator::new(&image);
     let hole = mutator.find(FS, |key, data| {
         key.item_type == Type::EXTENT_DATA && data.len() == 53 && data[21..29] == [0; 8] && key.offset == 0

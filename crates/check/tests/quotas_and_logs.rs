@@ -1,18 +1,27 @@
 //! What quota groups count, what the fsync log holds, and devices that are missing: on images that the kernel made, whole and
 //! with one thing changed.
 
+mod common;
+
 use std::path::PathBuf;
 use std::process::Command;
 
+use common::{
+    assert_found, image, image_of_kernel, image_with_log, load, mkfs, place, report, report_of, run,
+};
 use vlinder_base::sync::Arc;
-use vlinder_check::{Finding, FindingKind, Options, Report, check};
-use vlinder_device::{Device, FileDevice, MemoryDevice, OpenOptions};
+use vlinder_check::{Finding, FindingKind, Options, check};
+use vlinder_device::{Device, FileDevice, OpenOptions};
 use vlinder_format::extent::{ExtentFlags, ExtentHeader, ExtentItem, Reference};
 use vlinder_format::quota::{QuotaGroupId, QuotaGroupInfo, QuotaStatus};
+use vlinder_format::root_item::RootItem;
 use vlinder_format::{DeviceId, Generation, ItemType as Type, Key, Logical, ObjectId, Place, RootId};
-use vlinder_testkit::kernel::{KernelMount, btrfs_check};
+use vlinder_testkit::kernel::KernelMount;
 use vlinder_testkit::mutator::{Found, Mutator};
 use vlinder_testkit::{Scratch, require};
+
+/// So that trees have several levels.
+const SMALL_NODES: &[&str] = &["-n", "4096"];
 
 /// Subvolumes that share extents and blocks, in groups of groups. One recount at the end: an assignment that meets a recount of
 /// the kernel's leaves a group with less than it holds.
@@ -28,50 +37,38 @@ const QUOTAS: &str = r"
     btrfs quota rescan -w . > /dev/null; sync -f .
 ";
 
+/// Subvolumes with simple quotas, which btrfs-progs 6.2 can't turn on: extents from before, shared ones, owners that are gone.
+const SIMPLE_QUOTAS: &str = r#"
+    btrfs subvolume create old > /dev/null; dd if=/dev/urandom of=old/before bs=4096 count=5 status=none; sync -f .
+    python3 -c 'import fcntl, os, struct; fcntl.ioctl(os.open(".", 0), 0xc0109428, bytearray(struct.pack("QQ", 4, 0)))'
+    sync -f .; for name in s u gone; do btrfs subvolume create $name > /dev/null; done
+    dd if=/dev/urandom of=s/file bs=64k count=4 status=none; dd if=/dev/urandom of=gone/file bs=64k count=2 status=none
+    i=0; while [ $i -lt 400 ]; do echo $i > s/name-$i; i=$((i+1)); done; sync -f .
+    cp --reflink=always s/file u/clone; cp --reflink=always gone/file u/heir; btrfs subvolume snapshot s t > /dev/null
+    echo changed > t/name-7; dd if=/dev/urandom of=t/file bs=4096 count=1 conv=notrunc status=none; rm old/before
+    for group in 1/1 1/2 2/1 2/2; do btrfs qgroup create $group .; done
+    assign() { btrfs qgroup assign --no-rescan $1 $2 . || true; }
+    assign 0/257 1/1; assign 0/257 1/2; assign 1/1 2/1; assign 1/1 2/2; assign 1/2 2/2; sync -f .
+    rm s/name-1*; dd if=/dev/urandom of=u/own bs=4096 count=3 status=none
+    btrfs balance start --full-balance . > /dev/null; btrfs subvolume delete -c gone > /dev/null; btrfs subvolume sync .; sync -f .
+"#;
+
+/// A subvolume of many leaves, some of them a snapshot's too, and clones of its data; and then it is deleted.
+const HALF_DELETED: &str = r"
+    btrfs quota enable .; btrfs quota rescan -w . > /dev/null; btrfs subvolume create s > /dev/null
+    dd if=/dev/urandom of=s/file bs=64k count=4 status=none
+    i=0; while [ $i -lt 3000 ]; do echo $i > s/name-$i; i=$((i+1)); done; sync -f .
+    btrfs subvolume snapshot s t > /dev/null; i=0; while [ $i -lt 3000 ]; do echo changed > s/name-$i; i=$((i+7)); done
+    cp --reflink=always s/file clone; btrfs quota rescan -w . > /dev/null; sync -f .
+    btrfs subvolume delete s > /dev/null; sync -f .
+";
+
 /// Files that are synced one by one after the last commit.
 const LOGGED: &str = r"
     dd if=/dev/urandom of=old bs=4096 count=8 status=none; mkdir d; sync -f .
     dd if=/dev/urandom of=d/new bs=4096 count=2 status=none; sync d/new
     dd if=/dev/urandom of=old bs=4096 count=1 seek=2 conv=notrunc status=none; sync old
 ";
-
-/// An image that the kernel filled, as it is on disk before (`is_cut`) or after it is unmounted.
-fn image(fill: &str, is_cut: bool) -> MemoryDevice {
-    let scratch = Scratch::new("quotas");
-    let path = scratch.join("image");
-    std::fs::File::create(&path).unwrap().set_len(256 << 20).unwrap();
-    let made = Command::new("mkfs.btrfs").args(["-q", "-n", "4096"]).arg(&path).output().unwrap();
-    assert!(made.status.success(), "{made:?}");
-    let mount = KernelMount::new(&path, "").unwrap();
-    let filled = Command::new("sh").args(["-ec", fill]).current_dir(mount.path()).output().unwrap();
-    assert!(filled.status.success(), "{filled:?}");
-    let cut = is_cut.then(|| std::fs::read(&path).unwrap());
-    mount.unmount().unwrap();
-    btrfs_check(&path).unwrap();
-    MemoryDevice::from_bytes(&cut.unwrap_or_else(|| std::fs::read(&path).unwrap()))
-}
-
-fn report(mutator: &Mutator) -> Report {
-    let mut report = check(vec![mutator.device()], &Options::default()).unwrap();
-    // mkfs.btrfs 6.2 leaves that behind.
-    report.findings.retain(|finding| finding.kind.id() != "free-space-leftover");
-    report
-}
-
-#[track_caller]
-fn assert_found(mutator: &Mutator, kind: FindingKind, place: Place) {
-    let (found, expected) = (report(mutator).findings, Finding { kind, place });
-    assert!(found.contains(&expected), "{expected:?}\nis not among {found:#?}");
-}
-
-fn place(tree: RootId, found: Found) -> Place {
-    Place {
-        tree: Some(tree),
-        block: Some(found.leaf),
-        slot: u32::try_from(found.slot).ok(),
-        key: Some(found.key),
-    }
-}
 
 fn group_info(m: &Mutator, group: QuotaGroupId) -> (Found, QuotaGroupInfo) {
     let found = m.find(RootId::QUOTA_TREE, |key, _| key == QuotaGroupInfo::key(group));
@@ -81,7 +78,7 @@ fn group_info(m: &Mutator, group: QuotaGroupId) -> (Found, QuotaGroupInfo) {
 #[test]
 fn what_quota_groups_count_is_counted_again() {
     require!(KernelBtrfs, Tool("btrfs"));
-    let image = image(QUOTAS, false);
+    let image = image(SMALL_NODES, QUOTAS);
     let m = Mutator::new(&image);
     assert_eq!(report(&m).findings, [], "as the kernel counted");
     let level = |level: u64, number: u64| QuotaGroupId(level << 48 | number);
@@ -112,6 +109,113 @@ fn what_quota_groups_count_is_counted_again() {
     assert_eq!(report(&m).findings, []);
 }
 
+#[test]
+fn what_simple_quotas_count_is_counted_again() {
+    require!(KernelBtrfs, Tool("btrfs"), Tool("python3"));
+    let image = image_of_kernel(SMALL_NODES, SIMPLE_QUOTAS);
+    let m = Mutator::new(&image);
+    assert_eq!(report(&m).findings, [], "as the kernel counted");
+    let level = |level: u64, number: u64| QuotaGroupId(level << 48 | number);
+    let bytes = |group| group_info(&m, group).1.referenced_bytes;
+    let all =
+        [level(0, 5), level(0, 256), level(0, 257), level(0, 258), level(0, 260), level(1, 1), level(2, 1)];
+    assert!(all.iter().all(|group| bytes(*group) > 0));
+    assert!(bytes(level(0, 257)) > 256 << 10, "the data that it made, and others use too");
+    for group in all {
+        let m = Mutator::new(&image);
+        let (found, info) = group_info(&m, group);
+        m.add_u64(found, 8, 4096);
+        let (found_bytes, expected) = (info.referenced_bytes + 4096, info.referenced_bytes);
+        let kind = FindingKind::QuotaUsage { group, what: "refers to", found: found_bytes, expected };
+        assert_eq!(report(&m).findings, [Finding { kind, place: place(RootId::QUOTA_TREE, found) }]);
+
+        let m = Mutator::new(&image);
+        m.add_u64(found, 24, 0u64.wrapping_sub(4096));
+        let (found_bytes, expected) = (info.exclusive_bytes - 4096, info.exclusive_bytes);
+        let kind = FindingKind::QuotaUsage { group, what: "alone refers to", found: found_bytes, expected };
+        assert_eq!(report(&m).findings, [Finding { kind, place: place(RootId::QUOTA_TREE, found) }]);
+    }
+    // To 2/2 two ways lead from 0/257: what it counts depends on the order in which they were made.
+    let m = Mutator::new(&image);
+    m.add_u64(group_info(&m, level(2, 2)).0, 8, 4096);
+    assert_eq!(report(&m).findings, []);
+
+    // An extent that another subvolume is said to own.
+    let m = Mutator::new(&image);
+    let owner = Reference::ExtentOwner { root: RootId(257) }.key(Logical(0)).item_type;
+    let extent = m.find(RootId::EXTENT_TREE, |key, data| {
+        key.item_type == Type::EXTENT_ITEM
+            && data.get(24) == Some(&owner.0)
+            && data[25..33] == 257u64.to_le_bytes()
+    });
+    m.set_u64(extent, 25, 258);
+    for (group, sign) in [(level(0, 257), 1), (level(0, 258), -1i64)] {
+        let (found, info) = group_info(&m, group);
+        let found_bytes = info.referenced_bytes;
+        let expected = found_bytes.wrapping_sub(extent.key.offset.wrapping_mul(sign.cast_unsigned()));
+        let kind = FindingKind::QuotaUsage { group, what: "refers to", found: found_bytes, expected };
+        assert_found(&m, kind, place(RootId::QUOTA_TREE, found));
+    }
+}
+
+/// What quotas count while a subvolume is being deleted: what is left of it counts as before. The kernel stops in the middle when it
+/// is unmounted, and goes on at the next mount, so that several states are seen.
+#[test]
+fn what_is_left_of_a_half_deleted_subvolume_counts() {
+    require!(KernelBtrfs, Tool("btrfs"));
+    let scratch = Scratch::new("half-deleted");
+    let path = scratch.join("image");
+    let mut mount = mkfs(&path, SMALL_NODES);
+    run(&mount, HALF_DELETED);
+    let mut halves = 0;
+    for round in 0..40 {
+        mount.unmount().unwrap();
+        let image = load(&path);
+        let m = Mutator::new(&image);
+        let report = report_of(m.device(), &Options::default());
+        assert_eq!(report.findings, [], "after {round} mounts, {halves} of them in the middle");
+        let status = m.find(RootId::QUOTA_TREE, |key, _| key == QuotaStatus::KEY);
+        let flags = m.block(status.leaf).data(status.slot)[16];
+        assert_eq!(flags, 1, "the kernel says that its counts are right");
+        if is_half_deleted(&m) {
+            halves += 1;
+            // The group of the rest is judged, too.
+            let (found, info) = group_info(&m, QuotaGroupId(256));
+            m.add_u64(found, 8, 4096);
+            let found_bytes = info.referenced_bytes + 4096;
+            let kind = FindingKind::QuotaUsage {
+                group: QuotaGroupId(256),
+                what: "refers to",
+                found: found_bytes,
+                expected: info.referenced_bytes,
+            };
+            assert_found(&m, kind, place(RootId::QUOTA_TREE, found));
+        }
+        if halves == 3 {
+            return;
+        }
+        mount = KernelMount::new(&path, "").unwrap();
+    }
+    panic!("the kernel was never in the middle of the deletion: {halves}");
+}
+
+/// Whether a subvolume is deleted in part.
+fn is_half_deleted(m: &Mutator) -> bool {
+    let root = m.block(m.root(RootId::ROOT_TREE));
+    let leaves: Vec<_> = if root.is_leaf() {
+        vec![root]
+    } else {
+        root.children().map(|child| m.block(child.logical)).collect()
+    };
+    leaves.iter().any(|leaf| {
+        let items = (0..leaf.len()).filter(|slot| leaf.key(*slot).item_type == Type::ROOT_ITEM);
+        items.into_iter().any(|slot| {
+            let item = RootItem::decode(leaf.data(slot)).unwrap();
+            item.is_deleted() && item.drop_progress != Key::MIN
+        })
+    })
+}
+
 /// The log of the top-level subvolume: its root item, and its one leaf.
 fn log(m: &Mutator) -> (Found, Logical) {
     let leaf = m.superblock.log_root;
@@ -133,7 +237,7 @@ fn item_of(m: &Mutator, leaf: Logical, is_it: impl Fn(Key, &[u8]) -> bool) -> Fo
 #[test]
 fn rules_of_the_log() {
     require!(KernelBtrfs, Tool("btrfs"));
-    let image = image(LOGGED, true);
+    let image = image_with_log(SMALL_NODES, LOGGED);
     let m = Mutator::new(&image);
     let (root, leaf) = log(&m);
     let found = report(&m);

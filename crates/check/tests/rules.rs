@@ -1,11 +1,13 @@
 //! Rules of more than one block: each accepts a sound image that the kernel made, and names one change with exactly its
 //! finding at exactly its place. (Other kinds of damage, by name alone: `damage`.)
 
-use std::process::Command;
+mod common;
 
-use vlinder_check::{Finding, FindingKind, Options, check};
-use vlinder_device::{DeviceExt, MemoryDevice};
+use common::{assert_found, findings, image, place, place_of};
+use vlinder_check::{CheckError, Finding, FindingKind, Options, check};
+use vlinder_device::DeviceExt;
 use vlinder_format::extent::{ExtentFlags, ExtentItem, Reference};
+use vlinder_format::features::{CompatReadOnlyFeatures, IncompatFeatures};
 use vlinder_format::file_extent::FileExtent;
 use vlinder_format::inode_ref::{self, InodeReference};
 use vlinder_format::quota::{QuotaGroupId, relation_key};
@@ -13,9 +15,8 @@ use vlinder_format::superblock::SuperblockMirror;
 use vlinder_format::{
     DeviceId, FileOffset, Generation, ItemType as Type, Key, Logical, ObjectId, Place, RootId, directory,
 };
-use vlinder_testkit::kernel::{KernelMount, btrfs_check};
 use vlinder_testkit::mutator::{Found, Mutator};
-use vlinder_testkit::{Scratch, require};
+use vlinder_testkit::require;
 
 const FS: RootId = RootId::FS_TREE;
 
@@ -35,48 +36,6 @@ const LARGE: &str = r"
         dd if=/dev/urandom of=file bs=4096 count=1 seek=$((i*2)) conv=notrunc status=none; i=$((i+1))
     done; sync -f .
 ";
-
-/// An image that the kernel filled, in memory.
-fn image(arguments: &[&str], fill: &str) -> MemoryDevice {
-    let scratch = Scratch::new("rules");
-    let path = scratch.join("image");
-    std::fs::File::create(&path).unwrap().set_len(256 << 20).unwrap();
-    let made = Command::new("mkfs.btrfs").arg("-q").args(arguments).arg(&path).output().unwrap();
-    assert!(made.status.success(), "{made:?}");
-    let mount = KernelMount::new(&path, "").unwrap();
-    let filled = Command::new("sh").args(["-ec", fill]).current_dir(mount.path()).output().unwrap();
-    assert!(filled.status.success(), "{filled:?}");
-    mount.unmount().unwrap();
-    btrfs_check(&path).unwrap();
-    MemoryDevice::from_bytes(&std::fs::read(&path).unwrap())
-}
-
-fn findings(mutator: &Mutator) -> Vec<Finding> {
-    let report = check(vec![mutator.device()], &Options::default()).unwrap();
-    // mkfs.btrfs 6.2 leaves that behind.
-    report.findings.into_iter().filter(|finding| finding.kind.id() != "free-space-leftover").collect()
-}
-
-#[track_caller]
-fn assert_found(mutator: &Mutator, kind: FindingKind, place: Place) {
-    let (found, expected) = (findings(mutator), Finding { kind, place });
-    assert!(found.contains(&expected), "{expected:?}\nis not among {found:#?}");
-}
-
-/// The place of an item.
-fn place(tree: RootId, found: Found) -> Place {
-    Place {
-        tree: Some(tree),
-        block: Some(found.leaf),
-        slot: u32::try_from(found.slot).ok(),
-        key: Some(found.key),
-    }
-}
-
-/// The place of an item that was put in.
-fn place_of(mutator: &Mutator, tree: RootId, key: Key) -> Place {
-    place(tree, mutator.find(tree, |other, _| other == key))
-}
 
 /// The inode of a name in the top-level subvolume.
 fn inode(mutator: &Mutator, name: &str) -> ObjectId {
@@ -239,6 +198,29 @@ fn rules_of_extents_and_references() {
     assert_found(&m, FindingKind::BlockShared {}, shared);
     let reason = "the tree's root block is another tree's too";
     assert_found(&m, FindingKind::Root { reason }, place(RootId::ROOT_TREE, two));
+}
+
+/// Linux, `btrfs check` and every other verb refuse what the trees may mean something else by.
+#[test]
+fn unknown_incompatible_features_are_refused() {
+    require!(KernelBtrfs, Tool("btrfs"));
+    let image = image(&[], "echo hello > file");
+    let unknown = [(IncompatFeatures(1 << 44), "incompat_bit_44"), (IncompatFeatures::ZONED, "zoned")];
+    for (feature, name) in unknown {
+        let m = Mutator::new(&image);
+        m.change_superblock(|superblock| superblock.incompat = superblock.incompat.with(feature));
+        let refused = check(vec![m.device()], &Options::default());
+        assert!(
+            matches!(&refused, Err(CheckError::UnknownFeatures { names }) if *names == [name]),
+            "{refused:?}"
+        );
+    }
+    // These matter to who writes alone.
+    let m = Mutator::new(&image);
+    m.change_superblock(|superblock| {
+        superblock.compat_read_only = superblock.compat_read_only.with(CompatReadOnlyFeatures(1 << 44));
+    });
+    assert_eq!(findings(&m), []);
 }
 
 #[test]

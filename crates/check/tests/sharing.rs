@@ -1,6 +1,6 @@
 //! The report is the same however many threads make it, and what many snapshots share is read once.
 
-use std::process::Command;
+mod common;
 
 use vlinder_base::sync::Arc;
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
@@ -8,9 +8,8 @@ use vlinder_base::units::Physical;
 use vlinder_check::{FindingKind, Options, Report, check};
 use vlinder_device::{Description, Device, DeviceError, MemoryDevice, Request, Ticket};
 use vlinder_format::{ItemType as Type, ObjectId, RootId};
-use vlinder_testkit::kernel::{KernelMount, btrfs_check};
 use vlinder_testkit::mutator::{Found, Mutator};
-use vlinder_testkit::{Scratch, require};
+use vlinder_testkit::require;
 
 /// Files in small leaves, one of many extents, and a directory that is moved; snapshots, and changes between them.
 const FILL: &str = r"
@@ -29,26 +28,11 @@ const FILL: &str = r"
 ";
 
 fn image() -> MemoryDevice {
-    let scratch = Scratch::new("sharing");
-    let path = scratch.join("image");
-    std::fs::File::create(&path).unwrap().set_len(256 << 20).unwrap();
-    let made =
-        Command::new("mkfs.btrfs").args(["-q", "-n", "4096", "-m", "single"]).arg(&path).output().unwrap();
-    assert!(made.status.success(), "{made:?}");
-    let mount = KernelMount::new(&path, "").unwrap();
-    let filled = Command::new("sh").args(["-ec", FILL]).current_dir(mount.path()).output().unwrap();
-    assert!(filled.status.success(), "{filled:?}");
-    mount.unmount().unwrap();
-    btrfs_check(&path).unwrap();
-    MemoryDevice::from_bytes(&std::fs::read(&path).unwrap())
+    common::image(&["-n", "4096", "-m", "single"], FILL)
 }
 
 fn report(device: Arc<dyn Device>, threads: usize) -> Report {
-    let options = Options { threads: Some(threads), ..Options::default() };
-    let mut report = check(vec![device], &options).unwrap();
-    // mkfs.btrfs 6.2 leaves that behind.
-    report.findings.retain(|finding| finding.kind.id() != "free-space-leftover");
-    report
+    common::report_of(device, &Options { threads: Some(threads), ..Options::default() })
 }
 
 /// Counts what is read.
@@ -91,7 +75,8 @@ fn of(m: &Mutator, name: &str, item_type: Type) -> Found {
 fn what_snapshots_share_is_read_once() {
     require!(KernelBtrfs, Tool("btrfs"));
     let device = Arc::new(Counting { device: image(), reads: AtomicU64::new(0) });
-    let found = report(Arc::clone(&device) as _, 2);
+    let options = Options { threads: Some(2), ..Options::default() };
+    let found = check(vec![Arc::clone(&device) as _], &options).unwrap();
     assert!(found.is_clean(), "{:?}", found.findings);
     // Superblock copies come on top, and a leaf that an inode runs into from one that is not shared.
     let reads = device.reads.load(Ordering::Relaxed);

@@ -5,13 +5,16 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Value, json};
-use vlinder_check::{CheckError, Finding, Options, Report};
+use vlinder_base::sync::Arc;
+use vlinder_check::{CheckError, Finding, Options, Report, StoreError};
+use vlinder_device::{Device, TemporaryDevice};
 
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, Kind, Status};
 use crate::leased::{self, Source};
 use crate::options::OptionArguments;
 use crate::progress::Progress;
 use crate::session::Session;
+use crate::units::parse_size;
 
 /// Check a file system; nothing is written.
 ///
@@ -35,6 +38,16 @@ pub struct Arguments {
     /// Only read: the default, taken for the sake of btrfs-progs' habits.
     #[arg(long)]
     readonly: bool,
+    /// Where temporary files go, if there is more to remember than memory should hold (a file system of many million fragments);
+    /// otherwise $TMPDIR, or /var/tmp. They have no names and are gone when the check ends.
+    #[arg(long, value_name = "DIRECTORY")]
+    temporary_directory: Option<PathBuf>,
+    /// What they may take at most: 16 bytes for each run of fragments that lie together, up to four times.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "16G")]
+    temporary_bytes: u64,
+    /// What is held of that in memory before it goes there.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64M")]
+    list_memory: u64,
     /// Show progress: on a terminal it always is.
     #[arg(short, long, hide = true)]
     progress: bool,
@@ -55,10 +68,13 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Status, Failure> 
         }
         progress.add(bytes);
     };
+    let temporary = arguments.temporary();
     let options = Options {
         data_checksums: arguments.check_data_csum,
         progress: Some(&moved),
         degraded,
+        temporary: Some(&temporary),
+        lists_bytes: Some(usize::try_from(arguments.list_memory).unwrap_or(usize::MAX)),
         ..Options::default()
     };
     let report = match &source.lease {
@@ -66,8 +82,19 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Status, Failure> 
         None => vlinder_check::check(source.devices, &options),
     };
     let report = report.map_err(|error| match error {
-        CheckError::Open(error) => error.into(),
-        other => Failure::new(crate::failure::Kind::Corruption, other.to_string()),
+        CheckError::Open(error) => Failure::from(error),
+        CheckError::UnknownFeatures { names } => {
+            let failure = Failure::unknown_features(&names);
+            arguments.images.iter().fold(failure, |failure, image| failure.at(image.display()))
+        }
+        CheckError::Temporary(StoreError::Device(error)) => {
+            let hint = "give another place with --temporary-directory DIRECTORY";
+            Failure::from(error).hint(hint)
+        }
+        CheckError::Temporary(error) => {
+            Failure::new(Kind::NoSpace, error.to_string()).hint("allow more with --temporary-bytes SIZE")
+        }
+        other => Failure::new(Kind::Corruption, other.to_string()),
     });
     drop(progress);
     leased::confirm(source.lease.as_ref())?;
@@ -78,6 +105,16 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Status, Failure> 
         tell(session, &report)?;
     }
     Ok(if report.is_clean() { Status::Done } else { Status::Failed })
+}
+
+impl Arguments {
+    fn temporary(&self) -> Arc<dyn Device> {
+        let directory =
+            self.temporary_directory.clone().or_else(|| std::env::var_os("TMPDIR").map(PathBuf::from));
+        // What lies in /tmp often takes memory.
+        let directory = directory.unwrap_or_else(|| PathBuf::from("/var/tmp"));
+        Arc::new(TemporaryDevice::new(&directory, self.temporary_bytes))
+    }
 }
 
 fn tell(session: &Session, report: &Report) -> Result<(), Failure> {

@@ -127,6 +127,12 @@ impl Failure {
         Self::new(Kind::Usage, message)
     }
 
+    /// Features without which the trees mean something else.
+    pub fn unknown_features(names: &[String]) -> Self {
+        let text = format!("the file system has features that this version can't read: {}", names.join(", "));
+        Self::new(Kind::Unsupported, text).hint("use a newer vlinder, or Linux itself")
+    }
+
     /// With the place that it is about, unless it has one already.
     #[must_use]
     pub fn at(mut self, place: impl fmt::Display) -> Self {

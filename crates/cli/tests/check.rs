@@ -69,3 +69,24 @@ fn a_damaged_block_is_found_and_a_superblock_copy_warned_of() {
     assert_eq!(ended.code, 1);
     assert!(ended.text().contains("[block-unreadable]: tree 2"), "{}", ended.text());
 }
+
+#[test]
+fn lists_that_memory_should_not_hold_go_to_a_temporary_file() {
+    let scratch = Scratch::new("check");
+    let (image, elsewhere) = (scratch.join("disk.img"), scratch.join("elsewhere"));
+    make_image(&image);
+    // Names in several leaves, so that free space is in several parts.
+    let source = scratch.join("source");
+    std::fs::create_dir(&source).unwrap();
+    (0..600).for_each(|number| std::fs::write(source.join(format!("name-{number}")), "x").unwrap());
+    run(["cp", "-r", source.to_str().unwrap(), &target(&image, "/")]).done();
+    let path = image.to_str().unwrap();
+    let on_disk = ["check", "--list-memory", "0", "--temporary-directory", elsewhere.to_str().unwrap()];
+    run(on_disk.into_iter().chain([path])).failed(1, &["elsewhere", "--temporary-directory"]);
+    std::fs::create_dir(&elsewhere).unwrap();
+    let text = run(on_disk.into_iter().chain([path])).done().text();
+    assert_eq!(text, run(["check", path]).done().text());
+    let small = ["--temporary-bytes", "20"];
+    run(on_disk.into_iter().chain(small).chain([path])).failed(1, &["20 bytes", "--temporary-bytes"]);
+    assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
+}

@@ -107,6 +107,7 @@ fn unknown_features_are_named() {
     let words = ["can't read", "incompat_bit_40", "zoned", "newer vlinder"];
     run(["ls", &target(&image, "/")]).failed(1, &words);
     run(["inspect-internal", "dump-tree", image.to_str().unwrap()]).failed(1, &words);
+    run(["check", image.to_str().unwrap()]).failed(1, &words);
 }
 
 #[test]
@@ -118,6 +119,7 @@ fn unknown_read_only_features_allow_reading_alone() {
     });
     run(["ls", &target(&image, "/")]).done();
     run(["mkdir", &target(&image, "/new")]).failed(1, &["can only be read", "compat_ro_bit_50"]);
+    run(["check", image.to_str().unwrap()]).done();
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod memory;
 mod mounted;
 mod read_only;
 mod request;
+mod temporary;
 #[cfg(test)]
 mod tests;
 mod ticket;
@@ -27,4 +28,5 @@ pub use memory::MemoryDevice;
 pub use mounted::{KernelMount, kernel_mount};
 pub use read_only::ReadOnlyDevice;
 pub use request::{Completion, Data, Durability, Request};
+pub use temporary::TemporaryDevice;
 pub use ticket::{Completer, Ticket};

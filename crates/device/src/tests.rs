@@ -5,7 +5,7 @@ use vlinder_base::units::Physical;
 
 use crate::{
     Backend, Data, Device, DeviceErrorKind, DeviceExt, DeviceKind, Durability, FileDevice, LockMode,
-    MemoryDevice, OpenOptions, Operation, ReadOnlyDevice, Request, Ticket,
+    MemoryDevice, OpenOptions, Operation, ReadOnlyDevice, Request, TemporaryDevice, Ticket,
 };
 
 const LENGTH: u64 = 1 << 20;
@@ -58,7 +58,27 @@ fn all_devices(test: &str) -> Vec<(Box<dyn Device>, Option<Scratch>)> {
             }
         }
     }
+    devices.push((Box::new(TemporaryDevice::new(&std::env::temp_dir(), LENGTH)), None));
     devices
+}
+
+#[test]
+fn a_temporary_device_leaves_nothing_behind() {
+    let scratch = Scratch::new("temporary");
+    std::fs::create_dir(&scratch.0).unwrap();
+    let is_empty = || std::fs::read_dir(&scratch.0).unwrap().next().is_none();
+    let device = TemporaryDevice::new(&scratch.0, LENGTH);
+    assert!(is_empty());
+    device.write_at(Physical(5), vec![7; 3]).unwrap();
+    assert!(is_empty(), "it has no name");
+    assert_eq!(device.read_at(Physical(4), 5).unwrap(), [0, 7, 7, 7, 0]);
+    drop(device);
+    assert!(is_empty());
+    std::fs::remove_dir(&scratch.0).unwrap();
+
+    let nowhere = TemporaryDevice::new(&scratch.0, LENGTH);
+    let error = nowhere.write_at(Physical(0), vec![1]).unwrap_err();
+    assert!(error.to_string().contains(scratch.0.to_str().unwrap()), "{error}");
 }
 
 #[test]

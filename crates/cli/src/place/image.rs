@@ -127,11 +127,7 @@ fn from_engine(error: FsError) -> Failure {
     use vlinder_transaction::EngineError;
     let errno = error.errno().raw_os_error();
     match error {
-        FsError::Engine(EngineError::UnknownFeatures { names }) => {
-            let text =
-                format!("the file system has features that this version can't read: {}", names.join(", "));
-            Failure::new(Kind::Unsupported, text).hint("use a newer vlinder, or Linux itself")
-        }
+        FsError::Engine(EngineError::UnknownFeatures { names }) => Failure::unknown_features(&names),
         FsError::Engine(EngineError::ReadOnly { reason }) => {
             Failure::new(Kind::ReadOnly, format!("the file system can only be read: {reason}"))
         }

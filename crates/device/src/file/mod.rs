@@ -118,6 +118,17 @@ impl FileDevice {
         sized.map(|()| device)
     }
 
+    /// Makes a regular file of `length_bytes` (sparse) that has no name in its directory, and is gone with the device.
+    pub(crate) fn temporary(
+        directory: &std::path::Path,
+        name: &Arc<str>,
+        length_bytes: u64,
+        options: &OpenOptions,
+    ) -> Result<Self, DeviceError> {
+        let device = open::temporary(directory, name, options).and_then(|host| Self::start(host, options))?;
+        device.set_length(length_bytes).map(|()| device)
+    }
+
     fn start(host: HostFile, options: &OpenOptions) -> Result<Self, DeviceError> {
         let host = Arc::new(host);
         let backend = backend::Engine::new(&host, options)?;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
+use vlinder_base::random::{OsRandom, Random};
 use vlinder_base::sync::Arc;
 use vlinder_base::sync::atomic::AtomicU64;
 
@@ -71,6 +72,39 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<HostFile, Devic
 /// Creates a regular file.
 pub(super) fn create(path: &Path, options: &OpenOptions) -> Result<HostFile, DeviceError> {
     finish(path, OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL | access(options), options)
+}
+
+/// Makes a regular file without a name.
+pub(super) fn temporary(
+    directory: &Path,
+    name: &Arc<str>,
+    options: &OpenOptions,
+) -> Result<HostFile, DeviceError> {
+    let flags = OFlags::CLOEXEC | access(options);
+    let fail = |errno: Errno| DeviceError::whole(errno.into(), Operation::Open, name);
+    let private = Mode::RUSR | Mode::WUSR;
+    let opened = transfer::retry(|| rustix::fs::open(directory, flags | OFlags::TMPFILE, private));
+    let descriptor = match opened {
+        // Where the host's file system has no such files, the name is taken away at once. (Kernels that don't know the flag see
+        // a directory to be written.)
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+            let path = directory.join(format!("vlinder-{:016x}", OsRandom.next_u64()));
+            let flags = flags | OFlags::CREATE | OFlags::EXCL;
+            let descriptor = transfer::retry(|| rustix::fs::open(&path, flags, private)).map_err(fail)?;
+            std::fs::remove_file(&path)
+                .map_err(|error| fail(error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)))?;
+            descriptor
+        }
+        opened => opened.map_err(fail)?,
+    };
+    Ok(HostFile {
+        descriptor,
+        below: None,
+        name: Arc::clone(name),
+        kind: DeviceKind::RegularFile,
+        read_only: options.read_only,
+        length: AtomicU64::new(0),
+    })
 }
 
 fn access(options: &OpenOptions) -> OFlags {
