@@ -14,14 +14,14 @@ use vlinder_testkit::mutator::{Found, Mutator};
 
 /// An image that mkfs.btrfs made with these arguments and the kernel filled with this script, in memory.
 pub fn image(arguments: &[&str], fill: &str) -> MemoryDevice {
-    let (_scratch, path) = filled(arguments, fill);
+    let (_scratch, path) = filled(arguments, fill, &[]);
     btrfs_check(&path).unwrap();
     load(&path)
 }
 
-/// The same of what btrfs-progs 6.2 can't judge: the kernel, which made it, is the judge.
-pub fn image_of_kernel(arguments: &[&str], fill: &str) -> MemoryDevice {
-    let (_scratch, path) = filled(arguments, fill);
+/// The same of what btrfs-progs 6.2 can't judge: the kernel, which made it, is the judge. These lines of its log are no matter.
+pub fn image_of_kernel(arguments: &[&str], fill: &str, allowed: &[&str]) -> MemoryDevice {
+    let (_scratch, path) = filled(arguments, fill, allowed);
     load(&path)
 }
 
@@ -29,7 +29,7 @@ pub fn image_of_kernel(arguments: &[&str], fill: &str) -> MemoryDevice {
 pub fn image_with_log(arguments: &[&str], fill: &str) -> MemoryDevice {
     let scratch = Scratch::new("check");
     let path = scratch.join("image");
-    let mount = mkfs(&path, arguments);
+    let mount = mkfs(&path, arguments, &[]);
     run(&mount, fill);
     let cut = load(&path);
     mount.unmount().unwrap();
@@ -37,31 +37,31 @@ pub fn image_with_log(arguments: &[&str], fill: &str) -> MemoryDevice {
     cut
 }
 
-fn filled(arguments: &[&str], fill: &str) -> (Scratch, PathBuf) {
+fn filled(arguments: &[&str], fill: &str, allowed: &[&str]) -> (Scratch, PathBuf) {
     let scratch = Scratch::new("check");
     let path = scratch.join("image");
-    let mount = mkfs(&path, arguments);
+    let mount = mkfs(&path, arguments, allowed);
     run(&mount, fill);
     mount.unmount().unwrap();
     (scratch, path)
 }
 
 /// Makes a file system, and mounts it.
-pub fn mkfs(path: &Path, arguments: &[&str]) -> KernelMount {
+fn mkfs(path: &Path, arguments: &[&str], allowed: &[&str]) -> KernelMount {
     std::fs::File::create(path).unwrap().set_len(256 << 20).unwrap();
     let made = Command::new("mkfs.btrfs").arg("-q").args(arguments).arg(path).output().unwrap();
     assert!(made.status.success(), "{made:?}");
-    KernelMount::new(path, "").unwrap()
+    KernelMount::of(&[path], "", allowed).unwrap()
 }
 
 /// Runs a script in a mount.
-pub fn run(mount: &KernelMount, script: &str) {
+fn run(mount: &KernelMount, script: &str) {
     let ran = Command::new("sh").args(["-ec", script]).current_dir(mount.path()).output().unwrap();
     assert!(ran.status.success(), "{ran:?}");
 }
 
 /// An image, in memory.
-pub fn load(path: &Path) -> MemoryDevice {
+fn load(path: &Path) -> MemoryDevice {
     MemoryDevice::from_bytes(&std::fs::read(path).unwrap())
 }
 
