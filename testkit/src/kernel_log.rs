@@ -1,9 +1,13 @@
 //! What the kernel says about a loop device, and which of it is expected.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
+use vlinder_base::sync::atomic::{AtomicBool, Ordering};
+use vlinder_base::sync::{Arc, Mutex};
+use vlinder_base::thread;
 
 /// The lines that mean nothing is wrong, after the time stamp. `*` stands for anything, `DEVICE` for the loop device's
 /// name with an optional state (`loop0`, `loop0 state E`). From Linux 6.1 to 6.18: scan, first mount, checksum,
@@ -53,10 +57,41 @@ const EXPECTED: &[&str] = &[
 /// Lines that concern whoever was in the kernel at the time.
 const ALARMS: &[&str] = &["WARNING:", "BUG:", "kernel BUG", "Oops", "cut here ]", "Call Trace", "refcount_t"];
 
-/// A reader of the kernel's log from a moment on.
+/// How often a follower looks: the kernel's ring holds what it says in seconds of the worst noise.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A reader of the kernel's log from a moment on. A thread follows the log as long as this lives, because the kernel
+/// overwrites what nobody has read, and others make noise too.
 #[derive(Debug)]
 pub(crate) struct KernelLog {
+    reader: Arc<Mutex<Reader>>,
+    /// Tells the follower to end, which it does at its next look.
+    ends: Arc<AtomicBool>,
+}
+
+/// What was read and not asked for yet.
+#[derive(Debug)]
+struct Reader {
     descriptor: OwnedFd,
+    lines: Vec<String>,
+    /// Why lines are missing: overwritten before they were read (EPIPE), or not readable.
+    failure: Option<Errno>,
+}
+
+impl Reader {
+    /// Reads up to the log's end.
+    fn catch_up(&mut self) {
+        let mut buffer = [0; 8192];
+        while self.failure.is_none() {
+            match rustix::io::read(&self.descriptor, &mut buffer) {
+                Ok(length) => self.lines.extend(message(&buffer[..length])),
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR) => {}
+                // What is missing can't be judged: that is a failure, not a clean log.
+                Err(errno) => self.failure = Some(errno),
+            }
+        }
+    }
 }
 
 impl KernelLog {
@@ -65,23 +100,35 @@ impl KernelLog {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let descriptor = rustix::fs::open("/dev/kmsg", flags, Mode::empty())?;
         rustix::fs::seek(&descriptor, SeekFrom::End(0))?;
-        Ok(KernelLog { descriptor })
+        let reader = Arc::new(Mutex::new(Reader { descriptor, lines: Vec::new(), failure: None }));
+        let ends = Arc::new(AtomicBool::new(false));
+        thread::spawn("kernel log", {
+            let (reader, ends) = (Arc::clone(&reader), Arc::clone(&ends));
+            move || {
+                while !ends.load(Ordering::Relaxed) {
+                    reader.lock().catch_up();
+                    thread::sleep(PAUSE);
+                }
+            }
+        });
+        Ok(KernelLog { reader, ends })
     }
 
     /// The lines since the last call (or the start) that concern one of these devices, and alarms.
     pub(crate) fn lines_about(&mut self, devices: &[String]) -> Result<Vec<String>, Errno> {
-        let concerns = |line: &str| devices.iter().any(|device| concerns(line, device));
-        let mut lines = Vec::new();
-        let mut buffer = vec![0; 8192];
-        loop {
-            match rustix::io::read(&self.descriptor, &mut buffer) {
-                Ok(length) => lines.extend(message(&buffer[..length]).filter(|line| concerns(line))),
-                Err(Errno::AGAIN) => return Ok(lines),
-                // EPIPE: lines were overwritten before they were read. That is a failure to judge, not a clean log.
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
-            }
+        let mut reader = self.reader.lock();
+        reader.catch_up();
+        if let Some(errno) = reader.failure {
+            return Err(errno);
         }
+        let concerns = |line: &String| devices.iter().any(|device| concerns(line, device));
+        Ok(std::mem::take(&mut reader.lines).into_iter().filter(concerns).collect())
+    }
+}
+
+impl Drop for KernelLog {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
     }
 }
 
