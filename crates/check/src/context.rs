@@ -59,9 +59,9 @@ pub(crate) struct Context<'a> {
     pub(crate) reached: BlockSet,
     /// Who uses which extent.
     pub(crate) references: Balance<Use>,
-    /// What shared blocks of subvolumes come to.
     /// What simple quotas count, if they are on.
     pub(crate) owners: Option<Owners>,
+    /// What shared blocks of subvolumes come to.
     pub(crate) summaries: Summaries,
     /// Bytes that are to be read and judged, as far as that is known.
     pub(crate) expected_bytes: Option<u64>,
