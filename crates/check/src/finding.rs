@@ -545,6 +545,13 @@ finding_kinds! {
         /// The kind.
         item_type: ItemType,
     } "no log holds a {item_type}";
+    /// A log speaks of an inode that is not there, or of another type: replaying it fails, or leaves what fits nothing.
+    Error "log-inode" LogInode {
+        /// The inode.
+        inode: ObjectId,
+        /// What is wrong.
+        reason: &'static str,
+    } "inode {inode}, of which the log speaks, {reason}";
     /// A block of a log, or data that it refers to, lies where an extent is: it was overwritten, or will be.
     Error "log-in-use" LogInUse {
         /// The first byte.

@@ -10,7 +10,7 @@
 //!
 //! Reading path: [`check()`] (the order of the passes), [`finding`] (what can be found), [`walk`] and [`reader`] (how trees
 //! are read), then one module for each body of rules: [`chunks`], [`extents`], [`free_space`], [`checksums`], [`roots`],
-//! [`subvolume`] (with [`summary`] and [`shared`]), [`quotas`] (with [`usage`] and [`owners`]), [`logs`].
+//! [`subvolume`] (with [`summary`] and [`shared`]), [`quotas`] (with [`usage`] and [`owners`]), [`logs`] (with [`logged`]).
 
 #![cfg_attr(
     not(test),
@@ -35,6 +35,7 @@ pub mod finding;
 mod free_space;
 mod inode;
 mod ledger;
+mod logged;
 mod logs;
 mod loops;
 mod names;

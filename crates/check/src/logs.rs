@@ -9,6 +9,7 @@ use vlinder_format::{ItemType, Key, Logical, Place, RootId};
 use crate::context::Context;
 use crate::data::Ranges;
 use crate::finding::FindingKind;
+use crate::logged::Inodes;
 use crate::roots::Roots;
 use crate::walk::{Item, ItemVisitor, Tree, walk};
 
@@ -74,14 +75,21 @@ impl ItemVisitor for LogRoots {
 }
 
 /// A log.
-struct Log<'a>(&'a mut Logs);
+struct Log<'a> {
+    logs: &'a mut Logs,
+    /// Where its subvolume is there.
+    inodes: Option<Inodes>,
+}
 
 impl ItemVisitor for Log<'_> {
     fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
-        note_block(&mut self.0.blocks, item);
+        note_block(&mut self.logs.blocks, item);
         let item_type = item.key.item_type;
         if !ITEMS.contains(&item_type) {
             return context.find(FindingKind::LogItem { item_type }, item.place());
+        }
+        if let Some(inodes) = &mut self.inodes {
+            inodes.judge(context, item);
         }
         if item_type != ItemType::EXTENT_DATA {
             return;
@@ -89,7 +97,7 @@ impl ItemVisitor for Log<'_> {
         let range = FileExtent::decode(item.data).ok().and_then(|extent| extent.range());
         if let Some(range) = range.filter(|range| !range.is_hole()) {
             let (start, length) = (range.address.0, range.disk_bytes);
-            self.0.extents.push(LoggedExtent { start, length, place: item.place() });
+            self.logs.extents.push(LoggedExtent { start, length, place: item.place() });
         }
     }
 }
@@ -114,9 +122,10 @@ pub(crate) fn read(context: &mut Context<'_>, roots: &Roots) -> Logs {
     walk(context, &tree, &mut of_subvolumes);
     logs.blocks.append(&mut of_subvolumes.blocks);
     for (subvolume, log, place) in of_subvolumes.logs {
+        let committed = roots.get(subvolume).filter(|_| subvolume.is_subvolume());
         if !subvolume.is_subvolume() {
             context.find(FindingKind::LogSubvolume { subvolume, reason: "can have none" }, place);
-        } else if roots.get(subvolume).is_none() {
+        } else if committed.is_none() {
             // It was deleted after the fsync: Linux passes its log over.
             context.find(FindingKind::LogLeftover { subvolume }, place);
         }
@@ -124,7 +133,8 @@ pub(crate) fn read(context: &mut Context<'_>, roots: &Roots) -> Logs {
             let (found, expected) = (log.generation, newest);
             context.find(FindingKind::LogGeneration { found, expected }, place);
         }
-        walk(context, &log, &mut Log(&mut logs));
+        let inodes = committed.map(|committed| Inodes::new(log, committed));
+        walk(context, &log, &mut Log { logs: &mut logs, inodes });
     }
     logs
 }

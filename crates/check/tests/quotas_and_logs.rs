@@ -237,6 +237,56 @@ fn rules_of_the_log() {
     assert_found(&m, FindingKind::LogInUse { start: leaf, length: 4096 }, at);
 }
 
+#[test]
+fn inodes_of_the_log() {
+    require!(KernelBtrfs, Tool("btrfs"));
+    let image = image_with_log(SMALL_NODES, &format!("{LOGGED}\ntouch d/more; sync d"));
+    let m = Mutator::new(&image);
+    let (_, leaf) = log(&m);
+    let mode_of = |item: Found| u32::from_le_bytes(m.block(leaf).data(item.slot)[52..56].try_into().unwrap());
+    let of_type = |item_type: Type| item_of(&m, leaf, move |key, _| key.item_type == item_type);
+    let assert_inode = |m: &Mutator, inode, reason, found| {
+        assert_found(m, FindingKind::LogInode { inode, reason }, place(RootId::TREE_LOG, found));
+    };
+
+    // `old` is in the subvolume, too, and a file: the log makes a directory of it.
+    let data = of_type(Type::EXTENT_DATA);
+    let old =
+        item_of(&m, leaf, |key, _| key.item_type == Type::INODE_ITEM && key.objectid == data.key.objectid);
+    assert_eq!(mode_of(old) >> 12, 8, "a regular file");
+    let m = Mutator::new(&image);
+    m.change_item(old, |item| item[53] = item[53] & 0x0f | 0x40);
+    assert_inode(&m, old.key.objectid, "is of another type than in the subvolume", old);
+    assert_inode(&m, old.key.objectid, "has data and is no file", data);
+
+    // Items of an inode that is nowhere.
+    let m = Mutator::new(&image);
+    let block = m.block(leaf);
+    let is_of_inode = |slot: &usize| block.key(*slot).item_type != Type::EXTENT_CHECKSUM;
+    let slot = (0..block.len()).rfind(is_of_inode).unwrap();
+    let last = Found { leaf, slot, key: block.key(slot) };
+    assert_ne!(last.key.item_type, Type::INODE_ITEM);
+    let missing = ObjectId(last.key.objectid.0 + 1000);
+    let key = Key { objectid: missing, ..last.key };
+    m.set_key(last, key);
+    assert_inode(&m, missing, "is neither in the log nor in the subvolume", Found { key, ..last });
+
+    // A name that lies in a file.
+    let m = Mutator::new(&image);
+    let name = item_of(&m, leaf, |key, _| key.item_type == Type::INODE_REF);
+    let key = Key { offset: old.key.objectid.0, ..name.key };
+    m.set_key(name, key);
+    let at = Found { key, ..name };
+    assert_inode(&m, old.key.objectid, "has a name in it and is no directory", at);
+
+    // A name in a directory that says of a file that it is a directory.
+    let entry = item_of(&m, leaf, |key, _| key.item_type == Type::DIR_INDEX);
+    let m = Mutator::new(&image);
+    let child = ObjectId(u64::from_le_bytes(m.block(leaf).data(entry.slot)[..8].try_into().unwrap()));
+    m.change_item(entry, |item| item[29] = 2);
+    assert_inode(&m, child, "is of another type than its name says", entry);
+}
+
 /// The images of two devices, filled by the kernel.
 fn two_devices(scratch: &Scratch, arguments: &[&str]) -> [PathBuf; 2] {
     let paths = ["one", "two"].map(|name| scratch.join(name));

@@ -21,6 +21,7 @@ use vlinder_format::root_item::RootItem;
 use vlinder_format::{Generation, ItemType, Key, Logical, RootId};
 use vlinder_fs::{Filesystem, OpenOptions};
 use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
+use vlinder_testkit::subject::own_check_all;
 use vlinder_testkit::{Scratch, require};
 use vlinder_tree::Readahead;
 
@@ -156,6 +157,8 @@ fn judge(case: &Case<'_>) -> Result<(), String> {
     if outcome != case.outcome && case.outcome != Outcome::Either {
         return Err(format!("fsync ended with a {outcome:?}\n"));
     }
+    // What the kernel wrote is nothing to complain of.
+    own_check_all(&[&cut])?;
     let (kernel, ours) = (scratch.join("kernel"), scratch.join("ours"));
     copy(&cut, &kernel);
     copy(&cut, &ours);

@@ -1,0 +1,169 @@
+//! The inodes that a log speaks of: each is in the log or in its subvolume, and of the type that all who speak of it mean. A replay
+//! would otherwise stop, or leave names and items that fit no inode. Sources: Linux's `replay_one_buffer`, `replay_one_name`.
+
+use vlinder_format::directory::{DirectoryEntries, DirectoryEntryType};
+use vlinder_format::inode::{FileType, InodeItem};
+use vlinder_format::inode_ref::ExtendedReferences;
+use vlinder_format::{ItemType, Level, ObjectId};
+
+use crate::context::{Context, Judge};
+use crate::finding::FindingKind;
+use crate::reader::Expected;
+use crate::walk::{Item, Tree};
+
+/// What an inode is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    /// Of this type, where it is one.
+    Is(Option<FileType>),
+    /// There is none.
+    Missing,
+    /// What would say so could not be read.
+    Unreadable,
+}
+
+/// Judges the items of a log, one after the other.
+pub(crate) struct Inodes {
+    log: Tree,
+    subvolume: Tree,
+    /// The inode of the items that come, and whether it was found missing.
+    current: Option<(ObjectId, Known)>,
+    /// The inode that was looked for last: names come by directory.
+    last: Option<(ObjectId, Known)>,
+}
+
+impl Inodes {
+    pub(crate) fn new(log: Tree, subvolume: Tree) -> Self {
+        Self { log, subvolume, current: None, last: None }
+    }
+
+    /// The next item of the log, whose kind logs may hold.
+    pub(crate) fn judge(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
+        let (inode, item_type) = (item.key.objectid, item.key.item_type);
+        // A log's checksums are of no inode; and what a directory has lost is of no matter where it is gone itself.
+        if [ItemType::EXTENT_CHECKSUM, ItemType::DIR_LOG_ITEM, ItemType::DIR_LOG_INDEX].contains(&item_type) {
+            return;
+        }
+        let is = self.current(context, item);
+        let mut find = |inode, reason| context.find(FindingKind::LogInode { inode, reason }, item.place());
+        match item_type {
+            ItemType::DIR_ITEM | ItemType::DIR_INDEX if is_other(is, &[FileType::Directory]) => {
+                return find(inode, "has names in it and is no directory");
+            }
+            ItemType::EXTENT_DATA if is_other(is, &[FileType::Regular, FileType::SymbolicLink]) => {
+                return find(inode, "has data and is no file");
+            }
+            _ => {}
+        }
+        match item_type {
+            ItemType::DIR_ITEM | ItemType::DIR_INDEX => {
+                for entry in DirectoryEntries::new(item.data).flatten() {
+                    if entry.location.item_type == ItemType::INODE_ITEM {
+                        self.judge_child(context, item, entry.location.objectid, entry.entry_type);
+                    }
+                }
+            }
+            ItemType::INODE_REF => self.judge_parent(context, item, ObjectId(item.key.offset)),
+            ItemType::INODE_EXTREF => {
+                for reference in ExtendedReferences::new(item.data).flatten() {
+                    self.judge_parent(context, item, reference.parent);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The inode of an item. The first of its items comes to a finding if it is missing, or changes its type.
+    fn current(&mut self, context: &mut Context<'_>, item: &Item<'_>) -> Known {
+        let inode = item.key.objectid;
+        if let Some((_, known)) = self.current.filter(|(current, _)| *current == inode) {
+            return known;
+        }
+        let committed = look(&context.judge, &self.subvolume, inode);
+        let logged = (item.key.item_type == ItemType::INODE_ITEM).then(|| type_in(item.data));
+        let known = logged.unwrap_or(committed);
+        let reason = match (known, committed) {
+            (Known::Missing, _) => Some("is neither in the log nor in the subvolume"),
+            (Known::Is(logged), Known::Is(committed)) if logged != committed => {
+                Some("is of another type than in the subvolume")
+            }
+            _ => None,
+        };
+        if let Some(reason) = reason {
+            context.find(FindingKind::LogInode { inode, reason }, item.place());
+        }
+        self.current = Some((inode, known));
+        known
+    }
+
+    /// What an inode is that an item of another names.
+    fn other(&mut self, judge: &Judge<'_>, inode: ObjectId) -> Known {
+        if let Some((_, known)) = self.last.filter(|(last, _)| *last == inode) {
+            return known;
+        }
+        let known = match look(judge, &self.log, inode) {
+            Known::Missing => look(judge, &self.subvolume, inode),
+            known => known,
+        };
+        self.last = Some((inode, known));
+        known
+    }
+
+    /// A name of a log for what is gone is passed over.
+    fn judge_child(
+        &mut self,
+        context: &mut Context<'_>,
+        item: &Item<'_>,
+        inode: ObjectId,
+        entry_type: DirectoryEntryType,
+    ) {
+        let known = self.other(&context.judge, inode);
+        if matches!(known, Known::Is(found) if found != entry_type.file_type()) {
+            let reason = "is of another type than its name says";
+            context.find(FindingKind::LogInode { inode, reason }, item.place());
+        }
+    }
+
+    fn judge_parent(&mut self, context: &mut Context<'_>, item: &Item<'_>, inode: ObjectId) {
+        let known = self.other(&context.judge, inode);
+        if is_other(known, &[FileType::Directory]) {
+            let reason = "has a name in it and is no directory";
+            context.find(FindingKind::LogInode { inode, reason }, item.place());
+        }
+    }
+}
+
+/// Whether an inode is of none of these types.
+fn is_other(known: Known, types: &[FileType]) -> bool {
+    matches!(known, Known::Is(found) if !found.is_some_and(|found| types.contains(&found)))
+}
+
+fn type_in(data: &[u8]) -> Known {
+    InodeItem::decode(data).map_or(Known::Unreadable, |item| Known::Is(item.file_type()))
+}
+
+/// Looks for the item of an inode. What is wrong on the way is found when the tree is walked.
+fn look(judge: &Judge<'_>, tree: &Tree, inode: ObjectId) -> Known {
+    let key = InodeItem::key(inode);
+    let mut expected = Expected {
+        tree: tree.id,
+        logical: tree.logical,
+        generation: tree.generation,
+        level: tree.level,
+        first_key: None,
+    };
+    loop {
+        let Some(block) = judge.read(&[expected], &mut Vec::new()).pop().flatten() else {
+            return Known::Unreadable;
+        };
+        let Some(level) = expected.level.below().filter(|_| expected.level != Level::LEAF) else {
+            return block.search(&key).map_or(Known::Missing, |slot| type_in(block.data(slot)));
+        };
+        if block.is_empty() {
+            return Known::Unreadable;
+        }
+        let child = block.child(block.child_slot(&key));
+        let (logical, generation, first_key) = (child.logical, child.generation, Some(child.key));
+        expected = Expected { logical, generation, level, first_key, ..expected };
+    }
+}
