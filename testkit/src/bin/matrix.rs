@@ -218,6 +218,17 @@ impl Work {
     }
 }
 
+/// The rows that this run is about.
+fn chosen(space: &Space, rows: &[Row], done: &BTreeMap<String, Outcome>) -> Vec<Recipe> {
+    let only = std::env::var("ONLY").unwrap_or_default();
+    let is_short = number("SHORT").is_some();
+    let is_chosen = |recipe: &Recipe| {
+        let text = recipe.to_string();
+        text.contains(&only) && !done.contains_key(&text) && !(is_short && recipe.state == LONG_STATE)
+    };
+    rows.iter().map(|row| Recipe::of(space, row)).filter(is_chosen).collect()
+}
+
 fn main() -> ExitCode {
     let tools = TOOLS.iter().map(|name| Requirement::Tool(name));
     let missing: Vec<String> = std::iter::once(Requirement::KernelBtrfs)
@@ -242,13 +253,7 @@ fn main() -> ExitCode {
     shuffle(&mut rows, &SeededRandom::new(number("ORDER").unwrap_or(seed)));
     let file = results().join(format!("seed-{seed}.tsv"));
     let done = if number("AGAIN").is_some() { BTreeMap::new() } else { passed(&file) };
-    let only = std::env::var("ONLY").unwrap_or_default();
-    let mut recipes: Vec<Recipe> = rows.iter().map(|row| Recipe::of(&space, row)).collect();
-    let is_short = number("SHORT").is_some();
-    recipes.retain(|recipe| {
-        let text = recipe.to_string();
-        text.contains(&only) && !done.contains_key(&text) && !(is_short && recipe.state == LONG_STATE)
-    });
+    let recipes = chosen(&space, &rows, &done);
     let clock = SystemClock::new();
     let start = clock.monotonic();
     let end = number("MINUTES").map(|minutes| start + Duration::from_secs(minutes * 60));
