@@ -21,6 +21,8 @@ pub use metrics::Metrics;
 pub use range::ByteRange;
 pub use state::{Change, ExtentState, Found, Options, Position};
 
+#[cfg(all(test, not(feature = "shuttle")))]
+mod exhaustive_tests;
 #[cfg(all(test, feature = "shuttle"))]
 mod model_run;
 #[cfg(all(test, not(feature = "shuttle")))]

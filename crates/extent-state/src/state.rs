@@ -287,7 +287,11 @@ impl ExtentState {
         let mut present = 0;
         let mut at = range.start();
         let mut ordered_from = 0;
-        for (record, bits) in inner.records.around(range) {
+        let place = inner.records.reach(range.start());
+        for (record, bits) in inner.records.at(place) {
+            if record.start() > range.end() {
+                break;
+            }
             if record.is_empty() || record.start() < ordered_from {
                 inner.wanted = plan.wanted;
                 return Err(StateError::Disordered { range: record, bits, owner: self.options.owner });
@@ -305,7 +309,7 @@ impl ExtentState {
         let Plan { wanted, cleared, changed_bytes, .. } = plan;
         // Without trimming, equal neighbours may be left from the split even where no bit changed.
         if changed_bytes > 0 || !self.options.trim {
-            let cost = inner.records.replace(range, present, &wanted);
+            let cost = inner.records.replace(place, present, &wanted);
             self.account(cost);
             inner.version += 1;
         }
@@ -317,8 +321,12 @@ impl ExtentState {
     }
 
     fn account(&self, cost: Cost) {
-        self.metrics.records_allocated.add(cost.allocated);
-        self.metrics.records_removed.add(cost.removed);
+        if cost.allocated > 0 {
+            self.metrics.records_allocated.add(cost.allocated);
+        }
+        if cost.removed > 0 {
+            self.metrics.records_removed.add(cost.removed);
+        }
     }
 
     /// Wakes the waiters that what was cleared can concern; each looks again itself.
@@ -500,6 +508,7 @@ impl ExtentState {
     pub(crate) fn force(&self, records: &[Record]) {
         let mut inner = self.inner.lock();
         let present = inner.records.len();
-        inner.records.replace(ByteRange::ALL, present, records);
+        let first = inner.records.reach(0);
+        inner.records.replace(first, present, records);
     }
 }

@@ -105,54 +105,6 @@ impl Model {
     }
 }
 
-/// Every state of 4 sectors with 3 bits, every range, every pair of bits to clear and to set.
-#[test]
-fn all_changes_of_all_states_of_four_sectors_and_three_bits_are_right() {
-    for trim in [true, false] {
-        let state = map(trim);
-        for number in 0..8_u32.pow(4) {
-            let units: Vec<u32> = (0..4).map(|index| (number >> (3 * index)) & 7).collect();
-            let model = Model { units, unit: 4096 };
-            let records = model.records();
-            for (start, end) in (0..4).flat_map(|start| (start..=4).map(move |end| (start, end))) {
-                let within = range(start * 4096, end * 4096);
-                for bits in 0..64 {
-                    let (clear, set) = (bits & 7, bits >> 3);
-                    state.force(&records);
-                    let mut expected = model.clone();
-                    let changes = expected.convert(within, clear, set);
-                    let bytes: u64 = changes.iter().map(|change| change.range.length_bytes()).sum();
-                    let mut found = Vec::new();
-                    let result = match set {
-                        0 if !trim => state.clear(within, StateBits(clear)),
-                        _ => state.convert(within, StateBits(clear), StateBits(set), &mut found),
-                    };
-                    assert_eq!(result, Ok(bytes), "{model:?} {within} -{clear} +{set}");
-                    assert!(found == changes || (set == 0 && !trim));
-                    assert_eq!(state.records(), expected.records(), "{model:?} {within} -{clear} +{set}");
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn all_questions_about_all_states_of_four_sectors_and_three_bits_are_right() {
-    let state = map(true);
-    for number in 0..8_u32.pow(4) {
-        let units: Vec<u32> = (0..4).map(|index| (number >> (3 * index)) & 7).collect();
-        let model = Model { units, unit: 4096 };
-        state.force(&model.records());
-        // Disjoint sets of bits: each bit is wanted, unwanted or neither.
-        for (with, without) in (0..8).flat_map(|with| (0..8).map(move |without| (with, without & !with))) {
-            for (start, end) in (0..4).flat_map(|start| (start..=4).map(move |end| (start, end))) {
-                let limit = [1, 4096, 6000, u64::from(u32::MAX)][(number + with) as usize % 4];
-                model.compare(&state, range(start * 4096, end * 4096), with, without, limit);
-            }
-        }
-    }
-}
-
 #[derive(Clone, Debug)]
 struct Step {
     within: (u64, u64),
