@@ -2,6 +2,9 @@
 //! changes any more. It ends because each block is copied at most once in a transaction, so after enough rounds no
 //! edit makes or drops a block.
 
+use std::time::Duration;
+
+use vlinder_base::probe;
 use vlinder_format::block_group::BlockGroupItem;
 use vlinder_format::{Damage, Fault, Generation, Key, Logical, Place, RootId};
 
@@ -11,6 +14,7 @@ use crate::engine::Engine;
 use crate::extents::delayed::{ExtentKind, Head};
 use crate::extents::tree::Effect;
 use crate::handle::{Handle, LARGEST_DELETION_ITEMS};
+use crate::space::ChangedGroup;
 
 /// Extents whose references are written in one batch.
 const HEADS_IN_BATCH: usize = 512;
@@ -34,46 +38,64 @@ impl Engine {
     /// Puts everything pending of all trees into them, a leaf-full at a time.
     pub(crate) fn drain_pending(&self, handle: &mut Handle<'_>) -> Result<(), EngineError> {
         for id in self.pending.trees() {
-            let tree = self.tree(id)?;
-            let leaf_bytes = usize::try_from(self.node_size()).unwrap_or(usize::MAX);
-            let mut from = Key::MIN;
-            loop {
-                let batch = self.pending.batch(id, from, leaf_bytes, !self.options.disabled.delayed_batch);
-                let Some((last, _)) = batch.last() else { break };
-                let next = last.next();
-                let inserts = batch.iter().any(|(_, pending)| pending.data.is_some());
-                let metrics = self.pending.metrics();
-                if inserts {
-                    metrics.insert_batches.increment()
-                } else {
-                    metrics.delete_batches.increment()
-                }
-                let timer = metrics.insert_time.time();
-                let changes: Vec<(Key, Option<Vec<u8>>)> =
-                    batch.iter().map(|(key, pending)| (*key, pending.data.clone())).collect();
-                handle.editor.change_items(tree.root(), &changes)?;
-                drop(timer);
-                self.pending.drained(id, &batch);
-                let Some(next) = next else { break };
-                from = next;
-            }
+            probe!(delayed_items_insert_begin, id.0);
+            let drained = self.drain_pending_of(id, handle);
+            probe!(delayed_items_insert_end, id.0);
+            drained?;
         }
         Ok(())
+    }
+
+    fn drain_pending_of(&self, id: RootId, handle: &mut Handle<'_>) -> Result<(), EngineError> {
+        let tree = self.tree(id)?;
+        let leaf_bytes = usize::try_from(self.node_size()).unwrap_or(usize::MAX);
+        let mut from = Key::MIN;
+        loop {
+            let batch = self.pending.batch(id, from, leaf_bytes, !self.options.disabled.delayed_batch);
+            let Some((last, _)) = batch.last() else { return Ok(()) };
+            let next = last.next();
+            let inserts = batch.iter().any(|(_, pending)| pending.data.is_some());
+            let metrics = self.pending.metrics();
+            if inserts {
+                metrics.insert_batches.increment();
+                probe!(delayed_items_insert_batch, id.0, batch.len());
+            } else {
+                metrics.delete_batches.increment();
+            }
+            let timer = metrics.insert_time.time();
+            let changes: Vec<(Key, Option<Vec<u8>>)> =
+                batch.iter().map(|(key, pending)| (*key, pending.data.clone())).collect();
+            handle.editor.change_items(tree.root(), &changes)?;
+            drop(timer);
+            self.pending.drained(id, &batch);
+            let Some(next) = next else { return Ok(()) };
+            from = next;
+        }
     }
 
     /// Runs to the fixpoint. No handle is open.
     pub(crate) fn settle(&self, handle: &mut Handle<'_>) -> Result<(), EngineError> {
         let generation = handle.generation();
+        let mut group_time = Duration::ZERO;
         for _ in 0..ROUNDS {
             let mut moved = self.write_new_chunks(&mut handle.editor)?;
             moved |= self.run_delayed(&mut handle.editor, generation)?;
-            let timer = self.metrics.group_phase_time.time();
-            moved |= self.write_groups(&mut handle.editor)?;
-            drop(timer);
+            let start = self.options.clock.monotonic();
+            moved |= self.ready_groups(&mut handle.editor)?;
+            group_time += self.options.clock.monotonic().saturating_sub(start);
             moved |= self.write_roots(&mut handle.editor, generation)?;
-            if !moved && self.delayed.lock().is_empty() && !self.chunks.has_new() {
-                return Ok(());
+            if moved || !self.delayed.lock().is_empty() || self.chunks.has_new() {
+                continue;
             }
+            let start = self.options.clock.monotonic();
+            self.write_groups(&mut handle.editor)?;
+            group_time += self.options.clock.monotonic().saturating_sub(start);
+            assert!(
+                self.delayed.lock().is_empty(),
+                "a group's item moved a block that was the transaction's already"
+            );
+            self.metrics.group_phase_time.record_duration(group_time);
+            return Ok(());
         }
         unreachable!("the commit of {generation} did not settle in {ROUNDS} rounds")
     }
@@ -160,17 +182,46 @@ impl Engine {
         turns.push(Turn { start, length: head.length, free });
     }
 
-    /// Writes the items of groups whose `used` differs from what the last commit wrote (S3), and of new ones.
-    fn write_groups(&self, editor: &mut Editor<'_>) -> Result<bool, EngineError> {
-        let changed = self.space.changed_groups();
+    /// The groups whose items this commit has to write (S3).
+    fn changed_groups(&self) -> Vec<ChangedGroup> {
+        self.space.changed_groups(self.options.disabled.block_group_skip)
+    }
+
+    /// Copies the blocks with the items of groups that changed, and makes the items of new ones; gives whether there were
+    /// any. What a group uses moves until nothing is copied any more, so what the items say comes after that: each is
+    /// written once in a commit, and not at all where `used` ends where it began.
+    fn ready_groups(&self, editor: &mut Editor<'_>) -> Result<bool, EngineError> {
+        let mut any = false;
+        for group in self.changed_groups().iter().filter(|group| !group.item_is_ready) {
+            self.put_group(editor, group, group.committed_used.unwrap_or(group.used))?;
+            self.space.readied_group(group.range.start);
+            any = true;
+        }
+        Ok(any)
+    }
+
+    /// Writes the items of groups that changed. Their blocks are the transaction's, so nothing moves.
+    fn write_groups(&self, editor: &mut Editor<'_>) -> Result<(), EngineError> {
+        let changed = self.changed_groups();
+        probe!(block_groups_write_begin, changed.len());
         for group in &changed {
-            let key = BlockGroupItem::key(group.range.start, group.range.length);
-            let item = BlockGroupItem::new(group.used, group.flags);
-            editor.put(self.fixed.groups.root(), key, &item.encode())?;
-            self.space.wrote_group(group.range.start, group.used);
+            assert!(
+                group.item_is_ready,
+                "the item of group {:?} is in a block of an older transaction",
+                group.range
+            );
+            self.put_group(editor, group, group.used)?;
             self.metrics.groups_updated.increment();
         }
-        Ok(!changed.is_empty())
+        self.space.wrote_groups(&changed);
+        probe!(block_groups_write_end, changed.len());
+        Ok(())
+    }
+
+    fn put_group(&self, editor: &mut Editor<'_>, group: &ChangedGroup, used: u64) -> Result<(), EngineError> {
+        let key = BlockGroupItem::key(group.range.start, group.range.length);
+        let item = BlockGroupItem::new(used, group.flags);
+        Ok(editor.put(self.fixed.groups.root(), key, &item.encode())?)
     }
 
     /// Writes the root items of trees whose root block moved, or whose item was changed.

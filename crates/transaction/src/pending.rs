@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use vlinder_base::metrics::{Counter, Histogram, Registry, Unit};
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
-use vlinder_format::{Key, RootId};
+use vlinder_format::{ItemType, Key, RootId};
 
 /// What an item will be once it is drained.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,7 +172,7 @@ impl PendingItems {
         self.trees.lock().get(&tree).is_some_and(|items| !items.is_empty())
     }
 
-    /// The next batch of a tree from `from` on: as many items as one leaf takes. Gaps between keys do not end a batch,
+    /// The next batch of a tree from `from` on: as many items as one leaf takes. Gaps between indexes do not end a batch,
     /// since an index number is never used again; with `gaps` false they do (the mechanism switched off).
     pub(crate) fn batch(&self, tree: RootId, from: Key, leaf_bytes: usize, gaps: bool) -> Batch {
         let trees = self.trees.lock();
@@ -181,7 +181,7 @@ impl PendingItems {
         let mut room = leaf_bytes;
         for (key, pending) in items.range(from..) {
             let size = pending.data.as_ref().map_or(0, Vec::len) + vlinder_format::block::ITEM_HEADER_SIZE;
-            let follows = gaps || batch.last().is_none_or(|(last, _)| last.next() == Some(*key));
+            let follows = gaps || batch.last().is_none_or(|(last, _)| !leaves_gap(last, key));
             if (size > room || !follows) && !batch.is_empty() {
                 break;
             }
@@ -208,6 +208,12 @@ impl PendingItems {
             trees.remove(&tree);
         }
     }
+}
+
+/// Whether both are indexes of one directory, and not neighbours.
+fn leaves_gap(before: &Key, key: &Key) -> bool {
+    let same_directory = before.objectid == key.objectid && before.item_type == key.item_type;
+    same_directory && key.item_type == ItemType::DIR_INDEX && before.next() != Some(*key)
 }
 
 /// What is pending of a range, read a part at a time: a directory may have any number of pending names, and is listed in
@@ -264,7 +270,7 @@ impl<'a> PendingWindow<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vlinder_format::{ItemType, ObjectId};
+    use vlinder_format::ObjectId;
 
     fn key(offset: u64) -> Key {
         Key::new(ObjectId(256), ItemType::DIR_INDEX, offset)

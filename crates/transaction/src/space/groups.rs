@@ -56,6 +56,10 @@ pub(crate) struct Group {
     pub(crate) used: u64,
     /// `used` as the last transaction wrote it (S3); none while the group has no item yet.
     pub(crate) committed_used: Option<u64>,
+    /// Extents of it came or went since its item was written, whether `used` came to differ or not.
+    pub(crate) touched: bool,
+    /// The block with its item was copied by the running transaction: the item can change without moving anything.
+    pub(crate) item_is_ready: bool,
     pub(crate) reserved: u64,
     pub(crate) pinned: u64,
     /// Bytes under superblock copies.
@@ -80,6 +84,8 @@ impl Group {
             flags,
             used,
             committed_used: Some(used),
+            touched: false,
+            item_is_ready: false,
             reserved: 0,
             pinned: 0,
             excluded,
@@ -105,6 +111,8 @@ impl Group {
             flags,
             used: 0,
             committed_used: None,
+            touched: false,
+            item_is_ready: false,
             reserved: 0,
             pinned: 0,
             excluded: bytes,
@@ -199,6 +207,10 @@ impl Groups {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Group> {
         self.groups.values()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Group> {
+        self.groups.values_mut()
     }
 
     pub(crate) fn get_mut(&mut self, start: Logical) -> Option<&mut Group> {
@@ -362,6 +374,7 @@ impl Groups {
         self.change(logical, |group| {
             group.reserved -= length;
             group.used += length;
+            group.touched = true;
         });
     }
 
@@ -376,6 +389,7 @@ impl Groups {
             }
             let used = group.used;
             group.used = used.checked_sub(length).ok_or(BlockGroupFault::Freed { used, freed: length })?;
+            group.touched = true;
             group.pinned += length;
             Ok(())
         });

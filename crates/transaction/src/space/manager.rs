@@ -71,12 +71,22 @@ impl Waiting {
     }
 }
 
-/// A group as the committer has to write it.
+/// A group that the committer removes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupUse {
     pub(crate) range: GroupRange,
     pub(crate) flags: vlinder_format::chunk::BlockGroupFlags,
+}
+
+/// A group whose item a commit has to write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChangedGroup {
+    pub(crate) range: GroupRange,
+    pub(crate) flags: BlockGroupFlags,
     pub(crate) used: u64,
+    /// What its item says; none if it has none yet.
+    pub(crate) committed_used: Option<u64>,
+    pub(crate) item_is_ready: bool,
 }
 
 /// Data that are flushed together take at most one tree block for each so many bytes: even the smallest extents, one
@@ -287,17 +297,40 @@ impl SpaceManager {
         self.state.lock().groups.range_of(logical)
     }
 
-    /// The groups whose item differs from what is used, and those that have none yet.
-    pub(crate) fn changed_groups(&self) -> Vec<GroupUse> {
+    /// The groups whose item differs from what is used, and those that have none yet; with `all_touched` also those whose
+    /// extents came and went in equal parts (the mechanism switched off).
+    pub(crate) fn changed_groups(&self, all_touched: bool) -> Vec<ChangedGroup> {
         let state = self.state.lock();
-        let changed = state.groups.iter().filter(|group| group.committed_used != Some(group.used));
-        changed.map(|group| GroupUse { range: group.range, flags: group.flags, used: group.used }).collect()
+        let is_changed =
+            |group: &&Group| group.committed_used != Some(group.used) || (all_touched && group.touched);
+        let changed = state.groups.iter().filter(is_changed).map(|group| ChangedGroup {
+            range: group.range,
+            flags: group.flags,
+            used: group.used,
+            committed_used: group.committed_used,
+            item_is_ready: group.item_is_ready,
+        });
+        changed.collect()
     }
 
-    /// A group's item says `used` from now on.
-    pub(crate) fn wrote_group(&self, start: Logical, used: u64) {
+    /// The block with a group's item is the running transaction's.
+    pub(crate) fn readied_group(&self, start: Logical) {
         if let Some(group) = self.state.lock().groups.get_mut(start) {
-            group.committed_used = Some(used);
+            group.item_is_ready = true;
+        }
+    }
+
+    /// The items of these groups say what they use, and those of the others did so already: until the next transaction
+    /// all of them rest.
+    pub(crate) fn wrote_groups(&self, written: &[ChangedGroup]) {
+        let mut state = self.state.lock();
+        for changed in written {
+            if let Some(group) = state.groups.get_mut(changed.range.start) {
+                group.committed_used = Some(changed.used);
+            }
+        }
+        for group in state.groups.iter_mut() {
+            (group.touched, group.item_is_ready) = (false, false);
         }
     }
 
@@ -316,7 +349,7 @@ impl SpaceManager {
                 state.groups.iter().filter(|other| other.flags == group.flags && !other.closed).count();
             let going = removable.iter().filter(|gone| gone.flags == group.flags).count();
             if alike > going + 1 {
-                removable.push(GroupUse { range: group.range, flags: group.flags, used: 0 });
+                removable.push(GroupUse { range: group.range, flags: group.flags });
             }
         }
         removable

@@ -9,5 +9,5 @@ pub(crate) mod report;
 
 pub use groups::Purpose;
 pub(crate) use leased::Needing;
-pub(crate) use manager::{SpaceManager, Waiting};
+pub(crate) use manager::{ChangedGroup, SpaceManager, Waiting};
 pub use report::{KindReport, SpaceReport};
