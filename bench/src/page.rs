@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::row::RowResult;
+use crate::row::{RowResult, SideResult};
 
 fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/benchmarks")
@@ -24,8 +24,19 @@ pub fn line(result: &RowResult) -> String {
     for side in &result.sides {
         let peak = side.peak_bytes >> 20;
         let _ = write!(line, " {} {:.3} s (× {:.2}, {peak} MiB)", side.name, side.median_seconds, side.ratio);
+        line += &counts(side);
     }
     line
+}
+
+/// What a side counted, in words; nothing if it counted nothing.
+fn counts(side: &SideResult) -> String {
+    let counts: Vec<String> = side
+        .counts
+        .iter()
+        .map(|(name, value)| format!("{name} {}", (value * 100.0).round() / 100.0))
+        .collect();
+    if counts.is_empty() { String::new() } else { format!(" [{}]", counts.join(", ")) }
 }
 
 /// Makes the page anew.
@@ -46,7 +57,7 @@ pub fn render() -> Result<()> {
     for result in &results {
         let own = result.sides.first();
         let own = own.map_or(String::new(), |own| {
-            format!("{:.3} s, {} MiB", own.median_seconds, own.peak_bytes >> 20)
+            format!("{:.3} s, {} MiB{}", own.median_seconds, own.peak_bytes >> 20, counts(own))
         });
         let peers: Vec<String> = result
             .sides
@@ -54,7 +65,8 @@ pub fn render() -> Result<()> {
             .skip(1)
             .map(|side| {
                 let runs = if side.seconds.len() == 1 { ", one run" } else { "" };
-                format!("{} {:.3} s (× {:.2}{runs})", side.name, side.median_seconds, side.ratio)
+                let (median, ratio) = (side.median_seconds, side.ratio);
+                format!("{} {median:.3} s (× {ratio:.2}{runs}){}", side.name, counts(side))
             })
             .collect();
         writeln!(

@@ -1,5 +1,6 @@
 //! What a row is, and how it is run.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -79,6 +80,9 @@ pub struct SideResult {
     pub peak_bytes: u64,
     /// This side's median over vlinder's: above 1, vlinder is faster.
     pub ratio: f64,
+    /// What it counted beside its time: medians by name.
+    #[serde(default)]
+    pub counts: BTreeMap<String, f64>,
 }
 
 /// What a row gave.
@@ -101,9 +105,13 @@ pub struct RowResult {
 }
 
 impl Row {
-    /// Whether a name means this row: its own, or without the letter that tells the parts of a row apart.
+    /// Whether a name means this row: its own, or without the letter, or what follows a dash, that tells the parts of a row
+    /// apart.
     pub fn is_named(&self, name: &str) -> bool {
-        self.id == name || self.id.trim_end_matches(|end: char| end.is_ascii_alphabetic()) == name
+        let part_of = |part: &str| self.id.strip_prefix(part).is_some_and(|rest| rest.starts_with('-'));
+        self.id == name
+            || part_of(name)
+            || self.id.trim_end_matches(|end: char| end.is_ascii_alphabetic()) == name
     }
 
     /// Runs all sides in turn, once to warm up and then as often as the settings say; a side that takes long, once in all.
@@ -123,6 +131,7 @@ impl Row {
         let mut seconds = vec![Vec::new(); present.len()];
         let mut peaks = vec![0; present.len()];
         let mut is_over = vec![false; present.len()];
+        let mut counts: Vec<BTreeMap<String, Vec<f64>>> = vec![BTreeMap::new(); present.len()];
         for round in 0..=settings.runs {
             for (number, side) in present.iter().enumerate() {
                 if is_over[number] {
@@ -131,7 +140,11 @@ impl Row {
                 let outcome = (side.run)(host, settings).with_context(|| side.name.to_string())?;
                 eprintln!("  {} {:.3} s", side.name, outcome.time.as_secs_f64());
                 is_over[number] = outcome.time > LONG;
+                let notes = host.take_notes();
                 if round > 0 || is_over[number] {
+                    for (name, value) in notes {
+                        counts[number].entry(name).or_default().push(value);
+                    }
                     seconds[number].push(outcome.time.as_secs_f64());
                     peaks[number] = peaks[number].max(outcome.peak_bytes);
                 }
@@ -148,6 +161,7 @@ impl Row {
                 median_seconds: medians[number],
                 peak_bytes: peaks[number],
                 ratio: medians[number] / own,
+                counts: counts[number].iter().map(|(name, values)| (name.clone(), median(values))).collect(),
             })
             .collect();
         Ok(RowResult {

@@ -6,6 +6,8 @@ mod fsync;
 mod growth;
 mod images;
 mod mounts;
+mod seeds;
+mod state_map;
 
 use crate::row::Row;
 
@@ -17,5 +19,7 @@ pub fn all() -> Vec<Row> {
     rows.extend(growth::rows());
     rows.extend(check::rows());
     rows.extend(fio::rows());
+    rows.extend(seeds::rows());
+    rows.extend(state_map::rows());
     rows
 }

@@ -1,0 +1,106 @@
+//! The first seed's file, 4 KiB of data and 4 KiB of hole in turn, copied as cp does it: seek to data, seek to the hole
+//! behind, read what lies between, from the file's start to its end; through the library, in one process.
+//!
+//! `sparse-file STATE IMAGE MEBIBYTES [OPTIONS]` prints one JSON object. States: `make` writes `/foobar` into an image,
+//! `cold` copies it from an image that was just opened, `warm` a second time, `delalloc` writes it and copies it before
+//! any of it is flushed. OPTIONS are those of a mount.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use vlinder_base::metrics::Value;
+use vlinder_fs::data::{Seek, SeekCache};
+use vlinder_fs::path::{File, Files};
+use vlinder_fs::{FsError, OpenOptions, Refusal};
+
+const PIECE_BYTES: u64 = 4096;
+/// What is counted.
+const COUNTERS: [&str; 4] =
+    ["delalloc.states_visited", "extent_state.records_visited", "tree.descents", "tree.blocks_read"];
+
+fn write(files: &Files, mebibytes: u64) -> Result<File> {
+    let file = files.create("/foobar")?;
+    let piece = vec![0xab; PIECE_BYTES as usize];
+    for offset in (0..mebibytes << 20).step_by(2 * PIECE_BYTES as usize) {
+        file.write_at(&piece, offset)?;
+    }
+    Ok(file)
+}
+
+/// Gives how many seeks it took, and how many bytes were data.
+fn copy(files: &Files, file: &File) -> Result<(u64, u64)> {
+    let (filesystem, inode, cache) = (files.filesystem(), file.inode(), SeekCache::new());
+    let (mut seeks, mut bytes, mut at) = (0, 0, 0);
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        seeks += 1;
+        let start = match filesystem.seek(inode, &cache, at, Seek::Data) {
+            Ok(start) => start,
+            Err(FsError::Refused(Refusal::NoSuchOffset)) => return Ok((seeks, bytes)),
+            Err(error) => return Err(error.into()),
+        };
+        seeks += 1;
+        let end = filesystem.seek(inode, &cache, start, Seek::Hole)?;
+        at = start;
+        while at < end {
+            let part = buffer.len().min(usize::try_from(end - at)?);
+            let read = file.read_at(&mut buffer[..part], at)?;
+            ensure!(read > 0 && buffer[..read].iter().all(|byte| *byte == 0xab), "wrong bytes at {at}");
+            at += read as u64;
+            bytes += read as u64;
+        }
+    }
+}
+
+fn counts(files: &Files) -> Vec<u64> {
+    let samples = files.filesystem().engine().registry().snapshot();
+    let value =
+        |name: &str| match samples.iter().find(|sample| sample.name == name).map(|sample| &sample.value) {
+            Some(Value::Counter(value)) => *value,
+            _ => 0,
+        };
+    COUNTERS.iter().map(|name| value(name)).collect()
+}
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (state, image, mebibytes, options) = match arguments.as_slice() {
+        [state, image, mebibytes] => (state.as_str(), image, mebibytes, ""),
+        [state, image, mebibytes, options] => (state.as_str(), image, mebibytes, options.as_str()),
+        _ => bail!("usage: sparse-file make|cold|warm|delalloc IMAGE MEBIBYTES [OPTIONS]"),
+    };
+    let mebibytes: u64 = mebibytes.parse().context("MEBIBYTES")?;
+    let read_only = if matches!(state, "cold" | "warm") { "ro," } else { "" };
+    let options = OpenOptions::parse(format!("{read_only}{options}").trim_end_matches(','))
+        .map_err(|error| anyhow::anyhow!("{error}"))?;
+    let files = Files::open_with(image, options)?;
+    let file = match state {
+        "make" | "delalloc" => write(&files, mebibytes)?,
+        "cold" | "warm" => files.open_file("/foobar")?,
+        _ => bail!("there is no state {state}"),
+    };
+    if state == "make" {
+        drop(file);
+        return Ok(files.close()?);
+    }
+    if state == "warm" {
+        copy(&files, &file)?;
+    }
+    let before = counts(&files);
+    let start = Instant::now();
+    let (seeks, bytes) = copy(&files, &file)?;
+    let seconds = start.elapsed().as_secs_f64();
+    ensure!(bytes == mebibytes << 19, "{bytes} bytes of data");
+    let extents = bytes / PIECE_BYTES;
+    let mut result = serde_json::json!({ "seconds": seconds, "seeks": seeks, "extents": extents });
+    for (name, (before, after)) in COUNTERS.iter().zip(before.iter().zip(counts(&files))) {
+        result[*name] = (after - before).into();
+        result[format!("{name} per extent")] = ((after - before) as f64 / extents as f64).into();
+    }
+    println!("{result}");
+    // What was only written for this is not worth flushing.
+    if state == "delalloc" {
+        std::process::exit(0);
+    }
+    Ok(())
+}
