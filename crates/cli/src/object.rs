@@ -61,6 +61,24 @@ impl Object {
         }
     }
 
+    /// As [`Object::find`], for what no mount can tell: of an image that is mounted, its last commit.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn find_in_image(images: &Images<'_>, target: &OsStr) -> Result<Self, Failure> {
+        match Self::find(images, target, Purpose::Read, Follow::Yes)? {
+            Self::Mounted(_) => Self::find(images, target, Purpose::Leased, Follow::Yes),
+            image => Ok(image),
+        }
+    }
+
+    /// What is said where a path on a mount was given to a verb that needs the image.
+    pub fn needs_image(&self, what: &str) -> Failure {
+        Failure::new(Kind::Unsupported, format!("a mount {what}"))
+            .at(self.place())
+            .hint("name it in its image: IMAGE:/PATH shows the last commit")
+    }
+
     /// In messages.
     pub fn place(&self) -> String {
         match self {

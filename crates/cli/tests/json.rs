@@ -96,6 +96,20 @@ fn every_verb_keeps_the_shape_of_its_json() {
 }
 
 #[test]
+fn extents_and_who_refers_to_them_have_their_shapes() {
+    let scratch = Scratch::new("json-extents");
+    let (image, source) = (scratch.join("disk.img"), scratch.join("source"));
+    make_image(&image);
+    std::fs::write(&source, vec![7; 100_000]).unwrap();
+    run(["cp", source.to_str().unwrap(), &target(&image, "/f")]).done();
+    let map = run(["--json", "filemap", &target(&image, "/f")]).done().json();
+    compare("filemap", &map);
+    let address = map["files"][0]["extents"][0]["logical_bytes"].to_string();
+    let words = ["--json", "inspect-internal", "logical-resolve", &address, &target(&image, "/")];
+    compare("inspect-internal-logical-resolve", &run(words).done().json());
+}
+
+#[test]
 fn findings_have_their_shape() {
     use std::os::unix::fs::FileExt;
     let scratch = Scratch::new("json-check");

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 
 use vlinder_base::sync::Arc;
+use vlinder_extent_state::ByteRange;
 use vlinder_format::inode::{FileType, InodeFlags};
 
-use crate::data::{self, Allocate, ReadCache, Seek, SeekCache};
+use crate::data::{self, Allocate, MappedExtent, ReadCache, Seek, SeekCache};
 use crate::inode::Inode;
 use crate::{Caller, Filesystem, Refusal, Result};
 
@@ -192,6 +193,22 @@ impl Filesystem {
         require_regular(inode)?;
         let _operation = inode.operation.read();
         data::seek(self, inode, cache, offset, what)
+    }
+
+    /// Where the bytes of a range of a file lie: what FS_IOC_FIEMAP tells, in order, at most `limit` runs.
+    ///
+    /// # Errors
+    /// Where it is no file; what reading the trees met.
+    pub fn extent_map(
+        &self,
+        inode: &Arc<Inode>,
+        cache: &SeekCache,
+        range: ByteRange,
+        limit: usize,
+    ) -> Result<Vec<MappedExtent>> {
+        require_regular(inode)?;
+        let _operation = inode.operation.read();
+        data::extent_map(self, inode, cache, range, limit)
     }
 
     /// Copies a range between files of this file system, sharing extents where it can.

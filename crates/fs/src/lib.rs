@@ -63,6 +63,7 @@ pub use rename::RenameMode;
 pub use statistics::Statistics;
 pub use subvolume::{Subvolume, SubvolumeInformation};
 
+pub use vlinder_extent_state::ByteRange;
 pub use vlinder_format::inode::{DeviceNumber, FileType, GroupId, InodeFlags, Mode, Timestamp, UserId};
 pub use vlinder_format::{ObjectId, RootId, Uuid};
 

@@ -212,8 +212,9 @@ fn kernel_extent_map(path: &Path) -> Vec<String> {
         .map(|line| {
             let fields: Vec<&str> = line.split(':').map(str::trim).collect();
             let flags: Vec<&str> = fields.last().unwrap().split(',').collect();
-            let kept =
-                ["unwritten", "inline", "encoded", "last"].into_iter().filter(|flag| flags.contains(flag));
+            let kept = ["unwritten", "inline", "encoded", "shared", "last"]
+                .into_iter()
+                .filter(|flag| flags.contains(flag));
             let start = |field: &str| field.split("..").next().unwrap().trim().to_owned();
             let kept = kept.collect::<Vec<_>>().join(",");
             // The length of an inline run is printed in bytes.
@@ -233,6 +234,7 @@ fn own_extent_map(filesystem: &Filesystem, inode: &Inode) -> Vec<String> {
                 (run.preallocated, "unwritten"),
                 (run.inline, "inline"),
                 (run.encoded, "encoded"),
+                (run.shared, "shared"),
                 (run.last, "last"),
             ];
             let flags: Vec<&str> = flags.iter().filter(|(set, _)| *set).map(|(_, name)| *name).collect();

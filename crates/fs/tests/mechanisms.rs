@@ -40,16 +40,19 @@ fn group_items(files: &Files, tree: RootId) -> BTreeMap<u64, u64> {
     groups.map(|(key, data)| (key.objectid.0, BlockGroupItem::decode(&data).unwrap().used)).collect()
 }
 
+/// Sectors of data, each behind a hole.
+const SECTORS: u64 = 4000;
+
 /// Overwrites at random, with a commit after each round; gives the items written and those that differed, by commits.
 fn overwrite(options: &str) -> Vec<(u64, u64)> {
     let scratch = Scratch::new("group-items");
-    // Groups are small on a small file system, so that there are many.
-    let image = image(&scratch, 2048, &[]);
+    let image = image(&scratch, 1024, &[]);
     let files = open(&image, options);
     let random = SeededRandom::new(3);
     let file = files.create("/file").unwrap();
-    for part in 0..300_u64 {
-        file.write_at(&vec![part as u8; 1 << 20], part << 20).unwrap();
+    // Extents of one sector, so that overwriting one frees as much as it takes: a data group can end where it began.
+    for sector in 0..SECTORS {
+        file.write_at(&[1; 4096], sector * 8192).unwrap();
     }
     files.sync().unwrap();
     let tree = [RootId::BLOCK_GROUP_TREE, RootId::EXTENT_TREE];
@@ -59,8 +62,8 @@ fn overwrite(options: &str) -> Vec<(u64, u64)> {
         let (before, written) = (group_items(&files, tree), counted(&files, "block_groups.items_updated"));
         let phases = counted(&files, "block_groups.phase_time_ns");
         for _ in 0..500 {
-            let sector = random.next_u64() % (300 << 8);
-            file.write_at(&[round; 4096], sector << 12).unwrap();
+            let sector = random.next_u64() % SECTORS;
+            file.write_at(&[round; 4096], sector * 8192).unwrap();
         }
         files.sync().unwrap();
         let after = group_items(&files, tree);

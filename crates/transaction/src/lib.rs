@@ -30,6 +30,7 @@ mod report;
 mod snapshots;
 mod space;
 mod space_service;
+mod users;
 mod uuids;
 
 pub use engine::{Disabled, Engine, EngineOptions, Rescue};
@@ -41,3 +42,4 @@ pub use log_roots::{FsyncLog, SubvolumeLog};
 pub use participant::Participant;
 pub use snapshots::{AfterSnapshot, SnapshotRequest};
 pub use space::{KindReport, Purpose, SpaceReport};
+pub use users::{ExtentUser, ExtentUsers, FoundExtent};

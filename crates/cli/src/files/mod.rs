@@ -1,7 +1,8 @@
-//! The file verbs: `ls cat stat tree cp mv rm mkdir ln`, on paths of the host and in images alike.
+//! The file verbs: `ls cat stat tree filemap cp mv rm mkdir ln`, on paths of the host and in images alike.
 
 mod cat;
 mod copy;
+mod filemap;
 mod list;
 mod make;
 mod mode;
@@ -39,6 +40,8 @@ pub enum Verb {
     Ln(make::LinkArguments),
     /// Show directories and what is below them as a tree.
     Tree(tree::Arguments),
+    /// Show where the bytes of files lie.
+    Filemap(filemap::Arguments),
 }
 
 /// Runs a verb.
@@ -53,6 +56,7 @@ pub fn run(verb: &Verb, session: &Session) -> Result<Ending, Failure> {
         Verb::Mkdir(arguments) => make::run_directory(arguments, session),
         Verb::Ln(arguments) => make::run_link(arguments, session),
         Verb::Tree(arguments) => tree::run(arguments, session),
+        Verb::Filemap(arguments) => filemap::run(arguments, session),
     }
 }
 

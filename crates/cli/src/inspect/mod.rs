@@ -9,6 +9,7 @@ mod dump_super;
 mod dump_tree;
 mod items;
 mod keys;
+mod logical_resolve;
 mod lookup;
 mod text;
 mod tree_stats;
@@ -33,6 +34,8 @@ pub enum Verb {
     Rootid(lookup::RootidArguments),
     /// Print all names of an inode.
     InodeResolve(lookup::InodeResolveArguments),
+    /// Print the files that show the data at an address.
+    LogicalResolve(logical_resolve::Arguments),
     /// Print how the blocks of each tree lie.
     TreeStats(tree_stats::Arguments),
 }
@@ -44,6 +47,7 @@ pub fn run(verb: &Verb, session: &Session) -> Result<Status, Failure> {
         Verb::DumpTree(arguments) => dump_tree::run(arguments, session),
         Verb::Rootid(arguments) => lookup::rootid(arguments, session),
         Verb::InodeResolve(arguments) => lookup::inode_resolve(arguments, session),
+        Verb::LogicalResolve(arguments) => logical_resolve::run(arguments, session),
         Verb::TreeStats(arguments) => tree_stats::run(arguments, session),
     }
 }

@@ -3,10 +3,13 @@
 //! Unflushed data are looked for only in holes and preallocated ranges, only if the file has any, and from where the last
 //! search of the same open file ended.
 
+use std::collections::HashMap;
+
 use vlinder_base::sync::Mutex;
 use vlinder_extent_state::{ByteRange, Position, StateBits};
-use vlinder_format::Logical;
 use vlinder_format::file_extent::CompressionId;
+use vlinder_format::{Logical, RootId};
+use vlinder_transaction::{ExtentUsers, Handle, Reservation};
 
 use super::extent::{Content, Extent};
 use super::file_data::DELALLOC;
@@ -94,6 +97,8 @@ pub struct MappedExtent {
     pub inline: bool,
     /// Compressed (FIEMAP_EXTENT_ENCODED).
     pub encoded: bool,
+    /// Other files, subvolumes or places of this file refer to its extent too (FIEMAP_EXTENT_SHARED).
+    pub shared: bool,
     /// The last of the file (FIEMAP_EXTENT_LAST).
     pub last: bool,
 }
@@ -113,13 +118,26 @@ pub fn extent_map(
     let sector_size = u64::from(filesystem.sector_size());
     let mut mapped: Vec<MappedExtent> = Vec::new();
     let mut search = Search::new(filesystem, inode, cache);
+    let handle = match filesystem.engine().read_only_reason() {
+        Some(_) => None,
+        // No commit moves references while the map is made.
+        None => Some(filesystem.engine().begin(Reservation::deletion(0))?),
+    };
+    let mut sharing = Sharing::new(filesystem, handle.as_ref());
+    let mut failure = None;
     // Space may be preallocated behind the end.
     let whole = ByteRange::new(range.start() / sector_size * sector_size, u64::MAX).unwrap_or(range);
     search.walk(whole, |part, kind| {
         let run = match kind {
             Kind::Nothing => return false,
             Kind::Item(extent) if extent.is_hole() => return false,
-            Kind::Item(extent) => of_item(extent, part),
+            Kind::Item(extent) => match sharing.is_shared(extent) {
+                Ok(shared) => MappedExtent { shared, ..of_item(extent, part) },
+                Err(error) => {
+                    failure = Some(error);
+                    return true;
+                }
+            },
             Kind::Unflushed => of_unflushed(part),
         };
         if part.start() >= range.end()
@@ -133,6 +151,9 @@ pub fn extent_map(
         }
         false
     })?;
+    if let Some(error) = failure {
+        return Err(error);
+    }
     let end = mapped.last().map_or(0, |last| last.offset + last.length);
     let more = items::last(filesystem.engine(), inode.subvolume().tree(), inode.number())?
         .is_some_and(|extent| !extent.is_hole() && extent.file_range(sector_size).end() > end);
@@ -141,6 +162,31 @@ pub fn extent_map(
         last.last = !more && unflushed_end <= end;
     }
     Ok(mapped)
+}
+
+/// Who else refers to the extents of a file; each is looked up once.
+struct Sharing<'a> {
+    /// None where a rescue goes without the extent tree: then nothing is known to be shared.
+    users: Option<ExtentUsers<'a>>,
+    known: HashMap<Logical, bool>,
+}
+
+impl<'a> Sharing<'a> {
+    fn new(filesystem: &'a Filesystem, handle: Option<&Handle<'a>>) -> Self {
+        let engine = filesystem.engine();
+        let users = (!engine.is_bad_root(RootId::EXTENT_TREE)).then(|| engine.extent_users(handle));
+        Self { users, known: HashMap::new() }
+    }
+
+    fn is_shared(&mut self, extent: &Extent) -> Result<bool> {
+        let (Some(users), Some(range)) = (&mut self.users, extent.range()) else { return Ok(false) };
+        if let Some(known) = self.known.get(&range.address) {
+            return Ok(*known);
+        }
+        let shared = users.is_shared(range.address)?;
+        self.known.insert(range.address, shared);
+        Ok(shared)
+    }
 }
 
 fn of_unflushed(part: ByteRange) -> MappedExtent {
@@ -152,6 +198,7 @@ fn of_unflushed(part: ByteRange) -> MappedExtent {
         preallocated: false,
         inline: false,
         encoded: false,
+        shared: false,
         last: false,
     }
 }
@@ -182,8 +229,8 @@ fn goes_on(before: &MappedExtent, run: &MappedExtent) -> bool {
     };
     physically
         && before.offset + before.length == run.offset
-        && (before.unflushed, before.preallocated, before.inline, before.encoded)
-            == (run.unflushed, run.preallocated, run.inline, run.encoded)
+        && (before.unflushed, before.preallocated, before.inline, before.encoded, before.shared)
+            == (run.unflushed, run.preallocated, run.inline, run.encoded, run.shared)
 }
 
 fn is_data(extent: &Extent) -> bool {

@@ -1,0 +1,336 @@
+//! From a data extent to the files that show it: the one walk of back references behind fiemap's *shared* and
+//! `logical-resolve`.
+//!
+//! References name a leaf, directly (by address) or indirectly (by tree, inode and offset), and so does each reference to
+//! that leaf and to the nodes above it, up to the roots. A snapshot shares a tree by referring to one node of it, so each
+//! root above a leaf shows every extent that the leaf names. Levels rise with each step, so the walk ends on any bytes.
+//!
+//! Linux does the same in `fs/btrfs/backref.c`.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use vlinder_base::sync::Arc;
+use vlinder_format::extent::{DataReference, ExtentFlags, ExtentItem, Reference};
+use vlinder_format::file_extent::{CompressionId, FileExtent, FileExtentContent};
+use vlinder_format::{Block, Damage, Generation, ItemType, Key, Level, Logical, ObjectId, Place, RootId};
+use vlinder_tree::{Readahead, WantedBlock};
+
+use crate::engine::Engine;
+use crate::extents::delayed::Referrer;
+use crate::forest::Tree;
+use crate::{EngineError, Handle};
+
+/// A run of a file that lies in an extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ExtentUser {
+    /// The subvolume.
+    pub root: RootId,
+    /// The file.
+    pub inode: ObjectId,
+    /// Where the run begins in the file, in bytes.
+    pub file_offset: u64,
+    /// Where it begins in the (uncompressed) extent, in bytes.
+    pub extent_offset: u64,
+    /// Its bytes in the file.
+    pub length_bytes: u64,
+    /// Whether the extent is compressed: then no byte of it is one of the file.
+    pub compressed: bool,
+}
+
+impl ExtentUser {
+    /// Where the extent's first byte would be in the file; runs of one file that agree in it count as one reference.
+    fn origin(&self) -> (RootId, ObjectId, u64) {
+        (self.root, self.inode, self.file_offset.wrapping_sub(self.extent_offset))
+    }
+}
+
+/// An extent of the file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundExtent {
+    /// Its first byte.
+    pub start: Logical,
+    /// Its bytes on disk.
+    pub length_bytes: u64,
+    /// Whether it holds file data, and not a tree block.
+    pub is_data: bool,
+}
+
+/// No extent is longer: what Linux preallocates at once, twice what it writes at once. So a count that is too high sends
+/// no search through the rest of a file.
+const MOST_EXTENT_BYTES: u64 = 256 << 20;
+
+/// One walk, or many over the same state: it remembers which roots are above a block.
+///
+/// The state must stand still, or what is told may miss what comes and goes meanwhile (as Linux's fiemap may): with a
+/// [`Handle`] open at least no commit comes between.
+pub struct ExtentUsers<'a> {
+    engine: &'a Engine,
+    roots_above: HashMap<Logical, BTreeSet<RootId>>,
+}
+
+/// What the extent tree and the pending changes say of an extent.
+struct References {
+    generation: Generation,
+    level: Level,
+    all: Vec<Reference>,
+}
+
+impl Engine {
+    /// Who shows what; read-only file systems need no handle.
+    pub fn extent_users<'a>(&'a self, _handle: Option<&Handle<'a>>) -> ExtentUsers<'a> {
+        ExtentUsers { engine: self, roots_above: HashMap::new() }
+    }
+}
+
+impl ExtentUsers<'_> {
+    /// The extent that holds an address; none if nothing does.
+    ///
+    /// # Errors
+    /// What reading the extent tree met.
+    pub fn extent_at(&self, logical: Logical) -> Result<Option<FoundExtent>, EngineError> {
+        let (trees, root) = (self.engine.trees(), self.engine.fixed.extent.root());
+        let mut sought = Some(Key::new(ObjectId(logical.0), ItemType(u8::MAX), u64::MAX));
+        while let Some(position) = sought.map_or(Ok(None), |key| trees.floor(root, &key))? {
+            let key = position.key();
+            let length_bytes = match key.item_type {
+                ItemType::EXTENT_ITEM => key.offset,
+                ItemType::METADATA_ITEM => u64::from(self.engine.node_size()),
+                // References of their own and group items: the extent's own item comes before all of these.
+                _ => {
+                    let own = Key::new(key.objectid, ItemType::METADATA_ITEM, u64::MAX);
+                    sought = if own < key { Some(own) } else { key.previous() };
+                    continue;
+                }
+            };
+            let place = position.place(RootId::EXTENT_TREE);
+            let header =
+                ExtentItem::decode_header(position.data()).map_err(|fault| Damage::new(fault, place))?;
+            let is_data = header.flags.has(ExtentFlags::DATA);
+            let start = Logical(key.objectid.0);
+            let holds = logical.0.wrapping_sub(start.0) < length_bytes;
+            return Ok(holds.then_some(FoundExtent { start, length_bytes, is_data }));
+        }
+        Ok(None)
+    }
+
+    /// All runs of files that lie in the data extent that begins at an address, in order.
+    ///
+    /// # Errors
+    /// What reading the trees met.
+    pub fn users(&mut self, start: Logical) -> Result<BTreeSet<ExtentUser>, EngineError> {
+        let mut users = BTreeSet::new();
+        let Some(references) = self.references(start)? else { return Ok(users) };
+        for reference in references.all {
+            match reference {
+                Reference::ExtentData(reference) => self.users_by_file(start, &reference, &mut users)?,
+                Reference::SharedData { parent, .. } => {
+                    if let Some(leaf) = self.block_at(parent)? {
+                        self.users_in_leaf(start, &leaf, |_| true, &mut users)?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(users)
+    }
+
+    /// Whether anybody but one place of one file refers to the data extent that begins at an address, as fiemap's flag
+    /// says it.
+    ///
+    /// # Errors
+    /// What reading the trees met.
+    pub fn is_shared(&mut self, start: Logical) -> Result<bool, EngineError> {
+        let users = self.users(start)?;
+        let origins: BTreeSet<_> = users.iter().map(ExtentUser::origin).collect();
+        Ok(origins.len() > 1)
+    }
+
+    fn users_by_file(
+        &mut self,
+        start: Logical,
+        reference: &DataReference,
+        users: &mut BTreeSet<ExtentUser>,
+    ) -> Result<(), EngineError> {
+        let Some(tree) = self.subvolume(reference.root)? else { return Ok(()) };
+        // An origin before the file's start wraps; the first run that can show it is then the file's first.
+        let first = if reference.offset > i64::MAX as u64 { 0 } else { reference.offset };
+        let from = Key::new(reference.inode, ItemType::EXTENT_DATA, first);
+        let mut left = reference.count;
+        let mut cursor = self.engine.trees().cursor(tree.root(), &from, Readahead::None)?;
+        let mut leaves: BTreeMap<Logical, Arc<Block>> = BTreeMap::new();
+        while let Some((key, data)) = cursor.item() {
+            let is_run = key.objectid == reference.inode && key.item_type == ItemType::EXTENT_DATA;
+            if left == 0 || !is_run || key.offset.wrapping_sub(reference.offset) >= MOST_EXTENT_BYTES {
+                break;
+            }
+            if let Some(user) = run_in(start, reference.root, &key, data)
+                && user.origin().2 == reference.offset
+                && let Some(position) = cursor.position()
+            {
+                leaves.insert(position.leaf().logical(), Arc::clone(position.leaf()));
+                left = left.saturating_sub(1);
+            }
+            cursor.advance()?;
+        }
+        let is_meant =
+            |user: &ExtentUser| user.origin().1 == reference.inode && user.origin().2 == reference.offset;
+        leaves.values().try_for_each(|leaf| self.users_in_leaf(start, leaf, is_meant, users))
+    }
+
+    /// The runs of a leaf that lie in an extent, in each tree that shows the leaf.
+    fn users_in_leaf(
+        &mut self,
+        start: Logical,
+        leaf: &Arc<Block>,
+        is_meant: impl Fn(&ExtentUser) -> bool,
+        users: &mut BTreeSet<ExtentUser>,
+    ) -> Result<(), EngineError> {
+        let roots = self.roots_above(leaf)?;
+        for slot in 0..leaf.len() {
+            let user = run_in(start, RootId(0), &leaf.key(slot), leaf.data(slot));
+            if let Some(user) = user.filter(&is_meant) {
+                users.extend(roots.iter().map(|root| ExtentUser { root: *root, ..user }));
+            }
+        }
+        Ok(())
+    }
+
+    /// The subvolumes in whose trees a block is.
+    fn roots_above(&mut self, block: &Arc<Block>) -> Result<BTreeSet<RootId>, EngineError> {
+        if let Some(known) = self.roots_above.get(&block.logical()) {
+            return Ok(known.clone());
+        }
+        let mut roots = BTreeSet::new();
+        let references = self.references(block.logical())?.map_or_else(Vec::new, |references| references.all);
+        for reference in references {
+            let parent = match reference {
+                Reference::TreeBlock { root } => {
+                    let Some(tree) = self.subvolume(root)? else { continue };
+                    if tree.root().pointer().logical == block.logical() {
+                        roots.insert(root);
+                        continue;
+                    }
+                    self.parent_in(&tree, block)?
+                }
+                Reference::SharedBlock { parent } => self.block_at(parent)?,
+                _ => None,
+            };
+            // What is not exactly one level up is damage, and would let the walk go round.
+            if let Some(parent) = parent.filter(|parent| parent.level().0 == block.level().0 + 1) {
+                roots.extend(self.roots_above(&parent)?);
+            }
+        }
+        self.roots_above.insert(block.logical(), roots.clone());
+        Ok(roots)
+    }
+
+    /// The node of a tree that points to a block.
+    fn parent_in(&self, tree: &Tree, block: &Block) -> Result<Option<Arc<Block>>, EngineError> {
+        if block.is_empty() {
+            return Ok(None);
+        }
+        let key = block.key(0);
+        let mut wanted = WantedBlock::root(tree.root());
+        while wanted.level.0 > block.level().0 {
+            let node = self.engine.trees().block(&wanted)?;
+            wanted = WantedBlock::child(tree.id(), &node, node.child_slot(&key));
+            if wanted.logical == block.logical() {
+                return Ok(Some(node));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A block by its address alone; none if no extent is there any more.
+    fn block_at(&self, logical: Logical) -> Result<Option<Arc<Block>>, EngineError> {
+        let Some(References { generation, level, .. }) = self.references(logical)? else { return Ok(None) };
+        let wanted =
+            WantedBlock { logical, generation, level, first_key: None, before: None, tree: RootId::FS_TREE };
+        Ok(Some(self.engine.trees().block(&wanted)?))
+    }
+
+    fn subvolume(&self, id: RootId) -> Result<Option<Arc<Tree>>, EngineError> {
+        match self.engine.tree(id) {
+            Ok(tree) => Ok(Some(tree)),
+            // Of a subvolume that is being deleted, or was in a damaged file system.
+            Err(EngineError::NoSuchTree { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Who refers to an extent, with what is pending; none if nothing begins at the address.
+    fn references(&self, start: Logical) -> Result<Option<References>, EngineError> {
+        let (trees, root) = (self.engine.trees(), self.engine.fixed.extent.root());
+        let mut cursor =
+            trees.cursor(root, &Key::new(ObjectId(start.0), ItemType::EXTENT_ITEM, 0), Readahead::None)?;
+        let mut found = None;
+        let mut counts: BTreeMap<Referrer, i64> = BTreeMap::new();
+        while let Some((key, data)) = cursor.item().filter(|(key, _)| key.objectid.0 == start.0) {
+            let place = Place { key: Some(key), tree: Some(RootId::EXTENT_TREE), ..cursor.place() };
+            if matches!(key.item_type, ItemType::EXTENT_ITEM | ItemType::METADATA_ITEM) {
+                let item =
+                    ExtentItem::decode(key.item_type, data).map_err(|fault| Damage::new(fault, place))?;
+                let level = match (&item.tree_block, key.item_type) {
+                    (Some(info), _) => info.level,
+                    (None, ItemType::METADATA_ITEM) => Level(u8::try_from(key.offset).unwrap_or(u8::MAX)),
+                    (None, _) => Level::default(),
+                };
+                found = Some((item.header.generation, level));
+                count_in(&mut counts, &item.inline);
+            } else if let Some(reference) = Reference::decode_item(&key, data) {
+                count_in(&mut counts, &[reference.map_err(|fault| Damage::new(fault, place))?]);
+            }
+            cursor.advance()?;
+        }
+        let delayed = self.engine.delayed.lock();
+        if let Some(head) = delayed.head(start) {
+            found.get_or_insert((self.engine.generation(), Level::default()));
+            for (referrer, change) in &head.changes {
+                *counts.entry(*referrer).or_default() += change;
+            }
+        }
+        let Some((generation, level)) = found else { return Ok(None) };
+        let all = counts.into_iter().filter(|(_, count)| *count > 0);
+        let all = all.map(|(referrer, count)| referrer.reference(u32::try_from(count).unwrap_or(u32::MAX)));
+        Ok(Some(References { generation, level, all: all.collect() }))
+    }
+}
+
+fn count_in(counts: &mut BTreeMap<Referrer, i64>, references: &[Reference]) {
+    for reference in references {
+        let referrer = match reference {
+            Reference::TreeBlock { root } => Referrer::Root(*root),
+            Reference::SharedBlock { parent } => Referrer::ParentOfBlock(*parent),
+            Reference::ExtentData(DataReference { root, inode, offset, .. }) => {
+                Referrer::File { root: *root, inode: *inode, offset: *offset }
+            }
+            Reference::SharedData { parent, .. } => Referrer::ParentOfData(*parent),
+            // Simple quotas' owner refers to nothing.
+            _ => continue,
+        };
+        *counts.entry(referrer).or_default() += i64::from(reference.count());
+    }
+}
+
+/// The run that an item describes, if it lies in the extent that begins at an address.
+fn run_in(start: Logical, root: RootId, key: &Key, data: &[u8]) -> Option<ExtentUser> {
+    if key.item_type != ItemType::EXTENT_DATA {
+        return None;
+    }
+    let extent = FileExtent::decode(data).ok()?;
+    match extent.content {
+        FileExtentContent::Regular(range) | FileExtentContent::Preallocated(range)
+            if range.address == start =>
+        {
+            Some(ExtentUser {
+                root,
+                inode: key.objectid,
+                file_offset: key.offset,
+                extent_offset: range.offset_bytes,
+                length_bytes: range.file_bytes,
+                compressed: extent.compression != CompressionId::NONE,
+            })
+        }
+        _ => None,
+    }
+}
