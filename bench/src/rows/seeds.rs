@@ -166,6 +166,7 @@ fn sparse(host: &Host, state: &str, mebibytes: u64, options: &str) -> Result<Out
         let value = result[&name].as_f64().with_context(|| format!("no {name} in {result}"))?;
         host.note(&format!("{mebibytes} MiB: {name}"), value);
     }
+    host.note("processor s", result["processor_seconds"].as_f64().context("no processor_seconds")?);
     let kib: u64 = std::fs::read_to_string(&account).unwrap_or_default().trim().parse().unwrap_or_default();
     let seconds = result["seconds"].as_f64().context("no seconds")?;
     Ok(Outcome { time: Duration::from_secs_f64(seconds), peak_bytes: kib * 1024 })
@@ -200,6 +201,13 @@ fn own_copy(host: &Host) -> Result<Outcome> {
     Ok(Outcome { time, peak_bytes: kib * 1024 })
 }
 
+/// User and system time that GNU time noted.
+fn processor_seconds(account: &str) -> Result<f64> {
+    let text = std::fs::read_to_string(account)?;
+    let last = text.lines().last().unwrap_or_default();
+    last.split_whitespace().map(|part| part.parse::<f64>().context("what time noted")).sum()
+}
+
 /// `cp` on the kernel's mount of the image: with the mount inside the time, or warm.
 fn kernel_copy(host: &Host, out: &str, warm: bool) -> Result<Outcome> {
     let (image, point) = (image_of(host, FILE_MEBIBYTES), host.path("s1-mnt"));
@@ -207,7 +215,8 @@ fn kernel_copy(host: &Host, out: &str, warm: bool) -> Result<Outcome> {
     let start = Instant::now();
     shell(&format!("mount -o loop,ro {image} {point}"))?;
     let mounted = Instant::now();
-    let copy = || shell(&format!("cp {point}/foobar {out}"));
+    let account = host.path("account");
+    let copy = || shell(&format!("/usr/bin/time -f '%U %S' -o {account} cp {point}/foobar {out}"));
     copy()?;
     let mut time = start.elapsed();
     if warm {
@@ -236,9 +245,11 @@ fn kernel_delalloc(host: &Host) -> Result<Outcome> {
         for offset in (0..FILE_MEBIBYTES << 20).step_by(8192) {
             file.write_all_at(&[0xab; 4096], offset)?;
         }
-        let start = Instant::now();
-        shell(&format!("cp {point}/foobar /dev/null"))?;
-        Ok(start.elapsed())
+        let (start, account) = (Instant::now(), host.path("account"));
+        shell(&format!("/usr/bin/time -f '%U %S' -o {account} cp {point}/foobar /dev/null"))?;
+        let time = start.elapsed();
+        host.note("processor s", processor_seconds(&account)?);
+        Ok(time)
     })();
     shell(&format!("umount {point}; rm -f {image}"))?;
     Ok(Outcome { time: made?, peak_bytes: 0 })

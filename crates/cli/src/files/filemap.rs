@@ -179,13 +179,18 @@ fn line(
         (run.shared, "shared"),
         (run.offset.saturating_add(run.length) >= size_bytes, "eof"),
     ];
-    let flags: Vec<&str> = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| *name).collect();
+    let mut tail = expected;
+    for (_, name) in flags.iter().filter(|(is_set, _)| *is_set) {
+        tail.push_str(name);
+        tail.push(',');
+    }
+    // The last comma goes; where there is no flag, filefrag takes a blank instead.
+    tail.pop();
     let _ = writeln!(
         text,
-        "{number:>4}: {first:>offset_width$}..{:>offset_width$}: {physical:>address_width$}..{:>address_width$}: {:>6}: {expected}{}",
+        "{number:>4}: {first:>offset_width$}..{:>offset_width$}: {physical:>address_width$}..{:>address_width$}: {:>6}: {tail}",
         first + blocks,
         physical + blocks,
         blocks + 1,
-        flags.join(","),
     );
 }
