@@ -35,8 +35,8 @@ impl Mount {
             })
         };
         let processes = std::fs::read_dir("/proc").unwrap();
-        let numbers = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-        numbers.filter(names_image).next().expect("a server")
+        let mut numbers = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+        numbers.find(names_image).expect("a server")
     }
 
     fn counted(&self, name: &str) -> u64 {
