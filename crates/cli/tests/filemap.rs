@@ -67,7 +67,7 @@ fn made_by_the_kernel(scratch: &Scratch, options: &str) -> PathBuf {
     let image = scratch.join("image");
     std::fs::File::create(&image).unwrap().set_len(1 << 30).unwrap();
     tool("mkfs.btrfs", ["-q".as_ref(), image.as_os_str()]);
-    let mount = KernelMount::new(&image, options).unwrap();
+    let mount = KernelMount::unchecked(&image, options).unwrap();
     tool("bash", ["-c", SCRIPT, "bash", mount.path().to_str().unwrap()]);
     mount.unmount().unwrap();
     image
@@ -76,7 +76,7 @@ fn made_by_the_kernel(scratch: &Scratch, options: &str) -> PathBuf {
 fn compare(options: &str) {
     let scratch = Scratch::new("filemap");
     let image = made_by_the_kernel(&scratch, options);
-    let mount = KernelMount::new(&image, "ro").unwrap();
+    let mount = KernelMount::unchecked(&image, "ro").unwrap();
     let point = mount.path().to_str().unwrap().to_owned();
     let maps: Vec<String> = FILES
         .iter()
