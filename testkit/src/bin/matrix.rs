@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use vlinder_base::clock::{Clock, SystemClock};
 use vlinder_base::random::SeededRandom;
-use vlinder_base::sync::Mutex;
 use vlinder_base::sync::atomic::{AtomicUsize, Ordering};
+use vlinder_base::sync::{Mutex, RwLock};
 use vlinder_base::thread;
 use vlinder_testkit::Scratch;
 use vlinder_testkit::matrix::judge::judge;
@@ -32,9 +32,14 @@ const LONG_STATE: &str = "links";
 /// compare a walk with.
 const KERNEL_GIVES_UP: &str = "at fs/btrfs/tree-log.c:";
 
+/// Whether a row is one of those where Linux may say that.
+fn may_alarm(recipe: &Recipe) -> bool {
+    recipe.state == "dirty-log" && recipe.profile().is_mixed
+}
+
 /// The line of the kernel's log that says so, if that is why a row could not be made.
 fn kernel_gives_up(recipe: &Recipe, error: &str) -> Option<String> {
-    let is_replay = recipe.state == "dirty-log" && recipe.profile().is_mixed && error.contains("errno=-22");
+    let is_replay = may_alarm(recipe) && error.contains("errno=-22");
     let line = error.lines().find(|line| line.starts_with("WARNING:") && line.contains(KERNEL_GIVES_UP))?;
     is_replay.then(|| line.to_owned())
 }
@@ -181,6 +186,8 @@ struct Work {
     failed: Mutex<Vec<String>>,
     /// Rows whose log Linux does not replay, with what it says.
     given_up: Mutex<Vec<(String, String)>>,
+    /// Written by a row that may raise an alarm: the kernel's names no device, and would be taken for the neighbour's.
+    alone: RwLock<()>,
     clock: SystemClock,
 }
 
@@ -193,7 +200,14 @@ impl Work {
                 return;
             }
             let text = recipe.to_string();
-            match run(recipe, self.seed.wrapping_add(position as u64), &self.clock) {
+            let outcome = if may_alarm(recipe) {
+                let _alone = self.alone.write();
+                run(recipe, self.seed.wrapping_add(position as u64), &self.clock)
+            } else {
+                let _beside = self.alone.read();
+                run(recipe, self.seed.wrapping_add(position as u64), &self.clock)
+            };
+            match outcome {
                 Ok(outcome) => {
                     println!(
                         "passed in {:.1} s: {text}: {} entries, {}",
@@ -266,6 +280,7 @@ fn main() -> ExitCode {
         done: Mutex::new(done),
         failed: Mutex::default(),
         given_up: Mutex::default(),
+        alone: RwLock::default(),
         clock,
     };
     let jobs = number("JOBS").unwrap_or(2).max(1);
