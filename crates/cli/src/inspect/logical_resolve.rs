@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
@@ -34,8 +35,12 @@ pub struct Arguments {
     /// As --verbose; outdated.
     #[arg(short = 'v', hide = true)]
     verbose_short: bool,
-    #[command(flatten)]
-    images: ImageArguments,
+    /// Mount options: subvol=PATH, subvolid=N …. (-o has its meaning of btrfs-progs here.)
+    #[arg(long = "options", value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// A further device of the image's file system; may be given several times.
+    #[arg(short = 'D', long = "device", value_name = "DEVICE")]
+    devices: Vec<PathBuf>,
     /// The address in the file system's own address space, in bytes.
     #[arg(value_parser = address)]
     logical: u64,
@@ -49,7 +54,8 @@ fn address(text: &str) -> Result<u64, String> {
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
-    let images = Images::new(&arguments.images)?;
+    let images = ImageArguments::new(&arguments.options, &arguments.devices);
+    let images = Images::new(&images)?;
     let object = Object::find_in_image(&images, &arguments.target)?;
     let Object::Image(named) = &object else { return Err(object.needs_image("resolves no addresses")) };
     let filesystem = &named.image().filesystem;
