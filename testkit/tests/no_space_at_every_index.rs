@@ -62,11 +62,11 @@ fn allocate(files: &Files, path: &str, what: Allocate, offset: u64, length: u64)
 }
 
 const WORKLOADS: &[(&str, Workload)] = &[
-    ("empty files", |files| times(60, |n| files.write(format!("/work/file-{n}"), b""))),
-    ("directories", |files| times(60, |n| files.create_dir_all(format!("/work/{}/{n}", n % 7)))),
-    ("inline files", |files| times(40, |n| files.write(format!("/work/small-{n}"), noise(n, 1500)))),
+    ("empty files", |files| times(60, |n| files.write(format!("/made/file-{n}"), b""))),
+    ("directories", |files| times(60, |n| files.create_dir_all(format!("/made/{}/{n}", n % 7)))),
+    ("inline files", |files| times(40, |n| files.write(format!("/made/small-{n}"), noise(n, 1500)))),
     ("a large file", |files| {
-        times(24, |n| with_file(files, "/work/large", |file| file.write_at(&noise(n, 65536), n * 65536)))
+        times(24, |n| with_file(files, "/made/large", |file| file.write_at(&noise(n, 65536), n * 65536)))
     }),
     ("overwriting", |files| {
         times(40, |n| {
@@ -78,7 +78,7 @@ const WORKLOADS: &[(&str, Workload)] = &[
     }),
     ("appending with fsync", |files| {
         times(30, |n| {
-            with_file(files, "/work/journal", |file| {
+            with_file(files, "/made/journal", |file| {
                 file.write_at(&noise(n, 700), n * 700)?;
                 file.sync_all()
             })
@@ -87,24 +87,24 @@ const WORKLOADS: &[(&str, Workload)] = &[
     ("direct writes", |files| {
         times(20, |n| {
             let (one, two) = (noise(n, 4096), noise(n + 100, 8192));
-            with_file(files, "/work/direct", |file| {
+            with_file(files, "/made/direct", |file| {
                 file.write_direct(&[(n * 7 % 20 * 16384, &one), (n * 3 % 20 * 16384 + 4096, &two)])
             })
         })
     }),
     ("renames over one another", |files| {
         times(40, |n| {
-            files.write("/work/new", noise(n, 300))?;
-            files.rename("/work/new", format!("/work/kept-{}", n % 5))
+            files.write("/made/new", noise(n, 300))?;
+            files.rename("/made/new", format!("/made/kept-{}", n % 5))
         })
     }),
     ("names of one file", |files| {
-        if let Err(error) = files.write("/work/one", b"one") {
+        if let Err(error) = files.write("/made/one", b"one") {
             return vec![Err(error)];
         }
-        times(60, |n| files.hard_link("/work/one", format!("/work/{n}-{}", "name".repeat(40))))
+        times(60, |n| files.hard_link("/made/one", format!("/made/{n}-{}", "name".repeat(40))))
     }),
-    ("symbolic links", |files| times(40, |n| files.symlink("target/".repeat(200), format!("/work/{n}")))),
+    ("symbolic links", |files| times(40, |n| files.symlink("target/".repeat(200), format!("/made/{n}")))),
     ("attributes", |files| {
         let inode = files.resolve("/old/data".as_ref()).unwrap();
         times(30, |n| {
@@ -116,25 +116,25 @@ const WORKLOADS: &[(&str, Workload)] = &[
     }),
     ("snapshots of what changes", |files| {
         times(12, |n| {
-            files.snapshot("/old", format!("/work/snapshot-{n}"), n % 2 == 0)?;
+            files.snapshot("/old", format!("/made/snapshot-{n}"), n % 2 == 0)?;
             with_file(files, "/old/data", |file| file.write_at(&noise(n, 5000), n * 8192))
         })
     }),
     ("subvolumes made and deleted", |files| {
         times(12, |n| {
-            files.create_subvolume(format!("/work/subvolume-{n}"))?;
-            files.write(format!("/work/subvolume-{n}/file"), noise(n, 6000))?;
-            if n % 3 == 0 { files.delete_subvolume(format!("/work/subvolume-{n}")) } else { Ok(()) }
+            files.create_subvolume(format!("/made/subvolume-{n}"))?;
+            files.write(format!("/made/subvolume-{n}/file"), noise(n, 6000))?;
+            if n % 3 == 0 { files.delete_subvolume(format!("/made/subvolume-{n}")) } else { Ok(()) }
         })
     }),
     ("copies that share", |files| {
-        times(20, |n| files.copy("/old/data", format!("/work/copy-{n}")).map(drop))
+        times(20, |n| files.copy("/old/data", format!("/made/copy-{n}")).map(drop))
     }),
     ("preallocation", |files| {
         let reserve = Allocate::Reserve { keep_size: false };
         times(16, |n| {
-            allocate(files, "/work/reserved", reserve, n * 200_000, 100_000)?;
-            with_file(files, "/work/reserved", |file| file.write_at(&noise(n, 30_000), n * 200_000 + 5000))
+            allocate(files, "/made/reserved", reserve, n * 200_000, 100_000)?;
+            with_file(files, "/made/reserved", |file| file.write_at(&noise(n, 30_000), n * 200_000 + 5000))
         })
     }),
     ("holes", |files| {
@@ -146,7 +146,7 @@ const WORKLOADS: &[(&str, Workload)] = &[
     }),
     ("truncation both ways", |files| {
         times(24, |n| {
-            with_file(files, "/work/cut", |file| {
+            with_file(files, "/made/cut", |file| {
                 file.write_at(&noise(n, 50_000), n * 1000)?;
                 file.set_len(n * 3001 % 40_000)?;
                 if n % 6 == 0 { file.sync_all() } else { Ok(()) }
@@ -158,29 +158,29 @@ const WORKLOADS: &[(&str, Workload)] = &[
             .filesystem()
             .set_extended_attribute(
                 &Caller::superuser(),
-                &files.resolve("/work".as_ref()).unwrap(),
+                &files.resolve("/made".as_ref()).unwrap(),
                 b"btrfs.compression",
                 b"zstd",
                 AttributeMode::Either,
             )
             .ok();
-        times(12, |n| files.write(format!("/work/text-{n}"), format!("line {n} of a text\n").repeat(4000)))
+        times(12, |n| files.write(format!("/made/text-{n}"), format!("line {n} of a text\n").repeat(4000)))
     }),
     ("exchanged names", |files| {
         let filesystem = files.filesystem();
         times(30, |n| {
-            files.write("/work/one", noise(n, 100))?;
-            files.create_dir_all("/work/other")?;
-            files.write("/work/other/two", noise(n, 5000))?;
-            let (work, other) = (files.resolve("/work".as_ref())?, files.resolve("/work/other".as_ref())?);
+            files.write("/made/one", noise(n, 100))?;
+            files.create_dir_all("/made/other")?;
+            files.write("/made/other/two", noise(n, 5000))?;
+            let (work, other) = (files.resolve("/made".as_ref())?, files.resolve("/made/other".as_ref())?);
             filesystem.rename(&Caller::superuser(), &work, b"one", &other, b"two", RenameMode::Exchange)
         })
     }),
     ("files removed and made", |files| {
         times(40, |n| {
-            files.write(format!("/work/turn-{}", n % 6), noise(n, 12_000))?;
+            files.write(format!("/made/turn-{}", n % 6), noise(n, 12_000))?;
             if n % 2 == 1 {
-                files.remove_file(format!("/work/turn-{}", (n * 5) % 6)).or_else(ignore_absence)
+                files.remove_file(format!("/made/turn-{}", (n * 5) % 6)).or_else(ignore_absence)
             } else {
                 Ok(())
             }
@@ -188,7 +188,7 @@ const WORKLOADS: &[(&str, Workload)] = &[
     }),
     ("commits in between", |files| {
         times(20, |n| {
-            files.write(format!("/work/committed-{n}"), noise(n, 20_000))?;
+            files.write(format!("/made/committed-{n}"), noise(n, 20_000))?;
             files.sync()
         })
     }),
@@ -214,7 +214,7 @@ fn full_image() -> Arc<MemoryDevice> {
     let image = Arc::new(MemoryDevice::from_bytes(&std::fs::read(&path).unwrap()));
     let files = open(&image);
     files.create_subvolume("/old").unwrap();
-    files.create_dir("/work").unwrap();
+    files.create_dir("/made").unwrap();
     files.write("/old/data", noise(1, 40 * SECTOR as usize)).unwrap();
     files.sync().unwrap();
     let filler = files.create("/filler").unwrap();
@@ -260,7 +260,7 @@ fn linux_checks(image: &MemoryDevice) {
 
 /// Removes all that a workload may have made.
 fn clear(files: &Files) -> Outcome {
-    let names: Vec<_> = files.read_dir("/work")?.collect::<Result<_, _>>()?;
+    let names: Vec<_> = files.read_dir("/made")?.collect::<Result<_, _>>()?;
     for entry in names {
         let path = entry.path();
         if entry.metadata()?.is_subvolume() {

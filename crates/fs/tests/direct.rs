@@ -4,9 +4,13 @@ mod support;
 
 use support::image;
 use vlinder_base::metrics::Unit;
+use vlinder_base::sync::Arc;
+use vlinder_base::units::Physical;
+use vlinder_device::{Device, DeviceErrorKind, DeviceExt, MemoryDevice, Operation};
 use vlinder_fs::path::Files;
 use vlinder_fs::{Caller, Filesystem, OpenOptions};
 use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
+use vlinder_testkit::simulated::{Repeat, SimulatedDevice};
 use vlinder_testkit::{Scratch, require};
 
 const SECTOR: usize = 4096;
@@ -101,4 +105,33 @@ fn a_directly_written_file_is_durable_after_its_fsync() {
     let found = std::fs::read(mount.path().join("file")).unwrap();
     assert!(found == [bytes(0, 7), vec![0; SECTOR], bytes(2, 7)].concat());
     mount.unmount().unwrap();
+}
+
+#[test]
+fn a_writer_hears_that_the_device_refused_and_nothing_is_lost() {
+    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    let scratch = Scratch::new("direct-fault");
+    let image = image(&scratch, 256, &[]);
+    let memory = MemoryDevice::from_bytes(&std::fs::read(&image).unwrap());
+    let device = Arc::new(SimulatedDevice::from_image(memory));
+    let devices: Vec<Arc<dyn Device>> = vec![Arc::clone(&device) as _];
+    let filesystem = Filesystem::open_devices(devices, OpenOptions::default()).unwrap();
+    let files = Files::new(filesystem, Caller::superuser());
+    let file = files.options().read(true).write(true).create(true).open("/file").unwrap();
+    file.write_direct(&[(0, &bytes(0, 1))]).unwrap();
+    device.fail_at(Some(Operation::Write), 0, Repeat::Once, DeviceErrorKind::Io { errno: 5 });
+    let refused = file.write_direct(&[(4096, &bytes(1, 1)), (8192, &bytes(2, 1))]).unwrap_err();
+    assert_eq!(refused.errno(), rustix::io::Errno::IO);
+    assert!(files.filesystem().engine().read_only_reason().is_none(), "nothing refers to what failed");
+    assert_eq!(file.inode().data.unwritten_bytes(), 8192, "the next flush tries again");
+    device.heal();
+    // What the next writer brings takes along what waits.
+    file.write_direct(&[(12288, &bytes(3, 1))]).unwrap();
+    assert_eq!(file.inode().data.unwritten_bytes(), 0);
+    drop(file);
+    let expected: Vec<u8> = (0..4).flat_map(|sector| bytes(sector, 1)).collect();
+    assert!(files.read("/file").unwrap() == expected);
+    files.close().unwrap();
+    std::fs::write(&image, device.live_image().read_at(Physical(0), 256 << 20).unwrap()).unwrap();
+    btrfs_check_data(&image).unwrap();
 }
