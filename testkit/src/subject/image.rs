@@ -1,5 +1,6 @@
 //! New images.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
 
 pub use vlinder_admin::mkfs::raw::MkfsFeatures;
@@ -30,7 +31,7 @@ pub struct Recipe {
     pub features: MkfsFeatures,
     /// Mount options.
     pub options: String,
-    /// Chooses the UUIDs: the kernel takes mounted images of equal ones for one file system.
+    /// Chooses the UUIDs.
     pub identity: u64,
 }
 
@@ -124,12 +125,16 @@ impl Recipe {
         device
     }
 
-    /// An empty file system in a file.
+    /// An empty file system in a file. Its UUIDs are chosen by the path too: tests that run at the same time show their
+    /// images to one kernel, which mounts a second one of the same UUID as a clone that takes no further devices.
     ///
     /// # Panics
     /// If the file can't be made.
     pub fn in_file(&self, path: &Path) {
-        self.write_to(&*open_image(path, self.device_bytes));
+        let mut hasher = DefaultHasher::new();
+        (self.identity, path).hash(&mut hasher);
+        let unique = Recipe { identity: hasher.finish(), ..self.clone() };
+        unique.write_to(&*open_image(path, self.device_bytes));
     }
 }
 
@@ -145,5 +150,25 @@ pub fn open_image(path: &Path, device_bytes: u64) -> Arc<dyn Device> {
     match FileDevice::open(path, &OpenOptions::writer()) {
         Ok(device) => Arc::new(device),
         Err(error) => panic!("{}: {error}", path.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Recipe;
+    use crate::Scratch;
+
+    /// Where a superblock has its fsid.
+    const FSID: std::ops::Range<usize> = 65_568..65_584;
+
+    #[test]
+    fn no_two_files_have_one_uuid() {
+        let scratch = Scratch::new("uuids");
+        let recipe = Recipe { device_bytes: 256 << 20, ..Recipe::default() };
+        let fsids = ["first", "second"].map(|name| {
+            recipe.in_file(&scratch.join(name));
+            std::fs::read(scratch.join(name)).unwrap()[FSID].to_vec()
+        });
+        assert_ne!(fsids[0], fsids[1]);
     }
 }
