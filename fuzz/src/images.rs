@@ -13,7 +13,7 @@ use vlinder_codec::checksum::{ChecksumKind, checksum};
 use vlinder_device::{Device, DeviceExt, MemoryDevice};
 use vlinder_format::block::{HEADER_SIZE, ITEM_HEADER_SIZE};
 use vlinder_format::superblock::{SUPERBLOCK_SIZE, Superblock};
-use vlinder_fs::data::{self, ReadCache, Seek, SeekCache};
+use vlinder_fs::data::{self, OpenCache, Seek};
 use vlinder_fs::path::Files;
 use vlinder_fs::{Caller, FileType, Filesystem, FsError, Inode, OpenOptions};
 use vlinder_testkit::subject::list;
@@ -236,7 +236,7 @@ fn read_inode(filesystem: &Filesystem, inode: &Arc<Inode>) -> Result<(), Met> {
         FileType::SymbolicLink => drop(filesystem.read_link(inode)?),
         FileType::Regular => {
             let _operation = inode.operation.read();
-            let seeking = SeekCache::new();
+            let seeking = OpenCache::new();
             let mut at = 0;
             for _ in 0..8 {
                 let Ok(start) = data::seek(filesystem, inode, &seeking, at, Seek::Data) else { break };
@@ -245,7 +245,7 @@ fn read_inode(filesystem: &Filesystem, inode: &Arc<Inode>) -> Result<(), Met> {
                 at = end;
             }
             let mut bytes = [0; 8192];
-            let (cache, size) = (ReadCache::new(), inode.size());
+            let (cache, size) = (OpenCache::new(), inode.size());
             for at in [0, 100_000, size / 2, size.saturating_sub(5000)] {
                 data::read(filesystem, inode, &cache, at, &mut bytes)
                     .map_err(|error| Met { text: error.to_string(), is_data: true })?;

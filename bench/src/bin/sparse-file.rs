@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use vlinder_base::metrics::Value;
-use vlinder_fs::data::{Seek, SeekCache};
+use vlinder_fs::data::Seek;
 use vlinder_fs::path::{File, Files};
 use vlinder_fs::{FsError, OpenOptions, Refusal};
 
@@ -28,19 +28,18 @@ fn write(files: &Files, mebibytes: u64) -> Result<File> {
 }
 
 /// Gives how many seeks it took, and how many bytes were data.
-fn copy(files: &Files, file: &File) -> Result<(u64, u64)> {
-    let (filesystem, inode, cache) = (files.filesystem(), file.inode(), SeekCache::new());
+fn copy(file: &File) -> Result<(u64, u64)> {
     let (mut seeks, mut bytes, mut at) = (0, 0, 0);
     let (mut buffer, expected) = (vec![0; 1 << 20], vec![0xab; 1 << 20]);
     loop {
         seeks += 1;
-        let start = match filesystem.seek(inode, &cache, at, Seek::Data) {
+        let start = match file.seek_from(at, Seek::Data) {
             Ok(start) => start,
             Err(FsError::Refused(Refusal::NoSuchOffset)) => return Ok((seeks, bytes)),
             Err(error) => return Err(error.into()),
         };
         seeks += 1;
-        let end = filesystem.seek(inode, &cache, start, Seek::Hole)?;
+        let end = file.seek_from(start, Seek::Hole)?;
         at = start;
         while at < end {
             let part = buffer.len().min(usize::try_from(end - at)?);
@@ -90,11 +89,11 @@ fn main() -> Result<()> {
         return Ok(files.close()?);
     }
     if state == "warm" {
-        copy(&files, &file)?;
+        copy(&file)?;
     }
     let before = counts(&files);
     let start = (Instant::now(), processor_time());
-    let (seeks, bytes) = copy(&files, &file)?;
+    let (seeks, bytes) = copy(&file)?;
     let (seconds, processor_seconds) = (start.0.elapsed().as_secs_f64(), processor_time() - start.1);
     ensure!(bytes == mebibytes << 19, "{bytes} bytes of data");
     let extents = bytes / PIECE_BYTES;

@@ -13,6 +13,7 @@ pub mod clock;
 pub mod metrics;
 pub mod parallel;
 pub mod random;
+pub mod serial;
 pub mod sync;
 pub mod thread;
 pub mod units;

@@ -5,8 +5,9 @@ mod common;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt as _, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use common::{make_image, run, target, tool};
 use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
@@ -263,8 +264,33 @@ fn a_copy_that_fails_leaves_nothing_behind() {
     run(["cp", text(&scratch.join("small")), &target(&image, "/file")]).done();
     run(["cp", text(&large), &target(&image, "/file")]).failed(1, &["no space left"]);
     assert_eq!(run(["cat", &target(&image, "/file")]).done().out, b"kept");
-    run(["cp", &target(&image, "/file"), "/dev/null"]).failed(1, &["no regular file", "vlinder cat"]);
+}
+
+#[test]
+fn a_copy_into_a_device_or_pipe_is_its_bytes_in_order() {
+    let scratch = Scratch::new("stream");
+    let image = image(&scratch);
+    let file = scratch.join("sparse");
+    fs::write(&file, b"begin").unwrap();
+    let open = fs::OpenOptions::new().write(true).open(&file).unwrap();
+    open.write_all_at(b"middle", 100_000).unwrap();
+    open.set_len(200_000).unwrap();
+    run(["cp", text(&file), &target(&image, "/file")]).done();
+    run(["cp", &target(&image, "/file"), "/dev/null"]).done();
     assert!(fs::metadata("/dev/null").unwrap().mode() & 0o170_000 == 0o020_000);
+    let pipe = scratch.join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let reader = {
+        let pipe = pipe.clone();
+        std::thread::spawn(move || fs::read(pipe).unwrap())
+    };
+    run(["cp", &target(&image, "/file"), text(&pipe)]).done();
+    assert_eq!(reader.join().unwrap(), fs::read(&file).unwrap());
+    // Nobody named it.
+    let directory = scratch.join("tree");
+    fs::create_dir(&directory).unwrap();
+    assert!(Command::new("mkfifo").arg(directory.join("file")).status().unwrap().success());
+    run(["cp", "-r", &target(&image, "/"), text(&directory)]).failed(3, &["no regular file", "remove it"]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use crate::records::{Cost, Record, Records};
 use crate::{ByteRange, Metrics, Owner, StateBits, StateError};
 use std::ops::ControlFlow;
 use vlinder_base::probe;
+use vlinder_base::serial;
 use vlinder_base::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// How a map is made.
@@ -38,12 +39,12 @@ pub struct Found {
     pub bits: StateBits,
 }
 
-/// Where the last search ended, so that the next one, which mostly goes on from there, needs none. It belongs to one map;
-/// once the map has changed it is only slower, never wrong.
+/// Where the last search ended, so that the next one, which mostly goes on from there, needs none. Once the map has changed,
+/// or in another map, it is only slower, never wrong.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Position {
-    /// The record (or gap) the last search ended in, and the map's version then.
-    last: Option<(Record, u64)>,
+    /// The record (or gap) the last search ended in, and of which map and version it is.
+    last: Option<(Record, MapVersion)>,
     visited: u64,
 }
 
@@ -54,6 +55,13 @@ impl Position {
     }
 }
 
+/// Which map, and how often it had changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct MapVersion {
+    map: u64,
+    changes: u64,
+}
+
 struct Waiter {
     range: ByteRange,
     bits: StateBits,
@@ -61,15 +69,26 @@ struct Waiter {
     woken: Arc<Condvar>,
 }
 
-#[derive(Default)]
 struct Inner {
     records: Records,
-    /// Counts changes, so that positions know whether they still hold.
-    version: u64,
+    /// Tells positions whether they still hold.
+    version: MapVersion,
     waiters: Vec<Waiter>,
     next_waiter: u64,
     /// Kept for its memory.
     wanted: Vec<Record>,
+}
+
+impl Inner {
+    fn new() -> Self {
+        Self {
+            records: Records::default(),
+            version: MapVersion { map: serial::next(), changes: 0 },
+            waiters: Vec::new(),
+            next_waiter: 0,
+            wanted: Vec::new(),
+        }
+    }
 }
 
 /// The state bits of one file's (or device's) bytes. Each call sees and changes all its bytes at one instant.
@@ -88,7 +107,7 @@ impl std::fmt::Debug for ExtentState {
 impl ExtentState {
     /// A map in which no byte has any bit.
     pub fn new(options: Options, metrics: Metrics) -> Self {
-        Self { inner: Mutex::default(), options, metrics }
+        Self { inner: Mutex::new(Inner::new()), options, metrics }
     }
 
     /// Sets bits of every byte of the range, and says how many bytes that changed.
@@ -311,7 +330,7 @@ impl ExtentState {
         if changed_bytes > 0 || !self.options.trim {
             let cost = inner.records.replace(place, present, &wanted);
             self.account(cost);
-            inner.version += 1;
+            inner.version.changes += 1;
         }
         inner.wanted = wanted;
         if let Some((cleared_range, bits)) = cleared {

@@ -226,6 +226,18 @@ fn going_on_from_a_position_visits_as_many_records_however_long_the_file_is() {
 }
 
 #[test]
+fn a_position_of_another_map_misleads_nobody() {
+    let (one, other) = (map(true), map(true));
+    one.set(range(0, 4096), DIRTY).unwrap();
+    other.set(range(4096, 8192), DIRTY).unwrap();
+    let mut position = Position::default();
+    for (state, start) in [(&one, 0), (&other, 4096), (&one, 0), (&other, 4096)] {
+        let found = state.find_first(range(0, u64::MAX), DIRTY, StateBits::EMPTY, &mut position);
+        assert_eq!(found.map(|found| found.range.start()), Some(start));
+    }
+}
+
+#[test]
 fn the_ends_of_the_offset_space_work() {
     let state = map(true);
     assert_eq!(state.set(ByteRange::ALL, DIRTY), Ok(u64::MAX));

@@ -6,7 +6,7 @@ use vlinder_base::sync::Arc;
 use vlinder_extent_state::ByteRange;
 use vlinder_format::inode::{FileType, InodeFlags};
 
-use crate::data::{self, Allocate, MappedExtent, ReadCache, Seek, SeekCache};
+use crate::data::{self, Allocate, MappedExtent, OpenCache, Seek};
 use crate::inode::Inode;
 use crate::{Caller, Filesystem, Refusal, Result};
 
@@ -41,7 +41,7 @@ impl Filesystem {
     pub fn read_at(
         &self,
         inode: &Arc<Inode>,
-        cache: &ReadCache,
+        cache: &OpenCache,
         offset: u64,
         target: &mut [u8],
     ) -> Result<usize> {
@@ -189,7 +189,7 @@ impl Filesystem {
     ///
     /// # Errors
     /// [`Refusal::NoSuchOffset`] past the end, or where only a hole follows.
-    pub fn seek(&self, inode: &Arc<Inode>, cache: &SeekCache, offset: u64, what: Seek) -> Result<u64> {
+    pub fn seek(&self, inode: &Arc<Inode>, cache: &OpenCache, offset: u64, what: Seek) -> Result<u64> {
         require_regular(inode)?;
         let _operation = inode.operation.read();
         data::seek(self, inode, cache, offset, what)
@@ -202,7 +202,7 @@ impl Filesystem {
     pub fn extent_map(
         &self,
         inode: &Arc<Inode>,
-        cache: &SeekCache,
+        cache: &OpenCache,
         range: ByteRange,
         limit: usize,
     ) -> Result<Vec<MappedExtent>> {

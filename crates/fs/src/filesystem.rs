@@ -17,7 +17,7 @@ use vlinder_transaction::{
 };
 use vlinder_volume::{OpenRules, Opened, Volume};
 
-use crate::data::WriteBack;
+use crate::data::{ReadAheadBudget, WriteBack};
 use crate::fsync_log::FsyncMetrics;
 use crate::inode::cache::InodeCache;
 use crate::inode::{Inode, InodeId};
@@ -67,6 +67,8 @@ pub(crate) struct Shared {
     pub(crate) subvolume_places: Mutex<()>,
     /// Unflushed data.
     pub(crate) write_back: WriteBack,
+    /// What open files may hold of data that were read ahead.
+    pub(crate) read_ahead: ReadAheadBudget,
     pub(crate) fsync: FsyncMetrics,
     /// Inodes whose items changed outside a transaction.
     pub(crate) dirty_inodes: Mutex<Vec<Arc<Inode>>>,
@@ -306,6 +308,7 @@ impl Filesystem {
         let shared = Shared {
             engine,
             write_back: WriteBack::new(&options),
+            read_ahead: ReadAheadBudget::default(),
             fsync: FsyncMetrics::new(&options.registry),
             options,
             inodes,

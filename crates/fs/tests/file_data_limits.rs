@@ -9,11 +9,13 @@ use vlinder_base::sync::Arc;
 use vlinder_base::thread;
 use vlinder_base::units::Physical;
 use vlinder_device::{Device, DeviceErrorKind, DeviceExt, MemoryDevice, Operation};
-use vlinder_fs::data::{Allocate, ReadCache, Seek, SeekCache};
+use vlinder_fs::data::{Allocate, OpenCache, Seek};
 use vlinder_fs::{Caller, Filesystem, Inode, OpenOptions, Refusal, WriteOrigin};
 use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
 use vlinder_testkit::simulated::Repeat;
 use vlinder_testkit::{Scratch, SimulatedDevice, require};
+
+const ROUNDS: u64 = 500;
 
 fn make_image(scratch: &Scratch, size: u64) -> PathBuf {
     let image = scratch.join("image");
@@ -42,7 +44,7 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
 
 fn read_all(filesystem: &Filesystem, inode: &Arc<Inode>) -> Vec<u8> {
     let mut bytes = vec![0; inode.size() as usize];
-    let count = filesystem.read_at(inode, &ReadCache::new(), 0, &mut bytes).unwrap();
+    let count = filesystem.read_at(inode, &OpenCache::new(), 0, &mut bytes).unwrap();
     assert_eq!(count, bytes.len());
     bytes
 }
@@ -181,7 +183,7 @@ fn many_threads_write_read_and_flush_at_once() {
                     filesystem.write_at(&caller, &shared, at, Cow::Borrowed(&bytes)).unwrap();
                     filesystem.write_at(&caller, &own, round * 9000, Cow::Owned(noise(round, 9000))).unwrap();
                     let mut found = vec![0; 50_000];
-                    filesystem.read_at(&shared, &ReadCache::new(), at, &mut found).unwrap();
+                    filesystem.read_at(&shared, &OpenCache::new(), at, &mut found).unwrap();
                     assert!(found == bytes, "thread {number} round {round}");
                     match round % 20 {
                         7 => vlinder_fs::data::flush(&filesystem, &shared).unwrap(),
@@ -198,7 +200,7 @@ fn many_threads_write_read_and_flush_at_once() {
     }
     for part in 0..360_u64 {
         let mut found = vec![0; 50_000];
-        filesystem.read_at(&shared, &ReadCache::new(), part * 50_000 + 7, &mut found).unwrap();
+        filesystem.read_at(&shared, &OpenCache::new(), part * 50_000 + 7, &mut found).unwrap();
         assert!(found == noise(part * 50_000 + 7, 50_000), "part {part}");
     }
     filesystem.close().unwrap();
@@ -237,7 +239,7 @@ fn seeking_through_unflushed_data_visits_a_constant_number_of_states() {
                 }
             };
             let before = visited();
-            let cache = SeekCache::new();
+            let cache = OpenCache::new();
             let (mut at, mut seeks) = (0, 0_u64);
             while let Ok(start) = filesystem.seek(&inode, &cache, at, Seek::Data) {
                 at = filesystem.seek(&inode, &cache, start, Seek::Hole).unwrap();
@@ -251,6 +253,40 @@ fn seeking_through_unflushed_data_visits_a_constant_number_of_states() {
     }
     println!("states visited a seek: {per_seek:?} (cached small, large; not cached small, large)");
     assert!(per_seek[1] <= 4.0 && per_seek[1] <= per_seek[0] * 1.1, "{per_seek:?}");
+}
+
+/// Bytes leave memory when a flush has put them into the tree: who seeks meanwhile finds them in the one or in the other.
+/// More threads seek than there are processors, so that some are interrupted between the two.
+#[test]
+fn seeking_beside_a_flush_misses_no_data() {
+    let scratch = Scratch::in_memory("seek-flush");
+    let image = make_image(&scratch, 300 << 20);
+    let filesystem = Filesystem::open(&[&image], OpenOptions::default()).unwrap();
+    let caller = Caller::superuser();
+    let inode = create(&filesystem, "file");
+    let seekers = 2 * std::thread::available_parallelism().unwrap().get();
+    for round in 0..ROUNDS {
+        let at = (1 + round % 7) << 20;
+        vlinder_fs::data::truncate(&filesystem, &inode, 0).unwrap();
+        filesystem.write_at(&caller, &inode, at, Cow::Owned(noise(round, 4096))).unwrap();
+        let is_flushed = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..seekers {
+                scope.spawn(|| {
+                    let cache = OpenCache::new();
+                    while !is_flushed.load(std::sync::atomic::Ordering::Relaxed) {
+                        let data = filesystem.seek(&inode, &cache, 0, Seek::Data).unwrap();
+                        let hole = filesystem.seek(&inode, &cache, at, Seek::Hole).unwrap();
+                        assert_eq!((data, hole), (at, at + 4096), "round {round}");
+                    }
+                });
+            }
+            scope.spawn(|| {
+                vlinder_fs::data::flush(&filesystem, &inode).unwrap();
+                is_flushed.store(true, std::sync::atomic::Ordering::Relaxed);
+            });
+        });
+    }
 }
 
 /// The size on disk waits for unflushed bytes; when they are dropped, nothing is left to wait for.

@@ -10,7 +10,7 @@ use std::process::Command;
 use rustix::fs::FallocateFlags;
 use vlinder_base::sync::Arc;
 use vlinder_extent_state::ByteRange;
-use vlinder_fs::data::{ReadCache, Seek, SeekCache, extent_map, read, seek};
+use vlinder_fs::data::{OpenCache, Seek, extent_map, read, seek};
 use vlinder_fs::{Caller, FileType, Filesystem, Inode, OpenOptions};
 use vlinder_testkit::kernel::KernelMount;
 use vlinder_testkit::walk::short_hash;
@@ -53,7 +53,7 @@ fn all_files(filesystem: &Filesystem) -> BTreeMap<String, Arc<Inode>> {
 }
 
 fn read_all(filesystem: &Filesystem, inode: &Inode, piece: usize) -> Vec<u8> {
-    let cache = ReadCache::new();
+    let cache = OpenCache::new();
     let mut bytes = Vec::new();
     let mut buffer = vec![0xee; piece];
     loop {
@@ -69,7 +69,7 @@ fn read_all(filesystem: &Filesystem, inode: &Inode, piece: usize) -> Vec<u8> {
 
 /// Data ranges (start and length) by SEEK_DATA and SEEK_HOLE.
 fn data_ranges(filesystem: &Filesystem, inode: &Inode) -> Vec<(u64, u64)> {
-    let cache = SeekCache::new();
+    let cache = OpenCache::new();
     let mut ranges = Vec::new();
     let mut at = 0;
     while let Ok(start) = seek(filesystem, inode, &cache, at, Seek::Data) {
@@ -226,7 +226,7 @@ fn kernel_extent_map(path: &Path) -> Vec<String> {
 
 /// Ours in the same words.
 fn own_extent_map(filesystem: &Filesystem, inode: &Inode) -> Vec<String> {
-    let mapped = extent_map(filesystem, inode, &SeekCache::new(), ByteRange::ALL, usize::MAX).unwrap();
+    let mapped = extent_map(filesystem, inode, &OpenCache::new(), ByteRange::ALL, usize::MAX).unwrap();
     mapped
         .iter()
         .map(|run| {
@@ -331,7 +331,7 @@ fn a_damaged_sector_is_read_from_the_other_copy_or_not_at_all() {
         let filesystem = Filesystem::open(&[&image], OpenOptions::read_only()).unwrap();
         let files = all_files(&filesystem);
         let mut buffer = vec![0; 1 << 20];
-        let result = read(&filesystem, &files["file"], &ReadCache::new(), 0, &mut buffer);
+        let result = read(&filesystem, &files["file"], &OpenCache::new(), 0, &mut buffer);
         if readable {
             assert_eq!(result.unwrap(), 1 << 20);
             assert!(buffer == content);
@@ -341,12 +341,12 @@ fn a_damaged_sector_is_read_from_the_other_copy_or_not_at_all() {
         assert_eq!(error.errno(), rustix::io::Errno::IO);
         assert!(error.to_string().contains("inode 257 of subvolume 5"), "{error}");
         // What lies beside it is still there.
-        let count = read(&filesystem, &files["file"], &ReadCache::new(), 404 * 1024, &mut buffer).unwrap();
+        let count = read(&filesystem, &files["file"], &OpenCache::new(), 404 * 1024, &mut buffer).unwrap();
         assert!(buffer[..count] == content[404 * 1024..]);
         let options = OpenOptions::parse("ro,rescue=ignoredatacsums").unwrap();
         let filesystem = Filesystem::open(&[&image], options).unwrap();
         let count =
-            read(&filesystem, &all_files(&filesystem)["file"], &ReadCache::new(), 0, &mut buffer).unwrap();
+            read(&filesystem, &all_files(&filesystem)["file"], &OpenCache::new(), 0, &mut buffer).unwrap();
         assert_eq!(count, 1 << 20);
         assert!(buffer != content);
     }

@@ -2,6 +2,7 @@
 //! the end.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
@@ -9,9 +10,7 @@ use std::process::Command;
 
 use vlinder_base::metrics::Value;
 use vlinder_base::sync::Arc;
-use vlinder_fs::data::{
-    Allocate, ReadCache, Seek, SeekCache, allocate, copy_range, flush, read, seek, truncate, write,
-};
+use vlinder_fs::data::{Allocate, OpenCache, Seek, allocate, copy_range, flush, read, seek, truncate, write};
 use vlinder_fs::{Caller, Filesystem, Inode, InodeFlags, OpenOptions, RootId};
 use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
 use vlinder_testkit::{Scratch, require};
@@ -76,13 +75,22 @@ struct Model {
     filesystem: Filesystem,
     files: BTreeMap<String, (Arc<Inode>, Vec<u8>)>,
     counts: BTreeMap<&'static str, u64>,
+    /// Of an open file that is now this file and now that one: what it remembers must never be shown when it is old.
+    cache: OpenCache,
+    comparisons: Cell<u64>,
 }
 
 impl Model {
     fn open(image: &Path, options: &str) -> Self {
         let filesystem = Filesystem::open(&[image], OpenOptions::parse(options).unwrap()).unwrap();
         assert!(!filesystem.is_read_only());
-        Self { filesystem, files: BTreeMap::new(), counts: BTreeMap::new() }
+        Self {
+            filesystem,
+            files: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            cache: OpenCache::new(),
+            comparisons: Cell::new(0),
+        }
     }
 
     fn create(&mut self, name: &str, flags: InodeFlags) {
@@ -106,7 +114,7 @@ impl Model {
     fn reopen(self, image: &Path, options: &str) -> Self {
         let mut model = self;
         model.count_forms();
-        let Self { filesystem, files, counts } = model;
+        let Self { filesystem, files, counts, .. } = model;
         let contents: Vec<(String, Vec<u8>)> =
             files.into_iter().map(|(name, (_, bytes))| (name, bytes)).collect();
         filesystem.close().unwrap();
@@ -200,7 +208,7 @@ impl Model {
             }
             _ => {
                 let mut found = vec![0xcc; length as usize];
-                let count = read(filesystem, inode, &ReadCache::new(), offset, &mut found).unwrap();
+                let count = read(filesystem, inode, &self.cache, offset, &mut found).unwrap();
                 let start = (offset as usize).min(bytes.len());
                 assert!(
                     found[..count] == bytes[start..end.min(bytes.len()).max(start)],
@@ -245,7 +253,13 @@ impl Model {
         let (inode, bytes) = &self.files[name];
         assert_eq!(inode.size(), bytes.len() as u64, "{name} after {what}");
         let mut found = vec![0xcc; bytes.len() + 10];
-        let count = read(&self.filesystem, inode, &ReadCache::new(), 0, &mut found).unwrap();
+        // Now and then in small steps, of which most come from what was read ahead; some of it stays for the next time.
+        self.comparisons.set(self.comparisons.get() + 1);
+        let step = if self.comparisons.get() % 4 == 0 { 4096 } else { found.len() };
+        let mut count = 0;
+        for part in found.chunks_mut(step) {
+            count += read(&self.filesystem, inode, &self.cache, count as u64, part).unwrap();
+        }
         let differs = found[..count].iter().zip(bytes).position(|(one, other)| one != other);
         assert_eq!((count, differs), (bytes.len(), None), "{name} after {what}");
     }
@@ -253,16 +267,15 @@ impl Model {
     /// Every byte that is not zero lies in data as SEEK_DATA and SEEK_HOLE tell.
     fn compare_seeks(&self) {
         for (name, (inode, bytes)) in &self.files {
-            let cache = SeekCache::new();
             let mut at = 0;
             while at < bytes.len() as u64 {
                 let start =
-                    seek(&self.filesystem, inode, &cache, at, Seek::Data).unwrap_or(bytes.len() as u64);
+                    seek(&self.filesystem, inode, &self.cache, at, Seek::Data).unwrap_or(bytes.len() as u64);
                 assert!(bytes[at as usize..start as usize].iter().all(|byte| *byte == 0), "{name} at {at}");
                 if start == bytes.len() as u64 {
                     break;
                 }
-                at = seek(&self.filesystem, inode, &cache, start, Seek::Hole).unwrap();
+                at = seek(&self.filesystem, inode, &self.cache, start, Seek::Hole).unwrap();
                 assert!(at > start);
             }
         }

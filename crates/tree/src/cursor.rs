@@ -64,6 +64,11 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Moves to the next item if the same leaf has one; else the cursor stays, and the answer is false.
+    pub fn advance_in_leaf(&mut self) -> bool {
+        self.position.as_mut().is_some_and(Position::advance_in_leaf)
+    }
+
     /// Moves to the next item.
     ///
     /// # Errors

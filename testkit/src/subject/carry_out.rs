@@ -8,7 +8,7 @@ use vlinder_base::clock::{FixedClock, Timestamp as Moment};
 use vlinder_base::random::SeededRandom;
 use vlinder_base::sync::Arc;
 use vlinder_device::Device;
-use vlinder_fs::data::{self, Allocate, ReadCache, Seek, SeekCache};
+use vlinder_fs::data::{self, Allocate, OpenCache, Seek};
 use vlinder_fs::{
     AttributeMode, Caller, DeviceNumber, FileType, Filesystem, FsError, GroupId, Inode, InodeFlags, InodeId,
     ObjectId, OpenInode, OpenMode, OpenOptions, RenameMode as FsRename, RootId, SetAttributes, SetTime,
@@ -29,6 +29,8 @@ pub struct Subject {
     caller: Caller,
     clock: Arc<FixedClock>,
     open: BTreeMap<OpenSlot, OpenInode>,
+    /// Of an open file that is now this file and now that one: what it remembers must never be shown when it is old.
+    cache: OpenCache,
 }
 
 /// What carrying out met: a refusal, which the model judges, or something that must never happen.
@@ -77,7 +79,7 @@ impl Subject {
         options.background = false;
         let filesystem = Filesystem::open_devices(vec![device], options)?;
         let caller = Caller { umask: 0, ..Caller::superuser() };
-        Ok(Subject { filesystem, caller, clock, open: BTreeMap::new() })
+        Ok(Subject { filesystem, caller, clock, open: BTreeMap::new(), cache: OpenCache::new() })
     }
 
     /// Moves the time.
@@ -425,7 +427,7 @@ impl Subject {
         let mut bytes = vec![0xaa; length as usize];
         let count = {
             let _operation = inode.operation.read();
-            data::read(&self.filesystem, &inode, &ReadCache::new(), offset, &mut bytes)?
+            data::read(&self.filesystem, &inode, &self.cache, offset, &mut bytes)?
         };
         let expected = length.min(node.content.size().saturating_sub(offset));
         bytes.truncate(count);
@@ -464,10 +466,9 @@ impl Subject {
     /// What seeking met, or ranges that make no sense.
     pub fn data_ranges(&self, inode: &Arc<Inode>) -> Result<Vec<(u64, u64)>, Trouble> {
         let _operation = inode.operation.read();
-        let cache = SeekCache::new();
         let (mut at, mut ranges) = (0, Vec::new());
         loop {
-            let seek = |what, from| data::seek(&self.filesystem, inode, &cache, from, what);
+            let seek = |what, from| data::seek(&self.filesystem, inode, &self.cache, from, what);
             let start = match seek(Seek::Data, at) {
                 Err(error) if error.errno() == Errno::NXIO => return Ok(ranges),
                 other => other?,

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 use vlinder_base::sync::Arc;
-use vlinder_fs::data::{self, ReadCache, Seek, SeekCache};
+use vlinder_fs::data::{self, OpenCache, Seek};
 use vlinder_fs::{Caller, FileType, Filesystem, FsError, Inode, InodeId, RootId};
 
 use crate::walk::{Entry, short_hash, shorten};
@@ -83,7 +83,7 @@ pub fn list(filesystem: &Filesystem, directory: &Arc<Inode>) -> Result<Vec<(Vec<
 pub fn read(filesystem: &Filesystem, inode: &Arc<Inode>) -> Result<Vec<u8>, FsError> {
     let mut bytes = vec![0; usize::try_from(inode.size()).unwrap_or(usize::MAX)];
     let _operation = inode.operation.read();
-    let count = data::read(filesystem, inode, &ReadCache::new(), 0, &mut bytes)?;
+    let count = data::read(filesystem, inode, &OpenCache::new(), 0, &mut bytes)?;
     bytes.truncate(count);
     Ok(bytes)
 }
@@ -95,7 +95,7 @@ const PIECE: usize = 4 << 20;
 fn hash(filesystem: &Filesystem, inode: &Arc<Inode>) -> Result<String, FsError> {
     let (mut digest, mut at) = (Sha256::new(), 0);
     let mut piece = vec![0; PIECE.min(usize::try_from(inode.size()).unwrap_or(PIECE))];
-    let cache = ReadCache::new();
+    let cache = OpenCache::new();
     let _operation = inode.operation.read();
     while at < inode.size() {
         let count = data::read(filesystem, inode, &cache, at, &mut piece)?;
@@ -190,7 +190,7 @@ impl Walker<'_> {
     /// Start and length of each.
     fn data_ranges(&self, inode: &Arc<Inode>) -> Result<Vec<(u64, u64)>, FsError> {
         let _operation = inode.operation.read();
-        let cache = SeekCache::new();
+        let cache = OpenCache::new();
         let seek = |what, from| data::seek(self.filesystem, inode, &cache, from, what);
         let (mut at, mut ranges) = (0, Vec::new());
         loop {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use vlinder_base::sync::Arc;
-use vlinder_fs::data::{self, ReadCache};
+use vlinder_fs::data::{self, OpenCache};
 use vlinder_fs::{FileType, FsError, Inode, InodeFlags};
 
 use super::carry_out::{Subject, Trouble};
@@ -234,7 +234,7 @@ impl Subject {
         let mut parts: Vec<(u64, u64)> = ranges;
         parts.extend(node.content.pages().map(|page| (page, (page + PAGE_BYTES).min(size))));
         parts.push((size.saturating_sub(1), size));
-        let cache = ReadCache::new();
+        let cache = OpenCache::new();
         let _operation = inode.operation.read();
         for (start, end) in join(parts) {
             let mut at = start;

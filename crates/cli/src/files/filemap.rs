@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
 use serde_json::json;
-use vlinder_fs::data::{MappedExtent, SeekCache};
+use vlinder_fs::data::{MappedExtent, OpenCache};
 use vlinder_fs::{ByteRange, Filesystem, Inode};
 
 use crate::failure::{Failure, Status as Ending};
@@ -75,7 +75,7 @@ fn all_runs(
     filesystem: &Filesystem,
     inode: &vlinder_base::sync::Arc<Inode>,
 ) -> Result<Vec<MappedExtent>, vlinder_fs::FsError> {
-    let (mut runs, cache, mut at) = (Vec::<MappedExtent>::new(), SeekCache::new(), 0);
+    let (mut runs, cache, mut at) = (Vec::<MappedExtent>::new(), OpenCache::new(), 0);
     while let Some(rest) = ByteRange::new(at, u64::MAX).filter(|rest| !rest.is_empty()) {
         let found = filesystem.extent_map(inode, &cache, rest, RUNS)?;
         let Some(last) = found.last() else { break };

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -193,6 +194,22 @@ impl HostDirectory {
 
     pub fn create(self: &Arc<Self>, name: &[u8], permissions: u32) -> Result<Box<dyn Sink>, Failure> {
         Ok(Box::new(self.begin(name, permissions)?))
+    }
+
+    /// Opens a pipe or a character device for writing.
+    pub fn open_stream(&self, name: &[u8]) -> Result<HostStream, Failure> {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY;
+        let descriptor = rustix::fs::openat(&self.descriptor, OsStr::from_bytes(name), flags, Mode::empty())
+            .map_err(|errno| self.fail(errno, name))?;
+        let status = rustix::fs::fstat(&descriptor).map_err(|errno| self.fail(errno, name))?;
+        let kind = HostType::from_raw_mode(status.st_mode);
+        // Another file may have come since the caller looked; a disk must not be written by mistake.
+        if !matches!(kind, HostType::CharacterDevice | HostType::Fifo) {
+            return Err(
+                Failure::new(Kind::Exists, "no pipe or character device any more").at(self.place(name))
+            );
+        }
+        Ok(HostStream { file: File::from(descriptor), place: self.place(name) })
     }
 
     /// As [`Directory::create`], for a file whose name may still change before it is finished.
@@ -414,6 +431,25 @@ impl Sink for HostSink {
             self.temporary = None;
         }
         Ok(())
+    }
+}
+
+/// A pipe or a character device, which takes bytes one after the other.
+pub struct HostStream {
+    file: File,
+    place: String,
+}
+
+impl HostStream {
+    /// Writes bytes.
+    pub fn write_all(&mut self, data: &[u8]) -> Result<(), Failure> {
+        self.file.write_all(data).map_err(|error| Failure::host(&error, &self.place))
+    }
+
+    /// Writes a hole.
+    pub fn write_zeros(&mut self, bytes: u64) -> Result<(), Failure> {
+        let written = std::io::copy(&mut std::io::repeat(0).take(bytes), &mut self.file);
+        written.map(drop).map_err(|error| Failure::host(&error, &self.place))
     }
 }
 

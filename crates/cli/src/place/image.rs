@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use vlinder_base::sync::Arc;
 use vlinder_format::inode::{DeviceNumber, FileType, GroupId, UserId};
-use vlinder_fs::data::{self, ReadCache, Seek, SeekCache};
+use vlinder_fs::data::{self, OpenCache, Seek};
 use vlinder_fs::{
     AttributeMode, Caller, Filesystem, FsError, Inode, OpenInode, Refusal, RenameMode, SetAttributes,
     SetTime, WriteOrigin,
@@ -262,8 +262,7 @@ impl ImageDirectory {
         Ok(Box::new(ImageSource {
             image: Arc::clone(&self.image),
             inode,
-            cache: ReadCache::new(),
-            seek: SeekCache::new(),
+            cache: OpenCache::new(),
             place: self.place(name),
         }))
     }
@@ -382,8 +381,7 @@ impl ImageDirectory {
 struct ImageSource {
     image: Arc<OpenImage>,
     inode: Arc<Inode>,
-    cache: ReadCache,
-    seek: SeekCache,
+    cache: OpenCache,
     place: String,
 }
 
@@ -396,7 +394,7 @@ impl Source for ImageSource {
 
     fn next_data(&mut self, offset: u64) -> Result<Option<(u64, u64)>, Failure> {
         let _operation = self.inode.operation.read();
-        let seek = |from, what| data::seek(&self.image.filesystem, &self.inode, &self.seek, from, what);
+        let seek = |from, what| data::seek(&self.image.filesystem, &self.inode, &self.cache, from, what);
         match seek(offset, Seek::Data) {
             Ok(start) => {
                 let end = seek(start, Seek::Hole).map_err(|error| from_fs(error, &self.place))?;

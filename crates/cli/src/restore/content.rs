@@ -2,7 +2,7 @@
 
 use vlinder_base::sync::Arc;
 use vlinder_format::ItemType;
-use vlinder_fs::data::{self, ReadCache};
+use vlinder_fs::data::{self, OpenCache};
 use vlinder_fs::salvage::{LostPart, Run, Salvage};
 use vlinder_fs::{FsError, Inode, ObjectId};
 
@@ -49,7 +49,7 @@ impl Copy<'_> {
         let size = self.inode.size();
         let (mut next, mut done_to, mut is_first) = (None, 0, true);
         let mut copied = Copied::default();
-        let cache = ReadCache::new();
+        let cache = OpenCache::new();
         while is_first || next.is_some() {
             is_first = false;
             let found = match self.salvage.runs(self.inode.id(), next) {
@@ -84,7 +84,7 @@ impl Copy<'_> {
     fn copy_run(
         &mut self,
         run: Run,
-        cache: &ReadCache,
+        cache: &OpenCache,
         sink: &mut HostSink,
         copied: &mut Copied,
     ) -> Result<(), Failure> {
@@ -113,7 +113,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    fn read(&mut self, cache: &ReadCache, start: u64, end: u64) -> Result<(), FsError> {
+    fn read(&mut self, cache: &OpenCache, start: u64, end: u64) -> Result<(), FsError> {
         self.buffer.resize(usize::try_from(end.saturating_sub(start)).unwrap_or(0), 0);
         let _operation = self.inode.operation.read();
         data::read(self.salvage.filesystem(), self.inode, cache, start, self.buffer).map(drop)

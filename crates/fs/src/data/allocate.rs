@@ -11,7 +11,8 @@ use vlinder_transaction::{DataExtent, Handle, Reservation};
 
 use super::apply::{ITEMS_IN_STEP, Steps, apply, leaf_items};
 use super::extent::Extent;
-use super::read::{ReadCache, read_whole};
+use super::open_cache::OpenCache;
+use super::read::read_whole;
 use super::rewrite::Rewrite;
 use super::truncate::{drop_behind_end, drop_unflushed_range, extend, inline_bytes, settle_size, zero_tail};
 use super::write::{MAX_FILE_SIZE, put_sectors};
@@ -232,7 +233,7 @@ fn zero_part(filesystem: &Filesystem, inode: &Arc<Inode>, part: ByteRange) -> Re
         return Ok(());
     }
     let mut sector = vec![0; sector_size as usize];
-    read_whole(filesystem, inode, &ReadCache::new(), start, &mut sector)?;
+    read_whole(filesystem, inode, &OpenCache::new(), start, &mut sector)?;
     let bytes = &mut sector[(part.start() - start) as usize..(part.end() - start) as usize];
     if bytes.iter().all(|byte| *byte == 0) {
         return Ok(());

@@ -10,7 +10,8 @@ use vlinder_transaction::Reservation;
 
 use super::apply::{ITEMS_IN_STEP, apply, leaf_items};
 use super::extent::Extent;
-use super::read::{ReadCache, read};
+use super::open_cache::OpenCache;
+use super::read::read;
 use super::rewrite::Rewrite;
 use super::truncate::{drop_behind_end, zero_tail};
 use super::write::{MAX_FILE_SIZE, write};
@@ -121,7 +122,7 @@ fn copy_bytes(
     target_offset: u64,
     length: u64,
 ) -> Result<()> {
-    let cache = ReadCache::new();
+    let cache = OpenCache::new();
     let mut done = 0;
     while done < length {
         let mut bytes = vec![0; (length - done).min(COPY_BYTES) as usize];

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use vlinder_base::serial;
+use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use vlinder_extent_state::{ByteRange, ExtentState, Options, Owner, StateBits};
 
@@ -21,12 +23,41 @@ const LOCKED: StateBits = StateBits(1 << 1);
 ///
 /// Locks: [`Inode::operation`](crate::Inode::operation) → `extents` → a transaction handle →
 /// [`Inode::state`](crate::Inode::state) → `unflushed`.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct FileData {
     /// Held by whoever changes the file's EXTENT_DATA items: a flush, a truncation, a clone and so on.
     extents: Mutex<()>,
+    /// Of the items, while nobody may be changing them: each time they may have changed another [`serial`]; 0 while they
+    /// may be changing.
+    version: AtomicU64,
     unflushed: Mutex<Unflushed>,
     states: OnceLock<ExtentState>,
+}
+
+/// A file's EXTENT_DATA items, and with them the bytes on disk, as they were at some time: of all files and times no other
+/// has the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Version(u64);
+
+/// The right to change a file's EXTENT_DATA items.
+#[derive(Debug)]
+pub(crate) struct ExtentsGuard<'a> {
+    version: &'a AtomicU64,
+    _lock: MutexGuard<'a, ()>,
+}
+
+impl<'a> ExtentsGuard<'a> {
+    fn new(version: &'a AtomicU64, lock: MutexGuard<'a, ()>) -> Self {
+        version.store(0, Ordering::Release);
+        Self { version, _lock: lock }
+    }
+}
+
+impl Drop for ExtentsGuard<'_> {
+    fn drop(&mut self) {
+        // Before the lock goes, which is the field's turn.
+        self.version.store(serial::next(), Ordering::Release);
+    }
 }
 
 /// The bytes in memory.
@@ -83,11 +114,22 @@ impl Unflushed {
     }
 }
 
+impl Default for FileData {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl FileData {
     /// Nothing in memory yet.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        Self {
+            extents: Mutex::default(),
+            version: AtomicU64::new(serial::next()),
+            unflushed: Mutex::default(),
+            states: OnceLock::new(),
+        }
     }
 
     /// Whether the inode may leave memory: nothing is waiting to be written.
@@ -103,13 +145,22 @@ impl FileData {
     }
 
     /// Keeps others from changing the file's items.
-    pub(crate) fn lock_extents(&self) -> MutexGuard<'_, ()> {
-        self.extents.lock()
+    pub(crate) fn lock_extents(&self) -> ExtentsGuard<'_> {
+        ExtentsGuard::new(&self.version, self.extents.lock())
     }
 
     /// As [`Self::lock_extents`], if nobody holds it.
-    pub(crate) fn try_lock_extents(&self) -> Option<MutexGuard<'_, ()>> {
-        self.extents.try_lock()
+    pub(crate) fn try_lock_extents(&self) -> Option<ExtentsGuard<'_>> {
+        self.extents.try_lock().map(|lock| ExtentsGuard::new(&self.version, lock))
+    }
+
+    /// The version of the file's items; none while somebody may be changing them. Who asks has taken what is unflushed
+    /// before: bytes leave memory only after their items came, and the version went.
+    pub(crate) fn version(&self) -> Option<Version> {
+        match self.version.load(Ordering::Acquire) {
+            0 => None,
+            serial => Some(Version(serial)),
+        }
     }
 
     pub(crate) fn unflushed(&self) -> MutexGuard<'_, Unflushed> {

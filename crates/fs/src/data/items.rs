@@ -4,7 +4,7 @@ use vlinder_extent_state::ByteRange;
 use vlinder_format::file_extent::FileExtent;
 use vlinder_format::{Damage, FileOffset, ItemType, Key, ObjectId, Place};
 use vlinder_transaction::{Engine, Tree};
-use vlinder_tree::Readahead;
+use vlinder_tree::{Cursor, Readahead};
 
 use super::extent::Extent;
 use crate::Result;
@@ -37,22 +37,8 @@ pub(crate) fn load(
     let mut items = Items { extents: Vec::new(), complete_to: range.end() };
     let first = FileExtent::key(inode, FileOffset(range.start()));
     let mut cursor = engine.trees().cursor(tree.root(), &first, readahead)?;
-    if cursor.key() != Some(first) {
-        // What lies before the range may reach into it.
-        let in_leaf = cursor.position().and_then(|position| position.previous_in_leaf());
-        let before = match in_leaf {
-            Some((key, data)) => {
-                let block = cursor.position().map(|position| position.leaf().logical());
-                let place = Place { tree: Some(tree.id()), block, slot: None, key: Some(key) };
-                decode_of(inode, key, data, place)?
-            }
-            None => match engine.trees().floor(tree.root(), &first)? {
-                Some(found) => decode_of(inode, found.key(), found.data(), found.place(tree.id()))?,
-                None => None,
-            },
-        };
-        items.extents.extend(before.filter(|extent| extent.file_range(sector_size).overlaps(range)));
-    }
+    let before = reaching(engine, tree, &cursor, &first)?;
+    items.extents.extend(before.filter(|extent| extent.file_range(sector_size).overlaps(range)));
     while let Some((key, data)) = cursor.item() {
         if key.offset >= range.end() {
             break;
@@ -71,6 +57,65 @@ pub(crate) fn load(
         cursor.advance()?;
     }
     Ok(items)
+}
+
+/// Loads the items of an inode from an offset on, at most about `limit` and none behind the leaf where they begin: what a
+/// descent has at hand. An item that can't be decoded ends them, unless it is the first.
+pub(crate) fn load_leaf(
+    engine: &Engine,
+    tree: &Tree,
+    inode: ObjectId,
+    from: u64,
+    limit: usize,
+    readahead: bool,
+) -> Result<Items> {
+    let sector_size = u64::from(engine.sector_size());
+    let readahead = if readahead { Readahead::Forward(LEAVES_AHEAD) } else { Readahead::None };
+    let first = FileExtent::key(inode, FileOffset(from));
+    let mut cursor = engine.trees().cursor(tree.root(), &first, readahead)?;
+    let before = reaching(engine, tree, &cursor, &first)?;
+    let mut items = Items {
+        extents: before.filter(|extent| extent.file_range(sector_size).end() > from).into_iter().collect(),
+        complete_to: u64::MAX,
+    };
+    while let Some((key, data)) = cursor.item() {
+        let extent = match decode_of(inode, key, data, cursor.place()) {
+            Ok(Some(extent)) if items.extents.len() < limit => extent,
+            Ok(None) => break,
+            Err(damage) if key.offset == from => return Err(damage.into()),
+            Ok(Some(_)) | Err(_) => {
+                items.complete_to = key.offset;
+                break;
+            }
+        };
+        let end = extent.file_range(sector_size).end();
+        items.extents.push(extent);
+        if !cursor.advance_in_leaf() {
+            items.complete_to = end;
+            break;
+        }
+    }
+    Ok(items)
+}
+
+/// What lies before a cursor's first item and may reach into the range that it was made for.
+fn reaching(engine: &Engine, tree: &Tree, cursor: &Cursor<'_>, first: &Key) -> Result<Option<Extent>> {
+    if cursor.key() == Some(*first) {
+        return Ok(None);
+    }
+    let inode = first.objectid;
+    let in_leaf = cursor.position().and_then(|position| position.previous_in_leaf());
+    match in_leaf {
+        Some((key, data)) => {
+            let block = cursor.position().map(|position| position.leaf().logical());
+            let place = Place { tree: Some(tree.id()), block, slot: None, key: Some(key) };
+            Ok(decode_of(inode, key, data, place)?)
+        }
+        None => match engine.trees().floor(tree.root(), first)? {
+            Some(found) => Ok(decode_of(inode, found.key(), found.data(), found.place(tree.id()))?),
+            None => Ok(None),
+        },
+    }
 }
 
 /// The last item of an inode, if it has any.

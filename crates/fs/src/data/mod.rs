@@ -1,6 +1,7 @@
 //! File data: extents, reading, writing, write-back, truncation, preallocation, clones, holes.
 //!
-//! Reading path: `extent` (one EXTENT_DATA item), `items` (those of a range), [`read`]; then `runs` (bytes in memory),
+//! Reading path: `extent` (one EXTENT_DATA item), `items` (those of a range), [`OpenCache`] (what an open file remembers of
+//! them), [`read`] with `fetch` and `read_ahead`; then `runs` (bytes in memory),
 //! [`FileData`], [`write`], `flush` (bytes become extents), `rewrite` (what that means for items and references, as a pure
 //! function), and the operations on whole ranges.
 
@@ -10,11 +11,14 @@ pub(crate) mod checksums;
 mod clone;
 mod error;
 mod extent;
+mod fetch;
 mod file_data;
 mod flush;
 mod in_place;
 pub(crate) mod items;
+mod open_cache;
 mod read;
+mod read_ahead;
 mod references;
 mod rewrite;
 mod runs;
@@ -29,13 +33,15 @@ pub use clone::{clone_range, copy_range};
 pub use error::{DataError, DataFault};
 pub use file_data::FileData;
 pub use flush::{flush, flush_all, flush_replaced, flush_subvolume};
-pub use read::{ReadCache, read};
-pub use seek::{MappedExtent, Seek, SeekCache, extent_map, seek};
+pub use open_cache::OpenCache;
+pub use read::read;
+pub use seek::{MappedExtent, Seek, extent_map, seek};
 pub use truncate::{remove_all, truncate};
 pub use write::{MAX_FILE_SIZE, write};
 
 pub(crate) use apply::Steps;
 pub(crate) use extent::{Content, Extent};
 pub(crate) use flush::{flush_idle, relieve};
+pub(crate) use read_ahead::Budget as ReadAheadBudget;
 pub(crate) use rewrite::Rewrite;
 pub(crate) use write_back::WriteBack;

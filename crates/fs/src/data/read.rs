@@ -1,64 +1,25 @@
 //! Reading: what is not flushed yet, then extents, all of a request in one batch, every sector verified.
 
-use std::collections::HashMap;
-
 use vlinder_base::parallel;
-use vlinder_base::sync::atomic::{AtomicU64, Ordering};
-use vlinder_base::sync::{Arc, Mutex};
+use vlinder_base::sync::Arc;
 use vlinder_codec::compress::{Compression, decompress};
 use vlinder_extent_state::ByteRange;
+use vlinder_format::RootId;
 use vlinder_format::file_extent::{CompressionId, ExtentRange};
 use vlinder_format::inode::InodeFlags;
-use vlinder_format::{Generation, Logical, RootId};
 use vlinder_volume::ReadRequest;
 
 use super::checksums::{Expected, Lookup};
 use super::error::{DataError, DataFault};
 use super::extent::{Content, Extent};
-use super::items;
+use super::fetch::{Fetch, Fetches};
+use super::open_cache::{Decoded, OpenCache};
+use super::read_ahead::Held;
 use crate::inode::{Inode, InodeId};
 use crate::{Filesystem, Result};
 
 /// Items looked at for one part of a request; what they do not cover is read in further parts.
 const MOST_ITEMS: usize = 4096;
-
-/// What an open file remembers for its next read.
-#[derive(Debug, Default)]
-pub struct ReadCache {
-    decoded: Mutex<Option<Decoded>>,
-    /// Bytes on disk that were given out unverified because their checksums can't be had.
-    unverified_bytes: AtomicU64,
-}
-
-/// A compressed extent, decoded. Its space can be taken by another extent only in a later transaction.
-#[derive(Clone, Debug)]
-struct Decoded {
-    address: Logical,
-    generation: Generation,
-    bytes: Arc<Vec<u8>>,
-}
-
-impl ReadCache {
-    /// Remembers nothing yet.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Bytes on disk that were given out although their checksums can't be had, as only a
-    /// [`Salvage`](crate::salvage::Salvage) does.
-    #[must_use]
-    pub fn unverified_bytes(&self) -> u64 {
-        self.unverified_bytes.load(Ordering::Relaxed)
-    }
-
-    fn get(&self, address: Logical, generation: Generation) -> Option<Arc<Vec<u8>>> {
-        let decoded = self.decoded.lock();
-        let found =
-            decoded.as_ref().filter(|found| found.address == address && found.generation == generation);
-        found.map(|found| Arc::clone(&found.bytes))
-    }
-}
 
 /// Reads the bytes of a file from `offset` on into `target`, and gives how many: fewer than asked for only at the end of
 /// the file. The caller holds [`Inode::operation`], shared or exclusive.
@@ -68,7 +29,7 @@ impl ReadCache {
 pub fn read(
     filesystem: &Filesystem,
     inode: &Inode,
-    cache: &ReadCache,
+    cache: &OpenCache,
     offset: u64,
     target: &mut [u8],
 ) -> Result<usize> {
@@ -88,7 +49,7 @@ pub fn read(
 pub(crate) fn read_whole(
     filesystem: &Filesystem,
     inode: &Inode,
-    cache: &ReadCache,
+    cache: &OpenCache,
     offset: u64,
     target: &mut [u8],
 ) -> Result<()> {
@@ -104,43 +65,94 @@ pub(crate) fn read_whole(
 struct Reader<'a> {
     filesystem: &'a Filesystem,
     inode: &'a Inode,
-    cache: &'a ReadCache,
+    cache: &'a OpenCache,
     /// Offset of the first byte asked for, for errors.
     base: u64,
 }
 
 /// A part of the answer that comes from a device.
-struct Piece<'t> {
-    range: ByteRange,
-    target: &'t mut [u8],
-    extent: Extent,
-    on_disk: ExtentRange,
-}
-
-/// What the devices are asked for.
-struct Fetch {
-    start: Logical,
-    length: u64,
-    /// First byte of the file that depends on it.
-    offset: u64,
+pub(super) struct Piece<'t> {
+    pub(super) range: ByteRange,
+    pub(super) target: &'t mut [u8],
+    pub(super) extent: Extent,
+    pub(super) on_disk: ExtentRange,
 }
 
 impl Reader<'_> {
-    /// Reads a range that is on disk as a whole.
-    fn read_gap(&self, gap: ByteRange, mut target: &mut [u8]) -> Result<()> {
+    /// Reads a range that is on disk as a whole, from what was read ahead or with what follows.
+    fn read_gap(&self, gap: ByteRange, target: &mut [u8]) -> Result<()> {
+        match self.inode.data.version() {
+            Some(version) if self.may_read_ahead() => {
+                let planned = {
+                    let mut ahead = self.cache.ahead.lock();
+                    if ahead.copy(version, gap, target) {
+                        return Ok(());
+                    }
+                    ahead.plan(gap, self.inode.size()).map(|range| (range, ahead.take_held()))
+                };
+                let budget = &self.filesystem.shared().read_ahead;
+                let held =
+                    planned.and_then(|(range, used)| Some((range, Held::new(version, range, budget, used)?)));
+                match held {
+                    Some((range, held)) => self.read_with_more(gap, target, range, held),
+                    None => self.read_range(gap, target),
+                }
+            }
+            _ => self.read_range(gap, target),
+        }
+    }
+
+    /// Nothing of the file may be unflushed: what the coming bytes replace may be another file's by the time it is read.
+    fn may_read_ahead(&self) -> bool {
+        let salvages = self.filesystem.engine().options().rescue.leniency.salvages;
+        !salvages && self.filesystem.shared().write_back.caches_seeks() && self.inode.data.may_be_forgotten()
+    }
+
+    /// Reads a range and more into `held`. What follows and can't be read is nobody's concern yet.
+    fn read_with_more(
+        &self,
+        gap: ByteRange,
+        target: &mut [u8],
+        range: ByteRange,
+        mut held: Held,
+    ) -> Result<()> {
+        if self.read_range(range, held.bytes_mut()).is_err() {
+            self.cache.ahead.lock().give_up();
+            return self.read_range(gap, target);
+        }
+        target.copy_from_slice(&held.bytes_mut()[..target.len()]);
+        self.filesystem.shared().write_back.metrics.read_ahead.increment();
+        self.cache.ahead.lock().keep(held);
+        Ok(())
+    }
+
+    /// Reads a range of the items.
+    fn read_range(&self, gap: ByteRange, mut target: &mut [u8]) -> Result<()> {
         let mut at = gap.start();
         while let Some(rest) = ByteRange::new(at, gap.end()).filter(|rest| !rest.is_empty()) {
-            let engine = self.filesystem.engine();
-            let tree = self.inode.subvolume().tree();
-            let items = items::load(engine, tree, self.inode.number(), rest, MOST_ITEMS)?;
-            let end = items.complete_to.max(at + 1).min(gap.end());
+            let (extents, end) = self.items(rest)?;
             let (now, later) = std::mem::take(&mut target).split_at_mut(to_index(at, end));
             let part = ByteRange::new(at, end).unwrap_or_default();
-            self.read_items(part, now, items.extents)?;
+            self.read_items(part, now, extents)?;
             target = later;
             at = end;
         }
         Ok(())
+    }
+
+    /// The items of a range, not many more than [`MOST_ITEMS`], and up to where they are all.
+    fn items(&self, range: ByteRange) -> Result<(Vec<Extent>, u64)> {
+        let sector_size = u64::from(self.filesystem.sector_size());
+        let mut extents = Vec::new();
+        let mut at = range.start();
+        while at < range.end() && extents.len() < MOST_ITEMS {
+            let wanted = usize::try_from((range.end() - at) / sector_size).unwrap_or(usize::MAX);
+            let window = self.cache.window(self.filesystem, self.inode, at, wanted)?;
+            let inside = window.extents_from(at, sector_size);
+            extents.extend(inside.iter().take_while(|extent| extent.offset < range.end()).cloned());
+            at = window.complete_to;
+        }
+        Ok((extents, at.min(range.end())))
     }
 
     /// Fills `target`, which is `part` of the file, from these items.
@@ -202,27 +214,10 @@ impl Reader<'_> {
         if pieces.is_empty() {
             return Ok(());
         }
-        // Several runs may show parts of one compressed extent, which is read once.
-        let mut fetches: Vec<Fetch> = Vec::new();
-        let mut compressed: HashMap<Logical, usize> = HashMap::new();
-        let mut fetch_of = Vec::with_capacity(pieces.len());
-        for piece in &pieces {
-            let fetch = self.fetch_for(piece);
-            let is_compressed = piece.extent.compression != CompressionId::NONE;
-            let number = match compressed.get(&fetch.start) {
-                Some(number) if is_compressed && fetches[*number].length == fetch.length => *number,
-                _ => {
-                    if is_compressed {
-                        compressed.insert(fetch.start, fetches.len());
-                    }
-                    fetches.push(fetch);
-                    fetches.len() - 1
-                }
-            };
-            fetch_of.push(number);
-        }
-        let bytes = self.fetch(&fetches)?;
-        self.deliver(pieces, &fetches, &fetch_of, &bytes)
+        let chunks = self.filesystem.engine().volume().chunks();
+        let fetches = Fetches::plan(&pieces, u64::from(self.filesystem.sector_size()), chunks);
+        let bytes = self.fetch(&fetches.all)?;
+        self.deliver(pieces, &fetches.places, &bytes)
     }
 
     /// Answers the pieces that lie in the extent decoded last, and removes them from the list.
@@ -231,25 +226,11 @@ impl Reader<'_> {
             if piece.extent.compression == CompressionId::NONE {
                 return true;
             }
-            let Some(bytes) = self.cache.get(piece.on_disk.address, piece.extent.generation) else {
+            let Some(bytes) = self.cache.decoded(piece.on_disk.address, piece.extent.generation) else {
                 return true;
             };
             !copy_decoded(piece, &bytes)
         });
-    }
-
-    /// What has to be read for a piece: the sectors that it touches, or a compressed extent as a whole.
-    fn fetch_for(&self, piece: &Piece<'_>) -> Fetch {
-        let on_disk = &piece.on_disk;
-        if piece.extent.compression != CompressionId::NONE {
-            return Fetch { start: on_disk.address, length: on_disk.disk_bytes, offset: piece.range.start() };
-        }
-        let sector_size = u64::from(self.filesystem.sector_size());
-        let first = piece.range.start() / sector_size * sector_size;
-        // Runs end at sector borders, so rounding up stays inside.
-        let end = piece.range.end().div_ceil(sector_size) * sector_size;
-        let skipped = on_disk.offset_bytes + (first - piece.extent.offset);
-        Fetch { start: Logical(on_disk.address.0 + skipped), length: end - first, offset: first }
     }
 
     /// Reads from the devices, verified sector by sector.
@@ -271,7 +252,7 @@ impl Reader<'_> {
         for (result, fetch) in results.into_iter().zip(fetches) {
             match result {
                 Ok(verified) => all.push(verified.value),
-                Err(error) => return Err(self.error(fetch.offset, error.into()).into()),
+                Err(error) => return Err(self.fetch_error(fetch, error.into()).into()),
             }
         }
         Ok(all)
@@ -287,7 +268,7 @@ impl Reader<'_> {
         let salvages = engine.options().rescue.leniency.salvages;
         // As on Linux, a checksum tree that rescue= does without verifies nothing.
         if engine.is_bad_root(RootId::CHECKSUM_TREE) {
-            fetches.iter().for_each(|fetch| self.note_unverified(fetch));
+            fetches.iter().for_each(|fetch| self.cache.note_unverified(fetch.length));
             return Ok(Vec::new());
         }
         let lookup = Lookup::new(engine)?;
@@ -296,10 +277,10 @@ impl Reader<'_> {
             let expected = match lookup.expected(fetch.start, fetch.length) {
                 Ok(Ok(expected)) => Some(expected),
                 _ if salvages => {
-                    self.note_unverified(fetch);
+                    self.cache.note_unverified(fetch.length);
                     None
                 }
-                Ok(Err(fault)) => return Err(self.error(fetch.offset, fault).into()),
+                Ok(Err(fault)) => return Err(self.fetch_error(fetch, fault).into()),
                 Err(error) => return Err(error),
             };
             all.push(expected);
@@ -307,28 +288,17 @@ impl Reader<'_> {
         Ok(all)
     }
 
-    fn note_unverified(&self, fetch: &Fetch) {
-        self.cache.unverified_bytes.fetch_add(fetch.length, Ordering::Relaxed);
-    }
-
     /// Copies and decodes what was read to its places, on several cores where there is much to decode.
-    fn deliver(
-        &self,
-        pieces: Vec<Piece<'_>>,
-        fetches: &[Fetch],
-        fetch_of: &[usize],
-        bytes: &[Vec<u8>],
-    ) -> Result<()> {
+    fn deliver(&self, pieces: Vec<Piece<'_>>, places: &[(usize, usize)], bytes: &[Vec<u8>]) -> Result<()> {
         let last_compressed =
             pieces.iter().rposition(|piece| piece.extent.compression != CompressionId::NONE);
         let mut to_decode = Vec::new();
         for (number, piece) in pieces.into_iter().enumerate() {
-            let fetch = fetch_of[number];
+            let (fetch, start) = places[number];
             if piece.extent.compression != CompressionId::NONE {
                 to_decode.push((piece, fetch, Some(number) == last_compressed));
                 continue;
             }
-            let start = to_index(fetches[fetch].offset, piece.range.start());
             let length = piece.target.len();
             piece.target.copy_from_slice(&bytes[fetch][start..start + length]);
         }
@@ -352,7 +322,7 @@ impl Reader<'_> {
         copy_decoded(&mut piece, &bytes);
         if keep {
             let (address, generation) = (piece.on_disk.address, piece.extent.generation);
-            *self.cache.decoded.lock() = Some(Decoded { address, generation, bytes });
+            self.cache.keep_decoded(Decoded { address, generation, bytes });
         }
         Ok(())
     }
@@ -365,6 +335,10 @@ impl Reader<'_> {
         decompress(compression, compressed, target, sector_bytes)
             .map(|_| ())
             .map_err(|error| self.error(extent.offset, error.into()).into())
+    }
+
+    fn fetch_error(&self, fetch: &Fetch, fault: DataFault) -> DataError {
+        self.error(fetch.offset_of(&fault), fault)
     }
 
     fn error(&self, offset: u64, fault: DataFault) -> DataError {

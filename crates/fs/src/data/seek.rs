@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 
-use vlinder_base::sync::Mutex;
 use vlinder_extent_state::{ByteRange, Position, StateBits};
 use vlinder_format::file_extent::CompressionId;
 use vlinder_format::{Logical, RootId};
@@ -14,13 +13,9 @@ use vlinder_transaction::{ExtentUsers, Handle, Reservation};
 use super::extent::{Content, Extent};
 use super::file_data::DELALLOC;
 use super::items;
+use super::open_cache::OpenCache;
 use crate::inode::Inode;
 use crate::{Filesystem, Refusal, Result};
-
-/// Items that a search looks at first; mostly the next border is near.
-const FIRST_ITEMS: usize = 4;
-/// Items that it looks at later at a time.
-const MOST_ITEMS: usize = 1024;
 
 /// What to seek for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,20 +26,6 @@ pub enum Seek {
     Hole,
 }
 
-/// What an open file remembers for its next seek.
-#[derive(Debug, Default)]
-pub struct SeekCache {
-    position: Mutex<Position>,
-}
-
-impl SeekCache {
-    /// Remembers nothing yet.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-}
-
 /// lseek(2) for data and holes: the first offset at or after `offset` that lies in what is sought. Preallocated ranges
 /// are holes. The caller holds [`Inode::operation`], shared or exclusive.
 ///
@@ -53,7 +34,7 @@ impl SeekCache {
 pub fn seek(
     filesystem: &Filesystem,
     inode: &Inode,
-    cache: &SeekCache,
+    cache: &OpenCache,
     offset: u64,
     what: Seek,
 ) -> Result<u64> {
@@ -111,7 +92,7 @@ pub struct MappedExtent {
 pub fn extent_map(
     filesystem: &Filesystem,
     inode: &Inode,
-    cache: &SeekCache,
+    cache: &OpenCache,
     range: ByteRange,
     limit: usize,
 ) -> Result<Vec<MappedExtent>> {
@@ -251,13 +232,13 @@ enum Kind<'a> {
 struct Search<'a> {
     filesystem: &'a Filesystem,
     inode: &'a Inode,
-    cache: &'a SeekCache,
+    cache: &'a OpenCache,
     /// There is something unflushed to look for.
     looks_for_unflushed: bool,
 }
 
 impl<'a> Search<'a> {
-    fn new(filesystem: &'a Filesystem, inode: &'a Inode, cache: &'a SeekCache) -> Self {
+    fn new(filesystem: &'a Filesystem, inode: &'a Inode, cache: &'a OpenCache) -> Self {
         let looks_for_unflushed = !inode.data.may_be_forgotten();
         Self { filesystem, inode, cache, looks_for_unflushed }
     }
@@ -265,65 +246,47 @@ impl<'a> Search<'a> {
     /// Shows the parts of a range in order until `visit` says that it has seen enough.
     fn walk(&mut self, range: ByteRange, mut visit: impl FnMut(ByteRange, Kind<'_>) -> bool) -> Result<()> {
         let sector_size = u64::from(self.filesystem.sector_size());
-        let engine = self.filesystem.engine();
-        let tree = self.inode.subvolume().tree();
         let mut at = range.start();
-        let mut limit = FIRST_ITEMS;
+        // The first run behind `at`, if there is one; looked for again when it was passed.
+        let mut unflushed = ByteRange::new(at, at);
         while let Some(rest) = ByteRange::new(at, range.end()).filter(|rest| !rest.is_empty()) {
-            let loaded = items::load(engine, tree, self.inode.number(), rest, limit)?;
-            let complete_to = loaded.complete_to.max(at + 1).min(range.end());
-            for extent in &loaded.extents {
+            // Before the items: bytes leave memory after their items came, so who looks in this order misses neither.
+            if unflushed.is_some_and(|run| run.end() <= at) {
+                unflushed = self.find_unflushed(rest);
+            }
+            let window = self.cache.window(self.filesystem, self.inode, at, 0)?;
+            let known_to = unflushed.map_or(u64::MAX, ByteRange::end);
+            let until = window.complete_to.min(known_to).min(range.end());
+            for extent in window.extents_from(at, sector_size) {
                 let part = extent.file_range(sector_size).intersection(rest);
                 let Some(part) = part.and_then(|part| ByteRange::new(part.start().max(at), part.end()))
                 else {
                     continue;
                 };
-                if self.show_hole(at, part.start(), None, &mut visit) {
+                if part.start() >= until {
+                    break;
+                }
+                if show_hole(at, part.start(), None, unflushed, &mut visit) {
                     return Ok(());
                 }
-                let enough = if is_data(extent) {
-                    visit(part, Kind::Item(extent))
+                // Data are shown whole, though something unflushed may begin inside.
+                let (end, enough) = if is_data(extent) {
+                    (part.end(), visit(part, Kind::Item(extent)))
                 } else {
-                    self.show_hole(part.start(), part.end(), Some(extent), &mut visit)
+                    let end = part.end().min(until);
+                    (end, show_hole(part.start(), end, Some(extent), unflushed, &mut visit))
                 };
                 if enough {
                     return Ok(());
                 }
-                at = part.end();
+                at = end;
             }
-            if self.show_hole(at, complete_to, None, &mut visit) {
+            if show_hole(at, until, None, unflushed, &mut visit) {
                 return Ok(());
             }
-            at = at.max(complete_to);
-            limit = (limit * 4).min(MOST_ITEMS);
+            at = at.max(until);
         }
         Ok(())
-    }
-
-    /// Shows a hole or preallocated part, and what is unflushed in it.
-    fn show_hole(
-        &self,
-        start: u64,
-        end: u64,
-        extent: Option<&Extent>,
-        visit: &mut impl FnMut(ByteRange, Kind<'_>) -> bool,
-    ) -> bool {
-        let mut at = start;
-        while let Some(rest) = ByteRange::new(at, end).filter(|rest| !rest.is_empty()) {
-            let unflushed = self.find_unflushed(rest);
-            let hole_end = unflushed.map_or(end, ByteRange::start);
-            let hole = ByteRange::new(at, hole_end).filter(|hole| !hole.is_empty());
-            let kind = || extent.map_or(Kind::Nothing, Kind::Item);
-            if hole.is_some_and(|hole| visit(hole, kind())) {
-                return true;
-            }
-            let Some(found) = unflushed else { break };
-            if visit(found, Kind::Unflushed) {
-                return true;
-            }
-            at = found.end();
-        }
-        false
     }
 
     fn find_unflushed(&self, range: ByteRange) -> Option<ByteRange> {
@@ -340,4 +303,20 @@ impl<'a> Search<'a> {
         *kept = position;
         found
     }
+}
+
+/// Shows a hole or preallocated part, and what is unflushed in it.
+fn show_hole(
+    start: u64,
+    end: u64,
+    extent: Option<&Extent>,
+    unflushed: Option<ByteRange>,
+    visit: &mut impl FnMut(ByteRange, Kind<'_>) -> bool,
+) -> bool {
+    let Some(whole) = ByteRange::new(start, end).filter(|whole| !whole.is_empty()) else { return false };
+    let unflushed = unflushed.and_then(|run| run.intersection(whole));
+    let hole_end = unflushed.map_or(end, ByteRange::start);
+    let hole = ByteRange::new(start, hole_end).filter(|hole| !hole.is_empty());
+    let kind = extent.map_or(Kind::Nothing, Kind::Item);
+    hole.is_some_and(|hole| visit(hole, kind)) || unflushed.is_some_and(|run| visit(run, Kind::Unflushed))
 }

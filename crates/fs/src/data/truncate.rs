@@ -13,7 +13,8 @@ use super::error::{DataError, DataFault};
 use super::extent::{Content, Extent};
 use super::file_data::DELALLOC;
 use super::items;
-use super::read::{ReadCache, read_whole};
+use super::open_cache::OpenCache;
+use super::read::read_whole;
 use super::rewrite::Rewrite;
 use super::write::{MAX_FILE_SIZE, put_sectors};
 use crate::inode::Inode;
@@ -83,7 +84,7 @@ pub(crate) fn zero_tail(filesystem: &Filesystem, inode: &Arc<Inode>, size: u64) 
         return Ok(());
     }
     let mut bytes = vec![0; sector_size as usize];
-    read_whole(filesystem, inode, &ReadCache::new(), start, &mut bytes)?;
+    read_whole(filesystem, inode, &OpenCache::new(), start, &mut bytes)?;
     if bytes[inside..].iter().all(|byte| *byte == 0) {
         return Ok(());
     }

@@ -12,7 +12,8 @@ use vlinder_format::verity::{MerkleDescriptor, VerityDescriptor};
 use vlinder_format::{ItemType, Key};
 
 use super::error::{DataError, DataFault};
-use super::read::{ReadCache, read_whole};
+use super::open_cache::OpenCache;
+use super::read::read_whole;
 use crate::inode::Inode;
 use crate::{Filesystem, Result};
 
@@ -30,7 +31,7 @@ const LOG_BLOCK_BYTES: std::ops::RangeInclusive<u8> = 10..=16;
 pub(crate) fn read_verified(
     filesystem: &Filesystem,
     inode: &Inode,
-    cache: &ReadCache,
+    cache: &OpenCache,
     offset: u64,
     target: &mut [u8],
 ) -> Result<()> {

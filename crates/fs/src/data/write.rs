@@ -7,7 +7,8 @@ use vlinder_extent_state::ByteRange;
 use vlinder_transaction::EngineError;
 
 use super::file_data::DELALLOC;
-use super::read::{ReadCache, read_whole};
+use super::open_cache::OpenCache;
+use super::read::read_whole;
 use super::{flush, in_place, truncate};
 use crate::inode::{Inode, InodeState};
 use crate::{Filesystem, FsError, Refusal, Result};
@@ -198,7 +199,7 @@ pub(crate) fn old_sector(filesystem: &Filesystem, inode: &Inode, start: u64) -> 
     let mut sector = vec![0; filesystem.sector_size() as usize];
     let inside = usize::try_from(inode.size().saturating_sub(start)).unwrap_or(usize::MAX).min(sector.len());
     if inside > 0 {
-        read_whole(filesystem, inode, &ReadCache::new(), start, &mut sector)?;
+        read_whole(filesystem, inode, &OpenCache::new(), start, &mut sector)?;
         sector[inside..].fill(0);
     }
     Ok(sector)

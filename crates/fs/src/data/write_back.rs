@@ -27,6 +27,8 @@ pub(crate) struct DataMetrics {
     pub(crate) flush_time: Arc<Histogram>,
     /// State records visited by searches for unflushed data (S1).
     pub(crate) states_visited: Arc<Counter>,
+    /// Reads that brought what follows as well.
+    pub(crate) read_ahead: Arc<Counter>,
 }
 
 impl DataMetrics {
@@ -52,6 +54,7 @@ impl DataMetrics {
                 "delalloc.states_visited",
                 "State records visited by searches for unflushed data.",
             ),
+            read_ahead: counter("data.read_ahead", "Reads of data that brought what follows as well."),
         }
     }
 }

@@ -5,9 +5,10 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use vlinder_base::sync::Arc;
+use vlinder_extent_state::ByteRange;
 
 use super::{Files, Metadata, at};
-use crate::data::ReadCache;
+use crate::data::{self, MappedExtent, OpenCache};
 use crate::{Inode, OpenInode, OpenMode, Refusal, Result, SetAttributes, WriteOrigin};
 
 /// How to open a file, as `std::fs::OpenOptions`.
@@ -27,7 +28,7 @@ pub struct File {
     open: OpenInode,
     mode: OpenMode,
     position: u64,
-    cache: ReadCache,
+    cache: OpenCache,
 }
 
 macro_rules! switches {
@@ -85,7 +86,7 @@ impl FileOptions {
                 SetAttributes { size: Some(0), opened_for_writing: true, ..SetAttributes::default() };
             at(path, filesystem.set_attributes(&files.caller, &inode, &changes))?;
         }
-        Ok(File { files: files.clone(), open, mode: self.mode, position: 0, cache: ReadCache::new() })
+        Ok(File { files: files.clone(), open, mode: self.mode, position: 0, cache: OpenCache::new() })
     }
 
     fn find_or_create(&self, path: &Path) -> Result<(Arc<Inode>, bool)> {
@@ -228,6 +229,22 @@ impl File {
         let changes =
             SetAttributes { size: Some(size), opened_for_writing: true, ..SetAttributes::default() };
         self.files.filesystem.set_attributes(&self.files.caller, self.inode(), &changes).map(drop)
+    }
+
+    /// The next data or hole from an offset on (SEEK_DATA, SEEK_HOLE); the position stays.
+    ///
+    /// # Errors
+    /// As [`Filesystem::seek`](crate::Filesystem::seek).
+    pub fn seek_from(&self, offset: u64, what: data::Seek) -> Result<u64> {
+        self.files.filesystem.seek(self.inode(), &self.cache, offset, what)
+    }
+
+    /// Where the bytes of a range lie, in order, at most `limit` runs (FS_IOC_FIEMAP).
+    ///
+    /// # Errors
+    /// As [`Filesystem::extent_map`](crate::Filesystem::extent_map).
+    pub fn extent_map(&self, range: ByteRange, limit: usize) -> Result<Vec<MappedExtent>> {
+        self.files.filesystem.extent_map(self.inode(), &self.cache, range, limit)
     }
 
     /// Makes the file durable.

@@ -11,7 +11,7 @@ use vlinder_base::sync::Arc;
 use vlinder_device::{DeviceExt, MemoryDevice};
 use vlinder_format::inode::DeviceNumber;
 use vlinder_format::superblock::Superblock;
-use vlinder_fs::data::{Allocate, ReadCache};
+use vlinder_fs::data::{Allocate, OpenCache};
 use vlinder_fs::{
     AttributeMode, FileType, Filesystem, FsError, Inode, OpenInode, OpenOptions, RenameMode, SetAttributes,
     WriteOrigin,
@@ -91,7 +91,7 @@ fn see(filesystem: &Filesystem, inode: &Arc<Inode>) -> Seen {
         FileType::Regular => {
             let mut bytes = vec![0; usize::try_from(inode.size()).unwrap()];
             let _operation = inode.operation.read();
-            let count = vlinder_fs::data::read(filesystem, inode, &ReadCache::new(), 0, &mut bytes).unwrap();
+            let count = vlinder_fs::data::read(filesystem, inode, &OpenCache::new(), 0, &mut bytes).unwrap();
             assert_eq!(count, bytes.len());
             bytes
         }

@@ -60,7 +60,7 @@ impl MountService {
         let inode = file.open.inode();
         let length = {
             let _operation = inode.operation.read();
-            data::read(&self.filesystem, inode, &file.read_cache, offset, target)
+            data::read(&self.filesystem, inode, &file.cache, offset, target)
         };
         let length = length.map_err(|error| errno(&error))?;
         self.filesystem.note_access(inode);
@@ -221,5 +221,5 @@ fn seek(filesystem: &Filesystem, file: &OpenFile, offset: u64, what: SeekFor) ->
     };
     let inode = file.open.inode();
     let _operation = inode.operation.read();
-    data::seek(filesystem, inode, &file.seek_cache, offset, what).map_err(|error| errno(&error))
+    data::seek(filesystem, inode, &file.cache, offset, what).map_err(|error| errno(&error))
 }

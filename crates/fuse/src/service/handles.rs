@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use rustix::io::Errno;
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex, RwLock};
-use vlinder_fs::data::{ReadCache, SeekCache};
+use vlinder_fs::data::OpenCache;
 use vlinder_fs::{InodeId, OpenDirectory, OpenInode};
 
 use crate::transport::{HandleNumber, Reply};
@@ -15,8 +15,7 @@ pub(super) struct OpenFile {
     pub(super) open: OpenInode,
     /// It was opened for writing: the kernel may have dirty pages of it.
     pub(super) writes: bool,
-    pub(super) read_cache: ReadCache,
-    pub(super) seek_cache: SeekCache,
+    pub(super) cache: OpenCache,
 }
 
 /// An open directory.
@@ -52,7 +51,7 @@ impl Handles {
         if writes {
             *self.writers.lock().entry(open.inode().id()).or_default() += 1;
         }
-        let file = OpenFile { open, writes, read_cache: ReadCache::new(), seek_cache: SeekCache::new() };
+        let file = OpenFile { open, writes, cache: OpenCache::new() };
         self.insert(Handle::File(Arc::new(file)))
     }
 

@@ -9,7 +9,7 @@ use vlinder_format::inode::FileType;
 use super::Arguments;
 use crate::failure::{Failure, Kind};
 use crate::files::{Tally, mode};
-use crate::place::{Attributed, Change, Directory, Entry, Location, Sink, Status};
+use crate::place::{Attributed, Change, Directory, Entry, Location, Sink, Source, Status};
 use crate::progress::Progress;
 use crate::session::Session;
 
@@ -159,10 +159,7 @@ impl<'a> Copier<'a> {
             if !matches!(existing.file_type, FileType::Regular | FileType::SymbolicLink)
                 && !to.directory.is_image()
             {
-                let failure = Failure::new(Kind::Exists, "no regular file").at(to.place());
-                return Err(
-                    failure.hint("to write into a device or pipe, use vlinder cat IMAGE:/PATH > FILE")
-                );
+                return self.into_stream(from, to, &status, existing, parent, scratch).map(|()| None);
             }
         }
         self.file(from, to, &status, existing.as_ref(), scratch)?;
@@ -171,6 +168,38 @@ impl<'a> Copier<'a> {
             self.session.tell(format!("{} -> {}", from.place(), to.place()))?;
         }
         Ok(None)
+    }
+
+    /// Writes a file into a pipe or a character device that was named as the target, as cp does.
+    fn into_stream(
+        &self,
+        from: &Location,
+        to: &Location,
+        status: &Status,
+        existing: &Status,
+        parent: Option<&Arc<Frame>>,
+        scratch: &mut Scratch,
+    ) -> Result<(), Failure> {
+        let is_stream = matches!(existing.file_type, FileType::CharacterDevice | FileType::Fifo);
+        let is_content = status.file_type == FileType::Regular;
+        let host = match &to.directory {
+            Directory::Host(host) if parent.is_none() && is_stream && is_content => host,
+            _ => {
+                let failure = Failure::new(Kind::Exists, "no regular file").at(to.place());
+                return Err(failure.hint("remove it, or name another target"));
+            }
+        };
+        let mut stream = host.open_stream(&to.name)?;
+        let mut source = from.directory.open(&from.name)?;
+        let mut at = 0;
+        self.transfer(&mut *source, scratch, &mut |offset, data| {
+            stream.write_zeros(offset - at)?;
+            at = offset + data.len() as u64;
+            stream.write_all(data)
+        })?;
+        stream.write_zeros(status.size_bytes.saturating_sub(at))?;
+        self.note(Ok(()));
+        Ok(())
     }
 
     fn directory(
@@ -276,6 +305,19 @@ impl<'a> Copier<'a> {
     ) -> Result<Box<dyn Sink>, Failure> {
         let mut source = from.directory.open(&from.name)?;
         let mut sink = to.directory.create(&to.name, 0o600)?;
+        let written =
+            self.transfer(&mut *source, scratch, &mut |offset, data| sink.write_at(offset, data))?;
+        sink.set_size(status.size_bytes.max(written))?;
+        Ok(sink)
+    }
+
+    /// Gives the data of a file, in order, to `write`; returns where the last of them ended.
+    fn transfer(
+        &self,
+        source: &mut dyn Source,
+        scratch: &mut Scratch,
+        write: &mut dyn FnMut(u64, &[u8]) -> Result<(), Failure>,
+    ) -> Result<u64, Failure> {
         scratch.buffer.resize(STEP, 0);
         let mut offset = 0u64;
         let mut written = 0u64;
@@ -287,7 +329,7 @@ impl<'a> Copier<'a> {
                 if read == 0 {
                     break;
                 }
-                sink.write_at(offset, &scratch.buffer[..read])?;
+                write(offset, &scratch.buffer[..read])?;
                 let read = u64::try_from(read).unwrap_or(0);
                 offset += read;
                 written = written.max(offset);
@@ -297,8 +339,7 @@ impl<'a> Copier<'a> {
             // A file that shrinks while it is read ends before its run of data does.
             offset = offset.max(end);
         }
-        sink.set_size(status.size_bytes.max(written))?;
-        Ok(sink)
+        Ok(written)
     }
 
     fn special(
