@@ -282,7 +282,7 @@ fn a_copy_into_a_device_or_pipe_is_its_bytes_in_order() {
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let reader = {
         let pipe = pipe.clone();
-        std::thread::spawn(move || fs::read(pipe).unwrap())
+        vlinder_base::thread::spawn("reader", move || fs::read(pipe).unwrap())
     };
     run(["cp", &target(&image, "/file"), text(&pipe)]).done();
     assert_eq!(reader.join().unwrap(), fs::read(&file).unwrap());

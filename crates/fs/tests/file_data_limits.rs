@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use vlinder_base::sync::Arc;
+use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 use vlinder_base::thread;
 use vlinder_base::units::Physical;
 use vlinder_device::{Device, DeviceErrorKind, DeviceExt, MemoryDevice, Operation};
@@ -264,17 +265,17 @@ fn seeking_beside_a_flush_misses_no_data() {
     let filesystem = Filesystem::open(&[&image], OpenOptions::default()).unwrap();
     let caller = Caller::superuser();
     let inode = create(&filesystem, "file");
-    let seekers = 2 * std::thread::available_parallelism().unwrap().get();
+    let seekers = 2 * thread::available_parallelism();
     for round in 0..ROUNDS {
         let at = (1 + round % 7) << 20;
         vlinder_fs::data::truncate(&filesystem, &inode, 0).unwrap();
         filesystem.write_at(&caller, &inode, at, Cow::Owned(noise(round, 4096))).unwrap();
-        let is_flushed = std::sync::atomic::AtomicBool::new(false);
-        std::thread::scope(|scope| {
+        let is_flushed = AtomicBool::new(false);
+        thread::scope(|scope| {
             for _ in 0..seekers {
                 scope.spawn(|| {
                     let cache = OpenCache::new();
-                    while !is_flushed.load(std::sync::atomic::Ordering::Relaxed) {
+                    while !is_flushed.load(Ordering::Relaxed) {
                         let data = filesystem.seek(&inode, &cache, 0, Seek::Data).unwrap();
                         let hole = filesystem.seek(&inode, &cache, at, Seek::Hole).unwrap();
                         assert_eq!((data, hole), (at, at + 4096), "round {round}");
@@ -283,7 +284,7 @@ fn seeking_beside_a_flush_misses_no_data() {
             }
             scope.spawn(|| {
                 vlinder_fs::data::flush(&filesystem, &inode).unwrap();
-                is_flushed.store(true, std::sync::atomic::Ordering::Relaxed);
+                is_flushed.store(true, Ordering::Relaxed);
             });
         });
     }
