@@ -25,6 +25,7 @@
 struct image {
 	struct image *next;
 	char *path;
+	char *statistics;
 	unsigned int users;
 	vlinder_filesystem *filesystem;
 };
@@ -36,6 +37,7 @@ struct options {
 	void *unused; /* fio takes offset 0 for "no option" */
 	char *image;
 	char *mount_options;
+	char *statistics;
 };
 
 /* What a job has. */
@@ -71,7 +73,8 @@ static struct image *image_get(struct thread_data *td, const struct options *opt
 		goto out;
 	}
 	image = calloc(1, sizeof(*image));
-	if (!image || !(image->path = strdup(options->image))) {
+	if (!image || !(image->path = strdup(options->image)) ||
+	    !(image->statistics = strdup(options->statistics ? options->statistics : ""))) {
 		td_verror(td, ENOMEM, "image");
 		goto fail;
 	}
@@ -85,13 +88,34 @@ static struct image *image_get(struct thread_data *td, const struct options *opt
 	images = image;
 	goto out;
 fail:
-	if (image)
+	if (image) {
 		free(image->path);
+		free(image->statistics);
+	}
 	free(image);
 	image = NULL;
 out:
 	pthread_mutex_unlock(&images_lock);
 	return image;
+}
+
+/* Prints what the image's jobs wanted to know: after a commit, so that all of the work is counted. */
+static void print_statistics(struct thread_data *td, const struct image *image)
+{
+	char *name, *rest = NULL;
+	int64_t value;
+
+	if (!*image->statistics)
+		return;
+	if (vlinder_sync(image->filesystem))
+		return; /* closing says why */
+	for (name = strtok_r(image->statistics, " ", &rest); name; name = strtok_r(NULL, " ", &rest)) {
+		value = vlinder_statistic(image->filesystem, name);
+		if (value < 0)
+			complain(td, "counting", name, value);
+		else
+			log_info("vlinder: %s %lld\n", name, (long long)value);
+	}
 }
 
 static void image_put(struct thread_data *td, struct image *image)
@@ -104,10 +128,12 @@ static void image_put(struct thread_data *td, struct image *image)
 		for (place = &images; *place != image; place = &(*place)->next)
 			;
 		*place = image->next;
+		print_statistics(td, image);
 		status = vlinder_close(image->filesystem);
 		if (status)
 			complain(td, "closing", image->path, status);
 		free(image->path);
+		free(image->statistics);
 		free(image);
 	}
 	pthread_mutex_unlock(&images_lock);
@@ -376,6 +402,15 @@ static struct fio_option engine_options[] = {
 		.type = FIO_OPT_STR_STORE,
 		.off1 = offsetof(struct options, mount_options),
 		.help = "As vlinder mount -o; a comma is written as \\,",
+		.category = FIO_OPT_C_ENGINE,
+		.group = FIO_OPT_G_INVALID,
+	},
+	{
+		.name = "statistics",
+		.lname = "Statistics",
+		.type = FIO_OPT_STR_STORE,
+		.off1 = offsetof(struct options, statistics),
+		.help = "What the file system counted, printed at the end: names as vlinder_statistic() has them, with blanks between",
 		.category = FIO_OPT_C_ENGINE,
 		.group = FIO_OPT_G_INVALID,
 	},

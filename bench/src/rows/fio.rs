@@ -18,8 +18,61 @@ const JOB: &str = "--name=s5 --rw=randwrite --bs=4k --direct=1 --iodepth=64 --nu
                    --group_reporting --overwrite=1 --norandommap";
 const IMAGE: &str = "fio";
 
+/// The third seed's job, up to ten times the size of its file.
+const S3_JOB: &str = "--name=s3 --size=512M --io_size=1280M --rw=randwrite --direct=1 --bs=4k --iodepth=64 --numjobs=4 --thread \
+                      --fallocate=none --fsync_on_close=1 --group_reporting --norandommap";
+/// What is counted beside the time of that.
+const S3_COUNTS: [(&str, &str); 4] = [
+    ("transaction.commits", "commits"),
+    ("block_groups.items_updated", "group items written"),
+    ("block_groups.phase_time_ns.mean", "group phase of a commit, ns"),
+    ("transaction.begin_wait_time_ns.p99", "stall of a new handle, p99, ns"),
+];
+
 pub fn rows() -> Vec<Row> {
-    vec![Row {
+    vec![s3(), s5a()]
+}
+
+fn s3() -> Row {
+    Row {
+        id: "S3",
+        workload: "fio: 4 jobs write 5 GiB in blocks of 4 KiB to random places of one file of 512 MiB, with a commit every second",
+        goal: "only changed groups; group phase ≥ 18 % shorter than off; p99 of the stall ≤ 20 ms; ≥ 24 commits",
+        files: Some(1),
+        prepare: |_, _| Ok(()),
+        sides: vec![
+            Side { name: "vlinder, fio engine", needs: "fio", run: |host, _| groups(host, "commit=1") },
+            Side {
+                name: "block_group_skip off",
+                needs: "fio",
+                run: |host, _| groups(host, "commit=1\\,disable=block_group_skip"),
+            },
+        ],
+    }
+}
+
+fn groups(host: &Host, options: &str) -> Result<Outcome> {
+    let (image, engine) = (host.path("s3"), engine()?);
+    shell(&format!("rm -f {image}; truncate -s 40G {image}; vlinder mkfs -f {image} >/dev/null"))?;
+    let names = S3_COUNTS.map(|(name, _)| name).join(" ");
+    let start = Instant::now();
+    let said = shell(&format!(
+        "/usr/bin/time -f 'peak %M' fio {engine} --image={image} --filename=/file --mount_options='{options}' --statistics='{names}' {S3_JOB} 2>&1"
+    ))?;
+    let time = start.elapsed();
+    let number = |lead: &str| -> Result<f64> {
+        let text = said.lines().find_map(|line| line.strip_prefix(lead));
+        Ok(text.with_context(|| format!("no line {lead}in: {said}"))?.trim().parse()?)
+    };
+    for (name, what) in S3_COUNTS {
+        host.note(what, number(&format!("vlinder: {name} "))?);
+    }
+    judge(&image)?;
+    Ok(Outcome { time, peak_bytes: number("peak ")? as u64 * 1024 })
+}
+
+fn s5a() -> Row {
+    Row {
         id: "S5a",
         workload: "fio: 12 threads write 1 GiB in blocks of 4 KiB to random places of one file of 2 GiB, 64 in flight each, on the device when they complete; made durable at the end",
         goal: "≥ 10 × kernel",
@@ -29,7 +82,7 @@ pub fn rows() -> Vec<Row> {
             Side { name: "vlinder, fio engine", needs: "fio", run: through_the_engine },
             Side { name: "kernel, libaio", needs: "fio", run: through_the_kernel },
         ],
-    }]
+    }
 }
 
 /// The engine, built beside the command.

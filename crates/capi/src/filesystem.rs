@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char, c_int};
 
 use rustix::io::Errno;
+use vlinder_base::metrics::Value;
 use vlinder_fs::OpenOptions;
 use vlinder_fs::path::Files;
 
@@ -68,6 +69,36 @@ pub unsafe extern "C" fn vlinder_close(filesystem: *mut VlinderFilesystem) -> c_
 pub unsafe extern "C" fn vlinder_sync(filesystem: *const VlinderFilesystem) -> c_int {
     // SAFETY: the caller's word.
     status(|| Ok(unsafe { known(filesystem) }?.files.sync()?))
+}
+
+/// A number that the file system counts, by the name that `vlinder stats` shows: of a counter or gauge its value; of a
+/// histogram its `.count`, `.mean` or `.p99`, behind the name.
+///
+/// # Safety
+/// See the crate.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vlinder_statistic(filesystem: *const VlinderFilesystem, name: *const c_char) -> i64 {
+    answer(|| {
+        // SAFETY: the caller's word, twice.
+        let (filesystem, name) = (unsafe { known(filesystem) }?, unsafe { path(name) }?);
+        let samples = filesystem.files.filesystem().engine().registry().snapshot();
+        let name = name.to_string_lossy();
+        let found =
+            samples.iter().find_map(|sample| statistic(&sample.value, name.strip_prefix(sample.name)?));
+        found.ok_or_else(|| Failure::new(Errno::NOENT, format!("nothing is counted as {name}")))
+    })
+}
+
+/// The number of a metric that the rest of a name asks for.
+fn statistic(value: &Value, rest: &str) -> Option<u64> {
+    match (value, rest) {
+        (Value::Counter(value), "") => Some(*value),
+        (Value::Gauge(value), "") => Some(u64::try_from(*value).unwrap_or(0)),
+        (Value::Histogram(values), ".count") => Some(values.count),
+        (Value::Histogram(values), ".mean") => values.sum.checked_div(values.count).or(Some(0)),
+        (Value::Histogram(values), ".p99") => Some(values.quantile(0.99)),
+        _ => None,
+    }
 }
 
 /// The size of the file at a path, in bytes.

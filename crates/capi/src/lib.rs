@@ -21,5 +21,6 @@ pub use file::{
     vlinder_file_sync, vlinder_file_truncate, vlinder_file_write, vlinder_file_write_direct,
 };
 pub use filesystem::{
-    VlinderFilesystem, vlinder_close, vlinder_file_size_by_path, vlinder_open, vlinder_remove, vlinder_sync,
+    VlinderFilesystem, vlinder_close, vlinder_file_size_by_path, vlinder_open, vlinder_remove,
+    vlinder_statistic, vlinder_sync,
 };

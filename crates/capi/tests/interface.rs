@@ -76,6 +76,11 @@ fn files_are_made_written_read_and_removed() {
         assert_eq!(vlinder_remove(filesystem, name.as_ptr()), 0);
         assert_eq!(vlinder_remove(filesystem, name.as_ptr()), -ENOENT);
         assert_eq!(vlinder_sync(filesystem), 0);
+        let count = |name| vlinder_statistic(filesystem, text(name).as_ptr());
+        assert!(count("transaction.commits") > 0);
+        assert_eq!(count("transaction.commit_time_ns.count"), count("transaction.commits"));
+        assert!(count("transaction.commit_time_ns.p99") >= count("transaction.commit_time_ns.mean"));
+        assert_eq!(count("transaction.commit"), -i64::from(ENOENT));
         assert_eq!(vlinder_close(filesystem), 0);
     }
     btrfs_check_data(&image).unwrap();

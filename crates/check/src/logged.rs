@@ -4,11 +4,10 @@
 use vlinder_format::directory::{DirectoryEntries, DirectoryEntryType};
 use vlinder_format::inode::{FileType, InodeItem};
 use vlinder_format::inode_ref::ExtendedReferences;
-use vlinder_format::{ItemType, Level, ObjectId};
+use vlinder_format::{ItemType, ObjectId};
 
 use crate::context::{Context, Judge};
 use crate::finding::FindingKind;
-use crate::reader::Expected;
 use crate::walk::{Item, Tree};
 
 /// What an inode is.
@@ -145,25 +144,6 @@ fn type_in(data: &[u8]) -> Known {
 /// Looks for the item of an inode. What is wrong on the way is found when the tree is walked.
 fn look(judge: &Judge<'_>, tree: &Tree, inode: ObjectId) -> Known {
     let key = InodeItem::key(inode);
-    let mut expected = Expected {
-        tree: tree.id,
-        logical: tree.logical,
-        generation: tree.generation,
-        level: tree.level,
-        first_key: None,
-    };
-    loop {
-        let Some(block) = judge.read(&[expected], &mut Vec::new()).pop().flatten() else {
-            return Known::Unreadable;
-        };
-        let Some(level) = expected.level.below().filter(|_| expected.level != Level::LEAF) else {
-            return block.search(&key).map_or(Known::Missing, |slot| type_in(block.data(slot)));
-        };
-        if block.is_empty() {
-            return Known::Unreadable;
-        }
-        let child = block.child(block.child_slot(&key));
-        let (logical, generation, first_key) = (child.logical, child.generation, Some(child.key));
-        expected = Expected { logical, generation, level, first_key, ..expected };
-    }
+    let Some(leaf) = judge.leaf_of(tree, &key) else { return Known::Unreadable };
+    leaf.search(&key).map_or(Known::Missing, |slot| type_in(leaf.data(slot)))
 }

@@ -7,10 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use vlinder_format::quota::QuotaStatus;
-use vlinder_format::{Block, Generation, Level, Logical, RootId};
+use vlinder_format::{Block, Generation, Logical, RootId};
 
 use crate::context::{Context, Judge};
-use crate::reader::Expected;
 use crate::roots::Roots;
 
 /// Bytes by owner.
@@ -82,25 +81,9 @@ impl Owners {
     }
 }
 
-/// The state of quotas, before their tree's turn: it is the first item. What is wrong with the blocks on the way is found later.
+/// The state of quotas, before their tree's turn. What is wrong with the blocks on the way is found later.
 fn status(judge: &Judge<'_>, roots: &Roots) -> Option<QuotaStatus> {
-    let tree = roots.get(RootId::QUOTA_TREE)?;
-    let mut expected = Expected {
-        tree: tree.id,
-        logical: tree.logical,
-        generation: tree.generation,
-        level: tree.level,
-        first_key: None,
-    };
-    loop {
-        let block = judge.read(&[expected], &mut Vec::new()).pop().flatten()?;
-        if expected.level == Level::LEAF {
-            let is_it = !block.is_empty() && block.key(0) == QuotaStatus::KEY;
-            return is_it.then(|| QuotaStatus::decode(block.data(0)).ok()).flatten();
-        }
-        let child = block.children().next()?;
-        let (level, first_key) = (expected.level.below()?, Some(child.key));
-        expected =
-            Expected { logical: child.logical, generation: child.generation, level, first_key, ..expected };
-    }
+    let leaf = judge.leaf_of(&roots.get(RootId::QUOTA_TREE)?, &QuotaStatus::KEY)?;
+    let slot = leaf.search(&QuotaStatus::KEY).ok()?;
+    QuotaStatus::decode(leaf.data(slot)).ok()
 }

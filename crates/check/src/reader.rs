@@ -9,6 +9,7 @@ use vlinder_volume::{BadCopy, CopyFault, ReadRequest, VolumeError};
 use crate::context::{Context, Judge};
 use crate::finding::FindingKind;
 use crate::report::Finding;
+use crate::walk::Tree;
 
 /// What a parent says of a block.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +40,29 @@ impl Context<'_> {
 }
 
 impl Judge<'_> {
+    /// The leaf of a tree where a key lies, if the tree has it. What is wrong on the way is found when the tree is walked.
+    pub(crate) fn leaf_of(&self, tree: &Tree, key: &Key) -> Option<Arc<Block>> {
+        let Tree { id, logical, generation, level, .. } = *tree;
+        let mut expected = Expected { tree: id, logical, generation, level, first_key: None };
+        loop {
+            let block = self.read(&[expected], &mut Vec::new()).pop().flatten()?;
+            if expected.level == Level::LEAF {
+                return Some(block);
+            }
+            if block.is_empty() {
+                return None;
+            }
+            let child = block.child(block.child_slot(key));
+            expected = Expected {
+                logical: child.logical,
+                generation: child.generation,
+                level: expected.level.below()?,
+                first_key: Some(child.key),
+                ..expected
+            };
+        }
+    }
+
     /// Reads blocks. What is wrong with a copy, or with all of them, is found; a block without a good copy is none.
     pub(crate) fn read(&self, wanted: &[Expected], findings: &mut Vec<Finding>) -> Vec<Option<Arc<Block>>> {
         if wanted.is_empty() {
