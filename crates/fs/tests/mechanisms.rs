@@ -8,9 +8,11 @@ use std::path::Path;
 
 use support::image;
 use vlinder_base::random::{Random, SeededRandom};
+use vlinder_extent_state::ByteRange;
 use vlinder_format::block_group::BlockGroupItem;
 use vlinder_format::{ItemType, Key, RootId};
 use vlinder_fs::OpenOptions;
+use vlinder_fs::data::Seek;
 use vlinder_fs::path::Files;
 use vlinder_testkit::{Scratch, kernel, require};
 
@@ -121,4 +123,73 @@ fn a_hundred_files_every_other_one_removed_take_two_batches_and_fifty_with_the_m
     assert!(cancelled >= 50, "{cancelled} insertions cancelled");
     let (off, _) = batches("disable=delayed_batch", 100);
     assert!((50..=53).contains(&off), "{off} batches");
+}
+
+/// Descents of trees for each extent of a sparse file that is read from data to data, and extents of it.
+fn descents(options: &str, sectors: u64) -> f64 {
+    let scratch = Scratch::new("descents");
+    let image = image(&scratch, 1024, &[]);
+    let files = open(&image, options);
+    let file = files.create("/file").unwrap();
+    for sector in 0..sectors {
+        file.write_at(&[sector as u8; 4096], sector * 8192).unwrap();
+    }
+    drop(file);
+    files.close().unwrap();
+    let files = open(&image, options);
+    let file = files.open_file("/file").unwrap();
+    let before = counted(&files, "tree.descents");
+    let (mut at, mut extents, mut bytes) = (0, 0, [0; 4096]);
+    while let Ok(start) = file.seek_from(at, Seek::Data) {
+        at = file.seek_from(start, Seek::Hole).unwrap();
+        assert_eq!((start, at), (extents * 8192, extents * 8192 + 4096));
+        assert_eq!(file.read_at(&mut bytes, start).unwrap(), 4096);
+        assert_eq!(bytes, [extents as u8; 4096]);
+        extents += 1;
+    }
+    assert_eq!(extents, sectors);
+    (counted(&files, "tree.descents") - before) as f64 / extents as f64
+}
+
+#[test]
+fn a_sparse_file_is_read_with_a_descent_for_each_leaf_and_five_for_each_extent_with_the_mechanism_off() {
+    let (few, many, off) = (descents("", 2000), descents("", 16_000), descents("disable=seek_cache", 2000));
+    println!(
+        "descents for each extent: {few:.3} of 2,000, {many:.3} of 16,000, {off:.3} with the mechanism off"
+    );
+    assert!(few < 0.1 && many < 0.1 && many < few * 1.1, "{few} {many}");
+    assert!(off >= 4.0, "{off}");
+}
+
+#[test]
+fn a_file_without_holes_becomes_one_extent_however_it_was_written() {
+    require!(Tool("btrfs"));
+    const BYTES: u64 = 32 << 20;
+    let scratch = Scratch::new("extents");
+    let image = image(&scratch, 1024, &[]);
+    let files = open(&image, "");
+    // The data group that mkfs makes has 8 MiB, which would take a part of the first file.
+    files.write("/filler", vec![1; 16 << 20]).unwrap();
+    files.sync().unwrap();
+    let random = SeededRandom::new(5);
+    let orders: [(&str, u64, bool); 4] =
+        [("small", 4096, false), ("odd", 5000, false), ("large", 1 << 20, false), ("random", 4096, true)];
+    for (name, piece, is_shuffled) in orders {
+        let file = files.create(name).unwrap();
+        let mut offsets: Vec<u64> = (0..BYTES).step_by(piece as usize).collect();
+        if is_shuffled {
+            for at in 1..offsets.len() {
+                offsets.swap(at, (random.next_u64() % (at as u64 + 1)) as usize);
+            }
+        }
+        for offset in offsets {
+            let length = piece.min(BYTES - offset);
+            file.write_at(&vec![7; length as usize], offset).unwrap();
+        }
+        file.sync_all().unwrap();
+        let map = file.extent_map(ByteRange::ALL, 100).unwrap();
+        assert_eq!((map.len(), map[0].length), (1, BYTES), "{name}: {map:?}");
+    }
+    files.close().unwrap();
+    kernel::btrfs_check_data(&image).unwrap();
 }
