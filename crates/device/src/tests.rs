@@ -113,6 +113,50 @@ fn a_batch_answers_each_request_in_its_place() {
     }
 }
 
+/// Requests that follow one another are one call; each has its own answer all the same.
+#[test]
+fn requests_that_follow_one_another_are_answered_one_by_one() {
+    const SECTOR: u64 = 256;
+    for (device, _scratch) in all_devices("adjacent") {
+        // Two runs, one of them longer than a call takes, a gap, and a request alone.
+        let sectors: Vec<u64> = (0..1500).chain(1600..1610).chain([1800]).collect();
+        let fill = |sector: u64| vec![(sector % 251) as u8 + 1; SECTOR as usize];
+        let writes = sectors.iter().map(|sector| Request::write(Physical(sector * SECTOR), fill(*sector)));
+        device.submit(writes.collect()).wait_all().unwrap();
+        let read = |sector: &u64| Request::read(Physical(sector * SECTOR), SECTOR as usize);
+        let completions = device.submit(sectors.iter().map(read).collect()).wait();
+        for (sector, completion) in sectors.iter().zip(completions) {
+            assert!(completion.into_bytes().unwrap() == fill(*sector), "sector {sector}");
+        }
+        let gap = device.submit(vec![read(&1550)]).wait_all().unwrap();
+        assert!(gap[0].data.as_slice().iter().all(|byte| *byte == 0));
+    }
+}
+
+#[test]
+fn of_requests_that_follow_one_another_only_those_fail_that_must() {
+    for backend in [Backend::Threads, Backend::Uring] {
+        let scratch = Scratch::new(&format!("adjacent-faults-{backend:?}"));
+        let Ok(device) = FileDevice::create(&scratch.0, LENGTH, &with(backend)) else {
+            skip_io_uring("of_requests_that_follow_one_another_only_those_fail_that_must");
+            continue;
+        };
+        // Somebody cuts the file: the run can't be read whole, though its head can.
+        std::fs::OpenOptions::new().write(true).open(&scratch.0).unwrap().set_len(512 << 10).unwrap();
+        let reads = (0..256).map(|sector| Request::read(Physical(sector * 4096), 4096));
+        let completions = device.submit(reads.collect()).wait();
+        for (sector, completion) in completions.into_iter().enumerate() {
+            assert_eq!(completion.result.is_ok(), sector < 128, "sector {sector}: {:?}", completion.result);
+        }
+        // One that leaves the device, behind others that do not.
+        let writes = (250..258).map(|sector| Request::write(Physical(sector * 4096), vec![7; 4096]));
+        let completions = device.submit(writes.collect()).wait();
+        for (sector, completion) in (250..).zip(completions) {
+            assert_eq!(completion.result.is_ok(), sector < 256, "sector {sector}: {:?}", completion.result);
+        }
+    }
+}
+
 #[test]
 fn several_threads_share_a_device() {
     for (device, _scratch) in all_devices("several_threads_share_a_device") {

@@ -104,11 +104,21 @@ impl Completer {
     /// # Panics
     /// If that request was answered before or does not exist: a fault of the device's own code.
     pub fn complete(&self, position: usize, completion: Completion) {
+        self.complete_all(vec![(position, completion)]);
+    }
+
+    /// Answers several requests, each with its position in the batch.
+    ///
+    /// # Panics
+    /// As [`Completer::complete`].
+    pub fn complete_all(&self, answers: Vec<(usize, Completion)>) {
         let mut slots = self.shared.slots.lock();
-        let slot = &mut slots.completions[position];
-        assert!(slot.is_err(), "request {position} of a batch was answered twice");
-        *slot = Ok(completion);
-        slots.remaining -= 1;
+        slots.remaining -= answers.len();
+        for (position, completion) in answers {
+            let slot = &mut slots.completions[position];
+            assert!(slot.is_err(), "request {position} of a batch was answered twice");
+            *slot = Ok(completion);
+        }
         if slots.remaining == 0 {
             self.shared.all_done.notify_all();
         }

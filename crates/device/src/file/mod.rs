@@ -1,10 +1,11 @@
 //! A device over a regular file or a block device of the host.
 //!
-//! Batches of one run in the caller's thread; larger ones on the backend. Every transfer is positioned, so nothing
-//! here has a file cursor to share.
+//! A single request runs in the caller's thread, batches on the backend, where requests that follow one another on the device
+//! are one call (`run`). Every transfer is positioned, so nothing here has a file cursor to share.
 
 mod backend;
 mod open;
+mod run;
 mod threads;
 mod transfer;
 mod uring;

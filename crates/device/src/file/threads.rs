@@ -1,4 +1,4 @@
-//! A few threads that take requests from one queue.
+//! A few threads that take runs of requests from one queue.
 
 use std::collections::VecDeque;
 
@@ -6,10 +6,13 @@ use vlinder_base::sync::{Arc, Condvar, Mutex};
 use vlinder_base::thread::{self, JoinHandle};
 
 use super::HostFile;
-use crate::{Completer, Request, Ticket};
+use super::run::{Run, runs};
+use crate::{Completer, Completion, Request, Ticket};
 
 /// Enough to keep a local disk's queue filled while the page cache serves others; more only add switches.
 const MOST_THREADS: usize = 4;
+/// A single run up to this size is done by who asks for it: waking a thread takes longer.
+const SMALL_BYTES: u64 = 256 << 10;
 
 /// The pool. Threads start with the first batch and end with the pool.
 #[derive(Debug)]
@@ -32,8 +35,7 @@ struct QueueState {
 
 struct Work {
     host: Arc<HostFile>,
-    request: Request,
-    position: usize,
+    run: Run,
     completer: Completer,
 }
 
@@ -49,15 +51,18 @@ impl ThreadPool {
     }
 
     pub(super) fn submit(&self, host: &Arc<HostFile>, batch: Vec<Request>) -> Ticket {
-        if !self.start_threads(batch.len()) {
-            return Ticket::ready(batch.into_iter().map(|request| host.run(request)).collect());
+        let unanswered = Ticket::pending(&host.name, &batch);
+        let runs = runs(batch);
+        let is_small = runs.len() == 1 && runs.iter().all(|run| run.length_bytes() <= SMALL_BYTES);
+        if is_small || !self.start_threads(runs.len()) {
+            let answers = runs.into_iter().flat_map(|run| run.finish(host));
+            return Ticket::ready(answers.map(|(_, completion)| completion).collect::<Vec<Completion>>());
         }
-        let (ticket, completer) = Ticket::pending(&host.name, &batch);
+        let (ticket, completer) = unanswered;
         let mut state = self.queue.state.lock();
-        state.work.extend(batch.into_iter().enumerate().map(|(position, request)| Work {
+        state.work.extend(runs.into_iter().map(|run| Work {
             host: host.clone(),
-            request,
-            position,
+            run,
             completer: completer.clone(),
         }));
         drop(state);
@@ -81,11 +86,11 @@ impl ThreadPool {
 
 fn serve(queue: &Queue) {
     while let Some(work) = take(queue) {
-        work.completer.complete(work.position, work.host.run(work.request));
+        work.completer.complete_all(work.run.finish(&work.host));
     }
 }
 
-/// The next request; none when the pool is closed and everything queued was taken.
+/// The next run; none when the pool is closed and everything queued was taken.
 fn take(queue: &Queue) -> Option<Work> {
     let mut state = queue.state.lock();
     loop {

@@ -1,6 +1,6 @@
 //! One request against one file descriptor, to its end.
 
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 
 use rustix::io::{Errno, ReadWriteFlags};
@@ -78,6 +78,42 @@ pub(super) fn write_all(
     }
     if flush_after {
         retry(|| rustix::fs::fdatasync(descriptor))?;
+    }
+    Ok(())
+}
+
+/// Reads from `offset` until all buffers are full.
+pub(super) fn read_vectored(
+    descriptor: &OwnedFd,
+    offset: u64,
+    mut buffers: &mut [IoSliceMut<'_>],
+) -> Result<(), DeviceErrorKind> {
+    let mut position = offset;
+    while !buffers.is_empty() {
+        let count = retry(|| rustix::io::preadv(descriptor, buffers, position))?;
+        if count == 0 {
+            return Err(DeviceErrorKind::OutOfRange { device_length: position });
+        }
+        position += count as u64;
+        IoSliceMut::advance_slices(&mut buffers, count);
+    }
+    Ok(())
+}
+
+/// Writes all parts, one behind the other, from `offset` on.
+pub(super) fn write_vectored(
+    descriptor: &OwnedFd,
+    offset: u64,
+    mut parts: &mut [IoSlice<'_>],
+) -> Result<(), DeviceErrorKind> {
+    let mut position = offset;
+    while !parts.is_empty() {
+        let count = retry(|| rustix::io::pwritev(descriptor, parts, position))?;
+        if count == 0 {
+            return Err(DeviceErrorKind::Io { errno: Errno::IO.raw_os_error() });
+        }
+        position += count as u64;
+        IoSlice::advance_slices(&mut parts, count);
     }
     Ok(())
 }

@@ -1,0 +1,89 @@
+//! Requests that follow one another on the device, done in one call of the system.
+//!
+//! What is written out is sorted, and mostly lies together: a commit's tree blocks, the extents of one flush. A call for each
+//! costs more than the bytes, and calls for one file wait for each other in the host's kernel.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::OwnedFd;
+
+use super::{HostFile, transfer};
+use crate::{Completion, DeviceErrorKind, Durability, Request};
+
+/// A run ends here, so that several threads share a large batch.
+const MOST_BYTES: u64 = 1 << 20;
+/// `UIO_MAXIOV` of Linux: what one call takes.
+const MOST_REQUESTS: usize = 1024;
+
+/// Requests of a batch, each beginning where the one before it ends; one at least.
+pub(super) struct Run {
+    requests: Vec<(usize, Request)>,
+    length_bytes: u64,
+}
+
+impl Run {
+    /// How many bytes it has.
+    pub(super) fn length_bytes(&self) -> u64 {
+        self.length_bytes
+    }
+
+    /// Whether a request can go on with the run.
+    fn takes(&self, next: &Request) -> bool {
+        let fits = self.requests.len() < MOST_REQUESTS
+            && self.length_bytes.saturating_add(next.length_bytes()) <= MOST_BYTES;
+        let Some((_, last)) = self.requests.last().filter(|_| fits) else { return false };
+        let kinds_fit = match (last, next) {
+            (Request::Read { .. }, Request::Read { .. }) => true,
+            // What is to be durable at once says nothing about other writes, and goes alone.
+            (Request::Write { durability: one, .. }, Request::Write { durability: other, .. }) => {
+                (*one, *other) == (Durability::Cached, Durability::Cached)
+            }
+            _ => false,
+        };
+        kinds_fit && last.offset().0.checked_add(last.length_bytes()) == Some(next.offset().0)
+    }
+
+    /// Does all of it in the calling thread, and gives the answer to each request with its position in the batch.
+    pub(super) fn finish(mut self, host: &HostFile) -> Vec<(usize, Completion)> {
+        let are_fine = self.requests.iter().all(|(_, request)| host.check_request(request).is_ok());
+        let is_done =
+            self.requests.len() > 1 && are_fine && transfer_all(&host.descriptor, &mut self.requests).is_ok();
+        // One by one also where something failed: to say which, and to do the others.
+        let finish = |(position, request): (usize, Request)| {
+            (position, if is_done { request.complete(Ok(())) } else { host.run(request) })
+        };
+        self.requests.into_iter().map(finish).collect()
+    }
+}
+
+/// The runs of a batch, in its order.
+pub(super) fn runs(batch: Vec<Request>) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for (position, request) in batch.into_iter().enumerate() {
+        let length_bytes = request.length_bytes();
+        match runs.last_mut().filter(|run| run.takes(&request)) {
+            Some(run) => {
+                run.requests.push((position, request));
+                run.length_bytes += length_bytes;
+            }
+            None => runs.push(Run { requests: vec![(position, request)], length_bytes }),
+        }
+    }
+    runs
+}
+
+/// Transfers requests that lie one behind the other and are of one kind. After an error any part may have been done.
+fn transfer_all(descriptor: &OwnedFd, requests: &mut [(usize, Request)]) -> Result<(), DeviceErrorKind> {
+    let Some(offset) = requests.first().map(|(_, request)| request.offset().0) else { return Ok(()) };
+    if matches!(requests, [(_, Request::Read { .. }), ..]) {
+        let buffers = requests.iter_mut().filter_map(|(_, request)| match request {
+            Request::Read { buffer, .. } => Some(IoSliceMut::new(buffer)),
+            Request::Write { .. } => None,
+        });
+        return transfer::read_vectored(descriptor, offset, &mut buffers.collect::<Vec<_>>());
+    }
+    let parts = requests.iter().filter_map(|(_, request)| match request {
+        Request::Write { data, .. } => Some(IoSlice::new(data.as_slice())),
+        Request::Read { .. } => None,
+    });
+    transfer::write_vectored(descriptor, offset, &mut parts.collect::<Vec<_>>())
+}
