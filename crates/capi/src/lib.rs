@@ -15,6 +15,10 @@ mod answer;
 mod file;
 mod filesystem;
 
+/// As the command's (decision 10); what C programs allocate is not touched.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 pub use answer::vlinder_last_error;
 pub use file::{
     VlinderFile, VlinderPart, vlinder_file_close, vlinder_file_open, vlinder_file_read, vlinder_file_size,

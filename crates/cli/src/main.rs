@@ -34,6 +34,10 @@ mod units;
 
 use std::process::ExitCode;
 
+/// Decision 10 has the measurements.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     log::start();
     command::main(std::env::args_os().collect())

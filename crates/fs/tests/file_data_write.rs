@@ -255,7 +255,7 @@ impl Model {
         let mut found = vec![0xcc; bytes.len() + 10];
         // Now and then in small steps, of which most come from what was read ahead; some of it stays for the next time.
         self.comparisons.set(self.comparisons.get() + 1);
-        let step = if self.comparisons.get() % 4 == 0 { 4096 } else { found.len() };
+        let step = if self.comparisons.get().is_multiple_of(4) { 4096 } else { found.len() };
         let mut count = 0;
         for part in found.chunks_mut(step) {
             count += read(&self.filesystem, inode, &self.cache, count as u64, part).unwrap();

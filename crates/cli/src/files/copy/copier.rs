@@ -16,6 +16,9 @@ use crate::session::Session;
 /// Bytes copied at a time.
 const STEP: usize = 1 << 20;
 
+/// Takes bytes at an offset.
+type Write<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Result<(), Failure>;
+
 /// What all threads of a copy share.
 pub(super) struct Copier<'a> {
     arguments: &'a Arguments,
@@ -159,7 +162,7 @@ impl<'a> Copier<'a> {
             if !matches!(existing.file_type, FileType::Regular | FileType::SymbolicLink)
                 && !to.directory.is_image()
             {
-                return self.into_stream(from, to, &status, existing, parent, scratch).map(|()| None);
+                return self.stream(from, to, &status, existing, parent, scratch).map(|()| None);
             }
         }
         self.file(from, to, &status, existing.as_ref(), scratch)?;
@@ -171,7 +174,7 @@ impl<'a> Copier<'a> {
     }
 
     /// Writes a file into a pipe or a character device that was named as the target, as cp does.
-    fn into_stream(
+    fn stream(
         &self,
         from: &Location,
         to: &Location,
@@ -316,7 +319,7 @@ impl<'a> Copier<'a> {
         &self,
         source: &mut dyn Source,
         scratch: &mut Scratch,
-        write: &mut dyn FnMut(u64, &[u8]) -> Result<(), Failure>,
+        write: Write<'_>,
     ) -> Result<u64, Failure> {
         scratch.buffer.resize(STEP, 0);
         let mut offset = 0u64;
