@@ -6,6 +6,7 @@ mod fsync;
 mod growth;
 mod images;
 mod mounts;
+mod opening;
 mod seeds;
 mod state_map;
 
@@ -15,6 +16,7 @@ use crate::row::Row;
 pub fn all() -> Vec<Row> {
     let mut rows = mounts::rows();
     rows.extend(images::rows());
+    rows.extend(opening::rows());
     rows.extend(fsync::rows());
     rows.extend(growth::rows());
     rows.extend(check::rows());
