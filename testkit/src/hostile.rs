@@ -1,5 +1,7 @@
 //! Images that an enemy could make: each a sound one with a change that aims at the time or the memory of whoever reads it,
-//! its checksums made right.
+//! its checksums made right; or one with a [flood](FLOODS) of what is allowed.
+
+mod floods;
 
 use vlinder_base::random::{Random, SeededRandom};
 use vlinder_base::sync::Arc;
@@ -13,6 +15,8 @@ use vlinder_fs::{Caller, Filesystem, OpenOptions};
 
 use crate::mutator::{Found, Mutator};
 use crate::subject::Recipe;
+
+pub use floods::{FLOODED, FLOODS, Flood};
 
 /// A way to change an image.
 pub struct Case {

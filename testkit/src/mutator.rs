@@ -1,14 +1,18 @@
 //! Damage, made from the format's description: a sound image is parsed, one thing is changed, and checksums are made right,
 //! so that only the change itself is wrong.
 
+use std::collections::BTreeSet;
+
 use vlinder_base::sync::Arc;
 use vlinder_codec::checksum::checksum;
 use vlinder_device::{Device, DeviceExt, MemoryDevice};
-use vlinder_format::block::{BlockRules, HEADER_SIZE, ITEM_HEADER_SIZE};
-use vlinder_format::chunk::Chunk;
+use vlinder_format::block::{
+    BLOCK_FLAG_WRITTEN, BlockIdentity, BlockRules, ChildPointer, HEADER_SIZE, ITEM_HEADER_SIZE,
+};
+use vlinder_format::chunk::{BlockGroupFlags, Chunk};
 use vlinder_format::root_item::RootItem;
 use vlinder_format::superblock::{Superblock, SuperblockMirror};
-use vlinder_format::{Block, ItemType, Key, Logical, ObjectId, RootId};
+use vlinder_format::{Block, ItemType, Key, Level, Logical, ObjectId, RootId};
 use vlinder_volume::profile::{plan_read, plan_write};
 use vlinder_volume::{Access, SuperblockChoice, Volume};
 
@@ -188,6 +192,124 @@ impl Mutator {
         let leaf = leaf.unwrap_or(&leaves[0]);
         let slot = leaf.search(&key).unwrap_err();
         self.change_block(leaf.logical(), |block| block.insert_items(slot, &[(key, data)]));
+    }
+
+    /// Writes a tree anew, with these items, ascending by key, to where no tree block lies, and makes its root item lead there.
+    /// That space is still said to be free.
+    pub fn plant(&self, tree: RootId, items: &[(Key, Vec<u8>)]) {
+        self.plant_at(tree, self.free_places(), items);
+    }
+
+    /// As [`Mutator::plant`], at these addresses.
+    pub fn plant_at(
+        &self,
+        tree: RootId,
+        places: impl IntoIterator<Item = Logical>,
+        items: &[(Key, Vec<u8>)],
+    ) {
+        let mut free = places.into_iter();
+        let mut new_block = |level| {
+            let logical = free.next().unwrap();
+            let (fsid, generation) = (self.superblock.tree_block_uuid(), self.superblock.generation);
+            let chunk_tree_uuid = self.block(self.superblock.root).chunk_tree_uuid();
+            let identity = BlockIdentity {
+                logical,
+                generation,
+                owner: tree,
+                level: Level(level),
+                fsid,
+                chunk_tree_uuid,
+            };
+            let mut block = Block::new(self.rules().node_size, &identity);
+            block.set_flag(BLOCK_FLAG_WRITTEN, true);
+            block
+        };
+        let mut leaf = new_block(0);
+        let mut row = Vec::new();
+        for (key, data) in items {
+            if leaf.free_bytes() < ITEM_HEADER_SIZE + data.len() {
+                row.push(std::mem::replace(&mut leaf, new_block(0)));
+            }
+            leaf.insert_items(leaf.len(), &[(*key, data)]);
+        }
+        row.push(leaf);
+        for level in 1.. {
+            row.iter_mut().for_each(|block| self.put(block));
+            if row.len() == 1 {
+                break;
+            }
+            let pointer = |block: &Block| ChildPointer {
+                key: block.key(0),
+                logical: block.logical(),
+                generation: block.generation(),
+            };
+            let pointers: Vec<ChildPointer> = row.iter().map(pointer).collect();
+            let nodes = pointers.chunks(row[0].pointer_capacity()).map(|pointers| {
+                let mut node = new_block(level);
+                node.insert_children(0, pointers);
+                node
+            });
+            row = nodes.collect();
+        }
+        self.set_root(tree, &row[0]);
+    }
+
+    fn set_root(&self, tree: RootId, block: &Block) {
+        let set = |item: &mut RootItem| {
+            (item.address, item.level) = (block.logical(), block.level());
+            item.generation = block.generation();
+        };
+        let key = RootItem::key(tree, 0);
+        let leaves = self.leaves_below(self.superblock.root);
+        if let Some(leaf) = leaves.iter().find(|leaf| leaf.get(&key).is_some()) {
+            let slot = leaf.search(&key).unwrap();
+            return self.change_item(Found { leaf: leaf.logical(), slot, key }, |data| {
+                let mut item = RootItem::decode(data).unwrap();
+                set(&mut item);
+                data.copy_from_slice(&item.encode());
+            });
+        }
+        // As that of another tree without an inode.
+        let like = self.find(RootId::ROOT_TREE, |key, _| key == RootItem::key(RootId::CHECKSUM_TREE, 0));
+        let mut item = RootItem::decode(self.block(like.leaf).data(like.slot)).unwrap();
+        set(&mut item);
+        self.insert(RootId::ROOT_TREE, key, &item.encode());
+    }
+
+    /// Writes a block to every copy, with its checksum.
+    fn put(&self, block: &mut Block) {
+        let sum = checksum(self.volume.geometry().checksum_kind, block.checksummed_bytes());
+        block.store_checksum(sum.as_field());
+        self.write(block.logical(), block.bytes());
+    }
+
+    /// Where a tree block could lie and none does, from the end of the metadata.
+    pub fn free_places(&self) -> Vec<Logical> {
+        let node_size = u64::from(self.rules().node_size);
+        let mut used = BTreeSet::new();
+        for leaf in self.leaves_below(self.root(RootId::EXTENT_TREE)) {
+            let keys = (0..leaf.len()).map(|slot| leaf.key(slot));
+            let is_block =
+                |key: &Key| [ItemType::METADATA_ITEM, ItemType::EXTENT_ITEM].contains(&key.item_type);
+            used.extend(keys.filter(is_block).map(|key| key.objectid.0));
+        }
+        let mut free = Vec::new();
+        for chunk in self.volume.chunks().snapshot() {
+            if !chunk.chunk.flags.has(BlockGroupFlags::METADATA) {
+                continue;
+            }
+            let reserved = chunk.superblock_ranges();
+            for number in (0..chunk.chunk.length / node_size).rev() {
+                let place = chunk.logical.0 + number * node_size;
+                let lies_in = |range: &std::ops::Range<Logical>| {
+                    place < range.end.0 && place + node_size > range.start.0
+                };
+                if !used.contains(&place) && !reserved.iter().any(lies_in) {
+                    free.push(Logical(place));
+                }
+            }
+        }
+        free
     }
 
     /// Gives an item another key, in order or not.

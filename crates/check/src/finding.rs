@@ -518,9 +518,10 @@ finding_kinds! {
         /// By the trees.
         expected: u64,
     } "quota group {group} counts {found} bytes that it {what}, and there are {expected}";
-    /// Subvolumes share extents in so many ways that what quota groups use was not counted.
+    /// Subvolumes share extents in so many ways, or there are so many quota groups or members of groups, that what these use was
+    /// not counted.
     Warning "quota-not-counted" QuotaNotCounted {
-    } "subvolumes share extents in too many ways to see whether quota groups count right";
+    } "there are too many quota groups, members of them or ways to share extents to see whether quota groups count right";
     /// A log of what is no subvolume: opening for writing fails.
     Error "log-subvolume" LogSubvolume {
         /// Whose log.

@@ -35,7 +35,7 @@ pub(crate) struct Usage {
 pub(crate) enum Uncounted {
     /// Something could not be read, which has been found already; or a subvolume is half deleted.
     Damaged,
-    /// There are too many different sets of subvolumes that share extents.
+    /// There are too many different sets of subvolumes that share extents, quota groups, or members of groups.
     TooMany,
 }
 
@@ -108,12 +108,43 @@ struct Wanted {
 pub(crate) struct Counted {
     /// Bytes by the set of subvolumes that lead to them.
     by_set: Vec<(BTreeSet<RootId>, u64)>,
+    /// Members of all sets together.
+    members: usize,
+    /// What each subvolume uses by itself.
+    alone: BTreeMap<RootId, Usage>,
 }
 
 impl Counted {
+    fn new(by_set: Vec<(BTreeSet<RootId>, u64)>) -> Self {
+        let mut alone: BTreeMap<RootId, Usage> = BTreeMap::new();
+        for (set, bytes) in &by_set {
+            for subvolume in set {
+                let usage = alone.entry(*subvolume).or_default();
+                usage.referenced = usage.referenced.saturating_add(*bytes);
+                if set.len() == 1 {
+                    usage.exclusive = usage.exclusive.saturating_add(*bytes);
+                }
+            }
+        }
+        let members = by_set.iter().map(|(set, _)| set.len()).fold(0, usize::saturating_add);
+        Self { by_set, members, alone }
+    }
+
+    /// How many steps [`of`](Self::of) takes at most.
+    pub(crate) fn steps_of(&self, subvolumes: &BTreeSet<RootId>) -> usize {
+        match subvolumes.len() {
+            0 | 1 => 1,
+            count => self.members.saturating_add(self.by_set.len().saturating_mul(count)),
+        }
+    }
+
     /// What these subvolumes use together.
     pub(crate) fn of(&self, subvolumes: &BTreeSet<RootId>) -> Usage {
         let mut usage = Usage::default();
+        if subvolumes.len() <= 1 {
+            let only = subvolumes.first().and_then(|only| self.alone.get(only));
+            return only.copied().unwrap_or_default();
+        }
         for (set, bytes) in &self.by_set {
             if !set.is_disjoint(subvolumes) {
                 usage.referenced = usage.referenced.saturating_add(*bytes);
@@ -262,7 +293,7 @@ pub(crate) fn count(
         |position: &u32| usize::try_from(*position).ok().and_then(|at| subvolumes.get(at)).copied();
     let by_set =
         bytes.into_iter().map(|(set, bytes)| (sets.get(set).iter().filter_map(subvolume).collect(), bytes));
-    Ok(Counted { by_set: by_set.collect() })
+    Ok(Counted::new(by_set.collect()))
 }
 
 #[cfg(test)]
@@ -289,12 +320,13 @@ mod tests {
     #[test]
     fn what_is_used_alone_is_what_nobody_else_leads_to() {
         let set = |ids: &[u64]| ids.iter().map(|id| RootId(*id)).collect::<BTreeSet<_>>();
-        let counted = Counted {
-            by_set: vec![(set(&[5]), 1), (set(&[5, 256]), 10), (set(&[256]), 100), (set(&[257]), 1000)],
-        };
+        let sets = vec![(set(&[5]), 1), (set(&[5, 256]), 10), (set(&[256]), 100), (set(&[257]), 1000)];
+        let counted = Counted::new(sets);
         assert_eq!(counted.of(&set(&[5])), Usage { referenced: 11, exclusive: 1 });
+        assert_eq!(counted.of(&set(&[258])), Usage::default());
         assert_eq!(counted.of(&set(&[5, 256])), Usage { referenced: 111, exclusive: 111 });
         assert_eq!(counted.of(&set(&[256, 257])), Usage { referenced: 1110, exclusive: 1100 });
         assert_eq!(counted.of(&set(&[])), Usage::default());
+        assert_eq!((counted.steps_of(&set(&[5])), counted.steps_of(&set(&[5, 256]))), (1, 5 + 4 * 2));
     }
 }

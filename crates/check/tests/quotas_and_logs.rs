@@ -6,13 +6,14 @@ mod common;
 use std::path::PathBuf;
 use std::process::Command;
 
-use common::{assert_found, image, image_of_kernel, image_with_log, place, report};
+use common::{assert_found, findings, image, image_of_kernel, image_with_log, place, report};
 use vlinder_base::sync::Arc;
 use vlinder_check::{Finding, FindingKind, Options, check};
 use vlinder_device::{Device, FileDevice, OpenOptions};
 use vlinder_format::extent::{ExtentFlags, ExtentHeader, ExtentItem, Reference};
 use vlinder_format::quota::{QuotaGroupId, QuotaGroupInfo, QuotaStatus};
 use vlinder_format::{DeviceId, Generation, ItemType as Type, Key, Logical, ObjectId, Place, RootId};
+use vlinder_testkit::hostile::{self, FLOODS};
 use vlinder_testkit::kernel::KernelMount;
 use vlinder_testkit::mutator::{Found, Mutator};
 use vlinder_testkit::{Scratch, require};
@@ -341,4 +342,22 @@ fn what_lies_on_a_missing_device_alone_is_named() {
         assert!(found.findings.iter().any(|found| found.kind.id() == id), "{id} in {:?}", found.findings);
     }
     assert!(found.findings.iter().all(|found| found.kind.id() != "block-unreadable"), "metadata are on both");
+}
+
+/// More groups, members or ways than are counted: a warning says so, and what is wrong with the relations is found.
+#[test]
+fn quota_groups_without_end_are_not_counted() {
+    let sound = hostile::sound(50);
+    let found = |name: &str| {
+        let flood = FLOODS.iter().find(|flood| flood.name.contains(name)).unwrap();
+        findings(&Mutator::new(&(flood.make)(&sound)))
+    };
+    let has = |found: &[Finding], id: &str| found.iter().any(|finding| finding.kind.id() == id);
+    let chain = found("in a chain");
+    assert!(has(&chain, "quota-not-counted") && !has(&chain, "quota-relation"), "{chain:?}");
+    let pair = found("each other");
+    assert!(has(&pair, "quota-relation") && !has(&pair, "quota-not-counted"), "{pair:?}");
+    // Few members on many ways are counted: the top level's group and nobody's.
+    let ways = found("ways lead up");
+    assert!(!has(&ways, "quota-relation") && !has(&ways, "quota-not-counted"), "{ways:?}");
 }

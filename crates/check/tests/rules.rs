@@ -263,6 +263,41 @@ fn rules_of_places() {
     assert!(found.iter().any(|finding| finding.kind == missing), "{found:#?}");
 }
 
+/// Writes the tree of UUIDs, whose root is a leaf, anew at an address.
+fn move_tree(m: &Mutator, to: Logical) {
+    let leaf = m.block(m.root(RootId::UUID_TREE));
+    let items: Vec<(Key, Vec<u8>)> =
+        (0..leaf.len()).map(|slot| (leaf.key(slot), leaf.data(slot).to_vec())).collect();
+    m.plant_at(RootId::UUID_TREE, [to], &items);
+}
+
+#[test]
+fn no_block_crosses_a_stripe() {
+    require!(KernelBtrfs, Tool("btrfs"));
+    let image = image(&[], SMALL);
+    let m = Mutator::new(&image);
+    let free = m.free_places();
+    // A stripe has 64 KiB, a block 16 KiB; a block may begin at any sector.
+    let border = free.iter().find(|place| place.0 % 65536 == 0 && free.contains(&Logical(place.0 - 16384)));
+    let border = *border.expect("free space on both sides of a stripe's end");
+    let crosses = |m: &Mutator| {
+        let found = findings(m).into_iter();
+        found.filter(|finding| finding.kind == FindingKind::BlockCrossesStripe {}).collect::<Vec<_>>()
+    };
+    for before in [16384, 0] {
+        let m = Mutator::new(&image);
+        move_tree(&m, Logical(border.0 - before));
+        assert_eq!(crosses(&m), [], "a block that ends or begins there");
+    }
+    for before in [12288, 4096] {
+        let m = Mutator::new(&image);
+        let to = Logical(border.0 - before);
+        move_tree(&m, to);
+        let place = Place { tree: Some(RootId::UUID_TREE), block: Some(to), ..Place::default() };
+        assert_eq!(crosses(&m), [Finding { kind: FindingKind::BlockCrossesStripe {}, place }]);
+    }
+}
+
 /// Two leaves beside each other, as (last item of the left, first of the right).
 fn borders(m: &Mutator, tree: RootId) -> Vec<(Found, Found)> {
     let root = m.block(m.root(tree));

@@ -1,5 +1,5 @@
 //! Hostile images cost bounded time and memory: at most 256 MiB resident, and at most ten times the processor time of the
-//! sound image that they were made from, to open, walk, check, restore and mount. Fast: a change of each kind
+//! sound image that they were made from, to open, walk, check, restore and mount. Fast: a change and a flood of each kind
 //! (`testkit::hostile`). `VLINDER_HOSTILE=SEEDS` adds as many seeded changes and every image of the corpus, and prints the table
 //! of docs/reliability.md.
 
@@ -14,7 +14,7 @@ use common::{run, target};
 use vlinder_base::clock::{Clock, SystemClock};
 use vlinder_base::thread;
 use vlinder_device::{Device, MemoryDevice};
-use vlinder_testkit::hostile::{self, CASES};
+use vlinder_testkit::hostile::{self, CASES, FLOODED, FLOODS};
 use vlinder_testkit::mutator::Mutator;
 use vlinder_testkit::require::{Requirement, corpus};
 use vlinder_testkit::{Scratch, require};
@@ -143,6 +143,12 @@ impl Bench {
             look.args(["60", "find"]).arg(&point).args(["-maxdepth", "3", "-ls"]).stdin(Stdio::null());
             // What a damaged file system shows is not the question; what that costs is.
             let _ = look.output();
+            let flooded = point.join(FLOODED.trim_start_matches('/'));
+            if flooded.exists() {
+                let mut list = Command::new("timeout");
+                list.args(["60", "getfattr", "-d"]).arg(&flooded).stdin(Stdio::null());
+                let _ = list.output();
+            }
             let _ = run([Path::new("umount"), &point]);
             if is_mounted() {
                 let _ = Command::new("umount").arg("-l").arg(&point).status();
@@ -221,7 +227,7 @@ fn print_table(name: &str, sound: &BTreeMap<&'static str, Cost>, costs: &[BTreeM
 
 #[test]
 fn hostile_images_cost_bounded_time_and_memory() {
-    require!(Tool("time"), Tool("pkill"), Tool("find"));
+    require!(Tool("time"), Tool("pkill"), Tool("find"), Tool("getfattr"));
     let bench = Bench::new();
     let seeds = std::env::var("VLINDER_HOSTILE").ok().and_then(|seeds| seeds.parse::<u64>().ok());
     let sound_image = hostile::sound(if seeds.is_some() { 20_000 } else { 2_000 });
@@ -237,6 +243,12 @@ fn hostile_images_cost_bounded_time_and_memory() {
         costs.push(bench.judge(case.name, &sound, &mut broken));
     }
     print_table("a change of each kind", &sound, &costs);
+    let mut costs = Vec::new();
+    for flood in FLOODS {
+        write_image(&(flood.make)(&sound_image), &bench.image());
+        costs.push(bench.judge(flood.name, &sound, &mut broken));
+    }
+    print_table("a flood of each kind", &sound, &costs);
     if let Some(seeds) = seeds {
         let mut costs = Vec::new();
         for seed in 0..seeds {

@@ -6,8 +6,9 @@ mod support;
 use support::log_maker::{has_log, make_log};
 use vlinder_base::random::{Random, SeededRandom};
 use vlinder_base::sync::Arc;
+use vlinder_codec::compress::{Compression, compress};
 use vlinder_device::MemoryDevice;
-use vlinder_format::file_extent::FileExtent;
+use vlinder_format::file_extent::{CompressionId, FileExtent};
 use vlinder_format::root_item::RootItem;
 use vlinder_format::{Block, ItemType, Key, ObjectId, RootId};
 use vlinder_fs::{Filesystem, OpenOptions};
@@ -123,6 +124,26 @@ fn a_damaged_log_is_refused_with_the_reason_and_the_image_stays() {
             }
             mutator.set_key(item, Key { objectid: missing, ..item.key });
         }),
+        // A name that the log removes is in its directory, and not among the inode's references.
+        ("has no such name", |mutator| {
+            let item = mutator.find(RootId::FS_TREE, |key, data| {
+                key.item_type == ItemType::INODE_REF && data.ends_with(b"gone")
+            });
+            mutator.change_item(item, |data| {
+                let place = data.len() - 4;
+                data[place..].copy_from_slice(b"gane");
+            });
+        }),
+        // A new name has the index of another, which stays.
+        ("another entry at index", |mutator| {
+            replace_link(mutator, |data| {
+                let of_foo = index_place(data, b"foo");
+                let of_link = index_place(data, b"lonk");
+                data.copy_within(of_foo..of_foo + 8, of_link);
+            });
+        }),
+        // An extent that covers a part of what is inline, which only an enemy's inline data is long enough for.
+        ("a part of inline data", |mutator| inline(mutator, 128 << 10)),
     ];
     for (expected, damage) in cases {
         let mutator = Mutator::new(&image);
@@ -130,6 +151,63 @@ fn a_damaged_log_is_refused_with_the_reason_and_the_image_stays() {
         let reason = refusal(&mutator);
         assert!(reason.contains(expected), "{expected}: {reason}");
     }
+}
+
+/// Where the index of a name lies in an item of references.
+fn index_place(references: &[u8], name: &[u8]) -> usize {
+    references.windows(name.len()).position(|found| found == name).unwrap() - 10
+}
+
+/// Makes the log say that the file's name `link` is `lonk`, and changes its references further.
+fn replace_link(mutator: &Mutator, change: impl FnOnce(&mut [u8])) {
+    let is_it = |data: &[u8]| data.windows(4).any(|name| name == b"link");
+    let item = found(&log_leaf(mutator), |key, data| key.item_type == ItemType::INODE_REF && is_it(data));
+    mutator.change_item(item, |data| {
+        let place = index_place(data, b"link") + 10;
+        data[place..place + 4].copy_from_slice(b"lonk");
+        change(data);
+    });
+}
+
+/// Makes the first so many bytes of `A/foo` zeros in its item, as they were at the last commit.
+fn inline(mutator: &Mutator, bytes: usize) {
+    let extent = mutator.find(RootId::FS_TREE, |key, data| {
+        let is_run = key.item_type == ItemType::EXTENT_DATA && key.offset == 0;
+        is_run && FileExtent::decode(data).unwrap().file_bytes() == 300 << 10
+    });
+    let mut packed = Vec::new();
+    let zeros = vec![0; bytes];
+    assert!(compress(Compression::Zlib, 3, &zeros, 4096, 4096, &mut packed).unwrap());
+    let item = FileExtent {
+        ram_bytes: bytes as u64,
+        compression: CompressionId::ZLIB,
+        ..FileExtent::inline(&packed, mutator.superblock.generation)
+    };
+    mutator.remove(extent);
+    mutator.insert(RootId::FS_TREE, extent.key, &item.encode());
+}
+
+/// What refused changes begin with is no fault by itself. (That the unchanged log removes a name: `a_reader_may_leave_the_log`.)
+#[test]
+fn a_log_may_replace_a_name_and_inline_data() {
+    require!(KernelBtrfs, Tool("mkfs.btrfs"), Tool("xfs_io"), Tool("setfattr"));
+    let image = logged();
+    let replayed = |mutator: &Mutator| {
+        let devices = vec![mutator.device() as _];
+        let filesystem = Filesystem::open_devices(devices, options("rw")).unwrap();
+        let walk = support::walk(&filesystem);
+        assert_eq!(filesystem.engine().read_only_reason(), None);
+        filesystem.close().unwrap();
+        walk
+    };
+    let mutator = Mutator::new(&image);
+    replace_link(&mutator, |_| {});
+    let walk = replayed(&mutator);
+    assert!(walk.contains("A/lonk") && !walk.contains("A/link"), "{walk}");
+    // The new extent begins behind it.
+    let mutator = Mutator::new(&image);
+    inline(&mutator, 4096);
+    assert!(replayed(&mutator).contains("A/new2"));
 }
 
 #[test]

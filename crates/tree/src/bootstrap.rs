@@ -46,12 +46,7 @@ pub fn bootstrap(
     let blocks = Arc::new(blocks.ignoring_checksums(leniency.ignores_checksums));
     let source: Arc<dyn crate::BlockSource> = blocks.clone();
     let trees = Trees::new(source, cache_bytes, metrics);
-    let chunk_pointer = RootPointer {
-        logical: superblock.chunk_root,
-        generation: superblock.chunk_root_generation,
-        level: superblock.chunk_root_level,
-    };
-    let chunk_tree = Root::new(RootId::CHUNK_TREE, chunk_pointer, Generation(0));
+    let chunk_tree = chunk_tree_of(superblock);
     if leniency.salvages {
         salvage_chunks(&trees, &chunk_tree, volume);
     } else {
@@ -64,6 +59,31 @@ pub fn bootstrap(
     };
     let root_tree = Root::new(RootId::ROOT_TREE, root_pointer, Generation(0));
     Ok(Bootstrap { trees, blocks, chunk_tree, root_tree })
+}
+
+fn chunk_tree_of(superblock: &Superblock) -> Arc<Root> {
+    let pointer = RootPointer {
+        logical: superblock.chunk_root,
+        generation: superblock.chunk_root_generation,
+        level: superblock.chunk_root_level,
+    };
+    Root::new(RootId::CHUNK_TREE, pointer, Generation(0))
+}
+
+/// Gives a volume the chunks of a chunk tree that can be read and do not overlap what it knows.
+///
+/// # Errors
+/// Why a part of the tree can't be read, where that is so; the rest was added.
+pub fn add_readable_chunks(
+    volume: &Arc<Volume>,
+    superblock: &Superblock,
+    leniency: Leniency,
+    metrics: TreeMetrics,
+) -> Result<(), TreeError> {
+    let blocks = VolumeBlocks::new(Arc::clone(volume), superblock, false);
+    let source = Arc::new(blocks.ignoring_checksums(leniency.ignores_checksums));
+    let trees = Trees::new(source, 0, metrics);
+    salvage_chunks(&trees, &chunk_tree_of(superblock), volume).map_or(Ok(()), Err)
 }
 
 fn add_chunks(trees: &Trees, chunk_tree: &Arc<Root>, volume: &Volume) -> Result<(), TreeError> {
@@ -79,9 +99,17 @@ fn add_chunks(trees: &Trees, chunk_tree: &Arc<Root>, volume: &Volume) -> Result<
     Ok(())
 }
 
-/// Adds the chunks that can be read and are sound.
-fn salvage_chunks(trees: &Trees, chunk_tree: &Arc<Root>, volume: &Volume) {
-    for position in trees.salvage(chunk_tree, Key::MIN..=Key::MAX).flatten() {
+/// Adds the chunks that can be read and are sound; gives why a part of the tree can't be read.
+fn salvage_chunks(trees: &Trees, chunk_tree: &Arc<Root>, volume: &Volume) -> Option<TreeError> {
+    let mut lost = None;
+    for position in trees.salvage(chunk_tree, Key::MIN..=Key::MAX) {
+        let position = match position {
+            Ok(position) => position,
+            Err(part) => {
+                lost.get_or_insert(*part.error);
+                continue;
+            }
+        };
         let key = position.key();
         if key.item_type != ItemType::CHUNK_ITEM {
             continue;
@@ -91,4 +119,5 @@ fn salvage_chunks(trees: &Trees, chunk_tree: &Arc<Root>, volume: &Volume) {
             let _ = volume.add_chunk(Logical(key.offset), chunk);
         }
     }
+    lost
 }

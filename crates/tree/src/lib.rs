@@ -21,6 +21,7 @@
 mod apply;
 pub mod bootstrap;
 mod cache;
+mod chunk_finder;
 mod commit;
 mod create;
 mod cursor;
@@ -39,6 +40,7 @@ mod split;
 mod volume_blocks;
 
 pub use cache::DirtyBlock;
+pub use chunk_finder::{FoundChunks, find_chunks};
 pub use create::TreeIdentity;
 pub use cursor::{Cursor, Readahead};
 pub use edit::{Action, Change, Edit};

@@ -6,11 +6,14 @@ use vlinder_codec::checksum::{Checksum, ChecksumKind, checksum};
 use vlinder_format::block::{BLOCK_FLAG_WRITTEN, BlockFault, BlockRules};
 use vlinder_format::superblock::Superblock;
 use vlinder_format::validate::{LeafRules, validate_leaf};
-use vlinder_format::{Block, Damage, Generation, Place, Uuid};
+use vlinder_format::{Block, Damage, Generation, Place, RootId, Uuid};
 use vlinder_volume::{ReadRequest, Volume};
 
 use crate::search::verify_block;
 use crate::{BlockSource, TreeError, WantedBlock};
+
+/// Where a block says whose it is.
+const OWNER: std::ops::Range<usize> = 88..96;
 
 /// Reads blocks from a volume, and prepares them for being written.
 pub struct VolumeBlocks {
@@ -102,6 +105,20 @@ impl VolumeBlocks {
         validate_leaf(&block, &self.leaf_rules())
             .map_err(|fault| fault.into_damage(Some(wanted.tree), wanted.logical))?;
         Ok(Arc::new(block))
+    }
+
+    /// A leaf of a tree in bytes that nothing led to, if they are one that was committed.
+    pub(crate) fn leaf_among(&self, bytes: &[u8], tree: RootId) -> Option<Block> {
+        // Most bytes are something else: that is seen without their checksum.
+        let is_of_tree = bytes.get(OWNER)? == tree.0.to_le_bytes();
+        if !is_of_tree || !self.checksum_matches(bytes) {
+            return None;
+        }
+        let block = Block::parse(bytes.into(), &self.block_rules()).ok()?;
+        let is_ours = block.fsid() == self.fsid || self.volume.is_seed_block_uuid(block.fsid());
+        let is_committed = block.generation() <= self.rules.generation;
+        let is_leaf = is_ours && is_committed && block.is_leaf() && block.owner() == tree;
+        (is_leaf && validate_leaf(&block, &self.leaf_rules()).is_ok()).then_some(block)
     }
 
     fn checksum_matches(&self, bytes: &[u8]) -> bool {

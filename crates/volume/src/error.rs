@@ -147,6 +147,23 @@ pub enum VolumeError {
         /// That of the first device.
         expected: Uuid,
     },
+    /// The superblock's array has no chunk for the chunk tree to lie in, or what it has breaks a rule.
+    #[error(
+        "no system chunk of the superblock's array can be used, so nothing tells where the chunk tree lies; another copy of \
+         the superblock may"
+    )]
+    NoSystemChunk,
+    /// Nothing is left of the chunk tree that tells where another tree lies.
+    #[error(
+        "nothing is left of the chunk tree that tells where the other trees lie: neither what the superblock and its backup roots \
+         name, nor {leaves} leaves of it in {searched_bytes} bytes of system chunks"
+    )]
+    NoChunkTree {
+        /// Leaves of the chunk tree that were found, copies and old ones counted.
+        leaves: u64,
+        /// Bytes that were looked through.
+        searched_bytes: u64,
+    },
     /// Two devices with the same number.
     #[error("two devices with number {device}; give each device once, and no copy of it")]
     DuplicateDevice {

@@ -1,8 +1,8 @@
 //! One member device.
 
 use vlinder_base::sync::Arc;
-use vlinder_device::Device;
-use vlinder_format::{DeviceId, Uuid};
+use vlinder_device::{Device, DeviceError, DeviceExt};
+use vlinder_format::{DeviceId, Physical, Uuid};
 
 use crate::health::Health;
 
@@ -37,6 +37,14 @@ impl Member {
     /// A member with counters at 0.
     pub fn new(id: DeviceId, uuid: Uuid, total_bytes: u64, device: Arc<dyn Device>) -> Self {
         Self { id, uuid, total_bytes, device, is_stale: false, seed: None, health: Health::default() }
+    }
+
+    /// Bytes of the device, for who looks for what no address leads to any more.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn read(&self, physical: Physical, length_bytes: usize) -> Result<Vec<u8>, DeviceError> {
+        self.device.read_at(physical, length_bytes)
     }
 }
 

@@ -32,7 +32,8 @@ use crate::session::Session;
 /// Get files out of a damaged file system into a directory of the host.
 ///
 /// Every copy of the superblock, of each tree block and of the data is tried, and where the trees of the last commit can't be
-/// read, those of the commits before. The verb goes on past whatever is damaged, and ends with a report of what it could not
+/// read, those of the commits before. Where the chunk tree, which tells where everything lies, can't be read whole, its older
+/// leaves are looked for in the system chunks, as btrfs rescue chunk-recover does. The verb goes on past whatever is damaged, and ends with a report of what it could not
 /// read: each with its path, the range of the file, and the reason. A file that could be read in part gets the name
 /// NAME.partial; what is missing in it are holes. Files whose names are lost go to lost+found/ROOT-DIRECTORY/. Data whose
 /// checksums are lost are given out, and counted as unverified.

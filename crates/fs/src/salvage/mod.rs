@@ -1,24 +1,27 @@
 //! Getting files out of a damaged file system: every way to open it is tried, and what can't be read is told and passed by.
 //!
 //! [`Salvage::open`] tries the superblock copies and, for each, the state of the last commit and those of the backup roots,
-//! until one has a root tree whose root block can be read. All copies of each block and of the data are tried in any case
+//! until one has a root tree whose root block can be read. Where the chunk tree can't be read whole, its older leaves are looked
+//! for in the system chunks. All copies of each block and of the data are tried in any case
 //! ([`vlinder_volume`]). Names, runs of data and attributes are then given a batch at a time, beside what is lost of them:
 //! nothing that grows with the image is held.
 
+mod chunks;
 mod items;
 
 use vlinder_base::sync::Arc;
 use vlinder_device::Device;
 use vlinder_format::block::{BlockFault, BlockRules};
-use vlinder_format::superblock::{BackupRoot, Superblock, SuperblockMirror};
+use vlinder_format::superblock::{Superblock, SuperblockMirror};
 use vlinder_format::{Block, Damage, Generation, Level, Logical, Place, RootId};
 use vlinder_transaction::{Engine, EngineOptions, ReadOnlyReason, Rescue};
-use vlinder_tree::WantedBlock;
 use vlinder_tree::bootstrap::Leniency;
+use vlinder_tree::{TreeMetrics, WantedBlock};
 use vlinder_volume::{Access, OpenRules, Opened, ReadRequest, SuperblockChoice, Volume, VolumeError};
 
 pub use items::{ExtendedAttribute, LostPart, Name, Names, Next, Run, Runs};
 
+use self::chunks::LostChunks;
 use crate::options::SubvolumeChoice;
 use crate::{Filesystem, OpenOptions, Result};
 
@@ -84,13 +87,15 @@ impl Salvage {
                 }
             };
             let superblock = opened.superblock;
+            let mut chunks = LostChunks::default();
             for (number, (name, state)) in states(&superblock, how.root_tree).into_iter().enumerate() {
                 let reopen = |superblock| {
                     let opened = Volume::open_by(devices.to_vec(), rules, Access::ReadOnly);
                     opened.map(|opened| Opened { superblock, ..opened })
                 };
-                match Self::open_state(&reopen, state, how) {
+                match Self::open_state(&reopen, state, how, &mut chunks) {
                     Ok((filesystem, start)) => {
+                        notes.extend(chunks.into_note());
                         if !notes.is_empty() {
                             notes.push(format!("shown is {name}, by the superblock ({})", name_of(choice)));
                         }
@@ -110,6 +115,7 @@ impl Salvage {
         reopen: &dyn Fn(Superblock) -> Result<Opened, VolumeError>,
         state: Superblock,
         how: &SalvageOptions,
+        chunks: &mut LostChunks,
     ) -> Result<(Filesystem, RootId)> {
         let mut options = how.options.clone();
         options.read_only = true;
@@ -119,9 +125,15 @@ impl Salvage {
             rescue: Rescue { ignores_bad_roots: true, leniency },
             ..Filesystem::engine_options(&options)
         };
-        let mut engine = Engine::open(reopen(state)?, engine_options.clone())?;
+        let mut open = |state: Superblock| -> Result<Arc<Engine>> {
+            let (opened, other) = (reopen(state.clone())?, reopen(state)?);
+            let metrics = TreeMetrics::new(&engine_options.registry);
+            chunks.complete(&opened, other, leniency, &metrics)?;
+            Ok(Engine::open(opened, engine_options.clone())?)
+        };
+        let mut engine = open(state)?;
         if let Some(address) = how.root_tree {
-            engine = Engine::open(reopen(with_root_tree(&engine, address)?)?, engine_options)?;
+            engine = open(with_root_tree(&engine, address)?)?;
         }
         // With this block gone there is nothing to find files by.
         engine.trees().block(&WantedBlock::root(engine.root_tree()))?;
@@ -172,10 +184,7 @@ fn states(superblock: &Superblock, root_tree: Option<Logical>) -> Vec<(String, S
         return vec![(format!("the root tree at {address}"), superblock.clone())];
     }
     let newest = ("the last commit".to_owned(), superblock.clone());
-    let mut backups: Vec<&BackupRoot> =
-        superblock.backup_roots.iter().filter(|backup| backup.tree_root != Logical(0)).collect();
-    backups.sort_by_key(|backup| std::cmp::Reverse(backup.tree_root_generation));
-    let older = backups.into_iter().flat_map(|backup| {
+    let older = chunks::by_age(superblock).into_iter().flat_map(|backup| {
         [false, true].map(|with_chunks| {
             let name = format!("the state of commit {}", backup.tree_root_generation);
             (name, crate::backup_roots::as_of(superblock, backup, with_chunks))
