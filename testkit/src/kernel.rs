@@ -273,8 +273,12 @@ impl KernelMount {
     }
 }
 
-/// A busy mount (a process of the desktop that looks at new mounts) gets a little time.
-fn unmount(path: &Path) -> Result<(), JudgeError> {
+/// Unmounts. A busy mount gets a little time: a program that another thread is just starting has this one's descriptors
+/// until it runs, and a process of the desktop may look at new mounts.
+///
+/// # Errors
+/// What umount(8) said at last.
+pub fn unmount(path: &Path) -> Result<(), JudgeError> {
     for _ in 0..20 {
         match run(Command::new("umount").arg(path)) {
             Err(JudgeError::Complained { complaints, .. }) if complaints.contains("busy") => {

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use vlinder_base::units::Physical;
 use vlinder_device::{Device, DeviceErrorKind, DeviceExt, FileDevice, LockMode, OpenOptions, kernel_mount};
-use vlinder_testkit::kernel::{JudgeError, KernelMount, btrfs_check, btrfs_check_data};
+use vlinder_testkit::kernel::{JudgeError, KernelMount, btrfs_check, btrfs_check_data, unmount};
 use vlinder_testkit::walk::{InodeIdentity, Options, compare, render, walk};
 use vlinder_testkit::{Scratch, require};
 
@@ -143,6 +143,6 @@ fn a_full_host_is_told_apart_from_a_broken_disk() {
     mount("mount", &["-t", "tmpfs", "-o", "size=64k", "tmpfs"]);
     let error = FileDevice::create(scratch.join("image"), 1 << 20, &OpenOptions::writer())
         .and_then(|device| device.write_at(Physical(0), vec![1_u8; 200_000]));
-    mount("umount", &[]);
+    unmount(scratch.path()).unwrap();
     assert_eq!(error.unwrap_err().kind, DeviceErrorKind::HostFull);
 }

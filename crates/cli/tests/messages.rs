@@ -206,7 +206,7 @@ fn a_full_host_loses_nothing() {
     let ended = run(["cp", source.to_str().unwrap(), &target(&image, "/large")]);
     let listed = run(["ls", &target(&image, "/")]);
     let checked = tool("btrfs", ["check", "--readonly", image.to_str().unwrap()]);
-    tool("umount", [full.to_str().unwrap()]);
+    vlinder_testkit::kernel::unmount(&full).unwrap();
     ended.failed(1, &["host's file system is full"]);
     assert_eq!(listed.done().text(), "kept\n");
     assert!(checked.contains("no error found"));

@@ -14,7 +14,7 @@ use vlinder_format::superblock::Superblock;
 use vlinder_format::{ItemType, Key, ObjectId, RootId};
 use vlinder_fs::path::Files;
 use vlinder_fs::{Caller, Filesystem, OpenOptions};
-use vlinder_testkit::kernel::{KernelMount, LoopDevice, btrfs_check_all};
+use vlinder_testkit::kernel::{KernelMount, LoopDevice, btrfs_check_all, unmount};
 use vlinder_testkit::matrix::make::walk_of_mount;
 use vlinder_testkit::merkle_tree;
 use vlinder_testkit::mutator::Mutator;
@@ -302,7 +302,7 @@ fn a_sprout_is_read_with_its_seed_and_with_no_other() {
         "seq 50000 > new; echo more >> text; rm many/3; btrfs -q subvolume snapshot sub later; sync -f .",
     );
     let expected = walk_of_mount(directory.path()).unwrap();
-    tool(Command::new("umount").arg(directory.path()));
+    unmount(directory.path()).unwrap();
     for device in &devices {
         tool(Command::new("btrfs").args(["device", "scan", "--forget"]).arg(device.node()));
     }

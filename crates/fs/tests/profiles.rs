@@ -9,7 +9,7 @@ use std::process::Command;
 
 use vlinder_fs::path::Files;
 use vlinder_fs::{Caller, Filesystem, OpenOptions};
-use vlinder_testkit::kernel::LoopDevice;
+use vlinder_testkit::kernel::{LoopDevice, unmount};
 use vlinder_testkit::walk::{self, Options};
 use vlinder_testkit::{Scratch, require};
 
@@ -56,7 +56,7 @@ fn fill(images: &[PathBuf], data: &str, metadata: &str) -> String {
     tool(Command::new("sh").args(["-ec", FILL]).current_dir(directory.path()));
     tool(Command::new("btrfs").args(["filesystem", "sync"]).arg(directory.path()));
     let walked = walk::walk(directory.path(), &Options::default()).unwrap();
-    tool(Command::new("umount").arg(directory.path()));
+    unmount(directory.path()).unwrap();
     for device in &loops {
         tool(Command::new("btrfs").args(["device", "scan", "--forget"]).arg(device.node()));
     }
@@ -72,7 +72,7 @@ fn change_without(images: &[PathBuf], script: &str) -> String {
     tool(Command::new("sh").args(["-ec", script]).current_dir(directory.path()));
     tool(Command::new("btrfs").args(["filesystem", "sync"]).arg(directory.path()));
     let walked = walk::walk(directory.path(), &Options::default()).unwrap();
-    tool(Command::new("umount").arg(directory.path()));
+    unmount(directory.path()).unwrap();
     for device in &loops {
         tool(Command::new("btrfs").args(["device", "scan", "--forget"]).arg(device.node()));
     }

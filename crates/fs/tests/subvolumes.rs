@@ -15,6 +15,7 @@ use vlinder_fs::{
     Caller, Filesystem, GroupId, OpenOptions, Refusal, RootId, SetAttributes, SubvolumeInformation, UserId,
 };
 use vlinder_testkit::kernel::{KernelMount, btrfs_check};
+use vlinder_testkit::subject::own_check;
 use vlinder_testkit::{Scratch, SimulatedDevice, require};
 
 fn paths(filesystem: &Filesystem) -> Vec<String> {
@@ -142,8 +143,23 @@ fn quiet() -> OpenOptions {
     OpenOptions::parse("commit=100000").unwrap()
 }
 
-/// A subvolume of some hundred blocks, deleted; the background work that the deletion woke has come and gone before its
-/// blocks could be freed.
+/// Deletes the subvolume `big`; the background work that this wakes has come and gone. Somebody holds an inode of it, so that
+/// its blocks stay.
+fn delete_quietly(filesystem: &Filesystem) {
+    let (root, caller) = (filesystem.root().unwrap(), root_user());
+    let deleted_in = filesystem.engine().generation();
+    filesystem.delete_subvolume(&caller, &root, b"big").unwrap();
+    for _ in 0..1_000 {
+        if filesystem.engine().generation() > deleted_in {
+            break;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(filesystem.engine().generation() > deleted_in, "the background work never came");
+    filesystem.sync().unwrap();
+}
+
+/// A subvolume of some hundred blocks, deleted, whose blocks are still there.
 fn delete_big(filesystem: &Filesystem) -> (RootId, u64) {
     let (root, caller) = (filesystem.root().unwrap(), root_user());
     filesystem.sync().unwrap();
@@ -155,16 +171,7 @@ fn delete_big(filesystem: &Filesystem) -> (RootId, u64) {
         filesystem.create_file(&caller, &inside, name.as_bytes(), 0o644).unwrap();
     }
     filesystem.sync().unwrap();
-    let deleted_in = filesystem.engine().generation();
-    filesystem.delete_subvolume(&caller, &root, b"big").unwrap();
-    for _ in 0..1_000 {
-        if filesystem.engine().generation() > deleted_in {
-            break;
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    assert!(filesystem.engine().generation() > deleted_in, "the background work never came");
-    filesystem.sync().unwrap();
+    delete_quietly(filesystem);
     drop(inside);
     assert_eq!(filesystem.engine().waiting_deletions(), [big.root]);
     (big.root, empty)
@@ -232,4 +239,34 @@ fn a_deletion_that_the_power_cuts_goes_on_at_the_next_opening_here_and_in_linux(
     let mount = KernelMount::new(&path, "").unwrap();
     mount.scrub().unwrap();
     mount.unmount().unwrap();
+}
+
+/// What is left of a file whose inode item is deleted already says nothing about checksums that it should have.
+#[test]
+fn what_is_left_of_a_deleted_file_without_checksums_is_no_damage() {
+    let scratch = Scratch::new("subvolumes-no-sums");
+    let path = image(&scratch, 256, &["-n", "4096"]);
+    let device =
+        Arc::new(SimulatedDevice::from_image(MemoryDevice::from_bytes(&std::fs::read(&path).unwrap())));
+    let options = OpenOptions::parse("commit=100000,nodatacow").unwrap();
+    let filesystem = Filesystem::open_devices(vec![Arc::clone(&device) as _], options).unwrap();
+    let (root, caller) = (filesystem.root().unwrap(), root_user());
+    let big = filesystem.create_subvolume(&caller, &root, b"big").unwrap();
+    let file = filesystem.create_file(&caller, &filesystem.inode(big).unwrap(), b"fragments", 0o644).unwrap();
+    // Some forty items of extents lie in a leaf of this size.
+    for fragment in 0..2_000 {
+        filesystem.write_at(&caller, &file, fragment * 8192, vec![1; 4096].into()).unwrap();
+    }
+    filesystem.sync().unwrap();
+    delete_quietly(&filesystem);
+    drop(file);
+    let mut middles = 0;
+    while filesystem.engine().clean(5).unwrap() {
+        filesystem.engine().commit().unwrap();
+        if let Ok(tree) = filesystem.engine().tree(big.root) {
+            middles += u32::from(tree.item().drop_progress.objectid.0 != 0);
+        }
+        own_check(Arc::new(SimulatedDevice::from_image(device.durable_image().snapshot()))).unwrap();
+    }
+    assert!(middles >= 3, "only {middles} cuts fell into the middle");
 }

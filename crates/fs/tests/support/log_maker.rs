@@ -8,7 +8,7 @@ use super::image;
 use vlinder_base::clock::{Clock, SystemClock};
 use vlinder_format::inode::Timestamp;
 use vlinder_testkit::Scratch;
-use vlinder_testkit::kernel::LoopDevice;
+use vlinder_testkit::kernel::{LoopDevice, unmount};
 
 /// Functions of the scripts.
 const PRELUDE: &str = r#"
@@ -67,7 +67,9 @@ impl Maker {
 
 impl Drop for Maker {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.directory.path()).status();
+        if let Err(error) = unmount(self.directory.path()) {
+            eprintln!("{} stays mounted: {error}", self.directory.path().display());
+        }
     }
 }
 
