@@ -14,6 +14,7 @@ use vlinder_fs::data::{Allocate, OpenCache, Seek};
 use vlinder_fs::{Caller, Filesystem, Inode, OpenOptions, Refusal, WriteOrigin};
 use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
 use vlinder_testkit::simulated::Repeat;
+use vlinder_testkit::subject::Recipe;
 use vlinder_testkit::{Scratch, SimulatedDevice, require};
 
 const ROUNDS: u64 = 500;
@@ -254,6 +255,33 @@ fn seeking_through_unflushed_data_visits_a_constant_number_of_states() {
     }
     println!("states visited a seek: {per_seek:?} (cached small, large; not cached small, large)");
     assert!(per_seek[1] <= 4.0 && per_seek[1] <= per_seek[0] * 1.1, "{per_seek:?}");
+}
+
+/// A clone that is gone since the last commit comes back with a power cut, and must not show what was written to its source
+/// since.
+#[test]
+fn what_the_last_commit_shares_is_not_overwritten_in_place() {
+    let recipe = Recipe { device_bytes: 256 << 20, options: "nodatacow".to_owned(), ..Recipe::default() };
+    let device = Arc::new(SimulatedDevice::from_image(recipe.in_memory()));
+    let open = |device: Arc<SimulatedDevice>| {
+        let options = OpenOptions::parse("commit=100000,nodatacow").unwrap();
+        Filesystem::open_devices(vec![device as _], options).unwrap()
+    };
+    let filesystem = open(Arc::clone(&device));
+    let (caller, inode) = (Caller::superuser(), create(&filesystem, "file"));
+    let (source, clone) = (noise(1, 12_288), 1 << 20);
+    filesystem.write_at(&caller, &inode, 0, Cow::Owned(source.clone())).unwrap();
+    filesystem.clone_range(&caller, (&inode, 4096), (&inode, clone), 8192).unwrap();
+    filesystem.sync().unwrap();
+    vlinder_fs::data::truncate(&filesystem, &inode, 12_288).unwrap();
+    filesystem.write_at(&caller, &inode, 4911, Cow::Owned(vec![!source[4911]])).unwrap();
+    vlinder_fs::data::flush(&filesystem, &inode).unwrap();
+    device.flush().unwrap();
+    let cut = Arc::new(SimulatedDevice::from_image(device.durable_image().snapshot()));
+    let filesystem = open(cut);
+    let root = filesystem.root().unwrap();
+    let bytes = read_all(&filesystem, &filesystem.lookup(&caller, &root, b"file").unwrap());
+    assert!(bytes[clone as usize..] == source[4096..], "the clone shows what was written after the commit");
 }
 
 /// Bytes leave memory when a flush has put them into the tree: who seeks meanwhile finds them in the one or in the other.

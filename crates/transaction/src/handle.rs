@@ -414,14 +414,26 @@ impl Handle<'_> {
         Ok(engine.checksum_tree().remove(&mut self.editor, start, length)?)
     }
 
-    /// How often an extent is referenced, pending changes included; none if there is no such extent.
+    /// How often an extent of data is referenced by the running transaction or by the last commit, whichever is more; none
+    /// if there is no such extent. References that the transaction dropped count still, for a power cut brings them back:
+    /// all but those of one inode at one place (file offset less offset into the extent), whose bytes stay where they are.
     ///
     /// # Errors
     /// What reading the extent tree met.
-    pub fn extent_references(&self, logical: Logical) -> Result<Option<u64>, EngineError> {
+    pub fn extent_references(
+        &self,
+        logical: Logical,
+        root: RootId,
+        inode: ObjectId,
+        offset: u64,
+    ) -> Result<Option<u64>, EngineError> {
+        let own = Referrer::File { root, inode, offset };
         let stored = self.engine.extent_tree().references(logical)?.map(|(count, _)| count);
         let delayed = self.engine.delayed.lock();
-        let pending = delayed.head(logical).map(|head| head.net());
+        let pending = delayed.head(logical).map(|head| {
+            let counts = |(referrer, change): &(&Referrer, &i64)| **referrer == own || **change > 0;
+            head.changes.iter().filter(counts).map(|(_, change)| *change).sum::<i64>()
+        });
         Ok(match (stored, pending) {
             (None, None) => None,
             (stored, pending) => {

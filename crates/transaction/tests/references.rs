@@ -47,7 +47,11 @@ fn change(engine: &Engine, extent: DataExtent, add: bool, users: &[User]) {
 }
 
 fn references(engine: &Engine, extent: DataExtent) -> Option<u64> {
-    engine.begin(Reservation::items(1)).unwrap().extent_references(extent.logical).unwrap()
+    engine
+        .begin(Reservation::items(1))
+        .unwrap()
+        .extent_references(extent.logical, RootId::FS_TREE, ObjectId(0), 0)
+        .unwrap()
 }
 
 /// The second of two references of one hash lies behind the first, and is found there when the first is gone.

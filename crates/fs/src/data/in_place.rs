@@ -89,7 +89,8 @@ fn writable_start(extent: &Extent, flags: InodeFlags) -> Option<Logical> {
     range.address.checked_add(range.offset_bytes)
 }
 
-/// Whether anyone but this file's own runs, all at one place of the file, refers to an extent.
+/// Whether anyone but this file's own runs, all at one place of the file, refers to an extent, or did at the last commit: a
+/// power cut would show these the new bytes.
 fn is_shared(
     filesystem: &Filesystem,
     inode: &Inode,
@@ -101,5 +102,6 @@ fn is_shared(
     let tree = inode.subvolume().tree();
     let items = items::load(filesystem.engine(), tree, inode.number(), window, MOST_RUNS)?;
     let own = items.extents.iter().filter(|extent| extent.reference() == Some((stored, offset))).count();
-    Ok(handle.extent_references(stored.address)? != Some(own as u64))
+    let (root, number) = (inode.id().root, inode.number());
+    Ok(handle.extent_references(stored.address, root, number, offset)? != Some(own as u64))
 }
