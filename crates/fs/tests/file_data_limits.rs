@@ -5,11 +5,13 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::Command;
 
-use vlinder_base::sync::Arc;
 use vlinder_base::sync::atomic::{AtomicBool, Ordering};
+use vlinder_base::sync::{Arc, Mutex};
 use vlinder_base::thread;
 use vlinder_base::units::Physical;
-use vlinder_device::{Device, DeviceErrorKind, DeviceExt, MemoryDevice, Operation};
+use vlinder_device::{
+    Description, Device, DeviceError, DeviceErrorKind, DeviceExt, MemoryDevice, Operation, Request, Ticket,
+};
 use vlinder_fs::data::{Allocate, OpenCache, Seek};
 use vlinder_fs::{Caller, Filesystem, Inode, OpenOptions, Refusal, WriteOrigin};
 use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
@@ -257,31 +259,90 @@ fn seeking_through_unflushed_data_visits_a_constant_number_of_states() {
     assert!(per_seek[1] <= 4.0 && per_seek[1] <= per_seek[0] * 1.1, "{per_seek:?}");
 }
 
+/// A device on which something happens when it is flushed for the first time: when all of a commit is written but its
+/// superblock.
+struct AtFlush {
+    inner: Arc<SimulatedDevice>,
+    work: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// What a power cut leaves right after.
+    cut: Mutex<Option<MemoryDevice>>,
+}
+
+impl Device for AtFlush {
+    fn describe(&self) -> Description {
+        self.inner.describe()
+    }
+
+    fn length(&self) -> u64 {
+        self.inner.length()
+    }
+
+    fn submit(&self, batch: Vec<Request>) -> Ticket {
+        self.inner.submit(batch)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        let work = self.work.lock().take();
+        let is_first = work.is_some();
+        if let Some(work) = work {
+            thread::spawn("between", work).join().unwrap();
+        }
+        self.inner.flush()?;
+        if is_first {
+            *self.cut.lock() = Some(self.inner.durable_image().snapshot());
+        }
+        Ok(())
+    }
+
+    fn discard(&self, offset: Physical, length_bytes: u64) -> Result<(), DeviceError> {
+        self.inner.discard(offset, length_bytes)
+    }
+}
+
 /// A clone that is gone since the last commit comes back with a power cut, and must not show what was written to its source
-/// since.
+/// since: in the transaction that took it away, and while that is being committed.
 #[test]
 fn what_the_last_commit_shares_is_not_overwritten_in_place() {
-    let recipe = Recipe { device_bytes: 256 << 20, options: "nodatacow".to_owned(), ..Recipe::default() };
-    let device = Arc::new(SimulatedDevice::from_image(recipe.in_memory()));
-    let open = |device: Arc<SimulatedDevice>| {
-        let options = OpenOptions::parse("commit=100000,nodatacow").unwrap();
-        Filesystem::open_devices(vec![device as _], options).unwrap()
-    };
-    let filesystem = open(Arc::clone(&device));
-    let (caller, inode) = (Caller::superuser(), create(&filesystem, "file"));
-    let (source, clone) = (noise(1, 12_288), 1 << 20);
-    filesystem.write_at(&caller, &inode, 0, Cow::Owned(source.clone())).unwrap();
-    filesystem.clone_range(&caller, (&inode, 4096), (&inode, clone), 8192).unwrap();
-    filesystem.sync().unwrap();
-    vlinder_fs::data::truncate(&filesystem, &inode, 12_288).unwrap();
-    filesystem.write_at(&caller, &inode, 4911, Cow::Owned(vec![!source[4911]])).unwrap();
-    vlinder_fs::data::flush(&filesystem, &inode).unwrap();
-    device.flush().unwrap();
-    let cut = Arc::new(SimulatedDevice::from_image(device.durable_image().snapshot()));
-    let filesystem = open(cut);
-    let root = filesystem.root().unwrap();
-    let bytes = read_all(&filesystem, &filesystem.lookup(&caller, &root, b"file").unwrap());
-    assert!(bytes[clone as usize..] == source[4096..], "the clone shows what was written after the commit");
+    for while_committing in [false, true] {
+        let recipe = Recipe { device_bytes: 256 << 20, options: "nodatacow".to_owned(), ..Recipe::default() };
+        let device = Arc::new(AtFlush {
+            inner: Arc::new(SimulatedDevice::from_image(recipe.in_memory())),
+            work: Mutex::default(),
+            cut: Mutex::default(),
+        });
+        let open = |device: Arc<dyn Device>| {
+            let options = OpenOptions::parse("commit=100000,nodatacow").unwrap();
+            Filesystem::open_devices(vec![device], options).unwrap()
+        };
+        let filesystem = open(Arc::clone(&device) as _);
+        let inode = create(&filesystem, "file");
+        let (source, clone) = (noise(1, 12_288), 1 << 20);
+        filesystem.write_at(&Caller::superuser(), &inode, 0, Cow::Owned(source.clone())).unwrap();
+        filesystem.clone_range(&Caller::superuser(), (&inode, 4096), (&inode, clone), 8192).unwrap();
+        filesystem.sync().unwrap();
+        vlinder_fs::data::truncate(&filesystem, &inode, 12_288).unwrap();
+        let overwrite = {
+            let (filesystem, inode, byte) = (filesystem.clone(), Arc::clone(&inode), !source[4911]);
+            move || {
+                filesystem.write_at(&Caller::superuser(), &inode, 4911, Cow::Owned(vec![byte])).unwrap();
+                vlinder_fs::data::flush(&filesystem, &inode).unwrap();
+            }
+        };
+        if while_committing {
+            *device.work.lock() = Some(Box::new(overwrite));
+            filesystem.engine().commit().unwrap();
+        } else {
+            overwrite();
+            *device.work.lock() = Some(Box::new(|| {}));
+            device.flush().unwrap();
+        }
+        let cut = device.cut.lock().take().unwrap();
+        let filesystem = open(Arc::new(SimulatedDevice::from_image(cut)));
+        let root = filesystem.root().unwrap();
+        let found = filesystem.lookup(&Caller::superuser(), &root, b"file").unwrap();
+        let bytes = read_all(&filesystem, &found);
+        assert!(bytes[clone as usize..] == source[4096..], "while committing: {while_committing}");
+    }
 }
 
 /// Bytes leave memory when a flush has put them into the tree: who seeks meanwhile finds them in the one or in the other.

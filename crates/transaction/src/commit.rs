@@ -321,6 +321,7 @@ impl Flushed<'_> {
     fn publish(self) -> Result<Generation, EngineError> {
         let Self { engine, written, superblock, device_items } = self;
         engine.volume.write_superblocks(&superblock, &device_items)?;
+        engine.delayed.lock().forget_dropped();
         engine.blocks.set_generation(superblock.generation);
         engine.trees.thaw(written);
         engine.forget_removed_chunks();

@@ -134,7 +134,12 @@ impl Engine {
         let mut gone: Vec<(u64, u64)> = Vec::new();
         for (head, effect) in effects {
             match effect {
-                Effect::None => continue,
+                Effect::None => {
+                    if head.kind.is_data() {
+                        self.delayed.lock().remember_dropped(head);
+                    }
+                    continue;
+                }
                 Effect::Allocated => self.space.use_reserved(head.logical, head.length),
                 Effect::Freed { born } => {
                     let needing = self.needing(*born, generation);

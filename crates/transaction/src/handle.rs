@@ -414,9 +414,9 @@ impl Handle<'_> {
         Ok(engine.checksum_tree().remove(&mut self.editor, start, length)?)
     }
 
-    /// How often an extent of data is referenced by the running transaction or by the last commit, whichever is more; none
-    /// if there is no such extent. References that the transaction dropped count still, for a power cut brings them back:
-    /// all but those of one inode at one place (file offset less offset into the extent), whose bytes stay where they are.
+    /// How often an extent of data is referenced by the running transaction or by the last durable commit; none if there is
+    /// no such extent. References that were dropped since count still, for a power cut brings them back: all but those of
+    /// one inode at one place (file offset less offset into the extent), whose bytes stay where they are.
     ///
     /// # Errors
     /// What reading the extent tree met.
@@ -430,14 +430,13 @@ impl Handle<'_> {
         let own = Referrer::File { root, inode, offset };
         let stored = self.engine.extent_tree().references(logical)?.map(|(count, _)| count);
         let delayed = self.engine.delayed.lock();
-        let pending = delayed.head(logical).map(|head| {
-            let counts = |(referrer, change): &(&Referrer, &i64)| **referrer == own || **change > 0;
-            head.changes.iter().filter(counts).map(|(_, change)| *change).sum::<i64>()
-        });
+        let pending = delayed.head(logical).map(|head| head.net());
+        let lost = delayed.lost_beside(logical, own);
         Ok(match (stored, pending) {
             (None, None) => None,
             (stored, pending) => {
-                Some(stored.unwrap_or_default().saturating_add_signed(pending.unwrap_or_default()))
+                let change = pending.unwrap_or_default().saturating_add(lost);
+                Some(stored.unwrap_or_default().saturating_add_signed(change))
             }
         })
     }

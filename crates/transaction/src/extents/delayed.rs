@@ -101,6 +101,9 @@ pub struct DelayedReferences {
     heads: BTreeMap<Logical, Head>,
     /// Of each tree block whose references changed in this transaction: how often.
     versions: HashMap<Logical, u64>,
+    /// Of data extents that live on: the references that a commit took from the extent tree and that are in the last durable
+    /// one, how many of each.
+    dropped: HashMap<Logical, BTreeMap<Referrer, i64>>,
 }
 
 impl DelayedReferences {
@@ -192,6 +195,28 @@ impl DelayedReferences {
     /// Whether nothing is pending.
     pub fn is_empty(&self) -> bool {
         self.heads.is_empty()
+    }
+
+    /// Remembers the references that a data extent loses in the commit under way, until that is durable.
+    pub fn remember_dropped(&mut self, head: &Head) {
+        for (referrer, change) in head.changes.iter().filter(|(_, change)| **change < 0) {
+            *self.dropped.entry(head.logical).or_default().entry(*referrer).or_default() -= change;
+        }
+    }
+
+    /// The commit is durable.
+    pub fn forget_dropped(&mut self) {
+        self.dropped.clear();
+    }
+
+    /// How many references beside `own` a data extent lost that a power cut would bring back: in the running transaction, and
+    /// in a commit that is not durable yet.
+    pub fn lost_beside(&self, logical: Logical, own: Referrer) -> i64 {
+        let pending = self.heads.get(&logical).into_iter().flat_map(|head| &head.changes);
+        let pending = pending.filter(|(referrer, change)| **referrer != own && **change < 0);
+        let committing = self.dropped.get(&logical).into_iter().flatten();
+        let committing = committing.filter(|(referrer, _)| **referrer != own);
+        pending.map(|(_, change)| -change).chain(committing.map(|(_, lost)| *lost)).sum()
     }
 
     /// A new transaction begins: nothing may be pending any more.
