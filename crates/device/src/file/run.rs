@@ -26,6 +26,11 @@ impl Run {
         self.length_bytes
     }
 
+    /// Whether its requests are writes.
+    pub(super) fn writes(&self) -> bool {
+        matches!(self.requests.first(), Some((_, Request::Write { .. })))
+    }
+
     /// Whether a request can go on with the run.
     fn takes(&self, next: &Request) -> bool {
         let fits = self.requests.len() < MOST_REQUESTS

@@ -11,7 +11,8 @@ use crate::{Completer, Completion, Request, Ticket};
 
 /// Enough to keep a local disk's queue filled while the page cache serves others; more only add switches.
 const MOST_THREADS: usize = 4;
-/// A single run up to this size is done by who asks for it: waking a thread takes longer.
+/// A single run of writes up to this size is done by who asks for it: waking a thread takes longer. Reads go to the threads,
+/// because who reads from several devices asks all of them before it waits.
 const SMALL_BYTES: u64 = 256 << 10;
 
 /// The pool. Threads start with the first batch and end with the pool.
@@ -53,7 +54,8 @@ impl ThreadPool {
     pub(super) fn submit(&self, host: &Arc<HostFile>, batch: Vec<Request>) -> Ticket {
         let unanswered = Ticket::pending(&host.name, &batch);
         let runs = runs(batch);
-        let is_small = runs.len() == 1 && runs.iter().all(|run| run.length_bytes() <= SMALL_BYTES);
+        let is_small =
+            runs.len() == 1 && runs.iter().all(|run| run.writes() && run.length_bytes() <= SMALL_BYTES);
         if is_small || !self.start_threads(runs.len()) {
             let answers = runs.into_iter().flat_map(|run| run.finish(host));
             return Ticket::ready(answers.map(|(_, completion)| completion).collect::<Vec<Completion>>());
