@@ -287,7 +287,7 @@ fn run(full: &MemoryDevice, (name, workload): (&str, Workload), sectors: u64) ->
         filler.set_len(rest).unwrap_or_else(|error| panic!("{what}: {error}"));
     }
     files.sync().unwrap_or_else(|error| panic!("{what}: {error}"));
-    let before = files.filesystem().statistics();
+    let before = files.filesystem().statistics().unwrap();
 
     let refused = workload(&files).into_iter().map(is_room).filter(|room| !room).count();
     assert_eq!(files.filesystem().engine().read_only_reason(), None, "{what}");
@@ -302,7 +302,7 @@ fn run(full: &MemoryDevice, (name, workload): (&str, Workload), sectors: u64) ->
     files.remove_file("/filler").unwrap_or_else(|error| panic!("{what}: deleting: {error}"));
     files.sync().unwrap_or_else(|error| panic!("{what}: {error}"));
     check_all(&image, &what);
-    let after = files.filesystem().statistics();
+    let after = files.filesystem().statistics().unwrap();
     let filler_sectors = rest / SECTOR;
     assert!(
         after.free_blocks + SLACK_SECTORS + OLD_SECTORS >= before.free_blocks + filler_sectors,

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use vlinder_device::{DeviceError, DeviceErrorKind};
 use vlinder_format::superblock::SuperblockFault;
-use vlinder_volume::VolumeError;
+use vlinder_volume::{ChunkTreeFault, VolumeError};
 
 /// How a verb ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,6 +213,7 @@ impl From<VolumeError> for Failure {
     fn from(error: VolumeError) -> Self {
         match error {
             VolumeError::Device(error) => error.into(),
+            VolumeError::ChunkTree(ChunkTreeFault::Volume(error)) => (*error).into(),
             VolumeError::Superblock { device, fault, usable_copy } => {
                 superblock(&fault, usable_copy.is_some()).at(device)
             }

@@ -180,12 +180,14 @@ impl Object {
         match self {
             Self::Image(named) => {
                 let image = named.image();
-                let statistics = image.filesystem.statistics();
+                let fail = |error| from_fs(error, &image.label);
+                let statistics = image.filesystem.statistics().map_err(fail)?;
+                let report = image.filesystem.engine().space().map_err(|error| fail(error.into()))?;
                 let members = image.filesystem.engine().volume().members();
                 let slack =
                     members.iter().map(|member| member.device.length().saturating_sub(member.total_bytes));
                 Ok(Fullness {
-                    report: image.filesystem.engine().space(),
+                    report,
                     available_bytes: statistics.available_blocks.saturating_mul(statistics.block_size.into()),
                     slack_bytes: slack.sum(),
                     device: image.label.clone(),

@@ -3,8 +3,8 @@
 use vlinder_format::Uuid;
 use vlinder_format::chunk::BlockGroupFlags;
 
-use crate::Filesystem;
 use crate::directory::LONGEST;
+use crate::{Filesystem, Result};
 
 /// What statfs(2) shows. Sizes are as of file data: where data have two copies, half of what the devices hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +25,12 @@ pub struct Statistics {
 
 impl Filesystem {
     /// How full the file system is. Inodes are not counted: there is no bound to them but space.
-    #[must_use]
-    pub fn statistics(&self) -> Statistics {
-        let report = self.engine().space();
+    ///
+    /// # Errors
+    /// What reading the chunks and their groups met: a file system that is only read learns how full it is with the first
+    /// call.
+    pub fn statistics(&self) -> Result<Statistics> {
+        let report = self.engine().space()?;
         let block = u64::from(self.sector_size());
         let copies = |flags: BlockGroupFlags| {
             let two = BlockGroupFlags::DUP.0 | BlockGroupFlags::RAID1.0 | BlockGroupFlags::RAID10.0;
@@ -44,13 +47,13 @@ impl Filesystem {
             report.kinds.iter().map(|kind| kind.used_bytes.saturating_mul(copies(kind.flags))).sum();
         let free_bytes = report.device_bytes.saturating_sub(used) / factor;
         let available_bytes = report.data_available_bytes.min(free_bytes);
-        Statistics {
+        Ok(Statistics {
             block_size: self.sector_size(),
             blocks: report.device_bytes / factor / block,
             free_blocks: free_bytes / block,
             available_blocks: available_bytes / block,
             longest_name: LONGEST,
             uuid: self.engine().superblock().fsid,
-        }
+        })
     }
 }

@@ -56,7 +56,7 @@ fn held_bytes(filesystem: &Filesystem) -> i64 {
 }
 
 fn pinned_bytes(filesystem: &Filesystem) -> u64 {
-    filesystem.engine().space().kinds.iter().map(|kind| kind.pinned_bytes).sum()
+    filesystem.engine().space().unwrap().kinds.iter().map(|kind| kind.pinned_bytes).sum()
 }
 
 /// Files of one directory that come, go and change.

@@ -127,7 +127,7 @@ fn an_ordinary_user_removes_an_empty_subvolume_as_a_directory_and_may_not_delete
 
 /// Bytes of metadata and data that hold something.
 fn used(filesystem: &Filesystem) -> u64 {
-    filesystem.engine().space().kinds.iter().map(|kind| kind.used_bytes - kind.pinned_bytes).sum()
+    filesystem.engine().space().unwrap().kinds.iter().map(|kind| kind.used_bytes - kind.pinned_bytes).sum()
 }
 
 fn write_image(image: &MemoryDevice, path: &Path) {

@@ -111,7 +111,7 @@ impl EngineOptions {
 /// A file system's trees, space and running transaction.
 pub struct Engine {
     pub(crate) volume: Arc<Volume>,
-    pub(crate) trees: Trees,
+    pub(crate) trees: Arc<Trees>,
     pub(crate) blocks: Arc<VolumeBlocks>,
     pub(crate) options: EngineOptions,
     pub(crate) metrics: EngineMetrics,
@@ -145,6 +145,8 @@ pub struct Engine {
     pub(crate) next_subvolume: Mutex<u64>,
     /// Items that changed outside a transaction: participants put them in before the next commit.
     pub(crate) awaited_items: AtomicU64,
+    /// Whether the groups' items were read; held by who reads them.
+    pub(crate) has_groups: Mutex<bool>,
 }
 
 /// The trees that the engine itself uses.

@@ -22,6 +22,8 @@ mod leases;
 mod log_roots;
 mod metrics;
 mod open;
+#[cfg(test)]
+mod opening_tests;
 mod participant;
 mod pending;
 mod phase;

@@ -12,13 +12,13 @@ use vlinder_format::features::{CompatReadOnlyFeatures, IncompatFeatures};
 use vlinder_format::quota::QuotaStatusFlags;
 use vlinder_format::superblock::{SUPERBLOCK_FLAG_SEEDING, Superblock};
 use vlinder_format::{Damage, DeviceId, ItemType, Key, ObjectId, RootId, Uuid};
-use vlinder_tree::bootstrap::{Bootstrap, bootstrap};
+use vlinder_tree::bootstrap::{Bootstrap, ChunkReading, bootstrap};
 use vlinder_tree::{BlockSource, Leases, Readahead, Root, TreeMetrics, Trees, WantedBlock};
 use vlinder_volume::{Opened, Volume, VolumeError};
 
 use crate::chunks::ChunkWork;
 use crate::dropper::Cemetery;
-use crate::engine::{Engine, EngineOptions, FixedTrees};
+use crate::engine::{Engine, EngineOptions, FixedTrees, Rescue};
 use crate::extents::delayed::DelayedReferences;
 use crate::forest::{Forest, Tree};
 use crate::fsync_log::LogWriter;
@@ -45,6 +45,7 @@ impl Engine {
         refuse_unknown_features(&superblock)?;
         let volume = Arc::new(volume);
         let mut reason = reason_in_superblock(&superblock, &volume, &options);
+        let reading = chunk_reading(&volume, &options);
         let keeps_log = superblock.has_log() && options.leave_log.is_some();
         let Bootstrap { trees, blocks, chunk_tree, root_tree } = bootstrap(
             &volume,
@@ -52,7 +53,8 @@ impl Engine {
             reason.is_none() && !keeps_log,
             options.clean_blocks_bytes(),
             TreeMetrics::new(&options.registry),
-            options.rescue.leniency,
+            options.rescue.leniency.ignores_checksums,
+            reading,
         )?;
         reason = reason.or_else(|| reason_in_chunks(&volume));
         let forest = Forest::default();
@@ -99,28 +101,58 @@ impl Engine {
             participants: Mutex::default(),
             next_subvolume: Mutex::new(next_subvolume),
             awaited_items: AtomicU64::new(0),
+            has_groups: Mutex::new(false),
             options,
         });
-        engine.load(may_be_bad)?;
-        engine.size_global_reserve();
+        engine.load_statistics().or_else(forgiven(may_be_bad))?;
+        if reading != ChunkReading::AsNeeded {
+            engine.load_space().or_else(forgiven(may_be_bad))?;
+            *engine.has_groups.lock() = true;
+        }
         if engine.read_only_reason().is_none() {
             engine.find_deleted_trees()?;
         }
         Ok(engine)
     }
 
-    /// Reads what is counted: errors of devices, and space in use, which a reader only shows.
-    fn load(&self, may_be_bad: bool) -> Result<(), EngineError> {
-        self.load_statistics().or_else(forgiven(may_be_bad))?;
-        self.load_groups().or_else(forgiven(may_be_bad))
+    /// Reads how much of each chunk is used, and with that all chunks, unless that was done. Who only reads files does
+    /// without.
+    pub(crate) fn load_space(&self) -> Result<(), EngineError> {
+        let mut has_groups = self.has_groups.lock();
+        if *has_groups {
+            return Ok(());
+        }
+        self.volume.load_chunks()?;
+        let loaded = self.load_groups();
+        self.size_global_reserve();
+        loaded?;
+        *has_groups = true;
+        Ok(())
     }
 
     /// Reads every group's item. Without all of them the bytes in use cannot be counted, so nothing may be written.
     fn load_groups(&self) -> Result<(), EngineError> {
+        let root = self.fixed.groups.root();
+        // A tree of their own is walked; among all extents each is looked for.
+        let mut walk = match self.fixed.groups.id() {
+            RootId::BLOCK_GROUP_TREE => Some(self.trees.cursor(root, &Key::MIN, Readahead::Forward(16))?),
+            _ => None,
+        };
         for chunk in self.volume.chunks().snapshot() {
             let range = GroupRange { start: chunk.logical, length: chunk.chunk.length };
             let key = BlockGroupItem::key(range.start, range.length);
-            let Some(found) = self.trees.get(self.fixed.groups.root(), &key)? else {
+            let found = match &mut walk {
+                Some(cursor) => {
+                    while cursor.key().is_some_and(|at| at < key) {
+                        if !cursor.advance_in_leaf() {
+                            cursor.seek(&key)?;
+                        }
+                    }
+                    cursor.position().filter(|position| position.key() == key).cloned()
+                }
+                None => self.trees.get(root, &key)?,
+            };
+            let Some(found) = found else {
                 let mut latch = self.latch.lock();
                 // A log that waits to be replayed is no reason that lasts.
                 if matches!(*latch, None | Some(ReadOnlyReason::Log)) {
@@ -159,6 +191,18 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// Who only reads what is sound needs no chunk before an address lies in it. What can't be read without a missing device is
+/// told of at once, so a degraded volume knows them all.
+fn chunk_reading(volume: &Volume, options: &EngineOptions) -> ChunkReading {
+    let rescue = &options.rescue;
+    if rescue.leniency.salvages {
+        return ChunkReading::Salvage;
+    }
+    let is_sound = *rescue == Rescue::default() && !volume.is_degraded();
+    let only_reads = options.read_only && volume.is_read_only() && !volume.keeps_writes_in_memory();
+    if is_sound && only_reads { ChunkReading::AsNeeded } else { ChunkReading::All }
 }
 
 fn refuse_unknown_features(superblock: &Superblock) -> Result<(), EngineError> {

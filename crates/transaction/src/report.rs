@@ -1,5 +1,6 @@
 //! How full the file system is.
 
+use crate::EngineError;
 use crate::engine::Engine;
 use crate::space::{Purpose, SpaceReport};
 
@@ -11,19 +12,23 @@ const UNLINK_ITEMS: u64 = 6;
 const MOST_RESERVED_BYTES: u64 = 512 << 20;
 
 impl Engine {
-    /// How full the file system is, right now.
-    pub fn space(&self) -> SpaceReport {
+    /// How full the file system is, right now. A file system that is only read learns it with the first call.
+    ///
+    /// # Errors
+    /// What reading the chunks and their groups met.
+    pub fn space(&self) -> Result<SpaceReport, EngineError> {
+        self.load_space()?;
         let spaces = self.device_spaces();
         let unallocated_bytes =
             spaces.iter().map(vlinder_volume::allocation::DeviceSpace::unallocated_bytes).sum();
-        SpaceReport {
+        Ok(SpaceReport {
             kinds: self.space.kinds(),
             unallocated_bytes,
             device_bytes: self.volume.total_bytes(),
             global_reserve_bytes: self.space.global_reserve(),
             linux_reserve_bytes: self.linux_reserve(),
             data_available_bytes: self.space.available(Purpose::Data) + self.data_growth(),
-        }
+        })
     }
 
     /// The size of Linux's global reserve on this file system just after mounting (`btrfs_update_global_block_rsv`): the

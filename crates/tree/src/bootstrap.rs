@@ -1,18 +1,19 @@
 //! From a superblock to the trees (the first of the four knots): the system chunks are in the superblock, so the chunk
-//! tree can be read; its chunks are given to the volume, so every other tree can.
+//! tree can be read; its chunks are given to the volume, all or as they are needed, so every other tree can.
 
 use vlinder_base::sync::Arc;
 use vlinder_format::chunk::Chunk;
 use vlinder_format::superblock::Superblock;
-use vlinder_format::{Damage, Generation, ItemType, Key, Logical, ObjectId, RootId};
+use vlinder_format::{Generation, ItemType, Key, Logical, RootId};
 use vlinder_volume::Volume;
 
-use crate::{Readahead, Root, RootPointer, TreeError, TreeMetrics, Trees, VolumeBlocks};
+use crate::chunk_tree::{ChunkTree, add_all};
+use crate::{Root, RootPointer, TreeError, TreeMetrics, Trees, VolumeBlocks};
 
 /// The trees that a superblock points at.
 pub struct Bootstrap {
     /// All trees.
-    pub trees: Trees,
+    pub trees: Arc<Trees>,
     /// Their blocks on the volume, for whoever writes them.
     pub blocks: Arc<VolumeBlocks>,
     /// The chunk tree.
@@ -26,11 +27,23 @@ pub struct Bootstrap {
 pub struct Leniency {
     /// Blocks without a right checksum, if nothing else is wrong with them (`rescue=ignoremetacsums`).
     pub ignores_checksums: bool,
-    /// A chunk tree of which parts can't be read, and chunks that break a rule: what they map can't be read then.
+    /// A chunk tree of which parts can't be read, and chunks that break a rule ([`ChunkReading::Salvage`]).
     pub salvages: bool,
 }
 
-/// Opens the trees of a volume and gives it all its chunks.
+/// When chunks are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChunkReading {
+    /// All of them at once: for whoever may come to allocate, or wants to know what is damaged.
+    All,
+    /// Each when an address needs it: what opening reads does not grow with the file system. Whoever wants them all
+    /// asks the volume ([`Volume::load_chunks`]).
+    AsNeeded,
+    /// All that can be read and are sound: what others map can't be read then.
+    Salvage,
+}
+
+/// Opens the trees of a volume, which learns its chunks.
 ///
 /// # Errors
 /// What reading the chunk tree met, or a chunk that breaks its rules.
@@ -40,17 +53,25 @@ pub fn bootstrap(
     writable: bool,
     cache_bytes: u64,
     metrics: TreeMetrics,
-    leniency: Leniency,
+    ignores_checksums: bool,
+    reading: ChunkReading,
 ) -> Result<Bootstrap, TreeError> {
     let blocks = VolumeBlocks::new(Arc::clone(volume), superblock, writable);
-    let blocks = Arc::new(blocks.ignoring_checksums(leniency.ignores_checksums));
+    let blocks = Arc::new(blocks.ignoring_checksums(ignores_checksums));
     let source: Arc<dyn crate::BlockSource> = blocks.clone();
-    let trees = Trees::new(source, cache_bytes, metrics);
+    let trees = Arc::new(Trees::new(source, cache_bytes, metrics));
     let chunk_tree = chunk_tree_of(superblock);
-    if leniency.salvages {
-        salvage_chunks(&trees, &chunk_tree, volume);
-    } else {
-        add_chunks(&trees, &chunk_tree, volume)?;
+    match reading {
+        ChunkReading::All => add_all(&trees, &chunk_tree, volume)?,
+        ChunkReading::Salvage => {
+            // What can't be read is told of where somebody wants to read it.
+            let _ = salvage_chunks(&trees, &chunk_tree, volume);
+        }
+        ChunkReading::AsNeeded => {
+            let source = ChunkTree::new(&trees, &chunk_tree);
+            source.check_known(&trees, volume)?;
+            volume.look_up_chunks(Arc::new(source));
+        }
     }
     let root_pointer = RootPointer {
         logical: superblock.root,
@@ -84,19 +105,6 @@ pub fn add_readable_chunks(
     let source = Arc::new(blocks.ignoring_checksums(leniency.ignores_checksums));
     let trees = Trees::new(source, 0, metrics);
     salvage_chunks(&trees, &chunk_tree_of(superblock), volume).map_or(Ok(()), Err)
-}
-
-fn add_chunks(trees: &Trees, chunk_tree: &Arc<Root>, volume: &Volume) -> Result<(), TreeError> {
-    let first = Key::new(ObjectId::FIRST_CHUNK_TREE, ItemType::CHUNK_ITEM, 0);
-    let mut cursor = trees.cursor(chunk_tree, &first, Readahead::Forward(16))?;
-    while let Some((key, data)) = cursor.item() {
-        if key.item_type == ItemType::CHUNK_ITEM {
-            let chunk = Chunk::decode(data).map_err(|fault| Damage::new(fault, cursor.place()))?;
-            volume.add_chunk(Logical(key.offset), chunk)?;
-        }
-        cursor.advance()?;
-    }
-    Ok(())
 }
 
 /// Adds the chunks that can be read and are sound; gives why a part of the tree can't be read.

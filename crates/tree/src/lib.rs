@@ -22,6 +22,7 @@ mod apply;
 pub mod bootstrap;
 mod cache;
 mod chunk_finder;
+mod chunk_tree;
 mod commit;
 mod create;
 mod cursor;

@@ -7,7 +7,7 @@ use vlinder_format::block::{BLOCK_FLAG_WRITTEN, BlockFault, BlockRules};
 use vlinder_format::superblock::Superblock;
 use vlinder_format::validate::{LeafRules, validate_leaf};
 use vlinder_format::{Block, Damage, Generation, Place, RootId, Uuid};
-use vlinder_volume::{ReadRequest, Volume};
+use vlinder_volume::{MappedBy, ReadRequest, Volume};
 
 use crate::search::verify_block;
 use crate::{BlockSource, TreeError, WantedBlock};
@@ -134,9 +134,15 @@ impl BlockSource for VolumeBlocks {
 
     fn read(&self, wanted: &[WantedBlock]) -> Vec<Result<Arc<Block>, TreeError>> {
         let length = usize::try_from(self.rules.node_size).unwrap_or(usize::MAX);
-        let requests: Vec<ReadRequest> =
-            wanted.iter().map(|wanted| ReadRequest { logical: wanted.logical, length }).collect();
-        let results = self.volume.submit_reads(&requests).wait(&mut |number, bytes| {
+        let requests = wanted.iter().map(|wanted| {
+            // What maps the blocks of the chunk tree must not be looked for in the chunk tree.
+            let by = match wanted.tree {
+                RootId::CHUNK_TREE => MappedBy::SystemChunks,
+                _ => MappedBy::AnyChunk,
+            };
+            (ReadRequest { logical: wanted.logical, length }, by)
+        });
+        let results = self.volume.submit_reads_by(requests).wait(&mut |number, bytes| {
             // The volume answers each request under its own number.
             let wanted = wanted.get(number).copied().unwrap_or_default();
             self.judge(bytes, &wanted)

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 use vlinder_base::sync::{Arc, RwLock};
 use vlinder_format::Logical;
 use vlinder_format::chunk::Chunk;
@@ -42,10 +43,13 @@ impl MappedChunk {
     }
 }
 
-/// All chunks that are known.
+/// All chunks that are known. Where they are looked for one by one ([`crate::Volume::look_up_chunks`]), only
+/// [`get`](Self::get) and [`covering`](Self::covering) may be asked before all were loaded.
 #[derive(Debug, Default)]
 pub struct ChunkMap {
     chunks: RwLock<BTreeMap<Logical, Arc<MappedChunk>>>,
+    /// There are more, which nobody has needed so far.
+    is_partial: AtomicBool,
 }
 
 impl ChunkMap {
@@ -77,14 +81,14 @@ impl ChunkMap {
         self.chunks.write().remove(&logical)
     }
 
-    /// The chunk that covers an address.
+    /// The known chunk that covers an address.
     pub fn get(&self, logical: Logical) -> Option<Arc<MappedChunk>> {
         let chunks = self.chunks.read();
         let (_, chunk) = chunks.range(..=logical).next_back()?;
         (logical < chunk.end()).then(|| Arc::clone(chunk))
     }
 
-    /// The chunk that covers a whole range.
+    /// The known chunk that covers a whole range.
     ///
     /// # Errors
     /// [`VolumeError::Unmapped`]; [`VolumeError::Request`] for a range of no bytes.
@@ -98,22 +102,41 @@ impl ChunkMap {
 
     /// The first chunk that starts at `logical` or later: with its end, this walks the map without holding it.
     pub fn next_from(&self, logical: Logical) -> Option<Arc<MappedChunk>> {
+        self.assert_complete();
         let chunks = self.chunks.read();
         chunks.range((Bound::Included(logical), Bound::Unbounded)).next().map(|(_, chunk)| Arc::clone(chunk))
     }
 
     /// All chunks by address, as they are now.
     pub fn snapshot(&self) -> Vec<Arc<MappedChunk>> {
+        self.assert_complete();
         self.chunks.read().values().map(Arc::clone).collect()
     }
 
     /// Where Linux would put the next chunk: right after the last (`find_next_chunk`).
     pub fn next_logical(&self) -> Logical {
+        self.assert_complete();
         self.chunks.read().values().next_back().map_or(Logical(0), |chunk| chunk.end())
+    }
+
+    /// The same chunks once more, for whoever must not see those that come later.
+    pub(crate) fn copy(&self) -> Self {
+        Self { chunks: RwLock::new(self.chunks.read().clone()), is_partial: AtomicBool::default() }
+    }
+
+    /// Tells whether there are chunks that are not known.
+    pub(crate) fn set_partial(&self, is_partial: bool) {
+        self.is_partial.store(is_partial, Ordering::Release);
+    }
+
+    /// Who lists some of the chunks as if they were all would give out space that is taken.
+    fn assert_complete(&self) {
+        assert!(!self.is_partial.load(Ordering::Acquire), "a list of chunks before all were read");
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
+        self.assert_complete();
         self.chunks.read().len()
     }
 

@@ -44,6 +44,17 @@ pub struct CopyFailure {
     pub fault: CopyFault,
 }
 
+/// Why a chunk could not be looked for in the chunk tree.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ChunkTreeFault {
+    /// A block can't be read, or the chunk breaks a rule.
+    #[error(transparent)]
+    Volume(Box<VolumeError>),
+    /// A block contradicts its parent, or an item its rules.
+    #[error(transparent)]
+    Damage(Box<Damage>),
+}
+
 /// An error of a volume: of its devices, of bytes on them, or of something not supported yet.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -69,6 +80,9 @@ pub enum VolumeError {
         /// Number of bytes.
         length: u64,
     },
+    /// Looking for a chunk met this; it is no fault of the bytes that were asked for.
+    #[error(transparent)]
+    ChunkTree(ChunkTreeFault),
     /// A chunk that breaks its own rules.
     #[error("the chunk at {logical} is broken: {source}")]
     Chunk {

@@ -20,6 +20,7 @@
 
 pub mod allocation;
 mod chunk_map;
+mod chunk_source;
 mod error;
 mod gate;
 mod health;
@@ -34,7 +35,8 @@ mod ways;
 mod write;
 
 pub use chunk_map::{ChunkMap, MappedChunk};
-pub use error::{CopyFailure, CopyFault, VolumeError};
+pub use chunk_source::{ChunkSource, MappedBy};
+pub use error::{ChunkTreeFault, CopyFailure, CopyFault, VolumeError};
 pub use health::{Healing, HealthEvent};
 pub use member::{Member, SeedIdentity};
 pub use profile::{Profile, StripeRange};

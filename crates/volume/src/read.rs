@@ -6,6 +6,7 @@ use vlinder_format::block::BlockFault;
 use vlinder_format::{Damage, DeviceId, Fault, Logical};
 
 use crate::chunk_map::MappedChunk;
+use crate::chunk_source::MappedBy;
 use crate::error::{CopyFailure, CopyFault, VolumeError};
 use crate::health::HealthEvent;
 use crate::member::Member;
@@ -79,11 +80,19 @@ struct Slot {
 impl Volume {
     /// Starts many reads at once, each from its first copy.
     pub fn submit_reads(&self, requests: &[ReadRequest]) -> PendingReads<'_> {
+        self.submit_reads_by(requests.iter().map(|request| (*request, MappedBy::AnyChunk)))
+    }
+
+    /// As [`Volume::submit_reads`], each request through the chunks that it may use.
+    pub fn submit_reads_by(
+        &self,
+        requests: impl ExactSizeIterator<Item = (ReadRequest, MappedBy)>,
+    ) -> PendingReads<'_> {
         let mut reads = Vec::with_capacity(requests.len());
         let mut batches = Batches::default();
-        for (read, request) in requests.iter().enumerate() {
-            let planned = self.plan(*request, 0);
-            let kept = self.kept.as_ref().and_then(|kept| kept.whole(*request));
+        for (read, (request, by)) in requests.enumerate() {
+            let planned = self.plan(request, by, 0);
+            let kept = self.kept.as_ref().and_then(|kept| kept.whole(request));
             let mut faults = Vec::new();
             if let Ok((_, parts)) = &planned
                 && kept.is_none()
@@ -96,7 +105,7 @@ impl Volume {
                 }
             }
             let bytes = kept.unwrap_or_default();
-            reads.push(planned.map(|(chunk, _)| Planned { request: *request, chunk, bytes, faults }));
+            reads.push(planned.map(|(chunk, _)| Planned { request, chunk, bytes, faults }));
         }
         PendingReads { volume: self, reads, batches: batches.submit(self) }
     }
@@ -133,10 +142,11 @@ impl Volume {
     fn plan(
         &self,
         request: ReadRequest,
+        by: MappedBy,
         mirror: u8,
     ) -> Result<(Arc<MappedChunk>, Vec<StripeRange>), VolumeError> {
         let length = u64::try_from(request.length).unwrap_or(u64::MAX);
-        let chunk = self.chunks.covering(request.logical, length)?;
+        let chunk = self.chunk_by(by, request.logical, length)?;
         let parts = plan_read(&chunk, request.logical, length, mirror)?;
         Ok((chunk, parts))
     }

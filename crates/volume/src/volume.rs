@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use vlinder_base::sync::atomic::{self, AtomicBool};
-use vlinder_base::sync::{Arc, Mutex};
+use vlinder_base::sync::{Arc, Mutex, RwLock};
 use vlinder_codec::checksum::ChecksumKind;
 use vlinder_device::Device;
 use vlinder_format::chunk::Chunk;
@@ -13,6 +13,7 @@ use vlinder_format::superblock::{Superblock, SuperblockFault, SuperblockMirror};
 use vlinder_format::{DeviceId, Logical, Uuid};
 
 use crate::chunk_map::{ChunkMap, MappedChunk};
+use crate::chunk_source::Unread;
 use crate::error::VolumeError;
 use crate::gate::Gate;
 use crate::health::{Healing, HealthEvent};
@@ -81,6 +82,8 @@ pub struct Opened {
 pub struct Volume {
     pub(crate) members: Vec<Member>,
     pub(crate) chunks: ChunkMap,
+    /// Where chunks that are not known are looked for.
+    pub(crate) unread: RwLock<Option<Arc<Unread>>>,
     pub(crate) geometry: Geometry,
     pub(crate) gate: Gate,
     /// What was written, with [`Access::InMemory`].
@@ -211,6 +214,7 @@ impl Volume {
             kept,
             members,
             chunks: ChunkMap::default(),
+            unread: RwLock::default(),
             geometry,
             gate: Gate::default(),
             published: Mutex::default(),
@@ -226,6 +230,10 @@ impl Volume {
 
     /// The known chunks of which some bytes can't be had from the members that are there.
     pub fn unreadable_chunks(&self) -> Vec<Arc<MappedChunk>> {
+        if !self.is_degraded {
+            // No chunk is known that names a device which is not there.
+            return Vec::new();
+        }
         let is_there = |device: DeviceId| self.member(device).is_some();
         self.chunks.snapshot().into_iter().filter(|chunk| !is_readable(chunk, is_there)).collect()
     }
@@ -260,7 +268,7 @@ impl Volume {
         self.members.iter().map(|member| member.total_bytes).fold(0, u64::saturating_add)
     }
 
-    /// The chunks that are known.
+    /// The chunks that are known: all, unless they are looked for one by one ([`Volume::look_up_chunks`]).
     pub const fn chunks(&self) -> &ChunkMap {
         &self.chunks
     }

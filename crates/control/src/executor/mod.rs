@@ -280,7 +280,7 @@ impl Executor for FilesystemExecutor {
                 self.filesystem.hold_access_times(read_only);
                 self.sync()
             }
-            Request::FilesystemDf | Request::FilesystemUsage => Ok(Answer::Space(self.space())),
+            Request::FilesystemDf | Request::FilesystemUsage => self.space(),
             Request::LabelGet => Ok(Answer::Label {
                 label: Name::from(self.filesystem.engine().superblock().label.as_bytes()),
             }),

@@ -6,7 +6,10 @@ use std::path::Path;
 use vlinder_base::metrics::Value;
 
 use super::FilesystemExecutor;
-use crate::protocol::{Metric, MetricValue, MountInformation, Name, SpaceDevice, SpaceKind, SpaceRecord};
+use crate::ErrorBody;
+use crate::protocol::{
+    Answer, Metric, MetricValue, MountInformation, Name, SpaceDevice, SpaceKind, SpaceRecord,
+};
 
 pub(super) fn path_name(path: &Path) -> Name {
     Name(path.as_os_str().as_bytes().to_vec())
@@ -26,8 +29,8 @@ impl FilesystemExecutor {
         }
     }
 
-    pub(super) fn space(&self) -> SpaceRecord {
-        let report = self.filesystem.engine().space();
+    pub(super) fn space(&self) -> Result<Answer, ErrorBody> {
+        let report = self.filesystem.engine().space().map_err(vlinder_fs::FsError::from)?;
         let kinds = report.kinds.iter().map(|kind| SpaceKind {
             flags: kind.flags.0,
             total_bytes: kind.total_bytes,
@@ -45,14 +48,14 @@ impl FilesystemExecutor {
                 0
             },
         });
-        SpaceRecord {
+        Ok(Answer::Space(SpaceRecord {
             kinds: kinds.collect(),
             unallocated_bytes: report.unallocated_bytes,
             device_bytes: report.device_bytes,
             global_reserve_bytes: report.linux_reserve_bytes,
             data_available_bytes: report.data_available_bytes,
             devices: devices.collect(),
-        }
+        }))
     }
 
     pub(super) fn metrics(&self) -> Vec<Metric> {

@@ -2,7 +2,7 @@
 
 use vlinder_format::Logical;
 use vlinder_format::file_extent::CompressionId;
-use vlinder_volume::{ChunkMap, VolumeError};
+use vlinder_volume::{Volume, VolumeError};
 
 use super::error::DataFault;
 use super::read::Piece;
@@ -25,8 +25,9 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
-    fn new(start: Logical, length: u64, offset: u64, compressed: bool, chunks: &ChunkMap) -> Self {
-        let limit = chunks.get(start).map_or(start, |chunk| chunk.end());
+    fn new(start: Logical, length: u64, offset: u64, compressed: bool, volume: &Volume) -> Self {
+        // Why there is none is told of when it is read.
+        let limit = volume.chunk(start, 1).map_or(start, |chunk| chunk.end());
         Self { start, length, parts: vec![(start, offset)], limit, compressed }
     }
 
@@ -68,16 +69,16 @@ pub(super) struct Fetches {
 
 impl Fetches {
     /// Plans what to ask for, in the order of the pieces.
-    pub(super) fn plan(pieces: &[Piece<'_>], sector_size: u64, chunks: &ChunkMap) -> Self {
+    pub(super) fn plan(pieces: &[Piece<'_>], sector_size: u64, volume: &Volume) -> Self {
         let mut fetches = Self::default();
         for piece in pieces {
-            let place = fetches.place(piece, sector_size, chunks);
+            let place = fetches.place(piece, sector_size, volume);
             fetches.places.push(place);
         }
         fetches
     }
 
-    fn place(&mut self, piece: &Piece<'_>, sector_size: u64, chunks: &ChunkMap) -> (usize, usize) {
+    fn place(&mut self, piece: &Piece<'_>, sector_size: u64, volume: &Volume) -> (usize, usize) {
         let (on_disk, offset) = (&piece.on_disk, piece.range.start());
         if piece.extent.compression != CompressionId::NONE {
             // Several runs may show parts of one compressed extent, which is read once.
@@ -85,7 +86,7 @@ impl Fetches {
                 fetch.compressed && fetch.start == on_disk.address && fetch.length == on_disk.disk_bytes
             };
             let number = self.all.iter().rposition(same).unwrap_or_else(|| {
-                self.all.push(Fetch::new(on_disk.address, on_disk.disk_bytes, offset, true, chunks));
+                self.all.push(Fetch::new(on_disk.address, on_disk.disk_bytes, offset, true, volume));
                 self.all.len() - 1
             });
             return (number, 0);
@@ -101,7 +102,7 @@ impl Fetches {
                 return (self.all.len() - 1, before + inside);
             }
         }
-        self.all.push(Fetch::new(start, length, first, false, chunks));
+        self.all.push(Fetch::new(start, length, first, false, volume));
         (self.all.len() - 1, inside)
     }
 }

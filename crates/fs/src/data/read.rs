@@ -214,8 +214,8 @@ impl Reader<'_> {
         if pieces.is_empty() {
             return Ok(());
         }
-        let chunks = self.filesystem.engine().volume().chunks();
-        let fetches = Fetches::plan(&pieces, u64::from(self.filesystem.sector_size()), chunks);
+        let volume = self.filesystem.engine().volume();
+        let fetches = Fetches::plan(&pieces, u64::from(self.filesystem.sector_size()), volume);
         let bytes = self.fetch(&fetches.all)?;
         self.deliver(pieces, &fetches.places, &bytes)
     }

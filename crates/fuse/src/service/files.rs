@@ -51,8 +51,8 @@ impl MountService {
     /// Whether what may wait in memory could find no space: then writes pass the kernel's cache by, so that write(2)
     /// itself says that there is none.
     fn is_nearly_full(&self) -> bool {
-        let free_bytes = self.filesystem.engine().space().data_available_bytes;
-        free_bytes < self.filesystem.options().dirty_bytes.saturating_mul(2)
+        let least = self.filesystem.options().dirty_bytes.saturating_mul(2);
+        self.filesystem.engine().space().is_ok_and(|space| space.data_available_bytes < least)
     }
 
     pub(super) fn read_file(&self, handle: HandleNumber, offset: u64, target: &mut [u8]) -> Reply<usize> {

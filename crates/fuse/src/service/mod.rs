@@ -425,7 +425,7 @@ impl Service for MountService {
     }
 
     fn statistics(&self) -> Reply<Statistics> {
-        let full = self.filesystem.statistics();
+        let full = self.filesystem.statistics().map_err(|error| errno(&error))?;
         Ok(Statistics {
             block_size: full.block_size,
             blocks: full.blocks,

@@ -173,6 +173,8 @@ const PURPOSES: [Purpose; 3] = [Purpose::Data, Purpose::Metadata, Purpose::Syste
 
 impl Groups {
     pub(crate) fn insert(&mut self, group: Group) {
+        // One that is read again after an error must not count twice.
+        self.remove(group.range.start);
         enter(&mut self.available, &group, true);
         self.groups.insert(group.range.start, group);
     }

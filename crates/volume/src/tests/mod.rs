@@ -5,6 +5,7 @@ mod open;
 mod raid;
 mod reading;
 mod torn;
+mod unread;
 mod writing;
 
 use std::collections::BTreeSet;
