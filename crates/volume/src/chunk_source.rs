@@ -77,12 +77,13 @@ impl Volume {
     /// # Errors
     /// [`VolumeError::Unmapped`]; [`VolumeError::Request`] for a range of no bytes; what looking for it met.
     pub fn chunk(&self, logical: Logical, length: u64) -> Result<Arc<MappedChunk>, VolumeError> {
-        if length != 0
-            && self.chunks.get(logical).is_none()
-            && let Some(unread) = self.unread()
-        {
-            unread.source.look_up(self, logical)?;
+        let known = self.chunks.covering(logical, length);
+        // A range that leaves a known chunk lies in no other.
+        if !matches!(known, Err(VolumeError::Unmapped { .. })) || self.chunks.get(logical).is_some() {
+            return known;
         }
+        let Some(unread) = self.unread() else { return known };
+        unread.source.look_up(self, logical)?;
         self.chunks.covering(logical, length)
     }
 
@@ -92,10 +93,12 @@ impl Volume {
         logical: Logical,
         length: u64,
     ) -> Result<Arc<MappedChunk>, VolumeError> {
-        match (by, self.unread()) {
-            (MappedBy::SystemChunks, Some(unread)) => unread.system.covering(logical, length),
-            (MappedBy::SystemChunks, None) => self.chunks.covering(logical, length),
-            (MappedBy::AnyChunk, _) => self.chunk(logical, length),
+        match by {
+            MappedBy::AnyChunk => self.chunk(logical, length),
+            MappedBy::SystemChunks => match self.unread() {
+                Some(unread) => unread.system.covering(logical, length),
+                None => self.chunks.covering(logical, length),
+            },
         }
     }
 

@@ -122,6 +122,8 @@ fn reach(image: &MemoryDevice) -> Result<Vec<Reached>, String> {
             .map_err(text)?;
     let engine =
         Engine::open(opened, EngineOptions { read_only: true, ..EngineOptions::default() }).map_err(text)?;
+    // A reader has not read all chunks and groups yet.
+    engine.space().map_err(text)?;
     let tree = engine.tree(RootId::EXTENT_TREE).map_err(text)?;
     let mut cursor =
         engine.trees().cursor(tree.root(), &Key::MIN, vlinder_tree::Readahead::None).map_err(text)?;
