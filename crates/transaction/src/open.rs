@@ -105,7 +105,10 @@ impl Engine {
             options,
         });
         engine.load_statistics().or_else(forgiven(may_be_bad))?;
-        if reading != ChunkReading::AsNeeded {
+        if reading == ChunkReading::AsNeeded {
+            // A root that can't be read is told of at once, as Linux does.
+            engine.trees.block(&WantedBlock::root(engine.fixed.groups.root()))?;
+        } else {
             engine.load_space().or_else(forgiven(may_be_bad))?;
             *engine.has_groups.lock() = true;
         }
