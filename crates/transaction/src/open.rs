@@ -104,18 +104,24 @@ impl Engine {
             has_groups: Mutex::new(false),
             options,
         });
-        engine.load_statistics().or_else(forgiven(may_be_bad))?;
-        if reading == ChunkReading::AsNeeded {
-            // A root that can't be read is told of at once, as Linux does.
-            engine.trees.block(&WantedBlock::root(engine.fixed.groups.root()))?;
-        } else {
-            engine.load_space().or_else(forgiven(may_be_bad))?;
-            *engine.has_groups.lock() = true;
-        }
+        engine.load(reading, may_be_bad)?;
         if engine.read_only_reason().is_none() {
             engine.find_deleted_trees()?;
         }
         Ok(engine)
+    }
+
+    /// Reads what is counted: errors of devices, and space in use, if the chunks are known.
+    fn load(&self, reading: ChunkReading, may_be_bad: bool) -> Result<(), EngineError> {
+        self.load_statistics().or_else(forgiven(may_be_bad))?;
+        if reading == ChunkReading::AsNeeded {
+            // A root that can't be read is told of at once, as Linux does.
+            self.trees.block(&WantedBlock::root(self.fixed.groups.root()))?;
+            return Ok(());
+        }
+        self.load_space().or_else(forgiven(may_be_bad))?;
+        *self.has_groups.lock() = true;
+        Ok(())
     }
 
     /// Reads how much of each chunk is used, and with that all chunks, unless that was done. Who only reads files does
