@@ -37,23 +37,40 @@ pub(super) struct Known {
     deleter: Mutex<Option<(Sender<Held>, JoinHandle<()>)>>,
 }
 
-/// Part of the files. The kernel may know millions, so no more than a count is kept of those that have names.
+/// Part of the files. The kernel may know millions, so hardly more than a count is kept of those that have names.
 #[derive(Default)]
 struct Shard {
-    told: HashMap<NodeNumber, Told>,
+    told: HashMap<u64, Neighbours>,
     /// Those without names.
     held: HashMap<NodeNumber, Held>,
     /// Directories with files whose attributes the kernel forgot.
     outdated: HashSet<NodeNumber>,
 }
 
-/// What the kernel was told of a file.
-struct Told {
-    /// How often it was, and did not say that it forgot. A count that is full stays so: such a file is never forgotten, at
+/// Files whose numbers differ in the last bits alone: they were made one after another, mostly in one directory. Kept
+/// together they take 9 to 19 MiB for each million, and 4 times that if no two are neighbours.
+const NEIGHBOURS: usize = 4;
+
+/// What the kernel was told of neighbours.
+struct Neighbours {
+    /// How often of each, and did not say that it forgot. A count that is full stays so: such a file is never forgotten, at
     /// worst held until the mount ends.
-    lookups: u32,
+    lookups: [u32; NEIGHBOURS],
     /// In which directory, last.
     directory: NodeNumber,
+}
+
+/// The number of a file's neighbours, and its place among them.
+fn place(node: NodeNumber) -> (u64, usize) {
+    let neighbours = NEIGHBOURS as u64;
+    (node.0 / neighbours, usize::try_from(node.0 % neighbours).unwrap_or(0))
+}
+
+impl Shard {
+    fn lookups(&self, node: NodeNumber) -> u32 {
+        let (number, place) = place(node);
+        self.told.get(&number).map_or(0, |neighbours| neighbours.lookups[place])
+    }
 }
 
 /// What is held, and what becomes of it.
@@ -118,24 +135,28 @@ impl Known {
     }
 
     fn shard(&self, node: NodeNumber) -> &Mutex<Shard> {
-        &self.shards[usize::try_from(node.0 % SHARDS as u64).unwrap_or(0)]
+        let (number, _) = place(node);
+        &self.shards[usize::try_from(number % SHARDS as u64).unwrap_or(0)]
     }
 
     /// The kernel is told once more of a file, in a directory: to be said before it is.
     pub(super) fn remember(&self, node: NodeNumber, directory: NodeNumber) {
         let mut shard = self.shard(node).lock();
-        let told = shard.told.entry(node).or_insert(Told { lookups: 0, directory });
-        told.lookups = told.lookups.saturating_add(1);
-        told.directory = directory;
+        let (number, place) = place(node);
+        let empty = || Neighbours { lookups: [0; NEIGHBOURS], directory };
+        let neighbours = shard.told.entry(number).or_insert_with(empty);
+        neighbours.lookups[place] = neighbours.lookups[place].saturating_add(1);
+        neighbours.directory = directory;
     }
 
     /// With its own cache of written pages the kernel forgets at each close how many blocks the file has. A listing with
     /// attributes tells it of a whole directory what it would else ask for file by file.
     pub(super) fn note_close(&self, node: NodeNumber) {
-        let told_in = self.shard(node).lock().told.get(&node).map(|told| told.directory);
+        let (number, _) = place(node);
+        let told_in = self.shard(node).lock().told.get(&number).map(|neighbours| neighbours.directory);
         if let Some(directory) = told_in {
             let mut shard = self.shard(directory).lock();
-            if shard.told.contains_key(&directory) || directory == NodeNumber::ROOT {
+            if shard.lookups(directory) > 0 || directory == NodeNumber::ROOT {
                 shard.outdated.insert(directory);
             }
         }
@@ -151,12 +172,19 @@ impl Known {
     pub(super) fn forget(&self, node: NodeNumber, lookups: u64) {
         let forgotten = {
             let mut shard = self.shard(node).lock();
-            let Some(told) = shard.told.get_mut(&node).filter(|told| told.lookups < u32::MAX) else { return };
-            told.lookups = told.lookups.saturating_sub(u32::try_from(lookups).unwrap_or(u32::MAX));
-            if told.lookups > 0 {
+            let (number, place) = place(node);
+            let Some(neighbours) = shard.told.get_mut(&number) else { return };
+            let count = &mut neighbours.lookups[place];
+            if *count == 0 || *count == u32::MAX {
                 return;
             }
-            shard.told.remove(&node);
+            *count = count.saturating_sub(u32::try_from(lookups).unwrap_or(u32::MAX));
+            if *count > 0 {
+                return;
+            }
+            if neighbours.lookups == [0; NEIGHBOURS] {
+                shard.told.remove(&number);
+            }
             shard.outdated.remove(&node);
             shard.held.remove(&node)
         };
@@ -191,7 +219,7 @@ impl Known {
         let held = Held { open: Some(open), deletions: Arc::clone(&self.deletions), is_waiting: false };
         let unknown = {
             let mut shard = self.shard(node).lock();
-            if shard.told.contains_key(&node) { shard.held.insert(node, held) } else { Some(held) }
+            if shard.lookups(node) > 0 { shard.held.insert(node, held) } else { Some(held) }
         };
         if let Some(held) = unknown {
             self.delete(held);
@@ -328,6 +356,24 @@ mod tests {
         known.remember(NODE, NodeNumber::ROOT);
         known.note_close(NODE);
         assert!(known.take_outdated(NodeNumber::ROOT), "the root is known from the start");
+        known.finish();
+    }
+
+    #[test]
+    fn neighbours_are_known_and_forgotten_each_by_itself() {
+        let known = Known::new(Arc::new(SystemClock::new()));
+        let count = |node| known.shard(node).lock().lookups(node);
+        let nodes: Vec<NodeNumber> = (256..300).map(NodeNumber).collect();
+        for (times, node) in nodes.iter().enumerate() {
+            (0..times).for_each(|_| known.remember(*node, NodeNumber::ROOT));
+        }
+        for (times, node) in nodes.iter().enumerate() {
+            assert_eq!(count(*node), u32::try_from(times).unwrap());
+            known.forget(*node, u64::try_from(times / 2).unwrap());
+            assert_eq!(count(*node), u32::try_from(times - times / 2).unwrap());
+        }
+        nodes.iter().for_each(|node| known.forget(*node, 50));
+        assert!(known.shards.iter().all(|shard| shard.lock().told.is_empty()));
         known.finish();
     }
 
