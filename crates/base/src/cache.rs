@@ -63,6 +63,12 @@ where
         self.inner.clear();
     }
 
+    /// Sets another bound, and forgets what is beyond it. The memory of what was forgotten lately, by which it is known
+    /// again as used often, shrinks with each rounding: go to and fro between a bound and its half, which rounds once.
+    pub fn set_capacity_bytes(&self, capacity_bytes: u64) {
+        self.inner.set_capacity(capacity_bytes);
+    }
+
     /// How many items are there.
     pub fn len(&self) -> usize {
         self.inner.len()
@@ -130,18 +136,18 @@ mod inner {
     pub struct Cache<K, V> {
         state: Mutex<State<K, V>>,
         weigh: Weigh<K, V>,
-        capacity_bytes: u64,
     }
 
     struct State<K, V> {
         items: HashMap<K, V>,
         order: VecDeque<K>,
         weight_bytes: u64,
+        capacity_bytes: u64,
     }
 
     pub fn new<K, V>(capacity_bytes: u64, _item_bytes: u64, weigh: Weigh<K, V>) -> Cache<K, V> {
-        let state = State { items: HashMap::new(), order: VecDeque::new(), weight_bytes: 0 };
-        Cache { state: Mutex::new(state), weigh, capacity_bytes }
+        let state = State { items: HashMap::new(), order: VecDeque::new(), weight_bytes: 0, capacity_bytes };
+        Cache { state: Mutex::new(state), weigh }
     }
 
     impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
@@ -159,10 +165,20 @@ mod inner {
             state.weight_bytes += (self.weigh)(&key, &value);
             state.order.push_back(key.clone());
             state.items.insert(key, value);
-            while state.weight_bytes > self.capacity_bytes {
+            self.shrink(&mut state);
+        }
+
+        fn shrink(&self, state: &mut State<K, V>) {
+            while state.weight_bytes > state.capacity_bytes {
                 let Some(oldest) = state.order.front().cloned() else { break };
-                self.take(&mut state, &oldest);
+                self.take(state, &oldest);
             }
+        }
+
+        pub fn set_capacity(&self, capacity_bytes: u64) {
+            let mut state = self.state.lock();
+            state.capacity_bytes = capacity_bytes;
+            self.shrink(&mut state);
         }
 
         fn take(&self, state: &mut State<K, V>, key: &K) -> Option<(K, V)> {
@@ -221,6 +237,21 @@ mod tests {
             if let Some(value) = cache.get(&key) {
                 assert_eq!(value[0], key as u8);
             }
+        }
+    }
+
+    #[test]
+    fn a_smaller_bound_holds_at_once_and_a_larger_one_leaves_room_again() {
+        let cache: Cache<u64, u64> = Cache::new(1 << 20, 4096, |_, _| 4096);
+        let fill = || (0..1000).for_each(|key| cache.insert(key, key));
+        for _ in 0..3 {
+            fill();
+            assert!(cache.weight_bytes() > 3 << 18, "{}", cache.weight_bytes());
+            cache.set_capacity_bytes(1 << 19);
+            assert!(cache.weight_bytes() <= 1 << 19);
+            fill();
+            assert!(cache.weight_bytes() <= 1 << 19);
+            cache.set_capacity_bytes(1 << 20);
         }
     }
 

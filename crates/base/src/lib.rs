@@ -7,6 +7,7 @@
 //! This crate must not know any format: no byte of a disk is interpreted here.
 
 pub mod affinity;
+pub mod buffers;
 pub mod cache;
 pub mod channel;
 pub mod clock;

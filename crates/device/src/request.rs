@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use vlinder_base::buffers;
 use vlinder_base::sync::Arc;
 use vlinder_base::units::Physical;
 
@@ -92,9 +93,9 @@ pub enum Request {
 }
 
 impl Request {
-    /// A read of `length_bytes` into a new buffer.
+    /// A read of `length_bytes` into a new buffer, or one that a tree block gave back.
     pub fn read(offset: Physical, length_bytes: usize) -> Self {
-        Request::Read { offset, buffer: vec![0; length_bytes] }
+        Request::Read { offset, buffer: buffers::zeroed(length_bytes).into_vec() }
     }
 
     /// A cached write.

@@ -21,7 +21,7 @@ use vlinder_format::device::DeviceItem;
 use vlinder_format::device_statistics::DeviceStatistics;
 use vlinder_format::superblock::{BackupRoot, Superblock};
 use vlinder_format::{Block, Damage, Generation, Logical, RootId};
-use vlinder_tree::{DirtyBlock, RootPointer};
+use vlinder_tree::RootPointer;
 use vlinder_volume::WriteRequest;
 
 use crate::EngineError;
@@ -70,7 +70,8 @@ struct Critical<'a> {
 /// Everything changed is immutable.
 struct Frozen<'a> {
     engine: &'a Engine,
-    blocks: Vec<DirtyBlock>,
+    /// Their addresses, sorted.
+    blocks: Vec<Logical>,
     superblock: Superblock,
     device_items: Vec<DeviceItem>,
 }
@@ -78,7 +79,6 @@ struct Frozen<'a> {
 /// Everything is on the devices but the superblock.
 struct Flushed<'a> {
     engine: &'a Engine,
-    written: Vec<Arc<Block>>,
     superblock: Superblock,
     device_items: Vec<DeviceItem>,
 }
@@ -291,39 +291,36 @@ fn next_backup(roots: &[BackupRoot; 4]) -> usize {
 }
 
 impl<'a> Frozen<'a> {
-    /// Seals every block (checksum, and a last look at it) on all cores, writes them in address order, flushes.
+    /// Seals every block (checksum, and a last look at it) on all cores, writes them in address order, flushes. A batch at
+    /// a time is in memory twice.
     fn flush(self) -> Result<Flushed<'a>, EngineError> {
         let Self { engine, blocks, superblock, device_items } = self;
-        let mut written: Vec<Arc<Block>> = Vec::with_capacity(blocks.len());
-        for batch in blocks.chunks(WRITE_BATCH_BLOCKS) {
-            let sealed: Vec<Result<Block, Damage>> =
-                parallel::map(batch, |(_, block)| engine.blocks.seal(block));
+        for addresses in blocks.chunks(WRITE_BATCH_BLOCKS) {
+            let batch = engine.trees.frozen(addresses);
+            let sealed: Vec<Result<Block, Damage>> = parallel::map(&batch, |block| engine.blocks.seal(block));
             let sealed: Vec<Arc<Block>> =
                 sealed.into_iter().map(|block| block.map(Arc::new)).collect::<Result<_, _>>()?;
+            engine.trees.seal_frozen(&sealed);
             let requests = sealed
-                .iter()
-                .map(|block| WriteRequest {
-                    logical: block.logical(),
-                    data: Data::Inside(Arc::clone(block) as _),
-                })
+                .into_iter()
+                .map(|block| WriteRequest { logical: block.logical(), data: Data::Inside(block as _) })
                 .collect();
             engine.volume.write(requests)?;
-            written.extend(sealed);
         }
-        engine.metrics.blocks_written.add(u64::try_from(written.len()).unwrap_or(u64::MAX));
+        engine.metrics.blocks_written.add(u64::try_from(blocks.len()).unwrap_or(u64::MAX));
         engine.volume.flush_all()?;
-        Ok(Flushed { engine, written, superblock, device_items })
+        Ok(Flushed { engine, superblock, device_items })
     }
 }
 
 impl Flushed<'_> {
     /// Writes the superblocks, the primary durably; then what the transaction freed is free.
     fn publish(self) -> Result<Generation, EngineError> {
-        let Self { engine, written, superblock, device_items } = self;
+        let Self { engine, superblock, device_items } = self;
         engine.volume.write_superblocks(&superblock, &device_items)?;
         engine.delayed.lock().forget_dropped();
         engine.blocks.set_generation(superblock.generation);
-        engine.trees.thaw(written);
+        engine.trees.thaw();
         engine.forget_removed_chunks();
         engine.hold_leased();
         // Discarded before anyone may take it again.

@@ -96,15 +96,9 @@ impl Default for EngineOptions {
 }
 
 impl EngineOptions {
-    /// Memory for clean blocks. The rest of `cache_bytes` is for changed ones, which a commit holds twice: frozen, and
-    /// sealed.
-    pub(crate) fn clean_blocks_bytes(&self) -> u64 {
-        self.cache_bytes / 8 * 5
-    }
-
-    /// Changed blocks that a transaction may gather.
+    /// Changed blocks that a transaction may gather: its predecessor's, which are being written, are as many.
     pub(crate) fn dirty_blocks_bytes(&self) -> u64 {
-        self.cache_bytes / 8
+        self.cache_bytes / 4
     }
 }
 

@@ -51,7 +51,7 @@ impl Engine {
             &volume,
             &superblock,
             reason.is_none() && !keeps_log,
-            options.clean_blocks_bytes(),
+            options.cache_bytes,
             TreeMetrics::new(&options.registry),
             options.rescue.leniency.ignores_checksums,
             reading,

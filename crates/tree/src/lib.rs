@@ -40,7 +40,6 @@ mod space;
 mod split;
 mod volume_blocks;
 
-pub use cache::DirtyBlock;
 pub use chunk_finder::{FoundChunks, find_chunks};
 pub use create::TreeIdentity;
 pub use cursor::{Cursor, Readahead};
@@ -66,7 +65,8 @@ pub struct Trees {
 }
 
 impl Trees {
-    /// Trees whose clean blocks take at most `cache_bytes` of memory.
+    /// Trees whose blocks take at most `cache_bytes` of memory together, as long as the caller commits before the changed
+    /// ones of a transaction take a quarter of that.
     pub fn new(source: Arc<dyn BlockSource>, cache_bytes: u64, metrics: TreeMetrics) -> Self {
         let cache = cache::BlockCache::new(cache_bytes, source.node_size());
         Self { cache, source, metrics }

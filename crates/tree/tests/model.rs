@@ -206,11 +206,11 @@ impl World {
 
     /// Writes everything dirty "to disk" and opens the next generation.
     fn commit(&mut self) {
-        let frozen = self.trees.freeze(self.generation);
+        let frozen = self.trees.frozen(&self.trees.freeze(self.generation));
         let written: Vec<Arc<Block>> = frozen
-            .into_iter()
-            .map(|(_, block)| {
-                let mut block = Block::clone(&block);
+            .iter()
+            .map(|block| {
+                let mut block = Block::clone(block);
                 block.set_flag(BLOCK_FLAG_WRITTEN, true);
                 let owner_may_be_empty = block.is_empty();
                 if !owner_may_be_empty {
@@ -223,7 +223,8 @@ impl World {
         for block in &written {
             self.disk.blocks.lock().insert(block.logical(), Arc::clone(block));
         }
-        self.trees.thaw(written);
+        self.trees.seal_frozen(&written);
+        self.trees.thaw();
         self.generation = self.generation.next();
     }
 

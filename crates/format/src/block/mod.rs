@@ -17,6 +17,8 @@ mod validate;
 pub use header::{BLOCK_FLAG_RELOCATION, BLOCK_FLAG_WRITTEN, BackReferenceRevision, HEADER_SIZE};
 pub use validate::{BlockFault, BlockRules};
 
+use vlinder_base::buffers;
+
 use crate::key::Key;
 use crate::types::{Generation, Level, Logical, RootId, Uuid};
 use header::{get_u32, get_u64};
@@ -55,9 +57,21 @@ pub struct ChildPointer {
 }
 
 /// The bytes of one tree block, structurally sound.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub struct Block {
     bytes: Box<[u8]>,
+}
+
+impl Clone for Block {
+    fn clone(&self) -> Self {
+        Self { bytes: buffers::copied(&self.bytes) }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        buffers::give_back(core::mem::take(&mut self.bytes));
+    }
 }
 
 impl core::fmt::Debug for Block {
@@ -81,7 +95,7 @@ impl core::fmt::Debug for Block {
 impl Block {
     /// An empty block with the given identity, in `node_size` bytes.
     pub fn new(node_size: u32, identity: &BlockIdentity) -> Self {
-        let mut block = Self { bytes: vec![0; header::widen(node_size)].into_boxed_slice() };
+        let mut block = Self { bytes: buffers::zeroed(header::widen(node_size)) };
         block.initialize_header(identity);
         block
     }

@@ -294,7 +294,7 @@ impl Engine {
         let mut content = self.log.content.lock();
         // What was not written yet never will be.
         self.log.trees.freeze(generation);
-        self.log.trees.thaw([]);
+        self.log.trees.forget_frozen();
         *content = Content { generation: generation.next(), ..Content::default() };
         *self.log.progress.lock() = Progress { generation: generation.next(), ..Progress::default() };
         let length = u64::from(self.node_size());

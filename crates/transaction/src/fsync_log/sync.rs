@@ -88,7 +88,7 @@ impl Engine {
         published.map_err(EngineError::from)?;
         self.log.metrics.log_writes.increment();
         self.log.metrics.blocks_written.add(u64::try_from(sealed.blocks.len()).unwrap_or(u64::MAX));
-        self.log.trees.thaw(sealed.blocks);
+        self.log.trees.thaw();
         Ok(sealed.sequence)
     }
 
@@ -110,8 +110,8 @@ impl Engine {
                 return Err(error);
             }
         };
-        let blocks = self.log.trees.freeze(generation);
-        let sealed: Vec<Result<Block, Damage>> = parallel::map(&blocks, |(_, block)| self.blocks.seal(block));
+        let blocks = self.log.trees.frozen(&self.log.trees.freeze(generation));
+        let sealed: Vec<Result<Block, Damage>> = parallel::map(&blocks, |block| self.blocks.seal(block));
         let sealed: Result<Vec<Arc<Block>>, Damage> =
             sealed.into_iter().map(|block| block.map(Arc::new)).collect();
         let blocks = sealed.map_err(EngineError::from)?;
