@@ -1,6 +1,6 @@
 # Thin callers; what they do is written in xtask/ and tools/. MINUTES, SEED, ROWS and what the program at the
 # head of its source lists are passed on where they mean something.
-.PHONY: demo test proof matrix fuzz suites bench fio-engine
+.PHONY: demo test proof matrix fuzz coverage suites bench fio-engine
 
 demo:
 	tools/demo.sh
@@ -21,6 +21,10 @@ matrix:
 # Coverage-guided; MINUTES, TARGET, SEED and BTRFS_CHECK are read by the script.
 fuzz:
 	tools/fuzz.sh
+
+# Which branches of `format` and `check` are taken; REPORT and FIGURES are read by the script.
+coverage:
+	tools/coverage.sh
 
 # pjdfstest and fsx on the mount, as root; SEEDS, OPERATIONS and ONLY are read by the script.
 suites:

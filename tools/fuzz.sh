@@ -4,6 +4,8 @@
 # MINUTES   for all targets together, at least two seconds each (default 5)
 # TARGET    names, separated by commas; or items, structures, codecs, images, all (default all)
 # SEED      of libFuzzer's choices (default: another each time)
+# EXECUTIONS=n  instead of a time: so many inputs for each decoder and codec, a hundredth of that for images and operations.
+#           With a seed, and nothing kept from an earlier run, the same inputs each time
 # BTRFS_CHECK=n  the target operations shows every n-th image to `btrfs check` as well (default 200)
 #
 # Needs an ordinary Rust toolchain and a C++ compiler (for libFuzzer). Inputs that open new paths are kept under
@@ -42,6 +44,7 @@ done
 count=$(wc -w <<<"$targets")
 seconds=$((MINUTES * 60 / count))
 [ "$seconds" -ge 2 ] || seconds=2
+[ -z "${EXECUTIONS:-}" ] || seconds=120
 export VLINDER_FUZZ_BTRFS_CHECK=${BTRFS_CHECK:-200}
 failed=0
 printf '%-24s %14s %10s %10s %10s  %s\n' target executions per_second edges features found
@@ -52,8 +55,13 @@ for target in $targets; do
     from=("$corpus" "$WORK/seeds/$target")
     [ ! -d "fuzz/corpus/$target" ] || from+=("fuzz/corpus/$target")
     program=$small
-    case $target in image | operations) program=$large ;; esac
-    VLINDER_FUZZ_TARGET=$target "$program/fuzz" -max_total_time="$seconds" -max_len=4096 -timeout=20 -rss_limit_mb=2048 \
+    runs=${EXECUTIONS:--1}
+    case $target in image | operations)
+        program=$large
+        [ "$runs" -lt 0 ] || runs=$((runs / 100))
+        ;;
+    esac
+    VLINDER_FUZZ_TARGET=$target "$program/fuzz" -max_total_time="$seconds" -runs="$runs" -max_len=4096 -timeout=20 -rss_limit_mb=2048 \
         ${SEED:+-seed=$SEED} -print_final_stats=1 -artifact_prefix="$WORK/found/$target-" \
         "${from[@]}" >"$log" 2>&1
     status=$?

@@ -19,7 +19,7 @@ fn main() -> Result<()> {
     let names: Vec<String> = arguments
         .iter()
         .flat_map(|argument| argument.split(','))
-        .map(str::to_uppercase)
+        .map(str::to_owned)
         .filter(|name| !name.is_empty())
         .collect();
     if names.is_empty() {

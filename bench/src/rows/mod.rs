@@ -25,3 +25,21 @@ pub fn all() -> Vec<Row> {
     rows.extend(state_map::rows());
     rows
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_row_is_found_by_its_name_however_it_is_written_and_by_the_name_of_its_group() {
+        let rows = super::all();
+        let named =
+            |name: &str| rows.iter().filter(|row| row.is_named(name)).map(|row| row.id).collect::<Vec<_>>();
+        for row in &rows {
+            assert_eq!(named(row.id), [row.id]);
+            assert_eq!(named(&row.id.to_lowercase()), [row.id]);
+        }
+        assert_eq!(named("s5"), ["S5a"]);
+        assert_eq!(named("S5b"), ["S5B-1", "S5B-12", "S5B-FLUSH-1", "S5B-FLUSH-12"]);
+        assert_eq!(named("S2").len(), 2);
+        assert!(named("S").is_empty() && named("S9").is_empty());
+    }
+}

@@ -213,8 +213,11 @@ impl Object {
     pub fn statistics(&self) -> Result<Vec<Reading>, Failure> {
         match self {
             Self::Image(named) => {
-                let samples = named.image().filesystem.engine().registry().snapshot();
-                Ok(samples.into_iter().map(Reading::from).collect())
+                let filesystem = &named.image().filesystem;
+                let samples = filesystem.engine().registry().snapshot().into_iter().map(Reading::from);
+                Ok(samples
+                    .chain(filesystem.device_counters().into_iter().flat_map(Reading::of_devices))
+                    .collect())
             }
             Self::Mounted(mounted) => mounted.statistics(),
         }

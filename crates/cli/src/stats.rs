@@ -6,6 +6,8 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 use vlinder_base::metrics::{HistogramSnapshot, Sample, Unit, Value as MetricValue};
 
+use vlinder_fs::DeviceCounter;
+
 use crate::failure::{Failure, Status as Ending};
 use crate::image::{Follow, ImageArguments, Images, Purpose};
 use crate::object::Object;
@@ -34,6 +36,8 @@ pub struct Reading {
     pub help: String,
     /// What its numbers count.
     pub unit: Unit,
+    /// The number of the device that they are about, if it is one. Readings of one name follow one another.
+    pub device: Option<u64>,
     /// Its numbers.
     pub value: MetricValue,
 }
@@ -41,7 +45,20 @@ pub struct Reading {
 impl From<Sample> for Reading {
     fn from(sample: Sample) -> Self {
         let Sample { name, help, unit, value } = sample;
-        Self { name: name.to_owned(), help: help.to_owned(), unit, value }
+        Self { name: name.to_owned(), help: help.to_owned(), unit, device: None, value }
+    }
+}
+
+impl Reading {
+    /// A counter of devices, one reading for each.
+    pub fn of_devices(counter: DeviceCounter) -> impl Iterator<Item = Self> {
+        counter.values.into_iter().map(move |(device, value)| Self {
+            name: counter.name.to_owned(),
+            help: counter.help.to_owned(),
+            unit: Unit::Count,
+            device: Some(device.0),
+            value: MetricValue::Counter(value),
+        })
     }
 }
 
@@ -74,16 +91,21 @@ fn suffix(unit: Unit) -> String {
 
 fn text(sample: &Reading) -> String {
     let unit = suffix(sample.unit);
+    let name = match sample.device {
+        Some(device) => format!("{} (device {device})", sample.name),
+        None => sample.name.clone(),
+    };
     match &sample.value {
-        MetricValue::Counter(value) => format!("{}: {value}{unit}", sample.name),
-        MetricValue::Gauge(value) => format!("{}: {value}{unit}", sample.name),
+        MetricValue::Counter(value) => format!("{name}: {value}{unit}"),
+        MetricValue::Gauge(value) => format!("{name}: {value}{unit}"),
         MetricValue::Histogram(histogram) => {
             let (median, tail) = (histogram.quantile(0.5), histogram.quantile(0.99));
-            format!("{}: {} times, median {median}{unit}, 99 % {tail}{unit}", sample.name, histogram.count)
+            format!("{name}: {} times, median {median}{unit}, 99 % {tail}{unit}", histogram.count)
         }
     }
 }
 
+/// An object for each name. Where it counts by device, its value is an object too, with the numbers of the devices.
 fn object(samples: &[Reading]) -> Value {
     let mut metrics = Map::new();
     for sample in samples {
@@ -92,7 +114,13 @@ fn object(samples: &[Reading]) -> Value {
             MetricValue::Gauge(value) => json!(value),
             MetricValue::Histogram(histogram) => histogram_object(histogram),
         };
-        metrics.insert(sample.name.clone(), json!({ "unit": sample.unit.name(), "value": value }));
+        let metric = metrics
+            .entry(sample.name.clone())
+            .or_insert_with(|| json!({ "unit": sample.unit.name(), "value": {} }));
+        match sample.device {
+            None => metric["value"] = value,
+            Some(device) => metric["value"][device.to_string()] = value,
+        }
     }
     Value::Object(metrics)
 }
@@ -109,6 +137,7 @@ fn histogram_object(histogram: &HistogramSnapshot) -> Value {
 /// The text format of OpenMetrics 1.0: names with underscores under `vlinder_`, the unit as suffix.
 fn open_metrics(samples: &[Reading]) -> String {
     let mut text = String::new();
+    let mut described = "";
     for sample in samples {
         let plain = sample.name.replace(['.', '-'], "_");
         let mut name = format!("vlinder_{}", plain.strip_suffix("_ns").unwrap_or(&plain));
@@ -121,14 +150,19 @@ fn open_metrics(samples: &[Reading]) -> String {
             MetricValue::Gauge(_) => "gauge",
             MetricValue::Histogram(_) => "summary",
         };
-        text.push_str(&format!("# TYPE {name} {kind}\n"));
-        if !unit.is_empty() {
-            text.push_str(&format!("# UNIT {name} {unit}\n"));
+        if described != sample.name {
+            described = &sample.name;
+            text.push_str(&format!("# TYPE {name} {kind}\n"));
+            if !unit.is_empty() {
+                text.push_str(&format!("# UNIT {name} {unit}\n"));
+            }
+            let help = sample.help.replace('\\', "\\\\").replace('\n', "\\n");
+            text.push_str(&format!("# HELP {name} {help}\n"));
         }
-        text.push_str(&format!("# HELP {name} {}\n", sample.help.replace('\\', "\\\\").replace('\n', "\\n")));
+        let label = sample.device.map(|device| format!("{{device=\"{device}\"}}")).unwrap_or_default();
         match &sample.value {
-            MetricValue::Counter(value) => text.push_str(&format!("{name}_total {value}\n")),
-            MetricValue::Gauge(value) => text.push_str(&format!("{name} {value}\n")),
+            MetricValue::Counter(value) => text.push_str(&format!("{name}_total{label} {value}\n")),
+            MetricValue::Gauge(value) => text.push_str(&format!("{name}{label} {value}\n")),
             MetricValue::Histogram(histogram) => {
                 for quantile in [0.5, 0.9, 0.99, 0.999] {
                     let value = histogram.quantile(quantile);
@@ -144,7 +178,22 @@ fn open_metrics(samples: &[Reading]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use vlinder_format::DeviceId;
+
     use super::*;
+
+    #[test]
+    fn what_devices_count_is_told_by_device() {
+        let values = vec![(DeviceId(1), 5), (DeviceId(2), 0)];
+        let counter = DeviceCounter { name: "device.healed", help: "Healed.", values };
+        let samples: Vec<Reading> = Reading::of_devices(counter).collect();
+        let expected = "# TYPE vlinder_device_healed counter\n# HELP vlinder_device_healed Healed.\n\
+                        vlinder_device_healed_total{device=\"1\"} 5\nvlinder_device_healed_total{device=\"2\"} 0\n# EOF\n";
+        assert_eq!(open_metrics(&samples), expected);
+        assert_eq!(object(&samples), json!({ "device.healed": { "unit": "", "value": { "1": 5, "2": 0 } } }));
+        let lines: Vec<String> = samples.iter().map(text).collect();
+        assert_eq!(lines, ["device.healed (device 1): 5", "device.healed (device 2): 0"]);
+    }
 
     #[test]
     fn open_metrics_names_its_units_and_ends() {
@@ -153,12 +202,14 @@ mod tests {
                 name: "tree.descents".to_owned(),
                 help: "Searches.".to_owned(),
                 unit: Unit::Count,
+                device: None,
                 value: MetricValue::Counter(3),
             },
             Reading {
                 name: "cache.bytes".to_owned(),
                 help: "Memory.".to_owned(),
                 unit: Unit::Bytes,
+                device: None,
                 value: MetricValue::Gauge(-1),
             },
         ];

@@ -157,6 +157,32 @@ fn statistics_have_one_object_for_each_metric() {
 }
 
 #[test]
+fn statistics_tell_for_each_device_what_was_bad_and_what_was_healed() {
+    let scratch = Scratch::new("json-healing");
+    let image = scratch.join("disk.img");
+    make_image(&image);
+    let count = |name: &str| {
+        let json = run(["--json", "stats", image.to_str().unwrap()]).done().json();
+        json["metrics"][name]["value"]["1"].as_u64().unwrap()
+    };
+    let counts = ["device.corruption_errors", "device.healed", "device.rewritten", "device.stood_in"];
+    assert_eq!(counts.map(count), [0; 4]);
+    // The first copy of the root tree's root block, by its address and the file system's UUID.
+    let mut bytes = std::fs::read(&image).unwrap();
+    let (uuid, root) = (bytes[65536 + 32..65536 + 48].to_vec(), bytes[65536 + 80..65536 + 88].to_vec());
+    let is_root = |at: &usize| bytes[at + 32..at + 48] == uuid && bytes[at + 48..at + 56] == root;
+    let first = (0..bytes.len()).step_by(4096).find(is_root).unwrap();
+    bytes[first + 200] ^= 1;
+    std::fs::write(&image, &bytes).unwrap();
+    // Who only reads rewrites nothing, so each opening finds it again.
+    for _ in 0..2 {
+        assert_eq!(counts.map(count), [1, 1, 0, 1]);
+    }
+    let text = run(["stats", image.to_str().unwrap()]).done().text();
+    assert!(text.contains("device.healed (device 1): 1\n"), "{text}");
+}
+
+#[test]
 fn each_of_several_targets_that_fails_has_an_error_of_the_usual_form() {
     let scratch = Scratch::new("json-errors");
     let image = scratch.join("disk.img");

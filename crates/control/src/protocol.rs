@@ -390,6 +390,9 @@ pub struct Metric {
     pub help: String,
     /// What its numbers count.
     pub unit: String,
+    /// The device that they are about, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<u64>,
     /// Its numbers.
     #[serde(flatten)]
     pub value: MetricValue,
@@ -497,8 +500,11 @@ mod tests {
     #[test]
     fn metrics_come_back() {
         let value = MetricValue::Histogram { count: 2, sum: 5, maximum: 4, buckets: vec![(1, 1), (7, 1)] };
-        let metric = Metric { name: "a.b".into(), help: "H.".into(), unit: "bytes".into(), value };
-        let text = serde_json::to_string(&metric).unwrap();
-        assert_eq!(serde_json::from_str::<Metric>(&text).unwrap(), metric);
+        for device in [None, Some(7)] {
+            let (name, help, unit, value) = ("a.b".into(), "H.".into(), "bytes".into(), value.clone());
+            let metric = Metric { name, help, unit, device, value };
+            let text = serde_json::to_string(&metric).unwrap();
+            assert_eq!(serde_json::from_str::<Metric>(&text).unwrap(), metric);
+        }
     }
 }

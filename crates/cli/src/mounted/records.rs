@@ -90,6 +90,7 @@ pub fn reading(metric: Metric) -> Reading {
         help: metric.help,
         // A unit of a newer server's has no name here, and its numbers stand for themselves.
         unit: units.into_iter().find(|unit| unit.name() == metric.unit).unwrap_or(Unit::Count),
+        device: metric.device,
         value,
     }
 }

@@ -64,6 +64,7 @@ impl FilesystemExecutor {
             name: sample.name.to_owned(),
             help: sample.help.to_owned(),
             unit: sample.unit.name().to_owned(),
+            device: None,
             value: match sample.value {
                 Value::Counter(value) => MetricValue::Counter { value },
                 Value::Gauge(value) => MetricValue::Gauge { value },
@@ -75,6 +76,15 @@ impl FilesystemExecutor {
                 },
             },
         });
-        metrics.collect()
+        let of_devices = self.filesystem.device_counters().into_iter().flat_map(|counter| {
+            counter.values.into_iter().map(move |(device, value)| Metric {
+                name: counter.name.to_owned(),
+                help: counter.help.to_owned(),
+                unit: String::new(),
+                device: Some(device.0),
+                value: MetricValue::Counter { value },
+            })
+        });
+        metrics.chain(of_devices).collect()
     }
 }
