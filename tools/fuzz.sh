@@ -5,7 +5,8 @@
 # TARGET    names, separated by commas; or items, structures, codecs, images, all (default all)
 # SEED      of libFuzzer's choices (default: another each time)
 # EXECUTIONS=n  instead of a time: so many inputs for each decoder and codec, a hundredth of that for images and operations.
-#           With a seed, and nothing kept from an earlier run, the same inputs each time
+#           With a seed, and nothing kept from an earlier run, the same inputs each time. One program runs them all, which
+#           is slower and built sooner than two
 # BTRFS_CHECK=n  the target operations shows every n-th image to `btrfs check` as well (default 200)
 #
 # Needs an ordinary Rust toolchain and a C++ compiler (for libFuzzer). Inputs that open new paths are kept under
@@ -34,6 +35,10 @@ build() {
 targets=$(cargo run --quiet --package vlinder-fuzz --bin targets -- "$TARGET") || exit 2
 cargo run --quiet --package vlinder-fuzz --bin seeds -- "$WORK/seeds" || exit 1
 small= large=
+if [ -n "${EXECUTIONS:-}" ]; then
+    large=$(build engine --features libfuzzer,engine) || exit 1
+    small=$large
+fi
 for target in $targets; do
     case $target in
     image | operations) [ -n "$large" ] || large=$(build engine --features libfuzzer,engine) || exit 1 ;;
