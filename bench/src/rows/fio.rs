@@ -45,7 +45,7 @@ fn s3() -> Row {
             Side {
                 name: "block_group_skip off",
                 needs: "fio",
-                run: |host, _| groups(host, "commit=1\\,disable=block_group_skip"),
+                run: |host, _| groups(host, "commit=1,disable=block_group_skip"),
             },
         ],
     }
