@@ -276,7 +276,11 @@ mod tests {
             }
             cache.thaw();
             (0..quarter).for_each(|number| cache.forget_dirty(Logical(number * u64::from(NODE))));
-            assert!(cache.get(Logical(0), Generation(generation)).is_some());
+            let is_there =
+                |number: &u64| cache.get(Logical(number * u64::from(NODE)), Generation(generation)).is_some();
+            let kept = (0..quarter).filter(is_there).count() as u64;
+            // Which ones the cache gives up among so many others is its choice, and differs from run to run.
+            assert!(kept > quarter / 2, "{kept} of {quarter}");
             cache.forget_frozen();
         }
     }
