@@ -19,6 +19,18 @@ const FEW: u64 = 1_000;
 const MANY: u64 = 1_000_000;
 /// Files of each directory of the image whose mount's memory is measured.
 const IN_DIRECTORY: u64 = 1_000;
+/// Files, and how many of them are in one directory.
+#[derive(Clone, Copy)]
+struct Layout {
+    image: &'static str,
+    files: u64,
+    in_directory: u64,
+}
+
+const FEW_IN_ALL: Layout = Layout { image: "growth-few", files: FEW, in_directory: FEW };
+const MANY_IN_ONE: Layout = Layout { image: "growth-many", files: MANY, in_directory: MANY };
+const MANY_IN_SMALL: Layout = Layout { image: "growth-walk", files: MANY, in_directory: IN_DIRECTORY };
+
 /// Names used in one go.
 const BATCH: u64 = 500;
 /// Goes that are counted: 10,000 operations.
@@ -39,22 +51,22 @@ pub fn rows() -> Vec<Row> {
                     Side {
                         name: "in 1,000 files",
                         needs: "vlinder",
-                        run: |host, _| names(host, Server::Vlinder, FEW, $operation),
+                        run: |host, _| names(host, Server::Vlinder, FEW_IN_ALL, $operation),
                     },
                     Side {
                         name: "in 1,000,000 files",
                         needs: "vlinder",
-                        run: |host, _| names(host, Server::Vlinder, MANY, $operation),
+                        run: |host, _| names(host, Server::Vlinder, MANY_IN_ONE, $operation),
                     },
                     Side {
                         name: "kernel, in 1,000 files",
                         needs: "losetup",
-                        run: |host, _| names(host, Server::Kernel, FEW, $operation),
+                        run: |host, _| names(host, Server::Kernel, FEW_IN_ALL, $operation),
                     },
                     Side {
                         name: "kernel, in 1,000,000 files",
                         needs: "losetup",
-                        run: |host, _| names(host, Server::Kernel, MANY, $operation),
+                        run: |host, _| names(host, Server::Kernel, MANY_IN_ONE, $operation),
                     },
                 ],
             }
@@ -81,8 +93,45 @@ pub fn rows() -> Vec<Row> {
             "10,000 files of one directory removed in the order in which it lists them, as rm does, and that made durable (default cache=)",
             Operation::UnlinkAsListed
         ),
+        same_files(),
         memory(),
     ]
+}
+
+/// Whether it is the directory's size that makes removing dearer, or that of the file system.
+fn same_files() -> Row {
+    Row {
+        id: "G3S",
+        workload: "10,000 random files of 1,000,000 removed, and that made durable: from 1,000 directories of 1,000, and from one",
+        goal: "≤ 2 × (the ratio is the growth)",
+        files: Some(MANY),
+        prepare: |host, _| {
+            make_image(host, MANY_IN_SMALL)?;
+            make_image(host, MANY_IN_ONE)
+        },
+        sides: vec![
+            Side {
+                name: "from directories of 1,000",
+                needs: "vlinder",
+                run: |host, _| names(host, Server::Vlinder, MANY_IN_SMALL, Operation::Unlink),
+            },
+            Side {
+                name: "from one of 1,000,000",
+                needs: "vlinder",
+                run: |host, _| names(host, Server::Vlinder, MANY_IN_ONE, Operation::Unlink),
+            },
+            Side {
+                name: "kernel, from directories of 1,000",
+                needs: "losetup",
+                run: |host, _| names(host, Server::Kernel, MANY_IN_SMALL, Operation::Unlink),
+            },
+            Side {
+                name: "kernel, from one of 1,000,000",
+                needs: "losetup",
+                run: |host, _| names(host, Server::Kernel, MANY_IN_ONE, Operation::Unlink),
+            },
+        ],
+    }
 }
 
 /// Memory of a mount over many files.
@@ -113,12 +162,9 @@ enum Operation {
     UnlinkAsListed,
 }
 
-fn image_of(files: u64) -> String {
-    format!("growth-{files}")
-}
-
-/// Empty files, so many in each directory, and an image of them.
-fn make_image(host: &Host, image: &str, files: u64, in_directory: u64) -> Result<()> {
+/// Empty files, and an image of them.
+fn make_image(host: &Host, layout: Layout) -> Result<()> {
+    let Layout { image, files, in_directory } = layout;
     let (source, path) = (host.path("growth-source"), host.path(image));
     if Path::new(&path).exists() {
         return Ok(());
@@ -141,14 +187,12 @@ fn name(file: u64) -> String {
 }
 
 fn prepare(host: &Host) -> Result<()> {
-    for files in [FEW, MANY] {
-        make_image(host, &image_of(files), files, files)?;
-    }
-    Ok(())
+    make_image(host, FEW_IN_ALL)?;
+    make_image(host, MANY_IN_ONE)
 }
 
 fn prepare_walk(host: &Host) -> Result<()> {
-    make_image(host, "growth-walk", MANY, IN_DIRECTORY)
+    make_image(host, MANY_IN_SMALL)
 }
 
 /// So many different files of a directory.
@@ -158,18 +202,20 @@ fn pick(dice: &mut Dice, files: u64) -> Vec<u64> {
     (0..BATCH).map(|number| (start + number * step) % files).collect()
 }
 
-fn names(host: &Host, server: Server, files: u64, operation: Operation) -> Result<Outcome> {
+fn names(host: &Host, server: Server, layout: Layout, operation: Operation) -> Result<Outcome> {
+    let Layout { image, files, in_directory } = layout;
     // A fresh copy for each run: files that were made again lie closer together than those that are there from the start.
-    let (image, copy) = (host.path(&image_of(files)), "growth-run");
-    shell(&format!("cp --sparse=always {image} {}", host.path(copy)))?;
+    let copy = "growth-run";
+    shell(&format!("cp --sparse=always {} {}", host.path(image), host.path(copy)))?;
     let mut mounted = Mounted::open(host, server, copy, "")?;
-    let directory = mounted.path("d0");
+    let (root, directory) = (mounted.path(""), mounted.path("d0"));
     let paths = |dice: &mut Dice| -> Result<Vec<String>> {
         if operation == Operation::UnlinkAsListed {
             let first = std::fs::read_dir(&directory)?.take(BATCH as usize);
             return first.map(|entry| Ok(entry?.path().display().to_string())).collect();
         }
-        Ok(pick(dice, files).into_iter().map(|file| format!("{directory}/{}", name(file))).collect())
+        let path = |file| format!("{root}/d{}/{}", file / in_directory, name(file));
+        Ok(pick(dice, files).into_iter().map(path).collect())
     };
     let mut dice = Dice(7);
     let mut time = Duration::ZERO;
@@ -209,14 +255,14 @@ fn names(host: &Host, server: Server, files: u64, operation: Operation) -> Resul
         time += start.elapsed();
     }
     let count = std::fs::read_dir(&directory)?.count() as u64;
-    if count != files {
-        bail!("{count} names instead of {files}");
+    if count != in_directory {
+        bail!("{count} names instead of {in_directory}");
     }
     Ok(Outcome { time, peak_bytes: mounted.end()? })
 }
 
 fn walk(host: &Host, options: &str, most_mebibytes: u64) -> Result<Outcome> {
-    let mounted = Mounted::open(host, Server::Vlinder, "growth-walk", options)?;
+    let mounted = Mounted::open(host, Server::Vlinder, MANY_IN_SMALL.image, options)?;
     let start = Instant::now();
     let count = shell(&format!("find {} -ls | wc -l", mounted.path("")))?;
     let time = start.elapsed();

@@ -37,7 +37,7 @@ mod tests {
             assert!(named(row.id).contains(&row.id), "{}", row.id);
             assert_eq!(named(&row.id.to_lowercase()), named(row.id));
         }
-        assert_eq!((named("G3"), named("G3L")), (vec!["G3", "G3L"], vec!["G3L"]));
+        assert_eq!((named("G3"), named("G3L")), (vec!["G3", "G3L", "G3S"], vec!["G3L"]));
         assert_eq!(named("s5"), ["S5a"]);
         assert_eq!(named("S5b"), ["S5B-1", "S5B-12", "S5B-FLUSH-1", "S5B-FLUSH-12"]);
         assert_eq!(named("S2").len(), 2);
