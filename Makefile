@@ -22,7 +22,7 @@ matrix:
 fuzz:
 	tools/fuzz.sh
 
-# Which branches of `format` and `check` are taken; REPORT and FIGURES are read by the script.
+# Which branches of `format` and `check` are taken; REPORT and INPUTS are read by the script.
 coverage:
 	tools/coverage.sh
 

@@ -2,7 +2,7 @@
 # make coverage: which branches of `format` and `check` their tests and the fuzz corpus take.
 #
 # REPORT    where the page is written (default: standard output)
-# FIGURES   a directory of inputs that a fuzzer kept (target/fuzz/corpus), replayed besides (default: none)
+# INPUTS    a directory of inputs that a fuzzer kept (target/fuzz/corpus), replayed besides (default: none)
 #
 # Needs llvm-profdata and llvm-cov of rustc's LLVM (Debian: llvm-22). Branches are counted by an option of rustc that is not
 # stable yet, turned on here for this one build.
@@ -30,8 +30,8 @@ cargo test --quiet "${packages[@]}" >"$WORK/tests.log" 2>&1 || {
 }
 programs=$(cargo test --no-run --message-format=json "${packages[@]}" 2>/dev/null |
     sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
-if [ -n "${FIGURES:-}" ]; then
-    find "$FIGURES" -type f -print0 |
+if [ -n "${INPUTS:-}" ]; then
+    find "$INPUTS" -type f -print0 |
         xargs -0 -n 200 cargo run --quiet -p vlinder-fuzz --bin replay -- >>"$WORK/tests.log" 2>&1 || true
 fi
 "$PROFDATA" merge --sparse "$WORK"/profiles/*.profraw -o "$WORK/merged.profdata"

@@ -39,6 +39,9 @@ fn every_metric_is_on_the_page_and_every_one_on_the_page_is_there() {
     let counted: BTreeSet<String> =
         filesystem.engine().registry().snapshot().into_iter().map(|sample| sample.name.to_owned()).collect();
     assert_eq!(listed(&page(), "Counters"), counted);
+    let of_devices =
+        filesystem.device_counters().into_iter().map(|counter| counter.name.to_owned()).collect();
+    assert_eq!(listed(&page(), "Each device"), of_devices);
 }
 
 #[test]

@@ -128,7 +128,7 @@ fn replay(engine: &Engine) -> Result<(), ReplayError> {
     Ok(())
 }
 
-/// All changes are one transaction, which is held in memory until its commit. (The commit holds the blocks twice.)
+/// All changes are one transaction, which is held in memory until its commit.
 fn most_changed_bytes(options: &EngineOptions) -> u64 {
     options.cache_bytes / 4
 }
