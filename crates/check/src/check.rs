@@ -47,8 +47,9 @@ pub struct Options<'a> {
     pub degraded: bool,
     /// How many threads read and judge; otherwise as many as are good for this machine. The report is the same.
     pub threads: Option<usize>,
-    /// Temporary space for what grows with the fragmentation of data: 16 bytes for each run of neighbours, up to this device's
-    /// length. Nothing on it is kept. Without it all is held in memory.
+    /// Temporary space for what grows with the file system (lists of ranges, 16 bytes for each run of neighbours; sets of tree
+    /// blocks; with quotas, lists of tree blocks), up to this device's length. Nothing on it is kept. Without it all is held in
+    /// memory.
     pub temporary: Option<&'a Arc<dyn Device>>,
     /// What of that is held in memory at most, in bytes; otherwise 64 MiB.
     pub lists_bytes: Option<usize>,
@@ -148,7 +149,9 @@ impl<'a> Context<'a> {
         };
         let chunks: Vec<(Logical, u64)> =
             volume.chunks().snapshot().iter().map(|chunk| (chunk.logical, chunk.chunk.length)).collect();
-        let set = || BlockSet::new(geometry.sector_size, chunks.iter().copied());
+        let store = Store::new(options.temporary.cloned());
+        let set =
+            || BlockSet::new(geometry.sector_size, chunks.iter().copied(), &store, options.list_bytes());
         let judge = Judge {
             full: set(),
             shared: set(),
@@ -164,7 +167,7 @@ impl<'a> Context<'a> {
             judge,
             options,
             workers: Workers::new(options.threads),
-            store: Store::new(options.temporary.cloned()),
+            store,
             references: Balance::new(),
             owners: None,
             summaries: Summaries::default(),

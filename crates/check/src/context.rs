@@ -26,9 +26,10 @@ use crate::workers::Workers;
 
 /// Findings that are listed; the others are counted.
 const MOST_FINDINGS: usize = 10_000;
-/// Lists that grow with the fragmentation of data: data extents, all extents, free space, checksums.
-const LISTS: usize = 4;
-/// What they take in memory together, before they go to temporary space: a million runs each.
+/// What grows with a file system and is there at one time: lists of data extents, of all extents, of free space and of
+/// checksums; sets of blocks that were reached, are shared, and refer by parent; two levels of what subvolumes use.
+const LISTS: usize = 9;
+/// What they take in memory together, before they go to temporary space: half a million runs each.
 const LISTS_BYTES: usize = 64 << 20;
 /// Where Linux's scrub cannot read a tree block: across this border.
 const STRIPE_BYTES: u64 = vlinder_format::chunk::STRIPE_LENGTH;
@@ -102,11 +103,17 @@ impl Judge<'_> {
     }
 }
 
+impl Options<'_> {
+    /// What one list may hold in memory.
+    pub(crate) fn list_bytes(&self) -> usize {
+        self.lists_bytes.unwrap_or(LISTS_BYTES) / LISTS
+    }
+}
+
 impl Context<'_> {
     /// A set of ranges that is one of those that are large where data are fragmented.
     pub(crate) fn gathering(&self) -> Gathering {
-        let most = self.options.lists_bytes.unwrap_or(LISTS_BYTES).checked_div(LISTS).unwrap_or_default();
-        Gathering::new(&self.store, most)
+        Gathering::new(&self.store, self.options.list_bytes())
     }
 
     /// Takes in a finding.

@@ -1,4 +1,4 @@
-//! Temporary space for what has no place in memory: written once, read as often as it is wanted, and gone with the device.
+//! Temporary space for what has no place in memory: gone with the device.
 
 use vlinder_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ const WRITE_BYTES: usize = 1 << 20;
 pub enum StoreError {
     /// It is too small.
     #[error(
-        "where extents lie takes more than the {most_bytes} bytes of temporary space that are allowed; allow more"
+        "what has no place in memory takes more than the {most_bytes} bytes of temporary space that are allowed; allow more"
     )]
     Full {
         /// Its size.
@@ -75,15 +75,14 @@ impl Store {
             shared.fail(StoreError::Full { most_bytes });
             return None;
         }
-        let mut at = place;
-        for part in bytes.chunks(WRITE_BYTES) {
-            if let Err(error) = shared.device.write_at(Physical(at), part.to_vec()) {
-                shared.fail(error.into());
-                return None;
-            }
-            at = at.saturating_add(u64::try_from(part.len()).unwrap_or(u64::MAX));
+        shared.write(place, bytes).then_some(place)
+    }
+
+    /// Writes as many bytes as were appended there.
+    pub(crate) fn rewrite(&self, place: u64, bytes: &[u8]) {
+        if let Some(shared) = &self.0 {
+            shared.write(place, bytes);
         }
-        Some(place)
     }
 
     /// Reads what was written; none if it is lost.
@@ -100,6 +99,19 @@ impl Store {
 }
 
 impl Shared {
+    /// Whether all was written.
+    fn write(&self, place: u64, bytes: &[u8]) -> bool {
+        let mut at = place;
+        for part in bytes.chunks(WRITE_BYTES) {
+            if let Err(error) = self.device.write_at(Physical(at), part.to_vec()) {
+                self.fail(error.into());
+                return false;
+            }
+            at = at.saturating_add(u64::try_from(part.len()).unwrap_or(u64::MAX));
+        }
+        true
+    }
+
     fn fail(&self, error: StoreError) {
         self.failure.lock().get_or_insert(error);
         self.has_failed.store(true, Ordering::Relaxed);

@@ -2,9 +2,11 @@
 //!
 //! Trees are read level by level in the order of addresses, all at once, so that what many subvolumes share is read once:
 //! each block carries the set of subvolumes that lead to it, and the sets of what it refers to grow by it. Sets are few, and
-//! each is kept once. Data extents are looked at part by part, so that those of one part fit into memory.
+//! each is kept once. The blocks of a level are a list that may lie in temporary space. Data extents are looked at part by
+//! part, so that those of one part fit into memory.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::iter::Peekable;
 
 use vlinder_base::sync::Arc;
 use vlinder_format::file_extent::FileExtent;
@@ -13,6 +15,7 @@ use vlinder_format::{Block, Generation, ItemType, Key, Level, Logical, RootId};
 use crate::context::Context;
 use crate::reader::Expected;
 use crate::roots::Roots;
+use crate::sorted::{Pass, Record, Sorted, Sorter};
 
 /// Blocks that are read at once.
 const BATCH: usize = 128;
@@ -88,21 +91,58 @@ impl Sets {
         self.unions.insert(pair, id);
         Ok(id)
     }
-
-    /// Adds a set to what a block or an extent has.
-    fn join(&mut self, to: Option<SetId>, set: SetId) -> Result<SetId, Uncounted> {
-        to.map_or(Ok(set), |to| self.union(to, set))
-    }
 }
 
 /// A block that is to be read: what a pointer says of it, and who leads to it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Wanted {
+    logical: Logical,
+    set: SetId,
     generation: Generation,
+    /// None for the root of a tree.
     first_key: Option<Key>,
     tree: RootId,
-    set: SetId,
 }
+
+impl Record for Wanted {
+    const BYTES: usize = 29 + Key::SIZE;
+
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(&self.logical.0.to_le_bytes());
+        bytes.extend_from_slice(&self.set.to_le_bytes());
+        bytes.extend_from_slice(&self.generation.0.to_le_bytes());
+        bytes.extend_from_slice(&self.tree.0.to_le_bytes());
+        bytes.push(u8::from(self.first_key.is_some()));
+        bytes.extend_from_slice(&self.first_key.unwrap_or(Key::MIN).encode());
+    }
+
+    fn decode(bytes: &[u8]) -> Self {
+        let u64_at = |at| Self::field(bytes, at).map_or(0, u64::from_le_bytes);
+        Self {
+            logical: Logical(u64_at(0)),
+            set: Self::field(bytes, 8).map_or(0, u32::from_le_bytes),
+            generation: Generation(u64_at(12)),
+            tree: RootId(u64_at(20)),
+            first_key: Self::field(bytes, 29)
+                .filter(|_| bytes.get(28) == Some(&1))
+                .map(|key| Key::decode(&key)),
+        }
+    }
+
+    /// Those of one block that others lead to are joined when the list is read.
+    fn absorb(&mut self, next: &Self) -> bool {
+        (self.logical, self.set) == (next.logical, next.set)
+    }
+}
+
+impl Wanted {
+    fn field<const BYTES: usize>(bytes: &[u8], at: usize) -> Option<[u8; BYTES]> {
+        bytes.get(at..)?.first_chunk().copied()
+    }
+}
+
+/// The blocks of one level, in the order of their addresses.
+type Blocks<'a> = Peekable<Pass<'a, Wanted>>;
 
 /// What was counted.
 pub(crate) struct Counted {
@@ -171,27 +211,45 @@ impl Counter<'_, '_> {
         *sum = sum.saturating_add(bytes);
     }
 
-    /// Reads blocks of one level, and gives what `look` makes of each, with its set.
+    /// The next blocks of a level, each once; none at the end.
+    fn next_batch(&mut self, blocks: &mut Blocks<'_>) -> Result<Vec<Wanted>, Uncounted> {
+        let mut batch: Vec<Wanted> = Vec::new();
+        while batch.len() < BATCH
+            && let Some(mut wanted) = blocks.next()
+        {
+            while let Some(other) = blocks.next_if(|other| other.logical == wanted.logical) {
+                wanted.set = self.sets.union(wanted.set, other.set)?;
+            }
+            batch.push(wanted);
+        }
+        Ok(batch)
+    }
+
+    /// Reads blocks of one level, and gives what `look` makes of each, with what was wanted.
     fn read<R: Send>(
         &mut self,
         level: Level,
-        blocks: &[(Logical, Wanted)],
+        blocks: &[Wanted],
         look: impl Fn(&Block) -> R + Sync,
-    ) -> Result<Vec<(SetId, RootId, R)>, Uncounted> {
+    ) -> Result<Vec<(Wanted, R)>, Uncounted> {
         let Context { judge, workers, .. } = &mut *self.context;
-        let read = workers.map(blocks, |(logical, wanted)| {
-            let Wanted { generation, first_key, tree, set } = *wanted;
-            let expected = Expected { tree, logical: *logical, generation, level, first_key };
+        let read = workers.map(blocks, |wanted| {
+            let Wanted { logical, generation, first_key, tree, .. } = *wanted;
+            let expected = Expected { tree, logical, generation, level, first_key };
             // What is wrong with a copy was found before.
             let block = judge.read(&[expected], &mut Vec::new()).pop().flatten()?;
-            Some((set, tree, look(&block)))
+            Some((*wanted, look(&block)))
         });
         read.into_iter().collect::<Option<Vec<_>>>().ok_or(Uncounted::Damaged)
     }
 
+    fn sorter(&self) -> Sorter<Wanted> {
+        Sorter::new(&self.context.store, self.context.options.list_bytes())
+    }
+
     /// Goes from the roots down to the leaves, and gives these.
-    fn descend(&mut self, roots: &[RootId], all: &Roots) -> Result<Vec<(Logical, Wanted)>, Uncounted> {
-        let mut levels: BTreeMap<Level, HashMap<Logical, Wanted>> = BTreeMap::new();
+    fn descend(&mut self, roots: &[RootId], all: &Roots) -> Result<Sorted<Wanted>, Uncounted> {
+        let mut levels: BTreeMap<Level, Sorter<Wanted>> = BTreeMap::new();
         for (position, id) in (0..).zip(roots) {
             let Some(tree) = all.get(*id) else { continue };
             // The kernel's counts go wrong there, too (docs/design/check.md).
@@ -199,56 +257,66 @@ impl Counter<'_, '_> {
                 return Err(Uncounted::Damaged);
             }
             let set = self.sets.of(vec![position])?;
-            let wanted = Wanted { generation: tree.generation, first_key: None, tree: *id, set };
-            self.want(levels.entry(tree.level).or_default(), tree.logical, wanted)?;
+            let (logical, generation) = (tree.logical, tree.generation);
+            let wanted = Wanted { logical, set, generation, first_key: None, tree: *id };
+            levels.entry(tree.level).or_insert_with(|| self.sorter()).add(wanted);
         }
-        let node_size = u64::from(self.context.judge.rules.node_size);
         while let Some((level, blocks)) = levels.pop_last() {
-            let mut blocks: Vec<(Logical, Wanted)> = blocks.into_iter().collect();
-            blocks.sort_unstable_by_key(|(logical, _)| *logical);
-            for (_, wanted) in &blocks {
-                self.add(wanted.set, node_size);
-            }
+            let blocks = blocks.finish();
             let Some(below) = level.below() else { return Ok(blocks) };
-            let mut next = levels.remove(&below).unwrap_or_default();
-            for batch in blocks.chunks(BATCH) {
-                for (set, tree, children) in
-                    self.read(level, batch, |block| block.children().collect::<Vec<_>>())?
-                {
-                    for child in children {
-                        let (generation, first_key) = (child.generation, Some(child.key));
-                        self.want(&mut next, child.logical, Wanted { generation, first_key, tree, set })?;
-                    }
-                }
-            }
+            let mut next = levels.remove(&below).unwrap_or_else(|| self.sorter());
+            self.children_of(level, &blocks, &mut next)?;
             levels.insert(below, next);
         }
-        Ok(Vec::new())
+        Ok(Sorted::default())
     }
 
-    fn want(
+    /// Counts the nodes of a level, and adds what they refer to.
+    fn children_of(
         &mut self,
-        level: &mut HashMap<Logical, Wanted>,
-        logical: Logical,
-        wanted: Wanted,
+        level: Level,
+        blocks: &Sorted<Wanted>,
+        children: &mut Sorter<Wanted>,
     ) -> Result<(), Uncounted> {
-        let before = level.get(&logical).map(|before| before.set);
-        let set = self.sets.join(before, wanted.set)?;
-        level.insert(logical, Wanted { set, ..wanted });
-        Ok(())
+        let mut blocks = blocks.iter().peekable();
+        loop {
+            let batch = self.next_batch(&mut blocks)?;
+            if batch.is_empty() {
+                return Ok(());
+            }
+            self.count_blocks(&batch);
+            for (parent, found) in self.read(level, &batch, |node| node.children().collect::<Vec<_>>())? {
+                for child in found {
+                    let (logical, generation, first_key) = (child.logical, child.generation, Some(child.key));
+                    children.add(Wanted { logical, generation, first_key, ..parent });
+                }
+            }
+        }
     }
 
-    /// Counts the data extents of the leaves.
-    fn count_data(&mut self, leaves: &[(Logical, Wanted)], data_extents: u64) -> Result<(), Uncounted> {
+    fn count_blocks(&mut self, blocks: &[Wanted]) {
+        let node_size = u64::from(self.context.judge.rules.node_size);
+        blocks.iter().for_each(|wanted| self.add(wanted.set, node_size));
+    }
+
+    /// Counts the leaves and their data extents.
+    fn count_leaves(&mut self, leaves: &Sorted<Wanted>, data_extents: u64) -> Result<(), Uncounted> {
         let parts = data_extents.div_ceil(MOST_EXTENTS).max(1);
         for part in 0..parts {
             let mut extents: HashMap<u64, (u64, SetId)> = HashMap::new();
-            for batch in leaves.chunks(BATCH) {
-                let found = self.read(Level::LEAF, batch, |leaf| data_of(leaf, parts, part))?;
-                for (set, _, of_leaf) in found {
+            let mut leaves = leaves.iter().peekable();
+            loop {
+                let batch = self.next_batch(&mut leaves)?;
+                if batch.is_empty() {
+                    break;
+                }
+                if part == 0 {
+                    self.count_blocks(&batch);
+                }
+                for (wanted, of_leaf) in self.read(Level::LEAF, &batch, |leaf| data_of(leaf, parts, part))? {
                     for (logical, length) in of_leaf {
-                        let before = extents.get(&logical).map(|(_, set)| *set);
-                        let set = self.sets.join(before, set)?;
+                        let before = extents.get(&logical).map_or(wanted.set, |(_, set)| *set);
+                        let set = self.sets.union(before, wanted.set)?;
                         extents.insert(logical, (length, set));
                     }
                 }
@@ -287,7 +355,7 @@ pub(crate) fn count(
     let subvolumes: Vec<RootId> = roots.roots.iter().map(|root| root.id).filter(is_counted).collect();
     let mut counter = Counter { context, sets: Sets::default(), bytes: BTreeMap::new() };
     let leaves = counter.descend(&subvolumes, roots)?;
-    counter.count_data(&leaves, data_extents)?;
+    counter.count_leaves(&leaves, data_extents)?;
     let Counter { sets, bytes, .. } = counter;
     let subvolume =
         |position: &u32| usize::try_from(*position).ok().and_then(|at| subvolumes.get(at)).copied();
@@ -298,6 +366,8 @@ pub(crate) fn count(
 
 #[cfg(test)]
 mod tests {
+    use vlinder_format::ObjectId;
+
     use super::*;
 
     #[test]
@@ -311,10 +381,28 @@ mod tests {
         let left = sets.union(both, three).unwrap();
         let right = sets.union(two, three).unwrap();
         assert_eq!(sets.union(one, right), Ok(left));
-        assert_eq!(sets.join(None, two), Ok(two));
-        assert_eq!(sets.join(Some(left), two), Ok(left));
+        assert_eq!(sets.union(two, two), Ok(two));
+        assert_eq!(sets.union(left, two), Ok(left));
         let many = (0..=u32::try_from(MOST_MEMBERS).unwrap()).collect();
         assert_eq!(sets.of(many), Err(Uncounted::TooMany));
+    }
+
+    #[test]
+    fn what_is_wanted_of_a_block_comes_back_from_its_bytes() {
+        let of_root = Wanted {
+            logical: Logical(0x0102_0304_0506_0708),
+            set: 0x1122_3344,
+            generation: Generation(u64::MAX - 1),
+            first_key: None,
+            tree: RootId(257),
+        };
+        let key = Key::new(ObjectId(0x2122_2324_2526_2728), ItemType::EXTENT_DATA, 0x3132_3334_3536_3738);
+        for wanted in [of_root, Wanted { first_key: Some(key), ..of_root }] {
+            let mut bytes = Vec::new();
+            wanted.encode(&mut bytes);
+            assert_eq!(bytes.len(), Wanted::BYTES);
+            assert_eq!(Wanted::decode(&bytes), wanted);
+        }
     }
 
     #[test]
