@@ -320,6 +320,10 @@ fn reason_in_trees(
             return Ok(Some(ReadOnlyReason::UnfinishedReplace));
         }
     }
+    // Relocation trees share blocks as snapshots do, and what is changed in memory alone does not reach them.
+    if in_memory {
+        return Ok(None);
+    }
     // A balance between two chunks has only its item, which stays for Linux to go on from.
     let relocation = ObjectId(RootId::TREE_RELOCATION.0);
     let found = trees.ceiling(root_tree, &Key::new(relocation, ItemType::ROOT_ITEM, 0))?;
