@@ -2,13 +2,14 @@
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use vlinder_base::sync::Arc;
 use vlinder_device::{Device, FileDevice, HostIdentity};
 use vlinder_format::inode::{GroupId, UserId};
-use vlinder_fs::{Caller, Filesystem, OpenOptions};
+use vlinder_fs::{Caller, Filesystem, OpenOptions, RootId, SubvolumeChoice};
 
 use crate::failure::{Failure, Kind};
 use crate::leased::{self, Lease};
@@ -192,6 +193,24 @@ impl<'a> Images<'a> {
         place::image::locate(&image, inner, follow == Follow::Yes).map(InImage::Opened)
     }
 
+    /// A path on a mount, in the image that the mount holds, as it was at the last commit.
+    ///
+    /// # Errors
+    /// What the mount's server refused; where the path leads nowhere.
+    pub fn locate_leased(&self, mounted: &Mounted) -> Result<Location, Failure> {
+        let information = mounted.information()?;
+        let names = information.devices.iter();
+        let paths: Vec<PathBuf> = names.map(|name| PathBuf::from(OsStr::from_bytes(&name.0))).collect();
+        let first = paths.first().ok_or_else(|| mounted.unexpected())?;
+        let status =
+            rustix::fs::stat(first).map_err(|errno| Failure::host(&errno.into(), first.display()))?;
+        let subvolume = SubvolumeChoice::Number(RootId(information.root));
+        let options = OpenOptions { read_only: true, subvolume, ..self.options.clone() };
+        let image = self.open_devices(&paths, options, Purpose::Leased)?;
+        let image = self.keep(HostIdentity::of(&status), Purpose::Leased, image);
+        place::image::locate(&image, &mounted.inner().0, true)
+    }
+
     /// The images that are open for writing.
     pub fn written(&self) -> Vec<Arc<OpenImage>> {
         let open = self.open.borrow();
@@ -217,10 +236,19 @@ impl<'a> Images<'a> {
             let failure = Failure::usage("-D can't be used with several images");
             return Err(failure.hint("copy by way of a directory of the host"));
         }
-        let (image, lease) = self.open(path, purpose)?;
+        let image = self.open(path, purpose)?;
+        Ok(self.keep(identity, purpose, image))
+    }
+
+    fn keep(
+        &self,
+        identity: HostIdentity,
+        purpose: Purpose,
+        (image, lease): (OpenImage, Option<Lease>),
+    ) -> Arc<OpenImage> {
         let image = Arc::new(image);
         self.open.borrow_mut().push(Opened { identity, purpose, image: Arc::clone(&image), lease });
-        Ok(image)
+        image
     }
 
     fn open(&self, path: &Path, purpose: Purpose) -> Result<(OpenImage, Option<Lease>), Failure> {
@@ -232,8 +260,19 @@ impl<'a> Images<'a> {
         options.read_only = purpose != Purpose::Write;
         let mut paths = vec![path.to_owned()];
         paths.extend(self.arguments.devices.iter().cloned());
-        let lease = if purpose == Purpose::Leased { Lease::of(&paths)? } else { None };
-        let devices = open_devices(&paths, purpose)?;
+        self.open_devices(&paths, options, purpose)
+    }
+
+    /// Opens the file system on these devices, of which there is at least one.
+    fn open_devices(
+        &self,
+        paths: &[PathBuf],
+        options: OpenOptions,
+        purpose: Purpose,
+    ) -> Result<(OpenImage, Option<Lease>), Failure> {
+        let path = paths.first().ok_or_else(|| Failure::usage("no device"))?;
+        let lease = if purpose == Purpose::Leased { Lease::of(paths)? } else { None };
+        let devices = open_devices(paths, purpose)?;
         let opened = match (&lease, purpose) {
             (Some(lease), _) => Filesystem::open_leased(devices, lease.superblocks.clone(), options),
             (None, Purpose::Leased) => {

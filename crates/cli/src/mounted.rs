@@ -14,6 +14,7 @@ use vlinder_control::protocol::{MountInformation, SubvolumeTarget};
 use vlinder_control::{Answer, Client, ClientError, ErrorBody, ErrorKind, MountEntry, Name, Request};
 use vlinder_device::HostIdentity;
 use vlinder_format::RootId;
+use vlinder_fs::data::MappedExtent;
 use vlinder_fs::{SubvolumeChoice, SubvolumeInformation};
 use vlinder_transaction::SpaceReport;
 
@@ -177,6 +178,14 @@ impl Mounted {
         self.client.borrow().mount().device == other.client.borrow().mount().device
     }
 
+    /// Who serves the mount, and what.
+    pub fn information(&self) -> Result<MountInformation, Failure> {
+        match self.request(&Request::Mount)? {
+            Answer::Mount(information) => Ok(information),
+            _ => Err(self.unexpected()),
+        }
+    }
+
     /// Asks the server.
     ///
     /// # Errors
@@ -276,6 +285,22 @@ impl Mounted {
         match self.request(&Request::SubvolumeSync { numbers: numbers.to_vec() })? {
             Answer::Freed { numbers } => Ok(numbers),
             _ => Err(self.unexpected()),
+        }
+    }
+
+    /// The file's size, the size of a block, and where its bytes lie.
+    pub fn file_map(&self) -> Result<(u64, u64, Vec<MappedExtent>), Failure> {
+        let (mut runs, mut from) = (Vec::<MappedExtent>::new(), 0);
+        loop {
+            let request = Request::FileMap { path: self.inner(), from };
+            let Answer::FileMap { size_bytes, block_bytes, runs: found } = self.request(&request)? else {
+                return Err(self.unexpected());
+            };
+            runs.extend(found.iter().map(records::run));
+            match runs.last().filter(|_| !found.is_empty()) {
+                Some(last) if !last.last => from = last.offset.saturating_add(last.length),
+                _ => return Ok((size_bytes, block_bytes, runs)),
+            }
         }
     }
 

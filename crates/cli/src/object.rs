@@ -61,22 +61,22 @@ impl Object {
         }
     }
 
-    /// As [`Object::find`], for what no mount can tell: of an image that is mounted, its last commit.
+    /// As [`Object::find`], for what no mount can tell: of an image that is mounted, and of a path on a mount, the last
+    /// commit.
     ///
     /// # Errors
-    /// As there.
-    pub fn find_in_image(images: &Images<'_>, target: &OsStr) -> Result<Self, Failure> {
-        match Self::find(images, target, Purpose::Read, Follow::Yes)? {
-            Self::Mounted(_) => Self::find(images, target, Purpose::Leased, Follow::Yes),
-            image => Ok(image),
+    /// As there; and where leasing that commit is refused.
+    pub fn find_in_image(images: &Images<'_>, target: &OsStr) -> Result<Named, Failure> {
+        let mounted = match Self::find(images, target, Purpose::Read, Follow::Yes)? {
+            Self::Image(named) => return Ok(named),
+            Self::Mounted(mounted) => mounted,
+        };
+        let location = images.locate_leased(&mounted)?;
+        match location.directory {
+            Directory::Image(directory) => Ok(Named { directory, name: location.name }),
+            // locate_leased gives no other.
+            Directory::Host(_) => Err(Failure::usage("no image")),
         }
-    }
-
-    /// What is said where a path on a mount was given to a verb that needs the image.
-    pub fn needs_image(&self, what: &str) -> Failure {
-        Failure::new(Kind::Unsupported, format!("a mount {what}"))
-            .at(self.place())
-            .hint("name it in its image: IMAGE:/PATH shows the last commit")
     }
 
     /// In messages.

@@ -155,8 +155,9 @@ fn paths_are_shown_below_the_target() {
     run(["inspect-internal", "logical-resolve", "4096", &target(&image, "/")]).failed(1, &["no file data"]);
 }
 
+/// On the mount, by way of the image that it holds, and of the image afterwards.
 #[test]
-fn what_is_not_written_yet_is_not_in_the_map_of_a_mounted_image() {
+fn the_map_of_a_file_on_a_mount_is_that_of_its_image_and_shows_what_is_not_written_yet() {
     require!(Fuse);
     let scratch = Scratch::new("filemap-mounted");
     let (image, point) = (scratch.join("disk.img"), scratch.join("mount"));
@@ -164,11 +165,34 @@ fn what_is_not_written_yet_is_not_in_the_map_of_a_mounted_image() {
     std::fs::create_dir(&point).unwrap();
     let owners = if rustix::process::geteuid().is_root() { "owners=keep" } else { "owners=me" };
     run([Path::new("mount"), Path::new("-o"), Path::new(owners), &image, &point]).done();
-    std::fs::write(point.join("file"), vec![1; 100_000]).unwrap();
+    let (file, other) = (point.join("file"), point.join("other"));
+    std::fs::write(&file, vec![1; 100_000]).unwrap();
     run(["filesystem", "sync", point.to_str().unwrap()]).done();
-    let map = run(["filemap", &target(&image, "/file")]).done().text();
-    let refused = run(["filemap", point.join("file").to_str().unwrap()]);
+    std::fs::write(&other, vec![2; 300_000]).unwrap();
+    let map = |target: &str| run(["filemap", target]).done().text().replace(target, "X");
+    let unwritten = map(other.to_str().unwrap());
+    let written = map(file.to_str().unwrap());
+    assert!(unwritten.contains("last,unknown_loc,delalloc,eof"), "{unwritten}");
+    assert!(written.contains("1 extent found") && written.contains("last,eof"), "{written}");
+    assert_eq!(map(&target(&image, "/file")), written);
+    // More runs than are told at a time.
+    let many = std::fs::File::create(point.join("many")).unwrap();
+    for number in 0..1_300_u64 {
+        std::os::unix::fs::FileExt::write_all_at(&many, &[3; 4096], number * 8192).unwrap();
+    }
+    many.sync_all().unwrap();
+    drop(many);
+    let holes = map(point.join("many").to_str().unwrap());
+    assert_eq!(holes.lines().filter(|line| line.contains("..")).count(), 1_300, "{holes}");
+    run(["filemap", point.to_str().unwrap()]).failed(1, &["directory"]);
+    let address = first_addresses(&written)[0].to_string();
+    let resolve = |target: &str| {
+        let words = ["inspect-internal", "logical-resolve", &address, target];
+        run(words).done().text().replace(target.trim_end_matches('/'), "X")
+    };
+    assert_eq!(resolve(point.to_str().unwrap()), "X/file\n");
+    assert_eq!(resolve(&target(&image, "/")), "X/file\n");
     run([Path::new("umount"), &point]).done();
-    assert!(map.contains("1 extent found") && map.contains("last,eof"), "{map}");
-    refused.failed(1, &["passes no extent maps on", "IMAGE:/PATH"]);
+    assert_eq!(map(&target(&image, "/file")), written);
+    assert_eq!(map(&target(&image, "/many")), holes);
 }

@@ -176,6 +176,13 @@ pub enum Request {
         /// The inode's number in that subvolume.
         inode: u64,
     },
+    /// Where the bytes of a file lie, from an offset on: [`Answer::FileMap`]. For who may read it.
+    FileMap {
+        /// Which file.
+        path: Name,
+        /// From where, in bytes; what the kernel has cached is handed over at 0.
+        from: u64,
+    },
     /// Counters and histograms: [`Answer::Statistics`].
     Statistics,
     /// Commits, and keeps the committed state on the devices so that the client can read it there: [`Answer::Leased`]. Until
@@ -236,6 +243,15 @@ pub enum Answer {
         /// Its number.
         number: u64,
     },
+    /// Where the bytes of a file lie.
+    FileMap {
+        /// The file's size.
+        size_bytes: u64,
+        /// The file system's sector size.
+        block_bytes: u64,
+        /// The next runs, in order; the file has no more if there are none, or one of them is the last.
+        runs: Vec<FileRun>,
+    },
     /// Counters and histograms.
     Statistics {
         /// By name.
@@ -283,6 +299,29 @@ pub struct LeasedDevice {
     pub path: Name,
     /// The 4096 bytes of the state's primary superblock there.
     pub superblock: Name,
+}
+
+/// A run of a file, with the facts of FS_IOC_FIEMAP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileRun {
+    /// Where it begins in the file.
+    pub offset_bytes: u64,
+    /// Its bytes in the file.
+    pub length_bytes: u64,
+    /// Where it begins in the file system's address space; none for unflushed and inline data.
+    pub logical_bytes: Option<u64>,
+    /// Not on disk yet.
+    pub delalloc: bool,
+    /// Space that was never written.
+    pub preallocated: bool,
+    /// In the tree.
+    pub inline: bool,
+    /// Compressed.
+    pub encoded: bool,
+    /// Others refer to its extent too.
+    pub shared: bool,
+    /// The file's last.
+    pub last: bool,
 }
 
 /// A point in time.

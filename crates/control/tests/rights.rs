@@ -53,6 +53,7 @@ impl Rig {
         filesystem.set_attributes(&caller, &theirs, &change).unwrap();
         filesystem.create_directory(&caller, &root, b"open", 0o777).unwrap();
         filesystem.create_directory(&owner, &theirs, b"private", 0o700).unwrap();
+        filesystem.create_file(&owner, &theirs, b"secret", 0o600).unwrap();
         for name in ["sub", "victim-0", "victim-1000", "victim-2000", "victim-3000"] {
             filesystem.create_subvolume(&owner, &theirs, name.as_bytes()).unwrap();
         }
@@ -110,6 +111,8 @@ fn each_request_is_for_whom_linux_allows_it() {
         force: false,
     };
     assert_eq!(rig.judge(ro), [0, 0, 0, NOT_PERMITTED]);
+    let map = |_| Request::FileMap { path: "theirs/secret".into(), from: 0 };
+    assert_eq!(rig.judge(map), [0, ACCESS_DENIED, 0, ACCESS_DENIED]);
     assert_eq!(rig.judge(|_| Request::SubvolumeShow { target: sub() }), ALL);
     let by_number = |_| Request::SubvolumeShow { target: SubvolumeTarget::Number(256) };
     assert_eq!(rig.judge(by_number), PRIVILEGED);

@@ -10,7 +10,7 @@ use vlinder_fs::data::{MappedExtent, OpenCache};
 use vlinder_fs::{ByteRange, Filesystem, Inode};
 
 use crate::failure::{Failure, Status as Ending};
-use crate::image::{ImageArguments, Images};
+use crate::image::{Follow, ImageArguments, Images, Purpose};
 use crate::object::Object;
 use crate::place::image::from_fs;
 use crate::report;
@@ -22,11 +22,13 @@ use crate::session::Session;
 /// unknown_loc and delalloc (not written yet), encoded (compressed), not_aligned and inline (in the tree), unwritten
 /// (preallocated), shared (other files, snapshots or places refer to it), eof.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  vlinder filemap disk.img:/var/log/syslog")]
+#[command(
+    after_help = "Examples:\n  vlinder filemap disk.img:/var/log/syslog\n  vlinder filemap /mnt/var/log/syslog"
+)]
 pub struct Arguments {
     #[command(flatten)]
     images: ImageArguments,
-    /// IMAGE:/PATH of a file; of an image that is mounted, the last commit is shown.
+    /// IMAGE:/PATH of a file, or a file on a mounted vlinder.
     #[arg(required = true, value_name = "TARGET")]
     targets: Vec<OsString>,
 }
@@ -64,11 +66,14 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
 }
 
 fn one(images: &Images<'_>, target: &OsString) -> Result<(u64, u64, Vec<MappedExtent>), Failure> {
-    let object = Object::find_in_image(images, target)?;
-    let Object::Image(named) = &object else { return Err(object.needs_image("passes no extent maps on")) };
-    let (filesystem, inode) = (&named.image().filesystem, named.inode()?);
-    let runs = all_runs(filesystem, &inode).map_err(|error| from_fs(error, named.place()))?;
-    Ok((inode.size(), u64::from(filesystem.sector_size()), runs))
+    match Object::find(images, target, Purpose::Read, Follow::Yes)? {
+        Object::Mounted(mounted) => mounted.file_map(),
+        Object::Image(named) => {
+            let (filesystem, inode) = (&named.image().filesystem, named.inode()?);
+            let runs = all_runs(filesystem, &inode).map_err(|error| from_fs(error, named.place()))?;
+            Ok((inode.size(), u64::from(filesystem.sector_size()), runs))
+        }
+    }
 }
 
 fn all_runs(

@@ -21,7 +21,9 @@ use crate::session::Session;
 ///
 /// Files in subvolumes that do not lie below TARGET's are told with a line that says so, as btrfs-progs does.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  vlinder inspect-internal logical-resolve 14680064 disk.img:/")]
+#[command(
+    after_help = "Examples:\n  vlinder inspect-internal logical-resolve 14680064 disk.img:/\n  vlinder inspect-internal logical-resolve 14680064 /mnt"
+)]
 pub struct Arguments {
     /// Print inode, offset and root instead of paths.
     #[arg(short = 'P')]
@@ -44,7 +46,8 @@ pub struct Arguments {
     /// The address in the file system's own address space, in bytes.
     #[arg(value_parser = address)]
     logical: u64,
-    /// IMAGE:/PATH, or an image: paths are shown below it. Of an image that is mounted, the last commit is searched.
+    /// IMAGE:/PATH, an image, or a path on a mounted vlinder: paths are shown below it. Of what is mounted, the last commit is
+    /// searched.
     target: OsString,
 }
 
@@ -56,12 +59,11 @@ fn address(text: &str) -> Result<u64, String> {
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
     let images = ImageArguments::new(&arguments.options, &arguments.devices);
     let images = Images::new(&images)?;
-    let object = Object::find_in_image(&images, &arguments.target)?;
-    let Object::Image(named) = &object else { return Err(object.needs_image("resolves no addresses")) };
+    let named = Object::find_in_image(&images, &arguments.target)?;
     let filesystem = &named.image().filesystem;
-    let place = format!("{}: address {}", object.label(), arguments.logical);
+    let place = format!("{}: address {}", named.image().label, arguments.logical);
     let users = users(filesystem, arguments, &place)?;
-    let base = object.root()?;
+    let base = named.inode()?.id().root;
     let mut lines = Vec::new();
     let mut objects = Vec::new();
     for (user, offset) in &users {

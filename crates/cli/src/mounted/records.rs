@@ -1,12 +1,13 @@
 //! What a mount's server tells, as the types that the printers take.
 
 use vlinder_base::metrics::{Bucket, HistogramSnapshot, Unit, Value};
-use vlinder_control::protocol::{Metric, MetricValue, SpaceRecord, SubvolumeRecord, Time};
+use vlinder_control::protocol::{FileRun, Metric, MetricValue, SpaceRecord, SubvolumeRecord, Time};
 use vlinder_format::chunk::BlockGroupFlags;
 use vlinder_format::directory::DirectoryIndex;
 use vlinder_format::inode::Timestamp;
 use vlinder_format::root_item::RootFlags;
-use vlinder_format::{Generation, ObjectId, RootId, Uuid};
+use vlinder_format::{Generation, Logical, ObjectId, RootId, Uuid};
+use vlinder_fs::data::MappedExtent;
 use vlinder_fs::{InodeId, SubvolumeInformation};
 use vlinder_transaction::{KindReport, SpaceReport};
 
@@ -45,6 +46,21 @@ pub fn subvolume(record: SubvolumeRecord) -> SubvolumeInformation {
         flags: RootFlags(record.flags),
         is_read_only: record.read_only,
         is_deleted: record.deleted,
+    }
+}
+
+/// A run of a file.
+pub fn run(run: &FileRun) -> MappedExtent {
+    MappedExtent {
+        offset: run.offset_bytes,
+        length: run.length_bytes,
+        logical: run.logical_bytes.map(Logical),
+        unflushed: run.delalloc,
+        preallocated: run.preallocated,
+        inline: run.inline,
+        encoded: run.encoded,
+        shared: run.shared,
+        last: run.last,
     }
 }
 

@@ -8,6 +8,7 @@
 //! | list, set-default, label, inode-resolve, lease | root, the mount's owner |
 //! | `ro` | root, the mount's owner, the subvolume's owner |
 //! | unmount | root, the mount's owner |
+//! | a file's map | who may read the file |
 //! | the rest | who may search the path |
 //!
 //! The kernel's dirty pages are pushed out before whatever must see them, and the kernel is told of every name that changed
@@ -293,6 +294,7 @@ impl Executor for FilesystemExecutor {
                 Ok(Answer::Root { number: self.resolve(&peer.caller(0), &path)?.id().root.0 })
             }
             Request::InodeResolve { path, inode } => self.resolve_inode(peer, &path, inode),
+            Request::FileMap { path, from } => self.file_map(peer, &path, from),
             Request::Statistics => Ok(Answer::Statistics { metrics: self.metrics() }),
             Request::Lease => self.lease(peer, conversation),
             Request::LeaseConfirm => leases::confirm(conversation),

@@ -4,18 +4,56 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use vlinder_base::metrics::Value;
+use vlinder_fs::data::{MappedExtent, OpenCache};
+use vlinder_fs::{Access, ByteRange};
 
 use super::FilesystemExecutor;
 use crate::ErrorBody;
 use crate::protocol::{
-    Answer, Metric, MetricValue, MountInformation, Name, SpaceDevice, SpaceKind, SpaceRecord,
+    Answer, FileRun, Metric, MetricValue, MountInformation, Name, SpaceDevice, SpaceKind, SpaceRecord,
 };
+use crate::server::Peer;
 
 pub(super) fn path_name(path: &Path) -> Name {
     Name(path.as_os_str().as_bytes().to_vec())
 }
 
+/// Runs of a file told at a time.
+const RUNS: usize = 512;
+
+fn run(extent: &MappedExtent) -> FileRun {
+    FileRun {
+        offset_bytes: extent.offset,
+        length_bytes: extent.length,
+        logical_bytes: extent.logical.map(|logical| logical.0),
+        delalloc: extent.unflushed,
+        preallocated: extent.preallocated,
+        inline: extent.inline,
+        encoded: extent.encoded,
+        shared: extent.shared,
+        last: extent.last,
+    }
+}
+
 impl FilesystemExecutor {
+    /// As FS_IOC_FIEMAP, which needs a file that is open.
+    pub(super) fn file_map(&self, peer: &Peer, path: &Name, from: u64) -> Result<Answer, ErrorBody> {
+        let caller = peer.caller(0);
+        let inode = self.resolve(&caller, path)?;
+        let at = |error: vlinder_fs::FsError| ErrorBody::from_fs(&error).at(path.to_string());
+        self.filesystem.access(&caller, &inode, Access::READ).map_err(at)?;
+        if from == 0 {
+            self.write_back()?;
+        }
+        let range = ByteRange::new(from, u64::MAX).unwrap_or_default();
+        let found = self.filesystem.extent_map(&inode, &OpenCache::new(), range, RUNS).map_err(at)?;
+        Ok(Answer::FileMap {
+            size_bytes: inode.size(),
+            block_bytes: u64::from(self.filesystem.sector_size()),
+            runs: found.iter().map(run).collect(),
+        })
+    }
+
     pub(super) fn information(&self) -> MountInformation {
         let engine = self.filesystem.engine();
         MountInformation {
