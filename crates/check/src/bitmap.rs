@@ -28,6 +28,12 @@ impl Page {
         Self { words: Box::new([0; PAGE_WORDS]), is_changed: false, is_used: true }
     }
 
+    /// The bits of a word.
+    #[allow(clippy::indexing_slicing, reason = "the number is brought below that of the words")]
+    fn word(&mut self, number: usize) -> &mut u64 {
+        &mut self.words[number % PAGE_WORDS]
+    }
+
     fn encode(&self) -> Vec<u8> {
         self.words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
@@ -67,18 +73,27 @@ impl Pages {
         if !self.held.contains_key(&number) {
             let place = *self.written.get(&number)?;
             let page = Page::decode(&self.store.read(place, PAGE_BYTES)?);
-            self.hold(number, page);
+            self.make_room();
+            self.held.insert(number, page);
         }
         let page = self.held.get_mut(&number)?;
         page.is_used = true;
         Some(page)
     }
 
-    fn hold(&mut self, number: u64, page: Page) {
+    /// A page with its bits; one without any where none was ever set, or where they are lost.
+    fn find_or_begin(&mut self, number: u64) -> &mut Page {
+        if self.find(number).is_none() {
+            self.make_room();
+        }
+        self.held.entry(number).or_insert_with(Page::empty)
+    }
+
+    /// Puts away as many pages as it takes to hold one more.
+    fn make_room(&mut self) {
         while self.held.len() >= self.most {
             self.put_away_one();
         }
-        self.held.insert(number, page);
     }
 
     /// Puts away the next page that was not used since it was passed over last.
@@ -91,17 +106,15 @@ impl Pages {
             };
             self.hand = number.saturating_add(1);
             if !core::mem::replace(&mut page.is_used, false) {
-                self.put_away(number);
+                if let Some(page) = self.held.remove(&number).filter(|page| page.is_changed) {
+                    self.write(number, &page);
+                }
                 return;
             }
         }
     }
 
-    fn put_away(&mut self, number: u64) {
-        let Some(page) = self.held.remove(&number) else { return };
-        if !page.is_changed {
-            return;
-        }
+    fn write(&mut self, number: u64, page: &Page) {
         match self.written.entry(number) {
             Entry::Occupied(place) => self.store.rewrite(*place.get(), &page.encode()),
             Entry::Vacant(place) => {
@@ -167,12 +180,8 @@ impl BlockSet {
     /// Adds a block; false if it was there, or is outside.
     pub(crate) fn insert(&mut self, logical: Logical) -> bool {
         let Some(Place { page, word, bit }) = self.place(logical) else { return false };
-        let pages = self.pages.get_mut();
-        if pages.find(page).is_none() {
-            pages.hold(page, Page::empty());
-        }
-        let Some(page) = pages.held.get_mut(&page) else { return false };
-        let Some(bits) = page.words.get_mut(word) else { return false };
+        let page = self.pages.get_mut().find_or_begin(page);
+        let bits = page.word(word);
         let is_new = *bits & bit == 0;
         *bits |= bit;
         page.is_changed |= is_new;
@@ -183,17 +192,14 @@ impl BlockSet {
     pub(crate) fn remove(&mut self, logical: Logical) {
         let Some(Place { page, word, bit }) = self.place(logical) else { return };
         let Some(page) = self.pages.get_mut().find(page) else { return };
-        if let Some(bits) = page.words.get_mut(word) {
-            *bits &= !bit;
-            page.is_changed = true;
-        }
+        *page.word(word) &= !bit;
+        page.is_changed = true;
     }
 
     /// Whether a block is there.
     pub(crate) fn contains(&self, logical: Logical) -> bool {
         let Some(Place { page, word, bit }) = self.place(logical) else { return false };
-        let mut pages = self.pages.lock();
-        pages.find(page).and_then(|page| page.words.get(word)).is_some_and(|bits| bits & bit != 0)
+        self.pages.lock().find(page).is_some_and(|page| *page.word(word) & bit != 0)
     }
 }
 
@@ -252,5 +258,19 @@ mod tests {
             assert!(set.pages.get_mut().written.len() > 300, "all pages were put away");
             assert_eq!(store.failure(), None);
         }
+    }
+    #[test]
+    fn a_set_whose_space_is_too_small_says_so() {
+        let device: Arc<dyn vlinder_device::Device> = Arc::new(MemoryDevice::new(2 * PAGE_BYTES as u64));
+        let store = Store::new(Some(device));
+        let mut set = BlockSet::new(4096, std::iter::once((Logical(0), 1 << 40)), &store, 0);
+        for page in 0..3u64 {
+            set.remove(Logical(page << 27));
+            assert!(set.insert(Logical(page << 27)));
+        }
+        assert!(!store.has_failed(), "one in memory, two in space for two");
+        assert!(set.insert(Logical(3 << 27)));
+        assert!(store.has_failed());
+        set.remove(Logical(1 << 50));
     }
 }

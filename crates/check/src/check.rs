@@ -137,7 +137,7 @@ fn judge(
 }
 
 impl<'a> Context<'a> {
-    fn new(volume: Arc<Volume>, superblock: &'a Superblock, options: &'a Options<'a>) -> Self {
+    pub(crate) fn new(volume: Arc<Volume>, superblock: &'a Superblock, options: &'a Options<'a>) -> Self {
         let geometry = *volume.geometry();
         let rules = LeafRules {
             sector_size: geometry.sector_size,
@@ -282,8 +282,7 @@ struct UuidTree<'a>(BTreeMap<RootId, &'a RootItem>);
 impl ItemVisitor for UuidTree<'_> {
     fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
         let Some((kind, uuid)) = uuid_item::uuid_of(&item.key) else { return };
-        let Ok(subvolumes) = uuid_item::decode(item.data) else { return };
-        for root in subvolumes {
+        for root in uuid_item::decode(item.data).into_iter().flatten() {
             let known = self.0.get(&root).map(|item| match kind {
                 uuid_item::UuidKind::Own => item.uuid(),
                 uuid_item::UuidKind::Received => item.received_uuid(),

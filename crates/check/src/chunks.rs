@@ -54,10 +54,12 @@ impl Layout {
 
     /// Takes in a block group's item, wherever it is found.
     pub(crate) fn add_group(&mut self, item: &Item<'_>) {
-        let Ok(group) = BlockGroupItem::decode(item.data) else { return };
-        let (length, used, flags) = (item.key.offset, group.used, group.flags);
-        let group = Group { length, flags, used, place: item.place() };
-        self.groups.insert(Logical(item.key.objectid.0), group);
+        let (length, place) = (item.key.offset, item.place());
+        self.groups.extend(BlockGroupItem::decode(item.data).map(
+            |BlockGroupItem { used, flags, .. }| {
+                (Logical(item.key.objectid.0), Group { length, flags, used, place })
+            },
+        ));
     }
 }
 
@@ -69,14 +71,12 @@ impl ItemVisitor for ChunkTree<'_> {
         let place = item.place();
         match item.key.item_type {
             ItemType::CHUNK_ITEM => {
-                if let Ok(chunk) = Chunk::decode(item.data) {
-                    self.0.chunks.insert(Logical(item.key.offset), FoundChunk { chunk, used: 0, place });
-                }
+                let found = Chunk::decode(item.data).map(|chunk| FoundChunk { chunk, used: 0, place });
+                self.0.chunks.extend(found.map(|found| (Logical(item.key.offset), found)));
             }
             ItemType::DEVICE_ITEM => {
-                if let Ok(device) = DeviceItem::decode(item.data) {
-                    self.0.devices.insert(device.device, (device, place));
-                }
+                let found = DeviceItem::decode(item.data);
+                self.0.devices.extend(found.map(|device| (device.device, (device, place))));
             }
             _ => {}
         }

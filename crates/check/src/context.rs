@@ -21,7 +21,7 @@ use crate::references::{Extent, Use, User};
 use crate::report::{Finding, Report};
 use crate::shared::Summaries;
 use crate::store::Store;
-use crate::walk::{Tree, is_shareable};
+use crate::walk::Tree;
 use crate::workers::Workers;
 
 /// Findings that are listed; the others are counted.
@@ -159,7 +159,7 @@ impl Context<'_> {
         let logical = head.logical;
         let place = Place { tree: Some(tree.id), block: Some(logical), ..Place::default() };
         if !is_first {
-            if is_root || !is_shareable(tree.id) {
+            if is_root || !tree.id.is_shareable() {
                 self.find(FindingKind::BlockShared {}, place);
             }
             return;
@@ -180,7 +180,7 @@ impl Context<'_> {
     /// Notes who a node refers to: by parent if its extent item says so, else by the tree that made the node. Children
     /// before the first slot were freed with half of a deleted subvolume.
     pub(crate) fn claim_children(&mut self, node: &Block, first_slot: usize) {
-        let Some(level) = node.level().below() else { return };
+        let level = node.level().below().unwrap_or(Level::LEAF);
         let by_parent = self.judge.full.contains(node.logical());
         let user = if by_parent { User::Parent(node.logical()) } else { User::Root(node.owner()) };
         for child in node.children().skip(first_slot) {
@@ -204,4 +204,22 @@ impl Context<'_> {
 /// The place of a key that is not in any block at hand.
 pub(crate) fn at(tree: RootId, key: Key) -> Place {
     Place { tree: Some(tree), key: Some(key), ..Place::default() }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use vlinder_device::Device;
+    use vlinder_testkit::hostile;
+    use vlinder_volume::Access;
+    use vlinder_volume::superblock::SuperblockChoice;
+
+    use super::*;
+
+    /// Does something in a check of a small sound image.
+    pub(crate) fn with_context(work: impl FnOnce(&mut Context<'_>)) {
+        let image: Arc<dyn Device> = Arc::new(hostile::sound(1));
+        let opened = Volume::open(vec![image], SuperblockChoice::Automatic, Access::ReadOnly).unwrap();
+        let (superblock, options) = (opened.superblock, Options::default());
+        work(&mut Context::new(Arc::new(opened.volume), &superblock, &options));
+    }
 }

@@ -119,4 +119,15 @@ mod tests {
         assert_eq!(ranges.first_gap(55, 70), Some((60, 70)));
         assert_eq!(ranges.first_gap(60, 70), Some((60, 70)));
     }
+    #[test]
+    fn a_range_that_takes_in_all_before_it_is_written_later() {
+        let device = vlinder_device::MemoryDevice::new(1 << 20);
+        let store = Store::new(Some(vlinder_base::sync::Arc::new(device)));
+        let mut ranges = Gathering::new(&store, 0);
+        // Two are held: the second joins the first when they are put in order, and there is nothing to write.
+        [(20, 30), (10, 25), (40, 50), (5, 6)].into_iter().for_each(|(start, end)| ranges.add(start, end));
+        let found: Vec<(u64, u64)> = ranges.finish().iter().map(|range| (range.start, range.end)).collect();
+        assert_eq!(found, [(5, 6), (10, 30), (40, 50)]);
+        assert_eq!(store.failure(), None);
+    }
 }

@@ -24,6 +24,24 @@ struct Current {
     is_incomplete: bool,
 }
 
+impl Current {
+    /// A reference of this extent.
+    fn record(&mut self, context: &mut Context<'_>, reference: &Reference) {
+        let user = match reference {
+            Reference::ExtentOwner { .. } => return,
+            Reference::TreeBlock { root } => User::Root(*root),
+            Reference::SharedBlock { parent } => User::Parent(*parent),
+            Reference::ExtentData(DataReference { root, inode, offset, .. }) => {
+                User::File { root: *root, inode: *inode, offset: *offset }
+            }
+            Reference::SharedData { parent, .. } => User::Leaf(*parent),
+        };
+        let count = u64::from(reference.count());
+        self.found = self.found.saturating_add(count);
+        context.references.add(Side::Recorded, Use { extent: self.extent, user }, count);
+    }
+}
+
 /// Where extents lie.
 pub(crate) struct Gathered {
     /// Data extents.
@@ -110,16 +128,17 @@ impl<'a> ExtentTree<'a> {
                 gathered.data.add(logical.0, logical.0.saturating_add(length));
             }
         }
-        self.current = Some(Current {
+        let mut current = Current {
             extent,
             place: item.place(),
             counted: decoded.header.references,
             found: 0,
             is_incomplete: false,
-        });
+        };
         for reference in &decoded.inline {
-            self.record(context, reference);
+            current.record(context, reference);
         }
+        self.current = Some(current);
     }
 
     /// Adds an extent to the chunk that it lies in. (The group's item may come later, so the chunk stands for it.)
@@ -144,24 +163,6 @@ impl<'a> ExtentTree<'a> {
             _ => context.find(FindingKind::ExtentPlace { logical }, item.place()),
         }
     }
-
-    /// A reference of the current extent.
-    fn record(&mut self, context: &mut Context<'_>, reference: &Reference) {
-        let Some(current) = &mut self.current else { return };
-        let user = match reference {
-            Reference::ExtentOwner { .. } => return,
-            Reference::TreeBlock { root } => User::Root(*root),
-            Reference::SharedBlock { parent } => User::Parent(*parent),
-            Reference::ExtentData(DataReference { root, inode, offset, .. }) => {
-                User::File { root: *root, inode: *inode, offset: *offset }
-            }
-            Reference::SharedData { parent, .. } => User::Leaf(*parent),
-        };
-        let count = u64::from(reference.count());
-        current.found = current.found.saturating_add(count);
-        let extent = current.extent;
-        context.references.add(Side::Recorded, Use { extent, user }, count);
-    }
 }
 
 impl ItemVisitor for ExtentTree<'_> {
@@ -170,14 +171,12 @@ impl ItemVisitor for ExtentTree<'_> {
             ItemType::EXTENT_ITEM | ItemType::METADATA_ITEM => self.begin(context, item),
             ItemType::BLOCK_GROUP_ITEM => self.layout.add_group(item),
             _ => {
-                let belongs = self
-                    .current
-                    .as_ref()
-                    .is_some_and(|current| current.extent.logical.0 == item.key.objectid.0);
-                match Reference::decode_item(&item.key, item.data) {
-                    Some(Ok(reference)) if belongs => self.record(context, &reference),
-                    Some(_) => context.find(FindingKind::ReferenceWithoutExtent {}, item.place()),
-                    None => {}
+                let logical = Logical(item.key.objectid.0);
+                let current = self.current.as_mut().filter(|current| current.extent.logical == logical);
+                match (Reference::decode_item(&item.key, item.data), current) {
+                    (Some(Ok(reference)), Some(current)) => current.record(context, &reference),
+                    (Some(_), _) => context.find(FindingKind::ReferenceWithoutExtent {}, item.place()),
+                    (None, _) => {}
                 }
             }
         }

@@ -123,11 +123,11 @@ impl ItemVisitor for FreeSpaceTree {
             ItemType::FREE_SPACE_INFO => {
                 let group = Logical(item.key.objectid.0);
                 self.current = Some(group);
-                if let Ok(info) = FreeSpaceInfo::decode(item.data) {
-                    let length = item.key.offset;
-                    let record = Record { info, length, count: 0, end: None, place: item.place() };
-                    self.records.insert(group, record);
-                }
+                let (length, place) = (item.key.offset, item.place());
+                self.records.extend(
+                    FreeSpaceInfo::decode(item.data)
+                        .map(|info| (group, Record { info, length, count: 0, end: None, place })),
+                );
             }
             ItemType::FREE_SPACE_EXTENT | ItemType::FREE_SPACE_BITMAP => self.add_range(context, item),
             _ => {}

@@ -160,9 +160,7 @@ impl Inode {
 
     /// Entries of a directory by hash, or one of its index.
     pub(crate) fn add_entries(&mut self, desk: &mut Desk<'_>, item: &Item<'_>) {
-        if self.file_type().is_some_and(|file_type| file_type != FileType::Directory) {
-            self.odd_item(desk, item);
-        }
+        self.judge_item(desk, item, &[FileType::Directory]);
         if item.key.item_type == ItemType::DIR_INDEX
             && DirectoryIndex(item.key.offset) < DirectoryIndex::FIRST
         {
@@ -194,8 +192,9 @@ impl Inode {
         }
     }
 
-    fn odd_item(&self, desk: &mut Desk<'_>, item: &Item<'_>) {
-        if let Some(file_type) = self.file_type() {
+    /// Inodes of these types alone have such items.
+    fn judge_item(&self, desk: &mut Desk<'_>, item: &Item<'_>, types: &[FileType]) {
+        if let Some(file_type) = self.file_type().filter(|file_type| !types.contains(file_type)) {
             desk.find(FindingKind::InodeOddItem { inode: self.number, file_type }, item.place());
         }
     }
@@ -203,10 +202,7 @@ impl Inode {
     /// A run of the file's bytes.
     pub(crate) fn add_extent(&mut self, desk: &mut Desk<'_>, item: &Item<'_>) {
         let Ok(extent) = FileExtent::decode(item.data) else { return };
-        let has_content = [Some(FileType::Regular), Some(FileType::SymbolicLink), None];
-        if !has_content.contains(&self.file_type()) {
-            self.odd_item(desk, item);
-        }
+        self.judge_item(desk, item, &[FileType::Regular, FileType::SymbolicLink]);
         let (inode, start) = (self.number, item.key.offset);
         if self.end > start {
             let kind = FindingKind::FileExtentOverlap { inode, previous_end: self.end };

@@ -231,4 +231,19 @@ mod tests {
         assert!(all && buckets.has(ledger.bucket(7)));
         assert!(!buckets.has(ledger.bucket(8)) || ledger.bucket(8) == ledger.bucket(7));
     }
+    #[test]
+    fn buckets_are_chosen_until_they_have_too_many_facts() {
+        let mut ledger = Ledger::new();
+        let first = ledger.bucket(0);
+        let other = (1..).find(|subject| ledger.bucket(*subject) != first).unwrap();
+        for subject in [0, other, other] {
+            let weight = ledger.weigh(Side::Claimed, subject, b"a fact", 1);
+            ledger.add(weight);
+        }
+        let chosen = |most| {
+            let (buckets, all) = ledger.differing(most);
+            (buckets.0.iter().filter(|chosen| **chosen).count(), all)
+        };
+        assert_eq!([0, 2, 3].map(chosen), [(1, false), (1, false), (2, true)]);
+    }
 }

@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::data::Ranges;
 use crate::finding::FindingKind;
 use crate::logged::Inodes;
-use crate::roots::Roots;
+use crate::roots::{FoundRoot, Roots};
 use crate::walk::{Item, ItemVisitor, Tree, walk};
 
 /// What a log may hold.
@@ -48,7 +48,6 @@ pub(crate) struct Logs {
 struct LogRoots {
     /// Whose log, and its tree.
     logs: Vec<(RootId, Tree, Place)>,
-    roots: Roots,
     blocks: Vec<(Logical, Place)>,
 }
 
@@ -67,10 +66,9 @@ impl ItemVisitor for LogRoots {
         if item.key.item_type != ItemType::ROOT_ITEM || RootId(item.key.objectid.0) != RootId::TREE_LOG {
             return context.find(FindingKind::LogItem { item_type: item.key.item_type }, item.place());
         }
-        self.roots.item(context, item);
-        let Some(log) = self.roots.roots.pop() else { return };
         let subvolume = RootId(item.key.offset);
-        self.logs.push((subvolume, Tree { has_references: false, ..log.tree() }, item.place()));
+        let log = FoundRoot::of(item).map(|log| Tree { has_references: false, ..log.tree() });
+        self.logs.extend(log.map(|log| (subvolume, log, item.place())));
     }
 }
 

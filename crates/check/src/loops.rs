@@ -115,4 +115,14 @@ mod tests {
         ring.push((200_000, 1));
         assert_eq!(loops(&ring), [1]);
     }
+    #[test]
+    fn of_a_child_with_several_parents_the_first_counts() {
+        let expected = Parents(vec![(5, 1), (7, 2)]);
+        assert_eq!(Parents::of(vec![(5, 1), (5, 9), (4, 9), (7, 2), (7, 7)]), expected);
+        let mut parents = Parents::default();
+        [(5, 1), (5, 9), (4, 9), (7, 2), (7, 7)]
+            .into_iter()
+            .for_each(|(child, parent)| parents.add(child, parent));
+        assert_eq!(parents, expected);
+    }
 }

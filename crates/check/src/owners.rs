@@ -87,3 +87,28 @@ fn status(judge: &Judge<'_>, roots: &Roots) -> Option<QuotaStatus> {
     let slot = leaf.search(&QuotaStatus::KEY).ok()?;
     QuotaStatus::decode(leaf.data(slot)).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counted_is_what_subvolumes_made_since_and_perhaps_what_they_made_meanwhile() {
+        let mut owners = Owners { enabled: Generation(10), owned: BTreeMap::new(), is_incomplete: false };
+        let (subvolume, higher) = (RootId(256), RootId(1 << 48 | 256));
+        for (owner, generation, bytes) in [
+            (subvolume, 9, 1),
+            (subvolume, 10, 20),
+            (subvolume, 11, 300),
+            (subvolume, 12, 4000),
+            (RootId::EXTENT_TREE, 11, 50_000),
+            (higher, 11, 600_000),
+        ] {
+            owners.add(owner, Generation(generation), bytes);
+        }
+        assert_eq!(owners.of(&BTreeSet::from([subvolume])), Some((4300, 4320)));
+        assert_eq!(owners.of(&BTreeSet::from([RootId::EXTENT_TREE, higher])), Some((0, 0)));
+        owners.lose();
+        assert_eq!(owners.of(&BTreeSet::from([subvolume])), None);
+    }
+}

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use vlinder_format::quota::{QuotaGroupId, QuotaGroupInfo, QuotaStatus, QuotaStatusFlags};
-use vlinder_format::{ItemType, Place, RootId};
+use vlinder_format::{ItemType, Key, Place, RootId};
 
 use crate::context::Context;
 use crate::finding::FindingKind;
 use crate::roots::Roots;
-use crate::usage::{self, Uncounted, Usage};
+use crate::usage::{self, Counted, Uncounted, Usage};
 use crate::walk::{Item, ItemVisitor};
 
 /// Groups and relations that are kept, at some 150 bytes each.
@@ -29,9 +29,10 @@ pub(crate) struct QuotaTree {
     is_incomplete: bool,
 }
 
-/// The subvolumes of a group.
-#[derive(Default)]
+/// A group, and its subvolumes.
 struct Members {
+    info: QuotaGroupInfo,
+    place: Place,
     subvolumes: BTreeSet<RootId>,
     /// One way alone leads from each of them to the group.
     is_once: bool,
@@ -39,27 +40,31 @@ struct Members {
 
 impl ItemVisitor for QuotaTree {
     fn item(&mut self, _: &mut Context<'_>, item: &Item<'_>) {
-        if self.groups.len().saturating_add(self.relations.len()) >= MOST_ITEMS {
-            self.is_incomplete = true;
-            return;
-        }
-        match item.key.item_type {
-            ItemType::QUOTA_GROUP_STATUS => self.status = QuotaStatus::decode(item.data).ok(),
-            ItemType::QUOTA_GROUP_INFO => {
-                if let Ok(info) = QuotaGroupInfo::decode(item.data) {
-                    self.groups.insert(QuotaGroupId(item.key.offset), (info, item.place()));
-                }
-            }
-            ItemType::QUOTA_GROUP_RELATION => {
-                let pair = (QuotaGroupId(item.key.objectid.0), QuotaGroupId(item.key.offset));
-                self.relations.insert(pair, item.place());
-            }
-            _ => {}
-        }
+        self.add(&item.key, item.data, item.place());
     }
 }
 
 impl QuotaTree {
+    /// Takes in an item.
+    fn add(&mut self, key: &Key, data: &[u8], place: Place) {
+        if self.groups.len().saturating_add(self.relations.len()) >= MOST_ITEMS {
+            self.is_incomplete = true;
+            return;
+        }
+        match key.item_type {
+            ItemType::QUOTA_GROUP_STATUS => self.status = QuotaStatus::decode(data).ok(),
+            ItemType::QUOTA_GROUP_INFO => {
+                let info = QuotaGroupInfo::decode(data);
+                self.groups.extend(info.map(|info| (QuotaGroupId(key.offset), (info, place))));
+            }
+            ItemType::QUOTA_GROUP_RELATION => {
+                let pair = (QuotaGroupId(key.objectid.0), QuotaGroupId(key.offset));
+                self.relations.insert(pair, place);
+            }
+            _ => {}
+        }
+    }
+
     /// A group and its member are of two levels, so that no group is its own member's member; and both say so.
     pub(crate) fn judge(&self, context: &mut Context<'_>) {
         if self.is_incomplete {
@@ -113,16 +118,7 @@ impl QuotaTree {
     ) -> Result<(), Uncounted> {
         let of_groups = self.subvolumes_of_groups()?;
         let used = usage::count(context, roots, data_extents)?;
-        let steps = of_groups.values().map(|members| used.steps_of(&members.subvolumes));
-        if steps.fold(0, usize::saturating_add) > MOST_STEPS {
-            return Err(Uncounted::TooMany);
-        }
-        let none = Members::default();
-        for group in self.groups.keys() {
-            let Usage { referenced, exclusive } = used.of(&of_groups.get(group).unwrap_or(&none).subvolumes);
-            self.compare(context, *group, [(referenced, referenced), (exclusive, exclusive)]);
-        }
-        Ok(())
+        compare_shared(context, of_groups, &used)
     }
 
     /// Compares what simple quotas count with what subvolumes have made. Both numbers of a group are the same.
@@ -131,23 +127,10 @@ impl QuotaTree {
         for (group, members) in self.subvolumes_of_groups()? {
             // What a subvolume had made when its group became another's member is added on each way that leads up.
             if let Some(owned) = owners.of(&members.subvolumes).filter(|_| members.is_once) {
-                self.compare(context, group, [owned, owned]);
+                compare(context, group, &members, [owned, owned]);
             }
         }
         Ok(())
-    }
-
-    /// Compares a group's two numbers with what they are at least and at most.
-    fn compare(&self, context: &mut Context<'_>, group: QuotaGroupId, bounds: [(u64, u64); 2]) {
-        let Some((info, place)) = self.groups.get(&group) else { return };
-        let found =
-            [("refers to", info.referenced_bytes), ("alone refers to", info.exclusive_bytes)].into_iter();
-        for ((what, found), (least, most)) in found.zip(bounds) {
-            if !(least..=most).contains(&found) {
-                let kind = FindingKind::QuotaUsage { group, what, found, expected: most };
-                context.find(kind, *place);
-            }
-        }
     }
 
     /// The subvolumes of each group, those of its members included.
@@ -156,8 +139,9 @@ impl QuotaTree {
         // Each way from a member to its group copies the member's subvolumes.
         let mut copied: usize = 0;
         // Members are of a lower level, and come first.
-        for group in self.groups.keys() {
-            let mut members = Members { subvolumes: BTreeSet::new(), is_once: true };
+        for (group, (info, place)) in &self.groups {
+            let mut members =
+                Members { info: *info, place: *place, subvolumes: BTreeSet::new(), is_once: true };
             if group.level() == 0 {
                 members.subvolumes.insert(RootId(group.number()));
             }
@@ -178,6 +162,39 @@ impl QuotaTree {
     }
 }
 
+/// Compares what groups count with what was counted of their subvolumes.
+fn compare_shared(
+    context: &mut Context<'_>,
+    of_groups: BTreeMap<QuotaGroupId, Members>,
+    used: &Counted,
+) -> Result<(), Uncounted> {
+    if steps(&of_groups, used) > MOST_STEPS {
+        return Err(Uncounted::TooMany);
+    }
+    for (group, members) in of_groups {
+        let Usage { referenced, exclusive } = used.of(&members.subvolumes);
+        compare(context, group, &members, [(referenced, referenced), (exclusive, exclusive)]);
+    }
+    Ok(())
+}
+
+/// Compares a group's two numbers with what they are at least and at most.
+fn compare(context: &mut Context<'_>, group: QuotaGroupId, members: &Members, bounds: [(u64, u64); 2]) {
+    let Members { info, place, .. } = members;
+    let found = [("refers to", info.referenced_bytes), ("alone refers to", info.exclusive_bytes)].into_iter();
+    for ((what, found), (least, most)) in found.zip(bounds) {
+        if !(least..=most).contains(&found) {
+            let kind = FindingKind::QuotaUsage { group, what, found, expected: most };
+            context.find(kind, *place);
+        }
+    }
+}
+
+/// How many steps it takes at most to find out what the groups use.
+fn steps(of_groups: &BTreeMap<QuotaGroupId, Members>, used: &Counted) -> usize {
+    of_groups.values().map(|members| used.steps_of(&members.subvolumes)).fold(0, usize::saturating_add)
+}
+
 fn not_counted(context: &mut Context<'_>) {
     let place = Place { tree: Some(RootId::QUOTA_TREE), ..Place::default() };
     context.find(FindingKind::QuotaNotCounted {}, place);
@@ -185,7 +202,11 @@ fn not_counted(context: &mut Context<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use vlinder_format::quota::relation_key;
+
     use super::*;
+    use crate::context::tests::with_context;
+    use crate::report::Finding;
 
     /// A chain of groups over as many members.
     fn chain(levels: u64, members: u64) -> QuotaTree {
@@ -207,5 +228,38 @@ mod tests {
         assert!(found.values().all(|members| [1, 1_000].contains(&members.subvolumes.len())));
         assert_eq!(found.len(), 1_500);
         assert_eq!(chain(3_000, 1_000).subvolumes_of_groups().map(drop), Err(Uncounted::TooMany));
+    }
+    #[test]
+    fn more_than_is_kept_is_not_counted() {
+        let mut tree = QuotaTree::default();
+        let above = QuotaGroupId(1 << 48);
+        for number in 0..=u64::try_from(MOST_ITEMS).unwrap() {
+            assert!(!tree.is_incomplete, "{number}");
+            tree.add(&relation_key(QuotaGroupId(number), above), &[], Place::default());
+        }
+        assert_eq!((tree.is_incomplete, tree.relations.len()), (true, MOST_ITEMS));
+        with_context(|context| {
+            tree.judge(context);
+            tree.judge_usage(context, &Roots::default(), 0);
+            let place = Place { tree: Some(RootId::QUOTA_TREE), ..Place::default() };
+            assert_eq!(context.report.findings, [Finding { kind: FindingKind::QuotaNotCounted {}, place }]);
+        });
+    }
+
+    #[test]
+    fn groups_of_many_that_share_in_many_ways_are_not_counted() {
+        // Sets of two, each of subvolumes that nobody else has.
+        let sets = (0..1_000u64).map(|number| (BTreeSet::from([RootId(256 + number), RootId(5)]), 4096));
+        let used = Counted::new(sets.collect());
+        with_context(|context| {
+            let few = chain(100, 1_000).subvolumes_of_groups().unwrap();
+            assert_eq!(compare_shared(context, few, &used), Ok(()));
+            // None of the groups says that it uses anything.
+            assert!(!context.report.findings.is_empty());
+            context.report.findings.clear();
+            let many = chain(500, 1_000).subvolumes_of_groups().unwrap();
+            assert_eq!(compare_shared(context, many, &used), Err(Uncounted::TooMany));
+            assert_eq!(context.report.findings, []);
+        });
     }
 }

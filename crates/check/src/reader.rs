@@ -49,9 +49,7 @@ impl Judge<'_> {
             if expected.level == Level::LEAF {
                 return Some(block);
             }
-            if block.is_empty() {
-                return None;
-            }
+            // A node without children is not parsed.
             let child = block.child(block.child_slot(key));
             expected = Expected {
                 logical: child.logical,
@@ -141,7 +139,7 @@ impl Judge<'_> {
 /// A fixed tree has its own blocks; a subvolume may share those of any other; log and relocation trees have all sorts.
 pub(crate) fn is_possible_owner(owner: RootId, tree: RootId) -> bool {
     if tree == RootId::TREE_LOG || tree == RootId::TREE_RELOCATION || owner == RootId::TREE_RELOCATION {
-        return tree.is_shareable() || tree == RootId::TREE_LOG || tree == RootId::DATA_RELOCATION_TREE;
+        return tree.is_shareable() || tree == RootId::TREE_LOG;
     }
     owner == tree || (tree.is_subvolume() && owner.is_subvolume())
 }
@@ -164,5 +162,35 @@ fn reason(error: &VolumeError) -> String {
             reasons.join("; ")
         }
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_of_their_tree_or_of_one_that_may_share_them() {
+        let (one, two) = (RootId(256), RootId(257));
+        let (log, relocation, data) =
+            (RootId::TREE_LOG, RootId::TREE_RELOCATION, RootId::DATA_RELOCATION_TREE);
+        for (owner, tree, is_possible) in [
+            (one, one, true),
+            (RootId::FS_TREE, one, true),
+            (one, two, true),
+            (RootId::EXTENT_TREE, RootId::EXTENT_TREE, true),
+            (RootId::CHECKSUM_TREE, RootId::EXTENT_TREE, false),
+            (one, RootId::EXTENT_TREE, false),
+            (RootId::EXTENT_TREE, one, false),
+            (one, log, true),
+            (log, log, true),
+            (RootId::EXTENT_TREE, relocation, true),
+            (relocation, one, true),
+            (relocation, data, true),
+            (relocation, RootId::EXTENT_TREE, false),
+            (log, one, false),
+        ] {
+            assert_eq!(is_possible_owner(owner, tree), is_possible, "a block of {owner} in {tree}");
+        }
     }
 }

@@ -45,3 +45,19 @@ impl Report {
             && self.findings.iter().all(|finding| finding.kind.severity() == Severity::Warning)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_alone_are_clean_if_all_are_listed() {
+        let of =
+            |kind| Report { findings: vec![Finding { kind, place: Place::default() }], ..Report::default() };
+        let warning = FindingKind::QuotaNotCounted {};
+        assert_eq!(warning.severity(), Severity::Warning);
+        assert!(Report::default().is_clean() && of(warning.clone()).is_clean());
+        assert!(!of(FindingKind::RootDirectory {}).is_clean());
+        assert!(!Report { not_listed: 1, ..of(warning) }.is_clean());
+    }
+}

@@ -35,6 +35,12 @@ pub(crate) struct FoundRoot {
 }
 
 impl FoundRoot {
+    /// What an item of a root says, if it is one.
+    pub(crate) fn of(item: &Item<'_>) -> Option<Self> {
+        let decoded = RootItem::decode(item.data).ok()?;
+        Some(Self { id: RootId(item.key.objectid.0), item: decoded, place: item.place() })
+    }
+
     /// The tree that the item points at.
     pub(crate) fn tree(&self) -> Tree {
         let is_half = self.item.is_deleted() && self.item.drop_progress != Key::MIN;
@@ -88,12 +94,9 @@ impl ItemVisitor for Roots {
         let (objectid, offset) = (item.key.objectid, item.key.offset);
         match item.key.item_type {
             ItemType::ROOT_ITEM => {
-                if let Ok(decoded) = RootItem::decode(item.data) {
-                    if decoded.is_deleted() {
-                        self.deleted.insert(RootId(objectid.0));
-                    }
-                    self.roots.push(FoundRoot { id: RootId(objectid.0), item: decoded, place: item.place() });
-                }
+                let found = FoundRoot::of(item);
+                self.deleted.extend(found.iter().filter(|root| root.item.is_deleted()).map(|root| root.id));
+                self.roots.extend(found);
             }
             ItemType::ROOT_REF | ItemType::ROOT_BACKREF => {
                 let Ok(reference) = RootReference::decode(item.data) else { return };
@@ -109,9 +112,7 @@ impl ItemVisitor for Roots {
                 side.insert((RootId(parent), name));
             }
             ItemType::ORPHAN_ITEM => {
-                if let Some(orphan) = orphan::orphan_of(&item.key) {
-                    self.orphans.insert(RootId(orphan.0));
-                }
+                self.orphans.extend(orphan::orphan_of(&item.key).map(|orphan| RootId(orphan.0)));
             }
             _ => {}
         }
@@ -178,7 +179,7 @@ fn judge_subvolume(context: &mut Context<'_>, roots: &Roots, root: &FoundRoot, n
         if !roots.orphans.contains(&root.id) {
             context.find(FindingKind::RootOrphan { root: root.id }, root.place);
         }
-    } else if names == 0 && root.id.0 >= ObjectId::FIRST_FREE.0 {
+    } else if names == 0 {
         context.find(FindingKind::RootWithoutReference { root: root.id }, root.place);
     } else if names > 1 {
         let reason = "the subvolume has several names";

@@ -56,3 +56,55 @@ impl Summaries {
         is_it.then(|| Arc::clone(known))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use vlinder_format::{ItemType, ObjectId, RootId};
+
+    use super::*;
+    use crate::names::NameSink;
+    use crate::summary::{Gathered, Need};
+
+    fn summary(unlinked: usize) -> Summary {
+        let mut gathered = Gathered::new(NameSink::Facts(Vec::new()));
+        gathered.unlinked = vec![ObjectId(257); unlinked];
+        Summary { need: Need::Nothing, head: None, head_ended: false, tail: None, gathered }
+    }
+
+    const EXPECTED: Expected = Expected {
+        tree: RootId::FS_TREE,
+        logical: Logical(4096),
+        generation: Generation(7),
+        level: Level(1),
+        first_key: None,
+    };
+
+    #[test]
+    fn what_is_known_is_known_of_the_block_that_a_pointer_means() {
+        let mut summaries = Summaries::default();
+        summaries.keep(&EXPECTED, summary(0));
+        assert!(summaries.get(&Expected { tree: RootId(300), ..EXPECTED }).is_some(), "of any tree");
+        let key = Key::new(ObjectId(256), ItemType::INODE_ITEM, 0);
+        for other in [
+            Expected { logical: Logical(8192), ..EXPECTED },
+            Expected { generation: Generation(8), ..EXPECTED },
+            Expected { level: Level::LEAF, ..EXPECTED },
+            Expected { first_key: Some(key), ..EXPECTED },
+        ] {
+            assert!(summaries.get(&other).is_none(), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_kept_has_a_bound_and_is_weighed_once() {
+        let mut summaries = Summaries::default();
+        summaries.keep(&EXPECTED, summary(10));
+        summaries.keep(&EXPECTED, summary(10));
+        assert_eq!(summaries.weight_bytes, EACH_BYTES + 80);
+        let other = Expected { logical: Logical(8192), ..EXPECTED };
+        summaries.keep(&other, summary(MOST_BYTES / 8));
+        assert!(summaries.has_room() && summaries.get(&other).is_none());
+        summaries.keep(&other, summary((MOST_BYTES - summaries.weight_bytes - EACH_BYTES) / 8));
+        assert!(!summaries.has_room() && summaries.get(&other).is_some());
+    }
+}

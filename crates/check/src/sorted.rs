@@ -89,9 +89,9 @@ impl<R: Record> Sorter<R> {
     /// Writes what is held, but for the last, which may go on.
     fn write(&mut self) {
         self.sort();
-        let Some(last) = self.held.pop() else { return };
+        let last = self.held.pop();
         self.write_held();
-        self.held.push(last);
+        self.held.extend(last);
     }
 
     fn write_held(&mut self) {
@@ -135,10 +135,11 @@ impl<R: Record> Sorter<R> {
             .collect();
         while let Some(Reverse((record, number))) = next.pop() {
             merged.add(record);
-            if let Some(pass) = passes.get_mut(number) {
+            let following = passes.get_mut(number).and_then(|pass| {
                 pass.next();
-                next.extend(pass.peek().map(|record| Reverse((*record, number))));
-            }
+                pass.peek()
+            });
+            next.extend(following.map(|record| Reverse((*record, number))));
         }
         drop(passes);
         merged.finish()

@@ -117,3 +117,29 @@ impl Shared {
         self.has_failed.store(true, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use vlinder_device::{MemoryDevice, ReadOnlyDevice};
+
+    use super::*;
+
+    #[test]
+    fn space_that_cannot_be_written_is_told() {
+        let store = Store::new(Some(Arc::new(ReadOnlyDevice::new(MemoryDevice::new(1 << 20)))));
+        assert_eq!((store.has_failed(), store.failure()), (false, None));
+        assert_eq!(store.append(b"lost"), None);
+        assert!(store.has_failed());
+        assert!(matches!(store.failure(), Some(StoreError::Device(_))), "{:?}", store.failure());
+        assert_eq!(store.append(b"more"), None, "nothing more is tried");
+    }
+
+    #[test]
+    fn what_lies_behind_the_end_cannot_be_read() {
+        let store = Store::new(Some(Arc::new(MemoryDevice::new(16))));
+        assert_eq!(store.append(&[7; 16]), Some(0));
+        assert_eq!(store.read(0, 16), Some(vec![7; 16]));
+        assert_eq!(store.read(8, 16), None);
+        assert!(matches!(store.failure(), Some(StoreError::Device(_))), "{:?}", store.failure());
+    }
+}

@@ -132,9 +132,8 @@ impl Recording {
                     self.head.clone_from(&summary.head);
                 }
                 (Some(Need::Directory(_)), Need::Directory(_)) => {
-                    if let (Some(head), Some(more)) = (&mut self.head, &summary.head) {
-                        head.add_entries_of(more);
-                    }
+                    let heads = self.head.iter_mut().zip(&summary.head);
+                    heads.for_each(|(head, more)| head.add_entries_of(more));
                 }
                 (Some(Need::Exactly(_)), Need::Exactly(_)) => self.head.clone_from(&summary.head),
                 (Some(Need::Exactly(_)), Need::Directory(_)) => {
@@ -328,4 +327,31 @@ fn explain_names(context: &mut Context<'_>, tree: &Tree, checksums: &Ranges) {
     }
     again(context, &mut names);
     explain(context, tree.id, &mut names);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::tests::with_context;
+    use crate::report::Finding;
+
+    #[test]
+    fn directories_beyond_the_bound_are_told_not_to_be_followed() {
+        let found = |directories: usize| {
+            let mut gathered = Gathered::new(NameSink::Facts(Vec::new()));
+            let last = 257 + u64::try_from(directories).unwrap();
+            gathered.parents = (257..last).map(|directory| (directory, 256)).collect();
+            gathered.has_root_directory = true;
+            let mut found = Vec::new();
+            with_context(|context| {
+                judge_whole(context, RootId(300), &mut gathered, false);
+                found = core::mem::take(&mut context.report.findings);
+            });
+            found
+        };
+        assert_eq!(found(MOST_DIRECTORIES - 1), []);
+        let place = Place { tree: Some(RootId(300)), ..Place::default() };
+        let kind = FindingKind::DirectoriesNotFollowed {};
+        assert_eq!(found(MOST_DIRECTORIES), [Finding { kind, place }]);
+    }
 }

@@ -255,7 +255,7 @@ fn run(
         if let Some(orphan) = orphan {
             gathered.orphans.push(orphan);
         }
-        if is_of_inode && orphan.is_none() {
+        if is_of_inode {
             first = first.or(Some(item.key.objectid));
             let inode = current.get_or_insert_with(|| Inode::new(item.key.objectid, item.place()));
             take_item(&mut desk, &mut gathered, inode, &item);
@@ -291,5 +291,27 @@ fn take_item(desk: &mut Desk<'_>, gathered: &mut Gathered, inode: &mut Inode, it
         }
         ItemType::EXTENT_DATA => inode.add_extent(desk, item),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn needs_are_met_by_the_inode_that_they_mean() {
+        let number = ObjectId(300);
+        let directory = Inode::any_directory(number);
+        let (unknown, other) = (Inode::new(number, Place::default()), Inode::any_directory(ObjectId(301)));
+        let exactly = Need::Exactly(Box::new(directory.facts()));
+        for (need, met_by) in [
+            (Need::Nothing, [true, true, true, true]),
+            (Need::Other(number), [true, false, false, true]),
+            (Need::Directory(number), [false, true, false, false]),
+            (exactly, [false, true, false, false]),
+        ] {
+            let inodes = [None, Some(&directory), Some(&unknown), Some(&other)];
+            assert_eq!(inodes.map(|inode| need.is_met(inode)), met_by, "{need:?}");
+        }
     }
 }

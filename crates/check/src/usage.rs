@@ -14,8 +14,9 @@ use vlinder_format::{Block, Generation, ItemType, Key, Level, Logical, RootId};
 
 use crate::context::Context;
 use crate::reader::Expected;
-use crate::roots::Roots;
+use crate::roots::{FoundRoot, Roots};
 use crate::sorted::{Pass, Record, Sorted, Sorter};
+use crate::walk::Tree;
 
 /// Blocks that are read at once.
 const BATCH: usize = 128;
@@ -155,7 +156,7 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    fn new(by_set: Vec<(BTreeSet<RootId>, u64)>) -> Self {
+    pub(crate) fn new(by_set: Vec<(BTreeSet<RootId>, u64)>) -> Self {
         let mut alone: BTreeMap<RootId, Usage> = BTreeMap::new();
         for (set, bytes) in &by_set {
             for subvolume in set {
@@ -248,17 +249,16 @@ impl Counter<'_, '_> {
     }
 
     /// Goes from the roots down to the leaves, and gives these.
-    fn descend(&mut self, roots: &[RootId], all: &Roots) -> Result<Sorted<Wanted>, Uncounted> {
+    fn descend(&mut self, trees: &[Tree]) -> Result<Sorted<Wanted>, Uncounted> {
         let mut levels: BTreeMap<Level, Sorter<Wanted>> = BTreeMap::new();
-        for (position, id) in (0..).zip(roots) {
-            let Some(tree) = all.get(*id) else { continue };
+        for (position, tree) in (0..).zip(trees) {
             // The kernel's counts go wrong there, too (docs/design/check.md).
             if tree.dropped_to.is_some() {
                 return Err(Uncounted::Damaged);
             }
             let set = self.sets.of(vec![position])?;
             let (logical, generation) = (tree.logical, tree.generation);
-            let wanted = Wanted { logical, set, generation, first_key: None, tree: *id };
+            let wanted = Wanted { logical, set, generation, first_key: None, tree: tree.id };
             levels.entry(tree.level).or_insert_with(|| self.sorter()).add(wanted);
         }
         while let Some((level, blocks)) = levels.pop_last() {
@@ -351,14 +351,15 @@ pub(crate) fn count(
     data_extents: u64,
 ) -> Result<Counted, Uncounted> {
     // A number of a higher level is no subvolume's.
-    let is_counted = |id: &RootId| id.is_subvolume() && id.0 >> 48 == 0;
-    let subvolumes: Vec<RootId> = roots.roots.iter().map(|root| root.id).filter(is_counted).collect();
+    let is_counted = |tree: &Tree| tree.id.is_subvolume() && tree.id.0 >> 48 == 0;
+    let subvolumes: Vec<Tree> = roots.roots.iter().map(FoundRoot::tree).filter(is_counted).collect();
     let mut counter = Counter { context, sets: Sets::default(), bytes: BTreeMap::new() };
-    let leaves = counter.descend(&subvolumes, roots)?;
+    let leaves = counter.descend(&subvolumes)?;
     counter.count_leaves(&leaves, data_extents)?;
     let Counter { sets, bytes, .. } = counter;
-    let subvolume =
-        |position: &u32| usize::try_from(*position).ok().and_then(|at| subvolumes.get(at)).copied();
+    let subvolume = |position: &u32| {
+        usize::try_from(*position).ok().and_then(|at| subvolumes.get(at)).map(|tree| tree.id)
+    };
     let by_set =
         bytes.into_iter().map(|(set, bytes)| (sets.get(set).iter().filter_map(subvolume).collect(), bytes));
     Ok(Counted::new(by_set.collect()))
@@ -366,7 +367,9 @@ pub(crate) fn count(
 
 #[cfg(test)]
 mod tests {
-    use vlinder_format::ObjectId;
+    use vlinder_format::block::BlockIdentity;
+    use vlinder_format::file_extent::FileExtent;
+    use vlinder_format::{FileOffset, ObjectId, Uuid};
 
     use super::*;
 
@@ -416,5 +419,53 @@ mod tests {
         assert_eq!(counted.of(&set(&[256, 257])), Usage { referenced: 1110, exclusive: 1100 });
         assert_eq!(counted.of(&set(&[])), Usage::default());
         assert_eq!((counted.steps_of(&set(&[5])), counted.steps_of(&set(&[5, 256]))), (1, 5 + 4 * 2));
+    }
+    #[test]
+    fn unions_that_are_forgotten_are_worked_out_again() {
+        let mut sets = Sets::default();
+        let count = 1_100;
+        let single: Vec<SetId> = (0..count).map(|member| sets.of(vec![member]).unwrap()).collect();
+        let pairs = || (0..count).flat_map(|left| (0..left).map(move |right| (left, right)));
+        assert!(pairs().count() > MOST_MEMBERS / 16);
+        for (left, right) in pairs() {
+            let at = |member: u32| single[usize::try_from(member).unwrap()];
+            let both = sets.union(at(left), at(right)).unwrap();
+            assert_eq!(sets.get(both), [right, left]);
+        }
+        assert!((1..=MOST_MEMBERS / 16).contains(&sets.unions.len()), "{}", sets.unions.len());
+        let both = sets.union(single[0], single[1]).unwrap();
+        assert_eq!(sets.get(both), [0, 1]);
+    }
+
+    #[test]
+    fn each_extent_is_of_one_part() {
+        let identity = BlockIdentity {
+            logical: Logical(1 << 20),
+            generation: Generation(7),
+            owner: RootId::FS_TREE,
+            level: Level::LEAF,
+            fsid: Uuid([1; 16]),
+            chunk_tree_uuid: Uuid([2; 16]),
+        };
+        let mut leaf = Block::new(4096, &identity);
+        for number in 0..20 {
+            let key = FileExtent::key(ObjectId(257), FileOffset(number * 4096));
+            let hole = FileExtent::hole(4096, Generation(7)).encode();
+            leaf.insert_items(leaf.len(), &[(key, &hole)]);
+            // Where the address and the length lie: every third is left a hole.
+            let data = leaf.data_mut(leaf.len() - 1);
+            if number % 3 > 0 {
+                data[21..29].copy_from_slice(&((100 + number) << 12).to_le_bytes());
+                data[29..37].copy_from_slice(&4096u64.to_le_bytes());
+            }
+        }
+        let all = data_of(&leaf, 1, 0);
+        let expected: Vec<(u64, u64)> =
+            (0..20u64).filter(|number| number % 3 > 0).map(|number| ((100 + number) << 12, 4096)).collect();
+        assert_eq!(all, expected);
+        let mut parts: Vec<(u64, u64)> = (0..3).flat_map(|part| data_of(&leaf, 3, part)).collect();
+        assert!((0..3).all(|part| data_of(&leaf, 3, part).len() < all.len()));
+        parts.sort_unstable();
+        assert_eq!(parts, all);
     }
 }

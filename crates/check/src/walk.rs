@@ -35,11 +35,6 @@ pub(crate) struct Tree {
     pub(crate) dropped_to: Option<(Key, Level)>,
 }
 
-/// Whether a tree may share blocks with others.
-pub(crate) fn is_shareable(tree: RootId) -> bool {
-    tree.is_shareable() || tree == RootId::TREE_RELOCATION
-}
-
 /// An item that keeps the rules of its family.
 pub(crate) struct Item<'a> {
     pub(crate) tree: RootId,
@@ -298,19 +293,17 @@ impl<V: Visitor> Walk<'_, '_, V> {
             self.enter(top, node, false);
         }
         // Where temporary space was lost there will be no report.
-        while let Some(frame) = self.frames.last_mut().filter(|_| !self.context.store.has_failed()) {
+        while let Some(mut frame) = self.frames.pop().filter(|_| !self.context.store.has_failed()) {
             if frame.slot >= frame.node.len() {
-                let (is_kept, expected) = (frame.is_kept, frame.expected);
-                self.frames.pop();
-                if is_kept {
-                    self.steps.push(Step::End(expected));
+                if frame.is_kept {
+                    self.steps.push(Step::End(frame.expected));
                 }
                 continue;
             }
             if frame.ahead.is_empty() {
-                self.look_ahead();
+                frame.ahead = self.look_ahead(&frame);
             }
-            self.next_child();
+            self.next_child(frame);
             // What is known takes no reading, but memory.
             if self.steps.len() >= MOST_STEPS {
                 self.flush();
@@ -319,9 +312,8 @@ impl<V: Visitor> Walk<'_, '_, V> {
         self.flush();
     }
 
-    /// Goes on to the next child of the last node.
-    fn next_child(&mut self) {
-        let Some(frame) = self.frames.last_mut() else { return };
+    /// Goes on to the next child of a node.
+    fn next_child(&mut self, mut frame: Frame<V::Known>) {
         let (slot, ahead) = (frame.slot, frame.ahead.pop_front());
         let next = slot.saturating_add(1);
         frame.slot = next;
@@ -329,6 +321,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
         let on_edge = core::mem::take(&mut frame.on_edge);
         let expected = child(self.tree.id, &frame.node, slot);
         let child = Child { expected, upper, is_root: false, on_edge };
+        self.frames.push(frame);
         let is_kept = self.visitor.keeps(self.context, expected.logical);
         match ahead {
             Some(Ahead::Known(known)) => self.steps.push(Step::Known(child, known)),
@@ -350,9 +343,8 @@ impl<V: Visitor> Walk<'_, '_, V> {
         }
     }
 
-    /// Looks at some of the last node's children: which are known, and what nodes there are.
-    fn look_ahead(&mut self) {
-        let Some(frame) = self.frames.last() else { return };
+    /// Looks at some of a node's children: which are known, and what nodes there are.
+    fn look_ahead(&mut self, frame: &Frame<V::Known>) -> VecDeque<Ahead<V::Known>> {
         let is_leaf = frame.node.level().below() == Some(Level::LEAF);
         let mut ahead = VecDeque::new();
         let mut wanted = Vec::new();
@@ -373,9 +365,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
                 *node = nodes.next().flatten();
             }
         }
-        if let Some(frame) = self.frames.last_mut() {
-            frame.ahead = ahead;
-        }
+        ahead
     }
 
     /// A node is reached: it waits for its children's turn.
@@ -396,9 +386,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
             if self.tree.has_references {
                 self.context.claim_children(&node, slot);
             }
-            if let Some(last) = node.last_key() {
-                self.judge_bound(child.upper, node.logical(), node.len().saturating_sub(1), last);
-            }
+            self.judge_bound(child.upper, node.logical(), last_of(&node));
         }
         self.frames.push(Frame {
             node,
@@ -411,8 +399,9 @@ impl<V: Visitor> Walk<'_, '_, V> {
         });
     }
 
-    fn judge_bound(&mut self, upper: Option<Key>, block: Logical, slot: usize, last: Key) {
-        if let Some(bound) = upper.filter(|bound| last >= *bound) {
+    /// A block's last key lies left of what comes behind the block.
+    fn judge_bound(&mut self, upper: Option<Key>, block: Logical, last: Option<(usize, Key)>) {
+        if let Some((bound, (slot, last))) = upper.zip(last).filter(|(bound, (_, last))| last >= bound) {
             let place = Place {
                 tree: Some(self.tree.id),
                 block: Some(block),
@@ -493,9 +482,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
         };
         self.context.reach(self.tree, &done.head, child.is_root, is_first);
         if is_first {
-            if let Some((slot, last)) = done.last {
-                self.judge_bound(child.upper, logical, slot, last);
-            }
+            self.judge_bound(child.upper, logical, done.last);
             for finding in done.faults {
                 self.context.find(finding.kind, finding.place);
             }
@@ -503,6 +490,11 @@ impl<V: Visitor> Walk<'_, '_, V> {
         self.context.references.add_prepared(done.claims);
         self.visitor.take(self.context, &child.expected, done.part);
     }
+}
+
+/// A block's last slot and its key.
+fn last_of(block: &Block) -> Option<(usize, Key)> {
+    block.last_key().map(|key| (block.len().saturating_sub(1), key))
 }
 
 /// What a node says of the child in a slot that it has.
@@ -531,7 +523,7 @@ fn work<V: Visitor>(
             judge.claim_extents(references, &block, &mut claims);
         }
         let part = visitor.prepare(judge, &leaf);
-        let last = block.last_key().map(|key| (block.len().saturating_sub(1), key));
+        let last = last_of(&block);
         let found = |(slot, fault): (usize, Fault)| Finding {
             kind: FindingKind::Item { fault },
             place: place(tree.id, &block, slot),

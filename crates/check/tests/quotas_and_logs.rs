@@ -11,7 +11,7 @@ use vlinder_base::sync::Arc;
 use vlinder_check::{Finding, FindingKind, Options, check};
 use vlinder_device::{Device, FileDevice, OpenOptions};
 use vlinder_format::extent::{ExtentFlags, ExtentHeader, ExtentItem, Reference};
-use vlinder_format::quota::{QuotaGroupId, QuotaGroupInfo, QuotaStatus};
+use vlinder_format::quota::{QuotaGroupId, QuotaGroupInfo, QuotaStatus, QuotaStatusFlags};
 use vlinder_format::{DeviceId, Generation, ItemType as Type, Key, Logical, ObjectId, Place, RootId};
 use vlinder_testkit::hostile::{self, FLOODS};
 use vlinder_testkit::kernel::KernelMount;
@@ -103,6 +103,17 @@ fn what_quota_groups_count_is_counted_again() {
     let status = m.find(RootId::QUOTA_TREE, |key, _| key == QuotaStatus::KEY);
     m.change_item(status, |data| data[16] |= 4);
     assert_eq!(report(&m).findings, []);
+
+    // And so may those of quotas that are off, or of simple ones of which nobody knows since when.
+    let said = QuotaStatus::decode(m.block(status.leaf).data(status.slot)).unwrap();
+    let off = QuotaStatus { flags: QuotaStatusFlags(said.flags.0 & !QuotaStatusFlags::ON.0 & !4), ..said };
+    let simple = QuotaStatusFlags(QuotaStatusFlags::ON.0 | QuotaStatusFlags::SIMPLE.0);
+    let simple = QuotaStatus { flags: simple, enable_generation: None, ..said };
+    for said in [off, simple] {
+        m.remove(status);
+        m.insert(RootId::QUOTA_TREE, QuotaStatus::KEY, &said.encode());
+        assert_eq!(report(&m).findings, [], "{said:?}");
+    }
 }
 
 #[test]
@@ -135,6 +146,15 @@ fn what_simple_quotas_count_is_counted_again() {
     let m = Mutator::new(&image);
     m.add_u64(group_info(&m, level(2, 2)).0, 8, 4096);
     assert_eq!(report(&m).findings, []);
+
+    // Where a part of a tree can't be read, nobody knows what is owned.
+    let m = Mutator::new(&image);
+    m.add_u64(group_info(&m, level(0, 256)).0, 8, 4096);
+    let leaf = m.find(RootId(257), |key, _| key.objectid.0 > 400).leaf;
+    [0, 1].into_iter().for_each(|mirror| m.flip_bit(leaf, mirror, 1000));
+    let found = findings(&m);
+    assert!(found.iter().any(|found| found.kind.id() == "block-unreadable"), "{found:?}");
+    assert!(!found.iter().any(|found| found.kind.id() == "quota-usage"), "{found:?}");
 
     // An extent that another subvolume is said to own.
     let m = Mutator::new(&image);
@@ -188,6 +208,17 @@ fn rules_of_the_log() {
     m.set_key(found, key);
     let kind = FindingKind::LogItem { item_type: key.item_type };
     assert_found(&m, kind, place(RootId::TREE_LOG, Found { key, ..found }));
+
+    // The tree of logs holds the roots of logs and nothing else.
+    for key in [
+        Key { item_type: Type::PERSISTENT_ITEM, ..root.key },
+        Key { objectid: RootId::FS_TREE.object_id(), ..root.key },
+    ] {
+        let m = Mutator::new(&image);
+        m.set_key(root, key);
+        let kind = FindingKind::LogItem { item_type: key.item_type };
+        assert_found(&m, kind, place(RootId::TREE_LOG, Found { key, ..root }));
+    }
 
     let m = Mutator::new(&image);
     m.add_u64(root, 160, 0u64.wrapping_sub(1));
@@ -286,6 +317,57 @@ fn inodes_of_the_log() {
     let child = ObjectId(u64::from_le_bytes(m.block(leaf).data(entry.slot)[..8].try_into().unwrap()));
     m.change_item(entry, |item| item[29] = 2);
     assert_inode(&m, child, "is of another type than its name says", entry);
+
+    // The directory is a file.
+    let m = Mutator::new(&image);
+    let parent =
+        item_of(&m, leaf, |key, _| key.item_type == Type::INODE_ITEM && key.objectid == entry.key.objectid);
+    assert_eq!(mode_of(parent) >> 12, 4, "a directory");
+    m.change_item(parent, |item| item[53] = item[53] & 0x0f | 0x80);
+    assert_inode(&m, parent.key.objectid, "is of another type than in the subvolume", parent);
+    assert_inode(&m, parent.key.objectid, "has names in it and is no directory", entry);
+
+    // A name of a subvolume is of no inode.
+    let m = Mutator::new(&image);
+    m.change_item(entry, |item| {
+        item[8] = Type::ROOT_ITEM.0;
+        item[9..17].fill(0xff);
+        item[29] = 2;
+    });
+    let found = findings(&m);
+    assert!(!found.iter().any(|found| found.place == place(RootId::TREE_LOG, entry)), "{found:?}");
+
+    // What the subvolume has of them can't be read: nobody knows.
+    let m = Mutator::new(&image);
+    assert!(m.block(m.root(RootId::FS_TREE)).is_leaf());
+    [0, 1].into_iter().for_each(|mirror| m.flip_bit(m.root(RootId::FS_TREE), mirror, 1000));
+    let found = findings(&m);
+    assert!(found.iter().any(|found| found.kind.id() == "block-unreadable"), "{found:?}");
+    assert!(!found.iter().any(|found| found.kind.id() == "log-inode"), "{found:?}");
+}
+
+#[test]
+fn a_log_of_several_leaves() {
+    require!(KernelBtrfs, Tool("btrfs"));
+    const MANY: &str = r"
+        i=0; while [ $i -lt 150 ]; do
+            dd if=/dev/urandom of=many bs=4096 count=1 seek=$((i*2)) conv=notrunc status=none; i=$((i+1))
+        done; sync many";
+    let image = image_with_log(SMALL_NODES, &format!("{LOGGED}\n{MANY}"));
+    let m = Mutator::new(&image);
+    let block = m.block(m.superblock.log_root);
+    let root = Logical(u64::from_le_bytes(block.data(0)[176..184].try_into().unwrap()));
+    assert!(!m.block(root).is_leaf());
+    assert_eq!(report(&m).findings, [], "as the kernel wrote it");
+    let leaf = m.block(root).child(1).logical;
+    [0, 1].into_iter().for_each(|mirror| m.flip_bit(leaf, mirror, 1000));
+    let unreadable: Vec<Place> = findings(&m)
+        .into_iter()
+        .filter(|found| found.kind.id() == "block-unreadable")
+        .map(|found| found.place)
+        .collect();
+    let at = Place { tree: Some(RootId::TREE_LOG), block: Some(leaf), ..Place::default() };
+    assert!(unreadable.contains(&at), "{unreadable:?}");
 }
 
 /// The images of two devices, filled by the kernel.

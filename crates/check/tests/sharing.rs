@@ -7,7 +7,7 @@ use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::units::Physical;
 use vlinder_check::{FindingKind, Options, Report, check};
 use vlinder_device::{Description, Device, DeviceError, MemoryDevice, Request, Ticket};
-use vlinder_format::{ItemType as Type, ObjectId, RootId};
+use vlinder_format::{ItemType as Type, ObjectId, Place, RootId};
 use vlinder_testkit::mutator::{Found, Mutator};
 use vlinder_testkit::require;
 
@@ -146,4 +146,49 @@ fn the_report_does_not_depend_on_the_number_of_threads() {
             assert_eq!(report(m.device(), threads), alone, "{name}, {threads} threads");
         }
     }
+}
+
+/// A tree of three levels, with nodes full of names alone; and a snapshot in which every other node was changed, but few leaves.
+const LARGE: &str = r"
+    btrfs subvolume create s > /dev/null; long=$(printf '%0245d' 0); data=$(printf '%01800d' 0)
+    i=0; while [ $i -lt 1800 ]; do printf $data > s/$long-$i; i=$((i+1)); done; sync -f .
+    btrfs subvolume snapshot s t > /dev/null
+    i=0; while [ $i -lt 1800 ]; do printf x > t/$long-$i; i=$((i+80)); done; sync -f .
+";
+
+#[test]
+fn what_large_snapshots_share_is_read_once() {
+    require!(KernelBtrfs, Tool("btrfs"));
+    let image = common::image(&["-n", "4096", "-m", "single"], LARGE);
+    let m = Mutator::new(&image);
+    let (one, two) = (RootId(256), RootId(257));
+    let [first, second] = [one, two].map(|tree| m.block(m.root(tree)));
+    assert_eq!((first.level().0, second.level().0), (2, 2));
+    let report = |threads| {
+        let options = Options { threads: Some(threads), ..Options::default() };
+        let mut report = check(vec![m.device()], &options).unwrap();
+        report.findings.retain(|finding| finding.kind.id() != "free-space-leftover");
+        report
+    };
+    let found = report(1);
+    assert_eq!(found.findings, []);
+    assert_eq!(report(4), found);
+
+    // A node full of names that both have can't be read.
+    let children: Vec<_> = second.children().map(|child| child.logical).collect();
+    let is_shared_name = |child: &vlinder_format::block::ChildPointer| {
+        child.key.item_type == Type::DIR_ITEM && children.contains(&child.logical)
+    };
+    let shared = first.children().find(is_shared_name).expect("a node of names that both have");
+    m.flip_bit(shared.logical, 0, 1000);
+    let found = report(4);
+    assert_eq!(report(1), found);
+    let at = |tree| Place { tree: Some(tree), block: Some(shared.logical), ..Place::default() };
+    let unreadable: Vec<Place> = found
+        .findings
+        .iter()
+        .filter(|found| found.kind.id() == "block-unreadable")
+        .map(|found| found.place)
+        .collect();
+    assert_eq!(unreadable, [at(one), at(two)]);
 }

@@ -211,7 +211,6 @@ impl DeviceExtent {
         }
         if let Some((before, extent)) = previous
             && before.objectid == key.objectid
-            && before.item_type == ItemType::DEVICE_EXTENT
             && before.offset.checked_add(extent.length).is_none_or(|end| end > key.offset)
         {
             return Err(DeviceFault::Overlap { physical: before.offset, next: key.offset });

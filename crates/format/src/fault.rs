@@ -137,3 +137,24 @@ impl Damage {
         Self { fault: fault.into(), place: Box::new(place) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::ItemType;
+    use crate::types::ObjectId;
+
+    #[test]
+    fn a_place_is_told_as_far_as_it_is_known() {
+        let key = Key::new(ObjectId(257), ItemType::INODE_ITEM, 0);
+        let place =
+            Place { tree: Some(RootId(5)), block: Some(Logical(4096)), slot: Some(3), key: Some(key) };
+        assert_eq!(
+            place.to_string(),
+            format!("tree {}, block {}, slot 3, key {key}", RootId(5), Logical(4096))
+        );
+        let place = Place { slot: Some(3), ..Place::default() };
+        assert_eq!(place.to_string(), "slot 3");
+        assert_eq!(Place::default().to_string(), "unknown place");
+    }
+}

@@ -223,3 +223,20 @@ pub(crate) const fn widen_u64(value: u32) -> u64 {
 pub(crate) const fn widen_usize(value: u16) -> usize {
     value as usize
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_a_multiple_of_nothing() {
+        assert!(is_aligned(0, 4096) && is_aligned(8192, 4096) && !is_aligned(4095, 4096));
+        assert!(!is_aligned(0, 0) && !is_aligned(4096, 0));
+    }
+
+    #[test]
+    fn reserved_bytes_are_told_in_short() {
+        assert_eq!(format!("{:?}", Reserved::<7>::ZERO), "Reserved(7 bytes, zero)");
+        assert_eq!(format!("{:?}", Reserved([0, 0, 1])), "Reserved(3 bytes, not zero)");
+    }
+}

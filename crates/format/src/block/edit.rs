@@ -186,10 +186,8 @@ impl Block {
     fn clear_gap(&mut self, data: core::ops::Range<usize>, old_len: usize) {
         self.bytes[data].fill(0);
         let start = HEADER_SIZE + self.len() * ITEM_HEADER_SIZE;
-        let end = (HEADER_SIZE + old_len * ITEM_HEADER_SIZE).min(self.data_front());
-        if start < end {
-            self.bytes[start..end].fill(0);
-        }
+        let end = HEADER_SIZE + old_len * ITEM_HEADER_SIZE;
+        self.bytes[start..end].fill(0);
     }
 
     /// Our own mistakes are asserted, in release too: the keys at the borders of a change ascend.

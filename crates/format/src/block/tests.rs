@@ -125,3 +125,60 @@ fn arbitrary_bytes_never_panic() {
         }
     }
 }
+
+/// What a change that a block does not bear says.
+fn refusal(level: u8, change: impl FnOnce(&mut Block)) -> String {
+    let mut block = Block::new(4096, &identity(level));
+    let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| change(&mut block)));
+    *refused.unwrap_err().downcast::<String>().unwrap()
+}
+
+#[test]
+fn changes_of_another_kind_or_behind_the_end_are_refused() {
+    let child = ChildPointer { key: key(1), logical: Logical(4096), generation: Generation(3) };
+    assert_eq!(refusal(1, |node| node.remove_items(0, 0)), "items 0+0 of 0");
+    assert_eq!(refusal(0, |leaf| leaf.remove_items(0, 1)), "items 0+1 of 0");
+    assert_eq!(refusal(1, |node| node.insert_items(0, &[(key(1), b"")])), "item 0 of 0");
+    assert_eq!(refusal(0, |leaf| leaf.insert_items(1, &[(key(1), b"")])), "item 1 of 0");
+    assert_eq!(refusal(0, |leaf| leaf.insert_children(0, &[child])), "pointer 0 of 0");
+    assert_eq!(refusal(1, |node| node.insert_children(1, &[child])), "pointer 1 of 0");
+    assert_eq!(refusal(0, |leaf| leaf.remove_children(0, 0)), "pointers 0+0 of 0");
+    assert_eq!(refusal(1, |node| node.remove_children(0, 1)), "pointers 0+1 of 0");
+    assert_eq!(refusal(0, |leaf| leaf.set_child(0, &child)), "pointer 0 of 0");
+    assert_eq!(refusal(1, |node| node.set_child(0, &child)), "pointer 0 of 0");
+    for level in [0, 1] {
+        let message = std::panic::catch_unwind(|| {
+            let mut other = Block::new(4096, &identity(level));
+            if level == 0 {
+                other.insert_items(0, &[(key(1), b"")]);
+            }
+            Block::new(4096, &identity(0)).split_items_into(0, &mut other);
+        });
+        let message = message.unwrap_err();
+        assert_eq!(*message.downcast::<&str>().unwrap(), "items move into an empty leaf");
+    }
+}
+
+#[test]
+fn what_changes_nothing_leaves_the_bytes() {
+    let mut leaf = Block::new(4096, &identity(0));
+    leaf.insert_items(0, &[(key(1), b"one"), (key(2), b"two")]);
+    let before = leaf.bytes().to_vec();
+    leaf.remove_items(2, 0);
+    leaf.set_flag(BLOCK_FLAG_WRITTEN, true);
+    assert!(leaf.has_flag(BLOCK_FLAG_WRITTEN));
+    leaf.set_flag(BLOCK_FLAG_WRITTEN, false);
+    assert_eq!(leaf.bytes(), before);
+}
+
+#[test]
+fn a_block_has_the_size_of_a_node_and_room_for_more_than_its_header() {
+    let parse = |bytes: usize, node_size: u32| {
+        let rules = BlockRules { node_size, ..RULES };
+        Block::parse(vec![0; bytes].into_boxed_slice(), &rules).map(drop)
+    };
+    let size = |found, expected| Err((BlockFault::Size { found, expected }, None));
+    assert_eq!(parse(4095, 4096), size(4095, 4096));
+    assert_eq!(parse(HEADER_SIZE, 101), size(101, 101));
+    assert_eq!(parse(102, 102), Err((BlockFault::NotWritten, None)));
+}

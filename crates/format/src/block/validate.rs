@@ -183,17 +183,15 @@ fn validate_leaf(bytes: &[u8], count: u32) -> Result<(), Finding> {
     }
     let headers_end = u64::from(count) * 25;
     // No item has the smallest key: there is no item type 0.
-    let mut previous = Some(Key::MIN);
+    let mut previous = Key::MIN;
     let mut data_end = u64::try_from(capacity).unwrap_or(u64::MAX);
     for slot in 0..count {
         let start = HEADER_SIZE + widen(slot) * ITEM_HEADER_SIZE;
         let key = key_at(bytes, start);
-        if let Some(before) = previous
-            && before >= key
-        {
-            return Err((BlockFault::KeyOrder { key: before, next: key }, Some(slot)));
+        if previous >= key {
+            return Err((BlockFault::KeyOrder { key: previous, next: key }, Some(slot)));
         }
-        previous = Some(key);
+        previous = key;
         let offset = u64::from(get_u32(bytes, start + Key::SIZE));
         let end = offset + u64::from(get_u32(bytes, start + Key::SIZE + 4));
         if end != data_end {

@@ -246,3 +246,12 @@ fn file_types_and_entry_types_match() {
     }
     assert_eq!(DirectoryEntryType::EXTENDED_ATTRIBUTE.file_type(), None);
 }
+
+#[test]
+fn what_an_entry_has_no_field_for_is_refused() {
+    let long = vec![b'x'; 65536];
+    for entry in [entry(&long), DirectoryEntry { data: &long, ..entry(b"") }] {
+        let refused = std::panic::catch_unwind(|| entry.encode()).unwrap_err();
+        assert_eq!(*refused.downcast::<String>().unwrap(), "a directory entry of 65566 bytes");
+    }
+}

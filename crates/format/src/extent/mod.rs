@@ -216,7 +216,7 @@ impl ExtentItem {
         let found = self.inline.get_mut(position).ok_or_else(missing)?;
         let left = found.count().checked_sub(reference.count()).ok_or_else(missing)?;
         let total = self.header.references.checked_sub(u64::from(reference.count())).ok_or_else(missing)?;
-        if left == 0 || !found.is_counted() {
+        if left == 0 {
             self.inline.remove(position);
         } else {
             found.set_count(left);

@@ -112,6 +112,15 @@ fn a_fat_tree_block_has_level_and_first_key() {
 }
 
 #[test]
+fn a_block_does_not_reach_past_the_last_address() {
+    let bytes = metadata_item().encode();
+    let at = |start| Key { objectid: ObjectId(start), ..metadata_key() };
+    judge(at(0u64.wrapping_sub(16384 + 4096)), &bytes, None).unwrap();
+    let last = at(0u64.wrapping_sub(16384));
+    assert_eq!(judge(last, &bytes, None), Err(ExtentFault::Length { found: 16384 }));
+}
+
+#[test]
 fn each_rule_of_the_item_has_its_fault() {
     let bytes = data_item().encode();
     let skinny = LeafRules { features: Features::default(), ..rules() };

@@ -61,6 +61,8 @@ fn names_are_found_and_removed_among_others() {
     let mut item = extended(b"one").encode();
     ExtendedReference { parent: ObjectId(300), ..extended(b"one") }.append_to(&mut item);
     assert_eq!(find_extended(&item, ObjectId(300), b"one").unwrap().unwrap().parent, ObjectId(300));
+    assert_eq!(find_extended(&item, ObjectId(300), b"two"), Ok(None));
+    assert_eq!(find_extended(&item, ObjectId(301), b"one"), Ok(None));
     assert_eq!(remove_extended(&mut item, ObjectId(301), b"one"), Ok(false));
     assert_eq!(remove_extended(&mut item, PARENT, b"one"), Ok(true));
     assert_eq!(item[0..2], 300u16.to_le_bytes());

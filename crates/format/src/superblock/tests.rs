@@ -152,6 +152,10 @@ fn the_system_array_keeps_its_rules() {
     assert!(
         matches!(entry, SuperblockFault::SystemArray(SystemArrayFault::Entry { found }) if found.item_type.0 == 1)
     );
+    let entry = broken(|s| s.system_chunk_array.0[0] = 1);
+    assert!(
+        matches!(entry, SuperblockFault::SystemArray(SystemArrayFault::Entry { found }) if found.objectid.0 == 257)
+    );
     let data = broken(|s| s.system_chunk_array.0[17 + 24] = 1);
     assert_eq!(data, SystemArrayFault::NotSystem { logical: Logical(1 << 20) }.into());
     let chunk = broken(|s| s.system_chunk_array.0[17 + 16] = 1);
