@@ -142,4 +142,11 @@ mod tests {
         assert_eq!(store.read(8, 16), None);
         assert!(matches!(store.failure(), Some(StoreError::Device(_))), "{:?}", store.failure());
     }
+    #[test]
+    fn where_there_is_no_space_nothing_is_kept() {
+        let store = Store::new(None);
+        store.rewrite(0, b"lost");
+        assert_eq!((store.is_there(), store.append(b"lost"), store.read(0, 4)), (false, None, None));
+        assert_eq!((store.has_failed(), store.failure()), (false, None));
+    }
 }

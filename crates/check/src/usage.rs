@@ -372,6 +372,8 @@ mod tests {
     use vlinder_format::{FileOffset, ObjectId, Uuid};
 
     use super::*;
+    use crate::context::tests::with_context;
+    use crate::{chunks, roots};
 
     #[test]
     fn sets_are_joined_and_kept_once() {
@@ -467,5 +469,16 @@ mod tests {
         assert!((0..3).all(|part| data_of(&leaf, 3, part).len() < all.len()));
         parts.sort_unstable();
         assert_eq!(parts, all);
+    }
+    #[test]
+    fn what_is_counted_part_by_part_is_what_is_counted_at_once() {
+        with_context(|context| {
+            chunks::read(context);
+            let roots = roots::read(context);
+            let [once, parts] = [1, 3].map(|parts| count(context, &roots, parts * MOST_EXTENTS).unwrap());
+            let data = |counted: &Counted| counted.by_set.iter().map(|(_, bytes)| bytes).sum::<u64>();
+            assert!(data(&once) > 0 && once.by_set.iter().any(|(set, _)| set.len() == 2), "some is shared");
+            assert_eq!(once.by_set, parts.by_set);
+        });
     }
 }

@@ -239,14 +239,15 @@ fn rules_of_inodes() {
 
     // Of an inode with bad items nothing is missed.
     let m = small();
-    let (item, extent) = (of(&m, FS, "file", Type::INODE_ITEM), of(&m, FS, "file", Type::EXTENT_DATA));
+    let item = of(&m, FS, "d", Type::INODE_ITEM);
     let inode = item.key.objectid;
     let is_missed = |found: &Finding| found.kind == FindingKind::InodeMissing { inode };
     m.remove(item);
     assert!(has(&m, is_missed));
-    let extent = Found { slot: extent.slot - 1, ..extent };
-    m.change_item(extent, |data| data[20] = 7);
-    assert!(has(&m, |found| found.kind.id() == "item" && found.place == place(FS, extent)));
+    let name = entry(&m, FS, "file");
+    assert_eq!(name.key.objectid, inode);
+    m.change_item(name, |data| data[29] = 99);
+    assert!(has(&m, |found| found.kind.id() == "item" && found.place == place(FS, name)));
     assert!(!has(&m, is_missed));
 }
 

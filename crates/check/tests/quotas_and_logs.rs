@@ -429,7 +429,12 @@ fn what_lies_on_a_missing_device_alone_is_named() {
 /// More groups, members or ways than are counted: a warning says so, and what is wrong with the relations is found.
 #[test]
 fn quota_groups_without_end_are_not_counted() {
-    let sound = hostile::sound(50);
+    // Of more leaves than are read at once.
+    let sound = hostile::sound(1_300);
+    let m = Mutator::new(&sound);
+    let root = m.block(m.root(RootId::FS_TREE));
+    let leaves: usize = root.children().map(|child| m.block(child.logical)).map(|node| node.len()).sum();
+    assert!(root.level().0 == 2 && leaves > 150, "{leaves} leaves");
     let found = |name: &str| {
         let flood = FLOODS.iter().find(|flood| flood.name.contains(name)).unwrap();
         findings(&Mutator::new(&(flood.make)(&sound)))

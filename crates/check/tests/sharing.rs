@@ -7,7 +7,8 @@ use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::units::Physical;
 use vlinder_check::{FindingKind, Options, Report, check};
 use vlinder_device::{Description, Device, DeviceError, MemoryDevice, Request, Ticket};
-use vlinder_format::{ItemType as Type, ObjectId, Place, RootId};
+use vlinder_format::root_item::RootItem;
+use vlinder_format::{ItemType as Type, Level, Logical, ObjectId, Place, RootId};
 use vlinder_testkit::mutator::{Found, Mutator};
 use vlinder_testkit::require;
 
@@ -173,6 +174,40 @@ fn what_large_snapshots_share_is_read_once() {
     let found = report(1);
     assert_eq!(found.findings, []);
     assert_eq!(report(4), found);
+
+    // Half of the snapshot is deleted, up to a leaf in the middle of a node of its own.
+    let deleted = Mutator::new(&image);
+    let is_own = |child: Logical| m.block(child).owner() == two;
+    let edge = (2..second.len()).find(|slot| is_own(second.child(*slot).logical)).expect("a node of its own");
+    let half = m.block(second.child(edge).logical);
+    deleted.change_item(
+        deleted.find(RootId::ROOT_TREE, |key, _| {
+            key.objectid == two.object_id() && key.item_type == Type::ROOT_ITEM
+        }),
+        |data| {
+            let mut item = RootItem::decode(data).unwrap();
+            (item.reference_count, item.drop_progress, item.drop_level) = (0, half.key(3), Level(1));
+            data.copy_from_slice(&item.encode());
+        },
+    );
+    let mut freed: Vec<Logical> = (0..edge).map(|slot| second.child(slot).logical).collect();
+    let own = freed.clone().into_iter().filter(|child| is_own(*child)).map(|child| m.block(child));
+    freed.extend(own.flat_map(|node| node.children().map(|child| child.logical).collect::<Vec<_>>()));
+    freed.extend((0..3).map(|slot| half.child(slot).logical));
+    freed.sort_unstable();
+    let options = Options::default();
+    let found = check(vec![deleted.device()], &options).unwrap().findings.into_iter();
+    let mut extra: Vec<Logical> = found
+        .filter(|found| !["free-space-leftover", "root-orphan"].contains(&found.kind.id()))
+        .map(|found| match found.kind {
+            FindingKind::ReferenceExtra { logical, user, expected: 0, found: 1 } if user == "tree 257" => {
+                logical
+            }
+            kind => panic!("{kind}"),
+        })
+        .collect();
+    extra.sort_unstable();
+    assert_eq!(extra, freed);
 
     // A node full of names that both have can't be read.
     let children: Vec<_> = second.children().map(|child| child.logical).collect();
