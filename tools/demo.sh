@@ -20,7 +20,9 @@ cleanup() {
 }
 trap cleanup EXIT
 
-say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+bold= plain=
+[ -t 1 ] && bold=$'\033[1m' plain=$'\033[0m'
+say() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
 run() { printf '  $ %s\n' "$*"; "$@"; }
 have() { command -v "$1" >/dev/null 2>&1; }
 fail() { printf 'demo: %s\n' "$*" >&2; exit 1; }
@@ -68,6 +70,7 @@ compare() { # compare WHAT LEFT RIGHT
 first_name() { ls "$1" | awk 'NR == 1'; }
 
 edit() { # edit ROOT: what people do to files
+    printf '  cp -r, tar --create, tar --extract, sed -i\n'
     cp -r "$1/$(first_name "$1")" "$1/copied"
     tar --create --file="$1/archive.tar" --directory="$work/tree" .
     mkdir "$1/unpacked" && tar --extract --file="$1/archive.tar" --directory="$1/unpacked"
@@ -121,7 +124,8 @@ if have btrfs; then
     say "5. btrfs check"
     printf '  $ btrfs check --readonly image\n'
     btrfs check --readonly "$image" >"$work/check" 2>&1 || { cat "$work/check" >&2; fail "btrfs check found errors"; }
-    grep -E 'no error found|found .* bytes used' "$work/check" | sed 's/^/  /'
+    # Where `btrfs` is a link to vlinder, it says so in other words.
+    { grep -E 'no error found|found .* bytes used' "$work/check" || tail -n 1 "$work/check"; } | sed 's/^/  /'
 fi
 if [ "$kernel" = yes ]; then
     say "6. The kernel's driver, reading what vlinder wrote"

@@ -3,6 +3,9 @@
  * Calls return 0 or a number of bytes, or a negative errno; vlinder_last_error() then has a sentence for the thread that
  * made the call. Handles may be used by several threads at once, but for the calls that give them back.
  *
+ * The library: cargo rustc --release -p vlinder-capi --crate-type cdylib (or staticlib) makes target/release/libvlinder_capi.so
+ * (or .a).
+ *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
 #ifndef VLINDER_H

@@ -2,8 +2,11 @@
 
 use std::path::Path;
 
-/// The claims of the work order in hand; each has its row in docs/status.md.
-const CLAIMS: [&str; 11] = ["A1", "A2", "A3", "A4", "A5", "A6", "A7", "A8", "A9", "A10", "A11"];
+/// The claims of the work orders so far; each has its row in docs/status.md.
+const CLAIMS: [&str; 32] = [
+    "A1", "A2", "A3", "A4", "A5", "A6", "A7", "A8", "A9", "A10", "A11", "B1", "B2", "B3", "B4", "B5", "B6",
+    "B7", "B8", "B9", "B10", "B11", "C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9", "C10",
+];
 
 /// What is missing.
 pub fn check(root: &Path) -> Vec<String> {
@@ -32,7 +35,7 @@ mod tests {
     fn each_claim_needs_a_row_of_its_own() {
         let status =
             "| claim | command |\n|---|---|\n| **A1** mkfs | x |\n| A10 bad bytes | y |\nA2 in the text\n";
-        let missing: Vec<&str> = missing_rows(status).collect();
+        let missing: Vec<&str> = missing_rows(status).filter(|claim| claim.starts_with('A')).collect();
         assert_eq!(missing, ["A2", "A3", "A4", "A5", "A6", "A7", "A8", "A9", "A11"]);
     }
 }

@@ -4,6 +4,7 @@ mod documents;
 mod growth;
 mod lexer;
 mod licences;
+mod links;
 mod manifests;
 mod sources;
 
@@ -50,6 +51,7 @@ pub fn run() -> Result<bool> {
     findings.extend(sources.iter().flat_map(sources::check));
     findings.extend(growth::check(&sources, &growth::baseline()?));
     findings.extend(documents::check(workspace::root()));
+    findings.extend(links::check(workspace::root())?);
     findings.extend(licences::check(workspace::root())?);
     for finding in &findings {
         eprintln!("tidy: {finding}");

@@ -1,4 +1,4 @@
-//! Replay of the fsync log of Linux, when a file system is opened.
+//! Replay of the fsync log, Linux's and our own, when a file system is opened.
 //!
 //! A log tree holds copies of the items of the inodes that were fsynced since the last commit, beside items that say which
 //! part of a directory it speaks for. What it says is put into the subvolume's tree in stages, each over all logs, so that
