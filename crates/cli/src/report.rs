@@ -119,6 +119,11 @@ impl Output {
     }
 }
 
+/// A number with the noun behind it: `1 file`, `2 files`.
+pub fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{make_image, run, target, tool};
+use common::{end, make_image, run, target, tool};
 use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
 use vlinder_testkit::{Scratch, require};
 
@@ -233,7 +233,7 @@ fn verbs_that_change_names_do_so() {
     run(["ln", &at("/d/x"), &at("/d/e/")]).done();
     run(["mv", &at("/d/x"), &at("/d/y")]).done();
     run(["mv", "-n", &at("/d/y"), &at("/d/e/x")]).done();
-    run(["mv", &at("/d"), &at("/d/e")]).failed(1, &["/d"]);
+    run(["mv", &at("/d"), &at("/d/e")]).failed(1, &["/d", "can't be moved into itself"]);
     run(["mv", &at("/d/e"), text(scratch.path())]).failed(1, &["different file systems", "cp -a"]);
     let names = run(["tree", &at("/")]).done().text();
     let expected = format!(
@@ -291,6 +291,159 @@ fn a_copy_into_a_device_or_pipe_is_its_bytes_in_order() {
     fs::create_dir(&directory).unwrap();
     assert!(Command::new("mkfifo").arg(directory.join("file")).status().unwrap().success());
     run(["cp", "-r", &target(&image, "/"), text(&directory)]).failed(3, &["no regular file", "remove it"]);
+}
+
+#[test]
+fn the_content_of_a_pipe_becomes_a_file() {
+    require!(Tool("bash"), Tool("btrfs"));
+    let scratch = Scratch::new("from-stream");
+    let image = image(&scratch);
+    let script = "\
+        head -c 3000000 /dev/zero | tr '\\0' x | \"$0\" cp /dev/stdin \"$1:/large\" &&
+        \"$0\" cp --verbose <(printf one) \"$1:/one\" &&
+        printf two | \"$0\" cp -n /dev/stdin \"$1:/one\" &&
+        printf three | \"$0\" cp /dev/stdin \"$1:/\" &&
+        \"$0\" cp /dev/null \"$1:/empty\"";
+    let said = tool("bash", ["-c", script, env!("CARGO_BIN_EXE_vlinder"), text(&image)]);
+    assert!(
+        said.starts_with("/dev/fd/") && said.ends_with(&format!(" -> {}\n", target(&image, "/one"))),
+        "{said}"
+    );
+    assert_eq!(run(["ls", &target(&image, "/")]).done().text(), "empty\nlarge\none\nstdin\n");
+    assert!(run(["cat", &target(&image, "/large")]).done().out == vec![b'x'; 3_000_000]);
+    for (name, content) in [("one", "one"), ("stdin", "three"), ("empty", "")] {
+        assert_eq!(run(["cat", &target(&image, &format!("/{name}"))]).done().text(), content);
+    }
+    run(["cp", "/dev/null", "/dev/zero"]).failed(1, &["no regular file"]);
+    run(["mkdir", &target(&image, "/d")]).done();
+    run(["cp", "-T", "/dev/null", &target(&image, "/d")]).failed(1, &["no regular file"]);
+    btrfs_check_data(&image).unwrap();
+}
+
+/// As with mv(1) and ln(1): the name is the link's, and what the link leads to stays.
+#[test]
+fn names_are_given_in_place_of_a_link_and_not_of_what_it_leads_to() {
+    let scratch = Scratch::new("onto-links");
+    let image = image(&scratch);
+    let host = scratch.join("host");
+    fs::create_dir(&host).unwrap();
+    fs::write(scratch.join("kept"), "kept").unwrap();
+    fs::write(scratch.join("new"), "new").unwrap();
+    for root in [target(&image, "/"), format!("{}/", host.display())] {
+        let at = |name: &str| format!("{root}{name}");
+        let is = |name: &str, kind: &str| {
+            let listed = run(["ls", "-ld", &at(name)]).done().text();
+            assert!(listed.starts_with(kind), "{listed}");
+        };
+        run(["cp", text(&scratch.join("kept")), &at("file")]).done();
+        run(["mkdir", &at("directory")]).done();
+        for (link, leads_to) in
+            [("a", "file"), ("b", "file"), ("c", "nowhere"), ("d", "directory"), ("e", "directory")]
+        {
+            run(["ln", "-s", leads_to, &at(link)]).done();
+        }
+        run(["cp", text(&scratch.join("new")), &at("moved")]).done();
+        run(["mv", &at("moved"), &at("a")]).done();
+        assert_eq!(run(["cat", &at("a")]).done().text(), "new");
+        run(["ln", "-s", "elsewhere", &at("b")]).failed(1, &["exists"]);
+        run(["ln", "-sf", "elsewhere", &at("b")]).done();
+        is("b", "l");
+        run(["ln", "-s", "elsewhere", &at("c")]).failed(1, &["exists"]);
+        run(["ln", "-s", "elsewhere", &at("d")]).done();
+        is("directory/elsewhere", "l");
+        run(["ln", "-sfT", "elsewhere", &at("e")]).done();
+        assert!(run(["stat", &at("e")]).done().text().contains(" -> elsewhere\n"));
+        assert_eq!(run(["cat", &at("file")]).done().text(), "kept");
+        run(["cp", text(&scratch.join("new")), &at("d")]).done();
+        assert_eq!(run(["cat", &at("directory/new")]).done().text(), "new");
+        // cp writes what a link leads to.
+        run(["ln", "-sf", "file", &at("b")]).done();
+        run(["cp", text(&scratch.join("new")), &at("b")]).done();
+        is("b", "l");
+        assert_eq!(run(["cat", &at("file")]).done().text(), "new");
+    }
+}
+
+/// Calls whose results must be those of the host's own programs: names, links, modes, contents, and whether it failed.
+const AS_ON_THE_HOST: &str = "\
+cp f new|cp f g|cp f d/|cp f lf|cp f ld|cp f ld/|cp f ln|cp f hard|cp lf copy|cp lf d|cp -r lf d|cp -r d copy|cp -r d e
+cp -r d copy/|cp f copy/|cp -r d/. e|cp -a d e|cp -a ld e|cp -r ld/ e|cp d copy|cp f g e|cp f nope e|cp f g h|cp -T f d
+cp -rT d d2|cp -r d d2|cp -n f g|cp f f|cp lf f|cp f full/z/|cp -a hard f e|cp -r f d g e
+mv f new|mv f g|mv f d|mv f lf|mv f ld|mv f ln|mv d e|mv d d2|mv d ld|mv d lf|mv d f|mv f full/|mv f nope/|mv d d/sub
+mv d/ new|mv lf d|mv -T d e|mv -T d full|mv -T f d|mv -n f g|mv f g e
+rm d|rm lf|rm ld|rm -r ld|rm ln|rm f nope g|mkdir d|mkdir -p d|mkdir -p ld/a|mkdir -p f/a|mkdir lf|mkdir ln
+ln f new|ln f g|ln -f f g|ln -f f hard|ln -f f f|ln -f nope g|ln -f d g|ln f d|ln f ld|ln d new|ln nope new|ln -s f g
+ln -sf f g|ln -s f d|ln -s f ld/|ln -sf x ld|ln -sfT x ld|ln -sf x lf|ln -sf x ln|ln -s x ln|ln -sfT f d|ln -s ../f d/";
+
+/// What a directory holds, without times.
+fn shown(root: &Path) -> Vec<String> {
+    let below = walk(root).into_iter().filter(|line| !line.starts_with("\"\" "));
+    let without_time = |line: String| {
+        let fields = line.split(' ').enumerate().filter(|(position, _)| *position != 4);
+        fields.map(|(_, field)| field).collect::<Vec<_>>().join(" ")
+    };
+    below.map(without_time).collect()
+}
+
+#[test]
+fn names_are_changed_as_the_programs_of_the_host_change_them() {
+    let scratch = Scratch::new("as-on-the-host");
+    let (theirs, ours, out) = (scratch.join("theirs"), scratch.join("ours"), scratch.join("out"));
+    let (image, first, first_image) =
+        (scratch.join("disk.img"), scratch.join("first"), scratch.join("first.img"));
+    let setup = "mkdir \"$1\"; cd \"$1\"; mkdir d d/sub d2 e full; echo one > f; echo two > g; echo in > d/x; \
+                 echo sub > d/sub/y; echo full > full/z; echo other > d2/x; ln -s f lf; ln -s d ld; ln -s nowhere ln; ln f hard; \
+                 chmod 640 g";
+    tool("sh", ["-ec", setup, "sh", text(&first)]);
+    run(["mkfs", "-q", "-b", "64M", "-m", "single", "--rootdir", text(&first), text(&first_image)]).done();
+    let mut differences: Vec<String> = Vec::new();
+    for call in AS_ON_THE_HOST.split(['|', '\n']) {
+        let words: Vec<&str> = call.split(' ').collect();
+        let is_symbolic = words[0] == "ln" && words[1].contains('s');
+        let mut names = 0;
+        let in_image = words.iter().enumerate().map(|(position, word)| {
+            let is_name = position > 0 && !word.starts_with('-');
+            names += usize::from(is_name);
+            if is_name && !(is_symbolic && names == 1) {
+                target(&image, &format!("/{word}"))
+            } else {
+                (*word).to_owned()
+            }
+        });
+        let in_image: Vec<String> = in_image.collect();
+        for root in [&theirs, &ours] {
+            let _ = fs::remove_dir_all(root);
+            tool("cp", ["-a", text(&first), text(root)]);
+        }
+        tool("cp", ["--sparse=always", text(&first_image), text(&image)]);
+        let theirs_ended =
+            end(Command::new(words[0]).args(&words[1..]).current_dir(&theirs).env("LC_ALL", "C"));
+        let ours_ended = end(common::vlinder().args(&words).current_dir(&ours));
+        let image_ended = run(&in_image);
+        let expected = (theirs_ended.code == 0, shown(&theirs));
+        let _ = fs::remove_dir_all(&out);
+        run(["cp", "-aT", &target(&image, "/"), text(&out)]).done();
+        for (ended, root) in [(ours_ended, &ours), (image_ended, &out)] {
+            let found = (ended.code == 0, shown(root));
+            if found != expected {
+                differences
+                    .push(format!("{call}: {expected:?} {}\n but {found:?} {}", theirs_ended.err, ended.err));
+            }
+        }
+    }
+    assert!(differences.is_empty(), "{}", differences.join("\n\n"));
+}
+
+#[test]
+fn long_listings_show_sizes_for_people() {
+    let scratch = Scratch::new("human");
+    let image = image(&scratch);
+    fs::write(scratch.join("file"), vec![0; 1536]).unwrap();
+    run(["cp", text(&scratch.join("file")), &target(&image, "/")]).done();
+    let listed = run(["ls", "-lh", &target(&image, "/")]).done().text();
+    assert!(listed.contains(" 1.50KiB ") && listed.ends_with(" file\n"), "{listed}");
+    let tree = run(["tree", &target(&image, "/")]).done().text();
+    assert!(tree.ends_with("\n0 directories, 1 file\n"), "{tree}");
 }
 
 #[test]

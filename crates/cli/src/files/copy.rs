@@ -6,7 +6,9 @@
 mod copier;
 mod crew;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
@@ -17,14 +19,16 @@ use crate::failure::{Failure, Kind, Status as Ending};
 use crate::image::{Follow, ImageArguments, Images, Purpose};
 use crate::place::Location;
 use crate::session::Session;
+use crate::target::Target;
 
 /// Copy files, between the host and images in any direction.
 ///
 /// Where the destination is a directory, the copies go into it. Holes stay holes. A file that exists is replaced when its
-/// copy is whole.
+/// copy is whole. Of a pipe or character device, /dev/stdin among them, the content is copied, unless -r or -a is given.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  vlinder cp -a /usr/share/doc disk.img:/\n  vlinder cp disk.img:/etc/fstab .\n  \
+                        tar -c . | vlinder cp /dev/stdin disk.img:/backup.tar\n  \
                         vlinder cp -r old.img:/home new.img:/"
 )]
 pub struct Arguments {
@@ -50,7 +54,7 @@ pub struct Arguments {
     #[arg(short = 'T', long)]
     no_target_directory: bool,
     /// Tell each file that is copied.
-    #[arg(short = 'v')]
+    #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]
     images: ImageArguments,
@@ -65,26 +69,56 @@ pub struct Destination {
     pub location: Location,
     /// Whether they go into it under their own names.
     pub is_directory: bool,
+    /// It was named with a slash at its end, and is none yet.
+    must_be_directory: bool,
 }
 
-/// What the last argument of `cp`, `mv` and `ln` means for so many sources.
+impl Destination {
+    /// Refuses a name with a slash at its end to what is no directory.
+    pub fn takes(&self, file_type: FileType) -> Result<(), Failure> {
+        if self.must_be_directory && file_type != FileType::Directory {
+            return Err(Failure::new(Kind::NotFound, "no such directory").at(self.location.place()));
+        }
+        Ok(())
+    }
+}
+
+/// What the last argument of `cp`, `mv` and `ln` means for so many sources. A symbolic link to a directory stands for that
+/// directory, unless the argument is a name (`is_name`). One to anything else is followed by `cp` alone, which writes what
+/// the link leads to; `mv` and `ln` give or take names, and the name is the link's.
 pub fn destination(
     images: &Images<'_>,
     target: &OsString,
     sources: usize,
     is_name: bool,
+    follow: Follow,
 ) -> Result<Destination, Failure> {
-    let location = images.locate(target, Purpose::Write, Follow::Yes)?;
-    let is_directory =
-        !is_name && location.look()?.is_some_and(|status| status.file_type == FileType::Directory);
+    let is = |location: &Location, file_type: FileType| -> Result<bool, Failure> {
+        Ok(location.look()?.is_some_and(|status| status.file_type == file_type))
+    };
+    let mut location = images.locate(target, Purpose::Write, Follow::No)?;
+    if is(&location, FileType::SymbolicLink)? {
+        if follow == Follow::Yes {
+            let link = location.place();
+            location = images.locate(target, Purpose::Write, Follow::Yes)?;
+            if location.look()?.is_none() {
+                let failure = Failure::new(Kind::NotFound, "a symbolic link that leads nowhere").at(link);
+                return Err(failure.hint("remove it first, or name what it leads to"));
+            }
+        } else if !is_name
+            && let Ok(leads_to) = images.locate(target, Purpose::Write, Follow::Yes)
+            && is(&leads_to, FileType::Directory)?
+        {
+            location = leads_to;
+        }
+    }
+    let is_directory = !is_name && is(&location, FileType::Directory)?;
     if sources > 1 && !is_directory {
         let failure = Failure::new(Kind::Invalid, "no directory, but there are several sources");
         return Err(failure.at(location.place()).hint("make it with mkdir first"));
     }
-    if !is_directory && !is_name && target.as_encoded_bytes().ends_with(b"/") {
-        return Err(Failure::new(Kind::NotFound, "no such directory").at(location.place()));
-    }
-    Ok(Destination { location, is_directory })
+    let must_be_directory = !is_directory && !is_name && target.as_encoded_bytes().ends_with(b"/");
+    Ok(Destination { location, is_directory, must_be_directory })
 }
 
 /// Runs the verb.
@@ -92,18 +126,28 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
     let Some((to, sources)) = arguments.targets.split_last() else { return Ok(Ending::Done) };
     let images = Images::new(&arguments.images)?;
     // First, so that an image that is both source and destination is opened for writing once.
-    let into = destination(&images, to, sources.len(), arguments.no_target_directory)?;
+    let into = destination(&images, to, sources.len(), arguments.no_target_directory, Follow::Yes)?;
     if !into.is_directory && !arguments.no_clobber {
-        super::spare_image(&into.location, arguments.force)?;
+        super::spare_target(&into.location, arguments.force)?;
     }
     let copier = Copier::new(arguments, session);
     for source in sources {
-        let follow = if arguments.recursive || arguments.archive { Follow::No } else { Follow::Yes };
-        let result = images.locate(source, Purpose::Read, follow).and_then(|from| {
-            let name = match from.name.as_slice() {
-                b"." => last_name(source),
-                name => name.to_vec(),
+        // A slash at the end asks for the directory that a link leads to.
+        let keeps_links = arguments.recursive || arguments.archive;
+        let keeps_link = keeps_links && !source.as_encoded_bytes().ends_with(b"/");
+        let follow = if keeps_link { Follow::No } else { Follow::Yes };
+        if !keeps_links && let Some(path) = stream(source) {
+            let target = match path.file_name() {
+                Some(name) if into.is_directory => into.location.below(name.as_encoded_bytes()),
+                _ => Ok(into.location.clone()),
             };
+            let target = target.and_then(|target| into.takes(FileType::Regular).map(|()| target));
+            copier.note(target.and_then(|target| copier.copy_stream(&path, &target)));
+            continue;
+        }
+        let result = images.locate(source, Purpose::Read, follow).and_then(|from| {
+            into.takes(from.status()?.file_type)?;
+            let name = last_name(source);
             // The content of a directory that has no name of its own (IMAGE:/) goes straight into the destination.
             let target = if into.is_directory && name != b"." {
                 into.location.below(&name)?
@@ -129,13 +173,23 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
     Ok(tally.ending())
 }
 
-/// The last name of an argument that ends in one; `.` for a root, `.` or `..`.
-fn last_name(argument: &OsString) -> Vec<u8> {
-    let bytes = argument.as_encoded_bytes();
-    let last = bytes.split(|byte| *byte == b'/').rfind(|part| !part.is_empty());
-    match last {
+/// The pipe or character device of the host that a source names; so do `/dev/stdin` and a shell's `<(COMMAND)`.
+fn stream(source: &OsStr) -> Option<PathBuf> {
+    let Ok(Target::Host(path)) = Target::parse(source) else { return None };
+    let found = path.metadata().ok()?.file_type();
+    (found.is_fifo() || found.is_char_device()).then_some(path)
+}
+
+/// The last name of the path that an argument names; `.` for a root, `.` or `..`. A link's own name, not that of what it
+/// leads to.
+fn last_name(argument: &OsStr) -> Vec<u8> {
+    let path = match Target::parse(argument) {
+        Ok(Target::Image { path, .. }) => path,
+        Ok(Target::Host(path)) => path.into_os_string().into_encoded_bytes(),
+        Err(_) => Vec::new(),
+    };
+    match path.split(|byte| *byte == b'/').rfind(|part| !part.is_empty()) {
         Some(b".." | b".") | None => b".".to_vec(),
-        Some(name) if name.ends_with(b":") => b".".to_vec(),
         Some(name) => name.to_vec(),
     }
 }

@@ -21,12 +21,13 @@ use crate::units::{Base, Units};
 /// Owners are shown by number: the host's names say nothing about an image. Control characters in names are shown as
 /// \ooo; use --json for the exact bytes.
 #[derive(Args, Debug)]
+#[command(disable_help_flag = true)]
 #[command(after_help = "Examples:\n  vlinder ls disk.img:/\n  vlinder ls -la disk.img:/etc backup.img:/etc")]
 pub struct Arguments {
-    /// Show names that begin with a dot too, . and .. among them.
+    /// Show names that begin with a dot too, and the directory itself as `.`.
     #[arg(short, long)]
     all: bool,
-    /// Show names that begin with a dot too, but not . and ...
+    /// Show names that begin with a dot too.
     #[arg(short = 'A', long)]
     almost_all: bool,
     /// Show a directory itself, not what is in it.
@@ -39,8 +40,11 @@ pub struct Arguments {
     #[arg(short)]
     long: bool,
     /// With -l: sizes in KiB, MiB ….
-    #[arg(long)]
+    #[arg(short, long)]
     human_readable: bool,
+    /// Print help.
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: (),
     /// List what is below directories too.
     #[arg(short = 'R', long)]
     recursive: bool,

@@ -5,12 +5,13 @@ use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
 use serde_json::json;
+use vlinder_base::random::{OsRandom, Random as _};
 use vlinder_format::inode::FileType;
 
 use super::copy::destination;
 use crate::failure::{Failure, Kind, Status as Ending};
 use crate::image::{Follow, ImageArguments, Images, Purpose};
-use crate::place::Change;
+use crate::place::{Change, Location, Status};
 use crate::session::Session;
 use crate::target::Target;
 
@@ -25,7 +26,7 @@ pub struct DirectoryArguments {
     #[arg(short, long, value_name = "MODE", value_parser = octal)]
     mode: Option<u32>,
     /// Tell each directory that is made.
-    #[arg(short = 'v')]
+    #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]
     images: ImageArguments,
@@ -121,7 +122,7 @@ pub struct LinkArguments {
     #[arg(short = 'T', long, visible_short_alias = 'n')]
     no_target_directory: bool,
     /// Tell the link that is made.
-    #[arg(short = 'v')]
+    #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]
     images: ImageArguments,
@@ -138,7 +139,8 @@ pub fn run_link(arguments: &LinkArguments, session: &Session) -> Result<Ending, 
         true => None,
         false => Some(images.locate(&arguments.source, Purpose::Write, Follow::No)?),
     };
-    let into = destination(&images, &arguments.link, 1, arguments.no_target_directory)?;
+    let into = destination(&images, &arguments.link, 1, arguments.no_target_directory, Follow::No)?;
+    into.takes(FileType::SymbolicLink)?;
     let location = if into.is_directory {
         let name = match &source {
             Some(source) => source.name.clone(),
@@ -151,12 +153,10 @@ pub fn run_link(arguments: &LinkArguments, session: &Session) -> Result<Ending, 
     } else {
         into.location
     };
-    if arguments.force && location.look()?.is_some_and(|found| found.file_type != FileType::Directory) {
-        location.directory.unlink(&location.name)?;
-    }
-    match &source {
-        Some(source) => source.directory.link(&source.name, &location)?,
-        None => location.directory.make_link(&location.name, arguments.source.as_bytes())?,
+    let replaced = location.look()?.filter(|_| arguments.force);
+    match replaced.filter(|found| found.file_type != FileType::Directory) {
+        Some(found) => replace(arguments, source.as_ref(), &location, &found)?,
+        None => give_link(arguments, source.as_ref(), &location)?,
     }
     if arguments.verbose {
         session.tell(format!("made {}", location.place()))?;
@@ -166,4 +166,42 @@ pub fn run_link(arguments: &LinkArguments, session: &Session) -> Result<Ending, 
         session.object(json!({ "made": 1, "failures": 0, "errors": [] }))?;
     }
     Ok(Ending::Done)
+}
+
+fn give_link(arguments: &LinkArguments, source: Option<&Location>, link: &Location) -> Result<(), Failure> {
+    match source {
+        Some(source) => source.directory.link(&source.name, link),
+        None => link.directory.make_link(&link.name, arguments.source.as_bytes()),
+    }
+}
+
+/// Gives the link a name of its own first, which then takes the place of what is there: whatever fails, that stays.
+fn replace(
+    arguments: &LinkArguments,
+    source: Option<&Location>,
+    link: &Location,
+    found: &Status,
+) -> Result<(), Failure> {
+    if let Some(source) = source {
+        let status = source.status()?;
+        if (status.volume, status.inode) == (found.volume, found.inode) {
+            let directory =
+                |of: &Location| of.directory.status(b".").map(|found| (found.volume, found.inode));
+            if source.name == link.name && directory(source)? == directory(link)? {
+                return Err(Failure::new(Kind::Invalid, "source and link are the same file").at(link.place()));
+            }
+            // It is a link to the file already; rename(2) would leave both names.
+            return Ok(());
+        }
+    }
+    let temporary = Location {
+        directory: link.directory.clone(),
+        name: format!(".vlinder-{:016x}", OsRandom.next_u64()).into_bytes(),
+    };
+    give_link(arguments, source, &temporary)
+        .map_err(|failure| Failure { place: Some(link.place()), ..failure })?;
+    link.directory.rename(&temporary.name, link, true).inspect_err(|_| {
+        // What can't be renamed is told; that its name can't be taken back either says nothing new.
+        let _ = temporary.directory.unlink(&temporary.name);
+    })
 }

@@ -11,36 +11,30 @@ mod rename;
 mod show;
 mod tree;
 
+use std::path::Path;
+
 use clap::Subcommand;
 use serde_json::Value;
 
 use crate::failure::{Failure, Kind, Status as Ending};
-use crate::place::{Directory, Location};
+use crate::place::{Directory, Location, host};
 use crate::report;
 use crate::session::Session;
+use crate::target::{Target, meant_in_image};
 
 /// The file verbs.
+// A verb is described where its arguments are: a comment here would take the place of that description.
 #[derive(Subcommand, Debug)]
 pub enum Verb {
-    /// List directories.
     Ls(list::Arguments),
-    /// Print files.
     Cat(cat::Arguments),
-    /// Show the attributes of files.
     Stat(show::Arguments),
-    /// Copy files, between the host and images in any direction.
     Cp(copy::Arguments),
-    /// Move or rename files.
     Mv(rename::Arguments),
-    /// Remove files.
     Rm(remove::Arguments),
-    /// Make directories.
     Mkdir(make::DirectoryArguments),
-    /// Make hard or symbolic links.
     Ln(make::LinkArguments),
-    /// Show directories and what is below them as a tree.
     Tree(tree::Arguments),
-    /// Show where the bytes of files lie.
     Filemap(filemap::Arguments),
 }
 
@@ -58,6 +52,29 @@ pub fn run(verb: &Verb, session: &Session) -> Result<Ending, Failure> {
         Verb::Tree(arguments) => tree::run(arguments, session),
         Verb::Filemap(arguments) => filemap::run(arguments, session),
     }
+}
+
+/// As [`spare_image`], for the target of a file. Refuses as well to make a file `disk.img:name` beside an image `disk.img`,
+/// for that is how a path in it is often written.
+fn spare_target(location: &Location, forced: bool) -> Result<(), Failure> {
+    spare_image(location, forced)?;
+    if forced || location.directory.is_image() {
+        return Ok(());
+    }
+    let place = location.place();
+    let Some(target @ Target::Image { image, .. }) = &meant_in_image(Path::new(&place)) else {
+        return Ok(());
+    };
+    let found = host::locate(image, true)?;
+    let is_image = match &found.directory {
+        Directory::Host(directory) => directory.is_image(&found.name)?,
+        Directory::Image(_) => false,
+    };
+    if !is_image || location.look()?.is_some() {
+        return Ok(());
+    }
+    let failure = Failure::new(Kind::Invalid, "it would be a file of the host").at(place);
+    Err(failure.hint(format!("a path in the image is written {target}; if the file is meant, give -f")))
 }
 
 /// Refuses to replace or remove a file of the host that is an image by itself: who names it mostly forgot the `:/` behind

@@ -9,6 +9,7 @@ use vlinder_format::inode::FileType;
 use crate::failure::{Failure, Kind, Status as Ending};
 use crate::image::{Follow, ImageArguments, Images, Purpose};
 use crate::place::{Directory, Entry, Location};
+use crate::progress::Waiting;
 use crate::session::Session;
 
 /// Remove files.
@@ -24,7 +25,7 @@ pub struct Arguments {
     #[arg(short, long)]
     force: bool,
     /// Tell each name that is removed.
-    #[arg(short = 'v')]
+    #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]
     images: ImageArguments,
@@ -37,6 +38,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
     let images = Images::new(&arguments.images)?;
     let (mut tally, mut removed) = (super::Tally::default(), 0u64);
+    let waiting = (!arguments.verbose).then(|| Waiting::new(session, "removing"));
     for target in &arguments.targets {
         let result = images.locate(target, Purpose::Write, Follow::No).and_then(|location| {
             super::spare_image(&location, arguments.force)?;
@@ -52,6 +54,7 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
         tally.add(result, session);
     }
     images.close()?;
+    drop(waiting);
     if session.json {
         session.object(json!({ "removed": removed, "failures": tally.failed, "errors": tally.errors() }))?;
     }

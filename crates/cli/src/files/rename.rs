@@ -29,7 +29,7 @@ pub struct Arguments {
     #[arg(short = 'T', long)]
     no_target_directory: bool,
     /// Tell each file that is moved.
-    #[arg(short = 'v')]
+    #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]
     images: ImageArguments,
@@ -43,12 +43,13 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
     let images = Images::new(&arguments.images)?;
     let Some((to, sources)) = arguments.targets.split_last() else { return Ok(Ending::Done) };
     let mut tally = super::Tally::default();
-    let into = destination(&images, to, sources.len(), arguments.no_target_directory)?;
+    let into = destination(&images, to, sources.len(), arguments.no_target_directory, Follow::No)?;
     if !into.is_directory && !arguments.no_clobber {
-        super::spare_image(&into.location, arguments.force)?;
+        super::spare_target(&into.location, arguments.force)?;
     }
     for source in sources {
         let result = images.locate(source, Purpose::Write, Follow::No).and_then(|from| {
+            into.takes(from.status()?.file_type)?;
             if from.name == b"." {
                 return Err(Failure::new(Kind::Invalid, "the root, . and .. can't be moved").at(from.place()));
             }
@@ -57,6 +58,9 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
             let result = from.directory.rename(&from.name, &target, !arguments.no_clobber);
             match result {
                 Err(failure) if arguments.no_clobber && failure.kind == Kind::Exists => return Ok(()),
+                Err(failure) if failure.kind == Kind::Invalid && failure.hint.is_none() => {
+                    return Err(failure.hint("a directory can't be moved into itself"));
+                }
                 other => other?,
             }
             drop_other_name(&from, &target)?;

@@ -77,7 +77,8 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
         let errors = drawing.tally.errors();
         session.object(json!({ "entries": entries, "counts": counts, "errors": errors }))?;
     } else {
-        session.tell(format!("\n{directories} directories, {files} files"))?;
+        let directories = report::counted(directories, "directory", "directories");
+        session.tell(format!("\n{directories}, {}", report::counted(files, "file", "files")))?;
     }
     Ok(drawing.tally.ending())
 }

@@ -47,7 +47,9 @@ fn failure_of_path(errno: Errno, path: &Path, place: impl std::fmt::Display) -> 
 
 /// The location that a path names; with `follow`, that of what a symbolic link there leads to.
 pub fn locate(path: &Path, follow: bool) -> Result<Location, Failure> {
-    let is_link = path.symlink_metadata().is_ok_and(|status| status.file_type().is_symlink());
+    // Without a slash at the end, behind which lstat(2) would look.
+    let plain = path.components().as_path();
+    let is_link = plain.symlink_metadata().is_ok_and(|status| status.file_type().is_symlink());
     let resolved = if follow && is_link {
         std::fs::canonicalize(path).map_err(|error| Failure::host(&error, path.display()))?
     } else {
@@ -177,7 +179,11 @@ impl HostDirectory {
     }
 
     pub fn enter(&self, name: &[u8]) -> Result<Self, Failure> {
-        let descriptor = self.open_at(name, OFlags::DIRECTORY | OFlags::RDONLY)?;
+        let opened = self.open_at(name, OFlags::DIRECTORY | OFlags::RDONLY);
+        let descriptor = opened.map_err(|failure| match self.is_image(name) {
+            Ok(true) => failure.hint(format!("what is in an image is written {}:/", self.place(name))),
+            _ => failure,
+        })?;
         Ok(Self { descriptor, path: self.path.join(OsStr::from_bytes(name)) })
     }
 

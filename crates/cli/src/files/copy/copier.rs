@@ -1,6 +1,9 @@
 //! Copying one tree: what becomes of each name.
 
 use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+use std::path::Path;
 
 use vlinder_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
@@ -11,6 +14,7 @@ use crate::failure::{Failure, Kind};
 use crate::files::{Tally, mode};
 use crate::place::{Attributed, Change, Directory, Entry, Location, Sink, Source, Status};
 use crate::progress::Progress;
+use crate::report::escaped;
 use crate::session::Session;
 
 /// Bytes copied at a time.
@@ -203,6 +207,47 @@ impl<'a> Copier<'a> {
         stream.write_zeros(status.size_bytes.saturating_sub(at))?;
         self.note(Ok(()));
         Ok(())
+    }
+
+    /// Copies what comes out of a pipe or a character device of the host.
+    pub(super) fn copy_stream(&self, from: &Path, to: &Location) -> Result<(), Failure> {
+        let existing = to.look()?;
+        let is_replaced = |found: &Status| match found.file_type {
+            FileType::Regular | FileType::SymbolicLink => true,
+            FileType::Directory => false,
+            _ => to.directory.is_image(),
+        };
+        if existing.as_ref().is_some_and(|found| !is_replaced(found)) {
+            let failure = Failure::new(Kind::Exists, "no regular file").at(to.place());
+            return Err(failure.hint("remove it, or name another target"));
+        }
+        if existing.is_some() && self.arguments.no_clobber {
+            return Ok(());
+        }
+        let place = escaped(from.as_os_str().as_encoded_bytes());
+        let mut stream = File::open(from).map_err(|error| Failure::host(&error, &place))?;
+        let mut sink = to.directory.create(&to.name, 0o600)?;
+        let mut buffer = vec![0; STEP];
+        let mut offset = 0;
+        loop {
+            let read = match stream.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(read) => read,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(Failure::host(&error, &place)),
+            };
+            sink.write_at(offset, &buffer[..read])?;
+            let read = u64::try_from(read).unwrap_or(0);
+            offset += read;
+            self.bytes.fetch_add(read, Ordering::Relaxed);
+            self.progress.add(read);
+        }
+        sink.set_size(offset)?;
+        let kept = existing.filter(|found| found.file_type == FileType::Regular);
+        let permissions = kept.map_or(0o666 & !self.umask, |found| found.permissions);
+        sink.change(&Change { permissions: Some(permissions), ..Change::default() })?;
+        sink.finish()?;
+        if self.arguments.verbose { self.session.tell(format!("{place} -> {}", to.place())) } else { Ok(()) }
     }
 
     fn directory(
