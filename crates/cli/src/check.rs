@@ -38,6 +38,9 @@ pub struct Arguments {
     /// Only read: the default, taken for the sake of btrfs-progs' habits.
     #[arg(long)]
     readonly: bool,
+    /// Mend what is wrong, as btrfs check would try to: refused.
+    #[arg(long, hide = true)]
+    repair: bool,
     /// Where temporary files go, if there is more to remember than memory should hold (a file system of many million fragments);
     /// otherwise $TMPDIR, or /var/tmp. They have no names and are gone when the check ends.
     #[arg(long, value_name = "DIRECTORY")]
@@ -58,6 +61,12 @@ pub struct Arguments {
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Status, Failure> {
+    if arguments.repair {
+        let failure = Failure::new(Kind::Unsupported, "check repairs nothing: it only reads");
+        return Err(failure.hint(
+            "vlinder restore gets files out; keep a copy of the image before anything else changes it",
+        ));
+    }
     let degraded = arguments.options.read()?.degraded;
     let source = Source::open(&arguments.images)?;
     let progress = RefCell::new(Progress::new(session, "checking", None));

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{ArgMatches, Args, Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgMatches, Args, Command, Parser, Subcommand};
 
 use crate::failure::{Failure, Status};
 use crate::session::{Format, Program, Session};
@@ -66,6 +67,7 @@ pub struct Global {
         value_name = "FORMAT",
         default_value = "text",
         hide_default_value = true,
+        hide_possible_values = true,
         help_heading = "Global options"
     )]
     format: Format,
@@ -82,13 +84,11 @@ pub struct Global {
 }
 
 /// The verbs of `vlinder`.
+// A verb is described where its arguments are: a comment here would take the place of that description.
 #[derive(Subcommand, Debug)]
 pub enum Verb {
-    /// Make a file system.
     Mkfs(mkfs::Arguments),
-    /// Mount an image.
     Mount(mount::Arguments),
-    /// Unmount what vlinder mount mounted.
     Umount(mount::UmountArguments),
     #[command(flatten)]
     Files(files::Verb),
@@ -96,14 +96,12 @@ pub enum Verb {
     #[command(subcommand, subcommand_required = true, arg_required_else_help = true)]
     Subvolume(subvolume::Verb),
     /// Show and change whole file systems.
-    #[command(subcommand, subcommand_required = true, arg_required_else_help = true)]
+    #[command(subcommand, alias = "fi", subcommand_required = true, arg_required_else_help = true)]
     Filesystem(filesystem::Verb),
     /// Show and set properties: ro, label, compression.
     #[command(subcommand, subcommand_required = true, arg_required_else_help = true)]
     Property(property::Verb),
-    /// Check a file system, mounted by vlinder or not at all.
     Check(check::Arguments),
-    /// Get files out of a damaged file system.
     Restore(Box<restore::Arguments>),
     /// Look at what lies on disk.
     #[command(
@@ -113,27 +111,24 @@ pub enum Verb {
         arg_required_else_help = true
     )]
     Inspect(inspect::Verb),
-    /// Show counters and histograms of the mechanisms.
     Stats(stats::Arguments),
-    #[command(hide = true)]
     Generate(generate::Arguments),
 }
 
 /// The verbs of `btrfs`.
+// A verb is described where its arguments are: a comment here would take the place of that description.
 #[derive(Subcommand, Debug)]
 pub enum BtrfsVerb {
     /// Make, list, delete and snapshot subvolumes.
     #[command(subcommand, subcommand_required = true, arg_required_else_help = true)]
     Subvolume(subvolume::Verb),
     /// Show and change whole file systems.
-    #[command(subcommand, subcommand_required = true, arg_required_else_help = true)]
+    #[command(subcommand, alias = "fi", subcommand_required = true, arg_required_else_help = true)]
     Filesystem(filesystem::Verb),
     /// Show and set properties: ro, label, compression.
     #[command(subcommand, subcommand_required = true, arg_required_else_help = true)]
     Property(property::Verb),
-    /// Check a file system, mounted by vlinder or not at all.
     Check(check::Arguments),
-    /// Get files out of a damaged file system.
     Restore(Box<restore::Arguments>),
     /// Look at what lies on disk.
     #[command(
@@ -193,19 +188,74 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 
 /// Parses the arguments and hands them on, with the verb's name.
 fn parse<P: Parser>(program: Program, arguments: &[OsString], go: impl Fn(P, String) -> u8) -> u8 {
-    let parsed = P::command().try_get_matches_from(arguments).and_then(|matches| {
+    let command = as_called(P::command(), program);
+    let parsed = command.try_get_matches_from(arguments).and_then(|matches| {
         let verb = verb_name(&matches);
         P::from_arg_matches(&matches).map(|parsed| (verb, parsed))
     });
     match parsed {
         Ok((verb, parsed)) => go(parsed, verb),
         Err(error) => {
+            if let Some(verb) = not_there_yet(&error) {
+                let failure = Failure::usage(format!("{verb} is not there yet"));
+                let failure = failure.hint(format!(
+                    "{} --help lists the verbs; the others of btrfs-progs need a file system that the kernel has mounted",
+                    program.name()
+                ));
+                eprintln!("{}: {failure}", program.name());
+                return program.code(Status::Usage);
+            }
             // Help and version are asked for; anything else is a mistake of usage, told on standard error.
             let status = if error.use_stderr() { Status::Usage } else { Status::Done };
             let _ = error.print();
             program.code(status)
         }
     }
+}
+
+/// The verbs of btrfs-progs that have no counterpart yet.
+const NOT_THERE_YET: [&str; 19] = [
+    "balance",
+    "defragment",
+    "device",
+    "du",
+    "find-new",
+    "list-chunks",
+    "map-swapfile",
+    "min-dev-size",
+    "mkswapfile",
+    "qgroup",
+    "quota",
+    "receive",
+    "replace",
+    "rescue",
+    "resize",
+    "scrub",
+    "send",
+    "show",
+    "subvolid-resolve",
+];
+
+/// The verb of btrfs-progs, by its name or the beginning of it, that was asked for in vain.
+fn not_there_yet(error: &clap::Error) -> Option<&'static str> {
+    let Some(ContextValue::String(asked)) = error.get(ContextKind::InvalidSubcommand) else { return None };
+    let is_meant = |verb: &&&str| verb.starts_with(asked.as_str()) && (asked.len() > 2 || **verb == asked);
+    NOT_THERE_YET.iter().find(is_meant).filter(|_| error.kind() == ErrorKind::InvalidSubcommand).copied()
+}
+
+/// The definition with its examples under the name that the program was called by.
+fn as_called(command: Command, program: Program) -> Command {
+    if !matches!(program, Program::Btrfs | Program::MakeFileSystem) {
+        return command;
+    }
+    let examples = command.get_after_help().map(ToString::to_string);
+    let command = match examples {
+        Some(text) => command.after_help(
+            text.replace("\n  vlinder mkfs", "\n  mkfs.btrfs").replace("\n  vlinder ", "\n  btrfs "),
+        ),
+        None => command,
+    };
+    command.mut_subcommands(|below| as_called(below, program))
 }
 
 fn run(program: Program, global: Global, verb: &Verb, name: String) -> u8 {

@@ -22,15 +22,12 @@ use crate::session::Session;
 use crate::units::{UnitArguments, Units};
 
 /// The verbs of `filesystem`.
+// A verb is described where its arguments are: a comment here would take the place of that description.
 #[derive(Subcommand, Debug)]
 pub enum Verb {
-    /// Make everything written so far durable.
     Sync(SyncArguments),
-    /// Show how much space each kind of content takes.
     Df(SpaceArguments),
-    /// Show in detail how full the file system is.
     Usage(UsageArguments),
-    /// Show or change the label.
     Label(LabelArguments),
 }
 

@@ -8,8 +8,13 @@ use clap_complete::Shell;
 use crate::command::{Btrfs, Vlinder};
 use crate::failure::{Failure, Status};
 
-/// Write completions or manual pages into a directory.
+/// Write manual pages or completions into a directory.
+///
+/// Completions are for bash, zsh, fish and elvish.
 #[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  vlinder generate man /usr/local/share/man/man1\n  vlinder generate completions completions"
+)]
 pub struct Arguments {
     /// What to write.
     what: What,

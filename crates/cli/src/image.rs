@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use vlinder_base::sync::Arc;
+use vlinder_control::MountEntry;
 use vlinder_device::{Device, FileDevice, HostIdentity};
 use vlinder_format::inode::{GroupId, UserId};
 use vlinder_fs::{Caller, Filesystem, OpenOptions, RootId, SubvolumeChoice};
@@ -39,9 +40,13 @@ pub enum Purpose {
 pub fn open_device(path: &Path, purpose: Purpose) -> Result<Arc<dyn Device>, Failure> {
     if path.is_dir() {
         let failure = Failure::new(Kind::Invalid, "a directory, where an image or block device is needed");
-        return Err(failure
-            .at(path.display())
-            .hint("for a path of a mounted file system use the verbs that take one"));
+        let hint = match MountEntry::at(path) {
+            Ok(Some(mount)) if mount.is_ours() => {
+                format!("{} is mounted there: name that", mount.source.display())
+            }
+            _ => "for a path of a mounted file system use the verbs that take one".to_owned(),
+        };
+        return Err(failure.at(path.display()).hint(hint));
     }
     let options = match purpose {
         Purpose::Read => vlinder_device::OpenOptions::reader(),
@@ -55,7 +60,8 @@ pub fn open_device(path: &Path, purpose: Purpose) -> Result<Arc<dyn Device>, Fai
     Ok(Arc::new(device))
 }
 
-fn advise(failure: Failure, path: &Path, purpose: Purpose) -> Failure {
+/// A failure to open an image, with what helps there.
+pub fn advise(failure: Failure, path: &Path, purpose: Purpose) -> Failure {
     match (failure.kind, purpose) {
         (Kind::NotFound, _) => match Target::parse(path.as_os_str()) {
             Ok(Target::Image { image, .. }) if image.is_file() => {

@@ -13,6 +13,7 @@ use vlinder_fs::{CompressOption, OpenOptions};
 use vlinder_volume::Profile;
 
 use crate::failure::{Failure, Kind, Status as Ending};
+use crate::mounted;
 use crate::place::image::from_fs;
 use crate::progress::Progress;
 use crate::report;
@@ -22,8 +23,10 @@ use crate::units::{Base, Units, parse_size};
 /// Make a file system on a file or block device, empty or filled from a directory.
 ///
 /// A file that does not exist is made where -b or --rootdir says how large. With SOURCE_DATE_EPOCH in the environment and
-/// -U given, the same source gives the same bytes. The defaults are those of btrfs-progs 6.19: they need Linux 6.1 to be
-/// mounted there; for older kernels give -O ^block-group-tree (5.15), and -O ^free-space-tree,^no-holes before that.
+/// -U given, the same source gives the same bytes.
+///
+/// The defaults are those of btrfs-progs 6.19, which Linux mounts from 6.1 on. For older kernels leave features out: -O
+/// ^block-group-tree from 4.9 on, -O ^block-group-tree,^free-space-tree from 3.14 on, and ^no-holes besides from 3.10 on.
 #[derive(Args, Debug)]
 #[command(disable_version_flag = true)]
 #[command(
@@ -188,7 +191,10 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
         }
     });
     drop(progress);
-    let report = made.map_err(|error| failure(error).at(image.display()))?;
+    let report = made.map_err(|error| {
+        let failure = failure(error).at(image.display());
+        if failure.kind == Kind::Busy { mounted::advise(failure, image) } else { failure }
+    })?;
     for note in &report.notes {
         session.warn(note);
     }

@@ -16,6 +16,7 @@ use vlinder_control::client::{self, Client, ClientError};
 use vlinder_fuse::{MountError, MountOptions};
 
 use crate::failure::{Failure, Kind, Status as Ending};
+use crate::image::{Purpose, advise};
 use crate::mounted;
 use crate::place::image::from_fs;
 use crate::progress::Waiting;
@@ -29,52 +30,74 @@ const OPTIONS: &str = "\
 Mount options, joined by commas.
 
 Of the file system, as Linux's btrfs has them (every verb that opens an image takes these):
-  ro, rw                      for reading only, or writing too
-  subvol=PATH, subvolid=N     the subvolume to show; without them the default one
+  ro, rw            for reading only, or writing too
+  subvol=PATH, subvolid=N
+                    the subvolume to show, not the default one
   compress[=ALG[:LEVEL]], compress-force[=...]
-                              compress new data: zlib, lzo, zstd; no and none turn it off
-  nodatacow, nodatasum        new files overwrite in place, or have no checksums (datacow, datasum)
-  max_inline=BYTES            the largest file that lies in its tree
-  commit=SECONDS              how often to commit (30)
-  discard, nodiscard          commits tell the devices what they freed
+                    compress new data: zlib, lzo, zstd; no and
+                    none turn it off
+  nodatacow, nodatasum, datacow, datasum
+                    new files overwrite in place; have no
+                    checksums
+  max_inline=BYTES  the largest file that lies in its tree
+  commit=SECONDS    how often to commit (30)
+  discard, nodiscard
+                    commits tell the devices what they freed
   flushoncommit, noflushoncommit
-                              a commit writes out all data first
-  notreelog, treelog          whether fsync may write a log
-  acl, noacl                  whether ACLs are honoured
-  user_subvol_rm_allowed      owners may delete their subvolumes
-  rescue=PART[:PART...]       with ro: what may be damaged
-    usebackuproot             show an earlier commit if the last can't be read
-    nologreplay               show the last commit without the fsync log
-    ignorebadroots            do without the extent, checksum, device, UUID,
-                              free-space and block-group tree; without a
-                              checksum tree data are not verified
-    ignoredatacsums           give data out unverified
-    ignoremetacsums           take tree blocks whose checksum is wrong
-    ignoresuperflags          take a superblock with unknown flags
-    all                       all of these but usebackuproot
+                    a commit writes out all data first
+  notreelog, treelog
+                    whether fsync may write a log
+  acl, noacl        whether ACLs are honoured
+  user_subvol_rm_allowed
+                    owners may delete their subvolumes
+  rescue=PART[:PART...]
+                    with ro: what may be damaged
+    usebackuproot   show an earlier commit if the last can't
+                    be read
+    nologreplay     show the last commit without the fsync log
+    ignorebadroots  do without the extent, checksum, device,
+                    UUID, free-space and block-group tree;
+                    without a checksum tree data are not
+                    verified
+    ignoredatacsums give data out unverified
+    ignoremetacsums take tree blocks whose checksum is wrong
+    ignoresuperflags
+                    take a superblock with unknown flags
+    all             all of these but usebackuproot
   noatime, relatime, strictatime, nodiratime, diratime
-                              which reads leave a trace
-  ssd, nossd, space_cache, barrier, autodefrag, thread_pool=, ...
-                              taken, and without effect here
-  degraded                    devices may be missing: what the others have is read,
-                              and what can't be is named
+                    which reads leave a trace
+  degraded          devices may be missing: what the others
+                    have is read, and what can't be is named
+  ssd, space_cache, barrier, autodefrag, thread_pool=, ...
+                    taken, and without effect here
 
 Of vlinder:
-  owners=keep, owners=me      whose files these are for an ordinary user
-  cache=BYTES, dirty=BYTES    bounds of memory (256m, 64m)
-  threads=N                   threads that answer requests
-  writeback=on, writeback=off whether the kernel holds back what is written
-  transport=fuse              how requests come
-  disable=NAME[:NAME...]      mechanisms turned off for measurement: seek_cache, delayed_batch,
-                              block_group_skip, send_readahead, state_trim
+  owners=keep, owners=me
+                    whose files these are for an ordinary user
+  cache=BYTES, dirty=BYTES
+                    bounds of memory (256m, 64m)
+  threads=N         threads that answer requests
+  writeback=on, writeback=off
+                    whether the kernel holds back what is
+                    written
+  transport=fuse    how requests come
+  disable=NAME[:NAME...]
+                    mechanisms turned off for measurement:
+                    seek_cache, delayed_batch, state_trim,
+                    block_group_skip, send_readahead
 
-Of mount(8) and FUSE: nosuid, nodev, noexec, sync, dirsync, user, users, owner, group, noauto, nofail, _netdev,
-x-..., allow_other, default_permissions, fsname=, subtype=, auto_unmount; remount (of a mount that is there: ro, rw and the kernel's flags).";
+Of mount(8) and FUSE: nosuid, nodev, noexec, sync, dirsync, user, users, owner, group, noauto, nofail, loop, _netdev, \
+x-..., allow_other, default_permissions, fsname=, subtype=, auto_unmount; remount (of a mount that is there: ro, rw and \
+the kernel's flags).";
 
 /// Mount an image through FUSE.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Warnings go to the system's log once the mount is in the background; VLINDER_LOG=debug tells more.
+
+For mount(8) and /etc/fstab, /sbin needs the links mount.fuse.vlinder and umount.fuse.vlinder to this program; then a \
+line of /etc/fstab is
+  /srv/disk.img  /mnt  fuse.vlinder  compress=zstd,nofail  0  0
 
 Example:
   vlinder mount -o compress=zstd disk.img /mnt")]
@@ -194,7 +217,9 @@ pub fn mount(arguments: &Arguments, session: &Session) -> Result<Ending, Failure
         MountError::Filesystem(error) => {
             let failure = from_fs(error, place());
             match devices.first() {
-                Some(image) if failure.kind == Kind::Busy => mounted::advise(failure, image),
+                Some(image) if matches!(failure.kind, Kind::Busy | Kind::NotFound) => {
+                    advise(failure, image, Purpose::Write)
+                }
                 _ if matches!(failure.kind, Kind::Permission | Kind::ReadOnly) => {
                     failure.hint("make the image writable for you, or mount it with -o ro")
                 }
@@ -325,6 +350,19 @@ impl From<MountError> for Failure {
         match hint {
             Some(hint) => failure.hint(hint),
             None => failure,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_options_fits_a_page_of_the_manual() {
+        // 80 columns, of which man(1) indents 14 and leaves 2; a longer line would be broken there and fall out of its column.
+        for line in OPTIONS.lines().filter(|line| line.starts_with("  ")) {
+            assert!(line.len() <= 64, "{} columns: {line}", line.len());
         }
     }
 }

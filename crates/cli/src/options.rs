@@ -64,7 +64,7 @@ mod tests {
         for bad in ["transport=nope", "writeback=perhaps", "threads=x", "commit=x", "user_id=0"] {
             assert_eq!(parse(&[bad.into()]).err().map(|failure| failure.kind), Some(Kind::Usage), "{bad}");
         }
-        let general = "rw,noatime,relatime,norelatime,strictatime,nosuid,nodev,noexec,user,nofail,_netdev,x-a,allow_other,\
+        let general = "rw,noatime,relatime,norelatime,strictatime,nosuid,nodev,noexec,user,nofail,loop,_netdev,x-a,allow_other,\
                        default_permissions,fsname=a,subtype=b,auto_unmount,transport=fuse,threads=2,writeback=off";
         assert!(!parse(&[general.into()]).unwrap().read_only);
         assert_eq!(parse(&["subvolid=x".into()]).err().map(|failure| failure.kind), Some(Kind::Usage));

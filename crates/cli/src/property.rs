@@ -22,13 +22,11 @@ use crate::subvolume::Named;
 const COMPRESSION: &[u8] = b"btrfs.compression";
 
 /// The verbs of `property`.
+// A verb is described where its arguments are: a comment here would take the place of that description.
 #[derive(Subcommand, Debug)]
 pub enum Verb {
-    /// Show properties.
     Get(GetArguments),
-    /// Set a property.
     Set(SetArguments),
-    /// Tell which properties there are.
     List(ListArguments),
 }
 

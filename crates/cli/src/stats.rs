@@ -11,6 +11,7 @@ use vlinder_fs::DeviceCounter;
 use crate::failure::{Failure, Status as Ending};
 use crate::image::{Follow, ImageArguments, Images, Purpose};
 use crate::object::Object;
+use crate::report;
 use crate::session::Session;
 
 /// Show counters and histograms of the mechanisms.
@@ -82,25 +83,36 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
     Ok(Ending::Done)
 }
 
-fn suffix(unit: Unit) -> String {
-    match unit.name() {
-        "" => String::new(),
-        unit => format!(" {unit}"),
+/// A duration in the unit that leaves one to three digits before the point.
+fn duration(nanoseconds: u64) -> String {
+    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs")];
+    match units.into_iter().find(|(unit, _)| nanoseconds >= *unit) {
+        Some((unit, name)) => format!("{}.{:02} {name}", nanoseconds / unit, nanoseconds % unit * 100 / unit),
+        None => format!("{nanoseconds} ns"),
     }
 }
 
 fn text(sample: &Reading) -> String {
-    let unit = suffix(sample.unit);
+    let with_unit = |value: u64| match sample.unit {
+        Unit::Nanoseconds => duration(value),
+        Unit::Bytes => format!("{value} bytes"),
+        Unit::Count => value.to_string(),
+    };
     let name = match sample.device {
         Some(device) => format!("{} (device {device})", sample.name),
         None => sample.name.clone(),
     };
     match &sample.value {
-        MetricValue::Counter(value) => format!("{name}: {value}{unit}"),
-        MetricValue::Gauge(value) => format!("{name}: {value}{unit}"),
+        MetricValue::Counter(value) => format!("{name}: {}", with_unit(*value)),
+        MetricValue::Gauge(value) => {
+            let sign = if *value < 0 { "-" } else { "" };
+            format!("{name}: {sign}{}", with_unit(value.unsigned_abs()))
+        }
+        MetricValue::Histogram(histogram) if histogram.count == 0 => format!("{name}: never"),
         MetricValue::Histogram(histogram) => {
-            let (median, tail) = (histogram.quantile(0.5), histogram.quantile(0.99));
-            format!("{name}: {} times, median {median}{unit}, 99 % {tail}{unit}", histogram.count)
+            let times = report::counted(histogram.count, "time", "times");
+            let quantile = |part| with_unit(histogram.quantile(part));
+            format!("{name}: {times}, median {}, 99 % within {}", quantile(0.5), quantile(0.99))
         }
     }
 }
@@ -193,6 +205,12 @@ mod tests {
         assert_eq!(object(&samples), json!({ "device.healed": { "unit": "", "value": { "1": 5, "2": 0 } } }));
         let lines: Vec<String> = samples.iter().map(text).collect();
         assert_eq!(lines, ["device.healed (device 1): 5", "device.healed (device 2): 0"]);
+    }
+
+    #[test]
+    fn durations_are_shown_in_a_unit_that_fits() {
+        let shown = [0, 999, 1_000, 7_602_175, 1_999_999_999, 3_600_000_000_000].map(duration);
+        assert_eq!(shown, ["0 ns", "999 ns", "1.00 µs", "7.60 ms", "1.99 s", "3600.00 s"]);
     }
 
     #[test]

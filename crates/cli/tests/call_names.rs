@@ -112,6 +112,16 @@ fn mkfs_btrfs_makes_what_btrfs_progs_accepts_and_takes_its_flags() {
 }
 
 #[test]
+fn examples_and_messages_speak_of_the_name_that_was_called() {
+    let scratch = Scratch::new("call-examples");
+    let help = call(&scratch, "mkfs.btrfs", ["--help"]).done().text();
+    assert!(help.contains("\n  mkfs.btrfs -b 1G disk.img") && !help.contains("\n  vlinder"), "{help}");
+    let help = call(&scratch, "btrfs", ["subvolume", "create", "--help"]).done().text();
+    assert!(help.contains("\n  btrfs subvolume create") && !help.contains("\n  vlinder"), "{help}");
+    call(&scratch, "btrfs", ["fi", "show"]).failed(1, &["btrfs: show is not there yet", "btrfs --help"]);
+}
+
+#[test]
 fn fsck_btrfs_does_nothing_as_the_original() {
     let scratch = Scratch::new("call-fsck");
     let image = scratch.join("disk.img");

@@ -57,6 +57,30 @@ fn every_verb_has_a_page_with_its_flags_and_an_example() {
     }
 }
 
+/// A verb's description is longer than its line in the list of verbs, and none of it gets lost on the way.
+#[test]
+fn pages_and_help_have_whole_descriptions() {
+    let scratch = Scratch::new("generate-descriptions");
+    generate("man", &scratch);
+    let phrases = [
+        ("mkfs", "which Linux mounts from 6.1 on"),
+        ("check", "a commit is made first"),
+        ("restore", "as btrfs rescue chunk-recover does"),
+        ("cp", "Holes stay holes."),
+        ("ls", "Owners are shown by number"),
+        ("filesystem sync", "Each verb on an unmounted image does so"),
+        ("inspect-internal tree-stats", "Without --tree: the root,"),
+    ];
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ").replace("\\-", "-");
+    for (verb, phrase) in phrases {
+        let page = scratch.join(format!("vlinder-{}.1", verb.replace(' ', "-")));
+        let page = words(&std::fs::read_to_string(page).unwrap());
+        assert!(page.contains(phrase), "{verb}: {page}");
+        let help = words(&run(verb.split(' ').chain(["--help"])).done().text());
+        assert!(help.contains(phrase), "{verb}: {help}");
+    }
+}
+
 #[test]
 fn the_pages_are_sound_for_man() {
     require!(Tool("man"));

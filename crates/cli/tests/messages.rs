@@ -43,6 +43,8 @@ fn what_is_no_btrfs_is_told_and_left_alone() {
     let short = scratch.join("short");
     std::fs::write(&short, b"x").unwrap();
     run(["ls", &target(&short, "/")]).failed(1, &["no Btrfs file system"]);
+    let dumped = run(["inspect-internal", "dump-super", short.to_str().unwrap()]);
+    dumped.failed(1, &["no Btrfs file system: it ends before byte 65536", "check the path"]);
     assert_eq!(std::fs::read(&file).unwrap(), vec![b'x'; 1 << 20]);
 }
 
@@ -270,6 +272,15 @@ fn an_image_whose_colon_was_forgotten_is_neither_replaced_nor_removed() {
     assert_eq!(std::fs::read(&image).unwrap(), before);
     assert_eq!(std::fs::read(&file).unwrap(), b"text");
 
+    let slip = format!("{image_path}:name");
+    let meant = format!("a path in the image is written {}", target(&image, "/name"));
+    run(["cp", file_path, &slip]).failed(1, &["a file of the host", &meant, "-f"]);
+    run(["mv", file_path, &slip]).failed(1, &[&meant]);
+    run(["cp", "-f", file_path, &slip]).done();
+    run(["cp", file_path, &slip]).done();
+    // Beside what is no image any name will do.
+    run(["cp", file_path, &format!("{file_path}:name")]).done();
+
     run(["cp", "-n", file_path, image_path]).done();
     assert_eq!(std::fs::read(&image).unwrap(), before);
     let copy = scratch.join("copy.img");
@@ -292,6 +303,8 @@ fn a_path_in_an_image_that_was_written_otherwise_is_shown_right() {
     run(["cat", &format!("{}/etc/fstab", image.display())]).failed(1, &[&meant]);
     run(["cat", &format!("{}:etc/fstab", image.display())]).failed(1, &[&meant]);
     run(["check", &target(&image, "/")]).failed(1, &["whole image", "disk.img\n"]);
+    let in_it = format!("written {}", target(&image, "/"));
+    run(["tree", image.to_str().unwrap()]).failed(1, &["Not a directory", &in_it]);
     let ended = run(["cat", scratch.join("missing").to_str().unwrap()]).failed(1, &["No such file"]);
     assert!(!ended.err.contains("a path in an image"), "{}", ended.err);
 }
@@ -303,7 +316,7 @@ fn a_missing_subvolume_is_called_one() {
     let words = ["there is no subvolume 300", "subvolume list"];
     run(["subvolume", "set-default", "300", &target(&image, "/")]).failed(1, &words);
     run(["subvolume", "delete", "-i", "300", &target(&image, "/")]).failed(1, &words);
-    run(["ls", "-o", "subvol=none", &target(&image, "/")]).failed(1, &["subvolume none"]);
+    run(["ls", "-o", "subvol=none", &target(&image, "/")]).failed(1, &["disk.img: subvolume none: "]);
 }
 
 #[test]
@@ -318,15 +331,28 @@ fn a_mount_that_makes_no_sense_says_what_would() {
     let directory = scratch.path().to_str().unwrap();
     run(["mount", "-o", "foo", image, directory]).failed(2, &["\"foo\"", "vlinder mount --help"]);
     run(["mount", nowhere.to_str().unwrap(), directory]).failed(1, &["No such file", "check the path"]);
+    run(["mount", &format!("{image}:/"), directory])
+        .failed(1, &["No such file", "takes the whole image: ", "disk.img\n"]);
 }
 
 #[test]
 fn verbs_that_are_not_there_yet_end_with_2() {
-    let later: [&[&str]; 4] = [&["send"], &["receive"], &["subvolume", "find-new"], &["filesystem", "du"]];
+    let later: [&[&str]; 6] = [
+        &["send"],
+        &["receive"],
+        &["scrub", "start"],
+        &["subvolume", "find-new"],
+        &["filesystem", "du"],
+        &["filesystem", "show"],
+    ];
     for verb in later {
         let ended = run(verb.iter().copied().chain(["disk.img"]));
-        ended.failed(2, &["unrecognized subcommand", verb.last().unwrap()]);
+        let name = verb.iter().rfind(|name| **name != "start").unwrap();
+        ended.failed(2, &[&format!("{name} is not there yet"), "vlinder --help lists the verbs"]);
     }
+    run(["bal", "start", "disk.img"]).failed(2, &["balance is not there yet"]);
+    run(["frobnicate"]).failed(2, &["unrecognized subcommand 'frobnicate'"]);
+    run(["check", "--repair", "disk.img"]).failed(1, &["repairs nothing", "vlinder restore"]);
 }
 
 /// Every option that the design names, with a value where it has one.

@@ -257,6 +257,9 @@ fn readers_of_a_mounted_image_go_through_the_mount_and_writers_are_refused_by_na
     let server = tool("pgrep", ["-f", &format!("mount --serve.* {image} ")]);
     run(["mkdir", &at("/new")]).failed(1, &[&image, "in use", server.trim(), "vlinder"]);
     run(["subvolume", "create", &at("/new")]).failed(1, &[&image, "in use", server.trim(), "vlinder"]);
+    run(["mkfs", "-f", &image]).failed(1, &[&image, "in use", "it is mounted on ", mount.root()]);
+    run(["check", mount.root()]).failed(1, &[&format!("{image} is mounted there: name that")]);
+    assert!(run(["fi", "df", mount.root()]).done().text().starts_with("Data"));
     mount.unmount();
     run(["mkdir", &at("/new")]).done();
     btrfs_check_data(&mount.image).unwrap();

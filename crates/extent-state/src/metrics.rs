@@ -21,13 +21,13 @@ impl Metrics {
     pub fn new(registry: &Registry) -> Self {
         let counter = |name, help| registry.counter(name, help, Unit::Count);
         Self {
-            records_visited: counter("extent_state.records_visited", "State records looked at."),
-            records_allocated: counter("extent_state.records_allocated", "State records made."),
-            records_removed: counter("extent_state.records_removed", "State records removed."),
-            wake_ups: counter("extent_state.wake_ups", "Threads woken that waited for bits of a range."),
+            records_visited: counter("extent_state.records_visited", "state records looked at"),
+            records_allocated: counter("extent_state.records_allocated", "state records made"),
+            records_removed: counter("extent_state.records_removed", "state records removed"),
+            wake_ups: counter("extent_state.wake_ups", "threads woken that waited for bits of a range"),
             clear_time: registry.histogram(
                 "extent_state.clear_time_ns",
-                "Time to clear state bits of a range.",
+                "time to clear state bits of a range",
                 Unit::Nanoseconds,
             ),
         }

@@ -63,6 +63,11 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Status, Failure> 
         for place in &places {
             if place.0 > device.length() || (arguments.all && place.0.saturating_add(4096) > device.length())
             {
+                if *place == SuperblockMirror::Primary.offset() {
+                    let failure =
+                        Failure::new(Kind::Invalid, "no Btrfs file system: it ends before byte 65536");
+                    return Err(failure.at(image.display()).hint("check the path"));
+                }
                 // A device that is too short has no such copy; btrfs-progs then leaves a blank line.
                 if arguments.all && !session.json {
                     session.line("")?;

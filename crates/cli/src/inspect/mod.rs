@@ -24,19 +24,14 @@ pub use keys::parse_number;
 pub use text::local_time;
 
 /// The verbs of `inspect-internal`.
+// A verb is described where its arguments are: a comment here would take the place of that description.
 #[derive(Subcommand, Debug)]
 pub enum Verb {
-    /// Print superblocks as text.
     DumpSuper(dump_super::Arguments),
-    /// Print the trees of an image as text.
     DumpTree(dump_tree::Arguments),
-    /// Print the number of the subvolume that a path lies in.
     Rootid(lookup::RootidArguments),
-    /// Print all names of an inode.
     InodeResolve(lookup::InodeResolveArguments),
-    /// Print the files that show the data at an address.
     LogicalResolve(logical_resolve::Arguments),
-    /// Print how the blocks of each tree lie.
     TreeStats(tree_stats::Arguments),
 }
 

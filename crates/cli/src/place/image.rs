@@ -111,7 +111,7 @@ pub fn from_fs(error: FsError, place: impl std::fmt::Display) -> Failure {
             let kind = Kind::of_errno(refusal.errno().raw_os_error());
             return Failure::new(kind, refusal.to_string()).at(place);
         }
-        FsError::Path { path, source } => return from_fs(*source, path),
+        FsError::Path { path, source } => return from_fs(*source, format!("{place}: {path}")),
         FsError::Volume(error) => error.into(),
         FsError::Device(error) => error.into(),
         FsError::Option(error) => Failure::usage(error.to_string()),

@@ -9,6 +9,7 @@ use vlinder_fs::{FsError, Inode, ObjectId};
 use crate::failure::Failure;
 use crate::place::Sink;
 use crate::place::host::HostSink;
+use crate::progress::Progress;
 
 /// Bytes read at a time: what one compressed extent can hold.
 const STEP: u64 = 128 * 1024;
@@ -38,6 +39,7 @@ pub struct Copy<'a> {
     pub salvage: &'a Salvage,
     pub inode: &'a Arc<Inode>,
     pub buffer: &'a mut Vec<u8>,
+    pub progress: &'a Progress,
 }
 
 impl Copy<'_> {
@@ -129,6 +131,7 @@ impl Copy<'_> {
             }
             at = at.saturating_add(length);
             copied.bytes = copied.bytes.saturating_add(length);
+            self.progress.add(length);
         }
         Ok(())
     }

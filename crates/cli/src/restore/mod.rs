@@ -92,7 +92,7 @@ pub struct Arguments {
     #[arg(short = 'c')]
     ignores_case: bool,
     /// Tell each file that is restored.
-    #[arg(short = 'v')]
+    #[arg(short, long)]
     verbose: bool,
     /// Mount options, as in vlinder mount: subvol=, subvolid=, rescue=ignoredatacsums, cache= …
     #[arg(long = "options", value_name = "OPTIONS")]

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use vlinder_fs::salvage::Salvage;
 
 use crate::failure::{Failure, Status};
-use crate::report::{escaped, name};
+use crate::report::{counted, escaped, name};
 use crate::session::Session;
 
 /// Losses that are listed one by one; more are only counted.
@@ -94,19 +94,18 @@ impl<'a> Report<'a> {
         }
         let links = match self.symbolic_links.saturating_add(self.special_files) {
             0 => String::new(),
-            others => format!(", {others} links and special files"),
+            others => format!(", {}", counted(others, "link or special file", "links and special files")),
         };
-        self.session.tell(format!(
-            "{files} files, {directories} directories{links} ({restored_bytes} bytes) were restored"
-        ))?;
+        let files = counted(*files, "file", "files");
+        let directories = counted(*directories, "directory", "directories");
+        self.session.tell(format!("restored: {files}, {directories}{links} ({restored_bytes} bytes)"))?;
         if *partial_files > 0 {
-            self.session.tell(format!("{partial_files} files were restored in part, as NAME.partial"))?;
+            let files = counted(*partial_files, "file", "files");
+            self.session.tell(format!("restored in part, as NAME.partial: {files}"))?;
         }
         if self.skipped > 0 {
-            self.session.tell(format!(
-                "{} names were left out: no flag asked for them, or they exist",
-                self.skipped
-            ))?;
+            let names = counted(self.skipped, "name", "names");
+            self.session.tell(format!("left out, since no flag asked for it or it exists: {names}"))?;
         }
         if *unverified_bytes > 0 {
             self.session.tell(format!(

@@ -15,6 +15,7 @@ use super::numbers::NumberSet;
 use super::report::Report;
 use crate::failure::{Failure, Kind};
 use crate::place::{Attributed, Change, Directory, Location, Status, check_name};
+use crate::progress::Progress;
 use crate::session::Session;
 
 /// Where files go that no directory has.
@@ -56,6 +57,7 @@ pub struct Restorer<'a> {
     /// From the root that is restored.
     path: Vec<u8>,
     buffer: Vec<u8>,
+    progress: Progress,
     umask: u32,
     /// The host takes no more.
     is_stopped: bool,
@@ -80,6 +82,7 @@ impl<'a> Restorer<'a> {
             links: HashMap::new(),
             path: Vec::new(),
             buffer: Vec::new(),
+            progress: Progress::new(session, "restoring", None),
             umask: crate::image::umask(),
             is_stopped: false,
         }
@@ -315,7 +318,8 @@ impl<'a> Restorer<'a> {
             return Err(Failure::new(Kind::Invalid, "files are restored to directories of the host alone"));
         };
         let mut sink = directory.begin(&to.name, 0o600)?;
-        let mut copy = Copy { salvage: self.salvage, inode, buffer: &mut self.buffer };
+        let mut copy =
+            Copy { salvage: self.salvage, inode, buffer: &mut self.buffer, progress: &self.progress };
         let copied = copy.run(&mut sink)?;
         self.attributes(inode, &sink)?;
         let is_whole = copied.holes.is_empty();

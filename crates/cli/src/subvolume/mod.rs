@@ -14,23 +14,16 @@ use crate::place::image::{ImageDirectory, OpenImage, from_fs};
 use crate::session::Session;
 
 /// The verbs of `subvolume`.
+// A verb is described where its arguments are: a comment here would take the place of that description.
 #[derive(Subcommand, Debug)]
 pub enum Verb {
-    /// Make subvolumes.
     Create(change::CreateArguments),
-    /// Delete subvolumes and snapshots.
     Delete(change::DeleteArguments),
-    /// Make a snapshot of a subvolume.
     Snapshot(change::SnapshotArguments),
-    /// List subvolumes and snapshots.
     List(list::Arguments),
-    /// Tell all about a subvolume.
     Show(show::Arguments),
-    /// Set the subvolume that a mount shows.
     SetDefault(change::SetDefaultArguments),
-    /// Tell which subvolume a mount shows.
     GetDefault(show::GetDefaultArguments),
-    /// Wait until deleted subvolumes are gone from the disk.
     Sync(change::SyncArguments),
 }
 

@@ -37,24 +37,24 @@ impl DataMetrics {
         Self {
             dirty_bytes: registry.gauge(
                 "delalloc.bytes",
-                "Bytes written that no extent holds yet.",
+                "bytes written that no extent holds yet",
                 Unit::Bytes,
             ),
-            flushes: counter("write_back.flushes", "Flushes of groups of files."),
-            extents: counter("write_back.extents", "Extents written to new space."),
-            compressed_extents: counter("write_back.compressed_extents", "Compressed extents among them."),
-            in_place: counter("write_back.in_place", "Runs written in place."),
-            inline: counter("write_back.inline", "Files put into their tree."),
+            flushes: counter("write_back.flushes", "flushes of groups of files"),
+            extents: counter("write_back.extents", "extents written to new space"),
+            compressed_extents: counter("write_back.compressed_extents", "extents written compressed"),
+            in_place: counter("write_back.in_place", "runs written in place"),
+            inline: counter("write_back.inline", "files put into their tree"),
             flush_time: registry.histogram(
                 "write_back.flush_time_ns",
-                "Time to flush a group of files.",
+                "time to flush a group of files",
                 Unit::Nanoseconds,
             ),
             states_visited: counter(
                 "delalloc.states_visited",
-                "State records visited by searches for unflushed data.",
+                "state records visited by searches for unflushed data",
             ),
-            read_ahead: counter("data.read_ahead", "Reads of data that brought what follows as well."),
+            read_ahead: counter("data.read_ahead", "reads of data that brought what follows as well"),
         }
     }
 }
