@@ -57,10 +57,11 @@ for program in "${programs[@]}"; do objects+=(--object "$program"); done
     cat "$WORK/export.log" >&2
     exit 1
 }
-# llvm-cov leaves out "mismatched" functions: those of libraries that one crate calls and another only knows of. Of ours none may
-# be left out.
-"$COV" report --dump --instr-profile "$WORK/merged.profdata" "${objects[@]}" 2>&1 >/dev/null | grep hash-mismatch >"$WORK/mismatched.txt" || true
-if grep 'vlinder_\(format\|check\)' "$WORK/mismatched.txt" >&2; then
+# llvm-cov leaves out "mismatched" functions. Where the hash is 0 that is the empty form that a crate has of a function which is used in
+# other crates alone, whose forms count; a function of ours with another hash would be missed.
+"$COV" report --dump --instr-profile "$WORK/merged.profdata" "${objects[@]}" 2>&1 >/dev/null |
+    grep hash-mismatch >"$WORK/mismatched.txt" || true
+if grep 'vlinder_\(format\|check\)' "$WORK/mismatched.txt" | grep -v 'hash = 0x0$' >&2; then
     echo "llvm-cov leaves out functions of ours" >&2
     exit 1
 fi
