@@ -1,6 +1,6 @@
 //! What `cargo metadata` says about the workspace.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -11,6 +11,8 @@ use serde_json::Value;
 pub struct Package {
     /// Its full name.
     pub name: String,
+    /// Where it lies, below the root.
+    pub directory: PathBuf,
     /// `[package.metadata.vlinder] floor`.
     pub floor: Option<u64>,
     /// What it depends on.
@@ -81,8 +83,10 @@ fn package(value: &Value) -> Result<Package> {
         name: dependency["name"].as_str().unwrap_or_default().to_owned(),
         is_for_tests: dependency["kind"].as_str() == Some("dev"),
     });
+    let manifest = Path::new(value["manifest_path"].as_str().context("a package without a manifest")?);
     Ok(Package {
         name: value["name"].as_str().context("a package without a name")?.to_owned(),
+        directory: manifest.parent().unwrap_or(manifest).strip_prefix(root())?.to_owned(),
         floor: value["metadata"]["vlinder"]["floor"].as_u64(),
         dependencies: dependencies.collect(),
         features: value["features"].as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect(),

@@ -69,6 +69,7 @@ mod tests {
         };
         Package {
             name: name.to_owned(),
+            directory: name.into(),
             floor,
             dependencies: uses.iter().map(dependency).collect(),
             features: Vec::new(),

@@ -7,6 +7,7 @@ mod licences;
 mod links;
 mod manifests;
 mod sources;
+mod unused;
 
 use std::path::{Path, PathBuf};
 
@@ -47,7 +48,9 @@ impl Source {
 /// Runs all rules; true if nothing was found.
 pub fn run() -> Result<bool> {
     let sources = sources()?;
-    let mut findings = manifests::check(&workspace::packages()?);
+    let packages = workspace::packages()?;
+    let mut findings = manifests::check(&packages);
+    findings.extend(unused::check(workspace::root(), &packages, &sources)?);
     findings.extend(sources.iter().flat_map(sources::check));
     findings.extend(growth::check(&sources, &growth::baseline()?));
     findings.extend(documents::check(workspace::root()));
