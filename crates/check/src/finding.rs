@@ -49,9 +49,6 @@ macro_rules! finding_kinds {
                     $(Self::$name { .. } => Severity::$severity,)*
                 }
             }
-
-            /// All identifiers.
-            pub const IDS: &'static [&'static str] = &[$($id),*];
         }
     };
 }

@@ -71,11 +71,6 @@ impl ChecksumGeometry {
         entries.saturating_sub(1).min(MOST_ENTRIES)
     }
 
-    /// The most bytes of data that one item speaks of.
-    pub fn most_covered(&self) -> u64 {
-        u64::try_from(self.most_entries()).unwrap_or(0).saturating_mul(u64::from(self.sector_size))
-    }
-
     /// Bytes of data that an item of `item_size` bytes speaks of.
     pub fn covered(&self, item_size: usize) -> u64 {
         let entries = item_size.checked_div(self.checksum_bytes()).unwrap_or(0);

@@ -68,13 +68,6 @@ impl Root {
         self.last_snapshot.store(generation.0, Ordering::Release);
     }
 
-    /// Points the root elsewhere: for the committer, when it makes a tree of a copied root block.
-    pub fn set_pointer(&self, pointer: RootPointer) {
-        let mut state = self.state.write();
-        state.pointer = pointer;
-        state.version = state.version.wrapping_add(1);
-    }
-
     /// Whether a snapshot of this tree was taken in `generation`, so that even its blocks may be shared.
     pub(crate) fn was_snapshotted_in(&self, generation: Generation) -> bool {
         self.last_snapshot() == generation

@@ -3,7 +3,6 @@
 use super::header::{HEADER_SIZE, get_u32, narrow, put, widen};
 use super::{Block, ChildPointer, ITEM_HEADER_SIZE, POINTER_SIZE};
 use crate::key::Key;
-use crate::types::Level;
 
 /// Position of the data offset in an item header.
 const ITEM_DATA_OFFSET: usize = Key::SIZE;
@@ -135,12 +134,6 @@ impl Block {
         assert!(!self.is_leaf() && slot < self.len(), "pointer {slot} of {}", self.len());
         self.write_child(slot, child);
         self.assert_order_around(slot, 1);
-    }
-
-    /// Sets the level of an empty block, when a new root grows above the old.
-    pub fn set_level(&mut self, level: Level) {
-        assert!(self.is_empty(), "only an empty block changes its level");
-        self.bytes[super::header::LEVEL] = level.0;
     }
 
     /// Makes room for `count` item headers and `size` data bytes at `slot`; gives the end of the new data.

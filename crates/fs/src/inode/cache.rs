@@ -111,11 +111,6 @@ impl InodeCache {
             shard.places = shard.slots.iter().enumerate().map(|(place, inode)| (inode.id(), place)).collect();
         }
     }
-
-    /// How many inodes are in memory.
-    pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().slots.len()).sum()
-    }
 }
 
 impl Shard {

@@ -61,12 +61,6 @@ impl Filesystem {
         Inode::new(subvolume, id, FileType::Directory, item)
     }
 
-    /// How many inodes are in memory.
-    #[must_use]
-    pub fn inodes_in_memory(&self) -> usize {
-        self.shared().inodes.len()
-    }
-
     /// The inode, if it is in memory.
     #[must_use]
     pub fn inode_in_memory(&self, id: InodeId) -> Option<Arc<Inode>> {

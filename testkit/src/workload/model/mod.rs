@@ -182,11 +182,6 @@ impl Model {
         &self.subvolumes
     }
 
-    /// Open files.
-    pub fn open_files(&self) -> &BTreeMap<OpenSlot, FileId> {
-        &self.open
-    }
-
     /// The subvolume that is mounted by default.
     pub fn default_subvolume(&self) -> u64 {
         self.default
