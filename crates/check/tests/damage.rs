@@ -167,6 +167,18 @@ const DAMAGES: &[(&str, Damage, &str)] = &[
     ("inode flags", |m| m.set_u64(of(m, "file", Type::INODE_ITEM), 64, 1 << 20), "item"),
     ("flags of a link", |m| m.set_u64(of(m, "link", Type::INODE_ITEM), 64, 1 << 6), "inode-flags"),
     ("no inode item", |m| m.remove(of(m, "name-5", Type::INODE_ITEM)), "inode-missing"),
+    (
+        "no links, no name and no orphan item",
+        |m| {
+            let child = inode(m, "name-5");
+            m.add_u32(of(m, "name-5", Type::INODE_ITEM), 40, u32::MAX);
+            m.remove(of(m, "name-5", Type::INODE_REF));
+            for entry in [Type::DIR_ITEM, Type::DIR_INDEX] {
+                m.remove(m.find(FS, |key, data| key.item_type == entry && data[..8] == child.0.to_le_bytes()))
+            }
+        },
+        "inode-orphan",
+    ),
     ("no inode reference", |m| m.remove(of(m, "name-5", Type::INODE_REF)), "name"),
     ("reference to another index", |m| m.add_u64(of(m, "name-5", Type::INODE_REF), 0, 5000), "name"),
     (
@@ -333,11 +345,8 @@ const DAMAGES: &[(&str, Damage, &str)] = &[
         "extent of nothing",
         |m| {
             let free = free_space(m, Type::FREE_SPACE_EXTENT);
-            let (found, data) = {
-                let f = extent(m, ExtentFlags::DATA);
-                (f, m.block(f.leaf).data(f.slot).to_vec())
-            };
-            let _ = found;
+            let other = extent(m, ExtentFlags::DATA);
+            let data = m.block(other.leaf).data(other.slot).to_vec();
             m.insert(RootId::EXTENT_TREE, Key::new(free.key.objectid, Type::EXTENT_ITEM, 4096), &data)
         },
         "reference-extra",
@@ -444,12 +453,23 @@ const DAMAGES: &[(&str, Damage, &str)] = &[
         "uuid",
     ),
     (
-        "no root directory",
+        "first item of the first leaf gone",
         |m| {
             let found = m.find_of(ObjectId(256), Type::INODE_ITEM);
             m.remove(found)
         },
         "block-unreadable",
+    ),
+    (
+        "no item of a root directory",
+        |m| {
+            m.change_block(m.root(RootId(256)), |leaf| {
+                while leaf.key(0).objectid == ObjectId(256) {
+                    leaf.remove_items(0, 1);
+                }
+            })
+        },
+        "root-directory",
     ),
 ];
 

@@ -130,5 +130,23 @@ pub fn compare_with_the_code() {
             assert!(read(file).contains(&format!("fn {function}(")), "rule {}: no {test}", row.rule);
         }
         assert!(row.tests.as_ref().is_none_or(|tests| !tests.is_empty()), "rule {} has no test", row.rule);
+        assert_findings_are_named(row);
     }
+}
+
+/// The tests of a row name each of its findings, by its identifier or its variant: else a finding could stand there that no
+/// test ever meets.
+fn assert_findings_are_named(row: &Row) {
+    let files = row.tests.iter().flatten().filter_map(|test| test.split_once("::"));
+    let texts: String = files.map(|(file, _)| read(file)).collect();
+    for finding in row.faults.iter().filter(|fault| !fault.contains("::")) {
+        let variant = format!("FindingKind::{} ", variant_of(finding));
+        let is_named = texts.contains(&format!("\"{finding}\"")) || texts.contains(&variant);
+        assert!(is_named, "rule {}: its tests never name {finding}", row.rule);
+    }
+}
+
+/// `SuperblockCopy` of `superblock-copy`.
+fn variant_of(finding: &str) -> String {
+    finding.split('-').map(|word| word[..1].to_uppercase() + &word[1..]).collect()
 }
