@@ -127,17 +127,6 @@ fn profile(flags: BlockGroupFlags) -> String {
     }
 }
 
-/// Bytes on devices for each byte of this profile, where that is a whole number.
-fn copies(flags: BlockGroupFlags) -> u64 {
-    let two = [BlockGroupFlags::DUP, BlockGroupFlags::RAID1, BlockGroupFlags::RAID10];
-    match flags.profile() {
-        profile if two.contains(&profile) => 2,
-        BlockGroupFlags::RAID1C3 => 3,
-        BlockGroupFlags::RAID1C4 => 4,
-        _ => 1,
-    }
-}
-
 fn kind_object(kind: &KindReport) -> Value {
     json!({
         "content": content(kind.flags),
@@ -252,7 +241,7 @@ impl Totals {
         };
         let of_data = |kind: &KindReport| kind.flags.has(BlockGroupFlags::DATA);
         let of_metadata = |kind: &KindReport| kind.flags.has(BlockGroupFlags::METADATA) && !of_data(kind);
-        let on_devices = |kind: &KindReport| kind.total_bytes.saturating_mul(copies(kind.flags));
+        let on_devices = |kind: &KindReport| kind.total_bytes.saturating_mul(kind.flags.copies());
         let ratio = |chosen: &dyn Fn(&KindReport) -> bool| {
             let of = |amount: &dyn Fn(&KindReport) -> u64| {
                 sum(&|kind| if chosen(kind) { amount(kind) } else { 0 })
@@ -267,15 +256,15 @@ impl Totals {
         let free_data = sum(&|kind| {
             if of_data(kind) { kind.total_bytes.saturating_sub(kind.occupied_bytes()) } else { 0 }
         });
-        let most = report.kinds.iter().map(|kind| copies(kind.flags)).max().unwrap_or(1);
+        let most = report.kinds.iter().map(|kind| kind.flags.copies()).max().unwrap_or(1);
         let data_copies =
-            report.kinds.iter().filter(|kind| of_data(kind)).map(|kind| copies(kind.flags)).max();
+            report.kinds.iter().filter(|kind| of_data(kind)).map(|kind| kind.flags.copies()).max();
         let allocated = sum(&on_devices);
         let unallocated = report.device_bytes.saturating_sub(allocated);
         Self {
             allocated,
             unallocated,
-            used: sum(&|kind| kind.occupied_bytes().saturating_mul(copies(kind.flags))),
+            used: sum(&|kind| kind.occupied_bytes().saturating_mul(kind.flags.copies())),
             free: free_data.saturating_add(unallocated / data_copies.unwrap_or(1)),
             least_free: free_data.saturating_add(unallocated / most),
             data_ratio,
@@ -321,7 +310,7 @@ fn print_usage(
         let (what, how) = (content(kind.flags), profile(kind.flags));
         let (size, full) = (units.show(total), units.show(taken));
         session.line(format!("\n{what},{how}: Size:{size}, Used:{full} ({percent:.2}%)"))?;
-        let on_devices = units.show(total.saturating_mul(copies(kind.flags)));
+        let on_devices = units.show(total.saturating_mul(kind.flags.copies()));
         session.line(format!("   {device}\t{on_devices:>10}"))?;
     }
     let unallocated = units.show(totals.unallocated);

@@ -32,19 +32,10 @@ impl Filesystem {
     pub fn statistics(&self) -> Result<Statistics> {
         let report = self.engine().space()?;
         let block = u64::from(self.sector_size());
-        let copies = |flags: BlockGroupFlags| {
-            let two = BlockGroupFlags::DUP.0 | BlockGroupFlags::RAID1.0 | BlockGroupFlags::RAID10.0;
-            match flags.0 {
-                flags if flags & two != 0 => 2,
-                flags if flags & BlockGroupFlags::RAID1C3.0 != 0 => 3,
-                flags if flags & BlockGroupFlags::RAID1C4.0 != 0 => 4,
-                _ => 1,
-            }
-        };
-        let data = report.kinds.iter().find(|kind| kind.flags.0 & BlockGroupFlags::DATA.0 != 0);
-        let factor = data.map_or(1, |kind| copies(kind.flags));
+        let data = report.kinds.iter().find(|kind| kind.flags.has(BlockGroupFlags::DATA));
+        let factor = data.map_or(1, |kind| kind.flags.copies());
         let used: u64 =
-            report.kinds.iter().map(|kind| kind.used_bytes.saturating_mul(copies(kind.flags))).sum();
+            report.kinds.iter().map(|kind| kind.used_bytes.saturating_mul(kind.flags.copies())).sum();
         let free_bytes = report.device_bytes.saturating_sub(used) / factor;
         let available_bytes = report.data_available_bytes.min(free_bytes);
         Ok(Statistics {

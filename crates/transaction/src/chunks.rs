@@ -163,7 +163,7 @@ impl Engine {
 
     /// How often a new chunk holds each byte.
     pub(crate) fn copies_for(&self, purpose: Purpose) -> u64 {
-        self.flags_for(purpose).map_or(1, copies_of)
+        self.flags_for(purpose).map_or(1, BlockGroupFlags::copies)
     }
 
     /// Logical ranges of a chunk that lie under superblock copies.
@@ -274,9 +274,4 @@ impl Engine {
             self.volume.remove_chunk(logical);
         }
     }
-}
-
-/// Copies of each byte in a profile that is written.
-fn copies_of(flags: BlockGroupFlags) -> u64 {
-    if flags.has(BlockGroupFlags::DUP) { 2 } else { 1 }
 }

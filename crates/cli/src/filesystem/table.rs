@@ -1,6 +1,6 @@
 //! `filesystem usage -T`: one row for each device, one column for each content and profile, as btrfs-progs lays it out.
 
-use super::{Totals, by_content, content, copies, profile};
+use super::{Totals, by_content, content, profile};
 use crate::failure::Failure;
 use crate::object::Fullness;
 use crate::session::Session;
@@ -52,7 +52,7 @@ pub(super) fn print(
     };
     let (none, rule) = (|| left(""), || Cell::Rule);
     let on_device = |column: usize| {
-        kinds.get(column).map_or(0, |kind| kind.total_bytes.saturating_mul(copies(kind.flags)))
+        kinds.get(column).map_or(0, |kind| kind.total_bytes.saturating_mul(kind.flags.copies()))
     };
     let of = |column: usize, of: &dyn Fn(&vlinder_transaction::KindReport) -> Cell| {
         kinds.get(column).map_or_else(none, |kind| of(kind))

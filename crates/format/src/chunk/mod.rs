@@ -85,6 +85,13 @@ impl BlockGroupFlags {
     pub const fn profile(self) -> Self {
         Self(self.0 & Self::PROFILE_MASK.0)
     }
+
+    /// How often the profile stores each byte, parity left out (Linux: `btrfs_bg_type_to_factor`); 1 where more than one
+    /// profile is set.
+    #[must_use]
+    pub fn copies(self) -> u64 {
+        ProfileShape::of(self.profile()).map_or(1, |shape| u64::from(shape.copies))
+    }
 }
 
 impl core::fmt::Display for BlockGroupFlags {

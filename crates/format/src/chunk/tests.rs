@@ -78,6 +78,17 @@ fn types_are_one_content_with_one_profile() {
 }
 
 #[test]
+fn profiles_say_how_often_they_store_a_byte() {
+    use BlockGroupFlags as Flags;
+    let copies = |profile: Flags| Flags::DATA.with(profile).copies();
+    let single = [Flags(0), Flags::RAID0, Flags::RAID5, Flags::RAID6];
+    assert_eq!(single.map(copies), [1; 4]);
+    assert_eq!([Flags::DUP, Flags::RAID1, Flags::RAID10].map(copies), [2; 3]);
+    assert_eq!([Flags::RAID1C3, Flags::RAID1C4].map(copies), [3, 4]);
+    assert_eq!(copies(Flags::DUP.with(Flags::RAID1C4)), 1, "more than one profile");
+}
+
+#[test]
 fn stripe_counts_fit_profiles() {
     type Legal = fn(u64) -> bool;
     let legal: [(BlockGroupFlags, Legal); 9] = [
