@@ -83,7 +83,7 @@ struct Flushed<'a> {
     device_items: Vec<DeviceItem>,
 }
 
-/// Bytes of blocks written in one batch.
+/// Blocks written in one batch.
 const WRITE_BATCH_BLOCKS: usize = 512;
 
 impl Engine {
@@ -95,8 +95,8 @@ impl Engine {
     /// Makes everything durable that was done in handles that ended before this call.
     ///
     /// # Errors
-    /// What went wrong; the file system is read-only from then on, unless it was only that there is nothing to write to.
-    /// Within a participant's callback this does nothing.
+    /// [`EngineError::ReadOnly`], or what went wrong: then the file system is read-only from now on. What only a participant
+    /// met ends no commit, and is given once that is durable. Within a participant's callback this does nothing.
     pub fn commit(&self) -> Result<Generation, EngineError> {
         self.check_writable()?;
         let asked = self.generation();

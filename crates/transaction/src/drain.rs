@@ -13,7 +13,7 @@ use crate::editor::Editor;
 use crate::engine::Engine;
 use crate::extents::delayed::{ExtentKind, Head};
 use crate::extents::tree::Effect;
-use crate::handle::{Handle, LARGEST_DELETION_ITEMS};
+use crate::handle::Handle;
 use crate::space::ChangedGroup;
 
 /// Extents whose references are written in one batch.
@@ -241,31 +241,4 @@ impl Engine {
         }
         Ok(any)
     }
-
-    /// What the commit itself may have to copy: every block of the trees that describe space, once. They are copied at
-    /// most once in a transaction, so keeping their size free is enough for any commit to end. And what deletions draw on
-    /// it for.
-    pub(crate) fn size_global_reserve(&self) {
-        let mut bytes: u64 = 0;
-        let trees = [Some(&self.fixed.extent), Some(&self.fixed.checksum), Some(&self.fixed.groups)];
-        for tree in trees.into_iter().flatten().chain(&self.fixed.free_space) {
-            bytes = bytes.saturating_add(tree.item().bytes_used);
-        }
-        let deletions = self.metadata_bytes(2 * LARGEST_DELETION_ITEMS);
-        let least = deletions.max(u64::from(self.node_size()) * LEAST_RESERVED_BLOCKS);
-        let most = self.metadata_total() / 2;
-        self.space.set_global_reserve(bytes.max(least).min(MOST_RESERVED_BYTES).min(most));
-    }
-
-    fn metadata_total(&self) -> u64 {
-        let metadata = |flags: vlinder_format::chunk::BlockGroupFlags| {
-            flags.has(vlinder_format::chunk::BlockGroupFlags::METADATA)
-        };
-        self.space.kinds().iter().filter(|kind| metadata(kind.flags)).map(|kind| kind.total_bytes).sum()
-    }
 }
-
-/// Even the smallest file system's commit copies a path of each tree.
-const LEAST_RESERVED_BLOCKS: u64 = 64;
-/// Linux's bound of the global reserve.
-const MOST_RESERVED_BYTES: u64 = 512 << 20;

@@ -16,7 +16,7 @@ use vlinder_tree::{Leases, Root, TreeIdentity, Trees, VolumeBlocks};
 use vlinder_volume::Volume;
 
 use crate::chunks::ChunkWork;
-use crate::dropper::Cemetery;
+use crate::dead_trees::DeadTrees;
 use crate::extents::delayed::DelayedReferences;
 use crate::forest::{Forest, Tree};
 use crate::fsync_log::LogWriter;
@@ -50,7 +50,7 @@ pub struct EngineOptions {
     /// Why an fsync log is to be left as it is, if so. Otherwise the engine of a file system that has one takes no changes
     /// until the log was taken up ([`Engine::take_up_log`]).
     pub leave_log: Option<ReadOnlyReason>,
-    /// Memory for clean blocks, in bytes.
+    /// Memory for tree blocks, clean and changed, in bytes.
     pub cache_bytes: u64,
     /// Memory for what is not on disk yet, in bytes.
     pub dirty_bytes: u64,
@@ -122,7 +122,7 @@ pub struct Engine {
     pub(crate) pending: PendingItems,
     pub(crate) snapshots: SnapshotQueue,
     pub(crate) chunks: ChunkWork,
-    pub(crate) cemetery: Cemetery,
+    pub(crate) dead_trees: DeadTrees,
     pub(crate) leases: Arc<Leases>,
     /// What fsync writes between commits.
     pub(crate) log: LogWriter,

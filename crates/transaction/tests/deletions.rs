@@ -45,7 +45,7 @@ fn delete(engine: &Engine, tree: Arc<Tree>) {
     let mut handle = engine.begin(Reservation::deletion(100)).unwrap();
     handle.delete_tree(&tree).unwrap();
     drop(handle);
-    engine.bury(tree);
+    engine.add_dead_tree(tree);
     engine.commit().unwrap();
 }
 
@@ -73,7 +73,7 @@ fn a_walk_goes_on_after_a_crash_wherever_it_stood() {
             if !more {
                 let left = used_bytes(&engine) - before;
                 assert!(left <= MOST_LEFT_BYTES, "{left} bytes are left with {budget} blocks at a time");
-                assert_eq!(engine.waiting_deletions(), [] as [RootId; 0]);
+                assert_eq!(engine.dead_trees(), [] as [RootId; 0]);
                 break;
             }
             drop(engine);

@@ -398,7 +398,7 @@ pub fn sync(arguments: &SyncArguments, session: &Session) -> Result<Ending, Fail
     let waiting = Waiting::new(session, "freeing");
     let freed = match Object::find(&images, &arguments.target, Purpose::Write, Follow::Yes)? {
         Object::Image(named) => {
-            let waiting = named.image().filesystem.engine().waiting_deletions();
+            let waiting = named.image().filesystem.engine().dead_trees();
             let wanted = |root: &u64| arguments.ids.is_empty() || arguments.ids.contains(root);
             let freed: Vec<u64> = waiting.into_iter().map(|root| root.0).filter(wanted).collect();
             free_blocks(named.image())?;

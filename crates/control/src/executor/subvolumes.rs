@@ -119,7 +119,7 @@ impl FilesystemExecutor {
                 return Ok(Answer::Freed { numbers: wanted });
             }
             // Those that nobody has open any more wait for nothing but their turn.
-            if !self.filesystem.engine().waiting_deletions().is_empty() {
+            if !self.filesystem.engine().dead_trees().is_empty() {
                 self.filesystem.wake_background();
             }
             if self.stopping.load(Ordering::Relaxed) {

@@ -42,7 +42,7 @@ impl Filesystem {
                 self.engine().latch_read_only(&second);
             }
             drop(handle);
-            self.engine().bury(tree);
+            self.engine().add_dead_tree(tree);
             return Err(error);
         }
         Ok(InodeId::root_of(tree.id()))

@@ -119,7 +119,7 @@ impl Drop for Subvolume {
         if self.is_deleted()
             && let Some(engine) = self.engine.upgrade()
         {
-            engine.bury(Arc::clone(&self.tree));
+            engine.add_dead_tree(Arc::clone(&self.tree));
         }
     }
 }

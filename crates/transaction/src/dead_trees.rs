@@ -20,7 +20,8 @@ use crate::EngineError;
 use crate::engine::Engine;
 use crate::extents::delayed::{ExtentKind, Referrer};
 use crate::forest::Tree;
-use crate::handle::{Handle, LARGEST_DELETION_ITEMS, Reservation};
+use crate::handle::Handle;
+use crate::reservation::{LARGEST_DELETION_ITEMS, Reservation};
 
 /// Blocks looked at in one transaction handle, so that commits need not wait long.
 const BLOCKS_IN_HANDLE: usize = 256;
@@ -51,16 +52,17 @@ struct Walk {
     started: bool,
 }
 
-/// Deleted trees that wait for their blocks to be freed.
+/// Deleted trees whose blocks are not all free yet (Linux: `fs_info->dead_roots`).
 #[derive(Default)]
-pub(crate) struct Cemetery {
+pub(crate) struct DeadTrees {
     walks: Mutex<VecDeque<Walk>>,
-    /// Held by whoever digs.
-    digging: Mutex<()>,
+    /// Held by whoever frees their blocks.
+    cleaning: Mutex<()>,
 }
 
 impl Handle<'_> {
-    /// A subvolume is deleted: its names are gone already. Its blocks are freed once [`Engine::bury`] was called.
+    /// A subvolume is deleted: its names are gone already. Its blocks are freed after
+    /// [`Engine::add_dead_tree`].
     ///
     /// # Errors
     /// What changing the root tree met.
@@ -84,23 +86,23 @@ impl Handle<'_> {
 
 impl Engine {
     /// Nobody uses a deleted tree any more: its blocks may be freed by [`Engine::clean`].
-    pub fn bury(&self, tree: Arc<Tree>) {
-        self.cemetery.walks.lock().push_back(Walk { tree, frames: Vec::new(), started: false });
+    pub fn add_dead_tree(&self, tree: Arc<Tree>) {
+        self.dead_trees.walks.lock().push_back(Walk { tree, frames: Vec::new(), started: false });
     }
 
-    /// Frees blocks of deleted trees, about `budget` of them; gives whether there are more.
+    /// Frees blocks of deleted trees, about `budget_blocks` of them; gives whether there are more.
     ///
     /// # Errors
     /// What reading or changing trees met, or [`EngineError::NoSpace`]. A tree whose walk an error ended is tried again at
     /// the next opening.
-    pub fn clean(&self, budget: usize) -> Result<bool, EngineError> {
+    pub fn clean(&self, budget_blocks: usize) -> Result<bool, EngineError> {
         if self.read_only_reason().is_some() {
             return Ok(false);
         }
-        let _digging = self.cemetery.digging.lock();
-        let mut left = budget;
+        let _cleaning = self.dead_trees.cleaning.lock();
+        let mut left = budget_blocks;
         while left > 0 {
-            let next = self.cemetery.walks.lock().front().map(|walk| (walk.tree.id(), walk.started));
+            let next = self.dead_trees.walks.lock().front().map(|walk| (walk.tree.id(), walk.started));
             let Some((next, started)) = next else { return Ok(false) };
             if !started && self.pending.holds(next) {
                 // The tree must not change under the walk, and without what is pending its changed leaves would be
@@ -108,7 +110,7 @@ impl Engine {
                 self.commit()?;
             }
             let mut handle = self.begin(Reservation::deletion(LARGEST_DELETION_ITEMS))?;
-            let Some(mut walk) = self.cemetery.walks.lock().pop_front() else { return Ok(false) };
+            let Some(mut walk) = self.dead_trees.walks.lock().pop_front() else { return Ok(false) };
             let looked_at = walk.run(&mut handle, left.min(BLOCKS_IN_HANDLE));
             if looked_at.is_err() {
                 // What was done before the error stays done.
@@ -121,18 +123,18 @@ impl Engine {
             } else {
                 walk.save_progress(&handle);
                 drop(handle);
-                self.cemetery.walks.lock().push_front(walk);
+                self.dead_trees.walks.lock().push_front(walk);
             }
         }
-        Ok(!self.cemetery.walks.lock().is_empty())
+        Ok(!self.dead_trees.walks.lock().is_empty())
     }
 
-    /// How many deleted trees wait.
-    pub fn waiting_deletions(&self) -> Vec<RootId> {
-        self.cemetery.walks.lock().iter().map(|walk| walk.tree.id()).collect()
+    /// The deleted trees whose blocks are not all free yet and that nobody has open, in the order in which they are freed.
+    pub fn dead_trees(&self) -> Vec<RootId> {
+        self.dead_trees.walks.lock().iter().map(|walk| walk.tree.id()).collect()
     }
 
-    /// At opening: buries every tree that was deleted before, as the orphan items in the root tree tell.
+    /// At opening: adds every tree that was deleted before, as the orphan items in the root tree tell.
     pub(crate) fn find_deleted_trees(&self) -> Result<(), EngineError> {
         let first = Key::new(ObjectId::ORPHAN, ItemType::ORPHAN_ITEM, 0);
         let mut cursor = self.trees.cursor(&self.root_tree, &first, Readahead::None)?;
@@ -141,7 +143,7 @@ impl Engine {
             && key.item_type == ItemType::ORPHAN_ITEM
         {
             match self.tree(RootId(key.offset)) {
-                Ok(tree) if tree.item().is_deleted() => self.bury(tree),
+                Ok(tree) if tree.item().is_deleted() => self.add_dead_tree(tree),
                 // Linux leaves the item where its tree was freed and the power failed before the item was removed.
                 Ok(_) | Err(EngineError::NoSuchTree { .. }) => {}
                 Err(error) => return Err(error),

@@ -1,0 +1,194 @@
+//! Space promised before it is used, so that what was accepted never fails for lack of it: metadata to handles, data to
+//! writes that are not allocated yet.
+
+use vlinder_base::sync::atomic::Ordering;
+
+use crate::EngineError;
+use crate::engine::Engine;
+use crate::space::Purpose;
+
+/// What a handle may need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reservation {
+    /// Items that may be inserted, changed or removed, in different leaves at worst.
+    pub metadata_items: u32,
+    /// The handle frees more than it takes in the end: it may draw on what is kept for commits.
+    pub frees_space: bool,
+}
+
+impl Reservation {
+    /// For an operation that may change so many items.
+    pub const fn items(metadata_items: u32) -> Self {
+        Self { metadata_items, frees_space: false }
+    }
+
+    /// For what gives back more than it takes. Up to [`LARGEST_DELETION_ITEMS`] it always finds room.
+    pub const fn deletion(metadata_items: u32) -> Self {
+        Self { metadata_items, frees_space: true }
+    }
+}
+
+/// The global reserve has room for a deletion that changes so many items, twice (one that is under way, and what the
+/// commit after it owes), so that a full file system can be emptied. Larger ones may be refused, and then go in parts.
+pub const LARGEST_DELETION_ITEMS: u32 = 16;
+
+/// Data space promised to a write that is not allocated yet; settles on drop.
+pub struct DataPromise<'a> {
+    engine: &'a Engine,
+    bytes: u64,
+}
+
+/// What a new extent's item, its header and its share of half-full leaves take.
+const EXTENT_ITEM_BYTES: u64 = 128;
+
+/// Above this, what pending items may take is worked out more closely.
+const MANY_OWED_BYTES: u64 = 1 << 20;
+
+/// How often a refused promise is tried again after a commit or a new chunk.
+const TRIES: u32 = 3;
+
+impl Engine {
+    /// What changes of so many items can take: for each a path copied, and one split.
+    pub(crate) fn metadata_bytes(&self, items: u32) -> u64 {
+        let height = u64::from(self.fixed.extent.root().pointer().level.0).max(1);
+        u64::from(items) * (height + 2) * u64::from(self.node_size())
+    }
+
+    /// Whether one item more can be changed outside a transaction, for a participant to put in before the next commit. Who
+    /// hears no leaves the item as it was: a commit that found no space for it could not end.
+    pub fn has_room_for_item(&self) -> bool {
+        let bytes = self.metadata_bytes(1);
+        let owed = self.owed_metadata();
+        let has_room = self.space.promise(bytes, owed, 0, false)
+            || self.space.promise(bytes, owed, self.growth(Purpose::Metadata), false);
+        if has_room {
+            self.space.unpromise(bytes);
+        }
+        has_room
+    }
+
+    /// An item changed outside a transaction: the next commit owes room for it.
+    pub fn await_item(&self) {
+        self.awaited_items.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// So many of the items that were awaited are in a transaction, or not needed any more.
+    pub fn settle_awaited_items(&self, count: u64) {
+        self.awaited_items.fetch_sub(count, Ordering::Relaxed);
+    }
+
+    /// What the next commit will take beside what is kept for it: a leaf for each pending item at worst, but not more
+    /// than every block that there is copied and split, with the items in half-full leaves of their own; and items for
+    /// extents that are not in the extent tree yet.
+    pub(crate) fn owed_metadata(&self) -> u64 {
+        let references = u64::try_from(self.delayed.lock().len()).unwrap_or(u64::MAX);
+        let node_size = u64::from(self.node_size());
+        let awaited = self.awaited_items.load(Ordering::Relaxed);
+        let mut items = (self.pending.entries() + awaited) * node_size;
+        if items > MANY_OWED_BYTES {
+            let everywhere = 2 * (self.space.metadata_taken() + self.pending.bytes());
+            items = items.min(everywhere);
+        }
+        items + references * EXTENT_ITEM_BYTES
+    }
+
+    /// Promises metadata; where there is none, makes it: new chunks, then a commit, which settles what is owed and
+    /// unpins, then the space that leases hold.
+    pub(crate) fn promise_metadata(&self, bytes: u64, frees_space: bool) -> Result<(), EngineError> {
+        if Self::is_committing_thread() {
+            // A participant puts in what was accepted long ago. It can't wait for a commit, which is this one, and
+            // refusing it would lose what it has: the reserve is there for this.
+            self.space.promise_at_once(bytes);
+            return Ok(());
+        }
+        for attempt in 0..TRIES {
+            let owed = self.owed_metadata();
+            // What new chunks could hold is counted only where the present ones do not do.
+            let fits = |owed| {
+                self.space.promise(bytes, owed, 0, false)
+                    || self.space.promise(bytes, owed, self.growth(Purpose::Metadata), false)
+            };
+            if fits(owed) {
+                return Ok(());
+            }
+            let hopeless = owed == 0 && self.space.pinned_bytes() == 0;
+            if hopeless || attempt + 1 == TRIES {
+                // Reading an older state matters less than any change.
+                if self.revoke_leases() && fits(self.owed_metadata()) {
+                    return Ok(());
+                }
+                break;
+            }
+            self.commit()?;
+        }
+        let owed = self.owed_metadata();
+        if frees_space && self.space.promise(bytes, owed, self.growth(Purpose::Metadata), true) {
+            return Ok(());
+        }
+        Err(EngineError::NoSpace { kind: "metadata", needed_bytes: bytes })
+    }
+
+    /// Promises data space to a write, so that its flush later cannot fail for lack of it.
+    ///
+    /// # Errors
+    /// [`EngineError::NoSpace`], [`EngineError::ReadOnly`].
+    pub fn promise_data(&self, bytes: u64) -> Result<DataPromise<'_>, EngineError> {
+        self.check_writable()?;
+        let fits = || {
+            // What is owed is dear to count, and concerns data only where metadata come out of the same groups.
+            let owed = if self.space.is_mixed() { self.owed_metadata() } else { 0 };
+            self.space.promise_data(bytes, owed, 0)
+                || self.space.promise_data(bytes, owed, self.data_growth())
+        };
+        for _ in 0..TRIES {
+            if fits() {
+                return Ok(DataPromise { engine: self, bytes });
+            }
+            if self.space.pinned_bytes() == 0 {
+                break;
+            }
+            self.commit()?;
+        }
+        if self.revoke_leases() && fits() {
+            return Ok(DataPromise { engine: self, bytes });
+        }
+        Err(EngineError::NoSpace { kind: "data", needed_bytes: bytes })
+    }
+
+    /// Bytes that new data chunks could hold, beside what metadata was promised.
+    pub(crate) fn data_growth(&self) -> u64 {
+        self.growth(Purpose::Data).saturating_sub(self.space.metadata_overcommitted() * 2)
+    }
+
+    /// Gives back a kept promise ([`DataPromise::keep`]), when its data were allocated or dropped.
+    pub fn settle_data_promise(&self, bytes: u64) {
+        self.space.unpromise_data(bytes);
+    }
+}
+
+impl DataPromise<'_> {
+    /// Bytes promised.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Splits off a part of the promise.
+    #[must_use]
+    pub fn split(&mut self, bytes: u64) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Self { engine: self.engine, bytes }
+    }
+
+    /// Takes the bytes out of this guard's care: whoever does gives them back through
+    /// [`Engine::settle_data_promise`]. For promises kept beside the data itself.
+    pub fn keep(mut self) -> u64 {
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+impl Drop for DataPromise<'_> {
+    fn drop(&mut self) {
+        self.engine.space.unpromise_data(self.bytes);
+    }
+}
