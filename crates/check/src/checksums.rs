@@ -6,8 +6,8 @@ use vlinder_format::{ItemType, Logical, Place, RootId};
 use vlinder_volume::ReadRequest;
 
 use crate::context::Context;
-use crate::data::{Gathering, Ranges};
 use crate::finding::FindingKind;
+use crate::ranges::{Gathering, Ranges};
 use crate::reader::is_bad;
 use crate::walk::{Item, ItemVisitor};
 

@@ -13,10 +13,10 @@ use vlinder_volume::Volume;
 
 use crate::Options;
 use crate::bitmap::BlockSet;
-use crate::data::Gathering;
 use crate::finding::FindingKind;
 use crate::ledger::{Balance, Prepared, Side};
 use crate::owners::{Head, Owners};
+use crate::ranges::Gathering;
 use crate::references::{Extent, Use, User};
 use crate::report::{Finding, Report};
 use crate::shared::Summaries;

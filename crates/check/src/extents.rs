@@ -6,9 +6,9 @@ use vlinder_format::{ItemType, Level, Logical, Place};
 
 use crate::chunks::Layout;
 use crate::context::Context;
-use crate::data::Gathering;
 use crate::finding::FindingKind;
 use crate::ledger::Side;
+use crate::ranges::Gathering;
 use crate::references::{Extent, Use, User};
 use crate::walk::{Item, ItemVisitor};
 

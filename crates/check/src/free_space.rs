@@ -7,8 +7,8 @@ use vlinder_format::{ItemType, Logical, Place, RootId};
 
 use crate::chunks::Layout;
 use crate::context::{Context, at};
-use crate::data::{Gathering, Ranges};
 use crate::finding::FindingKind;
+use crate::ranges::{Gathering, Ranges};
 use crate::store::Store;
 use crate::walk::{Item, ItemVisitor};
 

@@ -7,7 +7,7 @@ use vlinder_format::inode_ref::{ExtendedReferences, InodeReferences};
 use vlinder_format::{ItemType, Logical, ObjectId, Place, RootId};
 
 use crate::finding::FindingKind;
-use crate::summary::Desk;
+use crate::summary::Collector;
 use crate::walk::Item;
 
 /// An inode whose items are coming.
@@ -135,37 +135,43 @@ impl Inode {
     }
 
     /// Names in one parent.
-    pub(crate) fn add_references(&mut self, item: &Item<'_>, desk: &mut Desk<'_>) {
+    pub(crate) fn add_references(&mut self, item: &Item<'_>, collector: &mut Collector<'_>) {
         let parent = ObjectId(item.key.offset);
         for reference in InodeReferences::new(item.data).flatten() {
-            self.add_name(parent, reference.index, reference.name, desk);
+            self.add_name(parent, reference.index, reference.name, collector);
         }
     }
 
     /// Names in any parents.
-    pub(crate) fn add_extended_references(&mut self, item: &Item<'_>, desk: &mut Desk<'_>) {
+    pub(crate) fn add_extended_references(&mut self, item: &Item<'_>, collector: &mut Collector<'_>) {
         for reference in ExtendedReferences::new(item.data).flatten() {
-            self.add_name(reference.parent, reference.index, reference.name, desk);
+            self.add_name(reference.parent, reference.index, reference.name, collector);
         }
     }
 
-    fn add_name(&mut self, parent: ObjectId, index: DirectoryIndex, name: &[u8], desk: &mut Desk<'_>) {
+    fn add_name(
+        &mut self,
+        parent: ObjectId,
+        index: DirectoryIndex,
+        name: &[u8],
+        collector: &mut Collector<'_>,
+    ) {
         self.names = self.names.saturating_add(1);
         // The root directory names itself; nobody else does.
         if parent != self.number {
             self.parent = Some(parent);
-            desk.names.add_reference(parent, index, name, self.number, self.entry_type());
+            collector.names.add_reference(parent, index, name, self.number, self.entry_type());
         }
     }
 
     /// Entries of a directory by hash, or one of its index.
-    pub(crate) fn add_entries(&mut self, desk: &mut Desk<'_>, item: &Item<'_>) {
-        self.judge_item(desk, item, &[FileType::Directory]);
+    pub(crate) fn add_entries(&mut self, collector: &mut Collector<'_>, item: &Item<'_>) {
+        self.judge_item(collector, item, &[FileType::Directory]);
         if item.key.item_type == ItemType::DIR_INDEX
             && DirectoryIndex(item.key.offset) < DirectoryIndex::FIRST
         {
             let (directory, index) = (self.number, item.key.offset);
-            desk.find(FindingKind::DirectoryIndex { directory, index }, item.place());
+            collector.find(FindingKind::DirectoryIndex { directory, index }, item.place());
         }
         let mut seen: Vec<&[u8]> = Vec::new();
         for entry in DirectoryEntries::new(item.data).flatten() {
@@ -174,46 +180,46 @@ impl Inode {
             if seen.contains(&entry.name) {
                 let (directory, child) = (self.number, entry.location.objectid);
                 let reason = "stands twice in one item";
-                desk.find(FindingKind::Name { directory, child, reason }, item.place());
+                collector.find(FindingKind::Name { directory, child, reason }, item.place());
             }
             seen.push(entry.name);
             // The entries of a directory that is being deleted go one by one, in no step with their inodes.
             if self.item.is_none_or(|item| item.link_count > 0) {
-                self.add_entry(desk, item, &entry);
+                self.add_entry(collector, item, &entry);
             }
         }
     }
 
-    fn add_entry(&self, desk: &mut Desk<'_>, item: &Item<'_>, entry: &DirectoryEntry<'_>) {
+    fn add_entry(&self, collector: &mut Collector<'_>, item: &Item<'_>, entry: &DirectoryEntry<'_>) {
         if item.key.item_type == ItemType::DIR_INDEX {
-            desk.names.add_indexed(self.number, DirectoryIndex(item.key.offset), entry);
+            collector.names.add_indexed(self.number, DirectoryIndex(item.key.offset), entry);
         } else {
-            desk.names.add_hashed(self.number, entry);
+            collector.names.add_hashed(self.number, entry);
         }
     }
 
     /// Inodes of these types alone have such items.
-    fn judge_item(&self, desk: &mut Desk<'_>, item: &Item<'_>, types: &[FileType]) {
+    fn judge_item(&self, collector: &mut Collector<'_>, item: &Item<'_>, types: &[FileType]) {
         if let Some(file_type) = self.file_type().filter(|file_type| !types.contains(file_type)) {
-            desk.find(FindingKind::InodeOddItem { inode: self.number, file_type }, item.place());
+            collector.find(FindingKind::InodeOddItem { inode: self.number, file_type }, item.place());
         }
     }
 
     /// A run of the file's bytes.
-    pub(crate) fn add_extent(&mut self, desk: &mut Desk<'_>, item: &Item<'_>) {
+    pub(crate) fn add_extent(&mut self, collector: &mut Collector<'_>, item: &Item<'_>) {
         let Ok(extent) = FileExtent::decode(item.data) else { return };
-        self.judge_item(desk, item, &[FileType::Regular, FileType::SymbolicLink]);
+        self.judge_item(collector, item, &[FileType::Regular, FileType::SymbolicLink]);
         let (inode, start) = (self.number, item.key.offset);
         if self.end > start {
             let kind = FindingKind::FileExtentOverlap { inode, previous_end: self.end };
-            desk.find(kind, item.place());
+            collector.find(kind, item.place());
         } else if self.end < start {
             self.first_gap.get_or_insert(self.end);
         }
         if self.is_inline {
-            desk.find(FindingKind::FileInline { inode }, item.place());
+            collector.find(FindingKind::FileInline { inode }, item.place());
         }
-        let sector = u64::from(desk.judge.rules.sector_size).max(1);
+        let sector = u64::from(collector.judge.rules.sector_size).max(1);
         let length = extent.file_bytes();
         let end = start.saturating_add(length);
         self.end = end.checked_next_multiple_of(sector).unwrap_or(u64::MAX);
@@ -223,12 +229,12 @@ impl Inode {
         }
         if let Some(size) = self.size_before(&extent, start, sector) {
             self.is_past_end = true;
-            desk.find(FindingKind::FilePastEnd { inode, size }, item.place());
+            collector.find(FindingKind::FilePastEnd { inode, size }, item.place());
         }
         if !extent.is_hole() {
             self.allocated_bytes = self.allocated_bytes.saturating_add(length);
         }
-        self.judge_range(desk, item, &extent);
+        self.judge_range(collector, item, &extent);
     }
 
     /// The size of the file, if a written extent begins behind it and none did before.
@@ -240,13 +246,13 @@ impl Inode {
     }
 
     /// An extent on disk: it shows no more than it has, and has the checksums that it should.
-    fn judge_range(&self, desk: &mut Desk<'_>, item: &Item<'_>, extent: &FileExtent<'_>) {
+    fn judge_range(&self, collector: &mut Collector<'_>, item: &Item<'_>, extent: &FileExtent<'_>) {
         let Some(range) = extent.range().filter(|range| !range.is_hole()) else { return };
         let shown = range.offset_bytes.saturating_add(range.file_bytes);
         let is_plain = extent.compression == CompressionId::NONE;
         if shown > extent.ram_bytes || (is_plain && shown > range.disk_bytes) {
             let kind = FindingKind::FileExtentSize { inode: self.number, ram_bytes: extent.ram_bytes };
-            desk.find(kind, item.place());
+            collector.find(kind, item.place());
         }
         // Data under relocation have the checksums of those that they came from, or none.
         if item.tree == RootId::DATA_RELOCATION_TREE {
@@ -264,81 +270,81 @@ impl Inode {
         }
         let end = start.saturating_add(length);
         // Of a subvolume that is being deleted the inode's item may be gone, and with it whether there should be any.
-        if self.item.is_none() && !desk.is_whole {
+        if self.item.is_none() && !collector.is_whole {
             return;
         }
         let flags = self.item.map_or(InodeFlags::NONE, |item| item.flags);
         let has_none = flags.has(InodeFlags::NODATASUM);
-        if has_none && desk.checksums.touches(start, end) {
-            desk.find(FindingKind::ChecksumOdd { start: Logical(start) }, item.place());
-        } else if !has_none && desk.checksums.first_gap(start, end).is_some() {
+        if has_none && collector.checksums.touches(start, end) {
+            collector.find(FindingKind::ChecksumOdd { start: Logical(start) }, item.place());
+        } else if !has_none && collector.checksums.first_gap(start, end).is_some() {
             let (start, end) = (Logical(start), Logical(end));
-            desk.find(FindingKind::ChecksumMissing { start, end }, item.place());
+            collector.find(FindingKind::ChecksumMissing { start, end }, item.place());
         }
     }
 
     /// All items were seen. Nothing is missed in a subvolume that is being deleted, of which a part is gone.
-    pub(crate) fn finish(&self, desk: &mut Desk<'_>) -> Option<Finished> {
+    pub(crate) fn finish(&self, collector: &mut Collector<'_>) -> Option<Finished> {
         let (inode, place) = (self.number, self.place);
         let Some(item) = self.item else {
-            if desk.is_whole && !self.is_incomplete {
-                desk.find(FindingKind::InodeMissing { inode }, place);
+            if collector.is_whole && !self.is_incomplete {
+                collector.find(FindingKind::InodeMissing { inode }, place);
             }
             return None;
         };
         let links = u64::from(item.link_count);
         let parent = self.parent.filter(|_| item.mode.is_directory());
         let finished = Finished { is_unlinked: links == 0, parent };
-        if !desk.is_whole || self.is_incomplete {
+        if !collector.is_whole || self.is_incomplete {
             return Some(finished);
         }
         if links != self.names {
-            desk.find(FindingKind::InodeLinks { inode, found: links, expected: self.names }, place);
+            collector.find(FindingKind::InodeLinks { inode, found: links, expected: self.names }, place);
         }
         let odd_flags = [InodeFlags::IMMUTABLE, InodeFlags::APPEND];
         let is_link = item.mode.file_type() == Some(FileType::SymbolicLink);
         if is_link && odd_flags.into_iter().any(|flag| item.flags.has(flag)) {
-            desk.find(FindingKind::InodeOddFlags { inode, flags: item.flags }, place);
+            collector.find(FindingKind::InodeOddFlags { inode, flags: item.flags }, place);
         }
         // Of an inode that is being deleted some items may be gone already.
         if links == 0 {
             return Some(finished);
         }
         match item.mode.file_type() {
-            Some(FileType::Directory) => self.finish_directory(desk, &item),
-            Some(FileType::Regular | FileType::SymbolicLink) => self.finish_file(desk, &item),
+            Some(FileType::Directory) => self.finish_directory(collector, &item),
+            Some(FileType::Regular | FileType::SymbolicLink) => self.finish_file(collector, &item),
             _ => {}
         }
         Some(finished)
     }
 
-    fn finish_directory(&self, desk: &mut Desk<'_>, item: &InodeItem) {
+    fn finish_directory(&self, collector: &mut Collector<'_>, item: &InodeItem) {
         let inode = self.number;
         if item.size_bytes != self.entries_bytes {
             let (found, expected) = (item.size_bytes, self.entries_bytes);
-            desk.find(FindingKind::DirectorySize { inode, found, expected }, self.place);
+            collector.find(FindingKind::DirectorySize { inode, found, expected }, self.place);
         }
         if self.names > 1 {
-            desk.find(FindingKind::DirectoryLinks { inode }, self.place);
+            collector.find(FindingKind::DirectoryLinks { inode }, self.place);
         }
     }
 
-    fn finish_file(&self, desk: &mut Desk<'_>, item: &InodeItem) {
+    fn finish_file(&self, collector: &mut Collector<'_>, item: &InodeItem) {
         let inode = self.number;
         if item.allocated_bytes != self.allocated_bytes {
             let (found, expected) = (item.allocated_bytes, self.allocated_bytes);
-            desk.find(FindingKind::InodeBytes { inode, found, expected }, self.place);
+            collector.find(FindingKind::InodeBytes { inode, found, expected }, self.place);
         }
         if item.mode.file_type() == Some(FileType::SymbolicLink) && item.size_bytes != self.inline_bytes {
             let (found, expected) = (item.size_bytes, self.inline_bytes);
-            desk.find(FindingKind::LinkSize { inode, found, expected }, self.place);
+            collector.find(FindingKind::LinkSize { inode, found, expected }, self.place);
         }
-        if desk.judge.no_holes() {
+        if collector.judge.no_holes() {
             return;
         }
         let gap = self.first_gap.or((self.end < item.size_bytes).then_some(self.end));
         if let Some(start) = gap.filter(|start| *start < item.size_bytes) {
-            desk.find(FindingKind::FileHole { inode, start }, self.place);
+            collector.find(FindingKind::FileHole { inode, start }, self.place);
         }
     }
 }

@@ -7,9 +7,9 @@ use vlinder_format::file_extent::FileExtent;
 use vlinder_format::{ItemType, Key, Logical, Place, RootId};
 
 use crate::context::Context;
-use crate::data::Ranges;
 use crate::finding::FindingKind;
 use crate::logged::Inodes;
+use crate::ranges::Ranges;
 use crate::roots::{FoundRoot, Roots};
 use crate::walk::{Item, ItemVisitor, Tree, walk};
 

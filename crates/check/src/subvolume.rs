@@ -5,11 +5,11 @@ use vlinder_format::inode::InodeItem;
 use vlinder_format::{Block, Fault, Logical, ObjectId, Place, RootId};
 
 use crate::context::{Context, Judge, at};
-use crate::data::Ranges;
 use crate::finding::FindingKind;
 use crate::inode::Inode;
 use crate::loops::Parents;
 use crate::names::{NameSink, Names, explain};
+use crate::ranges::Ranges;
 use crate::reader::Expected;
 use crate::roots::Roots;
 use crate::shared::Shared;

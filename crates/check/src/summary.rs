@@ -8,10 +8,10 @@ use vlinder_format::directory::{DirectoryEntries, DirectoryIndex};
 use vlinder_format::{ItemType, ObjectId, Place, RootId, orphan};
 
 use crate::context::Judge;
-use crate::data::Ranges;
 use crate::finding::FindingKind;
 use crate::inode::{Facts, Inode};
 use crate::names::{NameSink, number_of};
+use crate::ranges::Ranges;
 use crate::report::Finding;
 use crate::roots::RootName;
 use crate::walk::{Item, Leaf};
@@ -68,8 +68,8 @@ impl Gathered {
     }
 }
 
-/// Where findings are put down while items are judged.
-pub(crate) struct Desk<'a> {
+/// Collects what is found, and what is said of names, while the items of a part are judged.
+pub(crate) struct Collector<'a> {
     pub(crate) judge: &'a Judge<'a>,
     pub(crate) checksums: &'a Ranges,
     /// The subvolume is not being deleted: nothing may be missing.
@@ -78,7 +78,7 @@ pub(crate) struct Desk<'a> {
     findings: Vec<Finding>,
 }
 
-impl<'a> Desk<'a> {
+impl<'a> Collector<'a> {
     pub(crate) fn new(subvolume: &Surroundings<'a>, judge: &'a Judge<'a>) -> Self {
         let names = subvolume.empty_sink(judge);
         let Surroundings { checksums, is_whole, .. } = *subvolume;
@@ -124,9 +124,9 @@ impl Surroundings<'_> {
     /// The end of an inode whose items were in several parts.
     pub(crate) fn finish(&self, judge: &Judge<'_>, inode: &Inode) -> Gathered {
         let mut gathered = Gathered::new(self.empty_sink(judge));
-        let mut desk = Desk::new(self, judge);
-        desk.finish(&mut gathered, inode);
-        gathered.findings = desk.findings;
+        let mut collector = Collector::new(self, judge);
+        collector.finish(&mut gathered, inode);
+        gathered.findings = collector.findings;
         gathered
     }
 }
@@ -228,7 +228,7 @@ fn run(
     start: Option<Inode>,
     need: Option<Need>,
 ) -> Summary {
-    let mut desk = Desk::new(surroundings, judge);
+    let mut collector = Collector::new(surroundings, judge);
     let mut gathered = Gathered::new(surroundings.empty_sink(judge));
     let (mut head, mut head_ended, mut first) = (None, false, None);
     let has_start = start.is_some();
@@ -247,7 +247,7 @@ fn run(
             // What is in hand first may be the head, which others finish: they have all of it.
             match current.take() {
                 Some(inode) if has_start && !head_ended => head = Some(inode),
-                Some(inode) => desk.finish(&mut gathered, &inode),
+                Some(inode) => collector.finish(&mut gathered, &inode),
                 None => {}
             }
             head_ended = true;
@@ -258,26 +258,26 @@ fn run(
         if is_of_inode {
             first = first.or(Some(item.key.objectid));
             let inode = current.get_or_insert_with(|| Inode::new(item.key.objectid, item.place()));
-            take_item(&mut desk, &mut gathered, inode, &item);
+            take_item(&mut collector, &mut gathered, inode, &item);
         }
     }
     if has_start && !head_ended {
         head = current.take();
     }
-    gathered.findings = core::mem::take(&mut desk.findings);
-    gathered.names = desk.names;
+    gathered.findings = core::mem::take(&mut collector.findings);
+    gathered.names = collector.names;
     let need = need.or(first.map(Need::Other)).unwrap_or(Need::Nothing);
     Summary { need, head, head_ended, tail: current, gathered }
 }
 
-fn take_item(desk: &mut Desk<'_>, gathered: &mut Gathered, inode: &mut Inode, item: &Item<'_>) {
+fn take_item(collector: &mut Collector<'_>, gathered: &mut Gathered, inode: &mut Inode, item: &Item<'_>) {
     match item.key.item_type {
         ItemType::INODE_ITEM => inode.set_item(item.data, item.place()),
-        ItemType::INODE_REF => inode.add_references(item, desk),
-        ItemType::INODE_EXTREF => inode.add_extended_references(item, desk),
-        ItemType::DIR_ITEM => inode.add_entries(desk, item),
+        ItemType::INODE_REF => inode.add_references(item, collector),
+        ItemType::INODE_EXTREF => inode.add_extended_references(item, collector),
+        ItemType::DIR_ITEM => inode.add_entries(collector, item),
         ItemType::DIR_INDEX => {
-            inode.add_entries(desk, item);
+            inode.add_entries(collector, item);
             for entry in DirectoryEntries::new(item.data).flatten() {
                 if entry.location.item_type == ItemType::ROOT_ITEM {
                     gathered.subvolumes.push(RootName {
@@ -289,7 +289,7 @@ fn take_item(desk: &mut Desk<'_>, gathered: &mut Gathered, inode: &mut Inode, it
                 }
             }
         }
-        ItemType::EXTENT_DATA => inode.add_extent(desk, item),
+        ItemType::EXTENT_DATA => inode.add_extent(collector, item),
         _ => {}
     }
 }
