@@ -3,6 +3,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use rustix::io::Errno;
+pub use vlinder_control::ErrorKind as Kind;
 use vlinder_device::{DeviceError, DeviceErrorKind};
 use vlinder_format::superblock::SuperblockFault;
 use vlinder_volume::{ChunkTreeFault, VolumeError};
@@ -35,68 +37,6 @@ impl Status {
 impl From<Status> for ExitCode {
     fn from(status: Status) -> Self {
         Self::from(status.code())
-    }
-}
-
-/// The kinds of failure, as `error.kind` in JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// The command line.
-    Usage,
-    /// A device or the host's file system failed.
-    Device,
-    /// Bytes on disk break a rule of the format.
-    Corruption,
-    /// A feature, profile or operation that this version lacks.
-    Unsupported,
-    /// Somebody else holds the image.
-    Busy,
-    /// It can only be read.
-    ReadOnly,
-    /// No space is left, in the image or on the host.
-    NoSpace,
-    /// No such file, subvolume or attribute.
-    NotFound,
-    /// It is there already.
-    Exists,
-    /// The user may not do that.
-    Permission,
-    /// The request makes no sense for what it is about.
-    Invalid,
-}
-
-impl Kind {
-    /// As JSON and the documentation name it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Usage => "usage",
-            Self::Device => "device",
-            Self::Corruption => "corruption",
-            Self::Unsupported => "unsupported",
-            Self::Busy => "busy",
-            Self::ReadOnly => "read-only",
-            Self::NoSpace => "no-space",
-            Self::NotFound => "not-found",
-            Self::Exists => "exists",
-            Self::Permission => "permission",
-            Self::Invalid => "invalid",
-        }
-    }
-
-    /// What an errno of the host means.
-    pub fn of_errno(errno: i32) -> Self {
-        use rustix::io::Errno;
-        match Errno::from_raw_os_error(errno) {
-            Errno::NOENT | Errno::NODATA => Self::NotFound,
-            Errno::EXIST | Errno::NOTEMPTY => Self::Exists,
-            Errno::PERM | Errno::ACCESS => Self::Permission,
-            Errno::ROFS => Self::ReadOnly,
-            Errno::NOSPC | Errno::DQUOT => Self::NoSpace,
-            Errno::BUSY | Errno::TXTBSY => Self::Busy,
-            Errno::OPNOTSUPP | Errno::NOSYS => Self::Unsupported,
-            Errno::IO | Errno::UCLEAN => Self::Device,
-            _ => Self::Invalid,
-        }
     }
 }
 
@@ -150,7 +90,7 @@ impl Failure {
     /// What the host's file system said about a path.
     pub fn host(error: &std::io::Error, place: impl fmt::Display) -> Self {
         let (kind, text) = match error.raw_os_error() {
-            Some(errno) => (Kind::of_errno(errno), text_of(errno)),
+            Some(errno) => (Kind::of_errno(Errno::from_raw_os_error(errno)), text_of(errno)),
             None => (Kind::Device, error.to_string()),
         };
         Self::new(kind, text).at(place)
@@ -181,7 +121,7 @@ impl From<DeviceError> for Failure {
         let place = error.device.to_string();
         let failure = match &error.kind {
             DeviceErrorKind::Io { errno } => {
-                let failure = Self::new(Kind::of_errno(*errno), text_of(*errno));
+                let failure = Self::new(Kind::of_errno(Errno::from_raw_os_error(*errno)), text_of(*errno));
                 if failure.kind == Kind::NotFound { failure.hint("check the path") } else { failure }
             }
             DeviceErrorKind::OutOfRange { device_length } => Self::new(

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use vlinder_control::protocol::{MountInformation, SubvolumeTarget};
-use vlinder_control::{Answer, Client, ClientError, ErrorBody, ErrorKind, MountEntry, Name, Request};
+use vlinder_control::{Answer, Client, ClientError, ErrorBody, MountEntry, Name, Request};
 use vlinder_device::HostIdentity;
 use vlinder_format::RootId;
 use vlinder_fs::data::MappedExtent;
@@ -345,21 +345,8 @@ fn below(mountpoint: &Path, path: &[u8], follow: Follow) -> rustix::io::Result<P
 }
 
 fn of_server(body: ErrorBody) -> Failure {
-    let kind = match body.kind {
-        ErrorKind::Usage => Kind::Usage,
-        ErrorKind::Device => Kind::Device,
-        ErrorKind::Corruption => Kind::Corruption,
-        ErrorKind::Unsupported => Kind::Unsupported,
-        ErrorKind::Busy => Kind::Busy,
-        ErrorKind::ReadOnly => Kind::ReadOnly,
-        ErrorKind::NoSpace => Kind::NoSpace,
-        ErrorKind::NotFound => Kind::NotFound,
-        ErrorKind::Exists => Kind::Exists,
-        ErrorKind::Permission => Kind::Permission,
-        ErrorKind::Invalid => Kind::Invalid,
-    };
     // The server's place is a path from the mount's root, which the user did not write.
-    let failure = Failure::new(kind, body.message);
+    let failure = Failure::new(body.kind, body.message);
     match body.hint {
         Some(hint) => failure.hint(hint),
         None => failure,

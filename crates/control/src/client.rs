@@ -4,16 +4,13 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-
-use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
 
 use crate::ErrorBody;
 use crate::frame::{self, FrameError, MOST_ANSWER_BYTES, MOST_REQUEST_BYTES};
 use crate::location::{self, LocationError};
 use crate::mounts::MountEntry;
 use crate::protocol::{Answer, AnswerMessage, Name, Outcome, Request, RequestMessage, SCHEMA};
+use crate::unmount::{self, Refused};
 
 /// Why the server could not be asked, or what it said.
 #[derive(Debug, thiserror::Error)]
@@ -227,29 +224,9 @@ pub fn detach(mountpoint: &Path) -> Result<(), ClientError> {
 }
 
 fn end(mountpoint: &Path, lazily: bool) -> Result<(), ClientError> {
-    let failed = |message: String, is_busy| ClientError::Unmount {
+    unmount::unmount(mountpoint, lazily).map_err(|Refused { message, is_busy }| ClientError::Unmount {
         mountpoint: mountpoint.to_owned(),
         message,
         is_busy,
-    };
-    let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    match rustix::mount::unmount(mountpoint, flags | UnmountFlags::NOFOLLOW) {
-        Ok(()) => return Ok(()),
-        Err(Errno::PERM) => {}
-        Err(errno) => {
-            let text = io::Error::from(errno).to_string();
-            // Without Rust's number behind the system's words.
-            let text = text.split(" (os error").next().unwrap_or_default().to_owned();
-            return Err(failed(text, errno == Errno::BUSY));
-        }
-    }
-    let lazy = lazily.then_some("-z");
-    let run = Command::new("fusermount3").arg("-u").args(lazy).arg("--").arg(mountpoint).output();
-    let output = run.map_err(|error| failed(format!("fusermount3 can't be run: {error}"), false))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    let is_busy = said.contains("busy");
-    Err(failed(said, is_busy))
+    })
 }

@@ -4,23 +4,23 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use vlinder_fs::FsError;
 
-/// The kinds of failure, as the command's JSON names them.
+/// The kinds of failure: what a server answers with, and `error.kind` in the JSON of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorKind {
-    /// The request can't be understood.
+    /// The request, or the command line, can't be understood.
     Usage,
-    /// A device failed.
+    /// A device or the host's file system failed.
     Device,
     /// Bytes on disk break a rule of the format.
     Corruption,
-    /// A feature or operation that this version lacks.
+    /// A feature, profile or operation that this version lacks.
     Unsupported,
-    /// In use.
+    /// Somebody else uses it.
     Busy,
     /// It can only be read.
     ReadOnly,
-    /// No space is left.
+    /// No space is left, in the image or on the host.
     NoSpace,
     /// No such file, subvolume or attribute.
     NotFound,
@@ -33,6 +33,24 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// As JSON and the documentation name it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Usage => "usage",
+            Self::Device => "device",
+            Self::Corruption => "corruption",
+            Self::Unsupported => "unsupported",
+            Self::Busy => "busy",
+            Self::ReadOnly => "read-only",
+            Self::NoSpace => "no-space",
+            Self::NotFound => "not-found",
+            Self::Exists => "exists",
+            Self::Permission => "permission",
+            Self::Invalid => "invalid",
+        }
+    }
+
     /// What an errno means.
     #[must_use]
     pub fn of_errno(errno: Errno) -> Self {
@@ -107,5 +125,19 @@ impl ErrorBody {
 impl From<FsError> for ErrorBody {
     fn from(error: FsError) -> Self {
         Self::from_fs(&error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_travel_under_their_names() {
+        use ErrorKind::*;
+        let kinds = [Usage, Device, Corruption, Unsupported, Busy, ReadOnly, NoSpace, NotFound, Exists];
+        for kind in kinds.into_iter().chain([Permission, Invalid]) {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
+        }
     }
 }

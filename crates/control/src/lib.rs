@@ -14,6 +14,7 @@ pub mod location;
 pub mod mounts;
 pub mod protocol;
 pub mod server;
+pub mod unmount;
 
 pub use client::{Client, ClientError};
 pub use error::{ErrorBody, ErrorKind};

@@ -11,8 +11,9 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::MountFlags;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use vlinder_control::unmount::{self, Refused};
 
 use crate::MountError;
 use crate::options::MountOptions;
@@ -121,29 +122,13 @@ fn receive_device(stream: &UnixStream) -> Result<OwnedFd, Errno> {
     descriptors.next().and_then(|mut found| found.next()).ok_or(Errno::NOTCONN)
 }
 
-/// Unmounts; lazily, where that is wanted: it vanishes from the tree now and ends when its last user is gone.
+/// Unmounts, as [`vlinder_control::unmount`] says.
 pub(crate) fn unmount(mountpoint: &Path, lazily: bool) -> Result<(), MountError> {
-    let failed = |message: String, is_busy| MountError::Unmount {
+    unmount::unmount(mountpoint, lazily).map_err(|Refused { message, is_busy }| MountError::Unmount {
         mountpoint: mountpoint.to_owned(),
         message,
         is_busy,
-    };
-    let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    match rustix::mount::unmount(mountpoint, flags | UnmountFlags::NOFOLLOW) {
-        Ok(()) => return Ok(()),
-        Err(Errno::PERM) => {}
-        Err(errno) => return Err(failed(errno.to_string(), errno == Errno::BUSY)),
-    }
-    let mut command = Command::new(HELPER);
-    command.arg("-u").args(lazily.then_some("-z")).arg("--").arg(mountpoint);
-    let output =
-        command.output().map_err(|error| failed(format!("{HELPER} can't be run: {error}"), false))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    let is_busy = said.contains("busy");
-    Err(failed(said, is_busy))
+    })
 }
 
 /// The place as an absolute path without symbolic links; a directory.

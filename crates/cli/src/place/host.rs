@@ -32,8 +32,7 @@ pub struct HostDirectory {
 }
 
 fn failure(errno: Errno, place: impl std::fmt::Display) -> Failure {
-    let number = errno.raw_os_error();
-    Failure::new(Kind::of_errno(number), text_of(number)).at(place)
+    Failure::new(Kind::of_errno(errno), text_of(errno.raw_os_error())).at(place)
 }
 
 /// As [`failure`], for a path that a user may have written; with how it is written, where it seems to lead into an image.

@@ -108,7 +108,7 @@ fn split(path: &[u8]) -> VecDeque<Vec<u8>> {
 pub fn from_fs(error: FsError, place: impl std::fmt::Display) -> Failure {
     let failure = match error {
         FsError::Refused(refusal) => {
-            let kind = Kind::of_errno(refusal.errno().raw_os_error());
+            let kind = Kind::of_errno(refusal.errno());
             return Failure::new(kind, refusal.to_string()).at(place);
         }
         FsError::Path { path, source } => return from_fs(*source, format!("{place}: {path}")),
@@ -125,7 +125,7 @@ pub fn from_fs(error: FsError, place: impl std::fmt::Display) -> Failure {
 
 fn from_engine(error: FsError) -> Failure {
     use vlinder_transaction::EngineError;
-    let errno = error.errno().raw_os_error();
+    let errno = error.errno();
     match error {
         FsError::Engine(EngineError::UnknownFeatures { names }) => Failure::unknown_features(&names),
         FsError::Engine(EngineError::ReadOnly { reason }) => {

@@ -119,12 +119,11 @@ impl FilesystemExecutor {
         caller: &Caller,
         path: &'a Name,
     ) -> Result<(Arc<Inode>, &'a [u8]), ErrorBody> {
-        let trimmed = path.0.as_slice().trim_ascii_end();
-        let trimmed = if trimmed.len() == path.0.len() { trimmed } else { path.0.as_slice() };
-        let end = trimmed.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
-        let (parent, name) = match trimmed[..end].iter().rposition(|byte| *byte == b'/') {
-            Some(slash) => (&trimmed[..slash], &trimmed[slash + 1..end]),
-            None => (&trimmed[..0], &trimmed[..end]),
+        let end = path.0.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+        let trimmed = &path.0[..end];
+        let (parent, name) = match trimmed.iter().rposition(|byte| *byte == b'/') {
+            Some(slash) => (&trimmed[..slash], &trimmed[slash + 1..]),
+            None => (&trimmed[..0], trimmed),
         };
         if name.is_empty() || name == b".." || name == b"." {
             return Err(ErrorBody::new(Errno::INVAL, "a name is needed").at(path.to_string()));
