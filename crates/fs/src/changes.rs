@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use vlinder_base::sync::Arc;
+use vlinder_format::block::{HEADER_SIZE, ITEM_HEADER_SIZE};
 use vlinder_format::directory::{self, DirectoryEntry, DirectoryEntryType, DirectoryIndex};
 use vlinder_format::features::IncompatFeatures;
 use vlinder_format::inode_ref::{self, ExtendedReference, InodeReference};
@@ -12,10 +13,6 @@ use vlinder_tree::{Change, Edit};
 
 use crate::fsync_log::{Journal, Named, Note};
 use crate::{Filesystem, Refusal, Result, Subvolume};
-
-/// Bytes of a block's header and of one item's header.
-const BLOCK_HEADER: usize = 101;
-const ITEM_HEADER: usize = 25;
 
 /// What an operation changes in one tree. Nothing has happened until [`apply`](Self::apply); locks keep the items that
 /// are read here from changing meanwhile (names under their directory's, the rest under the inode's operation lock).
@@ -265,5 +262,5 @@ impl<'a> Changes<'a> {
 
 /// As [`Changes::grows_too_large`], for blocks of `node_size` bytes.
 pub(crate) fn grows_too_large(bytes: usize, node_size: usize) -> bool {
-    bytes + 2 * ITEM_HEADER > node_size - BLOCK_HEADER
+    bytes + 2 * ITEM_HEADER_SIZE > node_size - HEADER_SIZE
 }

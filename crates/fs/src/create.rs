@@ -222,9 +222,7 @@ impl Filesystem {
         let size =
             state.item.size_bytes.saturating_add(bytes(added_bytes)).saturating_sub(bytes(removed_bytes));
         state.set_size(size);
-        state.item.modification_time = now;
-        state.item.change_time = now;
-        state.item.sequence = state.item.sequence.wrapping_add(1);
+        state.note_content_change(now);
     }
 
     /// Chooses number, owner, mode, flags, ACLs and properties of a new file, as its directory passes them on.

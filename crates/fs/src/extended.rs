@@ -1,7 +1,8 @@
 //! Extended attributes: who may see and set which, and where they lie.
 
 use vlinder_base::sync::Arc;
-use vlinder_format::directory::{self, DirectoryEntries, DirectoryEntry, LONGEST_NAME};
+use vlinder_format::block::{HEADER_SIZE, ITEM_HEADER_SIZE};
+use vlinder_format::directory::{self, DirectoryEntries, DirectoryEntry, ENTRY_HEADER_SIZE, LONGEST_NAME};
 use vlinder_format::inode::{FileType, InodeFlags};
 use vlinder_format::{Damage, Generation, ItemType, Key, ObjectId};
 use vlinder_tree::Readahead;
@@ -15,7 +16,7 @@ use crate::{Access, Caller, Capabilities, Filesystem, Refusal, Result};
 /// The largest value that Linux takes (`XATTR_SIZE_MAX`); blocks take less.
 const LARGEST_VALUE: usize = 65536;
 /// What a block has beside the bytes of its only attribute: the headers of block, item and entry.
-const HEADERS: usize = 101 + 25 + 30;
+const HEADERS: usize = HEADER_SIZE + ITEM_HEADER_SIZE + ENTRY_HEADER_SIZE;
 /// File capabilities, which a change of owner or content drops.
 pub(crate) const CAPABILITY_NAME: &[u8] = b"security.capability";
 
@@ -149,17 +150,7 @@ impl Filesystem {
 
     fn may_set_attribute(&self, caller: &Caller, inode: &Inode, name: &[u8]) -> Result<Family> {
         let family = family_of(name)?;
-        if inode.is_placeholder() {
-            return Err(Refusal::NotPermitted.into());
-        }
-        self.check_writable(inode.subvolume())?;
-        let (item, deleted) = {
-            let state = inode.state.lock();
-            (state.item, state.deleted)
-        };
-        if deleted {
-            return Err(Refusal::NotFound.into());
-        }
+        let item = self.changeable_item(inode)?;
         if item.flags.has_any(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
             return Err(Refusal::NotPermitted.into());
         }
@@ -247,8 +238,7 @@ impl Filesystem {
         state.acl = Default::default();
         state.no_capability = false;
         adapt(&mut state);
-        state.item.change_time = self.now();
-        state.item.sequence = state.item.sequence.wrapping_add(1);
+        state.note_change(self.now());
         inode.put(&mut handle, &mut state);
         Ok(())
     }

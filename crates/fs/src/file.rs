@@ -150,9 +150,7 @@ impl Filesystem {
         if origin != (WriteOrigin::OpenFile { keeps_times: true }) {
             let now = self.now();
             let mut state = inode.state.lock();
-            state.item.modification_time = now;
-            state.item.change_time = now;
-            state.item.sequence = state.item.sequence.wrapping_add(1);
+            state.note_content_change(now);
             self.mark_dirty(inode, &mut state);
         }
         Ok(mode_changed)

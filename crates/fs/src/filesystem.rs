@@ -2,12 +2,9 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::time::Duration;
 
-use vlinder_base::clock::Clock;
 use vlinder_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use vlinder_base::sync::{Arc, Condvar, Mutex};
-use vlinder_base::thread;
+use vlinder_base::sync::{Arc, Mutex};
 use vlinder_device::{Device, FileDevice};
 use vlinder_format::inode::{GroupId, Timestamp, UserId};
 use vlinder_format::superblock::Superblock;
@@ -17,6 +14,7 @@ use vlinder_transaction::{
 };
 use vlinder_volume::{OpenRules, Opened, Volume};
 
+use crate::background::Background;
 use crate::data::{ReadAheadBudget, WriteBack};
 use crate::fsync_log::FsyncMetrics;
 use crate::inode::cache::InodeCache;
@@ -29,9 +27,6 @@ use crate::{Refusal, Result};
 const INODE_BYTES: u64 = 1024;
 /// Unreadable chunks that are named one by one.
 const CHUNKS_NAMED: usize = 16;
-/// Blocks of deleted subvolumes looked at before the background work asks whether to stop.
-const CLEANED_BLOCKS: usize = 4096;
-
 /// An opened file system. Clones share it; the last one that is dropped commits (see [`close`](Self::close) for errors).
 #[derive(Clone)]
 pub struct Filesystem {
@@ -46,7 +41,7 @@ struct Closer(Arc<Shared>);
 impl Drop for Closer {
     fn drop(&mut self) {
         // Whoever opens the image next must find nobody at work on it.
-        self.0.timer.stop();
+        self.0.background.stop();
         let filesystem = Filesystem::from_shared(Arc::clone(&self.0));
         if !filesystem.is_read_only()
             && let Err(error) = filesystem.sync()
@@ -79,85 +74,10 @@ pub(crate) struct Shared {
     subvolumes: Mutex<HashMap<RootId, Arc<Subvolume>>>,
     /// Reading changes nothing, whatever the options say.
     access_times_held: AtomicBool,
-    timer: Arc<Timer>,
+    /// What the thread in the background waits for.
+    pub(crate) background: Arc<Background>,
     /// Keeps what the engine holds only weakly.
     participant: Mutex<Option<Arc<dyn Participant>>>,
-}
-
-/// Wakes the thread that works in the background.
-#[derive(Default)]
-struct Timer {
-    state: Mutex<TimerState>,
-    wake: Condvar,
-    /// The thread that waits here.
-    thread: Mutex<Option<thread::JoinHandle<()>>>,
-}
-
-#[derive(Default)]
-struct TimerState {
-    stopped: bool,
-    /// All the work is asked for, before its time.
-    nudged: bool,
-    /// There is more unflushed data than there should be.
-    crowded: bool,
-}
-
-/// What the thread in the background is woken for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wake {
-    /// Deletions and a commit: the interval is over, or somebody asked.
-    Commit,
-    /// Writing data out, until there is room again.
-    WriteOut,
-    /// Its end.
-    Stop,
-}
-
-impl Timer {
-    /// Waits until it is `due` by the file system's clock, or somebody asks for something. A clock that stands still, as a
-    /// simulation's does, is looked at again after as much real time as it says there is left.
-    fn wait(&self, clock: &dyn Clock, due: Duration) -> Wake {
-        let mut state = self.state.lock();
-        loop {
-            let left = due.saturating_sub(clock.monotonic());
-            if state.stopped {
-                return Wake::Stop;
-            }
-            if std::mem::take(&mut state.nudged) || left.is_zero() {
-                return Wake::Commit;
-            }
-            if std::mem::take(&mut state.crowded) {
-                return Wake::WriteOut;
-            }
-            self.wake.wait_for(&mut state, left);
-        }
-    }
-
-    fn nudge(&self) {
-        self.state.lock().nudged = true;
-        self.wake.notify_all();
-    }
-
-    fn crowd(&self) {
-        self.state.lock().crowded = true;
-        self.wake.notify_all();
-    }
-
-    /// Ends the thread, and waits until it has ended.
-    fn stop(&self) {
-        self.state.lock().stopped = true;
-        self.wake.notify_all();
-        let thread = self.thread.lock().take();
-        if let Some(thread) = thread
-            && thread.join().is_err()
-        {
-            tracing::error!("the background work ended by a panic");
-        }
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.state.lock().stopped
-    }
 }
 
 impl Filesystem {
@@ -291,7 +211,7 @@ impl Filesystem {
             let participant = crate::participant::register(&filesystem);
             *filesystem.shared.participant.lock() = Some(participant);
             if filesystem.options().background {
-                filesystem.start_timer();
+                filesystem.start_background();
             }
         }
         Ok(filesystem)
@@ -319,7 +239,7 @@ impl Filesystem {
             shown_owner,
             subvolumes: Mutex::new(HashMap::new()),
             access_times_held: AtomicBool::new(false),
-            timer: Arc::default(),
+            background: Arc::default(),
             participant: Mutex::new(None),
         };
         let shared = Arc::new(shared);
@@ -334,62 +254,6 @@ impl Filesystem {
 
     pub(crate) fn holds_access_times(&self) -> bool {
         self.shared.access_times_held.load(Ordering::Acquire)
-    }
-
-    /// Commits at the interval of the options, which writes out all data that came before; frees the blocks of deleted
-    /// subvolumes; and writes data out where there is much of it, so that writers need not wait for that. Until the last
-    /// handle goes.
-    fn start_timer(&self) {
-        let timer = Arc::clone(&self.shared.timer);
-        let shared = Arc::downgrade(&self.shared);
-        let interval = self.shared.options.commit_interval;
-        let clock = Arc::clone(&self.shared.options.clock);
-        let thread = thread::spawn("fs-commit", move || {
-            let mut due = clock.monotonic().saturating_add(interval);
-            loop {
-                let wake = timer.wait(&*clock, due);
-                let Some(shared) = shared.upgrade() else { return };
-                let filesystem = Self::from_shared(shared);
-                let done = match wake {
-                    Wake::Stop => return,
-                    Wake::WriteOut => {
-                        if let Err(error) = crate::data::relieve(&filesystem) {
-                            // The data stay; the next writer or commit tells its caller.
-                            tracing::debug!(%error, "data could not be written out early");
-                        }
-                        Ok(())
-                    }
-                    Wake::Commit => {
-                        due = clock.monotonic().saturating_add(interval);
-                        filesystem.run_background()
-                    }
-                };
-                if let Err(error) = done {
-                    tracing::error!(%error, "the background work failed");
-                }
-            }
-        });
-        *self.shared.timer.thread.lock() = Some(thread);
-    }
-
-    /// Frees what deleted subvolumes leave, then commits.
-    fn run_background(&self) -> Result<()> {
-        if self.is_read_only() {
-            return Ok(());
-        }
-        while !self.shared.timer.is_stopped() && self.engine().clean(CLEANED_BLOCKS)? {}
-        self.sync()?;
-        Ok(())
-    }
-
-    /// Wakes the background work (freeing blocks of deleted subvolumes, the commit) before its time.
-    pub fn wake_background(&self) {
-        self.shared.timer.nudge();
-    }
-
-    /// Has data written out in the background.
-    pub(crate) fn write_out_soon(&self) {
-        self.shared.timer.crowd();
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -535,16 +399,6 @@ impl Filesystem {
     /// commit itself cannot wait for these, who may be waiting for it, so whoever asks for one comes here before.
     pub(crate) fn flush_for_commit(&self) -> Result<()> {
         if self.options().flush_on_commit { crate::data::flush_all(self) } else { Ok(()) }
-    }
-
-    /// Frees the blocks of every deleted subvolume that nobody has open any more, then commits.
-    ///
-    /// # Errors
-    /// What freeing and committing met.
-    pub fn finish_deletions(&self) -> Result<()> {
-        while self.engine().clean(CLEANED_BLOCKS)? {}
-        self.sync()?;
-        Ok(())
     }
 
     /// Writes everything out, commits, and lets go of this handle.

@@ -15,6 +15,7 @@
 
 mod acl;
 mod attributes;
+mod background;
 mod backup_roots;
 mod caller;
 mod changes;

@@ -75,8 +75,7 @@ impl Filesystem {
             let mut state = inode.state.lock();
             state.item.link_count += 1;
             (state.orphan, state.linkable) = (false, false);
-            state.item.change_time = self.now();
-            state.item.sequence = state.item.sequence.wrapping_add(1);
+            state.note_change(self.now());
             inode.put(&mut handle, &mut state);
         }
         let mut state = directory.state.lock();

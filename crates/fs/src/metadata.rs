@@ -110,17 +110,7 @@ impl Filesystem {
     }
 
     fn may_set(&self, caller: &Caller, inode: &Inode, changes: &SetAttributes) -> Result<()> {
-        if inode.is_placeholder() {
-            return Err(Refusal::NotPermitted.into());
-        }
-        self.check_writable(inode.subvolume())?;
-        let (item, deleted) = {
-            let state = inode.state.lock();
-            (state.item, state.deleted)
-        };
-        if deleted {
-            return Err(Refusal::NotFound.into());
-        }
+        let item = self.changeable_item(inode)?;
         let times = [changes.access_time, changes.modification_time];
         let sets_times = times.iter().flatten().any(|time| matches!(time, SetTime::At(_)));
         let touches_times = times.iter().any(Option::is_some);
@@ -143,6 +133,20 @@ impl Filesystem {
             self.may_resize(caller, inode, &item, changes)?;
         }
         Ok(())
+    }
+
+    /// The item of an inode whose attributes are to be changed.
+    ///
+    /// # Errors
+    /// [`Refusal::NotPermitted`] for a placeholder, those of [`check_writable`](Self::check_writable), and
+    /// [`Refusal::NotFound`] where the inode is gone.
+    pub(crate) fn changeable_item(&self, inode: &Inode) -> Result<InodeItem> {
+        if inode.is_placeholder() {
+            return Err(Refusal::NotPermitted.into());
+        }
+        self.check_writable(inode.subvolume())?;
+        let state = inode.state.lock();
+        if state.deleted { Err(Refusal::NotFound.into()) } else { Ok(state.item) }
     }
 
     fn may_chown(&self, caller: &Caller, item: &InodeItem, changes: &SetAttributes) -> bool {
@@ -187,10 +191,7 @@ impl Filesystem {
         crate::data::truncate(self, inode, size)?;
         let mut handle = self.begin_deletion(1)?;
         let mut state = inode.state.lock();
-        let now = self.now();
-        state.item.modification_time = now;
-        state.item.change_time = now;
-        state.item.sequence = state.item.sequence.wrapping_add(1);
+        state.note_content_change(self.now());
         inode.put(&mut handle, &mut state);
         Ok(())
     }
@@ -285,7 +286,7 @@ impl Filesystem {
         if let Some(acl) = acl {
             state.acl.access = Some(Some(Arc::new(acl)));
         }
-        state.item.change_time = changes.change_time.unwrap_or(now);
+        state.note_change(changes.change_time.unwrap_or(now));
         if let Some(set) = changes.access_time {
             state.item.access_time = time(set);
         }
@@ -295,7 +296,6 @@ impl Filesystem {
         if let Some(birth_time) = changes.birth_time {
             state.item.birth_time = birth_time;
         }
-        state.item.sequence = state.item.sequence.wrapping_add(1);
         inode.put(handle, &mut state);
     }
 
@@ -380,17 +380,7 @@ impl Filesystem {
     /// [`Refusal::InvalidArgument`] for `nodatacow` or `nodatasum` on a file that has data, or together with compression.
     pub fn set_flags(&self, caller: &Caller, inode: &Arc<Inode>, flags: InodeFlags) -> Result<()> {
         let _operation = inode.operation.write();
-        if inode.is_placeholder() {
-            return Err(Refusal::NotPermitted.into());
-        }
-        self.check_writable(inode.subvolume())?;
-        let (item, deleted) = {
-            let state = inode.state.lock();
-            (state.item, state.deleted)
-        };
-        if deleted {
-            return Err(Refusal::NotFound.into());
-        }
+        let item = self.changeable_item(inode)?;
         if !self.is_owner_or_capable(caller, &item) {
             return Err(Refusal::NotPermitted.into());
         }

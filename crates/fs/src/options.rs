@@ -159,11 +159,11 @@ pub struct OpenOptions {
     pub degraded: bool,
     /// Whose files these are.
     pub owners: Owners,
-    /// Bound of the clean tree blocks in memory.
+    /// Bound of the tree blocks and inodes in memory, in bytes (`cache=`).
     pub cache_bytes: u64,
-    /// Bound of what is not written yet.
+    /// Bound of the file data that are not written yet, in bytes (`dirty=`). Pending items take a quarter as much beside.
     pub dirty_bytes: u64,
-    /// Disabled turned off for measurement.
+    /// Mechanisms turned off for measurement (`disable=`).
     pub disabled: Disabled,
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,

@@ -351,8 +351,7 @@ impl Filesystem {
             return;
         }
         let mut state = inode.state.lock();
-        state.item.change_time = self.now();
-        state.item.sequence = state.item.sequence.wrapping_add(1);
+        state.note_change(self.now());
         inode.put(handle, &mut state);
     }
 

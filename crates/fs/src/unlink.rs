@@ -226,8 +226,7 @@ impl Filesystem {
         }
         let mut state = victim.state.lock();
         state.item.link_count = state.item.link_count.saturating_sub(1);
-        state.item.change_time = self.now();
-        state.item.sequence = state.item.sequence.wrapping_add(1);
+        state.note_change(self.now());
         state.orphan |= matches!(fate, Fate::Orphan | Fate::Held);
         state.opens += u32::from(fate == Fate::Held);
         victim.put(handle, &mut state);

@@ -6,7 +6,6 @@ pub use read::{DirectoryRecord, OpenDirectory};
 
 use vlinder_base::sync::Arc;
 use vlinder_format::directory::{self, DirectoryEntry, DirectoryEntryType, DirectoryIndex, LONGEST_NAME};
-use vlinder_format::inode::FileType;
 use vlinder_format::inode_ref::{self, InodeReferences};
 use vlinder_format::root_ref::RootReference;
 use vlinder_format::{Damage, ItemType, Key, ObjectId, RootId};
@@ -311,9 +310,4 @@ impl Filesystem {
             next = DirectoryIndex(last.offset.saturating_add(1));
         }
     }
-}
-
-/// The type of a file that an entry's type stands for.
-pub(crate) fn file_type_of(entry_type: DirectoryEntryType) -> Option<FileType> {
-    entry_type.file_type()
 }

@@ -6,7 +6,6 @@ use vlinder_format::directory::{self, DirectoryEntry, DirectoryEntryType, Direct
 use vlinder_format::inode::FileType;
 use vlinder_format::{Damage, ItemType, Key, RootId};
 
-use super::file_type_of;
 use crate::inode::load::place;
 use crate::inode::{Inode, InodeId};
 use crate::{Access, Caller, Filesystem, Refusal, Result};
@@ -118,7 +117,7 @@ impl OpenDirectory {
             ItemType::ROOT_ITEM => InodeId::root_of(RootId(entry.location.objectid.0)),
             _ => InodeId::new(self.inode.id().root, entry.location.objectid),
         };
-        let file_type = file_type_of(entry.entry_type).unwrap_or(FileType::Regular);
+        let file_type = entry.entry_type.file_type().unwrap_or(FileType::Regular);
         Ok(DirectoryRecord { name: entry.name.to_vec(), id, file_type, offset: key.offset })
     }
 }

@@ -8,7 +8,7 @@ use core::fmt;
 use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 use vlinder_base::sync::{Arc, Mutex, RwLock};
 use vlinder_format::directory::DirectoryIndex;
-use vlinder_format::inode::{FileType, InodeFlags, InodeItem};
+use vlinder_format::inode::{FileType, InodeFlags, InodeItem, Timestamp};
 use vlinder_format::{Generation, ObjectId, RootId};
 use vlinder_transaction::Handle;
 
@@ -218,6 +218,18 @@ impl InodeState {
         self.disk_size = size_bytes;
     }
 
+    /// The inode changed at a time: sets its ctime and counts the change (`i_version`), as Linux does together.
+    pub(crate) fn note_change(&mut self, time: Timestamp) {
+        self.item.change_time = time;
+        self.item.sequence = self.item.sequence.wrapping_add(1);
+    }
+
+    /// The file's data or a directory's names changed at a time: as [`note_change`](Self::note_change), and its mtime.
+    pub(crate) fn note_content_change(&mut self, time: Timestamp) {
+        self.item.modification_time = time;
+        self.note_change(time);
+    }
+
     /// The bytes of the inode item, with the size that belongs on disk.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -253,11 +265,7 @@ impl InodeState {
 }
 
 /// The item of a new inode.
-pub(crate) fn new_item(
-    generation: Generation,
-    template: InodeItem,
-    now: vlinder_format::inode::Timestamp,
-) -> InodeItem {
+pub(crate) fn new_item(generation: Generation, template: InodeItem, now: Timestamp) -> InodeItem {
     InodeItem {
         generation,
         transaction: generation,

@@ -1,0 +1,159 @@
+//! The thread in the background: commits at an interval, frees the blocks of deleted subvolumes, writes data out before
+//! writers have to wait for it.
+
+use std::time::Duration;
+
+use vlinder_base::clock::Clock;
+use vlinder_base::sync::{Arc, Condvar, Mutex};
+use vlinder_base::thread;
+
+use crate::{Filesystem, Result};
+
+/// Blocks of deleted subvolumes looked at before the background work asks whether to stop.
+const CLEANED_BLOCKS: usize = 4096;
+
+/// Wakes the thread that works in the background, when its time has come or somebody asks for work.
+#[derive(Default)]
+pub(crate) struct Background {
+    asked: Mutex<Asked>,
+    wake: Condvar,
+    /// The thread that waits here.
+    thread: Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+/// What the thread was asked for and has not begun.
+#[derive(Default)]
+struct Asked {
+    /// To end.
+    stop: bool,
+    /// All its work, before its time.
+    commit: bool,
+    /// To write data out: there is more that is not flushed than there should be.
+    write_out: bool,
+}
+
+/// What the thread in the background is woken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wake {
+    /// Deletions and a commit: the interval is over, or somebody asked.
+    Commit,
+    /// Writing data out, until there is room again.
+    WriteOut,
+    /// Its end.
+    Stop,
+}
+
+impl Background {
+    /// Waits until it is `due` by the file system's clock, or somebody asks for something. A clock that stands still, as a
+    /// simulation's does, is looked at again after as much real time as it says there is left.
+    fn wait(&self, clock: &dyn Clock, due: Duration) -> Wake {
+        let mut asked = self.asked.lock();
+        loop {
+            let left = due.saturating_sub(clock.monotonic());
+            if asked.stop {
+                return Wake::Stop;
+            }
+            if std::mem::take(&mut asked.commit) || left.is_zero() {
+                return Wake::Commit;
+            }
+            if std::mem::take(&mut asked.write_out) {
+                return Wake::WriteOut;
+            }
+            self.wake.wait_for(&mut asked, left);
+        }
+    }
+
+    fn ask_for_commit(&self) {
+        self.asked.lock().commit = true;
+        self.wake.notify_all();
+    }
+
+    fn ask_for_write_out(&self) {
+        self.asked.lock().write_out = true;
+        self.wake.notify_all();
+    }
+
+    /// Ends the thread, and waits until it has ended.
+    pub(crate) fn stop(&self) {
+        self.asked.lock().stop = true;
+        self.wake.notify_all();
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the background work ended by a panic");
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.asked.lock().stop
+    }
+}
+
+impl Filesystem {
+    /// Commits at the interval of the options, which writes out all data that came before; frees the blocks of deleted
+    /// subvolumes; and writes data out where there is much of it, so that writers need not wait for that. Until the last
+    /// handle goes.
+    pub(crate) fn start_background(&self) {
+        let background = Arc::clone(&self.shared().background);
+        let shared = Arc::downgrade(self.shared());
+        let interval = self.options().commit_interval;
+        let clock = Arc::clone(&self.options().clock);
+        let thread = thread::spawn("fs-commit", move || {
+            let mut due = clock.monotonic().saturating_add(interval);
+            loop {
+                let wake = background.wait(&*clock, due);
+                let Some(shared) = shared.upgrade() else { return };
+                let filesystem = Self::from_shared(shared);
+                let done = match wake {
+                    Wake::Stop => return,
+                    Wake::WriteOut => {
+                        if let Err(error) = crate::data::relieve(&filesystem) {
+                            // The data stay; the next writer or commit tells its caller.
+                            tracing::debug!(%error, "data could not be written out early");
+                        }
+                        Ok(())
+                    }
+                    Wake::Commit => {
+                        due = clock.monotonic().saturating_add(interval);
+                        filesystem.run_background()
+                    }
+                };
+                if let Err(error) = done {
+                    tracing::error!(%error, "the background work failed");
+                }
+            }
+        });
+        *self.shared().background.thread.lock() = Some(thread);
+    }
+
+    /// Frees what deleted subvolumes leave, then commits.
+    fn run_background(&self) -> Result<()> {
+        if self.is_read_only() {
+            return Ok(());
+        }
+        while !self.shared().background.is_stopped() && self.engine().clean(CLEANED_BLOCKS)? {}
+        self.sync()?;
+        Ok(())
+    }
+
+    /// Wakes the background work (freeing blocks of deleted subvolumes, the commit) before its time.
+    pub fn wake_background(&self) {
+        self.shared().background.ask_for_commit();
+    }
+
+    /// Has data written out in the background.
+    pub(crate) fn write_out_soon(&self) {
+        self.shared().background.ask_for_write_out();
+    }
+
+    /// Frees the blocks of every deleted subvolume that nobody has open any more, then commits.
+    ///
+    /// # Errors
+    /// What freeing and committing met.
+    pub fn finish_deletions(&self) -> Result<()> {
+        while self.engine().clean(CLEANED_BLOCKS)? {}
+        self.sync()?;
+        Ok(())
+    }
+}
