@@ -11,6 +11,8 @@ pub mod hostile;
 pub mod kernel;
 mod kernel_log;
 #[cfg(feature = "engine")]
+pub mod long_run;
+#[cfg(feature = "engine")]
 pub mod matrix;
 mod merkle;
 #[cfg(feature = "engine")]

@@ -100,9 +100,11 @@ impl Trees {
                 let mut state = root.write();
                 let _timer = self.metrics.root_lock_hold_time.time();
                 match self.plan(root, &state, generation, &mut pins, &learned, pool, edits)? {
-                    Planned::Ready(plan) if plan.relies_on_sharing => {
-                        let _gate = space.sharing_gate().lock();
-                        if learned.holds(space) {
+                    Planned::Needs(needs) => needs,
+                    Planned::Ready(plan) => {
+                        // What was learned of sharing stays true until the gate is free again.
+                        let gate = plan.relies_on_sharing.then(|| space.sharing_gate().lock());
+                        if gate.is_none() || learned.holds(space) {
                             self.apply(
                                 root,
                                 &mut state,
@@ -118,21 +120,6 @@ impl Trees {
                         }
                         Needs::relearn()
                     }
-                    Planned::Ready(plan) => {
-                        self.apply(
-                            root,
-                            &mut state,
-                            generation,
-                            space,
-                            pool,
-                            &mut pins,
-                            &mut learned,
-                            edits,
-                            plan,
-                        );
-                        return Ok(());
-                    }
-                    Planned::Needs(needs) => needs,
                 }
             };
             self.metrics.replans.increment();

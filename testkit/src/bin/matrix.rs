@@ -18,6 +18,7 @@ use vlinder_base::sync::atomic::{AtomicUsize, Ordering};
 use vlinder_base::sync::{Mutex, RwLock};
 use vlinder_base::thread;
 use vlinder_testkit::Scratch;
+use vlinder_testkit::long_run::{number, results};
 use vlinder_testkit::matrix::judge::judge;
 use vlinder_testkit::matrix::make::make;
 use vlinder_testkit::matrix::{Coverage, FACTORS, IMPOSSIBLE, Recipe, Row, Space, shuffle};
@@ -51,24 +52,6 @@ struct Outcome {
     entries: usize,
     /// `written`, or why only read.
     note: String,
-}
-
-fn number(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
-    match text.parse() {
-        Ok(number) => Some(number),
-        Err(_) => panic!("{name}={text} is no number"),
-    }
-}
-
-/// Where results go: beside the build.
-fn results() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-    let directory = target.join("matrix");
-    if let Err(error) = std::fs::create_dir_all(&directory) {
-        panic!("{}: {error}", directory.display());
-    }
-    directory
 }
 
 /// Rows that passed, by their text.
@@ -265,7 +248,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     shuffle(&mut rows, &SeededRandom::new(number("ORDER").unwrap_or(seed)));
-    let file = results().join(format!("seed-{seed}.tsv"));
+    let file = results("matrix").join(format!("seed-{seed}.tsv"));
     let done = if number("AGAIN").is_some() { BTreeMap::new() } else { passed(&file) };
     let recipes = chosen(&space, &rows, &done);
     let clock = SystemClock::new();

@@ -6,32 +6,15 @@
 //! disk come (0 for none), `ROUNDS` how often the disk is filled, `SHRINK` how many seconds a failure may be made shorter. A failure is printed as the shortest list of steps that still
 //! shows it, and written to `target/proof/seed-N.txt`; the exit status is 1 then.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use vlinder_base::clock::{Clock, SystemClock};
+use vlinder_testkit::long_run::{number, results};
 use vlinder_testkit::require::Requirement;
 use vlinder_testkit::subject::{Bulk, FullDisk, Judges, Load, Plan, Recipe, SmallPlan, Totals, shrink};
 use vlinder_testkit::workload::Limits;
-
-fn number(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
-    match text.parse() {
-        Ok(number) => Some(number),
-        Err(_) => panic!("{name}={text} is no number"),
-    }
-}
-
-/// Where results go: beside the build.
-fn results() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-    let directory = target.join("proof");
-    if let Err(error) = std::fs::create_dir_all(&directory) {
-        panic!("{}: {error}", directory.display());
-    }
-    directory
-}
 
 fn next_seed(directory: &Path) -> u64 {
     let stored = std::fs::read_to_string(directory.join("next-seed")).ok();
@@ -95,7 +78,7 @@ fn main() -> ExitCode {
     if !Requirement::KernelBtrfs.is_met() {
         println!("without root and the kernel's btrfs no image is mounted, walked and scrubbed at the end");
     }
-    let directory = results();
+    let directory = results("proof");
     let clock = SystemClock::new();
     let end = clock.monotonic() + Duration::from_secs(number("MINUTES").unwrap_or(15) * 60);
     let first = number("SEED").unwrap_or_else(|| next_seed(&directory));
