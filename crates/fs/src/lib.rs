@@ -5,13 +5,14 @@
 //!
 //! Reading path: [`Filesystem`] (the handle), [`Inode`] (what is in memory of a file, and its locks), `directory` (names),
 //! then the operations by family: `create`, `link`, `unlink`, `rename`, `metadata`, `extended`, `subvolume`. File *data*
-//! (extents, write-back, truncation) is [`data`]. [`path`] has the interface shaped like `std::fs`.
+//! (extents, write-back, truncation) is [`data`]. What happens unasked is in `background`, fsync in `fsync_log`. [`path`]
+//! has the interface shaped like `std::fs`.
 //!
 //! # Locks
-//! In this order, each optional: the lock of subvolumes' places → the rename lock of the file system → [`Inode::operation`] of directories, then of other
-//! inodes, several of one kind in the order of their ids (a directory's ancestor before it, in rename) → a transaction
-//! handle → [`Inode::state`]. `state` is never held over I/O or while a handle is begun; what the committer calls takes
-//! `state` alone, never `operation`.
+//! In this order, each optional: the lock of subvolumes' places → the rename lock of the file system →
+//! [`Inode::operation`] of directories, then of other inodes, several of one kind in the order of their ids (a directory's
+//! ancestor before it, in rename) → the lock of files' extents ([`data`]) → a transaction handle → [`Inode::state`]. `state`
+//! is never held over I/O or while a handle is begun; what the committer calls takes `state` alone, never `operation`.
 
 mod acl;
 mod attributes;

@@ -2,9 +2,10 @@
 //! the power cut at every write, and every so many seeds one that is large and a disk that is filled and emptied.
 //!
 //! `SEED` is where to begin (default: where the last run ended, as `target/proof/next-seed` has it), `COUNT` how many
-//! seeds at most, `COMMITS` and `OPERATIONS` how long each is, `BULK` and `FULL` every how many seeds a large one and a full
-//! disk come (0 for none), `ROUNDS` how often the disk is filled, `SHRINK` how many seconds a failure may be made shorter. A failure is printed as the shortest list of steps that still
-//! shows it, and written to `target/proof/seed-N.txt`; the exit status is 1 then.
+//! seeds at most, `COMMITS` and `OPERATIONS` how long each is, `BYTES` how much all files may have, `BULK` and `FULL` every
+//! how many seeds a large one and a full disk come (0 for none), `ROUNDS` how often the disk is filled, `SHRINK` how many
+//! seconds a failure may be made shorter. A failure is printed as the shortest list of steps that still shows it, and
+//! written to `target/proof/seed-N.txt`; the exit status is 1 then.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -51,6 +51,14 @@ struct Part {
 /// The first that writing met; every file is tried.
 pub fn flush_all(filesystem: &Filesystem) -> Result<()> {
     let files = filesystem.shared().write_back.files();
+    flush_groups(filesystem, &files)
+}
+
+/// Flushes files, a group at a time.
+///
+/// # Errors
+/// The first that writing met; every file is tried.
+fn flush_groups(filesystem: &Filesystem, files: &[Arc<Inode>]) -> Result<()> {
     let mut result = Ok(());
     for group in files.chunks(FILES_IN_GROUP) {
         let flushed = flush_group(filesystem, group);
@@ -90,12 +98,7 @@ pub fn flush(filesystem: &Filesystem, inode: &Arc<Inode>) -> Result<()> {
 pub fn flush_subvolume(filesystem: &Filesystem, root: crate::RootId) -> Result<()> {
     let files: Vec<Arc<Inode>> = filesystem.shared().write_back.files();
     let files: Vec<Arc<Inode>> = files.into_iter().filter(|inode| inode.id().root == root).collect();
-    let mut result = Ok(());
-    for group in files.chunks(FILES_IN_GROUP) {
-        let flushed = flush_group(filesystem, group);
-        result = result.and(flushed);
-    }
-    result
+    flush_groups(filesystem, &files)
 }
 
 /// Writes out a file that is closed after its content was dropped: who replaces a file so expects the new content to be
