@@ -229,7 +229,9 @@ fn print_table(name: &str, sound: &BTreeMap<&'static str, Cost>, costs: &[BTreeM
 fn hostile_images_cost_bounded_time_and_memory() {
     require!(Tool("time"), Tool("pkill"), Tool("find"), Tool("getfattr"));
     let bench = Bench::new();
-    let seeds = std::env::var("VLINDER_HOSTILE").ok().and_then(|seeds| seeds.parse::<u64>().ok());
+    let seeds = std::env::var("VLINDER_HOSTILE")
+        .ok()
+        .map(|seeds| seeds.parse::<u64>().expect("VLINDER_HOSTILE is a number"));
     let sound_image = hostile::sound(if seeds.is_some() { 20_000 } else { 2_000 });
     write_image(&sound_image, &bench.image());
     let mut broken = Vec::new();

@@ -15,7 +15,7 @@ use vlinder_device::{Device, DeviceExt, MemoryDevice};
 use vlinder_format::directory::DirectoryEntry;
 use vlinder_format::{ItemType, Key, Logical, ObjectId, RootId};
 use vlinder_fs::path::Files;
-use vlinder_fs::{Caller, Filesystem, OpenOptions};
+use vlinder_fs::{AttributeMode, Caller, Filesystem, OpenOptions, SetAttributes, UserId};
 use vlinder_testkit::Scratch;
 use vlinder_testkit::mutator::Mutator;
 use vlinder_testkit::require;
@@ -360,6 +360,32 @@ fn no_name_leads_out_of_the_directory() {
         assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "{name}");
         assert!(!Path::new("/tmp/evil").exists());
     }
+}
+
+#[test]
+fn a_file_keeps_its_capabilities_though_its_owner_is_given_to_it() {
+    require!(Root);
+    let device = Arc::new(Recipe { device_bytes: 128 << 20, ..Recipe::default() }.in_memory());
+    let files = files_of(&device);
+    files.write("/tool", b"content").unwrap();
+    let owner = SetAttributes { user: Some(UserId(1000)), ..SetAttributes::default() };
+    files.set_attributes("/tool", &owner).unwrap();
+    // CAP_NET_RAW, effective (`struct vfs_cap_data`, revision 2).
+    let capability = [1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let (filesystem, caller) = (files.filesystem(), Caller::superuser());
+    let inode = filesystem.lookup(&caller, &filesystem.root().unwrap(), b"tool").unwrap();
+    let mode = AttributeMode::Create;
+    filesystem.set_extended_attribute(&caller, &inode, b"security.capability", &capability, mode).unwrap();
+    drop(inode);
+    files.close().unwrap();
+    let scratch = Scratch::in_memory("restore-capabilities");
+    let (ended, out) = restore(&scratch, &device, &["-m", "-x"]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    use std::os::unix::fs::MetadataExt;
+    assert_eq!(std::fs::metadata(out.join("tool")).unwrap().uid(), 1000);
+    let mut restored = vec![0; 64];
+    let length = rustix::fs::getxattr(out.join("tool"), "security.capability", &mut restored).unwrap();
+    assert_eq!(restored[..length], capability);
 }
 
 #[test]

@@ -74,6 +74,18 @@ pub trait Attributed {
     fn set_attribute(&self, attribute: &[u8], value: &[u8]) -> Result<(), Failure>;
 }
 
+/// Gives a copy the owner of its original, and says which permissions it may have then: where only root may do that, those
+/// without set-id bits, which would give rights away under the wrong owner. It comes before attributes and permissions,
+/// since a change of owner takes capabilities and set-id bits away.
+pub fn give_owner(to: &dyn Attributed, original: &Status) -> Result<u32, Failure> {
+    let owner = Change { owner: Some((original.user, original.group)), ..Change::default() };
+    match to.change(&owner) {
+        Ok(()) => Ok(original.permissions),
+        Err(failure) if failure.kind == Kind::Permission => Ok(original.permissions & 0o1777),
+        Err(failure) => Err(failure),
+    }
+}
+
 /// A file that is read.
 pub trait Source {
     /// Reads at an offset; fewer bytes than asked for only at the end.

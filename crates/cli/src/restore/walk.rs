@@ -14,7 +14,7 @@ use super::content::Copy;
 use super::numbers::NumberSet;
 use super::report::Report;
 use crate::failure::{Failure, Kind};
-use crate::place::{Attributed, Change, Directory, Location, Status, check_name};
+use crate::place::{Attributed, Change, Directory, Location, Status, check_name, give_owner};
 use crate::progress::Progress;
 use crate::session::Session;
 
@@ -356,20 +356,14 @@ impl<'a> Restorer<'a> {
     fn attributes(&mut self, inode: &Arc<Inode>, to: &dyn Attributed) -> Result<(), Failure> {
         let status = self.status(inode);
         let is_link = status.file_type == FileType::SymbolicLink;
+        let permissions = if self.arguments.metadata { Some(give_owner(to, &status)?) } else { None };
         if self.arguments.xattr {
             self.extended_attributes(inode, to);
         }
-        if !self.arguments.metadata {
+        let Some(permissions) = permissions else {
             let permissions = status.permissions & 0o777 & !self.umask;
             let is_file = status.file_type == FileType::Regular;
             return to.change(&Change { permissions: is_file.then_some(permissions), ..Change::default() });
-        }
-        let owner = Change { owner: Some((status.user, status.group)), ..Change::default() };
-        let permissions = match to.change(&owner) {
-            Ok(()) => status.permissions,
-            // Who is not root keeps no owners, and must not give away rights under the wrong one.
-            Err(failure) if failure.kind == Kind::Permission => status.permissions & 0o1777,
-            Err(failure) => return Err(failure),
         };
         let times = Some((status.access_time, status.modification_time));
         to.change(&Change { owner: None, permissions: (!is_link).then_some(permissions), times })

@@ -12,7 +12,7 @@ use vlinder_format::inode::FileType;
 use super::Arguments;
 use crate::failure::{Failure, Kind};
 use crate::files::{Tally, mode};
-use crate::place::{Attributed, Change, Directory, Entry, Location, Sink, Source, Status};
+use crate::place::{Attributed, Change, Directory, Entry, Location, Sink, Source, Status, give_owner};
 use crate::progress::Progress;
 use crate::report::escaped;
 use crate::session::Session;
@@ -435,13 +435,7 @@ impl<'a> Copier<'a> {
             let change = Change { permissions: (!is_link).then_some(permissions), ..Change::default() };
             return to.change(&change);
         }
-        let owner = Change { owner: Some((status.user, status.group)), ..Change::default() };
-        let permissions = match to.change(&owner) {
-            Ok(()) => status.permissions,
-            // Who is not root keeps no owners, and must not give away rights under the wrong one.
-            Err(failure) if failure.kind == Kind::Permission => status.permissions & 0o1777,
-            Err(failure) => return Err(failure),
-        };
+        let permissions = give_owner(to, status)?;
         if self.arguments.archive {
             self.extended_attributes(from, to)?;
         }
