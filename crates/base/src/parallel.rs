@@ -1,4 +1,5 @@
-//! Parallel loops over the cores; in a model run, which has no such threads, plain loops.
+//! Parallel loops over the cores; plain loops where the system gives no threads (at a limit of processes, say), and in a model
+//! run, which has none: work that a mount owes to somebody is never lost for want of a thread, it only takes longer.
 
 use crate::sync::{Arc, ProcessOnce};
 #[cfg(not(feature = "shuttle"))]
@@ -7,8 +8,9 @@ use crate::waiting;
 /// A set of worker threads. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Pool {
+    /// Without any, whoever calls does the work.
     #[cfg(not(feature = "shuttle"))]
-    workers: Arc<rayon::ThreadPool>,
+    workers: Option<Arc<rayon::ThreadPool>>,
     #[cfg(feature = "shuttle")]
     workers: Arc<usize>,
 }
@@ -16,7 +18,7 @@ pub struct Pool {
 /// What [`Pool::scope`] starts work on.
 pub struct Scope<'a, 'scope> {
     #[cfg(not(feature = "shuttle"))]
-    inner: &'a rayon::Scope<'scope>,
+    inner: Option<&'a rayon::Scope<'scope>>,
     #[cfg(feature = "shuttle")]
     inner: std::marker::PhantomData<&'a fn(&'scope ())>,
 }
@@ -36,34 +38,42 @@ impl Pool {
             })
             .thread_name(|number| format!("worker-{number}"))
             .build()
-            .map(|workers| Self { workers: Arc::new(workers) })
+            .map(|workers| Self { workers: Some(Arc::new(workers)) })
             .map_err(std::io::Error::other)
     }
 
-    /// How many workers there are.
+    /// A pool without threads: whoever calls does the work, in order.
+    pub fn without_threads() -> Self {
+        Self { workers: None }
+    }
+
+    /// How many threads work at once; at least 1, the caller.
     pub fn threads(&self) -> usize {
-        self.workers.current_num_threads()
+        self.workers.as_ref().map_or(1, |workers| workers.current_num_threads())
+    }
+
+    /// The workers, where there are any and waking them is worth it.
+    fn for_many(&self, are_many: bool) -> Option<&rayon::ThreadPool> {
+        let workers = self.workers.as_deref().filter(|_| are_many)?;
+        waiting::announce();
+        Some(workers)
     }
 
     /// The results of `work` on each item, in the items' order.
     pub fn map<T: Sync, R: Send>(&self, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
         use rayon::prelude::*;
         // Waking a worker costs more than many a single piece of work.
-        if items.len() < 2 {
-            return items.iter().map(work).collect();
-        }
-        waiting::announce();
-        self.workers.install(|| items.par_iter().map(&work).collect())
+        let Some(workers) = self.for_many(items.len() >= 2) else { return items.iter().map(work).collect() };
+        workers.install(|| items.par_iter().map(&work).collect())
     }
 
     /// As [`map`](Self::map), consuming the items.
     pub fn map_vec<T: Send, R: Send>(&self, items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
         use rayon::prelude::*;
-        if items.len() < 2 {
+        let Some(workers) = self.for_many(items.len() >= 2) else {
             return items.into_iter().map(work).collect();
-        }
-        waiting::announce();
-        self.workers.install(|| items.into_par_iter().map(&work).collect())
+        };
+        workers.install(|| items.into_par_iter().map(&work).collect())
     }
 
     /// Runs `work(number, part)` on each part of `length` items (the last may be shorter); parts are disjoint.
@@ -77,11 +87,10 @@ impl Pool {
         work: impl Fn(usize, &mut [T]) + Sync,
     ) {
         use rayon::prelude::*;
-        if items.len() <= length {
+        let Some(workers) = self.for_many(items.len() > length) else {
             return items.chunks_mut(length).enumerate().for_each(|(number, part)| work(number, part));
-        }
-        waiting::announce();
-        self.workers.install(|| {
+        };
+        workers.install(|| {
             items.par_chunks_mut(length).enumerate().for_each(|(number, part)| work(number, part));
         });
     }
@@ -92,22 +101,29 @@ impl Pool {
         first: impl FnOnce() -> A + Send,
         second: impl FnOnce() -> B + Send,
     ) -> (A, B) {
-        waiting::announce();
-        self.workers.join(first, second)
+        match self.for_many(true) {
+            Some(workers) => workers.join(first, second),
+            None => (first(), second()),
+        }
     }
 
     /// Lets `body` start work that may borrow from outside; returns when all of it is done.
     pub fn scope<'scope, R: Send>(&self, body: impl for<'a> FnOnce(&Scope<'a, 'scope>) -> R + Send) -> R {
-        waiting::announce();
-        self.workers.scope(|inner| body(&Scope { inner }))
+        match self.for_many(true) {
+            Some(workers) => workers.scope(|inner| body(&Scope { inner: Some(inner) })),
+            None => body(&Scope { inner: None }),
+        }
     }
 }
 
 #[cfg(not(feature = "shuttle"))]
 impl<'scope> Scope<'_, 'scope> {
-    /// Starts `work`.
+    /// Starts `work`; without threads, does it.
     pub fn spawn(&self, work: impl FnOnce() + Send + 'scope) {
-        self.inner.spawn(|_| work());
+        match self.inner {
+            Some(inner) => inner.spawn(|_| work()),
+            None => work(),
+        }
     }
 }
 
@@ -119,6 +135,11 @@ impl Pool {
     /// Never in a model run.
     pub fn new(threads: usize) -> std::io::Result<Self> {
         Ok(Self { workers: Arc::new(threads.max(1)) })
+    }
+
+    /// A pool of one.
+    pub fn without_threads() -> Self {
+        Self { workers: Arc::new(1) }
     }
 
     /// How many workers were asked for.
@@ -172,11 +193,12 @@ impl<'scope> Scope<'_, 'scope> {
     }
 }
 
-/// The process's shared pool, with as many workers as cores.
+/// The process's shared pool, with as many workers as cores; without threads for the life of the process where the system
+/// gave none when it was first wanted.
 pub fn shared() -> &'static Pool {
     static SHARED: ProcessOnce<Pool> = ProcessOnce::new();
     SHARED.get_or_init(|| {
-        Pool::new(crate::thread::available_parallelism()).expect("the system gives no more threads")
+        Pool::new(crate::thread::available_parallelism()).unwrap_or_else(|_| Pool::without_threads())
     })
 }
 
@@ -209,29 +231,36 @@ mod tests {
     fn results_keep_the_order_of_the_items_with_any_number_of_threads() {
         let items: Vec<u64> = (0..10_000).collect();
         let expected: Vec<u64> = items.iter().map(|item| item * item).collect();
+        let judge = |pool: &Pool| {
+            assert_eq!(pool.map(&items, |item| item * item), expected);
+            assert_eq!(pool.map_vec(items.clone(), |item| item * item), expected);
+        };
         for threads in [1, 2, 7] {
             let pool = Pool::new(threads).unwrap();
             assert_eq!(pool.threads(), threads);
-            assert_eq!(pool.map(&items, |item| item * item), expected);
-            assert_eq!(pool.map_vec(items.clone(), |item| item * item), expected);
+            judge(&pool);
         }
+        assert_eq!(Pool::without_threads().threads(), 1);
+        judge(&Pool::without_threads());
     }
 
     #[test]
     fn parts_joins_and_scopes_do_all_their_work() {
-        let mut items = vec![0_usize; 10];
-        shared().for_each_part(&mut items, 4, |number, part| part.fill(number));
-        assert_eq!(items, [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]);
-        assert_eq!(join(|| 1, || 2), (1, 2));
-        let sum = AtomicU64::new(0);
-        scope(|scope| {
-            for value in 1..=100 {
-                let sum = &sum;
-                scope.spawn(move || {
-                    sum.fetch_add(value, Ordering::Relaxed);
-                });
-            }
-        });
-        assert_eq!(sum.into_inner(), 5050);
+        for pool in [shared(), &Pool::without_threads()] {
+            let mut items = vec![0_usize; 10];
+            pool.for_each_part(&mut items, 4, |number, part| part.fill(number));
+            assert_eq!(items, [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]);
+            assert_eq!(pool.join(|| 1, || 2), (1, 2));
+            let sum = AtomicU64::new(0);
+            pool.scope(|scope| {
+                for value in 1..=100 {
+                    let sum = &sum;
+                    scope.spawn(move || {
+                        sum.fetch_add(value, Ordering::Relaxed);
+                    });
+                }
+            });
+            assert_eq!(sum.into_inner(), 5050);
+        }
     }
 }
