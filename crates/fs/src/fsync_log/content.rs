@@ -207,8 +207,13 @@ impl Writer<'_, '_> {
         let end = disk_size.next_multiple_of(sector_size);
         let (tree, number) = (self.subvolume.tree(), inode.number());
         let has_sums = !inode.flags().has(InodeFlags::NODATASUM);
+        // All at once: a run of the log may reach over several of the ranges.
+        let mut logged = Vec::new();
         for range in ranges.iter() {
-            let mut rewrite = Rewrite::new(sector_size, self.logged_runs(number, range)?);
+            logged.extend(self.logged_runs(number, range)?);
+        }
+        let mut rewrite = Rewrite::new(sector_size, logged);
+        for range in ranges.iter() {
             // Inline data have no parts; whatever replaces them is of their whole sector.
             rewrite.drop_range(range).map_err(|_| FsError::from(crate::Refusal::NotSupported))?;
             let present = items::load(engine, tree, number, range, usize::MAX)?.extents;
@@ -223,14 +228,9 @@ impl Writer<'_, '_> {
             if let Some(inside) = ByteRange::new(range.start(), range.end().min(end)) {
                 rewrite.fill_holes(inside, self.generation);
             }
-            let changes = rewrite.finish();
-            self.edits.extend(
-                changes
-                    .items
-                    .into_iter()
-                    .map(|(offset, data)| (FileExtent::key(number, FileOffset(offset)), data)),
-            );
         }
+        let items = rewrite.finish().items.into_iter();
+        self.edits.extend(items.map(|(offset, data)| (FileExtent::key(number, FileOffset(offset)), data)));
         Ok(())
     }
 

@@ -55,6 +55,12 @@ pub const FILES: &[Case] = &[
         "write foo 0 65536 1",
         "write foo 0 4096 2; fsync foo; write foo 0 4096 3; fsync foo; write foo 2048 4096 4; fsync foo",
     ),
+    case(
+        "several parts of one logged run",
+        "",
+        "write foo 0 131072 1; fsync foo; write foo 8192 4096 2; write foo 50000 3000 3; punch foo 90112 8192; fsync foo; \
+         write foo 4096 12288 4; write foo 60000 50000 5; fsync foo",
+    ),
     case("partial-page punch", "write foo 0 65536 1", "punch foo 5000 20000; fsync foo"),
     case(
         "partial-page punch after fsync",

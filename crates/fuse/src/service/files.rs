@@ -98,20 +98,17 @@ impl MountService {
 
     pub(super) fn sync_file(&self, handle: HandleNumber) -> Reply<()> {
         let file = self.handles.file(handle)?;
-        if !self.filesystem.is_read_only() {
-            data::flush(&self.filesystem, file.open.inode()).map_err(|error| errno(&error))?;
-        }
-        self.commit()
+        self.sync_inode(file.open.inode())
     }
 
-    /// Makes durable what is in transactions. On what an error made read-only that is an error; on what was opened so
-    /// there is nothing to do.
-    pub(super) fn commit(&self) -> Reply<()> {
+    /// Makes a file or directory durable, names included. On what an error made read-only that is an error; on what was
+    /// opened so there is nothing to do.
+    pub(super) fn sync_inode(&self, inode: &Arc<Inode>) -> Reply<()> {
         if self.filesystem.options().read_only {
             return Ok(());
         }
-        match self.filesystem.commit() {
-            Ok(_) => Ok(()),
+        match self.filesystem.sync_inode(inode) {
+            Ok(()) => Ok(()),
             Err(_) if self.is_read_only_by_nature() => Ok(()),
             Err(error) => Err(match errno(&error) {
                 // Linux says so of a file system that was stopped by an error.

@@ -388,8 +388,9 @@ impl Service for MountService {
     }
 
     fn sync_directory(&self, handle: HandleNumber) -> Reply<()> {
-        self.handles.directory(handle)?;
-        self.commit()
+        let listing = self.handles.directory(handle)?;
+        let inode = Arc::clone(listing.lock().open.inode());
+        self.sync_inode(&inode)
     }
 
     fn open_directory(&self, requester: Requester, node: NodeNumber) -> Reply<OpenedDirectory> {
