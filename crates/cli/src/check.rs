@@ -41,11 +41,12 @@ pub struct Arguments {
     /// Mend what is wrong, as btrfs check would try to: refused.
     #[arg(long, hide = true)]
     repair: bool,
-    /// Where temporary files go, if there is more to remember than memory should hold (a file system of many million fragments);
-    /// otherwise $TMPDIR, or /var/tmp. They have no names and are gone when the check ends.
+    /// Where temporary files go, if there is more to remember than memory should hold (a file system of many million fragments
+    /// or tree blocks); otherwise $TMPDIR, or /var/tmp. They have no names and are gone when the check ends.
     #[arg(long, value_name = "DIRECTORY")]
     temporary_directory: Option<PathBuf>,
-    /// What they may take at most: 16 bytes for each run of fragments that lie together, up to four times.
+    /// What they may take at most: 16 bytes for each run of fragments that lie together, up to four times, and, where full
+    /// quotas are counted, 46 for each tree block.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "16G")]
     temporary_bytes: u64,
     /// What is held of that in memory before it goes there.
