@@ -49,6 +49,21 @@ pub fn try_spawn<T: Send + 'static>(
     inner::Builder::new().name(name.into()).spawn(work).map(JoinHandle)
 }
 
+/// Starts a thread in a [`scope`], which waits for its end.
+///
+/// # Errors
+/// The system's, where it gives no more threads (EAGAIN).
+pub fn try_spawn_scoped<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> std::io::Result<ScopedJoinHandle<'scope, T>> {
+    #[cfg(not(feature = "shuttle"))]
+    let spawned = inner::Builder::new().spawn_scoped(scope, work);
+    #[cfg(feature = "shuttle")]
+    let spawned = Ok(scope.spawn(work));
+    spawned
+}
+
 /// Gives the running thread the lowest priority (nice 19, which on Linux is the thread's alone): it runs where nobody else
 /// wants the processor.
 ///

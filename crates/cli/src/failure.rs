@@ -87,14 +87,32 @@ impl Failure {
         self
     }
 
+    /// The system gives no more threads.
+    pub fn no_threads(error: &std::io::Error) -> Self {
+        let said = error.raw_os_error().map_or_else(|| error.to_string(), text_of);
+        Self::new(Kind::Invalid, format!("the system gives no more threads: {said}"))
+            .hint("raise the limit of processes (ulimit -u, pids.max), or end some")
+    }
+
     /// What the host's file system said about a path.
     pub fn host(error: &std::io::Error, place: impl fmt::Display) -> Self {
         let (kind, text) = match error.raw_os_error() {
             Some(errno) => (Kind::of_errno(Errno::from_raw_os_error(errno)), text_of(errno)),
             None => (Kind::Device, error.to_string()),
         };
-        Self::new(kind, text).at(place)
+        let failure = Self::new(kind, text).at(place);
+        match error.raw_os_error().and_then(hint_of) {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
     }
+}
+
+/// What to do about an errno of the host, where that is always the same.
+fn hint_of(errno: i32) -> Option<&'static str> {
+    (errno == Errno::FBIG.raw_os_error()).then_some(
+        "a file can't be so large here: raise the limit (ulimit -f), or take a file system that holds larger files",
+    )
 }
 
 /// The system's words for an errno, without Rust's number behind them.
@@ -122,7 +140,11 @@ impl From<DeviceError> for Failure {
         let failure = match &error.kind {
             DeviceErrorKind::Io { errno } => {
                 let failure = Self::new(Kind::of_errno(Errno::from_raw_os_error(*errno)), text_of(*errno));
-                if failure.kind == Kind::NotFound { failure.hint("check the path") } else { failure }
+                match hint_of(*errno) {
+                    Some(hint) => failure.hint(hint),
+                    None if failure.kind == Kind::NotFound => failure.hint("check the path"),
+                    None => failure,
+                }
             }
             DeviceErrorKind::OutOfRange { device_length } => Self::new(
                 Kind::Device,

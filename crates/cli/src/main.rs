@@ -15,6 +15,7 @@ mod generate;
 mod image;
 mod inspect;
 mod leased;
+mod limits;
 mod log;
 mod mkfs;
 mod mount;
@@ -40,5 +41,6 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     log::start();
+    limits::outlive_file_size();
     command::main(std::env::args_os().collect())
 }

@@ -268,6 +268,7 @@ fn failure(error: MkfsError) -> Failure {
                 .hint("make it first, or give its size: -b 1G")
         }
         MkfsError::Target { target, source } => Failure::host(&source, target),
+        MkfsError::NoThreads { source } => Failure::no_threads(&source),
         error @ MkfsError::Full { .. } => Failure::new(Kind::NoSpace, error.to_string()),
         error => Failure::new(Kind::Invalid, error.to_string()),
     }

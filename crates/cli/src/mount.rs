@@ -214,6 +214,7 @@ pub fn mount(arguments: &Arguments, session: &Session) -> Result<Ending, Failure
     }
     let place = || devices.first().unwrap_or(mountpoint).display().to_string();
     let mut mounted = vlinder_fuse::mount(options, devices, mountpoint).map_err(|error| match error {
+        MountError::NoThreads { source } => Failure::no_threads(&source),
         MountError::Filesystem(error) => {
             let failure = from_fs(error, place());
             match devices.first() {

@@ -242,6 +242,24 @@ fn failures_have_a_json_form() {
 }
 
 #[test]
+fn the_limit_of_a_files_size_fails_a_verb_as_a_full_disk_does() {
+    let scratch = Scratch::new("messages");
+    let (image, target) = (image(&scratch), scratch.join("new.img"));
+    let limited = |arguments: &[&std::ffi::OsStr]| {
+        // The units are 512 or 1024 bytes, as the shell has them: less than any file system either way.
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "ulimit -f 1000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_vlinder")]);
+        end(command.args(arguments))
+    };
+    limited(&["mkfs".as_ref(), "-b".as_ref(), "300M".as_ref(), target.as_os_str()])
+        .failed(1, &["new.img", "File too large", "ulimit -f"]);
+    assert!(!target.exists(), "half a file stays");
+    let inside = format!("{}:/made", image.display());
+    limited(&["mkdir".as_ref(), inside.as_ref()]).failed(1, &["File too large"]);
+    run(["check".as_ref(), image.as_os_str()]).done();
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_failure() {
     let scratch = Scratch::new("messages");
     let image = image(&scratch);

@@ -94,12 +94,12 @@ impl Filesystem {
     /// Commits at the interval of the options, which writes out all data that came before; frees the blocks of deleted
     /// subvolumes; and writes data out where there is much of it, so that writers need not wait for that. Until the last
     /// handle goes.
-    pub(crate) fn start_background(&self) {
+    pub(crate) fn start_background(&self) -> Result<()> {
         let background = Arc::clone(&self.shared().background);
         let shared = Arc::downgrade(self.shared());
         let interval = self.options().commit_interval;
         let clock = Arc::clone(&self.options().clock);
-        let thread = thread::spawn("fs-commit", move || {
+        let attend = move || {
             let mut due = clock.monotonic().saturating_add(interval);
             loop {
                 let wake = background.wait(&*clock, due);
@@ -123,8 +123,11 @@ impl Filesystem {
                     tracing::error!(%error, "the background work failed");
                 }
             }
-        });
+        };
+        let thread =
+            thread::try_spawn("fs-commit", attend).map_err(|source| crate::FsError::NoThreads { source })?;
         *self.shared().background.thread.lock() = Some(thread);
+        Ok(())
     }
 
     /// Frees what deleted subvolumes leave, then commits.

@@ -52,12 +52,14 @@ refusals! {
     ReadOnly = ROFS, "the file system or the subvolume is read-only (its property ro)";
     /// No space left.
     NoSpace = NOSPC, "no space left; delete files or snapshots, or enlarge the file system";
+    /// An extended attribute, or those whose hashes collide, that no tree block of this file system can hold.
+    AttributeTooLong = NOSPC, "the attribute does not fit into a tree block; make it shorter, or the file system with larger nodes (mkfs -n)";
     /// Above a quota.
     QuotaExceeded = DQUOT, "a quota is exceeded";
     /// A file can have no more names.
     TooManyLinks = MLINK, "the file has as many names as a file can have";
     /// A name of more than 255 bytes, or a link target that does not fit a block.
-    NameTooLong = NAMETOOLONG, "the name is too long";
+    NameTooLong = NAMETOOLONG, "the name, or what the link names, is too long";
     /// Symbolic links lead in a circle, or one was met where none is followed.
     SymbolicLinkLoop = LOOP, "too many levels of symbolic links";
     /// Arguments that make no sense.
@@ -119,6 +121,12 @@ pub enum FsError {
     /// A defect of the map of unflushed data.
     #[error(transparent)]
     State(#[from] StateError),
+    /// The thread that commits in the background can't be started.
+    #[error("the system gives no more threads: {source}; raise the limit of processes (ulimit -u, pids.max)")]
+    NoThreads {
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// A name leads to a directory that says that it lies elsewhere.
     #[error(
         "directory {found} is named in {directory}, and lies elsewhere by its own word; the file system is damaged: run a check"
@@ -148,6 +156,7 @@ impl FsError {
             Self::Engine(error) => crate::error::engine_errno(error),
             Self::Tree(TreeError::NoSpace { .. }) => Errno::NOSPC,
             Self::Option(_) => Errno::INVAL,
+            Self::NoThreads { .. } => Errno::AGAIN,
             Self::Path { source, .. } => source.errno(),
             Self::Device(error) => Errno::from_raw_os_error(error.errno()),
             Self::Tree(_)

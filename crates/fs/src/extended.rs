@@ -102,8 +102,8 @@ impl Filesystem {
     /// Sets an attribute. An ACL sets the mode too, `btrfs.compression` the flags.
     ///
     /// # Errors
-    /// [`Refusal::Exists`] and [`Refusal::NoAttribute`] as the mode wants it, [`Refusal::NoSpace`] where it does not fit
-    /// a block, and those of permissions.
+    /// [`Refusal::Exists`] and [`Refusal::NoAttribute`] as the mode wants it, [`Refusal::AttributeTooLong`] where it
+    /// does not fit a block, and those of permissions.
     pub fn set_extended_attribute(
         &self,
         caller: &Caller,
@@ -279,7 +279,8 @@ impl Changes<'_> {
     /// Sets or removes an attribute of an inode.
     ///
     /// # Errors
-    /// As the mode wants it [`Refusal::Exists`] or [`Refusal::NoAttribute`]; [`Refusal::NoSpace`] where it does not fit.
+    /// As the mode wants it [`Refusal::Exists`] or [`Refusal::NoAttribute`]; [`Refusal::AttributeTooLong`] where it does not
+    /// fit.
     pub(crate) fn set_attribute(
         &mut self,
         inode: ObjectId,
@@ -298,13 +299,13 @@ impl Changes<'_> {
         }
         if let Some(value) = value {
             if HEADERS + name.len() + value.len() > self.node_size() {
-                return Err(Refusal::NoSpace.into());
+                return Err(Refusal::AttributeTooLong.into());
             }
             let entry = DirectoryEntry::attribute(name, value, transaction);
             let collides = !item.is_empty();
             entry.append_to(&mut item);
             if collides && self.grows_too_large(item.len()) {
-                return Err(Refusal::NoSpace.into());
+                return Err(Refusal::AttributeTooLong.into());
             }
         } else if !was_there {
             return Ok(());

@@ -211,7 +211,7 @@ impl Filesystem {
             let participant = crate::participant::register(&filesystem);
             *filesystem.shared.participant.lock() = Some(participant);
             if filesystem.options().background {
-                filesystem.start_background();
+                filesystem.start_background()?;
             }
         }
         Ok(filesystem)

@@ -92,6 +92,12 @@ pub enum MountError {
         /// Why.
         source: io::Error,
     },
+    /// The threads that serve a mount can't be started.
+    #[error("the system gives no more threads: {source}; raise the limit of processes (ulimit -u, pids.max)")]
+    NoThreads {
+        /// What the system said.
+        source: io::Error,
+    },
     /// There is no process to watch over the mount.
     #[error(
         "auto_unmount needs the program sh, which can't be run: {source}; install it, or mount without that option"

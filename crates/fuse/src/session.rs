@@ -94,7 +94,9 @@ pub fn mount_filesystem(
     // Said before there is a mount: one whose top can't be read would be of no use to anybody.
     let root = filesystem.root_id();
     filesystem.root().map_err(|source| MountError::Root { root, source })?;
-    let service = Arc::new(MountService::new(filesystem.clone(), options.writeback));
+    let service = MountService::new(filesystem.clone(), options.writeback)
+        .map_err(|source| MountError::NoThreads { source })?;
+    let service = Arc::new(service);
     let connection = mountpoint::mount(&options, &source, &mountpoint)?;
     let mut guard = Guard { mountpoint: mountpoint.clone(), is_armed: true, watcher: None };
     let settings = Settings { threads: options.threads, writeback: options.writeback, validity: VALIDITY };

@@ -45,6 +45,12 @@ pub enum MkfsError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The source can't be read without threads.
+    #[error("the system gives no more threads: {source}; raise the limit of processes (ulimit -u, pids.max)")]
+    NoThreads {
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// A block device shorter than the size that was asked for.
     #[error("{target} has {found} bytes, fewer than the {wanted} asked for; leave -b out or make it smaller")]
     TargetTooShort {

@@ -91,6 +91,7 @@ impl Population<'_> {
             writer.finish_subvolumes()?;
             Ok(writer.copied)
         })
+        .map_err(|source| MkfsError::NoThreads { source })?
     }
 }
 

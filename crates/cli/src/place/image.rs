@@ -115,6 +115,7 @@ pub fn from_fs(error: FsError, place: impl std::fmt::Display) -> Failure {
         FsError::Volume(error) => error.into(),
         FsError::Device(error) => error.into(),
         FsError::Option(error) => Failure::usage(error.to_string()),
+        FsError::NoThreads { source } => Failure::no_threads(&source),
         FsError::Damage(damage) => Failure::new(Kind::Corruption, damage.to_string()).hint(
             "the file system is damaged: keep the image as it is, and look at it with inspect-internal",
         ),

@@ -123,15 +123,18 @@ fn is_large(inode: &Inode) -> bool {
 
 impl Known {
     /// Of a kernel that knows nothing yet.
-    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+    ///
+    /// # Errors
+    /// The system's, where it gives no more threads.
+    pub(super) fn new(clock: Arc<dyn Clock>) -> std::io::Result<Self> {
         let (sender, receiver) = channel::unbounded::<Held>();
-        let thread = thread::spawn("fuse-delete", move || receiver.iter().for_each(drop));
-        Self {
+        let thread = thread::try_spawn("fuse-delete", move || receiver.iter().for_each(drop))?;
+        Ok(Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             clock,
             deletions: Arc::default(),
             deleter: Mutex::new(Some((sender, thread))),
-        }
+        })
     }
 
     fn shard(&self, node: NodeNumber) -> &Mutex<Shard> {
@@ -310,7 +313,7 @@ mod tests {
         let scratch = Scratch::new("known");
         let (filesystem, open) = nameless(&scratch);
         let inode = Arc::clone(open.inode());
-        let known = Known::new(Arc::new(SystemClock::new()));
+        let known = Known::new(Arc::new(SystemClock::new())).unwrap();
         (0..3).for_each(|_| known.remember(NODE, NodeNumber::ROOT));
         known.hold(NODE, open);
         known.forget(NODE, 2);
@@ -325,7 +328,7 @@ mod tests {
         let scratch = Scratch::new("known");
         let (filesystem, open) = nameless(&scratch);
         let inode = Arc::clone(open.inode());
-        let known = Known::new(Arc::new(SystemClock::new()));
+        let known = Known::new(Arc::new(SystemClock::new())).unwrap();
         known.hold(NODE, open);
         assert!(is_gone(&filesystem, &inode));
         let root = filesystem.root().unwrap();
@@ -341,7 +344,7 @@ mod tests {
 
     #[test]
     fn a_directory_is_outdated_from_a_close_until_it_is_listed_or_forgotten() {
-        let (known, directory) = (Known::new(Arc::new(SystemClock::new())), NodeNumber(257));
+        let (known, directory) = (Known::new(Arc::new(SystemClock::new())).unwrap(), NodeNumber(257));
         known.remember(directory, NodeNumber::ROOT);
         known.remember(NODE, directory);
         assert!(!known.take_outdated(directory));
@@ -361,7 +364,7 @@ mod tests {
 
     #[test]
     fn neighbours_are_known_and_forgotten_each_by_itself() {
-        let known = Known::new(Arc::new(SystemClock::new()));
+        let known = Known::new(Arc::new(SystemClock::new())).unwrap();
         let count = |node| known.shard(node).lock().lookups(node);
         let nodes: Vec<NodeNumber> = (256..300).map(NodeNumber).collect();
         for (times, node) in nodes.iter().enumerate() {
@@ -381,7 +384,7 @@ mod tests {
     fn who_finds_no_room_waits_while_the_kernel_may_still_forget() {
         let scratch = Scratch::new("known");
         let (_filesystem, open) = nameless(&scratch);
-        let known = Arc::new(Known::new(Arc::new(SystemClock::new())));
+        let known = Arc::new(Known::new(Arc::new(SystemClock::new())).unwrap());
         let before = known.deleted();
         assert!(!known.wait_for_room(before), "nothing is held");
         known.remember(NODE, NodeNumber::ROOT);

@@ -54,23 +54,25 @@ pub struct MountService {
 
 impl MountService {
     /// For a file system that is mounted; `writeback` as the transport's settings have it.
-    #[must_use]
-    pub fn new(filesystem: Filesystem, writeback: bool) -> Self {
+    ///
+    /// # Errors
+    /// The system's, where it gives no more threads.
+    pub fn new(filesystem: Filesystem, writeback: bool) -> std::io::Result<Self> {
         let (seekers, jobs) = channel::unbounded::<Job>();
         let seeker = |_| {
             let jobs = jobs.clone();
-            thread::spawn("fuse-seek", move || jobs.iter().for_each(|job| job()))
+            thread::try_spawn("fuse-seek", move || jobs.iter().for_each(|job| job()))
         };
-        Self {
+        Ok(Self {
             numbers: Numbers::new(filesystem.root_id().root),
-            known: Known::new(Arc::clone(&filesystem.options().clock)),
+            known: Known::new(Arc::clone(&filesystem.options().clock))?,
             filesystem,
             handles: Handles::default(),
             writeback,
             notifier: OnceLock::new(),
-            seeker_threads: Mutex::new((0..SEEKERS).map(seeker).collect()),
+            seeker_threads: Mutex::new((0..SEEKERS).map(seeker).collect::<std::io::Result<_>>()?),
             seekers: Mutex::new(Some(seekers)),
-        }
+        })
     }
 
     /// Says how to reach the kernel, once the transport is there.

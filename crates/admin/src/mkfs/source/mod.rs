@@ -176,20 +176,31 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// Lists and loads the directory with some threads while `write` takes what comes.
-pub(super) fn read<R>(root: Arc<SourceDirectory>, threads: usize, write: impl FnOnce(Reading) -> R) -> R {
+/// Lists and loads the directory with some threads, fewer where the system gives no more, while `write` takes what comes.
+///
+/// # Errors
+/// The system's, where it does not give the two without which nothing is read.
+pub(super) fn read<R>(
+    root: Arc<SourceDirectory>,
+    threads: usize,
+    write: impl FnOnce(Reading) -> R,
+) -> std::io::Result<R> {
     let threads = threads.max(1);
     let (events_in, events) = bounded(PARTS_AHEAD);
     let (jobs, jobs_out) = bounded(2 * threads);
     thread::scope(|scope| {
-        for _ in 0..threads {
+        for number in 0..threads {
             let jobs_out: Receiver<Job> = jobs_out.clone();
-            scope.spawn(move || jobs_out.iter().for_each(work));
+            match thread::try_spawn_scoped(scope, move || jobs_out.iter().for_each(work)) {
+                Err(error) if number == 0 => return Err(error),
+                Err(_) => break,
+                Ok(_) => {}
+            }
         }
         drop(jobs_out);
         let loading = jobs.clone();
-        scope.spawn(move || list::list(root, &events_in, &loading));
-        write(Reading { events, jobs, threads })
+        thread::try_spawn_scoped(scope, move || list::list(root, &events_in, &loading))?;
+        Ok(write(Reading { events, jobs, threads }))
     })
 }
 

@@ -37,11 +37,13 @@ impl Copier<'_> {
         } else {
             thread::scope(|scope| {
                 let (sender, receiver) = channel::bounded(threads * WAITING);
-                for _ in 0..threads {
+                let start = |_: &usize| {
                     let receiver = receiver.clone();
-                    scope.spawn(move || self.work(&receiver));
-                }
-                self.walk(top, Some(&sender), &mut scratch);
+                    thread::try_spawn_scoped(scope, move || self.work(&receiver)).is_ok()
+                };
+                // Where the system gives not one thread, this one does all.
+                let crew = (0..threads).filter(start).count();
+                self.walk(top, (crew > 0).then_some(&sender), &mut scratch);
             });
         }
         self.take_reason().map_or(Ok(()), Err)
