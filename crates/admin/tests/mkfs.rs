@@ -4,7 +4,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use vlinder_admin::mkfs::{
-    MkfsError, MkfsFeatures, MkfsOptions, Report, RootDirectory, SubvolumeDirectory, mkfs,
+    MkfsError, MkfsFeatures, MkfsOptions, Progress, Report, RootDirectory, SubvolumeDirectory, mkfs,
 };
 use vlinder_base::clock::Timestamp;
 use vlinder_codec::checksum::ChecksumKind;
@@ -423,6 +423,36 @@ fn what_the_kernel_has_mounted_is_refused() {
     }
     mount.unmount().unwrap();
     btrfs_check(&image).unwrap();
+}
+
+#[test]
+fn nothing_is_found_before_all_is_there() {
+    let scratch = Scratch::new("mkfs");
+    let (source, image) = (scratch.join("source"), scratch.join("image"));
+    std::fs::create_dir(&source).unwrap();
+    for number in 0..20 {
+        std::fs::write(source.join(format!("file{number}")), content(100_000, number)).unwrap();
+    }
+    // The second takes the place of the first, whose superblocks must be gone as well.
+    for shrink in [false, true] {
+        let mut options = MkfsOptions { force: true, size_bytes: Some(200 * MEBIBYTE), ..filled(&source) };
+        options.root_directory.as_mut().unwrap().shrink = shrink;
+        let mut has_looked = false;
+        let mut look = |progress| {
+            if progress == Progress::Committing {
+                let file = std::fs::File::open(&image).unwrap();
+                for place in [64 << 10, 64 << 20] {
+                    let mut bytes = [1; 4096];
+                    file.read_exact_at(&mut bytes, place).unwrap();
+                    assert!(bytes.iter().all(|byte| *byte == 0), "a superblock at {place}");
+                }
+                has_looked = true;
+            }
+        };
+        mkfs(&options, &image, &mut look).unwrap();
+        assert!(has_looked);
+        Filesystem::open(&[&image], OpenOptions::read_only()).unwrap();
+    }
 }
 
 #[test]

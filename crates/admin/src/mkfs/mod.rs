@@ -29,6 +29,7 @@ mod size;
 mod source;
 mod subvolumes;
 mod target;
+mod unannounced;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -55,6 +56,7 @@ pub use subvolumes::{SubvolumeAccess, SubvolumeDirectory};
 
 use raw::{MkfsParameters, MkfsUuids};
 use target::Target;
+use unannounced::Unannounced;
 
 /// Nodes are this long where nothing else is asked for, unless sectors are longer.
 const DEFAULT_NODE_SIZE: u32 = 16384;
@@ -197,9 +199,9 @@ pub fn mkfs(
     loop {
         parameters.device_bytes = target.size_bytes();
         match fill(options, &parameters, &mut target, &subvolumes, progress) {
-            Ok(copied) => {
+            Ok((copied, device)) => {
                 let shrinks = options.root_directory.as_ref().is_some_and(|root| root.shrink);
-                let size_bytes = target.finish(shrinks)?;
+                let size_bytes = target.finish(device, shrinks)?;
                 return Ok(Report { parameters, size_bytes, copied, notes });
             }
             // The size was an estimate.
@@ -209,19 +211,20 @@ pub fn mkfs(
     }
 }
 
-/// Makes the empty file system and fills it.
+/// Makes the empty file system and fills it. The device that comes back holds its superblocks.
 fn fill(
     options: &MkfsOptions,
     parameters: &MkfsParameters,
     target: &mut Target,
     subvolumes: &subvolumes::ByPath,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Copied, MkfsError> {
+) -> Result<(Copied, Arc<Unannounced>), MkfsError> {
     let image = raw::make(parameters)?;
     target.clear(options.discard)?;
-    image.write_to(&**target.device())?;
-    let Some(root) = &options.root_directory else { return Ok(Copied::default()) };
-    let device: Arc<dyn Device> = Arc::clone(target.device()) as _;
+    image.write_blocks_to(&**target.device())?;
+    let unannounced = Arc::new(Unannounced::new(Arc::clone(target.device()), &image.superblocks));
+    let Some(root) = &options.root_directory else { return Ok((Copied::default(), unannounced)) };
+    let device: Arc<dyn Device> = Arc::clone(&unannounced) as _;
     let filesystem = Filesystem::open_devices(vec![device], open_options(parameters, root))?;
     let population = populate::Population {
         filesystem: &filesystem,
@@ -235,7 +238,7 @@ fn fill(
     let copied = population.run(progress)?;
     progress(Progress::Committing);
     filesystem.close().map_err(|error| populate::explain(b"", error, parameters.device_bytes))?;
-    Ok(copied)
+    Ok((copied, unannounced))
 }
 
 /// How the new file system is opened for being filled: nothing in it may depend on the machine or the moment.

@@ -10,6 +10,7 @@ use vlinder_format::superblock::SuperblockMirror;
 
 use super::error::MkfsError;
 use super::raw::{MkfsParameters, ParameterError, smallest_device};
+use super::unannounced::Unannounced;
 use super::{MkfsOptions, Progress, populate, shrink, signature, size, source};
 
 /// How often an image whose size was estimated is made again, each time twice as long.
@@ -134,17 +135,18 @@ impl Target {
         Ok(())
     }
 
-    /// The file system is complete; `shrinks` cuts it behind its last chunk. Gives its size.
-    pub(super) fn finish(&mut self, shrinks: bool) -> Result<u64, MkfsError> {
+    /// The file system on `device`, which is this target's, is complete; `shrinks` cuts it behind its last chunk. Only now can
+    /// anybody find it. Gives its size.
+    pub(super) fn finish(&mut self, device: Arc<Unannounced>, shrinks: bool) -> Result<u64, MkfsError> {
         if shrinks {
-            let device: Arc<dyn Device> = Arc::clone(&self.device) as _;
-            self.size_bytes = shrink::shrink(&device)?;
-            drop(device);
+            let whole: Arc<dyn Device> = Arc::clone(&device) as _;
+            self.size_bytes = shrink::shrink(&whole)?;
+            drop(whole);
             if self.is_file() {
                 self.device.set_length(self.size_bytes)?;
             }
         }
-        self.device.flush()?;
+        device.announce()?;
         self.finished = true;
         Ok(self.size_bytes)
     }

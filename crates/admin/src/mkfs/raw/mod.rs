@@ -213,6 +213,18 @@ impl Image {
     /// # Errors
     /// The device's; the device then has no file system.
     pub fn write_to(&self, device: &dyn Device) -> Result<(), DeviceError> {
+        self.write_blocks_to(device)?;
+        for (place, bytes) in &self.superblocks {
+            device.write_at(*place, bytes.clone())?;
+        }
+        device.flush()
+    }
+
+    /// As [`write_to`](Self::write_to), without the new superblocks.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_blocks_to(&self, device: &dyn Device) -> Result<(), DeviceError> {
         let length = device.length();
         let end = length.saturating_sub(CLEARED_BYTES);
         let ends = [(0, CLEARED_BYTES.min(length)), (end, length - end)];
@@ -229,10 +241,6 @@ impl Image {
         device.flush()?;
         let blocks = self.blocks.iter().map(|(place, bytes)| Request::write(*place, bytes.clone())).collect();
         device.submit(blocks).wait_all()?;
-        device.flush()?;
-        for (place, bytes) in &self.superblocks {
-            device.write_at(*place, bytes.clone())?;
-        }
         device.flush()
     }
 }
