@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use vlinder_base::sync::Arc;
+use vlinder_base::sync::{Arc, Mutex};
 use vlinder_control::protocol::SubvolumeTarget;
 use vlinder_control::{
     Answer, Conversation, Executor, FilesystemExecutor, KernelNotifier, MountFacts, Peer, Request,
@@ -11,11 +11,15 @@ use vlinder_control::{
 use vlinder_fs::{Caller, Filesystem, GroupId, InodeId, OpenOptions, SetAttributes, UserId};
 use vlinder_testkit::{Scratch, golden};
 
-struct NoKernel;
+/// What writing back fails with, once, as the kernel tells it.
+#[derive(Default)]
+struct NoKernel {
+    failure: Mutex<Option<io::ErrorKind>>,
+}
 
 impl KernelNotifier for NoKernel {
     fn write_back(&self) -> io::Result<()> {
-        Ok(())
+        self.failure.lock().take().map_or(Ok(()), |kind| Err(kind.into()))
     }
 
     fn entry_changed(&self, _: InodeId, _: &[u8]) {}
@@ -35,6 +39,7 @@ fn peer(user: u32) -> Peer {
 struct Rig {
     executor: FilesystemExecutor,
     filesystem: Filesystem,
+    kernel: Arc<NoKernel>,
     _scratch: Scratch,
 }
 
@@ -58,8 +63,9 @@ impl Rig {
             filesystem.create_subvolume(&owner, &theirs, name.as_bytes()).unwrap();
         }
         let facts = MountFacts { devices: vec![image], mountpoint: PathBuf::from("/mnt"), owner: MOUNTER };
-        let executor = FilesystemExecutor::new(filesystem.clone(), Arc::new(NoKernel), facts);
-        Rig { executor, filesystem, _scratch: scratch }
+        let kernel = Arc::new(NoKernel::default());
+        let executor = FilesystemExecutor::new(filesystem.clone(), kernel.clone(), facts);
+        Rig { executor, filesystem, kernel, _scratch: scratch }
     }
 
     /// The errno that each peer gets; 0 where it may.
@@ -134,6 +140,18 @@ fn each_request_is_for_whom_linux_allows_it() {
     }
     assert_eq!(rig.judge(|_| Request::Lease), PRIVILEGED);
     assert_eq!(rig.judge(|_| Request::Unmount), PRIVILEGED);
+}
+
+#[test]
+fn unmounting_does_not_succeed_over_what_the_kernel_could_not_hand_over() {
+    let rig = Rig::new("");
+    *rig.kernel.failure.lock() = Some(io::ErrorKind::StorageFull);
+    let unmount = || rig.executor.execute(&peer(0), Request::Unmount, &mut Conversation::default());
+    let error = unmount().unwrap_err();
+    assert!(error.message.contains("could not hand over"), "{error:?}");
+    assert!(error.hint.is_some());
+    // Told once, it may end.
+    assert!(matches!(unmount(), Ok(Answer::Prepared { .. })));
 }
 
 #[test]

@@ -243,10 +243,23 @@ impl FilesystemExecutor {
 
     fn prepare_unmount(&self, peer: &Peer) -> Result<Answer, ErrorBody> {
         self.require_privilege(peer)?;
-        match self.sync() {
-            Ok(_) => {}
-            // A mount that an error made read-only must still come down; its end says what is lost.
-            Err(error) => tracing::warn!(%error, "the commit before unmounting failed"),
+        // A mount that an error made read-only must still come down; its end says what is lost.
+        let says_so_at_the_end = || {
+            let reason = self.filesystem.engine().read_only_reason();
+            matches!(reason, Some(ReadOnlyReason::Error(_)))
+        };
+        match self.write_back() {
+            // The kernel drops what it could not hand over, and tells it once: nobody else would hear of it.
+            Err(error) if !says_so_at_the_end() => {
+                return Err(error.hint(
+                    "files that were written last have lost bytes: free space, write them again, then unmount",
+                ));
+            }
+            Err(error) => tracing::warn!(%error, "not everything came before unmounting"),
+            Ok(()) => {}
+        }
+        if let Err(error) = self.sync() {
+            tracing::warn!(%error, "the commit before unmounting failed");
         }
         Ok(Answer::Prepared { process: std::process::id() })
     }
