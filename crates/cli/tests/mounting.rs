@@ -305,6 +305,35 @@ fn a_full_file_system_is_unmounted_with_what_was_reported_durable() {
 }
 
 #[test]
+fn an_image_that_is_cut_or_removed_under_a_mount_is_told_by_fsync_and_unmounting() {
+    require!(Fuse, Tool("sync"));
+    let cut = |place: &Place| {
+        let image = std::fs::OpenOptions::new().write(true).open(&place.image).unwrap();
+        image.set_len(100 << 20).unwrap();
+    };
+    let remove = |place: &Place| std::fs::remove_file(&place.image).unwrap();
+    let harms: [(&dyn Fn(&Place), &str); 2] = [(&cut, "was cut to"), (&remove, "was removed")];
+    for (harm, words) in harms {
+        for is_synced in [false, true] {
+            let place = Place::new("harmed");
+            place.mount("commit=300").done();
+            harm(&place);
+            std::fs::write(place.at("file"), "content").unwrap();
+            if is_synced {
+                let synced = Command::new("sync").arg(place.at("file")).output().unwrap();
+                assert!(!synced.status.success(), "{words}: fsync reports success");
+            } else {
+                // Who hears it first can still save what there is.
+                place.unmount().failed(1, &["disk.img", words, "unmount again"]);
+                assert_eq!(std::fs::read(place.at("file")).unwrap(), b"content");
+            }
+            place.unmount().failed(1, &["disk.img", words]);
+            assert!(!place.is_mounted(), "{words}");
+        }
+    }
+}
+
+#[test]
 fn an_image_is_mounted_once_and_the_holder_is_named() {
     require!(Fuse, Tool("pgrep"));
     let place = Place::new("twice");

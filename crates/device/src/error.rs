@@ -91,6 +91,21 @@ pub enum DeviceErrorKind {
     /// The device can't do this at all (a discard on most hosts' odd file systems).
     #[error("not supported by this device")]
     Unsupported,
+    /// Somebody cut the image while it was in use.
+    #[error(
+        "the image was cut to {found_bytes} of its {length_bytes} bytes while it was in use: what lay behind that is lost"
+    )]
+    CutShort {
+        /// Bytes that the file has.
+        found_bytes: u64,
+        /// Bytes that it has to have.
+        length_bytes: u64,
+    },
+    /// Somebody removed the image, or put another file in its place, while it was in use.
+    #[error(
+        "the image was removed while it was in use: its files are gone when the last process ends that has it open"
+    )]
+    Removed,
     /// The device went away with the request unanswered; whether the request took effect is unknown.
     #[error("the device was closed before the request was answered")]
     Abandoned,
@@ -135,7 +150,10 @@ impl DeviceError {
         use rustix::io::Errno;
         match &self.kind {
             DeviceErrorKind::Io { errno } => *errno,
-            DeviceErrorKind::OutOfRange { .. } | DeviceErrorKind::Abandoned => Errno::IO.raw_os_error(),
+            DeviceErrorKind::OutOfRange { .. }
+            | DeviceErrorKind::CutShort { .. }
+            | DeviceErrorKind::Removed
+            | DeviceErrorKind::Abandoned => Errno::IO.raw_os_error(),
             DeviceErrorKind::ReadOnly => Errno::ROFS.raw_os_error(),
             DeviceErrorKind::HostFull => Errno::NOSPC.raw_os_error(),
             DeviceErrorKind::Busy { .. } | DeviceErrorKind::Mounted { .. } => Errno::BUSY.raw_os_error(),

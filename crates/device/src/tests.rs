@@ -348,3 +348,31 @@ fn a_request_that_nobody_answers_is_an_error_and_not_a_wait_for_ever() {
     let error = answers[1].result.as_ref().unwrap_err();
     assert_eq!((&error.kind, error.offset), (&DeviceErrorKind::Abandoned, Physical(512)));
 }
+
+#[test]
+fn a_flush_tells_that_the_file_was_cut_or_removed() {
+    let scratch = Scratch::new("cut");
+    let device = FileDevice::create(&scratch.0, LENGTH, &OpenOptions::writer()).unwrap();
+    device.write_at(Physical(0), vec![1; 4096]).unwrap();
+    device.flush().unwrap();
+    let other = std::fs::OpenOptions::new().write(true).open(&scratch.0).unwrap();
+    other.set_len(LENGTH - 1).unwrap();
+    let error = device.flush().unwrap_err();
+    assert_eq!(error.kind, DeviceErrorKind::CutShort { found_bytes: LENGTH - 1, length_bytes: LENGTH });
+    other.set_len(LENGTH + 5).unwrap();
+    device.flush().unwrap();
+    std::fs::remove_file(&scratch.0).unwrap();
+    assert_eq!(device.flush().unwrap_err().kind, DeviceErrorKind::Removed);
+}
+
+#[test]
+fn a_file_that_never_had_a_name_is_flushed() {
+    let scratch = Scratch::new("nameless");
+    let file = std::fs::File::create_new(&scratch.0).unwrap();
+    file.set_len(LENGTH).unwrap();
+    std::fs::remove_file(&scratch.0).unwrap();
+    let descriptor = std::os::fd::AsRawFd::as_raw_fd(&file);
+    let device = FileDevice::open(format!("/proc/self/fd/{descriptor}"), &OpenOptions::writer()).unwrap();
+    device.write_at(Physical(0), vec![1; 4096]).unwrap();
+    device.flush().unwrap();
+}

@@ -258,8 +258,14 @@ impl FilesystemExecutor {
             Err(error) => tracing::warn!(%error, "not everything came before unmounting"),
             Ok(()) => {}
         }
-        if let Err(error) = self.sync() {
-            tracing::warn!(%error, "the commit before unmounting failed");
+        let is_known = says_so_at_the_end();
+        match self.sync() {
+            // Until now nobody knew: what was not stored can still be read, and goes with the mount.
+            Err(error) if !is_known => {
+                return Err(error.hint("copy what was written last to another place, then unmount again"));
+            }
+            Err(error) => tracing::warn!(%error, "the commit before unmounting failed"),
+            Ok(_) => {}
         }
         Ok(Answer::Prepared { process: std::process::id() })
     }

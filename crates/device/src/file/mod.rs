@@ -42,6 +42,8 @@ pub(crate) struct HostFile {
     name: Arc<str>,
     kind: DeviceKind,
     read_only: bool,
+    /// A regular file that had a name when it was opened.
+    has_name: bool,
     length: AtomicU64,
 }
 
@@ -83,6 +85,24 @@ impl HostFile {
 
     fn check_request(&self, request: &Request) -> Result<(), DeviceError> {
         self.check(request.operation(), request.offset(), request.length_bytes())
+    }
+
+    /// What was flushed is durable only in a file that is still there, and as long as it has to be.
+    fn check_whole(&self) -> Result<(), DeviceError> {
+        if self.kind != DeviceKind::RegularFile {
+            return Ok(());
+        }
+        let fail = |kind| DeviceError::whole(kind, Operation::Flush, &self.name);
+        let length_bytes = self.length.load(Ordering::Acquire);
+        let status = rustix::fs::fstat(&self.descriptor).map_err(|errno| fail(errno.into()))?;
+        let found_bytes = status.st_size.unsigned_abs();
+        if found_bytes < length_bytes {
+            return Err(fail(DeviceErrorKind::CutShort { found_bytes, length_bytes }));
+        }
+        if self.has_name && status.st_nlink == 0 {
+            return Err(fail(DeviceErrorKind::Removed));
+        }
+        Ok(())
     }
 
     /// Runs one request in the calling thread.
@@ -182,7 +202,8 @@ impl Device for FileDevice {
         }
         // fdatasync writes the length too when it changed, and flushes the disk's cache below the host's file system.
         transfer::retry(|| rustix::fs::fdatasync(&self.host.descriptor))
-            .map_err(|errno| DeviceError::whole(errno.into(), Operation::Flush, &self.host.name))
+            .map_err(|errno| DeviceError::whole(errno.into(), Operation::Flush, &self.host.name))?;
+        self.host.check_whole()
     }
 
     fn discard(&self, offset: Physical, length_bytes: u64) -> Result<(), DeviceError> {

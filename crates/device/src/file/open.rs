@@ -103,6 +103,7 @@ pub(super) fn temporary(
         name: Arc::clone(name),
         kind: DeviceKind::RegularFile,
         read_only: options.read_only,
+        has_name: false,
         length: AtomicU64::new(0),
     })
 }
@@ -145,6 +146,7 @@ fn finish(path: &Path, flags: OFlags, options: &OpenOptions) -> Result<HostFile,
         name: name.clone(),
         kind,
         read_only: options.read_only,
+        has_name: kind == DeviceKind::RegularFile && status.st_nlink > 0,
         length: AtomicU64::new(length),
     })
 }
