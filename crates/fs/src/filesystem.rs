@@ -357,12 +357,23 @@ impl Filesystem {
         self.shared.options.read_only || self.engine().read_only_reason().is_some()
     }
 
-    /// Joins the running transaction with space for so many items reserved.
+    /// Joins the running transaction with space for so many items reserved. Before it is refused, unflushed data are written
+    /// out, which take less in the end than is kept for them; but not of files whose extents the caller may hold.
     ///
     /// # Errors
     /// No space, or the file system is read-only.
     pub fn begin(&self, items: u32) -> Result<Handle<'_>> {
-        Ok(self.engine().begin(Reservation::items(items))?)
+        let reservation = Reservation::items(items);
+        match self.engine().begin(reservation) {
+            Err(error) if error.is_no_space() && !self.shared.write_back.is_empty() => {
+                if let Err(error) = crate::data::flush_idle(self) {
+                    // The data stay; who asks for them to be durable is told.
+                    tracing::debug!(%error, "data could not be written out");
+                }
+                Ok(self.engine().begin(reservation)?)
+            }
+            begun => Ok(begun?),
+        }
     }
 
     /// As [`begin`](Self::begin), for what frees space: it may use the reserve, so that deleting always works.

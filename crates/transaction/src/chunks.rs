@@ -14,9 +14,9 @@ use vlinder_volume::allocation::{DeviceSpace, plan_chunk};
 use crate::EngineError;
 use crate::editor::Editor;
 use crate::engine::Engine;
-use crate::space::Purpose;
 use crate::space::free_space_tree::GroupRange;
 use crate::space::groups::Group;
+use crate::space::{Asking, Purpose, Room, Unallocated};
 
 /// Chunks whose items are not written yet.
 pub(crate) struct ChunkWork {
@@ -64,15 +64,15 @@ impl Engine {
     fn make_chunk_of(&self, purpose: Purpose) -> Result<bool, EngineError> {
         let Some(flags) = self.flags_for(purpose) else { return Ok(false) };
         let spaces = self.device_spaces();
-        let Some(plan) = plan_chunk(flags, self.volume.total_bytes(), &spaces)? else { return Ok(false) };
-        let copies = u64::try_from(plan.stripes.len()).unwrap_or(1);
-        if purpose == Purpose::Data {
-            let unallocated: u64 = spaces.iter().map(DeviceSpace::unallocated_bytes).sum();
-            let left = unallocated.saturating_sub(plan.stripe_bytes * copies);
-            if left < self.space.metadata_overcommitted() * self.copies_for(Purpose::Metadata) {
-                return Ok(false);
-            }
-        }
+        let plan = |most_bytes| plan_chunk(flags, self.volume.total_bytes(), &spaces, most_bytes);
+        let Some(plan) = (match plan(self.left_by_others(purpose))? {
+            // A promise that can't be kept loses what was written lately; a commit that can't end, or a change that ends
+            // half-way, loses more.
+            None if purpose == Purpose::Metadata => plan(u64::MAX)?,
+            plan => plan,
+        }) else {
+            return Ok(false);
+        };
         let uuids = self.device_items.lock().clone();
         let uuid =
             |device| uuids.iter().find(|item| item.device == device).map_or(Uuid::NIL, |item| item.uuid);
@@ -155,10 +155,39 @@ impl Engine {
             .collect()
     }
 
-    /// Bytes that new chunks of a purpose could hold.
-    pub(crate) fn growth(&self, purpose: Purpose) -> u64 {
-        let unallocated: u64 = self.device_spaces().iter().map(DeviceSpace::unallocated_bytes).sum();
-        unallocated / self.copies_for(purpose)
+    /// What new chunks can have.
+    pub(crate) fn unallocated(&self) -> Unallocated {
+        Unallocated {
+            bytes: self.device_spaces().iter().map(DeviceSpace::usable_bytes).sum(),
+            data_copies: self.copies_for(Purpose::Data),
+            metadata_copies: self.copies_for(Purpose::Metadata),
+        }
+    }
+
+    /// Bytes of the devices that a new chunk may take, for others to find what they were promised. Who makes one for data has
+    /// them already, so that only the commit's part of the reserve has to stay.
+    fn left_by_others(&self, purpose: Purpose) -> u64 {
+        let unallocated = self.unallocated();
+        let mut others = self.space.lacking(Asking::ReserveUser, self.owed_metadata());
+        match purpose {
+            Purpose::Data => others.data = 0,
+            Purpose::Metadata => others.metadata = 0,
+            Purpose::System => {}
+        }
+        unallocated.bytes.saturating_sub(unallocated.taken_by(others))
+    }
+
+    /// Bytes of data that the groups, and chunks that can be made, have room for beside what metadata need. A file system that
+    /// is only read knows its groups after [`Engine::space`].
+    pub fn room_for_data(&self) -> u64 {
+        let unallocated = self.space.unallocated().unwrap_or_else(|chunks| {
+            let unallocated = self.unallocated();
+            self.space.set_unallocated(chunks, unallocated);
+            unallocated
+        });
+        let metadata = Room { data: 0, ..self.space.lacking(Asking::Anybody, 0) };
+        let left = unallocated.bytes.saturating_sub(unallocated.taken_by(metadata));
+        self.space.available(Purpose::Data) + left / unallocated.data_copies
     }
 
     /// How often a new chunk holds each byte.
@@ -272,6 +301,7 @@ impl Engine {
     pub(crate) fn forget_removed_chunks(&self) {
         for logical in std::mem::take(&mut *self.chunks.removed.lock()) {
             self.volume.remove_chunk(logical);
+            self.space.forget_unallocated();
         }
     }
 }

@@ -26,9 +26,10 @@ impl Engine {
             bytes = bytes.saturating_add(tree.item().bytes_used);
         }
         let deletions = self.metadata_bytes(2 * LARGEST_DELETION_ITEMS);
-        let least = deletions.max(u64::from(self.node_size()) * LEAST_RESERVED_BLOCKS);
-        let most = self.metadata_total() / 2;
-        self.space.set_global_reserve(bytes.max(least).min(MOST_RESERVED_BYTES).min(most));
+        let least = u64::from(self.node_size()) * LEAST_RESERVED_BLOCKS;
+        let most = MOST_RESERVED_BYTES.min(self.metadata_total() / 2);
+        let all = bytes.saturating_add(deletions).max(least).min(most);
+        self.space.set_global_reserve(all, bytes.min(all.saturating_sub(deletions)));
     }
 
     /// Bytes of the groups that hold metadata.

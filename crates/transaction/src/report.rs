@@ -2,7 +2,7 @@
 
 use crate::EngineError;
 use crate::engine::Engine;
-use crate::space::{Purpose, SpaceReport};
+use crate::space::SpaceReport;
 
 impl Engine {
     /// How full the file system is, right now. A file system that is only read learns it with the first call.
@@ -20,7 +20,7 @@ impl Engine {
             device_bytes: self.volume.total_bytes(),
             global_reserve_bytes: self.space.global_reserve(),
             linux_reserve_bytes: self.linux_reserve(),
-            data_available_bytes: self.space.available(Purpose::Data) + self.data_growth(),
+            data_available_bytes: self.room_for_data(),
         })
     }
 }

@@ -5,7 +5,7 @@ use vlinder_base::sync::atomic::Ordering;
 
 use crate::EngineError;
 use crate::engine::Engine;
-use crate::space::Purpose;
+use crate::space::{Asking, Promised};
 
 /// What a handle may need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,9 +58,7 @@ impl Engine {
     /// hears no leaves the item as it was: a commit that found no space for it could not end.
     pub fn has_room_for_item(&self) -> bool {
         let bytes = self.metadata_bytes(1);
-        let owed = self.owed_metadata();
-        let has_room = self.space.promise(bytes, owed, 0, false)
-            || self.space.promise(bytes, owed, self.growth(Purpose::Metadata), false);
+        let has_room = self.try_metadata(bytes, Asking::Anybody);
         if has_room {
             self.space.unpromise(bytes);
         }
@@ -95,6 +93,9 @@ impl Engine {
     /// Promises metadata; where there is none, makes it: new chunks, then a commit, which settles what is owed and
     /// unpins, then the space that leases hold.
     pub(crate) fn promise_metadata(&self, bytes: u64, frees_space: bool) -> Result<(), EngineError> {
+        if bytes == 0 {
+            return Ok(());
+        }
         if Self::is_committing_thread() {
             // A participant puts in what was accepted long ago. It can't wait for a commit, which is this one, and
             // refusing it would lose what it has: the reserve is there for this.
@@ -102,44 +103,48 @@ impl Engine {
             return Ok(());
         }
         for attempt in 0..TRIES {
-            let owed = self.owed_metadata();
-            // What new chunks could hold is counted only where the present ones do not do.
-            let fits = |owed| {
-                self.space.promise(bytes, owed, 0, false)
-                    || self.space.promise(bytes, owed, self.growth(Purpose::Metadata), false)
-            };
-            if fits(owed) {
+            if self.try_metadata(bytes, Asking::Anybody) {
                 return Ok(());
             }
-            let hopeless = owed == 0 && self.space.pinned_bytes() == 0;
+            let hopeless = self.owed_metadata() == 0 && self.space.pinned_bytes() == 0;
             if hopeless || attempt + 1 == TRIES {
                 // Reading an older state matters less than any change.
-                if self.revoke_leases() && fits(self.owed_metadata()) {
+                if self.revoke_leases() && self.try_metadata(bytes, Asking::Anybody) {
                     return Ok(());
                 }
                 break;
             }
             self.commit()?;
         }
-        let owed = self.owed_metadata();
-        if frees_space && self.space.promise(bytes, owed, self.growth(Purpose::Metadata), true) {
+        if frees_space && self.try_metadata(bytes, Asking::ReserveUser) {
             return Ok(());
         }
         Err(EngineError::NoSpace { kind: "metadata", needed_bytes: bytes })
     }
 
-    /// Promises data space to a write, so that its flush later cannot fail for lack of it.
+    /// Promises metadata if there is room; false where there is none.
+    pub(crate) fn try_metadata(&self, bytes: u64, asking: Asking) -> bool {
+        self.try_promise(|| self.space.promise(bytes, self.owed_metadata(), asking))
+    }
+
+    /// Asks for a promise; what new chunks can have is looked up where the present ones do not do.
+    fn try_promise(&self, promise: impl Fn() -> Promised) -> bool {
+        loop {
+            match promise() {
+                Promised::Given => return true,
+                Promised::Refused => return false,
+                Promised::Unmeasured(chunks) => self.space.set_unallocated(chunks, self.unallocated()),
+            }
+        }
+    }
+
+    /// Promises data space to a write, and the metadata for it, so that its flush later cannot fail for lack of either.
     ///
     /// # Errors
     /// [`EngineError::NoSpace`], [`EngineError::ReadOnly`].
     pub fn promise_data(&self, bytes: u64) -> Result<DataPromise<'_>, EngineError> {
         self.check_writable()?;
-        let fits = || {
-            // What is owed is dear to count, and concerns data only where metadata come out of the same groups.
-            let owed = if self.space.is_mixed() { self.owed_metadata() } else { 0 };
-            self.space.promise_data(bytes, owed, 0)
-                || self.space.promise_data(bytes, owed, self.data_growth())
-        };
+        let fits = || self.try_promise(|| self.space.promise_data(bytes, self.owed_metadata()));
         for _ in 0..TRIES {
             if fits() {
                 return Ok(DataPromise { engine: self, bytes });
@@ -155,14 +160,20 @@ impl Engine {
         Err(EngineError::NoSpace { kind: "data", needed_bytes: bytes })
     }
 
-    /// Bytes that new data chunks could hold, beside what metadata was promised.
-    pub(crate) fn data_growth(&self) -> u64 {
-        self.growth(Purpose::Data).saturating_sub(self.space.metadata_overcommitted() * 2)
+    /// Gives back a kept promise ([`DataPromise::keep`]), when its data have their items or were dropped; `placed_bytes` of
+    /// them had their space ([`place_promised_data`](Self::place_promised_data)).
+    pub fn settle_data_promise(&self, bytes: u64, placed_bytes: u64) {
+        self.space.unpromise_data(bytes, placed_bytes);
     }
 
-    /// Gives back a kept promise ([`DataPromise::keep`]), when its data were allocated or dropped.
-    pub fn settle_data_promise(&self, bytes: u64) {
-        self.space.unpromise_data(bytes);
+    /// So many bytes of data that were promised space have it now, and count no longer beside it.
+    pub fn place_promised_data(&self, bytes: u64) {
+        self.space.place_data(bytes);
+    }
+
+    /// Data that had their space ([`place_promised_data`](Self::place_promised_data)) gave it back; it is promised to them still.
+    pub fn displace_promised_data(&self, bytes: u64) {
+        self.space.displace_data(bytes);
     }
 }
 
@@ -189,6 +200,6 @@ impl DataPromise<'_> {
 
 impl Drop for DataPromise<'_> {
     fn drop(&mut self) {
-        self.engine.space.unpromise_data(self.bytes);
+        self.engine.space.unpromise_data(self.bytes, 0);
     }
 }

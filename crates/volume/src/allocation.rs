@@ -14,6 +14,7 @@
 use std::ops::Range;
 
 use vlinder_format::chunk::{BlockGroupFlags, STRIPE_LENGTH};
+use vlinder_format::superblock::SuperblockMirror;
 use vlinder_format::{DeviceId, Physical};
 
 use crate::error::VolumeError;
@@ -102,6 +103,20 @@ impl DeviceSpace {
     pub fn unallocated_bytes(&self) -> u64 {
         self.holes().map(|hole| hole.length).fold(0, u64::saturating_add)
     }
+
+    /// Bytes of all holes that chunks with at most two stripes here can use: whole stripe lengths, without those that
+    /// superblock copies take.
+    pub fn usable_bytes(&self) -> u64 {
+        let pair = STRIPE_LENGTH.saturating_mul(2);
+        let usable = self.holes().map(|hole| {
+            let end = hole.start.0.saturating_add(hole.length);
+            let copies = SuperblockMirror::ALL.into_iter().map(|mirror| mirror.offset().0);
+            let inside = copies.filter(|copy| (hole.start.0..end).contains(copy)).map(|_| pair);
+            let whole = hole.length.saturating_sub(hole.length.checked_rem(pair).unwrap_or(0));
+            whole.saturating_sub(inside.fold(0, u64::saturating_add))
+        });
+        usable.fold(0, u64::saturating_add)
+    }
 }
 
 /// Where a new chunk lies.
@@ -115,7 +130,8 @@ pub struct ChunkPlan {
     pub stripes: Vec<(DeviceId, Physical)>,
 }
 
-/// Plans a chunk of this type, as long as Linux would make it; none where no device has room for the shortest.
+/// Plans a chunk of this type, as long as Linux would make it, but on its device no more than `most_bytes`; none where that,
+/// or the room of every device, is less than the shortest takes.
 ///
 /// # Errors
 /// [`VolumeError::UnsupportedProfile`].
@@ -123,6 +139,7 @@ pub fn plan_chunk(
     flags: BlockGroupFlags,
     total_bytes: u64,
     devices: &[DeviceSpace],
+    most_bytes: u64,
 ) -> Result<Option<ChunkPlan>, VolumeError> {
     let broken =
         VolumeError::UnsupportedProfile { profile: Profile::Single, operation: "this combination of bits" };
@@ -132,11 +149,11 @@ pub fn plan_chunk(
     }
     let limits = ChunkLimits::of(flags, total_bytes);
     let on_device = profile.stripes_on_device();
-    let wanted = limits.stripe.saturating_mul(on_device);
+    let wanted = limits.stripe.saturating_mul(on_device).min(most_bytes);
     let shortest = STRIPE_LENGTH.saturating_mul(on_device);
     let candidates = devices.iter().map(|space| (space, space.find_hole(wanted)));
     let best = candidates
-        .filter(|(_, hole)| hole.length >= shortest)
+        .filter(|(_, hole)| hole.length.min(wanted) >= shortest)
         .max_by_key(|(space, hole)| (hole.length.min(wanted), space.unallocated_bytes()));
     let Some((space, hole)) = best else { return Ok(None) };
     let available = hole.length.min(wanted).checked_div(on_device).unwrap_or(0);
@@ -186,14 +203,14 @@ mod tests {
     #[test]
     fn a_tiny_device_has_no_hole() {
         assert_eq!(space(MEBIBYTE, &[]).holes().count(), 0);
-        assert_eq!(plan_chunk(BlockGroupFlags::DATA, MEBIBYTE, &[space(MEBIBYTE, &[])]), Ok(None));
+        assert_eq!(plan_chunk(BlockGroupFlags::DATA, MEBIBYTE, &[space(MEBIBYTE, &[])], u64::MAX), Ok(None));
     }
 
     #[test]
     fn sizes_are_linuxs() {
         let length = |flags: BlockGroupFlags, gibibytes: u64| {
             let total = gibibytes * GIBIBYTE;
-            plan_chunk(flags, total, &[space(total, &[])]).unwrap().unwrap().length / MEBIBYTE
+            plan_chunk(flags, total, &[space(total, &[])], u64::MAX).unwrap().unwrap().length / MEBIBYTE
         };
         let (data, metadata, system) =
             (BlockGroupFlags::DATA, BlockGroupFlags::METADATA, BlockGroupFlags::SYSTEM);
@@ -211,10 +228,31 @@ mod tests {
     fn dup_takes_both_stripes_from_one_hole() {
         let flags = BlockGroupFlags::METADATA.with(BlockGroupFlags::DUP);
         let total = GIBIBYTE;
-        let plan = plan_chunk(flags, total, &[space(total, &[(0, 900)])]).unwrap().unwrap();
+        let plan = plan_chunk(flags, total, &[space(total, &[(0, 900)])], u64::MAX).unwrap().unwrap();
         assert_eq!((plan.length, plan.stripe_bytes), (62 * MEBIBYTE, 62 * MEBIBYTE));
         let starts = [Physical(900 * MEBIBYTE), Physical(962 * MEBIBYTE)];
         assert_eq!(plan.stripes, starts.map(|start| (DeviceId(1), start)));
+    }
+
+    #[test]
+    fn a_chunk_takes_no_more_than_it_may() {
+        let flags = BlockGroupFlags::METADATA.with(BlockGroupFlags::DUP);
+        let total = GIBIBYTE;
+        let spaces = [space(total, &[(0, 900)])];
+        let planned = |most| plan_chunk(flags, total, &spaces, most).unwrap().map(|plan| plan.length);
+        assert_eq!(planned(20 * MEBIBYTE + 1), Some(10 * MEBIBYTE));
+        assert_eq!(planned(2 * STRIPE_LENGTH), Some(STRIPE_LENGTH));
+        assert_eq!(planned(2 * STRIPE_LENGTH - 1), None);
+    }
+
+    #[test]
+    fn what_chunks_cant_use_of_holes_does_not_count() {
+        let pair = 2 * STRIPE_LENGTH;
+        let mut space = space(100 * MEBIBYTE, &[(0, 2), (40, 60)]);
+        assert_eq!(space.usable_bytes(), 78 * MEBIBYTE - pair, "the superblock at 64 MiB");
+        space.total_bytes += pair - 1;
+        assert_eq!(space.usable_bytes(), 78 * MEBIBYTE - pair);
+        assert_eq!(space.unallocated_bytes(), 78 * MEBIBYTE + pair - 1);
     }
 
     #[test]
@@ -222,7 +260,8 @@ mod tests {
         let total = 4 * GIBIBYTE;
         let second = DeviceSpace { device: DeviceId(2), ..space(total / 2, &[]) };
         let plan =
-            plan_chunk(BlockGroupFlags::DATA, total, &[space(total / 2, &[(0, 1900)]), second]).unwrap();
+            plan_chunk(BlockGroupFlags::DATA, total, &[space(total / 2, &[(0, 1900)]), second], u64::MAX)
+                .unwrap();
         assert_eq!(plan.unwrap().stripes, [(DeviceId(2), Physical(MEBIBYTE))]);
     }
 
@@ -230,6 +269,6 @@ mod tests {
     fn other_profiles_are_refused_by_name() {
         let flags = BlockGroupFlags::DATA.with(BlockGroupFlags::RAID5);
         let refused = VolumeError::UnsupportedProfile { profile: Profile::Raid5, operation: "making chunks" };
-        assert_eq!(plan_chunk(flags, GIBIBYTE, &[]), Err(refused));
+        assert_eq!(plan_chunk(flags, GIBIBYTE, &[], u64::MAX), Err(refused));
     }
 }

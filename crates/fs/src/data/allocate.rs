@@ -119,10 +119,11 @@ fn preallocate(filesystem: &Filesystem, inode: &Arc<Inode>, range: ByteRange) ->
     if promise.as_ref().is_err_and(|error| error.is_no_space()) {
         return Err(Refusal::NoSpace.into());
     }
-    let _promise = promise?;
+    let mut promise = promise?;
     let mut left: Vec<ByteRange> = missing.into_iter().rev().collect();
     while !left.is_empty() {
-        preallocate_step(filesystem, inode, &mut left)?;
+        let taken = preallocate_step(filesystem, inode, &mut left)?;
+        drop(promise.split(taken));
     }
     Ok(())
 }
@@ -150,8 +151,8 @@ fn missing_parts(filesystem: &Filesystem, inode: &Inode, sectors: ByteRange) -> 
     Ok(missing)
 }
 
-/// Preallocates some of the ranges, given last first.
-fn preallocate_step(filesystem: &Filesystem, inode: &Inode, left: &mut Vec<ByteRange>) -> Result<()> {
+/// Preallocates some of the ranges, given last first; gives how many bytes.
+fn preallocate_step(filesystem: &Filesystem, inode: &Inode, left: &mut Vec<ByteRange>) -> Result<u64> {
     let engine = filesystem.engine();
     let sector_size = u64::from(filesystem.sector_size());
     let mut extents = Vec::new();
@@ -167,9 +168,9 @@ fn preallocate_step(filesystem: &Filesystem, inode: &Inode, left: &mut Vec<ByteR
     let new: HashSet<Logical> = taken.iter().map(|extent| extent.logical).collect();
     let applied = result.and_then(|()| apply(&mut handle, inode, rewrite, &new, mark_preallocated));
     if applied.is_err() {
-        taken.into_iter().for_each(|extent| handle.release_data(extent));
+        taken.iter().for_each(|extent| handle.release_data(*extent));
     }
-    applied
+    applied.map(|()| taken.iter().map(|extent| extent.length).sum())
 }
 
 fn mark_preallocated(state: &mut InodeState) {

@@ -116,7 +116,7 @@ pub(crate) fn drop_unflushed_range(filesystem: &Filesystem, inode: &Inode, range
         }
         states.clear(range, DELALLOC).map_err(FsError::State)?;
     }
-    filesystem.engine().settle_data_promise(settled);
+    filesystem.engine().settle_data_promise(settled, 0);
     write_back.remove_if_clean(inode);
     Ok(())
 }

@@ -101,7 +101,7 @@ fn put(filesystem: &Filesystem, inode: &Arc<Inode>, incoming: Incoming<'_>) -> R
     let promised = incoming.promised;
     let put = put_promised(filesystem, inode, incoming);
     if put.is_err() {
-        filesystem.engine().settle_data_promise(promised);
+        filesystem.engine().settle_data_promise(promised, 0);
     }
     put?;
     filesystem.shared().write_back.add(inode);

@@ -117,6 +117,11 @@ impl WriteBack {
         self.bytes.load(Ordering::Relaxed) <= self.limit_bytes / 2
     }
 
+    /// Whether nothing is unflushed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) == 0
+    }
+
     /// A file has unflushed data.
     pub(crate) fn add(&self, inode: &Arc<Inode>) {
         self.files.lock().entry(inode.id()).or_insert_with(|| Arc::clone(inode));

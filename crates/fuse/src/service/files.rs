@@ -52,7 +52,7 @@ impl MountService {
     /// itself says that there is none.
     fn is_nearly_full(&self) -> bool {
         let least = self.filesystem.options().dirty_bytes.saturating_mul(2);
-        self.filesystem.engine().space().is_ok_and(|space| space.data_available_bytes < least)
+        self.filesystem.engine().room_for_data() < least
     }
 
     pub(super) fn read_file(&self, handle: HandleNumber, offset: u64, target: &mut [u8]) -> Reply<usize> {

@@ -165,8 +165,16 @@ pub(crate) struct Groups {
     groups: BTreeMap<Logical, Group>,
     /// Where the last block of each purpose was taken, so that a transaction's blocks lie together.
     hints: [u64; 3],
+    sums: Sums,
+}
+
+/// Sums over all groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sums {
     /// Bytes that may still be taken, by purpose; groups of mixed content count for each.
     available: [u64; 3],
+    /// Bytes of groups of metadata that are used or reserved.
+    metadata_taken: u64,
 }
 
 const PURPOSES: [Purpose; 3] = [Purpose::Data, Purpose::Metadata, Purpose::System];
@@ -175,13 +183,13 @@ impl Groups {
     pub(crate) fn insert(&mut self, group: Group) {
         // One that is read again after an error must not count twice.
         self.remove(group.range.start);
-        enter(&mut self.available, &group, true);
+        self.sums.enter(&group);
         self.groups.insert(group.range.start, group);
     }
 
     pub(crate) fn remove(&mut self, start: Logical) -> Option<Group> {
         let group = self.groups.remove(&start)?;
-        enter(&mut self.available, &group, false);
+        self.sums.leave(&group);
         Some(group)
     }
 
@@ -192,7 +200,12 @@ impl Groups {
 
     /// Bytes that may still be taken for a purpose.
     pub(crate) fn available(&self, purpose: Purpose) -> u64 {
-        self.available[purpose as usize]
+        self.sums.available[purpose as usize]
+    }
+
+    /// Bytes of groups of metadata that are used or reserved.
+    pub(crate) fn metadata_taken(&self) -> u64 {
+        self.sums.metadata_taken
     }
 
     /// Changes the group that holds an address, keeping the sums right.
@@ -201,9 +214,9 @@ impl Groups {
         if logical.0 >= group.range.end() {
             return None;
         }
-        enter(&mut self.available, group, false);
+        self.sums.leave(group);
         let result = change(group);
-        enter(&mut self.available, group, true);
+        self.sums.enter(group);
         Some(result)
     }
 
@@ -241,7 +254,7 @@ impl Groups {
         for start in starts {
             let Some(group) = self.groups.get_mut(&start) else { continue };
             let available = group.available();
-            enter(&mut self.available, group, false);
+            self.sums.leave(group);
             match &mut group.free {
                 Free::Known(free) => {
                     while wanted > 0
@@ -257,7 +270,7 @@ impl Groups {
                 Free::Loading => loading = true,
                 Free::Unknown => {}
             }
-            enter(&mut self.available, group, true);
+            self.sums.enter(group);
             if wanted == 0 {
                 return Taken::Done;
             }
@@ -431,10 +444,22 @@ fn serves(group: &Group, purpose: Purpose) -> bool {
     !group.closed && group.flags.has(purpose.flag())
 }
 
-/// Counts a group in the sums, or out of them.
-fn enter(available: &mut [u64; 3], group: &Group, into: bool) {
-    for purpose in PURPOSES.into_iter().filter(|purpose| serves(group, *purpose)) {
-        let sum = &mut available[purpose as usize];
-        *sum = if into { *sum + group.available() } else { *sum - group.available() };
+impl Sums {
+    fn enter(&mut self, group: &Group) {
+        for purpose in PURPOSES.into_iter().filter(|purpose| serves(group, *purpose)) {
+            self.available[purpose as usize] += group.available();
+        }
+        self.metadata_taken += metadata_taken(group);
     }
+
+    fn leave(&mut self, group: &Group) {
+        for purpose in PURPOSES.into_iter().filter(|purpose| serves(group, *purpose)) {
+            self.available[purpose as usize] -= group.available();
+        }
+        self.metadata_taken -= metadata_taken(group);
+    }
+}
+
+fn metadata_taken(group: &Group) -> u64 {
+    if group.flags.has(BlockGroupFlags::METADATA) { group.used + group.reserved } else { 0 }
 }

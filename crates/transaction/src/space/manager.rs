@@ -9,6 +9,7 @@ use super::free_ranges::FreeRanges;
 use super::free_space_tree::GroupRange;
 use super::groups::{Group, Groups, Purpose, Taken, TakenPlace};
 use super::leased::{NeededRanges, Needing};
+use super::promises::{Asking, Promises, Room, Unallocated};
 use super::report::KindReport;
 
 #[derive(Debug, Default)]
@@ -26,22 +27,41 @@ struct State {
     held: NeededRanges,
     /// Held before, on its way to be free.
     released: FreeRanges,
-    /// Metadata promised to open handles.
-    promised: u64,
-    /// Data promised to writes that have not been allocated yet.
-    promised_data: u64,
-    /// Metadata kept for the commit itself: it may have to copy each block of the extent tree and its like once.
-    global_reserve: u64,
-    /// Bytes of a tree block.
-    block_bytes: u64,
+    promises: Promises,
+    /// What new chunks can have; none where that has to be looked up again, because chunks came or went.
+    unallocated: Option<Unallocated>,
+    /// Counts how often `unallocated` was forgotten.
+    chunk_changes: u64,
     /// Some groups hold data and metadata, so that what is promised to one is not there for the other.
     is_mixed: bool,
 }
 
 impl State {
-    /// Metadata that the commit takes by itself: the reserve, and what so many bytes of unflushed data need.
-    fn kept(&self, data_bytes: u64) -> u64 {
-        self.global_reserve + data_bytes / DATA_BYTES_FOR_A_BLOCK * self.block_bytes
+    /// What of these needs the groups do not cover.
+    fn lacking(&self, needs: Room) -> Room {
+        let available = Room {
+            data: self.groups.available(Purpose::Data),
+            metadata: self.groups.available(Purpose::Metadata),
+        };
+        needs.beyond(available, self.is_mixed)
+    }
+
+    /// Whether the groups, and the chunks that can be made, have room for these needs.
+    fn fits(&self, needs: Room) -> Promised {
+        let lacking = self.lacking(needs);
+        if lacking == Room::default() {
+            return Promised::Given;
+        }
+        match self.unallocated {
+            None => Promised::Unmeasured(ChunkChanges(self.chunk_changes)),
+            Some(unallocated) if unallocated.taken_by(lacking) <= unallocated.bytes => Promised::Given,
+            Some(_) => Promised::Refused,
+        }
+    }
+
+    fn forget_unallocated(&mut self) {
+        self.unallocated = None;
+        self.chunk_changes += 1;
     }
 
     fn check_unpinned(&self, start: Logical, length: u64) -> Result<(), Fault> {
@@ -89,9 +109,20 @@ pub(crate) struct ChangedGroup {
     pub(crate) item_is_ready: bool,
 }
 
-/// Data that are flushed together take at most one tree block for each so many bytes: even the smallest extents, one
-/// sector each, fill leaves of items and checksums.
-const DATA_BYTES_FOR_A_BLOCK: u64 = 64 << 10;
+/// How asking for a promise ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Promised {
+    /// It is promised.
+    Given,
+    /// There is no room.
+    Refused,
+    /// What new chunks can have has to be said first ([`SpaceManager::set_unallocated`]).
+    Unmeasured(ChunkChanges),
+}
+
+/// A state of the chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChunkChanges(u64);
 
 /// All space of a file system.
 #[derive(Debug)]
@@ -102,7 +133,7 @@ pub(crate) struct SpaceManager {
 
 impl SpaceManager {
     pub(crate) fn new(block_bytes: u32) -> Self {
-        let state = State { block_bytes: u64::from(block_bytes), ..State::default() };
+        let state = State { promises: Promises::new(u64::from(block_bytes)), ..State::default() };
         Self { state: Mutex::new(state), loaded: Condvar::new() }
     }
 
@@ -111,6 +142,29 @@ impl SpaceManager {
         state.is_mixed |=
             group.flags.has(BlockGroupFlags::DATA) && group.flags.has(BlockGroupFlags::METADATA);
         state.groups.insert(group);
+        state.forget_unallocated();
+    }
+
+    /// Chunks were removed, and their space on the devices is free.
+    pub(crate) fn forget_unallocated(&self) {
+        self.state.lock().forget_unallocated();
+    }
+
+    /// What new chunks can have.
+    ///
+    /// # Errors
+    /// The state of the chunks for which that has to be looked up.
+    pub(crate) fn unallocated(&self) -> Result<Unallocated, ChunkChanges> {
+        let state = self.state.lock();
+        state.unallocated.ok_or(ChunkChanges(state.chunk_changes))
+    }
+
+    /// What new chunks can have, as it was looked up; forgotten if chunks came or went meanwhile.
+    pub(crate) fn set_unallocated(&self, seen: ChunkChanges, unallocated: Unallocated) {
+        let mut state = self.state.lock();
+        if state.chunk_changes == seen.0 {
+            state.unallocated = Some(unallocated);
+        }
     }
 
     pub(crate) fn take_blocks(
@@ -355,94 +409,98 @@ impl SpaceManager {
         removable
     }
 
-    /// Nothing more is taken from a group; false if something was meanwhile.
+    /// Nothing more is taken from a group; false if something was meanwhile, or promises count on its room, which on the
+    /// devices is free only once the transaction that removes it is durable.
     pub(crate) fn close_idle(&self, start: Logical) -> bool {
         let mut state = self.state.lock();
-        let idle = state.groups.get_mut(start).is_some_and(|group| group.is_idle());
-        if idle {
+        let State { groups, promises, .. } = &mut *state;
+        let Some(group) = groups.get_mut(start).filter(|group| group.is_idle()) else { return false };
+        let room = group.available();
+        let mut without = promises.needs(Asking::Anybody, 0);
+        let needs = without;
+        if group.flags.has(BlockGroupFlags::DATA) {
+            without.data += room;
+        } else if group.flags.has(BlockGroupFlags::METADATA) {
+            without.metadata += room;
+        }
+        let is_needed = state.lacking(without) != state.lacking(needs);
+        if !is_needed {
             state.groups.close(start);
         }
-        idle
+        !is_needed
     }
 
     pub(crate) fn remove_group(&self, start: Logical) {
         self.state.lock().groups.remove(start);
     }
 
-    pub(crate) fn set_global_reserve(&self, bytes: u64) {
-        self.state.lock().global_reserve = bytes;
+    /// The global reserve, and what of it is the commit's alone.
+    pub(crate) fn set_global_reserve(&self, bytes: u64, commit_bytes: u64) {
+        self.state.lock().promises.set_global_reserve(bytes, commit_bytes);
     }
 
     pub(crate) fn global_reserve(&self) -> u64 {
-        self.state.lock().global_reserve
+        self.state.lock().promises.global_reserve()
     }
 
-    /// Promises metadata, if there is room beside all other promises, what the next commit owes (`owed`) and (unless
-    /// `from_reserve`) the global reserve and what unflushed data will take; `growth` bytes more can come from new chunks.
-    pub(crate) fn promise(&self, bytes: u64, owed: u64, growth: u64, from_reserve: bool) -> bool {
+    /// Promises metadata, if there is room beside all that is promised or kept, and what the next commit owes (`owed`).
+    pub(crate) fn promise(&self, bytes: u64, owed: u64, asking: Asking) -> Promised {
         let mut state = self.state.lock();
-        // Who draws on the reserve frees space, or flushes what this room is kept for: of the data promised, what is being
-        // flushed has its space already.
-        let kept = match from_reserve {
-            true => 0,
-            false if state.is_mixed => state.kept(state.promised_data) + state.promised_data,
-            false => state.kept(state.promised_data),
-        };
-        let needed = state.promised + owed + kept + bytes;
-        let fits = needed <= state.groups.available(Purpose::Metadata) + growth;
-        if fits {
-            state.promised += bytes;
+        let mut needs = state.promises.needs(asking, owed);
+        needs.metadata += bytes;
+        let promised = state.fits(needs);
+        if promised == Promised::Given {
+            state.promises.add_metadata(bytes);
         }
-        fits
+        promised
     }
 
     /// Promises metadata to the commit that is under way, whatever there is.
     pub(crate) fn promise_at_once(&self, bytes: u64) {
-        self.state.lock().promised += bytes;
+        self.state.lock().promises.add_metadata(bytes);
     }
 
     /// Bytes of groups of metadata that are used or reserved.
     pub(crate) fn metadata_taken(&self) -> u64 {
-        let state = self.state.lock();
-        let metadata = state.groups.iter().filter(|group| group.flags.has(BlockGroupFlags::METADATA));
-        metadata.map(|group| group.used + group.reserved).sum()
+        self.state.lock().groups.metadata_taken()
     }
 
     /// A promise was used or is not needed.
     pub(crate) fn unpromise(&self, bytes: u64) {
-        self.state.lock().promised -= bytes;
+        self.state.lock().promises.remove_metadata(bytes);
     }
 
-    /// Whether data and metadata come out of the same groups.
-    pub(crate) fn is_mixed(&self) -> bool {
-        self.state.lock().is_mixed
-    }
-
-    /// Promises data space, as [`SpaceManager::promise`] does metadata; `owed` counts where groups are mixed.
-    pub(crate) fn promise_data(&self, bytes: u64, owed: u64, growth: u64) -> bool {
+    /// Promises data space, as [`SpaceManager::promise`] does metadata, and the metadata that the data will need.
+    pub(crate) fn promise_data(&self, bytes: u64, owed: u64) -> Promised {
         let mut state = self.state.lock();
-        let data = state.promised_data + bytes;
-        let metadata = if state.is_mixed { state.promised + owed + state.kept(data) } else { 0 };
-        let fits = data + metadata <= state.groups.available(Purpose::Data) + growth;
-        if fits {
-            state.promised_data = data;
+        let promised = state.fits(state.promises.needs_with_data(bytes, owed));
+        if promised == Promised::Given {
+            state.promises.add_data(bytes);
         }
-        fits
+        promised
     }
 
-    /// A promise of data was used or is not needed.
-    pub(crate) fn unpromise_data(&self, bytes: u64) {
-        self.state.lock().promised_data -= bytes;
+    /// A promise of data was used or is not needed; of them, `placed` had their space.
+    pub(crate) fn unpromise_data(&self, bytes: u64, placed: u64) {
+        let mut state = self.state.lock();
+        state.promises.displace(placed);
+        state.promises.remove_data(bytes);
     }
 
-    /// Metadata that promises need beyond what the groups have: new chunks of data must leave that, unless they are as good
-    /// for metadata.
-    pub(crate) fn metadata_overcommitted(&self) -> u64 {
+    /// Promised data were taken from a group, and count as such from now on.
+    pub(crate) fn place_data(&self, bytes: u64) {
+        self.state.lock().promises.place(bytes);
+    }
+
+    /// Placed data gave their space back, and are promised some as before.
+    pub(crate) fn displace_data(&self, bytes: u64) {
+        self.state.lock().promises.displace(bytes);
+    }
+
+    /// What promises need of new chunks beyond what the groups have.
+    pub(crate) fn lacking(&self, asking: Asking, owed: u64) -> Room {
         let state = self.state.lock();
-        if state.is_mixed {
-            return 0;
-        }
-        (state.promised + state.global_reserve).saturating_sub(state.groups.available(Purpose::Metadata))
+        state.lacking(state.promises.needs(asking, owed))
     }
 
     pub(crate) fn available(&self, purpose: Purpose) -> u64 {

@@ -5,9 +5,11 @@ pub(crate) mod free_space_tree;
 pub(crate) mod groups;
 pub(crate) mod leased;
 mod manager;
+mod promises;
 pub(crate) mod report;
 
 pub use groups::Purpose;
 pub(crate) use leased::Needing;
-pub(crate) use manager::{ChangedGroup, SpaceManager, Waiting};
+pub(crate) use manager::{ChangedGroup, Promised, SpaceManager, Waiting};
+pub(crate) use promises::{Asking, Room, Unallocated};
 pub use report::{KindReport, SpaceReport};

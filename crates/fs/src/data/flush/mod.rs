@@ -24,6 +24,9 @@ const FILES_IN_GROUP: usize = 64;
 /// Bytes of a batch.
 const BATCH_BYTES: u64 = 32 << 20;
 
+/// A part is not split below this, nor elsewhere than at its multiples: what compression looks at together.
+const LEAST_PART_BYTES: u64 = 128 << 10;
+
 /// A file that is being flushed. Its extents are locked meanwhile.
 struct Job<'a> {
     inode: &'a Arc<Inode>,
@@ -34,6 +37,8 @@ struct Job<'a> {
     incompressible: bool,
     /// Behind the last byte whose extents are in the tree.
     done_to: u64,
+    /// Bytes of new extents that are in the tree, which count as placed until the promise for them is settled.
+    placed_bytes: u64,
 }
 
 /// A contiguous part of a job's bytes.
@@ -185,7 +190,7 @@ fn take<'a>(filesystem: &Filesystem, inode: &'a Arc<Inode>) -> Option<Job<'a>> {
     unflushed.dirty_since = None;
     unflushed.writing_promised = std::mem::take(&mut unflushed.promised);
     unflushed.writing = Some(Arc::clone(&runs));
-    Some(Job { inode, runs, size, incompressible: false, done_to: 0 })
+    Some(Job { inode, runs, size, incompressible: false, done_to: 0, placed_bytes: 0 })
 }
 
 fn flush_jobs(filesystem: &Filesystem, jobs: &mut [Job<'_>]) -> Result<()> {
@@ -209,16 +214,40 @@ fn flush_jobs(filesystem: &Filesystem, jobs: &mut [Job<'_>]) -> Result<()> {
 }
 
 /// Flushes a batch, in smaller ones where there is no room for all of it at once: what a transaction may take is
-/// reckoned for the worst case, which halves with the batch.
+/// reckoned for the worst case, which halves with the batch. The smallest is tried again after a commit, which settles what
+/// others are reckoned to take, too.
 fn flush_in_parts(filesystem: &Filesystem, jobs: &mut [Job<'_>], batch: &[Part]) -> Result<()> {
     match flush_batch(filesystem, jobs, batch) {
-        Err(error) if error.refusal() == Some(Refusal::NoSpace) && batch.len() > 1 => {
-            let (first, second) = batch.split_at(batch.len() / 2);
-            flush_in_parts(filesystem, jobs, first)?;
-            flush_in_parts(filesystem, jobs, second)
-        }
+        Err(error) if error.refusal() == Some(Refusal::NoSpace) => match halves(batch) {
+            Some((first, second)) => {
+                flush_in_parts(filesystem, jobs, &first)?;
+                flush_in_parts(filesystem, jobs, &second)
+            }
+            None => {
+                filesystem.engine().commit()?;
+                flush_batch(filesystem, jobs, batch)
+            }
+        },
         other => other,
     }
+}
+
+/// Splits a batch; none where it is a single part of the least length.
+fn halves(batch: &[Part]) -> Option<(Vec<Part>, Vec<Part>)> {
+    if let [part] = batch {
+        let range = part.range;
+        let middle = (range.start() + range.length_bytes() / 2).next_multiple_of(LEAST_PART_BYTES);
+        let (first, second) = (ByteRange::new(range.start(), middle)?, ByteRange::new(middle, range.end())?);
+        if second.is_empty() {
+            return None;
+        }
+        return Some((
+            vec![Part { range: first, last: false, ..*part }],
+            vec![Part { range: second, ..*part }],
+        ));
+    }
+    let (first, second) = batch.split_at(batch.len() / 2);
+    Some((first.to_vec(), second.to_vec()))
 }
 
 /// The contiguous parts of all jobs in order, none larger than a batch.
@@ -249,7 +278,11 @@ fn parts(jobs: &[Job<'_>]) -> Vec<Part> {
 fn flush_batch(filesystem: &Filesystem, jobs: &mut [Job<'_>], batch: &[Part]) -> Result<()> {
     let plan = plan::plan(filesystem, jobs, batch)?;
     let stored = store::store(filesystem, jobs, plan)?;
+    let placed: Vec<(usize, u64)> = stored.iter().map(|piece| (piece.job, piece.new_bytes())).collect();
     enter::enter(filesystem, jobs, batch, stored)?;
+    for (job, bytes) in placed {
+        jobs[job].placed_bytes += bytes;
+    }
     for part in batch {
         jobs[part.job].done_to = part.range.end();
     }
@@ -265,7 +298,7 @@ fn finish_all(filesystem: &Filesystem, jobs: &[Job<'_>]) -> Result<()> {
 fn finish(filesystem: &Filesystem, job: &Job<'_>) -> Result<()> {
     let write_back = &filesystem.shared().write_back;
     let data = &job.inode.data;
-    let mut settled = 0;
+    let settled;
     {
         let mut unflushed = data.unflushed();
         let before = unflushed.bytes();
@@ -275,8 +308,9 @@ fn finish(filesystem: &Filesystem, job: &Job<'_>) -> Result<()> {
             let mut rest = Runs::clone(&job.runs);
             rest.remove(ByteRange::new(0, job.done_to).unwrap_or_default());
             unflushed.dirty.put_below(&rest);
-            // A promise too much is given back with the next flush.
-            unflushed.promised += promised;
+            // What was not needed of the promise is given back with the next flush.
+            settled = promised.min(job.placed_bytes);
+            unflushed.promised += promised - settled;
             unflushed.dirty_since.get_or_insert_with(|| filesystem.engine().clock().monotonic());
         } else {
             settled = promised;
@@ -290,7 +324,7 @@ fn finish(filesystem: &Filesystem, job: &Job<'_>) -> Result<()> {
             }
         }
     }
-    filesystem.engine().settle_data_promise(settled);
+    filesystem.engine().settle_data_promise(settled, job.placed_bytes);
     write_back.remove_if_clean(job.inode);
     Ok(())
 }

@@ -28,6 +28,16 @@ pub(super) struct Stored {
     pub(super) checksums: Option<(Logical, Vec<u8>)>,
 }
 
+impl Stored {
+    /// Bytes of its new extent; 0 if it has none.
+    pub(super) fn new_bytes(&self) -> u64 {
+        match self.place {
+            Place::New { extent, .. } => extent.length,
+            Place::Inline { .. } | Place::Present => 0,
+        }
+    }
+}
+
 /// Where bytes are.
 #[derive(Debug)]
 pub(super) enum Place {
@@ -98,6 +108,7 @@ pub(super) fn release(filesystem: &Filesystem, stored: &[Stored]) {
     if taken.is_empty() {
         return;
     }
+    filesystem.engine().displace_promised_data(taken.iter().map(|extent| extent.length).sum());
     match filesystem.engine().begin(Reservation::deletion(0)) {
         Ok(mut handle) => taken.into_iter().for_each(|extent| handle.release_data(extent)),
         // The file system is read-only then; the space is free again when it is opened the next time.
@@ -118,7 +129,6 @@ fn place<'a>(
         None if needs_space => Some(super::begin(filesystem, 2)?),
         other => other,
     };
-    let sector_size = u64::from(filesystem.sector_size());
     let put = |piece_job, range, place, at, data| Placed {
         stored: Stored { job: piece_job, range, place, checksums: None },
         at,
@@ -137,16 +147,18 @@ fn place<'a>(
             (Form::Compressed { bytes, compression }, Some(handle)) => {
                 let length = bytes.len() as u64;
                 let extent = handle.allocate_data(length, length)?;
-                if extent.length != length {
+                if extent.length == length {
+                    filesystem.engine().place_promised_data(length);
+                } else {
                     // Free space is in pieces smaller than this; bytes as they are can go into several.
                     handle.release_data(extent);
-                    place_plain(handle, runs, job, range, sector_size, placed)?;
+                    place_plain(filesystem, handle, runs, (job, range), placed)?;
                     continue;
                 }
                 let place = Place::New { extent, compression };
                 placed.push(put(job, range, place, Some(extent.logical), vec![Data::Owned(bytes)]));
             }
-            (Form::Plain, Some(handle)) => place_plain(handle, runs, job, range, sector_size, placed)?,
+            (Form::Plain, Some(handle)) => place_plain(filesystem, handle, runs, (job, range), placed)?,
             (Form::Plain | Form::Compressed { .. }, None) => {}
         }
     }
@@ -154,16 +166,17 @@ fn place<'a>(
 }
 
 fn place_plain(
+    filesystem: &Filesystem,
     handle: &mut Handle<'_>,
     runs: &Arc<Runs>,
-    job: usize,
-    range: ByteRange,
-    sector_size: u64,
+    (job, range): (usize, ByteRange),
     placed: &mut Vec<Placed>,
 ) -> Result<()> {
+    let sector_size = u64::from(filesystem.sector_size());
     let mut at = range.start();
     while at < range.end() {
         let extent = handle.allocate_data(sector_size, range.end() - at)?;
+        filesystem.engine().place_promised_data(extent.length);
         let part = ByteRange::with_length(at, extent.length).unwrap_or(range);
         let place = Place::New { extent, compression: CompressionId::NONE };
         placed.push(Placed {

@@ -1,0 +1,117 @@
+//! Data and metadata count on the same unallocated space: what one was promised, the other does not take.
+
+mod support;
+
+use std::path::Path;
+
+use support::{image, root_user};
+use vlinder_base::sync::Arc;
+use vlinder_fs::{Filesystem, FsError, Inode, OpenOptions, Refusal};
+use vlinder_testkit::kernel::btrfs_check_data;
+use vlinder_testkit::{Scratch, require};
+
+/// Unflushed data may fill the image, and nothing is committed by itself.
+const OPTIONS: &str = "dirty=1G,cache=64M,commit=300";
+const MEBIBYTE: u64 = 1 << 20;
+
+fn open(image: &Path) -> Filesystem {
+    Filesystem::open(&[image], OpenOptions::parse(OPTIONS).unwrap()).unwrap()
+}
+
+fn is_no_space(error: &FsError) -> bool {
+    error.refusal() == Some(Refusal::NoSpace)
+}
+
+fn create(filesystem: &Filesystem, name: &str) -> Result<Arc<Inode>, FsError> {
+    let root = filesystem.root()?;
+    filesystem.create_file(&root_user(), &root, name.as_bytes(), 0o644)
+}
+
+fn content(part: u64) -> Vec<u8> {
+    (0..MEBIBYTE).map(|at| ((at * 31 + part * 7) >> 3) as u8).collect()
+}
+
+/// Writes parts of 1 MiB until there is no room, or so many were written; gives how many.
+fn write(filesystem: &Filesystem, file: &Arc<Inode>, most: u64) -> u64 {
+    for part in 0..most {
+        match filesystem.write_at(&root_user(), file, part * MEBIBYTE, content(part).into()) {
+            Ok(()) => {}
+            Err(error) if is_no_space(&error) => return part,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    most
+}
+
+/// Makes files with long names until there is no room; gives how many.
+fn fill_with_names(filesystem: &Filesystem) -> u64 {
+    for number in 0.. {
+        let made = create(filesystem, &format!("{number}-{}", "with-a-long-name".repeat(12)));
+        match made {
+            Ok(_) => {}
+            Err(error) if is_no_space(&error) => return number,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    0
+}
+
+fn compare(filesystem: &Filesystem, file: &Arc<Inode>, parts: u64) {
+    let mut bytes = vec![0; MEBIBYTE as usize];
+    for part in 0..parts {
+        let cache = vlinder_fs::data::OpenCache::new();
+        assert_eq!(filesystem.read_at(file, &cache, part * MEBIBYTE, &mut bytes).unwrap() as u64, MEBIBYTE);
+        assert!(bytes == content(part), "part {part}");
+    }
+}
+
+#[test]
+fn names_leave_the_room_that_written_data_were_promised() {
+    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    for (arguments, megabytes, parts) in
+        [(&["-n", "4096"][..], 128, 40), (&["-m", "single"], 128, 60), (&["--mixed"], 80, 40)]
+    {
+        let scratch = Scratch::in_memory("promised-space");
+        let image = image(&scratch, megabytes, arguments);
+        let filesystem = open(&image);
+        let file = create(&filesystem, "data").unwrap();
+        assert_eq!(write(&filesystem, &file, parts), parts, "{arguments:?}");
+        let names = fill_with_names(&filesystem);
+        assert!(names > 1000, "{arguments:?}: {names} names");
+        filesystem.sync().unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
+        compare(&filesystem, &file, parts);
+        drop(file);
+        filesystem.close().unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
+        btrfs_check_data(&image).unwrap();
+        let again = open(&image);
+        let root = again.root().unwrap();
+        let file = again.lookup(&root_user(), &root, b"data").unwrap();
+        compare(&again, &file, parts);
+    }
+}
+
+#[test]
+fn data_leave_the_room_that_names_will_take() {
+    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    for (arguments, megabytes) in [
+        (&["-n", "4096"][..], 128),
+        (&["-m", "single"], 128),
+        (&["--mixed"], 80),
+        (&["-m", "dup", "-d", "dup"], 256),
+    ] {
+        let scratch = Scratch::in_memory("promised-space");
+        let image = image(&scratch, megabytes, arguments);
+        let filesystem = open(&image);
+        for number in 0..5_000 {
+            create(&filesystem, &format!("{number}-{}", "with-a-long-name".repeat(12))).unwrap();
+        }
+        let file = create(&filesystem, "data").unwrap();
+        let parts = write(&filesystem, &file, 1000);
+        assert!((20..1000).contains(&parts), "{arguments:?}: {parts}");
+        filesystem.sync().unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
+        compare(&filesystem, &file, parts);
+        drop(file);
+        filesystem.close().unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
+        btrfs_check_data(&image).unwrap();
+    }
+}
