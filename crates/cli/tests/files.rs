@@ -370,8 +370,8 @@ cp f new|cp f g|cp f d/|cp f lf|cp f ld|cp f ld/|cp f ln|cp f hard|cp lf copy|cp
 cp -r d copy/|cp f copy/|cp -r d/. e|cp -a d e|cp -a ld e|cp -r ld/ e|cp d copy|cp f g e|cp f nope e|cp f g h|cp -T f d
 cp -rT d d2|cp -r d d2|cp -n f g|cp f f|cp lf f|cp f full/z/|cp -a hard f e|cp -r f d g e
 mv f new|mv f g|mv f d|mv f lf|mv f ld|mv f ln|mv d e|mv d d2|mv d ld|mv d lf|mv d f|mv f full/|mv f nope/|mv d d/sub
-mv d/ new|mv lf d|mv -T d e|mv -T d full|mv -T f d|mv -n f g|mv f g e
-rm d|rm lf|rm ld|rm -r ld|rm ln|rm f nope g|mkdir d|mkdir -p d|mkdir -p ld/a|mkdir -p f/a|mkdir lf|mkdir ln
+mv d/ new|mv ld/ new|mv ld/ e|mv lf/ new|mv f/ new|mv lf d|mv -T d e|mv -T d full|mv -T f d|mv -n f g|mv f g e
+rm d|rm lf|rm ld|rm -r ld|rm ld/|rm lf/|rm f/|rm -r d/|rm -r d/sub/|rm ln/|rm ln|rm f nope g|mkdir d|mkdir -p d|mkdir -p ld/a|mkdir -p f/a|mkdir lf|mkdir ln
 ln f new|ln f g|ln -f f g|ln -f f hard|ln -f f f|ln -f nope g|ln -f d g|ln f d|ln f ld|ln d new|ln nope new|ln -s f g
 ln -sf f g|ln -s f d|ln -s f ld/|ln -sf x ld|ln -sfT x ld|ln -sf x lf|ln -sf x ln|ln -s x ln|ln -sfT f d|ln -s ../f d/";
 
@@ -383,6 +383,26 @@ fn shown(root: &Path) -> Vec<String> {
         fields.map(|(_, field)| field).collect::<Vec<_>>().join(" ")
     };
     below.map(without_time).collect()
+}
+
+#[test]
+fn what_a_link_with_a_slash_leads_to_is_not_removed() {
+    // rm(1) empties the directory, and then fails.
+    let scratch = Scratch::new("link-with-slash");
+    let (image, host) = (image(&scratch), scratch.join("host"));
+    fs::create_dir_all(host.join("d/below")).unwrap();
+    std::os::unix::fs::symlink("d", host.join("link")).unwrap();
+    run(["cp", "-a", text(&host), &target(&image, "/host")]).done();
+    for place in [text(&host).to_owned(), target(&image, "/host")] {
+        for slashes in ["/", "//"] {
+            let link = format!("{place}/link{slashes}");
+            run(["rm", "-r", &link]).failed(1, &["link", "not a directory", "leave out the slash"]);
+            run(["rm", "-rf", &link]).failed(1, &["not a directory"]);
+            run(["ls", &format!("{place}/d/below")]).done();
+        }
+        run(["rm", "-r", &format!("{place}/d/")]).done();
+        run(["rm", &format!("{place}/link")]).done();
+    }
 }
 
 #[test]

@@ -213,16 +213,21 @@ impl Drop for Server {
 
 impl Shared {
     fn accept(self: &Arc<Self>) {
+        let mut has_told = false;
         loop {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => return,
                 Err(error) => {
-                    tracing::warn!(%error, "a connection to the control socket failed");
+                    // A limit that was reached (of open files, say) stays so for a while.
+                    if !std::mem::replace(&mut has_told, true) {
+                        tracing::warn!(%error, "connections to the control socket fail");
+                    }
                     thread::sleep(Duration::from_millis(50));
                     continue;
                 }
             };
+            has_told = false;
             if let Err(error) = self.begin(stream) {
                 tracing::warn!(%error, "a connection to the control socket can't be served");
             }

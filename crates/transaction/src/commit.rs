@@ -107,11 +107,16 @@ impl Engine {
             // Whoever committed meanwhile took ours along.
             return Ok(asked);
         }
-        let _timer = self.metrics.commit_time.time();
+        let timer = self.metrics.commit_time.time();
         let participants = Closing { engine: self }.ask_participants();
-        let published = Closing { engine: self }.close().and_then(|critical| match critical {
-            None => Ok(asked),
-            Some(critical) => critical.freeze()?.flush()?.publish(),
+        let published = Closing { engine: self }.close().and_then(|critical| {
+            let Some(critical) = critical else {
+                timer.discard();
+                return Ok(asked);
+            };
+            let published = critical.freeze()?.flush()?.publish();
+            drop(timer);
+            published
         });
         match published {
             Ok(generation) => participants.map(|()| generation),
@@ -153,6 +158,7 @@ impl<'a> Closing<'a> {
             && engine.snapshots.is_empty()
             && !engine.chunks.has_new();
         if idle {
+            timer.discard();
             phase.critical = false;
             engine.phase_changed.notify_all();
             return Ok(None);

@@ -146,6 +146,13 @@ pub struct Timer<'a> {
     start: Instant,
 }
 
+impl Timer<'_> {
+    /// Records nothing: there was nothing to measure.
+    pub fn discard(self) {
+        std::mem::forget(self);
+    }
+}
+
 impl Drop for Timer<'_> {
     fn drop(&mut self) {
         self.histogram.record_duration(self.start.elapsed());

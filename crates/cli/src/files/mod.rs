@@ -11,12 +11,16 @@ mod rename;
 mod show;
 mod tree;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use clap::Subcommand;
 use serde_json::Value;
+use vlinder_format::inode::FileType;
 
 use crate::failure::{Failure, Kind, Status as Ending};
+use crate::image::{Follow, Images, Purpose};
 use crate::place::{Directory, Location, host};
 use crate::report;
 use crate::session::Session;
@@ -52,6 +56,27 @@ pub fn run(verb: &Verb, session: &Session) -> Result<Ending, Failure> {
         Verb::Tree(arguments) => tree::run(arguments, session),
         Verb::Filemap(arguments) => filemap::run(arguments, session),
     }
+}
+
+/// The location of a name that is to be removed or moved. With a slash behind it, it has to be a directory's: what a symbolic
+/// link leads to has another name, by which it can be removed.
+fn locate_name(images: &Images<'_>, target: &OsStr) -> Result<Location, Failure> {
+    let bytes = target.as_bytes();
+    let name = &bytes[..bytes.len() - trailing_slashes(bytes)];
+    // Without its slash the root would be no path in an image any more.
+    if name.len() < bytes.len() && !name.is_empty() && !name.ends_with(b":") {
+        let location = images.locate(OsStr::from_bytes(name), Purpose::Write, Follow::No)?;
+        if location.look()?.is_some_and(|status| status.file_type != FileType::Directory) {
+            return Err(Failure::new(Kind::Invalid, "not a directory")
+                .at(location.place())
+                .hint("leave out the slash behind it to name the file or symbolic link itself"));
+        }
+    }
+    images.locate(target, Purpose::Write, Follow::No)
+}
+
+fn trailing_slashes(name: &[u8]) -> usize {
+    name.iter().rev().take_while(|byte| **byte == b'/').count()
 }
 
 /// As [`spare_image`], for the target of a file. Refuses as well to make a file `disk.img:name` beside an image `disk.img`,

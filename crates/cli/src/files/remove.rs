@@ -7,7 +7,7 @@ use serde_json::json;
 use vlinder_format::inode::FileType;
 
 use crate::failure::{Failure, Kind, Status as Ending};
-use crate::image::{Follow, ImageArguments, Images, Purpose};
+use crate::image::{ImageArguments, Images};
 use crate::place::{Directory, Entry, Location};
 use crate::progress::Waiting;
 use crate::session::Session;
@@ -40,7 +40,7 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
     let (mut tally, mut removed) = (super::Tally::default(), 0u64);
     let waiting = (!arguments.verbose).then(|| Waiting::new(session, "removing"));
     for target in &arguments.targets {
-        let result = images.locate(target, Purpose::Write, Follow::No).and_then(|location| {
+        let result = super::locate_name(&images, target).and_then(|location| {
             super::spare_image(&location, arguments.force)?;
             remove(&location, arguments.recursive, &mut |place| {
                 removed += 1;

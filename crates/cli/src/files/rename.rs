@@ -8,7 +8,7 @@ use vlinder_format::inode::FileType;
 
 use super::copy::destination;
 use crate::failure::{Failure, Kind, Status as Ending};
-use crate::image::{Follow, ImageArguments, Images, Purpose};
+use crate::image::{Follow, ImageArguments, Images};
 use crate::place::{Location, Status};
 use crate::session::Session;
 
@@ -48,7 +48,7 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
         super::spare_target(&into.location, arguments.force)?;
     }
     for source in sources {
-        let result = images.locate(source, Purpose::Write, Follow::No).and_then(|from| {
+        let result = super::locate_name(&images, source).and_then(|from| {
             into.takes(from.status()?.file_type)?;
             if from.name == b"." {
                 return Err(Failure::new(Kind::Invalid, "the root, . and .. can't be moved").at(from.place()));
