@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use vlinder_base::sync::Arc;
-use vlinder_format::block::{ITEM_HEADER_SIZE, POINTER_SIZE};
+use vlinder_format::block::{BLOCK_FLAG_WRITTEN, ITEM_HEADER_SIZE, POINTER_SIZE};
 use vlinder_format::{Block, Generation, Key, Level, Logical, RootId};
 
 use crate::edit::{Action, Change, Edit};
@@ -159,9 +159,10 @@ struct Count<'a> {
 
 impl Count<'_> {
     /// Pins a block that the plan relies on. Those that this transaction changed stay in memory by themselves, and a
-    /// second holder would make each change of them a copy.
+    /// second holder would make each change of them a copy; but once one is sealed to be written (the fsync log's are
+    /// within their transaction) it is copied anyway, and becomes clean at any moment, which the cache may forget.
     fn keep(&self, block: &Arc<Block>, pins: &mut Pins) {
-        if block.generation() != self.generation {
+        if block.generation() != self.generation || block.has_flag(BLOCK_FLAG_WRITTEN) {
             pins.hold(block);
         }
     }

@@ -118,6 +118,44 @@ impl Space for Books {
     }
 }
 
+/// Books, with a write of the sealed blocks that ends while a change is being applied: they become clean, and a cache
+/// without room forgets them.
+struct ThawingMeanwhile<'a> {
+    books: &'a Books,
+    trees: &'a Trees,
+}
+
+impl Space for ThawingMeanwhile<'_> {
+    fn take(&self, root: RootId, count: usize, into: &mut Vec<Logical>) -> Result<(), TreeError> {
+        self.books.take(root, count, into)
+    }
+    fn give(&self, root: RootId, from: &mut Vec<Logical>) {
+        self.books.give(root, from);
+    }
+    fn sharing(&self, block: &Block) -> Result<Sharing, TreeError> {
+        self.books.sharing(block)
+    }
+    fn sharing_gate(&self) -> &Mutex<()> {
+        self.books.sharing_gate()
+    }
+    fn sharing_holds(&self, logical: Logical, known: &Sharing) -> bool {
+        self.books.sharing_holds(logical, known)
+    }
+    fn block_created(&self, root: RootId, block: &Block, first_key: &Key) {
+        self.trees.thaw();
+        self.books.block_created(root, block, first_key);
+    }
+    fn block_dropped(&self, root: RootId, block: &Block, last: bool) -> bool {
+        self.books.block_dropped(root, block, last)
+    }
+    fn share_children(&self, root: RootId, block: &Block, references: ChildReferences, add: bool) {
+        self.books.share_children(root, block, references, add);
+    }
+    fn set_full_back_references(&self, block: &Block) {
+        self.books.set_full_back_references(block);
+    }
+}
+
 /// Repeatable random numbers.
 struct Dice(u64);
 
@@ -206,6 +244,13 @@ impl World {
 
     /// Writes everything dirty "to disk" and opens the next generation.
     fn commit(&mut self) {
+        self.seal();
+        self.trees.thaw();
+        self.generation = self.generation.next();
+    }
+
+    /// Seals everything dirty, and writes it "to disk".
+    fn seal(&mut self) {
         let frozen = self.trees.frozen(&self.trees.freeze(self.generation));
         let written: Vec<Arc<Block>> = frozen
             .iter()
@@ -224,8 +269,6 @@ impl World {
             self.disk.blocks.lock().insert(block.logical(), Arc::clone(block));
         }
         self.trees.seal_frozen(&written);
-        self.trees.thaw();
-        self.generation = self.generation.next();
     }
 
     fn snapshot(&mut self, dice: &mut Dice) {
@@ -442,4 +485,27 @@ fn batches_that_fill_many_leaves_to_the_brim() {
         world.commit();
         world.judge();
     }
+}
+
+#[test]
+fn sealed_blocks_of_the_running_generation_may_become_clean_while_a_change_is_applied() {
+    // The fsync log writes its blocks while the next change of it is under way.
+    let mut dice = Dice(7);
+    let mut world = World::new(4096, 4096);
+    for _ in 0..60 {
+        world.edit_some(&mut dice, 2000);
+        world.seal();
+        let (root, model) = &mut world.roots[0];
+        let space = ThawingMeanwhile { books: &world.space, trees: &world.trees };
+        let mut pool = AddressPool::default();
+        let number = dice.roll(2000);
+        let key = Key::new(ObjectId(number), ItemType::INODE_ITEM, 0);
+        let edit = Edit::new(key, Change::Put(&[3; 300]));
+        world.trees.edit(root, world.generation, &space, &mut pool, &[edit]).unwrap();
+        pool.give_back(&space, root.id());
+        model.insert(key, vec![3; 300]);
+    }
+    assert!(world.roots[0].0.pointer().level > Level(0));
+    world.commit();
+    world.judge();
 }
