@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | an inode | the removal of each name that it lost, with the directory | it has old and new names |
 //! | an inode that got a name of another's | the other | the other is deleted, though it has a new name |
-//! | an inode that lost a name to another | the other | the name is lost, which a rename promises not to |
+//! | an inode that lost a name to another, of the last commit or of the log | the other | the name is lost, which a rename promises not to (Linux loses one that only the log knew) |
 //! | an inode with a new name | every directory above that is new or was moved | it hangs in the air, or in a circle |
 //! | a directory that is fsynced | every inode that it lost or got, new directories with theirs | the directory is not as it was |
 //! | an inode that is gone, and was logged | nothing but the removals of its names | it comes back |
@@ -107,9 +107,10 @@ impl Search<'_> {
                 }
                 self.plan.removals.insert((place.0, lost.index));
                 self.want(place.0);
-                if let Some(other) = now.filter(|now| now.inode != number) {
-                    self.want(other.inode);
-                }
+            }
+            let had_it = known.logged.is_some() || before.is_some_and(|before| before.inode == number);
+            if let Some(other) = now.filter(|now| had_it && now.inode != number) {
+                self.want(other.inode);
             }
             if now.is_some_and(|now| now.inode == number) {
                 if let Some(other) = before.filter(|before| before.inode != number) {

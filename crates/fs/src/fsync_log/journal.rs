@@ -231,7 +231,8 @@ impl Record {
         if record.logged.is_some() {
             self.stale.insert(inode);
         }
-        if is_nothing {
+        // A name that came and went is of interest only where the log may have it: who gets it next belongs there, too.
+        if is_nothing && record.logged.is_none() {
             record.names.remove(&(directory, name));
         } else {
             record.names.insert((directory, name));

@@ -353,6 +353,21 @@ pub const RENAMES: &[Case] = &[
         "mkdir A; write A/foo 0 4096 1",
         "write A/new 0 8192 2; fsync A/new; mv A/new A/foo; fsync A",
     ),
+    case(
+        "name of a logged file given to a new one, fsync unrelated",
+        "mkdir A; mkdir B; touch bar",
+        "write A/foo 0 10 1; fsync A/foo; write B/new 0 10 2; mv B/new A/foo; write bar 0 10 3; fsync bar",
+    ),
+    case(
+        "name of a logged and renamed file given to a new one, fsync unrelated",
+        "mkdir A; mkdir B; touch bar",
+        "write A/foo 0 10 1; fsync A/foo; mv A/foo B/foo; touch A/foo; write bar 0 10 3; fsync bar",
+    ),
+    case(
+        "name in a logged directory given to a new file, fsync unrelated",
+        "mkdir A; mkdir B; touch bar",
+        "touch A/foo; fsync A; touch B/new; mv B/new A/foo; touch B/next; mv B/next A/foo; write bar 0 10 3; fsync bar",
+    ),
     case("file moved, fsync old parent", "mkdir A; mkdir B; write A/foo 0 4096 1", "mv A/foo B/foo; fsync A"),
     case("file moved, fsync new parent", "mkdir A; mkdir B; write A/foo 0 4096 1", "mv A/foo B/foo; fsync B"),
     case("file moved, fsync it", "mkdir A; mkdir B; write A/foo 0 4096 1", "mv A/foo B/foo; fsync B/foo"),

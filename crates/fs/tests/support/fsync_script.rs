@@ -445,7 +445,7 @@ impl Stage {
         wrong
     }
 
-    /// Each name is as it was at some time.
+    /// Each name is as it was at some time, and none is free that never was.
     fn judge_names(&self, after: &View, wrong: &mut Vec<String>) {
         let all: BTreeSet<&Name> =
             self.history.iter().flat_map(|view| view.names.keys()).chain(after.names.keys()).collect();
@@ -453,6 +453,8 @@ impl Stage {
             let now = after.names.get(name);
             if !self.history.iter().any(|view| view.names.get(name) == now) {
                 wrong.push(format!("{} stands for {now:?}, as it never did", show(name)));
+            } else if now.is_none() && self.history.iter().all(|view| view.names.contains_key(name)) {
+                wrong.push(format!("{} never was free, and is", show(name)));
             }
         }
     }
@@ -483,6 +485,16 @@ impl Stage {
     /// What an fsync promised is there.
     fn judge_fsync(&self, after: &View, step: usize, number: Number, wrong: &mut Vec<String>) {
         let since = &self.history[step..];
+        // What takes the place of a durable name need not be durable, but one of them has the name.
+        for (name, _) in since[0].names.iter().filter(|(name, value)| **value == number || name.0 == number) {
+            let was_free = since.iter().any(|view| !view.names.contains_key(name));
+            if !was_free && !after.names.contains_key(name) {
+                wrong.push(format!(
+                    "{} was fsynced with {number:?}, never was free since, and is",
+                    show(name)
+                ));
+            }
+        }
         let Some(then) = since[0].inodes.get(&number) else { return };
         if since.iter().any(|view| !view.inodes.contains_key(&number)) {
             return;
