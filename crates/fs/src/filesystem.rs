@@ -363,7 +363,18 @@ impl Filesystem {
     /// # Errors
     /// No space, or the file system is read-only.
     pub fn begin(&self, items: u32) -> Result<Handle<'_>> {
-        let reservation = Reservation::items(items);
+        self.begin_with(Reservation::items(items))
+    }
+
+    /// As [`begin`](Self::begin), for what frees space: it may use the reserve, so that deleting always works.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn begin_deletion(&self, items: u32) -> Result<Handle<'_>> {
+        self.begin_with(Reservation::deletion(items))
+    }
+
+    fn begin_with(&self, reservation: Reservation) -> Result<Handle<'_>> {
         match self.engine().begin(reservation) {
             Err(error) if error.is_no_space() && !self.shared.write_back.is_empty() => {
                 if let Err(error) = crate::data::flush_idle(self) {
@@ -374,14 +385,6 @@ impl Filesystem {
             }
             begun => Ok(begun?),
         }
-    }
-
-    /// As [`begin`](Self::begin), for what frees space: it may use the reserve, so that deleting always works.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn begin_deletion(&self, items: u32) -> Result<Handle<'_>> {
-        Ok(self.engine().begin(Reservation::deletion(items))?)
     }
 
     /// Writes everything out and commits: what was done before is durable when this returns.

@@ -409,3 +409,38 @@ fn the_size_stays_when_a_hole_takes_all_that_was_unflushed() {
         }
     }
 }
+
+#[test]
+fn a_copy_that_finds_no_more_space_tells_how_much_was_copied() {
+    require!(Tool("mkfs.btrfs"));
+    let scratch = Scratch::new("partial-copy");
+    let image = make_image(&scratch, 300 << 20);
+    let filesystem = Filesystem::open(&[&image], OpenOptions::default()).unwrap();
+    let caller = Caller::superuser();
+    let source = create(&filesystem, "source");
+    for part in 0..16_u64 {
+        filesystem.write_at(&caller, &source, part << 20, noise(part, 1 << 20).into()).unwrap();
+    }
+    filesystem.sync().unwrap();
+    let fill = |number: u64| {
+        let filler = create(&filesystem, &format!("filler{number}"));
+        filesystem.write_at(&caller, &filler, 0, noise(100 + number, 1 << 20).into())
+    };
+    let full = (0..).find(|number| fill(*number).is_err()).unwrap();
+    let root = filesystem.root().unwrap();
+    for number in full - 5..=full {
+        filesystem.unlink(&caller, &root, format!("filler{number}").as_bytes()).unwrap();
+    }
+    filesystem.sync().unwrap();
+    let target = create(&filesystem, "target");
+    // Of another phase, so that nothing can be shared.
+    let copy = |done: u64| {
+        let origin = WriteOrigin::Caller;
+        filesystem.copy_file_range(&caller, (&source, 1000 + done), (&target, done), 15 << 20, origin)
+    };
+    let copied = copy(0).unwrap().length_bytes;
+    assert!((1 << 20..15 << 20).contains(&copied), "{copied}");
+    assert_eq!(target.size(), copied);
+    assert_eq!(copy(copied).unwrap_err().refusal(), Some(Refusal::NoSpace));
+    assert_eq!(read_all(&filesystem, &target), read_all(&filesystem, &source)[1000..][..copied as usize]);
+}

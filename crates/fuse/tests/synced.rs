@@ -21,6 +21,10 @@ const WAYS: &[(&str, &str)] = &[
     ("O_DSYNC", "dd if=/dev/urandom of=dsync bs=3000 count=7 oflag=dsync status=none"),
     ("O_DSYNC, appending", "for i in 1 2 3; do seq 900 | dd of=dsync bs=64k oflag=append,dsync conv=notrunc status=none; done"),
     ("O_DIRECT and O_DSYNC", "dd if=/dev/urandom of=direct bs=8192 count=9 oflag=direct,dsync status=none"),
+    (
+        "O_SYNC by chattr +S",
+        "touch flag; chattr +S flag; seq 3000 | dd of=flag bs=1000 conv=notrunc status=none; seq 20 >> flag",
+    ),
     ("O_DIRECT over old data, then fsync", "xfs_io -d -c 'pwrite -S 0x21 8192 4096' -c fsync old > /dev/null"),
     (
         "mmap and msync",
@@ -115,8 +119,22 @@ fn copy_of(rig: &Rig, cut: &Path) -> PathBuf {
 #[test]
 fn what_was_synced_through_the_mount_is_in_the_log() {
     require!(KernelBtrfs, Fuse, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("xfs_io"), Tool("fio"));
+    sync_in_all_ways("commit=3000,noatime", WAYS);
+}
+
+#[test]
+fn synchronous_writes_that_pass_the_kernels_cache_by_are_in_the_log() {
+    require!(KernelBtrfs, Fuse, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("xfs_io"));
+    let ways: Vec<(&str, &str)> = WAYS.iter().filter(|(way, _)| way.starts_with("O_")).copied().collect();
+    assert_eq!(ways.len(), 6);
+    // Where so little is free, files are opened past the cache, and the kernel sends no fsync after a write.
+    sync_in_all_ways("commit=3000,noatime,dirty=512M", &ways);
+    sync_in_all_ways("commit=3000,noatime,writeback=off", &ways);
+}
+
+fn sync_in_all_ways(options: &str, ways: &[(&str, &str)]) {
     let rig = Rig::new(512);
-    let mounted = rig.mount("commit=3000,noatime");
+    let mounted = rig.mount(options);
     // A chunk that is made meanwhile would make an fsync commit.
     shell(
         &rig.mountpoint,
@@ -124,9 +142,8 @@ fn what_was_synced_through_the_mount_is_in_the_log() {
     );
     mounted.client().request(&Request::FilesystemSync).unwrap();
     let (generation, _) = committed(&rig.image);
-    for (way, script) in WAYS {
-        // The directory too, so that all that the mount shows is to be found.
-        shell(&rig.mountpoint, &format!("{script}; sync ."));
+    for (way, script) in ways {
+        shell(&rig.mountpoint, script);
         let cut = copy(&rig, "cut");
         let (now, log) = committed(&cut);
         assert_eq!(now, generation, "{way}: it was committed instead: {:?}", reasons(&mounted));

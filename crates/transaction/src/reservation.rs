@@ -47,6 +47,9 @@ const MANY_OWED_BYTES: u64 = 1 << 20;
 /// How often a refused promise is tried again after a commit or a new chunk.
 const TRIES: u32 = 3;
 
+/// How often who may draw on the reserve tries to, when others have drawn on all of it.
+const RESERVE_TRIES: u32 = 16;
+
 impl Engine {
     /// What changes of so many items can take: for each a path copied, and one split.
     pub(crate) fn metadata_bytes(&self, items: u32) -> u64 {
@@ -116,8 +119,12 @@ impl Engine {
             }
             self.commit()?;
         }
-        if frees_space && self.try_metadata(bytes, Asking::ReserveUser) {
-            return Ok(());
+        for _ in 0..if frees_space { RESERVE_TRIES } else { 0 } {
+            if self.try_metadata(bytes, Asking::ReserveUser) {
+                return Ok(());
+            }
+            // Others draw on it at the moment: the commit waits for them, and gives back what they do not need.
+            self.commit()?;
         }
         Err(EngineError::NoSpace { kind: "metadata", needed_bytes: bytes })
     }

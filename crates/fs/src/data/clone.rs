@@ -58,24 +58,19 @@ pub fn clone_range(
     };
     // Bytes that lie in an item can't be shared. The locks are free again, since writing may flush.
     if let Some(part) = inline {
-        copy_bytes(
-            filesystem,
-            source,
-            part.start(),
-            target,
-            plan.shifted(part.start()),
-            part.length_bytes(),
-        )?;
+        let (source_offset, target_offset) = (part.start(), plan.shifted(part.start()));
+        let mut copy = Copy { filesystem, source, source_offset, target, target_offset, done: 0 };
+        copy.rewrite(part.length_bytes())?;
     }
     Ok(())
 }
 
 /// Copies bytes as copy_file_range(2) does: what lies at sector borders of both files is shared, the rest read and
-/// written. Gives how many bytes: fewer than asked for only at the end of the source. Locks and times as for
-/// [`clone_range`].
+/// written. Gives how many bytes: fewer than asked for only at the end of the source, or where an error came after a part.
+/// Locks and times as for [`clone_range`].
 ///
 /// # Errors
-/// As [`clone_range`], [`read`] and [`write`].
+/// As [`clone_range`], [`read`] and [`write`]; nothing is copied then.
 pub fn copy_range(
     filesystem: &Filesystem,
     source: &Arc<Inode>,
@@ -85,56 +80,74 @@ pub fn copy_range(
     length: u64,
 ) -> Result<u64> {
     let length = length.min(source.size().saturating_sub(source_offset));
-    if length == 0 {
-        return Ok(0);
-    }
-    match clone_range(filesystem, source, source_offset, target, target_offset, length) {
-        Err(error) if error.refusal() == Some(Refusal::InvalidArgument) => {}
-        other => return other.map(|()| length),
-    }
-    let sector_size = u64::from(filesystem.sector_size());
-    let head = (source_offset.next_multiple_of(sector_size) - source_offset).min(length);
-    let middle = (length - head) / sector_size * sector_size;
-    let same_phase = source_offset % sector_size == target_offset % sector_size;
-    if !same_phase || middle == 0 {
-        copy_bytes(filesystem, source, source_offset, target, target_offset, length)?;
-        return Ok(length);
-    }
-    copy_bytes(filesystem, source, source_offset, target, target_offset, head)?;
-    let (from, to) = (source_offset + head, target_offset + head);
-    match clone_range(filesystem, source, from, target, to, middle) {
-        Err(error) if error.refusal() == Some(Refusal::InvalidArgument) => {
-            copy_bytes(filesystem, source, from, target, to, middle)?;
-        }
+    let mut copy = Copy { filesystem, source, source_offset, target, target_offset, done: 0 };
+    match copy.run(length) {
+        // The caller learns of it when asking for the rest, and would take nothing for copied otherwise.
+        Err(error) if copy.done > 0 => tracing::debug!(%error, copied = copy.done, "a copy ended early"),
         other => other?,
     }
-    let tail = length - head - middle;
-    copy_bytes(filesystem, source, from + middle, target, to + middle, tail)?;
-    Ok(length)
+    Ok(copy.done)
 }
 
-/// Reads and writes.
-fn copy_bytes(
-    filesystem: &Filesystem,
-    source: &Arc<Inode>,
+/// A copy on its way.
+struct Copy<'a> {
+    filesystem: &'a Filesystem,
+    source: &'a Arc<Inode>,
     source_offset: u64,
-    target: &Arc<Inode>,
+    target: &'a Arc<Inode>,
     target_offset: u64,
-    length: u64,
-) -> Result<()> {
-    let cache = OpenCache::new();
-    let mut done = 0;
-    while done < length {
-        let mut bytes = vec![0; (length - done).min(COPY_BYTES) as usize];
-        let count = read(filesystem, source, &cache, source_offset + done, &mut bytes)?;
-        if count == 0 {
-            break;
+    /// Bytes copied, from the start.
+    done: u64,
+}
+
+impl Copy<'_> {
+    fn run(&mut self, length: u64) -> Result<()> {
+        if length == 0 || self.share(length)? {
+            return Ok(());
         }
-        bytes.truncate(count);
-        write(filesystem, target, target_offset + done, Cow::Owned(bytes))?;
-        done += count as u64;
+        let sector_size = u64::from(self.filesystem.sector_size());
+        let head = (self.source_offset.next_multiple_of(sector_size) - self.source_offset).min(length);
+        let middle = (length - head) / sector_size * sector_size;
+        let same_phase = self.source_offset % sector_size == self.target_offset % sector_size;
+        if same_phase && middle > 0 {
+            self.rewrite(head)?;
+            if !self.share(middle)? {
+                self.rewrite(middle)?;
+            }
+        }
+        self.rewrite(length - self.done)
     }
-    Ok(())
+
+    /// Shares the next bytes; false where that is not possible with these.
+    fn share(&mut self, length: u64) -> Result<bool> {
+        let (from, to) = (self.source_offset + self.done, self.target_offset + self.done);
+        match clone_range(self.filesystem, self.source, from, self.target, to, length) {
+            Err(error) if error.refusal() == Some(Refusal::InvalidArgument) => Ok(false),
+            Err(error) => Err(error),
+            Ok(()) => {
+                self.done += length;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Reads and writes the next bytes.
+    fn rewrite(&mut self, length: u64) -> Result<()> {
+        let cache = OpenCache::new();
+        let end = self.done + length;
+        while self.done < end {
+            let mut bytes = vec![0; (end - self.done).min(COPY_BYTES) as usize];
+            let from = self.source_offset + self.done;
+            let count = read(self.filesystem, self.source, &cache, from, &mut bytes)?;
+            if count == 0 {
+                break;
+            }
+            bytes.truncate(count);
+            write(self.filesystem, self.target, self.target_offset + self.done, Cow::Owned(bytes))?;
+            self.done += count as u64;
+        }
+        Ok(())
+    }
 }
 
 /// A clone that may be done.

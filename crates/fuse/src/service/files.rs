@@ -44,7 +44,8 @@ impl MountService {
 
     fn hold(&self, inode: &Arc<Inode>, writes: bool) -> Reply<Opened> {
         let open = self.filesystem.hold(inode).map_err(|error| errno(&error))?;
-        let direct = writes && self.writeback && self.is_nearly_full();
+        // What chattr(1) made synchronous the kernel does not know: such writes have to come here at once.
+        let direct = writes && (is_synchronous(inode) || (self.writeback && self.is_nearly_full()));
         Ok(Opened { handle: self.handles.insert_file(open, writes), direct })
     }
 
@@ -93,7 +94,10 @@ impl MountService {
         } else {
             filesystem.write_file(&caller, inode, offset, Cow::Borrowed(data), open)
         };
-        self.changed(inode, written).map(drop)
+        self.changed(inode, written)?;
+        // After writes to its cache the kernel asks for fsync by itself; it does not where files bypass that.
+        let synchronous = (origin.synchronous || is_synchronous(inode)) && !origin.cache;
+        if synchronous { self.sync_inode(inode) } else { Ok(()) }
     }
 
     pub(super) fn sync_file(&self, handle: HandleNumber) -> Reply<()> {
@@ -209,6 +213,11 @@ impl MountService {
         }
         change.map(|change| change.length_bytes).map_err(|error| errno(&error))
     }
+}
+
+/// Whether every write to a file is to be durable at once (`chattr +S`).
+fn is_synchronous(inode: &Inode) -> bool {
+    inode.flags().has(InodeFlags::SYNC)
 }
 
 fn seek(filesystem: &Filesystem, file: &OpenFile, offset: u64, what: SeekFor) -> Reply<u64> {

@@ -179,6 +179,8 @@ pub struct WriteOrigin {
     pub kills_privileges: bool,
     /// Through a file that is open with `O_DIRECT`: the bytes are on the devices when the answer goes.
     pub direct: bool,
+    /// Through a file that is open with `O_SYNC` or `O_DSYNC`: they are durable then.
+    pub synchronous: bool,
 }
 
 /// One name of a listing.

@@ -30,6 +30,10 @@ use crate::editor::Editor;
 use crate::engine::Engine;
 use crate::{EngineError, Handle};
 
+/// So many times its largest size a log may take up of the devices: each fsync writes some of its blocks anew, and none of
+/// the former places is free before the next commit.
+const FORMER_BLOCKS: usize = 16;
+
 /// Why there is no log, so that only a commit makes something durable. Linux commits for the same reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NoLog {
@@ -101,6 +105,23 @@ struct Progress {
     coming: usize,
 }
 
+/// The blocks of the running transaction's log.
+#[derive(Default)]
+struct LogBlocks {
+    /// Every address that one has or had on a device.
+    addresses: HashSet<Logical>,
+    /// How many there are now.
+    count: usize,
+}
+
+impl LogBlocks {
+    /// Whether the log is too large to be replayed within the same memory, or takes up too much space by what its blocks
+    /// were before.
+    fn are_too_many(&self, most_blocks: usize) -> bool {
+        self.count > most_blocks || self.addresses.len() > most_blocks.saturating_mul(FORMER_BLOCKS)
+    }
+}
+
 struct LogMetrics {
     log_writes: Arc<Counter>,
     blocks_written: Arc<Counter>,
@@ -114,8 +135,7 @@ pub(crate) struct LogWriter {
     content: Mutex<Content>,
     progress: Mutex<Progress>,
     progress_changed: Condvar,
-    /// Every address that a block of this transaction's log has or had on a device.
-    blocks: Mutex<HashSet<Logical>>,
+    blocks: Mutex<LogBlocks>,
     /// Blocks that a log may have.
     most_blocks: usize,
     metrics: LogMetrics,
@@ -200,7 +220,7 @@ impl Handle<'_> {
         if content.is_broken && content.generation == generation {
             return Err(LogError::NoLog(NoLog::Broken));
         }
-        if engine.log.blocks.lock().len() > engine.log.most_blocks {
+        if engine.log.blocks.lock().are_too_many(engine.log.most_blocks) {
             return Err(LogError::NoLog(NoLog::TooLarge));
         }
         let editor = Editor::new(&engine.log.trees, engine, generation, engine.identity());
@@ -298,7 +318,7 @@ impl Engine {
         *content = Content { generation: generation.next(), ..Content::default() };
         *self.log.progress.lock() = Progress { generation: generation.next(), ..Progress::default() };
         let length = u64::from(self.node_size());
-        for logical in self.log.blocks.lock().drain() {
+        for logical in std::mem::take(&mut *self.log.blocks.lock()).addresses {
             self.space
                 .pin_reserved(logical, length)
                 .map_err(|fault| vlinder_format::Damage::new(fault, vlinder_format::Place::default()))?;

@@ -37,12 +37,17 @@ impl Engine {
 
     /// A block came to be in a log.
     pub(crate) fn log_block_created(&self, block: &Block) {
-        self.log.blocks.lock().insert(block.logical());
+        let mut blocks = self.log.blocks.lock();
+        blocks.addresses.insert(block.logical());
+        blocks.count += 1;
     }
 
     /// A log needs a block no more. What may be on a device stays where it is: the superblock there may reach it.
     pub(crate) fn log_block_dropped(&self, block: &Block) {
-        if !block.has_flag(BLOCK_FLAG_WRITTEN) && self.log.blocks.lock().remove(&block.logical()) {
+        let mut blocks = self.log.blocks.lock();
+        blocks.count -= 1;
+        if !block.has_flag(BLOCK_FLAG_WRITTEN) && blocks.addresses.remove(&block.logical()) {
+            drop(blocks);
             self.release_block(block.logical());
         }
     }

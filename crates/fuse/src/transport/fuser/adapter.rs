@@ -309,9 +309,12 @@ impl ::fuser::Filesystem for Adapter {
         reply: ReplyWrite,
     ) {
         let _turn = self.turn(request, Work::of_transfer(data.len()));
+        let flags = OFlags::from_bits_retain(flags.0.cast_unsigned());
         let origin = WriteOrigin {
             cache: write_flags.contains(WriteFlags::FUSE_WRITE_CACHE),
-            direct: OFlags::from_bits_retain(flags.0.cast_unsigned()).contains(OFlags::DIRECT),
+            direct: flags.contains(OFlags::DIRECT),
+            // O_DSYNC is a part of it.
+            synchronous: flags.intersects(OFlags::SYNC),
             kills_privileges: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
         };
         match self.answer(Opcode::Write, || {
