@@ -374,6 +374,15 @@ impl Filesystem {
         self.begin_with(Reservation::deletion(items))
     }
 
+    /// As [`begin_deletion`](Self::begin_deletion), for deleting a subvolume: where snapshots share all that there is, nothing else
+    /// gives back space.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn begin_tree_deletion(&self, items: u32) -> Result<Handle<'_>> {
+        self.begin_with(Reservation::tree_deletion(items))
+    }
+
     fn begin_with(&self, reservation: Reservation) -> Result<Handle<'_>> {
         match self.engine().begin(reservation) {
             Err(error) if error.is_no_space() && !self.shared.write_back.is_empty() => {

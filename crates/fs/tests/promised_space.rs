@@ -115,3 +115,46 @@ fn data_leave_the_room_that_names_will_take() {
         btrfs_check_data(&image).unwrap();
     }
 }
+
+#[test]
+fn a_snapshot_goes_from_a_full_file_system_whose_files_it_shares() {
+    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    for (arguments, megabytes) in [(&["-n", "4096"][..], 128), (&["--mixed"], 64)] {
+        let scratch = Scratch::in_memory("promised-space");
+        let image = image(&scratch, megabytes, arguments);
+        let filesystem = open(&image);
+        let root = filesystem.root().unwrap();
+        let caller = root_user();
+        let mut snapshots = 0;
+        let name = |number: u64| format!("{number}-{}", "with-a-long-name".repeat(12));
+        let mut made = 0;
+        while create(&filesystem, &name(made)).map_err(|error| assert!(is_no_space(&error))).is_ok() {
+            made += 1;
+            // Sharing all that there is, while there is room for that, and at last without.
+            if made % 5_000 == 0 {
+                let shot = format!("snapshot{snapshots}");
+                filesystem.snapshot(&caller, root.id().root, &root, shot.as_bytes(), false).unwrap();
+                snapshots += 1;
+            }
+        }
+        filesystem.sync().unwrap();
+        let unlink = |number: u64| filesystem.unlink(&caller, &root, name(number).as_bytes());
+        // What is shared has to be copied: that may be refused, until the snapshots go.
+        let refused = (0..made).filter(|number| unlink(*number).is_err()).collect::<Vec<_>>();
+        for number in 0..snapshots {
+            let shot = format!("snapshot{number}");
+            filesystem.delete_subvolume(&caller, &root, shot.as_bytes()).unwrap_or_else(|error| {
+                panic!("{arguments:?}, {number} of {snapshots}, {} refused: {error}", refused.len())
+            });
+        }
+        filesystem.finish_deletions().unwrap();
+        filesystem.sync().unwrap();
+        for number in refused {
+            unlink(number).unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
+        }
+        assert_eq!(filesystem.attributes(&root).size_bytes, 0);
+        drop(root);
+        filesystem.close().unwrap();
+        btrfs_check_data(&image).unwrap();
+    }
+}

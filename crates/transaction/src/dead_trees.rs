@@ -109,7 +109,7 @@ impl Engine {
                 // refused: an inode's other items are in them already.
                 self.commit()?;
             }
-            let mut handle = self.begin(Reservation::deletion(LARGEST_DELETION_ITEMS))?;
+            let mut handle = self.begin(Reservation::tree_deletion(LARGEST_DELETION_ITEMS))?;
             let Some(mut walk) = self.dead_trees.walks.lock().pop_front() else { return Ok(false) };
             let looked_at = walk.run(&mut handle, left.min(BLOCKS_IN_HANDLE));
             if looked_at.is_err() {

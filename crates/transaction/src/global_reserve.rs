@@ -5,6 +5,7 @@ use vlinder_format::chunk::BlockGroupFlags;
 
 use crate::engine::Engine;
 use crate::reservation::LARGEST_DELETION_ITEMS;
+use crate::space::GlobalReserve;
 
 /// Even the smallest file system's commit copies a path of each tree.
 const LEAST_RESERVED_BLOCKS: u64 = 64;
@@ -25,11 +26,12 @@ impl Engine {
         for tree in trees.into_iter().flatten().chain(&self.fixed.free_space) {
             bytes = bytes.saturating_add(tree.item().bytes_used);
         }
-        let deletions = self.metadata_bytes(2 * LARGEST_DELETION_ITEMS);
+        let deletion = self.metadata_bytes(LARGEST_DELETION_ITEMS);
         let least = u64::from(self.node_size()) * LEAST_RESERVED_BLOCKS;
         let most = MOST_RESERVED_BYTES.min(self.metadata_total() / 2);
-        let all = bytes.saturating_add(deletions).max(least).min(most);
-        self.space.set_global_reserve(all, bytes.min(all.saturating_sub(deletions)));
+        let all = bytes.saturating_add(2 * deletion).max(least).min(most);
+        let commit = bytes.min(all.saturating_sub(2 * deletion));
+        self.space.set_global_reserve(GlobalReserve { all, commit, trees: (all - commit).min(deletion) });
     }
 
     /// Bytes of the groups that hold metadata.

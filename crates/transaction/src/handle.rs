@@ -50,7 +50,7 @@ impl Engine {
         let _timer = self.metrics.begin_wait_time.time();
         self.relieve()?;
         let bytes = self.metadata_bytes(reservation.metadata_items);
-        self.promise_metadata(bytes, reservation.frees_space)?;
+        self.promise_metadata(bytes, reservation.draw)?;
         let mut phase = self.phase.lock();
         while phase.critical {
             self.phase_changed.wait(&mut phase);

@@ -45,7 +45,7 @@ pub use fsync_log::{LogEdit, LogError, LogTicket, NoLog};
 pub use handle::{DataExtent, Handle};
 pub use log_roots::{FsyncLog, SubvolumeLog};
 pub use participant::Participant;
-pub use reservation::{DataPromise, LARGEST_DELETION_ITEMS, Reservation};
+pub use reservation::{DataPromise, Draw, LARGEST_DELETION_ITEMS, Reservation};
 pub use snapshots::{AfterSnapshot, SnapshotRequest};
 pub use space::{KindReport, Purpose, SpaceReport};
 pub use users::{ExtentUser, ExtentUsers, FoundExtent};

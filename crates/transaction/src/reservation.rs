@@ -12,24 +12,42 @@ use crate::space::{Asking, Promised};
 pub struct Reservation {
     /// Items that may be inserted, changed or removed, in different leaves at worst.
     pub metadata_items: u32,
-    /// The handle frees more than it takes in the end: it may draw on what is kept for commits.
-    pub frees_space: bool,
+    /// What it may draw on where there is no other room.
+    pub draw: Draw,
+}
+
+/// What a handle may draw on beside what anybody may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Draw {
+    /// On nothing.
+    #[default]
+    Nothing,
+    /// On the global reserve, for what gives back more than it takes; not on the part for deleting trees. (What a snapshot
+    /// shares is copied to be changed, so that deleting files may give back nothing until the snapshot goes.)
+    Reserve,
+    /// On all of it but the commit's own part, for deleting trees.
+    LastReserve,
 }
 
 impl Reservation {
     /// For an operation that may change so many items.
     pub const fn items(metadata_items: u32) -> Self {
-        Self { metadata_items, frees_space: false }
+        Self { metadata_items, draw: Draw::Nothing }
     }
 
-    /// For what gives back more than it takes. Up to [`LARGEST_DELETION_ITEMS`] it always finds room.
+    /// For what gives back more than it takes.
     pub const fn deletion(metadata_items: u32) -> Self {
-        Self { metadata_items, frees_space: true }
+        Self { metadata_items, draw: Draw::Reserve }
+    }
+
+    /// For deleting a subvolume and freeing its blocks.
+    pub const fn tree_deletion(metadata_items: u32) -> Self {
+        Self { metadata_items, draw: Draw::LastReserve }
     }
 }
 
-/// The global reserve has room for a deletion that changes so many items, twice (one that is under way, and what the
-/// commit after it owes), so that a full file system can be emptied. Larger ones may be refused, and then go in parts.
+/// The global reserve has room for a deletion that changes so many items, and once more for one of trees, so that a full file
+/// system can be emptied. Larger ones may be refused, and then go in parts.
 pub const LARGEST_DELETION_ITEMS: u32 = 16;
 
 /// Data space promised to a write that is not allocated yet; settles on drop.
@@ -95,7 +113,7 @@ impl Engine {
 
     /// Promises metadata; where there is none, makes it: new chunks, then a commit, which settles what is owed and
     /// unpins, then the space that leases hold.
-    pub(crate) fn promise_metadata(&self, bytes: u64, frees_space: bool) -> Result<(), EngineError> {
+    pub(crate) fn promise_metadata(&self, bytes: u64, draw: Draw) -> Result<(), EngineError> {
         if bytes == 0 {
             return Ok(());
         }
@@ -119,12 +137,19 @@ impl Engine {
             }
             self.commit()?;
         }
-        for _ in 0..if frees_space { RESERVE_TRIES } else { 0 } {
-            if self.try_metadata(bytes, Asking::ReserveUser) {
-                return Ok(());
+        let asking = match draw {
+            Draw::Nothing => None,
+            Draw::Reserve => Some(Asking::ReserveUser),
+            Draw::LastReserve => Some(Asking::TreeDeletion),
+        };
+        if let Some(asking) = asking {
+            for _ in 0..RESERVE_TRIES {
+                if self.try_metadata(bytes, asking) {
+                    return Ok(());
+                }
+                // Others draw on it at the moment: the commit waits for them, and gives back what they do not need.
+                self.commit()?;
             }
-            // Others draw on it at the moment: the commit waits for them, and gives back what they do not need.
-            self.commit()?;
         }
         Err(EngineError::NoSpace { kind: "metadata", needed_bytes: bytes })
     }

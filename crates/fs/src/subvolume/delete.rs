@@ -79,7 +79,7 @@ impl Filesystem {
         }
         let subvolume = Arc::clone(victim.subvolume());
         let (parent, _, index) = self.place_of_subvolume(root)?.ok_or(Refusal::NotFound)?;
-        let mut handle = self.begin_deletion(ITEMS)?;
+        let mut handle = self.begin_tree_deletion(ITEMS)?;
         let mut changes = Changes::new(self, directory.subvolume());
         changes.remove_entry(directory.number(), name, index)?;
         changes.apply(&mut handle)?;

@@ -9,7 +9,7 @@ use super::free_ranges::FreeRanges;
 use super::free_space_tree::GroupRange;
 use super::groups::{Group, Groups, Purpose, Taken, TakenPlace};
 use super::leased::{NeededRanges, Needing};
-use super::promises::{Asking, Promises, Room, Unallocated};
+use super::promises::{Asking, GlobalReserve, Promises, Room, Unallocated};
 use super::report::KindReport;
 
 #[derive(Debug, Default)]
@@ -434,9 +434,8 @@ impl SpaceManager {
         self.state.lock().groups.remove(start);
     }
 
-    /// The global reserve, and what of it is the commit's alone.
-    pub(crate) fn set_global_reserve(&self, bytes: u64, commit_bytes: u64) {
-        self.state.lock().promises.set_global_reserve(bytes, commit_bytes);
+    pub(crate) fn set_global_reserve(&self, reserve: GlobalReserve) {
+        self.state.lock().promises.set_global_reserve(reserve);
     }
 
     pub(crate) fn global_reserve(&self) -> u64 {

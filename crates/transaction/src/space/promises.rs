@@ -58,8 +58,21 @@ impl Room {
 pub(crate) enum Asking {
     /// Anybody: what is kept stays kept.
     Anybody,
-    /// Who gives back more than is taken, or flushes what the room was kept for: only what the commit itself needs stays.
+    /// Who gives back more than is taken, or flushes what the room was kept for.
     ReserveUser,
+    /// Who deletes trees: only what the commit itself needs stays.
+    TreeDeletion,
+}
+
+/// Metadata that are kept, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GlobalReserve {
+    /// All of it.
+    pub(crate) all: u64,
+    /// Of that, what is the commit's alone: it may have to copy each block of the extent tree and its like once.
+    pub(crate) commit: u64,
+    /// Of that, what is kept for deleting trees.
+    pub(crate) trees: u64,
 }
 
 /// The sums of all promises, in bytes.
@@ -72,10 +85,7 @@ pub(crate) struct Promises {
     /// Of `data`, what was taken from a group already and has no item yet. It may be more: bytes that were to be written in
     /// place, which are promised nothing, need new space if a snapshot came to share the old one.
     placed: u64,
-    /// Metadata that are kept: for the commit itself, and for deletions to begin.
-    global_reserve: u64,
-    /// Of `global_reserve`, what is the commit's alone: it may have to copy each block of the extent tree and its like once.
-    commit_reserve: u64,
+    reserve: GlobalReserve,
     /// Bytes of a tree block.
     block: u64,
 }
@@ -88,8 +98,9 @@ impl Promises {
     /// What has to find room for all promises, the kept metadata and what the next commit owes.
     pub(crate) fn needs(&self, asking: Asking, owed: u64) -> Room {
         let kept = match asking {
-            Asking::Anybody => self.global_reserve + self.metadata_of_data(self.data),
-            Asking::ReserveUser => self.commit_reserve,
+            Asking::Anybody => self.reserve.all + self.metadata_of_data(self.data),
+            Asking::ReserveUser => self.reserve.commit + self.reserve.trees,
+            Asking::TreeDeletion => self.reserve.commit,
         };
         Room { data: self.data.saturating_sub(self.placed), metadata: self.metadata + owed + kept }
     }
@@ -107,12 +118,12 @@ impl Promises {
         u64::try_from(u128::from(data) * block / u128::from(DATA_PIECE_BYTES)).unwrap_or(u64::MAX)
     }
 
-    pub(crate) fn set_global_reserve(&mut self, bytes: u64, commit_bytes: u64) {
-        (self.global_reserve, self.commit_reserve) = (bytes, commit_bytes);
+    pub(crate) fn set_global_reserve(&mut self, reserve: GlobalReserve) {
+        self.reserve = reserve;
     }
 
     pub(crate) fn global_reserve(&self) -> u64 {
-        self.global_reserve
+        self.reserve.all
     }
 
     pub(crate) fn add_metadata(&mut self, bytes: u64) {
@@ -169,7 +180,11 @@ mod tests {
     #[test]
     fn who_draws_on_the_reserve_leaves_the_commits_part_and_the_promised_data() {
         let mut promises = Promises::new(16 << 10);
-        promises.set_global_reserve(8 * MEBIBYTE, 6 * MEBIBYTE);
+        promises.set_global_reserve(GlobalReserve {
+            all: 8 * MEBIBYTE,
+            commit: 5 * MEBIBYTE,
+            trees: MEBIBYTE,
+        });
         promises.add_metadata(MEBIBYTE);
         promises.add_data(64 * MEBIBYTE);
         let kept_for_data = 16 * MEBIBYTE;
@@ -177,6 +192,8 @@ mod tests {
         assert_eq!(anybody, Room { data: 64 * MEBIBYTE, metadata: 9 * MEBIBYTE + kept_for_data + 100 });
         let reserve_user = promises.needs(Asking::ReserveUser, 100);
         assert_eq!(reserve_user, Room { data: 64 * MEBIBYTE, metadata: 7 * MEBIBYTE + 100 });
+        let tree_deletion = promises.needs(Asking::TreeDeletion, 100);
+        assert_eq!(tree_deletion, Room { data: 64 * MEBIBYTE, metadata: 6 * MEBIBYTE + 100 });
         promises.place(60 * MEBIBYTE);
         assert_eq!(promises.needs(Asking::ReserveUser, 0).data, 4 * MEBIBYTE);
         promises.displace(60 * MEBIBYTE);
