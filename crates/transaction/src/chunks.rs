@@ -14,9 +14,10 @@ use vlinder_volume::allocation::{DeviceSpace, plan_chunk};
 use crate::EngineError;
 use crate::editor::Editor;
 use crate::engine::Engine;
+use crate::reservation::Draw;
 use crate::space::free_space_tree::GroupRange;
 use crate::space::groups::Group;
-use crate::space::{Asking, Purpose, Room, Unallocated};
+use crate::space::{Purpose, Room, Unallocated};
 
 /// Chunks whose items are not written yet.
 pub(crate) struct ChunkWork {
@@ -168,7 +169,7 @@ impl Engine {
     /// them already, so that only the commit's part of the reserve has to stay.
     fn left_by_others(&self, purpose: Purpose) -> u64 {
         let unallocated = self.unallocated();
-        let mut others = self.space.lacking(Asking::ReserveUser, self.owed_metadata());
+        let mut others = self.space.lacking(Draw::Reserve, self.owed_metadata());
         match purpose {
             Purpose::Data => others.data = 0,
             Purpose::Metadata => others.metadata = 0,
@@ -185,7 +186,7 @@ impl Engine {
             self.space.set_unallocated(chunks, unallocated);
             unallocated
         });
-        let metadata = Room { data: 0, ..self.space.lacking(Asking::Anybody, 0) };
+        let metadata = Room { data: 0, ..self.space.lacking(Draw::Nothing, 0) };
         let left = unallocated.bytes.saturating_sub(unallocated.taken_by(metadata));
         self.space.available(Purpose::Data) + left / unallocated.data_copies
     }

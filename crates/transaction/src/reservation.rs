@@ -5,7 +5,7 @@ use vlinder_base::sync::atomic::Ordering;
 
 use crate::EngineError;
 use crate::engine::Engine;
-use crate::space::{Asking, Promised};
+use crate::space::Promised;
 
 /// What a handle may need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl Engine {
     /// hears no leaves the item as it was: a commit that found no space for it could not end.
     pub fn has_room_for_item(&self) -> bool {
         let bytes = self.metadata_bytes(1);
-        let has_room = self.try_metadata(bytes, Asking::Anybody);
+        let has_room = self.try_metadata(bytes, Draw::Nothing);
         if has_room {
             self.space.unpromise(bytes);
         }
@@ -124,39 +124,33 @@ impl Engine {
             return Ok(());
         }
         for attempt in 0..TRIES {
-            if self.try_metadata(bytes, Asking::Anybody) {
+            if self.try_metadata(bytes, Draw::Nothing) {
                 return Ok(());
             }
             let hopeless = self.owed_metadata() == 0 && self.space.pinned_bytes() == 0;
             if hopeless || attempt + 1 == TRIES {
                 // Reading an older state matters less than any change.
-                if self.revoke_leases() && self.try_metadata(bytes, Asking::Anybody) {
+                if self.revoke_leases() && self.try_metadata(bytes, Draw::Nothing) {
                     return Ok(());
                 }
                 break;
             }
             self.commit()?;
         }
-        let asking = match draw {
-            Draw::Nothing => None,
-            Draw::Reserve => Some(Asking::ReserveUser),
-            Draw::LastReserve => Some(Asking::TreeDeletion),
-        };
-        if let Some(asking) = asking {
-            for _ in 0..RESERVE_TRIES {
-                if self.try_metadata(bytes, asking) {
-                    return Ok(());
-                }
-                // Others draw on it at the moment: the commit waits for them, and gives back what they do not need.
-                self.commit()?;
+        let tries = if draw == Draw::Nothing { 0 } else { RESERVE_TRIES };
+        for _ in 0..tries {
+            if self.try_metadata(bytes, draw) {
+                return Ok(());
             }
+            // Others draw on it at the moment: the commit waits for them, and gives back what they do not need.
+            self.commit()?;
         }
         Err(EngineError::NoSpace { kind: "metadata", needed_bytes: bytes })
     }
 
     /// Promises metadata if there is room; false where there is none.
-    pub(crate) fn try_metadata(&self, bytes: u64, asking: Asking) -> bool {
-        self.try_promise(|| self.space.promise(bytes, self.owed_metadata(), asking))
+    pub(crate) fn try_metadata(&self, bytes: u64, draw: Draw) -> bool {
+        self.try_promise(|| self.space.promise(bytes, self.owed_metadata(), draw))
     }
 
     /// Asks for a promise; what new chunks can have is looked up where the present ones do not do.

@@ -136,7 +136,7 @@ fn fill(names: impl Iterator<Item = Vec<u8>>, add: impl Fn(&[u8]) -> Result<(), 
             Err(error) => {
                 let is_full = error
                     .refusal()
-                    .is_some_and(|refusal| matches!(refusal, Refusal::Overflow | Refusal::NoSpace));
+                    .is_some_and(|refusal| matches!(refusal, Refusal::Overflow | Refusal::AttributeTooLong));
                 assert!(is_full, "{error}");
                 break;
             }

@@ -6,8 +6,9 @@ use vlinder_format::{Block, Logical, RootId};
 use vlinder_tree::TreeError;
 
 use crate::engine::Engine;
+use crate::reservation::Draw;
+use crate::space::Purpose;
 use crate::space::groups::Taken;
-use crate::space::{Asking, Purpose};
 
 impl Engine {
     /// Takes addresses for blocks of a log, from the room that nobody was promised. A chunk is not made for them: the log
@@ -16,7 +17,7 @@ impl Engine {
         let no_space = TreeError::NoSpace { root: RootId::TREE_LOG };
         let block_bytes = u64::from(self.node_size());
         let bytes = block_bytes * u64::try_from(count).unwrap_or(u64::MAX);
-        if !self.try_metadata(bytes, Asking::Anybody) {
+        if !self.try_metadata(bytes, Draw::Nothing) {
             return Err(no_space);
         }
         let goal = into.len() + count;

@@ -9,8 +9,9 @@ use super::free_ranges::FreeRanges;
 use super::free_space_tree::GroupRange;
 use super::groups::{Group, Groups, Purpose, Taken, TakenPlace};
 use super::leased::{NeededRanges, Needing};
-use super::promises::{Asking, GlobalReserve, Promises, Room, Unallocated};
+use super::promises::{GlobalReserve, Promises, Room, Unallocated};
 use super::report::KindReport;
+use crate::reservation::Draw;
 
 #[derive(Debug, Default)]
 struct State {
@@ -416,7 +417,7 @@ impl SpaceManager {
         let State { groups, promises, .. } = &mut *state;
         let Some(group) = groups.get_mut(start).filter(|group| group.is_idle()) else { return false };
         let room = group.available();
-        let mut without = promises.needs(Asking::Anybody, 0);
+        let mut without = promises.needs(Draw::Nothing, 0);
         let needs = without;
         if group.flags.has(BlockGroupFlags::DATA) {
             without.data += room;
@@ -443,9 +444,9 @@ impl SpaceManager {
     }
 
     /// Promises metadata, if there is room beside all that is promised or kept, and what the next commit owes (`owed`).
-    pub(crate) fn promise(&self, bytes: u64, owed: u64, asking: Asking) -> Promised {
+    pub(crate) fn promise(&self, bytes: u64, owed: u64, draw: Draw) -> Promised {
         let mut state = self.state.lock();
-        let mut needs = state.promises.needs(asking, owed);
+        let mut needs = state.promises.needs(draw, owed);
         needs.metadata += bytes;
         let promised = state.fits(needs);
         if promised == Promised::Given {
@@ -497,9 +498,9 @@ impl SpaceManager {
     }
 
     /// What promises need of new chunks beyond what the groups have.
-    pub(crate) fn lacking(&self, asking: Asking, owed: u64) -> Room {
+    pub(crate) fn lacking(&self, draw: Draw, owed: u64) -> Room {
         let state = self.state.lock();
-        state.lacking(state.promises.needs(asking, owed))
+        state.lacking(state.promises.needs(draw, owed))
     }
 
     pub(crate) fn available(&self, purpose: Purpose) -> u64 {

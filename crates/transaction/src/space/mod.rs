@@ -11,5 +11,5 @@ pub(crate) mod report;
 pub use groups::Purpose;
 pub(crate) use leased::Needing;
 pub(crate) use manager::{ChangedGroup, Promised, SpaceManager, Waiting};
-pub(crate) use promises::{Asking, GlobalReserve, Room, Unallocated};
+pub(crate) use promises::{GlobalReserve, Room, Unallocated};
 pub use report::{KindReport, SpaceReport};

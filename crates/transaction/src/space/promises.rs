@@ -5,6 +5,8 @@
 
 use vlinder_format::chunk::STRIPE_LENGTH;
 
+use crate::reservation::Draw;
+
 /// Data that are flushed together take at most this many bytes of leaves for each [`DATA_PIECE_BYTES`], or one tree block
 /// where those are longer: even extents of one sector each have an item of the file, one of the extent tree, a checksum and
 /// a place in the free-space tree, together some 210 bytes, in leaves that are half full.
@@ -53,17 +55,6 @@ impl Room {
     }
 }
 
-/// Who asks for metadata.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asking {
-    /// Anybody: what is kept stays kept.
-    Anybody,
-    /// Who gives back more than is taken, or flushes what the room was kept for.
-    ReserveUser,
-    /// Who deletes trees: only what the commit itself needs stays.
-    TreeDeletion,
-}
-
 /// Metadata that are kept, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GlobalReserve {
@@ -96,18 +87,18 @@ impl Promises {
     }
 
     /// What has to find room for all promises, the kept metadata and what the next commit owes.
-    pub(crate) fn needs(&self, asking: Asking, owed: u64) -> Room {
-        let kept = match asking {
-            Asking::Anybody => self.reserve.all + self.metadata_of_data(self.data),
-            Asking::ReserveUser => self.reserve.commit + self.reserve.trees,
-            Asking::TreeDeletion => self.reserve.commit,
+    pub(crate) fn needs(&self, draw: Draw, owed: u64) -> Room {
+        let kept = match draw {
+            Draw::Nothing => self.reserve.all + self.metadata_of_data(self.data),
+            Draw::Reserve => self.reserve.commit + self.reserve.trees,
+            Draw::LastReserve => self.reserve.commit,
         };
         Room { data: self.data.saturating_sub(self.placed), metadata: self.metadata + owed + kept }
     }
 
     /// What [`needs`](Self::needs) is with so many bytes of data more.
     pub(crate) fn needs_with_data(&self, data: u64, owed: u64) -> Room {
-        let needs = self.needs(Asking::Anybody, owed);
+        let needs = self.needs(Draw::Nothing, owed);
         let leaves = self.metadata_of_data(self.data + data) - self.metadata_of_data(self.data);
         Room { data: needs.data + data, metadata: needs.metadata + leaves }
     }
@@ -188,17 +179,17 @@ mod tests {
         promises.add_metadata(MEBIBYTE);
         promises.add_data(64 * MEBIBYTE);
         let kept_for_data = 16 * MEBIBYTE;
-        let anybody = promises.needs(Asking::Anybody, 100);
+        let anybody = promises.needs(Draw::Nothing, 100);
         assert_eq!(anybody, Room { data: 64 * MEBIBYTE, metadata: 9 * MEBIBYTE + kept_for_data + 100 });
-        let reserve_user = promises.needs(Asking::ReserveUser, 100);
+        let reserve_user = promises.needs(Draw::Reserve, 100);
         assert_eq!(reserve_user, Room { data: 64 * MEBIBYTE, metadata: 7 * MEBIBYTE + 100 });
-        let tree_deletion = promises.needs(Asking::TreeDeletion, 100);
+        let tree_deletion = promises.needs(Draw::LastReserve, 100);
         assert_eq!(tree_deletion, Room { data: 64 * MEBIBYTE, metadata: 6 * MEBIBYTE + 100 });
         promises.place(60 * MEBIBYTE);
-        assert_eq!(promises.needs(Asking::ReserveUser, 0).data, 4 * MEBIBYTE);
+        assert_eq!(promises.needs(Draw::Reserve, 0).data, 4 * MEBIBYTE);
         promises.displace(60 * MEBIBYTE);
         promises.remove_data(64 * MEBIBYTE);
-        assert_eq!(promises.needs(Asking::Anybody, 0), Room { data: 0, metadata: 9 * MEBIBYTE });
+        assert_eq!(promises.needs(Draw::Nothing, 0), Room { data: 0, metadata: 9 * MEBIBYTE });
     }
 
     #[test]
