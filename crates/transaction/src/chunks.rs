@@ -165,10 +165,14 @@ impl Engine {
         }
     }
 
-    /// Bytes of the devices that a new chunk may take, for others to find what they were promised. Who makes one for data has
-    /// them already, so that only the commit's part of the reserve has to stay.
+    /// Bytes of the devices that a new chunk may take, for others to find what they were promised. Who makes one for data draws
+    /// on the reserve, of which the parts of the commit and of tree deletions have to stay.
     fn left_by_others(&self, purpose: Purpose) -> u64 {
         let unallocated = self.unallocated();
+        if purpose != Purpose::System && self.space.is_mixed() {
+            // The chunk is as good for them.
+            return unallocated.bytes;
+        }
         let mut others = self.space.lacking(Draw::Reserve, self.owed_metadata());
         match purpose {
             Purpose::Data => others.data = 0,

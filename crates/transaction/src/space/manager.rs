@@ -470,6 +470,11 @@ impl SpaceManager {
         self.state.lock().promises.remove_metadata(bytes);
     }
 
+    /// Whether data and metadata come out of the same groups.
+    pub(crate) fn is_mixed(&self) -> bool {
+        self.state.lock().is_mixed
+    }
+
     /// Promises data space, as [`SpaceManager::promise`] does metadata, and the metadata that the data will need.
     pub(crate) fn promise_data(&self, bytes: u64, owed: u64) -> Promised {
         let mut state = self.state.lock();
