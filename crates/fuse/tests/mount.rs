@@ -204,6 +204,26 @@ fn a_full_file_system_says_so_and_takes_deletions() {
     rig.judge(&seen);
 }
 
+/// The kernel tells of closed files when it finds the time, and stops when the mount goes: a server that is just then
+/// reading what it was told is given the error of an aborted connection.
+#[test]
+fn a_mount_that_goes_while_files_are_being_closed_has_ended_well() {
+    require!(Fuse, Tool("mkfs.btrfs"));
+    require!(Fuse, Tool("mkfs.btrfs"));
+    const FILES: usize = 200;
+    let rig = Rig::new(128);
+    let mounted = rig.mount("threads=2");
+    (0..FILES).for_each(|number| std::fs::write(rig.join(&number.to_string()), "").unwrap());
+    mounted.unmount();
+    for _ in 0..60 {
+        let mounted = rig.mount("threads=2");
+        let files: Vec<_> =
+            (0..FILES).map(|number| std::fs::File::open(rig.join(&number.to_string())).unwrap()).collect();
+        drop(files);
+        mounted.detach().unwrap();
+    }
+}
+
 #[test]
 fn listings_are_stable_while_names_come_and_go() {
     require!(Fuse, Tool("mkfs.btrfs"), Tool("python3"));

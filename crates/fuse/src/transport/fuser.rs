@@ -5,6 +5,7 @@
 
 mod adapter;
 mod answers;
+mod ending;
 mod features;
 mod notifier;
 
@@ -26,6 +27,7 @@ use super::{Notifier, Service, Settings};
 /// A connection to the kernel that has said hello.
 pub struct FuserTransport {
     session: ::fuser::Session<Adapter>,
+    device: OwnedFd,
 }
 
 impl FuserTransport {
@@ -47,8 +49,9 @@ impl FuserTransport {
         let (requests, locality) = (RequestCounters::new(registry), Locality::new(registry));
         let attendance = Attendance::new(device.try_clone()?, settings.threads, registry);
         let adapter = Adapter { service, settings, requests, locality, attendance };
+        let remaining = device.try_clone()?;
         let session = ::fuser::Session::from_fd(adapter, device, SessionACL::All, config)?;
-        Ok(Self { session })
+        Ok(Self { session, device: remaining })
     }
 
     /// What sends the kernel what it did not ask for.
@@ -62,7 +65,7 @@ impl FuserTransport {
     /// # Errors
     /// The connection broke.
     pub fn serve(self) -> io::Result<()> {
-        self.session.run()
+        ending::judge(&self.device, self.session.run())
     }
 }
 

@@ -83,6 +83,15 @@ impl Mounted {
         self.end().unwrap();
     }
 
+    /// Takes the mount out of the tree without asking the server, as umount(2) does; how the server's life ended.
+    pub fn detach(mut self) -> Result<(), MountError> {
+        while let Err(refused) = vlinder_control::unmount::unmount(&self.mountpoint, false) {
+            assert!(refused.is_busy, "{}", refused.message);
+            vlinder_base::thread::yield_now();
+        }
+        self.waiting.take().unwrap().join().unwrap()
+    }
+
     /// As [`unmount`](Self::unmount), and how that ended: the client is told the same as the server says.
     pub fn end(mut self) -> Result<(), MountError> {
         // A process that another test is about to start holds, until it is, what is open here: the mount's root for one,
