@@ -6,6 +6,7 @@ use shuttle::thread as inner;
 use std::thread as inner;
 
 pub use inner::{Scope, ScopedJoinHandle, scope, sleep, yield_now};
+pub use std::thread::panicking;
 
 /// A running thread; dropping it lets the thread run on.
 #[derive(Debug)]

@@ -34,7 +34,7 @@ thread_local! {
 
 /// The call's number, or a negative `errno`.
 pub(crate) fn answer(work: impl FnOnce() -> Result<u64, Failure>) -> i64 {
-    // After a panic the thread's handle is all that remains in use, and its locks say themselves that they are poisoned.
+    // What a panic breaks off half-way makes the file system read-only: nothing of it is committed.
     let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         Err(Failure::new(Errno::IO, "vlinder met a mistake of its own; please report it"))
     });

@@ -28,6 +28,7 @@ use crate::EngineError;
 use crate::engine::Engine;
 use crate::forest::{Tree, find_root_item};
 use crate::space::Waiting;
+use crate::unwinding::Unfinished;
 
 std::thread_local! {
     /// Whether this thread is committing: what a participant does meanwhile must not commit again.
@@ -108,6 +109,10 @@ impl Engine {
             return Ok(asked);
         }
         let timer = self.metrics.commit_time.time();
+        let unfinished = Unfinished::new(|| {
+            self.break_off("a commit");
+            self.leave_critical_phase();
+        });
         let participants = Closing { engine: self }.ask_participants();
         let published = Closing { engine: self }.close().and_then(|critical| {
             let Some(critical) = critical else {
@@ -118,17 +123,22 @@ impl Engine {
             drop(timer);
             published
         });
+        unfinished.end();
         match published {
             Ok(generation) => participants.map(|()| generation),
             Err(error) => {
                 self.latch_read_only(&error);
                 self.volume.make_read_only();
-                let mut phase = self.phase.lock();
-                phase.critical = false;
-                self.phase_changed.notify_all();
+                self.leave_critical_phase();
                 Err(error)
             }
         }
+    }
+
+    /// Whoever waits to begin goes on.
+    fn leave_critical_phase(&self) {
+        self.phase.lock().critical = false;
+        self.phase_changed.notify_all();
     }
 }
 
@@ -151,6 +161,8 @@ impl<'a> Closing<'a> {
         while phase.handles > 0 {
             engine.phase_changed.wait(&mut phase);
         }
+        // A handle that ended meanwhile may have left half of a change.
+        engine.check_writable()?;
         let idle = !phase.changed
             && engine.trees.dirty_bytes() == 0
             && engine.delayed.lock().is_empty()

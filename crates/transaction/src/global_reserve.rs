@@ -1,9 +1,11 @@
 //! The global reserve: metadata space that nobody is promised, so that a commit always finds room to end, and a deletion
 //! to begin.
 
+use vlinder_base::sync::Arc;
 use vlinder_format::chunk::BlockGroupFlags;
 
 use crate::engine::Engine;
+use crate::forest::Tree;
 use crate::reservation::LARGEST_DELETION_ITEMS;
 use crate::space::GlobalReserve;
 
@@ -21,17 +23,20 @@ impl Engine {
     /// most once in a transaction, so keeping their size free is enough for any commit to end. And what deletions draw on
     /// it for.
     pub(crate) fn size_global_reserve(&self) {
-        let mut bytes: u64 = 0;
-        let trees = [Some(&self.fixed.extent), Some(&self.fixed.checksum), Some(&self.fixed.groups)];
-        for tree in trees.into_iter().flatten().chain(&self.fixed.free_space) {
-            bytes = bytes.saturating_add(tree.item().bytes_used);
-        }
+        let bytes = self.trees_of_space().map(|tree| tree.item().bytes_used).fold(0, u64::saturating_add);
         let deletion = self.metadata_bytes(LARGEST_DELETION_ITEMS);
         let least = u64::from(self.node_size()) * LEAST_RESERVED_BLOCKS;
         let most = MOST_RESERVED_BYTES.min(self.metadata_total() / 2);
         let all = bytes.saturating_add(2 * deletion).max(least).min(most);
         let commit = bytes.min(all.saturating_sub(2 * deletion));
         self.space.set_global_reserve(GlobalReserve { all, commit, trees: (all - commit).min(deletion) });
+    }
+
+    /// The trees that describe space, each once: groups have one of their own only with feature block_group_tree.
+    pub(crate) fn trees_of_space(&self) -> impl Iterator<Item = &Arc<Tree>> {
+        let fixed = &self.fixed;
+        let of_groups = Some(&fixed.groups).filter(|groups| groups.id() != fixed.extent.id());
+        [&fixed.extent, &fixed.checksum].into_iter().chain(of_groups).chain(&fixed.free_space)
     }
 
     /// Bytes of the groups that hold metadata.
@@ -44,12 +49,8 @@ impl Engine {
     /// The size of Linux's global reserve on this file system just after mounting (`btrfs_update_global_block_rsv`): the
     /// trees that describe space, or what the removal of a name may take where that is more.
     pub(crate) fn linux_reserve(&self) -> u64 {
-        let has_group_tree = self.fixed.groups.id() != self.fixed.extent.id();
-        let trees = [Some(&self.fixed.extent), Some(&self.fixed.checksum)];
-        let trees = trees.into_iter().flatten().chain(&self.fixed.free_space);
-        let trees = trees.chain(has_group_tree.then_some(&self.fixed.groups));
         let (mut bytes, mut items) = (0_u64, 1 + UNLINK_ITEMS);
-        for tree in trees {
+        for tree in self.trees_of_space() {
             bytes = bytes.saturating_add(tree.item().bytes_used);
             items += 1;
         }

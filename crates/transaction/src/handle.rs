@@ -17,6 +17,7 @@ use crate::reservation::Reservation;
 use crate::snapshots::SnapshotRequest;
 use crate::space::Purpose;
 use crate::space::groups::Taken;
+use crate::unwinding::PanicWatch;
 
 /// A run of data space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,6 +36,7 @@ pub struct Handle<'a> {
     promised: u64,
     /// The committer's own handle, in the critical phase.
     critical: bool,
+    watch: PanicWatch,
 }
 
 /// Extents with pending references that a transaction keeps in memory, at some 200 bytes each.
@@ -69,6 +71,7 @@ impl Engine {
             generation,
             promised: bytes,
             critical: false,
+            watch: PanicWatch::new(),
         })
     }
 
@@ -86,7 +89,14 @@ impl Engine {
 
     /// The committer's handle: no other is open.
     pub(crate) fn critical_handle(&self, generation: Generation) -> Handle<'_> {
-        Handle { engine: self, editor: self.editor(generation), generation, promised: 0, critical: true }
+        Handle {
+            engine: self,
+            editor: self.editor(generation),
+            generation,
+            promised: 0,
+            critical: true,
+            watch: PanicWatch::new(),
+        }
     }
 }
 
@@ -310,6 +320,10 @@ impl Drop for Handle<'_> {
     fn drop(&mut self) {
         if self.critical {
             return;
+        }
+        if self.watch.saw_panic() {
+            // Before the handle is counted as ended: what it changed must not be committed.
+            self.engine.break_off("a change");
         }
         self.engine.space.unpromise(self.promised);
         let mut phase = self.engine.phase.lock();

@@ -35,6 +35,7 @@ mod reservation;
 mod snapshots;
 mod space;
 mod space_service;
+mod unwinding;
 mod users;
 mod uuids;
 

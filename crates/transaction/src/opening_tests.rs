@@ -6,7 +6,7 @@ use vlinder_base::sync::Arc;
 use vlinder_device::{FileDevice, OpenOptions};
 use vlinder_format::chunk::{BlockGroupFlags, Chunk};
 use vlinder_format::superblock::Superblock;
-use vlinder_format::{ItemType, Key, Logical, ObjectId, Physical};
+use vlinder_format::{ItemType, Key, Logical, ObjectId, Physical, RootId};
 use vlinder_testkit::{Scratch, require};
 use vlinder_volume::{Access, Opened, SuperblockChoice, Volume};
 
@@ -172,4 +172,23 @@ fn the_chunk_tree_is_not_read_through_a_chunk_of_its_own() {
     let superblock = Superblock { chunk_root: data, ..opened.superblock.clone() };
     let error = said(Engine::open(Opened { superblock, ..opened }, read_options()));
     assert!(error.contains("no chunk covers"), "{error}");
+}
+
+#[test]
+fn each_tree_that_describes_space_is_reserved_for_once() {
+    require!(Tool("mkfs.btrfs"));
+    let scratch = Scratch::new("reserve");
+    let (extent, checksum) = (RootId::EXTENT_TREE, RootId::CHECKSUM_TREE);
+    for (features, expected) in [
+        ("free-space-tree", vec![extent, checksum, RootId::FREE_SPACE_TREE]),
+        ("^free-space-tree", vec![extent, checksum]),
+    ] {
+        let path = scratch.path().join("image");
+        std::fs::File::create(&path).unwrap().set_len(256 << 20).unwrap();
+        let mut mkfs = std::process::Command::new("mkfs.btrfs");
+        assert!(mkfs.args(["-q", "-f", "-R", features]).arg(&path).status().unwrap().success());
+        let engine = write(&path).unwrap();
+        let trees: Vec<RootId> = engine.trees_of_space().map(|tree| tree.id()).collect();
+        assert_eq!(trees, expected, "{features}");
+    }
 }

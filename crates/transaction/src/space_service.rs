@@ -15,6 +15,7 @@ use crate::space::Purpose;
 use crate::space::free_ranges::FreeRanges;
 use crate::space::free_space_tree::{FreeSpaceTree, GroupRange};
 use crate::space::groups::Taken;
+use crate::unwinding::Unfinished;
 
 impl Engine {
     pub(crate) fn extent_tree(&self) -> ExtentTree<'_> {
@@ -36,20 +37,15 @@ impl Engine {
 
     /// Reads the free ranges of a group and hands them to the space manager.
     pub(crate) fn load_group(&self, group: GroupRange) -> Result<(), TreeError> {
+        // Others wait for it.
+        let unfinished = Unfinished::new(|| self.space.loaded(group, None, &[]));
         let free = match &self.fixed.free_space {
-            Some(tree) => self.free_space_tree(tree).load(&self.trees, group),
-            None => self.free_between_extents(group),
+            Some(tree) => self.free_space_tree(tree).load(&self.trees, group)?,
+            None => self.free_between_extents(group)?,
         };
-        match free {
-            Ok(free) => {
-                self.space.loaded(group, Some(free), &self.excluded(group.start));
-                Ok(())
-            }
-            Err(error) => {
-                self.space.loaded(group, None, &[]);
-                Err(error)
-            }
-        }
+        self.space.loaded(group, Some(free), &self.excluded(group.start));
+        unfinished.end();
+        Ok(())
     }
 
     /// What the extent tree leaves free of a group, for file systems without a free-space tree.

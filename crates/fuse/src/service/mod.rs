@@ -7,6 +7,8 @@ mod flags;
 mod handles;
 mod known;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use rustix::io::Errno;
 use vlinder_base::channel::{self, Sender};
 use vlinder_base::sync::{Arc, Mutex, OnceLock};
@@ -40,6 +42,13 @@ const XATTR_REPLACE: i32 = 2;
 
 type Job = Box<dyn FnOnce() + Send>;
 
+/// Does a job; a mistake in it ends neither the thread nor the mount. Its answer is dropped then, which is an I/O error.
+fn guarded(job: Job) {
+    if catch_unwind(AssertUnwindSafe(job)).is_err() {
+        tracing::error!("a seek met a mistake in the program; it is answered with an I/O error");
+    }
+}
+
 /// Answers the requests of one mount.
 pub struct MountService {
     filesystem: Filesystem,
@@ -61,7 +70,7 @@ impl MountService {
         let (seekers, jobs) = channel::unbounded::<Job>();
         let seeker = |_| {
             let jobs = jobs.clone();
-            thread::try_spawn("fuse-seek", move || jobs.iter().for_each(|job| job()))
+            thread::try_spawn("fuse-seek", move || jobs.iter().for_each(guarded))
         };
         Ok(Self {
             numbers: Numbers::new(filesystem.root_id().root),

@@ -12,6 +12,7 @@ use super::{Content, LogError, LogTicket, NoLog};
 use crate::editor::Editor;
 use crate::engine::Engine;
 use crate::forest::new_root_item;
+use crate::unwinding::Unfinished;
 use crate::{EngineError, Handle};
 
 /// A log as it will be on the devices.
@@ -48,7 +49,13 @@ impl Handle<'_> {
             log.progress_changed.wait(&mut progress);
         }
         drop(progress);
+        let unfinished = Unfinished::new(|| {
+            engine.break_off("the writing of the fsync log");
+            log.progress.lock().is_writing = false;
+            log.progress_changed.notify_all();
+        });
         let written = engine.write_log(self.generation());
+        unfinished.end();
         let mut progress = log.progress.lock();
         progress.is_writing = false;
         if let Ok(sequence) = &written {

@@ -147,23 +147,45 @@ fn flush_group(filesystem: &Filesystem, group: &[Arc<Inode>]) -> Result<()> {
 
 /// Flushes files of one subvolume.
 fn flush_files(filesystem: &Filesystem, group: &[&Arc<Inode>]) -> Result<()> {
-    let locks: Vec<_> = group.iter().map(|inode| inode.data.lock_extents()).collect();
-    let mut jobs = Vec::new();
-    for inode in group {
-        jobs.extend(take(filesystem, inode));
-    }
-    let result = flush_jobs(filesystem, &mut jobs);
-    let finished = finish_all(filesystem, &jobs);
-    drop(locks);
-    result.and(finished)
+    let _locks: Vec<_> = group.iter().map(|inode| inode.data.lock_extents()).collect();
+    Flight::take(filesystem, group).run()
 }
 
 /// [`flush`] for who holds the file's extents locked.
 pub(crate) fn flush_locked(filesystem: &Filesystem, inode: &Arc<Inode>) -> Result<()> {
-    let mut jobs: Vec<Job<'_>> = take(filesystem, inode).into_iter().collect();
-    let result = flush_jobs(filesystem, &mut jobs);
-    let finished = finish_all(filesystem, &jobs);
-    result.and(finished)
+    Flight::take(filesystem, &[inode]).run()
+}
+
+/// Jobs under way. However that ends, by a panic too, each is finished: bytes that were left as being written would never
+/// be again, and every later flush would call the file clean.
+struct Flight<'a> {
+    filesystem: &'a Filesystem,
+    jobs: Vec<Job<'a>>,
+}
+
+impl<'a> Flight<'a> {
+    /// Takes what is dirty of files whose extents are locked.
+    fn take(filesystem: &'a Filesystem, files: &[&'a Arc<Inode>]) -> Self {
+        Self { filesystem, jobs: files.iter().filter_map(|inode| take(filesystem, inode)).collect() }
+    }
+
+    fn run(mut self) -> Result<()> {
+        let result = flush_jobs(self.filesystem, &mut self.jobs);
+        result.and(self.finish())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        let jobs = std::mem::take(&mut self.jobs);
+        jobs.iter().map(|job| finish(self.filesystem, job)).fold(Ok(()), Result::and)
+    }
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.finish() {
+            tracing::error!(%error, "a flush that was broken off can't be finished");
+        }
+    }
 }
 
 /// Joins a transaction for data whose space is promised: where there is no room for metadata any more, the reserve is
@@ -287,11 +309,6 @@ fn flush_batch(filesystem: &Filesystem, jobs: &mut [Job<'_>], batch: &[Part]) ->
         jobs[part.job].done_to = part.range.end();
     }
     Ok(())
-}
-
-/// Finishes every job, whatever became of the others: one that was left as being written would never be again.
-fn finish_all(filesystem: &Filesystem, jobs: &[Job<'_>]) -> Result<()> {
-    jobs.iter().map(|job| finish(filesystem, job)).fold(Ok(()), Result::and)
 }
 
 /// Forgets what is in the tree now, and gives the rest back to the dirty bytes.

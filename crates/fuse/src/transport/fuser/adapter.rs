@@ -432,9 +432,11 @@ impl ::fuser::Filesystem for Adapter {
 
     fn releasedir(&self, _: &Request, _: INodeNo, directory: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
         let _turn = self.attendance.begin(0, Work::Short);
-        self.requests.count(Opcode::ReleaseDir);
-        self.service.release_directory(handle(directory));
-        reply.ok();
+        let release = || {
+            self.service.release_directory(handle(directory));
+            Ok(())
+        };
+        answer_empty(reply, self.answer(Opcode::ReleaseDir, release));
     }
 
     fn fsyncdir(
@@ -537,7 +539,6 @@ impl ::fuser::Filesystem for Adapter {
         let _turn = self.turn(request, Work::Long);
         const SEEK_DATA: i32 = 3;
         const SEEK_HOLE: i32 = 4;
-        self.requests.count(Opcode::Lseek);
         let what = match whence {
             SEEK_DATA => SeekFor::Data,
             SEEK_HOLE => SeekFor::Hole,
@@ -549,7 +550,12 @@ impl ::fuser::Filesystem for Adapter {
             Ok(found) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),
             Err(errno) => reply.error(to_errno(errno)),
         });
-        self.service.seek(handle(file), offset, what, answer);
+        let seek = || {
+            self.service.seek(handle(file), offset, what, answer);
+            Ok(())
+        };
+        // An answer that a panic dropped is an I/O error.
+        let _ = self.answer(Opcode::Lseek, seek);
     }
 
     fn copy_file_range(
