@@ -1,12 +1,13 @@
 //! The server's end: accepts connections, sees who is there, hands requests to an [`Executor`].
 
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown};
 use vlinder_base::sync::{Arc, Condvar, Mutex};
@@ -97,6 +98,9 @@ pub struct Server {
 
 struct Shared {
     path: PathBuf,
+    /// The socket's file system and inode: a mount that got the device number after this one may have put its own in its
+    /// place. The listener keeps the number from being used again.
+    identity: (u64, u64),
     listener: UnixListener,
     state: Mutex<State>,
     changed: Condvar,
@@ -141,15 +145,10 @@ impl Server {
         location.prepare(rustix::process::geteuid().as_raw())?;
         let path = location.path();
         let host = |source| ServerError::Host { path: path.clone(), source };
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(host(error)),
-            _ => {}
-        }
-        let listener = UnixListener::bind(&path).map_err(host)?;
-        let mode = if location.for_everybody { 0o666 } else { 0o600 };
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).map_err(host)?;
+        let (listener, identity) = bind(&path, location.for_everybody).map_err(host)?;
         let shared = Arc::new(Shared {
             path: path.clone(),
+            identity,
             listener,
             state: Mutex::new(State { executor: Some(executor), ..State::default() }),
             changed: Condvar::new(),
@@ -172,7 +171,9 @@ impl Server {
     pub fn close(&mut self) {
         let Some(accepting) = self.accepting.take() else { return };
         // Whoever finds no socket knows that there is no server.
-        let _ = std::fs::remove_file(&self.shared.path);
+        if let Err(error) = self.shared.remove_socket() {
+            tracing::debug!(%error, path = %self.shared.path.display(), "the control socket stays behind");
+        }
         let _ = rustix::net::shutdown(&self.shared.listener, Shutdown::Both);
         let _ = accepting.join();
         let mut state = self.shared.state.lock();
@@ -211,7 +212,41 @@ impl Drop for Server {
     }
 }
 
+/// Puts a socket in place of what is there; and which it is.
+fn bind(path: &Path, for_everybody: bool) -> io::Result<(UnixListener, (u64, u64))> {
+    let _lock = lock_directory_of(path)?;
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    let mode = if for_everybody { 0o666 } else { 0o600 };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    Ok((listener, identity_of(path)?))
+}
+
+fn identity_of(path: &Path) -> io::Result<(u64, u64)> {
+    let status = std::fs::symlink_metadata(path)?;
+    Ok((status.dev(), status.ino()))
+}
+
+/// Held while sockets in the directory come and go, so that what was looked at is what is removed.
+fn lock_directory_of(path: &Path) -> io::Result<std::fs::File> {
+    let directory = std::fs::File::open(path.parent().unwrap_or(Path::new("/")))?;
+    rustix::fs::flock(&directory, FlockOperation::LockExclusive)?;
+    Ok(directory)
+}
+
 impl Shared {
+    /// Removes the socket, unless another server's has taken its place.
+    fn remove_socket(&self) -> io::Result<()> {
+        let _lock = lock_directory_of(&self.path)?;
+        if identity_of(&self.path)? == self.identity {
+            std::fs::remove_file(&self.path)?;
+        }
+        Ok(())
+    }
+
     fn accept(self: &Arc<Self>) {
         let mut has_told = false;
         loop {

@@ -80,6 +80,17 @@ fn requests_are_answered_in_order_with_the_peer_as_the_kernel_knows_it() {
     rig.server.finish(Ok(()));
 }
 
+/// A device number is given to the next mount while the server of the one before has still to commit.
+#[test]
+fn a_server_that_ends_leaves_the_socket_of_the_next_mount_alone() {
+    let mut rig = rig();
+    let next = Server::start(&rig.location, Arc::new(Fake::default())).unwrap();
+    rig.server.close();
+    assert_eq!(rig.client().request(&Request::Mount).unwrap(), Answer::Done);
+    next.finish(Ok(()));
+    assert!(!rig.location.path().exists());
+}
+
 #[test]
 fn an_unknown_verb_leaves_the_conversation_going_and_another_schema_ends_it() {
     let rig = rig();

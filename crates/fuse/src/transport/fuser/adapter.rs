@@ -52,6 +52,14 @@ impl Adapter {
         guarded(work)
     }
 
+    /// As [`answer`](Self::answer) where nothing but a mistake of ours can go wrong.
+    fn perform(&self, opcode: Opcode, work: impl FnOnce()) -> Reply<()> {
+        self.answer(opcode, || {
+            work();
+            Ok(())
+        })
+    }
+
     fn answer_entry(&self, reply: ReplyEntry, result: Reply<Entry>) {
         match result {
             Ok(entry) => {
@@ -92,10 +100,7 @@ impl ::fuser::Filesystem for Adapter {
     fn forget(&self, _request: &Request, number: INodeNo, lookups: u64) {
         let _turn = self.attendance.begin(0, Work::Short);
         // There is nobody to tell how it went.
-        let _ = self.answer(Opcode::Forget, || {
-            self.service.forget(node(number), lookups);
-            Ok(())
-        });
+        let _ = self.perform(Opcode::Forget, || self.service.forget(node(number), lookups));
     }
 
     fn getattr(&self, request: &Request, number: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
@@ -344,13 +349,7 @@ impl ::fuser::Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let _turn = self.attendance.begin(0, Work::Short);
-        answer_empty(
-            reply,
-            self.answer(Opcode::Release, || {
-                self.service.release(handle(file));
-                Ok(())
-            }),
-        );
+        answer_empty(reply, self.perform(Opcode::Release, || self.service.release(handle(file))));
     }
 
     fn fsync(
@@ -432,11 +431,8 @@ impl ::fuser::Filesystem for Adapter {
 
     fn releasedir(&self, _: &Request, _: INodeNo, directory: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
         let _turn = self.attendance.begin(0, Work::Short);
-        let release = || {
-            self.service.release_directory(handle(directory));
-            Ok(())
-        };
-        answer_empty(reply, self.answer(Opcode::ReleaseDir, release));
+        let release = || self.service.release_directory(handle(directory));
+        answer_empty(reply, self.perform(Opcode::ReleaseDir, release));
     }
 
     fn fsyncdir(
@@ -550,12 +546,8 @@ impl ::fuser::Filesystem for Adapter {
             Ok(found) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),
             Err(errno) => reply.error(to_errno(errno)),
         });
-        let seek = || {
-            self.service.seek(handle(file), offset, what, answer);
-            Ok(())
-        };
         // An answer that a panic dropped is an I/O error.
-        let _ = self.answer(Opcode::Lseek, seek);
+        let _ = self.perform(Opcode::Lseek, || self.service.seek(handle(file), offset, what, answer));
     }
 
     fn copy_file_range(
