@@ -146,6 +146,7 @@ impl LogWriter {
         let count = |name, help| registry.counter(name, help, Unit::Count);
         let node_bytes = u64::from(source.node_size()).max(1);
         Self {
+            // For clean blocks; the changed ones come on top, and `most_blocks` bounds them, since no commit does.
             trees: Trees::new(source, cache_bytes / 32, TreeMetrics::new(registry)),
             content: Mutex::default(),
             progress: Mutex::default(),

@@ -408,7 +408,8 @@ impl Groups {
             group.pinned += length;
             Ok(())
         });
-        pinned.unwrap_or(Ok(()))
+        // Outside of every group nothing is in use.
+        pinned.unwrap_or(Err(BlockGroupFault::Freed { used: 0, freed: length }.into()))
     }
 
     /// Reserved space that may have been written is not needed.
