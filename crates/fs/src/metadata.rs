@@ -379,11 +379,28 @@ impl Filesystem {
     /// [`Refusal::NotPermitted`] for others than the owner, and without a capability for append and immutable;
     /// [`Refusal::InvalidArgument`] for `nodatacow` or `nodatasum` on a file that has data, or together with compression.
     pub fn set_flags(&self, caller: &Caller, inode: &Arc<Inode>, flags: InodeFlags) -> Result<()> {
+        self.change_flags(caller, inode, |_, _| Ok(flags))
+    }
+
+    /// As [`set_flags`](Self::set_flags), with flags that follow from those that the file has, which nobody else changes
+    /// meanwhile. They are told with whether a regular file holds no data.
+    ///
+    /// # Errors
+    /// As [`set_flags`](Self::set_flags), and what `change` refuses.
+    pub fn change_flags(
+        &self,
+        caller: &Caller,
+        inode: &Arc<Inode>,
+        change: impl FnOnce(InodeFlags, bool) -> Result<InodeFlags, Refusal>,
+    ) -> Result<()> {
         let _operation = inode.operation.write();
         let item = self.changeable_item(inode)?;
         if !self.is_owner_or_capable(caller, &item) {
             return Err(Refusal::NotPermitted.into());
         }
+        let regular = inode.file_type() == FileType::Regular;
+        let is_empty = regular && item.size_bytes == 0 && inode.data.may_be_forgotten();
+        let flags = change(item.flags, is_empty)?;
         let wanted = InodeFlags(item.flags.0 & !SETTABLE.0 | flags.0 & SETTABLE.0);
         let changed = InodeFlags(wanted.0 ^ item.flags.0);
         if changed.has_any(InodeFlags::APPEND | InodeFlags::IMMUTABLE)
@@ -392,11 +409,8 @@ impl Filesystem {
             return Err(Refusal::NotPermitted.into());
         }
         let no_data = InodeFlags::NODATACOW | InodeFlags::NODATASUM;
-        let regular = inode.file_type() == FileType::Regular;
         if (wanted.has(InodeFlags::COMPRESS) && wanted.has_any(no_data | InodeFlags::NOCOMPRESS))
-            || (regular
-                && changed.has_any(no_data)
-                && (item.size_bytes > 0 || !inode.data.may_be_forgotten()))
+            || (regular && changed.has_any(no_data) && !is_empty)
             || !matches!(inode.file_type(), FileType::Regular | FileType::Directory)
         {
             return Err(Refusal::InvalidArgument.into());

@@ -9,7 +9,7 @@
 
 use rustix::io::Errno;
 use vlinder_base::sync::Arc;
-use vlinder_fs::{Caller, FileType, Inode, InodeFlags};
+use vlinder_fs::{Caller, Inode, InodeFlags, Refusal};
 
 use super::MountService;
 use super::convert::errno;
@@ -59,14 +59,19 @@ fn shown_attributes(flags: InodeFlags) -> u32 {
 }
 
 /// What the flags become when `FS_*_FL` are set as given, as Linux has it.
-fn with_flags(present: InodeFlags, given: u32, is_directory: bool, is_empty: bool) -> Reply<InodeFlags> {
+fn with_flags(
+    present: InodeFlags,
+    given: u32,
+    is_directory: bool,
+    is_empty: bool,
+) -> Result<InodeFlags, Refusal> {
     let all = SAME.iter().fold(0, |all, (_, bit, _)| all | bit);
     if given & !(all | SYNCHRONOUS_DIRECTORY | NO_COPY_ON_WRITE | NOT_COMPRESSED | COMPRESSED) != 0 {
-        return Err(Errno::OPNOTSUPP);
+        return Err(Refusal::NotSupported);
     }
     let has = |bit| given & bit != 0;
     if has(COMPRESSED) && (has(NOT_COMPRESSED) || has(NO_COPY_ON_WRITE)) {
-        return Err(Errno::INVAL);
+        return Err(Refusal::InvalidArgument);
     }
     let mut wanted = present;
     let mut set = |flag: InodeFlags, on| wanted = if on { wanted.with(flag) } else { wanted.without(flag) };
@@ -87,13 +92,13 @@ fn with_flags(present: InodeFlags, given: u32, is_directory: bool, is_empty: boo
 }
 
 /// As [`with_flags`], for `FS_XFLAG_*`; the others stay.
-fn with_attributes(present: InodeFlags, given: &[u8; ATTRIBUTES_BYTES]) -> Reply<InodeFlags> {
+fn with_attributes(present: InodeFlags, given: &[u8; ATTRIBUTES_BYTES]) -> Result<InodeFlags, Refusal> {
     let [a, b, c, d, rest @ ..] = *given;
     let given = u32::from_ne_bytes([a, b, c, d]);
     let all = SAME.iter().fold(0, |all, (_, _, bit)| all | bit);
     // Sizes of extents and projects are not Btrfs's.
     if given & !all != 0 || rest.iter().any(|byte| *byte != 0) {
-        return Err(Errno::OPNOTSUPP);
+        return Err(Refusal::NotSupported);
     }
     Ok(SAME.iter().fold(
         present,
@@ -112,24 +117,27 @@ impl MountService {
         command: u32,
         data: &[u8],
     ) -> Reply<Vec<u8>> {
-        let present = inode.flags();
-        let is_directory = inode.is_directory();
-        let wanted = match command {
-            GET_FLAGS => return Ok(shown_flags(present).to_ne_bytes().to_vec()),
+        let changed = match command {
+            GET_FLAGS => return Ok(shown_flags(inode.flags()).to_ne_bytes().to_vec()),
             GET_ATTRIBUTES => {
-                let mut answer = shown_attributes(present).to_ne_bytes().to_vec();
+                let mut answer = shown_attributes(inode.flags()).to_ne_bytes().to_vec();
                 answer.resize(ATTRIBUTES_BYTES, 0);
                 return Ok(answer);
             }
             SET_FLAGS => {
-                let given = data.first_chunk().ok_or(Errno::INVAL)?;
-                let is_empty = inode.file_type() == FileType::Regular && inode.size() == 0;
-                with_flags(present, u32::from_ne_bytes(*given), is_directory, is_empty)?
+                let given = u32::from_ne_bytes(*data.first_chunk().ok_or(Errno::INVAL)?);
+                let is_directory = inode.is_directory();
+                self.filesystem.change_flags(caller, inode, |present, is_empty| {
+                    with_flags(present, given, is_directory, is_empty)
+                })
             }
-            SET_ATTRIBUTES => with_attributes(present, data.first_chunk().ok_or(Errno::INVAL)?)?,
+            SET_ATTRIBUTES => {
+                let given = data.first_chunk().ok_or(Errno::INVAL)?;
+                self.filesystem.change_flags(caller, inode, |present, _| with_attributes(present, given))
+            }
             _ => return Err(Errno::NOTTY),
         };
-        self.filesystem.set_flags(caller, inode, wanted).map_err(|error| errno(&error))?;
+        changed.map_err(|error| errno(&error))?;
         if let Some(notifier) = self.notifier.get()
             && let Err(error) = notifier.invalidate_attributes(self.node(inode.id()))
         {
@@ -165,13 +173,16 @@ mod tests {
     #[test]
     fn what_linux_refuses_is_refused() {
         let none = InodeFlags::NONE;
-        assert_eq!(with_flags(none, 0x8000, false, true), Err(Errno::OPNOTSUPP), "+t");
-        assert_eq!(with_flags(none, COMPRESSED | NO_COPY_ON_WRITE, false, true), Err(Errno::INVAL));
-        assert_eq!(with_flags(none, COMPRESSED | NOT_COMPRESSED, false, true), Err(Errno::INVAL));
+        assert_eq!(with_flags(none, 0x8000, false, true), Err(Refusal::NotSupported), "+t");
+        assert_eq!(
+            with_flags(none, COMPRESSED | NO_COPY_ON_WRITE, false, true),
+            Err(Refusal::InvalidArgument)
+        );
+        assert_eq!(with_flags(none, COMPRESSED | NOT_COMPRESSED, false, true), Err(Refusal::InvalidArgument));
         assert_eq!(with_flags(none, SYNCHRONOUS_DIRECTORY, false, true), Ok(none));
         assert_eq!(with_flags(none, NO_COPY_ON_WRITE, false, false), Ok(none), "it has data");
         let mut project = [0; ATTRIBUTES_BYTES];
         project[12] = 5;
-        assert_eq!(with_attributes(none, &project), Err(Errno::OPNOTSUPP));
+        assert_eq!(with_attributes(none, &project), Err(Refusal::NotSupported));
     }
 }
