@@ -1,13 +1,10 @@
 //! The order of the passes.
 
-use std::collections::BTreeMap;
-
 use vlinder_base::random::{OsRandom, Random};
 use vlinder_base::sync::Arc;
 use vlinder_device::Device;
 use vlinder_format::block::BlockRules;
 use vlinder_format::features::CompatReadOnlyFeatures;
-use vlinder_format::root_item::RootItem;
 use vlinder_format::superblock::Superblock;
 use vlinder_format::validate::LeafRules;
 use vlinder_format::{Generation, Level, Logical, Place, RootId, uuid_item};
@@ -234,7 +231,7 @@ fn judge_trees(context: &mut Context<'_>, layout: &mut Layout, roots: &Roots) ->
     }
     let free_space = free_space.finish();
     if let Some(tree) = roots.get(RootId::UUID_TREE) {
-        walk(context, &tree, &mut UuidTree(roots.by_id()));
+        walk(context, &tree, &mut UuidTree(roots));
     }
     let quotas = roots.get(RootId::QUOTA_TREE).map(|tree| {
         let mut quotas = QuotaTree::default();
@@ -242,7 +239,7 @@ fn judge_trees(context: &mut Context<'_>, layout: &mut Layout, roots: &Roots) ->
         quotas.judge(context);
         quotas
     });
-    for root in &roots.roots {
+    for root in roots.iter() {
         let tree = root.tree();
         if root.id.is_subvolume() || root.id == RootId::DATA_RELOCATION_TREE {
             subvolume::judge(context, &tree, roots, &checksums);
@@ -277,17 +274,13 @@ fn is_read_by_name(id: RootId) -> bool {
 }
 
 /// Compares UUID items with the subvolumes that they name.
-struct UuidTree<'a>(BTreeMap<RootId, &'a RootItem>);
+struct UuidTree<'a>(&'a Roots);
 
 impl ItemVisitor for UuidTree<'_> {
     fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
         let Some((kind, uuid)) = uuid_item::uuid_of(&item.key) else { return };
         for root in uuid_item::decode(item.data).into_iter().flatten() {
-            let known = self.0.get(&root).map(|item| match kind {
-                uuid_item::UuidKind::Own => item.uuid(),
-                uuid_item::UuidKind::Received => item.received_uuid(),
-            });
-            if known != Some(uuid) {
+            if self.0.uuid_of(root, kind) != Some(uuid) {
                 context.find(FindingKind::UuidEntry { root }, item.place());
             }
         }
@@ -318,7 +311,7 @@ fn explain_references(context: &mut Context<'_>, layout: &mut Layout, roots: &Ro
         for (id, logical, generation, level) in fixed {
             walk_leaves(context, &whole(id, logical, generation, level), &mut Nobody);
         }
-        for root in &roots.roots {
+        for root in roots.iter() {
             if root.id == RootId::EXTENT_TREE {
                 walk(context, &root.tree(), &mut ExtentTree::new(layout, None));
             } else {

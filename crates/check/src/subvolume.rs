@@ -13,6 +13,7 @@ use crate::ranges::Ranges;
 use crate::reader::Expected;
 use crate::roots::Roots;
 use crate::shared::Shared;
+use crate::sorted::{Sorted, Sorter};
 use crate::summary::{Gathered, Need, Summary, Surroundings, continue_with, summarize};
 use crate::walk::{Leaf, Tree, Visitor, faults_of, walk_leaves};
 
@@ -32,12 +33,56 @@ struct Recording {
     is_spoiled: bool,
 }
 
+/// What there may be too much of for memory, while it is gathered.
+struct Listing {
+    orphans: Sorter<[u64; 1]>,
+    /// With how many there were before.
+    unlinked: Sorter<[u64; 2]>,
+    count: u64,
+    subvolumes: Sorter<[u64; 4]>,
+}
+
+/// The same in order.
+#[derive(Default)]
+struct Lists {
+    orphans: Sorted<[u64; 1]>,
+    unlinked: Sorted<[u64; 2]>,
+    /// Names of nested subvolumes.
+    subvolumes: Sorted<[u64; 4]>,
+}
+
+impl Listing {
+    fn new(context: &Context<'_>) -> Self {
+        Self { orphans: context.sorter(), unlinked: context.sorter(), count: 0, subvolumes: context.sorter() }
+    }
+
+    /// Takes it out of what was gathered.
+    fn take(&mut self, gathered: &mut Gathered) {
+        gathered.orphans.drain(..).for_each(|orphan| self.orphans.add([orphan.0]));
+        for inode in gathered.unlinked.drain(..) {
+            self.unlinked.add([inode.0, self.count]);
+            self.count = self.count.saturating_add(1);
+        }
+        gathered.subvolumes.drain(..).for_each(|name| self.subvolumes.add(name.row()));
+    }
+
+    fn finish(self) -> Lists {
+        Lists {
+            orphans: self.orphans.finish(),
+            unlinked: self.unlinked.finish(),
+            subvolumes: self.subvolumes.finish(),
+        }
+    }
+}
+
 /// What is gathered on the way through a subvolume.
 struct Subvolume<'a> {
     surroundings: Surroundings<'a>,
     /// The inode whose items are coming.
     current: Option<Inode>,
     gathered: Gathered,
+    /// What of it is taken out at once, because it may be large.
+    lists: Listing,
     /// Parts that are shared, each within the one before.
     recordings: Vec<Recording>,
     /// Some of it could not be read.
@@ -47,11 +92,12 @@ struct Subvolume<'a> {
 }
 
 impl<'a> Subvolume<'a> {
-    fn new(judge: &Judge<'_>, surroundings: Surroundings<'a>) -> Self {
+    fn new(context: &Context<'_>, surroundings: Surroundings<'a>) -> Self {
         Self {
             surroundings,
             current: None,
-            gathered: Gathered::new(surroundings.empty_sink(judge)),
+            gathered: Gathered::new(surroundings.empty_sink(&context.judge)),
+            lists: Listing::new(context),
             recordings: Vec::new(),
             has_gaps: false,
             names: None,
@@ -94,6 +140,7 @@ impl<'a> Subvolume<'a> {
             context.find(finding.kind.clone(), place);
         }
         self.gathered.add(gathered);
+        self.lists.take(&mut self.gathered);
         if let (Some(names), NameSink::Facts(facts)) = (&mut self.names, &mut self.gathered.names) {
             for (side, fact) in facts.drain(..) {
                 names.add(side, fact, 1);
@@ -269,26 +316,35 @@ impl Visitor for Subvolume<'_> {
 pub(crate) fn judge(context: &mut Context<'_>, tree: &Tree, roots: &Roots, checksums: &Ranges) {
     let is_whole = !roots.is_deleted(tree.id);
     let surroundings = Surroundings { tree: tree.id, is_whole, checksums, keeps_names: false };
-    let mut subvolume = Subvolume::new(&context.judge, surroundings);
+    let mut subvolume = Subvolume::new(context, surroundings);
     walk_leaves(context, tree, &mut subvolume);
     subvolume.finish(context);
     if !is_whole {
         return;
     }
-    let Subvolume { mut gathered, has_gaps, .. } = subvolume;
-    judge_whole(context, tree.id, &mut gathered, has_gaps);
-    let mut found = gathered.subvolumes;
-    found.sort_unstable();
-    for name in roots.names_in(tree.id).into_iter().filter(|name| found.binary_search(name).is_err()) {
-        let place = Place { tree: Some(tree.id), ..Place::default() };
-        context.find(FindingKind::RootName { parent: tree.id, child: name.child }, place);
+    let Subvolume { mut gathered, lists, has_gaps, .. } = subvolume;
+    let lists = lists.finish();
+    judge_whole(context, tree.id, &mut gathered, &lists, has_gaps);
+    let mut found = lists.subvolumes.iter().peekable();
+    for name in roots.names_in(tree.id) {
+        while found.next_if(|found| *found < name).is_some() {}
+        if found.peek() != Some(&name) {
+            let (place, [child, ..]) = (Place { tree: Some(tree.id), ..Place::default() }, name);
+            context.find(FindingKind::RootName { parent: tree.id, child: RootId(child) }, place);
+        }
     }
     if !matches!(gathered.names, NameSink::Sum { sum: 0, .. }) {
         explain_names(context, tree, checksums);
     }
 }
 
-fn judge_whole(context: &mut Context<'_>, tree: RootId, gathered: &mut Gathered, has_gaps: bool) {
+fn judge_whole(
+    context: &mut Context<'_>,
+    tree: RootId,
+    gathered: &mut Gathered,
+    lists: &Lists,
+    has_gaps: bool,
+) {
     let parents = Parents::of(core::mem::take(&mut gathered.parents));
     for directory in parents.loops().into_iter().map(ObjectId) {
         context.find(FindingKind::DirectoryLoop { directory }, at(tree, InodeItem::key(directory)));
@@ -297,10 +353,13 @@ fn judge_whole(context: &mut Context<'_>, tree: RootId, gathered: &mut Gathered,
         let place = Place { tree: Some(tree), ..Place::default() };
         context.find(FindingKind::DirectoriesNotFollowed {}, place);
     }
-    gathered.orphans.sort_unstable();
-    let Gathered { orphans, unlinked, .. } = gathered;
-    for inode in unlinked.iter().filter(|inode| orphans.binary_search(inode).is_err()) {
-        context.find(FindingKind::InodeOrphan { inode: *inode }, at(tree, InodeItem::key(*inode)));
+    let mut orphans = lists.orphans.iter().peekable();
+    for [inode, _] in lists.unlinked.iter() {
+        while orphans.next_if(|[orphan]| *orphan < inode).is_some() {}
+        if orphans.peek() != Some(&[inode]) {
+            let inode = ObjectId(inode);
+            context.find(FindingKind::InodeOrphan { inode }, at(tree, InodeItem::key(inode)));
+        }
     }
     if !gathered.has_root_directory && !has_gaps {
         let place = Place { tree: Some(tree), ..Place::default() };
@@ -314,7 +373,7 @@ fn explain_names(context: &mut Context<'_>, tree: &Tree, checksums: &Ranges) {
     let mut names = Names::new();
     let again = |context: &mut Context<'_>, names: &mut Names| {
         context.quietly(|context| {
-            let mut subvolume = Subvolume::new(&context.judge, surroundings);
+            let mut subvolume = Subvolume::new(context, surroundings);
             subvolume.names = Some(names);
             walk_leaves(context, &Tree { has_references: false, ..*tree }, &mut subvolume);
             subvolume.finish(context);
@@ -344,7 +403,7 @@ mod tests {
             gathered.has_root_directory = true;
             let mut found = Vec::new();
             with_context(|context| {
-                judge_whole(context, RootId(300), &mut gathered, false);
+                judge_whole(context, RootId(300), &mut gathered, &Lists::default(), false);
                 found = core::mem::take(&mut context.report.findings);
             });
             found
