@@ -16,6 +16,7 @@ use crate::checksums::{self, ChecksumTree};
 use crate::chunks::{self, DeviceTree, Layout};
 use crate::context::{Context, Judge};
 use crate::extents::{ExtentTree, Gathered, GroupItems};
+use crate::faulty::Faulty;
 use crate::finding::FindingKind;
 use crate::free_space::{FreeSpace, FreeSpaceTree};
 use crate::ledger::Balance;
@@ -168,6 +169,7 @@ impl<'a> Context<'a> {
             references: Balance::new(),
             owners: None,
             summaries: Summaries::default(),
+            faulty_extents: Faulty::default(),
             expected_bytes: None,
             judging: true,
             report: Report::default(),
@@ -198,6 +200,8 @@ fn has_free_space_tree(superblock: &Superblock) -> bool {
 fn walk_required(context: &mut Context<'_>, roots: &Roots, id: RootId, visitor: &mut dyn ItemVisitor) {
     match roots.get(id) {
         Some(tree) => walk(context, &tree, visitor),
+        // It is there, and what is wrong with it was found.
+        None if roots.faulty.has_root(id) => {}
         None => {
             let place = Place { tree: Some(RootId::ROOT_TREE), ..Place::default() };
             context.find(FindingKind::TreeMissing { tree: id }, place);
@@ -280,7 +284,7 @@ impl ItemVisitor for UuidTree<'_> {
     fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
         let Some((kind, uuid)) = uuid_item::uuid_of(&item.key) else { return };
         for root in uuid_item::decode(item.data).into_iter().flatten() {
-            if self.0.uuid_of(root, kind) != Some(uuid) {
+            if self.0.uuid_of(root, kind) != Some(uuid) && !self.0.faulty.has_root(root) {
                 context.find(FindingKind::UuidEntry { root }, item.place());
             }
         }
@@ -319,7 +323,7 @@ fn explain_references(context: &mut Context<'_>, layout: &mut Layout, roots: &Ro
             }
         }
     });
-    references::explain(context);
+    references::explain(context, roots);
 }
 
 fn whole(id: RootId, logical: Logical, generation: Generation, level: Level) -> Tree {

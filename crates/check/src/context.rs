@@ -13,6 +13,7 @@ use vlinder_volume::Volume;
 
 use crate::Options;
 use crate::bitmap::BlockSet;
+use crate::faulty::Faulty;
 use crate::finding::FindingKind;
 use crate::ledger::{Balance, Prepared, Side};
 use crate::owners::{Head, Owners};
@@ -67,6 +68,8 @@ pub(crate) struct Context<'a> {
     pub(crate) owners: Option<Owners>,
     /// What shared blocks of subvolumes come to.
     pub(crate) summaries: Summaries,
+    /// Items of extents that could not be used.
+    pub(crate) faulty_extents: Faulty,
     /// Bytes that are to be read and judged, as far as that is known.
     pub(crate) expected_bytes: Option<u64>,
     /// What is found by the rules goes into the report; off while facts are collected for an explanation.

@@ -10,6 +10,7 @@ use vlinder_format::uuid_item::UuidKind;
 use vlinder_format::{Generation, ItemType, Key, Level, Logical, ObjectId, Place, RootId, Uuid, orphan};
 
 use crate::context::Context;
+use crate::faulty::Faulty;
 use crate::finding::FindingKind;
 use crate::loops::Parents;
 use crate::names::number_of;
@@ -168,6 +169,8 @@ pub(crate) struct Roots {
     by_child: Sorted<[u64; 5]>,
     orphans: Sorted<[u64; 1]>,
     deleted: Sorted<[u64; 1]>,
+    /// Items that could not be used.
+    pub(crate) faulty: Faulty,
 }
 
 impl Roots {
@@ -227,6 +230,7 @@ struct RootTree {
     by_child: Sorter<[u64; 5]>,
     orphans: Sorter<[u64; 1]>,
     deleted: Sorter<[u64; 1]>,
+    faulty: Faulty,
 }
 
 impl RootTree {
@@ -238,6 +242,7 @@ impl RootTree {
             by_child: context.sorter(),
             orphans: context.sorter(),
             deleted: context.sorter(),
+            faulty: Faulty::default(),
         }
     }
 
@@ -248,6 +253,7 @@ impl RootTree {
             by_child: self.by_child.finish(),
             orphans: self.orphans.finish(),
             deleted: self.deleted.finish(),
+            faulty: self.faulty,
         }
     }
 }
@@ -286,6 +292,14 @@ impl ItemVisitor for RootTree {
                 }
             }
             _ => {}
+        }
+    }
+
+    fn faulty(&mut self, _: &mut Context<'_>, item: &Item<'_>) {
+        self.faulty.add(item.key);
+        // Its key says all that it has to say.
+        if let Some(orphan) = orphan::orphan_of(&item.key) {
+            self.orphans.add([orphan.0]);
         }
     }
 }
@@ -329,7 +343,7 @@ pub(crate) fn judge(context: &mut Context<'_>, roots: &Roots) {
         }
         while orphans.next_if(|[orphan]| *orphan < root.id.0).is_some() {}
         let is_orphan = orphans.peek() == Some(&[root.id.0]);
-        judge_subvolume(context, &root, last.1, is_orphan);
+        judge_subvolume(context, roots, &root, last.1, is_orphan);
     }
 }
 
@@ -354,7 +368,11 @@ fn judge_references(context: &mut Context<'_>, roots: &Roots) {
             (Some(_), None) => forward.next(),
             (None, None) => return,
         };
-        if let Some([parent, child, ..]) = odd {
+        let is_faulty = |[parent, child, ..]: &[u64; 5]| {
+            roots.faulty.has(ObjectId(*parent), ItemType::ROOT_REF, *child)
+                || roots.faulty.has(ObjectId(*child), ItemType::ROOT_BACKREF, *parent)
+        };
+        if let Some([parent, child, ..]) = odd.filter(|odd| !is_faulty(odd)) {
             let place = Place { tree: Some(RootId::ROOT_TREE), ..Place::default() };
             let (parent, child) = (RootId(parent), RootId(child));
             context.find(FindingKind::RootReference { parent, child }, place);
@@ -412,12 +430,12 @@ fn judge_loops(context: &mut Context<'_>, roots: &Roots, most: usize) {
 }
 
 /// A subvolume has as many names as it should.
-fn judge_subvolume(context: &mut Context<'_>, root: &FoundRoot, names: u64, is_orphan: bool) {
+fn judge_subvolume(context: &mut Context<'_>, roots: &Roots, root: &FoundRoot, names: u64, is_orphan: bool) {
     if root.is_deleted {
         if !is_orphan {
             context.find(FindingKind::RootOrphan { root: root.id }, root.place());
         }
-    } else if names == 0 {
+    } else if names == 0 && !roots.faulty.has_any(root.id.object_id(), ItemType::ROOT_BACKREF) {
         context.find(FindingKind::RootWithoutReference { root: root.id }, root.place());
     } else if names > 1 {
         let reason = "the subvolume has several names";
@@ -521,6 +539,7 @@ mod tests {
                 by_child: list(&store, by_child),
                 orphans: list(&store, self.orphans.iter().map(|orphan| [*orphan])),
                 deleted: list(&store, deleted),
+                faulty: Faulty::default(),
             }
         }
 

@@ -1,10 +1,12 @@
 //! A subvolume: its inodes one after the other, its names, its orphans.
 
 use vlinder_base::sync::Arc;
+use vlinder_format::directory::DirectoryIndex;
 use vlinder_format::inode::InodeItem;
 use vlinder_format::{Block, Fault, Logical, ObjectId, Place, RootId};
 
 use crate::context::{Context, Judge, at};
+use crate::faulty::Faulty;
 use crate::finding::FindingKind;
 use crate::inode::Inode;
 use crate::loops::Parents;
@@ -87,6 +89,10 @@ struct Subvolume<'a> {
     recordings: Vec<Recording>,
     /// Some of it could not be read.
     has_gaps: bool,
+    /// What could not be read lies just before what comes.
+    is_behind_gap: bool,
+    /// Items that could not be used.
+    faulty: Faulty,
     /// Names that were said are handed on to here.
     names: Option<&'a mut Names>,
 }
@@ -100,6 +106,8 @@ impl<'a> Subvolume<'a> {
             lists: Listing::new(context),
             recordings: Vec::new(),
             has_gaps: false,
+            is_behind_gap: false,
+            faulty: Faulty::default(),
             names: None,
         }
     }
@@ -221,10 +229,28 @@ struct Part {
 }
 
 impl Subvolume<'_> {
+    /// A leaf that does not begin with an inode's item continues an inode that begins in what could not be read.
+    fn begin_behind_gap(&mut self, context: &mut Context<'_>, part: &Part) {
+        let continued = match (&part.head, &part.rest.need) {
+            (Some(head), _) => {
+                let leaf = Leaf::new(self.surroundings.tree, &head.block, &head.faults).part(0..head.end);
+                leaf.continued_inode()
+            }
+            (None, Need::Directory(number)) => Some(*number),
+            (None, _) => None,
+        };
+        let is_known = |number: &ObjectId| self.current.as_ref().is_some_and(|inode| inode.number == *number);
+        if let Some(number) = continued.filter(|number| !is_known(number)) {
+            self.finish(context);
+            self.current = Some(Inode::behind_gap(number));
+        }
+    }
+
     /// Takes in items that depend on what came before: the first of a leaf.
     fn take_head(&mut self, context: &mut Context<'_>, head: &Head) {
         let leaf = Leaf::new(self.surroundings.tree, &head.block, &head.faults).part(0..head.end);
         self.has_gaps |= !head.faults.is_empty();
+        head.faults.iter().for_each(|(slot, _)| self.faulty.add(head.block.key(*slot)));
         let (summary, is_odd) =
             continue_with(&self.surroundings, &context.judge, &leaf, self.current.as_ref());
         if is_odd {
@@ -249,6 +275,9 @@ impl Visitor for Subvolume<'_> {
     }
 
     fn take(&mut self, context: &mut Context<'_>, expected: &Expected, part: Part) {
+        if core::mem::take(&mut self.is_behind_gap) {
+            self.begin_behind_gap(context, &part);
+        }
         if let Some(head) = &part.head {
             self.take_head(context, head);
         }
@@ -269,7 +298,7 @@ impl Visitor for Subvolume<'_> {
     }
 
     fn gap(&mut self) {
-        self.has_gaps = true;
+        (self.has_gaps, self.is_behind_gap) = (true, true);
         if let Some(inode) = &mut self.current {
             inode.is_incomplete = true;
         }
@@ -286,6 +315,7 @@ impl Visitor for Subvolume<'_> {
     fn take_known(&mut self, context: &mut Context<'_>, known: &Arc<Shared>) -> bool {
         let is_met = known.summary.need.is_met(self.current.as_ref());
         if is_met {
+            self.is_behind_gap = false;
             self.apply(context, &known.summary);
         }
         is_met
@@ -322,19 +352,20 @@ pub(crate) fn judge(context: &mut Context<'_>, tree: &Tree, roots: &Roots, check
     if !is_whole {
         return;
     }
-    let Subvolume { mut gathered, lists, has_gaps, .. } = subvolume;
+    let Subvolume { mut gathered, lists, has_gaps, faulty, .. } = subvolume;
     let lists = lists.finish();
     judge_whole(context, tree.id, &mut gathered, &lists, has_gaps);
     let mut found = lists.subvolumes.iter().peekable();
     for name in roots.names_in(tree.id) {
         while found.next_if(|found| *found < name).is_some() {}
-        if found.peek() != Some(&name) {
-            let (place, [child, ..]) = (Place { tree: Some(tree.id), ..Place::default() }, name);
+        let [child, directory, index, _] = name;
+        if found.peek() != Some(&name) && !faulty.has_index(ObjectId(directory), DirectoryIndex(index)) {
+            let place = Place { tree: Some(tree.id), ..Place::default() };
             context.find(FindingKind::RootName { parent: tree.id, child: RootId(child) }, place);
         }
     }
     if !matches!(gathered.names, NameSink::Sum { sum: 0, .. }) {
-        explain_names(context, tree, checksums);
+        explain_names(context, tree, checksums, &faulty);
     }
 }
 
@@ -368,7 +399,7 @@ fn judge_whole(
 }
 
 /// Names do not agree: reads the subvolume twice again, to see where the difference is and what makes it.
-fn explain_names(context: &mut Context<'_>, tree: &Tree, checksums: &Ranges) {
+fn explain_names(context: &mut Context<'_>, tree: &Tree, checksums: &Ranges, faulty: &Faulty) {
     let surroundings = Surroundings { tree: tree.id, is_whole: true, checksums, keeps_names: true };
     let mut names = Names::new();
     let again = |context: &mut Context<'_>, names: &mut Names| {
@@ -385,7 +416,7 @@ fn explain_names(context: &mut Context<'_>, tree: &Tree, checksums: &Ranges) {
         context.find(FindingKind::NamesNotListed {}, place);
     }
     again(context, &mut names);
-    explain(context, tree.id, &mut names);
+    explain(context, tree.id, &mut names, faulty);
 }
 
 #[cfg(test)]

@@ -346,6 +346,9 @@ pub(crate) fn count(
     roots: &Roots,
     data_extents: u64,
 ) -> Result<Counted, Uncounted> {
+    if !roots.faulty.is_empty() {
+        return Err(Uncounted::Damaged);
+    }
     // A number of a higher level is no subvolume's.
     let is_counted = |tree: &Tree| tree.id.is_subvolume() && tree.id.0 >> 48 == 0;
     let subvolumes: Vec<Tree> = roots.iter().map(|root| root.tree()).filter(is_counted).collect();
