@@ -7,7 +7,7 @@ use vlinder_format::block::BlockRules;
 use vlinder_format::features::CompatReadOnlyFeatures;
 use vlinder_format::superblock::Superblock;
 use vlinder_format::validate::LeafRules;
-use vlinder_format::{Generation, Level, Logical, Place, RootId, uuid_item};
+use vlinder_format::{Generation, Level, Logical, Place, RootId};
 use vlinder_volume::superblock::SuperblockChoice;
 use vlinder_volume::{Access, Opened, Volume, VolumeError};
 
@@ -31,7 +31,8 @@ use crate::shared::Summaries;
 use crate::store::{Store, StoreError};
 use crate::subvolume;
 use crate::superblocks::{self, State};
-use crate::walk::{Item, ItemVisitor, Nobody, Tree, walk, walk_leaves};
+use crate::uuids;
+use crate::walk::{ItemVisitor, Nobody, Tree, walk, walk_leaves};
 use crate::workers::Workers;
 
 /// What to check beyond the trees.
@@ -234,9 +235,7 @@ fn judge_trees(context: &mut Context<'_>, layout: &mut Layout, roots: &Roots) ->
         walk_required(context, roots, RootId::FREE_SPACE_TREE, &mut free_space);
     }
     let free_space = free_space.finish();
-    if let Some(tree) = roots.get(RootId::UUID_TREE) {
-        walk(context, &tree, &mut UuidTree(roots));
-    }
+    uuids::judge(context, roots);
     let quotas = roots.get(RootId::QUOTA_TREE).map(|tree| {
         let mut quotas = QuotaTree::default();
         walk(context, &tree, &mut quotas);
@@ -275,20 +274,6 @@ fn is_read_by_name(id: RootId) -> bool {
         RootId::QUOTA_TREE,
     ]
     .contains(&id)
-}
-
-/// Compares UUID items with the subvolumes that they name.
-struct UuidTree<'a>(&'a Roots);
-
-impl ItemVisitor for UuidTree<'_> {
-    fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
-        let Some((kind, uuid)) = uuid_item::uuid_of(&item.key) else { return };
-        for root in uuid_item::decode(item.data).into_iter().flatten() {
-            if self.0.uuid_of(root, kind) != Some(uuid) && !self.0.faulty.has_root(root) {
-                context.find(FindingKind::UuidEntry { root }, item.place());
-            }
-        }
-    }
 }
 
 /// References do not agree: reads all trees again and says which.

@@ -53,6 +53,7 @@ mod subvolume;
 mod summary;
 mod superblocks;
 mod usage;
+mod uuids;
 mod walk;
 mod workers;
 

@@ -226,20 +226,6 @@ impl<R: Record> Sorted<R> {
         let slot = records.as_ref().map_or(0, |records| records.partition_point(is_before));
         Pass { sorted: self, held, number, records, slot }
     }
-
-    /// The last record for which this holds; it holds for none behind one for which it doesn't.
-    pub(crate) fn last_of(&self, is_before: impl Fn(&R) -> bool) -> Option<R> {
-        let held = self.held.partition_point(&is_before).checked_sub(1).and_then(|slot| self.held.get(slot));
-        if held.is_some() {
-            return held.copied();
-        }
-        let number = self.blocks.partition_point(|block| is_before(&block.last));
-        let in_block = self.block(number).and_then(|records| {
-            let slot = records.partition_point(is_before).checked_sub(1)?;
-            records.get(slot).copied()
-        });
-        in_block.or_else(|| Some(self.blocks.get(number.checked_sub(1)?)?.last))
-    }
 }
 
 /// A pass over a list.
@@ -305,8 +291,6 @@ mod tests {
                 for start in [0, 1, 2999, 30_000, 59_996, 59_997, 59_998] {
                     let found = sorted.from(|[number]| *number < start).next().map(|[number]| number);
                     assert_eq!(found, ascending.iter().copied().find(|number| *number >= start));
-                    let before = sorted.last_of(|[number]| *number < start).map(|[number]| number);
-                    assert_eq!(before, ascending.iter().copied().rfind(|number| *number < start));
                 }
             }
         }

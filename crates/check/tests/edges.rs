@@ -538,6 +538,30 @@ fn a_block_that_two_pointers_lead_to_is_found() {
 }
 
 #[test]
+fn what_is_wrong_with_uuids_is_told_where_it_stands() {
+    require!(KernelBtrfs, Tool("btrfs"));
+    let m = small();
+    let item = |objectid, item_type, data: &[u8]| (Key::new(ObjectId(objectid), item_type, 0), data.to_vec());
+    let leaves = [
+        item(1, Type::UUID_SUBVOLUME, &301u64.to_le_bytes()),
+        item(2, Type(253), &[0; 12_000]),
+        item(3, Type(253), &[0; 5_000]),
+        item(4, Type::UUID_SUBVOLUME, &[0; 7]),
+        item(5, Type::UUID_RECEIVED_SUBVOLUME, &[300u64, 256].map(u64::to_le_bytes).concat()),
+    ];
+    m.plant(RootId::UUID_TREE, &leaves);
+    assert_eq!(m.block(m.root(RootId::UUID_TREE)).len(), 2, "two leaves");
+    let found = findings(&m).into_iter().filter(|found| found.place.tree == Some(RootId::UUID_TREE));
+    let found: Vec<_> = found.map(|found| (found.place.key.map(|key| key.objectid.0), found.kind)).collect();
+    let odd = |root| FindingKind::UuidEntry { root: RootId(root) };
+    assert!(
+        matches!(&found[..], [(Some(1), first), (Some(4), FindingKind::Item { .. }), (Some(5), second), (Some(5), third)]
+            if [first, second, third] == [&odd(301), &odd(300), &odd(256)]),
+        "{found:#?}"
+    );
+}
+
+#[test]
 fn without_subvolumes_no_group_uses_anything() {
     require!(KernelBtrfs, Tool("btrfs"));
     let m = half();
