@@ -34,6 +34,11 @@ impl Faulty {
         self.0.range(all).next().is_some()
     }
 
+    /// Whether there is one of this type.
+    pub(crate) fn has_type(&self, item_type: ItemType) -> bool {
+        self.0.iter().any(|key| key.item_type == item_type)
+    }
+
     /// Whether there is any of this object.
     pub(crate) fn has_object(&self, objectid: ObjectId) -> bool {
         let first = Key { objectid, ..Key::MIN };
@@ -62,6 +67,7 @@ mod tests {
         for (objectid, offset) in [(7, 0), (7, u64::MAX), (9, 5)] {
             faulty.add(Key::new(ObjectId(objectid), ItemType::ROOT_ITEM, offset));
         }
+        assert!(faulty.has_type(ItemType::ROOT_ITEM) && !faulty.has_type(ItemType::ROOT_REF));
         assert!(!faulty.is_empty() && faulty.has(ObjectId(9), ItemType::ROOT_ITEM, 5));
         assert!(
             !faulty.has(ObjectId(9), ItemType::ROOT_ITEM, 6)

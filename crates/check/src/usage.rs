@@ -346,7 +346,7 @@ pub(crate) fn count(
     roots: &Roots,
     data_extents: u64,
 ) -> Result<Counted, Uncounted> {
-    if !roots.faulty.is_empty() {
+    if roots.faulty.has_type(ItemType::ROOT_ITEM) {
         return Err(Uncounted::Damaged);
     }
     // A number of a higher level is no subvolume's.

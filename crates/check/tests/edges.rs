@@ -384,6 +384,26 @@ fn what_a_broken_item_should_say_is_not_called_missing() {
 }
 
 #[test]
+fn quotas_are_compared_as_long_as_every_subvolume_is_known() {
+    require!(KernelBtrfs, Tool("btrfs"));
+    let wrong = || {
+        let m = half();
+        m.add_u64(
+            m.find(RootId::QUOTA_TREE, |key, _| key == QuotaGroupInfo::key(QuotaGroupId(256))),
+            8,
+            4096,
+        );
+        m
+    };
+    let is_counted = |m: &Mutator| has(m, |finding| matches!(finding.kind, FindingKind::QuotaUsage { .. }));
+    let m = wrong();
+    broken(&m, RootId::ROOT_TREE, first(&m, RootId::ROOT_TREE, Type::ROOT_REF), |data| data[16] = 99);
+    assert!(is_counted(&m), "{:#?}", findings(&m));
+    broken(&m, RootId::ROOT_TREE, root_item(&m, RootId(256)), |data| data[211] = 1);
+    assert!(!is_counted(&m), "{:#?}", findings(&m));
+}
+
+#[test]
 fn an_inode_that_begins_in_what_cannot_be_read_is_not_called_missing() {
     let m = own();
     let root = m.block(m.root(FS));
