@@ -1,16 +1,13 @@
 //! The order of the passes.
 
-use std::collections::BTreeMap;
-
 use vlinder_base::random::{OsRandom, Random};
 use vlinder_base::sync::Arc;
 use vlinder_device::Device;
 use vlinder_format::block::BlockRules;
 use vlinder_format::features::CompatReadOnlyFeatures;
-use vlinder_format::root_item::RootItem;
 use vlinder_format::superblock::Superblock;
 use vlinder_format::validate::LeafRules;
-use vlinder_format::{Generation, Level, Logical, Place, RootId, uuid_item};
+use vlinder_format::{Generation, Level, Logical, Place, RootId};
 use vlinder_volume::superblock::SuperblockChoice;
 use vlinder_volume::{Access, Opened, Volume, VolumeError};
 
@@ -19,6 +16,7 @@ use crate::checksums::{self, ChecksumTree};
 use crate::chunks::{self, DeviceTree, Layout};
 use crate::context::{Context, Judge};
 use crate::extents::{ExtentTree, Gathered, GroupItems};
+use crate::faulty::Faulty;
 use crate::finding::FindingKind;
 use crate::free_space::{FreeSpace, FreeSpaceTree};
 use crate::ledger::Balance;
@@ -33,7 +31,8 @@ use crate::shared::Summaries;
 use crate::store::{Store, StoreError};
 use crate::subvolume;
 use crate::superblocks::{self, State};
-use crate::walk::{Item, ItemVisitor, Nobody, Tree, walk, walk_leaves};
+use crate::uuids;
+use crate::walk::{ItemVisitor, Nobody, Tree, walk, walk_leaves};
 use crate::workers::Workers;
 
 /// What to check beyond the trees.
@@ -171,6 +170,7 @@ impl<'a> Context<'a> {
             references: Balance::new(),
             owners: None,
             summaries: Summaries::default(),
+            faulty_extents: Faulty::default(),
             expected_bytes: None,
             judging: true,
             report: Report::default(),
@@ -201,6 +201,8 @@ fn has_free_space_tree(superblock: &Superblock) -> bool {
 fn walk_required(context: &mut Context<'_>, roots: &Roots, id: RootId, visitor: &mut dyn ItemVisitor) {
     match roots.get(id) {
         Some(tree) => walk(context, &tree, visitor),
+        // It is there, and what is wrong with it was found.
+        None if roots.faulty.has_root(id) => {}
         None => {
             let place = Place { tree: Some(RootId::ROOT_TREE), ..Place::default() };
             context.find(FindingKind::TreeMissing { tree: id }, place);
@@ -233,16 +235,14 @@ fn judge_trees(context: &mut Context<'_>, layout: &mut Layout, roots: &Roots) ->
         walk_required(context, roots, RootId::FREE_SPACE_TREE, &mut free_space);
     }
     let free_space = free_space.finish();
-    if let Some(tree) = roots.get(RootId::UUID_TREE) {
-        walk(context, &tree, &mut UuidTree(roots.by_id()));
-    }
+    uuids::judge(context, roots);
     let quotas = roots.get(RootId::QUOTA_TREE).map(|tree| {
         let mut quotas = QuotaTree::default();
         walk(context, &tree, &mut quotas);
         quotas.judge(context);
         quotas
     });
-    for root in &roots.roots {
+    for root in roots.iter() {
         let tree = root.tree();
         if root.id.is_subvolume() || root.id == RootId::DATA_RELOCATION_TREE {
             subvolume::judge(context, &tree, roots, &checksums);
@@ -276,24 +276,6 @@ fn is_read_by_name(id: RootId) -> bool {
     .contains(&id)
 }
 
-/// Compares UUID items with the subvolumes that they name.
-struct UuidTree<'a>(BTreeMap<RootId, &'a RootItem>);
-
-impl ItemVisitor for UuidTree<'_> {
-    fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
-        let Some((kind, uuid)) = uuid_item::uuid_of(&item.key) else { return };
-        for root in uuid_item::decode(item.data).into_iter().flatten() {
-            let known = self.0.get(&root).map(|item| match kind {
-                uuid_item::UuidKind::Own => item.uuid(),
-                uuid_item::UuidKind::Received => item.received_uuid(),
-            });
-            if known != Some(uuid) {
-                context.find(FindingKind::UuidEntry { root }, item.place());
-            }
-        }
-    }
-}
-
 /// References do not agree: reads all trees again and says which.
 fn explain_references(context: &mut Context<'_>, layout: &mut Layout, roots: &Roots) {
     if !context.references.collect() {
@@ -318,7 +300,7 @@ fn explain_references(context: &mut Context<'_>, layout: &mut Layout, roots: &Ro
         for (id, logical, generation, level) in fixed {
             walk_leaves(context, &whole(id, logical, generation, level), &mut Nobody);
         }
-        for root in &roots.roots {
+        for root in roots.iter() {
             if root.id == RootId::EXTENT_TREE {
                 walk(context, &root.tree(), &mut ExtentTree::new(layout, None));
             } else {
@@ -326,7 +308,7 @@ fn explain_references(context: &mut Context<'_>, layout: &mut Layout, roots: &Ro
             }
         }
     });
-    references::explain(context);
+    references::explain(context, roots);
 }
 
 fn whole(id: RootId, logical: Logical, generation: Generation, level: Level) -> Tree {

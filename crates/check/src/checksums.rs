@@ -87,6 +87,16 @@ impl ItemVisitor for ChecksumTree {
             context.judge_data(Logical(start), item.data, item.place());
         }
     }
+
+    /// By its key the bytes have checksums, of which nothing else is known.
+    fn faulty(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
+        let start = item.key.offset;
+        let is_one = item.key.item_type == ItemType::EXTENT_CHECKSUM;
+        if is_one && start.is_multiple_of(u64::from(context.judge.rules.sector_size.max(1))) {
+            let covered = context.checksum_geometry().covered(item.data.len());
+            self.covered.add(start, start.saturating_add(covered));
+        }
+    }
 }
 
 /// Checksums must be of data extents.

@@ -1,6 +1,6 @@
 //! Chunks against block groups, device extents and devices.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use vlinder_format::block_group::BlockGroupItem;
 use vlinder_format::chunk::{BlockGroupFlags, Chunk};
@@ -40,6 +40,8 @@ struct FoundDeviceExtent {
 pub(crate) struct Layout {
     pub(crate) chunks: BTreeMap<Logical, FoundChunk>,
     pub(crate) groups: BTreeMap<Logical, Group>,
+    /// Groups whose items could not be used.
+    faulty_groups: BTreeSet<Logical>,
     devices: BTreeMap<DeviceId, (DeviceItem, Place)>,
     device_extents: BTreeMap<(DeviceId, Physical), FoundDeviceExtent>,
 }
@@ -60,6 +62,18 @@ impl Layout {
                 (Logical(item.key.objectid.0), Group { length, flags, used, place })
             },
         ));
+    }
+}
+
+impl Layout {
+    /// A block group's item that breaks a rule.
+    pub(crate) fn pass_over_group(&mut self, item: &Item<'_>) {
+        self.faulty_groups.insert(Logical(item.key.objectid.0));
+    }
+
+    /// Whether a group is there, and not known.
+    pub(crate) fn is_faulty_group(&self, logical: Logical) -> bool {
+        self.faulty_groups.contains(&logical)
     }
 }
 
@@ -154,7 +168,7 @@ pub(crate) fn judge(context: &mut Context<'_>, layout: &Layout) {
 
 fn judge_groups(context: &mut Context<'_>, layout: &Layout) {
     for (logical, found) in &layout.chunks {
-        if !layout.groups.contains_key(logical) {
+        if !layout.groups.contains_key(logical) && !layout.is_faulty_group(*logical) {
             context.find(FindingKind::ChunkWithoutGroup { logical: *logical }, found.place);
         }
     }

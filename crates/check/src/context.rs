@@ -13,6 +13,7 @@ use vlinder_volume::Volume;
 
 use crate::Options;
 use crate::bitmap::BlockSet;
+use crate::faulty::Faulty;
 use crate::finding::FindingKind;
 use crate::ledger::{Balance, Prepared, Side};
 use crate::owners::{Head, Owners};
@@ -20,6 +21,7 @@ use crate::ranges::Gathering;
 use crate::references::{Extent, Use, User};
 use crate::report::{Finding, Report};
 use crate::shared::Summaries;
+use crate::sorted::{Record, Sorter};
 use crate::store::Store;
 use crate::walk::Tree;
 use crate::workers::Workers;
@@ -27,8 +29,10 @@ use crate::workers::Workers;
 /// Findings that are listed; the others are counted.
 const MOST_FINDINGS: usize = 10_000;
 /// What grows with a file system and is there at one time: lists of data extents, of all extents, of free space and of
-/// checksums; sets of blocks that were reached, are shared, and refer by parent; two levels of what subvolumes use.
-const LISTS: usize = 9;
+/// checksums; sets of blocks that were reached, are shared, and refer by parent; five lists of what the root tree says; and three
+/// that come and go: of one subvolume its orphans, its inodes without a name and the subvolumes in it, or two levels of what
+/// subvolumes use, or what of the root tree is put in another order.
+const LISTS: usize = 15;
 /// What they take in memory together, before they go to temporary space: half a million runs each.
 const LISTS_BYTES: usize = 64 << 20;
 /// Where Linux's scrub cannot read a tree block: across this border.
@@ -64,6 +68,8 @@ pub(crate) struct Context<'a> {
     pub(crate) owners: Option<Owners>,
     /// What shared blocks of subvolumes come to.
     pub(crate) summaries: Summaries,
+    /// Items of extents that could not be used.
+    pub(crate) faulty_extents: Faulty,
     /// Bytes that are to be read and judged, as far as that is known.
     pub(crate) expected_bytes: Option<u64>,
     /// What is found by the rules goes into the report; off while facts are collected for an explanation.
@@ -114,6 +120,11 @@ impl Context<'_> {
     /// A set of ranges that is one of those that are large where data are fragmented.
     pub(crate) fn gathering(&self) -> Gathering {
         Gathering::new(&self.store, self.options.list_bytes())
+    }
+
+    /// A list that is one of those.
+    pub(crate) fn sorter<R: Record>(&self) -> Sorter<R> {
+        Sorter::new(&self.store, self.options.list_bytes())
     }
 
     /// Takes in a finding.

@@ -141,6 +141,32 @@ impl<'a> ExtentTree<'a> {
         self.current = Some(current);
     }
 
+    /// An extent's item breaks a rule: by its key it lies where it lies, whoever uses it.
+    fn pass_over(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
+        self.finish(context);
+        let (logical, is_skinny) =
+            (Logical(item.key.objectid.0), item.key.item_type == ItemType::METADATA_ITEM);
+        let length = if is_skinny { u64::from(context.judge.rules.node_size) } else { item.key.offset };
+        let sector = u64::from(context.judge.rules.sector_size.max(1));
+        let Some(end) = logical.0.checked_add(length) else { return };
+        let Some((start, found)) = self.layout.chunk_of(logical) else { return };
+        let is_possible = logical.0.is_multiple_of(sector)
+            && end.is_multiple_of(sector)
+            && end <= start.0.saturating_add(found.chunk.length);
+        if !is_possible {
+            return;
+        }
+        found.used = found.used.saturating_add(length);
+        let is_data = !is_skinny && !found.chunk.flags.has(BlockGroupFlags::METADATA);
+        self.end = self.end.max(Logical(end));
+        if let Some(gathered) = &mut self.gathered {
+            gathered.used.add(logical.0, end);
+            if is_data {
+                gathered.data.add(logical.0, end);
+            }
+        }
+    }
+
     /// Adds an extent to the chunk that it lies in. (The group's item may come later, so the chunk stands for it.)
     fn place_in_chunk(&mut self, context: &mut Context<'_>, extent: &Extent, item: &Item<'_>) {
         let (logical, length) = (extent.logical, extent.length);
@@ -175,6 +201,7 @@ impl ItemVisitor for ExtentTree<'_> {
                 let current = self.current.as_mut().filter(|current| current.extent.logical == logical);
                 match (Reference::decode_item(&item.key, item.data), current) {
                     (Some(Ok(reference)), Some(current)) => current.record(context, &reference),
+                    (Some(_), _) if context.faulty_extents.has_object(item.key.objectid) => {}
                     (Some(_), _) => context.find(FindingKind::ReferenceWithoutExtent {}, item.place()),
                     (None, _) => {}
                 }
@@ -187,6 +214,20 @@ impl ItemVisitor for ExtentTree<'_> {
             current.is_incomplete = true;
         }
     }
+
+    fn faulty(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
+        match item.key.item_type {
+            ItemType::BLOCK_GROUP_ITEM => return self.layout.pass_over_group(item),
+            ItemType::EXTENT_ITEM | ItemType::METADATA_ITEM => self.pass_over(context, item),
+            _ => {
+                let is_its = |current: &&mut Current| current.extent.logical.0 == item.key.objectid.0;
+                if let Some(current) = self.current.as_mut().filter(is_its) {
+                    current.is_incomplete = true;
+                }
+            }
+        }
+        context.faulty_extents.add(item.key);
+    }
 }
 
 /// Takes block groups from the tree that has them.
@@ -196,6 +237,12 @@ impl ItemVisitor for GroupItems<'_> {
     fn item(&mut self, _: &mut Context<'_>, item: &Item<'_>) {
         if item.key.item_type == ItemType::BLOCK_GROUP_ITEM {
             self.0.add_group(item);
+        }
+    }
+
+    fn faulty(&mut self, _: &mut Context<'_>, item: &Item<'_>) {
+        if item.key.item_type == ItemType::BLOCK_GROUP_ITEM {
+            self.0.pass_over_group(item);
         }
     }
 }

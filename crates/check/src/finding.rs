@@ -495,6 +495,9 @@ finding_kinds! {
         /// The one with the smallest number.
         root: RootId,
     } "subvolume {root} lies in itself";
+    /// So many subvolumes that their parents were not followed.
+    Warning "roots-not-followed" RootsNotFollowed {
+    } "there are too many subvolumes to see whether some lie in themselves";
     /// A relation between quota groups without its counterpart, or between groups of one level, which could be a loop.
     Error "quota-relation" QuotaRelation {
         /// The group whose item it is.

@@ -1,6 +1,6 @@
 //! The free-space tree against what the extents leave.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use vlinder_format::free_space::{FreeSpaceInfo, bitmap_runs};
 use vlinder_format::{ItemType, Logical, Place, RootId};
@@ -27,6 +27,8 @@ struct Record {
 pub(crate) struct FreeSpaceTree {
     records: BTreeMap<Logical, Record>,
     free: Gathering,
+    /// Groups of which something could not be used.
+    faulty: BTreeSet<Logical>,
     /// The group whose record is being read.
     current: Option<Logical>,
 }
@@ -35,22 +37,26 @@ pub(crate) struct FreeSpaceTree {
 pub(crate) struct FreeSpace {
     records: BTreeMap<Logical, Record>,
     free: Ranges,
+    faulty: BTreeSet<Logical>,
 }
 
 impl FreeSpaceTree {
     pub(crate) fn new(context: &Context<'_>) -> Self {
-        Self { records: BTreeMap::new(), free: context.gathering(), current: None }
+        Self { records: BTreeMap::new(), free: context.gathering(), faulty: BTreeSet::new(), current: None }
     }
 
     /// All of it was read.
     pub(crate) fn finish(self) -> FreeSpace {
-        FreeSpace { records: self.records, free: self.free.finish() }
+        FreeSpace { records: self.records, free: self.free.finish(), faulty: self.faulty }
     }
 
     fn add_range(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
         let (start, length) = (item.key.objectid.0, item.key.offset);
         let current = self.current.and_then(|group| Some((group, self.records.get_mut(&group)?)));
         let Some((group, record)) = current else {
+            if self.current.is_some_and(|group| self.faulty.contains(&group)) {
+                return;
+            }
             context.find(FindingKind::FreeSpacePlace { group: Logical(start) }, item.place());
             return;
         };
@@ -82,7 +88,7 @@ impl FreeSpaceTree {
 impl FreeSpace {
     /// Compares with what the extents take.
     pub(crate) fn judge(&self, context: &mut Context<'_>, layout: &Layout, used: &Ranges) {
-        for (group, found) in &layout.groups {
+        for (group, found) in layout.groups.iter().filter(|(group, _)| !self.faulty.contains(group)) {
             let place = at(RootId::FREE_SPACE_TREE, FreeSpaceInfo::key(*group, found.length));
             let Some(record) = self.records.get(group).filter(|record| record.length == found.length) else {
                 context.find(FindingKind::FreeSpaceGroup { group: *group }, place);
@@ -100,7 +106,7 @@ impl FreeSpace {
             }
         }
         for (group, record) in &self.records {
-            if layout.groups.contains_key(group) {
+            if layout.groups.contains_key(group) || layout.is_faulty_group(*group) {
                 continue;
             }
             let end = Logical(group.0.saturating_add(record.length));
@@ -132,6 +138,13 @@ impl ItemVisitor for FreeSpaceTree {
             ItemType::FREE_SPACE_EXTENT | ItemType::FREE_SPACE_BITMAP => self.add_range(context, item),
             _ => {}
         }
+    }
+
+    fn faulty(&mut self, _: &mut Context<'_>, item: &Item<'_>) {
+        if item.key.item_type == ItemType::FREE_SPACE_INFO {
+            self.current = Some(Logical(item.key.objectid.0));
+        }
+        self.faulty.extend(self.current);
     }
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct Inode {
     is_past_end: bool,
     /// Of a directory: where its name lies.
     parent: Option<ObjectId>,
+    /// Its item breaks a rule, or lies in what could not be read: what depends on it is not judged.
+    has_unknown_item: bool,
     /// Some items could not be read: sums say nothing.
     pub(crate) is_incomplete: bool,
 }
@@ -49,7 +51,7 @@ pub(crate) struct Facts {
     sums: [u64; 4],
     end: u64,
     first_gap: Option<u64>,
-    flags: [bool; 3],
+    flags: [bool; 4],
     parent: Option<ObjectId>,
 }
 
@@ -76,8 +78,14 @@ impl Inode {
             inline_bytes: 0,
             is_past_end: false,
             parent: None,
+            has_unknown_item: false,
             is_incomplete: false,
         }
+    }
+
+    /// One whose first items lie in what could not be read.
+    pub(crate) fn behind_gap(number: ObjectId) -> Self {
+        Self { has_unknown_item: true, is_incomplete: true, ..Self::new(number, Place::default()) }
     }
 
     /// A directory that is in use, of which nothing else is known yet: what is added to it is added to any.
@@ -110,7 +118,7 @@ impl Inode {
             sums: [self.names, self.entries_bytes, self.allocated_bytes, self.inline_bytes],
             end: self.end,
             first_gap: self.first_gap,
-            flags: [self.is_inline, self.is_past_end, self.is_incomplete],
+            flags: [self.is_inline, self.is_past_end, self.is_incomplete, self.has_unknown_item],
             parent: self.parent,
         }
     }
@@ -131,6 +139,12 @@ impl Inode {
 
     pub(crate) fn set_item(&mut self, data: &[u8], place: Place) {
         self.item = InodeItem::decode(data).ok();
+        self.place = place;
+    }
+
+    /// Its item breaks a rule.
+    pub(crate) fn set_faulty_item(&mut self, place: Place) {
+        (self.has_unknown_item, self.is_incomplete) = (true, true);
         self.place = place;
     }
 
@@ -270,7 +284,7 @@ impl Inode {
         }
         let end = start.saturating_add(length);
         // Of a subvolume that is being deleted the inode's item may be gone, and with it whether there should be any.
-        if self.item.is_none() && !collector.is_whole {
+        if self.has_unknown_item || (self.item.is_none() && !collector.is_whole) {
             return;
         }
         let flags = self.item.map_or(InodeFlags::NONE, |item| item.flags);

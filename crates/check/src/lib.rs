@@ -30,7 +30,8 @@ mod checksums;
 mod chunks;
 mod context;
 mod extents;
-pub mod finding;
+pub mod faulty;
+mod finding;
 mod free_space;
 mod inode;
 mod ledger;
@@ -52,6 +53,7 @@ mod subvolume;
 mod summary;
 mod superblocks;
 mod usage;
+mod uuids;
 mod walk;
 mod workers;
 

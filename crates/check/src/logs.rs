@@ -123,7 +123,7 @@ pub(crate) fn read(context: &mut Context<'_>, roots: &Roots) -> Logs {
         let committed = roots.get(subvolume).filter(|_| subvolume.is_subvolume());
         if !subvolume.is_subvolume() {
             context.find(FindingKind::LogSubvolume { subvolume, reason: "can have none" }, place);
-        } else if committed.is_none() {
+        } else if committed.is_none() && !roots.faulty.has_root(subvolume) {
             // It was deleted after the fsync: Linux passes its log over.
             context.find(FindingKind::LogLeftover { subvolume }, place);
         }

@@ -1,7 +1,7 @@
 //! Loops: parents that lead back to where they began, so that whoever follows them never arrives.
 
 /// Pairs of a child and its parent, in the order of the children; each child stands once.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Parents(Vec<(u64, u64)>);
 
 /// What is known of a child while its parents are followed.
@@ -13,15 +13,7 @@ enum Seen {
 }
 
 impl Parents {
-    /// Adds a child behind those before; one that is there already, or comes out of order, is left out, for another rule
-    /// speaks of it.
-    pub(crate) fn add(&mut self, child: u64, parent: u64) {
-        if self.0.last().is_none_or(|(last, _)| *last < child) {
-            self.0.push((child, parent));
-        }
-    }
-
-    /// All of these, but those that [`add`](Self::add) leaves out.
+    /// All of these, but a child that was there already, or comes out of order: another rule speaks of it.
     pub(crate) fn of(mut pairs: Vec<(u64, u64)>) -> Self {
         let mut before = None;
         pairs.retain(|(child, _)| {
@@ -93,11 +85,7 @@ mod tests {
     use super::*;
 
     fn loops(pairs: &[(u64, u64)]) -> Vec<u64> {
-        let mut parents = Parents::default();
-        for (child, parent) in pairs {
-            parents.add(*child, *parent);
-        }
-        parents.loops()
+        Parents::of(pairs.to_vec()).loops()
     }
 
     #[test]
@@ -119,10 +107,5 @@ mod tests {
     fn of_a_child_with_several_parents_the_first_counts() {
         let expected = Parents(vec![(5, 1), (7, 2)]);
         assert_eq!(Parents::of(vec![(5, 1), (5, 9), (4, 9), (7, 2), (7, 7)]), expected);
-        let mut parents = Parents::default();
-        [(5, 1), (5, 9), (4, 9), (7, 2), (7, 7)]
-            .into_iter()
-            .for_each(|(child, parent)| parents.add(child, parent));
-        assert_eq!(parents, expected);
     }
 }

@@ -7,6 +7,7 @@ use vlinder_format::{Level, Logical, ObjectId, Place, RootId};
 use crate::context::Context;
 use crate::finding::FindingKind;
 use crate::ledger::Fact;
+use crate::roots::Roots;
 
 /// An extent: data, or a tree block of a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,6 +44,14 @@ impl fmt::Display for User {
 }
 
 impl User {
+    /// The tree that it names.
+    fn root(self) -> Option<RootId> {
+        match self {
+            Self::Root(root) | Self::File { root, .. } => Some(root),
+            Self::Parent(_) | Self::Leaf(_) => None,
+        }
+    }
+
     /// As numbers: the kind, and its three parts.
     fn numbers(self) -> [u64; 4] {
         match self {
@@ -81,12 +90,22 @@ impl Fact for Use {
 }
 
 /// Reports the uses that were collected and are not recorded as they are.
-pub(crate) fn explain(context: &mut Context<'_>) {
+pub(crate) fn explain(context: &mut Context<'_>, roots: &Roots) {
     let uses = context.references.take();
     for of_extent in uses.chunk_by(|left, right| left.fact.extent == right.fact.extent) {
         let is_recorded = of_extent.iter().any(|said| said.recorded > 0);
         for said in of_extent.iter().filter(|said| said.claimed != said.recorded) {
             let extent = said.fact.extent;
+            let is_missing = said.claimed > said.recorded;
+            let is_unknown = if is_missing {
+                context.faulty_extents.has_object(ObjectId(extent.logical.0))
+            } else {
+                said.fact.user.root().is_some_and(|root| roots.faulty.has_root(root))
+            };
+            // An item that should say so is there and breaks a rule.
+            if is_unknown {
+                continue;
+            }
             let (logical, user) = (extent.logical, said.fact.user.to_string());
             let (expected, found) = (said.claimed, said.recorded);
             let kind = if !is_recorded {

@@ -27,6 +27,24 @@ pub(crate) trait Record: Copy + Ord {
     fn absorb(&mut self, next: &Self) -> bool;
 }
 
+/// Plain numbers: each row of them stands once.
+impl<const COUNT: usize> Record for [u64; COUNT] {
+    const BYTES: usize = size_of::<Self>();
+
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        self.iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
+    }
+
+    fn decode(bytes: &[u8]) -> Self {
+        let mut numbers = bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+        core::array::from_fn(|_| numbers.next().unwrap_or(0))
+    }
+
+    fn absorb(&mut self, next: &Self) -> bool {
+        self == next
+    }
+}
+
 fn records_of_a_block<R: Record>() -> usize {
     BLOCK_BYTES.checked_div(R::BYTES).unwrap_or(1).max(1)
 }
@@ -247,32 +265,13 @@ mod tests {
     use super::*;
     use crate::store::StoreError;
 
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-    struct Number(u64);
-
-    impl Record for Number {
-        const BYTES: usize = 8;
-
-        fn encode(&self, bytes: &mut Vec<u8>) {
-            bytes.extend_from_slice(&self.0.to_le_bytes());
-        }
-
-        fn decode(bytes: &[u8]) -> Self {
-            Self(u64::from_le_bytes(bytes.try_into().unwrap()))
-        }
-
-        fn absorb(&mut self, next: &Self) -> bool {
-            self.0 == next.0
-        }
-    }
-
     fn store(length: u64) -> Store {
         Store::new(Some(Arc::new(MemoryDevice::new(length))))
     }
 
-    fn list(store: &Store, most_bytes: usize, numbers: &[u64]) -> Sorted<Number> {
+    fn list(store: &Store, most_bytes: usize, numbers: &[u64]) -> Sorted<[u64; 1]> {
         let mut sorter = Sorter::new(store, most_bytes);
-        numbers.iter().for_each(|number| sorter.add(Number(*number)));
+        numbers.iter().for_each(|number| sorter.add([*number]));
         sorter.finish()
     }
 
@@ -288,9 +287,9 @@ mod tests {
                 let space = store(64 << 20);
                 let sorted = list(&space, most_bytes, numbers);
                 assert_eq!(space.failure(), None);
-                assert!(sorted.iter().map(|number| number.0).eq(ascending.iter().copied()), "{most_bytes}");
+                assert!(sorted.iter().map(|[number]| number).eq(ascending.iter().copied()), "{most_bytes}");
                 for start in [0, 1, 2999, 30_000, 59_996, 59_997, 59_998] {
-                    let found = sorted.from(|number| number.0 < start).next().map(|number| number.0);
+                    let found = sorted.from(|[number]| *number < start).next().map(|[number]| number);
                     assert_eq!(found, ascending.iter().copied().find(|number| *number >= start));
                 }
             }
@@ -301,7 +300,7 @@ mod tests {
     fn in_order_all_is_written_once() {
         let space = store(8 * 20_000);
         let ascending: Vec<u64> = (0..20_000).collect();
-        assert!(list(&space, 1000, &ascending).iter().map(|number| number.0).eq(ascending));
+        assert!(list(&space, 1000, &ascending).iter().map(|[number]| number).eq(ascending));
         assert_eq!(space.failure(), None);
     }
 

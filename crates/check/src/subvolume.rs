@@ -1,10 +1,12 @@
 //! A subvolume: its inodes one after the other, its names, its orphans.
 
 use vlinder_base::sync::Arc;
+use vlinder_format::directory::DirectoryIndex;
 use vlinder_format::inode::InodeItem;
 use vlinder_format::{Block, Fault, Logical, ObjectId, Place, RootId};
 
 use crate::context::{Context, Judge, at};
+use crate::faulty::Faulty;
 use crate::finding::FindingKind;
 use crate::inode::Inode;
 use crate::loops::Parents;
@@ -13,6 +15,7 @@ use crate::ranges::Ranges;
 use crate::reader::Expected;
 use crate::roots::Roots;
 use crate::shared::Shared;
+use crate::sorted::{Sorted, Sorter};
 use crate::summary::{Gathered, Need, Summary, Surroundings, continue_with, summarize};
 use crate::walk::{Leaf, Tree, Visitor, faults_of, walk_leaves};
 
@@ -32,28 +35,79 @@ struct Recording {
     is_spoiled: bool,
 }
 
+/// What there may be too much of for memory, while it is gathered.
+struct Listing {
+    orphans: Sorter<[u64; 1]>,
+    /// With how many there were before.
+    unlinked: Sorter<[u64; 2]>,
+    count: u64,
+    subvolumes: Sorter<[u64; 4]>,
+}
+
+/// The same in order.
+#[derive(Default)]
+struct Lists {
+    orphans: Sorted<[u64; 1]>,
+    unlinked: Sorted<[u64; 2]>,
+    /// Names of nested subvolumes.
+    subvolumes: Sorted<[u64; 4]>,
+}
+
+impl Listing {
+    fn new(context: &Context<'_>) -> Self {
+        Self { orphans: context.sorter(), unlinked: context.sorter(), count: 0, subvolumes: context.sorter() }
+    }
+
+    /// Takes it out of what was gathered.
+    fn take(&mut self, gathered: &mut Gathered) {
+        gathered.orphans.drain(..).for_each(|orphan| self.orphans.add([orphan.0]));
+        for inode in gathered.unlinked.drain(..) {
+            self.unlinked.add([inode.0, self.count]);
+            self.count = self.count.saturating_add(1);
+        }
+        gathered.subvolumes.drain(..).for_each(|name| self.subvolumes.add(name.row()));
+    }
+
+    fn finish(self) -> Lists {
+        Lists {
+            orphans: self.orphans.finish(),
+            unlinked: self.unlinked.finish(),
+            subvolumes: self.subvolumes.finish(),
+        }
+    }
+}
+
 /// What is gathered on the way through a subvolume.
 struct Subvolume<'a> {
     surroundings: Surroundings<'a>,
     /// The inode whose items are coming.
     current: Option<Inode>,
     gathered: Gathered,
+    /// What of it is taken out at once, because it may be large.
+    lists: Listing,
     /// Parts that are shared, each within the one before.
     recordings: Vec<Recording>,
     /// Some of it could not be read.
     has_gaps: bool,
+    /// What could not be read lies just before what comes.
+    is_behind_gap: bool,
+    /// Items that could not be used.
+    faulty: Faulty,
     /// Names that were said are handed on to here.
     names: Option<&'a mut Names>,
 }
 
 impl<'a> Subvolume<'a> {
-    fn new(judge: &Judge<'_>, surroundings: Surroundings<'a>) -> Self {
+    fn new(context: &Context<'_>, surroundings: Surroundings<'a>) -> Self {
         Self {
             surroundings,
             current: None,
-            gathered: Gathered::new(surroundings.empty_sink(judge)),
+            gathered: Gathered::new(surroundings.empty_sink(&context.judge)),
+            lists: Listing::new(context),
             recordings: Vec::new(),
             has_gaps: false,
+            is_behind_gap: false,
+            faulty: Faulty::default(),
             names: None,
         }
     }
@@ -94,6 +148,7 @@ impl<'a> Subvolume<'a> {
             context.find(finding.kind.clone(), place);
         }
         self.gathered.add(gathered);
+        self.lists.take(&mut self.gathered);
         if let (Some(names), NameSink::Facts(facts)) = (&mut self.names, &mut self.gathered.names) {
             for (side, fact) in facts.drain(..) {
                 names.add(side, fact, 1);
@@ -174,10 +229,28 @@ struct Part {
 }
 
 impl Subvolume<'_> {
+    /// A leaf that does not begin with an inode's item continues an inode that begins in what could not be read.
+    fn begin_behind_gap(&mut self, context: &mut Context<'_>, part: &Part) {
+        let continued = match (&part.head, &part.rest.need) {
+            (Some(head), _) => {
+                let leaf = Leaf::new(self.surroundings.tree, &head.block, &head.faults).part(0..head.end);
+                leaf.continued_inode()
+            }
+            (None, Need::Directory(number)) => Some(*number),
+            (None, _) => None,
+        };
+        let is_known = |number: &ObjectId| self.current.as_ref().is_some_and(|inode| inode.number == *number);
+        if let Some(number) = continued.filter(|number| !is_known(number)) {
+            self.finish(context);
+            self.current = Some(Inode::behind_gap(number));
+        }
+    }
+
     /// Takes in items that depend on what came before: the first of a leaf.
     fn take_head(&mut self, context: &mut Context<'_>, head: &Head) {
         let leaf = Leaf::new(self.surroundings.tree, &head.block, &head.faults).part(0..head.end);
         self.has_gaps |= !head.faults.is_empty();
+        head.faults.iter().for_each(|(slot, _)| self.faulty.add(head.block.key(*slot)));
         let (summary, is_odd) =
             continue_with(&self.surroundings, &context.judge, &leaf, self.current.as_ref());
         if is_odd {
@@ -202,6 +275,9 @@ impl Visitor for Subvolume<'_> {
     }
 
     fn take(&mut self, context: &mut Context<'_>, expected: &Expected, part: Part) {
+        if core::mem::take(&mut self.is_behind_gap) {
+            self.begin_behind_gap(context, &part);
+        }
         if let Some(head) = &part.head {
             self.take_head(context, head);
         }
@@ -222,7 +298,7 @@ impl Visitor for Subvolume<'_> {
     }
 
     fn gap(&mut self) {
-        self.has_gaps = true;
+        (self.has_gaps, self.is_behind_gap) = (true, true);
         if let Some(inode) = &mut self.current {
             inode.is_incomplete = true;
         }
@@ -239,6 +315,7 @@ impl Visitor for Subvolume<'_> {
     fn take_known(&mut self, context: &mut Context<'_>, known: &Arc<Shared>) -> bool {
         let is_met = known.summary.need.is_met(self.current.as_ref());
         if is_met {
+            self.is_behind_gap = false;
             self.apply(context, &known.summary);
         }
         is_met
@@ -269,26 +346,36 @@ impl Visitor for Subvolume<'_> {
 pub(crate) fn judge(context: &mut Context<'_>, tree: &Tree, roots: &Roots, checksums: &Ranges) {
     let is_whole = !roots.is_deleted(tree.id);
     let surroundings = Surroundings { tree: tree.id, is_whole, checksums, keeps_names: false };
-    let mut subvolume = Subvolume::new(&context.judge, surroundings);
+    let mut subvolume = Subvolume::new(context, surroundings);
     walk_leaves(context, tree, &mut subvolume);
     subvolume.finish(context);
     if !is_whole {
         return;
     }
-    let Subvolume { mut gathered, has_gaps, .. } = subvolume;
-    judge_whole(context, tree.id, &mut gathered, has_gaps);
-    let mut found = gathered.subvolumes;
-    found.sort_unstable();
-    for name in roots.names_in(tree.id).into_iter().filter(|name| found.binary_search(name).is_err()) {
-        let place = Place { tree: Some(tree.id), ..Place::default() };
-        context.find(FindingKind::RootName { parent: tree.id, child: name.child }, place);
+    let Subvolume { mut gathered, lists, has_gaps, faulty, .. } = subvolume;
+    let lists = lists.finish();
+    judge_whole(context, tree.id, &mut gathered, &lists, has_gaps);
+    let mut found = lists.subvolumes.iter().peekable();
+    for name in roots.names_in(tree.id) {
+        while found.next_if(|found| *found < name).is_some() {}
+        let [child, directory, index, _] = name;
+        if found.peek() != Some(&name) && !faulty.has_index(ObjectId(directory), DirectoryIndex(index)) {
+            let place = Place { tree: Some(tree.id), ..Place::default() };
+            context.find(FindingKind::RootName { parent: tree.id, child: RootId(child) }, place);
+        }
     }
     if !matches!(gathered.names, NameSink::Sum { sum: 0, .. }) {
-        explain_names(context, tree, checksums);
+        explain_names(context, tree, checksums, &faulty);
     }
 }
 
-fn judge_whole(context: &mut Context<'_>, tree: RootId, gathered: &mut Gathered, has_gaps: bool) {
+fn judge_whole(
+    context: &mut Context<'_>,
+    tree: RootId,
+    gathered: &mut Gathered,
+    lists: &Lists,
+    has_gaps: bool,
+) {
     let parents = Parents::of(core::mem::take(&mut gathered.parents));
     for directory in parents.loops().into_iter().map(ObjectId) {
         context.find(FindingKind::DirectoryLoop { directory }, at(tree, InodeItem::key(directory)));
@@ -297,10 +384,13 @@ fn judge_whole(context: &mut Context<'_>, tree: RootId, gathered: &mut Gathered,
         let place = Place { tree: Some(tree), ..Place::default() };
         context.find(FindingKind::DirectoriesNotFollowed {}, place);
     }
-    gathered.orphans.sort_unstable();
-    let Gathered { orphans, unlinked, .. } = gathered;
-    for inode in unlinked.iter().filter(|inode| orphans.binary_search(inode).is_err()) {
-        context.find(FindingKind::InodeOrphan { inode: *inode }, at(tree, InodeItem::key(*inode)));
+    let mut orphans = lists.orphans.iter().peekable();
+    for [inode, _] in lists.unlinked.iter() {
+        while orphans.next_if(|[orphan]| *orphan < inode).is_some() {}
+        if orphans.peek() != Some(&[inode]) {
+            let inode = ObjectId(inode);
+            context.find(FindingKind::InodeOrphan { inode }, at(tree, InodeItem::key(inode)));
+        }
     }
     if !gathered.has_root_directory && !has_gaps {
         let place = Place { tree: Some(tree), ..Place::default() };
@@ -309,12 +399,12 @@ fn judge_whole(context: &mut Context<'_>, tree: RootId, gathered: &mut Gathered,
 }
 
 /// Names do not agree: reads the subvolume twice again, to see where the difference is and what makes it.
-fn explain_names(context: &mut Context<'_>, tree: &Tree, checksums: &Ranges) {
+fn explain_names(context: &mut Context<'_>, tree: &Tree, checksums: &Ranges, faulty: &Faulty) {
     let surroundings = Surroundings { tree: tree.id, is_whole: true, checksums, keeps_names: true };
     let mut names = Names::new();
     let again = |context: &mut Context<'_>, names: &mut Names| {
         context.quietly(|context| {
-            let mut subvolume = Subvolume::new(&context.judge, surroundings);
+            let mut subvolume = Subvolume::new(context, surroundings);
             subvolume.names = Some(names);
             walk_leaves(context, &Tree { has_references: false, ..*tree }, &mut subvolume);
             subvolume.finish(context);
@@ -326,7 +416,7 @@ fn explain_names(context: &mut Context<'_>, tree: &Tree, checksums: &Ranges) {
         context.find(FindingKind::NamesNotListed {}, place);
     }
     again(context, &mut names);
-    explain(context, tree.id, &mut names);
+    explain(context, tree.id, &mut names, faulty);
 }
 
 #[cfg(test)]
@@ -344,7 +434,7 @@ mod tests {
             gathered.has_root_directory = true;
             let mut found = Vec::new();
             with_context(|context| {
-                judge_whole(context, RootId(300), &mut gathered, false);
+                judge_whole(context, RootId(300), &mut gathered, &Lists::default(), false);
                 found = core::mem::take(&mut context.report.findings);
             });
             found

@@ -175,6 +175,23 @@ fn is_of_inode(item: &Item<'_>) -> bool {
     (ObjectId::FIRST_FREE..=ObjectId::LAST_FREE).contains(&item.key.objectid)
 }
 
+impl Leaf<'_> {
+    /// The inode that the items begin with, if they begin with other items than its own.
+    pub(crate) fn continued_inode(&self) -> Option<ObjectId> {
+        let (Ok(first) | Err(first)) = self.items().find(|item| {
+            let (Ok(item) | Err(item)) = item;
+            is_of_inode(item)
+        })?;
+        (first.key.item_type != ItemType::INODE_ITEM).then_some(first.key.objectid)
+    }
+}
+
+/// Whether an item that breaks a rule still says by its key that something is there.
+fn is_known_by_key(item: &Item<'_>) -> bool {
+    let is_inode = item.key.item_type == ItemType::INODE_ITEM && is_of_inode(item);
+    is_inode || orphan::orphan_of(&item.key).is_some()
+}
+
 /// Judges a leaf without knowing what is left of it, from a slot on: what comes before that slot belongs to an inode of
 /// which more must be known.
 pub(crate) fn summarize(
@@ -234,12 +251,16 @@ fn run(
     let has_start = start.is_some();
     let mut current = start;
     for item in leaf.items() {
-        let Some(item) = item else {
-            if let Some(inode) = &mut current {
+        let is_sound = item.is_ok();
+        let (Ok(item) | Err(item)) = item;
+        if !is_sound && !is_known_by_key(&item) {
+            // One of another inode, of which nothing came before, says only that its inode item is not there.
+            let is_other = |inode: &Inode| is_of_inode(&item) && inode.number != item.key.objectid;
+            if let Some(inode) = current.as_mut().filter(|inode| !is_other(inode)) {
                 inode.is_incomplete = true;
             }
             continue;
-        };
+        }
         let orphan = orphan::orphan_of(&item.key);
         let is_of_inode = is_of_inode(&item);
         let is_next = is_of_inode && current.as_ref().is_none_or(|inode| inode.number != item.key.objectid);
@@ -258,7 +279,11 @@ fn run(
         if is_of_inode {
             first = first.or(Some(item.key.objectid));
             let inode = current.get_or_insert_with(|| Inode::new(item.key.objectid, item.place()));
-            take_item(&mut collector, &mut gathered, inode, &item);
+            if is_sound {
+                take_item(&mut collector, &mut gathered, inode, &item);
+            } else {
+                inode.set_faulty_item(item.place());
+            }
         }
     }
     if has_start && !head_ended {

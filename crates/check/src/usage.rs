@@ -14,7 +14,7 @@ use vlinder_format::{Block, Generation, ItemType, Key, Level, Logical, RootId};
 
 use crate::context::Context;
 use crate::reader::Expected;
-use crate::roots::{FoundRoot, Roots};
+use crate::roots::Roots;
 use crate::sorted::{Pass, Record, Sorted, Sorter};
 use crate::walk::Tree;
 
@@ -244,10 +244,6 @@ impl Counter<'_, '_> {
         read.into_iter().collect::<Option<Vec<_>>>().ok_or(Uncounted::Damaged)
     }
 
-    fn sorter(&self) -> Sorter<Wanted> {
-        Sorter::new(&self.context.store, self.context.options.list_bytes())
-    }
-
     /// Goes from the roots down to the leaves, and gives these.
     fn descend(&mut self, trees: &[Tree]) -> Result<Sorted<Wanted>, Uncounted> {
         let mut levels: BTreeMap<Level, Sorter<Wanted>> = BTreeMap::new();
@@ -259,12 +255,12 @@ impl Counter<'_, '_> {
             let set = self.sets.of(vec![position])?;
             let (logical, generation) = (tree.logical, tree.generation);
             let wanted = Wanted { logical, set, generation, first_key: None, tree: tree.id };
-            levels.entry(tree.level).or_insert_with(|| self.sorter()).add(wanted);
+            levels.entry(tree.level).or_insert_with(|| self.context.sorter()).add(wanted);
         }
         while let Some((level, blocks)) = levels.pop_last() {
             let blocks = blocks.finish();
             let Some(below) = level.below() else { return Ok(blocks) };
-            let mut next = levels.remove(&below).unwrap_or_else(|| self.sorter());
+            let mut next = levels.remove(&below).unwrap_or_else(|| self.context.sorter());
             self.children_of(level, &blocks, &mut next)?;
             levels.insert(below, next);
         }
@@ -350,9 +346,12 @@ pub(crate) fn count(
     roots: &Roots,
     data_extents: u64,
 ) -> Result<Counted, Uncounted> {
+    if roots.faulty.has_type(ItemType::ROOT_ITEM) {
+        return Err(Uncounted::Damaged);
+    }
     // A number of a higher level is no subvolume's.
     let is_counted = |tree: &Tree| tree.id.is_subvolume() && tree.id.0 >> 48 == 0;
-    let subvolumes: Vec<Tree> = roots.roots.iter().map(FoundRoot::tree).filter(is_counted).collect();
+    let subvolumes: Vec<Tree> = roots.iter().map(|root| root.tree()).filter(is_counted).collect();
     let mut counter = Counter { context, sets: Sets::default(), bytes: BTreeMap::new() };
     let leaves = counter.descend(&subvolumes)?;
     counter.count_leaves(&leaves, data_extents)?;

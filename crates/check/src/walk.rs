@@ -35,7 +35,7 @@ pub(crate) struct Tree {
     pub(crate) dropped_to: Option<(Key, Level)>,
 }
 
-/// An item that keeps the rules of its family.
+/// An item; where nothing else is said, one that keeps the rules of its family.
 pub(crate) struct Item<'a> {
     pub(crate) tree: RootId,
     pub(crate) leaf: &'a Block,
@@ -82,15 +82,13 @@ impl<'a> Leaf<'a> {
 }
 
 impl Leaf<'_> {
-    /// The items in order; none stands for one that breaks a rule.
-    pub(crate) fn items(&self) -> impl Iterator<Item = Option<Item<'_>>> {
+    /// The items in order; one that breaks a rule as an error.
+    pub(crate) fn items(&self) -> impl Iterator<Item = Result<Item<'_>, Item<'_>>> {
         let mut faults = self.faults.iter().map(|(slot, _)| *slot).peekable();
         self.slots.clone().map(move |slot| {
-            if faults.next_if_eq(&slot).is_some() {
-                return None;
-            }
             let (key, data) = (self.block.key(slot), self.block.data(slot));
-            Some(Item { tree: self.tree, leaf: self.block, slot, key, data })
+            let item = Item { tree: self.tree, leaf: self.block, slot, key, data };
+            if faults.next_if_eq(&slot).is_some() { Err(item) } else { Ok(item) }
         })
     }
 
@@ -146,6 +144,11 @@ pub(crate) trait ItemVisitor: Sync {
     /// The next item.
     fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>);
 
+    /// The next item breaks a rule, which is found: it is there, and what it says is not used.
+    fn faulty(&mut self, _: &mut Context<'_>, _: &Item<'_>) {
+        self.gap();
+    }
+
     /// Part of the tree could not be read: what comes next does not follow what came before.
     fn gap(&mut self) {}
 }
@@ -177,10 +180,10 @@ impl Visitor for InOrder<'_> {
         let leaf = Leaf::new(expected.tree, &block, &faults);
         for item in leaf.items() {
             match item {
-                Some(item) => self.0.item(context, &item),
-                None => {
+                Ok(item) => self.0.item(context, &item),
+                Err(item) => {
                     context.lose();
-                    self.0.gap();
+                    self.0.faulty(context, &item);
                 }
             }
         }

@@ -68,7 +68,7 @@ fn load(path: &Path) -> MemoryDevice {
 /// What is found, but for what mkfs.btrfs 6.2 leaves behind. The same must be found with next to nothing of the lists in memory.
 pub fn report_of(device: Arc<dyn Device>, options: &Options<'_>) -> Report {
     let mut report = check(vec![Arc::clone(&device)], options).unwrap();
-    for lists_bytes in [0, 9 * 7 * 16] {
+    for lists_bytes in [0, 15 * 7 * 16] {
         let temporary: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 << 20));
         let on_disk = Options { temporary: Some(&temporary), lists_bytes: Some(lists_bytes), ..*options };
         assert_eq!(
