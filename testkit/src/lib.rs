@@ -15,6 +15,7 @@ pub mod long_run;
 #[cfg(feature = "engine")]
 pub mod matrix;
 mod merkle;
+pub mod metrics_page;
 #[cfg(feature = "engine")]
 pub mod mutator;
 pub mod power_cut;
