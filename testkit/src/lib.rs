@@ -5,6 +5,7 @@
 //! The kit must not know how the engine does its work: it sees devices, mounted trees and other people's tools; with the
 //! feature `engine` also the library, as any of its users does (`subject`).
 
+mod eventually;
 pub mod golden;
 #[cfg(feature = "engine")]
 pub mod hostile;
@@ -27,6 +28,7 @@ pub mod subject;
 pub mod walk;
 pub mod workload;
 
+pub use eventually::eventually;
 pub use merkle::merkle_tree;
 pub use scratch::Scratch;
 pub use simulated::SimulatedDevice;
