@@ -5,6 +5,9 @@
 //! The kit must not know how the engine does its work: it sees devices, mounted trees and other people's tools; with the
 //! feature `engine` also the library, as any of its users does (`subject`).
 
+// What goes wrong here ends a test, with its message.
+#![allow(clippy::missing_errors_doc)]
+
 mod eventually;
 pub mod golden;
 #[cfg(feature = "engine")]
