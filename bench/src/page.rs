@@ -52,7 +52,7 @@ pub fn render() -> Result<()> {
     let mut page = String::from(
         "# Benchmarks\n\nMedians; both sides alternate in one run, from the same state to a durable end, images on tmpfs; \
          what takes longer than a minute is run once. The ratio is peer ÷ vlinder: above 1, vlinder is faster. Each row is made by the command in its JSON file beside \
-         this page.\n\n| row | workload | vlinder | peers (ratio) | goal | commit |\n|---|---|---|---|---|---|\n",
+         this page; what the ids stand for is in [workloads](workloads.md).\n\n| row | workload | vlinder | peers (ratio) | goal | commit |\n|---|---|---|---|---|---|\n",
     );
     for result in &results {
         page += &table_row(result);

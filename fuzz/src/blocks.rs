@@ -167,11 +167,6 @@ fn insert(block: &mut Block, model: &mut Vec<(Key, Vec<u8>)>, input: &mut Input<
     if need > block.free_bytes() {
         return;
     }
-    if byte == 255 && new.len() == 1 {
-        assert!(block.insert_zeroed(slot, &first, data.len()).iter().all(|byte| *byte == 0));
-        model.insert(slot, (first, vec![0; data.len()]));
-        return;
-    }
     block.insert_items(slot, &new);
     model.splice(slot..slot, new.iter().map(|(key, data)| (*key, data.to_vec())));
 }

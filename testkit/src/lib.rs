@@ -5,6 +5,10 @@
 //! The kit must not know how the engine does its work: it sees devices, mounted trees and other people's tools; with the
 //! feature `engine` also the library, as any of its users does (`subject`).
 
+// What goes wrong here ends a test, with its message.
+#![allow(clippy::missing_errors_doc)]
+
+mod eventually;
 pub mod golden;
 #[cfg(feature = "engine")]
 pub mod hostile;
@@ -15,6 +19,7 @@ pub mod long_run;
 #[cfg(feature = "engine")]
 pub mod matrix;
 mod merkle;
+pub mod metrics_page;
 #[cfg(feature = "engine")]
 pub mod mutator;
 pub mod power_cut;
@@ -26,6 +31,7 @@ pub mod subject;
 pub mod walk;
 pub mod workload;
 
+pub use eventually::eventually;
 pub use merkle::merkle_tree;
 pub use scratch::Scratch;
 pub use simulated::SimulatedDevice;

@@ -8,6 +8,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use vlinder_base::affinity::Affinity;
+
 /// Something that not every machine has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Requirement {
@@ -21,6 +23,8 @@ pub enum Requirement {
     LoopDevices,
     /// The kernel's own btrfs, mountable (root and loop devices as well).
     KernelBtrfs,
+    /// So many processors that this process may use.
+    Processors(u32),
     /// A program in PATH (or in /usr/sbin, /sbin).
     Tool(&'static str),
     /// The corpus of foreign images beside the checkout; see [`corpus`].
@@ -35,6 +39,7 @@ impl fmt::Display for Requirement {
             Requirement::Fuse => formatter.write_str("needs /dev/fuse"),
             Requirement::LoopDevices => formatter.write_str("needs loop devices"),
             Requirement::KernelBtrfs => formatter.write_str("needs the kernel's btrfs"),
+            Requirement::Processors(count) => write!(formatter, "needs {count} processors"),
             Requirement::Tool(name) => write!(formatter, "needs the tool {name}"),
             Requirement::Corpus => {
                 formatter.write_str("needs the corpus beside the checkout (../shared/corpus)")
@@ -56,6 +61,9 @@ impl Requirement {
             }
             Requirement::LoopDevices => is_root && Path::new("/dev/loop-control").exists(),
             Requirement::KernelBtrfs => Requirement::LoopDevices.is_met() && kernel_has_btrfs(),
+            Requirement::Processors(count) => {
+                Affinity::current().is_some_and(|allowed| allowed.count() >= *count)
+            }
             Requirement::Tool(name) => find_tool(name).is_some(),
             Requirement::Corpus => corpus().is_some(),
         }
@@ -63,10 +71,11 @@ impl Requirement {
 }
 
 impl Requirement {
-    /// False for what `VLINDER_REQUIRE=all` can't ask for: another user, or files that are not part of the project. Such
+    /// False for what `VLINDER_REQUIRE=all` can't ask for: another user, another machine, or files that are not part of the
+    /// project. Such
     /// a test is skipped, counted and named even then.
     pub fn can_be_given(&self) -> bool {
-        !matches!(self, Requirement::OrdinaryUser | Requirement::Corpus)
+        !matches!(self, Requirement::OrdinaryUser | Requirement::Processors(_) | Requirement::Corpus)
     }
 }
 
@@ -165,6 +174,7 @@ mod tests {
     fn a_tool_is_found_by_name() {
         assert!(find_tool("sh").is_some());
         assert!(find_tool("no-such-tool-anywhere").is_none());
+        assert!(Requirement::Processors(1).is_met() && !Requirement::Processors(u32::MAX).is_met());
         assert!(Requirement::Root.is_met() != Requirement::OrdinaryUser.is_met());
     }
 

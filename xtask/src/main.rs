@@ -1,4 +1,4 @@
-//! The workshop's chores: `cargo xtask tidy` (what the compiler does not check), `cargo xtask test` (everything fast,
+//! Chores of this repository: `cargo xtask tidy` (what the compiler does not check), `cargo xtask test` (everything fast,
 //! counted), `cargo xtask user-test USER` (the built tests again, as somebody who is not root).
 //!
 //! It must not know how the engine works; it sees manifests, sources and test results.

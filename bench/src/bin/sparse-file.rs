@@ -1,5 +1,6 @@
-//! The first seed's file, 4 KiB of data and 4 KiB of hole in turn, copied as cp does it: seek to data, seek to the hole
-//! behind, read what lies between, from the file's start to its end; through the library, in one process.
+//! A sparse file, 4 KiB of data and 4 KiB of hole in turn, copied as cp does it: seek to data, seek to the hole behind,
+//! read what lies between, from the file's start to its end; through the library, in one process. It is the workload of
+//! `seek_cache` (docs/benchmarks/workloads.md).
 //!
 //! `sparse-file STATE IMAGE MEBIBYTES [OPTIONS]` prints one JSON object. States: `make` writes `/foobar` into an image,
 //! `cold` copies it from an image that was just opened, `warm` a second time, `delalloc` writes it and copies it before

@@ -1,6 +1,6 @@
 //! The state map alone: sequences of changes as a file system makes them, on the map and on its peers.
 //!
-//! `state-map SEQUENCE VARIANT THREADS CHANGES` prints one JSON object. Sequences: `fio` is the fifth seed's job, 12
+//! `state-map SEQUENCE VARIANT THREADS CHANGES` prints one JSON object. Sequences: `fio` is the job of `state_trim`'s workload (docs/benchmarks/workloads.md), 12
 //! writers of 4 KiB at random places of one file of 2 GiB with 64 writes under way each; a write sets bits of its bytes
 //! when it begins and clears them when it is done, in any order. `flush` is a file of long runs whose bits are cleared
 //! from the front, 128 KiB at a time, as extents are written. Variants: `trim` (the map as it is), `split` (the map with

@@ -13,12 +13,12 @@ use crate::row::{Outcome, Row, Settings, Side};
 const FILE: &str = "2G";
 /// What each job writes: a gibibyte in all.
 const EACH: &str = "87381k";
-/// The fifth seed's job, but for where it goes.
+/// The job of `state_trim`'s workload (docs/benchmarks/workloads.md), but for where it goes.
 const JOB: &str = "--name=s5 --rw=randwrite --bs=4k --direct=1 --iodepth=64 --numjobs=12 --thread --fallocate=none \
                    --group_reporting --overwrite=1 --norandommap";
 const IMAGE: &str = "fio";
 
-/// The third seed's job, up to ten times the size of its file.
+/// The job of `block_group_skip`'s workload, until ten times the size of its file is written.
 const S3_JOB: &str = "--name=s3 --size=512M --io_size=1280M --rw=randwrite --direct=1 --bs=4k --iodepth=64 --numjobs=4 --thread \
                       --fallocate=none --fsync_on_close=1 --group_reporting --norandommap";
 /// What is counted beside the time of that.

@@ -5,9 +5,9 @@ mod fio;
 mod fsync;
 mod growth;
 mod images;
+mod mechanisms;
 mod mounts;
 mod opening;
-mod seeds;
 mod state_map;
 
 use crate::row::Row;
@@ -21,7 +21,7 @@ pub fn all() -> Vec<Row> {
     rows.extend(growth::rows());
     rows.extend(check::rows());
     rows.extend(fio::rows());
-    rows.extend(seeds::rows());
+    rows.extend(mechanisms::rows());
     rows.extend(state_map::rows());
     rows
 }

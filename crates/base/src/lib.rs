@@ -1,4 +1,4 @@
-//! The house's one door to everything that is not deterministic: locks, threads, channels, parallel loops, caches, clocks,
+//! The one door to everything that is not deterministic: locks, threads, channels, parallel loops, caches, clocks,
 //! random numbers; and to what everything is observed with: counters, histograms, probes.
 //!
 //! With the feature `shuttle` (a *model run*) locks, threads, channels and caches become shuttle's, so that a test can search

@@ -15,26 +15,11 @@ impl Physical {
             None => None,
         }
     }
-
-    /// The bytes from `start` up to this offset; none if `start` is behind it.
-    #[must_use]
-    pub const fn checked_distance_from(self, start: Self) -> Option<u64> {
-        self.0.checked_sub(start.0)
-    }
 }
 
 impl fmt::Display for Physical {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(formatter)
-    }
-}
-
-/// `value` rounded down to a multiple of `alignment`; none if `alignment` is 0. Any alignment, not only powers of two.
-#[must_use]
-pub const fn align_down(value: u64, alignment: u64) -> Option<u64> {
-    match value.checked_rem(alignment) {
-        Some(rest) => Some(value - rest),
-        None => None,
     }
 }
 
@@ -60,9 +45,6 @@ mod tests {
         assert_eq!(align_up(4096, 4096), Some(4096));
         assert_eq!(align_up(u64::MAX, 4096), None);
         assert_eq!(align_up(5, 0), None);
-        assert_eq!(align_down(4097, 4096), Some(4096));
-        assert_eq!(align_down(7, 3), Some(6));
-        assert_eq!(align_down(5, 0), None);
         assert!(is_aligned(0, 4096) && is_aligned(8192, 4096));
         assert!(!is_aligned(1, 4096) && !is_aligned(0, 0));
     }
@@ -71,7 +53,6 @@ mod tests {
     fn physical_offsets_do_not_wrap() {
         assert_eq!(Physical(5).checked_add(3), Some(Physical(8)));
         assert_eq!(Physical(u64::MAX).checked_add(1), None);
-        assert_eq!(Physical(5).checked_distance_from(Physical(6)), None);
         assert_eq!(Physical(1 << 20).to_string(), "1048576");
         assert_eq!(format!("{:>4}", Physical(7)), "   7");
     }

@@ -49,7 +49,7 @@ impl Mount {
         run(["filesystem", "sync", self.point.to_str().unwrap()]).done();
     }
 
-    /// The second seed's script: a hundred files made, every other one removed, sync.
+    /// A hundred files made, every other one removed, sync.
     fn make_and_remove(&self, directory: &str) {
         let directory = self.point.join(directory);
         std::fs::create_dir(&directory).unwrap();
@@ -98,7 +98,7 @@ fn number(printed: &str, name: &str) -> Option<u64> {
 const WAITS_SECONDS: [u64; 3] = [3, 10, 30];
 
 #[test]
-fn the_script_of_the_second_seed_counts_the_batches_of_a_live_mount() {
+fn a_script_counts_the_batches_of_delayed_items_of_a_live_mount() {
     require!(Root, Fuse, Tool("bpftrace"));
     let batches = |name: &str, options: &str| {
         let mount = Mount::new(name, options);
@@ -126,7 +126,7 @@ fn the_script_of_the_second_seed_counts_the_batches_of_a_live_mount() {
 }
 
 #[test]
-fn the_script_of_the_fifth_seed_shows_how_long_clears_take() {
+fn a_script_shows_how_long_clears_of_state_bits_take() {
     require!(Root, Fuse, Tool("bpftrace"));
     let mount = Mount::new("probes-clear", "commit=300");
     for (attempt, wait) in WAITS_SECONDS.into_iter().enumerate() {

@@ -1,7 +1,8 @@
 //! The control socket of a mount: what the kernel's system calls can't carry (subvolumes, sync, usage, statistics) goes
 //! through a Unix socket to the process that serves the mount.
 //!
-//! This crate must not know FUSE: what the kernel has cached is told to it through a [`KernelNotifier`].
+//! This crate must not know FUSE's protocol: what the kernel has cached is told through a [`KernelNotifier`]. It does know how
+//! a mount of ours is listed ([`mounts`]) and taken away ([`unmount`]), which front ends ask without serving one.
 //!
 //! Reading path: [`protocol`] (what is said), `frame` (how it travels), [`location`] (where the socket lies), then the two
 //! ends, [`client`] and [`server`], and [`executor`], which does what was asked with the rights of the peer.

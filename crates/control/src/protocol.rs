@@ -388,8 +388,10 @@ pub struct SpaceRecord {
     pub unallocated_bytes: u64,
     /// Bytes of all devices.
     pub device_bytes: u64,
-    /// Metadata that Linux keeps free for the commit itself on such a file system.
+    /// Metadata that the server keeps free for commits, deletions and trees.
     pub global_reserve_bytes: u64,
+    /// What Linux would keep free in its place, which is what its tools show.
+    pub linux_reserve_bytes: u64,
     /// Bytes that new data can take.
     pub data_available_bytes: u64,
     /// The members.

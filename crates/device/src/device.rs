@@ -43,33 +43,52 @@ pub trait Device: Send + Sync {
     /// within the device is [`DeviceErrorKind::OutOfRange`] and touches nothing.
     fn submit(&self, batch: Vec<Request>) -> Ticket;
 
-    /// Makes every write durable that completed before this call. After an error nothing is known about writes since
-    /// the last successful flush, and a later success says nothing about them.
+    /// Makes every write durable that completed before this call.
+    ///
+    /// # Errors
+    /// What the system said. After one nothing is known about writes since the last successful flush, and a later success
+    /// says nothing about them.
     fn flush(&self) -> Result<(), DeviceError>;
 
     /// Tells the device that the range's content is no longer needed; reading it gives anything afterwards, zeros on
-    /// files and memory. [`DeviceErrorKind::Unsupported`] where it can't.
+    /// files and memory.
+    ///
+    /// # Errors
+    /// [`DeviceErrorKind::Unsupported`] where it can't, [`DeviceErrorKind::OutOfRange`], [`DeviceErrorKind::ReadOnly`], or what
+    /// the system said.
     fn discard(&self, offset: Physical, length_bytes: u64) -> Result<(), DeviceError>;
 }
 
 /// Single requests, for callers that have no batch.
 pub trait DeviceExt: Device {
     /// Reads `length_bytes` bytes at `offset`.
+    ///
+    /// # Errors
+    /// The request's own: [`DeviceErrorKind::OutOfRange`], or what the system said.
     fn read_at(&self, offset: Physical, length_bytes: usize) -> Result<Vec<u8>, DeviceError> {
         self.one(Request::read(offset, length_bytes)).map(Data::into_vec)
     }
 
     /// Writes all of `data` at `offset` into the device's cache.
+    ///
+    /// # Errors
+    /// The request's own: [`DeviceErrorKind::OutOfRange`], [`DeviceErrorKind::ReadOnly`], or what the system said.
     fn write_at(&self, offset: Physical, data: impl Into<Data>) -> Result<(), DeviceError> {
         self.one(Request::write(offset, data)).map(drop)
     }
 
     /// Writes all of `data` at `offset`; it survives a power cut when this returns.
+    ///
+    /// # Errors
+    /// The request's own: [`DeviceErrorKind::OutOfRange`], [`DeviceErrorKind::ReadOnly`], or what the system said.
     fn write_durable_at(&self, offset: Physical, data: impl Into<Data>) -> Result<(), DeviceError> {
         self.one(Request::write_durable(offset, data)).map(drop)
     }
 
     /// Runs one request to its end and gives its buffer back.
+    ///
+    /// # Errors
+    /// The request's own, or [`DeviceErrorKind::Abandoned`] where nobody finished it.
     fn one(&self, request: Request) -> Result<Data, DeviceError> {
         let (offset, length_bytes, operation) =
             (request.offset(), request.length_bytes(), request.operation());
@@ -96,6 +115,9 @@ pub trait DeviceExt: Device {
     }
 
     /// Refuses a range that does not lie within the device.
+    ///
+    /// # Errors
+    /// [`DeviceErrorKind::OutOfRange`].
     fn check_range(
         &self,
         operation: Operation,

@@ -1,4 +1,4 @@
-//! Where the bytes of a volume lie: [`Device`], a trait of six calls, and its implementations over files,
+//! Where the bytes of a volume lie: [`Device`], a trait of five calls, and its implementations over files,
 //! block devices and memory.
 //!
 //! This crate must not know what the bytes mean: no superblock, no block size, no checksum.

@@ -153,6 +153,9 @@ pub struct Completion {
 
 impl Completion {
     /// The bytes read, or the error.
+    ///
+    /// # Errors
+    /// The request's.
     pub fn into_bytes(self) -> Result<Vec<u8>, DeviceError> {
         let Completion { data, result } = self;
         result.map(|()| data.into_vec())

@@ -78,6 +78,9 @@ impl Ticket {
     }
 
     /// Waits for the whole batch and gives the first error, if any.
+    ///
+    /// # Errors
+    /// That of the first request that failed, in the order of the batch.
     pub fn wait_all(self) -> Result<Vec<Completion>, DeviceError> {
         let completions = self.wait();
         match completions.iter().find_map(|completion| completion.result.as_ref().err()) {

@@ -1,4 +1,4 @@
-//! The newtypes of the house: no bare integer crosses a module border.
+//! The newtypes of the whole workspace: no bare integer crosses a module border.
 
 use core::fmt;
 

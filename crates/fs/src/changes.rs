@@ -9,7 +9,7 @@ use vlinder_format::features::IncompatFeatures;
 use vlinder_format::inode_ref::{self, ExtendedReference, InodeReference};
 use vlinder_format::{Damage, Fault, Generation, ItemType, Key, ObjectId, orphan};
 use vlinder_transaction::{Handle, Tree};
-use vlinder_tree::{Change, Edit};
+use vlinder_tree::Edit;
 
 use crate::fsync_log::{Journal, Named, Note};
 use crate::{Filesystem, Refusal, Result, Subvolume};
@@ -85,11 +85,8 @@ impl<'a> Changes<'a> {
 
     /// Makes all changes, or on an error none.
     pub(crate) fn apply(self, handle: &mut Handle<'_>) -> Result<()> {
-        let edits: Vec<Edit<'_>> = self
-            .items
-            .iter()
-            .map(|(key, data)| Edit::new(*key, data.as_deref().map_or(Change::RemoveIfPresent, Change::Put)))
-            .collect();
+        let edits: Vec<Edit<'_>> =
+            self.items.iter().map(|(key, data)| Edit::put_or_remove(*key, data.as_deref())).collect();
         let generation = handle.generation();
         let change = || {
             handle.edit(&self.tree, &edits)?;

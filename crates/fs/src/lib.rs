@@ -59,7 +59,7 @@ pub use inode::{Inode, InodeId, InodeState};
 pub use metadata::{SetAttributes, SetTime};
 pub use open::{OpenInode, OpenMode};
 pub use options::{
-    AccessTimes, CompressOption, OpenOptions, OptionError, Owners, RescueOptions, SubvolumeChoice,
+    AccessTimes, CompressOption, OpenOptions, OptionError, Owners, RescueOptions, SWITCHES, SubvolumeChoice,
     WITHOUT_EFFECT,
 };
 pub use property::CompressionProperty;

@@ -204,6 +204,30 @@ impl Default for OpenOptions {
     }
 }
 
+macro_rules! switches {
+    ($($name:ident: $help:literal,)*) => {
+        /// The mechanisms that `disable=` switches off, each with what it is.
+        pub const SWITCHES: &[(&str, &str)] = &[$((stringify!($name), $help),)*];
+        /// What belongs behind `disable=`.
+        const SWITCH_LIST: &str = concat!("list of ", $(stringify!($name), ", ",)* "joined by colons");
+
+        fn switch<'a>(disabled: &'a mut Disabled, name: &str) -> Option<&'a mut bool> {
+            match name {
+                $(stringify!($name) => Some(&mut disabled.$name),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+switches! {
+    seek_cache: "the cached position of SEEK_DATA and SEEK_HOLE",
+    delayed_batch: "batches of pending items across gaps of keys",
+    block_group_skip: "not writing the items of block groups whose `used` ends a transaction where it began",
+    send_readahead: "readahead for send (no send yet)",
+    state_trim: "trimming state records in place",
+}
+
 /// What belongs behind `rescue=`.
 const RESCUE_PARTS: &str = "part of rescue=: all, ignorebadroots, ignoredatacsums, ignoremetacsums, ignoresuperflags, \
                             nologreplay or usebackuproot";
@@ -360,23 +384,34 @@ impl OpenOptions {
         };
         let given = |expected| value.filter(|value| !value.is_empty()).ok_or_else(|| bad(expected));
         match name {
-            "compress" | "compress-force" => self.set_compress(value, name == "compress-force").ok_or_else(|| {
-                bad("algorithm: zlib[:1-9], lzo, zstd[:-15-15], no or none")
-            })?,
-            "subvol" => self.subvolume = SubvolumeChoice::Path(given("path of a subvolume")?.as_bytes().to_vec()),
+            "compress" | "compress-force" => self
+                .set_compress(value, name == "compress-force")
+                .ok_or_else(|| bad("algorithm: zlib[:1-9], lzo, zstd[:-15-15], no or none"))?,
+            "subvol" => {
+                self.subvolume = SubvolumeChoice::Path(given("path of a subvolume")?.as_bytes().to_vec())
+            }
             "subvolid" => {
-                let number = given("number of a subvolume")?.parse().map_err(|_| bad("number of a subvolume"))?;
+                let number =
+                    given("number of a subvolume")?.parse().map_err(|_| bad("number of a subvolume"))?;
                 self.subvolume = SubvolumeChoice::Number(RootId(number));
             }
             "max_inline" => {
-                self.max_inline_bytes = parse_bytes(given("number of bytes")?).ok_or_else(|| bad("number of bytes"))?;
+                self.max_inline_bytes =
+                    parse_bytes(given("number of bytes")?).ok_or_else(|| bad("number of bytes"))?;
             }
             "commit" => {
-                let seconds: u32 = given("number of seconds")?.parse().map_err(|_| bad("number of seconds"))?;
+                let seconds: u32 =
+                    given("number of seconds")?.parse().map_err(|_| bad("number of seconds"))?;
                 self.commit_interval = Duration::from_secs(if seconds == 0 { 30 } else { seconds.into() });
             }
-            "cache" => self.cache_bytes = parse_bytes(given("number of bytes")?).ok_or_else(|| bad("number of bytes"))?,
-            "dirty" => self.dirty_bytes = parse_bytes(given("number of bytes")?).ok_or_else(|| bad("number of bytes"))?,
+            "cache" => {
+                self.cache_bytes =
+                    parse_bytes(given("number of bytes")?).ok_or_else(|| bad("number of bytes"))?
+            }
+            "dirty" => {
+                self.dirty_bytes =
+                    parse_bytes(given("number of bytes")?).ok_or_else(|| bad("number of bytes"))?
+            }
             "owners" => {
                 self.owners = match value {
                     Some("keep") => Owners::Keep,
@@ -384,9 +419,7 @@ impl OpenOptions {
                     _ => return Err(bad("word: keep or me")),
                 };
             }
-            "disable" => self.disable(given("list of mechanisms")?).ok_or_else(|| {
-                bad("list of seek_cache, delayed_batch, block_group_skip, send_readahead, state_trim, joined by colons")
-            })?,
+            "disable" => self.disable(given("list of mechanisms")?).ok_or_else(|| bad(SWITCH_LIST))?,
             "discard" => match value {
                 Some("sync" | "async") => self.discard = true,
                 _ => return Err(bad("word: sync or async")),
@@ -425,14 +458,7 @@ impl OpenOptions {
 
     fn disable(&mut self, names: &str) -> Option<()> {
         for name in names.split(':') {
-            match name {
-                "seek_cache" => self.disabled.seek_cache = true,
-                "delayed_batch" => self.disabled.delayed_batch = true,
-                "block_group_skip" => self.disabled.block_group_skip = true,
-                "send_readahead" => self.disabled.send_readahead = true,
-                "state_trim" => self.disabled.state_trim = true,
-                _ => return None,
-            }
+            *switch(&mut self.disabled, name)? = true;
         }
         Some(())
     }

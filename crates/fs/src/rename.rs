@@ -6,7 +6,7 @@ use vlinder_format::inode::FileType;
 use vlinder_format::root_ref::RootReference;
 use vlinder_format::{Generation, Key, RootId};
 use vlinder_transaction::Handle;
-use vlinder_tree::{Change, Edit};
+use vlinder_tree::Edit;
 
 use crate::changes::Changes;
 use crate::create::{NewFile, Prepared};
@@ -496,9 +496,7 @@ impl<'a> RenamePlan<'a> {
 
 /// Puts and removes items of the root tree, all or none.
 pub(crate) fn apply_to_root_tree(handle: &mut Handle<'_>, roots: &RootChanges) -> Result<()> {
-    let edits: Vec<Edit<'_>> = roots
-        .iter()
-        .map(|(key, data)| Edit::new(*key, data.as_deref().map_or(Change::RemoveIfPresent, Change::Put)))
-        .collect();
+    let edits: Vec<Edit<'_>> =
+        roots.iter().map(|(key, data)| Edit::put_or_remove(*key, data.as_deref())).collect();
     Ok(handle.edit_root_tree(&edits)?)
 }

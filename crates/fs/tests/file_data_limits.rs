@@ -218,7 +218,7 @@ fn many_threads_write_read_and_flush_at_once() {
     mount.unmount().unwrap();
 }
 
-/// S1: a walk over data and holes visits a bounded number of state records a seek, however large the file is.
+/// A walk over data and holes visits a bounded number of state records a seek, however large the file is.
 #[test]
 fn seeking_through_unflushed_data_visits_a_constant_number_of_states() {
     require!(Tool("mkfs.btrfs"));

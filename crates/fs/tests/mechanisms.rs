@@ -1,5 +1,5 @@
-//! The mechanisms of the seeds, on and off, by what they count: block group items written by commits (S3), batches of
-//! delayed items (S2), state records visited by seeks (S1). Each file system is judged by both checks afterwards.
+//! The mechanisms that `disable=` names, on and off, by what they count: block group items written by commits
+//! (`block_group_skip`), batches of delayed items (`delayed_batch`), state records visited by seeks (`seek_cache`). Each file system is judged by both checks afterwards.
 
 mod support;
 
@@ -95,7 +95,7 @@ fn with_the_mechanism_off_a_commit_writes_the_items_of_all_groups_that_were_touc
     assert!(off.iter().any(|(written, changed)| written > changed), "{off:?}");
 }
 
-/// The second seed's script with so many files: batches with insertions, and entries removed before they got there.
+/// So many files made and every other one removed: batches with insertions, and entries removed before they got there.
 fn batches(options: &str, count: u64) -> (u64, u64) {
     let scratch = Scratch::new("batches");
     let image = image(&scratch, 1024, &[]);

@@ -1,4 +1,5 @@
-//! docs/metrics.md lists every counter, gauge, histogram, probe and switch; here it is compared with the code.
+//! docs/metrics.md lists every counter, gauge, histogram, probe and switch; here it is compared with the code: metrics and
+//! switches by whole rows, probes by name. (The requests of the kernel are compared by `fuse`.)
 
 mod support;
 
@@ -6,18 +7,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use support::{image, open};
-use vlinder_testkit::{Scratch, require};
-
-fn page() -> String {
-    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md")).unwrap()
-}
+use vlinder_fs::{OpenOptions, SWITCHES};
+use vlinder_testkit::{Scratch, metrics_page, require};
 
 /// The names in the first column of the tables under a heading.
-fn listed(page: &str, heading: &str) -> BTreeSet<String> {
-    let section = page.split("\n## ").find(|section| section.starts_with(heading)).unwrap();
-    let rows =
-        section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next().map(str::to_owned));
-    rows.collect()
+fn listed(heading: &str) -> BTreeSet<String> {
+    let name = |row: &String| row.strip_prefix("| `")?.split('`').next().map(str::to_owned);
+    metrics_page::rows(heading).iter().filter_map(name).collect()
 }
 
 fn sources(directory: &Path, into: &mut Vec<PathBuf>) {
@@ -32,16 +28,26 @@ fn sources(directory: &Path, into: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn every_metric_is_on_the_page_and_every_one_on_the_page_is_there() {
+fn every_metric_is_on_the_page_as_the_code_describes_it_and_no_other() {
     require!(Tool("mkfs.btrfs"));
     let scratch = Scratch::new("metrics");
     let filesystem = open(&image(&scratch, 256, &[]));
-    let counted: BTreeSet<String> =
-        filesystem.engine().registry().snapshot().into_iter().map(|sample| sample.name.to_owned()).collect();
-    assert_eq!(listed(&page(), "Counters"), counted);
-    let of_devices =
-        filesystem.device_counters().into_iter().map(|counter| counter.name.to_owned()).collect();
-    assert_eq!(listed(&page(), "Each device"), of_devices);
+    let samples = filesystem.engine().registry().snapshot();
+    let counted: Vec<String> = samples.iter().map(metrics_page::row_of).collect();
+    assert_eq!(metrics_page::rows("Counters"), counted);
+    let of_devices = filesystem.device_counters();
+    let of_devices: Vec<String> =
+        of_devices.iter().map(|it| format!("| `{}` | counter | – | {} |", it.name, it.help)).collect();
+    assert_eq!(metrics_page::rows("Each device"), of_devices);
+}
+
+#[test]
+fn every_switch_is_on_the_page_as_the_code_describes_it_and_no_other() {
+    let row = |(name, help): &(&str, &str)| format!("| `{name}` | {help} |");
+    assert_eq!(metrics_page::rows("Switches"), SWITCHES.iter().map(row).collect::<Vec<_>>());
+    for (name, _) in SWITCHES {
+        assert!(OpenOptions::parse(&format!("disable={name}")).is_ok(), "{name}");
+    }
 }
 
 #[test]
@@ -65,5 +71,5 @@ fn every_probe_is_on_the_page_and_every_one_on_the_page_is_there() {
             fired.insert(name);
         }
     }
-    assert_eq!(listed(&page(), "Probes"), fired);
+    assert_eq!(listed("Probes"), fired);
 }

@@ -21,8 +21,9 @@ use vlinder_fs::{OpenOptions, OptionError};
 
 /// One thread may be waiting for the disk while others ask for what is in memory.
 const LEAST_DEFAULT_THREADS: usize = 2;
-/// The kernel wakes the threads in turn, so that with many of them each request of a single program meets another core and
-/// cold caches: with twice as many threads as cores `cp -r` took twice the processor time, and the time.
+/// A single program needs one thread: the others rest out of the kernel's sight until they are called
+/// (`transport/attendance.rs`). So more threads help only where as many requests wait at once; that more than these do has
+/// not been shown.
 const MOST_DEFAULT_THREADS: usize = 8;
 
 /// How to mount.

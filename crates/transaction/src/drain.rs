@@ -187,7 +187,7 @@ impl Engine {
         turns.push(Turn { start, length: head.length, free });
     }
 
-    /// The groups whose items this commit has to write (S3).
+    /// The groups whose items this commit has to write (`block_group_skip`).
     fn changed_groups(&self) -> Vec<ChangedGroup> {
         self.space.changed_groups(self.options.disabled.block_group_skip)
     }

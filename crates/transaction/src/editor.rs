@@ -36,10 +36,8 @@ impl<'a> Editor<'a> {
 
     /// Puts and removes items; sorted by key.
     pub(crate) fn change_items(&mut self, root: &Arc<Root>, changes: &[ItemChange]) -> Result<(), TreeError> {
-        let edits: Vec<Edit<'_>> = changes
-            .iter()
-            .map(|(key, data)| Edit::new(*key, data.as_deref().map_or(Change::RemoveIfPresent, Change::Put)))
-            .collect();
+        let edits: Vec<Edit<'_>> =
+            changes.iter().map(|(key, data)| Edit::put_or_remove(*key, data.as_deref())).collect();
         self.edit(root, &edits)
     }
 

@@ -1,4 +1,4 @@
-//! Pending items (S2's home): an ordered overlay over the trees, (tree, key) → data or tombstone, that knows no inode.
+//! Pending items: an ordered overlay over the trees, (tree, key) → data or tombstone, that knows no inode.
 //!
 //! `fs` puts directory indexes and inode items here, so that a thousand changes of one directory cost one descent a
 //! leaf-full when the commit drains them, and an entry made and removed in one transaction costs none. Readers merge it.

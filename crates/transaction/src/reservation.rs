@@ -62,7 +62,7 @@ const EXTENT_ITEM_BYTES: u64 = 128;
 /// Above this, what pending items may take is worked out more closely.
 const MANY_OWED_BYTES: u64 = 1 << 20;
 
-/// How often a refused promise is tried again after a commit or a new chunk.
+/// How often a promise is tried, with a commit between two tries.
 const TRIES: u32 = 3;
 
 /// How often who may draw on the reserve tries to, when others have drawn on all of it.
@@ -111,8 +111,9 @@ impl Engine {
         items + references * EXTENT_ITEM_BYTES
     }
 
-    /// Promises metadata; where there is none, makes it: new chunks, then a commit, which settles what is owed and
-    /// unpins, then the space that leases hold.
+    /// Promises metadata. Chunks that can be made count as room, and are made when blocks are taken. Where there is no room,
+    /// these make it: a commit, which settles what is owed and unpins, then what leases hold, then what `draw` allows of the
+    /// reserve.
     pub(crate) fn promise_metadata(&self, bytes: u64, draw: Draw) -> Result<(), EngineError> {
         if bytes == 0 {
             return Ok(());

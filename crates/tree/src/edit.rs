@@ -69,6 +69,11 @@ impl<'a> Edit<'a> {
     pub fn new(key: Key, change: Change<'a>) -> Self {
         Self { key, change }
     }
+
+    /// The item gets these data, or goes if it is there and gets none.
+    pub fn put_or_remove(key: Key, data: Option<&'a [u8]>) -> Self {
+        Self::new(key, data.map_or(Change::RemoveIfPresent, Change::Put))
+    }
 }
 
 impl Trees {

@@ -1,7 +1,6 @@
 //! Logical addresses → chunks.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 
 use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 use vlinder_base::sync::{Arc, RwLock};
@@ -98,13 +97,6 @@ impl ChunkMap {
         }
         let chunk = self.get(logical).filter(|chunk| chunk.contains(logical, length));
         chunk.ok_or(VolumeError::Unmapped { logical, length })
-    }
-
-    /// The first chunk that starts at `logical` or later: with its end, this walks the map without holding it.
-    pub fn next_from(&self, logical: Logical) -> Option<Arc<MappedChunk>> {
-        self.assert_complete();
-        let chunks = self.chunks.read();
-        chunks.range((Bound::Included(logical), Bound::Unbounded)).next().map(|(_, chunk)| Arc::clone(chunk))
     }
 
     /// All chunks by address, as they are now.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// The claims of the work orders so far; each has its row in docs/status.md.
+/// The claims of docs/status.md: none may be dropped from there, shown or not.
 const CLAIMS: [&str; 32] = [
     "A1", "A2", "A3", "A4", "A5", "A6", "A7", "A8", "A9", "A10", "A11", "B1", "B2", "B3", "B4", "B5", "B6",
     "B7", "B8", "B9", "B10", "B11", "C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9", "C10",

@@ -1,11 +1,13 @@
-//! Dependencies that nobody uses: they cost building time, and tell of an order between crates that is not there.
+//! Dependencies that nobody uses: they cost building time, and tell of an order between crates that is not there. Public
+//! items that nobody names: the compiler, which sees one crate at a time, does not tell of them.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
 use super::Source;
-use super::lexer::has_word;
+use super::lexer::{has_word, is_word};
 use crate::workspace::Package;
 
 /// Dependencies of packages that none of their sources names, and those of the workspace that no package takes.
@@ -14,6 +16,7 @@ pub fn check(root: &Path, packages: &[Package], sources: &[Source]) -> Result<Ve
     let mut findings: Vec<String> =
         packages.iter().flat_map(|package| in_package(package, sources)).collect();
     findings.extend(in_workspace(&manifest, packages));
+    findings.extend(public_items(sources));
     Ok(findings)
 }
 
@@ -45,6 +48,42 @@ fn in_workspace(manifest: &str, packages: &[Package]) -> Vec<String> {
         .collect()
 }
 
+/// Public items whose name stands nowhere but where they are made. Constants of `format` are excepted: they are tables of
+/// what a field may hold, whole whether somebody asks for each entry or not.
+fn public_items(sources: &[Source]) -> Vec<String> {
+    let mut occurrences: HashMap<&str, u32> = HashMap::new();
+    for source in sources {
+        for word in source.code.split(|character| !is_word(character)) {
+            *occurrences.entry(word).or_default() += 1;
+        }
+    }
+    let mut findings = Vec::new();
+    for source in sources.iter().filter(|source| !source.is_test_file()) {
+        for line in source.code.lines() {
+            let Some(name) = public_name(line, source.is_in("crates/format")) else { continue };
+            if occurrences.get(name) == Some(&1) {
+                findings.push(format!("{}: nobody names {name}: remove it", source.path.display()));
+            }
+        }
+    }
+    findings
+}
+
+/// The name of the public item that is made in this line.
+fn public_name(line: &str, is_of_format: bool) -> Option<&str> {
+    let rest = line.trim_start().strip_prefix("pub ")?;
+    let mut words = rest.split(|character| !is_word(character)).filter(|word| !word.is_empty());
+    let kind = words.find(|word| !matches!(*word, "unsafe" | "extern" | "C"))?;
+    let name = words.next()?;
+    match (kind, name) {
+        // `pub const fn name` and the like.
+        ("const", "fn" | "unsafe") => words.next(),
+        ("const", _) if is_of_format => None,
+        ("fn" | "struct" | "enum" | "trait" | "type" | "const" | "static", _) => Some(name),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,6 +111,27 @@ mod tests {
         for unused in ["io-uring", "tracing", "base"] {
             assert_eq!(in_package(&package(&["vlinder-base", unused]), &sources).len(), 1, "{unused}");
         }
+    }
+
+    #[test]
+    fn a_public_item_is_named_somewhere_else() {
+        let source = |path: &str, text: &str| Source::new(path.into(), text.to_owned());
+        let sources = [
+            source(
+                "crates/tree/src/a.rs",
+                "pub fn used() {}\n    pub const fn left() {} // left\npub struct Alone;\npub mod whole;\n\
+                 pub(crate) fn own() {}\npub const BIT: u64 = 1;\n",
+            ),
+            source("crates/format/src/a.rs", "pub const TABLED: u64 = 1;\npub const fn judge() {}\n"),
+            source("crates/tree/tests/b.rs", "pub fn helper() {}\nfn f() { used(); }\n"),
+        ];
+        let found = public_items(&sources);
+        let names = ["left", "Alone", "BIT", "judge"];
+        assert_eq!(found.len(), names.len(), "{found:?}");
+        assert!(
+            found.iter().zip(names).all(|(finding, name)| finding.contains(&format!(" {name}:"))),
+            "{found:?}"
+        );
     }
 
     #[test]

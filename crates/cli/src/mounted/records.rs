@@ -78,7 +78,7 @@ pub fn space(record: &SpaceRecord) -> SpaceReport {
         unallocated_bytes: record.unallocated_bytes,
         device_bytes: record.device_bytes,
         global_reserve_bytes: record.global_reserve_bytes,
-        linux_reserve_bytes: record.global_reserve_bytes,
+        linux_reserve_bytes: record.linux_reserve_bytes,
         data_available_bytes: record.data_available_bytes,
     }
 }

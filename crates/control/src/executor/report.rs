@@ -90,7 +90,8 @@ impl FilesystemExecutor {
             kinds: kinds.collect(),
             unallocated_bytes: report.unallocated_bytes,
             device_bytes: report.device_bytes,
-            global_reserve_bytes: report.linux_reserve_bytes,
+            global_reserve_bytes: report.global_reserve_bytes,
+            linux_reserve_bytes: report.linux_reserve_bytes,
             data_available_bytes: report.data_available_bytes,
             devices: devices.collect(),
         }))

@@ -119,11 +119,17 @@ impl HostFile {
 
 impl FileDevice {
     /// Opens an existing regular file or block device.
+    ///
+    /// # Errors
+    /// [`DeviceErrorKind::Busy`] and [`DeviceErrorKind::Mounted`] where somebody else has it, or what the system said.
     pub fn open(path: impl AsRef<std::path::Path>, options: &OpenOptions) -> Result<Self, DeviceError> {
         open::open(path.as_ref(), options).and_then(|host| Self::start(host, options))
     }
 
     /// Creates a regular file of `length_bytes` (sparse) and opens it. The path must not exist yet.
+    ///
+    /// # Errors
+    /// What the system said.
     pub fn create(
         path: impl AsRef<std::path::Path>,
         length_bytes: u64,
@@ -156,7 +162,10 @@ impl FileDevice {
         Ok(FileDevice { host, backend })
     }
 
-    /// Changes the length of a regular file; new bytes are holes. [`DeviceErrorKind::Unsupported`] on block devices.
+    /// Changes the length of a regular file; new bytes are holes.
+    ///
+    /// # Errors
+    /// [`DeviceErrorKind::Unsupported`] on block devices, [`DeviceErrorKind::ReadOnly`], or what the system said.
     pub fn set_length(&self, length_bytes: u64) -> Result<(), DeviceError> {
         let fail = |kind| self.error(kind, Operation::Resize, Physical(0), length_bytes);
         if self.host.read_only {
@@ -172,6 +181,9 @@ impl FileDevice {
     }
 
     /// Device and inode number of the opened file, to compare it with others.
+    ///
+    /// # Errors
+    /// What the system said.
     pub fn host_identity(&self) -> Result<HostIdentity, DeviceError> {
         let status = rustix::fs::fstat(&self.host.descriptor)
             .map_err(|errno| DeviceError::whole(errno.into(), Operation::Open, &self.host.name))?;

@@ -30,16 +30,6 @@ impl Block {
         self.assert_order_around(slot, items.len());
     }
 
-    /// In a leaf: inserts one item of zeroed data before `slot` and gives the data.
-    pub fn insert_zeroed(&mut self, slot: usize, key: &Key, size: usize) -> &mut [u8] {
-        let end = self.open_gap(slot, 1, size);
-        self.write_item_header(slot, key, end - size, size);
-        self.assert_order_around(slot, 1);
-        let data = &mut self.bytes[end - size..end];
-        data.fill(0);
-        data
-    }
-
     /// In a leaf: removes `count` items from `slot` on.
     pub fn remove_items(&mut self, slot: usize, count: usize) {
         assert!(self.is_leaf() && slot + count <= self.len(), "items {slot}+{count} of {}", self.len());

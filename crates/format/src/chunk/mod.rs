@@ -54,8 +54,6 @@ impl BlockGroupFlags {
     pub const REMAPPED: Self = Self(1 << 11);
     /// Holds the tree of remappings (experimental).
     pub const METADATA_REMAP: Self = Self(1 << 12);
-    /// "single" in the places that need a bit for it (balance items; never in a chunk).
-    pub const SINGLE_EXTENDED: Self = Self(1 << 48);
 
     /// All kinds of content.
     pub const TYPE_MASK: Self =

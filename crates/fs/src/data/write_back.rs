@@ -25,7 +25,7 @@ pub(crate) struct DataMetrics {
     pub(crate) inline: Arc<Counter>,
     /// How long a flush takes.
     pub(crate) flush_time: Arc<Histogram>,
-    /// State records visited by searches for unflushed data (S1).
+    /// State records visited by searches for unflushed data (`seek_cache`).
     pub(crate) states_visited: Arc<Counter>,
     /// Reads that brought what follows as well.
     pub(crate) read_ahead: Arc<Counter>,

@@ -9,7 +9,7 @@ use vlinder_format::inode::{FileType, InodeFlags, InodeItem};
 use vlinder_format::log::DirectoryLogRange;
 use vlinder_format::{Damage, FileOffset, Generation, ItemType, Key, Logical, ObjectId};
 use vlinder_transaction::LogEdit;
-use vlinder_tree::{Change, Edit, Readahead};
+use vlinder_tree::{Edit, Readahead};
 
 use super::Unlogged;
 use super::closure::Plan;
@@ -68,10 +68,8 @@ struct Writer<'a, 'b> {
 impl Writer<'_, '_> {
     fn apply(&mut self) -> Result<(), Unlogged> {
         let edits = std::mem::take(&mut self.edits);
-        let edits: Vec<Edit<'_>> = edits
-            .iter()
-            .map(|(key, data)| Edit::new(*key, data.as_deref().map_or(Change::RemoveIfPresent, Change::Put)))
-            .collect();
+        let edits: Vec<Edit<'_>> =
+            edits.iter().map(|(key, data)| Edit::put_or_remove(*key, data.as_deref())).collect();
         Ok(self.log.edit(self.subvolume.id(), &edits)?)
     }
 

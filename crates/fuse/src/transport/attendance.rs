@@ -228,11 +228,12 @@ const CALLS: &str = "threads called to answer requests while another was busy";
 mod tests {
     use vlinder_base::metrics::Value;
     use vlinder_base::sync::atomic::{AtomicBool, Ordering};
+    use vlinder_testkit::eventually;
 
     use super::*;
 
     /// Two threads, of which one takes and answers a request and so rests until it is called, and then ends. The test is
-    /// the other.
+    /// the other. Who waits for that thread's end waits with a bound first: where nobody calls it, it rests for ever.
     struct Pair {
         registry: Registry,
         attendance: Arc<Attendance>,
@@ -255,15 +256,17 @@ mod tests {
                     attends.store(true, Ordering::Release);
                 })
             };
-            while attendance.places.state.lock().parked == 0 {
-                thread::yield_now();
-            }
+            eventually("the other thread rests", || attendance.places.state.lock().parked == 1);
             Self { registry, attendance, attends, other, _silence: silence }
         }
 
         fn calls(&self) -> Value {
             let samples = self.registry.snapshot();
             samples.into_iter().find(|sample| sample.name == "fuse.threads_called").unwrap().value
+        }
+
+        fn wait_for_the_other(&self) {
+            eventually("the other thread attends", || self.attends.load(Ordering::Acquire));
         }
     }
 
@@ -276,8 +279,9 @@ mod tests {
         assert!(!pair.attends.load(Ordering::Acquire));
         let (lock, never) = (Mutex::new(()), Condvar::new());
         never.wait_for(&mut lock.lock(), Duration::from_millis(1));
+        assert_eq!(pair.calls(), Value::Counter(1));
+        pair.wait_for_the_other();
         pair.other.join().unwrap();
-        assert!(pair.attends.load(Ordering::Acquire));
         drop(turn);
     }
 
@@ -286,6 +290,7 @@ mod tests {
         let pair = Pair::new();
         let turn = pair.attendance.begin(2, Work::Long);
         assert_eq!(pair.calls(), Value::Counter(1));
+        pair.wait_for_the_other();
         pair.other.join().unwrap();
         drop(turn);
     }
@@ -295,7 +300,9 @@ mod tests {
         let pair = Pair::new();
         let attendance = Arc::clone(&pair.attendance);
         // In the place of the test's own thread.
-        thread::spawn("fuse-ends", move || drop(attendance.begin(3, Work::Short))).join().unwrap();
+        let ends = thread::spawn("fuse-ends", move || drop(attendance.begin(3, Work::Short)));
+        pair.wait_for_the_other();
+        ends.join().unwrap();
         pair.other.join().unwrap();
     }
 

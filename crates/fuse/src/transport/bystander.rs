@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use vlinder_base::affinity::{Affinity, online_processors};
+use vlinder_base::affinity::Affinity;
 use vlinder_base::clock::{Clock, SystemClock};
 use vlinder_base::metrics::{Counter, Registry, Unit};
 use vlinder_base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -47,11 +47,20 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Whether the machine has two processors and both may be used: with more, Linux finds another that idles.
+fn helps(allowed: u32, processors: Option<usize>) -> bool {
+    allowed == 2 && processors == Some(2)
+}
+
 impl Bystander {
-    /// Nothing unless the machine has two processors and both may be used: with more, Linux finds another that idles.
-    pub(super) fn new(allowed: Option<&Affinity>, registry: &Registry) -> Option<Self> {
+    /// Nothing unless it helps on a machine with so many processors.
+    pub(super) fn new(
+        allowed: Option<&Affinity>,
+        processors: Option<usize>,
+        registry: &Registry,
+    ) -> Option<Self> {
         let starts = registry.counter("fuse.bystander_starts", STARTS, Unit::Count);
-        let both = *allowed.filter(|allowed| allowed.count() == 2 && online_processors() == Some(2))?;
+        let both = *allowed.filter(|allowed| helps(allowed.count(), processors))?;
         Some(Self::of(both, starts))
     }
 
@@ -164,14 +173,9 @@ const STARTS: &str =
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use vlinder_testkit::eventually;
 
-    /// Waits for a state that the thread reaches by itself.
-    fn wait_until(what: impl Fn() -> bool) {
-        while !what() {
-            thread::yield_now();
-        }
-    }
+    use super::*;
 
     #[test]
     fn it_stands_by_while_requests_come_rests_afterwards_and_ends() {
@@ -184,11 +188,11 @@ mod tests {
         assert_eq!(starts.get(), 0);
         for round in 1..=3 {
             // A busy machine may keep the thread away until nobody wants it any more, or make it pause.
-            wait_until(|| {
+            eventually("it starts", || {
                 bystander.note(0, clock.monotonic());
                 starts.get() >= round
             });
-            wait_until(|| shared.is_resting.load(Ordering::SeqCst));
+            eventually("it rests", || shared.is_resting.load(Ordering::SeqCst));
         }
         drop(bystander);
         assert_eq!(Arc::strong_count(&shared), 1, "the thread is gone");
@@ -197,9 +201,15 @@ mod tests {
     #[test]
     fn a_machine_of_other_than_two_processors_has_none() {
         let registry = Registry::new();
-        assert!(Bystander::new(None, &registry).is_none());
         let allowed = Affinity::current().unwrap();
-        let is_possible = allowed.count() == 2 && online_processors() == Some(2);
-        assert_eq!(Bystander::new(Some(&allowed), &registry).is_some(), is_possible);
+        for processors in [None, Some(1), Some(3), Some(64)] {
+            assert!(!helps(2, processors), "{processors:?}");
+            assert!(Bystander::new(Some(&allowed), processors, &registry).is_none(), "{processors:?}");
+        }
+        assert!(!helps(1, Some(2)), "one of the two is another's");
+        assert!(Bystander::new(None, Some(2), &registry).is_none());
+        assert!(helps(2, Some(2)));
+        // Where this process may use two, it has one if the machine has no more.
+        assert_eq!(Bystander::new(Some(&allowed), Some(2), &registry).is_some(), allowed.count() == 2);
     }
 }

@@ -70,6 +70,9 @@ impl FuserTransport {
 }
 
 /// Serves in threads of its own; the handle gives how it ended.
+///
+/// # Errors
+/// The system gives no more threads.
 pub fn spawn(transport: FuserTransport) -> io::Result<thread::JoinHandle<io::Result<()>>> {
     thread::try_spawn("fuse", move || transport.serve())
 }

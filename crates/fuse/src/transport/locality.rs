@@ -8,7 +8,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use vlinder_base::affinity::{Affinity, processor_of};
+use vlinder_base::affinity::{Affinity, online_processors, processor_of};
 use vlinder_base::clock::{Clock, SystemClock};
 use vlinder_base::metrics::{Counter, Registry, Unit};
 use vlinder_base::sync::Arc;
@@ -65,7 +65,7 @@ impl Locality {
         Self {
             moves: registry.counter("fuse.thread_moves", MOVES, Unit::Count),
             clock: SystemClock::new(),
-            bystander: Bystander::new(allowed.as_ref(), registry),
+            bystander: Bystander::new(allowed.as_ref(), online_processors(), registry),
             allowed,
         }
     }
@@ -129,6 +129,7 @@ const MOVES: &str = "threads moved to the program that they answer, or set free"
 #[cfg(test)]
 mod tests {
     use vlinder_base::thread;
+    use vlinder_testkit::require;
 
     use super::*;
 
@@ -139,14 +140,10 @@ mod tests {
 
     #[test]
     fn a_thread_follows_one_program_and_is_free_for_two() {
+        require!(Processors(2));
         let registry = Registry::new();
         let locality = Locality::new(&registry);
         let all = width();
-        if all == 1 {
-            // Nothing to choose between, and nothing is done.
-            (0..100).for_each(|_| locality.note(std::process::id()));
-            return;
-        }
         let me = std::process::id();
         let work = move || {
             (0..STREAK).for_each(|_| locality.note(me));
@@ -165,5 +162,18 @@ mod tests {
             assert_eq!(width(), all);
         };
         thread::spawn("locality", work).join().unwrap();
+    }
+
+    #[test]
+    fn with_one_processor_nothing_is_moved() {
+        let work = || {
+            let all = Affinity::current().unwrap();
+            assert!(all.narrow_to(processor_of(std::process::id()).unwrap()).unwrap());
+            let locality = Locality::new(&Registry::new());
+            (0..=STREAK + LOOK_AGAIN).for_each(|_| locality.note(std::process::id()));
+            locality.note_large();
+            (locality.moves.get(), width())
+        };
+        assert_eq!(thread::spawn("locality", work).join().unwrap(), (0, 1));
     }
 }

@@ -238,7 +238,9 @@ pub struct FilePosition {
 }
 
 /// Answers requests. Each method may be called from several threads at once and may wait for the disk, but never for the
-/// kernel to send something else, since these threads are the ones to take it.
+/// kernel to send something else, since these threads are the ones to take it. What fails is answered with the errno that the
+/// system call in the kernel returns.
+#[allow(clippy::missing_errors_doc)]
 pub trait Service: Send + Sync + 'static {
     /// The kernel forgets a file so many of the times that it was told of it.
     fn forget(&self, node: NodeNumber, lookups: u64);

@@ -71,9 +71,8 @@ impl RequestCounters {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use vlinder_base::metrics::Value;
+    use vlinder_testkit::metrics_page;
 
     use super::super::attendance::Attendance;
     use super::super::locality::Locality;
@@ -89,15 +88,7 @@ mod tests {
         let samples = registry.snapshot();
         let counted = samples.iter().find(|sample| sample.name == "fuse.requests.copy_file_range").unwrap();
         assert_eq!(counted.value, Value::Counter(1));
-        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
-        let page = std::fs::read_to_string(page).unwrap();
-        let section =
-            page.split("\n## ").find(|section| section.starts_with("Requests of the kernel")).unwrap();
-        let listed: Vec<&str> = section.lines().filter(|line| line.starts_with("| `")).collect();
-        let expected: Vec<String> = samples
-            .iter()
-            .map(|sample| format!("| `{}` | counter | – | {} |", sample.name, sample.help))
-            .collect();
-        assert_eq!(listed, expected);
+        let expected: Vec<String> = samples.iter().map(metrics_page::row_of).collect();
+        assert_eq!(metrics_page::rows("Requests of the kernel"), expected);
     }
 }

@@ -56,14 +56,6 @@ pub struct ScannedFileSystem {
     pub members: Vec<(Arc<dyn Device>, Superblock)>,
 }
 
-impl ScannedFileSystem {
-    /// How many devices the newest superblock says there are.
-    pub fn expected_devices(&self) -> u64 {
-        let newest = self.members.iter().max_by_key(|(_, superblock)| superblock.generation);
-        newest.map_or(0, |(_, superblock)| superblock.device_count)
-    }
-}
-
 /// What a scan of several devices found.
 #[derive(Default)]
 pub struct Scanned {

@@ -386,13 +386,11 @@ impl ::fuser::Filesystem for Adapter {
         mut reply: ReplyDirectory,
     ) {
         let _turn = self.turn(request, Work::Short);
-        let mut room = answers::DIRECTORY_ROOM;
+        let room = answers::DIRECTORY_ROOM;
         let result = self.answer(Opcode::ReadDir, || {
             self.service.read_directory(handle(directory), offset, room, &mut |name| {
                 let kind = answers::kind_of(name.mode);
-                let full = reply.add(INodeNo(name.number), name.next, kind, OsStr::from_bytes(name.name));
-                room = room.saturating_sub(name.name.len());
-                !full
+                !reply.add(INodeNo(name.number), name.next, kind, OsStr::from_bytes(name.name))
             })
         });
         match result {

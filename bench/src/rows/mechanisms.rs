@@ -1,4 +1,5 @@
-//! The first and the second seed's workloads.
+//! What `seek_cache` and `delayed_batch` are worth: a sparse file copied, and files of which every other one is removed
+//! (docs/benchmarks/workloads.md).
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +12,7 @@ use crate::command::shell;
 use crate::host::Host;
 use crate::row::{Outcome, Row, Run, Side};
 
-/// The seed's file.
+/// The size of the sparse file.
 const FILE_MEBIBYTES: u64 = 1024;
 /// Growth is measured over these.
 const GROWTH_MEBIBYTES: [u64; 4] = [128, 512, 1024, 4096];
