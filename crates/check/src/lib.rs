@@ -1,7 +1,7 @@
 //! An independent judge of a file system: it reads every tree and reports what is wrong as typed findings.
 //!
 //! This crate must not know `tree` or `transaction`: a judge that shared their code would share their mistakes. It builds
-//! on `format`, `codec` and `volume` alone.
+//! on `format`, `codec`, `volume` and what lies below them.
 //!
 //! What has to agree in two places (a reference and its back reference, a name and the inode that it names) is compared by
 //! *fingerprint*: each side adds a keyed hash of every fact to a sum, and equal sums mean equal sets. So a sound file

@@ -30,15 +30,15 @@ use crate::{EngineError, Participant, ReadOnlyReason};
 /// Mechanisms that are switched off, for measuring (`-o disable=`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Disabled {
-    /// S1: the cached position of seeks.
+    /// The cached position of seeks.
     pub seek_cache: bool,
-    /// S2: batches of pending items across gaps.
+    /// Batches of pending items across gaps.
     pub delayed_batch: bool,
-    /// S3: skipping group items that did not change.
+    /// Skipping group items that did not change.
     pub block_group_skip: bool,
-    /// S4: readahead for send.
+    /// Readahead for send.
     pub send_readahead: bool,
-    /// S5: trimming state records in place.
+    /// Trimming state records in place.
     pub state_trim: bool,
 }
 

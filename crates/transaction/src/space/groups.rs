@@ -54,7 +54,7 @@ pub(crate) struct Group {
     pub(crate) range: GroupRange,
     pub(crate) flags: BlockGroupFlags,
     pub(crate) used: u64,
-    /// `used` as the last transaction wrote it (S3); none while the group has no item yet.
+    /// `used` as the last transaction wrote it; none while the group has no item yet.
     pub(crate) committed_used: Option<u64>,
     /// Extents of it came or went since its item was written, whether `used` came to differ or not.
     pub(crate) touched: bool,

@@ -31,7 +31,7 @@ impl NeededRanges {
         self.0.values().any(|ranges| ranges.overlaps(start, length))
     }
 
-    /// The ranges that begin or end within these bounds.
+    /// The ranges that share bytes with these bounds.
     pub(crate) fn within(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.0.values().flat_map(move |ranges| ranges.within(start, end))
     }

@@ -34,7 +34,7 @@ pub struct SpaceReport {
     pub unallocated_bytes: u64,
     /// Bytes of all devices.
     pub device_bytes: u64,
-    /// Metadata kept free for the commit itself.
+    /// Metadata kept free for commits, deletions and the deletion of trees.
     pub global_reserve_bytes: u64,
     /// What Linux would keep free for that in its place.
     pub linux_reserve_bytes: u64,
