@@ -30,7 +30,7 @@ use crate::units::{Base, Units, parse_size};
 #[derive(Args, Debug)]
 #[command(disable_version_flag = true)]
 #[command(
-    after_help = "Examples:\n  vlinder mkfs -b 1G disk.img\n  vlinder mkfs --rootdir /srv/data --compress zstd --shrink disk.img"
+    after_help = "Examples:\n  vlinder mkfs -b 1G disk.img\n  vlinder mkfs --rootdir /srv/data --compress zstd --shrink data.img"
 )]
 pub struct Arguments {
     /// Overwrite what the target holds.

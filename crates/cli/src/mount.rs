@@ -92,7 +92,9 @@ the kernel's flags).";
 
 /// Mount an image through FUSE.
 #[derive(Args, Debug)]
-#[command(after_help = "\
+#[command(
+    override_usage = "vlinder mount [OPTIONS] <IMAGE>... <MOUNTPOINT>",
+    after_help = "\
 Warnings go to the system's log once the mount is in the background; VLINDER_LOG=debug tells more.
 
 For mount(8) and /etc/fstab, /sbin needs the links mount.fuse.vlinder and umount.fuse.vlinder to this program; then a \
@@ -100,7 +102,8 @@ line of /etc/fstab is
   /srv/disk.img  /mnt  fuse.vlinder  compress=zstd,nofail  0  0
 
 Example:
-  vlinder mount -o compress=zstd disk.img /mnt")]
+  vlinder mount -o compress=zstd disk.img /mnt"
+)]
 pub struct Arguments {
     /// Stay in the foreground.
     #[arg(short, long)]

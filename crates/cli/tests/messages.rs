@@ -432,3 +432,11 @@ fn every_verb_that_opens_an_image_takes_options_and_refuses_unknown_ones() {
         assert_eq!(run(call.iter().copied().chain(["--options", OPTIONS])).done().err, "");
     }
 }
+
+#[test]
+fn usage_says_which_of_several_may_be_many() {
+    for (verb, several) in [("cp", "<SOURCE>... <DESTINATION>"), ("mv", "<SOURCE>... <DESTINATION>")] {
+        run([verb]).failed(2, &[&format!("Usage: vlinder {verb} [OPTIONS] {several}\n")]);
+    }
+    run(["mount"]).failed(2, &["Usage: vlinder mount [OPTIONS] <IMAGE>... <MOUNTPOINT>\n"]);
+}

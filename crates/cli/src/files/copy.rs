@@ -27,6 +27,7 @@ use crate::target::Target;
 /// copy is whole. Of a pipe or character device, /dev/stdin among them, the content is copied, unless -r or -a is given.
 #[derive(Args, Debug)]
 #[command(
+    override_usage = "vlinder cp [OPTIONS] <SOURCE>... <DESTINATION>",
     after_help = "Examples:\n  vlinder cp -a /usr/share/doc disk.img:/\n  vlinder cp disk.img:/etc/fstab .\n  \
                         tar -c . | vlinder cp /dev/stdin disk.img:/backup.tar\n  \
                         vlinder cp -r old.img:/home new.img:/"

@@ -17,7 +17,10 @@ use crate::session::Session;
 /// Where the destination is a directory, the files move into it. Between images, or an image and the host, copy with
 /// cp -a and then remove.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  vlinder mv disk.img:/a disk.img:/b/")]
+#[command(
+    override_usage = "vlinder mv [OPTIONS] <SOURCE>... <DESTINATION>",
+    after_help = "Example:\n  vlinder mv disk.img:/a disk.img:/b/"
+)]
 pub struct Arguments {
     /// Leave what the destination has under the same name.
     #[arg(short, long)]
