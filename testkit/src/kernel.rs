@@ -9,34 +9,8 @@ use std::time::Duration;
 use crate::Scratch;
 use crate::kernel_log::{KernelLog, matches, unexpected};
 
-/// What `btrfs check` (6.2 to 6.19) prints about a sound image; `*` stands for anything.
-const KNOWN_CHECK_LINES: &[&str] = &[
-    "Opening filesystem to check...",
-    "Checking filesystem on *",
-    "UUID: *",
-    "[*/*] checking log skipped (none written)",
-    "[*/*] checking log",
-    "[*/*] checking root items",
-    "[*/*] checking extents",
-    "[*/*] checking free space tree",
-    "[*/*] checking free space cache",
-    "[*/*] checking fs roots",
-    "[*/*] checking only csums items (without verifying data)",
-    "[*/*] checking csums against data",
-    "[*/*] checking root refs",
-    "[*/*] checking quota groups",
-    "[*/*] checking quota groups skipped (not enabled on this FS)",
-    "found * bytes used, no error found",
-    // After a writer without a v1 space cache: the expected way to say that the cache no longer counts.
-    "cache and super generation don't match, space cache will be invalidated",
-    "total csum bytes: *",
-    "total tree bytes: *",
-    "total fs tree bytes: *",
-    "total extent tree bytes: *",
-    "btree space waste bytes: *",
-    "file data blocks allocated: *",
-    " referenced *",
-];
+mod check;
+pub use check::{btrfs_check, btrfs_check_all, btrfs_check_data};
 
 /// A judge that is not content, or could not judge.
 #[derive(Debug, thiserror::Error)]
@@ -86,45 +60,6 @@ fn run(command: &mut Command) -> Result<String, JudgeError> {
         return Ok(text);
     }
     Err(JudgeError::Complained { command: shown, status: output.status.to_string(), complaints: text })
-}
-
-/// Runs `btrfs check --readonly`: it must exit 0 and write no line that is not known.
-pub fn btrfs_check(image: &Path) -> Result<(), JudgeError> {
-    check(image, &[])
-}
-
-/// As [`btrfs_check`], and verifies the checksums of all data.
-pub fn btrfs_check_data(image: &Path) -> Result<(), JudgeError> {
-    check(image, &["--check-data-csum"])
-}
-
-/// As [`btrfs_check`] of the images of all devices; lines that fit one of `allowed` are known too.
-pub fn btrfs_check_all<P: AsRef<Path>>(images: &[P], allowed: &[&str]) -> Result<(), JudgeError> {
-    if let [image] = images {
-        return judge_check(image.as_ref(), &[], allowed);
-    }
-    // It finds the other devices by itself, among those of the machine.
-    let attach = |image: &P| LoopDevice::attach(image.as_ref());
-    let devices: Vec<LoopDevice> = images.iter().map(attach).collect::<Result<_, _>>()?;
-    devices.first().map_or(Ok(()), |device| judge_check(device.node(), &[], allowed))
-}
-
-fn check(image: &Path, arguments: &[&str]) -> Result<(), JudgeError> {
-    judge_check(image, arguments, &[])
-}
-
-fn judge_check(image: &Path, arguments: &[&str], allowed: &[&str]) -> Result<(), JudgeError> {
-    let mut command = Command::new("btrfs");
-    command.args(["check", "--readonly"]).args(arguments).arg(image);
-    let output = run(&mut command)?;
-    let is_known =
-        |line: &&str| KNOWN_CHECK_LINES.iter().chain(allowed).any(|pattern| matches(pattern, line));
-    let complaints: Vec<&str> = output.lines().filter(|line| !line.is_empty() && !is_known(line)).collect();
-    if complaints.is_empty() {
-        return Ok(());
-    }
-    let status = "exit 0, with lines that are not known".to_owned();
-    Err(JudgeError::Complained { command: format!("{command:?}"), status, complaints: complaints.join("\n") })
 }
 
 /// A loop device over an image; detached when dropped.
