@@ -7,7 +7,7 @@ use rustix::io::Errno;
 pub use vlinder_control::ErrorKind as Kind;
 use vlinder_device::{DeviceError, DeviceErrorKind};
 use vlinder_format::superblock::SuperblockFault;
-use vlinder_volume::{ChunkTreeFault, VolumeError};
+use vlinder_volume::{ChunkTreeFault, CopyFault, VolumeError};
 
 /// How a verb ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl Failure {
             None => (Kind::Device, error.to_string()),
         };
         let failure = Self::new(kind, text).at(place);
-        match error.raw_os_error().and_then(hint_of) {
+        match error.raw_os_error().and_then(|errno| hint_of(Errno::from_raw_os_error(errno))) {
             Some(hint) => failure.hint(hint),
             None => failure,
         }
@@ -109,10 +109,21 @@ impl Failure {
 }
 
 /// What to do about an errno of the host, where that is always the same.
-fn hint_of(errno: i32) -> Option<&'static str> {
-    (errno == Errno::FBIG.raw_os_error()).then_some(
-        "a file can't be so large here: raise the limit (ulimit -f), or take a file system that holds larger files",
-    )
+pub fn hint_of(errno: Errno) -> Option<&'static str> {
+    Some(match errno {
+        Errno::FBIG => {
+            "a file can't be so large here: raise the limit (ulimit -f), or take a file system that holds larger files"
+        }
+        Errno::NOENT => "check the path",
+        Errno::NOTDIR => "check the path: a part of it that should be a directory is none",
+        Errno::ISDIR => "name a file, or a path in an image (IMAGE:/PATH)",
+        Errno::ACCESS | Errno::PERM => {
+            "you may not do that: choose a path of your own, ask its owner, or become root"
+        }
+        Errno::ROFS => "the host's file system is read-only there: choose another path",
+        Errno::NOSPC => "free some space there and try again",
+        _ => return None,
+    })
 }
 
 /// The system's words for an errno, without Rust's number behind them.
@@ -139,10 +150,10 @@ impl From<DeviceError> for Failure {
         let place = error.device.to_string();
         let failure = match &error.kind {
             DeviceErrorKind::Io { errno } => {
-                let failure = Self::new(Kind::of_errno(Errno::from_raw_os_error(*errno)), text_of(*errno));
-                match hint_of(*errno) {
+                let known = Errno::from_raw_os_error(*errno);
+                let failure = Self::new(Kind::of_errno(known), text_of(*errno));
+                match hint_of(known) {
                     Some(hint) => failure.hint(hint),
-                    None if failure.kind == Kind::NotFound => failure.hint("check the path"),
                     None => failure,
                 }
             }
@@ -154,7 +165,7 @@ impl From<DeviceError> for Failure {
             DeviceErrorKind::ReadOnly => Self::new(Kind::ReadOnly, "it can't be written")
                 .hint("make the file writable, or use a verb that only reads"),
             DeviceErrorKind::HostFull => Self::new(Kind::NoSpace, "the host's file system is full")
-                .hint("free some space there and try again"),
+                .hint("free some space there and try again; what was not finished is not in the image"),
             DeviceErrorKind::Busy { holder } => {
                 let by = holder.as_ref().map(|holder| format!(" by {holder}")).unwrap_or_default();
                 Self::new(Kind::Busy, format!("in use{by}")).hint("wait for it to end, or stop it")
@@ -173,6 +184,9 @@ impl From<DeviceError> for Failure {
 
 impl From<VolumeError> for Failure {
     fn from(error: VolumeError) -> Self {
+        if let Some(full) = host_full(&error) {
+            return full.clone().into();
+        }
         match error {
             VolumeError::Device(error) => error.into(),
             VolumeError::ChunkTree(ChunkTreeFault::Volume(error)) => (*error).into(),
@@ -203,6 +217,15 @@ impl From<VolumeError> for Failure {
                 .hint("keep the image as it is, and look at it with inspect-internal"),
         }
     }
+}
+
+/// The full host that explains failing writes, if that is it.
+fn host_full(error: &VolumeError) -> Option<&DeviceError> {
+    let VolumeError::WriteFailed { failures } = error else { return None };
+    failures.iter().find_map(|failure| match &failure.fault {
+        CopyFault::Device(error) if error.kind == DeviceErrorKind::HostFull => Some(error),
+        _ => None,
+    })
 }
 
 fn superblock(fault: &SuperblockFault, has_copy: bool) -> Failure {

@@ -12,6 +12,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::registry::LookupSpan;
 use vlinder_base::sync::ProcessOnce;
+use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 
 const VARIABLE: &str = "VLINDER_LOG";
 /// Where the system's log takes messages, as syslog(3) sends them.
@@ -21,6 +22,17 @@ const DAEMON: u8 = 3 << 3;
 
 /// The system's log, once standard error is nobody's.
 static BACKGROUND: ProcessOnce<Option<UnixDatagram>> = ProcessOnce::new();
+
+/// Who tells that a commit failed, and that nothing can be changed any more. A verb ends with that error anyway, with the place
+/// and what to do about it.
+const TOLD_BY_VERBS: [&str; 2] = ["vlinder_transaction::engine", "vlinder_fs::filesystem"];
+/// Whether this process serves a mount.
+static SERVES: AtomicBool = AtomicBool::new(false);
+
+/// From now on this process serves a mount, whose errors nobody else tells.
+pub fn serve() {
+    SERVES.store(true, Ordering::Relaxed);
+}
 
 /// Begins to tell; for the start of the process.
 pub fn start() {
@@ -95,6 +107,10 @@ impl<'a> MakeWriter<'a> for Destination {
     }
 
     fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> Sink {
+        let is_told = *metadata.level() == Level::ERROR && TOLD_BY_VERBS.contains(&metadata.target());
+        if is_told && !SERVES.load(Ordering::Relaxed) && std::env::var_os(VARIABLE).is_none() {
+            return Sink::Nowhere;
+        }
         match self.make_writer() {
             Sink::SystemLog { socket, .. } => {
                 Sink::SystemLog { socket, severity: severity_of(*metadata.level()) }

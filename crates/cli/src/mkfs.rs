@@ -1,18 +1,19 @@
 //! `mkfs`.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use vlinder_admin::mkfs::{self, MkfsError, MkfsOptions, RootDirectory, SubvolumeDirectory};
+use vlinder_admin::mkfs::{self, MkfsError, MkfsOptions, RootDirectory, SourceError, SubvolumeDirectory};
 use vlinder_base::clock::Timestamp;
+use vlinder_base::sync::Arc;
 use vlinder_codec::checksum::ChecksumKind;
 use vlinder_format::Uuid;
 use vlinder_fs::{CompressOption, OpenOptions};
 use vlinder_volume::Profile;
 
-use crate::failure::{Failure, Kind, Status as Ending};
+use crate::failure::{Failure, Kind, Status as Ending, text_of};
 use crate::mounted;
 use crate::place::image::from_fs;
 use crate::progress::Progress;
@@ -72,7 +73,8 @@ pub struct Arguments {
     /// Bytes of the file system, with K, M, G, T behind the number.
     #[arg(short, long, value_name = "SIZE", value_parser = parse_size)]
     byte_count: Option<u64>,
-    /// Fill it with what is in this directory.
+    /// Fill it with what is in this directory. Without -b the image becomes about as large as that needs: give -b where more
+    /// is to come, for images can't be enlarged yet.
     #[arg(short, long, value_name = "DIRECTORY")]
     rootdir: Option<PathBuf>,
     /// With --rootdir: compress files, with zlib, lzo or zstd, and :LEVEL behind it.
@@ -81,7 +83,7 @@ pub struct Arguments {
     /// With --rootdir: make this directory in it a subvolume, with rw:, ro:, default: or default-ro: before it.
     #[arg(short = 'u', long, value_name = "PATH", requires = "rootdir")]
     subvol: Vec<OsString>,
-    /// With --rootdir: cut the image behind what is used.
+    /// With --rootdir: cut the image behind what is used. Little or nothing more fits into it then.
     #[arg(long, requires = "rootdir")]
     shrink: bool,
     /// Do not discard what the device held.
@@ -162,6 +164,7 @@ fn options(arguments: &Arguments) -> Result<MkfsOptions, Failure> {
         }),
         time: source_date()?,
         threads: None,
+        ..MkfsOptions::default()
     })
 }
 
@@ -182,6 +185,8 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
         }
     };
     let options = options(arguments)?;
+    let was_there = image.exists();
+    end_by_signals(&options)?;
     let progress = Progress::new(session, "copying", None);
     let mut shown = 0;
     let made = mkfs::mkfs(&options, image, &mut |step| {
@@ -191,10 +196,7 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
         }
     });
     drop(progress);
-    let report = made.map_err(|error| {
-        let failure = failure(error).at(image.display());
-        if failure.kind == Kind::Busy { mounted::advise(failure, image) } else { failure }
-    })?;
+    let report = made.map_err(|error| explain(error, image, was_there))?;
     for note in &report.notes {
         session.warn(note);
     }
@@ -202,12 +204,37 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
     Ok(Ending::Done)
 }
 
-fn tell(
-    report: &mkfs::Report,
-    image: &std::path::Path,
-    session: &Session,
-    quiet: bool,
-) -> Result<(), Failure> {
+/// What went wrong, with what became of the image.
+fn explain(error: MkfsError, image: &Path, was_there: bool) -> Failure {
+    let (is_image_full, is_interrupted) =
+        (matches!(error, MkfsError::Full { .. }), matches!(error, MkfsError::Interrupted));
+    let failure = failure(error).at(image.display());
+    match failure.kind {
+        _ if is_interrupted && was_there => failure.hint("it holds no file system now"),
+        _ if is_interrupted => failure.hint("the image that was begun was removed"),
+        Kind::Busy => mounted::advise(failure, image),
+        Kind::NoSpace if !was_there && !is_image_full => failure
+            .hint("free some space there, or put the image elsewhere; what was begun of it was removed"),
+        _ => failure,
+    }
+}
+
+/// The first of these signals takes back what was begun, the second ends the process at once.
+fn end_by_signals(options: &MkfsOptions) -> Result<(), Failure> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register_conditional_shutdown(
+            signal,
+            128 + signal,
+            Arc::clone(&options.interrupted),
+        )
+        .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&options.interrupted)))
+        .map_err(|error| Failure::new(Kind::Invalid, format!("signals can't be caught: {error}")))?;
+    }
+    Ok(())
+}
+
+fn tell(report: &mkfs::Report, image: &Path, session: &Session, quiet: bool) -> Result<(), Failure> {
     let parameters = &report.parameters;
     let features: Vec<String> = {
         let (incompat, read_only) = (parameters.features.incompat(), parameters.features.compat_read_only());
@@ -269,6 +296,15 @@ fn failure(error: MkfsError) -> Failure {
         }
         MkfsError::Target { target, source } => Failure::host(&source, target),
         MkfsError::NoThreads { source } => Failure::no_threads(&source),
+        MkfsError::SourceDirectory { path, source } => {
+            Failure::host(&source, path).hint("--rootdir takes a directory that you may read")
+        }
+        MkfsError::Source(SourceError::Call { path, call, errno }) => {
+            Failure::new(Kind::of_errno(errno), format!("{call} failed: {}", text_of(errno.raw_os_error())))
+                .at(format!("{path}, in the source directory"))
+                .hint("leave it out of the source directory, or make it readable for you")
+        }
+        MkfsError::Interrupted => Failure::new(Kind::Invalid, "interrupted"),
         error @ MkfsError::Full { .. } => Failure::new(Kind::NoSpace, error.to_string()),
         error => Failure::new(Kind::Invalid, error.to_string()),
     }

@@ -215,6 +215,7 @@ pub fn mount(arguments: &Arguments, session: &Session) -> Result<Ending, Failure
     if !arguments.foreground && !arguments.serve {
         return start_server(arguments);
     }
+    crate::log::serve();
     let place = || devices.first().unwrap_or(mountpoint).display().to_string();
     let mut mounted = vlinder_fuse::mount(options, devices, mountpoint).map_err(|error| match error {
         MountError::NoThreads { source } => Failure::no_threads(&source),

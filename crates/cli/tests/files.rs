@@ -184,7 +184,7 @@ fn a_planted_link_is_never_followed() {
     symlink(&outside, inside.join("d")).unwrap();
     symlink(outside.join("kept"), inside.join("f")).unwrap();
     run(["cp", "-rT", &target(&image, "/tree"), text(&inside)])
-        .failed(3, &["inside/d: no directory is in its place"]);
+        .failed(3, &["inside/d: it is there, and is no directory"]);
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
     assert_eq!(fs::read(outside.join("kept")).unwrap(), b"old");
     assert_eq!(fs::read(inside.join("f")).unwrap(), b"new");

@@ -73,7 +73,7 @@ pub enum ClientError {
         is_busy: bool,
     },
     /// The server went away before it said that all is durable.
-    #[error("the server of the mount at {} ended before it said that all is durable; check the image", .mountpoint.display())]
+    #[error("the server of the mount at {} ended before it said that all is durable; run vlinder check on the image", .mountpoint.display())]
     Lost {
         /// Where it was mounted.
         mountpoint: PathBuf,

@@ -51,7 +51,7 @@ refusals! {
     /// The file system or the subvolume is read-only.
     ReadOnly = ROFS, "the file system or the subvolume is read-only (its property ro)";
     /// No space left.
-    NoSpace = NOSPC, "no space left; delete files or snapshots, or enlarge the file system";
+    NoSpace = NOSPC, "no space left; delete files or snapshots, or copy everything to a larger file system";
     /// An extended attribute, or those whose hashes collide, that no tree block of this file system can hold.
     AttributeTooLong = NOSPC, "the attribute does not fit into a tree block; make it shorter, or the file system with larger nodes (mkfs -n)";
     /// Above a quota.

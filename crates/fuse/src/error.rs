@@ -29,7 +29,9 @@ pub enum MountError {
         source: FsError,
     },
     /// An error stopped the file system while it was mounted.
-    #[error("not everything that was written is durable: {reason}; check the image before it is used again")]
+    #[error(
+        "not everything that was written is durable: {reason}; run vlinder check on the image before it is used again"
+    )]
     NotDurable {
         /// What happened.
         reason: String,

@@ -132,7 +132,7 @@ pub enum EngineError {
     },
     /// No space for what was to be done.
     #[error(
-        "no space left on the file system ({needed_bytes} bytes of {kind} wanted); delete files or snapshots, or enlarge it"
+        "no space left on the file system ({needed_bytes} bytes of {kind} wanted); delete files or snapshots, or copy everything to a larger one"
     )]
     NoSpace {
         /// "data" or "metadata".

@@ -49,7 +49,7 @@ pub enum TreeError {
     },
     /// No free address for a tree block.
     #[error(
-        "no space left for tree blocks of tree {root}; delete files or snapshots, or enlarge the file system"
+        "no space left for tree blocks of tree {root}; delete files or snapshots, or copy everything to a larger file system"
     )]
     NoSpace {
         /// The tree.

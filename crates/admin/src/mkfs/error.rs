@@ -81,6 +81,17 @@ pub enum MkfsError {
         /// Where, below the source directory.
         path: String,
     },
+    /// The source directory itself can't be opened.
+    #[error("{path}: {source}; give a directory that can be read")]
+    SourceDirectory {
+        /// As given.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// [`MkfsOptions::interrupted`](super::MkfsOptions::interrupted) was set.
+    #[error("interrupted; the target holds no file system")]
+    Interrupted,
     /// The new file system took too little.
     #[error("{path} can't be written to the new file system: {source}")]
     Write {

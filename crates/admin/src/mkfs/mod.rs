@@ -37,7 +37,7 @@ use std::time::Duration;
 use vlinder_base::clock::{Clock, FixedClock, SystemClock, Timestamp as Moment};
 use vlinder_base::random::{OsRandom, Random, derive};
 use vlinder_base::sync::Arc;
-use vlinder_base::sync::atomic::{AtomicU64, Ordering};
+use vlinder_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vlinder_base::thread;
 use vlinder_codec::checksum::ChecksumKind;
 use vlinder_device::Device;
@@ -100,6 +100,8 @@ pub struct MkfsOptions {
     pub time: Option<Moment>,
     /// Threads that read the source; as many as cores where none is given.
     pub threads: Option<usize>,
+    /// Set meanwhile (by a signal, say), it ends the copying of the source with [`MkfsError::Interrupted`].
+    pub interrupted: Arc<AtomicBool>,
 }
 
 impl Default for MkfsOptions {
@@ -120,6 +122,7 @@ impl Default for MkfsOptions {
             root_directory: None,
             time: None,
             threads: None,
+            interrupted: Arc::default(),
         }
     }
 }
@@ -234,6 +237,7 @@ fn fill(
         size_bytes: parameters.device_bytes,
         threads: options.threads.unwrap_or_else(thread::available_parallelism),
         hides_access: options.time.is_some(),
+        interrupted: &options.interrupted,
     };
     let copied = population.run(progress)?;
     progress(Progress::Committing);

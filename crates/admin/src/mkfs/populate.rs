@@ -11,6 +11,7 @@ use std::path::Path;
 
 use rustix::fs::{Mode as OpenMode, OFlags};
 use vlinder_base::sync::Arc;
+use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 use vlinder_device::HostIdentity;
 use vlinder_fs::{
     AttributeMode, Caller, Capabilities, DeviceNumber, FileType, Filesystem, FsError, GroupId, Inode,
@@ -56,15 +57,15 @@ pub(super) struct Population<'a> {
     pub(super) threads: usize,
     /// Give everything its time of modification as that of access, since who read the source last must not matter.
     pub(super) hides_access: bool,
+    /// Set when the copying is to end early.
+    pub(super) interrupted: &'a AtomicBool,
 }
 
 /// Opens a source directory.
-pub(super) fn open_source(path: &Path) -> Result<Arc<SourceDirectory>, SourceError> {
+pub(super) fn open_source(path: &Path) -> Result<Arc<SourceDirectory>, MkfsError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, OpenMode::empty()).map_err(|errno| SourceError::Call {
-        path: path.display().to_string(),
-        call: "open",
-        errno,
+    let file = rustix::fs::open(path, flags, OpenMode::empty()).map_err(|errno| {
+        MkfsError::SourceDirectory { path: path.display().to_string(), source: errno.into() }
     })?;
     Ok(Arc::new(SourceDirectory { file, path: Vec::new() }))
 }
@@ -146,6 +147,10 @@ impl Writer<'_> {
         Ok(())
     }
 
+    fn check_interrupted(&self) -> Result<(), MkfsError> {
+        if self.population.interrupted.load(Ordering::Relaxed) { Err(MkfsError::Interrupted) } else { Ok(()) }
+    }
+
     fn level(&self) -> &Level {
         self.levels.last().expect("the source's root is never left")
     }
@@ -164,6 +169,7 @@ impl Writer<'_> {
     }
 
     fn add(&mut self, directory: &SourceDirectory, entry: Entry) -> Result<(), MkfsError> {
+        self.check_interrupted()?;
         if entry.identity == (self.population.target.file_system, self.population.target.inode) {
             return Err(MkfsError::TargetInSource { path: shown(&join(&directory.path, &entry.name)) });
         }
@@ -288,6 +294,7 @@ impl Writer<'_> {
         for range in ranges.into_iter().filter(|range| !range.is_empty()) {
             let mut pieces = Pieces::new(&file, &path, range);
             while let Some((offset, bytes)) = pieces.next(&self.reading)? {
+                self.check_interrupted()?;
                 self.write(inode, offset, bytes).map_err(|error| self.fail(entry, error))?;
             }
         }

@@ -9,7 +9,7 @@ use vlinder_device::{Device, DeviceErrorKind, DeviceExt, DeviceKind, FileDevice,
 use vlinder_format::superblock::SuperblockMirror;
 
 use super::error::MkfsError;
-use super::raw::{MkfsParameters, ParameterError, smallest_device};
+use super::raw::{MkfsParameters, ParameterError, smallest_device, too_small};
 use super::unannounced::Unannounced;
 use super::{MkfsOptions, Progress, populate, shrink, signature, size, source};
 
@@ -192,5 +192,5 @@ fn whole_sectors(size: u64, parameters: &MkfsParameters) -> u64 {
 
 fn check_size(found: u64, parameters: &MkfsParameters) -> Result<(), ParameterError> {
     let needed = smallest_device(parameters)?;
-    if found < needed { Err(ParameterError::DeviceTooSmall { found, needed }) } else { Ok(()) }
+    if found < needed { Err(too_small(parameters, found, needed)) } else { Ok(()) }
 }

@@ -18,7 +18,7 @@ use vlinder_format::inode::{FileType, Timestamp};
 use vlinder_format::superblock::MAGIC;
 
 use super::{Attributed, Change, Directory, Entry, Location, Sink, Source, Status};
-use crate::failure::{Failure, Kind, text_of};
+use crate::failure::{Failure, Kind};
 use crate::target::meant_in_image;
 
 /// Where [`MAGIC`] stands in an image: 64 bytes into the primary superblock, at 64 KiB.
@@ -32,7 +32,7 @@ pub struct HostDirectory {
 }
 
 fn failure(errno: Errno, place: impl std::fmt::Display) -> Failure {
-    Failure::new(Kind::of_errno(errno), text_of(errno.raw_os_error())).at(place)
+    Failure::host(&errno.into(), place)
 }
 
 /// As [`failure`], for a path that a user may have written; with how it is written, where it seems to lead into an image.

@@ -107,10 +107,7 @@ fn split(path: &[u8]) -> VecDeque<Vec<u8>> {
 /// A failure of the file system, at a place.
 pub fn from_fs(error: FsError, place: impl std::fmt::Display) -> Failure {
     let failure = match error {
-        FsError::Refused(refusal) => {
-            let kind = Kind::of_errno(refusal.errno());
-            return Failure::new(kind, refusal.to_string()).at(place);
-        }
+        FsError::Refused(refusal) => return refused(refusal).at(place),
         FsError::Path { path, source } => return from_fs(*source, format!("{place}: {path}")),
         FsError::Volume(error) => error.into(),
         FsError::Device(error) => error.into(),
@@ -124,6 +121,31 @@ pub fn from_fs(error: FsError, place: impl std::fmt::Display) -> Failure {
     failure.at(place)
 }
 
+/// What the file system said about a request, with the verbs that help.
+fn refused(refusal: Refusal) -> Failure {
+    if refusal == Refusal::NoSpace {
+        return no_space();
+    }
+    let failure = Failure::new(Kind::of_errno(refusal.errno()), refusal.to_string());
+    match refusal {
+        Refusal::NotFound => {
+            failure.hint("vlinder ls shows what is there, vlinder mkdir -p makes directories")
+        }
+        Refusal::Exists => failure.hint("take another name, or remove what has this one"),
+        Refusal::NotADirectory => failure.hint("vlinder ls -l shows what is there"),
+        Refusal::NotEmpty => failure.hint("remove what is in it first, or all of it with vlinder rm -r"),
+        _ => failure,
+    }
+}
+
+/// No space in an image.
+fn no_space() -> Failure {
+    Failure::new(Kind::NoSpace, "no space left in the image").hint(
+        "remove files or snapshots in it; or make a larger image (vlinder mkfs -b SIZE NEW) and copy everything \
+         (vlinder cp -a IMAGE:/ NEW:/), for images can't be enlarged yet",
+    )
+}
+
 fn from_engine(error: FsError) -> Failure {
     use vlinder_transaction::EngineError;
     let errno = error.errno();
@@ -133,10 +155,7 @@ fn from_engine(error: FsError) -> Failure {
             Failure::new(Kind::ReadOnly, format!("the file system can only be read: {reason}"))
         }
         FsError::Engine(EngineError::Volume(error)) => error.into(),
-        FsError::Engine(EngineError::NoSpace { .. }) => {
-            Failure::new(Kind::NoSpace, "no space left in the image")
-                .hint("delete files or snapshots, or make a larger image")
-        }
+        FsError::Engine(EngineError::NoSpace { .. }) => no_space(),
         other => {
             let text = other.to_string();
             match Kind::of_errno(errno) {
@@ -281,17 +300,29 @@ impl ImageDirectory {
         Ok(Box::new(ImageSink { directory: self.clone(), name: name.to_vec(), made, is_finished: false }))
     }
 
+    /// Refuses `.` as a name for what is to be made: the directory itself is there.
+    pub fn refuse_itself(&self, name: &[u8]) -> Result<(), Failure> {
+        if name != b"." {
+            return Ok(());
+        }
+        let failure = Failure::new(Kind::Exists, "a directory that is there already").at(self.place(name));
+        Err(failure.hint("give what is to be made a name: IMAGE:/NAME"))
+    }
+
     pub fn make_directory(&self, name: &[u8], permissions: u32) -> Result<(), Failure> {
+        self.refuse_itself(name)?;
         let made = self.filesystem().create_directory(&self.image.caller, &self.inode, name, permissions);
         made.map(drop).map_err(self.fail(name))
     }
 
     pub fn make_link(&self, name: &[u8], text: &[u8]) -> Result<(), Failure> {
+        self.refuse_itself(name)?;
         let made = self.filesystem().create_symbolic_link(&self.image.caller, &self.inode, name, text);
         made.map(drop).map_err(self.fail(name))
     }
 
     pub fn make_node(&self, name: &[u8], status: &Status) -> Result<(), Failure> {
+        self.refuse_itself(name)?;
         let device = DeviceNumber::new(status.device.0, status.device.1);
         let (caller, permissions) = (&self.image.caller, status.permissions & 0o777);
         let made =

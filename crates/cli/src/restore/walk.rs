@@ -487,7 +487,7 @@ fn is_there(to: Option<&Location>) -> Result<bool, Failure> {
 fn make_directory(to: &Location, existing: Option<&Status>) -> Result<Directory, Failure> {
     match existing {
         Some(existing) if existing.file_type == FileType::Directory => {}
-        Some(_) => return Err(Failure::new(Kind::Exists, "no directory is in its place")),
+        Some(_) => return Err(Failure::new(Kind::Exists, "it is there, and is no directory")),
         None => to.directory.make_directory(&to.name, 0o777)?,
     }
     to.directory.enter(&to.name)

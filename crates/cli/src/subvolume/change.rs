@@ -1,6 +1,6 @@
 //! The verbs that change subvolumes.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -18,6 +18,7 @@ use crate::place::image::{OpenImage, from_fs};
 use crate::progress::Waiting;
 use crate::report;
 use crate::session::Session;
+use crate::target::Target;
 
 /// Blocks of deleted subvolumes that are freed between two commits.
 const BLOCKS_BETWEEN_COMMITS: usize = 8192;
@@ -44,15 +45,25 @@ fn refuse_quota_groups(groups: &[String]) -> Result<(), Failure> {
     }
 }
 
+/// What the name of a new subvolume or snapshot names.
+fn find_new(images: &Images<'_>, target: &OsStr, follow: Follow) -> Result<Object, Failure> {
+    Object::find(images, target, Purpose::Write, follow).map_err(|failure| match Target::parse(target) {
+        Ok(Target::Host(_)) if failure.kind == Kind::NotFound => failure
+            .hint("subvolumes lie in an image: name it IMAGE:/PATH, or give a path on a mount of vlinder's"),
+        _ => failure,
+    })
+}
+
 /// Runs `create`.
 pub fn create(arguments: &CreateArguments, session: &Session) -> Result<Ending, Failure> {
     refuse_quota_groups(&arguments.quota_group)?;
     let images = Images::new(&arguments.images)?;
     let (mut tally, mut made) = (Tally::default(), Vec::new());
     for target in &arguments.targets {
-        let result = Object::find(&images, target, Purpose::Write, Follow::No).and_then(|object| {
+        let result = find_new(&images, target, Follow::No).and_then(|object| {
             let root = match &object {
                 Object::Image(named) => {
+                    named.directory.refuse_itself(&named.name)?;
                     let (image, directory) = (named.image(), named.directory.inode());
                     let made = image.filesystem.create_subvolume(&image.caller, directory, &named.name);
                     made.map_err(|error| from_fs(error, named.place()))?.root
@@ -245,7 +256,7 @@ pub fn snapshot(arguments: &SnapshotArguments, session: &Session) -> Result<Endi
     refuse_quota_groups(&arguments.quota_group)?;
     let images = Images::new(&arguments.images)?;
     let source = Object::find(&images, &arguments.source, Purpose::Write, Follow::Yes)?;
-    let target = Object::find(&images, &arguments.target, Purpose::Write, Follow::Yes)?;
+    let target = find_new(&images, &arguments.target, Follow::Yes)?;
     let (source_place, read_only) = (source.place(), arguments.read_only);
     let (root, made, place) = match (source, target) {
         (Object::Image(source), Object::Image(target))
@@ -258,7 +269,8 @@ pub fn snapshot(arguments: &SnapshotArguments, session: &Session) -> Result<Endi
         }
         (_, target) => {
             let failure = Failure::new(Kind::Invalid, "a snapshot lies in the image of its subvolume");
-            return Err(failure.at(target.place()));
+            let hint = "name one there, and copy it from there if it is needed elsewhere (vlinder cp -a)";
+            return Err(failure.at(target.place()).hint(hint));
         }
     };
     images.close()?;
@@ -274,7 +286,7 @@ pub fn snapshot(arguments: &SnapshotArguments, session: &Session) -> Result<Endi
 /// What was snapshotted, the snapshot, and where that lies.
 type Snapshot = (RootId, RootId, String);
 
-const NO_NAME: &str = "it exists, and the top level has no name to give";
+const NO_NAME: &str = "the snapshot of the top level needs a name there";
 
 fn snapshot_mounted(source: Mounted, target: Mounted, read_only: bool) -> Result<Snapshot, Failure> {
     let source = Object::Mounted(source);

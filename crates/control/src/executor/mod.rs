@@ -151,7 +151,7 @@ impl FilesystemExecutor {
         match self.filesystem.engine().read_only_reason() {
             Some(reason @ ReadOnlyReason::Error(_)) => {
                 let body = ErrorBody::new(Errno::IO, format!("not everything is durable: {reason}"));
-                Err(body.hint("unmount, check the image, and look into the server's log"))
+                Err(body.hint("unmount, run vlinder check on the image, and look into the server's log"))
             }
             _ => Ok(Answer::Synced { generation: self.filesystem.engine().generation().0 }),
         }

@@ -29,7 +29,7 @@ impl Layout {
         let needed = smallest_device(parameters);
         let found = parameters.device_bytes;
         if found < needed {
-            return Err(ParameterError::DeviceTooSmall { found, needed });
+            return Err(super::too_small(parameters, found, needed));
         }
         let total_bytes = found - found % u64::from(parameters.sector_size);
         Ok(Self { chunks: chunks(parameters, total_bytes), total_bytes })

@@ -124,13 +124,21 @@ pub struct MkfsParameters {
 pub enum ParameterError {
     /// The device is too short for its chunks.
     #[error(
-        "the device has {found} bytes, but these profiles need {needed}; use a longer one, or -m single, or --mixed"
+        "{found} bytes are too few for data {data}, metadata {metadata}: {} are needed; {}",
+        in_mebibytes(*.needed),
+        advice(.smaller, *.found)
     )]
     DeviceTooSmall {
         /// Bytes of the device.
         found: u64,
         /// Bytes that are needed.
         needed: u64,
+        /// Of data.
+        data: Profile,
+        /// Of metadata.
+        metadata: Profile,
+        /// Options of `mkfs` with which fewer bytes are enough, and how many, most first.
+        smaller: Vec<(&'static str, u64)>,
     },
     /// Not a power of two from 4 KiB to 64 KiB.
     #[error("sector size {found} is not a power of two from 4096 to 65536")]
@@ -195,6 +203,50 @@ pub fn make(parameters: &MkfsParameters) -> Result<Image, ParameterError> {
     let blocks = blocks::encode(parameters, &layout, &forest);
     let (superblock, superblocks) = superblock::make(parameters, &layout, &forest);
     Ok(Image { blocks, superblocks, superblock })
+}
+
+/// Whole MiB, and bytes where that is not exact.
+fn in_mebibytes(bytes: u64) -> String {
+    match (bytes >> 20, bytes % (1 << 20)) {
+        (whole, 0) => format!("{whole} MiB"),
+        _ => format!("{bytes} bytes"),
+    }
+}
+
+/// What to do about a size that is too small: the options with which it would do, or how far it is from the least.
+fn advice(smaller: &[(&'static str, u64)], found: u64) -> String {
+    let enough: Vec<&str> =
+        smaller.iter().filter(|(_, needed)| *needed <= found).map(|(option, _)| *option).collect();
+    match smaller.last() {
+        _ if !enough.is_empty() => format!("give more, or {}", enough.join(" or ")),
+        Some((option, needed)) => format!("give more (with {option}, {} are enough)", in_mebibytes(*needed)),
+        None => "give more".to_owned(),
+    }
+}
+
+/// That a device is too short for these parameters, with the options that need less.
+pub(super) fn too_small(parameters: &MkfsParameters, found: u64, needed: u64) -> ParameterError {
+    let (data, metadata) = (parameters.data_profile, parameters.metadata_profile);
+    let (single, mixed) = (Profile::Single, parameters.features.mixed_groups);
+    let with = |data_profile, metadata_profile, mixed_groups| {
+        let features = MkfsFeatures { mixed_groups, ..parameters.features };
+        let node_size = if mixed_groups { parameters.sector_size } else { parameters.node_size };
+        MkfsParameters { data_profile, metadata_profile, features, node_size, ..parameters.clone() }
+    };
+    let mut choices =
+        vec![("-d single -m single", with(single, single, mixed)), ("--mixed", with(single, single, true))];
+    if !mixed {
+        choices.insert(0, ("-m single", with(data, single, false)));
+        choices.insert(0, ("-d single", with(single, metadata, false)));
+    }
+    let mut smaller: Vec<(&'static str, u64)> = Vec::new();
+    for (option, other) in choices {
+        let size = layout::smallest_device(&other);
+        if size < smaller.last().map_or(needed, |(_, least)| *least) {
+            smaller.push((option, size));
+        }
+    }
+    ParameterError::DeviceTooSmall { found, needed, data, metadata, smaller }
 }
 
 /// The shortest device for these parameters: what `mkfs.btrfs` demands, or more where its own chunks would not fit.

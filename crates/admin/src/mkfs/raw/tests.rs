@@ -151,7 +151,12 @@ fn devices_that_are_too_small_are_refused_with_what_is_needed() {
     ] {
         assert_eq!(smallest_device(&parameters), Ok(needed));
         let short = MkfsParameters { device_bytes: needed - 1, ..parameters.clone() };
-        assert_eq!(make(&short).unwrap_err(), ParameterError::DeviceTooSmall { found: needed - 1, needed });
+        let refused = make(&short).unwrap_err();
+        let ParameterError::DeviceTooSmall { found, needed: said, smaller, .. } = &refused else {
+            panic!("{refused}")
+        };
+        assert_eq!((*found, *said), (needed - 1, needed));
+        assert!(smaller.iter().all(|(_, size)| *size < needed), "{refused}");
         let image = make(&MkfsParameters { device_bytes: needed, ..parameters }).unwrap();
         let end = image.blocks.iter().map(|(place, bytes)| place.0 + bytes.len() as u64).max().unwrap();
         assert!(end <= needed);
@@ -250,4 +255,29 @@ fn what_was_on_the_device_is_cleared_at_both_ends() {
     assert!(zeros(0, 65536) && zeros(65536 + 4096, (2 << 20) - 65536 - 4096));
     assert!(zeros(126 * MEBIBYTE, 2 << 20));
     assert!(!zeros(13 * MEBIBYTE, 4096), "data chunks are left as they are");
+}
+
+#[test]
+fn a_size_that_is_too_small_is_told_with_what_would_do() {
+    let (dup, single) = (Profile::Dup, Profile::Single);
+    let told = |data_profile, metadata_profile, mebibytes: u64| {
+        let parameters =
+            MkfsParameters { data_profile, metadata_profile, ..parameters(mebibytes * MEBIBYTE) };
+        make(&parameters).unwrap_err().to_string()
+    };
+    assert_eq!(
+        told(single, dup, 60),
+        "62914560 bytes are too few for data single, metadata DUP: 109 MiB are needed; give more, or -m single or --mixed"
+    );
+    assert!(told(single, dup, 20).ends_with("109 MiB are needed; give more, or --mixed"));
+    assert!(
+        told(single, dup, 10).ends_with("109 MiB are needed; give more (with --mixed, 16 MiB are enough)")
+    );
+    assert!(told(single, single, 20).ends_with("45 MiB are needed; give more, or --mixed"));
+    assert!(
+        told(dup, dup, 120)
+            .ends_with("229 MiB are needed; give more, or -d single or -d single -m single or --mixed")
+    );
+    let least = MkfsParameters { device_bytes: 10 * MEBIBYTE, ..mixed(0, single) };
+    assert!(make(&least).unwrap_err().to_string().ends_with("16 MiB are needed; give more"));
 }

@@ -268,7 +268,11 @@ impl<'a> Copier<'a> {
         }
         match existing {
             Some(existing) if existing.file_type == FileType::Directory => {}
-            Some(_) => return Err(Failure::new(Kind::Exists, "no directory is in its place").at(to.place())),
+            Some(_) => {
+                return Err(Failure::new(Kind::Exists, "it is there, and is no directory")
+                    .at(to.place())
+                    .hint("remove it first, or name another destination"));
+            }
             None => to.directory.make_directory(&to.name, 0o700)?,
         }
         let (source, target) = (from.directory.enter(&from.name)?, to.directory.enter(&to.name)?);

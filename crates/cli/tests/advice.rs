@@ -1,0 +1,188 @@
+//! What the command advises: something that can be done, and that helps.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use common::{end, make_image, run, target, tool, vlinder};
+use vlinder_testkit::{Scratch, eventually, require};
+
+fn image(scratch: &Scratch) -> PathBuf {
+    let image = scratch.join("disk.img");
+    make_image(&image);
+    image
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// A full host is told once, without the engine's own words; what was begun is gone, what was there is as it was.
+#[test]
+fn a_full_host_is_told_once_with_what_became_of_the_image() {
+    require!(Root);
+    let scratch = Scratch::new("advice");
+    let (full, source) = (scratch.join("full"), scratch.join("source"));
+    std::fs::create_dir_all(&full).unwrap();
+    std::fs::create_dir_all(&source).unwrap();
+    std::fs::write(source.join("large"), vec![7; 40 << 20]).unwrap();
+    tool("mount", ["-t", "tmpfs", "-o", "size=24m", "tmpfs", text(&full)]);
+    let (new, image) = (full.join("new.img"), full.join("disk.img"));
+    let made = run(["mkfs", "--rootdir", text(&source), text(&new)]);
+    let is_left = new.exists();
+    make_image(&image);
+    let copied = run(["cp", text(&source.join("large")), &target(&image, "/large")]);
+    let listed = run(["ls", &target(&image, "/")]);
+    vlinder_testkit::kernel::unmount(&full).unwrap();
+    let made =
+        made.failed(1, &["new.img: the host's file system is full\n", "what was begun of it was removed\n"]);
+    let copied = copied
+        .failed(1, &["disk.img: the host's file system is full\n", "free some space there and try again"]);
+    for told in [&made.err, &copied.err] {
+        assert_eq!(told.lines().count(), 2, "{told}");
+    }
+    assert!(!is_left, "half an image stays");
+    assert_eq!(listed.done().text(), "");
+}
+
+/// The signal comes when the image has its length, long before all data are compressed.
+#[test]
+fn an_interrupted_mkfs_takes_back_what_it_began() {
+    let scratch = Scratch::new("advice");
+    let (source, new, old) = (scratch.join("source"), scratch.join("new.img"), scratch.join("old.img"));
+    std::fs::create_dir(&source).unwrap();
+    let content: Vec<u8> =
+        (0..8_u32 << 20).flat_map(|number| (number.wrapping_mul(97) >> 5).to_le_bytes()).collect();
+    (0..8).for_each(|number| std::fs::write(source.join(format!("file {number}")), &content).unwrap());
+    make_image(&old);
+    for (target, said) in
+        [(&new, "the image that was begun was removed"), (&old, "it holds no file system now")]
+    {
+        let mut command = vlinder();
+        command.args(["mkfs", "-f", "--compress", "zstd:15", "--rootdir", text(&source), text(target)]);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        eventually("the image gets its length", || {
+            std::fs::metadata(target).is_ok_and(|found| found.len() >= 256 << 20)
+        });
+        tool("kill", ["-INT", &child.id().to_string()]);
+        let output = child.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.contains(": interrupted\n") && told.contains(said), "{told}");
+    }
+    assert!(!new.exists(), "half an image stays");
+    run(["ls", &target(&old, "/")]).failed(1, &["no Btrfs file system"]);
+}
+
+#[test]
+fn sizes_that_are_too_small_are_told_with_what_would_do() {
+    let scratch = Scratch::new("advice");
+    let new = scratch.join("new.img");
+    let made = |arguments: &[&str]| run([&["mkfs"], arguments, &[text(&new)]].concat());
+    made(&["-b", "50M"]).failed(1, &["109 MiB are needed; give more, or -m single or --mixed\n"]);
+    let told =
+        made(&["-b", "10M", "-m", "single"]).failed(1, &["(with --mixed, 16 MiB are enough)"]).err.clone();
+    assert!(!told.contains("-m single"), "{told}");
+    made(&["-b", "10M", "-M"]).failed(1, &["16 MiB are needed; give more\n"]);
+    assert!(!new.exists());
+}
+
+#[test]
+fn sources_that_cant_be_read_are_told_with_their_path() {
+    require!(OrdinaryUser);
+    let scratch = Scratch::new("advice");
+    let (new, source, file) = (scratch.join("new.img"), scratch.join("source"), scratch.join("file"));
+    std::fs::create_dir_all(source.join("locked")).unwrap();
+    std::fs::write(&file, "text").unwrap();
+    let lock = |mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(source.join("locked"), mode).unwrap();
+    };
+    lock(0);
+    let made = run(["mkfs", "--rootdir", text(&source), text(&new)]);
+    lock(0o755);
+    made.failed(
+        1,
+        &["locked, in the source directory: open failed: Permission denied\n", "make it readable"],
+    );
+    assert!(!new.exists(), "half an image stays");
+}
+
+#[test]
+fn a_source_that_is_none_is_told_by_its_name() {
+    let scratch = Scratch::new("advice");
+    let (new, file, nowhere) = (scratch.join("new.img"), scratch.join("file"), scratch.join("nowhere"));
+    std::fs::write(&file, "text").unwrap();
+    let words = ["file: Not a directory\n", "--rootdir takes a directory"];
+    run(["mkfs", "--rootdir", text(&file), text(&new)]).failed(1, &words);
+    let words = ["nowhere: No such file or directory\n", "check the path"];
+    run(["mkfs", "--rootdir", text(&nowhere), text(&new)]).failed(1, &words);
+    run(["mkfs", "-b", "1G", text(scratch.path())]).failed(1, &["Is a directory\n", "name a file"]);
+    assert!(!new.exists());
+}
+
+#[test]
+fn a_full_image_is_told_with_the_way_to_a_larger_one() {
+    let scratch = Scratch::new("advice");
+    let (image, large) = (scratch.join("disk.img"), scratch.join("large"));
+    run(["mkfs", "-q", "-M", "-b", "20M", text(&image)]).done();
+    std::fs::write(&large, vec![7; 40 << 20]).unwrap();
+    let words = ["/large: no space left in the image\n", "vlinder mkfs -b SIZE", "vlinder cp -a IMAGE:/"];
+    run(["cp", text(&large), &target(&image, "/large")]).failed(1, &words);
+    run(["cp", text(&large), &target(&image, "/large")]).failed(1, &words);
+    assert_eq!(run(["ls", &target(&image, "/")]).done().text(), "");
+}
+
+#[test]
+fn what_is_to_be_made_at_the_root_needs_a_name() {
+    let scratch = Scratch::new("advice");
+    let image = image(&scratch);
+    let words = ["disk.img:/: a directory that is there already\n", "IMAGE:/NAME"];
+    run(["mkdir", &target(&image, "/")]).failed(1, &words);
+    run(["subvolume", "create", text(&image)]).failed(1, &words);
+    run(["subvolume", "create", &target(&image, "/")]).failed(1, &words);
+    run(["mkdir", "-p", &target(&image, "/")]).done();
+    run(["mkdir", &target(&image, "/directory")]).done();
+    run(["mkdir", &target(&image, "/directory/.")]).failed(1, &["there already"]);
+}
+
+#[test]
+fn snapshots_that_have_no_place_are_told_where_there_is_one() {
+    let scratch = Scratch::new("advice");
+    let image = image(&scratch);
+    let (sub, taken) = (target(&image, "/sub"), target(&image, "/taken"));
+    run(["subvolume", "create", &sub]).done();
+    run(["subvolume", "create", &target(&image, "/taken")]).done();
+    run(["subvolume", "snapshot", &sub, &taken]).done();
+    run(["subvolume", "snapshot", &sub, &taken])
+        .failed(1, &["/taken/sub: the name exists already\n", "take another name"]);
+    let root = target(&image, "/");
+    run(["subvolume", "snapshot", &root, &root])
+        .failed(1, &["the snapshot of the top level needs a name there\n", "IMAGE:/DIRECTORY/NAME"]);
+    let outside = scratch.join("outside");
+    run(["subvolume", "snapshot", &sub, text(&outside)]).failed(1, &["outside: No such file", "IMAGE:/PATH"]);
+    run(["subvolume", "create", text(&outside)]).failed(1, &["outside: No such file", "IMAGE:/PATH"]);
+}
+
+#[test]
+fn what_is_not_there_is_told_with_how_to_look() {
+    let scratch = Scratch::new("advice");
+    let image = image(&scratch);
+    let file = scratch.join("file");
+    std::fs::write(&file, "text").unwrap();
+    let missing = target(&image, "/no/such");
+    let shows = ["no such file or directory\n", "vlinder ls shows what is there", "mkdir -p"];
+    for verb in ["ls", "cat", "stat", "rm"] {
+        run([verb, &missing]).failed(1, &shows);
+    }
+    run(["cp", text(&file), &missing]).failed(1, &shows);
+    let nowhere = scratch.join("nowhere");
+    for verb in ["ls", "stats", "cat"] {
+        run([verb, text(&nowhere)]).failed(1, &["nowhere: No such file or directory\n", "check the path"]);
+    }
+    run(["cp", text(&file), &target(&image, "/file")]).done();
+    run(["cp", "-r", text(scratch.path()), &target(&image, "/file")])
+        .failed(1, &["/file: it is there, and is no directory\n", "remove it first"]);
+    end(vlinder().args(["generate", "man", "/proc/none"])).failed(1, &["/proc/none: ", "check the path"]);
+}
