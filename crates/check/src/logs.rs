@@ -3,6 +3,8 @@
 //! Their blocks have no extent items, and what they refer to may have none yet: they lie in what is free. Sources: Linux's
 //! `btrfs_recover_log_trees`, `walk_log_tree`; what kinds of items a log holds: `btrfs_log_inode`, `log_csums`.
 
+use std::iter::Peekable;
+
 use vlinder_format::file_extent::FileExtent;
 use vlinder_format::{ItemType, Key, Logical, Place, RootId};
 
@@ -10,7 +12,8 @@ use crate::context::Context;
 use crate::finding::FindingKind;
 use crate::logged::Inodes;
 use crate::ranges::Ranges;
-use crate::roots::{FoundRoot, Roots};
+use crate::roots::{FoundRoot, Roots, take};
+use crate::sorted::{Pass, Record, Sorted, Sorter};
 use crate::walk::{Item, ItemVisitor, Tree, walk};
 
 /// What a log may hold.
@@ -29,40 +32,104 @@ const ITEMS: &[ItemType] = &[
     ItemType::EXTENT_CHECKSUM,
 ];
 
-/// A data extent that a log refers to.
-struct LoggedExtent {
+/// A range that a log uses, and where it says so: for a block its leaf, for a data extent the item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Logged {
     start: u64,
     length: u64,
-    place: Place,
+    tree: RootId,
+    leaf: Logical,
+    /// Of data.
+    item: Option<(u32, Key)>,
+}
+
+impl Logged {
+    fn place(&self) -> Place {
+        Place {
+            tree: Some(self.tree),
+            block: Some(self.leaf),
+            slot: self.item.map(|(slot, _)| slot),
+            key: self.item.map(|(_, key)| key),
+        }
+    }
+
+    fn end(&self) -> u64 {
+        self.start.saturating_add(self.length)
+    }
+
+    /// That something else lies there.
+    fn in_use(&self) -> FindingKind {
+        FindingKind::LogInUse { start: Logical(self.start), length: self.length }
+    }
+}
+
+impl Record for Logged {
+    const BYTES: usize = <[u64; 4]>::BYTES + 5 + Key::SIZE;
+
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        [self.start, self.length, self.tree.0, self.leaf.0].encode(bytes);
+        let (slot, key) = self.item.unwrap_or((0, Key::MIN));
+        bytes.push(u8::from(self.item.is_some()));
+        bytes.extend_from_slice(&slot.to_le_bytes());
+        bytes.extend_from_slice(&key.encode());
+    }
+
+    fn decode(bytes: &[u8]) -> Self {
+        let mut rest = bytes;
+        let numbers: [u8; <[u64; 4]>::BYTES] = take(&mut rest);
+        let [start, length, tree, leaf] = <[u64; 4]>::decode(&numbers);
+        let [has_item] = take(&mut rest);
+        let (slot, key) = (u32::from_le_bytes(take(&mut rest)), Key::decode(&take(&mut rest)));
+        let item = (has_item == 1).then_some((slot, key));
+        Self { start, length, tree: RootId(tree), leaf: Logical(leaf), item }
+    }
+
+    /// Each item is told by itself.
+    fn absorb(&mut self, next: &Self) -> bool {
+        self == next
+    }
 }
 
 /// What the logs refer to.
 #[derive(Default)]
 pub(crate) struct Logs {
-    extents: Vec<LoggedExtent>,
-    blocks: Vec<(Logical, Place)>,
+    extents: Sorted<Logged>,
+    blocks: Sorted<Logged>,
 }
 
-/// The tree of logs.
-#[derive(Default)]
-struct LogRoots {
-    /// Whose log, and its tree.
-    logs: Vec<(RootId, Tree, Place)>,
-    blocks: Vec<(Logical, Place)>,
+/// The blocks of logs, while these are read.
+struct Blocks {
+    list: Sorter<Logged>,
+    last: Option<Logical>,
+    node_size: u64,
 }
 
-/// Notes the block of an item, once.
-fn note_block(blocks: &mut Vec<(Logical, Place)>, item: &Item<'_>) {
-    let logical = item.leaf.logical();
-    if blocks.last().is_none_or(|(last, _)| *last != logical) {
-        let place = Place { tree: Some(item.tree), block: Some(logical), ..Place::default() };
-        blocks.push((logical, place));
+impl Blocks {
+    fn new(context: &Context<'_>) -> Self {
+        let node_size = u64::from(context.judge.rules.node_size);
+        Self { list: context.sorter(), last: None, node_size }
+    }
+
+    /// Notes the block of an item, once.
+    fn note(&mut self, item: &Item<'_>) {
+        let leaf = item.leaf.logical();
+        if self.last.replace(leaf) != Some(leaf) {
+            let (start, length) = (leaf.0, self.node_size);
+            self.list.add(Logged { start, length, tree: item.tree, leaf, item: None });
+        }
     }
 }
 
-impl ItemVisitor for LogRoots {
+/// The tree of logs.
+struct LogRoots<'a> {
+    /// Whose log, and its tree.
+    logs: Vec<(RootId, Tree, Place)>,
+    blocks: &'a mut Blocks,
+}
+
+impl ItemVisitor for LogRoots<'_> {
     fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
-        note_block(&mut self.blocks, item);
+        self.blocks.note(item);
         if item.key.item_type != ItemType::ROOT_ITEM || RootId(item.key.objectid.0) != RootId::TREE_LOG {
             return context.find(FindingKind::LogItem { item_type: item.key.item_type }, item.place());
         }
@@ -74,14 +141,15 @@ impl ItemVisitor for LogRoots {
 
 /// A log.
 struct Log<'a> {
-    logs: &'a mut Logs,
+    extents: &'a mut Sorter<Logged>,
+    blocks: &'a mut Blocks,
     /// Where its subvolume is there.
     inodes: Option<Inodes>,
 }
 
 impl ItemVisitor for Log<'_> {
     fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
-        note_block(&mut self.logs.blocks, item);
+        self.blocks.note(item);
         let item_type = item.key.item_type;
         if !ITEMS.contains(&item_type) {
             return context.find(FindingKind::LogItem { item_type }, item.place());
@@ -95,17 +163,18 @@ impl ItemVisitor for Log<'_> {
         let range = FileExtent::decode(item.data).ok().and_then(|extent| extent.range());
         if let Some(range) = range.filter(|range| !range.is_hole()) {
             let (start, length) = (range.address.0, range.disk_bytes);
-            self.logs.extents.push(LoggedExtent { start, length, place: item.place() });
+            let slot = u32::try_from(item.slot).unwrap_or(u32::MAX);
+            let (leaf, item_of) = (item.leaf.logical(), Some((slot, item.key)));
+            self.extents.add(Logged { start, length, tree: item.tree, leaf, item: item_of });
         }
     }
 }
 
 /// Reads the logs, if there are any.
 pub(crate) fn read(context: &mut Context<'_>, roots: &Roots) -> Logs {
-    let mut logs = Logs::default();
     let superblock = context.judge.superblock;
     if !superblock.has_log() {
-        return logs;
+        return Logs::default();
     }
     let newest = superblock.generation.next();
     let tree = Tree {
@@ -116,9 +185,9 @@ pub(crate) fn read(context: &mut Context<'_>, roots: &Roots) -> Logs {
         has_references: false,
         dropped_to: None,
     };
-    let mut of_subvolumes = LogRoots::default();
+    let (mut blocks, mut extents) = (Blocks::new(context), context.sorter());
+    let mut of_subvolumes = LogRoots { logs: Vec::new(), blocks: &mut blocks };
     walk(context, &tree, &mut of_subvolumes);
-    logs.blocks.append(&mut of_subvolumes.blocks);
     for (subvolume, log, place) in of_subvolumes.logs {
         let committed = roots.get(subvolume).filter(|_| subvolume.is_subvolume());
         if !subvolume.is_subvolume() {
@@ -132,50 +201,43 @@ pub(crate) fn read(context: &mut Context<'_>, roots: &Roots) -> Logs {
             context.find(FindingKind::LogGeneration { found, expected }, place);
         }
         let inodes = committed.map(|committed| Inodes::new(log, committed));
-        walk(context, &log, &mut Log { logs: &mut logs, inodes });
+        walk(context, &log, &mut Log { extents: &mut extents, blocks: &mut blocks, inodes });
     }
-    logs
+    Logs { extents: extents.finish(), blocks: blocks.list.finish() }
 }
 
 impl Logs {
     /// The data extents that only a replay makes known, each its first byte and the byte behind the last: they may have
     /// checksums already.
     pub(crate) fn extents(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.extents.iter().map(|extent| (extent.start, extent.start.saturating_add(extent.length)))
+        self.extents.iter().map(|extent| (extent.start, extent.end()))
     }
 
     /// Compares what the logs use with what is used: a log's blocks must be free, and so must a data extent that is no
     /// extent yet.
     pub(crate) fn judge(&self, context: &mut Context<'_>, used: &Ranges, extent_tree: Option<Tree>) {
-        let node_size = u64::from(context.judge.rules.node_size);
-        for (logical, place) in &self.blocks {
-            if used.touches(logical.0, logical.0.saturating_add(node_size)) {
-                let kind = FindingKind::LogInUse { start: *logical, length: node_size };
-                context.find(kind, *place);
-            }
+        let is_taken = |logged: &Logged| used.touches(logged.start, logged.end());
+        for block in self.blocks.iter().filter(is_taken) {
+            context.find(block.in_use(), block.place());
         }
-        let is_taken =
-            |extent: &&LoggedExtent| used.touches(extent.start, extent.start.saturating_add(extent.length));
-        let mut taken: Vec<&LoggedExtent> = self.extents.iter().filter(is_taken).collect();
-        taken.sort_unstable_by_key(|extent| (extent.start, extent.length));
-        let mut known = KnownExtents { wanted: &taken, found: vec![false; taken.len()] };
-        if let Some(tree) = extent_tree.filter(|_| !taken.is_empty()) {
+        let mut known = KnownExtents { wanted: self.extents.iter().peekable(), unknown: context.sorter() };
+        if let Some(tree) = extent_tree.filter(|_| self.extents.iter().any(|extent| is_taken(&extent))) {
             let tree = Tree { has_references: false, ..tree };
             context.quietly(|context| walk(context, &tree, &mut known));
         }
-        let unknown: Vec<&LoggedExtent> =
-            taken.iter().zip(&known.found).filter(|(_, found)| !**found).map(|(extent, _)| *extent).collect();
-        for extent in unknown {
-            let kind = FindingKind::LogInUse { start: Logical(extent.start), length: extent.length };
-            context.find(kind, extent.place);
+        let KnownExtents { wanted, unknown } = known;
+        let unknown = unknown.finish();
+        for extent in unknown.iter().chain(wanted).filter(is_taken) {
+            context.find(extent.in_use(), extent.place());
         }
     }
 }
 
-/// Looks for extents of just these places and lengths.
+/// Passes over the extents that are wanted and those that there are, both in order.
 struct KnownExtents<'a> {
-    wanted: &'a [&'a LoggedExtent],
-    found: Vec<bool>,
+    wanted: Peekable<Pass<'a, Logged>>,
+    /// Those that there is no extent of just this place and length for.
+    unknown: Sorter<Logged>,
 }
 
 impl ItemVisitor for KnownExtents<'_> {
@@ -185,10 +247,35 @@ impl ItemVisitor for KnownExtents<'_> {
             return;
         }
         let extent = (objectid.0, offset);
-        let first = self.wanted.partition_point(|wanted| (wanted.start, wanted.length) < extent);
-        let same = self.wanted.iter().zip(&mut self.found).skip(first);
-        for (_, found) in same.take_while(|(wanted, _)| (wanted.start, wanted.length) == extent) {
-            *found = true;
+        while let Some(wanted) = self.wanted.next_if(|wanted| (wanted.start, wanted.length) <= extent) {
+            if (wanted.start, wanted.length) != extent {
+                self.unknown.add(wanted);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vlinder_format::ObjectId;
+
+    use super::*;
+
+    #[test]
+    fn what_logs_use_comes_back_from_its_bytes() {
+        let of_block = Logged {
+            start: 0x0102_0304_0506_0708,
+            length: 0x1112_1314_1516_1718,
+            tree: RootId(256),
+            leaf: Logical(0x2122_2324_2526_2728),
+            item: None,
+        };
+        let key = Key::new(ObjectId(257), ItemType::EXTENT_DATA, 0x3132_3334_3536_3738);
+        for logged in [of_block, Logged { item: Some((0x4142_4344, key)), ..of_block }] {
+            let mut bytes = Vec::new();
+            logged.encode(&mut bytes);
+            assert_eq!(bytes.len(), Logged::BYTES);
+            assert_eq!(Logged::decode(&bytes), logged);
         }
     }
 }

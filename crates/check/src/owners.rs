@@ -12,6 +12,9 @@ use vlinder_format::{Block, Generation, Logical, RootId};
 use crate::context::{Context, Judge};
 use crate::roots::Roots;
 
+/// Owners that are kept, at some 60 bytes each. Each has a group, and of these no more are kept.
+const MOST_OWNERS: usize = 400_000;
+
 /// Bytes by owner.
 pub(crate) struct Owners {
     enabled: Generation,
@@ -55,6 +58,9 @@ impl Owners {
         // A number of a higher level is no subvolume's.
         if generation < self.enabled || !owner.is_subvolume() || owner.0 >> 48 != 0 {
             return;
+        }
+        if self.owned.len() >= MOST_OWNERS && !self.owned.contains_key(&owner) {
+            return self.lose();
         }
         let owned = self.owned.entry(owner).or_default();
         let sum = if generation == self.enabled { &mut owned.meanwhile } else { &mut owned.after };

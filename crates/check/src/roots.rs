@@ -151,7 +151,7 @@ impl Record for FoundRoot {
 }
 
 /// The next bytes, which there are.
-fn take<const BYTES: usize>(bytes: &mut &[u8]) -> [u8; BYTES] {
+pub(crate) fn take<const BYTES: usize>(bytes: &mut &[u8]) -> [u8; BYTES] {
     let (first, rest) = bytes.split_first_chunk().unwrap_or((&[0; BYTES], &[]));
     *bytes = rest;
     *first

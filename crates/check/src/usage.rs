@@ -24,6 +24,10 @@ const BATCH: usize = 128;
 const MOST_EXTENTS: u64 = 500_000;
 /// Numbers in all sets together, at 4 bytes each and as much again to find them.
 const MOST_MEMBERS: usize = 8 << 20;
+/// What a set takes beside its numbers, as so many of them.
+const MEMBERS_OF_A_SET: usize = 24;
+/// Subvolumes, at some 60 bytes each. Each has a group where quotas count, and of these no more are kept.
+const MOST_SUBVOLUMES: usize = 400_000;
 
 /// Bytes that a group of subvolumes uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,9 +50,10 @@ pub(crate) enum Uncounted {
 /// A set of subvolumes, by its place in the table.
 type SetId = u32;
 
-/// All sets that were met, each once: ascending positions in the list of subvolumes.
-#[derive(Default)]
+/// All sets that were met, each once. The first are those of one subvolume each.
 struct Sets {
+    subvolumes: SetId,
+    /// Of two members and more: ascending positions in the list of subvolumes.
     sets: Vec<Arc<[u32]>>,
     known: HashMap<Arc<[u32]>, SetId>,
     unions: HashMap<(SetId, SetId), SetId>,
@@ -56,23 +61,36 @@ struct Sets {
 }
 
 impl Sets {
+    fn new(subvolumes: usize) -> Result<Self, Uncounted> {
+        if subvolumes > MOST_SUBVOLUMES {
+            return Err(Uncounted::TooMany);
+        }
+        let subvolumes = SetId::try_from(subvolumes).map_err(|_| Uncounted::TooMany)?;
+        Ok(Self { subvolumes, sets: Vec::new(), known: HashMap::new(), unions: HashMap::new(), members: 0 })
+    }
+
     fn of(&mut self, set: Vec<u32>) -> Result<SetId, Uncounted> {
+        if let [only] = *set {
+            return Ok(only);
+        }
         let set: Arc<[u32]> = set.into();
         if let Some(id) = self.known.get(&set) {
             return Ok(*id);
         }
-        self.members = self.members.saturating_add(set.len());
-        let id = SetId::try_from(self.sets.len()).map_err(|_| Uncounted::TooMany)?;
-        if self.members > MOST_MEMBERS {
-            return Err(Uncounted::TooMany);
-        }
+        self.members = self.members.saturating_add(set.len()).saturating_add(MEMBERS_OF_A_SET);
+        let id = SetId::try_from(self.sets.len()).ok().and_then(|number| self.subvolumes.checked_add(number));
+        let id = id.filter(|_| self.members <= MOST_MEMBERS).ok_or(Uncounted::TooMany)?;
         self.sets.push(Arc::clone(&set));
         self.known.insert(set, id);
         Ok(id)
     }
 
-    fn get(&self, id: SetId) -> &[u32] {
-        usize::try_from(id).ok().and_then(|id| self.sets.get(id)).map_or(&[], |set| set)
+    /// The members of a set, in order.
+    fn get(&self, id: SetId) -> impl Iterator<Item = u32> {
+        let shared = id.checked_sub(self.subvolumes);
+        let shared = shared.and_then(|number| self.sets.get(usize::try_from(number).ok()?));
+        let shared = shared.map_or(&[][..], |set| set);
+        (id < self.subvolumes).then_some(id).into_iter().chain(shared.iter().copied())
     }
 
     fn union(&mut self, left: SetId, right: SetId) -> Result<SetId, Uncounted> {
@@ -83,7 +101,7 @@ impl Sets {
         if let Some(id) = self.unions.get(&pair) {
             return Ok(*id);
         }
-        let both: BTreeSet<u32> = self.get(left).iter().chain(self.get(right)).copied().collect();
+        let both: BTreeSet<u32> = self.get(left).chain(self.get(right)).collect();
         let id = self.of(both.into_iter().collect())?;
         // What is forgotten is only worked out again.
         if self.unions.len() >= MOST_MEMBERS / 16 {
@@ -147,50 +165,59 @@ type Blocks<'a> = Peekable<Pass<'a, Wanted>>;
 
 /// What was counted.
 pub(crate) struct Counted {
-    /// Bytes by the set of subvolumes that lead to them.
-    by_set: Vec<(BTreeSet<RootId>, u64)>,
-    /// Members of all sets together.
+    /// In order; with what each uses by itself.
+    subvolumes: Vec<(RootId, Usage)>,
+    /// Bytes by the set of subvolumes that lead to them, for sets of several: ascending positions among the subvolumes.
+    shared: Vec<(Arc<[u32]>, u64)>,
+    /// Members of these sets together.
     members: usize,
-    /// What each subvolume uses by itself.
-    alone: BTreeMap<RootId, Usage>,
 }
 
 impl Counted {
-    pub(crate) fn new(by_set: Vec<(BTreeSet<RootId>, u64)>) -> Self {
-        let mut alone: BTreeMap<RootId, Usage> = BTreeMap::new();
-        for (set, bytes) in &by_set {
-            for subvolume in set {
-                let usage = alone.entry(*subvolume).or_default();
-                usage.referenced = usage.referenced.saturating_add(*bytes);
-                if set.len() == 1 {
-                    usage.exclusive = usage.exclusive.saturating_add(*bytes);
+    /// From the bytes that each subvolume alone leads to, and those that several do.
+    pub(crate) fn new(alone: Vec<(RootId, u64)>, shared: Vec<(Arc<[u32]>, u64)>) -> Self {
+        let usage = |bytes| Usage { referenced: bytes, exclusive: bytes };
+        let mut subvolumes: Vec<(RootId, Usage)> =
+            alone.into_iter().map(|(subvolume, bytes)| (subvolume, usage(bytes))).collect();
+        for (set, bytes) in &shared {
+            for position in set.iter().filter_map(|position| usize::try_from(*position).ok()) {
+                if let Some((_, usage)) = subvolumes.get_mut(position) {
+                    usage.referenced = usage.referenced.saturating_add(*bytes);
                 }
             }
         }
-        let members = by_set.iter().map(|(set, _)| set.len()).fold(0, usize::saturating_add);
-        Self { by_set, members, alone }
+        let members = shared.iter().map(|(set, _)| set.len()).fold(0, usize::saturating_add);
+        Self { subvolumes, shared, members }
     }
 
     /// How many steps [`of`](Self::of) takes at most.
     pub(crate) fn steps_of(&self, subvolumes: &BTreeSet<RootId>) -> usize {
         match subvolumes.len() {
             0 | 1 => 1,
-            count => self.members.saturating_add(self.by_set.len().saturating_mul(count)),
+            count => self.members.saturating_add(self.shared.len().saturating_mul(count)),
         }
     }
 
     /// What these subvolumes use together.
     pub(crate) fn of(&self, subvolumes: &BTreeSet<RootId>) -> Usage {
-        let mut usage = Usage::default();
-        if subvolumes.len() <= 1 {
-            let only = subvolumes.first().and_then(|only| self.alone.get(only));
-            return only.copied().unwrap_or_default();
+        let find = |subvolume: &RootId| self.subvolumes.binary_search_by_key(subvolume, |(id, _)| *id).ok();
+        let found: Vec<usize> = subvolumes.iter().filter_map(find).collect();
+        let usage_of = |position: &usize| self.subvolumes.get(*position).map(|(_, usage)| *usage);
+        if let [only] = *found {
+            return usage_of(&only).unwrap_or_default();
         }
-        for (set, bytes) in &self.by_set {
-            if !set.is_disjoint(subvolumes) {
+        // What each alone leads to, and once what several of all subvolumes do.
+        let exclusive: u64 =
+            found.iter().filter_map(usage_of).map(|usage| usage.exclusive).fold(0, u64::saturating_add);
+        let mut usage = Usage { referenced: exclusive, exclusive };
+        for (set, bytes) in &self.shared {
+            let is_of =
+                |member: &u32| usize::try_from(*member).is_ok_and(|at| found.binary_search(&at).is_ok());
+            let members = set.iter().filter(|member| is_of(member)).count();
+            if members > 0 {
                 usage.referenced = usage.referenced.saturating_add(*bytes);
             }
-            if set.is_subset(subvolumes) {
+            if members == set.len() {
                 usage.exclusive = usage.exclusive.saturating_add(*bytes);
             }
         }
@@ -203,13 +230,18 @@ struct Counter<'c, 'a> {
     context: &'c mut Context<'a>,
     sets: Sets,
     /// Bytes by set.
-    bytes: BTreeMap<SetId, u64>,
+    bytes: Vec<u64>,
 }
 
 impl Counter<'_, '_> {
     fn add(&mut self, set: SetId, bytes: u64) {
-        let sum = self.bytes.entry(set).or_default();
-        *sum = sum.saturating_add(bytes);
+        let Ok(at) = usize::try_from(set) else { return };
+        if self.bytes.len() <= at {
+            self.bytes.resize(at.saturating_add(1), 0);
+        }
+        if let Some(sum) = self.bytes.get_mut(at) {
+            *sum = sum.saturating_add(bytes);
+        }
     }
 
     /// The next blocks of a level, each once; none at the end.
@@ -245,14 +277,13 @@ impl Counter<'_, '_> {
     }
 
     /// Goes from the roots down to the leaves, and gives these.
-    fn descend(&mut self, trees: &[Tree]) -> Result<Sorted<Wanted>, Uncounted> {
+    fn descend(&mut self, trees: impl Iterator<Item = Tree>) -> Result<Sorted<Wanted>, Uncounted> {
         let mut levels: BTreeMap<Level, Sorter<Wanted>> = BTreeMap::new();
-        for (position, tree) in (0..).zip(trees) {
+        for (set, tree) in (0..).zip(trees) {
             // The kernel's counts go wrong there, too (docs/design/check.md).
             if tree.dropped_to.is_some() {
                 return Err(Uncounted::Damaged);
             }
-            let set = self.sets.of(vec![position])?;
             let (logical, generation) = (tree.logical, tree.generation);
             let wanted = Wanted { logical, set, generation, first_key: None, tree: tree.id };
             levels.entry(tree.level).or_insert_with(|| self.context.sorter()).add(wanted);
@@ -351,17 +382,17 @@ pub(crate) fn count(
     }
     // A number of a higher level is no subvolume's.
     let is_counted = |tree: &Tree| tree.id.is_subvolume() && tree.id.0 >> 48 == 0;
-    let subvolumes: Vec<Tree> = roots.iter().map(|root| root.tree()).filter(is_counted).collect();
-    let mut counter = Counter { context, sets: Sets::default(), bytes: BTreeMap::new() };
-    let leaves = counter.descend(&subvolumes)?;
+    let subvolumes = || roots.iter().map(|root| root.tree()).filter(is_counted);
+    let sets = Sets::new(subvolumes().take(MOST_SUBVOLUMES.saturating_add(1)).count())?;
+    let mut counter = Counter { context, sets, bytes: Vec::new() };
+    let leaves = counter.descend(subvolumes())?;
     counter.count_leaves(&leaves, data_extents)?;
     let Counter { sets, bytes, .. } = counter;
-    let subvolume = |position: &u32| {
-        usize::try_from(*position).ok().and_then(|at| subvolumes.get(at)).map(|tree| tree.id)
-    };
-    let by_set =
-        bytes.into_iter().map(|(set, bytes)| (sets.get(set).iter().filter_map(subvolume).collect(), bytes));
-    Ok(Counted::new(by_set.collect()))
+    let mut bytes = bytes.into_iter().chain(core::iter::repeat(0));
+    let alone = subvolumes().map(|tree| tree.id).zip(bytes.by_ref()).collect();
+    // Sets that nothing is of in the end count nothing.
+    let shared = sets.sets.into_iter().zip(bytes).filter(|(_, bytes)| *bytes > 0).collect();
+    Ok(Counted::new(alone, shared))
 }
 
 #[cfg(test)]
@@ -376,11 +407,12 @@ mod tests {
 
     #[test]
     fn sets_are_joined_and_kept_once() {
-        let mut sets = Sets::default();
+        let mut sets = Sets::new(4).unwrap();
         let (one, two, three) =
             (sets.of(vec![1]).unwrap(), sets.of(vec![2]).unwrap(), sets.of(vec![3]).unwrap());
+        assert_eq!((one, two, three, sets.members), (1, 2, 3, 0), "sets of one take no place");
         let both = sets.union(one, two).unwrap();
-        assert_eq!(sets.get(both), [1, 2]);
+        assert!(both >= 4 && sets.get(both).eq([1, 2]) && sets.get(one).eq([1]));
         assert_eq!(sets.union(two, one), Ok(both));
         let left = sets.union(both, three).unwrap();
         let right = sets.union(two, three).unwrap();
@@ -389,6 +421,7 @@ mod tests {
         assert_eq!(sets.union(left, two), Ok(left));
         let many = (0..=u32::try_from(MOST_MEMBERS).unwrap()).collect();
         assert_eq!(sets.of(many), Err(Uncounted::TooMany));
+        assert_eq!(Sets::new(MOST_SUBVOLUMES + 1).map(drop), Err(Uncounted::TooMany));
     }
 
     #[test]
@@ -412,30 +445,31 @@ mod tests {
     #[test]
     fn what_is_used_alone_is_what_nobody_else_leads_to() {
         let set = |ids: &[u64]| ids.iter().map(|id| RootId(*id)).collect::<BTreeSet<_>>();
-        let sets = vec![(set(&[5]), 1), (set(&[5, 256]), 10), (set(&[256]), 100), (set(&[257]), 1000)];
-        let counted = Counted::new(sets);
+        let alone = vec![(RootId(5), 1), (RootId(256), 100), (RootId(257), 1000)];
+        let counted = Counted::new(alone, vec![(vec![0, 1].into(), 10)]);
         assert_eq!(counted.of(&set(&[5])), Usage { referenced: 11, exclusive: 1 });
         assert_eq!(counted.of(&set(&[258])), Usage::default());
         assert_eq!(counted.of(&set(&[5, 256])), Usage { referenced: 111, exclusive: 111 });
         assert_eq!(counted.of(&set(&[256, 257])), Usage { referenced: 1110, exclusive: 1100 });
         assert_eq!(counted.of(&set(&[])), Usage::default());
-        assert_eq!((counted.steps_of(&set(&[5])), counted.steps_of(&set(&[5, 256]))), (1, 5 + 4 * 2));
+        assert_eq!((counted.steps_of(&set(&[5])), counted.steps_of(&set(&[5, 256]))), (1, 2 + 2));
     }
+
     #[test]
     fn unions_that_are_forgotten_are_worked_out_again() {
-        let mut sets = Sets::default();
+        // Of two of these the longer one is the union.
         let count = 1_100;
-        let single: Vec<SetId> = (0..count).map(|member| sets.of(vec![member]).unwrap()).collect();
+        let mut sets = Sets::new(1_100).unwrap();
+        let first: Vec<SetId> = (1..=count).map(|members| sets.of((0..members).collect()).unwrap()).collect();
         let pairs = || (0..count).flat_map(|left| (0..left).map(move |right| (left, right)));
         assert!(pairs().count() > MOST_MEMBERS / 16);
         for (left, right) in pairs() {
-            let at = |member: u32| single[usize::try_from(member).unwrap()];
-            let both = sets.union(at(left), at(right)).unwrap();
-            assert_eq!(sets.get(both), [right, left]);
+            let at = |number: u32| first[usize::try_from(number).unwrap()];
+            assert_eq!(sets.union(at(left), at(right)), Ok(at(left)));
         }
         assert!((1..=MOST_MEMBERS / 16).contains(&sets.unions.len()), "{}", sets.unions.len());
-        let both = sets.union(single[0], single[1]).unwrap();
-        assert_eq!(sets.get(both), [0, 1]);
+        assert_eq!(sets.union(first[0], first[1]), Ok(first[1]));
+        assert!(sets.get(first[1]).eq([0, 1]));
     }
 
     #[test]
@@ -475,9 +509,9 @@ mod tests {
             chunks::read(context);
             let roots = roots::read(context);
             let [once, parts] = [1, 3].map(|parts| count(context, &roots, parts * MOST_EXTENTS).unwrap());
-            let data = |counted: &Counted| counted.by_set.iter().map(|(_, bytes)| bytes).sum::<u64>();
-            assert!(data(&once) > 0 && once.by_set.iter().any(|(set, _)| set.len() == 2), "some is shared");
-            assert_eq!(once.by_set, parts.by_set);
+            assert!(once.subvolumes.iter().any(|(_, usage)| usage.exclusive > 0), "some is not shared");
+            assert!(once.shared.iter().any(|(set, _)| set.len() == 2), "some is shared");
+            assert_eq!((once.subvolumes, once.shared), (parts.subvolumes, parts.shared));
         });
     }
 }
