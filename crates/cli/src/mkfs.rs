@@ -78,7 +78,7 @@ pub struct Arguments {
     #[arg(short, long, value_name = "SIZE", value_parser = parse_size)]
     byte_count: Option<u64>,
     /// Fill it with what is in this directory.
-    #[arg(short, long, value_name = "DIRECTORY")]
+    #[arg(short, long, value_name = "DIRECTORY", value_hint = clap::ValueHint::DirPath)]
     rootdir: Option<PathBuf>,
     /// With --rootdir: compress files, with zlib, lzo or zstd, and :LEVEL behind it.
     #[arg(long, value_name = "ALGORITHM", value_parser = Choice::new(COMPRESSIONS, parse_compress), hide_possible_values = true, requires = "rootdir")]

@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use clap::{Args, Parser};
+use clap::{Args, Parser, ValueHint};
 use rustix::io::Errno;
 use vlinder_control::MountEntry;
 use vlinder_control::client::{self, Client, ClientError};
@@ -124,6 +124,7 @@ pub struct Arguments {
 #[command(after_help = "Example:\n  vlinder umount /mnt")]
 pub struct UmountArguments {
     /// The mount point.
+    #[arg(value_hint = ValueHint::DirPath)]
     pub mountpoint: PathBuf,
 }
 

@@ -213,7 +213,12 @@ fn bash_offers_what_is_due() {
         (&["vlinder", "cp", "-D", "da"], &["data.img"]),
         (&["vlinder", "subvolume", "list", "di"], &["disk.img"]),
         (&["btrfs", "fi", "usage", "di"], &["disk.img"]),
+        // Directories, where nothing else will do.
         (&["vlinder", "generate", "man", ""], &["made"]),
+        (&["vlinder", "umount", ""], &["made"]),
+        (&["vlinder", "mkfs", "-r", ""], &["made"]),
+        (&["vlinder", "check", "--temporary-directory", ""], &["made"]),
+        (&["vlinder", "restore", "disk.img", ""], &["made"]),
         // Bash splits at colons; a path in an image is none of the host.
         (&["vlinder", "ls", "disk.img", ":", "/e"], &[]),
         (&["vlinder", "ls", "disk.img", ":", "/d"], &[]),
