@@ -130,6 +130,8 @@ pub enum HelperCause {
     AllowOther,
     /// The directory is not the user's to mount on.
     Directory,
+    /// It may not look at the directory: it lies on, or is, a FUSE mount without `allow_other`.
+    Unreachable,
     /// There is no `/dev/fuse`.
     NoDevice,
     /// The user may not open `/dev/fuse`.
@@ -145,10 +147,11 @@ pub enum HelperCause {
 impl HelperCause {
     /// What the words of `fusermount3` mean (those of fuse 3.14); the first that are found count.
     pub(crate) fn of(said: &str) -> Self {
-        const WORDS: [(&str, HelperCause); 8] = [
+        const WORDS: [(&str, HelperCause); 9] = [
             ("user_allow_other", HelperCause::AllowOther),
             ("no write access to mountpoint", HelperCause::Directory),
             ("not owned by user", HelperCause::Directory),
+            ("failed to access mountpoint", HelperCause::Unreachable),
             ("fuse device not found", HelperCause::NoDevice),
             ("/dev/fuse: Permission denied", HelperCause::Device),
             ("/dev/fuse", HelperCause::NoDevice),
@@ -168,6 +171,9 @@ impl HelperCause {
                 "as root, put the line user_allow_other into /etc/fuse.conf; or mount without allow_other"
             }
             Self::Directory => "mount on a directory that is yours and that you may write to",
+            Self::Unreachable => {
+                "unmount what is there, if it is a mount of FUSE; or mount on a directory outside of such mounts"
+            }
             Self::NoDevice => "as root, load the kernel's module fuse: modprobe fuse",
             Self::Device => "as root, let everybody open the device: chmod 666 /dev/fuse",
             Self::Powerless => {
