@@ -43,7 +43,7 @@ pub struct Arguments {
     repair: bool,
     /// Where temporary files go, if there is more to remember than memory should hold (a file system of many million fragments
     /// or tree blocks); otherwise $TMPDIR, or /var/tmp. They have no names and are gone when the check ends.
-    #[arg(long, value_name = "DIRECTORY")]
+    #[arg(long, value_name = "DIRECTORY", value_hint = clap::ValueHint::DirPath)]
     temporary_directory: Option<PathBuf>,
     /// What they may take at most: 16 bytes for each run of fragments that lie together, up to four times, and, where full
     /// quotas are counted, 46 for each tree block.

@@ -4,13 +4,13 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, Args, Command, Parser, Subcommand};
 
 use crate::failure::{Failure, Status};
 use crate::session::{Format, Program, Session};
 use crate::{
-    check, files, filesystem, fsck, generate, inspect, mkfs, mount, property, restore, stats, subvolume,
+    check, files, filesystem, fsck, generate, inspect, mistake, mkfs, mount, property, restore, stats,
+    subvolume,
 };
 
 /// Btrfs without the kernel: create, read, write, snapshot, check and mount images in the real Btrfs format.
@@ -188,59 +188,25 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 
 /// Parses the arguments and hands them on, with the verb's name.
 fn parse<P: Parser>(program: Program, arguments: &[OsString], go: impl Fn(P, String) -> u8) -> u8 {
-    let command = as_called(P::command(), program);
-    let parsed = command.try_get_matches_from(arguments).and_then(|matches| {
+    let mut command = as_called(P::command(), program);
+    let parsed = command.try_get_matches_from_mut(arguments).and_then(|matches| {
         let verb = verb_name(&matches);
         P::from_arg_matches(&matches).map(|parsed| (verb, parsed))
     });
     match parsed {
         Ok((verb, parsed)) => go(parsed, verb),
         Err(error) => {
-            if let Some(verb) = not_there_yet(&error) {
-                let failure = Failure::usage(format!("{verb} is not there yet"));
-                let failure = failure.hint(format!(
-                    "{} --help lists the verbs; the others of btrfs-progs need a file system that the kernel has mounted",
-                    program.name()
-                ));
+            if let Some(failure) = mistake::unknown_verb(&error, &command, arguments, program) {
                 eprintln!("{}: {failure}", program.name());
                 return program.code(Status::Usage);
             }
+            let error = mistake::with_several_marked(error);
             // Help and version are asked for; anything else is a mistake of usage, told on standard error.
             let status = if error.use_stderr() { Status::Usage } else { Status::Done };
             let _ = error.print();
             program.code(status)
         }
     }
-}
-
-/// The verbs of btrfs-progs that have no counterpart yet.
-const NOT_THERE_YET: [&str; 19] = [
-    "balance",
-    "defragment",
-    "device",
-    "du",
-    "find-new",
-    "list-chunks",
-    "map-swapfile",
-    "min-dev-size",
-    "mkswapfile",
-    "qgroup",
-    "quota",
-    "receive",
-    "replace",
-    "rescue",
-    "resize",
-    "scrub",
-    "send",
-    "show",
-    "subvolid-resolve",
-];
-
-/// The verb of btrfs-progs, by its name or the beginning of it, that was asked for in vain.
-fn not_there_yet(error: &clap::Error) -> Option<&'static str> {
-    let Some(ContextValue::String(asked)) = error.get(ContextKind::InvalidSubcommand) else { return None };
-    let is_meant = |verb: &&&str| verb.starts_with(asked.as_str()) && (asked.len() > 2 || **verb == asked);
-    NOT_THERE_YET.iter().find(is_meant).filter(|_| error.kind() == ErrorKind::InvalidSubcommand).copied()
 }
 
 /// The definition with its examples under the name that the program was called by.

@@ -4,7 +4,7 @@ mod table;
 
 use std::ffi::OsString;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueHint};
 use serde_json::{Value, json};
 use vlinder_control::{Name, Request};
 use vlinder_format::RootId;
@@ -333,6 +333,7 @@ pub struct LabelArguments {
     /// The image, or IMAGE:/PATH.
     target: OsString,
     /// The new label; empty for none.
+    #[arg(value_hint = ValueHint::Other)]
     label: Option<OsString>,
 }
 

@@ -1,24 +1,30 @@
 //! Completions and manual pages, from the same definitions that the command parses by.
 
+mod bash;
+
+use std::any::TypeId;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Command, CommandFactory, ValueEnum};
-use clap_complete::Shell;
+use clap::{Arg, Args, Command, CommandFactory, ValueEnum, ValueHint};
+use clap_complete::aot::{Elvish, Fish, Generator, Zsh, generate_to};
 
 use crate::command::{Btrfs, Vlinder};
 use crate::failure::{Failure, Status};
 
 /// Write manual pages or completions into a directory.
 ///
-/// Completions are for bash, zsh, fish and elvish.
+/// Completions are for bash, zsh, fish and elvish. To have them in bash from the next shell on, put a line
+/// "source DIRECTORY/vlinder.bash" into ~/.bashrc; in zsh, add DIRECTORY to fpath before compinit.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  vlinder generate man /usr/local/share/man/man1\n  vlinder generate completions completions"
+    after_help = "Examples:\n  vlinder generate man /usr/local/share/man/man1\n  vlinder generate completions ~/.completions && echo 'source ~/.completions/vlinder.bash' >> ~/.bashrc"
 )]
 pub struct Arguments {
     /// What to write.
     what: What,
     /// Where to.
+    #[arg(value_hint = ValueHint::DirPath)]
     directory: PathBuf,
 }
 
@@ -38,15 +44,37 @@ pub fn run(arguments: &Arguments) -> Result<Status, Failure> {
     match arguments.what {
         What::Man => manual(Vlinder::command(), "vlinder", directory)?,
         What::Completions => {
-            for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::Elvish] {
-                for (mut command, name) in [(Vlinder::command(), "vlinder"), (Btrfs::command(), "btrfs")] {
-                    let file = clap_complete::generate_to(shell, &mut command, name, directory);
-                    file.map_err(|error| Failure::host(&error, directory.display()))?;
-                }
+            for (command, name) in [(Vlinder::command(), "vlinder"), (Btrfs::command(), "btrfs")] {
+                let command = with_paths(command);
+                completions(bash::Bash, &command, name, directory)?;
+                completions(Zsh, &command, name, directory)?;
+                completions(Fish, &command, name, directory)?;
+                completions(Elvish, &command, name, directory)?;
             }
         }
     }
     Ok(Status::Done)
+}
+
+fn completions(
+    shell: impl Generator,
+    command: &Command,
+    name: &str,
+    directory: &Path,
+) -> Result<(), Failure> {
+    let file = generate_to(shell, &mut command.clone(), name, directory);
+    file.map(drop).map_err(|error| Failure::host(&error, directory.display()))
+}
+
+/// With a hint of paths on every argument of any bytes whose definition has none: nearly all are targets.
+fn with_paths(command: Command) -> Command {
+    let hinted = |argument: Arg| {
+        let is_target = argument.is_positional()
+            && argument.get_value_hint() == ValueHint::Unknown
+            && argument.get_value_parser().type_id() == TypeId::of::<OsString>();
+        if is_target { argument.value_hint(ValueHint::AnyPath) } else { argument }
+    };
+    command.mut_args(hinted).mut_subcommands(with_paths)
 }
 
 /// One page for the command and each verb: `vlinder.1`, `vlinder-subvolume-list.1`, ….

@@ -17,6 +17,7 @@ mod inspect;
 mod leased;
 mod limits;
 mod log;
+mod mistake;
 mod mkfs;
 mod mount;
 mod mounted;
@@ -32,6 +33,7 @@ mod stats;
 mod subvolume;
 mod target;
 mod units;
+mod values;
 
 use std::process::ExitCode;
 

@@ -20,6 +20,11 @@ use crate::progress::Progress;
 use crate::report;
 use crate::session::Session;
 use crate::units::{Base, Units, parse_size};
+use crate::values::Choice;
+
+const CHECKSUMS: &[&str] = &["crc32c", "xxhash", "sha256", "blake2"];
+const PROFILES: &[&str] = &["single", "dup"];
+const COMPRESSIONS: &[&str] = &["zlib", "lzo", "zstd"];
 
 /// Make a file system on a file or block device, empty or filled from a directory.
 ///
@@ -53,13 +58,13 @@ pub struct Arguments {
     #[arg(short, long, value_name = "SIZE", value_parser = parse_small, default_value = "4096")]
     sectorsize: u32,
     /// Checksums: crc32c, xxhash, sha256 or blake2.
-    #[arg(long, alias = "checksum", value_name = "ALGORITHM", value_parser = parse_checksum, default_value = "crc32c")]
+    #[arg(long, alias = "checksum", value_name = "ALGORITHM", value_parser = Choice::new(CHECKSUMS, parse_checksum), hide_possible_values = true, default_value = "crc32c")]
     csum: ChecksumKind,
     /// How data are replicated: single or dup.
-    #[arg(short, long, value_name = "PROFILE", value_parser = parse_profile)]
+    #[arg(short, long, value_name = "PROFILE", value_parser = Choice::new(PROFILES, parse_profile), hide_possible_values = true)]
     data: Option<Profile>,
     /// How metadata are replicated: single or dup.
-    #[arg(short, long, value_name = "PROFILE", value_parser = parse_profile)]
+    #[arg(short, long, value_name = "PROFILE", value_parser = Choice::new(PROFILES, parse_profile), hide_possible_values = true)]
     metadata: Option<Profile>,
     /// Data and metadata share chunks, for small devices.
     #[arg(short = 'M', long)]
@@ -75,10 +80,10 @@ pub struct Arguments {
     byte_count: Option<u64>,
     /// Fill it with what is in this directory. Without -b the image becomes about as large as that needs: give -b where more
     /// is to come, for images can't be enlarged yet.
-    #[arg(short, long, value_name = "DIRECTORY")]
+    #[arg(short, long, value_name = "DIRECTORY", value_hint = clap::ValueHint::DirPath)]
     rootdir: Option<PathBuf>,
     /// With --rootdir: compress files, with zlib, lzo or zstd, and :LEVEL behind it.
-    #[arg(long, value_name = "ALGORITHM", value_parser = parse_compress, requires = "rootdir")]
+    #[arg(long, value_name = "ALGORITHM", value_parser = Choice::new(COMPRESSIONS, parse_compress), hide_possible_values = true, requires = "rootdir")]
     compress: Option<CompressOption>,
     /// With --rootdir: make this directory in it a subvolume, with rw:, ro:, default: or default-ro: before it.
     #[arg(short = 'u', long, value_name = "PATH", requires = "rootdir")]
@@ -97,7 +102,10 @@ pub struct Arguments {
     verbose_short: bool,
     /// The file or block device.
     #[arg(required_unless_present = "features", value_name = "IMAGE")]
-    images: Vec<PathBuf>,
+    image: Option<PathBuf>,
+    /// Further ones, so that they can be refused by name.
+    #[arg(hide = true)]
+    others: Vec<OsString>,
 }
 
 fn parse_uuid(text: &str) -> Result<Uuid, String> {
@@ -176,10 +184,10 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
         }
         return Ok(Ending::Done);
     }
-    let image = match arguments.images.as_slice() {
-        [image] => image,
-        [] => return Err(Failure::usage("no image or device was given")),
-        _ => {
+    let image = match &arguments.image {
+        Some(image) if arguments.others.is_empty() => image,
+        None => return Err(Failure::usage("no image or device was given")),
+        Some(_) => {
             return Err(Failure::new(Kind::Unsupported, "file systems on several devices can't be made yet")
                 .hint("give one image or device"));
         }

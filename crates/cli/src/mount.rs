@@ -5,11 +5,11 @@
 
 use std::ffi::OsString;
 use std::fs::OpenOptions as HostOptions;
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use clap::{Args, Parser};
+use clap::{Args, Parser, ValueHint};
 use rustix::io::Errno;
 use vlinder_control::MountEntry;
 use vlinder_control::client::{self, Client, ClientError};
@@ -124,6 +124,7 @@ pub struct Arguments {
 #[command(after_help = "Example:\n  vlinder umount /mnt")]
 pub struct UmountArguments {
     /// The mount point.
+    #[arg(value_hint = ValueHint::DirPath)]
     pub mountpoint: PathBuf,
 }
 
@@ -205,18 +206,62 @@ pub fn mount(arguments: &Arguments, session: &Session) -> Result<Ending, Failure
     };
     let options = MountOptions::parse(&arguments.options.join(",")).map_err(MountError::from)?;
     if options.remount {
-        if !options.of_filesystem.is_empty() {
-            let given = options.of_filesystem.join(",");
-            session.warn(format!("a remount leaves the options of the file system as they were: {given}"));
+        let unheard = vlinder_fuse::remount(&options, mountpoint)?;
+        if !unheard.is_empty() {
+            let given = unheard.join(",");
+            session.warn(format!(
+                "a remount leaves the options of the file system as they were; without effect: {given}"
+            ));
         }
-        vlinder_fuse::remount(&options, mountpoint)?;
         return Ok(Ending::Done);
     }
-    if !arguments.foreground && !arguments.serve {
-        return start_server(arguments);
+    if arguments.serve {
+        let mounted = connect(options, devices, mountpoint)?;
+        detach().map_err(|error| Failure::host(&error, "the terminal"))?;
+        mounted.wait()?;
+        return Ok(Ending::Done);
     }
+    let hidden = what_is_hidden(mountpoint);
+    let warn = || hidden.iter().for_each(|text| session.warn(text));
+    if !arguments.foreground {
+        let ending = start_server(arguments, session)?;
+        if ending == Ending::Done {
+            warn();
+        }
+        return Ok(ending);
+    }
+    let mounted = connect(options, devices, mountpoint)?;
+    warn();
+    let image = devices.first().unwrap_or(mountpoint).display();
+    let reads = if mounted.filesystem().is_read_only() { ", for reading only" } else { "" };
+    let place = mountpoint.display();
+    session.note(format!("{image} is mounted on {place}{reads}; Ctrl-C or vlinder umount {place} ends it"));
+    mounted.wait()?;
+    Ok(Ending::Done)
+}
+
+/// What a mount at a place would hide from sight.
+fn what_is_hidden(mountpoint: &Path) -> Option<String> {
+    let place = mountpoint.display();
+    if let Ok(Some(entry)) = MountEntry::at(mountpoint) {
+        let kind = entry.filesystem_type;
+        return Some(format!(
+            "{place} is a mount point already ({kind}), which is hidden until this mount ends"
+        ));
+    }
+    // A directory that can't be read is mounted on without a word, one that is not there is told by the mount.
+    let is_empty = mountpoint.read_dir().map_or(true, |mut entries| entries.next().is_none());
+    (!is_empty).then(|| format!("{place} is not empty; what is in it is hidden until this mount ends"))
+}
+
+/// Mounts, and is ready for signals.
+fn connect(
+    options: MountOptions,
+    devices: &[PathBuf],
+    mountpoint: &Path,
+) -> Result<vlinder_fuse::Session, Failure> {
     crate::log::serve();
-    let place = || devices.first().unwrap_or(mountpoint).display().to_string();
+    let place = || devices.first().map_or(mountpoint, PathBuf::as_path).display().to_string();
     let mut mounted = vlinder_fuse::mount(options, devices, mountpoint).map_err(|error| match error {
         MountError::NoThreads { source } => Failure::no_threads(&source),
         MountError::Filesystem(error) => {
@@ -234,40 +279,37 @@ pub fn mount(arguments: &Arguments, session: &Session) -> Result<Ending, Failure
         other => other.into(),
     })?;
     mounted.handle_signals()?;
-    if arguments.serve {
-        let detached = detach();
-        detached.map_err(|error| Failure::host(&error, "the terminal"))?;
-    }
-    mounted.wait()?;
-    Ok(Ending::Done)
+    Ok(mounted)
 }
 
 /// Starts the server and waits until the mount answers.
-fn start_server(arguments: &Arguments) -> Result<Ending, Failure> {
+fn start_server(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
+    let fails = |error: std::io::Error| Failure::host(&error, "the server of the mount");
     let program = std::env::current_exe().map_err(|error| Failure::host(&error, "this program"))?;
     let mut server = Command::new(program);
-    server.args(["mount", "--serve"]);
+    server.args(session.json.then_some("--json")).args(["mount", "--serve"]);
     for options in &arguments.options {
         server.arg("-o").arg(options);
     }
-    let mut server = server
-        .args(&arguments.paths)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|error| Failure::host(&error, "the server of the mount"))?;
+    let mut server =
+        server.args(&arguments.paths).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(fails)?;
     let mut said = String::new();
     if let Some(output) = server.stdout.take() {
-        BufReader::new(output)
-            .read_line(&mut said)
-            .map_err(|error| Failure::host(&error, "the server of the mount"))?;
+        let mut output = BufReader::new(output);
+        output.read_line(&mut said).map_err(fails)?;
+        if said.trim_end() == READY {
+            return Ok(Ending::Done);
+        }
+        output.read_to_string(&mut said).map_err(fails)?;
     }
-    if said.trim_end() == READY {
-        return Ok(Ending::Done);
+    // It has said on standard error why, and with --json on standard output too.
+    session.bytes(said.as_bytes())?;
+    let status = server.wait().map_err(fails)?;
+    match status.code() {
+        Some(code) if code == i32::from(Ending::Usage.code()) => Ok(Ending::Usage),
+        Some(_) => Ok(Ending::Failed),
+        None => Err(Failure::new(Kind::Device, format!("the server of the mount was ended: {status}"))),
     }
-    // It has said on standard error why.
-    server.wait().map_err(|error| Failure::host(&error, "the server of the mount"))?;
-    Ok(Ending::Failed)
 }
 
 /// Says that the mount answers, and lets go of the terminal and the directory that the command was called in.
@@ -333,8 +375,9 @@ impl From<MountError> for Failure {
                 let text = format!("no mount point: {}", failure.message);
                 return Self { message: text, ..failure }.hint("give a directory that is there");
             }
-            MountError::Helper { message, .. } if message.contains("/dev/fuse") => {
-                Some("as root: modprobe fuse; chmod 666 /dev/fuse")
+            MountError::Helper { mountpoint, message, cause } => {
+                let text = format!("fusermount3 did not mount at {}: {message}", mountpoint.display());
+                return Self::new(Kind::Permission, text).hint(cause.advice());
             }
             _ => None,
         };
@@ -346,9 +389,7 @@ impl From<MountError> for Failure {
             | MountError::Device { .. }
             | MountError::Transport { .. } => Kind::Device,
             MountError::Unmount { is_busy: true, .. } => Kind::Busy,
-            MountError::Refused { .. } | MountError::Helper { .. } | MountError::Remount { .. } => {
-                Kind::Permission
-            }
+            MountError::Refused { .. } | MountError::Remount { .. } => Kind::Permission,
             _ => Kind::Invalid,
         };
         let failure = Self::new(kind, error.to_string());

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use serde_json::{Map, Value, json};
 use vlinder_control::{Answer, Request};
 use vlinder_format::RootId;
@@ -17,6 +17,7 @@ use crate::place::image::from_fs;
 use crate::report;
 use crate::session::Session;
 use crate::subvolume::Named;
+use crate::values::Choice;
 
 /// The attribute that holds the property `compression`.
 const COMPRESSION: &[u8] = b"btrfs.compression";
@@ -78,6 +79,8 @@ enum ObjectType {
     Filesystem,
 }
 
+const OBJECT_TYPES: &[&str] = &["inode", "subvol", "filesystem", "device"];
+
 impl ObjectType {
     fn parse(text: &str) -> Result<Self, String> {
         match text {
@@ -94,7 +97,7 @@ impl ObjectType {
 #[command(after_help = "Example:\n  vlinder property get disk.img:/home ro")]
 pub struct GetArguments {
     /// What the target is taken for: inode, subvol, filesystem or device.
-    #[arg(short = 't', value_name = "TYPE", value_parser = ObjectType::parse)]
+    #[arg(short = 't', value_name = "TYPE", value_parser = Choice::new(OBJECT_TYPES, ObjectType::parse), hide_possible_values = true)]
     object: Option<ObjectType>,
     #[command(flatten)]
     images: ImageArguments,
@@ -114,7 +117,7 @@ pub struct SetArguments {
     #[arg(short)]
     force: bool,
     /// What the target is taken for: inode, subvol, filesystem or device.
-    #[arg(short = 't', value_name = "TYPE", value_parser = ObjectType::parse)]
+    #[arg(short = 't', value_name = "TYPE", value_parser = Choice::new(OBJECT_TYPES, ObjectType::parse), hide_possible_values = true)]
     object: Option<ObjectType>,
     #[command(flatten)]
     images: ImageArguments,
@@ -124,6 +127,7 @@ pub struct SetArguments {
     #[arg(value_name = "NAME")]
     property: Property,
     /// Its value.
+    #[arg(value_hint = ValueHint::Other)]
     value: OsString,
 }
 
@@ -132,7 +136,7 @@ pub struct SetArguments {
 #[command(after_help = "Example:\n  vlinder property list disk.img:/home")]
 pub struct ListArguments {
     /// What the target is taken for: inode, subvol, filesystem or device.
-    #[arg(short = 't', value_name = "TYPE", value_parser = ObjectType::parse)]
+    #[arg(short = 't', value_name = "TYPE", value_parser = Choice::new(OBJECT_TYPES, ObjectType::parse), hide_possible_values = true)]
     object: Option<ObjectType>,
     #[command(flatten)]
     images: ImageArguments,

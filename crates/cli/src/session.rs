@@ -116,6 +116,13 @@ impl Session {
         eprintln!("{}: {failure}", self.program.name());
     }
 
+    /// Says on standard error what a verb does that goes on until it is ended: not with `--quiet`, not with `--json`.
+    pub fn note(&self, text: impl AsRef<str>) {
+        if !self.quiet && !self.json {
+            eprintln!("{}: {}", self.program.name(), text.as_ref());
+        }
+    }
+
     /// Says on standard error what the user should know though the verb goes on.
     pub fn warn(&self, text: impl AsRef<str>) {
         eprintln!("{}: warning: {}", self.program.name(), text.as_ref());

@@ -118,7 +118,8 @@ fn examples_and_messages_speak_of_the_name_that_was_called() {
     assert!(help.contains("\n  mkfs.btrfs -b 1G disk.img") && !help.contains("\n  vlinder"), "{help}");
     let help = call(&scratch, "btrfs", ["subvolume", "create", "--help"]).done().text();
     assert!(help.contains("\n  btrfs subvolume create") && !help.contains("\n  vlinder"), "{help}");
-    call(&scratch, "btrfs", ["fi", "show"]).failed(1, &["btrfs: show is not there yet", "btrfs --help"]);
+    call(&scratch, "btrfs", ["fi", "show"])
+        .failed(1, &["btrfs: filesystem show is not there yet", "btrfs --help"]);
 }
 
 #[test]

@@ -192,7 +192,8 @@ fn a_planted_link_is_never_followed() {
     // In the image too: `link` leads to `/`, and what is copied over it must not go there.
     run(["mkdir", &target(&image, "/into")]).done();
     run(["ln", "-s", "/", &target(&image, "/into/d")]).done();
-    run(["cp", "-rT", text(&source), &target(&image, "/into")]).failed(3, &["/into/d: it is there, and is no directory"]);
+    run(["cp", "-rT", text(&source), &target(&image, "/into")])
+        .failed(3, &["/into/d: it is there, and is no directory"]);
     run(["cat", &target(&image, "/evil")]).failed(1, &["/evil"]);
 }
 

@@ -180,3 +180,109 @@ fn bash_takes_the_completions() {
     );
     assert_eq!(tool("bash", ["-c", &script]), "snapshot\n");
 }
+
+/// What bash offers behind these words, the last of which is begun or empty, in a directory with files of these names.
+fn offered(scratch: &Scratch, words: &[&str]) -> Vec<String> {
+    let script = format!(
+        "source '{}'; cd '{}'; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _$1; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        scratch.join(format!("completions/{}.bash", words[0])).display(),
+        scratch.join("work").display(),
+    );
+    let said = tool("bash", ["-uc", &script, "bash"].iter().chain(words));
+    let mut offered: Vec<String> = said.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    offered.sort();
+    offered
+}
+
+#[test]
+fn bash_offers_what_is_due() {
+    require!(Tool("bash"));
+    let scratch = Scratch::new("generate-offers");
+    run(["generate", "completions", scratch.join("completions").to_str().unwrap()]).done();
+    std::fs::create_dir_all(scratch.join("work/made")).unwrap();
+    for name in ["disk.img", "data.img", "my notes"] {
+        std::fs::write(scratch.join("work").join(name), b"").unwrap();
+    }
+    let all = ["data.img", "disk.img", "made", "my notes"];
+    let cases: &[(&[&str], &[&str])] = &[
+        // Paths, wherever a target, an image or a place is due; after flags and their values too.
+        (&["vlinder", "ls", ""], &all),
+        (&["vlinder", "ls", "d"], &["data.img", "disk.img"]),
+        (&["vlinder", "cp", "-a", "disk.img", "m"], &["made", "my notes"]),
+        (&["vlinder", "--json", "mount", "-o", "ro", "disk.img", "ma"], &["made"]),
+        (&["vlinder", "cp", "-D", "da"], &["data.img"]),
+        (&["vlinder", "subvolume", "list", "di"], &["disk.img"]),
+        (&["btrfs", "fi", "usage", "di"], &["disk.img"]),
+        // Directories, where nothing else will do.
+        (&["vlinder", "generate", "man", ""], &["made"]),
+        (&["vlinder", "umount", ""], &["made"]),
+        (&["vlinder", "mkfs", "-r", ""], &["made"]),
+        (&["vlinder", "check", "--temporary-directory", ""], &["made"]),
+        (&["vlinder", "restore", "disk.img", ""], &["made"]),
+        // Bash splits at colons; a path in an image is none of the host.
+        (&["vlinder", "ls", "disk.img", ":", "/e"], &[]),
+        (&["vlinder", "ls", "disk.img", ":", "/d"], &[]),
+        // Flags where one is begun, and not behind --.
+        (&["vlinder", "ls", "--inod"], &["--inode"]),
+        (&["vlinder", "mkfs", "--no"], &["--nodesize", "--nodiscard"]),
+        (&["vlinder", "ls", "--", "--inod"], &[]),
+        // Verbs, by their beginnings too.
+        (&["vlinder", "sub"], &["subvolume"]),
+        (&["vlinder", "files", "us"], &["usage"]),
+        // Values of closed sets, however the flag is written; nothing where anything may stand.
+        (&["vlinder", "mkfs", "--csum", ""], &["blake2", "crc32c", "sha256", "xxhash"]),
+        (&["vlinder", "mkfs", "--csum", "=", "x"], &["xxhash"]),
+        (&["vlinder", "mkfs", "--csum", "="], &["blake2", "crc32c", "sha256", "xxhash"]),
+        (&["vlinder", "mkfs", "-fd", ""], &["dup", "single"]),
+        (&["vlinder", "mkfs", "--metadata", "d"], &["dup"]),
+        (&["vlinder", "mkfs", "--compress", "z"], &["zlib", "zstd"]),
+        (&["vlinder", "property", "get", "-t", "s"], &["subvol"]),
+        (&["vlinder", "property", "get", "disk.img", ""], &["compression", "label", "ro"]),
+        (&["vlinder", "generate", "m"], &["man"]),
+        (&["vlinder", "inspect-internal", "dump-tree", "-t", "free"], &["free-space"]),
+        (&["vlinder", "subvolume", "list", "--sort", "og"], &["ogen"]),
+        (&["vlinder", "mkfs", "-L", ""], &[]),
+        (&["vlinder", "filesystem", "label", "disk.img", ""], &[]),
+    ];
+    for (words, expected) in cases {
+        assert_eq!(offered(&scratch, words), *expected, "{words:?}");
+    }
+}
+
+/// As readline asks for them: what a key of the terminal makes of the line.
+#[test]
+fn bash_puts_completions_into_the_line() {
+    require!(Tool("bash"), Tool("script"));
+    let scratch = Scratch::new("generate-line");
+    generate("completions", &scratch);
+    std::fs::write(scratch.join("my notes"), b"").unwrap();
+    let program = scratch.join("bin/vlinder");
+    std::fs::create_dir(scratch.join("bin")).unwrap();
+    // Tells what it was called with.
+    std::fs::write(&program, "#!/bin/sh\nprintf '<%s>' \"$@\"; echo\n").unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let settings = format!("PATH={}:$PATH\nsource vlinder.bash\n", program.parent().unwrap().display());
+    std::fs::write(scratch.join("settings"), settings).unwrap();
+    let typed =
+        "vlinder mkf\t--csum=x\tmy\tend\nvlinder cat my\\ n\tend\nvlinder ls disk.img:/vlin\tend\nexit\n";
+    let mut shell = Command::new("script")
+        .args(["-qec", "bash --noprofile --rcfile settings -i", "/dev/null"])
+        .current_dir(scratch.path())
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(&mut shell.stdin.take().unwrap(), typed.as_bytes()).unwrap();
+    let output = shell.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    for line in ["<mkfs><--csum=xxhash><my notes><end>", "<cat><my notes><end>", "<ls><disk.img:/vlinend>"] {
+        assert!(said.contains(line), "{line} is not in {said}");
+    }
+}
+
+#[test]
+fn help_says_how_to_load_completions() {
+    let help = run(["generate", "--help"]).done().text();
+    assert!(help.contains("source DIRECTORY/vlinder.bash"), "{help}");
+    assert!(help.contains("~/.bashrc"), "{help}");
+}

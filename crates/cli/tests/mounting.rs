@@ -139,7 +139,10 @@ fn a_mount_in_the_foreground_ends_with_the_signal_or_the_unmounting() {
             }
         }
         let ended: Ended = child.wait_with_output().unwrap().into();
-        assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{signal:?}");
+        let (image, point) = (place.image.display(), place.point.display());
+        let said =
+            format!("vlinder: {image} is mounted on {point}; Ctrl-C or vlinder umount {point} ends it\n");
+        assert_eq!((ended.code, ended.err), (0, said), "{signal:?}");
         assert!(!place.is_mounted());
         assert_eq!(place.cat("/unsynced"), content);
         btrfs_check_data(&place.image).unwrap();
@@ -413,7 +416,7 @@ findmnt -no FSTYPE,OPTIONS {point}
 yes abc | head -c 2000000 > {point}/written
 chmod 755 {point}/.. {point}
 setpriv --reuid 65534 --regid 65534 --clear-groups head -c 3 {point}/written; echo
-mount -o remount,ro {point}
+mount -o remount,ro {point} 2>read-only.err
 findmnt -no OPTIONS {point} | grep -o '^r[ow]'
 ! touch {point}/refused 2>/dev/null
 mount -o remount,rw {point} 2>/dev/null
@@ -440,6 +443,8 @@ umount {point}
     }
     assert_eq!(lines.collect::<Vec<_>>(), ["abc", "ro", "taken", "written", "sub"], "{}", ended.err);
     let said = |name: &str| std::fs::read_to_string(place.scratch.join(name)).unwrap();
+    // The options of fstab come along, and are those of the mount already.
+    assert_eq!(said("read-only.err"), "");
     assert!(said("remount.err").contains("mount it for writing"), "{}", said("remount.err"));
     assert!(said("unknown.err").contains("frob"), "{}", said("unknown.err"));
     // umount(8) asked the server, so that all was durable when it ended.

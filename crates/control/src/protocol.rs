@@ -290,6 +290,9 @@ pub struct MountInformation {
     pub read_only: Option<String>,
     /// The file system's UUID.
     pub uuid: String,
+    /// The options of the file system that it was mounted with, as they were given.
+    #[serde(default)]
+    pub options: Vec<String>,
 }
 
 /// A device as a leased state has it.

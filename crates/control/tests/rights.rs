@@ -62,7 +62,8 @@ impl Rig {
         for name in ["sub", "victim-0", "victim-1000", "victim-2000", "victim-3000"] {
             filesystem.create_subvolume(&owner, &theirs, name.as_bytes()).unwrap();
         }
-        let facts = MountFacts { devices: vec![image], mountpoint: PathBuf::from("/mnt"), owner: MOUNTER };
+        let mountpoint = PathBuf::from("/mnt");
+        let facts = MountFacts { devices: vec![image], mountpoint, owner: MOUNTER, options: Vec::new() };
         let kernel = Arc::new(NoKernel::default());
         let executor = FilesystemExecutor::new(filesystem.clone(), kernel.clone(), facts);
         Rig { executor, filesystem, kernel, _scratch: scratch }

@@ -61,12 +61,14 @@ pub enum MountError {
         errno: Errno,
     },
     /// The program that mounts for ordinary users failed.
-    #[error("fusermount3 did not mount at {}: {message}; see that fusermount3 (package fuse3) is there and set-user-id root, that /dev/fuse is yours to use, and that the directory is yours", .mountpoint.display())]
+    #[error("fusermount3 did not mount at {}: {message}; {}", .mountpoint.display(), .cause.advice())]
     Helper {
         /// Where.
         mountpoint: PathBuf,
         /// What it said.
         message: String,
+        /// What that means.
+        cause: HelperCause,
     },
     /// The flags of a mount can't be changed.
     #[error("{} can't be remounted: {reason}; it goes on as it was mounted", .mountpoint.display())]
@@ -119,6 +121,72 @@ pub enum MountError {
         /// Why.
         source: io::Error,
     },
+}
+
+/// Why `fusermount3` did not mount, as far as its words tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HelperCause {
+    /// It is not installed.
+    Missing,
+    /// `allow_other` is not for ordinary users here.
+    AllowOther,
+    /// The directory is not the user's to mount on.
+    Directory,
+    /// It may not look at the directory: it lies on, or is, a FUSE mount without `allow_other`.
+    Unreachable,
+    /// There is no `/dev/fuse`.
+    NoDevice,
+    /// The user may not open `/dev/fuse`.
+    Device,
+    /// The kernel does not let it mount.
+    Powerless,
+    /// Ordinary users have as many mounts as they may.
+    TooMany,
+    /// Something else.
+    Other,
+}
+
+impl HelperCause {
+    /// What the words of `fusermount3` mean (those of fuse 3.14); the first that are found count.
+    pub(crate) fn of(said: &str) -> Self {
+        const WORDS: [(&str, HelperCause); 9] = [
+            ("user_allow_other", HelperCause::AllowOther),
+            ("no write access to mountpoint", HelperCause::Directory),
+            ("not owned by user", HelperCause::Directory),
+            ("failed to access mountpoint", HelperCause::Unreachable),
+            ("fuse device not found", HelperCause::NoDevice),
+            ("/dev/fuse: Permission denied", HelperCause::Device),
+            ("/dev/fuse", HelperCause::NoDevice),
+            ("mount failed: Operation not permitted", HelperCause::Powerless),
+            ("too many FUSE filesystems", HelperCause::TooMany),
+        ];
+        let found = WORDS.iter().find(|(words, _)| said.contains(words));
+        found.map_or(Self::Other, |(_, cause)| *cause)
+    }
+
+    /// What helps.
+    #[must_use]
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Self::Missing => "install fusermount3 (package fuse3), or mount as root",
+            Self::AllowOther => {
+                "as root, put the line user_allow_other into /etc/fuse.conf; or mount without allow_other"
+            }
+            Self::Directory => "mount on a directory that is yours and that you may write to",
+            Self::Unreachable => {
+                "unmount what is there, if it is a mount of FUSE; or mount on a directory outside of such mounts"
+            }
+            Self::NoDevice => "as root, load the kernel's module fuse: modprobe fuse",
+            Self::Device => "as root, let everybody open the device: chmod 666 /dev/fuse",
+            Self::Powerless => {
+                "see that fusermount3 is set-user-id root (as root: chmod u+s), and that a container may mount at all"
+            }
+            Self::TooMany => "unmount one of the others; or as root, raise mount_max in /etc/fuse.conf",
+            Self::Other => {
+                "see that fusermount3 (package fuse3) is set-user-id root, that /dev/fuse is yours to use, and that the directory is yours"
+            }
+        }
+    }
 }
 
 fn advice_on_mounting(errno: Errno) -> &'static str {

@@ -17,7 +17,7 @@ pub mod session;
 pub mod transport;
 mod watcher;
 
-pub use error::MountError;
+pub use error::{HelperCause, MountError};
 pub use options::MountOptions;
 pub use remount::remount;
 pub use session::{Session, mount, mount_filesystem};

@@ -1,7 +1,7 @@
 //! How the kernel is told to mount: by mount(2) where that is allowed, else through the set-user-id program `fusermount3`.
 
 use std::ffi::CString;
-use std::io::IoSliceMut;
+use std::io::{ErrorKind, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -15,8 +15,8 @@ use rustix::mount::MountFlags;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use vlinder_control::unmount::{self, Refused};
 
-use crate::MountError;
 use crate::options::MountOptions;
+use crate::{HelperCause, MountError};
 
 const HELPER: &str = "fusermount3";
 
@@ -78,14 +78,21 @@ fn helper_options(options: &MountOptions, source: &str) -> String {
 }
 
 fn mount_with_helper(options: &MountOptions, source: &str, mountpoint: &Path) -> Result<OwnedFd, MountError> {
-    let failed = |message: String| MountError::Helper { mountpoint: mountpoint.to_owned(), message };
+    let helper = |message, cause| MountError::Helper { mountpoint: mountpoint.to_owned(), message, cause };
+    let failed = |message: String| {
+        let cause = HelperCause::of(&message);
+        helper(message, cause)
+    };
     let (ours, theirs) = UnixStream::pair().map_err(|error| failed(error.to_string()))?;
     rustix::io::fcntl_setfd(&theirs, FdFlags::empty()).map_err(|errno| failed(errno.to_string()))?;
     let mut command = Command::new(HELPER);
     command.arg("-o").arg(helper_options(options, source)).arg("--").arg(mountpoint);
     command.env("_FUSE_COMMFD", theirs.as_raw_fd().to_string());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(|error| failed(format!("it can't be run: {error}")))?;
+    let mut child = command.spawn().map_err(|error| match error.kind() {
+        ErrorKind::NotFound => helper("there is no such program".to_owned(), HelperCause::Missing),
+        _ => failed(format!("it can't be run: {error}")),
+    })?;
     drop(theirs);
     let device = receive_device(&ours);
     let mut said = String::new();
@@ -93,11 +100,13 @@ fn mount_with_helper(options: &MountOptions, source: &str, mountpoint: &Path) ->
         // What it says is only shown.
         let _ = std::io::Read::read_to_string(&mut stderr, &mut said);
     }
+    // Who speaks is said already.
+    let said = said.trim().trim_start_matches(HELPER).trim_start_matches(": ");
     let status = child.wait().map_err(|error| failed(error.to_string()))?;
     match device {
         Ok(device) if status.success() => Ok(device),
-        Ok(_) => Err(failed(format!("{status}: {}", said.trim()))),
-        Err(_) if !said.trim().is_empty() => Err(failed(said.trim().to_owned())),
+        Ok(_) => Err(failed(format!("{status}: {said}"))),
+        Err(_) if !said.is_empty() => Err(failed(said.to_owned())),
         Err(errno) => Err(failed(format!("{status}, and no connection came: {errno}"))),
     }
 }

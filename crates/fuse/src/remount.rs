@@ -10,12 +10,13 @@ use crate::MountError;
 use crate::options::MountOptions;
 
 /// Changes the flags of the mount at a place; the options of the file system stay as they were mounted. A mount that
-/// becomes read-only is durable as it is then.
+/// becomes read-only is durable as it is then. Returns the given options of the file system that it was not mounted with,
+/// which have no effect: mount(8) gives those of /etc/fstab along whoever remounts.
 ///
 /// # Errors
 /// [`MountError::Remount`]: there is no mount of this program, its server does not answer, the system refuses, or the image
 /// was opened read-only and can't become writable.
-pub fn remount(options: &MountOptions, mountpoint: &Path) -> Result<(), MountError> {
+pub fn remount(options: &MountOptions, mountpoint: &Path) -> Result<Vec<String>, MountError> {
     let failed = |reason: String| MountError::Remount { mountpoint: mountpoint.to_owned(), reason };
     let entry = MountEntry::at(mountpoint).map_err(|error| failed(error.to_string()))?;
     let entry =
@@ -33,5 +34,6 @@ pub fn remount(options: &MountOptions, mountpoint: &Path) -> Result<(), MountErr
     rustix::mount::mount_remount(&entry.mountpoint, options.flags, "")
         .map_err(|errno| failed(std::io::Error::from(errno).to_string()))?;
     server.request(&Request::Remounted { read_only }).map_err(refused)?;
-    Ok(())
+    let is_new = |option: &&String| !information.options.contains(option);
+    Ok(options.of_filesystem.iter().filter(is_new).cloned().collect())
 }

@@ -116,7 +116,7 @@ pub fn mount_filesystem(
     let mut session =
         Session { inner, transport: serving, server: None, executor: None, signals: None, guard };
     if options.control {
-        session.serve_control(device, options.allow_other, devices)?;
+        session.serve_control(device, &options, devices)?;
     }
     Ok(session)
 }
@@ -160,7 +160,7 @@ impl Session {
     fn serve_control(
         &mut self,
         device: (u32, u32),
-        allow_other: bool,
+        options: &MountOptions,
         devices: &[PathBuf],
     ) -> Result<(), MountError> {
         let owner = rustix::process::geteuid().as_raw();
@@ -169,10 +169,11 @@ impl Session {
             devices: devices.iter().map(absolute).collect(),
             mountpoint: self.inner.mountpoint.clone(),
             owner,
+            options: options.of_filesystem.clone(),
         };
         let notifier: Arc<dyn KernelNotifier> = self.inner.notifier.clone();
         let executor = Arc::new(FilesystemExecutor::new(self.inner.filesystem.clone(), notifier, facts));
-        let location = SocketLocation::for_server(device, owner, allow_other);
+        let location = SocketLocation::for_server(device, owner, options.allow_other);
         self.server = Some(Server::start(&location, executor.clone())?);
         self.executor = Some(executor);
         Ok(())

@@ -15,6 +15,7 @@ use super::walk::{Order, Walk};
 use crate::failure::{Failure, Kind, Status};
 use crate::options::OptionArguments;
 use crate::session::Session;
+use crate::values::Choice;
 
 /// Print the trees of an image as text.
 ///
@@ -45,7 +46,7 @@ pub struct Arguments {
     #[arg(short, long, value_name = "ADDRESS", value_parser = number)]
     block: Vec<u64>,
     /// Print only this tree, by number or name (root, extent, chunk, dev, fs, csum, quota, uuid, free-space, …).
-    #[arg(short, long, value_name = "TREE", value_parser = tree, allow_hyphen_values = true)]
+    #[arg(short, long, value_name = "TREE", value_parser = TREES, hide_possible_values = true, allow_hyphen_values = true)]
     tree: Option<u64>,
     /// With --block: print all blocks below it too.
     #[arg(long)]
@@ -77,7 +78,28 @@ pub(super) fn number(text: &str) -> Result<u64, String> {
     keys::parse_number(text).ok_or_else(|| format!("{text:?} is no number"))
 }
 
-pub(super) fn tree(text: &str) -> Result<u64, String> {
+/// The names that completions offer; more are taken.
+pub(super) const TREES: Choice<u64> = Choice::new(
+    &[
+        "root",
+        "extent",
+        "chunk",
+        "dev",
+        "fs",
+        "csum",
+        "quota",
+        "uuid",
+        "free-space",
+        "block-group",
+        "raid-stripe",
+        "tree-log",
+        "tree-reloc",
+        "data-reloc",
+    ],
+    tree,
+);
+
+fn tree(text: &str) -> Result<u64, String> {
     keys::parse_tree(text).ok_or_else(|| format!("{text:?} is no tree; give a number, or a name such as fs"))
 }
 

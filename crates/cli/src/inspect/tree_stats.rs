@@ -14,7 +14,7 @@ use vlinder_format::root_item::RootItem;
 use vlinder_format::{Block, ItemType, Key, Level, Logical, RootId};
 
 use super::blocks::Blocks;
-use super::dump_tree::tree;
+use super::dump_tree::TREES;
 use super::keys;
 use super::text::{line, put};
 use super::walk::{Order, Walk};
@@ -36,7 +36,7 @@ pub struct Arguments {
     #[command(flatten)]
     units: StatsUnits,
     /// Only this tree, by number or name.
-    #[arg(short, long, value_name = "TREE", value_parser = tree, allow_hyphen_values = true)]
+    #[arg(short, long, value_name = "TREE", value_parser = TREES, hide_possible_values = true, allow_hyphen_values = true)]
     tree: Option<u64>,
     /// Print help.
     #[arg(long, action = clap::ArgAction::Help)]

@@ -104,7 +104,7 @@ pub struct Arguments {
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     /// The directory that the files go to; it must exist.
-    #[arg(value_name = "DIRECTORY", required_unless_present = "list_roots")]
+    #[arg(value_name = "DIRECTORY", value_hint = clap::ValueHint::DirPath, required_unless_present = "list_roots")]
     target: Option<PathBuf>,
 }
 

@@ -15,6 +15,7 @@ use crate::image::{Follow, ImageArguments, Images, Purpose};
 use crate::object::Object;
 use crate::report;
 use crate::session::Session;
+use crate::values::Choice;
 
 /// List subvolumes and snapshots.
 ///
@@ -65,7 +66,7 @@ pub struct Arguments {
     #[arg(short = 'C', value_name = "[+|-]N", value_parser = Bound::parse, allow_hyphen_values = true)]
     by_creation: Option<Bound>,
     /// Sort by gen, ogen, rootid or path, joined by commas, each with - for descending.
-    #[arg(long, value_name = "KEYS", value_delimiter = ',', value_parser = SortKey::parse, allow_hyphen_values = true)]
+    #[arg(long, value_name = "KEYS", value_delimiter = ',', value_parser = Choice::new(&["gen", "ogen", "rootid", "path"], SortKey::parse), hide_possible_values = true, allow_hyphen_values = true)]
     sort: Vec<SortKey>,
     /// Mount options: subvol=PATH, subvolid=N …. (-o has its meaning of btrfs-progs here.)
     #[arg(long = "options", value_name = "OPTIONS")]

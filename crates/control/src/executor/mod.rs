@@ -56,6 +56,8 @@ pub struct MountFacts {
     pub mountpoint: PathBuf,
     /// The user who mounted.
     pub owner: u32,
+    /// The options of the file system, as they were given.
+    pub options: Vec<String>,
 }
 
 /// Does requests on a file system.

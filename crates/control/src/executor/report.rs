@@ -64,6 +64,7 @@ impl FilesystemExecutor {
             root: self.filesystem.root_id().root.0,
             read_only: engine.read_only_reason().map(|reason| reason.to_string()),
             uuid: engine.superblock().fsid.to_string(),
+            options: self.facts.options.clone(),
         }
     }
 
