@@ -371,6 +371,9 @@ fn drop_reference(
         first_key: wanted.first_key.unwrap_or_default(),
         owner: id,
     };
+    if engine.was_called_free(id, wanted.logical, wanted.generation) {
+        return;
+    }
     let mut delayed = engine.delayed.lock();
     delayed.change(wanted.logical, length, kind, referrer, -1, false);
     let unwritten = last && wanted.generation == generation;

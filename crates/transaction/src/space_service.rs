@@ -3,7 +3,8 @@
 use vlinder_base::sync::Mutex;
 use vlinder_format::extent::ExtentFlags;
 use vlinder_format::file_extent::{FileExtent, FileExtentContent};
-use vlinder_format::{Block, Damage, ItemType, Key, Logical, Place, RootId};
+use vlinder_format::free_space::FreeSpaceFault;
+use vlinder_format::{Block, Damage, Generation, ItemType, Key, Logical, Place, RootId};
 use vlinder_tree::{ChildReferences, Sharing, Space, TreeError};
 
 use crate::EngineError;
@@ -137,6 +138,20 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// Whether a block that a tree lets go of lies where this transaction has made another: then its place was called free,
+    /// and the two can't be told apart by their address any more. Nothing that this transaction did may be published.
+    pub(crate) fn was_called_free(&self, tree: RootId, logical: Logical, generation: Generation) -> bool {
+        let is_fresh = self.delayed.lock().head(logical).is_some_and(|head| head.fresh);
+        let is_given_out = is_fresh && generation < self.generation();
+        if is_given_out {
+            let place = Place { tree: Some(tree), block: Some(logical), ..Place::default() };
+            self.latch_read_only(&Damage::new(FreeSpaceFault::InUse { start: logical }, place));
+        }
+        is_given_out
+    }
+}
+
 impl Space for Engine {
     fn take(&self, root: RootId, count: usize, into: &mut Vec<Logical>) -> Result<(), TreeError> {
         if root == RootId::TREE_LOG {
@@ -197,6 +212,9 @@ impl Space for Engine {
         let kind = Self::block_kind(block, root, block.first_key().unwrap_or_default());
         let length = u64::from(self.node_size());
         let logical = block.logical();
+        if self.was_called_free(root, logical, block.generation()) {
+            return false;
+        }
         let mut delayed = self.delayed.lock();
         delayed.change(logical, length, kind, Referrer::Root(root), -1, false);
         let cancelled = last && delayed.cancel_fresh(logical);

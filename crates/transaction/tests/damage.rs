@@ -138,6 +138,40 @@ fn free_space_that_is_in_use() {
     assert_refused(&engine, outcome, "called free");
 }
 
+/// A block in use whose place is called free: the tree that has it finds another there when it lets go of it.
+#[test]
+fn a_tree_block_whose_place_is_called_free() {
+    require!(Tool("btrfs"), Tool("mkfs.btrfs"));
+    let image = image();
+    let engine = open(&image.path);
+    let root = engine.tree(RootId::UUID_TREE).unwrap().root().pointer().logical;
+    let node_size = u64::from(engine.superblock().node_size);
+    drop(engine);
+    let edit = Edit::new(extent_key(root, node_size), Change::Put(&[]));
+    forge(&image.path, RootId::FREE_SPACE_TREE, &[edit]);
+    let before = std::fs::read(&image.path).unwrap();
+    let engine = open(&image.path);
+    // Another tree grows until it has a block there, too.
+    let tree = engine.tree(RootId::FS_TREE).unwrap();
+    let large = vec![7; 12_000];
+    for number in 0..500 {
+        let key = Key::new(ObjectId(1000 + number), ItemType::XATTR_ITEM, 0);
+        let mut handle = engine.begin(Reservation::items(10)).unwrap();
+        handle.edit(&tree, &[Edit::new(key, Change::Put(&large))]).unwrap();
+    }
+    assert!(engine.read_only_reason().is_none());
+    let outcome = work(&engine);
+    let error = outcome.unwrap_err().to_string();
+    assert!(error.contains(&format!("the space at {} is called free", root.0)), "{error}");
+    drop(engine);
+    let superblock = |image: &[u8]| image[65536..65536 + 4096].to_vec();
+    assert_eq!(
+        superblock(&std::fs::read(&image.path).unwrap()),
+        superblock(&before),
+        "something was published"
+    );
+}
+
 /// What is free already is not freed again.
 #[test]
 fn space_in_use_that_is_free_already() {
