@@ -121,6 +121,7 @@ pub fn hint_of(errno: Errno) -> Option<&'static str> {
             "you may not do that: choose a path of your own, ask its owner, or become root"
         }
         Errno::ROFS => "the host's file system is read-only there: choose another path",
+        Errno::DQUOT => "free some of your quota there, or choose another place",
         Errno::NOSPC => "free some space there and try again",
         _ => return None,
     })
@@ -162,8 +163,9 @@ impl From<DeviceError> for Failure {
                 format!("the file ends at byte {device_length}, before what was to be read"),
             )
             .hint("the image is truncated: restore it from a backup, or copy it again"),
-            DeviceErrorKind::ReadOnly => Self::new(Kind::ReadOnly, "it can't be written")
-                .hint("make the file writable, or use a verb that only reads"),
+            DeviceErrorKind::ReadOnly => Self::new(Kind::ReadOnly, "it can't be written").hint(
+                "make the file, and the file system that it lies on, writable; or use a verb that only reads",
+            ),
             DeviceErrorKind::HostFull => Self::new(Kind::NoSpace, "the host's file system is full")
                 .hint("free some space there and try again; what was not finished is not in the image"),
             DeviceErrorKind::Busy { holder } => {
@@ -173,7 +175,7 @@ impl From<DeviceError> for Failure {
             DeviceErrorKind::Mounted { mount } => {
                 let place = mount.mountpoint.as_ref().map(|place| format!(" on {}", place.display()));
                 let device = mount.device.display();
-                let text = format!("the kernel has it mounted ({device}{})", place.unwrap_or_default());
+                let text = format!("it is mounted ({device}{})", place.unwrap_or_default());
                 Self::new(Kind::Busy, text).hint("unmount it first: two drivers would destroy it")
             }
             other => Self::new(Kind::Device, other.to_string()),
@@ -184,8 +186,8 @@ impl From<DeviceError> for Failure {
 
 impl From<VolumeError> for Failure {
     fn from(error: VolumeError) -> Self {
-        if let Some(full) = host_full(&error) {
-            return full.clone().into();
+        if let Some(limit) = host_limit(&error) {
+            return limit.clone().into();
         }
         match error {
             VolumeError::Device(error) => error.into(),
@@ -219,11 +221,18 @@ impl From<VolumeError> for Failure {
     }
 }
 
-/// The full host that explains failing writes, if that is it.
-fn host_full(error: &VolumeError) -> Option<&DeviceError> {
+/// The failure of the host that explains failing writes, if that is it: no space, or a limit.
+fn host_limit(error: &VolumeError) -> Option<&DeviceError> {
     let VolumeError::WriteFailed { failures } = error else { return None };
+    let is_limit = |kind: &DeviceErrorKind| match kind {
+        DeviceErrorKind::HostFull => true,
+        DeviceErrorKind::Io { errno } => {
+            [Errno::FBIG, Errno::DQUOT].iter().any(|limit| limit.raw_os_error() == *errno)
+        }
+        _ => false,
+    };
     failures.iter().find_map(|failure| match &failure.fault {
-        CopyFault::Device(error) if error.kind == DeviceErrorKind::HostFull => Some(error),
+        CopyFault::Device(error) if is_limit(&error.kind) => Some(error),
         _ => None,
     })
 }

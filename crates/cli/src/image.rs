@@ -71,7 +71,7 @@ pub fn advise(failure: Failure, path: &Path, purpose: Purpose) -> Failure {
         },
         (Kind::Busy, _) => mounted::advise(failure, path),
         (Kind::Permission | Kind::ReadOnly, Purpose::Write) => failure
-            .hint("this verb writes: make the file writable for you, or give -o ro if it should only read"),
+            .hint("this verb writes: make the file, and the file system that it lies on, writable for you; or give -o ro if it should only read"),
         (Kind::Permission, _) => failure.hint("you may not read it: ask its owner, or become root"),
         _ => failure,
     }
@@ -84,6 +84,10 @@ pub fn advise(failure: Failure, path: &Path, purpose: Purpose) -> Failure {
 pub fn open_devices(paths: &[PathBuf], purpose: Purpose) -> Result<Vec<Arc<dyn Device>>, Failure> {
     paths.iter().map(|path| open_device(path, purpose)).collect()
 }
+
+/// What to do where `subvol=` or `subvolid=` names nothing.
+pub const NO_SUBVOLUME: &str =
+    "there is no such subvolume: vlinder subvolume list shows those that there are";
 
 /// The flags of verbs that open images.
 #[derive(Args, Debug, Default)]
@@ -175,7 +179,7 @@ impl<'a> Images<'a> {
             Target::Image { image, path } => (image, path),
             Target::Host(path) => match mounted::recognise(&path, follow)? {
                 HostPath::Image => (path, b"/".to_vec()),
-                HostPath::Mounted(mounted) => return Ok(InImage::Mounted(mounted)),
+                HostPath::Mounted(mounted) => return Ok(InImage::Mounted(*mounted)),
                 HostPath::Elsewhere => return Err(mounted::no_mount(&path)),
             },
         };
@@ -279,6 +283,7 @@ impl<'a> Images<'a> {
         let path = paths.first().ok_or_else(|| Failure::usage("no device"))?;
         let lease = if purpose == Purpose::Leased { Lease::of(paths)? } else { None };
         let devices = open_devices(paths, purpose)?;
+        let has_choice = options.subvolume != SubvolumeChoice::Default;
         let opened = match (&lease, purpose) {
             (Some(lease), _) => Filesystem::open_leased(devices, lease.superblocks.clone(), options),
             (None, Purpose::Leased) => {
@@ -287,7 +292,10 @@ impl<'a> Images<'a> {
             }
             (None, _) => Filesystem::open_devices(devices, options),
         };
-        let filesystem = opened.map_err(|error| place::image::from_fs(error, path.display()))?;
+        let filesystem = opened.map_err(|error| {
+            let failure = place::image::from_fs(error, path.display());
+            if has_choice && failure.kind == Kind::NotFound { failure.hint(NO_SUBVOLUME) } else { failure }
+        })?;
         if purpose == Purpose::Write
             && let Some(reason) = filesystem.engine().read_only_reason()
         {

@@ -13,10 +13,11 @@ use clap::{Args, Parser, ValueHint};
 use rustix::io::Errno;
 use vlinder_control::MountEntry;
 use vlinder_control::client::{self, Client, ClientError};
+use vlinder_fs::SubvolumeChoice;
 use vlinder_fuse::{MountError, MountOptions};
 
 use crate::failure::{Failure, Kind, Status as Ending};
-use crate::image::{Purpose, advise};
+use crate::image::{NO_SUBVOLUME, Purpose, advise};
 use crate::mounted;
 use crate::place::image::from_fs;
 use crate::progress::Waiting;
@@ -262,11 +263,15 @@ fn connect(
 ) -> Result<vlinder_fuse::Session, Failure> {
     crate::log::serve();
     let place = || devices.first().map_or(mountpoint, PathBuf::as_path).display().to_string();
+    let has_choice = options.filesystem.subvolume != SubvolumeChoice::Default;
     let mut mounted = vlinder_fuse::mount(options, devices, mountpoint).map_err(|error| match error {
         MountError::NoThreads { source } => Failure::no_threads(&source),
         MountError::Filesystem(error) => {
             let failure = from_fs(error, place());
             match devices.first() {
+                Some(image) if has_choice && failure.kind == Kind::NotFound && image.exists() => {
+                    failure.hint(NO_SUBVOLUME)
+                }
                 Some(image) if matches!(failure.kind, Kind::Busy | Kind::NotFound) => {
                     advise(failure, image, Purpose::Write)
                 }
@@ -349,12 +354,15 @@ pub fn umount(arguments: &UmountArguments, session: &Session) -> Result<Ending, 
         Err(_) if is_server_gone(mountpoint) => {
             client::detach(mountpoint).map_err(mounted::failure)?;
             drop(waiting);
-            session.warn(format!(
-                "the server of {} had ended before it could commit: what was not made durable before is lost; the image \
-                 {} holds the last commit",
-                mountpoint.display(),
-                entry.source.display(),
-            ));
+            if entry.read_only {
+                session.warn(format!("the server of {} had ended", mountpoint.display()));
+                return Ok(Ending::Done);
+            }
+            let text =
+                "the server had ended before it could commit: what was not made durable before is lost";
+            let hint =
+                format!("it is unmounted now; the image {} holds the last commit", entry.source.display());
+            return Err(Failure::new(Kind::Device, text).at(mountpoint.display()).hint(hint));
         }
         Err(ClientError::NoServer { .. }) => {
             drop(waiting);

@@ -27,7 +27,7 @@ pub enum HostPath {
     /// A regular file or block device: an image by itself.
     Image,
     /// On a mounted vlinder.
-    Mounted(Mounted),
+    Mounted(Box<Mounted>),
     /// In a file system of the kernel's.
     Elsewhere,
 }
@@ -40,7 +40,7 @@ pub enum HostPath {
 pub fn recognise(path: &Path, follow: Follow) -> Result<HostPath, Failure> {
     use std::os::unix::fs::FileTypeExt;
     if let Some(mounted) = Mounted::at(path, follow)? {
-        return Ok(HostPath::Mounted(mounted));
+        return Ok(HostPath::Mounted(Box::new(mounted)));
     }
     let status = std::fs::metadata(path).map_err(|error| Failure::host(&error, path.display()))?;
     let is_image = status.is_file() || status.file_type().is_block_device();
@@ -367,5 +367,9 @@ pub fn failure(error: ClientError) -> Failure {
         }
     };
     let failure = Failure::new(kind, error.to_string());
-    if kind == Kind::Busy { failure.hint(BUSY_HINT) } else { failure }
+    match kind {
+        Kind::Busy => failure.hint(BUSY_HINT),
+        Kind::Permission => failure.hint("vlinder umount takes a mount away whose server has ended"),
+        _ => failure,
+    }
 }

@@ -186,3 +186,71 @@ fn what_is_not_there_is_told_with_how_to_look() {
         .failed(1, &["/file: it is there, and is no directory\n", "remove it first"]);
     end(vlinder().args(["generate", "man", "/proc/none"])).failed(1, &["/proc/none: ", "check the path"]);
 }
+
+/// What a copy that ended early has made is to be reached, and only whole files are counted.
+#[test]
+fn a_copy_that_ends_for_lack_of_space_leaves_directories_open_and_says_that_it_ended() {
+    let scratch = Scratch::new("advice");
+    let (image, source) = (scratch.join("disk.img"), scratch.join("source"));
+    run(["mkfs", "-q", "-M", "-b", "24M", text(&image)]).done();
+    std::fs::create_dir_all(source.join("inner")).unwrap();
+    std::fs::write(source.join("inner/small"), "text").unwrap();
+    std::fs::write(source.join("inner/very large"), vec![7; 40 << 20]).unwrap();
+    let ended = run(["--json", "cp", "-r", text(&source), &target(&image, "/")]);
+    let ended = ended.failed(3, &["no space left in the image; what comes after it was not copied\n"]);
+    let json = ended.json();
+    assert_eq!((&json["failures"], &json["copied_bytes"]), (&1.into(), &4.into()), "{json}");
+    for directory in ["/source", "/source/inner"] {
+        let found = run(["--json", "stat", &target(&image, directory)]).done().json();
+        let mode =
+            found["files"][0]["mode"].as_str().or(found["mode"].as_str()).unwrap_or_default().to_owned();
+        assert!(mode.ends_with("755"), "{directory}: {found}");
+    }
+}
+
+#[test]
+fn a_limit_of_the_host_is_told_once_by_cp_too() {
+    let scratch = Scratch::new("advice");
+    let image = image(&scratch);
+    let large = scratch.join("large");
+    std::fs::write(&large, vec![7; 40 << 20]).unwrap();
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -f 40000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_vlinder")]);
+    let ended = end(command.args(["cp", text(&large), &target(&image, "/large")]));
+    let ended = ended.failed(1, &["disk.img: File too large\n", "ulimit -f"]);
+    assert!(!ended.err.contains("byte "), "{}", ended.err);
+}
+
+#[test]
+fn a_subvolume_that_is_none_points_at_those_that_there_are() {
+    let scratch = Scratch::new("advice");
+    let image = image(&scratch);
+    for choice in ["subvolid=999", "subvol=nope"] {
+        run(["ls", "-o", choice, &target(&image, "/")]).failed(1, &["no such subvolume", "subvolume list"]);
+        run(["mount", "-o", choice, text(&image), text(scratch.path())])
+            .failed(1, &["no such subvolume", "subvolume list"]);
+    }
+}
+
+#[test]
+fn a_directory_beside_an_image_is_not_made_where_a_slash_was_forgotten() {
+    let scratch = Scratch::new("advice");
+    let image = image(&scratch);
+    let slip = format!("{}:new", image.display());
+    let meant = format!("a path in the image is written {}", target(&image, "/new"));
+    run(["mkdir", &slip]).failed(1, &["it would be a file or directory of the host\n", &meant]);
+    run(["mkdir", "-p", &slip]).failed(1, &[&meant]);
+    assert!(!Path::new(&slip).exists());
+    run(["mkdir", &format!("{}:other", scratch.join("nothing").display())]).done();
+}
+
+#[test]
+fn sectors_that_this_machine_cant_mount_are_told() {
+    let scratch = Scratch::new("advice");
+    let new = scratch.join("new.img");
+    let made = run(["mkfs", "-q", "-s", "64k", "-n", "64k", "-b", "512M", text(&new)]);
+    assert_eq!(made.code, 0, "{}", made.err);
+    let is_larger = rustix::param::page_size() < 65536;
+    assert_eq!(made.err.contains("this machine's Linux can't mount it"), is_larger, "{}", made.err);
+    run(["mkfs", "-q", "-f", "-b", "512M", text(&new)]).done();
+}

@@ -184,7 +184,7 @@ fn an_image_that_the_kernel_has_mounted_is_refused() {
     let scratch = Scratch::new("messages");
     let image = image(&scratch);
     let mount = vlinder_testkit::kernel::KernelMount::unchecked(&image, "").unwrap();
-    let words = ["disk.img", "the kernel has it mounted", mount.path().to_str().unwrap(), "unmount it first"];
+    let words = ["disk.img", "it is mounted", mount.path().to_str().unwrap(), "unmount it first"];
     run(["mkdir", &target(&image, "/new")]).failed(1, &words);
     run(["ls", &target(&image, "/")]).failed(1, &words);
     // A superblock may be looked at.
@@ -292,7 +292,7 @@ fn an_image_whose_colon_was_forgotten_is_neither_replaced_nor_removed() {
 
     let slip = format!("{image_path}:name");
     let meant = format!("a path in the image is written {}", target(&image, "/name"));
-    run(["cp", file_path, &slip]).failed(1, &["a file of the host", &meant, "-f"]);
+    run(["cp", file_path, &slip]).failed(1, &["a file or directory of the host", &meant, "-f"]);
     run(["mv", file_path, &slip]).failed(1, &[&meant]);
     run(["cp", "-f", file_path, &slip]).done();
     run(["cp", file_path, &slip]).done();

@@ -206,7 +206,8 @@ fn what_was_fsynced_survives_a_killed_server_and_the_dead_mount_can_be_taken_awa
     assert_eq!(answer, rustix::io::Errno::NOTCONN);
     let point = place.point.to_str().unwrap();
     let ended = place.unmount();
-    assert_eq!(ended.code, 0, "{}", ended.err);
+    // It is unmounted, and not all is on disk.
+    assert_eq!(ended.code, 1, "{}", ended.err);
     for word in [point, place.image.to_str().unwrap(), "had ended before it could commit", "last commit"] {
         assert!(ended.err.contains(word), "{word:?} is not in {:?}", ended.err);
     }

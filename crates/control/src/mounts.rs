@@ -23,6 +23,8 @@ pub struct MountEntry {
     pub source: PathBuf,
     /// Who mounted it: the option `user_id` of FUSE.
     pub owner: Option<u32>,
+    /// Nothing can be changed by way of it.
+    pub read_only: bool,
 }
 
 impl MountEntry {
@@ -88,6 +90,8 @@ impl MountEntry {
         let (major, minor) = device.split_once(':')?;
         let root = unescape(fields.next()?);
         let mountpoint = unescape(fields.next()?);
+        let has_ro = |options: &[u8]| options.split(|byte| *byte == b',').any(|option| option == b"ro");
+        let is_place_read_only = has_ro(fields.next()?);
         let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
         let filesystem_type = String::from_utf8_lossy(fields.next()?).into_owned();
         let source = unescape(fields.next()?);
@@ -96,7 +100,8 @@ impl MountEntry {
             .split(|byte| *byte == b',')
             .find_map(|option| std::str::from_utf8(option.strip_prefix(b"user_id=")?).ok()?.parse().ok());
         let device = (major.parse().ok()?, minor.parse().ok()?);
-        Some(Self { device, root, mountpoint, filesystem_type, source, owner })
+        let read_only = is_place_read_only || has_ro(options);
+        Some(Self { device, root, mountpoint, filesystem_type, source, owner, read_only })
     }
 }
 
@@ -132,7 +137,13 @@ mod tests {
         assert_eq!((entry.device, entry.owner), ((0, 52), Some(1000)));
         assert_eq!(entry.mountpoint, Path::new("/mnt/a b"));
         assert_eq!(entry.source, Path::new(r"/x/i\m.img"));
-        assert!(entry.is_ours());
+        assert!(entry.is_ours() && !entry.read_only);
+        for line in [
+            &b"36 35 0:52 / /mnt ro,noatime - fuse.vlinder x rw"[..],
+            b"36 35 0:52 / /mnt rw - fuse.vlinder x ro,a",
+        ] {
+            assert!(MountEntry::parse(line).unwrap().read_only);
+        }
         assert_eq!(entry.inner_path(Path::new("/mnt/a b/c/d")).unwrap(), Path::new("sub/c/d"));
         assert_eq!(entry.inner_path(Path::new("/mnt/other")), None);
         assert_eq!(MountEntry::parse(b""), None);

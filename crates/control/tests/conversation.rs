@@ -59,6 +59,7 @@ impl Rig {
             filesystem_type: "fuse.vlinder".into(),
             source: PathBuf::from("image"),
             owner: Some(rustix::process::geteuid().as_raw()),
+            read_only: false,
         };
         Client::with_stream(self.stream(), mount)
     }

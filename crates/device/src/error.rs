@@ -80,7 +80,7 @@ pub enum DeviceErrorKind {
         holder: Option<Box<LockHolder>>,
     },
     /// The kernel has it mounted, itself or through a loop device.
-    #[error("the kernel has it mounted ({}{}); unmount that first", .mount.device.display(), .mount.mountpoint.as_ref().map(|place| format!(" on {}", place.display())).unwrap_or_default())]
+    #[error("it is mounted ({}{}); unmount that first", .mount.device.display(), .mount.mountpoint.as_ref().map(|place| format!(" on {}", place.display())).unwrap_or_default())]
     Mounted {
         /// Through which device, and where.
         mount: Box<KernelMount>,

@@ -283,6 +283,13 @@ fn parameters(options: &MkfsOptions, notes: &mut Vec<String>) -> Result<MkfsPara
         features.block_group_tree = false;
         notes.push("block-group-tree is off, because it needs no-holes and free-space-tree".to_owned());
     }
+    let page_size = rustix::param::page_size();
+    if usize::try_from(options.sector_size).is_ok_and(|size| size > page_size) {
+        notes.push(format!(
+            "this machine's Linux can't mount it: sectors of {} bytes are larger than its pages of {page_size}",
+            options.sector_size
+        ));
+    }
     let mixed = features.mixed_groups;
     let metadata_default = if mixed { Profile::Single } else { Profile::Dup };
     let fsid = options.uuid.unwrap_or_else(|| Uuid(OsRandom.uuid()));

@@ -71,6 +71,7 @@ fn make(
         }
     }
     let location = images.locate(target, Purpose::Write, Follow::No)?;
+    super::refuse_slip(&location)?;
     match location.directory.make_directory(&location.name, arguments.mode.unwrap_or(0o777)) {
         Err(failure) if arguments.parents && failure.kind == Kind::Exists => {
             let found = images.locate(target, Purpose::Write, Follow::Yes)?.status()?;

@@ -83,7 +83,18 @@ fn trailing_slashes(name: &[u8]) -> usize {
 /// for that is how a path in it is often written.
 fn spare_target(location: &Location, forced: bool) -> Result<(), Failure> {
     spare_image(location, forced)?;
-    if forced || location.directory.is_image() {
+    if forced {
+        return Ok(());
+    }
+    refuse_slip(location).map_err(|failure| {
+        let hint = failure.hint.clone().unwrap_or_default();
+        failure.hint(format!("{hint}; if the file is meant, give -f"))
+    })
+}
+
+/// Refuses to make `disk.img:name` beside an image `disk.img`.
+fn refuse_slip(location: &Location) -> Result<(), Failure> {
+    if location.directory.is_image() {
         return Ok(());
     }
     let place = location.place();
@@ -98,8 +109,8 @@ fn spare_target(location: &Location, forced: bool) -> Result<(), Failure> {
     if !is_image || location.look()?.is_some() {
         return Ok(());
     }
-    let failure = Failure::new(Kind::Invalid, "it would be a file of the host").at(place);
-    Err(failure.hint(format!("a path in the image is written {target}; if the file is meant, give -f")))
+    let failure = Failure::new(Kind::Invalid, "it would be a file or directory of the host").at(place);
+    Err(failure.hint(format!("a path in the image is written {target}")))
 }
 
 /// Refuses to replace or remove a file of the host that is an image by itself: who names it mostly forgot the `:/` behind

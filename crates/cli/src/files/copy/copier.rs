@@ -121,12 +121,14 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// Lets go of a directory. The last to do so gives it its attributes, then lets go of the one above.
+    /// Lets go of a directory. The last to do so gives it its attributes, then lets go of the one above. A directory that is
+    /// not complete gets them too, for what is in it is to be reached, but is not counted as copied.
     pub(super) fn release(&self, frame: Arc<Frame>) {
         let mut next = Arc::into_inner(frame);
         while let Some(frame) = next {
+            let finished = self.finish_directory(&frame);
             if !self.is_stopped() {
-                self.note(self.finish_directory(&frame));
+                self.note(finished);
             }
             next = frame.parent.and_then(Arc::into_inner);
         }
@@ -199,12 +201,13 @@ impl<'a> Copier<'a> {
         let mut stream = host.open_stream(&to.name)?;
         let mut source = from.directory.open(&from.name)?;
         let mut at = 0;
-        self.transfer(&mut *source, scratch, &mut |offset, data| {
+        let copied_bytes = self.transfer(&mut *source, scratch, &mut |offset, data| {
             stream.write_zeros(offset - at)?;
             at = offset + data.len() as u64;
             stream.write_all(data)
         })?;
         stream.write_zeros(status.size_bytes.saturating_sub(at))?;
+        self.bytes.fetch_add(copied_bytes, Ordering::Relaxed);
         self.note(Ok(()));
         Ok(())
     }
@@ -239,7 +242,6 @@ impl<'a> Copier<'a> {
             sink.write_at(offset, &buffer[..read])?;
             let read = u64::try_from(read).unwrap_or(0);
             offset += read;
-            self.bytes.fetch_add(read, Ordering::Relaxed);
             self.progress.add(read);
         }
         sink.set_size(offset)?;
@@ -247,6 +249,7 @@ impl<'a> Copier<'a> {
         let permissions = kept.map_or(0o666 & !self.umask, |found| found.permissions);
         sink.change(&Change { permissions: Some(permissions), ..Change::default() })?;
         sink.finish()?;
+        self.bytes.fetch_add(offset, Ordering::Relaxed);
         if self.arguments.verbose { self.session.tell(format!("{place} -> {}", to.place())) } else { Ok(()) }
     }
 
@@ -340,30 +343,35 @@ impl<'a> Copier<'a> {
             self.special(from, to, status, existing)?;
             return self.attributes(from, to, status, None);
         }
-        let sink = self.content(from, to, status, scratch)?;
+        let (sink, copied_bytes) = self.content(from, to, status, scratch)?;
         let kept_mode =
             existing.filter(|found| found.file_type == FileType::Regular).map(|found| found.permissions);
         self.attributes(from, &*sink, status, kept_mode)?;
-        sink.finish()
+        sink.finish()?;
+        self.bytes.fetch_add(copied_bytes, Ordering::Relaxed);
+        Ok(())
     }
 
-    /// Makes a file with the content of another, without a name yet.
+    /// Makes a file with the content of another, without a name yet; says how many bytes that are.
     fn content(
         &self,
         from: &Location,
         to: &Location,
         status: &Status,
         scratch: &mut Scratch,
-    ) -> Result<Box<dyn Sink>, Failure> {
+    ) -> Result<(Box<dyn Sink>, u64), Failure> {
         let mut source = from.directory.open(&from.name)?;
         let mut sink = to.directory.create(&to.name, 0o600)?;
-        let written =
-            self.transfer(&mut *source, scratch, &mut |offset, data| sink.write_at(offset, data))?;
-        sink.set_size(status.size_bytes.max(written))?;
-        Ok(sink)
+        let mut end = 0;
+        let copied_bytes = self.transfer(&mut *source, scratch, &mut |offset, data| {
+            end = offset + data.len() as u64;
+            sink.write_at(offset, data)
+        })?;
+        sink.set_size(status.size_bytes.max(end))?;
+        Ok((sink, copied_bytes))
     }
 
-    /// Gives the data of a file, in order, to `write`; returns where the last of them ended.
+    /// Gives the data of a file, in order, to `write`; returns how many bytes they were.
     fn transfer(
         &self,
         source: &mut dyn Source,
@@ -372,7 +380,7 @@ impl<'a> Copier<'a> {
     ) -> Result<u64, Failure> {
         scratch.buffer.resize(STEP, 0);
         let mut offset = 0u64;
-        let mut written = 0u64;
+        let mut copied_bytes = 0u64;
         while let Some((start, end)) = source.next_data(offset)? {
             offset = start;
             while offset < end {
@@ -384,14 +392,13 @@ impl<'a> Copier<'a> {
                 write(offset, &scratch.buffer[..read])?;
                 let read = u64::try_from(read).unwrap_or(0);
                 offset += read;
-                written = written.max(offset);
-                self.bytes.fetch_add(read, Ordering::Relaxed);
+                copied_bytes += read;
                 self.progress.add(read);
             }
             // A file that shrinks while it is read ends before its run of data does.
             offset = offset.max(end);
         }
-        Ok(written)
+        Ok(copied_bytes)
     }
 
     fn special(

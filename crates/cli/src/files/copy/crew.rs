@@ -46,7 +46,10 @@ impl Copier<'_> {
                 self.walk(top, (crew > 0).then_some(&sender), &mut scratch);
             });
         }
-        self.take_reason().map_or(Ok(()), Err)
+        self.take_reason().map_or(Ok(()), |reason| {
+            let message = format!("{}; what comes after it was not copied", reason.message);
+            Err(Failure { message, ..reason })
+        })
     }
 
     /// Walks depth first; files go to the crew, if there is one.
