@@ -254,6 +254,7 @@ fn judge_trees(context: &mut Context<'_>, layout: &mut Layout, roots: &Roots) ->
     context.summaries = Summaries::default();
     let logs = logs::read(context, roots);
     logs.judge(context, &used, roots.get(RootId::EXTENT_TREE));
+    logs.judge_checksums(context, &checksums);
     logs.extents().for_each(|(start, end)| data.add(start, end));
     let data = data.finish();
     if let Some(quotas) = quotas {

@@ -5,13 +5,14 @@
 
 use std::iter::Peekable;
 
-use vlinder_format::file_extent::FileExtent;
-use vlinder_format::{ItemType, Key, Logical, Place, RootId};
+use vlinder_format::file_extent::{CompressionId, FileExtent, FileExtentContent};
+use vlinder_format::inode::{InodeFlags, InodeItem};
+use vlinder_format::{ItemType, Key, Logical, ObjectId, Place, RootId};
 
 use crate::context::Context;
 use crate::finding::FindingKind;
 use crate::logged::Inodes;
-use crate::ranges::Ranges;
+use crate::ranges::{Gathering, Ranges};
 use crate::roots::{FoundRoot, Roots, take};
 use crate::sorted::{Pass, Record, Sorted, Sorter};
 use crate::walk::{Item, ItemVisitor, Tree, walk};
@@ -95,6 +96,11 @@ impl Record for Logged {
 pub(crate) struct Logs {
     extents: Sorted<Logged>,
     blocks: Sorted<Logged>,
+    /// Data that must have checksums, and data that must not, after the flags of their inodes.
+    summed: Sorted<Logged>,
+    unsummed: Sorted<Logged>,
+    /// The checksums in the logs themselves.
+    checksums: Ranges,
 }
 
 /// The blocks of logs, while these are read.
@@ -139,10 +145,73 @@ impl ItemVisitor for LogRoots<'_> {
     }
 }
 
+/// The data of logs, while these are read.
+struct Data {
+    extents: Sorter<Logged>,
+    summed: Sorter<Logged>,
+    unsummed: Sorter<Logged>,
+    checksums: Gathering,
+    checksum_size: u64,
+    sector_size: u64,
+}
+
+impl Data {
+    fn new(context: &Context<'_>) -> Self {
+        let rules = &context.judge.rules;
+        Self {
+            extents: context.sorter(),
+            summed: context.sorter(),
+            unsummed: context.sorter(),
+            checksums: context.gathering(),
+            checksum_size: u64::try_from(rules.checksum_size).unwrap_or(u64::MAX),
+            sector_size: u64::from(rules.sector_size),
+        }
+    }
+
+    /// The data that an item of a file refers to.
+    fn note_extent(&mut self, item: &Item<'_>, flags: Option<InodeFlags>) {
+        let Ok(extent) = FileExtent::decode(item.data) else { return };
+        let Some(range) = extent.range().filter(|range| !range.is_hole()) else { return };
+        let slot = u32::try_from(item.slot).unwrap_or(u32::MAX);
+        let (tree, leaf, item_of) = (item.tree, item.leaf.logical(), Some((slot, item.key)));
+        let logged = |start, length| Logged { start, length, tree, leaf, item: item_of };
+        self.extents.add(logged(range.address.0, range.disk_bytes));
+        // What was preallocated has none where nothing was written.
+        let (Some(flags), FileExtentContent::Regular(_)) = (flags, &extent.content) else { return };
+        let stored = match extent.compression {
+            CompressionId::NONE => {
+                logged(range.address.0.saturating_add(range.offset_bytes), range.file_bytes)
+            }
+            _ => logged(range.address.0, range.disk_bytes),
+        };
+        let list = if flags.has(InodeFlags::NODATASUM) { &mut self.unsummed } else { &mut self.summed };
+        list.add(stored);
+    }
+
+    /// An item of checksums.
+    fn note_checksums(&mut self, item: &Item<'_>) {
+        let sums = u64::try_from(item.data.len()).unwrap_or(0).checked_div(self.checksum_size).unwrap_or(0);
+        let start = item.key.offset;
+        self.checksums.add(start, start.saturating_add(sums.saturating_mul(self.sector_size)));
+    }
+
+    fn finish(self, blocks: Sorted<Logged>) -> Logs {
+        Logs {
+            extents: self.extents.finish(),
+            blocks,
+            summed: self.summed.finish(),
+            unsummed: self.unsummed.finish(),
+            checksums: self.checksums.finish(),
+        }
+    }
+}
+
 /// A log.
 struct Log<'a> {
-    extents: &'a mut Sorter<Logged>,
+    found: &'a mut Data,
     blocks: &'a mut Blocks,
+    /// The inode whose items come, if its item is in the log.
+    flags: Option<(ObjectId, InodeFlags)>,
     /// Where its subvolume is there.
     inodes: Option<Inodes>,
 }
@@ -157,15 +226,17 @@ impl ItemVisitor for Log<'_> {
         if let Some(inodes) = &mut self.inodes {
             inodes.judge(context, item);
         }
-        if item_type != ItemType::EXTENT_DATA {
-            return;
-        }
-        let range = FileExtent::decode(item.data).ok().and_then(|extent| extent.range());
-        if let Some(range) = range.filter(|range| !range.is_hole()) {
-            let (start, length) = (range.address.0, range.disk_bytes);
-            let slot = u32::try_from(item.slot).unwrap_or(u32::MAX);
-            let (leaf, item_of) = (item.leaf.logical(), Some((slot, item.key)));
-            self.extents.add(Logged { start, length, tree: item.tree, leaf, item: item_of });
+        let inode = item.key.objectid;
+        match item_type {
+            ItemType::INODE_ITEM => {
+                self.flags = InodeItem::decode(item.data).ok().map(|decoded| (inode, decoded.flags));
+            }
+            ItemType::EXTENT_DATA => {
+                let flags = self.flags.filter(|(of, _)| *of == inode).map(|(_, flags)| flags);
+                self.found.note_extent(item, flags);
+            }
+            ItemType::EXTENT_CHECKSUM => self.found.note_checksums(item),
+            _ => {}
         }
     }
 }
@@ -185,7 +256,7 @@ pub(crate) fn read(context: &mut Context<'_>, roots: &Roots) -> Logs {
         has_references: false,
         dropped_to: None,
     };
-    let (mut blocks, mut extents) = (Blocks::new(context), context.sorter());
+    let (mut blocks, mut found) = (Blocks::new(context), Data::new(context));
     let mut of_subvolumes = LogRoots { logs: Vec::new(), blocks: &mut blocks };
     walk(context, &tree, &mut of_subvolumes);
     for (subvolume, log, place) in of_subvolumes.logs {
@@ -201,9 +272,9 @@ pub(crate) fn read(context: &mut Context<'_>, roots: &Roots) -> Logs {
             context.find(FindingKind::LogGeneration { found, expected }, place);
         }
         let inodes = committed.map(|committed| Inodes::new(log, committed));
-        walk(context, &log, &mut Log { extents: &mut extents, blocks: &mut blocks, inodes });
+        walk(context, &log, &mut Log { found: &mut found, blocks: &mut blocks, flags: None, inodes });
     }
-    Logs { extents: extents.finish(), blocks: blocks.list.finish() }
+    found.finish(blocks.list.finish())
 }
 
 impl Logs {
@@ -211,6 +282,21 @@ impl Logs {
     /// checksums already.
     pub(crate) fn extents(&self) -> impl Iterator<Item = (u64, u64)> {
         self.extents.iter().map(|extent| (extent.start, extent.end()))
+    }
+
+    /// Data that a log knows have checksums, in the log or in the tree of the last commit, unless their inode has none.
+    pub(crate) fn judge_checksums(&self, context: &mut Context<'_>, committed: &Ranges) {
+        for data in self.unsummed.iter() {
+            if [committed, &self.checksums].iter().any(|sums| sums.touches(data.start, data.end())) {
+                context.find(FindingKind::ChecksumOdd { start: Logical(data.start) }, data.place());
+            }
+        }
+        for data in self.summed.iter() {
+            if !is_covered(data.start, data.end(), committed, &self.checksums) {
+                let (start, end) = (Logical(data.start), Logical(data.end()));
+                context.find(FindingKind::ChecksumMissing { start, end }, data.place());
+            }
+        }
     }
 
     /// Compares what the logs use with what is used: a log's blocks must be free, and so must a data extent that is no
@@ -231,6 +317,18 @@ impl Logs {
             context.find(extent.in_use(), extent.place());
         }
     }
+}
+
+/// Whether a range is covered by two sets together.
+fn is_covered(start: u64, end: u64, one: &Ranges, other: &Ranges) -> bool {
+    let mut at = start;
+    while let Some((gap, to)) = one.first_gap(at, end) {
+        if other.first_gap(gap, to).is_some() {
+            return false;
+        }
+        at = to;
+    }
+    true
 }
 
 /// Passes over the extents that are wanted and those that there are, both in order.
@@ -257,8 +355,6 @@ impl ItemVisitor for KnownExtents<'_> {
 
 #[cfg(test)]
 mod tests {
-    use vlinder_format::ObjectId;
-
     use super::*;
 
     #[test]

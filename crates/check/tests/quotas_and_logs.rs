@@ -270,6 +270,35 @@ fn rules_of_the_log() {
 }
 
 #[test]
+fn checksums_of_the_log() {
+    require!(KernelBtrfs, Tool("btrfs"));
+    let image = image_with_log(SMALL_NODES, LOGGED);
+    let m = Mutator::new(&image);
+    let (_, leaf) = log(&m);
+    assert_eq!(report(&m).findings, [], "as the kernel wrote it");
+    let new = item_of(&m, leaf, |key, data| key.item_type == Type::EXTENT_DATA && data[21..29] != [0; 8]);
+    let u64_at = |at: usize| u64::from_le_bytes(m.block(leaf).data(new.slot)[at..at + 8].try_into().unwrap());
+    let (start, end) = (Logical(u64_at(21) + u64_at(37)), Logical(u64_at(21) + u64_at(37) + u64_at(45)));
+    let inode =
+        item_of(&m, leaf, |key, _| key.item_type == Type::INODE_ITEM && key.objectid == new.key.objectid);
+
+    // The inode says that its data have none.
+    let m = Mutator::new(&image);
+    m.change_item(inode, |item| item[64] |= 1);
+    assert_found(&m, FindingKind::ChecksumOdd { start }, place(RootId::TREE_LOG, new));
+
+    // The checksums are of other data.
+    let m = Mutator::new(&image);
+    let last = m.block(leaf).len() - 1;
+    let sums = Found { leaf, slot: last, key: m.block(leaf).key(last) };
+    assert_eq!(sums.key.item_type, Type::EXTENT_CHECKSUM);
+    m.set_key(sums, Key { offset: sums.key.offset + (1 << 20), ..sums.key });
+    let found = report(&m).findings;
+    let is_missing = |finding: &Finding| matches!(finding.kind, FindingKind::ChecksumMissing { .. });
+    assert!(found.iter().any(is_missing), "{found:?}, {start} to {end}");
+}
+
+#[test]
 fn inodes_of_the_log() {
     require!(KernelBtrfs, Tool("btrfs"));
     let image = image_with_log(SMALL_NODES, &format!("{LOGGED}\ntouch d/more; sync d"));
