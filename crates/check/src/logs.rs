@@ -163,7 +163,7 @@ impl Data {
             summed: context.sorter(),
             unsummed: context.sorter(),
             checksums: context.gathering(),
-            checksum_size: u64::try_from(rules.checksum_size).unwrap_or(u64::MAX),
+            checksum_size: u64::from(rules.checksum_size),
             sector_size: u64::from(rules.sector_size),
         }
     }
