@@ -164,7 +164,7 @@ impl From<DeviceError> for Failure {
             )
             .hint("the image is truncated: restore it from a backup, or copy it again"),
             DeviceErrorKind::ReadOnly => Self::new(Kind::ReadOnly, "it can't be written").hint(
-                "make the file, and the file system that it lies on, writable; or use a verb that only reads",
+                "make the file writable (and the file system that it lies on), or use a verb that only reads",
             ),
             DeviceErrorKind::HostFull => Self::new(Kind::NoSpace, "the host's file system is full")
                 .hint("free some space there and try again; what was not finished is not in the image"),

@@ -71,7 +71,7 @@ pub fn advise(failure: Failure, path: &Path, purpose: Purpose) -> Failure {
         },
         (Kind::Busy, _) => mounted::advise(failure, path),
         (Kind::Permission | Kind::ReadOnly, Purpose::Write) => failure
-            .hint("this verb writes: make the file, and the file system that it lies on, writable for you; or give -o ro if it should only read"),
+            .hint("this verb writes: make the file writable for you (and the file system that it lies on), or give -o ro if it should only read"),
         (Kind::Permission, _) => failure.hint("you may not read it: ask its owner, or become root"),
         _ => failure,
     }
