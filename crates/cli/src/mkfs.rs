@@ -194,7 +194,10 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
     };
     let options = options(arguments)?;
     let was_there = image.exists();
-    end_by_signals(&options)?;
+    // An empty file system is made at once.
+    if options.root_directory.is_some() {
+        end_by_signals(&options)?;
+    }
     let progress = Progress::new(session, "copying", None);
     let mut shown = 0;
     let made = mkfs::mkfs(&options, image, &mut |step| {
@@ -227,10 +230,14 @@ fn explain(error: MkfsError, image: &Path, was_there: bool) -> Failure {
     }
 }
 
-/// The first of these signals takes back what was begun, the second ends the process at once.
+/// The first of these signals takes back what was begun, the second ends the process at once. Those that whoever started
+/// this process has ignored (nohup(1), a shell's background) stay ignored.
 fn end_by_signals(options: &MkfsOptions) -> Result<(), Failure> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0) {
         signal_hook::flag::register_conditional_shutdown(
             signal,
             128 + signal,

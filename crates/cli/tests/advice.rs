@@ -75,6 +75,27 @@ fn an_interrupted_mkfs_takes_back_what_it_began() {
     run(["ls", &target(&old, "/")]).failed(1, &["no Btrfs file system"]);
 }
 
+/// nohup(1) ignores the end of the terminal for what it starts.
+#[test]
+fn a_signal_that_was_ignored_interrupts_no_mkfs() {
+    let scratch = Scratch::new("advice");
+    let (source, new) = (scratch.join("source"), scratch.join("new.img"));
+    std::fs::create_dir(&source).unwrap();
+    let content: Vec<u8> =
+        (0..8_u32 << 20).flat_map(|number| (number.wrapping_mul(97) >> 5).to_le_bytes()).collect();
+    (0..8).for_each(|number| std::fs::write(source.join(format!("file {number}")), &content).unwrap());
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_vlinder")]);
+    command.args(["mkfs", "-q", "--compress", "zstd:15", "--rootdir", text(&source), text(&new)]);
+    let mut child = command.spawn().unwrap();
+    eventually("the image gets its length", || {
+        std::fs::metadata(&new).is_ok_and(|found| found.len() >= 256 << 20)
+    });
+    tool("kill", ["-HUP", &child.id().to_string()]);
+    assert!(child.wait().unwrap().success());
+    run(["check", text(&new)]).done();
+}
+
 #[test]
 fn sizes_that_are_too_small_are_told_with_what_would_do() {
     let scratch = Scratch::new("advice");

@@ -202,6 +202,8 @@ pub fn mkfs(
     loop {
         parameters.device_bytes = target.size_bytes();
         match fill(options, &parameters, &mut target, &subvolumes, progress) {
+            // It was set while the last of it was committed.
+            Ok(_) if options.interrupted.load(Ordering::Relaxed) => return Err(MkfsError::Interrupted),
             Ok((copied, device)) => {
                 let shrinks = options.root_directory.as_ref().is_some_and(|root| root.shrink);
                 let size_bytes = target.finish(device, shrinks)?;
