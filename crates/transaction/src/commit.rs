@@ -312,6 +312,9 @@ impl<'a> Frozen<'a> {
     /// Seals every block (checksum, and a last look at it) on all cores, writes them in address order, flushes. A batch at
     /// a time is in memory twice.
     fn flush(self) -> Result<Flushed<'a>, EngineError> {
+        // Trees change while a commit closes, too: what they met there must stop it before anything is written, for what
+        // was called free may be in use.
+        self.engine.check_unbroken()?;
         let Self { engine, blocks, superblock, device_items } = self;
         for addresses in blocks.chunks(WRITE_BATCH_BLOCKS) {
             let batch = engine.trees.frozen(addresses);

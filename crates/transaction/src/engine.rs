@@ -250,6 +250,14 @@ impl Engine {
         self.phase_changed.notify_all();
     }
 
+    /// Refuses to go on once an error left it unsure what is on the devices.
+    pub(crate) fn check_unbroken(&self) -> Result<(), EngineError> {
+        match self.read_only_reason() {
+            Some(reason @ ReadOnlyReason::Error(_)) => Err(EngineError::ReadOnly { reason }),
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn check_writable(&self) -> Result<(), EngineError> {
         match self.read_only_reason() {
             Some(reason) => Err(EngineError::ReadOnly { reason }),

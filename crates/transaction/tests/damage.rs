@@ -10,10 +10,11 @@ use vlinder_base::sync::Arc;
 use vlinder_format::block_group::BlockGroupItem;
 use vlinder_format::chunk::BlockGroupFlags;
 use vlinder_format::free_space::extent_key;
+use vlinder_format::inode::Timestamp;
 use vlinder_format::uuid_item::UuidKind;
 use vlinder_format::{Generation, ItemType, Key, Logical, ObjectId, RootId, Uuid};
 use vlinder_testkit::{Scratch, require};
-use vlinder_transaction::{DataExtent, Engine, EngineError, ReadOnlyReason, Reservation};
+use vlinder_transaction::{DataExtent, Engine, EngineError, ReadOnlyReason, Reservation, SnapshotRequest};
 use vlinder_tree::{Change, Edit, Readahead};
 
 struct Image {
@@ -160,7 +161,19 @@ fn a_tree_block_whose_place_is_called_free() {
         handle.edit(&tree, &[Edit::new(key, Change::Put(&large))]).unwrap();
     }
     assert!(engine.read_only_reason().is_none());
-    let outcome = work(&engine);
+    // The tree with the block changes while the commit closes: a snapshot has a UUID.
+    let mut handle = engine.begin(Reservation::items(10)).unwrap();
+    let id = handle.new_subvolume_number().unwrap();
+    handle.request_snapshot(SnapshotRequest {
+        source: Arc::clone(&tree),
+        id,
+        uuid: Uuid([9; 16]),
+        time: Timestamp { seconds: 1, nanoseconds: 0 },
+        read_only: false,
+        after: Box::new(|_, _| Ok(())),
+    });
+    drop(handle);
+    let outcome = engine.commit();
     let error = outcome.unwrap_err().to_string();
     assert!(error.contains(&format!("the space at {} is called free", root.0)), "{error}");
     drop(engine);
