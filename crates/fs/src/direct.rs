@@ -10,9 +10,9 @@ use crate::inode::Inode;
 use crate::{Caller, Filesystem, Result};
 
 impl Filesystem {
-    /// Writes parts of a file as [`write_file`](Self::write_file) does each, and has them on the devices, and no longer in
-    /// memory, when it returns: a write with `O_DIRECT`. They are not durable by that: the devices may hold them in a cache,
-    /// and no commit has the extents yet ([`sync_inode`](Self::sync_inode)).
+    /// Writes parts of a file as [`write_file`](Self::write_file) does each, and has them on the devices when it returns: a
+    /// write with `O_DIRECT`. They are not durable by that: the devices may hold them in a cache, and no commit has the
+    /// extents yet ([`sync_inode`](Self::sync_inode)).
     ///
     /// Parts of any alignment are taken, in the order given. Callers that write to one file at once share what is expensive:
     /// while one of them waits for the devices, what the others bring gathers, and one of these writes it all.
@@ -36,7 +36,7 @@ impl Filesystem {
                 change.mode_changed |= written.mode_changed;
             }
         }
-        data::flush(self, inode)?;
+        data::store_dirty(self, inode)?;
         Ok(change)
     }
 }

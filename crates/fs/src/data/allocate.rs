@@ -58,7 +58,7 @@ pub fn allocate(
     }
     let range = ByteRange::with_length(offset, length).filter(|range| range.end() <= MAX_FILE_SIZE);
     let range = range.ok_or(Refusal::FileTooLarge)?;
-    let _extents = inode.data.lock_extents();
+    let _extents = flush::lock_settled(filesystem, inode);
     match what {
         Allocate::Reserve { keep_size } => {
             flush::flush_locked(filesystem, inode)?;

@@ -42,8 +42,8 @@ pub fn clone_range(
     let inline = {
         let same = Arc::ptr_eq(source, target);
         let (first, second) = if source.id() < target.id() { (source, target) } else { (target, source) };
-        let _first = first.data.lock_extents();
-        let _second = (!same).then(|| second.data.lock_extents());
+        let _first = flush::lock_settled(filesystem, first);
+        let _second = (!same).then(|| flush::lock_settled(filesystem, second));
         flush::flush_locked(filesystem, source)?;
         if !same {
             flush::flush_locked(filesystem, target)?;

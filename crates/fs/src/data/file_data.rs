@@ -7,6 +7,7 @@ use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use vlinder_extent_state::{ByteRange, ExtentState, Options, Owner, StateBits};
 
+use super::flush::Ordered;
 use super::runs::Runs;
 use super::write_back::WriteBack;
 use crate::inode::InodeId;
@@ -17,16 +18,19 @@ const LOCKED: StateBits = StateBits(1 << 1);
 
 /// What is in memory of a file's data.
 ///
-/// Bytes are *dirty* from their write until a flush takes them, *being written* until their extents are in the tree, and
-/// on disk from then on; readers see the newest of these. A range of the state map has [`DELALLOC`] as long as it is in
-/// one of the first two.
+/// Bytes are *dirty* from their write until a flush takes them, *being written* until they are on the devices and their
+/// extents in the tree, and on disk from then on. Those of direct writes are *ordered* in between: on the devices, while
+/// their extents wait to be *entered* with many others. Readers see the newest of all these. A range of the state map has
+/// [`DELALLOC`] as long as it is in any of them.
 ///
-/// Locks: [`Inode::operation`](crate::Inode::operation) → `extents` → a transaction handle →
+/// Locks: [`Inode::operation`](crate::Inode::operation) → `extents` → `storing` → a transaction handle →
 /// [`Inode::state`](crate::Inode::state) → `unflushed`.
 #[derive(Debug)]
 pub struct FileData {
     /// Held by whoever changes the file's EXTENT_DATA items: a flush, a truncation, a clone and so on.
     extents: Mutex<()>,
+    /// Held by whoever takes dirty bytes and brings them to the devices, so that extents become ordered as bytes were taken.
+    storing: Mutex<()>,
     /// Of the items, while nobody may be changing them: each time they may have changed another [`serial`]; 0 while they
     /// may be changing.
     version: AtomicU64,
@@ -39,21 +43,28 @@ pub struct FileData {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version(u64);
 
-/// The right to change a file's EXTENT_DATA items.
+/// The right to change a file's EXTENT_DATA items, while direct writes go on.
 #[derive(Debug)]
-pub(crate) struct ExtentsGuard<'a> {
+pub(crate) struct ItemsGuard<'a> {
     version: &'a AtomicU64,
     _lock: MutexGuard<'a, ()>,
 }
 
-impl<'a> ExtentsGuard<'a> {
+/// The right to change a file's EXTENT_DATA items, while nobody takes its dirty bytes.
+#[derive(Debug)]
+pub(crate) struct ExtentsGuard<'a> {
+    _storing: MutexGuard<'a, ()>,
+    _items: ItemsGuard<'a>,
+}
+
+impl<'a> ItemsGuard<'a> {
     fn new(version: &'a AtomicU64, lock: MutexGuard<'a, ()>) -> Self {
         version.store(0, Ordering::Release);
         Self { version, _lock: lock }
     }
 }
 
-impl Drop for ExtentsGuard<'_> {
+impl Drop for ItemsGuard<'_> {
     fn drop(&mut self) {
         // Before the lock goes, which is the field's turn.
         self.version.store(serial::next(), Ordering::Release);
@@ -67,6 +78,10 @@ pub(crate) struct Unflushed {
     pub(crate) dirty: Runs,
     /// Taken by a flush that is not done; older than `dirty` where both have a byte.
     pub(crate) writing: Option<Arc<Runs>>,
+    /// On the devices, with extents that no item refers to; older than `writing`, which comes behind it.
+    pub(crate) ordered: Ordered,
+    /// What was ordered and is being entered; older than all others.
+    pub(crate) entering: Option<Arc<Runs>>,
     /// Data space that is promised to `dirty` (see `Engine::promise_data`), in bytes.
     pub(crate) promised: u64,
     /// The same for `writing`.
@@ -78,39 +93,39 @@ pub(crate) struct Unflushed {
 }
 
 impl Unflushed {
+    /// What there is, oldest first: where two have a byte, the later one's is the newer.
+    fn layers(&self) -> impl DoubleEndedIterator<Item = &Runs> {
+        let entering = self.entering.as_deref();
+        let ordered = [&self.ordered.runs];
+        entering.into_iter().chain(ordered).chain(self.writing.as_deref()).chain([&self.dirty])
+    }
+
     /// Whether there is nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        self.dirty.is_empty() && self.writing.is_none()
+        self.layers().all(Runs::is_empty)
     }
 
     /// How many bytes there are, twice where a byte was written again while being written.
     pub(crate) fn bytes(&self) -> u64 {
-        self.dirty.bytes() + self.writing.as_ref().map_or(0, |writing| writing.bytes())
+        self.layers().map(Runs::bytes).sum()
     }
 
     /// Copies what there is of a range into `target`, whose first byte is at `offset`; gives the parts that are on disk.
     pub(crate) fn copy_to(&self, offset: u64, target: &mut [u8]) -> Vec<ByteRange> {
         let Some(range) = ByteRange::with_length(offset, target.len() as u64) else { return Vec::new() };
-        if let Some(writing) = &self.writing {
-            writing.copy_to(offset, target);
-        }
-        self.dirty.copy_to(offset, target);
+        self.layers().for_each(|layer| layer.copy_to(offset, target));
         self.gaps(range)
     }
 
     /// The parts of a range that are on disk.
     pub(crate) fn gaps(&self, range: ByteRange) -> Vec<ByteRange> {
-        let gaps = self.dirty.gaps(range);
-        match &self.writing {
-            Some(writing) => gaps.into_iter().flat_map(|gap| writing.gaps(gap)).collect(),
-            None => gaps,
-        }
+        let others = self.layers().rev().filter(|layer| !layer.is_empty());
+        others.fold(vec![range], |gaps, layer| gaps.into_iter().flat_map(|gap| layer.gaps(gap)).collect())
     }
 
     /// The offset behind the last byte here.
     pub(crate) fn end(&self) -> Option<u64> {
-        let writing = self.writing.as_ref().and_then(|writing| writing.end());
-        self.dirty.end().into_iter().chain(writing).max()
+        self.layers().filter_map(Runs::end).max()
     }
 }
 
@@ -126,6 +141,7 @@ impl FileData {
     pub fn new() -> Self {
         Self {
             extents: Mutex::default(),
+            storing: Mutex::default(),
             version: AtomicU64::new(serial::next()),
             unflushed: Mutex::default(),
             states: OnceLock::new(),
@@ -144,14 +160,39 @@ impl FileData {
         self.unflushed.lock().bytes()
     }
 
-    /// Keeps others from changing the file's items.
-    pub(crate) fn lock_extents(&self) -> ExtentsGuard<'_> {
-        ExtentsGuard::new(&self.version, self.extents.lock())
+    /// Bytes written by callers that are not on the devices yet.
+    #[must_use]
+    pub fn unstored_bytes(&self) -> u64 {
+        let unflushed = self.unflushed.lock();
+        unflushed.dirty.bytes() + unflushed.writing.as_ref().map_or(0, |writing| writing.bytes())
     }
 
-    /// As [`Self::lock_extents`], if nobody holds it.
-    pub(crate) fn try_lock_extents(&self) -> Option<ExtentsGuard<'_>> {
-        self.extents.try_lock().map(|lock| ExtentsGuard::new(&self.version, lock))
+    /// Keeps others from changing the file's items and from taking its dirty bytes. What is ordered stays so: all but a
+    /// flush use [`lock_settled`](super::flush::lock_settled).
+    pub(super) fn lock_extents(&self) -> ExtentsGuard<'_> {
+        let items = self.lock_items();
+        ExtentsGuard { _storing: self.lock_storing(), _items: items }
+    }
+
+    /// As [`Self::lock_extents`], if nobody holds any of it.
+    pub(super) fn try_lock_extents(&self) -> Option<ExtentsGuard<'_>> {
+        let items = self.try_lock_items()?;
+        Some(ExtentsGuard { _storing: self.storing.try_lock()?, _items: items })
+    }
+
+    /// Keeps others from changing the file's items.
+    pub(super) fn lock_items(&self) -> ItemsGuard<'_> {
+        ItemsGuard::new(&self.version, self.extents.lock())
+    }
+
+    /// As [`Self::lock_items`], if nobody holds it.
+    pub(super) fn try_lock_items(&self) -> Option<ItemsGuard<'_>> {
+        self.extents.try_lock().map(|lock| ItemsGuard::new(&self.version, lock))
+    }
+
+    /// Keeps others from taking the file's dirty bytes.
+    pub(super) fn lock_storing(&self) -> MutexGuard<'_, ()> {
+        self.storing.lock()
     }
 
     /// The version of the file's items; none while somebody may be changing them. Who asks has taken what is unflushed

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use vlinder_base::sync::Arc;
 use vlinder_extent_state::ByteRange;
 use vlinder_format::Logical;
 use vlinder_format::file_extent::CompressionId;
@@ -10,6 +11,7 @@ use vlinder_format::inode::InodeFlags;
 use vlinder_transaction::{Handle, Reservation};
 
 use super::extent::{Content, Extent, StoredExtent};
+use super::flush;
 use super::items;
 use crate::inode::Inode;
 use crate::{Filesystem, Result};
@@ -69,11 +71,11 @@ pub(crate) fn find(
 ///
 /// # Errors
 /// What the trees met.
-pub(crate) fn covers(filesystem: &Filesystem, inode: &Inode, range: ByteRange) -> Result<bool> {
+pub(crate) fn covers(filesystem: &Filesystem, inode: &Arc<Inode>, range: ByteRange) -> Result<bool> {
     if !inode.flags().has_any(InodeFlags::NODATACOW | InodeFlags::PREALLOC) {
         return Ok(false);
     }
-    let _extents = inode.data.lock_extents();
+    let _extents = flush::lock_settled(filesystem, inode);
     let handle = filesystem.engine().begin(Reservation::deletion(0))?;
     Ok(find(filesystem, inode, range, &handle)?.1.is_empty())
 }

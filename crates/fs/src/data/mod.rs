@@ -41,7 +41,7 @@ pub use write::{MAX_FILE_SIZE, write};
 
 pub(crate) use apply::Steps;
 pub(crate) use extent::{Content, Extent};
-pub(crate) use flush::{flush_idle, relieve};
+pub(crate) use flush::{flush_idle, lock_settled, relieve, store_dirty};
 pub(crate) use read_ahead::Budget as ReadAheadBudget;
 pub(crate) use rewrite::Rewrite;
 pub(crate) use write_back::WriteBack;

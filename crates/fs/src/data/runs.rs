@@ -155,6 +155,16 @@ impl Runs {
         }
     }
 
+    /// Puts newer bytes in place of what was there; nothing is copied.
+    pub(crate) fn put_above(&mut self, newer: Self) {
+        for (start, run) in newer.runs {
+            let Some(range) = range_of(start, &run) else { continue };
+            self.remove(range);
+            self.bytes += range.length_bytes();
+            self.runs.insert(start, run);
+        }
+    }
+
     /// Puts older bytes in where there are none: what a failed flush gives back.
     pub(crate) fn put_below(&mut self, older: &Self) {
         for (start, run) in older.iter() {

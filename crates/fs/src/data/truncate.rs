@@ -12,6 +12,7 @@ use super::apply::{Steps, apply, leaf_items};
 use super::error::{DataError, DataFault};
 use super::extent::{Content, Extent};
 use super::file_data::DELALLOC;
+use super::flush;
 use super::items;
 use super::open_cache::OpenCache;
 use super::read::read_whole;
@@ -30,7 +31,7 @@ pub fn truncate(filesystem: &Filesystem, inode: &Arc<Inode>, size: u64) -> Resul
     if size > MAX_FILE_SIZE {
         return Err(Refusal::FileTooLarge.into());
     }
-    let _extents = inode.data.lock_extents();
+    let _extents = flush::lock_settled(filesystem, inode);
     let old_size = inode.size();
     if size < old_size {
         zero_tail(filesystem, inode, size)?;
@@ -48,8 +49,8 @@ pub fn truncate(filesystem: &Filesystem, inode: &Arc<Inode>, size: u64) -> Resul
 ///
 /// # Errors
 /// What the trees met.
-pub fn remove_all(filesystem: &Filesystem, inode: &Inode) -> Result<()> {
-    let _extents = inode.data.lock_extents();
+pub fn remove_all(filesystem: &Filesystem, inode: &Arc<Inode>) -> Result<()> {
+    let _extents = flush::lock_settled(filesystem, inode);
     inode.state.lock().item.size_bytes = 0;
     drop_unflushed(filesystem, inode, 0)?;
     if items::last(filesystem.engine(), inode.subvolume().tree(), inode.number())?.is_none() {

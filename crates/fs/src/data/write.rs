@@ -33,7 +33,7 @@ pub fn write(filesystem: &Filesystem, inode: &Arc<Inode>, offset: u64, data: Cow
     let sectors = whole_sectors(filesystem, range);
     let size = inode.size();
     if offset > size {
-        let _extents = inode.data.lock_extents();
+        let _extents = flush::lock_settled(filesystem, inode);
         truncate::zero_tail(filesystem, inode, size)?;
         truncate::drop_behind_end(filesystem, inode, size, sectors.start())?;
     }

@@ -102,6 +102,11 @@ impl WriteBack {
         self.metrics.dirty_bytes.add(change);
     }
 
+    /// A file has so many bytes where it had others.
+    pub(crate) fn account_change(&self, before: u64, after: u64) {
+        self.account((after as i64).wrapping_sub(before as i64));
+    }
+
     /// Whether there is more than memory should hold.
     pub(crate) fn is_over_limit(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) > self.limit_bytes

@@ -154,7 +154,7 @@ impl Filesystem {
                 return Err(FullCommit::TurnedOff.into());
             }
             // The file's items stay as they are while they are logged.
-            let _extents = inode.data.lock_extents();
+            let _extents = data::lock_settled(self, inode);
             let begun = self.engine().begin(Reservation::deletion(0));
             let handle = begun.map_err(|error| Unlogged::Error(error.into()))?;
             match self.log_inode(&handle, inode)? {

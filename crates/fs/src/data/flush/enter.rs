@@ -81,12 +81,34 @@ fn enter_stored(
     for (file, changes) in files.iter().zip(&changes) {
         references::change(&mut handle, jobs[file.job].inode, changes, |address| new.contains(&address));
     }
-    enter_checksums(filesystem, &mut handle, stored).map_err(|error| (error, true))?;
+    let stored = release_covered(&mut handle, stored, &changes);
+    enter_checksums(filesystem, &mut handle, &stored).map_err(|error| (error, true))?;
     for (file, changes) in files.iter().zip(&changes) {
         put_inode(&mut handle, &jobs[file.job], file, changes);
     }
-    count(filesystem, stored);
+    count(filesystem, &stored);
     Ok(())
+}
+
+/// Gives back the space of what later pieces of the same batch cover, and leaves the others.
+fn release_covered<'s>(
+    handle: &mut Handle<'_>,
+    stored: &'s [Stored],
+    changes: &[Changes],
+) -> Vec<&'s Stored> {
+    let references = changes.iter().flat_map(|changes| &changes.references);
+    let referred: HashSet<Logical> = references
+        .filter(|reference| reference.change > 0)
+        .map(|reference| reference.extent.address)
+        .collect();
+    let mut left = Vec::with_capacity(stored.len());
+    for piece in stored {
+        match piece.place {
+            Place::New { extent, .. } if !referred.contains(&extent.logical) => handle.release_data(extent),
+            _ => left.push(piece),
+        }
+    }
+    left
 }
 
 /// Loads the items around what was stored, with no transaction held up; and says how many there are.
@@ -208,7 +230,7 @@ fn edit_items(
 }
 
 /// Enters checksums in the order of their addresses, neighbours in one go.
-fn enter_checksums(filesystem: &Filesystem, handle: &mut Handle<'_>, stored: &[Stored]) -> Result<()> {
+fn enter_checksums(filesystem: &Filesystem, handle: &mut Handle<'_>, stored: &[&Stored]) -> Result<()> {
     let mut all: Vec<(Logical, &[u8])> = stored
         .iter()
         .filter_map(|piece| piece.checksums.as_ref().map(|(start, checksums)| (*start, checksums.as_slice())))
@@ -242,7 +264,7 @@ fn put_inode(handle: &mut Handle<'_>, job: &Job<'_>, file: &FileRewrite, changes
     job.inode.put(handle, &mut state);
 }
 
-fn count(filesystem: &Filesystem, stored: &[Stored]) {
+fn count(filesystem: &Filesystem, stored: &[&Stored]) {
     let metrics = &filesystem.shared().write_back.metrics;
     for piece in stored {
         match &piece.place {

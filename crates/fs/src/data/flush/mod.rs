@@ -5,16 +5,21 @@
 //! compressed where it pays), *stored* (space taken, bytes written, checksums worked out meanwhile) and *entered* (items,
 //! references, checksums and inodes in one transaction). What fails goes back to the files' dirty bytes, so that a later
 //! flush tries again: no error is ever followed by a false success.
+//!
+//! Direct writes stop after the second step, and their extents stay *ordered* for a while before they are entered.
 
 mod enter;
+mod ordered;
 mod plan;
 mod store;
+
+pub(crate) use ordered::{Ordered, lock_settled, store_dirty};
 
 use vlinder_base::sync::Arc;
 use vlinder_extent_state::ByteRange;
 use vlinder_transaction::{Handle, Reservation};
 
-use super::file_data::DELALLOC;
+use super::file_data::{DELALLOC, FileData, Unflushed};
 use super::runs::Runs;
 use crate::inode::Inode;
 use crate::{Filesystem, FsError, Refusal, Result};
@@ -80,7 +85,7 @@ fn flush_groups(filesystem: &Filesystem, files: &[Arc<Inode>]) -> Result<()> {
 pub(crate) fn flush_idle(filesystem: &Filesystem) -> Result<()> {
     let mut result = Ok(());
     for inode in filesystem.shared().write_back.files() {
-        if let Some(_extents) = inode.data.try_lock_extents() {
+        if let Some(_extents) = ordered::try_lock_settled(filesystem, &inode) {
             let flushed = flush_locked(filesystem, &inode);
             result = result.and(flushed);
         }
@@ -147,7 +152,7 @@ fn flush_group(filesystem: &Filesystem, group: &[Arc<Inode>]) -> Result<()> {
 
 /// Flushes files of one subvolume.
 fn flush_files(filesystem: &Filesystem, group: &[&Arc<Inode>]) -> Result<()> {
-    let _locks: Vec<_> = group.iter().map(|inode| inode.data.lock_extents()).collect();
+    let _locks: Vec<_> = group.iter().map(|inode| lock_settled(filesystem, inode)).collect();
     Flight::take(filesystem, group).run()
 }
 
@@ -332,16 +337,19 @@ fn finish(filesystem: &Filesystem, job: &Job<'_>) -> Result<()> {
         } else {
             settled = promised;
         }
-        write_back.account(-i64::try_from(before - unflushed.bytes()).unwrap_or(i64::MAX));
-        if let Some(states) = data.states_if_any() {
-            for part in parts(std::slice::from_ref(job)) {
-                for clean in unflushed.dirty.gaps(part.range) {
-                    states.clear(clean, DELALLOC).map_err(FsError::State)?;
-                }
-            }
-        }
+        write_back.account_change(before, unflushed.bytes());
+        clear_states(data, &unflushed, &parts(std::slice::from_ref(job)))?;
     }
     filesystem.engine().settle_data_promise(settled, job.placed_bytes);
     write_back.remove_if_clean(job.inode);
+    Ok(())
+}
+
+/// Clears the states of what is not in memory any more.
+fn clear_states(data: &FileData, unflushed: &Unflushed, parts: &[Part]) -> Result<()> {
+    let Some(states) = data.states_if_any() else { return Ok(()) };
+    for clean in parts.iter().flat_map(|part| unflushed.gaps(part.range)) {
+        states.clear(clean, DELALLOC).map_err(FsError::State)?;
+    }
     Ok(())
 }

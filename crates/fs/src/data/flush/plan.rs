@@ -43,6 +43,13 @@ pub(super) enum Form {
     InPlace(Logical),
 }
 
+impl Form {
+    /// Whether it takes space of its own.
+    pub(super) fn is_new_extent(&self) -> bool {
+        matches!(self, Self::Plain | Self::Compressed { .. })
+    }
+}
+
 /// How a file is compressed.
 #[derive(Clone, Copy, Debug)]
 struct Method {

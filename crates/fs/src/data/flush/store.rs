@@ -20,7 +20,7 @@ const CHECKSUM_BYTES: usize = 256 * 1024;
 
 /// A piece of a file whose bytes are on the devices, or in the item to come.
 #[derive(Debug)]
-pub(super) struct Stored {
+pub(in crate::data) struct Stored {
     pub(super) job: usize,
     pub(super) range: ByteRange,
     pub(super) place: Place,
@@ -40,7 +40,7 @@ impl Stored {
 
 /// Where bytes are.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(in crate::data) enum Place {
     /// In the item.
     Inline { bytes: Vec<u8>, compression: CompressionId, ram_bytes: u64 },
     /// In a new extent.
@@ -124,7 +124,7 @@ fn place<'a>(
     handle: Option<Handle<'a>>,
     placed: &mut Vec<Placed>,
 ) -> Result<Option<Handle<'a>>> {
-    let needs_space = pieces.iter().any(|piece| matches!(piece.form, Form::Plain | Form::Compressed { .. }));
+    let needs_space = pieces.iter().any(|piece| piece.form.is_new_extent());
     let mut handle = match handle {
         None if needs_space => Some(super::begin(filesystem, 2)?),
         other => other,
