@@ -86,6 +86,8 @@ struct Flushed<'a> {
 
 /// Blocks written in one batch.
 const WRITE_BATCH_BLOCKS: usize = 512;
+/// So many blocks are worth waking other cores for: one takes some ten microseconds.
+const WORTH_SHARING: usize = 16;
 
 impl Engine {
     /// Whether the calling thread commits: what it asks for then is part of the commit.
@@ -133,6 +135,15 @@ impl Engine {
                 Err(error)
             }
         }
+    }
+
+    /// Gives blocks their checksums, and each a last look; on all cores where that pays.
+    pub(crate) fn seal_all(&self, blocks: &[Arc<Block>]) -> Result<Vec<Arc<Block>>, Damage> {
+        let seal = |block: &Arc<Block>| self.blocks.seal(block).map(Arc::new);
+        if blocks.len() < WORTH_SHARING {
+            return blocks.iter().map(seal).collect();
+        }
+        parallel::map(blocks, seal).into_iter().collect()
     }
 
     /// Whoever waits to begin goes on.
@@ -318,9 +329,7 @@ impl<'a> Frozen<'a> {
         let Self { engine, blocks, superblock, device_items } = self;
         for addresses in blocks.chunks(WRITE_BATCH_BLOCKS) {
             let batch = engine.trees.frozen(addresses);
-            let sealed: Vec<Result<Block, Damage>> = parallel::map(&batch, |block| engine.blocks.seal(block));
-            let sealed: Vec<Arc<Block>> =
-                sealed.into_iter().map(|block| block.map(Arc::new)).collect::<Result<_, _>>()?;
+            let sealed = engine.seal_all(&batch)?;
             engine.trees.seal_frozen(&sealed);
             let requests = sealed
                 .into_iter()

@@ -11,8 +11,16 @@ use vlinder_tree::{Readahead, Root};
 use super::error::DataFault;
 use crate::Result;
 
-/// Data from this size on is worth spreading over the cores.
-const PARALLEL_BYTES: usize = 64 * 1024;
+/// Data from this size on are worth spreading over the cores: to wake a worker and wait for it takes some 50 microseconds,
+/// more where all cores are busy.
+const fn parallel_bytes(kind: ChecksumKind) -> usize {
+    match kind {
+        // Ten gigabytes a second and more.
+        ChecksumKind::Crc32c | ChecksumKind::Xxhash64 => 2 << 20,
+        // One or two.
+        ChecksumKind::Sha256 | ChecksumKind::Blake2b => 256 << 10,
+    }
+}
 
 /// What the sectors of a run of data must have as checksums.
 #[derive(Debug)]
@@ -92,7 +100,7 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// The checksums of several pieces of new data, in their order, worked out on all cores.
+/// The checksums of several pieces of new data, in their order, worked out on all cores where that pays.
 pub(crate) fn of_pieces(kind: ChecksumKind, pieces: &[&[u8]], sector_bytes: usize) -> Vec<Vec<u8>> {
     let one = |piece: &&[u8]| {
         let mut checksums = Vec::new();
@@ -100,7 +108,7 @@ pub(crate) fn of_pieces(kind: ChecksumKind, pieces: &[&[u8]], sector_bytes: usiz
         checksums
     };
     let total: usize = pieces.iter().map(|piece| piece.len()).sum();
-    if total < PARALLEL_BYTES || pieces.len() < 2 {
+    if total < parallel_bytes(kind) || pieces.len() < 2 {
         return pieces.iter().map(one).collect();
     }
     parallel::map(pieces, one)

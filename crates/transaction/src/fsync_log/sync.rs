@@ -1,10 +1,9 @@
 //! Making the log durable: the blocks of all logs and of the tree of their roots, a flush, the primary superblock. One
 //! thread writes for all whose changes are in; meanwhile others may go on changing copies.
 
-use vlinder_base::parallel;
 use vlinder_base::sync::Arc;
 use vlinder_device::Data;
-use vlinder_format::{Block, Damage, Generation, ItemType, Key, ObjectId, RootId};
+use vlinder_format::{Block, Generation, ItemType, Key, ObjectId, RootId};
 use vlinder_tree::{Change, Edit, Root, RootPointer};
 use vlinder_volume::WriteRequest;
 
@@ -118,10 +117,7 @@ impl Engine {
             }
         };
         let blocks = self.log.trees.frozen(&self.log.trees.freeze(generation));
-        let sealed: Vec<Result<Block, Damage>> = parallel::map(&blocks, |block| self.blocks.seal(block));
-        let sealed: Result<Vec<Arc<Block>>, Damage> =
-            sealed.into_iter().map(|block| block.map(Arc::new)).collect();
-        let blocks = sealed.map_err(EngineError::from)?;
+        let blocks = self.seal_all(&blocks).map_err(EngineError::from)?;
         self.log.trees.seal_frozen(&blocks);
         Ok(SealedLog { blocks, root: root.pointer(), sequence: content.sequence })
     }
