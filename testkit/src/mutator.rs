@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use vlinder_base::sync::Arc;
+use vlinder_base::units::Physical;
 use vlinder_codec::checksum::checksum;
 use vlinder_device::{Device, DeviceExt, MemoryDevice};
 use vlinder_format::block::{
@@ -330,12 +331,16 @@ impl Mutator {
         }
     }
 
+    /// Where the copies of some bytes lie on the device, as long as they lie in one piece each.
+    pub fn copies(&self, logical: Logical, length: u64) -> Vec<Physical> {
+        let chunk = self.volume.chunks().covering(logical, length).unwrap();
+        plan_write(&chunk, logical, length).unwrap().iter().map(|part| part.physical).collect()
+    }
+
     /// Flips a bit of one copy of a block; its checksum is not made right.
     pub fn flip_bit(&self, logical: Logical, mirror: usize, offset: u64) {
-        let length = u64::from(self.rules().node_size);
-        let chunk = self.volume.chunks().covering(logical, length).unwrap();
-        let part = plan_write(&chunk, logical, length).unwrap()[mirror];
-        let place = vlinder_base::units::Physical(part.physical.0 + offset);
+        let copy = self.copies(logical, u64::from(self.rules().node_size))[mirror];
+        let place = Physical(copy.0 + offset);
         let mut byte = self.device.read_at(place, 1).unwrap();
         byte[0] ^= 1;
         self.device.write_at(place, byte).unwrap();

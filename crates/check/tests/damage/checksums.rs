@@ -1,0 +1,61 @@
+//! The checksums of data.
+
+use vlinder_check::FindingKind;
+use vlinder_format::{ItemType as Type, Key, Logical, ObjectId, RootId};
+use vlinder_testkit::mutator::Mutator;
+use vlinder_testkit::require;
+
+use crate::Damage;
+use crate::expected::only;
+use crate::image::{
+    FS, SECTOR, SUBVOLUMES, data_of, free_range, in_tree, inside, of, place, place_of, range_of,
+};
+
+const TREE: RootId = RootId::CHECKSUM_TREE;
+
+/// A sector of data whose one copy is bad.
+fn bad_data(m: &Mutator, logical: Logical) -> FindingKind {
+    let physical = m.copies(logical, SECTOR)[0];
+    let fault = format!("block {logical}: the checksum does not match the content");
+    let copy = format!("copy 0 (device 1, byte {physical}): {fault}");
+    FindingKind::DataChecksum {
+        logical,
+        reason: format!("no good copy of {SECTOR} bytes at {logical}: {copy}"),
+    }
+}
+
+pub const DAMAGES: &[Damage] = &[
+    ("checksums gone", |m| {
+        let sums = m.find_type(TREE, Type::EXTENT_CHECKSUM);
+        let range = range_of(m, of(m, "file", Type::EXTENT_DATA));
+        let (start, end) = (range.address, Logical(range.address.0 + range.disk_bytes));
+        let covered = data_of(m, sums).len() as u64 / 4 * SECTOR;
+        assert_eq!((sums.key.offset, covered), (start.0, range.disk_bytes), "those of one file");
+        m.remove(sums);
+        // All that share these data miss them.
+        let missing = || FindingKind::ChecksumMissing { start, end };
+        let [one, two] = SUBVOLUMES.map(|subvolume| place(subvolume, inside(m, subvolume)));
+        only(missing(), place(FS, of(m, "file", Type::EXTENT_DATA)))
+            .and(missing(), place(FS, of(m, "clone", Type::EXTENT_DATA)))
+            .and(missing(), one)
+            .and(missing(), two)
+    }),
+    ("a checksum", |m| {
+        let sums = m.find_type(TREE, Type::EXTENT_CHECKSUM);
+        m.change_item(sums, |data| data[0] ^= 1);
+        only(bad_data(m, Logical(sums.key.offset)), place(TREE, sums))
+    }),
+    ("checksums of other bytes", |m| {
+        let start = Logical(free_range(m).key.objectid.0);
+        let key = Key::new(ObjectId::EXTENT_CHECKSUM, Type::EXTENT_CHECKSUM, start.0);
+        m.insert(TREE, key, &[0; 4]);
+        let nothing = FindingKind::ChecksumOfNothing { start, end: Logical(start.0 + SECTOR) };
+        only(nothing, in_tree(TREE)).and(bad_data(m, start), place_of(m, TREE, key))
+    }),
+];
+
+#[test]
+fn damaged_checksums_are_found() {
+    require!(KernelBtrfs, Tool("btrfs"), Tool("setfattr"), Tool("chattr"));
+    crate::assert_each_is_found(DAMAGES);
+}
