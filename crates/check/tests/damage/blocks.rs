@@ -9,7 +9,7 @@ use vlinder_testkit::mutator::Mutator;
 use vlinder_testkit::require;
 
 use crate::Damage;
-use crate::expected::{Expected, only};
+use crate::common::expected::{Expected, only};
 use crate::image::{FS, at_block, of, root_directory};
 
 /// What follows where the top-level subvolume can't be read: its subvolumes have no names, and nobody uses its extents.

@@ -6,7 +6,7 @@ use vlinder_testkit::mutator::Mutator;
 use vlinder_testkit::require;
 
 use crate::Damage;
-use crate::expected::only;
+use crate::common::expected::only;
 use crate::image::{
     FS, SECTOR, SUBVOLUMES, data_of, free_range, in_tree, inside, of, place, place_of, range_of,
 };

@@ -8,7 +8,7 @@ use vlinder_testkit::mutator::{Found, Mutator};
 use vlinder_testkit::require;
 
 use crate::Damage;
-use crate::expected::{Expected, only};
+use crate::common::expected::{Expected, only};
 use crate::image::{
     FS, NOWHERE, SECTOR, at_block, data_of, extent_item, free_range, free_space_info, group_of, in_tree, of,
     place, range_of, u64_at, user,

@@ -7,7 +7,7 @@ use vlinder_testkit::mutator::{Found, Mutator};
 use vlinder_testkit::require;
 
 use crate::Damage;
-use crate::expected::only;
+use crate::common::expected::only;
 use crate::image::{FS, SECTOR, in_tree, of, place, range_of, user};
 
 /// Offsets in an extent's item.

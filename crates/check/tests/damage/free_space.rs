@@ -7,7 +7,7 @@ use vlinder_testkit::mutator::{Found, Mutator};
 use vlinder_testkit::require;
 
 use crate::Damage;
-use crate::expected::only;
+use crate::common::expected::only;
 use crate::image::{self, SECTOR, at_key, free_range, free_space_info, group_of, place, place_of, u32_at};
 
 const TREE: RootId = RootId::FREE_SPACE_TREE;

@@ -9,7 +9,7 @@ use vlinder_testkit::mutator::{Found, Mutator};
 use vlinder_testkit::require;
 
 use crate::Damage;
-use crate::expected::only;
+use crate::common::expected::only;
 use crate::image::{
     FS, at_key, beside, hashed, indexed, inode, of, place, place_of, root_directory, u32_at, u64_at,
 };

@@ -8,7 +8,7 @@ use vlinder_testkit::mutator::{Found, Mutator};
 use vlinder_testkit::require;
 
 use crate::Damage;
-use crate::expected::only;
+use crate::common::expected::only;
 use crate::image::{NOWHERE, SECTOR, beside, chunk_of, group_of, of, place, range_of, u64_at};
 
 const CHUNKS: RootId = RootId::CHUNK_TREE;

@@ -6,7 +6,6 @@ mod common;
 
 mod blocks;
 mod checksums;
-mod expected;
 mod extents;
 mod file_extents;
 mod free_space;
@@ -17,14 +16,14 @@ mod names;
 mod roots;
 mod superblock;
 
-use expected::{Expected, only};
 use vlinder_base::sync::Arc;
 use vlinder_check::{Finding, FindingKind, Options};
 use vlinder_device::MemoryDevice;
-use vlinder_format::ItemType as Type;
+use vlinder_format::{ItemType as Type, ObjectId, Place};
 use vlinder_testkit::mutator::Mutator;
 use vlinder_testkit::require;
 
+use crate::common::expected::{Expected, only};
 use crate::common::place;
 use crate::image::{FILL, FS};
 
@@ -63,6 +62,32 @@ fn assert_each_is_found(damages: &[Damage]) {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn nothing_but_what_was_expected_will_do() {
+    let place = |slot| Place { slot: Some(slot), ..Place::default() };
+    let size = |found| FindingKind::DirectorySize { inode: ObjectId(257), found, expected: 4 };
+    let finding = |found, slot| Finding { kind: size(found), place: place(slot) };
+    let expected = only(size(6), place(1));
+    expected.compare(&[finding(6, 1)]).unwrap();
+    let others: [&[Finding]; 6] = [
+        &[],
+        &[finding(6, 2)],
+        &[finding(7, 1)],
+        &[finding(6, 1), finding(6, 1)],
+        &[finding(6, 1), finding(7, 1)],
+        &[finding(6, 1), Finding { kind: FindingKind::RootDirectory {}, place: place(1) }],
+    ];
+    for found in others {
+        expected.compare(found).unwrap_err();
+    }
+
+    let expected = only(size(6), place(1)).and(size(6), place(2)).besides(["root-directory"]);
+    let other = Finding { kind: FindingKind::RootDirectory {}, place: place(9) };
+    expected.compare(&[other.clone(), finding(6, 2), finding(6, 1), other.clone()]).unwrap();
+    expected.compare(&[finding(6, 2), finding(6, 1)]).unwrap_err();
+    expected.compare(&[finding(6, 1), finding(6, 1), other]).unwrap_err();
 }
 
 /// The positive case of each damage: the same image before it.

@@ -8,7 +8,7 @@ use vlinder_testkit::mutator::{Found, Mutator};
 use vlinder_testkit::require;
 
 use crate::Damage;
-use crate::expected::{Expected, only};
+use crate::common::expected::{Expected, only};
 use crate::image::{FS, ROOT_DIRECTORY, at_key, hashed, indexed, inode, of, place, root_directory, u64_at};
 
 /// What the index lacks of what others have of a name.

@@ -9,7 +9,7 @@ use vlinder_testkit::require;
 
 use crate::Damage;
 use crate::blocks::unreadable;
-use crate::expected::only;
+use crate::common::expected::only;
 use crate::image::{
     FS, ROOT_DIRECTORY, SUBVOLUMES, at_block, at_key, in_tree, indexed, inside, place, range_of,
     root_directory, root_item, u64_at, user,

@@ -9,7 +9,7 @@ use vlinder_testkit::require;
 
 use crate::Damage;
 use crate::blocks::unreadable;
-use crate::expected::only;
+use crate::common::expected::only;
 use crate::image::{NOWHERE, at_block};
 
 /// What follows where no tree can be found but the chunk tree.

@@ -50,30 +50,3 @@ impl Expected {
         ))
     }
 }
-
-#[test]
-fn nothing_but_what_was_expected_will_do() {
-    let place = |slot| Place { slot: Some(slot), ..Place::default() };
-    let size =
-        |found| FindingKind::DirectorySize { inode: vlinder_format::ObjectId(257), found, expected: 4 };
-    let finding = |found, slot| Finding { kind: size(found), place: place(slot) };
-    let expected = only(size(6), place(1));
-    expected.compare(&[finding(6, 1)]).unwrap();
-    let others: [&[Finding]; 6] = [
-        &[],
-        &[finding(6, 2)],
-        &[finding(7, 1)],
-        &[finding(6, 1), finding(6, 1)],
-        &[finding(6, 1), finding(7, 1)],
-        &[finding(6, 1), Finding { kind: FindingKind::RootDirectory {}, place: place(1) }],
-    ];
-    for found in others {
-        expected.compare(found).unwrap_err();
-    }
-
-    let expected = only(size(6), place(1)).and(size(6), place(2)).besides(["root-directory"]);
-    let other = Finding { kind: FindingKind::RootDirectory {}, place: place(9) };
-    expected.compare(&[other.clone(), finding(6, 2), finding(6, 1), other.clone()]).unwrap();
-    expected.compare(&[finding(6, 2), finding(6, 1)]).unwrap_err();
-    expected.compare(&[finding(6, 1), finding(6, 1), other]).unwrap_err();
-}
