@@ -11,14 +11,14 @@ use common::{assert_found, findings, image, image_of_kernel, image_with_log, pla
 use vlinder_base::sync::Arc;
 use vlinder_check::{Finding, FindingKind, Options, check};
 use vlinder_device::{Device, DeviceExt, FileDevice, OpenOptions};
-use vlinder_format::block::BlockRules;
+use vlinder_format::block::{BlockFault, BlockRules};
 use vlinder_format::chunk::{BlockGroupFlags, Chunk};
 use vlinder_format::device::DeviceItem;
 use vlinder_format::extent::{ExtentFlags, ExtentHeader, ExtentItem, Reference};
 use vlinder_format::quota::{QuotaGroupId, QuotaGroupInfo, QuotaStatus, QuotaStatusFlags};
 use vlinder_format::superblock::{Superblock, SuperblockMirror};
 use vlinder_format::{
-    Block, DeviceId, Generation, ItemType as Type, Key, Logical, ObjectId, Physical, Place, RootId,
+    Block, Damage, DeviceId, Generation, ItemType as Type, Key, Logical, ObjectId, Physical, Place, RootId,
 };
 use vlinder_testkit::hostile::{self, FLOODS};
 use vlinder_testkit::kernel::KernelMount;
@@ -404,13 +404,11 @@ fn a_log_of_several_leaves() {
     assert_eq!(report(&m).findings, [], "as the kernel wrote it");
     let leaf = m.block(root).child(1).logical;
     [0, 1].into_iter().for_each(|mirror| m.flip_bit(leaf, mirror, 1000));
-    let unreadable: Vec<Place> = findings(&m)
-        .into_iter()
-        .filter(|found| found.kind.id() == "block-unreadable")
-        .map(|found| found.place)
-        .collect();
     let at = Place { tree: Some(RootId::TREE_LOG), block: Some(leaf), ..Place::default() };
-    assert!(unreadable.contains(&at), "{unreadable:?}");
+    let damage = Damage::new(BlockFault::Checksum, at);
+    let copies = m.copies(leaf, 4096).into_iter();
+    let reasons: Vec<String> = copies.map(|physical| format!("device 1 at {physical}: {damage}")).collect();
+    assert_found(&m, FindingKind::BlockUnreadable { reason: reasons.join("; ") }, at);
 }
 
 /// The superblock of the first device, and the leaf that is the chunk tree.
