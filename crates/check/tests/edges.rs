@@ -37,6 +37,7 @@ fn items_that_nobody_asks_for_are_passed_over() {
         assert_eq!(findings(&m), [], "in tree {tree}");
     }
     require!(KernelBtrfs, Tool("btrfs"));
+    assert_eq!(findings(&small()), [], "the image without damage");
     let trees = [RootId::CHECKSUM_TREE, RootId::EXTENT_TREE, RootId::FREE_SPACE_TREE, RootId::ROOT_TREE, FS];
     for tree in trees {
         let m = small();

@@ -317,6 +317,7 @@ fn inodes_of_the_log() {
     require!(KernelBtrfs, Tool("btrfs"));
     let image = image_with_log(SMALL_NODES, &format!("{LOGGED}\ntouch d/more; sync d"));
     let m = Mutator::new(&image);
+    assert_eq!(report(&m).findings, [], "as the kernel wrote it");
     let (_, leaf) = log(&m);
     let mode_of = |item: Found| u32::from_le_bytes(m.block(leaf).data(item.slot)[52..56].try_into().unwrap());
     let of_type = |item_type: Type| item_of(&m, leaf, move |key, _| key.item_type == item_type);
