@@ -106,16 +106,20 @@ impl Mutator {
         }
     }
 
+    /// The items of a tree for which `is_it` holds.
+    pub fn all(&self, tree: RootId, is_it: impl Fn(Key, &[u8]) -> bool) -> Vec<Found> {
+        let mut found = Vec::new();
+        for leaf in self.leaves_below(self.root(tree)) {
+            let slots = (0..leaf.len()).filter(|slot| is_it(leaf.key(*slot), leaf.data(*slot)));
+            found.extend(slots.map(|slot| Found { leaf: leaf.logical(), slot, key: leaf.key(slot) }));
+        }
+        found
+    }
+
     /// The first item of a tree for which `is_it` holds.
     pub fn find(&self, tree: RootId, is_it: impl Fn(Key, &[u8]) -> bool) -> Found {
-        for leaf in self.leaves_below(self.root(tree)) {
-            for slot in 0..leaf.len() {
-                if is_it(leaf.key(slot), leaf.data(slot)) {
-                    return Found { leaf: leaf.logical(), slot, key: leaf.key(slot) };
-                }
-            }
-        }
-        panic!("tree {tree} has no such item");
+        let first = self.all(tree, is_it).into_iter().next();
+        first.unwrap_or_else(|| panic!("tree {tree} has no such item"))
     }
 
     /// The first item of a type.

@@ -92,17 +92,25 @@ pub const DAMAGES: &[Damage] = &[
         only(FindingKind::ChunkWithoutGroup { logical }, place(CHUNKS, chunk))
     }),
     ("stripe elsewhere", |m| {
-        let ((chunk, logical, physical), extent, data) = (chunk(m), device_extent(m), data(m));
+        let ((chunk, logical, physical), extent) = (chunk(m), device_extent(m));
+        let chunk_end = logical.0 + u64_at(m, chunk, CHUNK_LENGTH);
         m.add_u64(chunk, CHUNK_PHYSICAL, 65536);
         let elsewhere = Physical(physical.0 + 65536);
-        let sums = m.find_type(RootId::CHECKSUM_TREE, Type::EXTENT_CHECKSUM);
-        assert_eq!(sums.key.offset, data.0);
-        let copy = format!("copy 0 (device 1, byte {})", m.copies(data, SECTOR)[0].0 + 65536);
-        let fault = format!("block {data}: the checksum does not match the content");
-        let reason = format!("no good copy of {SECTOR} bytes at {data}: {copy}: {fault}");
-        only(without_extent(logical, elsewhere), place(CHUNKS, chunk))
-            .and(without_stripe(logical, physical), place(DEVICES, extent))
-            .and(FindingKind::DataChecksum { logical: data, reason }, place(RootId::CHECKSUM_TREE, sums))
+        let expected = only(without_extent(logical, elsewhere), place(CHUNKS, chunk))
+            .and(without_stripe(logical, physical), place(DEVICES, extent));
+        // The first sector of each run with checksums.
+        let sums = m.all(RootId::CHECKSUM_TREE, |key, _| {
+            key.item_type == Type::EXTENT_CHECKSUM && (logical.0..chunk_end).contains(&key.offset)
+        });
+        assert!(!sums.is_empty());
+        sums.into_iter().fold(expected, |expected, item| {
+            let data = Logical(item.key.offset);
+            let copy = format!("copy 0 (device 1, byte {})", data.0 - logical.0 + elsewhere.0);
+            let fault = format!("block {data}: the checksum does not match the content");
+            let reason = format!("no good copy of {SECTOR} bytes at {data}: {copy}: {fault}");
+            let kind = FindingKind::DataChecksum { logical: data, reason };
+            expected.and(kind, place(RootId::CHECKSUM_TREE, item))
+        })
     }),
     ("chunk length", |m| {
         let (chunk, ..) = chunk(m);
