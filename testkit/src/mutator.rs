@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use vlinder_base::sync::Arc;
+use vlinder_base::units::Physical;
 use vlinder_codec::checksum::checksum;
 use vlinder_device::{Device, DeviceExt, MemoryDevice};
 use vlinder_format::block::{
@@ -105,16 +106,20 @@ impl Mutator {
         }
     }
 
+    /// The items of a tree for which `is_it` holds.
+    pub fn all(&self, tree: RootId, is_it: impl Fn(Key, &[u8]) -> bool) -> Vec<Found> {
+        let mut found = Vec::new();
+        for leaf in self.leaves_below(self.root(tree)) {
+            let slots = (0..leaf.len()).filter(|slot| is_it(leaf.key(*slot), leaf.data(*slot)));
+            found.extend(slots.map(|slot| Found { leaf: leaf.logical(), slot, key: leaf.key(slot) }));
+        }
+        found
+    }
+
     /// The first item of a tree for which `is_it` holds.
     pub fn find(&self, tree: RootId, is_it: impl Fn(Key, &[u8]) -> bool) -> Found {
-        for leaf in self.leaves_below(self.root(tree)) {
-            for slot in 0..leaf.len() {
-                if is_it(leaf.key(slot), leaf.data(slot)) {
-                    return Found { leaf: leaf.logical(), slot, key: leaf.key(slot) };
-                }
-            }
-        }
-        panic!("tree {tree} has no such item");
+        let first = self.all(tree, is_it).into_iter().next();
+        first.unwrap_or_else(|| panic!("tree {tree} has no such item"))
     }
 
     /// The first item of a type.
@@ -330,12 +335,16 @@ impl Mutator {
         }
     }
 
+    /// Where the copies of some bytes lie on the device, as long as they lie in one piece each.
+    pub fn copies(&self, logical: Logical, length: u64) -> Vec<Physical> {
+        let chunk = self.volume.chunks().covering(logical, length).unwrap();
+        plan_write(&chunk, logical, length).unwrap().iter().map(|part| part.physical).collect()
+    }
+
     /// Flips a bit of one copy of a block; its checksum is not made right.
     pub fn flip_bit(&self, logical: Logical, mirror: usize, offset: u64) {
-        let length = u64::from(self.rules().node_size);
-        let chunk = self.volume.chunks().covering(logical, length).unwrap();
-        let part = plan_write(&chunk, logical, length).unwrap()[mirror];
-        let place = vlinder_base::units::Physical(part.physical.0 + offset);
+        let copy = self.copies(logical, u64::from(self.rules().node_size))[mirror];
+        let place = Physical(copy.0 + offset);
         let mut byte = self.device.read_at(place, 1).unwrap();
         byte[0] ^= 1;
         self.device.write_at(place, byte).unwrap();

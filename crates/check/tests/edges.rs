@@ -19,6 +19,7 @@ use vlinder_format::quota::{QuotaGroupId, QuotaGroupInfo};
 use vlinder_format::root_item::RootItem;
 use vlinder_format::root_ref::RootReference;
 use vlinder_format::superblock::SuperblockMirror;
+use vlinder_format::uuid_item::UuidItemFault;
 use vlinder_format::{
     Generation, ItemType as Type, Key, Level, Logical, ObjectId, Place, RootId, directory, orphan,
 };
@@ -36,6 +37,7 @@ fn items_that_nobody_asks_for_are_passed_over() {
         assert_eq!(findings(&m), [], "in tree {tree}");
     }
     require!(KernelBtrfs, Tool("btrfs"));
+    assert_eq!(findings(&small()), [], "the image without damage");
     let trees = [RootId::CHECKSUM_TREE, RootId::EXTENT_TREE, RootId::FREE_SPACE_TREE, RootId::ROOT_TREE, FS];
     for tree in trees {
         let m = small();
@@ -96,8 +98,15 @@ fn what_a_half_deleted_subvolume_has_no_more_is_not_looked_for() {
     assert!(root.len() > 4, "{} leaves", root.len());
     // What quotas count of it is of no use meanwhile.
     let group = m.find(RootId::QUOTA_TREE, |key, _| key == QuotaGroupInfo::key(QuotaGroupId(subvolume.0)));
+    let expected = QuotaGroupInfo::decode(&data_of(&m, group)).unwrap().referenced_bytes;
     m.add_u64(group, 8, 4096);
-    assert!(matches!(findings(&m)[..], [Finding { kind: FindingKind::QuotaUsage { .. }, .. }]));
+    let kind = FindingKind::QuotaUsage {
+        group: QuotaGroupId(subvolume.0),
+        what: "refers to",
+        found: expected + 4096,
+        expected,
+    };
+    assert_eq!(findings(&m), [Finding { kind, place: place(RootId::QUOTA_TREE, group) }]);
     change_root(&m, subvolume, |item| {
         item.reference_count = 0;
         item.drop_progress = root.key(2);
@@ -341,13 +350,14 @@ fn what_is_wrong_with_uuids_is_told_where_it_stands() {
     m.plant(RootId::UUID_TREE, &leaves);
     assert_eq!(m.block(m.root(RootId::UUID_TREE)).len(), 2, "two leaves");
     let found = findings(&m).into_iter().filter(|found| found.place.tree == Some(RootId::UUID_TREE));
-    let found: Vec<_> = found.map(|found| (found.place.key.map(|key| key.objectid.0), found.kind)).collect();
     let odd = |root| FindingKind::UuidEntry { root: RootId(root) };
-    assert!(
-        matches!(&found[..], [(Some(1), first), (Some(4), FindingKind::Item { .. }), (Some(5), second), (Some(5), third)]
-            if [first, second, third] == [&odd(301), &odd(300), &odd(256)]),
-        "{found:#?}"
-    );
+    let fault = UuidItemFault::Size { found: 7 }.into();
+    let expected = [(0, odd(301)), (3, FindingKind::Item { fault }), (4, odd(300)), (4, odd(256))];
+    let expected = expected.map(|(number, kind): (usize, FindingKind)| Finding {
+        kind,
+        place: place_of(&m, RootId::UUID_TREE, leaves[number].0),
+    });
+    assert_eq!(found.collect::<Vec<_>>(), expected);
 }
 
 #[test]
@@ -393,16 +403,23 @@ fn a_state_that_others_leave_behind_is_checked() {
     // A later one is no older one.
     let m = own();
     m.change_superblock(|superblock| superblock.generation = Generation(superblock.generation.0 - 1));
-    let stale: Vec<&str> = leased(&m).iter().map(|found| found.kind.id()).collect();
-    assert_eq!(stale, ["superblock-stale", "superblock-stale"]);
+    let older = Generation(m.superblock.generation.0 - 1);
+    let copies = SuperblockMirror::ALL.into_iter().filter(|mirror| mirror.fits(m.device().length()));
+    let stale = copies.map(|mirror| FindingKind::SuperblockStale {
+        device: "memory".to_owned(),
+        offset: mirror.offset(),
+        found: older,
+        expected: m.superblock.generation,
+    });
+    let stale: Vec<_> = stale.map(|kind| Finding { kind, place: Place::default() }).collect();
+    assert_eq!((leased(&m), stale.len()), (stale, 2));
     // A copy that stays bad however often it is read.
     let m = own();
     m.device().write_at(SuperblockMirror::Second.offset(), vec![0; 4096]).unwrap();
-    let found = leased(&m);
+    let reason = "memory: no Btrfs: the magic number is 0x0000000000000000".to_owned();
     let offset = SuperblockMirror::Second.offset();
-    let is_it =
-        |kind: &FindingKind| matches!(kind, FindingKind::SuperblockCopy { offset: at, .. } if *at == offset);
-    assert!(matches!(&found[..], [Finding { kind, .. }] if is_it(kind)), "{found:?}");
+    let kind = FindingKind::SuperblockCopy { device: "memory".to_owned(), offset, reason };
+    assert_eq!(leased(&m), [Finding { kind, place: Place::default() }]);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Rules of more than one block: each accepts a sound image that the kernel made, and names one change with exactly its
-//! finding at exactly its place. (Other kinds of damage, by name alone: `damage`.)
+//! finding at exactly its place. (Many more kinds of damage: `damage`.)
 
 mod common;
 
@@ -13,7 +13,8 @@ use vlinder_format::inode_ref::{self, InodeReference};
 use vlinder_format::quota::{QuotaGroupId, relation_key};
 use vlinder_format::superblock::SuperblockMirror;
 use vlinder_format::{
-    DeviceId, FileOffset, Generation, ItemType as Type, Key, Logical, ObjectId, Place, RootId, directory,
+    DeviceId, FileOffset, Generation, ItemType as Type, Key, Logical, ObjectId, Physical, Place, RootId,
+    directory,
 };
 use vlinder_testkit::mutator::{Found, Mutator};
 use vlinder_testkit::require;
@@ -237,30 +238,26 @@ fn rules_of_places() {
         *vlinder_codec::checksum::checksum(vlinder_codec::checksum::ChecksumKind::Crc32c, covered).as_field()
     });
     m.device().write_at(SuperblockMirror::Second.offset(), bytes.to_vec()).unwrap();
-    let found = findings(&m);
-    assert_eq!(found.len(), 1, "{found:?}");
-    assert!(
-        matches!(&found[0].kind, FindingKind::SuperblockStale { offset, found, expected, .. }
-            if *offset == SuperblockMirror::Second.offset() && *found == stale.generation && *expected == m.superblock.generation),
-        "{found:?}"
-    );
+    let kind = FindingKind::SuperblockStale {
+        device: "memory".to_owned(),
+        offset: SuperblockMirror::Second.offset(),
+        found: stale.generation,
+        expected: m.superblock.generation,
+    };
+    assert_eq!(findings(&m), [Finding { kind, place: Place::default() }]);
 
     // A stripe behind the end of its device.
     let m = Mutator::new(&image);
     let chunk = m.find(RootId::CHUNK_TREE, |key, data| key.item_type == Type::CHUNK_ITEM && data[24] == 1);
     m.set_u64(chunk, 56, 1 << 40);
-    let found = findings(&m);
-    let is_it = |finding: &Finding| {
-        matches!(finding.kind, FindingKind::Chunk { logical, .. } if logical.0 == chunk.key.offset)
-            && finding.place == place(RootId::CHUNK_TREE, chunk)
-    };
-    assert!(found.iter().any(is_it), "{found:#?}");
-    let missing = FindingKind::StripeWithoutDeviceExtent {
-        logical: Logical(chunk.key.offset),
-        device: DeviceId(1),
-        physical: vlinder_format::Physical(1 << 40),
-    };
-    assert!(found.iter().any(|finding| finding.kind == missing), "{found:#?}");
+    let (logical, physical) = (Logical(chunk.key.offset), Physical(1 << 40));
+    let length = u64::from_le_bytes(m.block(chunk.leaf).data(chunk.slot)[..8].try_into().unwrap());
+    let needed = format!("byte {physical} and {length} more of device 1");
+    let reason = format!("the chunk at {logical} needs {needed}, which has no such bytes");
+    assert_found(&m, FindingKind::Chunk { logical, reason }, place(RootId::CHUNK_TREE, chunk));
+    let device = DeviceId(1);
+    let missing = FindingKind::StripeWithoutDeviceExtent { logical, device, physical };
+    assert_found(&m, missing, place(RootId::CHUNK_TREE, chunk));
 }
 
 /// Writes the tree of UUIDs, whose root is a leaf, anew at an address.

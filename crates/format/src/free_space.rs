@@ -105,6 +105,12 @@ pub enum FreeSpaceFault {
         /// Bytes.
         length: u64,
     },
+    /// More free runs of a group vanish than it counts.
+    #[error("the block group counts {found} free runs and has more; check the file system")]
+    CountTooLow {
+        /// In the item.
+        found: u32,
+    },
 }
 
 impl FreeSpaceInfo {

@@ -9,7 +9,7 @@ use support::{mkfs, open};
 use vlinder_base::sync::Arc;
 use vlinder_format::block_group::BlockGroupItem;
 use vlinder_format::chunk::BlockGroupFlags;
-use vlinder_format::free_space::extent_key;
+use vlinder_format::free_space::{FreeSpaceInfo, extent_key};
 use vlinder_format::inode::Timestamp;
 use vlinder_format::uuid_item::UuidKind;
 use vlinder_format::{Generation, ItemType, Key, Logical, ObjectId, RootId, Uuid};
@@ -205,6 +205,41 @@ fn space_in_use_that_is_free_already() {
     drop(handle);
     let outcome = engine.commit();
     assert_refused(&engine, outcome, "free already");
+}
+
+/// A group that counts fewer free runs than it has: two of them become one, where it has none.
+#[test]
+fn more_free_runs_than_are_counted() {
+    require!(Tool("btrfs"), Tool("mkfs.btrfs"));
+    let image = image();
+    let engine = open(&image.path);
+    let (first, second) = (add_data(&engine), add_data(&engine));
+    engine.commit().unwrap();
+    let mut handle = engine.begin(Reservation::items(10)).unwrap();
+    handle.drop_data_reference(first, RootId::FS_TREE, ObjectId(257), 0);
+    drop(handle);
+    engine.commit().unwrap();
+    let chunks = engine.volume().chunks().snapshot();
+    let chunk = chunks.iter().rfind(|chunk| chunk.logical <= first.logical).unwrap();
+    let group = (chunk.logical, chunk.chunk.length);
+    let ends = |run: &(u64, u64)| [run.0, run.0 + run.1];
+    let runs: Vec<_> = free_runs(&engine, group).iter().map(ends).collect();
+    assert_eq!(runs[0][1], second.logical.0, "a run before the second extent");
+    assert_eq!(runs[1][0], second.logical.0 + second.length, "and one behind it");
+    drop(engine);
+
+    let key = FreeSpaceInfo::key(group.0, group.1);
+    let none = FreeSpaceInfo { extent_count: 0, flags: 0 }.encode();
+    forge(&image.path, RootId::FREE_SPACE_TREE, &[Edit::new(key, Change::Replace(&none))]);
+    let before = std::fs::read(&image.path).unwrap();
+    let engine = open(&image.path);
+    let mut handle = engine.begin(Reservation::items(10)).unwrap();
+    handle.drop_data_reference(second, RootId::FS_TREE, ObjectId(257), 0);
+    drop(handle);
+    let outcome = engine.commit();
+    assert_refused(&engine, outcome, &format!("key {key}: the block group counts 0 free runs and has more"));
+    drop(engine);
+    assert!(std::fs::read(&image.path).unwrap() == before, "something was written");
 }
 
 /// Two users of one data extent do not agree on its length, or one of them not with the extent tree.

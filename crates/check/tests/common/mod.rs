@@ -1,6 +1,7 @@
 //! What the tests of the judge share: images that the kernel filled, and what is found in them.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub mod expected;
 pub mod items;
 
 use std::path::{Path, PathBuf};

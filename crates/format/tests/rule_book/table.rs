@@ -96,14 +96,15 @@ fn faults_in_code() -> BTreeSet<String> {
     faults
 }
 
-/// The identifiers of the findings of a check.
-fn findings_in_code() -> BTreeSet<String> {
+/// The findings of a check: identifiers, and the variants that they are in the code.
+fn findings_in_code() -> BTreeMap<String, String> {
     let text = read("crates/check/src/finding.rs");
-    let id = |line: &str| {
+    let finding = |line: &str| {
         let rest = ["    Error \"", "    Warning \""].into_iter().find_map(|start| line.strip_prefix(start));
-        Some(rest?.split('"').next()?.to_owned())
+        let (id, rest) = rest?.split_once('"')?;
+        Some((id.to_owned(), rest.split_whitespace().next()?.to_owned()))
     };
-    let found: BTreeSet<String> = text.lines().filter_map(id).collect();
+    let found: BTreeMap<String, String> = text.lines().filter_map(finding).collect();
     assert!(found.len() > 40, "{}", found.len());
     found
 }
@@ -120,7 +121,8 @@ const NOT_RULES: [&str; 5] = [
 pub fn compare_with_the_code() {
     let rows = rows();
     let written: BTreeSet<String> = rows.iter().flat_map(|row| row.faults.iter().cloned()).collect();
-    let code: BTreeSet<String> = faults_in_code().union(&findings_in_code()).cloned().collect();
+    let findings = findings_in_code();
+    let code: BTreeSet<String> = faults_in_code().into_iter().chain(findings.keys().cloned()).collect();
     let is_rule = |name: &&String| !NOT_RULES.contains(&name.as_str());
     let missing: Vec<&String> = code.difference(&written).filter(is_rule).collect();
     let invented: Vec<&String> = written.difference(&code).collect();
@@ -135,23 +137,17 @@ pub fn compare_with_the_code() {
             assert!(read(file).contains(&format!("fn {function}(")), "rule {}: no {test}", row.rule);
         }
         assert!(row.tests.as_ref().is_none_or(|tests| !tests.is_empty()), "rule {} has no test", row.rule);
-        assert_findings_are_named(row);
+        assert_findings_are_named(row, &findings);
     }
 }
 
-/// The tests of a row name each of its findings, by its identifier or its variant: else a finding could stand there that no
-/// test ever meets.
-fn assert_findings_are_named(row: &Row) {
+/// The tests of a row name each of its findings by its variant, which takes its fields: else a finding could stand there that
+/// no test ever meets, or that it knows by its identifier alone.
+fn assert_findings_are_named(row: &Row, findings: &BTreeMap<String, String>) {
     let files = row.tests.iter().flatten().filter_map(|test| test.split_once("::"));
     let texts: String = files.map(|(file, _)| read(file)).collect();
     for finding in row.faults.iter().filter(|fault| !fault.contains("::")) {
-        let variant = format!("FindingKind::{} ", variant_of(finding));
-        let is_named = texts.contains(&format!("\"{finding}\"")) || texts.contains(&variant);
+        let is_named = texts.contains(&format!("FindingKind::{} {{", findings[finding]));
         assert!(is_named, "rule {}: its tests never name {finding}", row.rule);
     }
-}
-
-/// `SuperblockCopy` of `superblock-copy`.
-fn variant_of(finding: &str) -> String {
-    finding.split('-').map(|word| word[..1].to_uppercase() + &word[1..]).collect()
 }

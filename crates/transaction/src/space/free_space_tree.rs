@@ -126,7 +126,7 @@ impl FreeSpaceTree<'_> {
             "{start}+{length} is not in the group at {}",
             group.start
         );
-        let mut info = self.info(editor.trees, group)?;
+        let (mut info, place) = self.info(editor.trees, group)?;
         let mut changes = Changes::new();
         let delta = if info.uses_bitmaps() {
             self.change_bitmaps(editor.trees, group, start, length, free, &mut changes)?
@@ -135,7 +135,11 @@ impl FreeSpaceTree<'_> {
         } else {
             self.take_extent(editor.trees, start, length, &mut changes)?
         };
-        info.extent_count = info.extent_count.checked_add_signed(delta).unwrap_or_default();
+        let found = info.extent_count;
+        // No more runs than the group has sectors were counted when the item was read.
+        info.extent_count = found
+            .checked_add_signed(delta)
+            .ok_or_else(|| Damage::new(FreeSpaceFault::CountTooLow { found }, place))?;
         changes.insert(group.info_key(), Some(info.encode().to_vec()));
         editor.change_items(self.root, &changes.into_iter().collect::<Vec<_>>())?;
         self.convert(editor, group, info)
@@ -328,12 +332,14 @@ impl FreeSpaceTree<'_> {
         Ok(keys)
     }
 
-    fn info(&self, trees: &Trees, group: GroupRange) -> Result<FreeSpaceInfo, TreeError> {
+    /// A group's record, and where it is.
+    fn info(&self, trees: &Trees, group: GroupRange) -> Result<(FreeSpaceInfo, Place), TreeError> {
         let key = group.info_key();
         let found =
             trees.get(self.root, &key)?.ok_or(TreeError::Missing { root: RootId::FREE_SPACE_TREE, key })?;
-        FreeSpaceInfo::decode(found.data())
-            .map_err(|fault| Damage::new(fault, found.place(self.root.id())).into())
+        let place = found.place(self.root.id());
+        let info = FreeSpaceInfo::decode(found.data()).map_err(|fault| Damage::new(fault, place))?;
+        Ok((info, place))
     }
 
     fn sector(&self) -> u64 {
