@@ -119,7 +119,7 @@ impl<'a> Changes<'a> {
         is_added: bool,
     ) {
         if location.item_type != ItemType::INODE_ITEM {
-            self.notes.push(Note::SubvolumeName { directory });
+            self.notes.push(Note::SubvolumeName { directory, name: name.into() });
             return;
         }
         let (name, named) = (name.into(), Named { index, inode: location.objectid });

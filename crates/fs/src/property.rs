@@ -3,6 +3,7 @@
 use vlinder_codec::compress::Compression;
 use vlinder_format::features::IncompatFeatures;
 use vlinder_format::inode::InodeFlags;
+use vlinder_transaction::{Engine, Handle};
 
 use crate::inode::{Inode, InodeState};
 use crate::{Filesystem, Result};
@@ -71,16 +72,31 @@ impl Filesystem {
     /// # Errors
     /// What beginning a transaction met.
     pub fn require_compression_feature(&self, algorithm: Compression) -> Result<()> {
-        let feature = match algorithm {
-            Compression::Zlib => return Ok(()),
-            Compression::Lzo => IncompatFeatures::COMPRESS_LZO,
-            Compression::Zstd => IncompatFeatures::COMPRESS_ZSTD,
-        };
-        if self.engine().superblock().incompat.has(feature) {
+        if has_feature(self.engine(), algorithm) {
             return Ok(());
         }
-        let _handle = self.begin(0)?;
-        self.engine().change_superblock(|superblock| superblock.incompat = superblock.incompat.with(feature));
+        let handle = self.begin(0)?;
+        require_feature(self.engine(), &handle, algorithm);
         Ok(())
+    }
+}
+
+/// The feature that says that data of an algorithm may be there; zlib has none.
+fn feature(algorithm: Compression) -> Option<IncompatFeatures> {
+    match algorithm {
+        Compression::Zlib => None,
+        Compression::Lzo => Some(IncompatFeatures::COMPRESS_LZO),
+        Compression::Zstd => Some(IncompatFeatures::COMPRESS_ZSTD),
+    }
+}
+
+fn has_feature(engine: &Engine, algorithm: Compression) -> bool {
+    feature(algorithm).is_none_or(|feature| engine.superblock().incompat.has(feature))
+}
+
+/// Notes an algorithm in the superblock, within a transaction.
+pub(crate) fn require_feature(engine: &Engine, _handle: &Handle<'_>, algorithm: Compression) {
+    if let Some(feature) = feature(algorithm).filter(|_| !has_feature(engine, algorithm)) {
+        engine.change_superblock(|superblock| superblock.incompat = superblock.incompat.with(feature));
     }
 }

@@ -6,7 +6,8 @@ mod support;
 use fsync_log_cases::{Case, Format};
 use support::fsync_script::{Stage, base, remove_everything, replay, to_file};
 use vlinder_base::sync::Mutex;
-use vlinder_device::MemoryDevice;
+use vlinder_device::{DeviceExt, MemoryDevice};
+use vlinder_format::superblock::Superblock;
 use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
 use vlinder_testkit::power_cut::{Options, PowerCuts};
 use vlinder_testkit::simulated::Recording;
@@ -431,11 +432,81 @@ fn on_a_full_disk_what_was_fsynced_is_there() {
     support::check(&replayed).unwrap();
 }
 
+/// Of the last commit are its attributes; that a name is all that it lacks is no reason to log it without the rest.
+#[test]
+fn a_committed_temporary_file_is_as_it_was_fsynced_when_it_gets_a_name() {
+    require!(KernelBtrfs, Tool("btrfs"));
+    let mut stage = Stage::open(&base(&recipe(Format::Plain, ""), ""), "");
+    stage.run("tmpfile . held; write held 0 8192 1; setfattr held user.a 1; sync").unwrap();
+    // The history begins at that commit.
+    assert!(!stage.sync_any("held"));
+    stage.run("chmod held 600").unwrap();
+    assert!(stage.sync_any("held"));
+    stage.run("ln held foo").unwrap();
+    assert!(stage.sync_any("."));
+    judge_cut(&stage);
+    assert!(stage.sync_any("foo"));
+    judge_cut(&stage);
+}
+
+/// With the data of the fsync that it had without a name, and no later ones.
+#[test]
+fn a_new_temporary_file_is_as_it_was_fsynced_when_it_gets_a_name() {
+    require!(KernelBtrfs, Tool("btrfs"));
+    let mut stage = Stage::open(&base(&recipe(Format::Plain, ""), "mkdir A"), "");
+    stage.run("tmpfile . held; write held 0 8192 1; setfattr held user.a 1; chmod held 640").unwrap();
+    assert!(stage.sync_any("held"));
+    stage.run("chmod held 600; write held 0 10 2; ln held A/foo").unwrap();
+    assert!(stage.sync_any("A"));
+    let cut = stage.cut();
+    judge_cut(&stage);
+    let after = Stage::open(&replay(&cut).unwrap().1, "");
+    assert_eq!(after.content("A/foo"), Some(vec![1; 8192]));
+    let (_, seen) = after.history[0].inodes.iter().find(|(_, seen)| !seen.xattrs.is_empty()).unwrap();
+    assert_eq!((seen.mode & 0o777, seen.xattrs.len()), (0o640, 1));
+}
+
+/// What the last cut leaves is as promised, to us and to the kernel.
+fn judge_cut(stage: &Stage) {
+    let cut = stage.cut();
+    let (view, replayed) = replay(&cut).unwrap();
+    assert_eq!(stage.judge(&view), [""; 0]);
+    judge_by_kernel(&cut, &replayed).unwrap();
+}
+
+/// The superblock that names a log is that of the commit before.
+#[test]
+fn a_compression_that_only_the_log_knows_is_noted_by_the_replay() {
+    use vlinder_format::features::IncompatFeatures;
+    for (algorithm, feature) in
+        [("lzo", IncompatFeatures::COMPRESS_LZO), ("zstd", IncompatFeatures::COMPRESS_ZSTD)]
+    {
+        // As an attribute, and as the extents of a file that has it no more.
+        for after in ["", "write foo 0 65536 1; flush foo; setfattr foo btrfs.compression no;"] {
+            let mut stage = Stage::open(&base(&recipe(Format::Plain, ""), "touch foo"), "");
+            stage.run(&format!("setfattr foo btrfs.compression {algorithm}; {after} fsync foo")).unwrap();
+            let cut = stage.cut();
+            let noted = |image: &MemoryDevice| {
+                let bytes = image.read_at(vlinder_base::units::Physical(64 << 10), 4096).unwrap();
+                Superblock::decode(&bytes).unwrap().incompat.has(feature)
+            };
+            assert!(!noted(&cut), "{algorithm} {after}");
+            assert!(noted(&replay(&cut).unwrap().1), "{algorithm} {after}");
+        }
+    }
+}
+
 #[test]
 fn full_commits_are_counted_by_their_reason() {
     for (before, after, reason) in [
         ("", "subvolume S; touch S/foo; commit-fsync S/foo", "fsync_log.full_commits_subvolume"),
         ("mkdir A; subvolume A/S", "delete A/S; commit-fsync A", "fsync_log.full_commits_subvolume_name"),
+        (
+            "subvolume S",
+            "delete S; mkdir S; touch S/f; commit-fsync S/f",
+            "fsync_log.full_commits_subvolume_name",
+        ),
+        ("subvolume S; mkdir A", "exchange A S; commit-fsync S", "fsync_log.full_commits_subvolume_name"),
         ("mkdir A; touch A/f", "mv A/f f; rmdir A; commit-fsync f", "fsync_log.full_commits_directory_gone"),
     ] {
         let mut stage = Stage::open(&base(&recipe(Format::Plain, ""), before), "");

@@ -13,7 +13,8 @@
 //! | an inode that is gone, and was logged | nothing but the removals of its names | it comes back |
 //!
 //! An inode that came out of a directory which is gone can't be logged: the removal of the directory's name would have to
-//! be, and all that it held. Linux commits, too.
+//! be, and all that it held. Linux commits, too. So it does where a name was or is a subvolume's: the replay moves inodes
+//! alone, and can take no name from a subvolume.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -101,6 +102,9 @@ impl Search<'_> {
             if before == now {
                 continue;
             }
+            if self.record.subvolume_names.get(&place.0).is_some_and(|names| names.contains(&place.1)) {
+                return Err(FullCommit::SubvolumeName.into());
+            }
             if let Some(lost) = before.filter(|before| before.inode == number) {
                 if self.is_dead(place.0) {
                     return Err(FullCommit::DirectoryGone.into());
@@ -137,7 +141,7 @@ impl Search<'_> {
 
     /// What a directory got and lost.
     fn look_into(&mut self, directory: ObjectId) -> Result<(), Unlogged> {
-        if self.record.with_subvolume_names.contains(&directory) {
+        if self.record.subvolume_names.contains_key(&directory) {
             return Err(FullCommit::SubvolumeName.into());
         }
         let Some(names) = self.record.names.get(&directory) else { return Ok(()) };

@@ -85,14 +85,10 @@ impl Writer<'_, '_> {
             let state = inode.state.lock();
             (state.item, state.disk_size)
         };
-        if item.link_count == 0 || known.is_dead() {
-            // The replay leaves it out, with all that follows it.
-            self.remove_all(number)?;
-            let nameless = InodeItem { link_count: 0, ..item };
-            self.put_item(number, nameless, disk_size);
-            known.logged = Some(Logged::Exists);
-            return Ok(());
-        }
+        // Without a name the replay leaves it out, with all that follows it. It is logged as ever, since with a name that
+        // it gets later (`O_TMPFILE`) it has to be as it was fsynced.
+        let link_count = if known.is_dead() { 0 } else { item.link_count };
+        let item = InodeItem { link_count, ..item };
         self.put_item(number, item, disk_size);
         if known.logged.is_none() || is_stale {
             self.copy_items(number, ItemType::INODE_REF, ItemType::INODE_EXTREF)?;
@@ -136,7 +132,9 @@ impl Writer<'_, '_> {
             return Err(FsError::from(crate::Refusal::Stale).into());
         };
         self.copy_items(number, ItemType::INODE_REF, ItemType::INODE_EXTREF)?;
-        if known.logged.is_none() {
+        if known.logged.is_some() {
+            self.give_name(number, item.link_count)?;
+        } else {
             self.copy_items(number, ItemType::XATTR_ITEM, ItemType::XATTR_ITEM)?;
             known.attributes_changed = false;
             // Between a change of names and that of the item the count may lag behind.
@@ -151,6 +149,20 @@ impl Writer<'_, '_> {
                 self.copy_items(number, ItemType::EXTENT_DATA, ItemType::EXTENT_DATA)?;
             }
             known.logged = Some(Logged::Exists);
+        }
+        Ok(())
+    }
+
+    /// An inode that the log has as one without a name has one now.
+    fn give_name(&mut self, number: ObjectId, link_count: u32) -> Result<(), Unlogged> {
+        let key = InodeItem::key(number);
+        for (key, data) in self.log.items(self.subvolume.id(), key, key)? {
+            let item = InodeItem::decode(&data)
+                .map_err(|fault| FsError::from(Damage::new(fault, place(self.subvolume, key))))?;
+            if item.link_count == 0 {
+                let named = InodeItem { link_count: link_count.max(1), ..item };
+                self.edits.insert(key, Some(named.encode().to_vec()));
+            }
         }
         Ok(())
     }

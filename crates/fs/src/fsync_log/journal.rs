@@ -82,8 +82,8 @@ pub(super) struct Record {
     pub(super) inodes: HashMap<ObjectId, InodeRecord>,
     /// Inodes in the log whose names are others now.
     pub(super) stale: BTreeSet<ObjectId>,
-    /// Directories in which a name of a subvolume came or went.
-    pub(super) with_subvolume_names: HashSet<ObjectId>,
+    /// Directories in which names of subvolumes came or went, and these names.
+    pub(super) subvolume_names: HashMap<ObjectId, HashSet<Box<[u8]>>>,
     /// Indexes of committed names that the log says are gone.
     pub(super) logged_removals: HashSet<(ObjectId, DirectoryIndex)>,
 }
@@ -96,7 +96,7 @@ pub(crate) enum Note {
     /// A directory lost a name.
     Removed { directory: ObjectId, name: Box<[u8]>, named: Named },
     /// A name of a subvolume came or went.
-    SubvolumeName { directory: ObjectId },
+    SubvolumeName { directory: ObjectId, name: Box<[u8]> },
     /// An inode was made.
     Made(ObjectId),
     /// An inode is gone.
@@ -186,8 +186,8 @@ impl Record {
                     change.now = None;
                 });
             }
-            Note::SubvolumeName { directory } => {
-                self.with_subvolume_names.insert(directory);
+            Note::SubvolumeName { directory, name } => {
+                self.subvolume_names.entry(directory).or_default().insert(name);
             }
             Note::Made(inode) => self.inodes.entry(inode).or_default().is_new = true,
             Note::Gone(inode) => {

@@ -26,7 +26,7 @@ enum FullCommit {
     TurnedOff,
     /// The subvolume was made in this transaction, or is deleted: a replay does not know it.
     Subvolume,
-    /// A name of a subvolume came to or went from the directory.
+    /// A name of a subvolume came to or went from the directory, or it is a name that the inode got or lost.
     SubvolumeName,
     /// A file came out of a directory that is gone since.
     DirectoryGone,
@@ -91,7 +91,7 @@ impl FsyncMetrics {
             ),
             subvolume_name: count(
                 "fsync_log.full_commits_subvolume_name",
-                "of these, of a directory in which a subvolume's name came or went",
+                "of these, of a directory in which a subvolume's name came or went, or of what took or gave such a name",
             ),
             directory_gone: count(
                 "fsync_log.full_commits_directory_gone",

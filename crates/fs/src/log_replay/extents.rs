@@ -20,6 +20,7 @@ impl Target<'_, '_> {
         let run = Extent::decode(key.offset, data).map_err(|fault| self.log_damage(key, fault))?;
         let item = FileExtent::decode(data).map_err(|fault| self.log_damage(key, fault))?;
         self.known_inode(inode)?;
+        self.note_compression(item.compression);
         if item.range().is_some() && self.item(&key)?.as_deref() == Some(data) {
             return Ok(());
         }

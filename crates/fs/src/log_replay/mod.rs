@@ -15,6 +15,7 @@
 //! leaves the image as it was. What is done, and in which order, is as Linux does it (`fs/btrfs/tree-log.c`), since the
 //! trees afterwards are to be the same.
 
+mod compression;
 mod directories;
 mod error;
 mod extents;
@@ -202,7 +203,7 @@ impl Target<'_, '_> {
                 match (stage, key.item_type) {
                     (Stage::Inodes, ItemType::INODE_ITEM) => self.replay_inode(key.objectid, &data)?,
                     (Stage::Names, ItemType::DIR_INDEX) => self.replay_name(&key, &data)?,
-                    (Stage::Rest, ItemType::XATTR_ITEM) => self.put(key, &data)?,
+                    (Stage::Rest, ItemType::XATTR_ITEM) => self.replay_attributes(key, &data)?,
                     (Stage::Rest, ItemType::INODE_REF | ItemType::INODE_EXTREF) => {
                         self.replay_references(key, &data)?
                     }

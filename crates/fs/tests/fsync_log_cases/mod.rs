@@ -533,6 +533,11 @@ pub const DIRECTORIES: &[Case] = &[
         "tmpfile A held; write held 0 8192 1; fsync held; ln held A/foo; fsync A/foo",
     ),
     case(
+        "tmpfile fsynced, linked, directory fsynced",
+        "mkdir A",
+        "tmpfile A held; write held 0 8192 1; fsync held; ln held A/foo; fsync A",
+    ),
+    case(
         "many tmpfiles",
         "",
         "tmpfile . a; tmpfile . b; tmpfile . c; write a 0 5000 1; write b 0 5000 2; fsync a; fsync b; fsync c; touch foo; fsync .",
