@@ -23,6 +23,7 @@ const LIMITS: Limits = Limits {
     file_bytes: 1 << 20,
     subvolumes: 4,
     names: 10,
+    fsync_every: 0,
 };
 
 /// The target.

@@ -100,6 +100,14 @@ impl Recording {
         }
     }
 
+    /// The same record as if the device had lost the writes that a function chooses, and had acknowledged them.
+    #[must_use]
+    pub fn without_writes(&self, mut is_lost: impl FnMut(&LoggedWrite) -> bool) -> Self {
+        let keep = |event: &&Event| !matches!(event, Event::Write(write) if is_lost(write));
+        let events = self.events.iter().filter(keep).cloned().collect();
+        Recording { initial: self.initial.snapshot(), events }
+    }
+
     /// The same record as if every durable write had been a cached one.
     #[must_use]
     pub fn without_durable_writes(&self) -> Self {

@@ -5,10 +5,14 @@ use vlinder_base::sync::Arc;
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::units::Physical;
 use vlinder_device::{Description, Device, DeviceError, Request, Ticket};
+use vlinder_format::superblock::Superblock;
 use vlinder_testkit::power_cut::{Options, PowerCuts};
-use vlinder_testkit::simulated::{Event, Recording};
-use vlinder_testkit::subject::{OrderChecker, Recipe, Recorded, SmallPlan, Subject};
+use vlinder_testkit::simulated::{Event, LoggedWrite, Recording};
+use vlinder_testkit::subject::{CutTotals, OrderChecker, Recipe, Recorded, SmallPlan, Subject};
 use vlinder_testkit::{SimulatedDevice, require};
+
+/// See [`every_flush_and_every_superblock_of_an_fsync_is_needed`].
+const AWAKE_SEED: u64 = 19;
 
 fn record(plan: &SmallPlan) -> Recorded {
     match Recorded::new(plan) {
@@ -59,6 +63,34 @@ fn under_leases_every_state_after_a_cut_is_one_that_was_promised_too() {
     }
 }
 
+/// The seeds: `FSYNC_SEEDS=FIRST..LAST` for others. The later ones found files without a name that got one after an fsync
+/// (117, 314), names that were a subvolume's (289, 361), and a compression that only the log knew (1001).
+#[test]
+fn with_fsyncs_every_state_after_a_cut_keeps_what_they_promised() {
+    require!(Tool("btrfs"), KernelBtrfs);
+    let asked = std::env::var("FSYNC_SEEDS").ok().map(|text| {
+        let (first, end) = text.split_once("..").unwrap();
+        (first.parse().unwrap()..end.parse().unwrap()).collect()
+    });
+    let seeds: Vec<u64> = asked.unwrap_or_else(|| vec![1, 2, 3, 117, 289, 314, 361, 1001]);
+    let (mut failures, mut sum) = (0, CutTotals::default());
+    for seed in &seeds {
+        match SmallPlan::with_fsyncs(*seed).cut_everywhere() {
+            Ok(totals) => {
+                println!("seed {seed}: {totals:?}");
+                sum.add(&totals);
+            }
+            Err(error) => {
+                println!("seed {seed} FAILED: {error}");
+                failures += 1;
+            }
+        }
+    }
+    println!("{} seeds: {sum:?}", seeds.len());
+    assert_eq!(failures, 0);
+    assert!(sum.fsyncs > 5 * seeds.len() && sum.by_kernel > 0 && sum.replayed > 50 * seeds.len() as u64);
+}
+
 /// Whether some state of this record breaks a promise.
 fn breaks(recorded: &Recorded, recording: &Recording) -> bool {
     let options = Options { samples: 6, torn: 0, ..Options::default() };
@@ -75,6 +107,37 @@ fn every_flush_and_the_durable_superblock_are_needed() {
         assert!(breaks(&recorded, &recording.without_flush(number)), "flush {number} is not missed");
     }
     assert!(breaks(&recorded, &recording.without_durable_writes()), "the durable superblock is not missed");
+}
+
+/// The numbers of the writes of a superblock that names a log.
+fn log_superblocks(recording: &Recording) -> Vec<usize> {
+    let writes = recording.events.iter().filter_map(|event| match event {
+        Event::Write(write) => Some(write),
+        _ => None,
+    });
+    let names_log = |write: &LoggedWrite| {
+        let is_primary = write.offset == Physical(64 << 10);
+        is_primary && Superblock::decode(&write.bytes).is_ok_and(|superblock| superblock.log_root.0 != 0)
+    };
+    writes.enumerate().filter(|(_, write)| names_log(write)).map(|(number, _)| number).collect()
+}
+
+#[test]
+fn every_flush_and_every_superblock_of_an_fsync_is_needed() {
+    // Of each of its fsyncs something is promised that none before has promised.
+    let recorded = record(&SmallPlan { commits: 1, operations: 16, ..SmallPlan::with_fsyncs(AWAKE_SEED) });
+    let recording = &recorded.recording;
+    assert!(!breaks(&recorded, recording));
+    for number in 0..recording.flushes() {
+        assert!(breaks(&recorded, &recording.without_flush(number)), "flush {number} is not missed");
+    }
+    let logs = log_superblocks(recording);
+    assert!(logs.len() >= 3, "only {} logs", logs.len());
+    for lost in logs {
+        let mut numbers = 0..;
+        let without = recording.without_writes(|_| numbers.next() == Some(lost));
+        assert!(breaks(&recorded, &without), "write {lost}, a superblock that names a log, is not missed");
+    }
 }
 
 /// Leaves out the flush with a number.

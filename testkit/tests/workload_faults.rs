@@ -29,6 +29,7 @@ fn limits() -> Limits {
         file_bytes: 512 << 10,
         subvolumes: 4,
         names: 10,
+        fsync_every: 0,
     }
 }
 

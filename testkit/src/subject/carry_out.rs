@@ -188,6 +188,20 @@ impl Subject {
                 self.filesystem.sync()?;
                 Ok(None)
             }
+            // fdatasync is fsync here, as it is for whoever mounts: a log that has the data has the rest, too.
+            O::Fsync { file, .. } => {
+                let inode = self.at(model, *file)?;
+                if !matches!(inode.file_type(), FileType::Regular | FileType::Directory) {
+                    return Err(Trouble::Refused(Errno::INVAL));
+                }
+                self.filesystem.sync_inode(&inode)?;
+                Ok(None)
+            }
+            O::FsyncOpen { slot, .. } => {
+                let open = self.open.get(slot).ok_or(Trouble::Refused(Errno::BADF))?;
+                self.filesystem.sync_inode(open.inode())?;
+                Ok(None)
+            }
             _ => self.change_data(model, operation).map(|()| None),
         }
     }

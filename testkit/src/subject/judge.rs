@@ -16,6 +16,14 @@ pub fn own_check(device: Arc<dyn Device>) -> Result<(), String> {
     judge(vec![device], &Options::default())
 }
 
+/// As [`own_check`], with the checksums of data.
+///
+/// # Errors
+/// Its findings, one on each line.
+pub fn own_check_data(device: Arc<dyn Device>) -> Result<(), String> {
+    judge(vec![device], &Options { data_checksums: true, ..Options::default() })
+}
+
 /// Asks vlinder's own judge about the images of all devices, with the checksums of data.
 ///
 /// # Errors

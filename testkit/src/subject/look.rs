@@ -215,7 +215,7 @@ impl Subject {
         Ok(())
     }
 
-    fn compare_content(
+    pub(super) fn compare_content(
         &self,
         what: &str,
         inode: &Arc<Inode>,

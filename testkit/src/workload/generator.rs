@@ -1,6 +1,10 @@
 //! Chooses operations so that interesting cases are likely: few names that meet, names with equal hashes, offsets that come
 //! again, sizes around every border.
 
+mod fsync;
+
+use std::collections::VecDeque;
+
 use super::choice::Choice;
 use super::content::Pattern;
 use super::model::{Entry, Model, NodeKind, flag};
@@ -22,6 +26,8 @@ pub struct Limits {
     pub subvolumes: usize,
     /// Plain names.
     pub names: usize,
+    /// One of so many operations is an fsync or fdatasync; 0 for none, which leaves a seed's operations what they were.
+    pub fsync_every: u64,
 }
 
 impl Default for Limits {
@@ -33,6 +39,7 @@ impl Default for Limits {
             file_bytes: 12 << 20,
             subvolumes: 8,
             names: 24,
+            fsync_every: 0,
         }
     }
 }
@@ -52,6 +59,8 @@ pub struct Generator {
     subvolumes: Vec<Token>,
     /// Offsets that were used, for using them again.
     offsets: Vec<u64>,
+    /// Files and directories that the last operations were about.
+    recent: VecDeque<Place>,
 }
 
 #[derive(Clone, Copy)]
@@ -154,6 +163,7 @@ impl Generator {
             places: vec![Place::default()],
             subvolumes: vec![Token::ROOT],
             offsets: vec![0, 4096, 65536, 128 << 10, 1 << 20],
+            recent: VecDeque::new(),
         }
     }
 
@@ -168,6 +178,7 @@ impl Generator {
             operation = self.propose(model);
         }
         self.note(&operation);
+        self.note_recent(&operation);
         operation
     }
 
@@ -193,6 +204,9 @@ impl Generator {
         let is_full = model.inode_count() > self.limits.inodes || model.stored_bytes() > self.limits.bytes;
         if is_full && self.choice.chance(1, 2) {
             return self.deletion(model);
+        }
+        if self.limits.fsync_every > 0 && self.choice.chance(1, self.limits.fsync_every) {
+            return self.fsync(model);
         }
         let kind = self.choice.weighted(&WEIGHTS);
         match kind {

@@ -18,6 +18,8 @@ pub use content::{Content, PAGE_BYTES, Pattern};
 pub use generator::{Generator, Limits};
 pub use histogram::Histogram;
 pub use model::{Entry, FileId, Mismatch, Model, Node, NodeKind, Outcome, Seen, SubvolumeModel};
+#[cfg(feature = "engine")]
+pub(crate) use model::{ROOT_DIRECTORY, TOP_LEVEL};
 pub use names::colliding;
 pub use operation::{AllocateMode, OpenSlot, Operation, Place, RenameMode, SetMode, Token, is_deletion};
 

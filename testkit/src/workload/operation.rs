@@ -139,8 +139,12 @@ pub enum Operation {
     SetReadOnly { subvolume: Token, read_only: bool },
     /// The blocks of deleted subvolumes are freed now.
     Clean,
-    /// One file and all before it becomes durable.
+    /// Everything becomes durable.
     Sync,
+    /// fsync of a file or directory, or fdatasync.
+    Fsync { file: Place, data_only: bool },
+    /// The same of an open file, which may have no name any more.
+    FsyncOpen { slot: OpenSlot, data_only: bool },
 }
 
 impl Operation {
@@ -194,6 +198,9 @@ impl Operation {
             Self::SetReadOnly { .. } => "set-read-only",
             Self::Clean => "clean",
             Self::Sync => "sync",
+            Self::Fsync { data_only: false, .. } => "fsync",
+            Self::Fsync { data_only: true, .. } => "fdatasync",
+            Self::FsyncOpen { .. } => "fsync-open",
         }
     }
 

@@ -64,6 +64,11 @@ impl Model {
             O::DeleteSubvolume { directory, name } => self.delete_subvolume(*directory, name),
             O::SetDefault { subvolume } => self.set_default(*subvolume),
             O::SetReadOnly { subvolume, read_only } => self.set_read_only(*subvolume, *read_only),
+            O::Fsync { file, .. } => match self.existing(*file)?.1.kind {
+                NodeKind::File | NodeKind::Directory => Ok(()),
+                _ => Err(Errno::INVAL),
+            },
+            O::FsyncOpen { slot, .. } => self.open.get(slot).map(drop).ok_or(Errno::BADF),
             O::Clean | O::Sync => Ok(()),
         }
     }

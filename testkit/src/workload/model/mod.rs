@@ -172,6 +172,11 @@ impl Model {
         self.subvolumes.get(&root)?.nodes.contains_key(&number).then_some(FileId { root, number })
     }
 
+    /// What is open in a slot.
+    pub fn open_file_of(&self, slot: OpenSlot) -> Option<FileId> {
+        self.open.get(&slot).copied()
+    }
+
     /// An inode.
     pub fn node(&self, file: FileId) -> Option<&Node> {
         self.subvolumes.get(&file.root)?.nodes.get(&file.number).map(|node| &**node)
@@ -380,7 +385,7 @@ impl Node {
         self.flags.unwrap_or(0) & flag != 0
     }
 
-    fn seen(&self) -> Seen {
+    pub(crate) fn seen(&self) -> Seen {
         Seen {
             mode: self.kind.mode_bits() | self.permissions,
             user: self.user,
