@@ -1,5 +1,6 @@
 //! `make proof MINUTES=n`: for as long as asked, seed after seed, a workload judged after every commit, two small ones with
-//! the power cut at every write (the second with fsyncs, which cuts must leave what they promised), and every so many seeds one that is large and a disk that is filled and emptied.
+//! the power cut at every write (the second with fsyncs, of which every cut must leave what they promised), and every so many
+//! seeds one that is large and a disk that is filled and emptied.
 //!
 //! `SEED` is where to begin (default: where the last run ended, as `target/proof/next-seed` has it), `COUNT` how many
 //! seeds at most, `COMMITS` and `OPERATIONS` how long each is, `BYTES` how much all files may have, `BULK` and `FULL` every
