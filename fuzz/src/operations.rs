@@ -24,6 +24,7 @@ const LIMITS: Limits = Limits {
     subvolumes: 4,
     names: 10,
     fsync_every: 0,
+    direct_every: 0,
 };
 
 /// The target.

@@ -91,6 +91,18 @@ fn with_fsyncs_every_state_after_a_cut_keeps_what_they_promised() {
     assert!(sum.fsyncs > 5 * seeds.len() && sum.by_kernel > 0 && sum.replayed > 50 * seeds.len() as u64);
 }
 
+#[test]
+fn with_direct_writes_every_state_after_a_cut_keeps_its_promise_too() {
+    require!(Tool("btrfs"), KernelBtrfs);
+    for seed in 21..24 {
+        let plain = SmallPlan::of_seed(seed).with_direct_writes().cut_everywhere();
+        let synced = SmallPlan::with_fsyncs(seed).with_direct_writes().cut_everywhere();
+        for totals in [plain, synced] {
+            println!("seed {seed}: {:?}", totals.unwrap_or_else(|error| panic!("seed {seed}: {error}")));
+        }
+    }
+}
+
 /// Whether some state of this record breaks a promise.
 fn breaks(recorded: &Recorded, recording: &Recording) -> bool {
     let options = Options { samples: 6, torn: 0, ..Options::default() };

@@ -30,6 +30,7 @@ fn limits() -> Limits {
         subvolumes: 4,
         names: 10,
         fsync_every: 0,
+        direct_every: 0,
     }
 }
 

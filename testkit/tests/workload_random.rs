@@ -24,7 +24,7 @@ fn every_commit_of_a_random_workload_is_sound() {
         let plan = Plan {
             seed,
             recipe: Recipe::of_seed(seed),
-            limits: Limits { bytes: 48 << 20, fsync_every: 25, ..Limits::default() },
+            limits: Limits { bytes: 48 << 20, fsync_every: 25, direct_every: 4, ..Limits::default() },
             commits: 14,
             operations: 200,
             judges: Judges { check: true, compare_every: 4, reopen_every: 5, kernel: true },
@@ -48,6 +48,7 @@ fn every_kind_of_operation_succeeds_a_hundred_times() {
                 write_bytes: 128 << 10,
                 subvolumes: 20,
                 fsync_every: 25,
+                direct_every: 4,
                 ..Limits::default()
             },
             commits: 60,

@@ -151,7 +151,7 @@ fn a_compressed_inline_extent_is_cut() {
                     token: Token(1),
                 },
                 Operation::SetCompression { file, value: name(algorithm) },
-                Operation::Write { file, offset: 0, length: 4096, pattern },
+                Operation::Write { file, offset: 0, length: 4096, pattern, direct: false },
                 Operation::Sync,
                 Operation::Truncate { file, size: 4095 },
                 Operation::Sync,

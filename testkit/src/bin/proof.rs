@@ -1,6 +1,6 @@
 //! `make proof MINUTES=n`: for as long as asked, seed after seed, a workload judged after every commit, two small ones with
-//! the power cut at every write (the second with fsyncs, of which every cut must leave what they promised), and every so many
-//! seeds one that is large and a disk that is filled and emptied.
+//! the power cut at every write (the second with fsyncs and direct writes, of which every cut must leave what the fsyncs
+//! promised), and every so many seeds one that is large and a disk that is filled and emptied.
 //!
 //! `SEED` is where to begin (default: where the last run ended, as `target/proof/next-seed` has it), `COUNT` how many
 //! seeds at most, `COMMITS` and `OPERATIONS` how long each is, `BYTES` how much all files may have, `BULK` and `FULL` every
@@ -28,7 +28,12 @@ fn plan(seed: u64) -> Plan {
     Plan {
         seed,
         recipe: Recipe::of_seed(seed),
-        limits: Limits { bytes: number("BYTES").unwrap_or(96 << 20), fsync_every: 25, ..Limits::default() },
+        limits: Limits {
+            bytes: number("BYTES").unwrap_or(96 << 20),
+            fsync_every: 25,
+            direct_every: 4,
+            ..Limits::default()
+        },
         commits: number("COMMITS").unwrap_or(50),
         operations: number("OPERATIONS").unwrap_or(200),
         judges: Judges { check: true, compare_every: 5, reopen_every: 7, kernel: has_kernel },
@@ -60,7 +65,7 @@ fn prove(seed: u64, directory: &Path) -> Result<Totals, String> {
     let mut totals = run(seed, directory)?;
     let cuts = SmallPlan::of_seed(seed).cut_everywhere().map_err(|error| format!("power cut: {error}"))?;
     println!("seed {seed}: {} states after a power cut, {} shown to btrfs check", cuts.judged, cuts.checked);
-    let cuts = SmallPlan::with_fsyncs(seed).cut_everywhere();
+    let cuts = SmallPlan::with_fsyncs(seed).with_direct_writes().cut_everywhere();
     let cuts = cuts.map_err(|error| format!("power cut, with fsyncs: {error}"))?;
     println!(
         "seed {seed}: {} states after a power cut with {} fsyncs, {} of them with a log, {} replayed by the kernel, too",

@@ -350,7 +350,13 @@ impl Subject {
 
     fn change_data(&mut self, model: &Model, operation: &Operation) -> Done<()> {
         match operation {
-            Operation::Write { file, offset, length, pattern } => {
+            Operation::Write { file, offset, length, pattern, direct: true } => {
+                let inode = self.writable(model, *file, false)?;
+                let bytes = pattern.bytes(*offset, *length);
+                self.filesystem.write_file_direct(&self.caller, &inode, &[(*offset, &bytes)], OPEN_FILE)?;
+                Ok(())
+            }
+            Operation::Write { file, offset, length, pattern, direct: false } => {
                 let inode = self.writable(model, *file, false)?;
                 self.write(&inode, Some(*offset), |at| pattern.bytes(at, *length))
             }

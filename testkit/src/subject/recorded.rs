@@ -50,6 +50,7 @@ impl SmallPlan {
             subvolumes: 4,
             names: 10,
             fsync_every: 0,
+            direct_every: 0,
         };
         let mut recipe = Recipe { device_bytes: 256 << 20, ..Recipe::of_seed(seed) };
         // A snapshot commits by itself. Data that were written elsewhere need not be there then, but so each state that
@@ -65,6 +66,13 @@ impl SmallPlan {
         // The kernel takes only one file system of a UUID at a time, and other tests mount, too.
         plan.recipe.identity = seed ^ 0xf5c;
         SmallPlan { commits: 2, operations: 24, ..plan }
+    }
+
+    /// With direct writes among the others.
+    #[must_use]
+    pub fn with_direct_writes(mut self) -> Self {
+        self.limits.direct_every = 2;
+        self
     }
 
     /// Runs the workload, cuts the power at every write and judges each state that this could have left.

@@ -28,6 +28,8 @@ pub struct Limits {
     pub names: usize,
     /// One of so many operations is an fsync or fdatasync; 0 for none, which leaves a seed's operations what they were.
     pub fsync_every: u64,
+    /// One of so many writes is direct; 0 as above.
+    pub direct_every: u64,
 }
 
 impl Default for Limits {
@@ -40,6 +42,7 @@ impl Default for Limits {
             subvolumes: 8,
             names: 24,
             fsync_every: 0,
+            direct_every: 0,
         }
     }
 }
@@ -369,7 +372,10 @@ impl Generator {
             }
             Kind::Seek => Operation::Seek { file },
             Kind::Read => Operation::Read { file, offset, length },
-            _ => Operation::Write { file, offset, length, pattern },
+            _ => {
+                let direct = self.limits.direct_every > 0 && self.choice.chance(1, self.limits.direct_every);
+                Operation::Write { file, offset, length, pattern, direct }
+            }
         }
     }
 

@@ -97,8 +97,8 @@ pub enum Operation {
     Open { file: Place, slot: OpenSlot },
     /// Lets go of an open file, which vanishes if it has no name.
     Close { slot: OpenSlot },
-    /// Bytes at an offset.
-    Write { file: Place, offset: u64, length: u64, pattern: Pattern },
+    /// Bytes at an offset; direct ones are on the devices afterwards.
+    Write { file: Place, offset: u64, length: u64, pattern: Pattern, direct: bool },
     /// Bytes at the end.
     Append { file: Place, length: u64, pattern: Pattern },
     /// Bytes to an open file, which may have no name any more.
@@ -165,7 +165,8 @@ impl Operation {
             Self::Rename { mode: RenameMode::Whiteout, .. } => "rename-whiteout",
             Self::Open { .. } => "open",
             Self::Close { .. } => "close",
-            Self::Write { .. } => "write",
+            Self::Write { direct: false, .. } => "write",
+            Self::Write { direct: true, .. } => "write-direct",
             Self::Append { .. } => "append",
             Self::WriteOpen { .. } => "write-open",
             Self::Truncate { .. } => "truncate",

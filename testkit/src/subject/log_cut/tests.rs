@@ -21,7 +21,7 @@ fn mkdir(name: &str, token: u32) -> O {
 }
 
 fn write(file: u32, offset: u64, length: u64, byte: u8) -> O {
-    O::Write { file: at(file), offset, length, pattern: Pattern::Same(byte) }
+    O::Write { file: at(file), offset, length, pattern: Pattern::Same(byte), direct: false }
 }
 
 fn link(file: u32, name: &str) -> O {

@@ -39,7 +39,9 @@ impl Model {
             }
             O::Open { file, slot } => self.open_file(*file, *slot),
             O::Close { slot } => self.close(*slot),
-            O::Write { file, offset, length, pattern } => self.write(*file, *offset, *length, *pattern),
+            O::Write { file, offset, length, pattern, direct: _ } => {
+                self.write(*file, *offset, *length, *pattern)
+            }
             O::Append { file, length, pattern } => self.append(*file, *length, *pattern),
             O::WriteOpen { slot, offset, length, pattern } => {
                 self.write_open(*slot, *offset, *length, *pattern)
