@@ -66,6 +66,30 @@ fn items_come_many_at_a_time_and_covered_extents_never() {
     mount.unmount().unwrap();
 }
 
+/// What is written over while it is ordered takes space until the rest is entered, so it counts too.
+#[test]
+fn a_large_block_written_over_and_over_takes_little_space() {
+    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    const BLOCK: usize = 1 << 20;
+    const MOST_WAITING: usize = (32 << 20) / BLOCK;
+    let scratch = Scratch::new("ordered-over");
+    let image = image(&scratch, 512, &[]);
+    let files = Files::open_with(&image, quiet()).unwrap();
+    let file = create(&files, "/file");
+    let mut waiting = 0;
+    for number in 0..3 * MOST_WAITING {
+        file.write_direct(&[(0, &vec![number as u8; BLOCK])]).unwrap();
+        waiting = if file.inode().data.unwritten_bytes() == 0 { 0 } else { waiting + 1 };
+        assert!(waiting < MOST_WAITING, "{waiting} extents wait, all but one of them written over");
+    }
+    assert_eq!(waiting, 0, "the last write of so many enters all");
+    drop(file);
+    let expected = vec![(3 * MOST_WAITING - 1) as u8; BLOCK];
+    assert!(files.read("/file").unwrap() == expected);
+    files.close().unwrap();
+    btrfs_check_data(&image).unwrap();
+}
+
 /// What a commit finds ordered is not in the file yet, as with other unflushed data, and its space is free.
 #[test]
 fn a_commit_leaves_out_what_is_ordered() {

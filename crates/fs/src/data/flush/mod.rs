@@ -321,7 +321,7 @@ fn finish(filesystem: &Filesystem, job: &Job<'_>) -> Result<()> {
     let write_back = &filesystem.shared().write_back;
     let data = &job.inode.data;
     let settled;
-    {
+    let cleared = {
         let mut unflushed = data.unflushed();
         let before = unflushed.bytes();
         unflushed.writing = None;
@@ -338,11 +338,11 @@ fn finish(filesystem: &Filesystem, job: &Job<'_>) -> Result<()> {
             settled = promised;
         }
         write_back.account_change(before, unflushed.bytes());
-        clear_states(data, &unflushed, &parts(std::slice::from_ref(job)))?;
-    }
+        clear_states(data, &unflushed, &parts(std::slice::from_ref(job)))
+    };
     filesystem.engine().settle_data_promise(settled, job.placed_bytes);
     write_back.remove_if_clean(job.inode);
-    Ok(())
+    cleared
 }
 
 /// Clears the states of what is not in memory any more.

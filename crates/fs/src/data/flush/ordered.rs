@@ -16,7 +16,7 @@ use crate::data::runs::Runs;
 use crate::inode::Inode;
 use crate::{Filesystem, Refusal, Result};
 
-/// So many extents are worth a transaction. Twice as many make the writers wait for whoever enters.
+/// So many extents are worth a transaction, or [`BATCH_BYTES`]. Twice as much makes the writers wait for whoever enters.
 const MANY_EXTENTS: usize = 4096;
 
 /// What is on the devices of a file while no item refers to it.
@@ -26,6 +26,8 @@ pub(crate) struct Ordered {
     pub(crate) runs: Runs,
     /// As they were taken: a later one lies over an earlier one.
     stored: Vec<Stored>,
+    /// Bytes that were taken, those that were written over since among them: their space is taken too.
+    taken_bytes: u64,
     /// Data space that is promised to all of it, in bytes.
     promised: u64,
     /// The file's size when the last of it was taken.
@@ -36,11 +38,11 @@ pub(crate) struct Ordered {
 
 impl Ordered {
     fn is_worth_entering(&self) -> bool {
-        self.stored.len() >= MANY_EXTENTS || self.runs.bytes() >= BATCH_BYTES
+        self.stored.len() >= MANY_EXTENTS || self.taken_bytes >= BATCH_BYTES
     }
 
     fn is_crowded(&self) -> bool {
-        self.stored.len() >= 2 * MANY_EXTENTS || self.runs.bytes() >= 2 * BATCH_BYTES
+        self.stored.len() >= 2 * MANY_EXTENTS || self.taken_bytes >= 2 * BATCH_BYTES
     }
 }
 
@@ -143,6 +145,7 @@ fn put_in_order(filesystem: &Filesystem, job: Job<'_>, stored: Vec<Stored>) {
     unflushed.writing = None;
     let promised = std::mem::take(&mut unflushed.writing_promised);
     let ordered = &mut unflushed.ordered;
+    ordered.taken_bytes += runs.bytes();
     ordered.runs.put_above(Arc::unwrap_or_clone(runs));
     ordered.stored.extend(stored);
     ordered.promised += promised;
@@ -176,7 +179,8 @@ impl<'a> Entering<'a> {
         if unflushed.ordered.stored.is_empty() {
             return None;
         }
-        let Ordered { runs, stored, promised, size, incompressible } = std::mem::take(&mut unflushed.ordered);
+        let Ordered { runs, stored, promised, size, incompressible, .. } =
+            std::mem::take(&mut unflushed.ordered);
         let runs = Arc::new(runs);
         unflushed.entering = Some(Arc::clone(&runs));
         let placed_bytes = stored.iter().map(Stored::new_bytes).sum();
@@ -191,16 +195,16 @@ impl<'a> Entering<'a> {
         enter::enter(self.filesystem, jobs, &ranges, stored)?;
         self.entered = true;
         let data = &self.job.inode.data;
-        {
+        let cleared = {
             let mut unflushed = data.unflushed();
             let before = unflushed.bytes();
             unflushed.entering = None;
             self.filesystem.shared().write_back.account_change(before, unflushed.bytes());
-            clear_states(data, &unflushed, &ranges)?;
-        }
+            clear_states(data, &unflushed, &ranges)
+        };
         self.filesystem.engine().settle_data_promise(self.promised, self.job.placed_bytes);
         self.filesystem.shared().write_back.remove_if_clean(self.job.inode);
-        Ok(())
+        cleared
     }
 
     /// All that is ordered is dirty again. Nobody is storing.
