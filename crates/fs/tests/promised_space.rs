@@ -158,3 +158,29 @@ fn a_snapshot_goes_from_a_full_file_system_whose_files_it_shares() {
         btrfs_check_data(&image).unwrap();
     }
 }
+
+/// A write over dirty bytes shares their promise; a flush that takes them meanwhile takes that too. (`flush::take` asserts
+/// that each dirty byte has its own.)
+#[test]
+fn bytes_written_over_while_a_flush_takes_them_have_their_promise() {
+    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    let scratch = Scratch::new("promised-race");
+    let image = image(&scratch, 256, &[]);
+    let filesystem = open(&image);
+    let file = create(&filesystem, "file").unwrap();
+    let end = vlinder_base::sync::atomic::AtomicBool::new(false);
+    let relaxed = vlinder_base::sync::atomic::Ordering::Relaxed;
+    vlinder_base::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !end.load(relaxed) {
+                vlinder_fs::data::flush(&filesystem, &file).unwrap();
+            }
+        });
+        for number in 0..30_000_u32 {
+            let bytes = vec![number as u8; 1 << 16];
+            filesystem.write_at(&root_user(), &file, 0, bytes.into()).unwrap();
+        }
+        end.store(true, relaxed);
+    });
+    drop((file, filesystem));
+}

@@ -9,6 +9,7 @@ use vlinder_transaction::EngineError;
 use super::file_data::DELALLOC;
 use super::open_cache::OpenCache;
 use super::read::read_whole;
+use super::runs::Runs;
 use super::{flush, in_place, truncate};
 use crate::inode::{Inode, InodeState};
 use crate::{Filesystem, FsError, Refusal, Result};
@@ -55,30 +56,57 @@ pub(crate) fn whole_sectors(filesystem: &Filesystem, range: ByteRange) -> ByteRa
     ByteRange::new(start, range.end().div_ceil(sector_size) * sector_size).unwrap_or(range)
 }
 
-/// Promises the data space that the sectors may need beyond what is promised to them already, and gives how much.
-fn promise(filesystem: &Filesystem, inode: &Arc<Inode>, sectors: ByteRange) -> Result<u64> {
-    let new: u64 = {
-        let unflushed = inode.data.unflushed();
-        unflushed.dirty.gaps(sectors).iter().map(|gap| gap.length_bytes()).sum()
-    };
+/// What stands for the data space of bytes on their way into memory.
+#[derive(Clone, Copy)]
+enum Promised {
+    /// Bytes of data space.
+    Space(u64),
+    /// They go to where the file has space.
+    InPlace,
+}
+
+impl Promised {
+    fn bytes(self) -> u64 {
+        match self {
+            Self::Space(bytes) => bytes,
+            Self::InPlace => 0,
+        }
+    }
+
+    /// Whether it is enough for the bytes of the sectors that have no promise yet.
+    fn is_enough(self, dirty: &Runs, sectors: ByteRange) -> bool {
+        match self {
+            Self::Space(bytes) => bytes >= unpromised_bytes(dirty, sectors),
+            Self::InPlace => true,
+        }
+    }
+}
+
+fn unpromised_bytes(dirty: &Runs, sectors: ByteRange) -> u64 {
+    dirty.gaps(sectors).iter().map(|gap| gap.length_bytes()).sum()
+}
+
+/// Promises the data space that the sectors may need beyond what is promised to them already.
+fn promise(filesystem: &Filesystem, inode: &Arc<Inode>, sectors: ByteRange) -> Result<Promised> {
+    let new = unpromised_bytes(&inode.data.unflushed().dirty, sectors);
     if new == 0 {
-        return Ok(0);
+        return Ok(Promised::Space(0));
     }
     let engine = filesystem.engine();
     match engine.promise_data(new) {
-        Ok(promise) => return Ok(promise.keep()),
+        Ok(promise) => return Ok(Promised::Space(promise.keep())),
         Err(error @ EngineError::NoSpace { .. }) => {
             tracing::debug!(%error, "flushing, since what waits may take less than promised");
         }
         Err(error) => return Err(error.into()),
     }
     if in_place::covers(filesystem, inode, sectors)? {
-        return Ok(0);
+        return Ok(Promised::InPlace);
     }
     flush::flush_all(filesystem)?;
     engine.commit()?;
     match engine.promise_data(new) {
-        Ok(promise) => Ok(promise.keep()),
+        Ok(promise) => Ok(Promised::Space(promise.keep())),
         Err(EngineError::NoSpace { .. }) => Err(Refusal::NoSpace.into()),
         Err(error) => Err(error.into()),
     }
@@ -90,57 +118,65 @@ struct Incoming<'a> {
     /// The whole sectors around the range.
     sectors: ByteRange,
     data: Cow<'a, [u8]>,
-    /// The data space that was promised for them, in bytes.
-    promised: u64,
+    promised: Promised,
     /// The file's size grows to this.
     least_size: u64,
 }
 
 /// Puts the bytes into memory, or gives back what was promised for them.
-fn put(filesystem: &Filesystem, inode: &Arc<Inode>, incoming: Incoming<'_>) -> Result<()> {
-    let promised = incoming.promised;
-    let put = put_promised(filesystem, inode, incoming);
+fn put(filesystem: &Filesystem, inode: &Arc<Inode>, mut incoming: Incoming<'_>) -> Result<()> {
+    let put = put_promised(filesystem, inode, &mut incoming);
     if put.is_err() {
-        filesystem.engine().settle_data_promise(promised, 0);
+        filesystem.engine().settle_data_promise(incoming.promised.bytes(), 0);
     }
     put?;
     filesystem.shared().write_back.add(inode);
     Ok(())
 }
 
-fn put_promised(filesystem: &Filesystem, inode: &Arc<Inode>, incoming: Incoming<'_>) -> Result<()> {
-    let Incoming { range, sectors, data, promised, least_size } = incoming;
-    let write_back = &filesystem.shared().write_back;
+fn put_promised(filesystem: &Filesystem, inode: &Arc<Inode>, incoming: &mut Incoming<'_>) -> Result<()> {
+    let (range, sectors, least_size) = (incoming.range, incoming.sectors, incoming.least_size);
     if range != sectors {
         let mut state = inode.state.lock();
         let mut unflushed = inode.data.unflushed();
         if unflushed.dirty.covers(sectors) {
-            unflushed.dirty.overwrite(range.start(), &data);
-            unflushed.promised += promised;
+            unflushed.dirty.overwrite(range.start(), &incoming.data);
+            unflushed.promised += incoming.promised.bytes();
             drop(unflushed);
             grow(filesystem, inode, &mut state, least_size);
             return Ok(());
         }
     }
+    let data = std::mem::take(&mut incoming.data);
     let whole = if range == sectors {
         data.into_owned()
     } else {
         complete(filesystem, inode, range, sectors, &data)?
     };
+    let write_back = &filesystem.shared().write_back;
     let states = inode.data.states(write_back, inode.id());
-    // A flush takes the bytes together with the size (see `flush::take`), so they come together too.
-    let mut state = inode.state.lock();
-    let mut unflushed = inode.data.unflushed();
-    states.set(sectors, DELALLOC).map_err(FsError::State)?;
-    let before = unflushed.dirty.bytes();
-    unflushed.dirty.insert(sectors.start(), whole);
-    unflushed.promised += promised;
-    let grown = unflushed.dirty.bytes() - before;
-    unflushed.dirty_since.get_or_insert_with(|| filesystem.engine().clock().monotonic());
-    write_back.account(i64::try_from(grown).unwrap_or(i64::MAX));
-    drop(unflushed);
-    grow(filesystem, inode, &mut state, least_size);
-    Ok(())
+    loop {
+        // A flush takes the bytes together with the size (see `flush::take`), so they come together too.
+        let mut state = inode.state.lock();
+        let mut unflushed = inode.data.unflushed();
+        if incoming.promised.is_enough(&unflushed.dirty, sectors) {
+            states.set(sectors, DELALLOC).map_err(FsError::State)?;
+            let before = unflushed.dirty.bytes();
+            unflushed.dirty.insert(sectors.start(), whole);
+            unflushed.promised += incoming.promised.bytes();
+            let grown = unflushed.dirty.bytes() - before;
+            unflushed.dirty_since.get_or_insert_with(|| filesystem.engine().clock().monotonic());
+            write_back.account(i64::try_from(grown).unwrap_or(i64::MAX));
+            drop(unflushed);
+            grow(filesystem, inode, &mut state, least_size);
+            return Ok(());
+        }
+        drop((unflushed, state));
+        // A flush has taken the dirty bytes that shared their promise with these.
+        let given_back = std::mem::replace(&mut incoming.promised, Promised::Space(0));
+        filesystem.engine().settle_data_promise(given_back.bytes(), 0);
+        incoming.promised = promise(filesystem, inode, sectors)?;
+    }
 }
 
 fn grow(filesystem: &Filesystem, inode: &Arc<Inode>, state: &mut InodeState, least_size: u64) {
@@ -159,7 +195,7 @@ pub(crate) fn put_sectors(
 ) -> Result<()> {
     let range = ByteRange::with_length(start, bytes.len() as u64).ok_or(Refusal::FileTooLarge)?;
     let promised = match filesystem.engine().promise_data(range.length_bytes()) {
-        Ok(promise) => promise.keep(),
+        Ok(promise) => Promised::Space(promise.keep()),
         Err(error) if error.is_no_space() => return Err(Refusal::NoSpace.into()),
         Err(error) => return Err(error.into()),
     };

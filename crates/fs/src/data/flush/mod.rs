@@ -17,6 +17,7 @@ pub(crate) use ordered::{Ordered, lock_settled, store_dirty};
 
 use vlinder_base::sync::Arc;
 use vlinder_extent_state::ByteRange;
+use vlinder_format::inode::InodeFlags;
 use vlinder_transaction::{Handle, Reservation};
 
 use super::file_data::{DELALLOC, FileData, Unflushed};
@@ -215,6 +216,14 @@ fn take<'a>(filesystem: &Filesystem, inode: &'a Arc<Inode>) -> Option<Job<'a>> {
     }
     let runs = Arc::new(std::mem::take(&mut unflushed.dirty));
     unflushed.dirty_since = None;
+    debug_assert!(
+        unflushed.promised >= runs.bytes()
+            || state.item.flags.has_any(InodeFlags::NODATACOW | InodeFlags::PREALLOC),
+        "{}: of {} dirty bytes {} have a promise",
+        inode.id(),
+        runs.bytes(),
+        unflushed.promised
+    );
     unflushed.writing_promised = std::mem::take(&mut unflushed.promised);
     unflushed.writing = Some(Arc::clone(&runs));
     Some(Job { inode, runs, size, incompressible: false, done_to: 0, placed_bytes: 0 })
