@@ -29,7 +29,7 @@ impl Filesystem {
     ) -> Result<FileChange> {
         let mut change = FileChange::default();
         {
-            let _operation = inode.operation.write();
+            let _operation = self.lock_for_write(caller, inode, parts, origin)?;
             for (offset, data) in parts {
                 let written = self.write_locked(caller, inode, *offset, Cow::Borrowed(data), origin)?;
                 change.length_bytes += written.length_bytes;

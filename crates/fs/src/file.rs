@@ -94,11 +94,11 @@ impl Filesystem {
         data: Cow<'_, [u8]>,
         origin: WriteOrigin,
     ) -> Result<FileChange> {
-        let _operation = inode.operation.write();
+        let _operation = self.lock_for_write(caller, inode, &[(offset, data.as_ref())], origin)?;
         self.write_locked(caller, inode, offset, data, origin)
     }
 
-    /// [`write_file`](Self::write_file) for who holds [`Inode::operation`] exclusively.
+    /// [`write_file`](Self::write_file) for who holds what [`Self::lock_for_write`] gives.
     pub(crate) fn write_locked(
         &self,
         caller: &Caller,

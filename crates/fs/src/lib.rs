@@ -11,8 +11,9 @@
 //! # Locks
 //! In this order, each optional: the lock of subvolumes' places → the rename lock of the file system →
 //! [`Inode::operation`] of directories, then of other inodes, several of one kind in the order of their ids (a directory's
-//! ancestor before it, in rename) → the lock of files' extents ([`data`]) → a transaction handle → [`Inode::state`]. `state`
-//! is never held over I/O or while a handle is begun; what the committer calls takes `state` alone, never `operation`.
+//! ancestor before it, in rename) → the locks of files' extents and of ranges of files ([`data`]) → a transaction handle →
+//! [`Inode::state`]. `state` is never held over I/O or while a handle is begun; what the committer calls takes `state` alone,
+//! never `operation`.
 
 mod acl;
 mod attributes;
@@ -46,6 +47,7 @@ pub mod salvage;
 mod statistics;
 mod subvolume;
 mod unlink;
+mod write_lock;
 
 pub use attributes::Attributes;
 pub use caller::{Access, Caller, Capabilities};

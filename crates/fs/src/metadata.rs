@@ -305,6 +305,18 @@ impl Filesystem {
         if inode.file_type() != FileType::Regular {
             return Ok(false);
         }
+        let Some((permissions, kept)) = self.privileges_to_drop(caller, inode)? else { return Ok(false) };
+        let value = None;
+        self.change_attribute(inode, CAPABILITY_NAME, value, AttributeMode::Either, |state| {
+            state.item.mode = state.item.mode.with_permissions(kept);
+            state.no_capability = true;
+        })?;
+        Ok(kept != permissions)
+    }
+
+    /// The permission bits that a file has and those that a change of its data leaves, if that or its capabilities have to
+    /// change.
+    pub(crate) fn privileges_to_drop(&self, caller: &Caller, inode: &Inode) -> Result<Option<(u32, u32)>> {
         let permissions = inode.state.lock().item.mode.permissions();
         let mut kept = permissions;
         if !caller.has(Capabilities::FSETID) {
@@ -314,15 +326,7 @@ impl Filesystem {
             }
         }
         let drops_capability = self.has_capability_attribute(inode)?;
-        if kept == permissions && !drops_capability {
-            return Ok(false);
-        }
-        let value = None;
-        self.change_attribute(inode, CAPABILITY_NAME, value, AttributeMode::Either, |state| {
-            state.item.mode = state.item.mode.with_permissions(kept);
-            state.no_capability = true;
-        })?;
-        Ok(kept != permissions)
+        Ok((kept != permissions || drops_capability).then_some((permissions, kept)))
     }
 
     /// Whether a file has capabilities; that it has none is remembered, for this is asked at each write.

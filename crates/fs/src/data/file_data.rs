@@ -11,6 +11,7 @@ use super::flush::Ordered;
 use super::runs::Runs;
 use super::write_back::WriteBack;
 use crate::inode::InodeId;
+use crate::{FsError, Result};
 
 /// Bytes that no extent on disk holds yet.
 pub(crate) const DELALLOC: StateBits = StateBits(1);
@@ -23,8 +24,8 @@ const LOCKED: StateBits = StateBits(1 << 1);
 /// their extents wait to be *entered* with many others. Readers see the newest of all these. A range of the state map has
 /// [`DELALLOC`] as long as it is in any of them.
 ///
-/// Locks: [`Inode::operation`](crate::Inode::operation) → `extents` → `storing` → a transaction handle →
-/// [`Inode::state`](crate::Inode::state) → `unflushed`.
+/// Locks: [`Inode::operation`](crate::Inode::operation) → `extents` → `storing` → [ranges](Self::lock_range) → a transaction
+/// handle → [`Inode::state`](crate::Inode::state) → `unflushed`.
 #[derive(Debug)]
 pub struct FileData {
     /// Held by whoever changes the file's EXTENT_DATA items: a flush, a truncation, a clone and so on.
@@ -42,6 +43,21 @@ pub struct FileData {
 /// has the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version(u64);
+
+/// A locked range of a file: nobody else enters extents into it, or has it locked for reading.
+#[derive(Debug)]
+pub(crate) struct RangeGuard<'a> {
+    states: &'a ExtentState,
+    range: ByteRange,
+}
+
+impl Drop for RangeGuard<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.states.unlock(self.range) {
+            tracing::error!(%error, "a range that was locked is not");
+        }
+    }
+}
 
 /// The right to change a file's EXTENT_DATA items, while direct writes go on.
 #[derive(Debug)]
@@ -202,6 +218,23 @@ impl FileData {
             0 => None,
             serial => Some(Version(serial)),
         }
+    }
+
+    /// Keeps others from entering extents into a range of whole sectors, so that what its items refer to stays theirs. Who
+    /// enters has the ranges locked of all items that may change; a reader that can't go by the [version](Self::version) has
+    /// one, and reads the devices meanwhile. Only who changes items has several at once.
+    ///
+    /// # Errors
+    /// Only for defects of the state map.
+    pub(super) fn lock_range(
+        &self,
+        write_back: &WriteBack,
+        id: InodeId,
+        range: ByteRange,
+    ) -> Result<RangeGuard<'_>> {
+        let states = self.states(write_back, id);
+        states.lock(range).map_err(FsError::State)?;
+        Ok(RangeGuard { states, range })
     }
 
     pub(crate) fn unflushed(&self) -> MutexGuard<'_, Unflushed> {

@@ -15,6 +15,7 @@ use super::extent::{Content, Extent};
 use super::fetch::{Fetch, Fetches};
 use super::open_cache::{Decoded, OpenCache};
 use super::read_ahead::Held;
+use super::write::whole_sectors;
 use crate::inode::{Inode, InodeId};
 use crate::{Filesystem, Result};
 
@@ -53,13 +54,11 @@ pub(crate) fn read_whole(
     offset: u64,
     target: &mut [u8],
 ) -> Result<()> {
-    let gaps = inode.data.unflushed().copy_to(offset, target);
     let reader = Reader { filesystem, inode, cache, base: offset };
-    for gap in gaps {
-        let (start, end) = (to_index(offset, gap.start()), to_index(offset, gap.end()));
-        reader.read_gap(gap, &mut target[start..end])?;
+    match reader.read_while_nothing_changes(target) {
+        Some(result) => result,
+        None => reader.read_locked(target),
     }
-    Ok(())
 }
 
 struct Reader<'a> {
@@ -78,7 +77,50 @@ pub(super) struct Piece<'t> {
     pub(super) on_disk: ExtentRange,
 }
 
+/// Whether bytes that follow those asked for may be read too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ahead {
+    Allowed,
+    Never,
+}
+
 impl Reader<'_> {
+    /// Reads without a lock; none if extents were entered into the file meanwhile, or are being entered: then items may have
+    /// been looked up in the middle of that, and what they referred to may be another file's by the time it was read.
+    fn read_while_nothing_changes(&self, target: &mut [u8]) -> Option<Result<()>> {
+        let version = self.inode.data.version();
+        let gaps = self.inode.data.unflushed().copy_to(self.base, target);
+        if gaps.is_empty() {
+            return Some(Ok(()));
+        }
+        version?;
+        let result = self.read_gaps(gaps, target, Ahead::Allowed);
+        (self.inode.data.version() == version).then_some(result)
+    }
+
+    /// Reads with the range locked.
+    fn read_locked(&self, target: &mut [u8]) -> Result<()> {
+        let write_back = &self.filesystem.shared().write_back;
+        write_back.metrics.locked_reads.increment();
+        let range = ByteRange::with_length(self.base, target.len() as u64).unwrap_or_default();
+        let sectors = whole_sectors(self.filesystem, range);
+        let _range = self.inode.data.lock_range(write_back, self.id(), sectors)?;
+        let gaps = self.inode.data.unflushed().copy_to(self.base, target);
+        self.read_gaps(gaps, target, Ahead::Never)
+    }
+
+    /// Reads the ranges that are on disk into their places in `target`.
+    fn read_gaps(&self, gaps: Vec<ByteRange>, target: &mut [u8], ahead: Ahead) -> Result<()> {
+        for gap in gaps {
+            let place = &mut target[to_index(self.base, gap.start())..to_index(self.base, gap.end())];
+            match ahead {
+                Ahead::Allowed => self.read_gap(gap, place)?,
+                Ahead::Never => self.read_range(gap, place)?,
+            }
+        }
+        Ok(())
+    }
+
     /// Reads a range that is on disk as a whole, from what was read ahead or with what follows.
     fn read_gap(&self, gap: ByteRange, target: &mut [u8]) -> Result<()> {
         match self.inode.data.version() {

@@ -19,7 +19,8 @@ pub const MAX_FILE_SIZE: u64 = i64::MAX as u64;
 
 /// Writes bytes at an offset. They are in memory when this returns, with the space for them promised; a flush puts them on
 /// disk. Bytes of an owned vector that begins and ends at sector borders are not copied again. The size grows with what
-/// is written past the end; times and set-id bits are the caller's, who holds [`Inode::operation`] exclusively.
+/// is written past the end; times and set-id bits are the caller's, who holds [`Inode::operation`] exclusively, or shared
+/// for whole sectors inside a file with copy-on-write.
 ///
 /// # Errors
 /// [`Refusal::NoSpace`], [`Refusal::FileTooLarge`], or what reading the sectors that are written in part met; nothing is

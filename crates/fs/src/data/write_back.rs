@@ -29,6 +29,8 @@ pub(crate) struct DataMetrics {
     pub(crate) states_visited: Arc<Counter>,
     /// Reads that brought what follows as well.
     pub(crate) read_ahead: Arc<Counter>,
+    /// Reads that locked their range, because extents were being entered.
+    pub(crate) locked_reads: Arc<Counter>,
 }
 
 impl DataMetrics {
@@ -55,6 +57,10 @@ impl DataMetrics {
                 "state records visited by searches for unflushed data",
             ),
             read_ahead: counter("data.read_ahead", "reads of data that brought what follows as well"),
+            locked_reads: counter(
+                "data.locked_reads",
+                "reads of data that locked their range, because extents were entered into the file",
+            ),
         }
     }
 }

@@ -93,8 +93,8 @@ pub struct Inode {
     id: InodeId,
     subvolume: Arc<Subvolume>,
     file_type: FileType,
-    /// Held by each operation, as Linux holds `i_rwsem`: shared by look-ups and reads, exclusively by whatever changes
-    /// names, data or attributes.
+    /// Held by each operation, as Linux holds `i_rwsem`: shared by look-ups, reads and writes of whole sectors inside the
+    /// file, exclusively by whatever else changes names, data or attributes.
     pub operation: RwLock<()>,
     /// What changes; see the head of the crate for when it may be held.
     pub state: Mutex<InodeState>,

@@ -14,6 +14,7 @@ use super::store::{Place, Stored, release};
 use super::{Job, Part};
 use crate::data::apply::leaf_items;
 use crate::data::extent::Extent;
+use crate::data::file_data::RangeGuard;
 use crate::data::rewrite::{Changes, Rewrite};
 use crate::data::{items, references};
 use crate::{Filesystem, Refusal, Result};
@@ -26,6 +27,8 @@ struct FileRewrite {
     disk_size: u64,
     /// Where holes need items: what the size on disk grows over, without feature no_holes.
     fill: Option<ByteRange>,
+    /// All that any of its items may speak for, before or after; in order and apart.
+    ranges: Vec<ByteRange>,
 }
 
 /// Enters a batch. On an error nothing was changed and the space is given back, except for damage met half-way, after
@@ -59,6 +62,7 @@ fn enter_stored(
 ) -> std::result::Result<(), Failure> {
     let before = |error: crate::FsError| (error, false);
     let (mut files, loaded) = load(filesystem, jobs, batch).map_err(before)?;
+    let _ranges = lock_ranges(filesystem, jobs, &files).map_err(before)?;
     let Some(tree) = files.first().map(|file| Arc::clone(jobs[file.job].inode.subvolume().tree())) else {
         return Ok(());
     };
@@ -136,21 +140,54 @@ fn load(filesystem: &Filesystem, jobs: &[Job<'_>], batch: &[Part]) -> Result<(Ve
         let fill = ByteRange::new(grown.0, grown.1).filter(|_| needs_holes && disk_size > old_disk_size);
         ranges.extend(fill);
         let mut extents = Vec::new();
-        for range in ranges {
+        for range in &ranges {
             let tree = job.inode.subvolume().tree();
             extents.extend(
-                items::load(filesystem.engine(), tree, job.inode.number(), range, usize::MAX)?.extents,
+                items::load(filesystem.engine(), tree, job.inode.number(), *range, usize::MAX)?.extents,
             );
         }
         loaded += extents.len();
+        ranges.extend(extents.iter().map(|extent| extent.file_range(sector_size)));
         files.push(FileRewrite {
             job: last.job,
             rewrite: Rewrite::new(sector_size, extents),
             disk_size,
             fill,
+            ranges: joined(ranges),
         });
     }
     Ok((files, loaded))
+}
+
+/// Ranges in order, with those as one that overlap or touch.
+fn joined(mut ranges: Vec<ByteRange>) -> Vec<ByteRange> {
+    ranges.sort_by_key(|range| range.start());
+    let mut joined: Vec<ByteRange> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match joined.last_mut().filter(|last| range.start() <= last.end()) {
+            Some(last) => *last = ByteRange::new(last.start(), last.end().max(range.end())).unwrap_or(*last),
+            None => joined.push(range),
+        }
+    }
+    joined
+}
+
+/// Waits for readers of the ranges whose items change, and keeps others away: who looked some of these items up before, and
+/// the rest afterwards, would see holes where there are none, and who reads what they referred to needs it unchanged.
+fn lock_ranges<'a>(
+    filesystem: &Filesystem,
+    jobs: &'a [Job<'_>],
+    files: &[FileRewrite],
+) -> Result<Vec<RangeGuard<'a>>> {
+    let write_back = &filesystem.shared().write_back;
+    let mut guards = Vec::new();
+    for file in files {
+        let inode = jobs[file.job].inode;
+        for range in &file.ranges {
+            guards.push(inode.data.lock_range(write_back, inode.id(), *range)?);
+        }
+    }
+    Ok(guards)
 }
 
 /// Works out the file's items as they will be.

@@ -30,7 +30,11 @@ pub(super) fn handle(number: FileHandle) -> HandleNumber {
 }
 
 pub(super) fn open_flags(direct: bool) -> FopenFlags {
-    if direct { FopenFlags::FOPEN_DIRECT_IO } else { FopenFlags::FOPEN_KEEP_CACHE }
+    if !direct {
+        return FopenFlags::FOPEN_KEEP_CACHE;
+    }
+    // Writes inside the file need not go one at a time: they lock what they change.
+    FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
 }
 
 pub(super) fn answer_empty(reply: ReplyEmpty, result: Reply<()>) {

@@ -1,0 +1,57 @@
+//! Which writers of a file may go side by side.
+
+use vlinder_base::sync::{RwLockReadGuard, RwLockWriteGuard};
+use vlinder_format::inode::{FileType, InodeFlags};
+
+use crate::file::WriteOrigin;
+use crate::inode::Inode;
+use crate::{Caller, Filesystem, Result};
+
+/// The right to write to a file: [`Inode::operation`], shared or exclusive.
+pub(crate) struct WriteGuard<'a> {
+    _shared: Option<RwLockReadGuard<'a, ()>>,
+    _alone: Option<RwLockWriteGuard<'a, ()>>,
+}
+
+impl Filesystem {
+    /// Locks a file for a write of these parts. Whole sectors inside the file get there in one step each, whatever others
+    /// read and write meanwhile, so such writers share the lock with readers, who may be waiting for a device. Who changes
+    /// the size, a part of a sector, bytes that lie where they will be written, or privileges, is alone. (Linux tells direct
+    /// writes apart in the same way, in `btrfs_direct_write`.)
+    ///
+    /// # Errors
+    /// What reading the file's attributes met.
+    pub(crate) fn lock_for_write<'a>(
+        &self,
+        caller: &Caller,
+        inode: &'a Inode,
+        parts: &[(u64, &[u8])],
+        origin: WriteOrigin,
+    ) -> Result<WriteGuard<'a>> {
+        if self.is_inside(inode, parts) {
+            let shared = inode.operation.read();
+            // Whoever was alone before may have cut the file.
+            if self.is_inside(inode, parts) && self.changes_data_only(caller, inode, origin)? {
+                return Ok(WriteGuard { _shared: Some(shared), _alone: None });
+            }
+        }
+        Ok(WriteGuard { _shared: None, _alone: Some(inode.operation.write()) })
+    }
+
+    /// Whether the parts are whole sectors inside the file.
+    fn is_inside(&self, inode: &Inode, parts: &[(u64, &[u8])]) -> bool {
+        let (size, sector_size) = (inode.size(), u64::from(self.sector_size()));
+        parts.iter().all(|(start, data)| {
+            let end = start.checked_add(data.len() as u64).filter(|end| *end <= size);
+            end.is_some_and(|end| start % sector_size == 0 && end % sector_size == 0)
+        })
+    }
+
+    fn changes_data_only(&self, caller: &Caller, inode: &Inode, origin: WriteOrigin) -> Result<bool> {
+        let overwrites = inode.flags().has_any(InodeFlags::NODATACOW | InodeFlags::PREALLOC);
+        if inode.file_type() != FileType::Regular || overwrites {
+            return Ok(false);
+        }
+        Ok(origin == WriteOrigin::WriteBack || self.privileges_to_drop(caller, inode)?.is_none())
+    }
+}
