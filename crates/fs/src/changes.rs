@@ -28,7 +28,7 @@ pub(crate) struct Changes<'a> {
 
 impl<'a> Changes<'a> {
     pub(crate) fn new(filesystem: &'a Filesystem, subvolume: &Subvolume) -> Self {
-        let journal = (!filesystem.options().no_tree_log).then(|| Arc::clone(subvolume.journal()));
+        let journal = subvolume.journal().cloned();
         Self { journal, ..Self::of_tree(filesystem, Arc::clone(subvolume.tree())) }
     }
 

@@ -319,7 +319,7 @@ impl Filesystem {
             Ok(_) | Err(EngineError::NoSuchTree { .. }) => return Err(Refusal::NotFound.into()),
             Err(error) => return Err(error.into()),
         };
-        let loaded = Arc::new(Subvolume::new(self.engine(), tree));
+        let loaded = Arc::new(Subvolume::new(self.engine(), tree, !self.options().no_tree_log));
         let (subvolume, is_new) = {
             let mut subvolumes = self.shared.subvolumes.lock();
             let entry = subvolumes.entry(root).or_insert_with(|| Arc::clone(&loaded));

@@ -257,6 +257,8 @@ fn open_options(parameters: &MkfsParameters, root: &RootDirectory) -> OpenOption
         commit_interval: Duration::from_secs(u64::from(u32::MAX)),
         cache_bytes: CACHE_BYTES,
         dirty_bytes: DIRTY_BYTES,
+        // Nobody calls fsync here, so nothing has to be noted for it.
+        no_tree_log: true,
         clock: Arc::new(FixedClock::new(Moment { seconds, nanoseconds })),
         random: Arc::new(DerivedRandom { seed: parameters.uuids.fsid, next: AtomicU64::new(0) }),
         ..OpenOptions::default()

@@ -17,7 +17,9 @@ pub(crate) fn change(
     is_new: impl Fn(Logical) -> bool,
 ) {
     let (root, number) = (inode.id().root, inode.number());
-    inode.subvolume().journal().note_ranges(handle.generation(), number, &changes.touched);
+    if let Some(journal) = inode.subvolume().journal() {
+        journal.note_ranges(handle.generation(), number, &changes.touched);
+    }
     let mut seen: HashSet<Logical> = HashSet::new();
     for reference in &changes.references {
         let extent = DataExtent { logical: reference.extent.address, length: reference.extent.bytes };

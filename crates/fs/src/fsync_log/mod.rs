@@ -178,8 +178,9 @@ impl Filesystem {
         }
         // What the last commit has is durable once that is published.
         handle.wait_until_published().map_err(|error| Unlogged::Error(error.into()))?;
-        let _names = subvolume.journal().gate.write();
-        let mut record = subvolume.journal().of(generation);
+        let journal = subvolume.journal().ok_or(FullCommit::TurnedOff)?;
+        let _names = journal.gate.write();
+        let mut record = journal.of(generation);
         if let Some(ticket) = record.unchanged(inode) {
             return Ok(Some(ticket));
         }

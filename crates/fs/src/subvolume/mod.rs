@@ -26,8 +26,8 @@ pub struct Subvolume {
     /// The number that the next inode gets: one more than the highest so far, so that none is used twice while mounted.
     next_inode: Mutex<Option<u64>>,
     deleted: AtomicBool,
-    /// What changed since the last commit, for fsyncs.
-    journal: Arc<Journal>,
+    /// What changed since the last commit, for fsyncs; none where these commit instead.
+    journal: Option<Arc<Journal>>,
 }
 
 impl fmt::Debug for Subvolume {
@@ -37,13 +37,13 @@ impl fmt::Debug for Subvolume {
 }
 
 impl Subvolume {
-    pub(crate) fn new(engine: &Arc<Engine>, tree: Arc<Tree>) -> Self {
+    pub(crate) fn new(engine: &Arc<Engine>, tree: Arc<Tree>, has_log: bool) -> Self {
         Self {
             engine: Arc::downgrade(engine),
             tree,
             next_inode: Mutex::new(None),
             deleted: AtomicBool::new(false),
-            journal: Arc::default(),
+            journal: has_log.then(Arc::default),
         }
     }
 
@@ -59,8 +59,8 @@ impl Subvolume {
         &self.tree
     }
 
-    pub(crate) fn journal(&self) -> &Arc<Journal> {
-        &self.journal
+    pub(crate) fn journal(&self) -> Option<&Arc<Journal>> {
+        self.journal.as_ref()
     }
 
     /// Whether it takes no changes.
