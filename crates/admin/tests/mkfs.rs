@@ -524,3 +524,29 @@ fn a_longer_file_keeps_its_length_and_a_shorter_one_grows() {
         btrfs_check_data(&image).unwrap();
     }
 }
+
+#[test]
+fn every_directory_is_counted_once() {
+    let scratch = Scratch::new("mkfs-counted");
+    let root = scratch.join("source");
+    let (mut entries, mut data_bytes) = (0, 0);
+    // More beside one another than are counted at once, and each with others in it.
+    for number in 0..40_u64 {
+        let directory = root.join(format!("outer-{number}/inner/innermost"));
+        std::fs::create_dir_all(&directory).unwrap();
+        let length = 4096 * (number + 1);
+        std::fs::write(directory.join("file"), content(length as usize, number)).unwrap();
+        std::fs::write(directory.parent().unwrap().join("small"), content(100, number)).unwrap();
+        entries += 5;
+        data_bytes += length + 100;
+    }
+    let mut counted = Vec::new();
+    let report = mkfs(&filled(&root), &scratch.join("image"), &mut |progress| {
+        if let Progress::Counted { entries, data_bytes } = progress {
+            counted.push((entries, data_bytes));
+        }
+    });
+    assert_eq!(counted, [(entries, data_bytes)]);
+    let copied = report.unwrap().copied;
+    assert_eq!((copied.inodes, copied.data_bytes), (entries, data_bytes));
+}

@@ -62,6 +62,17 @@ impl Random {
     }
 }
 
+/// Bytes to write: the caller's, or a vector whose spare capacity holds other bytes, enough of them for whole sectors or not.
+fn passed<'a>(random: &mut Random, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+    if random.below(2) == 0 {
+        return Cow::Borrowed(bytes);
+    }
+    let mut owned = vec![0xee; bytes.len() + random.below(8192) as usize];
+    owned.truncate(bytes.len());
+    owned.copy_from_slice(bytes);
+    Cow::Owned(owned)
+}
+
 fn make_image(scratch: &Scratch, mkfs: &[&str], size: u64) -> std::path::PathBuf {
     let image = scratch.join("image");
     File::create(&image).unwrap().set_len(size).unwrap();
@@ -155,7 +166,7 @@ impl Model {
                 let new = random.bytes(length);
                 let offset = if random.below(4) == 0 { bytes.len() as u64 } else { offset };
                 let end = offset as usize + new.len();
-                write(filesystem, inode, offset, Cow::Borrowed(&new)).unwrap();
+                write(filesystem, inode, offset, passed(random, &new)).unwrap();
                 if bytes.len() < end {
                     bytes.resize(end, 0);
                 }

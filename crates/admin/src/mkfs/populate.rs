@@ -24,8 +24,11 @@ use super::source::{
 };
 use super::{Progress, SubvolumeAccess, SubvolumeDirectory};
 
-/// Bytes of data that are written out together: flushes of many files share what is expensive.
-const FLUSH_BYTES: u64 = 32 << 20;
+/// Bytes of data that are written out together: enough for many files to share what is expensive, and so few that they are
+/// still in the processor's caches, and that what was read ahead lasts meanwhile.
+const FLUSH_BYTES: u64 = 8 << 20;
+/// The same where data are compressed, which is the most expensive part: enough for many cores.
+const COMPRESSED_FLUSH_BYTES: u64 = 32 << 20;
 /// Entries between two calls of the progress function.
 const ENTRIES_IN_STEP: u64 = 256;
 
@@ -76,7 +79,8 @@ impl Population<'_> {
         let root = open_source(self.source)?;
         let entry = source::root_entry(&root)?;
         let inode = self.filesystem.root()?;
-        source::read(root, self.threads, |reading| {
+        let sector_bytes = usize::try_from(self.filesystem.sector_size()).unwrap_or(usize::MAX);
+        source::read(root, self.threads, sector_bytes, |reading| {
             let level = Level { inode, entry: Some(entry), path: Vec::new(), below: VecDeque::new() };
             let mut writer = Writer {
                 population: self,
@@ -86,6 +90,10 @@ impl Population<'_> {
                 read_only: Vec::new(),
                 default: None,
                 waiting_bytes: 0,
+                flush_bytes: match self.filesystem.options().compress {
+                    Some(_) => COMPRESSED_FLUSH_BYTES,
+                    None => FLUSH_BYTES,
+                },
                 copied: Copied::default(),
             };
             writer.run(progress)?;
@@ -119,6 +127,8 @@ struct Writer<'a> {
     default: Option<RootId>,
     /// Bytes of data that wait in memory.
     waiting_bytes: u64,
+    /// So many are written out.
+    flush_bytes: u64,
     copied: Copied,
 }
 
@@ -315,7 +325,7 @@ impl Writer<'_> {
         self.population.filesystem.write_file(&caller, inode, offset, Cow::Owned(bytes), origin)?;
         self.copied.data_bytes += length;
         self.waiting_bytes += length;
-        if self.waiting_bytes >= FLUSH_BYTES {
+        if self.waiting_bytes >= self.flush_bytes {
             self.waiting_bytes = 0;
             vlinder_fs::data::flush_all(self.population.filesystem)?;
         }

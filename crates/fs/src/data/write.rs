@@ -18,9 +18,9 @@ use crate::{Filesystem, FsError, Refusal, Result};
 pub const MAX_FILE_SIZE: u64 = i64::MAX as u64;
 
 /// Writes bytes at an offset. They are in memory when this returns, with the space for them promised; a flush puts them on
-/// disk. Bytes of an owned vector that begins and ends at sector borders are not copied again. The size grows with what
-/// is written past the end; times and set-id bits are the caller's, who holds [`Inode::operation`] exclusively, or shared
-/// for whole sectors inside a file with copy-on-write.
+/// disk. Bytes of an owned vector that begins at a sector border are not copied again, if it ends at one or has capacity for
+/// the rest of its last sector. The size grows with what is written past the end; times and set-id bits are the caller's,
+/// who holds [`Inode::operation`] exclusively, or shared for whole sectors inside a file with copy-on-write.
 ///
 /// # Errors
 /// [`Refusal::NoSpace`], [`Refusal::FileTooLarge`], or what reading the sectors that are written in part met; nothing is
@@ -149,11 +149,8 @@ fn put_promised(filesystem: &Filesystem, inode: &Arc<Inode>, incoming: &mut Inco
         }
     }
     let data = std::mem::take(&mut incoming.data);
-    let whole = if range == sectors {
-        data.into_owned()
-    } else {
-        complete(filesystem, inode, range, sectors, &data)?
-    };
+    let whole =
+        if range == sectors { data.into_owned() } else { complete(filesystem, inode, range, sectors, data)? };
     let write_back = &filesystem.shared().write_back;
     let states = inode.data.states(write_back, inode.id());
     loop {
@@ -213,20 +210,28 @@ fn complete(
     inode: &Inode,
     range: ByteRange,
     sectors: ByteRange,
-    data: &[u8],
+    data: Cow<'_, [u8]>,
 ) -> Result<Vec<u8>> {
-    let sector_size = u64::from(filesystem.sector_size());
-    let mut whole = Vec::with_capacity(sectors.length_bytes() as usize);
+    let length = sectors.length_bytes() as usize;
     let head = (range.start() - sectors.start()) as usize;
-    if head > 0 {
-        let old = old_sector(filesystem, inode, sectors.start())?;
-        whole.extend_from_slice(&old[..head]);
-    }
-    whole.extend_from_slice(data);
-    let tail = (sectors.end() - range.end()) as usize;
-    if tail > 0 {
+    let mut whole = match data {
+        Cow::Owned(bytes) if head == 0 && bytes.capacity() >= length => bytes,
+        data => {
+            let mut whole = Vec::with_capacity(length);
+            if head > 0 {
+                let old = old_sector(filesystem, inode, sectors.start())?;
+                whole.extend_from_slice(&old[..head]);
+            }
+            whole.extend_from_slice(&data);
+            whole
+        }
+    };
+    if range.end() >= inode.size() {
+        whole.resize(length, 0);
+    } else if range.end() < sectors.end() {
+        let sector_size = u64::from(filesystem.sector_size());
         let old = old_sector(filesystem, inode, sectors.end() - sector_size)?;
-        whole.extend_from_slice(&old[old.len() - tail..]);
+        whole.extend_from_slice(&old[old.len() - (length - whole.len())..]);
     }
     Ok(whole)
 }

@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use rustix::buffer::spare_capacity;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use vlinder_base::clock::Timestamp;
@@ -14,7 +15,7 @@ use super::{SourceDirectory, SourceError, join};
 /// The largest file that comes with its bytes.
 const LOADED_FILE_BYTES: u64 = 256 << 10;
 /// Bytes of files that a part brings with it; what is beyond is read when it is written.
-const LOADED_PART_BYTES: u64 = 2 << 20;
+const LOADED_PART_BYTES: u64 = 1 << 20;
 /// The largest value and the longest list of names that Linux knows.
 const LARGEST_ATTRIBUTE: usize = 65536;
 
@@ -63,14 +64,19 @@ pub(in super::super) struct Entry {
 }
 
 /// Loads entries by name.
-pub(super) fn load(directory: &SourceDirectory, names: Vec<Vec<u8>>) -> Result<Vec<Entry>, SourceError> {
+pub(super) fn load(
+    directory: &SourceDirectory,
+    names: Vec<Vec<u8>>,
+    sector_bytes: usize,
+) -> Result<Vec<Entry>, SourceError> {
     let mut budget = LOADED_PART_BYTES;
-    names.into_iter().map(|name| Loader { directory, name: &name }.load(&mut budget)).collect()
+    names.into_iter().map(|name| Loader { directory, name: &name, sector_bytes }.load(&mut budget)).collect()
 }
 
 struct Loader<'a> {
     directory: &'a SourceDirectory,
     name: &'a [u8],
+    sector_bytes: usize,
 }
 
 impl Loader<'_> {
@@ -118,7 +124,7 @@ impl Loader<'_> {
         }
         *budget -= size;
         let file = open_file(self.directory, self.name)?;
-        let bytes = read_range(&file, 0, usize::try_from(size).unwrap_or(usize::MAX));
+        let bytes = read_range(&file, 0, usize::try_from(size).unwrap_or(usize::MAX), self.sector_bytes);
         let bytes = bytes.map_err(|errno| self.fail("read", errno))?;
         if u64::try_from(bytes.len()) != Ok(size) {
             return Err(SourceError::changed(&join(&self.directory.path, self.name)));
@@ -205,20 +211,25 @@ pub(super) fn open_quietly(directory: &OwnedFd, name: &[u8], flags: OFlags) -> R
     }
 }
 
-/// Reads up to `length` bytes; fewer only at the file's end.
-pub(super) fn read_range(file: &OwnedFd, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {
-    let mut bytes = vec![0; length];
-    let mut filled = 0;
-    while filled < length {
-        let at = offset + u64::try_from(filled).unwrap_or(u64::MAX);
-        match rustix::io::pread(file, &mut bytes[filled..], at) {
+/// Reads up to `length` bytes; fewer only at the file's end. The vector has capacity for the rest of its last sector, so that
+/// who writes it need not copy it.
+pub(super) fn read_range(
+    file: &OwnedFd,
+    offset: u64,
+    length: usize,
+    sector_bytes: usize,
+) -> Result<Vec<u8>, Errno> {
+    let mut bytes = Vec::with_capacity(length.next_multiple_of(sector_bytes));
+    while bytes.len() < length {
+        let at = offset + u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        match rustix::io::pread(file, spare_capacity(&mut bytes), at) {
             Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(Errno::INTR) => {}
+            Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),
         }
     }
-    bytes.truncate(filled);
+    // There was room for more, which a file that grows meanwhile has.
+    bytes.truncate(length);
     Ok(bytes)
 }
 

@@ -2,10 +2,14 @@
 
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, Stat};
 use vlinder_base::channel::{Sender, bounded};
+use vlinder_base::parallel;
 use vlinder_base::sync::Arc;
 
 use super::entry::{data_ranges, may_have_holes, open_file, open_quietly};
 use super::{Event, Job, NAMES_IN_PART, SourceDirectory, SourceError, join};
+
+/// Directories that are counted at once. Each that has others in it stays open until these are counted, too.
+const COUNTED_AT_ONCE: usize = 8;
 
 /// Lists everything below the root, until it is done or nobody listens any more.
 pub(super) fn list(root: Arc<SourceDirectory>, events: &Sender<Event>, jobs: &Sender<Job>) {
@@ -144,45 +148,66 @@ pub(in super::super) struct Totals {
     pub(in super::super) data_bytes: u64,
 }
 
-/// Adds up everything below the root.
+/// Adds up everything below the root, several directories at once.
 ///
 /// # Errors
-/// What reading met.
+/// The first that reading met, in the order in which directories are opened.
 pub(in super::super) fn totals(root: Arc<SourceDirectory>, sector_size: u64) -> Result<Totals, SourceError> {
     let mut totals = Totals::default();
-    let mut levels = vec![(Arc::clone(&root), add_directory(&root, sector_size, &mut totals)?)];
-    while let Some((directory, rest)) = levels.last_mut() {
-        match rest.pop() {
-            Some(name) => {
-                let below = Arc::new(open_directory(directory, &name)?);
-                let rest = add_directory(&below, sector_size, &mut totals)?;
-                levels.push((below, rest));
+    let mut levels = vec![counted(root, sector_size, &mut totals)?];
+    while let Some(level) = levels.last_mut() {
+        let next = level.rest.split_off(level.rest.len().saturating_sub(COUNTED_AT_ONCE));
+        if next.is_empty() {
+            levels.pop();
+            continue;
+        }
+        let above = Arc::clone(&level.directory);
+        let count = |name: &Vec<u8>| {
+            let mut totals = Totals::default();
+            let below = Arc::new(open_directory(&above, name)?);
+            counted(below, sector_size, &mut totals).map(|level| (level, totals))
+        };
+        for found in parallel::map(&next, count) {
+            let (level, below) = found?;
+            totals.add(&below);
+            // Only directories with others in them stay open.
+            if !level.rest.is_empty() {
+                levels.push(level);
             }
-            None => drop(levels.pop()),
         }
     }
     Ok(totals)
 }
 
-fn add_directory(
-    directory: &SourceDirectory,
+/// Adds a directory's entries; gives what is to be counted in it.
+fn counted(
+    directory: Arc<SourceDirectory>,
     sector_size: u64,
     totals: &mut Totals,
-) -> Result<Vec<Vec<u8>>, SourceError> {
-    let names = names(directory)?;
+) -> Result<Level, SourceError> {
+    let names = names(&directory)?;
     for name in names.all {
         let status = rustix::fs::statat(&directory.file, &name, AtFlags::SYMLINK_NOFOLLOW)
             .map_err(|errno| SourceError::call(&join(&directory.path, &name), "stat", errno))?;
         totals.entries += 1;
         totals.name_bytes += u64::try_from(name.len()).unwrap_or(u64::MAX);
         if FileType::from_raw_mode(status.st_mode) == FileType::RegularFile {
-            totals.add_file(directory, &name, &status, sector_size)?;
+            totals.add_file(&directory, &name, &status, sector_size)?;
         }
     }
-    Ok(names.directories)
+    Ok(Level { directory, rest: names.directories })
 }
 
 impl Totals {
+    fn add(&mut self, other: &Self) {
+        let Self { entries, name_bytes, files, small_bytes, data_bytes } = other;
+        self.entries += entries;
+        self.name_bytes += name_bytes;
+        self.files += files;
+        self.small_bytes = self.small_bytes.saturating_add(*small_bytes);
+        self.data_bytes = self.data_bytes.saturating_add(*data_bytes);
+    }
+
     fn add_file(
         &mut self,
         directory: &SourceDirectory,

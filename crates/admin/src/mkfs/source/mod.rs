@@ -21,8 +21,8 @@ pub(super) use list::{Totals, totals};
 
 /// Names loaded together.
 const NAMES_IN_PART: usize = 32;
-/// Parts that may be loaded ahead of the writer.
-const PARTS_AHEAD: usize = 16;
+/// Parts that may be loaded ahead of the writer: what is read while the writer waits for the image.
+const PARTS_AHEAD: usize = 32;
 /// Bytes of a piece of a large file.
 const PIECE_BYTES: u64 = 1 << 20;
 
@@ -176,13 +176,15 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// Lists and loads the directory with some threads, fewer where the system gives no more, while `write` takes what comes.
+/// Lists and loads the directory with some threads, fewer where the system gives no more, while `write` takes what comes:
+/// vectors with capacity for whole sectors.
 ///
 /// # Errors
 /// The system's, where it does not give the two without which nothing is read.
 pub(super) fn read<R>(
     root: Arc<SourceDirectory>,
     threads: usize,
+    sector_bytes: usize,
     write: impl FnOnce(Reading) -> R,
 ) -> std::io::Result<R> {
     let threads = threads.max(1);
@@ -191,7 +193,9 @@ pub(super) fn read<R>(
     thread::scope(|scope| {
         for number in 0..threads {
             let jobs_out: Receiver<Job> = jobs_out.clone();
-            match thread::try_spawn_scoped(scope, move || jobs_out.iter().for_each(work)) {
+            match thread::try_spawn_scoped(scope, move || {
+                jobs_out.iter().for_each(|job| work(job, sector_bytes))
+            }) {
                 Err(error) if number == 0 => return Err(error),
                 Err(_) => break,
                 Ok(_) => {}
@@ -204,14 +208,14 @@ pub(super) fn read<R>(
     })
 }
 
-fn work(job: Job) {
+fn work(job: Job, sector_bytes: usize) {
     // Nobody waits for an answer any more once the writer has failed.
     match job {
         Job::Load { directory, names, reply } => {
-            let _ = reply.send(entry::load(&directory, names));
+            let _ = reply.send(entry::load(&directory, names, sector_bytes));
         }
         Job::Piece { file, offset, length, reply } => {
-            let _ = reply.send(entry::read_range(&file, offset, length));
+            let _ = reply.send(entry::read_range(&file, offset, length, sector_bytes));
         }
     }
 }
