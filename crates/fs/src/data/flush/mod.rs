@@ -6,11 +6,14 @@
 //! references, checksums and inodes in one transaction). What fails goes back to the files' dirty bytes, so that a later
 //! flush tries again: no error is ever followed by a false success.
 //!
+//! While a batch is being entered, the next one is on its way to the devices already ([`steps`]).
+//!
 //! Direct writes stop after the second step, and their extents stay *ordered* for a while before they are entered.
 
 mod enter;
 mod ordered;
 mod plan;
+mod steps;
 mod store;
 
 pub(crate) use ordered::{Ordered, lock_settled, store_dirty};
@@ -20,14 +23,18 @@ use vlinder_extent_state::ByteRange;
 use vlinder_format::inode::InodeFlags;
 use vlinder_transaction::{Handle, Reservation};
 
+use self::store::Stored;
 use super::file_data::{DELALLOC, FileData, Unflushed};
 use super::runs::Runs;
 use crate::inode::Inode;
 use crate::{Filesystem, FsError, Refusal, Result};
 
-/// Files flushed together.
-const FILES_IN_GROUP: usize = 64;
-/// Bytes of a batch.
+/// Files flushed together: as many as it takes for the cost of a batch to be small beside that of its files, and so few that
+/// their locks are soon free again.
+const FILES_IN_GROUP: usize = 256;
+/// Nor are files flushed together that have more bytes.
+const GROUP_BYTES: u64 = 32 << 20;
+/// The most bytes of a batch.
 const BATCH_BYTES: u64 = 32 << 20;
 
 /// A part is not split below this, nor elsewhere than at its multiples: what compression looks at together.
@@ -71,11 +78,27 @@ pub fn flush_all(filesystem: &Filesystem) -> Result<()> {
 /// The first that writing met; every file is tried.
 fn flush_groups(filesystem: &Filesystem, files: &[Arc<Inode>]) -> Result<()> {
     let mut result = Ok(());
-    for group in files.chunks(FILES_IN_GROUP) {
+    for group in groups(files) {
         let flushed = flush_group(filesystem, group);
         result = result.and(flushed);
     }
     result
+}
+
+/// Splits files into those that are flushed together: neighbours in the list.
+fn groups(files: &[Arc<Inode>]) -> impl Iterator<Item = &[Arc<Inode>]> {
+    let mut rest = files;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |inode: &&Arc<Inode>| {
+            bytes += inode.data.unflushed().dirty.bytes();
+            bytes <= GROUP_BYTES
+        };
+        let count = rest.iter().take(FILES_IN_GROUP).take_while(fits).count().max(1);
+        let (group, behind) = rest.split_at_checked(count)?;
+        rest = behind;
+        Some(group)
+    })
 }
 
 /// As [`flush_all`] for the committer, who must not wait for a file whose extents somebody is changing, because that may
@@ -127,7 +150,7 @@ pub(crate) fn relieve(filesystem: &Filesystem) -> Result<()> {
     let write_back = &filesystem.shared().write_back;
     let mut files = write_back.files();
     files.sort_by_cached_key(|inode| inode.data.unflushed().dirty_since);
-    for group in files.chunks(FILES_IN_GROUP) {
+    for group in groups(&files) {
         // Well below, so that the next write does not come here again.
         if write_back.is_under_half() {
             break;
@@ -236,17 +259,8 @@ fn flush_jobs(filesystem: &Filesystem, jobs: &mut [Job<'_>]) -> Result<()> {
     let metrics = &filesystem.shared().write_back.metrics;
     metrics.flushes.increment();
     let _timer = metrics.flush_time.time();
-    let mut batch = Vec::new();
-    let mut bytes = 0;
-    for part in parts(jobs) {
-        if bytes + part.range.length_bytes() > BATCH_BYTES && !batch.is_empty() {
-            flush_in_parts(filesystem, jobs, &std::mem::take(&mut batch))?;
-            bytes = 0;
-        }
-        bytes += part.range.length_bytes();
-        batch.push(part);
-    }
-    flush_in_parts(filesystem, jobs, &batch)
+    let batches = steps::batches(filesystem, jobs);
+    steps::flush(filesystem, jobs, batches)
 }
 
 /// Flushes a batch, in smaller ones where there is no room for all of it at once: what a transaction may take is
@@ -314,6 +328,16 @@ fn parts(jobs: &[Job<'_>]) -> Vec<Part> {
 fn flush_batch(filesystem: &Filesystem, jobs: &mut [Job<'_>], batch: &[Part]) -> Result<()> {
     let plan = plan::plan(filesystem, jobs, batch)?;
     let stored = store::store(filesystem, jobs, plan)?;
+    enter_batch(filesystem, jobs, batch, stored)
+}
+
+/// Enters a batch that is on the devices.
+fn enter_batch(
+    filesystem: &Filesystem,
+    jobs: &mut [Job<'_>],
+    batch: &[Part],
+    stored: Vec<Stored>,
+) -> Result<()> {
     let placed: Vec<(usize, u64)> = stored.iter().map(|piece| (piece.job, piece.new_bytes())).collect();
     enter::enter(filesystem, jobs, batch, stored)?;
     for (job, bytes) in placed {

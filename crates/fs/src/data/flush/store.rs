@@ -7,7 +7,7 @@ use vlinder_format::Logical;
 use vlinder_format::file_extent::CompressionId;
 use vlinder_format::inode::InodeFlags;
 use vlinder_transaction::{DataExtent, Handle, Reservation};
-use vlinder_volume::WriteRequest;
+use vlinder_volume::{PendingWrites, WriteRequest};
 
 use super::Job;
 use super::plan::{Form, Piece, Plan};
@@ -70,25 +70,64 @@ struct Placed {
     data: Vec<Data>,
 }
 
+/// Pieces on their way to the devices.
+#[must_use = "what is not waited for is written to space that nobody gives back"]
+pub(super) struct Storing<'a> {
+    stored: Vec<Stored>,
+    pending: Option<PendingWrites<'a>>,
+    /// Open until everything is written, where something is overwritten in place.
+    held: Option<Handle<'a>>,
+}
+
+impl Storing<'_> {
+    /// Waits until everything is on the devices. On an error the space that was taken is given back.
+    pub(super) fn finish(self, filesystem: &Filesystem) -> Result<Vec<Stored>> {
+        let Self { stored, pending, held } = self;
+        let written = pending.map_or(Ok(()), PendingWrites::wait);
+        drop(held);
+        match written {
+            Ok(()) => Ok(stored),
+            Err(error) => {
+                release(filesystem, &stored);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Gives the space back. Only once nothing is written to it any more: the next owner's bytes would be lost.
+    pub(super) fn abandon(self, filesystem: &Filesystem) {
+        match self.finish(filesystem) {
+            Ok(stored) => release(filesystem, &stored),
+            Err(error) => tracing::debug!(%error, "what could not be written was not to be kept"),
+        }
+    }
+}
+
 /// Stores what was planned. On an error the space that was taken is given back.
-pub(super) fn store(filesystem: &Filesystem, jobs: &[Job<'_>], plan: Plan<'_>) -> Result<Vec<Stored>> {
+pub(super) fn store<'a>(filesystem: &'a Filesystem, jobs: &[Job<'_>], plan: Plan<'a>) -> Result<Vec<Stored>> {
+    start(filesystem, jobs, plan)?.finish(filesystem)
+}
+
+/// Takes space for what was planned, starts to write it, and works out its checksums meanwhile. On an error the space that
+/// was taken is given back.
+pub(super) fn start<'a>(filesystem: &'a Filesystem, jobs: &[Job<'_>], plan: Plan<'a>) -> Result<Storing<'a>> {
     let Plan { pieces, handle } = plan;
     let overwrites = handle.is_some();
     let mut placed = Vec::with_capacity(pieces.len());
     let result = place(filesystem, jobs, pieces, handle, &mut placed).and_then(|handle| {
         let held = handle.filter(|_| overwrites);
-        let checksums = write(filesystem, jobs, &placed);
-        drop(held);
-        checksums
+        Ok((submit(filesystem, &placed)?, held))
     });
+    let checksums = match &result {
+        Ok((Some(_), _)) => checksums_of(filesystem, jobs, &placed),
+        Ok((None, _)) | Err(_) => Vec::new(),
+    };
     let mut stored: Vec<Stored> = placed.into_iter().map(|placed| placed.stored).collect();
+    for (stored, checksums) in stored.iter_mut().zip(checksums) {
+        stored.checksums = checksums;
+    }
     match result {
-        Ok(checksums) => {
-            for (stored, checksums) in stored.iter_mut().zip(checksums) {
-                stored.checksums = checksums;
-            }
-            Ok(stored)
-        }
+        Ok((pending, held)) => Ok(Storing { stored, pending, held }),
         Err(error) => {
             release(filesystem, &stored);
             Err(error)
@@ -207,9 +246,8 @@ fn slices(runs: &Arc<Runs>, range: ByteRange) -> Vec<Data> {
 
 type PieceChecksums = Option<(Logical, Vec<u8>)>;
 
-/// Writes everything, and works out the checksums while the devices are busy.
-fn write(filesystem: &Filesystem, jobs: &[Job<'_>], placed: &[Placed]) -> Result<Vec<PieceChecksums>> {
-    let engine = filesystem.engine();
+/// Starts to write everything; nothing where all of it goes into items.
+fn submit<'a>(filesystem: &'a Filesystem, placed: &[Placed]) -> Result<Option<PendingWrites<'a>>> {
     let mut requests = Vec::new();
     for piece in placed {
         let Some(mut logical) = piece.at else { continue };
@@ -219,9 +257,13 @@ fn write(filesystem: &Filesystem, jobs: &[Job<'_>], placed: &[Placed]) -> Result
         }
     }
     if requests.is_empty() {
-        return Ok(placed.iter().map(|_| None).collect());
+        return Ok(None);
     }
-    let pending = engine.volume().submit_writes(requests)?;
+    Ok(Some(filesystem.engine().volume().submit_writes(requests)?))
+}
+
+/// The checksums of each piece that needs some.
+fn checksums_of(filesystem: &Filesystem, jobs: &[Job<'_>], placed: &[Placed]) -> Vec<PieceChecksums> {
     let sector_bytes = filesystem.sector_size() as usize;
     let mut parts: Vec<&[u8]> = Vec::new();
     let mut part_counts = Vec::with_capacity(placed.len());
@@ -233,12 +275,12 @@ fn write(filesystem: &Filesystem, jobs: &[Job<'_>], placed: &[Placed]) -> Result
         }
         part_counts.push(parts.len() - first);
     }
-    let mut checksums = checksums::of_pieces(engine.checksum_kind(), &parts, sector_bytes).into_iter();
+    let kind = filesystem.engine().checksum_kind();
+    let mut checksums = checksums::of_pieces(kind, &parts, sector_bytes).into_iter();
     let mut by_piece = Vec::with_capacity(placed.len());
     for (piece, count) in placed.iter().zip(part_counts) {
         let joined: Vec<u8> = checksums.by_ref().take(count).flatten().collect();
         by_piece.push(piece.at.filter(|_| count > 0).map(|at| (at, joined)));
     }
-    pending.wait()?;
-    Ok(by_piece)
+    by_piece
 }
