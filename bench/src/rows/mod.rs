@@ -3,6 +3,7 @@
 mod check;
 mod fio;
 mod fsync;
+mod group_watch;
 mod growth;
 mod images;
 mod mechanisms;

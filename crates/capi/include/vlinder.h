@@ -37,7 +37,8 @@ int vlinder_open(const char *image, const char *options, vlinder_filesystem **ou
 int vlinder_close(vlinder_filesystem *filesystem);
 /* Makes durable what was done so far. */
 int vlinder_sync(const vlinder_filesystem *filesystem);
-/* What the file system counts, by the name in "vlinder stats"; of a histogram with ".count", ".mean" or ".p99" behind it. */
+/* What the file system counts, by the name in "vlinder stats"; of a histogram with ".count", ".mean", ".p50" or
+ * ".p99" behind it. */
 int64_t vlinder_statistic(const vlinder_filesystem *filesystem, const char *name);
 /* The size in bytes of the file at a path. Paths are from the root of the file system. */
 int64_t vlinder_file_size_by_path(const vlinder_filesystem *filesystem, const char *path);

@@ -72,7 +72,7 @@ pub unsafe extern "C" fn vlinder_sync(filesystem: *const VlinderFilesystem) -> c
 }
 
 /// A number that the file system counts, by the name that `vlinder stats` shows: of a counter or gauge its value; of a
-/// histogram its `.count`, `.mean` or `.p99`, behind the name.
+/// histogram its `.count`, `.mean`, `.p50` or `.p99`, behind the name.
 ///
 /// # Safety
 /// See the crate.
@@ -96,6 +96,7 @@ fn statistic(value: &Value, rest: &str) -> Option<u64> {
         (Value::Gauge(value), "") => Some(u64::try_from(*value).unwrap_or(0)),
         (Value::Histogram(values), ".count") => Some(values.count),
         (Value::Histogram(values), ".mean") => values.sum.checked_div(values.count).or(Some(0)),
+        (Value::Histogram(values), ".p50") => Some(values.quantile(0.5)),
         (Value::Histogram(values), ".p99") => Some(values.quantile(0.99)),
         _ => None,
     }

@@ -80,6 +80,8 @@ fn files_are_made_written_read_and_removed() {
         assert!(count("transaction.commits") > 0);
         assert_eq!(count("transaction.commit_time_ns.count"), count("transaction.commits"));
         assert!(count("transaction.commit_time_ns.p99") >= count("transaction.commit_time_ns.mean"));
+        let median = count("transaction.commit_time_ns.p50");
+        assert!(median > 0 && median <= count("transaction.commit_time_ns.p99"));
         assert_eq!(count("transaction.commit"), -i64::from(ENOENT));
         assert_eq!(vlinder_close(filesystem), 0);
     }

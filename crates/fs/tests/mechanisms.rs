@@ -45,8 +45,19 @@ fn group_items(files: &Files, tree: RootId) -> BTreeMap<u64, u64> {
 /// Sectors of data, each behind a hole.
 const SECTORS: u64 = 4000;
 
-/// Overwrites at random, with a commit after each round; gives the items written and those that differed, by commits.
-fn overwrite(options: &str) -> Vec<(u64, u64)> {
+/// What a commit did to block group items.
+#[derive(Debug)]
+struct GroupItems {
+    /// How often one was written.
+    writes: u64,
+    /// How many the engine says it changed.
+    updated: u64,
+    /// How many differ before and after.
+    changed: u64,
+}
+
+/// Overwrites at random, with a commit after each round.
+fn overwrite(options: &str) -> Vec<GroupItems> {
     let scratch = Scratch::new("group-items");
     let image = image(&scratch, 1024, &[]);
     let files = open(&image, options);
@@ -61,7 +72,11 @@ fn overwrite(options: &str) -> Vec<(u64, u64)> {
     let tree = tree.into_iter().find(|tree| files.filesystem().engine().tree(*tree).is_ok()).unwrap();
     let mut commits = Vec::new();
     for round in 0..12_u8 {
-        let (before, written) = (group_items(&files, tree), counted(&files, "block_groups.items_updated"));
+        let before = group_items(&files, tree);
+        let counts = |files: &Files| {
+            ["block_groups.item_writes", "block_groups.items_updated"].map(|name| counted(files, name))
+        };
+        let [writes, updated] = counts(&files);
         let phases = counted(&files, "block_groups.phase_time_ns");
         for _ in 0..500 {
             let sector = random.next_u64() % SECTORS;
@@ -70,7 +85,12 @@ fn overwrite(options: &str) -> Vec<(u64, u64)> {
         files.sync().unwrap();
         let after = group_items(&files, tree);
         let changed = after.iter().filter(|(start, used)| before.get(start) != Some(used)).count();
-        commits.push((counted(&files, "block_groups.items_updated") - written, changed as u64));
+        let [writes_after, updated_after] = counts(&files);
+        commits.push(GroupItems {
+            writes: writes_after - writes,
+            updated: updated_after - updated,
+            changed: changed as u64,
+        });
         assert_eq!(counted(&files, "block_groups.phase_time_ns") - phases, 1, "one value for each commit");
     }
     drop(file);
@@ -83,16 +103,22 @@ fn overwrite(options: &str) -> Vec<(u64, u64)> {
 fn a_commit_writes_exactly_the_items_of_groups_whose_use_changed() {
     require!(Tool("btrfs"), Tool("mkfs.btrfs"));
     let on = overwrite("");
-    assert!(on.iter().all(|(written, changed)| written == changed), "{on:?}");
-    assert!(on.iter().any(|(_, changed)| *changed > 0), "{on:?}");
+    assert!(on.iter().all(|commit| commit.updated == commit.changed), "{on:?}");
+    assert!(on.iter().any(|commit| commit.changed > 0), "{on:?}");
+    // One is written twice only where the commit itself takes more blocks than it gives back, or fewer.
+    let (writes, changed) =
+        on.iter().fold((0, 0), |sum, commit| (sum.0 + commit.writes, sum.1 + commit.changed));
+    assert!(writes <= changed + changed / 8, "{on:?}");
 }
 
 #[test]
-fn with_the_mechanism_off_a_commit_writes_the_items_of_all_groups_that_were_touched() {
+fn with_the_mechanism_off_a_commit_writes_the_items_of_all_groups_that_were_touched_each_time_it_touches_them()
+ {
     require!(Tool("btrfs"), Tool("mkfs.btrfs"));
     let off = overwrite("disable=block_group_skip");
-    assert!(off.iter().all(|(written, changed)| written >= changed), "{off:?}");
-    assert!(off.iter().any(|(written, changed)| written > changed), "{off:?}");
+    assert!(off.iter().all(|commit| commit.updated == commit.changed), "{off:?}");
+    assert!(off.iter().all(|commit| commit.writes >= commit.changed), "{off:?}");
+    assert!(off.iter().any(|commit| commit.writes > commit.changed), "{off:?}");
 }
 
 /// So many files made and every other one removed: batches with insertions, and entries removed before they got there.

@@ -7,9 +7,10 @@ use std::time::Duration;
 use vlinder_base::probe;
 use vlinder_format::block_group::BlockGroupItem;
 use vlinder_format::{Damage, Fault, Generation, Key, Logical, Place, RootId};
+use vlinder_tree::Edit;
 
 use crate::EngineError;
-use crate::editor::Editor;
+use crate::editor::{Editor, ItemChange};
 use crate::engine::Engine;
 use crate::extents::delayed::{ExtentKind, Head};
 use crate::extents::tree::Effect;
@@ -18,6 +19,8 @@ use crate::space::ChangedGroup;
 
 /// Extents whose references are written in one batch.
 const HEADS_IN_BATCH: usize = 512;
+/// Block groups whose items are written in one edit.
+const GROUPS_IN_BATCH: usize = 256;
 /// More rounds than any tree has blocks on a path would be a mistake of ours.
 const ROUNDS: usize = 10_000;
 
@@ -50,24 +53,28 @@ impl Engine {
         let tree = self.tree(id)?;
         let leaf_bytes = usize::try_from(self.node_size()).unwrap_or(usize::MAX);
         let mut from = Key::MIN;
+        let metrics = self.pending.metrics();
         loop {
+            let timer = metrics.insert_time.time();
             let batch = self.pending.batch(id, from, leaf_bytes, !self.options.disabled.delayed_batch);
-            let Some((last, _)) = batch.last() else { return Ok(()) };
+            let Some((last, _)) = batch.last() else {
+                timer.discard();
+                return Ok(());
+            };
             let next = last.next();
-            let inserts = batch.iter().any(|(_, pending)| pending.data.is_some());
-            let metrics = self.pending.metrics();
-            if inserts {
+            if batch.iter().any(|(_, pending)| pending.data.is_some()) {
                 metrics.insert_batches.increment();
                 probe!(delayed_items_insert_batch, id.0, batch.len());
             } else {
                 metrics.delete_batches.increment();
             }
-            let timer = metrics.insert_time.time();
-            let changes: Vec<(Key, Option<Vec<u8>>)> =
-                batch.iter().map(|(key, pending)| (*key, pending.data.clone())).collect();
-            handle.editor.change_items(tree.root(), &changes)?;
-            drop(timer);
+            let edits: Vec<Edit<'_>> = batch
+                .iter()
+                .map(|(key, pending)| Edit::put_or_remove(*key, pending.data.as_deref()))
+                .collect();
+            handle.editor.edit(tree.root(), &edits)?;
             self.pending.drained(id, &batch);
+            drop(timer);
             let Some(next) = next else { return Ok(()) };
             from = next;
         }
@@ -81,19 +88,16 @@ impl Engine {
             let mut moved = self.write_new_chunks(&mut handle.editor)?;
             moved |= self.run_delayed(&mut handle.editor, generation)?;
             let start = self.options.clock.monotonic();
-            moved |= self.ready_groups(&mut handle.editor)?;
+            moved |= self.write_groups(&mut handle.editor)?;
             group_time += self.options.clock.monotonic().saturating_sub(start);
             moved |= self.write_roots(&mut handle.editor, generation)?;
             if moved || !self.delayed.lock().is_empty() || self.chunks.has_new() {
                 continue;
             }
             let start = self.options.clock.monotonic();
-            self.write_groups(&mut handle.editor)?;
+            self.rewrite_groups(&mut handle.editor)?;
             group_time += self.options.clock.monotonic().saturating_sub(start);
-            assert!(
-                self.delayed.lock().is_empty(),
-                "a group's item moved a block that was the transaction's already"
-            );
+            self.metrics.groups_updated.add(self.space.settle_groups());
             self.metrics.group_phase_time.record_duration(group_time);
             return Ok(());
         }
@@ -187,46 +191,55 @@ impl Engine {
         turns.push(Turn { start, length: head.length, free });
     }
 
-    /// The groups whose items this commit has to write (`block_group_skip`).
-    fn changed_groups(&self) -> Vec<ChangedGroup> {
-        self.space.changed_groups(self.options.disabled.block_group_skip)
+    /// Writes the items of groups that changed (`block_group_skip`), once each: that copies their blocks, and so moves
+    /// what groups of metadata use. It mostly ends where it was, as one block comes for each that goes. With the mechanism
+    /// off the item of a group is written again each time that the commit comes round to it and anything of the group
+    /// came or went. Gives whether there were any.
+    fn write_groups(&self, editor: &mut Editor<'_>) -> Result<bool, EngineError> {
+        let is_off = self.options.disabled.block_group_skip;
+        let mut changed = self.space.changed_groups(is_off);
+        changed.retain(|group| is_off || !group.item_is_ready);
+        self.put_groups(editor, &changed)?;
+        Ok(!changed.is_empty())
     }
 
-    /// Copies the blocks with the items of groups that changed, and makes the items of new ones; gives whether there were
-    /// any. What a group uses moves until nothing is copied any more, so what the items say comes after that: each is
-    /// written once in a commit, and not at all where `used` ends where it began.
-    fn ready_groups(&self, editor: &mut Editor<'_>) -> Result<bool, EngineError> {
-        let mut any = false;
-        for group in self.changed_groups().iter().filter(|group| !group.item_is_ready) {
-            self.put_group(editor, group, group.committed_used.unwrap_or(group.used))?;
-            self.space.readied_group(group.range.start);
-            any = true;
-        }
-        Ok(any)
-    }
-
-    /// Writes the items of groups that changed. Their blocks are the transaction's, so nothing moves.
-    fn write_groups(&self, editor: &mut Editor<'_>) -> Result<(), EngineError> {
-        let changed = self.changed_groups();
-        probe!(block_groups_write_begin, changed.len());
+    /// Writes again the items of those groups whose use moved after they were written. All has come to rest: their blocks
+    /// are the transaction's, so nothing moves any more.
+    fn rewrite_groups(&self, editor: &mut Editor<'_>) -> Result<(), EngineError> {
+        let changed = self.space.changed_groups(false);
         for group in &changed {
             assert!(
                 group.item_is_ready,
                 "the item of group {:?} is in a block of an older transaction",
                 group.range
             );
-            self.put_group(editor, group, group.used)?;
-            self.metrics.groups_updated.increment();
         }
-        self.space.wrote_groups(&changed);
-        probe!(block_groups_write_end, changed.len());
+        self.put_groups(editor, &changed)?;
+        assert!(
+            self.delayed.lock().is_empty(),
+            "a group's item moved a block that was the transaction's already"
+        );
         Ok(())
     }
 
-    fn put_group(&self, editor: &mut Editor<'_>, group: &ChangedGroup, used: u64) -> Result<(), EngineError> {
-        let key = BlockGroupItem::key(group.range.start, group.range.length);
-        let item = BlockGroupItem::new(used, group.flags);
-        Ok(editor.put(self.fixed.groups.root(), key, &item.encode())?)
+    /// The items of groups, which are in order of their addresses and so of their keys, many in one edit.
+    fn put_groups(&self, editor: &mut Editor<'_>, groups: &[ChangedGroup]) -> Result<(), EngineError> {
+        if groups.is_empty() {
+            return Ok(());
+        }
+        let item = |group: &ChangedGroup| -> ItemChange {
+            let key = BlockGroupItem::key(group.range.start, group.range.length);
+            (key, Some(BlockGroupItem::new(group.used, group.flags).encode().to_vec()))
+        };
+        probe!(block_groups_write_begin, groups.len());
+        for part in groups.chunks(GROUPS_IN_BATCH) {
+            let items: Vec<ItemChange> = part.iter().map(item).collect();
+            editor.change_items(self.fixed.groups.root(), &items)?;
+        }
+        self.metrics.group_writes.add(u64::try_from(groups.len()).unwrap_or(u64::MAX));
+        self.space.wrote_groups(groups);
+        probe!(block_groups_write_end, groups.len());
+        Ok(())
     }
 
     /// Writes the root items of trees whose root block moved, or whose item was changed.

@@ -374,27 +374,31 @@ fn remove_run(
     run
 }
 
-/// Inserts consecutive new items that belong between the same two neighbours, in one move; gives how many fitted.
+/// Inserts consecutive new items, wherever in the leaf they belong, in one move; gives how many fitted. The first belongs
+/// before `slot`.
 fn insert_run(
     leaf: &mut Block,
-    slot: usize,
+    mut slot: usize,
     edits: &[Edit<'_>],
     resolved: &[Resolved],
     first: usize,
     upper: Option<Key>,
 ) -> usize {
-    let bound = if slot < leaf.len() { Some(leaf.key(slot)) } else { upper };
     let mut room = leaf.free_bytes();
-    let mut items: Vec<(Key, &[u8])> = Vec::new();
+    let mut items: Vec<(usize, Key, &[u8])> = Vec::new();
     for (edit, resolution) in edits.iter().zip(resolved).skip(first) {
         let Some(data) = resolution.data(&edit.change) else { break };
         let Some(rest) = room.checked_sub(data.len().saturating_add(ITEM_HEADER_SIZE)) else { break };
-        if bound.is_some_and(|bound| edit.key >= bound) {
+        if upper.is_some_and(|upper| edit.key >= upper) {
             break;
         }
+        if slot < leaf.len() && leaf.key(slot) <= edit.key {
+            let Err(behind) = leaf.search(&edit.key) else { break };
+            slot = behind;
+        }
         room = rest;
-        items.push((edit.key, data));
+        items.push((slot, edit.key, data));
     }
-    leaf.insert_items(slot, &items);
+    leaf.insert_items_between(&items);
     items.len()
 }

@@ -30,6 +30,38 @@ impl Block {
         self.assert_order_around(slot, items.len());
     }
 
+    /// In a leaf: inserts items, each before the slot that it names, of the leaf as it was; slots and keys ascend. What lies
+    /// behind the first is moved once, however many there are.
+    ///
+    /// The caller has seen that they fit ([`Block::free_bytes`]) and that the keys keep the order.
+    pub fn insert_items_between(&mut self, items: &[(usize, Key, &[u8])]) {
+        let len = self.len();
+        // What still lies where it lay: items before `behind`, data from `front` on.
+        let (mut behind, mut front) = (len, self.data_front());
+        let mut size: usize = items.iter().map(|(_, _, data)| data.len()).sum();
+        let need = size + items.len() * ITEM_HEADER_SIZE;
+        assert!(self.is_leaf() && need <= self.free_bytes(), "{need} bytes into {} free", self.free_bytes());
+        // From the last to the first, since everything moves to where something else may still lie.
+        for (before, (slot, key, data)) in items.iter().enumerate().rev() {
+            assert!(*slot <= behind, "item {slot} of {behind}");
+            let end = slot.checked_sub(1).map_or(self.bytes.len(), |previous| self.data_range(previous).0);
+            self.bytes.copy_within(front..end, front - size);
+            for later in *slot..behind {
+                self.shift_data_offset(later, size, false);
+            }
+            let headers = HEADER_SIZE + slot * ITEM_HEADER_SIZE..HEADER_SIZE + behind * ITEM_HEADER_SIZE;
+            self.bytes.copy_within(headers, HEADER_SIZE + (slot + before + 1) * ITEM_HEADER_SIZE);
+            let start = end - size;
+            self.write_item_header(slot + before, key, start, data.len());
+            self.bytes[start..start + data.len()].copy_from_slice(data);
+            (behind, front, size) = (*slot, end, size - data.len());
+        }
+        self.set_len(len + items.len());
+        for (before, (slot, _, _)) in items.iter().enumerate() {
+            self.assert_order_around(slot + before, 1);
+        }
+    }
+
     /// In a leaf: removes `count` items from `slot` on.
     pub fn remove_items(&mut self, slot: usize, count: usize) {
         assert!(self.is_leaf() && slot + count <= self.len(), "items {slot}+{count} of {}", self.len());

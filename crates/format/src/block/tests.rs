@@ -70,6 +70,43 @@ fn a_leaf_behaves_as_a_sorted_map() {
 }
 
 #[test]
+fn items_inserted_between_others_at_once_are_those_inserted_one_by_one() {
+    let mut state = 77u64;
+    let mut next = move |below: u64| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) % below
+    };
+    let mut inserted = 0;
+    for _ in 0..2000 {
+        let mut leaf = Block::new(4096, &identity(0));
+        let mut model = BTreeMap::new();
+        for _ in 0..next(30) {
+            model.insert(key(next(100)), vec![next(256) as u8; next(60) as usize]);
+        }
+        let there: Vec<(Key, &[u8])> = model.iter().map(|(key, data)| (*key, data.as_slice())).collect();
+        leaf.insert_items(0, &there);
+        let mut new = BTreeMap::new();
+        for _ in 0..next(30) {
+            new.insert(key(next(100)), vec![next(256) as u8; next(60) as usize]);
+        }
+        new.retain(|key, _| leaf.search(key).is_err());
+        let mut one_by_one = leaf.clone();
+        for (key, data) in &new {
+            let slot = one_by_one.search(key).unwrap_err();
+            one_by_one.insert_items(slot, &[(*key, data)]);
+        }
+        let items: Vec<(usize, Key, &[u8])> =
+            new.iter().map(|(key, data)| (leaf.search(key).unwrap_err(), *key, data.as_slice())).collect();
+        leaf.insert_items_between(&items);
+        assert_eq!(leaf.bytes(), one_by_one.bytes());
+        inserted += new.len();
+        model.extend(new);
+        assert_same(&leaf, &model);
+    }
+    assert!(inserted > 10_000, "{inserted}");
+}
+
+#[test]
 fn a_split_keeps_every_item() {
     let mut left = Block::new(4096, &identity(0));
     let data: Vec<(Key, Vec<u8>)> = (0..30).map(|number| (key(number), vec![number as u8; 50])).collect();
@@ -140,6 +177,7 @@ fn changes_of_another_kind_or_behind_the_end_are_refused() {
     assert_eq!(refusal(0, |leaf| leaf.remove_items(0, 1)), "items 0+1 of 0");
     assert_eq!(refusal(1, |node| node.insert_items(0, &[(key(1), b"")])), "item 0 of 0");
     assert_eq!(refusal(0, |leaf| leaf.insert_items(1, &[(key(1), b"")])), "item 1 of 0");
+    assert_eq!(refusal(0, |leaf| leaf.insert_items_between(&[(1, key(1), b"")])), "item 1 of 0");
     assert_eq!(refusal(0, |leaf| leaf.insert_children(0, &[child])), "pointer 0 of 0");
     assert_eq!(refusal(1, |node| node.insert_children(1, &[child])), "pointer 1 of 0");
     assert_eq!(refusal(0, |leaf| leaf.remove_children(0, 0)), "pointers 0+0 of 0");

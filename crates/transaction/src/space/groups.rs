@@ -54,8 +54,10 @@ pub(crate) struct Group {
     pub(crate) range: GroupRange,
     pub(crate) flags: BlockGroupFlags,
     pub(crate) used: u64,
-    /// `used` as the last transaction wrote it; none while the group has no item yet.
+    /// `used` as the last transaction left its item; none while the group has none there.
     pub(crate) committed_used: Option<u64>,
+    /// `used` as its item says now, in the running transaction.
+    pub(crate) item_used: Option<u64>,
     /// Extents of it came or went since its item was written, whether `used` came to differ or not.
     pub(crate) touched: bool,
     /// The block with its item was copied by the running transaction: the item can change without moving anything.
@@ -84,6 +86,7 @@ impl Group {
             flags,
             used,
             committed_used: Some(used),
+            item_used: Some(used),
             touched: false,
             item_is_ready: false,
             reserved: 0,
@@ -111,6 +114,7 @@ impl Group {
             flags,
             used: 0,
             committed_used: None,
+            item_used: None,
             touched: false,
             item_is_ready: false,
             reserved: 0,

@@ -105,8 +105,7 @@ pub(crate) struct ChangedGroup {
     pub(crate) range: GroupRange,
     pub(crate) flags: BlockGroupFlags,
     pub(crate) used: u64,
-    /// What its item says; none if it has none yet.
-    pub(crate) committed_used: Option<u64>,
+    /// The block with its item is the running transaction's.
     pub(crate) item_is_ready: bool,
 }
 
@@ -353,40 +352,41 @@ impl SpaceManager {
     }
 
     /// The groups whose item differs from what is used, and those that have none yet; with `all_touched` also those whose
-    /// extents came and went in equal parts (the mechanism switched off).
+    /// extents came and went in equal parts since their item was written (the mechanism switched off).
     pub(crate) fn changed_groups(&self, all_touched: bool) -> Vec<ChangedGroup> {
         let state = self.state.lock();
         let is_changed =
-            |group: &&Group| group.committed_used != Some(group.used) || (all_touched && group.touched);
+            |group: &&Group| group.item_used != Some(group.used) || (all_touched && group.touched);
         let changed = state.groups.iter().filter(is_changed).map(|group| ChangedGroup {
             range: group.range,
             flags: group.flags,
             used: group.used,
-            committed_used: group.committed_used,
             item_is_ready: group.item_is_ready,
         });
         changed.collect()
     }
 
-    /// The block with a group's item is the running transaction's.
-    pub(crate) fn readied_group(&self, start: Logical) {
-        if let Some(group) = self.state.lock().groups.get_mut(start) {
-            group.item_is_ready = true;
-        }
-    }
-
-    /// The items of these groups say what they use, and those of the others did so already: until the next transaction
-    /// all of them rest.
+    /// The items of these groups say what they use, in blocks that are the running transaction's.
     pub(crate) fn wrote_groups(&self, written: &[ChangedGroup]) {
         let mut state = self.state.lock();
         for changed in written {
             if let Some(group) = state.groups.get_mut(changed.range.start) {
-                group.committed_used = Some(changed.used);
+                group.item_used = Some(changed.used);
+                (group.touched, group.item_is_ready) = (false, true);
             }
         }
-        for group in state.groups.iter_mut() {
+    }
+
+    /// Every item says what its group uses; until the next transaction all of them rest. Gives how many differ from what
+    /// they were in the last one.
+    pub(crate) fn settle_groups(&self) -> u64 {
+        let mut changed = 0;
+        for group in self.state.lock().groups.iter_mut() {
+            changed += u64::from(group.committed_used != group.item_used);
+            group.committed_used = group.item_used;
             (group.touched, group.item_is_ready) = (false, false);
         }
+        changed
     }
 
     /// Bytes that all groups use: the superblock's `bytes_used`.
