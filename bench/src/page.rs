@@ -23,10 +23,16 @@ pub fn line(result: &RowResult) -> String {
     let mut line = format!("{}:", result.id);
     for side in &result.sides {
         let peak = side.peak_bytes >> 20;
-        let _ = write!(line, " {} {:.3} s (× {:.2}, {peak} MiB)", side.name, side.median_seconds, side.ratio);
+        let time = shown(side.median_seconds);
+        let _ = write!(line, " {} {time} (× {:.2}, {peak} MiB)", side.name, side.ratio);
         line += &counts(side);
     }
     line
+}
+
+/// A time, in a unit that leaves something of it.
+fn shown(seconds: f64) -> String {
+    if seconds < 0.01 { format!("{:.3} ms", seconds * 1000.0) } else { format!("{seconds:.3} s") }
 }
 
 /// What a side counted, in words; nothing if it counted nothing.
@@ -69,12 +75,12 @@ pub fn render(known: &[Row]) -> Result<()> {
 fn table_row(result: &RowResult) -> String {
     let own = result.sides.first();
     let own = own.map_or(String::new(), |own| {
-        format!("{:.3} s, {} MiB{}", own.median_seconds, own.peak_bytes >> 20, counts(own))
+        format!("{}, {} MiB{}", shown(own.median_seconds), own.peak_bytes >> 20, counts(own))
     });
     let peers = result.sides.iter().skip(1).map(|side| {
         let runs = if side.seconds.len() == 1 { ", one run" } else { "" };
-        let (median, ratio) = (side.median_seconds, side.ratio);
-        format!("{} {median:.3} s (× {ratio:.2}{runs}){}", side.name, counts(side))
+        let (median, ratio) = (shown(side.median_seconds), side.ratio);
+        format!("{} {median} (× {ratio:.2}{runs}){}", side.name, counts(side))
     });
     let cells = [
         result.id.clone(),
@@ -91,6 +97,11 @@ fn table_row(result: &RowResult) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_times_are_shown_in_milliseconds() {
+        assert_eq!((shown(0.000_317_4), shown(0.0123)), ("0.317 ms".into(), "0.012 s".into()));
+    }
 
     #[test]
     fn a_row_has_six_cells_whatever_is_in_them() {

@@ -11,14 +11,22 @@ use vlinder_base::metrics::Value;
 use vlinder_fs::OpenOptions;
 use vlinder_fs::path::Files;
 
-/// Batches so far, and the nanoseconds that they took.
-fn batches(files: &Files) -> Result<(u64, u64)> {
+/// The command's allocator.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Batches so far, and the nanoseconds that they took: of indexes, and of inodes.
+fn batches(files: &Files) -> Result<[(u64, u64); 2]> {
     let samples = files.filesystem().engine().registry().snapshot();
     let value = |name: &str| samples.iter().find(|sample| sample.name == name).map(|sample| &sample.value);
-    match (value("delayed_items.insert_batches"), value("delayed_items.insert_time_ns")) {
+    let of_kind = |batches, time| match (value(batches), value(time)) {
         (Some(Value::Counter(batches)), Some(Value::Histogram(time))) => Ok((*batches, time.sum)),
         _ => bail!("the batches are not counted"),
-    }
+    };
+    Ok([
+        of_kind("delayed_items.insert_batches", "delayed_items.insert_time_ns")?,
+        of_kind("delayed_items.other_batches", "delayed_items.other_time_ns")?,
+    ])
 }
 
 /// The seed's script, in a directory of its own.
@@ -47,7 +55,8 @@ fn main() -> Result<()> {
     let (count, rounds): (u64, u64) = (count.parse().context("FILES")?, rounds.parse().context("ROUNDS")?);
     let options = OpenOptions::parse(options).map_err(|error| anyhow::anyhow!("{error}"))?;
     let files = Files::open_with(image, options)?;
-    let (mut numbers, mut times, mut syncs) = (Vec::new(), Vec::new(), Vec::new());
+    let mut medians = serde_json::Map::new();
+    let (mut counts, mut syncs) = (<[Vec<f64>; 4]>::default(), Vec::new());
     for number in 0..=rounds {
         let before = batches(&files)?;
         round(&files, count, number)?;
@@ -55,19 +64,21 @@ fn main() -> Result<()> {
         files.sync()?;
         let seconds = start.elapsed().as_secs_f64();
         let after = batches(&files)?;
-        ensure!(after.0 > before.0, "nothing was inserted");
+        ensure!(after[0].0 > before[0].0, "nothing was inserted");
         if number > 0 {
-            numbers.push((after.0 - before.0) as f64);
-            times.push((after.1 - before.1) as f64 / 1000.0);
+            for kind in 0..2 {
+                counts[2 * kind].push((after[kind].0 - before[kind].0) as f64);
+                counts[2 * kind + 1].push((after[kind].1 - before[kind].1) as f64 / 1000.0);
+            }
             syncs.push(seconds);
         }
     }
     files.close()?;
-    let result = serde_json::json!({
-        "insert batches": median(&mut numbers)?,
-        "insert time, µs": median(&mut times)?,
-        "seconds": median(&mut syncs)?,
-    });
-    println!("{result}");
+    let names = ["insert batches", "insert time, µs", "inode batches", "inode time, µs"];
+    for (name, values) in names.iter().zip(&mut counts) {
+        medians.insert((*name).into(), median(values)?.into());
+    }
+    medians.insert("seconds".into(), median(&mut syncs)?.into());
+    println!("{}", serde_json::Value::Object(medians));
     Ok(())
 }

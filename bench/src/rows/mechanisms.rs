@@ -22,44 +22,46 @@ const UNFLUSHED: &str = "dirty=8G,commit=3000";
 pub fn rows() -> Vec<Row> {
     let mut rows = copies();
     rows.push(growth());
-    rows.push(batches("S2-100", "100 files made, every other one removed, sync (the time of the sync)", 100));
-    rows.push(batches(
-        "S2-100000",
-        "100,000 files made, every other one removed, sync (the time of the sync)",
-        100_000,
-    ));
+    rows.extend([few_batches(), many_batches()]);
     rows
 }
 
+fn kernel_side(run: Run) -> Side {
+    Side { name: "kernel mount, cp", needs: "losetup", run }
+}
+
+fn cold_copy() -> Row {
+    Row {
+        id: "S1A",
+        workload: "sparse file of 1 GiB, 131,072 extents of 4 KiB, copied out of a cold image: to /dev/null and to a file",
+        goal: "null: ≥ 12 × kernel, and ≤ 1.5 × a plain read of the same bytes; file: ≥ 5 × kernel, holes kept",
+        files: Some(1),
+        prepare: |host, _| prepare_file(host, FILE_MEBIBYTES),
+        sides: vec![
+            Side { name: "vlinder cp", needs: "vlinder", run: |host, _| timed_copy(host, "/dev/null") },
+            kernel_side(|host, _| kernel_copy(host, "/dev/null", false)),
+            Side {
+                name: "library, every byte compared",
+                needs: "sparse-file",
+                run: |host, _| sparse(host, "cold", FILE_MEBIBYTES, ""),
+            },
+            Side { name: "plain read of the same bytes", needs: "dd", run: |host, _| plain_read(host) },
+            Side { name: "vlinder cp to a file", needs: "vlinder", run: |host, _| own_copy(host) },
+            Side {
+                name: "kernel mount, cp to a file",
+                needs: "losetup",
+                run: |host, _| {
+                    let out = host.path("s1-out");
+                    kernel_copy(host, &out, false)
+                },
+            },
+        ],
+    }
+}
+
 fn copies() -> Vec<Row> {
-    let kernel = |run| Side { name: "kernel mount, cp", needs: "losetup", run };
     vec![
-        Row {
-            id: "S1A",
-            workload: "sparse file of 1 GiB, 131,072 extents of 4 KiB, copied out of a cold image: to /dev/null and to a file",
-            goal: "null: ≥ 12 × kernel, and ≤ 1.5 × a plain read of the same bytes; file: ≥ 5 × kernel, holes kept",
-            files: Some(1),
-            prepare: |host, _| prepare_file(host, FILE_MEBIBYTES),
-            sides: vec![
-                Side { name: "vlinder cp", needs: "vlinder", run: |host, _| timed_copy(host, "/dev/null") },
-                kernel(|host, _| kernel_copy(host, "/dev/null", false)),
-                Side {
-                    name: "library, every byte compared",
-                    needs: "sparse-file",
-                    run: |host, _| sparse(host, "cold", FILE_MEBIBYTES, ""),
-                },
-                Side { name: "plain read of the same bytes", needs: "dd", run: |host, _| plain_read(host) },
-                Side { name: "vlinder cp to a file", needs: "vlinder", run: |host, _| own_copy(host) },
-                Side {
-                    name: "kernel mount, cp to a file",
-                    needs: "losetup",
-                    run: |host, _| {
-                        let out = host.path("s1-out");
-                        kernel_copy(host, &out, false)
-                    },
-                },
-            ],
-        },
+        cold_copy(),
         Row {
             id: "S1B",
             workload: "the same file, warm, in one process",
@@ -72,7 +74,7 @@ fn copies() -> Vec<Row> {
                     needs: "sparse-file",
                     run: |host, _| sparse(host, "warm", FILE_MEBIBYTES, ""),
                 },
-                kernel(|host, _| kernel_copy(host, "/dev/null", true)),
+                kernel_side(|host, _| kernel_copy(host, "/dev/null", true)),
                 Side {
                     name: "library, seek_cache off",
                     needs: "sparse-file",
@@ -92,7 +94,7 @@ fn copies() -> Vec<Row> {
                     needs: "sparse-file",
                     run: |host, _| sparse(host, "delalloc", FILE_MEBIBYTES, ""),
                 },
-                kernel(|host, _| kernel_delalloc(host)),
+                kernel_side(|host, _| kernel_delalloc(host)),
                 Side {
                     name: "library, seek_cache off",
                     needs: "sparse-file",
@@ -276,50 +278,96 @@ fn kernel_delalloc(host: &Host) -> Result<Outcome> {
     Ok(Outcome { time: made?, peak_bytes: 0 })
 }
 
-fn batches(id: &'static str, workload: &'static str, files: u64) -> Row {
-    const OPTIONS: &str = "commit=3000,dirty=1G";
-    const OFF: &str = "commit=3000,dirty=1G,disable=delayed_batch";
-    let (on, off): (Run, Run) = match files {
-        100 => (|host, _| make_and_remove(host, 100, OPTIONS), |host, _| make_and_remove(host, 100, OFF)),
-        _ => {
-            (|host, _| make_and_remove(host, 100_000, OPTIONS), |host, _| make_and_remove(host, 100_000, OFF))
-        }
-    };
+const UNCOMMITTED: &str = "commit=3000,dirty=1G";
+const UNCOMMITTED_OFF: &str = "commit=3000,dirty=1G,disable=delayed_batch";
+
+fn few_batches() -> Row {
     Row {
-        id,
-        workload,
-        goal: "100: ≤ 2 batches (off: about 51), their time ≤ 1/3 of off; 100,000: ≤ 1 batch a leaf",
-        files: Some(files),
+        id: "S2-100",
+        workload: "100 files made, every other one removed, sync (the time of the sync): in one process, again and again; and once on a mount",
+        goal: "≤ 2 insert batches (off: about 51), insert time ≤ 1/3 of off",
+        files: Some(100),
         prepare: |_, _| Ok(()),
         sides: vec![
-            Side { name: "vlinder mount", needs: "vlinder", run: on },
-            Side { name: "delayed_batch off", needs: "vlinder", run: off },
+            Side { name: "library", needs: "delayed-items", run: |host, _| in_process(host, UNCOMMITTED) },
+            Side {
+                name: "library, delayed_batch off",
+                needs: "delayed-items",
+                run: |host, _| in_process(host, UNCOMMITTED_OFF),
+            },
+            Side {
+                name: "vlinder mount",
+                needs: "vlinder",
+                run: |host, _| make_and_remove(host, 100, UNCOMMITTED),
+            },
+            Side {
+                name: "vlinder mount, delayed_batch off",
+                needs: "vlinder",
+                run: |host, _| make_and_remove(host, 100, UNCOMMITTED_OFF),
+            },
+        ],
+    }
+}
+
+fn many_batches() -> Row {
+    const FILES: u64 = 100_000;
+    Row {
+        id: "S2-100000",
+        workload: "100,000 files made on a mount, every other one removed, sync (the time of the sync)",
+        goal: "≤ 1 insert batch a leaf",
+        files: Some(FILES),
+        prepare: |_, _| Ok(()),
+        sides: vec![
+            Side {
+                name: "vlinder mount",
+                needs: "vlinder",
+                run: |host, _| make_and_remove(host, FILES, UNCOMMITTED),
+            },
+            Side {
+                name: "delayed_batch off",
+                needs: "vlinder",
+                run: |host, _| make_and_remove(host, FILES, UNCOMMITTED_OFF),
+            },
         ],
     }
 }
 
 /// Rounds of the small workload that are measured, after one that is not: what a commit touches for the first time costs
 /// more than all of these items.
-const ROUNDS: u32 = 20;
+const ROUNDS: u32 = 100;
+
+/// The workload through the library, in one process.
+fn in_process(host: &Host, options: &str) -> Result<Outcome> {
+    let image = host.path("s2");
+    shell(&format!("rm -f {image}; truncate -s 4G {image}; vlinder mkfs -f {image} >/dev/null"))?;
+    let account = host.path("account");
+    let said =
+        shell(&format!("/usr/bin/time -f %M -o {account} delayed-items {image} 100 {ROUNDS} {options}"))?;
+    let result: serde_json::Value = serde_json::from_str(&said)?;
+    for name in ["insert batches", "insert time, µs", "inode batches", "inode time, µs"] {
+        host.note(name, result[name].as_f64().with_context(|| format!("no {name} in {said}"))?);
+    }
+    shell(&format!("btrfs check --readonly {image} >/dev/null 2>&1 && rm -f {image}"))?;
+    let kib: u64 = std::fs::read_to_string(&account)?.trim().parse()?;
+    let seconds = result["seconds"].as_f64().context("no seconds")?;
+    Ok(Outcome { time: Duration::from_secs_f64(seconds), peak_bytes: kib * 1024 })
+}
 
 fn make_and_remove(host: &Host, files: u64, options: &str) -> Result<Outcome> {
     let image = host.path("s2");
     shell(&format!("rm -f {image}; truncate -s 4G {image}; vlinder mkfs -f {image} >/dev/null"))?;
     let mut mounted = Mounted::open(host, Server::Vlinder, "s2", options)?;
-    let (mut time, mut before, mut rounds) = (Duration::ZERO, Inserted::default(), 1);
-    if files == 100 {
-        make_and_remove_once(&mut mounted, files, 0)?;
-        before = Inserted::so_far(&mounted)?;
-        rounds = ROUNDS;
-    }
-    for round in 1..=rounds {
-        time += make_and_remove_once(&mut mounted, files, round)?;
-    }
+    let before = Inserted::so_far(&mounted)?;
+    let time = make_and_remove_once(&mut mounted, files)?;
     let after = Inserted::so_far(&mounted)?;
-    let each = |total: f64| total / f64::from(rounds);
-    host.note("insert batches", each(after.batches - before.batches));
-    host.note("insert time, µs", each(after.nanoseconds - before.nanoseconds) / 1000.0);
-    let time = time / rounds;
+    for (name, after, before) in [
+        ("insert batches", after.batches, before.batches),
+        ("insert time, µs", after.microseconds, before.microseconds),
+        ("inode batches", after.inode_batches, before.inode_batches),
+        ("inode time, µs", after.inode_microseconds, before.inode_microseconds),
+    ] {
+        host.note(name, after - before);
+    }
     let peak_bytes = mounted.end()?;
     let leaves = shell(&format!("vlinder inspect-internal dump-tree -t 5 {image} | grep -c '^leaf '"))?;
     host.note("leaves of the tree", leaves.trim().parse()?);
@@ -328,8 +376,8 @@ fn make_and_remove(host: &Host, files: u64, options: &str) -> Result<Outcome> {
 }
 
 /// Makes files in a directory of their own and removes every other one; gives how long the sync takes.
-fn make_and_remove_once(mounted: &mut Mounted, files: u64, round: u32) -> Result<Duration> {
-    let directory = mounted.path(&format!("testdir{round}"));
+fn make_and_remove_once(mounted: &mut Mounted, files: u64) -> Result<Duration> {
+    let directory = mounted.path("testdir");
     std::fs::create_dir(&directory)?;
     for number in 1..=files {
         std::fs::File::create(format!("{directory}/file_{number}"))?;
@@ -342,11 +390,12 @@ fn make_and_remove_once(mounted: &mut Mounted, files: u64, round: u32) -> Result
     Ok(start.elapsed())
 }
 
-/// What was put into trees in batches since the mount.
-#[derive(Default)]
+/// What was put into trees in batches since the mount: directory indexes, and inodes.
 struct Inserted {
     batches: f64,
-    nanoseconds: f64,
+    microseconds: f64,
+    inode_batches: f64,
+    inode_microseconds: f64,
 }
 
 impl Inserted {
@@ -354,9 +403,15 @@ impl Inserted {
         let stats: serde_json::Value =
             serde_json::from_str(&shell(&format!("vlinder stats --json {}", mounted.path("")))?)?;
         let value = |name: &str| &stats["metrics"][name]["value"];
+        let count = |name: &str| value(name).as_f64().with_context(|| format!("no {name}"));
+        let sum = |name: &str| -> Result<f64> {
+            Ok(value(name)["sum"].as_f64().with_context(|| format!("no {name}"))? / 1000.0)
+        };
         Ok(Self {
-            batches: value("delayed_items.insert_batches").as_f64().context("no batches")?,
-            nanoseconds: value("delayed_items.insert_time_ns")["sum"].as_f64().context("no sum")?,
+            batches: count("delayed_items.insert_batches")?,
+            microseconds: sum("delayed_items.insert_time_ns")?,
+            inode_batches: count("delayed_items.other_batches")?,
+            inode_microseconds: sum("delayed_items.other_time_ns")?,
         })
     }
 }

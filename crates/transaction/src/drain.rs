@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::extents::delayed::{ExtentKind, Head};
 use crate::extents::tree::Effect;
 use crate::handle::Handle;
+use crate::pending::PendingKind;
 use crate::space::ChangedGroup;
 
 /// Extents whose references are written in one batch.
@@ -42,31 +43,39 @@ impl Engine {
     pub(crate) fn drain_pending(&self, handle: &mut Handle<'_>) -> Result<(), EngineError> {
         for id in self.pending.trees() {
             probe!(delayed_items_insert_begin, id.0);
-            let drained = self.drain_pending_of(id, handle);
+            let indexes = self.drain_kind(id, PendingKind::Indexes, handle);
             probe!(delayed_items_insert_end, id.0);
-            drained?;
+            indexes?;
+            self.drain_kind(id, PendingKind::Others, handle)?;
         }
         Ok(())
     }
 
-    fn drain_pending_of(&self, id: RootId, handle: &mut Handle<'_>) -> Result<(), EngineError> {
+    /// Puts what is pending of a kind into one tree.
+    fn drain_kind(&self, id: RootId, kind: PendingKind, handle: &mut Handle<'_>) -> Result<(), EngineError> {
         let tree = self.tree(id)?;
         let leaf_bytes = usize::try_from(self.node_size()).unwrap_or(usize::MAX);
-        let mut from = Key::MIN;
         let metrics = self.pending.metrics();
+        let (inserts, time) = match kind {
+            PendingKind::Indexes => (&metrics.insert_batches, &metrics.insert_time),
+            PendingKind::Others => (&metrics.other_batches, &metrics.other_time),
+        };
+        let mut from = Key::MIN;
         loop {
-            let timer = metrics.insert_time.time();
-            let batch = self.pending.batch(id, from, leaf_bytes, !self.options.disabled.delayed_batch);
+            let timer = time.time();
+            let batch = self.pending.batch(id, kind, from, leaf_bytes, !self.options.disabled.delayed_batch);
             let Some((last, _)) = batch.last() else {
                 timer.discard();
                 return Ok(());
             };
             let next = last.next();
-            if batch.iter().any(|(_, pending)| pending.data.is_some()) {
-                metrics.insert_batches.increment();
-                probe!(delayed_items_insert_batch, id.0, batch.len());
-            } else {
+            if batch.iter().all(|(_, pending)| pending.data.is_none()) {
                 metrics.delete_batches.increment();
+            } else {
+                inserts.increment();
+                if kind == PendingKind::Indexes {
+                    probe!(delayed_items_insert_batch, id.0, batch.len());
+                }
             }
             let edits: Vec<Edit<'_>> = batch
                 .iter()

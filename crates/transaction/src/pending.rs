@@ -6,6 +6,7 @@
 //! Draining applies a batch to the tree first and then removes from the overlay what has not changed meanwhile, so a
 //! reader (overlay first, then tree) never misses an item.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use vlinder_base::metrics::{Counter, Histogram, Registry, Unit};
@@ -27,6 +28,22 @@ pub(crate) struct Pending {
 /// One batch to drain: what a leaf takes.
 pub(crate) type Batch = Vec<(Key, Pending)>;
 
+/// What is drained together. Indexes go first, and alone: nobody looks them up by name, so they come in runs, while the
+/// inodes of the same files lie each between other items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PendingKind {
+    /// Directory indexes.
+    Indexes,
+    /// All others.
+    Others,
+}
+
+impl PendingKind {
+    fn of(key: &Key) -> Self {
+        if key.item_type == ItemType::DIR_INDEX { Self::Indexes } else { Self::Others }
+    }
+}
+
 /// The overlay of all trees.
 pub(crate) struct PendingItems {
     trees: Mutex<HashMap<RootId, BTreeMap<Key, Pending>>>,
@@ -42,25 +59,35 @@ pub(crate) struct PendingMetrics {
     pub(crate) delete_batches: Arc<Counter>,
     pub(crate) cancelled: Arc<Counter>,
     pub(crate) insert_time: Arc<Histogram>,
+    pub(crate) other_batches: Arc<Counter>,
+    pub(crate) other_time: Arc<Histogram>,
 }
 
 impl PendingMetrics {
     fn new(registry: &Registry) -> Self {
         let counter = |name, help| registry.counter(name, help, Unit::Count);
+        let time = |name, help| registry.histogram(name, help, Unit::Nanoseconds);
         Self {
             insert_batches: counter(
                 "delayed_items.insert_batches",
-                "batches of pending items put into trees",
+                "batches of pending directory indexes put into trees",
             ),
             delete_batches: counter("delayed_items.delete_batches", "batches of pending removals alone"),
             cancelled: counter(
                 "delayed_items.cancelled",
                 "pending insertions removed before they reached a tree",
             ),
-            insert_time: registry.histogram(
+            insert_time: time(
                 "delayed_items.insert_time_ns",
-                "time to put one batch of pending items into its tree",
-                Unit::Nanoseconds,
+                "time to put one batch of pending directory indexes into its tree",
+            ),
+            other_batches: counter(
+                "delayed_items.other_batches",
+                "batches of other pending items (inodes) put into trees",
+            ),
+            other_time: time(
+                "delayed_items.other_time_ns",
+                "time to put one batch of other pending items into its tree",
             ),
         }
     }
@@ -172,14 +199,21 @@ impl PendingItems {
         self.trees.lock().get(&tree).is_some_and(|items| !items.is_empty())
     }
 
-    /// The next batch of a tree from `from` on: as many items as one leaf takes. Gaps between indexes do not end a batch,
-    /// since an index number is never used again; with `gaps` false they do (the mechanism switched off).
-    pub(crate) fn batch(&self, tree: RootId, from: Key, leaf_bytes: usize, gaps: bool) -> Batch {
+    /// The next batch of a tree from `from` on: as many items of a kind as one leaf takes. Gaps between indexes do not end
+    /// a batch, since an index number is never used again; with `gaps` false they do (the mechanism switched off).
+    pub(crate) fn batch(
+        &self,
+        tree: RootId,
+        kind: PendingKind,
+        from: Key,
+        leaf_bytes: usize,
+        gaps: bool,
+    ) -> Batch {
         let trees = self.trees.lock();
         let Some(items) = trees.get(&tree) else { return Vec::new() };
         let mut batch: Batch = Vec::new();
         let mut room = leaf_bytes;
-        for (key, pending) in items.range(from..) {
+        for (key, pending) in items.range(from..).filter(|(key, _)| PendingKind::of(key) == kind) {
             let size = pending.data.as_ref().map_or(0, Vec::len) + vlinder_format::block::ITEM_HEADER_SIZE;
             let follows = gaps || batch.last().is_none_or(|(last, _)| !leaves_gap(last, key));
             if (size > room || !follows) && !batch.is_empty() {
@@ -196,12 +230,11 @@ impl PendingItems {
         let mut trees = self.trees.lock();
         let Some(items) = trees.get_mut(&tree) else { return };
         for (key, written) in batch {
-            let Some(pending) = items.get_mut(key) else { continue };
-            if pending.version == written.version {
-                self.count_out(pending);
-                items.remove(key);
+            let Entry::Occupied(mut pending) = items.entry(*key) else { continue };
+            if pending.get().version == written.version {
+                self.count_out(&pending.remove());
             } else {
-                pending.in_tree = true;
+                pending.get_mut().in_tree = true;
             }
         }
         if items.is_empty() {
@@ -289,7 +322,7 @@ mod tests {
         let batches = |gaps| {
             let (mut from, mut count) = (Key::MIN, 0);
             loop {
-                let batch = pending.batch(RootId::FS_TREE, from, 16283, gaps);
+                let batch = pending.batch(RootId::FS_TREE, PendingKind::Indexes, from, 16283, gaps);
                 let Some((last, _)) = batch.last() else { return count };
                 from = last.next().unwrap();
                 count += 1;
@@ -300,11 +333,31 @@ mod tests {
     }
 
     #[test]
+    fn indexes_are_drained_apart_from_all_else() {
+        let pending = PendingItems::new(&Registry::new());
+        let inode = |number| Key::new(ObjectId(number), ItemType::INODE_ITEM, 0);
+        let index = |directory, number| Key::new(ObjectId(directory), ItemType::DIR_INDEX, number);
+        let keys = [inode(256), index(256, 2), index(256, 5), inode(257), index(257, 2), inode(258)];
+        for key in keys {
+            pending.put(RootId::FS_TREE, key, vec![0; 10], true);
+        }
+        let drained = |kind| {
+            let batch = pending.batch(RootId::FS_TREE, kind, Key::MIN, 16283, true);
+            pending.drained(RootId::FS_TREE, &batch);
+            batch.iter().map(|(key, _)| *key).collect::<Vec<_>>()
+        };
+        assert_eq!(drained(PendingKind::Indexes), [keys[1], keys[2], keys[4]]);
+        assert!(pending.holds(RootId::FS_TREE), "inodes wait");
+        assert_eq!(drained(PendingKind::Others), [keys[0], keys[3], keys[5]]);
+        assert!(!pending.holds(RootId::FS_TREE) && pending.entries() == 0);
+    }
+
+    #[test]
     fn what_changed_while_it_was_drained_stays_pending() {
         let pending = PendingItems::new(&Registry::new());
         pending.put(RootId::FS_TREE, key(2), vec![1], true);
         pending.put(RootId::FS_TREE, key(3), vec![1], true);
-        let batch = pending.batch(RootId::FS_TREE, Key::MIN, 1000, true);
+        let batch = pending.batch(RootId::FS_TREE, PendingKind::Indexes, Key::MIN, 1000, true);
         pending.put(RootId::FS_TREE, key(3), vec![2], false);
         pending.drained(RootId::FS_TREE, &batch);
         assert_eq!(pending.get(RootId::FS_TREE, &key(2)), None);
@@ -316,7 +369,7 @@ mod tests {
             "the tree has it, so a tombstone stays"
         );
         assert!(pending.holds(RootId::FS_TREE));
-        let batch = pending.batch(RootId::FS_TREE, Key::MIN, 1000, true);
+        let batch = pending.batch(RootId::FS_TREE, PendingKind::Indexes, Key::MIN, 1000, true);
         pending.drained(RootId::FS_TREE, &batch);
         assert!(!pending.holds(RootId::FS_TREE));
         assert_eq!(pending.bytes(), 0);

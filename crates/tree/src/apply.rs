@@ -385,7 +385,7 @@ fn insert_run(
     upper: Option<Key>,
 ) -> usize {
     let mut room = leaf.free_bytes();
-    let mut items: Vec<(usize, Key, &[u8])> = Vec::new();
+    let mut items: Vec<(usize, Key, &[u8])> = Vec::with_capacity(edits.len().saturating_sub(first));
     for (edit, resolution) in edits.iter().zip(resolved).skip(first) {
         let Some(data) = resolution.data(&edit.change) else { break };
         let Some(rest) = room.checked_sub(data.len().saturating_add(ITEM_HEADER_SIZE)) else { break };

@@ -182,6 +182,8 @@ impl Count<'_> {
 /// How the edits of one group change their leaf's size.
 #[derive(Default)]
 struct LeafChange {
+    /// Where the last edit's item is, or belongs: that of the next is mostly there as well.
+    near: usize,
     grows_bytes: usize,
     shrinks_bytes: usize,
     changes: bool,
@@ -368,7 +370,10 @@ fn resolve(
     change: &mut LeafChange,
 ) -> Result<Resolved, TreeError> {
     let key = edit.key;
-    let present = leaf.get(&key);
+    let found = leaf.search_near(&key, change.near);
+    let (Ok(slot) | Err(slot)) = found;
+    change.near = slot;
+    let present = found.ok().map(|slot| leaf.data(slot));
     let resolved = match (&edit.change, present) {
         (Change::Insert(_), Some(_)) => return Err(TreeError::Exists { root: tree, key }),
         (Change::Replace(_) | Change::Remove, None) => return Err(TreeError::Missing { root: tree, key }),

@@ -172,6 +172,25 @@ impl Block {
         Err(low)
     }
 
+    /// As [`Block::search`], without one where the key is at `near`, or belongs there.
+    ///
+    /// # Errors
+    /// As of [`Block::search`].
+    pub fn search_near(&self, key: &Key, near: usize) -> Result<usize, usize> {
+        let is_behind = near <= self.len() && near.checked_sub(1).is_none_or(|last| self.key(last) < *key);
+        if !is_behind {
+            return self.search(key);
+        }
+        if near == self.len() {
+            return Err(near);
+        }
+        match self.key(near).cmp(key) {
+            core::cmp::Ordering::Less => self.search(key),
+            core::cmp::Ordering::Equal => Ok(near),
+            core::cmp::Ordering::Greater => Err(near),
+        }
+    }
+
     /// In a node: the slot of the child below which `key` belongs (the first child for keys before all).
     pub fn child_slot(&self, key: &Key) -> usize {
         match self.search(key) {

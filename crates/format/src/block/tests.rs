@@ -107,6 +107,21 @@ fn items_inserted_between_others_at_once_are_those_inserted_one_by_one() {
 }
 
 #[test]
+fn a_key_is_found_wherever_the_search_begins() {
+    for count in 0..6 {
+        let mut leaf = Block::new(4096, &identity(0));
+        let items: Vec<(Key, &[u8])> = (0..count).map(|number| (key(10 * number + 10), &b"x"[..])).collect();
+        leaf.insert_items(0, &items);
+        for number in 0..70 {
+            for near in 0..8 {
+                let found = leaf.search_near(&key(number), near);
+                assert_eq!(found, leaf.search(&key(number)), "{number} in {count}, from {near}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_split_keeps_every_item() {
     let mut left = Block::new(4096, &identity(0));
     let data: Vec<(Key, Vec<u8>)> = (0..30).map(|number| (key(number), vec![number as u8; 50])).collect();
