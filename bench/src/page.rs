@@ -40,7 +40,7 @@ fn counts(side: &SideResult) -> String {
     let counts: Vec<String> = side
         .counts
         .iter()
-        .map(|(name, value)| format!("{name} {}", (value * 100.0).round() / 100.0))
+        .map(|(name, value)| format!("{name} {}", (value * 1000.0).round() / 1000.0))
         .collect();
     if counts.is_empty() { String::new() } else { format!(" [{}]", counts.join(", ")) }
 }

@@ -15,9 +15,11 @@ use vlinder_fs::path::{File, Files};
 use vlinder_fs::{FsError, OpenOptions, Refusal};
 
 const PIECE_BYTES: u64 = 4096;
-/// What is counted.
+/// What the engine counts.
 const COUNTERS: [&str; 4] =
     ["delalloc.states_visited", "extent_state.records_visited", "tree.descents", "tree.blocks_read"];
+/// What the system counts: bytes that came through read(2) and its kin.
+const BYTES_READ: &str = "bytes read";
 
 fn write(files: &Files, mebibytes: u64) -> Result<File> {
     let file = files.options().read(true).write(true).create(true).open("/foobar")?;
@@ -52,14 +54,22 @@ fn copy(file: &File) -> Result<(u64, u64)> {
     }
 }
 
-fn counts(files: &Files) -> Vec<u64> {
+fn bytes_read() -> Result<u64> {
+    let account = std::fs::read_to_string("/proc/self/io").context("the account of reads")?;
+    let line = account.lines().find_map(|line| line.strip_prefix("rchar: "));
+    Ok(line.context("no count of bytes read")?.parse()?)
+}
+
+fn counts(files: &Files) -> Result<Vec<u64>> {
     let samples = files.filesystem().engine().registry().snapshot();
     let value =
         |name: &str| match samples.iter().find(|sample| sample.name == name).map(|sample| &sample.value) {
             Some(Value::Counter(value)) => *value,
             _ => 0,
         };
-    COUNTERS.iter().map(|name| value(name)).collect()
+    let mut counts: Vec<u64> = COUNTERS.iter().map(|name| value(name)).collect();
+    counts.push(bytes_read()?);
+    Ok(counts)
 }
 
 /// What the process has used of all processors, in seconds.
@@ -92,14 +102,18 @@ fn main() -> Result<()> {
     if state == "warm" {
         copy(&file)?;
     }
-    let before = counts(&files);
+    let before = counts(&files)?;
     let start = (Instant::now(), processor_time());
     let (seeks, bytes) = copy(&file)?;
     let (seconds, processor_seconds) = (start.0.elapsed().as_secs_f64(), processor_time() - start.1);
     ensure!(bytes == mebibytes << 19, "{bytes} bytes of data");
     let extents = bytes / PIECE_BYTES;
     let mut result = serde_json::json!({ "seconds": seconds, "processor_seconds": processor_seconds, "seeks": seeks, "extents": extents });
-    for (name, (before, after)) in COUNTERS.iter().zip(before.iter().zip(counts(&files))) {
+    let after = counts(&files)?;
+    if state == "cold" {
+        ensure!(after[COUNTERS.len()] - before[COUNTERS.len()] >= bytes, "data came from nowhere");
+    }
+    for (name, (before, after)) in COUNTERS.iter().chain([&BYTES_READ]).zip(before.iter().zip(after)) {
         result[*name] = (after - before).into();
         result[format!("{name} per extent")] = ((after - before) as f64 / extents as f64).into();
     }

@@ -140,8 +140,17 @@ fn prepare_file(host: &Host, mebibytes: u64) -> Result<()> {
     .map(drop)
 }
 
+/// What is counted for each extent.
+const EXTENT_COUNTS: [&str; 4] =
+    ["delalloc.states_visited", "tree.descents", "tree.blocks_read", "bytes read"];
+
 /// Runs the program on the file of an image; its counts for each extent are noted.
 fn sparse(host: &Host, state: &str, mebibytes: u64, options: &str) -> Result<Outcome> {
+    counted(host, state, mebibytes, options).map(|(outcome, _)| outcome)
+}
+
+/// As [`sparse`], and gives the counts.
+fn counted(host: &Host, state: &str, mebibytes: u64, options: &str) -> Result<(Outcome, [f64; 4])> {
     let image = if state == "delalloc" {
         let image = host.path("s1-fresh");
         shell(&format!("rm -f {image}; truncate -s 8G {image}; vlinder mkfs -f {image} >/dev/null"))?;
@@ -166,24 +175,35 @@ fn sparse(host: &Host, state: &str, mebibytes: u64, options: &str) -> Result<Out
         bail!("sparse-file: {}", String::from_utf8_lossy(&output.stderr));
     }
     let result: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    for name in ["delalloc.states_visited", "tree.descents", "tree.blocks_read"] {
+    let mut counts = [0.0; 4];
+    for (name, count) in EXTENT_COUNTS.iter().zip(&mut counts) {
         let name = format!("{name} per extent");
-        let value = result[&name].as_f64().with_context(|| format!("no {name} in {result}"))?;
-        host.note(&format!("{mebibytes} MiB: {name}"), value);
+        *count = result[&name].as_f64().with_context(|| format!("no {name} in {result}"))?;
+        host.note(&format!("{mebibytes} MiB: {name}"), *count);
     }
     host.note("processor s", result["processor_seconds"].as_f64().context("no processor_seconds")?);
     let kib: u64 = std::fs::read_to_string(&account).unwrap_or_default().trim().parse().unwrap_or_default();
     let seconds = result["seconds"].as_f64().context("no seconds")?;
-    Ok(Outcome { time: Duration::from_secs_f64(seconds), peak_bytes: kib * 1024 })
+    Ok((Outcome { time: Duration::from_secs_f64(seconds), peak_bytes: kib * 1024 }, counts))
 }
 
+/// What a count for each extent may grow by from the smallest file to any other, beside a twentieth: a file has a path of
+/// tree blocks however small it is.
+const SLACK: f64 = 0.01;
+
 fn growing(host: &Host, state: &str, options: &str) -> Result<Outcome> {
-    let (mut time, mut peak_bytes) = (Duration::ZERO, 0);
+    let (mut time, mut peak_bytes, mut smallest) = (Duration::ZERO, 0, None);
     for mebibytes in GROWTH_MEBIBYTES {
         if state != "delalloc" {
             prepare_file(host, mebibytes)?;
         }
-        let outcome = sparse(host, state, mebibytes, options)?;
+        let (outcome, counts) = counted(host, state, mebibytes, options)?;
+        let first = *smallest.get_or_insert(counts);
+        for ((name, count), first) in EXTENT_COUNTS.iter().zip(counts).zip(first) {
+            if count > first * 1.05 + SLACK {
+                bail!("{mebibytes} MiB, {state}: {count} {name} per extent instead of {first}");
+            }
+        }
         host.note(&format!("{mebibytes} MiB: seconds"), outcome.time.as_secs_f64());
         time += outcome.time;
         peak_bytes = peak_bytes.max(outcome.peak_bytes);
