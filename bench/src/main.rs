@@ -16,6 +16,9 @@ use anyhow::{Context, Result, bail};
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let known = rows::all();
+    if arguments == ["--page"] {
+        return page::render(&known);
+    }
     let names: Vec<String> = arguments
         .iter()
         .flat_map(|argument| argument.split(','))
@@ -23,7 +26,9 @@ fn main() -> Result<()> {
         .filter(|name| !name.is_empty())
         .collect();
     if names.is_empty() {
-        println!("usage: vlinder-bench ROW[,ROW…]   (as root; FILES=n scales the tree, RUNS=n the runs)\n");
+        println!(
+            "usage: vlinder-bench ROW[,ROW…]   (as root; FILES=n scales the tree, RUNS=n the runs)\n       vlinder-bench --page   makes docs/benchmarks/README.md of the rows that were run\n"
+        );
         for row in &known {
             println!("{:5} {}", row.id, row.workload);
         }
@@ -42,5 +47,5 @@ fn main() -> Result<()> {
         page::store(&result)?;
         println!("{}", page::line(&result));
     }
-    page::render()
+    page::render(&known)
 }

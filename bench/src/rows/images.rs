@@ -14,7 +14,7 @@ pub fn rows() -> Vec<Row> {
         Row {
             id: "U1",
             workload: "an image from a directory of text files (mkfs --rootdir)",
-            goal: "no slower than mkfs.btrfs --rootdir",
+            goal: "≥ 5 × mkfs.btrfs --rootdir, and ≤ 1.5 × vlinder's own reader without an image",
             files: None,
             prepare,
             sides: vec![
@@ -34,7 +34,7 @@ pub fn rows() -> Vec<Row> {
         Row {
             id: "U3",
             workload: "all of it unpacked again",
-            goal: "no slower than btrfs restore",
+            goal: "≥ 2 × the faster peer",
             files: None,
             prepare: |host, settings| {
                 prepare(host, settings)?;

@@ -57,10 +57,10 @@ pub fn rows() -> Vec<Row> {
         };
     }
     vec![
-        row!("F1", "cp -r of the tree into a fresh mount", "≥ 2 × fuse2fs", copy_in, copy_into_nothing),
+        row!("F1", "cp -r of the tree into a fresh mount", "≥ 3 × fuse2fs", copy_in, copy_into_nothing),
         row!("F2", "find -ls, warm", "≥ 8 × fuse2fs", list, list_nothing),
-        row!("F3", "tar cf - | cat, warm", "≥ 4 × fuse2fs", read_all, read_nothing),
-        row!("F4", "rm -r of the tree", "≥ 2 × fuse2fs", remove, remove_nothing),
+        row!("F3", "tar cf - | cat, warm", "≥ 8 × fuse2fs", read_all, read_nothing),
+        row!("F4", "rm -r of the tree", "≥ 3 × fuse2fs", remove, remove_nothing),
     ]
 }
 
