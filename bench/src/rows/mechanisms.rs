@@ -32,75 +32,87 @@ pub fn rows() -> Vec<Row> {
 }
 
 fn copies() -> Vec<Row> {
-    let kernel = |run| Side { name: "kernel mount, cp", needs: "losetup", run };
-    vec![
-        Row {
-            id: "S1A",
-            workload: "sparse file of 1 GiB, 131,072 extents of 4 KiB, copied out of a cold image: to /dev/null and to a file",
-            goal: "null: ≥ 12 × kernel, and ≤ 1.5 × a plain read of the same bytes; file: ≥ 5 × kernel, holes kept",
-            files: Some(1),
-            prepare: |host, _| prepare_file(host, FILE_MEBIBYTES),
-            sides: vec![
-                Side { name: "vlinder cp", needs: "vlinder", run: |host, _| timed_copy(host, "/dev/null") },
-                kernel(|host, _| kernel_copy(host, "/dev/null", false)),
-                Side {
-                    name: "library, every byte compared",
-                    needs: "sparse-file",
-                    run: |host, _| sparse(host, "cold", FILE_MEBIBYTES, ""),
+    vec![cold_copy(), warm_copy(), unflushed_copy()]
+}
+
+/// The kernel's mount as a peer of a copy.
+fn kernel(run: Run) -> Side {
+    Side { name: "kernel mount, cp", needs: "losetup", run }
+}
+
+fn cold_copy() -> Row {
+    Row {
+        id: "S1A",
+        workload: "sparse file of 1 GiB, 131,072 extents of 4 KiB, copied out of a cold image: to /dev/null and to a file",
+        goal: "null: ≥ 12 × kernel, and ≤ 1.5 × a plain read of the same bytes; file: ≥ 5 × kernel, holes kept",
+        files: Some(1),
+        prepare: |host, _| prepare_file(host, FILE_MEBIBYTES),
+        sides: vec![
+            Side { name: "vlinder cp", needs: "vlinder", run: |host, _| timed_copy(host, "/dev/null") },
+            kernel(|host, _| kernel_copy(host, "/dev/null", false)),
+            Side {
+                name: "library, every byte compared",
+                needs: "sparse-file",
+                run: |host, _| sparse(host, "cold", FILE_MEBIBYTES, ""),
+            },
+            Side { name: "plain read of the same bytes", needs: "dd", run: |host, _| plain_read(host) },
+            Side { name: "vlinder cp to a file", needs: "vlinder", run: |host, _| own_copy(host) },
+            Side {
+                name: "kernel mount, cp to a file",
+                needs: "losetup",
+                run: |host, _| {
+                    let out = host.path("s1-out");
+                    kernel_copy(host, &out, false)
                 },
-                Side { name: "plain read of the same bytes", needs: "dd", run: |host, _| plain_read(host) },
-                Side { name: "vlinder cp to a file", needs: "vlinder", run: |host, _| own_copy(host) },
-                Side {
-                    name: "kernel mount, cp to a file",
-                    needs: "losetup",
-                    run: |host, _| {
-                        let out = host.path("s1-out");
-                        kernel_copy(host, &out, false)
-                    },
-                },
-            ],
-        },
-        Row {
-            id: "S1B",
-            workload: "the same file, warm, in one process",
-            goal: "≥ 8 × kernel",
-            files: Some(1),
-            prepare: |host, _| prepare_file(host, FILE_MEBIBYTES),
-            sides: vec![
-                Side {
-                    name: "library",
-                    needs: "sparse-file",
-                    run: |host, _| sparse(host, "warm", FILE_MEBIBYTES, ""),
-                },
-                kernel(|host, _| kernel_copy(host, "/dev/null", true)),
-                Side {
-                    name: "library, seek_cache off",
-                    needs: "sparse-file",
-                    run: |host, _| sparse(host, "warm", FILE_MEBIBYTES, "disable=seek_cache"),
-                },
-            ],
-        },
-        Row {
-            id: "S1C",
-            workload: "the same file, none of it flushed",
-            goal: "≥ 8 × kernel",
-            files: Some(1),
-            prepare: |_, _| Ok(()),
-            sides: vec![
-                Side {
-                    name: "library",
-                    needs: "sparse-file",
-                    run: |host, _| sparse(host, "delalloc", FILE_MEBIBYTES, ""),
-                },
-                kernel(|host, _| kernel_delalloc(host)),
-                Side {
-                    name: "library, seek_cache off",
-                    needs: "sparse-file",
-                    run: |host, _| sparse(host, "delalloc", FILE_MEBIBYTES, "disable=seek_cache"),
-                },
-            ],
-        },
-    ]
+            },
+        ],
+    }
+}
+
+fn warm_copy() -> Row {
+    Row {
+        id: "S1B",
+        workload: "the same file, warm, in one process",
+        goal: "≥ 8 × kernel",
+        files: Some(1),
+        prepare: |host, _| prepare_file(host, FILE_MEBIBYTES),
+        sides: vec![
+            Side {
+                name: "library",
+                needs: "sparse-file",
+                run: |host, _| sparse(host, "warm", FILE_MEBIBYTES, ""),
+            },
+            kernel(|host, _| kernel_copy(host, "/dev/null", true)),
+            Side {
+                name: "library, seek_cache off",
+                needs: "sparse-file",
+                run: |host, _| sparse(host, "warm", FILE_MEBIBYTES, "disable=seek_cache"),
+            },
+        ],
+    }
+}
+
+fn unflushed_copy() -> Row {
+    Row {
+        id: "S1C",
+        workload: "the same file, none of it flushed",
+        goal: "≥ 8 × kernel",
+        files: Some(1),
+        prepare: |_, _| Ok(()),
+        sides: vec![
+            Side {
+                name: "library",
+                needs: "sparse-file",
+                run: |host, _| sparse(host, "delalloc", FILE_MEBIBYTES, ""),
+            },
+            kernel(|host, _| kernel_delalloc(host)),
+            Side {
+                name: "library, seek_cache off",
+                needs: "sparse-file",
+                run: |host, _| sparse(host, "delalloc", FILE_MEBIBYTES, "disable=seek_cache"),
+            },
+        ],
+    }
 }
 
 fn growth() -> Row {
