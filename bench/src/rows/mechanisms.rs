@@ -71,47 +71,39 @@ fn cold_copy() -> Row {
 
 fn warm_copy() -> Row {
     Row {
-        id: "S1B",
         workload: "the same file, warm, in one process",
-        goal: "≥ 8 × kernel",
-        files: Some(1),
         prepare: |host, _| prepare_file(host, FILE_MEBIBYTES),
-        sides: vec![
-            Side {
-                name: "library",
-                needs: "sparse-file",
-                run: |host, _| sparse(host, "warm", FILE_MEBIBYTES, ""),
-            },
-            kernel(|host, _| kernel_copy(host, "/dev/null", true)),
-            Side {
-                name: "library, seek_cache off",
-                needs: "sparse-file",
-                run: |host, _| sparse(host, "warm", FILE_MEBIBYTES, "disable=seek_cache"),
-            },
-        ],
+        ..copy_in_one_process(
+            "S1B",
+            |host, _| sparse(host, "warm", FILE_MEBIBYTES, ""),
+            |host, _| kernel_copy(host, "/dev/null", true),
+            |host, _| sparse(host, "warm", FILE_MEBIBYTES, "disable=seek_cache"),
+        )
     }
 }
 
 fn unflushed_copy() -> Row {
     Row {
-        id: "S1C",
         workload: "the same file, none of it flushed",
+        ..copy_in_one_process(
+            "S1C",
+            |host, _| sparse(host, "delalloc", FILE_MEBIBYTES, ""),
+            |host, _| kernel_delalloc(host),
+            |host, _| sparse(host, "delalloc", FILE_MEBIBYTES, "disable=seek_cache"),
+        )
+    }
+}
+
+/// The library against the kernel's mount and itself without the mechanism, with nothing prepared.
+fn copy_in_one_process(id: &'static str, own: Run, peer: Run, off: Run) -> Row {
+    let library = |name, run| Side { name, needs: "sparse-file", run };
+    Row {
+        id,
+        workload: "",
         goal: "≥ 8 × kernel",
         files: Some(1),
         prepare: |_, _| Ok(()),
-        sides: vec![
-            Side {
-                name: "library",
-                needs: "sparse-file",
-                run: |host, _| sparse(host, "delalloc", FILE_MEBIBYTES, ""),
-            },
-            kernel(|host, _| kernel_delalloc(host)),
-            Side {
-                name: "library, seek_cache off",
-                needs: "sparse-file",
-                run: |host, _| sparse(host, "delalloc", FILE_MEBIBYTES, "disable=seek_cache"),
-            },
-        ],
+        sides: vec![library("library", own), kernel(peer), library("library, seek_cache off", off)],
     }
 }
 
