@@ -69,7 +69,8 @@ fn on_nothing(host: &Host, files: u64, warm_up: &str, work: &str) -> Result<Outc
     let mountpoint = host.path("mnt");
     shell(&format!("mkdir -p {mountpoint}"))?;
     let program = std::env::current_exe()?.with_file_name("empty-server");
-    let mut server = Command::new(program).arg(&mountpoint).arg(files.to_string()).spawn()?;
+    // In a session of its own, as every mount in the background: Linux shares processors out by session.
+    let mut server = Command::new("setsid").arg(program).arg(&mountpoint).arg(files.to_string()).spawn()?;
     shell(&format!("until mountpoint -q {mountpoint}; do sleep 0.01; done; cd {mountpoint}; {warm_up}"))?;
     let start = Instant::now();
     shell(&format!("cd {mountpoint}; {work}"))?;

@@ -2,7 +2,8 @@
 //!
 //! Linux wakes a sleeping reader of `/dev/fuse` for each request, and whoever sent it pays for that; on a virtual machine it
 //! costs more than most answers. So one thread *attends*: after an answer it looks for the next request for a short while
-//! before it sleeps, and as long as it does, and while it works, the others are parked where the kernel does not see them.
+//! before it sleeps, unless it shares the processor of the program, and as long as it does, and while it works, the others are
+//! parked where the kernel does not see them.
 //! What takes long lets another attend from its start, what has to wait (for the disk, a commit, room) as soon as it does
 //! ([`vlinder_base::waiting`] tells), and so does the thread while several programs keep it without a pause. So requests
 //! are answered side by side exactly when one of them would hold others up.
@@ -26,7 +27,7 @@ const CROWDED: Duration = Duration::from_micros(200);
 const CROWD: u32 = 4;
 
 /// Reads and writes of more bytes than this are worth a processor of their own.
-const LARGE_TRANSFER: usize = 64 << 10;
+const LARGE_TRANSFER: usize = 128 << 10;
 
 /// What a request takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +119,10 @@ impl Drop for Colleague {
 }
 
 /// A request being answered; the next is waited for, or the thread rests, when it is dropped.
-pub(super) struct Turn<'a>(&'a Attendance);
+pub(super) struct Turn<'a> {
+    attendance: &'a Attendance,
+    shares: bool,
+}
 
 impl Attendance {
     /// Of so many threads, which all attend at first.
@@ -130,8 +134,8 @@ impl Attendance {
     }
 
     /// A request came to the running thread. To be dropped after it is answered. `client` is the thread that asks, 0 if
-    /// there is none or it is of another namespace.
-    pub(super) fn begin(&self, client: u32, work: Work) -> Turn<'_> {
+    /// there is none or it is of another namespace; `shares` whether the program waits for this very processor.
+    pub(super) fn begin(&self, client: u32, work: Work, shares: bool) -> Turn<'_> {
         COLLEAGUES.with_borrow_mut(|colleagues| {
             colleagues.get_or_insert_with(|| Colleague(Arc::clone(&self.places)));
         });
@@ -144,17 +148,19 @@ impl Attendance {
         } else {
             waiting::announce_to(Some(call_another));
         }
-        Turn(self)
+        Turn { attendance: self, shares }
     }
 
-    /// Looks for the next request, as long as that is likely to be worth it.
-    fn look(&self) {
+    /// Looks for the next request, as long as that is likely to be worth it. Where the program shares the processor, looking
+    /// keeps it from going on: between programs of different sessions (Linux's autogroups; a mount has a session of its own)
+    /// sched_yield(2) mostly returns at once though the program is ready, and only sleeping lets it run.
+    fn look(&self, shares: bool) {
         let (start, mut history) = (self.clock.monotonic(), HISTORY.get());
         (history.last_answer, history.had_next) = (start, false);
         if history.looking_pays {
             history.had_next = self.has_request();
             let (mut last, mut found) = (start, history.had_next);
-            while history.looking_pays && !found {
+            while history.looking_pays && !shares && !found {
                 thread::yield_now();
                 let now = self.clock.monotonic();
                 history.looking_pays =
@@ -176,8 +182,8 @@ impl Attendance {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         waiting::announce_to(None);
-        self.0.places.attend_or_rest();
-        self.0.look();
+        self.attendance.places.attend_or_rest();
+        self.attendance.look(self.shares);
     }
 }
 
@@ -252,7 +258,7 @@ mod tests {
             let other = {
                 let (attendance, attends) = (Arc::clone(&attendance), Arc::clone(&attends));
                 thread::spawn("fuse-other", move || {
-                    drop(attendance.begin(1, Work::Short));
+                    drop(attendance.begin(1, Work::Short, false));
                     attends.store(true, Ordering::Release);
                 })
             };
@@ -273,9 +279,9 @@ mod tests {
     #[test]
     fn a_short_request_calls_nobody_unless_it_has_to_wait() {
         let pair = Pair::new();
-        drop(pair.attendance.begin(2, Work::Short));
+        drop(pair.attendance.begin(2, Work::Short, false));
         assert_eq!((pair.attends.load(Ordering::Acquire), pair.calls()), (false, Value::Counter(0)));
-        let turn = pair.attendance.begin(2, Work::Short);
+        let turn = pair.attendance.begin(2, Work::Short, false);
         assert!(!pair.attends.load(Ordering::Acquire));
         let (lock, never) = (Mutex::new(()), Condvar::new());
         never.wait_for(&mut lock.lock(), Duration::from_millis(1));
@@ -286,9 +292,25 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_shares_the_programs_processor_sleeps_at_once() {
+        let pair = Pair::new();
+        let looked_in_vain = |shares| {
+            HISTORY.set(History::NONE);
+            drop(pair.attendance.begin(2, Work::Short, shares));
+            !HISTORY.get().looking_pays
+        };
+        assert!(looked_in_vain(false));
+        assert!(!looked_in_vain(true));
+        let turn = pair.attendance.begin(2, Work::Long, false);
+        pair.wait_for_the_other();
+        pair.other.join().unwrap();
+        drop(turn);
+    }
+
+    #[test]
     fn a_long_request_calls_another_thread() {
         let pair = Pair::new();
-        let turn = pair.attendance.begin(2, Work::Long);
+        let turn = pair.attendance.begin(2, Work::Long, false);
         assert_eq!(pair.calls(), Value::Counter(1));
         pair.wait_for_the_other();
         pair.other.join().unwrap();
@@ -300,7 +322,7 @@ mod tests {
         let pair = Pair::new();
         let attendance = Arc::clone(&pair.attendance);
         // In the place of the test's own thread.
-        let ends = thread::spawn("fuse-ends", move || drop(attendance.begin(3, Work::Short)));
+        let ends = thread::spawn("fuse-ends", move || drop(attendance.begin(3, Work::Short, false)));
         pair.wait_for_the_other();
         ends.join().unwrap();
         pair.other.join().unwrap();

@@ -8,6 +8,7 @@ mod answers;
 mod ending;
 mod features;
 mod notifier;
+mod turns;
 
 use std::io;
 use std::os::fd::OwnedFd;

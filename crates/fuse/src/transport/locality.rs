@@ -99,6 +99,12 @@ impl Locality {
         FOLLOWING.set(following);
     }
 
+    /// Whether the running thread is on the processor of the program that it answers, and that program will stay there,
+    /// since the only other processor is busy.
+    pub(super) fn shares_processor(&self) -> bool {
+        self.bystander.is_some() && FOLLOWING.get().processor.is_some()
+    }
+
     /// A request with so much work that its program had better go on meanwhile on another processor.
     pub(super) fn note_large(&self) {
         let Some(allowed) = &self.allowed else { return };
@@ -148,12 +154,15 @@ mod tests {
         let work = move || {
             (0..STREAK).for_each(|_| locality.note(me));
             assert_eq!(width(), all, "too early");
+            assert!(!locality.shares_processor());
             locality.note(me);
             assert_eq!(width(), 1);
+            assert_eq!(locality.shares_processor(), online_processors() == Some(2));
             (0..3 * LOOK_AGAIN).for_each(|_| locality.note(me));
             assert_eq!(width(), 1);
             locality.note(me + 1);
             assert_eq!(width(), all, "two programs");
+            assert!(!locality.shares_processor());
             (0..100).for_each(|number| locality.note(me + number % 2));
             assert_eq!(width(), all);
             (0..=STREAK).for_each(|_| locality.note(me));

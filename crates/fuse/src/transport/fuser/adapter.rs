@@ -20,7 +20,7 @@ use super::answers::{
     node, open_flags, requester, set_time, to_errno, unreadable,
 };
 use super::features;
-use crate::transport::attendance::{Attendance, Turn, Work};
+use crate::transport::attendance::{Attendance, Work};
 use crate::transport::locality::Locality;
 use crate::transport::requests::{Opcode, RequestCounters};
 use crate::transport::{
@@ -38,15 +38,6 @@ pub(super) struct Adapter {
 }
 
 impl Adapter {
-    /// A request is answered until this is dropped. Its program waits for that.
-    fn turn(&self, request: &Request, work: Work) -> Turn<'_> {
-        match work {
-            Work::Short => self.locality.note(request.pid()),
-            Work::Long => self.locality.note_large(),
-        }
-        self.attendance.begin(request.pid(), work)
-    }
-
     fn answer<T>(&self, opcode: Opcode, work: impl FnOnce() -> Reply<T>) -> Reply<T> {
         self.requests.count(opcode);
         guarded(work)
@@ -98,7 +89,7 @@ impl ::fuser::Filesystem for Adapter {
     }
 
     fn forget(&self, _request: &Request, number: INodeNo, lookups: u64) {
-        let _turn = self.attendance.begin(0, Work::Short);
+        let _turn = self.unawaited_turn();
         // There is nobody to tell how it went.
         let _ = self.perform(Opcode::Forget, || self.service.forget(node(number), lookups));
     }
@@ -348,7 +339,7 @@ impl ::fuser::Filesystem for Adapter {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.attendance.begin(0, Work::Short);
+        let _turn = self.unawaited_turn();
         answer_empty(reply, self.perform(Opcode::Release, || self.service.release(handle(file))));
     }
 
@@ -428,7 +419,7 @@ impl ::fuser::Filesystem for Adapter {
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, directory: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        let _turn = self.attendance.begin(0, Work::Short);
+        let _turn = self.unawaited_turn();
         let release = || self.service.release_directory(handle(directory));
         answer_empty(reply, self.perform(Opcode::ReleaseDir, release));
     }
