@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use vlinder_base::sync::Arc;
 use vlinder_codec::name_hash::name_hash;
@@ -127,6 +128,21 @@ const HASH: u32 = 0x7000_0000;
 /// How many hashes beside one another have as many names as fit.
 const HASHES: u32 = 30;
 
+/// How many hashes right before those have two names each: their items share a leaf, in which the first full one has no room.
+const SMALL_HASHES: u32 = 5;
+
+/// Adds colliding names: two of each of the small hashes, and of the others until no more fits into one item; at least so many
+/// did.
+fn fill_hashes(start: &str, add: impl Fn(&[u8]) -> Result<(), FsError>, least: usize) {
+    let collider = Collider::new();
+    for hash in HASH - SMALL_HASHES..HASH {
+        collider.names(start, hash).take(2).for_each(|name| add(&name).unwrap());
+    }
+    for hash in HASH..HASH + HASHES {
+        fill(collider.names(start, hash), &add, least);
+    }
+}
+
 /// Adds names until no more fits into one item; at least so many did.
 fn fill(names: impl Iterator<Item = Vec<u8>>, add: impl Fn(&[u8]) -> Result<(), FsError>, least: usize) {
     let mut added = 0;
@@ -146,16 +162,10 @@ fn fill(names: impl Iterator<Item = Vec<u8>>, add: impl Fn(&[u8]) -> Result<(), 
 }
 
 fn colliding_names(sound: &MemoryDevice) -> MemoryDevice {
-    let collider = Collider::new();
     with(sound, |files| {
         files.create_dir("/collisions").unwrap();
-        for hash in HASH..HASH + HASHES {
-            let add = |name: &[u8]| {
-                let path = std::path::Path::new("/collisions").join(OsStr::from_bytes(name));
-                files.write(path, "")
-            };
-            fill(collider.names("", hash), add, 90);
-        }
+        let add = |name: &[u8]| files.write(Path::new("/collisions").join(OsStr::from_bytes(name)), "");
+        fill_hashes("", add, 90);
     })
 }
 
@@ -189,17 +199,14 @@ fn large_attributes(sound: &MemoryDevice) -> MemoryDevice {
 }
 
 fn colliding_attributes(sound: &MemoryDevice) -> MemoryDevice {
-    let collider = Collider::new();
-    with_attributes(sound, |set| {
-        for hash in HASH..HASH + HASHES {
-            fill(collider.names("user.", hash), |name| set(name, b""), 70);
-        }
-    })
+    with_attributes(sound, |set| fill_hashes("user.", |name| set(name, b""), 70))
 }
 
-/// Makes the first item of a leaf say that it has the hash of the last one before.
+/// Makes the first item of a leaf say that it has the hash of the last one before, which is not alone in its leaf: the two
+/// leaves still begin with different keys.
 fn continue_in_the_next_leaf(mutator: &Mutator, item_type: ItemType) {
-    let is_it = |key: Key| key.item_type == item_type && (HASH..HASH + HASHES).contains(&(key.offset as u32));
+    let hashes = HASH - SMALL_HASHES..HASH + HASHES;
+    let is_it = |key: Key| key.item_type == item_type && hashes.contains(&(key.offset as u32));
     for logical in super::blocks(mutator, RootId::FS_TREE) {
         let node = mutator.block(logical);
         if node.level().0 != 1 {
@@ -208,7 +215,7 @@ fn continue_in_the_next_leaf(mutator: &Mutator, item_type: ItemType) {
         let leaves: Vec<Block> = node.children().map(|child| mutator.block(child.logical)).collect();
         for slot in 1..leaves.len() {
             let (left, right) = (leaves[slot - 1].last_key().unwrap(), leaves[slot].key(0));
-            if is_it(left) && is_it(right) {
+            if is_it(left) && is_it(right) && leaves[slot - 1].len() > 1 {
                 mutator.change_bytes(leaves[slot].logical(), |bytes| {
                     let start = vlinder_format::block::HEADER_SIZE;
                     bytes[start..start + Key::SIZE].copy_from_slice(&left.encode());
