@@ -9,6 +9,7 @@ mod images;
 mod mechanisms;
 mod mounts;
 mod opening;
+mod scaling;
 mod state_map;
 
 use crate::row::Row;
@@ -18,6 +19,7 @@ pub fn all() -> Vec<Row> {
     let mut rows = mounts::rows();
     rows.extend(images::rows());
     rows.extend(opening::rows());
+    rows.extend(scaling::rows());
     rows.extend(fsync::rows());
     rows.extend(growth::rows());
     rows.extend(check::rows());

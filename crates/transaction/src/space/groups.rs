@@ -8,7 +8,8 @@
 //!
 //! An extent moves reserved → used → pinned → free; a tree block that was never written goes reserved → free.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use vlinder_format::block_group::BlockGroupFault;
 use vlinder_format::chunk::BlockGroupFlags;
@@ -68,6 +69,8 @@ pub(crate) struct Group {
     pub(crate) excluded: u64,
     /// Nothing more is taken from it: its profile cannot be written, or it is about to be removed.
     pub(crate) closed: bool,
+    /// It is among the [`Groups`] of which something may be taken.
+    is_open: bool,
     free: Free,
 }
 
@@ -93,6 +96,7 @@ impl Group {
             pinned: 0,
             excluded,
             closed,
+            is_open: false,
             free,
         }
     }
@@ -121,6 +125,7 @@ impl Group {
             pinned: 0,
             excluded: bytes,
             closed: false,
+            is_open: false,
             free: Free::Known(free),
         }
     }
@@ -167,6 +172,8 @@ pub(crate) enum TakenPlace {
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     groups: BTreeMap<Logical, Group>,
+    /// Where those begin of which something may be taken, by purpose: of many groups most are full.
+    open: [BTreeSet<Logical>; 3],
     /// Where the last block of each purpose was taken, so that a transaction's blocks lie together.
     hints: [u64; 3],
     sums: Sums,
@@ -184,16 +191,20 @@ struct Sums {
 const PURPOSES: [Purpose; 3] = [Purpose::Data, Purpose::Metadata, Purpose::System];
 
 impl Groups {
-    pub(crate) fn insert(&mut self, group: Group) {
+    pub(crate) fn insert(&mut self, mut group: Group) {
         // One that is read again after an error must not count twice.
         self.remove(group.range.start);
         self.sums.enter(&group);
+        list(&mut self.open, &mut group);
         self.groups.insert(group.range.start, group);
     }
 
     pub(crate) fn remove(&mut self, start: Logical) -> Option<Group> {
         let group = self.groups.remove(&start)?;
         self.sums.leave(&group);
+        for open in &mut self.open {
+            open.remove(&start);
+        }
         Some(group)
     }
 
@@ -221,6 +232,7 @@ impl Groups {
         self.sums.leave(group);
         let result = change(group);
         self.sums.enter(group);
+        list(&mut self.open, group);
         Some(result)
     }
 
@@ -254,8 +266,10 @@ impl Groups {
         let mut wanted = count;
         let mut unknown = None;
         let mut loading = false;
-        let starts: Vec<Logical> = self.order(purpose, hint);
-        for start in starts {
+        let first = self.groups.range(..=Logical(hint)).next_back().map_or(Logical(0), |(start, _)| *start);
+        let mut last = None;
+        while let Some(start) = self.next_open(purpose, first, last) {
+            last = Some(start);
             let Some(group) = self.groups.get_mut(&start) else { continue };
             let available = group.available();
             self.sums.leave(group);
@@ -275,6 +289,7 @@ impl Groups {
                 Free::Unknown => {}
             }
             self.sums.enter(group);
+            list(&mut self.open, group);
             if wanted == 0 {
                 return Taken::Done;
             }
@@ -287,7 +302,8 @@ impl Groups {
         let mut unknown = None;
         let mut loading = false;
         let mut best: Option<(u64, Logical)> = None;
-        for group in self.groups.values().filter(|group| serves(group, Purpose::Data)) {
+        let open = self.open[Purpose::Data as usize].iter();
+        for group in open.filter_map(|start| self.groups.get(start)) {
             match &group.free {
                 Free::Known(free) => {
                     let largest = free.largest();
@@ -360,17 +376,29 @@ impl Groups {
         }
     }
 
-    /// The groups of a purpose, the one with the hint first, then by address.
-    fn order(&self, purpose: Purpose, hint: u64) -> Vec<Logical> {
-        let mut starts: Vec<Logical> = self
-            .groups
-            .values()
-            .filter(|group| serves(group, purpose))
-            .map(|group| group.range.start)
-            .collect();
-        let first = starts.iter().rposition(|start| start.0 <= hint).unwrap_or_default();
-        starts.rotate_left(first);
-        starts
+    /// Of the groups of a purpose of which something may be taken, the one after `last`, beginning with `first` and going
+    /// round to it by address.
+    fn next_open(&self, purpose: Purpose, first: Logical, last: Option<Logical>) -> Option<Logical> {
+        let open = &self.open[purpose as usize];
+        let round = |from| open.range((from, Bound::Excluded(first))).next();
+        let next = match last {
+            Some(last) if last < first => round(Bound::Excluded(last)),
+            Some(last) => {
+                let behind = open.range((Bound::Excluded(last), Bound::Unbounded)).next();
+                behind.or_else(|| round(Bound::Unbounded))
+            }
+            None => open.range(first..).next().or_else(|| round(Bound::Unbounded)),
+        };
+        next.copied()
+    }
+
+    /// The lists of open groups hold those of which something may be taken, and no others.
+    pub(crate) fn assert_lists(&self) {
+        for purpose in PURPOSES {
+            let open = self.groups.values().filter(|group| serves(group, purpose) && group.available() > 0);
+            let starts = open.map(|group| &group.range.start);
+            assert!(starts.eq(&self.open[purpose as usize]), "the list of groups with space for {purpose:?}");
+        }
     }
 
     /// What was read of a group's free ranges; none if reading failed, so that it may be tried again.
@@ -442,6 +470,19 @@ impl Group {
         if let Free::Known(free) = &mut self.free {
             free.add(logical.0, length);
         }
+    }
+}
+
+/// Notes whether anything may be taken of a group.
+fn list(open: &mut [BTreeSet<Logical>; 3], group: &mut Group) {
+    let is_open = group.available() > 0;
+    if is_open == group.is_open {
+        return;
+    }
+    group.is_open = is_open;
+    for purpose in PURPOSES.into_iter().filter(|purpose| group.flags.has(purpose.flag())) {
+        let open = &mut open[purpose as usize];
+        if is_open { open.insert(group.range.start) } else { open.remove(&group.range.start) };
     }
 }
 

@@ -381,7 +381,9 @@ impl SpaceManager {
     /// they were in the last one.
     pub(crate) fn settle_groups(&self) -> u64 {
         let mut changed = 0;
-        for group in self.state.lock().groups.iter_mut() {
+        let mut state = self.state.lock();
+        state.groups.assert_lists();
+        for group in state.groups.iter_mut() {
             changed += u64::from(group.committed_used != group.item_used);
             group.committed_used = group.item_used;
             (group.touched, group.item_is_ready) = (false, false);
