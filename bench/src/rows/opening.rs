@@ -53,7 +53,9 @@ fn make(host: &Host, name: &str, size: &str, chunks: u64) -> Result<()> {
     shell(&format!("truncate -s {size} {image}; mkfs.btrfs -q {image} 2>/dev/null; mkdir -p {mountpoint}"))?;
     if chunks > MOST_BY_KERNEL {
         let program = std::env::current_exe()?.with_file_name("grow").display().to_string();
-        shell(&format!("{program} chunks {image} {chunks} >/dev/null; vlinder cat {image}:/small >{image}.small"))?;
+        shell(&format!(
+            "{program} chunks {image} {chunks} >/dev/null; vlinder cat {image}:/small >{image}.small"
+        ))?;
         return shell(&format!("btrfs check --readonly {image} >/dev/null 2>&1")).map(drop);
     }
     shell(&format!("mount -o loop {image} {mountpoint}"))?;

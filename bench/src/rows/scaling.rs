@@ -32,7 +32,8 @@ const SNAPSHOTS: Kind =
     Kind { name: "snapshots", least: 10, image_size: "16G", options: "", memory: DEFAULT_MEMORY };
 const EXTENTS: Kind =
     Kind { name: "extents", least: 1_000, image_size: "64G", options: "", memory: DEFAULT_MEMORY };
-const CHUNKS: Kind = Kind { name: "chunks", least: 10, image_size: "1P", options: "", memory: DEFAULT_MEMORY };
+const CHUNKS: Kind =
+    Kind { name: "chunks", least: 10, image_size: "1P", options: "", memory: DEFAULT_MEMORY };
 const DIRTY: Kind = Kind {
     name: "dirty",
     least: 32,
@@ -106,7 +107,12 @@ fn grow(host: &Host, kind: Kind, count: u64) -> Result<Outcome> {
         for name in STEADY {
             let least = first[name].as_f64().with_context(|| format!("no {name}"))?;
             let most = 1.0 + least * digits * 1.25;
-            ensure!(number(name)? <= most, "{count} {}: {} {name}, {least} with few", kind.name, number(name)?);
+            ensure!(
+                number(name)? <= most,
+                "{count} {}: {} {name}, {least} with few",
+                kind.name,
+                number(name)?
+            );
         }
     }
     judge(&image)?;

@@ -3,12 +3,13 @@
 //! A new chunk is usable at once, in memory; its items are queued and written by the commit. Before a chunk of another
 //! content is made, system space for the chunk tree's own copies is made sure of.
 
-use vlinder_base::sync::Mutex;
+use vlinder_base::sync::{Arc, Mutex};
 use vlinder_format::block_group::BlockGroupItem;
 use vlinder_format::chunk::{BlockGroupFlags, Chunk, STRIPE_LENGTH, Stripe};
 use vlinder_format::device::{DeviceExtent, DeviceItem};
 use vlinder_format::superblock::SystemChunkArray;
 use vlinder_format::{DeviceId, ItemType, Key, Logical, ObjectId, Physical, RootId, Uuid};
+use vlinder_volume::MappedChunk;
 use vlinder_volume::allocation::{DeviceSpace, plan_chunk};
 
 use crate::EngineError;
@@ -16,7 +17,7 @@ use crate::editor::Editor;
 use crate::engine::Engine;
 use crate::reservation::Draw;
 use crate::space::free_space_tree::GroupRange;
-use crate::space::groups::Group;
+use crate::space::groups::{Group, PURPOSES};
 use crate::space::{Purpose, Room, Unallocated};
 
 /// Chunks whose items are not written yet.
@@ -26,6 +27,38 @@ pub(crate) struct ChunkWork {
     new: Mutex<Vec<(Logical, Chunk)>>,
     /// Removed by the running transaction; their space on the devices is free once it is durable.
     removed: Mutex<Vec<Logical>>,
+    /// None until somebody asks, and after chunks went.
+    summary: Mutex<Option<Summary>>,
+}
+
+/// What has to be known of all chunks before one more is made. It is kept, since each of many would else take a look at
+/// all those before.
+struct Summary {
+    spaces: Vec<DeviceSpace>,
+    /// By purpose.
+    newest: [Option<Arc<MappedChunk>>; 3],
+}
+
+impl Summary {
+    /// Takes in a chunk. One that is in it already changes nothing.
+    fn add(&mut self, chunk: &Arc<MappedChunk>) {
+        let bytes = chunk.chunk.stripe_bytes().unwrap_or_default();
+        for stripe in &chunk.chunk.stripes {
+            for space in self.spaces.iter_mut().filter(|space| space.device == stripe.device) {
+                space.take(stripe.physical, bytes);
+            }
+        }
+        self.note_newest(chunk);
+    }
+
+    fn note_newest(&mut self, chunk: &Arc<MappedChunk>) {
+        for purpose in PURPOSES.into_iter().filter(|purpose| chunk.chunk.flags.has(purpose.flag())) {
+            let newest = &mut self.newest[purpose as usize];
+            if newest.as_ref().is_none_or(|newest| newest.logical < chunk.logical) {
+                *newest = Some(Arc::clone(chunk));
+            }
+        }
+    }
 }
 
 /// Copies of the chunk tree's blocks that one commit may make: a path, a split on each level, and one for each batch of
@@ -34,7 +67,13 @@ const SYSTEM_BLOCKS: u64 = 16;
 
 impl ChunkWork {
     pub(crate) fn new(chunk_tree_uuid: Uuid) -> Self {
-        Self { chunk_tree_uuid, making: Mutex::new(()), new: Mutex::default(), removed: Mutex::default() }
+        Self {
+            chunk_tree_uuid,
+            making: Mutex::new(()),
+            new: Mutex::default(),
+            removed: Mutex::default(),
+            summary: Mutex::default(),
+        }
     }
 
     pub(crate) fn has_new(&self) -> bool {
@@ -64,8 +103,11 @@ impl Engine {
 
     fn make_chunk_of(&self, purpose: Purpose) -> Result<bool, EngineError> {
         let Some(flags) = self.flags_for(purpose) else { return Ok(false) };
-        let spaces = self.device_spaces();
-        let plan = |most_bytes| plan_chunk(flags, self.volume.total_bytes(), &spaces, most_bytes);
+        let plan = |most_bytes| {
+            self.with_summary(|summary| {
+                plan_chunk(flags, self.volume.total_bytes(), &summary.spaces, most_bytes)
+            })
+        };
         let Some(plan) = (match plan(self.left_by_others(purpose))? {
             // A promise that can't be kept loses what was written lately; a commit that can't end, or a change that ends
             // half-way, loses more.
@@ -100,6 +142,12 @@ impl Engine {
         };
         let logical = self.volume.chunks().next_logical();
         self.volume.add_chunk(logical, chunk.clone())?;
+        if let Some(added) = self.volume.chunks().get(logical) {
+            self.with_summary(|summary| {
+                summary.add(&added);
+                debug_assert_eq!(summary.spaces, self.summarize().spaces, "what chunks leave of the devices");
+            });
+        }
         for item in self.device_items.lock().iter_mut() {
             let stripes = plan.stripes.iter().filter(|(device, _)| *device == item.device).count();
             item.bytes_used += plan.stripe_bytes * u64::try_from(stripes).unwrap_or_default();
@@ -115,8 +163,7 @@ impl Engine {
     /// Content and profile of a new chunk: those of the newest group that serves the purpose. In memory a profile that
     /// can't be written gives way to single: no copy of it is ever made.
     fn flags_for(&self, purpose: Purpose) -> Option<BlockGroupFlags> {
-        let chunks = self.volume.chunks().snapshot();
-        let newest = chunks.iter().rev().find(|chunk| chunk.chunk.flags.has(purpose.flag()));
+        let newest = self.with_summary(|summary| summary.newest[purpose as usize].clone());
         let flags = newest.map(|chunk| match chunk.chunk.flags {
             flags if self.volume.keeps_writes_in_memory() && !chunk.profile.is_writable() => flags.content(),
             flags => flags,
@@ -127,39 +174,41 @@ impl Engine {
         })
     }
 
-    /// What each device has allocated.
-    pub(crate) fn device_spaces(&self) -> Vec<DeviceSpace> {
+    /// Looks at the summary of all chunks, or changes it.
+    fn with_summary<R>(&self, look: impl FnOnce(&mut Summary) -> R) -> R {
+        look(self.chunks.summary.lock().get_or_insert_with(|| self.summarize()))
+    }
+
+    fn summarize(&self) -> Summary {
         let chunks = self.volume.chunks().snapshot();
-        let extents = |device: DeviceId| {
+        let space = |device: DeviceId, total_bytes| {
             let mut allocated: Vec<std::ops::Range<Physical>> = chunks
                 .iter()
                 .flat_map(|chunk| {
                     let bytes = chunk.chunk.stripe_bytes().unwrap_or_default();
-                    chunk
-                        .chunk
-                        .stripes
-                        .iter()
-                        .filter(move |stripe| stripe.device == device)
-                        .map(move |stripe| stripe.physical..Physical(stripe.physical.0 + bytes))
+                    let stripes = chunk.chunk.stripes.iter().filter(move |stripe| stripe.device == device);
+                    stripes.map(move |stripe| stripe.physical..Physical(stripe.physical.0 + bytes))
                 })
                 .collect();
             allocated.sort_by_key(|range| range.start);
-            allocated
+            DeviceSpace::new(device, total_bytes, allocated)
         };
         let members = self.volume.members().iter();
-        members
-            .map(|member| DeviceSpace {
-                device: member.id,
-                total_bytes: member.total_bytes,
-                allocated: extents(member.id),
-            })
-            .collect()
+        let spaces = members.map(|member| space(member.id, member.total_bytes)).collect();
+        let mut summary = Summary { spaces, newest: Default::default() };
+        chunks.iter().for_each(|chunk| summary.note_newest(chunk));
+        summary
+    }
+
+    /// Bytes of all devices that no chunk has.
+    pub(crate) fn unallocated_bytes(&self) -> u64 {
+        self.with_summary(|summary| summary.spaces.iter().map(DeviceSpace::unallocated_bytes).sum())
     }
 
     /// What new chunks can have.
     pub(crate) fn unallocated(&self) -> Unallocated {
         Unallocated {
-            bytes: self.device_spaces().iter().map(DeviceSpace::usable_bytes).sum(),
+            bytes: self.with_summary(|summary| summary.spaces.iter().map(DeviceSpace::usable_bytes).sum()),
             data_copies: self.copies_for(Purpose::Data),
             metadata_copies: self.copies_for(Purpose::Metadata),
         }
@@ -306,6 +355,7 @@ impl Engine {
     pub(crate) fn forget_removed_chunks(&self) {
         for logical in std::mem::take(&mut *self.chunks.removed.lock()) {
             self.volume.remove_chunk(logical);
+            *self.chunks.summary.lock() = None;
             self.space.forget_unallocated();
         }
     }

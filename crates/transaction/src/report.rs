@@ -11,12 +11,9 @@ impl Engine {
     /// What reading the chunks and their groups met.
     pub fn space(&self) -> Result<SpaceReport, EngineError> {
         self.load_space()?;
-        let spaces = self.device_spaces();
-        let unallocated_bytes =
-            spaces.iter().map(vlinder_volume::allocation::DeviceSpace::unallocated_bytes).sum();
         Ok(SpaceReport {
             kinds: self.space.kinds(),
-            unallocated_bytes,
+            unallocated_bytes: self.unallocated_bytes(),
             device_bytes: self.volume.total_bytes(),
             global_reserve_bytes: self.space.global_reserve(),
             linux_reserve_bytes: self.linux_reserve(),

@@ -52,17 +52,6 @@ impl ChunkLimits {
     }
 }
 
-/// What is allocated on a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeviceSpace {
-    /// The device.
-    pub device: DeviceId,
-    /// Bytes that the file system may use.
-    pub total_bytes: u64,
-    /// The device extents, by start; not apart from each other is no error.
-    pub allocated: Vec<Range<Physical>>,
-}
-
 /// A run of a device that no chunk has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hole {
@@ -72,17 +61,71 @@ pub struct Hole {
     pub length: u64,
 }
 
+impl Hole {
+    fn between(start: u64, end: u64) -> Option<Self> {
+        let length = end.checked_sub(start).filter(|length| *length > 0)?;
+        Some(Self { start: Physical(start), length })
+    }
+
+    fn end(&self) -> u64 {
+        self.start.0.saturating_add(self.length)
+    }
+}
+
+/// What chunks leave of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceSpace {
+    /// The device.
+    pub device: DeviceId,
+    /// Behind the reserved start, by address; apart from each other.
+    holes: Vec<Hole>,
+}
+
 impl DeviceSpace {
+    /// A device of which the file system may use `total_bytes`, with these device extents, by start; that they are not apart
+    /// from each other is no error.
+    pub fn new(
+        device: DeviceId,
+        total_bytes: u64,
+        allocated: impl IntoIterator<Item = Range<Physical>>,
+    ) -> Self {
+        let ends = allocated.into_iter().map(|extent| (extent.start.0, extent.end.0));
+        let mut position = DEVICE_RESERVED;
+        let holes = ends.chain(core::iter::once((total_bytes, u64::MAX))).filter_map(|(start, next)| {
+            let hole = Hole::between(position, start.min(total_bytes));
+            position = position.max(next);
+            hole
+        });
+        Self { device, holes: holes.collect() }
+    }
+
+    /// A chunk has these bytes from now on.
+    pub fn take(&mut self, start: Physical, length: u64) {
+        if length == 0 {
+            return;
+        }
+        let end = start.0.saturating_add(length);
+        let first = self.holes.partition_point(|hole| hole.end() <= start.0);
+        let behind = self.holes.partition_point(|hole| hole.start.0 < end).max(first);
+        let rest: Vec<Hole> = self
+            .holes
+            .get(first..behind)
+            .unwrap_or_default()
+            .iter()
+            .flat_map(|hole| {
+                [
+                    Hole::between(hole.start.0, start.0.min(hole.end())),
+                    Hole::between(end.max(hole.start.0), hole.end()),
+                ]
+            })
+            .flatten()
+            .collect();
+        self.holes.splice(first..behind, rest);
+    }
+
     /// All holes behind the reserved start, by address.
     pub fn holes(&self) -> impl Iterator<Item = Hole> + '_ {
-        let end = self.total_bytes;
-        let ends = self.allocated.iter().map(|extent| (extent.start.0, extent.end.0));
-        let mut position = DEVICE_RESERVED;
-        ends.chain(core::iter::once((end, u64::MAX))).filter_map(move |(start, next)| {
-            let hole = Hole { start: Physical(position), length: start.min(end).saturating_sub(position) };
-            position = position.max(next);
-            (hole.length > 0).then_some(hole)
-        })
+        self.holes.iter().copied()
     }
 
     /// The first hole of at least `wanted` bytes, else the longest (kernel: `find_free_dev_extent`).
@@ -109,7 +152,7 @@ impl DeviceSpace {
     pub fn usable_bytes(&self) -> u64 {
         let pair = STRIPE_LENGTH.saturating_mul(2);
         let usable = self.holes().map(|hole| {
-            let end = hole.start.0.saturating_add(hole.length);
+            let end = hole.end();
             let copies = SuperblockMirror::ALL.into_iter().map(|mirror| mirror.offset().0);
             let inside = copies.filter(|copy| (hole.start.0..end).contains(copy)).map(|_| pair);
             let whole = hole.length.saturating_sub(hole.length.checked_rem(pair).unwrap_or(0));
@@ -181,11 +224,9 @@ mod tests {
     use super::*;
 
     fn space(total_bytes: u64, allocated: &[(u64, u64)]) -> DeviceSpace {
-        let allocated = allocated
-            .iter()
-            .map(|(start, end)| Physical(*start * MEBIBYTE)..Physical(*end * MEBIBYTE))
-            .collect();
-        DeviceSpace { device: DeviceId(1), total_bytes, allocated }
+        let allocated =
+            allocated.iter().map(|(start, end)| Physical(*start * MEBIBYTE)..Physical(*end * MEBIBYTE));
+        DeviceSpace::new(DeviceId(1), total_bytes, allocated)
     }
 
     #[test]
@@ -198,6 +239,27 @@ mod tests {
         assert_eq!(space.find_hole(4 * MEBIBYTE).start.0, 20 * MEBIBYTE);
         assert_eq!(space.find_hole(1 << 40).length, 70 * MEBIBYTE);
         assert_eq!(space.unallocated_bytes(), 73 * MEBIBYTE);
+    }
+
+    #[test]
+    fn what_is_taken_one_by_one_leaves_the_same_holes() {
+        let mut state = 5u64;
+        let mut next = move |below: u64| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) % below
+        };
+        for _ in 0..2000 {
+            let mut taken: Vec<(u64, u64)> = Vec::new();
+            let mut by_one = space(64 * MEBIBYTE, &[]);
+            for _ in 0..next(12) {
+                let (start, length) = (next(70), next(20));
+                by_one.take(Physical(start * MEBIBYTE), length * MEBIBYTE);
+                taken.push((start, start + length));
+            }
+            taken.retain(|(start, end)| start < end);
+            taken.sort_unstable();
+            assert_eq!(by_one, space(64 * MEBIBYTE, &taken), "{taken:?}");
+        }
     }
 
     #[test]
@@ -248,9 +310,9 @@ mod tests {
     #[test]
     fn what_chunks_cant_use_of_holes_does_not_count() {
         let pair = 2 * STRIPE_LENGTH;
-        let mut space = space(100 * MEBIBYTE, &[(0, 2), (40, 60)]);
-        assert_eq!(space.usable_bytes(), 78 * MEBIBYTE - pair, "the superblock at 64 MiB");
-        space.total_bytes += pair - 1;
+        let of = |total_bytes| space(total_bytes, &[(0, 2), (40, 60)]);
+        assert_eq!(of(100 * MEBIBYTE).usable_bytes(), 78 * MEBIBYTE - pair, "the superblock at 64 MiB");
+        let space = of(100 * MEBIBYTE + pair - 1);
         assert_eq!(space.usable_bytes(), 78 * MEBIBYTE - pair);
         assert_eq!(space.unallocated_bytes(), 78 * MEBIBYTE + pair - 1);
     }

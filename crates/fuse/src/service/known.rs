@@ -3,38 +3,27 @@
 //! A file without names lives on for whoever has it: through an open handle, which we know of, or through a descriptor of
 //! `O_PATH`, a working directory or a mapping, of which only the kernel does. It says that it let go of a file by forgetting
 //! it. So what loses its last name is held open here, with an orphan item on disk, until the kernel has forgotten it, and
-//! deleted then. Nearly always that is at once, since nobody has the file.
+//! [deleted](super::deletions) then. Nearly always that is at once, since nobody has the file.
 //!
 //! What is held is bounded ([`MOST_HELD`]): beyond that, what loses its last name is deleted with it unless it has an open
 //! handle, and whoever holds it in another way gets `ESTALE`.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
 
-use vlinder_base::channel::{self, Sender};
 use vlinder_base::clock::Clock;
-use vlinder_base::sync::atomic::{AtomicUsize, Ordering};
-use vlinder_base::sync::{Arc, Condvar, Mutex};
-use vlinder_base::thread::{self, JoinHandle};
-use vlinder_fs::{FileType, Inode, OpenInode};
+use vlinder_base::sync::{Arc, Mutex};
+use vlinder_fs::{Inode, OpenInode};
 
+use super::deletions::{Deleter, Held};
 use crate::transport::NodeNumber;
 
 const SHARDS: usize = 16;
 /// Files without names held at a time, those that wait for their deletion included: some 64 MiB of memory.
 const MOST_HELD: usize = 1 << 16;
-/// A file of so many bytes may have so many extents that its deletion is not for a thread that answers requests.
-const LARGE_BYTES: u64 = 1 << 20;
-/// How long after a file lost its last name the kernel may take to say that nobody has it. Nothing is lost where it takes
-/// longer: a full file system may then refuse what would have had room a moment later.
-const FORGETTING: Duration = Duration::from_millis(250);
-
 /// The files that the kernel knows.
 pub(super) struct Known {
     shards: [Mutex<Shard>; SHARDS],
-    clock: Arc<dyn Clock>,
-    deletions: Arc<Deletions>,
-    deleter: Mutex<Option<(Sender<Held>, JoinHandle<()>)>>,
+    deleter: Deleter,
 }
 
 /// Part of the files. The kernel may know millions, so hardly more than a count is kept of those that have names.
@@ -73,68 +62,13 @@ impl Shard {
     }
 }
 
-/// What is held, and what becomes of it.
-#[derive(Default)]
-struct Deletions {
-    held: AtomicUsize,
-    progress: Mutex<Progress>,
-    changed: Condvar,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Progress {
-    /// Files that the kernel forgot and that are not deleted yet.
-    waiting: usize,
-    /// Files deleted so far.
-    deleted: u64,
-    /// When a file was last held, by the monotonic clock.
-    last_loss: Option<Duration>,
-}
-
-/// A file without names.
-struct Held {
-    /// None after it was closed.
-    open: Option<OpenInode>,
-    deletions: Arc<Deletions>,
-    is_waiting: bool,
-}
-
-impl Held {
-    fn is_large(&self) -> bool {
-        self.open.as_ref().is_some_and(|open| is_large(open.inode()))
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        drop(self.open.take());
-        self.deletions.held.fetch_sub(1, Ordering::AcqRel);
-        let mut progress = self.deletions.progress.lock();
-        progress.waiting -= usize::from(self.is_waiting);
-        progress.deleted += 1;
-        drop(progress);
-        self.deletions.changed.notify_all();
-    }
-}
-
-fn is_large(inode: &Inode) -> bool {
-    inode.file_type() == FileType::Regular && inode.size() > LARGE_BYTES
-}
-
 impl Known {
     /// Of a kernel that knows nothing yet.
     ///
     /// # Errors
     /// The system's, where it gives no more threads.
     pub(super) fn new(clock: Arc<dyn Clock>) -> std::io::Result<Self> {
-        let (sender, receiver) = channel::unbounded::<Held>();
-        let thread = thread::try_spawn("fuse-delete", move || receiver.iter().for_each(drop))?;
-        Ok(Self {
-            shards: std::array::from_fn(|_| Mutex::default()),
-            clock,
-            deletions: Arc::default(),
-            deleter: Mutex::new(Some((sender, thread))),
-        })
+        Ok(Self { shards: std::array::from_fn(|_| Mutex::default()), deleter: Deleter::new(clock)? })
     }
 
     fn shard(&self, node: NodeNumber) -> &Mutex<Shard> {
@@ -171,7 +105,7 @@ impl Known {
     }
 
     /// The kernel forgets so many of the times that it was told of a file. At the last of them a file without names is
-    /// deleted: a large one by a thread that answers no requests.
+    /// deleted.
     pub(super) fn forget(&self, node: NodeNumber, lookups: u64) {
         let forgotten = {
             let mut shard = self.shard(node).lock();
@@ -192,79 +126,37 @@ impl Known {
             shard.held.remove(&node)
         };
         if let Some(held) = forgotten {
-            self.delete(held);
+            self.deleter.delete(held);
         }
-    }
-
-    fn delete(&self, mut held: Held) {
-        held.is_waiting = true;
-        self.deletions.progress.lock().waiting += 1;
-        if !held.is_large() {
-            return drop(held);
-        }
-        let refused = match &*self.deleter.lock() {
-            Some((sender, _)) => sender.send(held).err().map(|error| error.0),
-            None => Some(held),
-        };
-        // Nobody takes it any more: the mount ends.
-        drop(refused);
     }
 
     /// Whether there is room to hold one more file.
     pub(super) fn may_hold(&self) -> bool {
-        self.deletions.held.load(Ordering::Acquire) < MOST_HELD
+        self.deleter.held() < MOST_HELD
     }
 
-    /// Holds a file that lost its last name, if the kernel knows it; else it goes at once.
+    /// Holds a file that lost its last name, if the kernel knows it; else it is deleted.
     pub(super) fn hold(&self, node: NodeNumber, open: OpenInode) {
-        self.deletions.held.fetch_add(1, Ordering::AcqRel);
-        self.deletions.progress.lock().last_loss = Some(self.clock.monotonic());
-        let held = Held { open: Some(open), deletions: Arc::clone(&self.deletions), is_waiting: false };
+        let held = self.deleter.hold(open);
         let unknown = {
             let mut shard = self.shard(node).lock();
             if shard.lookups(node) > 0 { shard.held.insert(node, held) } else { Some(held) }
         };
         if let Some(held) = unknown {
-            self.delete(held);
+            self.deleter.delete(held);
         }
+    }
+
+    /// What deletes them.
+    pub(super) fn deleter(&self) -> &Deleter {
+        &self.deleter
     }
 
     /// The file, if it is held without a name.
     pub(super) fn held(&self, node: NodeNumber) -> Option<Arc<Inode>> {
         let shard = self.shard(node).lock();
-        let open = shard.held.get(&node)?.open.as_ref()?;
+        let open = shard.held.get(&node)?.open()?;
         Some(Arc::clone(open.inode()))
-    }
-
-    /// How many deletions are done: to be asked before what may find no room is tried.
-    pub(super) fn deleted(&self) -> u64 {
-        self.deletions.progress.lock().deleted
-    }
-
-    /// Waits for room that is about to come free: whether more is deleted than `before`. A program that removed a file
-    /// counts on its room, though the kernel has not said yet that nobody has the file. Waits no longer than it may take
-    /// the kernel to say so, and for deletions that are under way.
-    pub(super) fn wait_for_room(&self, before: u64) -> bool {
-        let mut progress = self.deletions.progress.lock();
-        while progress.deleted == before {
-            let is_held = self.deletions.held.load(Ordering::Acquire) > 0;
-            let end = progress.last_loss.map(|last| last.saturating_add(FORGETTING));
-            let left = end.and_then(|end| end.checked_sub(self.clock.monotonic())).filter(|_| is_held);
-            match left {
-                _ if progress.waiting > 0 => {
-                    self.deletions.changed.wait(&mut progress);
-                }
-                Some(left) => {
-                    // A clock that stands still, as a simulation's does, says nothing of how long that took.
-                    let waited = self.deletions.changed.wait_for(&mut progress, left);
-                    if waited.timed_out() && progress.waiting == 0 {
-                        return progress.deleted != before;
-                    }
-                }
-                None => return false,
-            }
-        }
-        true
     }
 
     /// The kernel is gone: deletes all that is held, and returns when it is.
@@ -273,19 +165,15 @@ impl Known {
             let known = std::mem::take(&mut *shard.lock());
             drop(known);
         }
-        let deleter = self.deleter.lock().take();
-        if let Some((sender, thread)) = deleter {
-            drop(sender);
-            if thread.join().is_err() {
-                tracing::error!("a file without names could not be deleted: the thread that does so died");
-            }
-        }
+        self.deleter.finish();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
     use vlinder_base::clock::SystemClock;
+    use vlinder_base::thread;
     use vlinder_fs::{Caller, Filesystem, FsError, OpenOptions};
     use vlinder_testkit::{Scratch, golden};
 
@@ -319,17 +207,19 @@ mod tests {
         known.forget(NODE, 2);
         assert!(known.held(NODE).is_some() && !is_gone(&filesystem, &inode));
         known.forget(NODE, 1);
+        known.deleter().settle();
         assert!(known.held(NODE).is_none() && is_gone(&filesystem, &inode));
         known.finish();
     }
 
     #[test]
-    fn what_the_kernel_does_not_know_goes_at_once_and_all_goes_with_the_kernel() {
+    fn what_the_kernel_does_not_know_is_deleted_and_all_goes_with_the_kernel() {
         let scratch = Scratch::new("known");
         let (filesystem, open) = nameless(&scratch);
         let inode = Arc::clone(open.inode());
         let known = Known::new(Arc::new(SystemClock::new())).unwrap();
         known.hold(NODE, open);
+        known.deleter().settle();
         assert!(is_gone(&filesystem, &inode));
         let root = filesystem.root().unwrap();
         filesystem.create_file(&Caller::superuser(), &root, b"other", 0o644).unwrap();
@@ -385,8 +275,8 @@ mod tests {
         let scratch = Scratch::new("known");
         let (_filesystem, open) = nameless(&scratch);
         let known = Arc::new(Known::new(Arc::new(SystemClock::new())).unwrap());
-        let before = known.deleted();
-        assert!(!known.wait_for_room(before), "nothing is held");
+        let before = known.deleter().deleted();
+        assert!(!known.deleter().wait_for_room(before), "nothing is held");
         known.remember(NODE, NodeNumber::ROOT);
         known.hold(NODE, open);
         let forgetful = {
@@ -396,8 +286,11 @@ mod tests {
                 known.forget(NODE, 1);
             })
         };
-        assert!(known.wait_for_room(before), "the file was deleted meanwhile");
-        assert!(!known.wait_for_room(known.deleted()), "there is nothing left to wait for");
+        assert!(known.deleter().wait_for_room(before), "the file was deleted meanwhile");
+        assert!(
+            !known.deleter().wait_for_room(known.deleter().deleted()),
+            "there is nothing left to wait for"
+        );
         forgetful.join().unwrap();
         known.finish();
     }

@@ -1,6 +1,7 @@
 //! Answers the kernel's requests from a [`Filesystem`].
 
 mod convert;
+mod deletions;
 mod directories;
 mod files;
 mod flags;
@@ -141,9 +142,9 @@ impl MountService {
     /// Tries what may find no space once more where files that were removed are deleted meanwhile.
     fn with_room<T>(&self, mut attempt: impl FnMut() -> Reply<T>) -> Reply<T> {
         for _ in 0..MOST_ATTEMPTS {
-            let deleted = self.known.deleted();
+            let deleted = self.known.deleter().deleted();
             match attempt() {
-                Err(Errno::NOSPC) if self.known.wait_for_room(deleted) => {}
+                Err(Errno::NOSPC) if self.known.deleter().wait_for_room(deleted) => {}
                 other => return other,
             }
         }
@@ -437,6 +438,7 @@ impl Service for MountService {
     }
 
     fn statistics(&self) -> Reply<Statistics> {
+        self.known.deleter().settle();
         let full = self.filesystem.statistics().map_err(|error| errno(&error))?;
         Ok(Statistics {
             block_size: full.block_size,

@@ -188,7 +188,7 @@ struct Sums {
     metadata_taken: u64,
 }
 
-const PURPOSES: [Purpose; 3] = [Purpose::Data, Purpose::Metadata, Purpose::System];
+pub(crate) const PURPOSES: [Purpose; 3] = [Purpose::Data, Purpose::Metadata, Purpose::System];
 
 impl Groups {
     pub(crate) fn insert(&mut self, mut group: Group) {
@@ -482,7 +482,11 @@ fn list(open: &mut [BTreeSet<Logical>; 3], group: &mut Group) {
     group.is_open = is_open;
     for purpose in PURPOSES.into_iter().filter(|purpose| group.flags.has(purpose.flag())) {
         let open = &mut open[purpose as usize];
-        if is_open { open.insert(group.range.start) } else { open.remove(&group.range.start) };
+        if is_open {
+            open.insert(group.range.start)
+        } else {
+            open.remove(&group.range.start)
+        };
     }
 }
 
