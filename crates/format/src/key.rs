@@ -179,6 +179,7 @@ impl Key {
     }
 
     /// Reads a key from its 17 bytes.
+    #[inline]
     pub fn decode(bytes: &[u8; Self::SIZE]) -> Self {
         let [a, b, c, d, e, f, g, h, item_type, offset @ ..] = *bytes;
         Self {

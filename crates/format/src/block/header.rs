@@ -51,6 +51,7 @@ pub(super) fn narrow(value: usize) -> u32 {
     clippy::arithmetic_side_effects,
     reason = "offsets lie in a block that validate() accepted"
 )]
+#[inline]
 pub(super) fn get_u64(bytes: &[u8], at: usize) -> u64 {
     let mut field = [0; 8];
     field.copy_from_slice(&bytes[at..at + 8]);
@@ -62,6 +63,7 @@ pub(super) fn get_u64(bytes: &[u8], at: usize) -> u64 {
     clippy::arithmetic_side_effects,
     reason = "offsets lie in a block that validate() accepted"
 )]
+#[inline]
 pub(super) fn get_u32(bytes: &[u8], at: usize) -> u32 {
     let mut field = [0; 4];
     field.copy_from_slice(&bytes[at..at + 4]);
@@ -130,6 +132,7 @@ impl Block {
     }
 
     /// The address that the block claims as its own.
+    #[inline]
     pub fn logical(&self) -> Logical {
         Logical(get_u64(&self.bytes, BYTENR))
     }
@@ -157,6 +160,7 @@ impl Block {
     }
 
     /// The transaction that wrote the block.
+    #[inline]
     pub fn generation(&self) -> Generation {
         Generation(get_u64(&self.bytes, GENERATION))
     }
@@ -167,6 +171,7 @@ impl Block {
     }
 
     /// Height above the leaves.
+    #[inline]
     pub fn level(&self) -> Level {
         Level(self.bytes[LEVEL])
     }

@@ -157,48 +157,54 @@ impl Rewrite {
     /// The difference between the items before and after.
     pub(crate) fn finish(self) -> Changes {
         let Self { before, after, sector_size } = self;
-        let mut items: BTreeMap<u64, Option<Vec<u8>>> = BTreeMap::new();
-        for offset in before.keys().filter(|offset| !after.contains_key(offset)) {
-            items.insert(*offset, None);
-        }
-        for (offset, extent) in after.iter().filter(|(offset, extent)| before.get(offset) != Some(*extent)) {
-            items.insert(*offset, Some(extent.encode()));
-        }
-        let mut references: BTreeMap<(StoredExtent, u64), i64> = BTreeMap::new();
-        let mut allocated_bytes = 0_i64;
-        for (list, sign) in [(&before, -1), (&after, 1)] {
-            for extent in list.values() {
-                let counted = i64::try_from(extent.counted_bytes()).unwrap_or(i64::MAX);
-                allocated_bytes = allocated_bytes.saturating_add(counted.saturating_mul(sign));
-                if let Some(reference) = extent.reference() {
-                    *references.entry(reference).or_default() += sign;
-                }
-            }
-        }
-        let mut references: Vec<ReferenceChange> = references
-            .into_iter()
-            .filter(|(_, change)| *change != 0)
-            .map(|((extent, offset), change)| ReferenceChange { extent, offset, change })
-            .collect();
-        references.sort_by_key(|reference| reference.change < 0);
-        let touched = touched(sector_size, &before, &after);
-        Changes { items: items.into_iter().collect(), references, allocated_bytes, touched }
+        let (old, new) = (differing(&before, &after), differing(&after, &before));
+        let stays = |extent: &Extent| new.binary_search_by_key(&extent.offset, |new| new.offset).is_ok();
+        let gone = old.iter().filter(|extent| !stays(extent)).map(|extent| (extent.offset, None));
+        let mut items: Vec<(u64, Option<Vec<u8>>)> = gone.collect();
+        items.extend(new.iter().map(|extent| (extent.offset, Some(extent.encode()))));
+        items.sort_unstable_by_key(|(offset, _)| *offset);
+        let allocated_bytes = counted_bytes(&new).saturating_sub(counted_bytes(&old));
+        let touched = touched(sector_size, &old, &new);
+        Changes { items, references: reference_changes(&old, &new), allocated_bytes, touched }
     }
 }
 
-/// The parts of a file that two lists of runs show differently; that an item was only split or joined is no difference.
-fn touched(
-    sector_size: u64,
-    before: &BTreeMap<u64, Extent>,
-    after: &BTreeMap<u64, Extent>,
-) -> Vec<ByteRange> {
-    let changed = |these: &BTreeMap<u64, Extent>, others: &BTreeMap<u64, Extent>| -> Vec<Extent> {
-        let differs = |(offset, extent): &(&u64, &Extent)| others.get(*offset) != Some(*extent);
-        these.iter().filter(differs).map(|(_, extent)| extent.clone()).collect()
+/// Those runs that the others do not have, just so.
+fn differing<'a>(these: &'a BTreeMap<u64, Extent>, others: &BTreeMap<u64, Extent>) -> Vec<&'a Extent> {
+    let mut others = others.iter().peekable();
+    let differs = |(offset, extent): &(&u64, &Extent)| {
+        while others.next_if(|(other, _)| other < offset).is_some() {}
+        others.peek() != Some(&(*offset, *extent))
     };
-    let (old, new) = (changed(before, after), changed(after, before));
+    these.iter().filter(differs).map(|(_, extent)| extent).collect()
+}
+
+fn counted_bytes(extents: &[&Extent]) -> i64 {
+    let bytes = extents.iter().fold(0_u64, |sum, extent| sum.saturating_add(extent.counted_bytes()));
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+/// Those that come before those that go; of each kind by extent.
+fn reference_changes(old: &[&Extent], new: &[&Extent]) -> Vec<ReferenceChange> {
+    let mut all: Vec<((StoredExtent, u64), i64)> = Vec::with_capacity(old.len().saturating_add(new.len()));
+    for (extents, sign) in [(old, -1), (new, 1)] {
+        all.extend(extents.iter().filter_map(|extent| Some((extent.reference()?, sign))));
+    }
+    all.sort_unstable();
+    let sums = all.chunk_by(|left, right| left.0 == right.0).filter_map(|equal| {
+        let ((extent, offset), _) = *equal.first()?;
+        Some(ReferenceChange { extent, offset, change: equal.iter().map(|(_, change)| change).sum() })
+    });
+    let mut references: Vec<ReferenceChange> = sums.filter(|reference| reference.change != 0).collect();
+    references.sort_by_key(|reference| reference.change < 0);
+    references
+}
+
+/// The parts of a file that its old and its new runs show differently; that an item was only split or joined is no
+/// difference.
+fn touched(sector_size: u64, old: &[&Extent], new: &[&Extent]) -> Vec<ByteRange> {
     let mut parts = Vec::new();
-    for (these, others) in [(&old, &new), (&new, &old)] {
+    for (these, others) in [(old, new), (new, old)] {
         for extent in these {
             let run = extent.file_range(sector_size);
             let first = others.partition_point(|other| other.file_range(sector_size).end() <= run.start());
