@@ -213,6 +213,19 @@ mod tests {
     }
 
     #[test]
+    fn what_was_forgotten_is_deleted_though_nobody_waits_for_it() {
+        let scratch = Scratch::new("known");
+        let (filesystem, open) = nameless(&scratch);
+        let inode = Arc::clone(open.inode());
+        let known = Known::new(Arc::new(SystemClock::new())).unwrap();
+        known.remember(NODE, NodeNumber::ROOT);
+        known.hold(NODE, open);
+        known.forget(NODE, 1);
+        vlinder_testkit::eventually("the file is deleted", || is_gone(&filesystem, &inode));
+        known.finish();
+    }
+
+    #[test]
     fn what_the_kernel_does_not_know_is_deleted_and_all_goes_with_the_kernel() {
         let scratch = Scratch::new("known");
         let (filesystem, open) = nameless(&scratch);

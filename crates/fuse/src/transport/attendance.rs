@@ -153,14 +153,15 @@ impl Attendance {
 
     /// Looks for the next request, as long as that is likely to be worth it. Where the program shares the processor, looking
     /// keeps it from going on: between programs of different sessions (Linux's autogroups; a mount has a session of its own)
-    /// sched_yield(2) mostly returns at once though the program is ready, and only sleeping lets it run.
+    /// sched_yield(2) mostly returns at once though the program is ready, and only sleeping lets it run. Nor is there anything to
+    /// be found at once, since that program alone has asked lately: with the first request of another the thread is free.
     fn look(&self, shares: bool) {
         let (start, mut history) = (self.clock.monotonic(), HISTORY.get());
         (history.last_answer, history.had_next) = (start, false);
-        if history.looking_pays {
+        if history.looking_pays && !shares {
             history.had_next = self.has_request();
             let (mut last, mut found) = (start, history.had_next);
-            while history.looking_pays && !shares && !found {
+            while history.looking_pays && !found {
                 thread::yield_now();
                 let now = self.clock.monotonic();
                 history.looking_pays =

@@ -513,3 +513,57 @@ impl Sums {
 fn metadata_taken(group: &Group) -> u64 {
     if group.flags.has(BlockGroupFlags::METADATA) { group.used + group.reserved } else { 0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUP_BYTES: u64 = 1 << 20;
+    const BLOCK_BYTES: u64 = 1 << 16;
+    const BLOCKS: usize = (GROUP_BYTES / BLOCK_BYTES) as usize;
+
+    /// Groups of metadata that begin at these multiples of their length.
+    fn metadata(numbers: impl IntoIterator<Item = u64>) -> Groups {
+        let mut groups = Groups::default();
+        for number in numbers {
+            let range = GroupRange { start: Logical(number * GROUP_BYTES), length: GROUP_BYTES };
+            groups.insert(Group::fresh(range, BlockGroupFlags::METADATA, &[]));
+        }
+        groups
+    }
+
+    fn take(groups: &mut Groups, count: usize) -> Vec<u64> {
+        let mut taken = Vec::new();
+        let ended = groups.take_blocks(Purpose::Metadata, count, BLOCK_BYTES, &mut taken);
+        assert!(matches!(ended, Taken::Done) == (taken.len() == count));
+        groups.assert_lists();
+        taken.into_iter().map(|block| block.0 / GROUP_BYTES).collect()
+    }
+
+    #[test]
+    fn what_is_taken_goes_on_behind_the_last_and_then_from_the_first() {
+        let mut groups = metadata([1, 3, 7]);
+        groups.hints[Purpose::Metadata as usize] = 3 * GROUP_BYTES;
+        let taken = take(&mut groups, 3 * BLOCKS);
+        let expected = [3, 7, 1].map(|number| [number; BLOCKS]).concat();
+        assert_eq!(taken, expected);
+        assert_eq!(take(&mut groups, 1), []);
+    }
+
+    #[test]
+    fn full_and_closed_groups_are_not_looked_at() {
+        let mut groups = metadata(0..1000);
+        take(&mut groups, 999 * BLOCKS);
+        groups.hints = [0; 3];
+        let first = groups.next_open(Purpose::Metadata, Logical(0), None);
+        assert_eq!(first, Some(Logical(999 * GROUP_BYTES)));
+        assert_eq!(groups.next_open(Purpose::Metadata, Logical(0), first), None);
+        groups.close(Logical(999 * GROUP_BYTES));
+        assert_eq!(take(&mut groups, 1), []);
+        groups.unreserve(Logical(5 * GROUP_BYTES), BLOCK_BYTES);
+        assert_eq!(take(&mut groups, 2), [5]);
+        groups.unreserve(Logical(6 * GROUP_BYTES), BLOCK_BYTES);
+        groups.remove(Logical(6 * GROUP_BYTES));
+        assert_eq!(take(&mut groups, 1), []);
+    }
+}
