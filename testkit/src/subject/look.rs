@@ -105,7 +105,7 @@ impl Subject {
     ///
     /// # Errors
     /// The first difference.
-    pub fn compare_after_cut(&self, model: &Model, others: &[Model]) -> Result<(), LookError> {
+    pub fn compare_after_cut(&self, model: &Model, others: &[&Model]) -> Result<(), LookError> {
         let listed =
             self.filesystem.subvolumes().map_err(|error| unreadable("the list of subvolumes", &error))?;
         let listed: BTreeSet<u64> = listed.iter().filter(|one| !one.is_deleted).map(|one| one.id.0).collect();
@@ -129,7 +129,7 @@ impl Subject {
     fn compare_node(
         &self,
         model: &Model,
-        others: &[Model],
+        others: &[&Model],
         file: FileId,
         node: &Node,
     ) -> Result<(), LookError> {

@@ -292,8 +292,11 @@ impl Recorded {
         // The difference to the newest state that it may be says most.
         let mut newest = String::new();
         let states = self.durable[step]..=(step + 1).min(self.models.len() - 1);
-        for state in states.clone() {
-            match subject.compare_after_cut(&self.models[state], &self.models[states.clone()]) {
+        // What is written in place changes the state of the last commit, too, also where its file has lost its name and is
+        // held open: so the versions of such a file are taken from before everybody let go.
+        let versions: Vec<&Model> = self.history.models(*states.start(), *states.end()).collect();
+        for state in states {
+            match subject.compare_after_cut(&self.models[state], &versions) {
                 Ok(()) => return Ok(()),
                 Err(error) => newest = error.to_string(),
             }

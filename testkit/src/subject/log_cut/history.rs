@@ -136,6 +136,11 @@ impl History {
         &self.moments[first..=last.min(self.moments.len() - 1)]
     }
 
+    /// The model with what is open, at each moment from one to another.
+    pub fn models(&self, first: usize, last: usize) -> impl Iterator<Item = &Model> {
+        self.window(first, last).iter().map(|moment| &moment.model)
+    }
+
     /// The fsyncs that returned between two moments.
     pub(super) fn synced(&self, first: usize, last: usize) -> impl Iterator<Item = Synced> + '_ {
         self.synced.iter().copied().filter(move |synced| (first..=last).contains(&synced.step))
