@@ -262,6 +262,7 @@ fn connect(
     mountpoint: &Path,
 ) -> Result<vlinder_fuse::Session, Failure> {
     crate::log::serve();
+    keep_pages_small();
     let place = || devices.first().map_or(mountpoint, PathBuf::as_path).display().to_string();
     let has_choice = options.filesystem.subvolume != SubvolumeChoice::Default;
     let mut mounted = vlinder_fuse::mount(options, devices, mountpoint).map_err(|error| match error {
@@ -285,6 +286,14 @@ fn connect(
     })?;
     mounted.handle_signals()?;
     Ok(mounted)
+}
+
+/// Written bytes pass through memory once, in pieces of some kilobytes. A huge page that is cleared for a few of them costs more
+/// than their writes, and stays resident for the sake of one.
+fn keep_pages_small() {
+    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
+        tracing::debug!(%error, "the mount's memory may come in huge pages");
+    }
 }
 
 /// Starts the server and waits until the mount answers.
