@@ -60,6 +60,15 @@ const DIRTY: Kind = Kind {
     most: None,
 };
 
+const NAMES: Kind = Kind {
+    name: "names",
+    least: 1_000,
+    image_size: "64G",
+    options: "",
+    memory: DEFAULT_MEMORY,
+    most: None,
+};
+
 /// Counts that must not grow with the number but by the depth of the trees.
 const STEADY: [&str; 3] = ["tree.descents each", "tree.blocks_read each", "transaction.blocks_written each"];
 
@@ -100,6 +109,12 @@ pub fn rows() -> Vec<Row> {
             "MiB written in blocks of 4 KiB to random places of one file with dirty=32M, and made durable",
             DIRTY,
             "32": 32, "64": 64, "128": 128, "256": 256
+        ),
+        row!(
+            "G10",
+            "files made in one directory, and made durable, and 10,000 random ones of them looked up",
+            NAMES,
+            "1,000": 1_000, "10,000": 10_000, "100,000": 100_000, "1,000,000": 1_000_000, "10,000,000": 10_000_000
         ),
     ]
 }
