@@ -60,14 +60,8 @@ const DIRTY: Kind = Kind {
     most: None,
 };
 
-const NAMES: Kind = Kind {
-    name: "names",
-    least: 1_000,
-    image_size: "64G",
-    options: "",
-    memory: DEFAULT_MEMORY,
-    most: None,
-};
+const NAMES: Kind =
+    Kind { name: "names", least: 1_000, image_size: "64G", options: "", memory: DEFAULT_MEMORY, most: None };
 
 /// Counts that must not grow with the number but by the depth of the trees.
 const STEADY: [&str; 3] = ["tree.descents each", "tree.blocks_read each", "transaction.blocks_written each"];

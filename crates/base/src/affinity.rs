@@ -10,13 +10,22 @@ pub struct Affinity(CpuSet);
 
 thread_local! {
     /// What the running thread had before it was narrowed, which is what threads that it starts are to have: the system
-    /// would give them the one processor, for good.
+    /// would give them the few processors, for good.
     static BEFORE: Cell<Option<Affinity>> = const { Cell::new(None) };
+    /// The one processor that it was narrowed to.
+    static NARROWED_TO: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 /// What a thread that the running one starts has to restore at its start; nothing if it inherits the right one.
 pub(crate) fn of_new_threads() -> Option<Affinity> {
     BEFORE.get()
+}
+
+/// The processor that the running thread was narrowed to: somebody waits there for what it does. Work that it leaves to
+/// another thread had better be done elsewhere ([`Aside`]).
+#[must_use]
+pub fn narrowed_to() -> Option<usize> {
+    NARROWED_TO.get()
 }
 
 impl Affinity {
@@ -48,6 +57,7 @@ impl Affinity {
     pub fn restore(&self) -> std::io::Result<()> {
         sched_setaffinity(None, &self.0)?;
         BEFORE.set(None);
+        NARROWED_TO.set(None);
         Ok(())
     }
 
@@ -63,7 +73,56 @@ impl Affinity {
         one.set(processor);
         sched_setaffinity(None, &one)?;
         BEFORE.set(Some(*self));
+        NARROWED_TO.set(Some(processor));
         Ok(true)
+    }
+
+    /// Lets the running thread use all of these processors but this one, if any is left.
+    fn leave_out(&self, processor: usize) -> std::io::Result<()> {
+        let mut others = self.0;
+        if processor < CpuSet::MAX_CPU {
+            others.unset(processor);
+        }
+        if others.count() > 0 {
+            sched_setaffinity(None, &others)?;
+            BEFORE.set(Some(*self));
+        }
+        Ok(())
+    }
+}
+
+/// The running thread, which works in the background, keeping off the processor of whoever left it the work: where all
+/// processors are busy, Linux would have it run beside the thread that woke it and hold that up.
+#[derive(Debug)]
+pub struct Aside {
+    all: Option<Affinity>,
+    off: Option<usize>,
+}
+
+impl Aside {
+    /// On no side yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { all: Affinity::current(), off: None }
+    }
+
+    /// Keeps off this processor from now on, or uses all for `None`. Where the system forbids it, the work is done all the
+    /// same.
+    pub fn keep_off(&mut self, processor: Option<usize>) {
+        let Some(all) = self.all.filter(|all| all.count() > 1 && processor != self.off) else { return };
+        let moved = match processor {
+            Some(processor) => all.leave_out(processor),
+            None => all.restore(),
+        };
+        if moved.is_ok() {
+            self.off = processor;
+        }
+    }
+}
+
+impl Default for Aside {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -107,8 +166,9 @@ mod tests {
         let work = || {
             let all = Affinity::current().unwrap();
             let here = processor_of(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()).unwrap();
+            assert_eq!(narrowed_to(), None);
             assert!(all.narrow_to(here).unwrap());
-            assert_eq!(Affinity::current().unwrap().count(), 1);
+            assert_eq!((Affinity::current().unwrap().count(), narrowed_to()), (1, Some(here)));
             let width = || Affinity::current().unwrap().count();
             let started = crate::thread::spawn("child", width).join().unwrap();
             assert_eq!(started, all.count(), "a thread that it starts");
@@ -119,9 +179,30 @@ mod tests {
             assert_eq!(other.is_some(), all.count() > 1);
             assert!(other.is_none_or(|other| other != here && all.narrow_to(other).unwrap()));
             all.restore().unwrap();
-            assert_eq!(Affinity::current().unwrap().count(), all.count());
+            assert_eq!((Affinity::current().unwrap().count(), narrowed_to()), (all.count(), None));
         };
         crate::thread::spawn("affinity", work).join().unwrap();
+    }
+
+    #[test]
+    fn a_thread_that_stands_aside_uses_all_processors_but_one_if_there_are_others() {
+        let work = || {
+            let all = Affinity::current().unwrap();
+            let width = || Affinity::current().unwrap().count();
+            let mut aside = Aside::new();
+            for processor in (0..CpuSet::MAX_CPU).filter(|&processor| all.0.is_set(processor)) {
+                aside.keep_off(Some(processor));
+                assert_eq!(width(), (all.count() - 1).max(1));
+                assert_eq!(Affinity::current().unwrap().0.is_set(processor), all.count() == 1);
+                let started = crate::thread::spawn("child", width).join().unwrap();
+                assert_eq!(started, all.count(), "a thread that it starts");
+            }
+            aside.keep_off(Some(CpuSet::MAX_CPU));
+            assert_eq!(width(), all.count());
+            aside.keep_off(None);
+            assert_eq!((width(), narrowed_to()), (all.count(), None));
+        };
+        crate::thread::spawn("aside", work).join().unwrap();
     }
 
     #[test]

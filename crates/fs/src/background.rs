@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use vlinder_base::affinity::{Aside, narrowed_to};
 use vlinder_base::clock::Clock;
 use vlinder_base::sync::{Arc, Condvar, Mutex};
 use vlinder_base::thread;
@@ -30,6 +31,8 @@ struct Asked {
     commit: bool,
     /// To write data out: there is more that is not flushed than there should be.
     write_out: bool,
+    /// The processor of the thread that asked for that, while somebody waits there for what that thread does.
+    asked_on: Option<usize>,
 }
 
 /// What the thread in the background is woken for.
@@ -37,8 +40,8 @@ struct Asked {
 enum Wake {
     /// Deletions and a commit: the interval is over, or somebody asked.
     Commit,
-    /// Writing data out, until there is room again.
-    WriteOut,
+    /// Writing data out, until there is room again, but not on this processor.
+    WriteOut { asked_on: Option<usize> },
     /// Its end.
     Stop,
 }
@@ -57,7 +60,7 @@ impl Background {
                 return Wake::Commit;
             }
             if std::mem::take(&mut asked.write_out) {
-                return Wake::WriteOut;
+                return Wake::WriteOut { asked_on: asked.asked_on };
             }
             self.wake.wait_for(&mut asked, left);
         }
@@ -69,7 +72,9 @@ impl Background {
     }
 
     fn ask_for_write_out(&self) {
-        self.asked.lock().write_out = true;
+        let mut asked = self.asked.lock();
+        (asked.write_out, asked.asked_on) = (true, narrowed_to());
+        drop(asked);
         self.wake.notify_all();
     }
 
@@ -100,14 +105,15 @@ impl Filesystem {
         let interval = self.options().commit_interval;
         let clock = Arc::clone(&self.options().clock);
         let attend = move || {
-            let mut due = clock.monotonic().saturating_add(interval);
+            let (mut due, mut aside) = (clock.monotonic().saturating_add(interval), Aside::new());
             loop {
                 let wake = background.wait(&*clock, due);
                 let Some(shared) = shared.upgrade() else { return };
                 let filesystem = Self::from_shared(shared);
                 let done = match wake {
                     Wake::Stop => return,
-                    Wake::WriteOut => {
+                    Wake::WriteOut { asked_on } => {
+                        aside.keep_off(asked_on);
                         if let Err(error) = crate::data::relieve(&filesystem) {
                             // The data stay; the next writer or commit tells its caller.
                             tracing::debug!(%error, "data could not be written out early");
@@ -116,6 +122,7 @@ impl Filesystem {
                     }
                     Wake::Commit => {
                         due = clock.monotonic().saturating_add(interval);
+                        aside.keep_off(None);
                         filesystem.run_background()
                     }
                 };
@@ -158,5 +165,35 @@ impl Filesystem {
         while self.engine().clean(CLEANED_BLOCKS)? {}
         self.sync()?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vlinder_base::affinity::{Affinity, processor_of};
+    use vlinder_base::clock::SystemClock;
+
+    use super::*;
+
+    #[test]
+    fn the_thread_hears_on_which_processor_somebody_waits_for_who_asks() {
+        let wake_asked_by = |narrows: bool| {
+            let background = Arc::new(Background::default());
+            let asked = Arc::clone(&background);
+            let work = move || {
+                let here = processor_of(std::process::id()).zip(Affinity::current());
+                let place = here.filter(|_| narrows).and_then(|(place, all)| {
+                    all.narrow_to(place).is_ok_and(|is_narrowed| is_narrowed).then_some(place)
+                });
+                asked.ask_for_write_out();
+                place
+            };
+            let place = thread::spawn("asks", work).join().unwrap();
+            assert_eq!(place.is_some(), narrows);
+            let wake = background.wait(&SystemClock::new(), Duration::MAX);
+            assert_eq!(wake, Wake::WriteOut { asked_on: place });
+        };
+        wake_asked_by(true);
+        wake_asked_by(false);
     }
 }

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use vlinder_base::affinity::{Aside, narrowed_to};
 use vlinder_base::clock::Clock;
 use vlinder_base::sync::atomic::{AtomicUsize, Ordering};
 use vlinder_base::sync::{Arc, Condvar, Mutex};
@@ -47,6 +48,8 @@ struct State {
     deleted: u64,
     /// When a file was last held, by the monotonic clock.
     last_loss: Option<Duration>,
+    /// The processor of the thread that left the last of it, while somebody waits there for what that thread does.
+    answers_on: Option<usize>,
     /// Somebody waits: nothing more is gathered.
     urgent: bool,
     /// Nobody takes anything out of the queue any more.
@@ -98,7 +101,9 @@ impl Deleter {
         let thread = {
             let shared = Arc::clone(&shared);
             thread::try_spawn("fuse-delete", move || {
-                while let Some(files) = shared.next() {
+                let mut aside = Aside::new();
+                while let Some((files, answers_on)) = shared.next() {
+                    aside.keep_off(answers_on);
                     files.into_iter().for_each(drop);
                 }
             })?
@@ -129,6 +134,7 @@ impl Deleter {
         held.is_waiting = true;
         state.waiting += 1;
         state.queue.push(held);
+        state.answers_on = narrowed_to();
         let is_due = is_large || matches!(state.queue.len(), 1 | MANY);
         state.urgent |= is_large;
         drop(state);
@@ -192,8 +198,9 @@ impl Deleter {
 }
 
 impl Shared {
-    /// Files to delete, once they are many, one of them large, somebody waits, or enough time went by; none at the end.
-    fn next(&self) -> Option<Vec<Held>> {
+    /// Files to delete, once they are many, one of them large, somebody waits, or enough time went by, and the processor to
+    /// keep off; none at the end.
+    fn next(&self) -> Option<(Vec<Held>, Option<usize>)> {
         let mut state = self.state.lock();
         while state.queue.is_empty() {
             if state.ended {
@@ -207,7 +214,7 @@ impl Shared {
             }
         }
         state.urgent = false;
-        Some(std::mem::take(&mut state.queue))
+        Some((std::mem::take(&mut state.queue), state.answers_on))
     }
 
     fn hurry(&self, state: &mut State) {
