@@ -28,6 +28,15 @@ pub fn rows() -> Vec<Row> {
                     needs: "mkfs.btrfs",
                     run: |host, _| make_image(host, "mkfs.btrfs -q -f", "u1-peer"),
                 },
+                Side {
+                    name: "vlinder's own reader, nothing written",
+                    needs: "vlinder",
+                    run: |host, _| {
+                        // Built beside this program.
+                        let reader = std::env::current_exe()?.with_file_name("read-source");
+                        timed(&format!("{} {} >/dev/null", reader.display(), host.path("tree")), host)
+                    },
+                },
             ],
         },
         compressed(),

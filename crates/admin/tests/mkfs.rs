@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use vlinder_admin::mkfs::{
     MkfsError, MkfsFeatures, MkfsOptions, Progress, Report, RootDirectory, SubvolumeDirectory, mkfs,
+    read_source,
 };
 use vlinder_base::clock::Timestamp;
 use vlinder_codec::checksum::ChecksumKind;
@@ -515,14 +516,41 @@ fn a_longer_file_keeps_its_length_and_a_shorter_one_grows() {
     let source = scratch.join("source");
     std::fs::create_dir(&source).unwrap();
     std::fs::write(source.join("file"), content(30 << 20, 0)).unwrap();
-    for (before, least) in [(1 << 20, 100 << 20), (3 << 30, 3 << 30)] {
+    let judged = |before: u64, grows: bool, counts: bool| {
         let image: PathBuf = scratch.join(format!("{before}"));
         std::fs::File::create(&image).unwrap().set_len(before).unwrap();
-        let report = make(&filled(&source), &image).unwrap();
-        assert!(report.size_bytes >= least);
-        assert_eq!(std::fs::metadata(&image).unwrap().len(), report.size_bytes);
+        let mut counted = 0;
+        let report = mkfs(&filled(&source), &image, &mut |progress| {
+            counted += u32::from(matches!(progress, Progress::Counted { .. }));
+        });
+        let size = report.unwrap().size_bytes;
+        assert!(if grows { size >= 100 << 20 && size > before } else { size == before }, "{before}: {size}");
+        assert_eq!(std::fs::metadata(&image).unwrap().len(), size);
+        assert_eq!(counted, u32::from(counts), "{before}: who counts reads the source twice");
         btrfs_check_data(&image).unwrap();
+    };
+    // Too short for any file system: counted at once.
+    judged(1 << 20, true, true);
+    judged(3 << 30, false, false);
+    // Long enough for a file system, and too short for this one: that shows on the way.
+    std::fs::write(source.join("more"), content(150 << 20, 1)).unwrap();
+    judged(120 << 20, true, true);
+}
+
+#[test]
+fn a_source_read_for_nothing_is_the_one_that_is_copied() {
+    let scratch = Scratch::new("mkfs-read");
+    let root = scratch.join("source");
+    std::fs::create_dir(&root).unwrap();
+    everything(&root);
+    let report = mkfs(&filled(&root), &scratch.join("image"), &mut |_| {}).unwrap();
+    for threads in [1, 3] {
+        let read = read_source(&root, Some(threads)).unwrap();
+        assert_eq!(read.entries, report.copied.inodes + report.copied.hard_links);
+        assert!(read.data_bytes >= report.copied.data_bytes && report.copied.data_bytes > 0);
     }
+    let missing = read_source(&root.join("missing"), None);
+    assert!(matches!(missing, Err(MkfsError::SourceDirectory { .. })));
 }
 
 #[test]

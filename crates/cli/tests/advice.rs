@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -46,7 +47,7 @@ fn a_full_host_is_told_once_with_what_became_of_the_image() {
     assert_eq!(listed.done().text(), "");
 }
 
-/// The signal comes when the image has its length, long before all data are compressed.
+/// The signal comes when the image has its length and what was there is gone, long before all data are compressed.
 #[test]
 fn an_interrupted_mkfs_takes_back_what_it_began() {
     let scratch = Scratch::new("advice");
@@ -56,15 +57,23 @@ fn an_interrupted_mkfs_takes_back_what_it_began() {
         (0..8_u32 << 20).flat_map(|number| (number.wrapping_mul(97) >> 5).to_le_bytes()).collect();
     (0..8).for_each(|number| std::fs::write(source.join(format!("file {number}")), &content).unwrap());
     make_image(&old);
+    // Long enough for the source, so that it keeps its length.
+    std::fs::File::options().write(true).open(&old).unwrap().set_len(512 << 20).unwrap();
+    let is_begun = |target: &Path| {
+        let mut magic = [0; 8];
+        std::fs::File::open(target).is_ok_and(|file| {
+            file.metadata().is_ok_and(|found| found.len() >= 256 << 20)
+                && file.read_exact_at(&mut magic, (64 << 10) + 64).is_ok()
+                && magic != *b"_BHRfS_M"
+        })
+    };
     for (target, said) in
         [(&new, "the image that was begun was removed"), (&old, "it holds no file system now")]
     {
         let mut command = vlinder();
         command.args(["mkfs", "-f", "--compress", "zstd:15", "--rootdir", text(&source), text(target)]);
         let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        eventually("the image gets its length", || {
-            std::fs::metadata(target).is_ok_and(|found| found.len() >= 256 << 20)
-        });
+        eventually("the image is begun", || is_begun(target));
         tool("kill", ["-INT", &child.id().to_string()]);
         let output = child.wait_with_output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -12,7 +12,7 @@ use vlinder_transaction::{Handle, Tree};
 use vlinder_tree::Edit;
 
 use crate::fsync_log::{Journal, Named, Note};
-use crate::{Filesystem, Refusal, Result, Subvolume};
+use crate::{Filesystem, Inode, Refusal, Result, Subvolume};
 
 /// What an operation changes in one tree. Nothing has happened until [`apply`](Self::apply); locks keep the items that
 /// are read here from changing meanwhile (names under their directory's, the rest under the inode's operation lock).
@@ -21,6 +21,8 @@ pub(crate) struct Changes<'a> {
     tree: Arc<Tree>,
     items: BTreeMap<Key, Option<Vec<u8>>>,
     pending: BTreeMap<Key, Option<Vec<u8>>>,
+    /// Items of names as the tree has them, read ahead by [`load_entries`](Self::load_entries).
+    loaded: BTreeMap<Key, Vec<u8>>,
     /// Where the changes are noted for the next fsync; none for a subvolume that is just being made.
     journal: Option<Arc<Journal>>,
     notes: Vec<Note>,
@@ -33,8 +35,8 @@ impl<'a> Changes<'a> {
     }
 
     pub(crate) fn of_tree(filesystem: &'a Filesystem, tree: Arc<Tree>) -> Self {
-        let (items, pending) = (BTreeMap::new(), BTreeMap::new());
-        Self { filesystem, tree, items, pending, journal: None, notes: Vec::new() }
+        let (items, pending, loaded) = Default::default();
+        Self { filesystem, tree, items, pending, loaded, journal: None, notes: Vec::new() }
     }
 
     /// The item as it will be.
@@ -145,6 +147,25 @@ impl<'a> Changes<'a> {
         grows_too_large(bytes, self.node_size())
     }
 
+    /// Reads the entries whose names have the hash of one that is to be added to a directory. The directory is locked from
+    /// here on.
+    ///
+    /// # Errors
+    /// [`Refusal::Exists`] where the name is among them.
+    pub(crate) fn load_entries(&mut self, directory: &Inode, name: &[u8]) -> Result<()> {
+        // A placeholder's number is that of others, too; what it stands for has no names here.
+        if directory.is_placeholder() {
+            return Ok(());
+        }
+        let key = directory::item_key(directory.number(), name);
+        let item = self.current(&key)?.unwrap_or_default();
+        if directory::find(&item, name).map_err(|fault| self.damage(key, fault))?.is_some() {
+            return Err(Refusal::Exists.into());
+        }
+        self.loaded.insert(key, item);
+        Ok(())
+    }
+
     /// Adds a name to a directory: its entry by hash and its entry by index.
     ///
     /// # Errors
@@ -160,7 +181,10 @@ impl<'a> Changes<'a> {
     ) -> Result<()> {
         let entry = DirectoryEntry { location, transaction, entry_type, name, data: &[] };
         let key = directory::item_key(directory, name);
-        let mut item = self.current(&key)?.unwrap_or_default();
+        let mut item = match self.loaded.remove(&key) {
+            Some(item) if !self.items.contains_key(&key) => item,
+            _ => self.current(&key)?.unwrap_or_default(),
+        };
         if directory::find(&item, name).map_err(|fault| self.damage(key, fault))?.is_some() {
             return Err(Refusal::Exists.into());
         }
@@ -193,6 +217,20 @@ impl<'a> Changes<'a> {
         self.remove_pending(directory::index_key(directory, index));
         self.note_name(directory, name, index, location, false);
         Ok(())
+    }
+
+    /// Adds the reference from a new inode to its name: its number was given out just now, so it has no other.
+    pub(crate) fn add_first_reference(
+        &mut self,
+        inode: ObjectId,
+        parent: ObjectId,
+        name: &[u8],
+        index: DirectoryIndex,
+    ) {
+        let reference = InodeReference { index, name };
+        let mut item = Vec::with_capacity(reference.encoded_len());
+        reference.append_to(&mut item);
+        self.put(inode_ref::key(inode, parent), item);
     }
 
     /// Adds the reference from an inode to its name: in the INODE_REF, or where that is full in an INODE_EXTREF.

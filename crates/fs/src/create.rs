@@ -36,6 +36,25 @@ impl NewFile<'_> {
     }
 }
 
+/// An empty regular file to be made beside others by [`Filesystem::create_files`].
+#[derive(Clone, Copy, Debug)]
+pub struct NewFileName<'a> {
+    /// Who makes it, and owns it.
+    pub caller: &'a Caller,
+    /// Its name.
+    pub name: &'a [u8],
+    /// Permission bits, as [`Filesystem::create_file`] takes them.
+    pub permissions: u32,
+}
+
+/// What is to be made under which name.
+#[derive(Clone, Copy)]
+struct Named<'a> {
+    caller: &'a Caller,
+    name: &'a [u8],
+    new: NewFile<'a>,
+}
+
 /// A file that is about to be: its item and attributes, and what memory will know of it.
 pub(crate) struct Prepared {
     pub(crate) number: ObjectId,
@@ -58,6 +77,20 @@ impl Filesystem {
         permissions: u32,
     ) -> Result<Arc<Inode>> {
         self.make(caller, directory, name, NewFile::of(FileType::Regular, permissions))
+    }
+
+    /// Makes empty regular files in one directory, in their order, with one change of the tree; all or none.
+    ///
+    /// # Errors
+    /// As [`create_file`](Self::create_file), of any of them. [`Refusal::NoSpace`] also where there is room for each of
+    /// them alone, since together they need more for the worst case.
+    pub fn create_files(&self, directory: &Arc<Inode>, files: &[NewFileName<'_>]) -> Result<Vec<Arc<Inode>>> {
+        let named = files.iter().map(|file| Named {
+            caller: file.caller,
+            name: file.name,
+            new: NewFile::of(FileType::Regular, file.permissions),
+        });
+        self.make_all(directory, &named.collect::<Vec<_>>())
     }
 
     /// Makes an empty directory.
@@ -170,26 +203,39 @@ impl Filesystem {
         name: &[u8],
         new: NewFile<'_>,
     ) -> Result<Arc<Inode>> {
+        let made = self.make_all(directory, &[Named { caller, name, new }])?;
+        Ok(made.into_iter().next().expect("as many were made as were asked for"))
+    }
+
+    fn make_all(&self, directory: &Arc<Inode>, files: &[Named<'_>]) -> Result<Vec<Arc<Inode>>> {
         if !directory.is_directory() {
             return Err(Refusal::NotADirectory.into());
         }
-        check_new_name(name)?;
+        files.iter().try_for_each(|file| check_new_name(file.name))?;
         let _operation = directory.operation.write();
-        self.access(caller, directory, Access::EXECUTE)?;
-        if self.find_target(directory, name)?.is_some() {
-            return Err(Refusal::Exists.into());
-        }
-        self.may_add_name(caller, directory)?;
-        let mut handle = self.begin(ITEMS)?;
-        let prepared = self.prepare(caller, directory, new, handle.generation())?;
         let mut changes = Changes::new(self, directory.subvolume());
-        self.add_new(&mut changes, directory, name, &prepared, new.target, handle.generation())?;
+        for Named { caller, name, .. } in files {
+            self.access(caller, directory, Access::EXECUTE)?;
+            // That it exists is told before that it may not be made.
+            changes.load_entries(directory, name)?;
+            self.may_add_name(caller, directory)?;
+        }
+        let items = u32::try_from(files.len()).unwrap_or(u32::MAX).saturating_mul(ITEMS);
+        let mut handle = self.begin(items)?;
+        let generation = handle.generation();
+        let mut all = Vec::with_capacity(files.len());
+        for Named { caller, name, new } in files {
+            let prepared = self.prepare(caller, directory, *new, generation)?;
+            self.add_new(&mut changes, directory, name, &prepared, new.target, generation)?;
+            all.push(prepared);
+        }
         changes.apply(&mut handle)?;
-        let inode = self.remember(directory, prepared);
+        let made = all.into_iter().map(|prepared| self.remember(directory, prepared)).collect();
         let mut state = directory.state.lock();
-        self.note_names_changed(&mut state, name.len(), 0);
+        let name_bytes = files.iter().map(|file| file.name.len()).sum();
+        self.note_names_changed(&mut state, name_bytes, 0);
         directory.put(&mut handle, &mut state);
-        Ok(inode)
+        Ok(made)
     }
 
     /// A new file with its name.
@@ -206,7 +252,7 @@ impl Filesystem {
         let entry_type = prepared.item.file_type().map(DirectoryEntryType::from).unwrap_or_default();
         let location = InodeItem::key(prepared.number);
         changes.add_entry(directory.number(), name, index, location, entry_type, generation)?;
-        changes.add_reference(prepared.number, directory.number(), name, index)?;
+        changes.add_first_reference(prepared.number, directory.number(), name, index);
         changes.add_inode(prepared, target, generation)
     }
 
@@ -321,6 +367,7 @@ impl Filesystem {
             state.compression = Some(prepared.compression);
             state.acl.access = Some(prepared.access_acl.map(Arc::new));
             state.acl.default = Some(prepared.default_acl);
+            state.no_capability = true;
         }
         self.shared().inodes.insert_new(inode)
     }

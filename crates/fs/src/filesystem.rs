@@ -223,8 +223,10 @@ impl Filesystem {
             let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
             (UserId(user.as_raw()), GroupId(group.as_raw()))
         });
-        let inodes =
-            InodeCache::new(usize::try_from(options.cache_bytes / 8 / INODE_BYTES).unwrap_or(usize::MAX));
+        let most_inodes = options
+            .cached_inodes
+            .unwrap_or_else(|| usize::try_from(options.cache_bytes / 8 / INODE_BYTES).unwrap_or(usize::MAX));
+        let inodes = InodeCache::new(most_inodes);
         let shared = Shared {
             engine,
             write_back: WriteBack::new(&options),

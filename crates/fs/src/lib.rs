@@ -51,6 +51,7 @@ mod write_lock;
 
 pub use attributes::Attributes;
 pub use caller::{Access, Caller, Capabilities};
+pub use create::NewFileName;
 pub use directory::{DirectoryRecord, OpenDirectory};
 pub use error::{FsError, Refusal};
 pub use extended::AttributeMode;

@@ -161,6 +161,9 @@ pub struct OpenOptions {
     pub owners: Owners,
     /// Bound of the tree blocks and inodes in memory, in bytes (`cache=`).
     pub cache_bytes: u64,
+    /// How many inodes stay in memory though nobody holds them; as many as an eighth of [`cache_bytes`](Self::cache_bytes)
+    /// has room for, where none is given.
+    pub cached_inodes: Option<usize>,
     /// Bound of the file data that are not written yet, in bytes (`dirty=`). Pending items take a quarter as much beside.
     pub dirty_bytes: u64,
     /// Mechanisms turned off for measurement (`disable=`).
@@ -195,6 +198,7 @@ impl Default for OpenOptions {
             degraded: false,
             owners: Owners::Keep,
             cache_bytes: 256 << 20,
+            cached_inodes: None,
             dirty_bytes: 64 << 20,
             disabled: Disabled::default(),
             clock: Arc::new(SystemClock::new()),

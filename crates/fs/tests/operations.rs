@@ -9,8 +9,8 @@ use rustix::io::Errno;
 use support::{image, list, open, root_user};
 use vlinder_base::sync::Arc;
 use vlinder_fs::{
-    AttributeMode, Caller, DeviceNumber, FileType, Filesystem, GroupId, Inode, InodeFlags, InodeId,
-    OpenOptions, Owners, Refusal, RenameMode, RootId, SetAttributes, SetTime, Timestamp, UserId,
+    AttributeMode, Caller, DeviceNumber, FileType, Filesystem, FsError, GroupId, Inode, InodeFlags, InodeId,
+    NewFileName, OpenOptions, Owners, Refusal, RenameMode, RootId, SetAttributes, SetTime, Timestamp, UserId,
 };
 use vlinder_testkit::kernel::{KernelMount, btrfs_check};
 use vlinder_testkit::{Scratch, require, walk};
@@ -241,6 +241,49 @@ fn names_with_one_hash_share_an_item_until_it_is_full() {
         set.unwrap();
     }
     filesystem.remove_extended_attribute(&caller, &inode, &attribute(&names[7])).unwrap();
+    judge(filesystem, &image);
+}
+
+#[test]
+fn files_made_together_are_those_made_one_by_one_or_none() {
+    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    let scratch = Scratch::new("together");
+    let image = image(&scratch, 256, &["-n", "4096"]);
+    let filesystem = open(&image);
+    let root = filesystem.root().unwrap();
+    let caller = root_user();
+    // Some share an item, which begins before they come.
+    let collisions = colliding_names(40);
+    filesystem.create_file(&caller, &root, &collisions[0], 0o600).unwrap();
+    let names: Vec<Vec<u8>> = collisions[1..]
+        .iter()
+        .cloned()
+        .chain((0..300).map(|number| format!("file-{number}").into_bytes()))
+        .collect();
+    let files = |names: &[Vec<u8>]| -> Result<Vec<_>, FsError> {
+        let files: Vec<NewFileName<'_>> =
+            names.iter().map(|name| NewFileName { caller: &caller, name, permissions: 0o640 }).collect();
+        filesystem.create_files(&root, &files)
+    };
+    let made = files(&names).unwrap();
+    for (inode, name) in made.iter().zip(&names) {
+        assert_eq!(filesystem.lookup(&caller, &root, name).unwrap().id(), inode.id());
+        assert_eq!(filesystem.attributes(inode).mode.permissions(), 0o640);
+    }
+    assert!(made.is_sorted_by_key(|inode| inode.number()), "numbers follow the order");
+    assert_eq!(list(&filesystem, &root).len(), names.len() + 1);
+    let size = filesystem.attributes(&root).size_bytes;
+    for refused_names in [
+        // One is there already, one comes twice, one is no name.
+        [b"new-1".to_vec(), names[7].clone()],
+        [b"new-2".to_vec(), b"new-2".to_vec()],
+        [b"new-3".to_vec(), b"..".to_vec()],
+    ] {
+        files(&refused_names).unwrap_err();
+        assert_eq!(refused(filesystem.lookup(&caller, &root, &refused_names[0])), Refusal::NotFound);
+    }
+    assert_eq!(files(&[]).unwrap().len(), 0);
+    assert_eq!(filesystem.attributes(&root).size_bytes, size);
     judge(filesystem, &image);
 }
 

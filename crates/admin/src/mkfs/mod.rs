@@ -51,7 +51,7 @@ pub use features::FeatureError;
 pub use populate::Copied;
 pub use raw::{MkfsFeatures, ParameterError};
 pub use signature::{Signature, find_signature};
-pub use source::SourceError;
+pub use source::{DroppedSource, SourceError, read_source};
 pub use subvolumes::{SubvolumeAccess, SubvolumeDirectory};
 
 use raw::{MkfsParameters, MkfsUuids};
@@ -64,6 +64,8 @@ const DEFAULT_NODE_SIZE: u32 = 16384;
 const CACHE_BYTES: u64 = 512 << 20;
 /// Memory for data and items that wait.
 const DIRTY_BYTES: u64 = 128 << 20;
+/// Nobody asks for what was copied again; whoever still needs an inode holds it.
+const CACHED_INODES: usize = 1024;
 
 /// What to make. [`Default`] is `mkfs.btrfs IMAGE`.
 #[derive(Clone, Debug)]
@@ -150,7 +152,7 @@ impl RootDirectory {
 /// How far the making is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The source was counted, since the size depends on it.
+    /// The source was counted, since the size depends on it: not that of a file that is long enough.
     Counted {
         /// Names to copy.
         entries: u64,
@@ -209,8 +211,8 @@ pub fn mkfs(
                 let size_bytes = target.finish(device, shrinks)?;
                 return Ok(Report { parameters, size_bytes, copied, notes });
             }
-            // The size was an estimate.
-            Err(MkfsError::Full { .. }) if target.grow() => {}
+            // The size was an estimate, or that of a file that may grow.
+            Err(MkfsError::Full { .. }) if target.grow(options, &parameters, progress)? => {}
             Err(error) => return Err(error),
         }
     }
@@ -256,6 +258,7 @@ fn open_options(parameters: &MkfsParameters, root: &RootDirectory) -> OpenOption
         max_inline_bytes: u64::from(parameters.sector_size) - 1,
         commit_interval: Duration::from_secs(u64::from(u32::MAX)),
         cache_bytes: CACHE_BYTES,
+        cached_inodes: Some(CACHED_INODES),
         dirty_bytes: DIRTY_BYTES,
         // Nobody calls fsync here, so nothing has to be noted for it.
         no_tree_log: true,

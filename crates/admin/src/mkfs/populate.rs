@@ -1,12 +1,11 @@
 //! Filling a new file system from a directory of the host.
 //!
-//! One thread writes, in the order that [`source::read`] gives; so the image depends on the source alone, not on the
+//! One thread writes, as the source's [`Sink`], in the order that [`source::read`] gives; so the image depends on the source alone, not on the
 //! number of threads that read it. A directory's extended attributes, owner and times are set when all its names are
 //! there: its default ACL and properties are not for what was copied, and each new name would change its times.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use rustix::fs::{Mode as OpenMode, OFlags};
@@ -15,13 +14,11 @@ use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 use vlinder_device::HostIdentity;
 use vlinder_fs::{
     AttributeMode, Caller, Capabilities, DeviceNumber, FileType, Filesystem, FsError, GroupId, Inode,
-    Refusal, RootId, SetAttributes, SetTime, Timestamp, UserId, WriteOrigin,
+    NewFileName, Refusal, RootId, SetAttributes, SetTime, Timestamp, UserId, WriteOrigin,
 };
 
 use super::error::MkfsError;
-use super::source::{
-    self, Content, Entry, Event, Kind, Pieces, Reading, SourceDirectory, SourceError, join, shown,
-};
+use super::source::{self, Content, Entry, Kind, Reading, Sink, SourceDirectory, SourceError, join, shown};
 use super::{Progress, SubvolumeAccess, SubvolumeDirectory};
 
 /// Bytes of data that are written out together: enough for many files to share what is expensive, and so few that they are
@@ -84,7 +81,8 @@ impl Population<'_> {
             let level = Level { inode, entry: Some(entry), path: Vec::new(), below: VecDeque::new() };
             let mut writer = Writer {
                 population: self,
-                reading,
+                progress,
+                told: 0,
                 levels: vec![level],
                 links: HashMap::new(),
                 read_only: Vec::new(),
@@ -96,7 +94,7 @@ impl Population<'_> {
                 },
                 copied: Copied::default(),
             };
-            writer.run(progress)?;
+            reading.give_to(&mut writer)?;
             writer.finish_subvolumes()?;
             Ok(writer.copied)
         })
@@ -119,7 +117,9 @@ type LinkKey = (RootId, (u64, u64));
 
 struct Writer<'a> {
     population: &'a Population<'a>,
-    reading: Reading,
+    progress: &'a mut dyn FnMut(Progress),
+    /// Names copied when `progress` was called last.
+    told: u64,
     levels: Vec<Level>,
     /// With how many names are still to come at most. Other subvolumes get an inode of their own.
     links: HashMap<LinkKey, (Arc<Inode>, u64)>,
@@ -132,31 +132,57 @@ struct Writer<'a> {
     copied: Copied,
 }
 
-impl Writer<'_> {
-    fn run(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), MkfsError> {
-        let mut told = 0;
-        while let Some(event) = self.reading.next() {
-            match event {
-                Event::Part(directory, entries) => {
-                    let entries = entries.recv().map_err(|_| SourceError::changed(&directory.path))??;
-                    for entry in entries {
-                        self.add(&directory, entry)?;
-                    }
-                    let done = self.copied.inodes + self.copied.hard_links;
-                    if done >= told + ENTRIES_IN_STEP {
-                        told = done;
-                        progress(Progress::Copied { entries: done, data_bytes: self.copied.data_bytes });
-                    }
-                }
-                Event::Listed => self.finish_directory()?,
-                Event::Enter => self.enter()?,
-                Event::Leave => drop(self.levels.pop()),
-                Event::Failed(error) => return Err(error.into()),
+impl Sink for Writer<'_> {
+    type Error = MkfsError;
+
+    /// Files that nothing speaks against are made together; order and bounds of what is made together depend on the names
+    /// alone.
+    fn take(
+        &mut self,
+        reading: &Reading,
+        directory: &SourceDirectory,
+        entries: Vec<Entry>,
+    ) -> Result<(), MkfsError> {
+        let mut files = Vec::with_capacity(entries.len());
+        for entry in entries {
+            if matches!(entry.kind, Kind::Regular(_)) && entry.links == 1 {
+                files.push(entry);
+                continue;
             }
+            self.add_files(reading, directory, std::mem::take(&mut files))?;
+            self.add(reading, directory, entry)?;
+        }
+        self.add_files(reading, directory, files)?;
+        let done = self.copied.inodes + self.copied.hard_links;
+        if done >= self.told + ENTRIES_IN_STEP {
+            self.told = done;
+            (self.progress)(Progress::Copied { entries: done, data_bytes: self.copied.data_bytes });
         }
         Ok(())
     }
 
+    fn finish_directory(&mut self) -> Result<(), MkfsError> {
+        let level = self.levels.last_mut().expect("the source's root is never left");
+        let inode = Arc::clone(&level.inode);
+        let Some(entry) = level.entry.take() else { return Ok(()) };
+        self.set_attributes(&inode, &entry).map_err(|error| self.fail_at(&self.level().path, error))
+    }
+
+    fn enter(&mut self) -> Result<(), MkfsError> {
+        let level = self.levels.last_mut().expect("the source's root is never left");
+        // None came: what was a directory when it was listed was none when it was loaded.
+        let (inode, entry) = level.below.pop_front().ok_or_else(|| SourceError::changed(&level.path))?;
+        let path = join(&level.path, &entry.name);
+        self.levels.push(Level { inode, entry: Some(entry), path, below: VecDeque::new() });
+        Ok(())
+    }
+
+    fn leave(&mut self) {
+        self.levels.pop();
+    }
+}
+
+impl Writer<'_> {
     fn check_interrupted(&self) -> Result<(), MkfsError> {
         if self.population.interrupted.load(Ordering::Relaxed) { Err(MkfsError::Interrupted) } else { Ok(()) }
     }
@@ -169,20 +195,44 @@ impl Writer<'_> {
         self.population.filesystem
     }
 
-    fn enter(&mut self) -> Result<(), MkfsError> {
-        let level = self.levels.last_mut().expect("the source's root is never left");
-        // None came: what was a directory when it was listed was none when it was loaded.
-        let (inode, entry) = level.below.pop_front().ok_or_else(|| SourceError::changed(&level.path))?;
-        let path = join(&level.path, &entry.name);
-        self.levels.push(Level { inode, entry: Some(entry), path, below: VecDeque::new() });
-        Ok(())
-    }
-
-    fn add(&mut self, directory: &SourceDirectory, entry: Entry) -> Result<(), MkfsError> {
+    /// What may end the copying before an entry is made.
+    fn check(&self, directory: &SourceDirectory, entry: &Entry) -> Result<(), MkfsError> {
         self.check_interrupted()?;
         if entry.identity == (self.population.target.file_system, self.population.target.inode) {
             return Err(MkfsError::TargetInSource { path: shown(&join(&directory.path, &entry.name)) });
         }
+        Ok(())
+    }
+
+    /// Makes regular files with one name each together, and fills them.
+    fn add_files(
+        &mut self,
+        reading: &Reading,
+        directory: &SourceDirectory,
+        files: Vec<Entry>,
+    ) -> Result<(), MkfsError> {
+        files.iter().try_for_each(|entry| self.check(directory, entry))?;
+        let callers: Vec<Caller> = files.iter().map(owner_of).collect();
+        let names = files.iter().zip(&callers).map(|(entry, caller)| NewFileName {
+            caller,
+            name: &entry.name,
+            permissions: entry.permissions,
+        });
+        let parent = Arc::clone(&self.level().inode);
+        let Ok(made) = self.filesystem().create_files(&parent, &names.collect::<Vec<_>>()) else {
+            // One by one they need less room at a time, and an error has a name.
+            return files.into_iter().try_for_each(|entry| self.add(reading, directory, entry));
+        };
+        for (entry, inode) in files.into_iter().zip(made) {
+            self.check_interrupted()?;
+            self.copied.inodes += 1;
+            self.fill(reading, directory, &inode, entry)?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, reading: &Reading, directory: &SourceDirectory, entry: Entry) -> Result<(), MkfsError> {
+        self.check(directory, &entry)?;
         let parent = Arc::clone(&self.level().inode);
         let has_links = entry.links > 1 && !matches!(entry.kind, Kind::Directory);
         let key = (parent.id().root, entry.identity);
@@ -202,7 +252,7 @@ impl Writer<'_> {
                     .below
                     .push_back((inode, entry));
             }
-            _ => self.fill(directory, &inode, entry)?,
+            _ => self.fill(reading, directory, &inode, entry)?,
         }
         Ok(())
     }
@@ -271,6 +321,7 @@ impl Writer<'_> {
     /// Data and attributes of what is no directory.
     fn fill(
         &mut self,
+        reading: &Reading,
         directory: &SourceDirectory,
         inode: &Arc<Inode>,
         mut entry: Entry,
@@ -280,7 +331,7 @@ impl Writer<'_> {
                 Content::Loaded(bytes) => {
                     self.write(inode, 0, bytes).map_err(|error| self.fail(&entry, error))?;
                 }
-                Content::Unread => self.copy(directory, inode, &entry)?,
+                Content::Unread => self.copy(reading, directory, inode, &entry)?,
             }
         }
         self.set_attributes(inode, &entry).map_err(|error| self.fail(&entry, error))
@@ -289,25 +340,15 @@ impl Writer<'_> {
     /// The data of a file that did not come with its bytes, without its holes.
     fn copy(
         &mut self,
+        reading: &Reading,
         directory: &SourceDirectory,
         inode: &Arc<Inode>,
         entry: &Entry,
     ) -> Result<(), MkfsError> {
-        let path = join(&directory.path, &entry.name);
-        let file: Arc<OwnedFd> = Arc::new(source::open_file(directory, &entry.name)?);
-        let ranges = if entry.may_have_holes {
-            source::data_ranges(&file, entry.size_bytes)
-                .map_err(|errno| SourceError::call(&path, "lseek", errno))?
-        } else {
-            core::iter::once(0..entry.size_bytes).collect()
-        };
-        for range in ranges.into_iter().filter(|range| !range.is_empty()) {
-            let mut pieces = Pieces::new(&file, &path, range);
-            while let Some((offset, bytes)) = pieces.next(&self.reading)? {
-                self.check_interrupted()?;
-                self.write(inode, offset, bytes).map_err(|error| self.fail(entry, error))?;
-            }
-        }
+        reading.contents(directory, entry, |offset, bytes| {
+            self.check_interrupted()?;
+            self.write(inode, offset, bytes).map_err(|error| self.fail(entry, error))
+        })?;
         if inode.size() < entry.size_bytes {
             let size = SetAttributes { size: Some(entry.size_bytes), ..SetAttributes::default() };
             self.filesystem()
@@ -361,14 +402,6 @@ impl Writer<'_> {
             ..SetAttributes::default()
         };
         filesystem.set_attributes(&caller, inode, &changes).map(drop)
-    }
-
-    /// All names of the present directory are there.
-    fn finish_directory(&mut self) -> Result<(), MkfsError> {
-        let level = self.levels.last_mut().expect("the source's root is never left");
-        let inode = Arc::clone(&level.inode);
-        let Some(entry) = level.entry.take() else { return Ok(()) };
-        self.set_attributes(&inode, &entry).map_err(|error| self.fail_at(&self.level().path, error))
     }
 
     fn finish_subvolumes(&self) -> Result<(), MkfsError> {

@@ -23,8 +23,10 @@ pub(super) struct Target {
     size_bytes: u64,
     /// It did not exist before.
     created: bool,
-    /// How often the size may still be doubled; 0 where it was given.
+    /// How often the size may still be raised; 0 where it was given.
     growths: u32,
+    /// The size that the source needs by an estimate is part of it.
+    estimated: bool,
     /// Something was written.
     touched: bool,
     finished: bool,
@@ -50,7 +52,16 @@ impl Target {
                 check_size(size_bytes, parameters)?;
                 let device = FileDevice::create(path, size_bytes, &OpenOptions::writer())?;
                 let growths = if given.is_none() { GROWTHS } else { 0 };
-                Ok(Self::new(path, device, size_bytes, true, growths))
+                Ok(Self {
+                    path: path.to_owned(),
+                    device: Arc::new(device),
+                    size_bytes,
+                    created: true,
+                    growths,
+                    estimated: growths > 0,
+                    touched: false,
+                    finished: false,
+                })
             }
             Err(source) => Err(MkfsError::Target { target: shown(), source }),
         }
@@ -70,25 +81,33 @@ impl Target {
         }
         let is_file = device.describe().kind == DeviceKind::RegularFile;
         let length = device.length();
+        let found = whole_sectors(length, parameters);
+        let mut estimated = false;
         let (size_bytes, growths) = match options.size_bytes {
             Some(size) => (whole_sectors(size, parameters), 0),
-            None if is_file => match estimate(options, parameters, progress)? {
-                Some(estimate) => (whole_sectors(length, parameters).max(estimate), GROWTHS),
-                None => (whole_sectors(length, parameters), 0),
-            },
-            None => (whole_sectors(length, parameters), 0),
+            None if is_file && options.root_directory.is_some() => {
+                // Whether a source fits is known when it was copied; to count it before would be to read its attributes twice.
+                estimated = found < smallest_device(parameters)?;
+                let estimate = if estimated { estimate(options, parameters, progress)? } else { None };
+                (estimate.map_or(found, |estimate| found.max(estimate)), GROWTHS)
+            }
+            None => (found, 0),
         };
         if !is_file && size_bytes > length {
             let target = path.display().to_string();
             return Err(MkfsError::TargetTooShort { target, found: length, wanted: size_bytes });
         }
         check_size(size_bytes, parameters)?;
-        Ok(Self::new(path, device, size_bytes, false, growths))
-    }
-
-    fn new(path: &Path, device: FileDevice, size_bytes: u64, created: bool, growths: u32) -> Self {
-        let device = Arc::new(device);
-        Self { path: path.to_owned(), device, size_bytes, created, growths, touched: false, finished: false }
+        Ok(Self {
+            path: path.to_owned(),
+            device: Arc::new(device),
+            size_bytes,
+            created: false,
+            growths,
+            estimated,
+            touched: false,
+            finished: false,
+        })
     }
 
     pub(super) fn device(&self) -> &Arc<FileDevice> {
@@ -104,14 +123,23 @@ impl Target {
         self.device.describe().kind == DeviceKind::RegularFile
     }
 
-    /// Doubles the size, if it was an estimate.
-    pub(super) fn grow(&mut self) -> bool {
-        let may = self.growths > 0;
-        if may {
-            self.growths -= 1;
-            self.size_bytes = self.size_bytes.saturating_mul(2);
+    /// Raises the size that proved too small, if it was not given: to what the source needs by an estimate, or twofold
+    /// where that is no more.
+    pub(super) fn grow(
+        &mut self,
+        options: &MkfsOptions,
+        parameters: &MkfsParameters,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<bool, MkfsError> {
+        if self.growths == 0 {
+            return Ok(false);
         }
-        may
+        self.growths -= 1;
+        let estimate = if self.estimated { None } else { estimate(options, parameters, progress)? };
+        self.estimated = true;
+        let doubled = self.size_bytes.saturating_mul(2);
+        self.size_bytes = estimate.filter(|estimate| *estimate > self.size_bytes).unwrap_or(doubled);
+        Ok(true)
     }
 
     /// Lets go of the old content, and makes a file long enough.

@@ -3,8 +3,10 @@
 //!
 //! [`read`] sends [`Event`]s: a directory's entries in the order of the bytes of their names, in parts of
 //! [`NAMES_IN_PART`]; then, for each directory among them in the same order, the events of that directory. Small files
-//! come with their bytes; large ones are read piecewise ([`Pieces`]) by the same threads that load entries.
+//! come with their bytes; large ones are read piecewise ([`Reading::contents`]) by the same threads that load entries.
+//! Whoever wants all that is a [`Sink`].
 
+mod dropped;
 mod entry;
 mod list;
 
@@ -16,7 +18,8 @@ use vlinder_base::channel::{Receiver, Sender, bounded};
 use vlinder_base::sync::Arc;
 use vlinder_base::thread;
 
-pub(super) use entry::{Content, Entry, Kind, data_ranges, open_file, root_entry};
+pub use dropped::{DroppedSource, read_source};
+pub(super) use entry::{Content, Entry, Kind, root_entry};
 pub(super) use list::{Totals, totals};
 
 /// Names loaded together.
@@ -87,15 +90,36 @@ pub(super) struct SourceDirectory {
     pub(super) path: Vec<u8>,
 }
 
+/// What takes a source as it comes.
+pub(super) trait Sink {
+    /// What ends the reading early.
+    type Error: From<SourceError>;
+
+    /// Further entries of the present directory, the source itself at first.
+    fn take(
+        &mut self,
+        reading: &Reading,
+        directory: &SourceDirectory,
+        entries: Vec<Entry>,
+    ) -> Result<(), Self::Error>;
+
+    /// The present directory has no more entries; its attributes can be set.
+    fn finish_directory(&mut self) -> Result<(), Self::Error>;
+
+    /// The next directory among those that came, in their order, is the present one from here on.
+    fn enter(&mut self) -> Result<(), Self::Error>;
+
+    /// Back to the directory above.
+    fn leave(&mut self);
+}
+
 /// What the listing thread says.
-pub(super) enum Event {
+enum Event {
     /// Entries of the present directory, being loaded.
     Part(Arc<SourceDirectory>, Receiver<Result<Vec<Entry>, SourceError>>),
-    /// The present directory has no more entries; its attributes can be set.
+    /// See [`Sink`] for these three.
     Listed,
-    /// The next directory among those that came, in their order, is the present one from here on.
     Enter,
-    /// Back to the directory above.
     Leave,
     /// The listing ends here.
     Failed(SourceError),
@@ -124,14 +148,56 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// The next event; none at the end.
-    pub(super) fn next(&self) -> Option<Event> {
-        self.events.recv().ok()
+    /// Gives everything to `sink`, to the end or the first error.
+    ///
+    /// # Errors
+    /// The sink's, and what reading met.
+    pub(super) fn give_to<S: Sink>(&self, sink: &mut S) -> Result<(), S::Error> {
+        for event in self.events.iter() {
+            match event {
+                Event::Part(directory, entries) => {
+                    let entries = entries.recv().map_err(|_| SourceError::changed(&directory.path))??;
+                    sink.take(self, &directory, entries)?;
+                }
+                Event::Listed => sink.finish_directory()?,
+                Event::Enter => sink.enter()?,
+                Event::Leave => sink.leave(),
+                Event::Failed(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the bytes of a regular file that came without them, but for its holes, to `take`: offsets and pieces.
+    ///
+    /// # Errors
+    /// Those of `take`, and what reading met.
+    pub(super) fn contents<E: From<SourceError>>(
+        &self,
+        directory: &SourceDirectory,
+        entry: &Entry,
+        mut take: impl FnMut(u64, Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let path = join(&directory.path, &entry.name);
+        let file = Arc::new(entry::open_file(directory, &entry.name)?);
+        let ranges = if entry.may_have_holes {
+            entry::data_ranges(&file, entry.size_bytes)
+                .map_err(|errno| SourceError::call(&path, "lseek", errno))?
+        } else {
+            core::iter::once(0..entry.size_bytes).collect()
+        };
+        for range in ranges.into_iter().filter(|range| !range.is_empty()) {
+            let mut pieces = Pieces::new(&file, &path, range);
+            while let Some((offset, bytes)) = pieces.next(self)? {
+                take(offset, bytes)?;
+            }
+        }
+        Ok(())
     }
 }
 
 /// A range of a large file, read in pieces, several at once.
-pub(super) struct Pieces<'a> {
+struct Pieces<'a> {
     file: &'a Arc<OwnedFd>,
     path: &'a [u8],
     range: core::ops::Range<u64>,
@@ -141,7 +207,7 @@ pub(super) struct Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
-    pub(super) fn new(file: &'a Arc<OwnedFd>, path: &'a [u8], range: core::ops::Range<u64>) -> Self {
+    fn new(file: &'a Arc<OwnedFd>, path: &'a [u8], range: core::ops::Range<u64>) -> Self {
         Self { file, path, asked: range.start, range, waiting: VecDeque::new() }
     }
 
@@ -149,7 +215,7 @@ impl<'a> Pieces<'a> {
     ///
     /// # Errors
     /// What reading met; an earlier end of the file as [`SourceError::Changed`].
-    pub(super) fn next(&mut self, reading: &Reading) -> Result<Option<(u64, Vec<u8>)>, SourceError> {
+    fn next(&mut self, reading: &Reading) -> Result<Option<(u64, Vec<u8>)>, SourceError> {
         while self.asked < self.range.end && self.waiting.len() <= reading.threads {
             let (reply, answer) = bounded(1);
             let length = PIECE_BYTES.min(self.range.end - self.asked);
@@ -176,8 +242,8 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// Lists and loads the directory with some threads, fewer where the system gives no more, while `write` takes what comes:
-/// vectors with capacity for whole sectors.
+/// Lists and loads the directory with some threads, fewer where the system gives no more, while `take` has it given to a
+/// [`Sink`]: bytes in vectors with capacity for whole sectors.
 ///
 /// # Errors
 /// The system's, where it does not give the two without which nothing is read.
@@ -185,7 +251,7 @@ pub(super) fn read<R>(
     root: Arc<SourceDirectory>,
     threads: usize,
     sector_bytes: usize,
-    write: impl FnOnce(Reading) -> R,
+    take: impl FnOnce(Reading) -> R,
 ) -> std::io::Result<R> {
     let threads = threads.max(1);
     let (events_in, events) = bounded(PARTS_AHEAD);
@@ -204,7 +270,7 @@ pub(super) fn read<R>(
         drop(jobs_out);
         let loading = jobs.clone();
         thread::try_spawn_scoped(scope, move || list::list(root, &events_in, &loading))?;
-        Ok(write(Reading { events, jobs, threads }))
+        Ok(take(Reading { events, jobs, threads }))
     })
 }
 
