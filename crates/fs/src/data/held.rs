@@ -195,7 +195,7 @@ mod tests {
         let part = |start, length, buffer, place| Part { range: range(start, length), buffer, start: place };
         let parts = vec![part(110, 10, 0, 0), part(120, 5, 1, 3), part(150, 10, 0, 10)];
         let buffers = vec![(1..=20).collect(), (101..=110).collect()];
-        let mut expected = vec![0; 100];
+        let mut expected = [0; 100];
         expected[10..20].copy_from_slice(&(1..=10).collect::<Vec<u8>>());
         expected[20..25].copy_from_slice(&[104, 105, 106, 107, 108]);
         expected[50..60].copy_from_slice(&(11..=20).collect::<Vec<u8>>());
