@@ -279,6 +279,8 @@ fn a_copy_into_a_device_or_pipe_is_its_bytes_in_order() {
     run(["cp", text(&file), &target(&image, "/file")]).done();
     run(["cp", &target(&image, "/file"), "/dev/null"]).done();
     assert!(fs::metadata("/dev/null").unwrap().mode() & 0o170_000 == 0o020_000);
+    // What is gathered is written before the copy is called done.
+    run(["cp", &target(&image, "/file"), "/dev/full"]).failed(1, &["/dev/full", "No space left"]);
     let pipe = scratch.join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let reader = {

@@ -98,6 +98,12 @@ impl Request {
         Request::Read { offset, buffer: buffers::zeroed(length_bytes).into_vec() }
     }
 
+    /// A read of `length_bytes` into a buffer that was used before, whatever it holds.
+    pub fn read_into(offset: Physical, length_bytes: usize, mut buffer: Vec<u8>) -> Self {
+        buffer.resize(length_bytes, 0);
+        Request::Read { offset, buffer }
+    }
+
     /// A cached write.
     pub fn write(offset: Physical, data: impl Into<Data>) -> Self {
         Request::Write { offset, data: data.into(), durability: Durability::Cached }

@@ -10,7 +10,7 @@ use std::process::Command;
 use rustix::fs::FallocateFlags;
 use vlinder_base::sync::Arc;
 use vlinder_extent_state::ByteRange;
-use vlinder_fs::data::{OpenCache, Seek, extent_map, read, seek};
+use vlinder_fs::data::{OpenCache, Seek, extent_map, read, read_data, seek};
 use vlinder_fs::{Caller, FileType, Filesystem, Inode, OpenOptions};
 use vlinder_testkit::kernel::KernelMount;
 use vlinder_testkit::walk::short_hash;
@@ -67,6 +67,24 @@ fn read_all(filesystem: &Filesystem, inode: &Inode, piece: usize) -> Vec<u8> {
     bytes
 }
 
+/// As [`read_all`], from data to data.
+fn read_all_data(filesystem: &Filesystem, inode: &Inode) -> Vec<u8> {
+    let cache = OpenCache::new();
+    let mut bytes = vec![0; inode.size() as usize];
+    let (mut at, mut used) = (0, None);
+    while let Some(stretch) = read_data(filesystem, inode, &cache, at, used).unwrap() {
+        for (offset, run) in stretch.runs() {
+            assert!(offset >= at && !run.is_empty(), "a run at {offset} behind one that ends at {at}");
+            at = offset + run.len() as u64;
+            bytes[offset as usize..at as usize].copy_from_slice(run);
+        }
+        assert!(stretch.end() >= at);
+        at = stretch.end();
+        used = Some(stretch);
+    }
+    bytes
+}
+
 /// Data ranges (start and length) by SEEK_DATA and SEEK_HOLE.
 fn data_ranges(filesystem: &Filesystem, inode: &Inode) -> Vec<(u64, u64)> {
     let cache = OpenCache::new();
@@ -109,6 +127,9 @@ fn golden_images_read_as_their_walks_say() {
             assert_eq!(inode.size().to_string(), *size, "{path}");
             let bytes = read_all(&filesystem, inode, 100_000);
             assert_eq!(short_hash(&bytes), *hash, "{}: {path}", packed.display());
+            // In steps small enough to be read ahead, which do not end where that does.
+            assert!(read_all(&filesystem, inode, 5000) == bytes, "{}: {path}", packed.display());
+            assert!(read_all_data(&filesystem, inode) == bytes, "{}: {path}", packed.display());
             compared += 1;
         }
         assert!(compared > 20, "{}: {compared} files", packed.display());
@@ -280,6 +301,7 @@ fn reads_what_the_kernel_wrote(mkfs: &[&str], options: &str) {
             let differs = found.iter().zip(bytes).position(|(one, other)| one != other);
             assert_eq!((found.len(), differs), (bytes.len(), None), "{mkfs:?} {options}: {name} by {piece}");
         }
+        assert!(read_all_data(&filesystem, &files[name]) == *bytes, "{mkfs:?} {options}: {name}");
         assert_eq!(&data_ranges(&filesystem, &files[name]), ranges, "{mkfs:?} {options}: {name}");
         assert_eq!(&own_extent_map(&filesystem, &files[name]), map, "{mkfs:?} {options}: {name}");
     }
@@ -332,11 +354,23 @@ fn a_damaged_sector_is_read_from_the_other_copy_or_not_at_all() {
         let files = all_files(&filesystem);
         let mut buffer = vec![0; 1 << 20];
         let result = read(&filesystem, &files["file"], &OpenCache::new(), 0, &mut buffer);
+        // In small steps of which most are read ahead, the bad sector among them, only its own fails.
+        let (cache, mut step) = (OpenCache::new(), vec![0; 4096]);
+        for (number, expected) in content.chunks(4096).enumerate() {
+            let result = read(&filesystem, &files["file"], &cache, number as u64 * 4096, &mut step);
+            match result {
+                Ok(count) => assert!(count == 4096 && step == expected, "{number}"),
+                Err(error) => assert!(!readable && number == 100, "{number}: {error}"),
+            }
+        }
+        let data = read_data(&filesystem, &files["file"], &OpenCache::new(), 0, None);
         if readable {
             assert_eq!(result.unwrap(), 1 << 20);
             assert!(buffer == content);
+            assert!(data.unwrap().unwrap().runs().flat_map(|(_, run)| run).eq(&content));
             continue;
         }
+        assert_eq!(data.unwrap_err().errno(), rustix::io::Errno::IO);
         let error = result.unwrap_err();
         assert_eq!(error.errno(), rustix::io::Errno::IO);
         assert!(error.to_string().contains("inode 257 of subvolume 5"), "{error}");

@@ -188,6 +188,36 @@ fn a_sparse_file_is_read_with_a_descent_for_each_leaf_and_five_for_each_extent_w
 }
 
 #[test]
+fn what_was_read_ahead_or_is_on_its_way_is_forgotten_when_the_file_changes() {
+    const STEP: u64 = 4096;
+    const BYTES: u64 = 8 << 20;
+    let scratch = Scratch::new("ahead");
+    let image = image(&scratch, 1024, &[]);
+    let files = open(&image, "");
+    let file = files.options().read(true).write(true).create(true).open("/file").unwrap();
+    file.write_at(&vec![1; BYTES as usize], 0).unwrap();
+    file.sync_all().unwrap();
+    let read = |offset: u64| {
+        let mut bytes = [0; STEP as usize];
+        assert_eq!(file.read_at(&mut bytes, offset).unwrap(), bytes.len());
+        assert_eq!(bytes, [bytes[0]; STEP as usize], "at {offset}");
+        bytes[0]
+    };
+    let mut before = counted(&files, "data.read_ahead");
+    // Each time what follows is held up to some place, and on its way from there.
+    for (generation, border) in (2..).zip((STEP * 100..BYTES).step_by((STEP * 150) as usize)) {
+        let from = border - STEP * 75;
+        (from..border).step_by(STEP as usize).for_each(|offset| assert_eq!(read(offset), generation - 1));
+        assert!(counted(&files, "data.read_ahead") > before, "nothing was read ahead of {border}");
+        file.write_at(&vec![generation; (BYTES - from) as usize], from).unwrap();
+        assert_eq!(read(border), generation, "not flushed yet");
+        file.sync_all().unwrap();
+        before = counted(&files, "data.read_ahead");
+        assert_eq!(read(border + STEP), generation);
+    }
+}
+
+#[test]
 fn a_file_without_holes_becomes_one_extent_however_it_was_written() {
     require!(Tool("btrfs"));
     const BYTES: u64 = 32 << 20;

@@ -40,7 +40,7 @@ pub use error::{ChunkTreeFault, CopyFailure, CopyFault, VolumeError};
 pub use health::{Healing, HealthEvent};
 pub use member::{Member, SeedIdentity};
 pub use profile::{Profile, StripeRange};
-pub use read::{BadCopy, PendingReads, ReadRequest, Verified};
+pub use read::{BadCopy, PendingReads, ReadRequest, ReadsInFlight, Verified};
 pub use superblock::{FoundSuperblock, OpenRules, SuperblockChoice, scan};
 pub use volume::{Access, Geometry, Opened, Volume};
 pub use write::{PendingWrites, WriteRequest};

@@ -55,8 +55,20 @@ pub(crate) enum Trust {
 #[must_use = "reads give nothing before they are waited for"]
 pub struct PendingReads<'a> {
     volume: &'a Volume,
+    in_flight: ReadsInFlight,
+}
+
+/// Reads in flight that somebody keeps for later. Dropping it abandons their results.
+#[must_use = "reads give nothing before they are waited for"]
+pub struct ReadsInFlight {
     reads: Vec<Result<Planned, VolumeError>>,
     batches: Vec<(Ticket, Vec<Slot>)>,
+}
+
+impl core::fmt::Debug for ReadsInFlight {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(formatter, "ReadsInFlight({})", self.reads.len())
+    }
 }
 
 /// A request that has a plan.
@@ -88,6 +100,16 @@ impl Volume {
         &self,
         requests: impl ExactSizeIterator<Item = (ReadRequest, MappedBy)>,
     ) -> PendingReads<'_> {
+        self.submit_reads_into(requests, &mut Vec::new())
+    }
+
+    /// As [`Volume::submit_reads_by`], into buffers that were used before, whatever they hold. Those that fit are taken, and
+    /// come back as results.
+    pub fn submit_reads_into(
+        &self,
+        requests: impl ExactSizeIterator<Item = (ReadRequest, MappedBy)>,
+        buffers: &mut Vec<Vec<u8>>,
+    ) -> PendingReads<'_> {
         let mut reads = Vec::with_capacity(requests.len());
         let mut batches = Batches::default();
         for (read, (request, by)) in requests.enumerate() {
@@ -97,9 +119,11 @@ impl Volume {
             if let Ok((_, parts)) = &planned
                 && kept.is_none()
             {
+                // An answer that is put together of several goes into a buffer of its own.
+                let mut buffer = if parts.len() == 1 { fitting(buffers, request.length) } else { None };
                 for part in parts {
                     match self.trusted(part.device, Trust::Current) {
-                        Ok(_) => batches.add(part, Slot { read, part: *part }),
+                        Ok(_) => batches.add_into(part, Slot { read, part: *part }, buffer.take()),
                         Err(fault) => faults.push((*part, fault)),
                     }
                 }
@@ -107,7 +131,12 @@ impl Volume {
             let bytes = kept.unwrap_or_default();
             reads.push(planned.map(|(chunk, _)| Planned { request, chunk, bytes, faults }));
         }
-        PendingReads { volume: self, reads, batches: batches.submit(self) }
+        PendingReads { volume: self, in_flight: ReadsInFlight { reads, batches: batches.submit(self) } }
+    }
+
+    /// Reads that this volume has in flight, to be waited for.
+    pub fn attend(&self, in_flight: ReadsInFlight) -> PendingReads<'_> {
+        PendingReads { volume: self, in_flight }
     }
 
     /// Reads bytes and gives them to `verify`, copy after copy, until it accepts one; what was bad is rewritten.
@@ -287,7 +316,17 @@ impl Volume {
     }
 }
 
+/// A buffer for so many bytes: not a much larger one, whose memory would be kept for nothing.
+fn fitting(buffers: &mut Vec<Vec<u8>>, length: usize) -> Option<Vec<u8>> {
+    buffers.pop().filter(|buffer| buffer.capacity() <= length.saturating_mul(2))
+}
+
 impl<'a> PendingReads<'a> {
+    /// Keeps the reads for later: [`Volume::attend`] goes on with them.
+    pub fn keep(self) -> ReadsInFlight {
+        self.in_flight
+    }
+
     /// Waits for the devices and gives each request's bytes to `verify(request, bytes)`; where it refuses them, the
     /// other copies are tried as [`Volume::read_verified`] does. One result for each request, in their order.
     pub fn wait<T>(
@@ -333,7 +372,7 @@ impl<'a> PendingReads<'a> {
 
     /// Waits, and puts the answers together.
     fn collect(self) -> (&'a Volume, Vec<Result<Planned, VolumeError>>) {
-        let Self { volume, mut reads, batches } = self;
+        let Self { volume, in_flight: ReadsInFlight { mut reads, batches } } = self;
         for (ticket, slots) in batches {
             for (completion, slot) in ticket.wait().into_iter().zip(slots) {
                 let Some(Ok(planned)) = reads.get_mut(slot.read) else { continue };

@@ -24,7 +24,16 @@ impl<T> Default for Batches<T> {
 
 impl<T> Batches<T> {
     pub(crate) fn add(&mut self, part: &StripeRange, whose: T) {
-        let request = Request::read(part.physical, usize::try_from(part.length).unwrap_or(usize::MAX));
+        self.add_into(part, whose, None);
+    }
+
+    /// As [`add`](Self::add), into a buffer that was used before, if there is one.
+    pub(crate) fn add_into(&mut self, part: &StripeRange, whose: T, buffer: Option<Vec<u8>>) {
+        let length = usize::try_from(part.length).unwrap_or(usize::MAX);
+        let request = match buffer {
+            Some(buffer) => Request::read_into(part.physical, length, buffer),
+            None => Request::read(part.physical, length),
+        };
         match self.by_device.iter_mut().find(|(device, ..)| *device == part.device) {
             Some((_, requests, slots)) => {
                 requests.push(request);

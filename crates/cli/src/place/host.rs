@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::{BufWriter, Read as _, Write as _};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -17,12 +17,16 @@ use vlinder_base::sync::Arc;
 use vlinder_format::inode::{FileType, Timestamp};
 use vlinder_format::superblock::MAGIC;
 
-use super::{Attributed, Change, Directory, Entry, Location, Sink, Source, Status};
+use super::{Attributed, Change, Directory, Entry, Location, Sink, Source, Status, Take};
 use crate::failure::{Failure, Kind};
 use crate::target::meant_in_image;
 
 /// Where [`MAGIC`] stands in an image: 64 bytes into the primary superblock, at 64 KiB.
 const PRIMARY_MARK_OFFSET: u64 = 65536 + 64;
+/// Bytes read at a time.
+const STEP: usize = 1 << 20;
+/// What is gathered for a pipe or a character device before it is written.
+const STREAM_BUFFER_BYTES: usize = 256 << 10;
 
 /// An open directory.
 #[derive(Debug)]
@@ -214,7 +218,8 @@ impl HostDirectory {
                 Failure::new(Kind::Exists, "no pipe or character device any more").at(self.place(name))
             );
         }
-        Ok(HostStream { file: File::from(descriptor), place: self.place(name) })
+        let file = BufWriter::with_capacity(STREAM_BUFFER_BYTES, File::from(descriptor));
+        Ok(HostStream { file, place: self.place(name) })
     }
 
     /// As [`Directory::create`], for a file whose name may still change before it is finished.
@@ -354,6 +359,24 @@ impl Source for HostSource {
         Ok(done)
     }
 
+    fn read_data(
+        &mut self,
+        offset: u64,
+        scratch: &mut Vec<u8>,
+        take: Take<'_>,
+    ) -> Result<Option<u64>, Failure> {
+        let Some((start, end)) = self.next_data(offset)? else { return Ok(None) };
+        scratch.resize(STEP, 0);
+        let step = usize::try_from(end - start).unwrap_or(STEP).min(STEP);
+        let read = self.read_at(start, &mut scratch[..step])?;
+        take(start, &scratch[..read])?;
+        // A file that shrinks while it is read ends before its run of data does.
+        Ok(Some(if read == 0 { end } else { start + u64::try_from(read).unwrap_or(0) }))
+    }
+}
+
+impl HostSource {
+    /// The next run of data at or after an offset: start and end; none where only a hole follows.
     fn next_data(&mut self, offset: u64) -> Result<Option<(u64, u64)>, Failure> {
         use rustix::fs::SeekFrom;
         let start = match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
@@ -439,9 +462,10 @@ impl Sink for HostSink {
     }
 }
 
-/// A pipe or a character device, which takes bytes one after the other.
+/// A pipe or a character device, which takes bytes one after the other. Those of a file with many holes come in small
+/// pieces, which are gathered.
 pub struct HostStream {
-    file: File,
+    file: BufWriter<File>,
     place: String,
 }
 
@@ -455,6 +479,11 @@ impl HostStream {
     pub fn write_zeros(&mut self, bytes: u64) -> Result<(), Failure> {
         let written = std::io::copy(&mut std::io::repeat(0).take(bytes), &mut self.file);
         written.map(drop).map_err(|error| Failure::host(&error, &self.place))
+    }
+
+    /// Writes what is gathered. Without this it is written too, but nobody learns of an error.
+    pub fn finish(mut self) -> Result<(), Failure> {
+        self.file.flush().map_err(|error| Failure::host(&error, &self.place))
     }
 }
 

@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 
 use vlinder_base::sync::Arc;
 use vlinder_format::inode::{DeviceNumber, FileType, GroupId, UserId};
-use vlinder_fs::data::{self, OpenCache, Seek};
+use vlinder_fs::data::{self, OpenCache, Stretch};
 use vlinder_fs::{
     AttributeMode, Caller, Filesystem, FsError, Inode, OpenInode, Refusal, RenameMode, SetAttributes,
     SetTime, WriteOrigin,
 };
 
-use super::{Attributed, Change, Directory, Entry, Location, Sink, Source, Status, check_name};
+use super::{Attributed, Change, Directory, Entry, Location, Sink, Source, Status, Take, check_name};
 use crate::failure::{Failure, Kind};
 
 /// Symbolic links on one path, as on Linux.
@@ -283,6 +283,7 @@ impl ImageDirectory {
             image: Arc::clone(&self.image),
             inode,
             cache: OpenCache::new(),
+            used: None,
             place: self.place(name),
         }))
     }
@@ -414,6 +415,8 @@ struct ImageSource {
     image: Arc<OpenImage>,
     inode: Arc<Inode>,
     cache: OpenCache,
+    /// What was read last, whose memory is used again.
+    used: Option<Stretch>,
     place: String,
 }
 
@@ -424,17 +427,21 @@ impl Source for ImageSource {
             .map_err(|error| from_fs(error, &self.place))
     }
 
-    fn next_data(&mut self, offset: u64) -> Result<Option<(u64, u64)>, Failure> {
-        let _operation = self.inode.operation.read();
-        let seek = |from, what| data::seek(&self.image.filesystem, &self.inode, &self.cache, from, what);
-        match seek(offset, Seek::Data) {
-            Ok(start) => {
-                let end = seek(start, Seek::Hole).map_err(|error| from_fs(error, &self.place))?;
-                Ok((end > start).then_some((start, end)))
-            }
-            Err(error) if error.refusal() == Some(Refusal::NoSuchOffset) => Ok(None),
-            Err(error) => Err(from_fs(error, &self.place)),
-        }
+    fn read_data(
+        &mut self,
+        offset: u64,
+        _scratch: &mut Vec<u8>,
+        take: Take<'_>,
+    ) -> Result<Option<u64>, Failure> {
+        let found = {
+            let _operation = self.inode.operation.read();
+            data::read_data(&self.image.filesystem, &self.inode, &self.cache, offset, self.used.take())
+        };
+        let Some(stretch) = found.map_err(|error| from_fs(error, &self.place))? else { return Ok(None) };
+        stretch.runs().try_for_each(|(offset, bytes)| take(offset, bytes))?;
+        let end = stretch.end();
+        self.used = Some(stretch);
+        Ok(Some(end))
     }
 }
 

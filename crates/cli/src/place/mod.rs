@@ -86,12 +86,21 @@ pub fn give_owner(to: &dyn Attributed, original: &Status) -> Result<u32, Failure
     }
 }
 
+/// Takes bytes at an offset.
+pub type Take<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Result<(), Failure>;
+
 /// A file that is read.
 pub trait Source {
     /// Reads at an offset; fewer bytes than asked for only at the end.
     fn read_at(&mut self, offset: u64, target: &mut [u8]) -> Result<usize, Failure>;
-    /// The next run of data at or after an offset: start and end; none where only a hole follows.
-    fn next_data(&mut self, offset: u64) -> Result<Option<(u64, u64)>, Failure>;
+    /// Gives the data of a part of the file, at or after an offset, to `take`, run by run in order, each with its offset.
+    /// Returns where that part ends, none where only a hole follows. `scratch` is memory that may be used.
+    fn read_data(
+        &mut self,
+        offset: u64,
+        scratch: &mut Vec<u8>,
+        take: Take<'_>,
+    ) -> Result<Option<u64>, Failure>;
 }
 
 /// A file that is written.

@@ -4,7 +4,7 @@ use vlinder_base::parallel;
 use vlinder_base::sync::Arc;
 use vlinder_codec::checksum::{ChecksumKind, checksum, checksum_many};
 use vlinder_format::checksum_item::ChecksumGeometry;
-use vlinder_format::{ItemType, Logical, RootId};
+use vlinder_format::{ItemType, Key, Logical, RootId};
 use vlinder_transaction::Engine;
 use vlinder_tree::{Readahead, Root};
 
@@ -65,38 +65,56 @@ impl<'a> Lookup<'a> {
     ) -> Result<std::result::Result<Expected, DataFault>> {
         let kind = self.engine.checksum_kind();
         let mut checksums = Vec::with_capacity(self.geometry.bytes_for(length).unwrap_or(0));
-        let end = start.0.saturating_add(length);
-        let mut at = start;
+        let end = Logical(start.0.saturating_add(length));
         let floor = self.engine.trees().floor(&self.root, &ChecksumGeometry::key(start))?;
-        let from = match floor.filter(|found| found.key().item_type == ItemType::EXTENT_CHECKSUM) {
-            Some(found) => found.key(),
-            None => ChecksumGeometry::key(start),
-        };
-        let mut cursor = self.engine.trees().cursor(&self.root, &from, Readahead::None)?;
-        while at.0 < end {
-            let Some((key, data)) = cursor.item() else { break };
-            if key.item_type != ItemType::EXTENT_CHECKSUM || key.offset > at.0 {
-                break;
-            }
-            let item_end = self.geometry.end(Logical(key.offset), data.len()).unwrap_or(Logical(u64::MAX)).0;
-            if item_end > at.0 {
-                let covered = item_end.min(end) - at.0;
-                let skip = self.geometry.bytes_for(at.0 - key.offset).unwrap_or(usize::MAX);
-                let take = self.geometry.bytes_for(covered).unwrap_or(0);
-                let found = skip.checked_add(take).and_then(|end| data.get(skip..end));
-                let Some(found) = found.filter(|found| !found.is_empty()) else { break };
-                checksums.extend_from_slice(found);
-                at = Logical(at.0 + covered);
-            }
-            // The next leaf may be damaged, and has nothing of the range.
-            if at.0 < end {
+        let floor = floor.filter(|found| found.key().item_type == ItemType::EXTENT_CHECKSUM);
+        let first = floor.as_ref().map(|found| (found.key(), found.data()));
+        let mut at = start;
+        if let Some((key, data)) = first {
+            at = self.take(key, data, start..end, &mut checksums).unwrap_or(start);
+        }
+        // Mostly one item has them all.
+        if at < end {
+            let from = first.map_or(ChecksumGeometry::key(at), |(key, _)| key);
+            let mut cursor = self.engine.trees().cursor(&self.root, &from, Readahead::None)?;
+            while let Some((key, data)) = cursor.item() {
+                if key.item_type != ItemType::EXTENT_CHECKSUM || key.offset > at.0 {
+                    break;
+                }
+                let Some(taken_to) = self.take(key, data, at..end, &mut checksums) else { break };
+                at = taken_to;
+                // The next leaf may be damaged, and has nothing of the range.
+                if at >= end {
+                    break;
+                }
                 cursor.advance()?;
             }
         }
-        if at.0 < end {
+        if at < end {
             return Ok(Err(DataFault::MissingChecksum { logical: at }));
         }
         Ok(Ok(Expected { kind, checksums }))
+    }
+
+    /// Takes what an item that begins at or before a range has of its checksums, and gives up to where it has them; none if
+    /// the item has no whole ones.
+    fn take(
+        &self,
+        key: Key,
+        data: &[u8],
+        range: std::ops::Range<Logical>,
+        checksums: &mut Vec<u8>,
+    ) -> Option<Logical> {
+        let item_end = self.geometry.end(Logical(key.offset), data.len()).unwrap_or(Logical(u64::MAX));
+        if item_end <= range.start {
+            return Some(range.start);
+        }
+        let taken_to = item_end.min(range.end);
+        let skip = self.geometry.bytes_for(range.start.0.checked_sub(key.offset)?)?;
+        let length = self.geometry.bytes_for(taken_to.0 - range.start.0)?;
+        let found = data.get(skip..skip.checked_add(length)?).filter(|found| !found.is_empty())?;
+        checksums.extend_from_slice(found);
+        Some(taken_to)
     }
 }
 

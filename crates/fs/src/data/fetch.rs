@@ -1,14 +1,16 @@
 //! What the devices are asked for: pieces of a file that lie one behind the other are asked for together.
 
+use vlinder_base::sync::Arc;
 use vlinder_format::Logical;
-use vlinder_format::file_extent::CompressionId;
-use vlinder_volume::{Volume, VolumeError};
+use vlinder_format::file_extent::ExtentRange;
+use vlinder_volume::{ReadsInFlight, Volume, VolumeError};
 
+use super::checksums::Expected;
 use super::error::DataFault;
-use super::read::Piece;
+use super::pieces::Piece;
 
-/// No more is asked for together: what is judged and copied should still lie in the processor's cache.
-const MOST_BYTES: u64 = 512 << 10;
+/// No more is asked for together by who waits for it: what is judged and copied should still lie in the processor's cache.
+pub(super) const MOST_BYTES: u64 = 512 << 10;
 
 /// Bytes that lie together.
 #[derive(Debug)]
@@ -36,8 +38,8 @@ impl Fetch {
     }
 
     /// Takes a piece in, if it lies right behind.
-    fn continue_with(&mut self, start: Logical, length: u64, offset: u64) -> bool {
-        let fits = self.length.saturating_add(length) <= MOST_BYTES;
+    fn continue_with(&mut self, start: Logical, length: u64, offset: u64, most_bytes: u64) -> bool {
+        let fits = self.length.saturating_add(length) <= most_bytes;
         let end = start.0.checked_add(length).is_some_and(|end| end <= self.limit.0);
         if self.compressed || start != self.end() || !fits || !end {
             return false;
@@ -59,38 +61,107 @@ impl Fetch {
     }
 }
 
-/// The fetches of some pieces.
+/// Where the bytes of a piece are.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// In its item.
+    Inline,
+    /// In an extent that was decoded before, whose bytes these are.
+    Decoded(Arc<Vec<u8>>),
+    /// In the fetch of this number, from this byte on; of a compressed extent all of it.
+    Fetched(usize, usize),
+}
+
+/// What is fetched for some pieces.
 #[derive(Debug, Default)]
 pub(super) struct Fetches {
     pub(super) all: Vec<Fetch>,
-    /// For each piece its fetch, and where in that its first byte lies (of uncompressed ones).
-    pub(super) places: Vec<(usize, usize)>,
+    /// The pieces in their order, each with where its bytes will be.
+    pub(super) pieces: Vec<(Piece, Source)>,
+}
+
+/// Pieces that the devices were asked for.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) fetches: Fetches,
+    /// What each fetch must have as checksums; shorter or none where nothing is verified.
+    pub(super) expected: Vec<Option<Expected>>,
+    pub(super) reads: ReadsInFlight,
+}
+
+/// Pieces that the devices brought, verified.
+#[derive(Debug)]
+pub(super) struct Fetched {
+    /// In order and apart.
+    pub(super) pieces: Vec<(Piece, Source)>,
+    /// Of each fetch.
+    pub(super) bytes: Vec<Vec<u8>>,
+}
+
+impl Fetched {
+    /// The number of the last piece that is compressed: reads will go on from there.
+    pub(super) fn last_to_decode(&self) -> Option<usize> {
+        self.pieces.iter().rposition(|(piece, _)| piece.is_compressed())
+    }
+
+    /// The bytes of each fetch; of those that were to be decoded none.
+    pub(super) fn into_plain_bytes(mut self) -> impl Iterator<Item = Vec<u8>> {
+        for (piece, source) in &self.pieces {
+            if let Source::Fetched(fetch, _) = source
+                && piece.is_compressed()
+            {
+                self.bytes[*fetch] = Vec::new();
+            }
+        }
+        self.bytes.into_iter()
+    }
 }
 
 impl Fetches {
-    /// Plans what to ask for, in the order of the pieces.
-    pub(super) fn plan(pieces: &[Piece<'_>], sector_size: u64, volume: &Volume) -> Self {
-        let mut fetches = Self::default();
+    /// Plans what to ask for, in the order of the pieces, at most so many bytes at a time of what is not compressed.
+    /// `decoded` gives the extent of a piece if it was decoded before.
+    pub(super) fn plan(
+        pieces: Vec<Piece>,
+        most_bytes: u64,
+        sector_size: u64,
+        volume: &Volume,
+        decoded: impl Fn(&Piece) -> Option<Arc<Vec<u8>>>,
+    ) -> Self {
+        let mut fetches = Self { all: Vec::new(), pieces: Vec::with_capacity(pieces.len()) };
         for piece in pieces {
-            let place = fetches.place(piece, sector_size, volume);
-            fetches.places.push(place);
+            let source = match (piece.extent.range(), piece.is_compressed()) {
+                (None, _) => Source::Inline,
+                (Some(on_disk), true) => match decoded(&piece) {
+                    Some(bytes) => Source::Decoded(bytes),
+                    None => Source::Fetched(fetches.compressed(on_disk, piece.range.start(), volume), 0),
+                },
+                (Some(on_disk), false) => fetches.plain(&piece, on_disk, most_bytes, sector_size, volume),
+            };
+            fetches.pieces.push((piece, source));
         }
         fetches
     }
 
-    fn place(&mut self, piece: &Piece<'_>, sector_size: u64, volume: &Volume) -> (usize, usize) {
-        let (on_disk, offset) = (&piece.on_disk, piece.range.start());
-        if piece.extent.compression != CompressionId::NONE {
-            // Several runs may show parts of one compressed extent, which is read once.
-            let same = |fetch: &Fetch| {
-                fetch.compressed && fetch.start == on_disk.address && fetch.length == on_disk.disk_bytes
-            };
-            let number = self.all.iter().rposition(same).unwrap_or_else(|| {
-                self.all.push(Fetch::new(on_disk.address, on_disk.disk_bytes, offset, true, volume));
-                self.all.len() - 1
-            });
-            return (number, 0);
-        }
+    /// The fetch of a compressed extent: several pieces may show parts of one, which is read once.
+    fn compressed(&mut self, on_disk: &ExtentRange, offset: u64, volume: &Volume) -> usize {
+        let same = |fetch: &Fetch| {
+            fetch.compressed && fetch.start == on_disk.address && fetch.length == on_disk.disk_bytes
+        };
+        self.all.iter().rposition(same).unwrap_or_else(|| {
+            self.all.push(Fetch::new(on_disk.address, on_disk.disk_bytes, offset, true, volume));
+            self.all.len() - 1
+        })
+    }
+
+    fn plain(
+        &mut self,
+        piece: &Piece,
+        on_disk: &ExtentRange,
+        most_bytes: u64,
+        sector_size: u64,
+        volume: &Volume,
+    ) -> Source {
+        let offset = piece.range.start();
         // Runs end at sector borders, so rounding up stays inside.
         let first = offset / sector_size * sector_size;
         let length = piece.range.end().div_ceil(sector_size) * sector_size - first;
@@ -98,11 +169,11 @@ impl Fetches {
         let inside = (offset - first) as usize;
         if let Some(last) = self.all.last_mut() {
             let before = last.length as usize;
-            if last.continue_with(start, length, first) {
-                return (self.all.len() - 1, before + inside);
+            if last.continue_with(start, length, first, most_bytes) {
+                return Source::Fetched(self.all.len() - 1, before + inside);
             }
         }
         self.all.push(Fetch::new(start, length, first, false, volume));
-        (self.all.len() - 1, inside)
+        Source::Fetched(self.all.len() - 1, inside)
     }
 }

@@ -1,7 +1,7 @@
 //! File data: extents, reading, writing, write-back, truncation, preallocation, clones, holes.
 //!
 //! Reading path: `extent` (one EXTENT_DATA item), `items` (those of a range), [`OpenCache`] (what an open file remembers of
-//! them), [`read`] with `fetch` and `read_ahead`; then `runs` (bytes in memory),
+//! them), [`read`] with `pieces`, `fetch`, `read_ahead` and `held`; then `runs` (bytes in memory),
 //! [`FileData`], [`write`], `flush` (bytes become extents), `rewrite` (what that means for items and references, as a pure
 //! function), and the operations on whole ranges.
 
@@ -14,9 +14,11 @@ mod extent;
 mod fetch;
 mod file_data;
 mod flush;
+mod held;
 mod in_place;
 pub(crate) mod items;
 mod open_cache;
+mod pieces;
 mod read;
 mod read_ahead;
 mod references;
@@ -33,8 +35,9 @@ pub use clone::{clone_range, copy_range};
 pub use error::{DataError, DataFault};
 pub use file_data::FileData;
 pub use flush::{flush, flush_all, flush_replaced, flush_subvolume};
+pub use held::Stretch;
 pub use open_cache::OpenCache;
-pub use read::read;
+pub use read::{read, read_data};
 pub use seek::{MappedExtent, Seek, extent_map, seek};
 pub use truncate::{remove_all, truncate};
 pub use write::{MAX_FILE_SIZE, write};
@@ -42,6 +45,6 @@ pub use write::{MAX_FILE_SIZE, write};
 pub(crate) use apply::Steps;
 pub(crate) use extent::{Content, Extent};
 pub(crate) use flush::{flush_idle, lock_settled, relieve, store_dirty};
-pub(crate) use read_ahead::Budget as ReadAheadBudget;
+pub(crate) use held::Budget as ReadAheadBudget;
 pub(crate) use rewrite::Rewrite;
 pub(crate) use write_back::WriteBack;

@@ -1,13 +1,14 @@
 //! What an open file remembers from call to call. It holds no truth: each part knows of which version of the file it is,
 //! and is dropped when the file has another.
 
-use vlinder_base::sync::atomic::{AtomicU64, Ordering};
+use vlinder_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
 use vlinder_extent_state::Position;
 use vlinder_format::{Generation, Logical};
 
 use super::extent::Extent;
 use super::file_data::Version;
+use super::held::first_behind;
 use super::items;
 use super::read_ahead::ReadAhead;
 use crate::inode::Inode;
@@ -17,11 +18,14 @@ use crate::{Filesystem, Result};
 const FIRST_ITEMS: usize = 8;
 /// No load decodes more; a leaf of 64 KiB has fewer.
 const MOST_ITEMS: usize = 1024;
+/// One where who goes through the file is, and what is read ahead, which may begin in one leaf and end in the next.
+const MOST_WINDOWS: usize = 3;
 
 /// What an open file remembers for its next read or seek.
 #[derive(Debug, Default)]
 pub struct OpenCache {
-    window: Mutex<Option<Arc<Window>>>,
+    /// The windows that were used last, the last of all first.
+    windows: Mutex<Vec<Arc<Window>>>,
     /// Where the last search for unflushed data ended.
     pub(super) position: Mutex<Position>,
     decoded: Mutex<Option<Decoded>>,
@@ -51,12 +55,17 @@ pub(super) struct Window {
     extents: Vec<Extent>,
     /// How many the load might have decoded.
     limit: usize,
+    /// Where the last search among the items ended.
+    position: AtomicUsize,
 }
 
 impl Window {
     /// The items that end behind an offset, in order.
     pub(super) fn extents_from(&self, offset: u64, sector_size: u64) -> &[Extent] {
-        let first = self.extents.partition_point(|extent| extent.file_range(sector_size).end() <= offset);
+        let position = self.position.load(Ordering::Relaxed);
+        let ends_before = |extent: &Extent| extent.file_range(sector_size).end() <= offset;
+        let first = first_behind(&self.extents, position, ends_before);
+        self.position.store(first, Ordering::Relaxed);
         &self.extents[first..]
     }
 
@@ -93,20 +102,26 @@ impl OpenCache {
         wanted: usize,
     ) -> Result<Arc<Window>> {
         let version = inode.data.version();
-        let last = self.window.lock().clone();
-        let goes_on = match last {
-            Some(window) if window.has(at, version) => return Ok(window),
-            Some(window) => (window.complete_to == at).then_some(window.limit),
-            None => None,
+        let goes_on = {
+            let mut windows = self.windows.lock();
+            if let Some(number) = windows.iter().position(|window| window.has(at, version)) {
+                windows[..=number].rotate_right(1);
+                return Ok(Arc::clone(&windows[0]));
+            }
+            windows.iter().find(|window| window.complete_to == at).map(|window| window.limit)
         };
         // Who goes through a file in order looks at all that a leaf has.
         let limit = goes_on.map_or(FIRST_ITEMS, |limit| limit * 4).max(wanted).min(MOST_ITEMS);
         let (engine, tree) = (filesystem.engine(), inode.subvolume().tree());
         let loaded = items::load_leaf(engine, tree, inode.number(), at, limit, goes_on.is_some())?;
         let complete_to = loaded.complete_to.max(at.saturating_add(1));
-        let window = Arc::new(Window { version, start: at, complete_to, extents: loaded.extents, limit });
+        let (extents, position) = (loaded.extents, AtomicUsize::new(0));
+        let window = Arc::new(Window { version, start: at, complete_to, extents, limit, position });
         if version.is_some() && filesystem.shared().write_back.caches_seeks() {
-            *self.window.lock() = Some(Arc::clone(&window));
+            let mut windows = self.windows.lock();
+            windows.retain(|window| window.version == version);
+            windows.truncate(MOST_WINDOWS - 1);
+            windows.insert(0, Arc::clone(&window));
         }
         Ok(window)
     }

@@ -5,22 +5,26 @@ use vlinder_base::sync::Arc;
 use vlinder_codec::compress::{Compression, decompress};
 use vlinder_extent_state::ByteRange;
 use vlinder_format::RootId;
-use vlinder_format::file_extent::{CompressionId, ExtentRange};
+use vlinder_format::file_extent::CompressionId;
 use vlinder_format::inode::InodeFlags;
-use vlinder_volume::ReadRequest;
+use vlinder_volume::{MappedBy, ReadRequest};
 
 use super::checksums::{Expected, Lookup};
 use super::error::{DataError, DataFault};
 use super::extent::{Content, Extent};
-use super::fetch::{Fetch, Fetches};
+use super::fetch::{Fetch, Fetched, Fetches, MOST_BYTES, Source, Started};
+use super::held::{Part, Stretch};
 use super::open_cache::{Decoded, OpenCache};
-use super::read_ahead::Held;
+use super::pieces::{Piece, pieces_of};
+use super::seek::{Seek, seek};
 use super::write::whole_sectors;
 use crate::inode::{Inode, InodeId};
-use crate::{Filesystem, Result};
+use crate::{Filesystem, Refusal, Result};
 
 /// Items looked at for one part of a request; what they do not cover is read in further parts.
 const MOST_ITEMS: usize = 4096;
+/// Bytes of data that are read together where nothing may be read ahead.
+const LONGEST_RUN: u64 = 1 << 20;
 
 /// Reads the bytes of a file from `offset` on into `target`, and gives how many: fewer than asked for only at the end of
 /// the file. The caller holds [`Inode::operation`], shared or exclusive.
@@ -34,15 +38,43 @@ pub fn read(
     offset: u64,
     target: &mut [u8],
 ) -> Result<usize> {
-    let size = inode.size();
+    let (size, flags) = inode.size_and_flags();
     let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
     let length = target.len().min(left);
-    if inode.flags().has(InodeFlags::VERITY) {
+    if flags.has(InodeFlags::VERITY) {
         super::verity::read_verified(filesystem, inode, cache, offset, &mut target[..length])?;
     } else {
         read_whole(filesystem, inode, cache, offset, &mut target[..length])?;
     }
     Ok(length)
+}
+
+/// Reads data, and no holes: a stretch of the file, of a mebibyte at most, that begins with the first data at or after an
+/// offset; none where only a hole follows. Preallocated ranges are holes. The memory of `used` is used again. The caller
+/// holds [`Inode::operation`], shared or exclusive.
+///
+/// # Errors
+/// As [`read`], for the first run of data.
+pub fn read_data(
+    filesystem: &Filesystem,
+    inode: &Inode,
+    cache: &OpenCache,
+    offset: u64,
+    used: Option<Stretch>,
+) -> Result<Option<Stretch>> {
+    let start = match seek(filesystem, inode, cache, offset, Seek::Data) {
+        Err(error) if error.refusal() == Some(Refusal::NoSuchOffset) => return Ok(None),
+        found => found?,
+    };
+    let reader = Reader { filesystem, inode, cache, base: start };
+    if let Some(stretch) = reader.read_stretch(start, used) {
+        return Ok(Some(stretch));
+    }
+    let end = seek(filesystem, inode, cache, start, Seek::Hole)?.min(start.saturating_add(LONGEST_RUN));
+    let mut bytes = vec![0; to_index(start, end)];
+    let count = read(filesystem, inode, cache, start, &mut bytes)?;
+    bytes.truncate(count);
+    Ok((count > 0).then(|| Stretch::of_run(start, bytes)))
 }
 
 /// As [`read`], without a look at the size: what lies behind the end of the file is zeros, or what preallocation and
@@ -61,27 +93,12 @@ pub(crate) fn read_whole(
     }
 }
 
-struct Reader<'a> {
-    filesystem: &'a Filesystem,
-    inode: &'a Inode,
-    cache: &'a OpenCache,
+pub(super) struct Reader<'a> {
+    pub(super) filesystem: &'a Filesystem,
+    pub(super) inode: &'a Inode,
+    pub(super) cache: &'a OpenCache,
     /// Offset of the first byte asked for, for errors.
     base: u64,
-}
-
-/// A part of the answer that comes from a device.
-pub(super) struct Piece<'t> {
-    pub(super) range: ByteRange,
-    pub(super) target: &'t mut [u8],
-    pub(super) extent: Extent,
-    pub(super) on_disk: ExtentRange,
-}
-
-/// Whether bytes that follow those asked for may be read too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ahead {
-    Allowed,
-    Never,
 }
 
 impl Reader<'_> {
@@ -89,12 +106,19 @@ impl Reader<'_> {
     /// been looked up in the middle of that, and what they referred to may be another file's by the time it was read.
     fn read_while_nothing_changes(&self, target: &mut [u8]) -> Option<Result<()>> {
         let version = self.inode.data.version();
-        let gaps = self.inode.data.unflushed().copy_to(self.base, target);
-        if gaps.is_empty() {
-            return Some(Ok(()));
-        }
-        version?;
-        let result = self.read_gaps(gaps, target, Ahead::Allowed);
+        let unflushed = self.inode.data.unflushed();
+        let gaps = if unflushed.is_empty() { None } else { Some(unflushed.copy_to(self.base, target)) };
+        drop(unflushed);
+        let result = match (gaps, version) {
+            (Some(gaps), _) if gaps.is_empty() => return Some(Ok(())),
+            (_, None) => return None,
+            (None, Some(version)) if self.may_read_ahead() => {
+                let range = ByteRange::with_length(self.base, target.len() as u64)?;
+                self.read_with_more(version, range, target)
+            }
+            (None, _) => self.read_range(ByteRange::with_length(self.base, target.len() as u64)?, target),
+            (Some(gaps), _) => self.read_gaps(gaps, target),
+        };
         (self.inode.data.version() == version).then_some(result)
     }
 
@@ -106,76 +130,34 @@ impl Reader<'_> {
         let sectors = whole_sectors(self.filesystem, range);
         let _range = self.inode.data.lock_range(write_back, self.id(), sectors)?;
         let gaps = self.inode.data.unflushed().copy_to(self.base, target);
-        self.read_gaps(gaps, target, Ahead::Never)
+        self.read_gaps(gaps, target)
     }
 
     /// Reads the ranges that are on disk into their places in `target`.
-    fn read_gaps(&self, gaps: Vec<ByteRange>, target: &mut [u8], ahead: Ahead) -> Result<()> {
+    fn read_gaps(&self, gaps: Vec<ByteRange>, target: &mut [u8]) -> Result<()> {
         for gap in gaps {
             let place = &mut target[to_index(self.base, gap.start())..to_index(self.base, gap.end())];
-            match ahead {
-                Ahead::Allowed => self.read_gap(gap, place)?,
-                Ahead::Never => self.read_range(gap, place)?,
-            }
+            self.read_range(gap, place)?;
         }
         Ok(())
     }
 
-    /// Reads a range that is on disk as a whole, from what was read ahead or with what follows.
-    fn read_gap(&self, gap: ByteRange, target: &mut [u8]) -> Result<()> {
-        match self.inode.data.version() {
-            Some(version) if self.may_read_ahead() => {
-                let planned = {
-                    let mut ahead = self.cache.ahead.lock();
-                    if ahead.copy(version, gap, target) {
-                        return Ok(());
-                    }
-                    ahead.plan(gap, self.inode.size()).map(|range| (range, ahead.take_held()))
-                };
-                let budget = &self.filesystem.shared().read_ahead;
-                let held =
-                    planned.and_then(|(range, used)| Some((range, Held::new(version, range, budget, used)?)));
-                match held {
-                    Some((range, held)) => self.read_with_more(gap, target, range, held),
-                    None => self.read_range(gap, target),
-                }
-            }
-            _ => self.read_range(gap, target),
-        }
-    }
-
-    /// Nothing of the file may be unflushed: what the coming bytes replace may be another file's by the time it is read.
-    fn may_read_ahead(&self) -> bool {
+    /// Whether more than was asked for may be read of a file of which nothing is unflushed.
+    pub(super) fn may_read_ahead(&self) -> bool {
         let salvages = self.filesystem.engine().options().rescue.leniency.salvages;
-        !salvages && self.filesystem.shared().write_back.caches_seeks() && self.inode.data.may_be_forgotten()
-    }
-
-    /// Reads a range and more into `held`. What follows and can't be read is nobody's concern yet.
-    fn read_with_more(
-        &self,
-        gap: ByteRange,
-        target: &mut [u8],
-        range: ByteRange,
-        mut held: Held,
-    ) -> Result<()> {
-        if self.read_range(range, held.bytes_mut()).is_err() {
-            self.cache.ahead.lock().give_up();
-            return self.read_range(gap, target);
-        }
-        target.copy_from_slice(&held.bytes_mut()[..target.len()]);
-        self.filesystem.shared().write_back.metrics.read_ahead.increment();
-        self.cache.ahead.lock().keep(held);
-        Ok(())
+        !salvages && self.filesystem.shared().write_back.caches_seeks()
     }
 
     /// Reads a range of the items.
-    fn read_range(&self, gap: ByteRange, mut target: &mut [u8]) -> Result<()> {
+    pub(super) fn read_range(&self, gap: ByteRange, mut target: &mut [u8]) -> Result<()> {
         let mut at = gap.start();
         while let Some(rest) = ByteRange::new(at, gap.end()).filter(|rest| !rest.is_empty()) {
             let (extents, end) = self.items(rest)?;
             let (now, later) = std::mem::take(&mut target).split_at_mut(to_index(at, end));
             let part = ByteRange::new(at, end).unwrap_or_default();
-            self.read_items(part, now, extents)?;
+            let pieces = pieces_of(part, extents, u64::MAX, u64::from(self.filesystem.sector_size()));
+            let fetched = self.finish(self.start(pieces, MOST_BYTES, &mut Vec::new())?)?;
+            self.deliver(part, &fetched, now)?;
             target = later;
             at = end;
         }
@@ -183,7 +165,7 @@ impl Reader<'_> {
     }
 
     /// The items of a range, not many more than [`MOST_ITEMS`], and up to where they are all.
-    fn items(&self, range: ByteRange) -> Result<(Vec<Extent>, u64)> {
+    pub(super) fn items(&self, range: ByteRange) -> Result<(Vec<Extent>, u64)> {
         let sector_size = u64::from(self.filesystem.sector_size());
         let mut extents = Vec::new();
         let mut at = range.start();
@@ -195,43 +177,6 @@ impl Reader<'_> {
             at = window.complete_to;
         }
         Ok((extents, at.min(range.end())))
-    }
-
-    /// Fills `target`, which is `part` of the file, from these items.
-    fn read_items(&self, part: ByteRange, target: &mut [u8], extents: Vec<Extent>) -> Result<()> {
-        let sector_size = u64::from(self.filesystem.sector_size());
-        let mut pieces = Vec::new();
-        let mut rest = target;
-        let mut at = part.start();
-        for extent in extents {
-            let Some(run) = extent.file_range(sector_size).intersection(part) else { continue };
-            // Overlapping items are damage that only a check tells; here the first one counts.
-            let Some(run) = ByteRange::new(run.start().max(at), run.end()).filter(|run| !run.is_empty())
-            else {
-                continue;
-            };
-            let (hole, behind) = rest.split_at_mut(to_index(at, run.start()));
-            hole.fill(0);
-            let (now, behind) = behind.split_at_mut(to_index(run.start(), run.end()));
-            rest = behind;
-            at = run.end();
-            let on_disk = match &extent.content {
-                Content::Inline(bytes) => {
-                    self.copy_inline(&extent, bytes, run, now)?;
-                    None
-                }
-                Content::Regular(range) if !range.is_hole() => Some(*range),
-                Content::Regular(_) | Content::Preallocated(_) => {
-                    now.fill(0);
-                    None
-                }
-            };
-            if let Some(on_disk) = on_disk {
-                pieces.push(Piece { range: run, target: now, extent, on_disk });
-            }
-        }
-        rest.fill(0);
-        if pieces.is_empty() { Ok(()) } else { self.read_pieces(pieces) }
     }
 
     fn copy_inline(&self, extent: &Extent, bytes: &[u8], run: ByteRange, target: &mut [u8]) -> Result<()> {
@@ -250,54 +195,47 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads all pieces in one batch.
-    fn read_pieces(&self, mut pieces: Vec<Piece<'_>>) -> Result<()> {
-        self.serve_from_cache(&mut pieces);
-        if pieces.is_empty() {
-            return Ok(());
-        }
+    /// Asks the devices for all pieces in one batch, at most so many bytes at a time, into buffers that were used before.
+    pub(super) fn start(
+        &self,
+        pieces: Vec<Piece>,
+        most_bytes: u64,
+        buffers: &mut Vec<Vec<u8>>,
+    ) -> Result<Started> {
         let volume = self.filesystem.engine().volume();
-        let fetches = Fetches::plan(&pieces, u64::from(self.filesystem.sector_size()), volume);
-        let bytes = self.fetch(&fetches.all)?;
-        self.deliver(pieces, &fetches.places, &bytes)
-    }
-
-    /// Answers the pieces that lie in the extent decoded last, and removes them from the list.
-    fn serve_from_cache(&self, pieces: &mut Vec<Piece<'_>>) {
-        pieces.retain_mut(|piece| {
-            if piece.extent.compression == CompressionId::NONE {
-                return true;
-            }
-            let Some(bytes) = self.cache.decoded(piece.on_disk.address, piece.extent.generation) else {
-                return true;
-            };
-            !copy_decoded(piece, &bytes)
+        let sector_size = u64::from(self.filesystem.sector_size());
+        let fetches = Fetches::plan(pieces, most_bytes, sector_size, volume, |piece| self.decoded(piece));
+        let expected = self.expected(&fetches.all)?;
+        let requests = fetches.all.iter().map(|fetch| {
+            let length = usize::try_from(fetch.length).unwrap_or(0);
+            (ReadRequest { logical: fetch.start, length }, MappedBy::AnyChunk)
         });
+        let reads = volume.submit_reads_into(requests, buffers).keep();
+        Ok(Started { fetches, expected, reads })
     }
 
-    /// Reads from the devices, verified sector by sector.
-    fn fetch(&self, fetches: &[Fetch]) -> Result<Vec<Vec<u8>>> {
-        let expected = self.expected(fetches)?;
-        let requests: Vec<ReadRequest> = fetches
-            .iter()
-            .map(|fetch| ReadRequest {
-                logical: fetch.start,
-                length: usize::try_from(fetch.length).unwrap_or(0),
-            })
-            .collect();
+    /// Waits for the devices, and verifies what they bring sector by sector.
+    pub(super) fn finish(&self, started: Started) -> Result<Fetched> {
+        let Started { fetches, expected, reads } = started;
         let volume = self.filesystem.engine().volume();
-        let results = volume.submit_reads(&requests).wait_data(&mut |request, sector, bytes| {
+        let results = volume.attend(reads).wait_data(&mut |request, sector, bytes| {
             let expected = expected.get(request).and_then(Option::as_ref);
             expected.is_none_or(|expected| expected.is_good(sector, bytes))
         });
         let mut all = Vec::with_capacity(results.len());
-        for (result, fetch) in results.into_iter().zip(fetches) {
+        for (result, fetch) in results.into_iter().zip(&fetches.all) {
             match result {
                 Ok(verified) => all.push(verified.value),
                 Err(error) => return Err(self.fetch_error(fetch, error.into()).into()),
             }
         }
-        Ok(all)
+        Ok(Fetched { pieces: fetches.pieces, bytes: all })
+    }
+
+    /// The extent of a piece, if it is the one that was decoded last.
+    fn decoded(&self, piece: &Piece) -> Option<Arc<Vec<u8>>> {
+        let bytes = self.cache.decoded(piece.extent.range()?.address, piece.extent.generation)?;
+        decoded_part(piece, &bytes).is_some().then_some(bytes)
     }
 
     /// The checksums that belong to each part of what is fetched; none for what is not to be verified.
@@ -330,40 +268,94 @@ impl Reader<'_> {
         Ok(all)
     }
 
-    /// Copies and decodes what was read to its places, on several cores where there is much to decode.
-    fn deliver(&self, pieces: Vec<Piece<'_>>, places: &[(usize, usize)], bytes: &[Vec<u8>]) -> Result<()> {
-        let last_compressed =
-            pieces.iter().rposition(|piece| piece.extent.compression != CompressionId::NONE);
+    /// Copies and decodes what was read of `part` to its places in `target`, on several cores where there is much to decode.
+    fn deliver(&self, part: ByteRange, fetched: &Fetched, target: &mut [u8]) -> Result<()> {
+        let last = fetched.last_to_decode();
         let mut to_decode = Vec::new();
-        for (number, piece) in pieces.into_iter().enumerate() {
-            let (fetch, start) = places[number];
-            if piece.extent.compression != CompressionId::NONE {
-                to_decode.push((piece, fetch, Some(number) == last_compressed));
-                continue;
+        let (mut rest, mut at) = (target, part.start());
+        for (number, (piece, source)) in fetched.pieces.iter().enumerate() {
+            let (hole, behind) = rest.split_at_mut(to_index(at, piece.range.start()));
+            hole.fill(0);
+            let (now, behind) = behind.split_at_mut(to_index(piece.range.start(), piece.range.end()));
+            (rest, at) = (behind, piece.range.end());
+            match source {
+                Source::Fetched(fetch, start) if !piece.is_compressed() => {
+                    now.copy_from_slice(&fetched.bytes[*fetch][*start..*start + now.len()]);
+                }
+                _ => to_decode.push((number, now)),
             }
-            let length = piece.target.len();
-            piece.target.copy_from_slice(&bytes[fetch][start..start + length]);
         }
-        parallel::map_vec(to_decode, |(piece, fetch, keep)| self.deliver_decoded(piece, &bytes[fetch], keep))
-            .into_iter()
-            .collect()
+        rest.fill(0);
+        let decode = |(number, now): (usize, &mut [u8])| {
+            let (piece, source) = &fetched.pieces[number];
+            self.decode_piece(piece, source, &fetched.bytes, Some(number) == last, now)
+        };
+        parallel::map_vec(to_decode, decode).into_iter().collect()
+    }
+
+    /// What was read as it is to be held: bytes that are not compressed in the buffers into which they were read.
+    pub(super) fn decode_parts(&self, fetched: Fetched) -> Result<(Vec<Part>, Vec<Vec<u8>>)> {
+        let last = fetched.last_to_decode();
+        let mut parts = Vec::with_capacity(fetched.pieces.len());
+        let mut to_decode = Vec::new();
+        for (number, (piece, source)) in fetched.pieces.iter().enumerate() {
+            let (buffer, start) = match source {
+                Source::Fetched(fetch, start) if !piece.is_compressed() => (*fetch, *start),
+                _ => {
+                    to_decode.push(number);
+                    (fetched.bytes.len() + to_decode.len() - 1, 0)
+                }
+            };
+            parts.push(Part { range: piece.range, buffer, start });
+        }
+        let decoded = parallel::map_vec(to_decode, |number| {
+            let (piece, source) = &fetched.pieces[number];
+            let mut bytes = vec![0; usize::try_from(piece.range.length_bytes()).unwrap_or(0)];
+            let decoded = self.decode_piece(piece, source, &fetched.bytes, Some(number) == last, &mut bytes);
+            decoded.map(|()| bytes)
+        });
+        let decoded: Vec<Vec<u8>> = decoded.into_iter().collect::<Result<_>>()?;
+        Ok((parts, fetched.into_plain_bytes().chain(decoded).collect()))
+    }
+
+    /// Brings the bytes of a piece that do not lie in what was fetched as they are.
+    fn decode_piece(
+        &self,
+        piece: &Piece,
+        source: &Source,
+        bytes: &[Vec<u8>],
+        keep: bool,
+        target: &mut [u8],
+    ) -> Result<()> {
+        match (source, &piece.extent.content) {
+            (Source::Fetched(fetch, _), _) => self.deliver_decoded(piece, &bytes[*fetch], keep, target),
+            (Source::Decoded(bytes), _) => {
+                target.copy_from_slice(decoded_part(piece, bytes).unwrap_or_default());
+                Ok(())
+            }
+            (Source::Inline, Content::Inline(bytes)) => {
+                self.copy_inline(&piece.extent, bytes, piece.range, target)
+            }
+            (Source::Inline, _) => unreachable!("only an inline extent has its bytes in its item"),
+        }
     }
 
     /// Decodes an extent into the answer: straight, if the answer has all of what is shown of it, else by way of the
     /// cache, for the reads that will go on from there.
-    fn deliver_decoded(&self, mut piece: Piece<'_>, compressed: &[u8], keep: bool) -> Result<()> {
-        let run = piece.on_disk.file_bytes;
-        let from_start = piece.on_disk.offset_bytes == 0 && piece.range.start() == piece.extent.offset;
-        if from_start && piece.range.length_bytes() == run {
-            let (extent, target) = (&piece.extent, &mut *piece.target);
-            return self.decode(extent, compressed, target);
+    fn deliver_decoded(&self, piece: &Piece, compressed: &[u8], keep: bool, target: &mut [u8]) -> Result<()> {
+        let Some(on_disk) = piece.extent.range() else { return Ok(()) };
+        if piece.offset_in_extent() == 0 && piece.range.length_bytes() == on_disk.file_bytes {
+            return self.decode(&piece.extent, compressed, target);
         }
         let mut bytes = vec![0; usize::try_from(piece.extent.ram_bytes).unwrap_or(0)];
         self.decode(&piece.extent, compressed, &mut bytes)?;
         let bytes = Arc::new(bytes);
-        copy_decoded(&mut piece, &bytes);
+        // What an item shows of its extent lies inside; else it was refused.
+        if let Some(found) = decoded_part(piece, &bytes) {
+            target.copy_from_slice(found);
+        }
         if keep {
-            let (address, generation) = (piece.on_disk.address, piece.extent.generation);
+            let (address, generation) = (on_disk.address, piece.extent.generation);
             self.cache.keep_decoded(Decoded { address, generation, bytes });
         }
         Ok(())
@@ -392,16 +384,11 @@ impl Reader<'_> {
     }
 }
 
-/// Copies a piece out of its decoded extent; false if it is not all there.
-fn copy_decoded(piece: &mut Piece<'_>, bytes: &[u8]) -> bool {
-    let start = piece.on_disk.offset_bytes + (piece.range.start() - piece.extent.offset);
-    let Some(found) =
-        usize::try_from(start).ok().and_then(|start| bytes.get(start..start + piece.target.len()))
-    else {
-        return false;
-    };
-    piece.target.copy_from_slice(found);
-    true
+/// The bytes of a piece in its decoded extent; none if they are not all there.
+fn decoded_part<'b>(piece: &Piece, bytes: &'b [u8]) -> Option<&'b [u8]> {
+    let start = usize::try_from(piece.offset_in_extent()).ok()?;
+    let length = usize::try_from(piece.range.length_bytes()).ok()?;
+    bytes.get(start..start.checked_add(length)?)
 }
 
 /// From an offset to a later one inside the same buffer.

@@ -1,13 +1,23 @@
-//! Reading ahead: who reads a file in order in small steps gets the steps after it from memory.
+//! Reading ahead: who reads a file in order in small steps gets the steps after it from memory. While these are taken from
+//! there, the devices are asked for what follows, so that they work beside the reader.
 //!
 //! What is read ahead is a copy of bytes on disk, good as long as the file has the same [`Version`]. What all open files
-//! hold of it together is limited.
+//! hold of it together is [limited](super::held).
+//!
+//! Invariants:
+//! 1. What is held or on its way was asked for while the file had the version that it carries, and nothing of the file was
+//!    unflushed. It is judged and given out only as long as the file still has that version.
+//! 2. What is held was compared with its checksums, as everything that comes from a device.
 
-use vlinder_base::sync::Arc;
-use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_extent_state::ByteRange;
+use vlinder_format::inode::InodeFlags;
 
+use super::fetch::Started;
 use super::file_data::Version;
+use super::held::{Held, Share, Stretch};
+use super::pieces::pieces_of;
+use super::read::Reader;
+use crate::Result;
 
 /// Who asks for more at once is not helped by more still.
 const LARGEST_STEP: u64 = 64 << 10;
@@ -17,34 +27,8 @@ const LARGEST_GAP: u64 = 1 << 20;
 const STEPS_BEFORE: u32 = 2;
 const FIRST_BYTES: u64 = 128 << 10;
 const MOST_BYTES: u64 = 1 << 20;
-/// For all open files of a file system.
-const MOST_HELD_BYTES: u64 = 32 << 20;
-
-/// How many bytes all open files of a file system hold that were read ahead.
-#[derive(Debug, Default)]
-pub(crate) struct Budget(Arc<AtomicU64>);
-
-impl Budget {
-    /// Room for so many bytes, if there is room.
-    fn take(&self, bytes: u64) -> Option<Share> {
-        let share = Share { held: Arc::clone(&self.0), bytes };
-        let before = share.held.fetch_add(bytes, Ordering::Relaxed);
-        (before.saturating_add(bytes) <= MOST_HELD_BYTES).then_some(share)
-    }
-}
-
-/// Gives its bytes back when dropped.
-#[derive(Debug)]
-struct Share {
-    held: Arc<AtomicU64>,
-    bytes: u64,
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.held.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
+/// Devices are asked for several parts, which they bring beside the reader: a single one is read by who asks for it.
+const MOST_FETCHED_BYTES: u64 = 256 << 10;
 
 /// What an open file has read ahead, and how it came to do so.
 #[derive(Debug, Default)]
@@ -53,68 +37,50 @@ pub(super) struct ReadAhead {
     in_order: u32,
     next_bytes: u64,
     held: Option<Held>,
+    /// What follows it.
+    coming: Option<Coming>,
 }
 
-/// Bytes of a file, and room for them.
+/// Bytes of a file that devices were asked for.
 #[derive(Debug)]
-pub(super) struct Held {
+struct Coming {
     version: Version,
     range: ByteRange,
-    bytes: Vec<u8>,
-    _share: Share,
+    started: Started,
+    share: Share,
 }
 
-impl Held {
-    /// Room for a range, to be filled; that of `used`, whatever it holds, if it is as large.
-    pub(super) fn new(
-        version: Version,
-        range: ByteRange,
-        budget: &Budget,
-        used: Option<Self>,
-    ) -> Option<Self> {
-        if let Some(used) = used.filter(|used| used.bytes.len() as u64 == range.length_bytes()) {
-            return Some(Self { version, range, ..used });
-        }
-        let share = budget.take(range.length_bytes())?;
-        let bytes = vec![0; usize::try_from(range.length_bytes()).ok()?];
-        Some(Self { version, range, bytes, _share: share })
-    }
-
-    /// The bytes.
-    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes
-    }
-
-    /// Copies a range out of it, if it has all of that.
-    fn copy(&self, range: ByteRange, target: &mut [u8]) -> bool {
-        let inside = self.range.start() <= range.start() && range.end() <= self.range.end();
-        if !inside {
-            return false;
-        }
-        let start = (range.start() - self.range.start()) as usize;
-        target.copy_from_slice(&self.bytes[start..start + target.len()]);
-        true
-    }
+/// Where what follows comes from.
+#[derive(Debug)]
+enum Step {
+    /// It was asked for before.
+    Coming(Coming),
+    /// It is to be asked for.
+    Ask(ByteRange),
 }
 
 impl ReadAhead {
-    /// Copies a range of the file's present version, if it was read ahead.
-    pub(super) fn copy(&mut self, version: Version, range: ByteRange, target: &mut [u8]) -> bool {
-        let Some(held) = &self.held else { return false };
-        if held.version != version || !held.copy(range, target) {
-            return false;
+    /// Copies what was read ahead of the file's present version from the start of a range on; gives how many bytes.
+    fn copy(&mut self, version: Version, range: ByteRange, target: &mut [u8]) -> usize {
+        let copied = self.held.as_mut().map_or(0, |held| held.copy(version, range, target));
+        if copied > 0 {
+            self.last_end = range.start() + copied as u64;
         }
-        self.last_end = range.end();
-        true
+        copied
     }
 
-    /// What is held, to be used again for what is planned.
-    pub(super) fn take_held(&mut self) -> Option<Held> {
-        self.held.take()
+    /// Takes note of a read that is not held, and gives what to read in its place: the same with what follows.
+    fn step(&mut self, version: Version, range: ByteRange, end_of_file: u64) -> Option<Step> {
+        match self.take_coming(version, range.start()) {
+            Some(coming) => {
+                self.last_end = range.end();
+                Some(Step::Coming(coming))
+            }
+            None => self.plan(range, end_of_file).map(Step::Ask),
+        }
     }
 
-    /// Takes note of a read that goes to the devices, and gives what to read in its place: the same with what follows.
-    pub(super) fn plan(&mut self, range: ByteRange, end_of_file: u64) -> Option<ByteRange> {
+    fn plan(&mut self, range: ByteRange, end_of_file: u64) -> Option<ByteRange> {
         let gap = range.start().checked_sub(self.last_end);
         let goes_on = gap.is_some_and(|gap| gap <= LARGEST_GAP) && range.length_bytes() <= LARGEST_STEP;
         self.last_end = range.end();
@@ -126,20 +92,122 @@ impl ReadAhead {
         if self.in_order <= STEPS_BEFORE {
             return None;
         }
-        let bytes = self.next_bytes.clamp(FIRST_BYTES, MOST_BYTES);
-        self.next_bytes = bytes * 2;
-        let end = range.start().saturating_add(bytes).min(end_of_file);
-        ByteRange::new(range.start(), end).filter(|ahead| ahead.end() > range.end())
+        self.following(range.start(), end_of_file).filter(|ahead| ahead.end() > range.end())
     }
 
-    /// Keeps what was read.
-    pub(super) fn keep(&mut self, held: Held) {
-        self.held = Some(held);
+    /// What is on its way of this version of the file, if an offset is in it.
+    fn take_coming(&mut self, version: Version, offset: u64) -> Option<Coming> {
+        let coming = self.coming.take()?;
+        let has_it = coming.range.start() <= offset && offset < coming.range.end();
+        (coming.version == version && has_it).then_some(coming)
+    }
+
+    /// What to read from an offset on, each time more.
+    fn following(&mut self, start: u64, end_of_file: u64) -> Option<ByteRange> {
+        let bytes = self.next_bytes.clamp(FIRST_BYTES, MOST_BYTES);
+        self.next_bytes = bytes * 2;
+        let end = start.saturating_add(bytes).min(end_of_file);
+        ByteRange::new(start, end).filter(|range| !range.is_empty())
+    }
+
+    /// The buffers of what was held, to be used again.
+    fn take_buffers(&mut self) -> Vec<Vec<u8>> {
+        self.held.take().map_or_else(Vec::new, |held| held.into_stretch().into_buffers())
     }
 
     /// Begins anew: what was to be read ahead can't be read.
-    pub(super) fn give_up(&mut self) {
+    fn give_up(&mut self) {
         *self = Self { last_end: self.last_end, ..Self::default() };
+    }
+}
+
+impl Reader<'_> {
+    /// Reads a range that is on disk as a whole, from what was read ahead or with what follows. Nothing of the file may be
+    /// unflushed since before it had this version: what the coming bytes replace may be another file's by the time they
+    /// are read.
+    pub(super) fn read_with_more(&self, version: Version, range: ByteRange, target: &mut [u8]) -> Result<()> {
+        let (copied, step, mut buffers) = {
+            let mut ahead = self.cache.ahead.lock();
+            let copied = ahead.copy(version, range, target);
+            if copied == target.len() {
+                return Ok(());
+            }
+            let rest = ByteRange::new(range.start() + copied as u64, range.end()).unwrap_or_default();
+            let step = ahead.step(version, rest, self.inode.size());
+            let buffers = if step.is_some() { ahead.take_buffers() } else { Vec::new() };
+            (copied, step, buffers)
+        };
+        let rest = ByteRange::new(range.start() + copied as u64, range.end()).unwrap_or_default();
+        let target = &mut target[copied..];
+        let coming = match step {
+            None => return self.read_range(rest, target),
+            Some(Step::Coming(coming)) => Some(coming),
+            Some(Step::Ask(range)) => self.ask_for(version, range, &mut buffers),
+        };
+        // What follows and can't be read is nobody's concern yet.
+        let Some(Ok(stretch)) = coming.map(|coming| self.receive(coming)) else {
+            self.cache.ahead.lock().give_up();
+            return self.read_range(rest, target);
+        };
+        self.ask_for_next(version, stretch.end(), &mut buffers);
+        let mut held = Held::new(version, stretch);
+        let copied = held.copy(version, rest, target);
+        self.cache.ahead.lock().held = Some(held);
+        match ByteRange::new(rest.start() + copied as u64, rest.end()) {
+            Some(rest) if !rest.is_empty() => self.read_range(rest, &mut target[copied..]),
+            _ => Ok(()),
+        }
+    }
+
+    /// The stretch of the file that begins at an offset, as long as what is read ahead at most; none where nothing may be read
+    /// ahead, or can't be. The memory of `used` is used again.
+    pub(super) fn read_stretch(&self, offset: u64, used: Option<Stretch>) -> Option<Stretch> {
+        let version = self.inode.data.version()?;
+        let (size, flags) = self.inode.size_and_flags();
+        let is_plain = self.inode.data.may_be_forgotten() && !flags.has(InodeFlags::VERITY);
+        if !is_plain || !self.may_read_ahead() {
+            return None;
+        }
+        let mut buffers = used.map_or_else(Vec::new, Stretch::into_buffers);
+        let (coming, range) = {
+            let mut ahead = self.cache.ahead.lock();
+            // Who reads so wants all of it.
+            ahead.next_bytes = MOST_BYTES;
+            (ahead.take_coming(version, offset), ahead.following(offset, size))
+        };
+        let coming = coming.or_else(|| self.ask_for(version, range?, &mut buffers))?;
+        // What can't be read so may still be read in smaller parts.
+        let mut stretch = self.receive(coming).ok()?;
+        stretch.begin_at(offset);
+        self.ask_for_next(version, stretch.end(), &mut buffers);
+        (self.inode.data.version() == Some(version) && !stretch.is_hole()).then_some(stretch)
+    }
+
+    /// Asks the devices for a range, or as much of it as has not too many items; none where there is no room for it.
+    fn ask_for(&self, version: Version, range: ByteRange, buffers: &mut Vec<Vec<u8>>) -> Option<Coming> {
+        let share = self.filesystem.shared().read_ahead.take(range.length_bytes())?;
+        let (extents, end) = self.items(range).ok()?;
+        let range = ByteRange::new(range.start(), end)?;
+        let sector_size = u64::from(self.filesystem.sector_size());
+        let pieces = pieces_of(range, extents, MOST_FETCHED_BYTES, sector_size);
+        let started = self.start(pieces, MOST_FETCHED_BYTES, buffers).ok()?;
+        Some(Coming { version, range, started, share })
+    }
+
+    /// Asks for what follows, each time more.
+    fn ask_for_next(&self, version: Version, start: u64, buffers: &mut Vec<Vec<u8>>) {
+        let following = self.cache.ahead.lock().following(start, self.inode.size());
+        let coming = following.and_then(|following| self.ask_for(version, following, buffers));
+        self.cache.ahead.lock().coming = coming;
+    }
+
+    /// Waits for what the devices were asked for, and verifies it.
+    fn receive(&self, coming: Coming) -> Result<Stretch> {
+        let Coming { range, started, share, .. } = coming;
+        let fetched = self.finish(started)?;
+        let (parts, buffers) = self.decode_parts(fetched)?;
+        self.filesystem.shared().write_back.metrics.read_ahead.increment();
+        Ok(Stretch::new(range, parts, buffers, Some(share)))
     }
 }
 
@@ -186,31 +254,5 @@ mod tests {
         }
         assert_eq!(ahead.plan(range(8192, 4096), 20_480), ByteRange::new(8192, 20_480));
         assert_eq!(ahead.plan(range(16_384, 4096), 20_480), None, "nothing follows");
-    }
-
-    #[test]
-    fn what_is_held_is_limited_and_given_back() {
-        let budget = Budget::default();
-        let version = crate::data::FileData::new().version().unwrap();
-        let hold = || Held::new(version, range(0, MOST_BYTES), &budget, None);
-        let mut all: Vec<Held> = (0..MOST_HELD_BYTES / MOST_BYTES).map(|_| hold().unwrap()).collect();
-        assert!(hold().is_none());
-        all.pop();
-        assert!(hold().is_some());
-    }
-
-    #[test]
-    fn another_version_gets_nothing() {
-        let budget = Budget::default();
-        let data = crate::data::FileData::new();
-        let mut ahead = ReadAhead::default();
-        let mut target = [1; 4096];
-        ahead.keep(Held::new(data.version().unwrap(), range(0, 8192), &budget, None).unwrap());
-        assert!(ahead.copy(data.version().unwrap(), range(4096, 4096), &mut target) && target == [0; 4096]);
-        ahead.keep(Held::new(data.version().unwrap(), range(0, 8192), &budget, None).unwrap());
-        let guard = data.lock_extents();
-        assert_eq!(data.version(), None);
-        drop(guard);
-        assert!(!ahead.copy(data.version().unwrap(), range(0, 4096), &mut target));
     }
 }

@@ -171,6 +171,13 @@ impl Inode {
         self.state.lock().item.flags
     }
 
+    /// The size that readers see, and the flags.
+    #[must_use]
+    pub fn size_and_flags(&self) -> (u64, InodeFlags) {
+        let state = self.state.lock();
+        (state.item.size_bytes, state.item.flags)
+    }
+
     /// Gives the inode's item, as `state` has it, to a transaction: the last step of each operation that changes it.
     /// Sets `transid` as Linux does at each update of an inode. An inode that is gone stays so.
     pub fn put(&self, handle: &mut Handle<'_>, state: &mut InodeState) {

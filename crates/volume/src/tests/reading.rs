@@ -154,6 +154,35 @@ fn data_are_put_together_from_the_good_sectors_of_both_copies() {
 }
 
 #[test]
+fn reads_into_used_buffers_are_waited_for_later_and_show_nothing_of_what_was_in_them() {
+    let (device, volume) = sevens(Access::ReadOnly);
+    let submit = |buffers: &mut Vec<Vec<u8>>| {
+        volume.submit_reads_into([(REQUEST, MappedBy::AnyChunk)].into_iter(), buffers).keep()
+    };
+    let finish = |in_flight: ReadsInFlight| {
+        let mut results =
+            volume.attend(in_flight).wait_data(&mut |_, sector, bytes| good_sector(sector, bytes));
+        results.pop().unwrap()
+    };
+    for length in [4096, 16384, 20_000] {
+        let mut buffers = vec![vec![0xee; 16384], vec![0xee; length]];
+        let place = buffers[1].as_ptr();
+        let found = finish(submit(&mut buffers)).unwrap().value;
+        assert_eq!((found.len(), buffers.len()), (16384, 1));
+        assert_eq!(found, vec![7; 16384]);
+        assert!(found.as_ptr() == place || length < 16384);
+    }
+    // The memory of a much larger one would be kept for nothing.
+    let large = vec![0xee; 1 << 20];
+    assert!(finish(submit(&mut vec![large])).unwrap().value.capacity() < 1 << 20);
+    device.fail_reads_of(place_of(AT, 0));
+    assert_eq!(finish(submit(&mut vec![vec![7; 16384]])).unwrap().value, vec![7; 16384]);
+    device.fail_reads_of(place_of(AT, 1));
+    // The buffers are full of what is looked for, and still nothing was read.
+    assert!(matches!(finish(submit(&mut vec![vec![7; 16384]])), Err(VolumeError::NoGoodCopy { .. })));
+}
+
+#[test]
 fn an_unreadable_sector_spoils_only_itself() {
     let (device, volume) = sevens(Access::ReadOnly);
     device.fail_reads_of(place_of(AT, 0));

@@ -12,16 +12,13 @@ use vlinder_format::inode::FileType;
 use super::Arguments;
 use crate::failure::{Failure, Kind};
 use crate::files::{Tally, mode};
-use crate::place::{Attributed, Change, Directory, Entry, Location, Sink, Source, Status, give_owner};
+use crate::place::{Attributed, Change, Directory, Entry, Location, Sink, Source, Status, Take, give_owner};
 use crate::progress::Progress;
 use crate::report::escaped;
 use crate::session::Session;
 
 /// Bytes copied at a time.
 const STEP: usize = 1 << 20;
-
-/// Takes bytes at an offset.
-type Write<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Result<(), Failure>;
 
 /// What all threads of a copy share.
 pub(super) struct Copier<'a> {
@@ -207,6 +204,7 @@ impl<'a> Copier<'a> {
             stream.write_all(data)
         })?;
         stream.write_zeros(status.size_bytes.saturating_sub(at))?;
+        stream.finish()?;
         self.bytes.fetch_add(copied_bytes, Ordering::Relaxed);
         self.note(Ok(()));
         Ok(())
@@ -376,27 +374,17 @@ impl<'a> Copier<'a> {
         &self,
         source: &mut dyn Source,
         scratch: &mut Scratch,
-        write: Write<'_>,
+        write: Take<'_>,
     ) -> Result<u64, Failure> {
-        scratch.buffer.resize(STEP, 0);
-        let mut offset = 0u64;
-        let mut copied_bytes = 0u64;
-        while let Some((start, end)) = source.next_data(offset)? {
-            offset = start;
-            while offset < end {
-                let step = usize::try_from(end - offset).unwrap_or(STEP).min(STEP);
-                let read = source.read_at(offset, &mut scratch.buffer[..step])?;
-                if read == 0 {
-                    break;
-                }
-                write(offset, &scratch.buffer[..read])?;
-                let read = u64::try_from(read).unwrap_or(0);
-                offset += read;
-                copied_bytes += read;
-                self.progress.add(read);
-            }
-            // A file that shrinks while it is read ends before its run of data does.
-            offset = offset.max(end);
+        let (mut offset, mut copied_bytes) = (0, 0);
+        let mut reported = 0;
+        while let Some(end) = source.read_data(offset, &mut scratch.buffer, &mut |offset, data| {
+            copied_bytes += u64::try_from(data.len()).unwrap_or(0);
+            write(offset, data)
+        })? {
+            offset = end;
+            self.progress.add(copied_bytes - reported);
+            reported = copied_bytes;
         }
         Ok(copied_bytes)
     }
