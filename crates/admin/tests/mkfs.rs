@@ -539,6 +539,7 @@ fn a_longer_file_keeps_its_length_and_a_shorter_one_grows() {
 
 #[test]
 fn a_source_read_for_nothing_is_the_one_that_is_copied() {
+    require!(Root);
     let scratch = Scratch::new("mkfs-read");
     let root = scratch.join("source");
     std::fs::create_dir(&root).unwrap();
