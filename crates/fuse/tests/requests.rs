@@ -40,6 +40,30 @@ fn requests_are_counted_by_what_they_ask() {
     mounted.unmount();
 }
 
+#[test]
+fn a_listing_after_writes_brings_attributes_and_is_kept() {
+    require!(Fuse, Tool("mkfs.btrfs"));
+    let rig = Rig::new(256);
+    let mounted = rig.mount("");
+    shell(&rig.mountpoint, "mkdir dir; for i in 1 2 3 4 5; do echo $i > dir/f$i; done");
+    let asked_for_names = || {
+        let before = counted(&mounted);
+        shell(&rig.mountpoint, "find dir -ls > /dev/null");
+        let after = counted(&mounted);
+        let grown = |name: &str| after[name] - before[name];
+        assert!(grown("getattr") <= 1, "the directory may be asked for, no file: {before:?} {after:?}");
+        grown("readdir") + grown("readdirplus")
+    };
+    // The kernel forgot at each close how many blocks the file has.
+    assert_eq!(asked_for_names(), 2);
+    assert_eq!(asked_for_names(), 0);
+    // A close makes the kernel forget again, and what it kept of the listing would not tell.
+    shell(&rig.mountpoint, "echo more >> dir/f3");
+    assert_eq!(asked_for_names(), 2);
+    assert_eq!(asked_for_names(), 0);
+    mounted.unmount();
+}
+
 /// Sets and shows flags by both kinds of requests, and tries what they forbid.
 const SCRIPT: &str = r#"
 exec 2>&1

@@ -358,10 +358,11 @@ impl ::fuser::Filesystem for Adapter {
     fn opendir(&self, request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let _turn = self.turn(request, Work::Short);
         match self.answer(Opcode::OpenDir, || self.service.open_directory(requester(request), node(number))) {
-            // The kernel keeps listings until the directory changes, which it always knows.
+            // The kernel keeps listings until the directory changes, which it always knows. Without the second flag it drops
+            // the listing that it has, asks for the names once more, and keeps these.
             Ok(opened) => {
                 let kept = FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE;
-                let flags = if opened.attributes_wanted { FopenFlags::empty() } else { kept };
+                let flags = if opened.attributes_wanted { FopenFlags::FOPEN_CACHE_DIR } else { kept };
                 reply.opened(FileHandle(opened.handle.0), flags);
             }
             Err(errno) => reply.error(to_errno(errno)),
