@@ -65,6 +65,13 @@ pub struct ReadsInFlight {
     batches: Vec<(Ticket, Vec<Slot>)>,
 }
 
+impl ReadsInFlight {
+    /// True if waiting for them would not block.
+    pub fn are_done(&self) -> bool {
+        self.batches.iter().all(|(ticket, _)| ticket.is_done())
+    }
+}
+
 impl core::fmt::Debug for ReadsInFlight {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(formatter, "ReadsInFlight({})", self.reads.len())

@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{BufWriter, Read as _, Write as _};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -17,6 +16,7 @@ use vlinder_base::sync::Arc;
 use vlinder_format::inode::{FileType, Timestamp};
 use vlinder_format::superblock::MAGIC;
 
+use super::stream::HostStream;
 use super::{Attributed, Change, Directory, Entry, Location, Sink, Source, Status, Take};
 use crate::failure::{Failure, Kind};
 use crate::target::meant_in_image;
@@ -25,8 +25,6 @@ use crate::target::meant_in_image;
 const PRIMARY_MARK_OFFSET: u64 = 65536 + 64;
 /// Bytes read at a time.
 const STEP: usize = 1 << 20;
-/// What is gathered for a pipe or a character device before it is written.
-const STREAM_BUFFER_BYTES: usize = 256 << 10;
 
 /// An open directory.
 #[derive(Debug)]
@@ -218,8 +216,7 @@ impl HostDirectory {
                 Failure::new(Kind::Exists, "no pipe or character device any more").at(self.place(name))
             );
         }
-        let file = BufWriter::with_capacity(STREAM_BUFFER_BYTES, File::from(descriptor));
-        Ok(HostStream { file, place: self.place(name) })
+        Ok(HostStream::new(File::from(descriptor), self.place(name)))
     }
 
     /// As [`Directory::create`], for a file whose name may still change before it is finished.
@@ -369,7 +366,7 @@ impl Source for HostSource {
         scratch.resize(STEP, 0);
         let step = usize::try_from(end - start).unwrap_or(STEP).min(STEP);
         let read = self.read_at(start, &mut scratch[..step])?;
-        take(start, &scratch[..read])?;
+        take(&[(start, &scratch[..read])])?;
         // A file that shrinks while it is read ends before its run of data does.
         Ok(Some(if read == 0 { end } else { start + u64::try_from(read).unwrap_or(0) }))
     }
@@ -459,31 +456,6 @@ impl Sink for HostSink {
             self.temporary = None;
         }
         Ok(())
-    }
-}
-
-/// A pipe or a character device, which takes bytes one after the other. Those of a file with many holes come in small
-/// pieces, which are gathered.
-pub struct HostStream {
-    file: BufWriter<File>,
-    place: String,
-}
-
-impl HostStream {
-    /// Writes bytes.
-    pub fn write_all(&mut self, data: &[u8]) -> Result<(), Failure> {
-        self.file.write_all(data).map_err(|error| Failure::host(&error, &self.place))
-    }
-
-    /// Writes a hole.
-    pub fn write_zeros(&mut self, bytes: u64) -> Result<(), Failure> {
-        let written = std::io::copy(&mut std::io::repeat(0).take(bytes), &mut self.file);
-        written.map(drop).map_err(|error| Failure::host(&error, &self.place))
-    }
-
-    /// Writes what is gathered. Without this it is written too, but nobody learns of an error.
-    pub fn finish(mut self) -> Result<(), Failure> {
-        self.file.flush().map_err(|error| Failure::host(&error, &self.place))
     }
 }
 

@@ -438,7 +438,7 @@ impl Source for ImageSource {
             data::read_data(&self.image.filesystem, &self.inode, &self.cache, offset, self.used.take())
         };
         let Some(stretch) = found.map_err(|error| from_fs(error, &self.place))? else { return Ok(None) };
-        stretch.runs().try_for_each(|(offset, bytes)| take(offset, bytes))?;
+        take(&stretch.runs().collect::<Vec<_>>())?;
         let end = stretch.end();
         self.used = Some(stretch);
         Ok(Some(end))

@@ -5,6 +5,7 @@
 
 pub mod host;
 pub mod image;
+pub mod stream;
 
 use vlinder_base::sync::Arc;
 use vlinder_format::inode::{FileType, Timestamp};
@@ -86,14 +87,17 @@ pub fn give_owner(to: &dyn Attributed, original: &Status) -> Result<u32, Failure
     }
 }
 
-/// Takes bytes at an offset.
-pub type Take<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Result<(), Failure>;
+/// Bytes, and their offset in a file.
+pub type Run<'a> = (u64, &'a [u8]);
+
+/// Takes runs of data, in the order of the file.
+pub type Take<'a> = &'a mut dyn FnMut(&[Run<'_>]) -> Result<(), Failure>;
 
 /// A file that is read.
 pub trait Source {
     /// Reads at an offset; fewer bytes than asked for only at the end.
     fn read_at(&mut self, offset: u64, target: &mut [u8]) -> Result<usize, Failure>;
-    /// Gives the data of a part of the file, at or after an offset, to `take`, run by run in order, each with its offset.
+    /// Gives the data of a part of the file, at or after an offset, to `take`: runs in order, each with its offset.
     /// Returns where that part ends, none where only a hole follows. `scratch` is memory that may be used.
     fn read_data(
         &mut self,

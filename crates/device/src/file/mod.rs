@@ -42,6 +42,8 @@ pub(crate) struct HostFile {
     name: Arc<str>,
     kind: DeviceKind,
     read_only: bool,
+    /// The host keeps all of it in memory (tmpfs), and does not say so call by call.
+    lies_in_memory: bool,
     /// A regular file that had a name when it was opened.
     has_name: bool,
     length: AtomicU64,

@@ -98,6 +98,7 @@ pub(super) fn temporary(
         opened => opened.map_err(fail)?,
     };
     Ok(HostFile {
+        lies_in_memory: lies_in_memory(&descriptor),
         descriptor,
         below: None,
         name: Arc::clone(name),
@@ -141,6 +142,7 @@ fn finish(path: &Path, flags: OFlags, options: &OpenOptions) -> Result<HostFile,
         return Err(fail(DeviceErrorKind::Busy { holder: host::lock_holder(status).map(Box::new) }));
     }
     Ok(HostFile {
+        lies_in_memory: lies_in_memory(&descriptor),
         descriptor,
         below: below.map(|(below, _)| below),
         name: name.clone(),
@@ -149,6 +151,13 @@ fn finish(path: &Path, flags: OFlags, options: &OpenOptions) -> Result<HostFile,
         has_name: kind == DeviceKind::RegularFile && status.st_nlink > 0,
         length: AtomicU64::new(length),
     })
+}
+
+/// Whether a file is one of tmpfs, or a file system that works the same way.
+fn lies_in_memory(descriptor: &OwnedFd) -> bool {
+    /// `TMPFS_MAGIC` of linux/magic.h.
+    const TMPFS: u64 = 0x0102_1994;
+    rustix::fs::fstatfs(descriptor).is_ok_and(|status| status.f_type.cast_unsigned() == TMPFS)
 }
 
 /// The file below a loop device, if it is one and the file can be reached. Only its lock matters.

@@ -18,6 +18,8 @@ const MOST_REQUESTS: usize = 1024;
 pub(super) struct Run {
     requests: Vec<(usize, Request)>,
     length_bytes: u64,
+    /// It has been transferred already.
+    is_done: bool,
 }
 
 impl Run {
@@ -47,11 +49,22 @@ impl Run {
         kinds_fit && last.offset().0.checked_add(last.length_bytes()) == Some(next.offset().0)
     }
 
+    /// Reads all of it in the calling thread, if it consists of reads that the host can answer from memory. False leaves
+    /// it to be finished.
+    pub(super) fn read_from_memory(&mut self, host: &HostFile) -> bool {
+        let may =
+            !self.writes() && self.requests.iter().all(|(_, request)| host.check_request(request).is_ok());
+        self.is_done = may && read_from_memory(host, &mut self.requests);
+        self.is_done
+    }
+
     /// Does all of it in the calling thread, and gives the answer to each request with its position in the batch.
     pub(super) fn finish(mut self, host: &HostFile) -> Vec<(usize, Completion)> {
         let are_fine = self.requests.iter().all(|(_, request)| host.check_request(request).is_ok());
-        let is_done =
-            self.requests.len() > 1 && are_fine && transfer_all(&host.descriptor, &mut self.requests).is_ok();
+        let is_done = self.is_done
+            || self.requests.len() > 1
+                && are_fine
+                && transfer_all(&host.descriptor, &mut self.requests).is_ok();
         // One by one also where something failed: to say which, and to do the others.
         let finish = |(position, request): (usize, Request)| {
             (position, if is_done { request.complete(Ok(())) } else { host.run(request) })
@@ -70,7 +83,7 @@ pub(super) fn runs(batch: Vec<Request>) -> Vec<Run> {
                 run.requests.push((position, request));
                 run.length_bytes += length_bytes;
             }
-            None => runs.push(Run { requests: vec![(position, request)], length_bytes }),
+            None => runs.push(Run { requests: vec![(position, request)], length_bytes, is_done: false }),
         }
     }
     runs
@@ -80,15 +93,31 @@ pub(super) fn runs(batch: Vec<Request>) -> Vec<Run> {
 fn transfer_all(descriptor: &OwnedFd, requests: &mut [(usize, Request)]) -> Result<(), DeviceErrorKind> {
     let Some(offset) = requests.first().map(|(_, request)| request.offset().0) else { return Ok(()) };
     if matches!(requests, [(_, Request::Read { .. }), ..]) {
-        let buffers = requests.iter_mut().filter_map(|(_, request)| match request {
-            Request::Read { buffer, .. } => Some(IoSliceMut::new(buffer)),
-            Request::Write { .. } => None,
-        });
-        return transfer::read_vectored(descriptor, offset, &mut buffers.collect::<Vec<_>>());
+        return transfer::read_vectored(descriptor, offset, &mut buffers(requests));
     }
     let parts = requests.iter().filter_map(|(_, request)| match request {
         Request::Write { data, .. } => Some(IoSlice::new(data.as_slice())),
         Request::Read { .. } => None,
     });
     transfer::write_vectored(descriptor, offset, &mut parts.collect::<Vec<_>>())
+}
+
+/// Reads as [`transfer_all`] does, if that does not have to wait for a device. False if it would, or for another reason fails.
+fn read_from_memory(host: &HostFile, requests: &mut [(usize, Request)]) -> bool {
+    let Some(offset) = requests.first().map(|(_, request)| request.offset().0) else { return true };
+    let buffers = &mut buffers(requests);
+    if host.lies_in_memory {
+        transfer::read_vectored(&host.descriptor, offset, buffers).is_ok()
+    } else {
+        transfer::read_cached(&host.descriptor, offset, buffers)
+    }
+}
+
+/// Where reads put what they find.
+fn buffers(requests: &mut [(usize, Request)]) -> Vec<IoSliceMut<'_>> {
+    let buffers = requests.iter_mut().filter_map(|(_, request)| match request {
+        Request::Read { buffer, .. } => Some(IoSliceMut::new(buffer)),
+        Request::Write { .. } => None,
+    });
+    buffers.collect()
 }

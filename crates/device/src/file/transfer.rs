@@ -100,6 +100,18 @@ pub(super) fn read_vectored(
     Ok(())
 }
 
+/// Fills all buffers from `offset` on, if the host's page cache has the bytes. False if it lacks some, or can't tell.
+pub(super) fn read_cached(descriptor: &OwnedFd, offset: u64, mut buffers: &mut [IoSliceMut<'_>]) -> bool {
+    let mut position = offset;
+    while !buffers.is_empty() {
+        let read = || rustix::io::preadv2(descriptor, buffers, position, ReadWriteFlags::NOWAIT);
+        let Ok(count @ 1..) = retry(read) else { return false };
+        position += count as u64;
+        IoSliceMut::advance_slices(&mut buffers, count);
+    }
+    true
+}
+
 /// Writes all parts, one behind the other, from `offset` on.
 pub(super) fn write_vectored(
     descriptor: &OwnedFd,

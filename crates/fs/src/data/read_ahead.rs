@@ -1,5 +1,7 @@
 //! Reading ahead: who reads a file in order in small steps gets the steps after it from memory. While these are taken from
-//! there, the devices are asked for what follows, so that they work beside the reader.
+//! there, the devices are asked for what follows, so that they work beside the reader. Where they answered the last time at
+//! once, from a cache of the host's, they are asked when it is wanted: the same memory, which the processor has at hand, then
+//! serves part after part.
 //!
 //! What is read ahead is a copy of bytes on disk, good as long as the file has the same [`Version`]. What all open files
 //! hold of it together is [limited](super::held).
@@ -48,6 +50,8 @@ struct Coming {
     range: ByteRange,
     started: Started,
     share: Share,
+    /// It was there as soon as it was asked for.
+    at_once: bool,
 }
 
 /// Where what follows comes from.
@@ -144,12 +148,15 @@ impl Reader<'_> {
             Some(Step::Coming(coming)) => Some(coming),
             Some(Step::Ask(range)) => self.ask_for(version, range, &mut buffers),
         };
+        let at_once = coming.as_ref().is_some_and(|coming| coming.at_once);
         // What follows and can't be read is nobody's concern yet.
         let Some(Ok(stretch)) = coming.map(|coming| self.receive(coming)) else {
             self.cache.ahead.lock().give_up();
             return self.read_range(rest, target);
         };
-        self.ask_for_next(version, stretch.end(), &mut buffers);
+        if !at_once {
+            self.ask_for_next(version, stretch.end(), &mut buffers);
+        }
         let mut held = Held::new(version, stretch);
         let copied = held.copy(version, rest, target);
         self.cache.ahead.lock().held = Some(held);
@@ -176,10 +183,13 @@ impl Reader<'_> {
             (ahead.take_coming(version, offset), ahead.following(offset, size))
         };
         let coming = coming.or_else(|| self.ask_for(version, range?, &mut buffers))?;
+        let at_once = coming.at_once;
         // What can't be read so may still be read in smaller parts.
         let mut stretch = self.receive(coming).ok()?;
         stretch.begin_at(offset);
-        self.ask_for_next(version, stretch.end(), &mut buffers);
+        if !at_once {
+            self.ask_for_next(version, stretch.end(), &mut buffers);
+        }
         (self.inode.data.version() == Some(version) && !stretch.is_hole()).then_some(stretch)
     }
 
@@ -191,7 +201,8 @@ impl Reader<'_> {
         let sector_size = u64::from(self.filesystem.sector_size());
         let pieces = pieces_of(range, extents, MOST_FETCHED_BYTES, sector_size);
         let started = self.start(pieces, MOST_FETCHED_BYTES, buffers).ok()?;
-        Some(Coming { version, range, started, share })
+        let at_once = started.reads.are_done();
+        Some(Coming { version, range, started, share, at_once })
     }
 
     /// Asks for what follows, each time more.

@@ -197,14 +197,8 @@ impl<'a> Copier<'a> {
         };
         let mut stream = host.open_stream(&to.name)?;
         let mut source = from.directory.open(&from.name)?;
-        let mut at = 0;
-        let copied_bytes = self.transfer(&mut *source, scratch, &mut |offset, data| {
-            stream.write_zeros(offset - at)?;
-            at = offset + data.len() as u64;
-            stream.write_all(data)
-        })?;
-        stream.write_zeros(status.size_bytes.saturating_sub(at))?;
-        stream.finish()?;
+        let copied_bytes = self.transfer(&mut *source, scratch, &mut |runs| stream.write_runs(runs))?;
+        stream.finish(status.size_bytes)?;
         self.bytes.fetch_add(copied_bytes, Ordering::Relaxed);
         self.note(Ok(()));
         Ok(())
@@ -361,9 +355,12 @@ impl<'a> Copier<'a> {
         let mut source = from.directory.open(&from.name)?;
         let mut sink = to.directory.create(&to.name, 0o600)?;
         let mut end = 0;
-        let copied_bytes = self.transfer(&mut *source, scratch, &mut |offset, data| {
-            end = offset + data.len() as u64;
-            sink.write_at(offset, data)
+        let copied_bytes = self.transfer(&mut *source, scratch, &mut |runs| {
+            for (offset, data) in runs {
+                end = offset + data.len() as u64;
+                sink.write_at(*offset, data)?;
+            }
+            Ok(())
         })?;
         sink.set_size(status.size_bytes.max(end))?;
         Ok((sink, copied_bytes))
@@ -378,9 +375,9 @@ impl<'a> Copier<'a> {
     ) -> Result<u64, Failure> {
         let (mut offset, mut copied_bytes) = (0, 0);
         let mut reported = 0;
-        while let Some(end) = source.read_data(offset, &mut scratch.buffer, &mut |offset, data| {
-            copied_bytes += u64::try_from(data.len()).unwrap_or(0);
-            write(offset, data)
+        while let Some(end) = source.read_data(offset, &mut scratch.buffer, &mut |runs| {
+            copied_bytes += runs.iter().map(|(_, data)| u64::try_from(data.len()).unwrap_or(0)).sum::<u64>();
+            write(runs)
         })? {
             offset = end;
             self.progress.add(copied_bytes - reported);
