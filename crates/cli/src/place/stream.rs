@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn runs_and_holes_come_out_of_a_pipe_in_their_places() {
         let (read_end, write_end) = rustix::pipe::pipe().unwrap();
-        let reader = std::thread::spawn(move || {
+        let reader = vlinder_base::thread::spawn("reader", move || {
             let mut bytes = Vec::new();
             File::from(read_end).read_to_end(&mut bytes).unwrap();
             bytes
