@@ -6,7 +6,7 @@ use std::path::Path;
 
 use support::{image, root_user};
 use vlinder_base::sync::Arc;
-use vlinder_fs::{Filesystem, FsError, Inode, OpenOptions, Refusal};
+use vlinder_fs::{Filesystem, FsError, Inode, OpenOptions, Refusal, WriteOrigin};
 use vlinder_testkit::kernel::btrfs_check_data;
 use vlinder_testkit::{Scratch, require};
 
@@ -183,4 +183,62 @@ fn bytes_written_over_while_a_flush_takes_them_have_their_promise() {
         end.store(true, relaxed);
     });
     drop((file, filesystem));
+}
+
+/// What was written directly has its items later; room for these is there, whatever came between.
+#[test]
+fn items_of_direct_writes_find_room_that_names_and_other_writes_left_them() {
+    const BLOCK: usize = 4096;
+    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    for (arguments, megabytes) in [(&["-n", "4096"][..], 128), (&["-m", "single"], 110), (&["--mixed"], 80)] {
+        let scratch = Scratch::in_memory("promised-space");
+        let image = image(&scratch, megabytes, arguments);
+        let filesystem = open(&image);
+        let file = create(&filesystem, "data").unwrap();
+        let mut expected = std::collections::BTreeMap::new();
+        let mut state = 7_u64;
+        let mut write = |expected: &mut std::collections::BTreeMap<u64, u8>| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            // Every other block of 64 MiB, so that no two extents become one.
+            let offset = (state >> 33) % 8192 * 2 * BLOCK as u64;
+            let byte = (state >> 20) as u8;
+            let bytes = [byte; BLOCK];
+            let parts = [(offset, &bytes[..])];
+            let written = filesystem.write_file_direct(&root_user(), &file, &parts, WriteOrigin::Caller);
+            match written {
+                Ok(_) => {
+                    expected.insert(offset, byte);
+                    true
+                }
+                Err(error) if is_no_space(&error) => false,
+                Err(error) => panic!("{arguments:?}: {error}"),
+            }
+        };
+        let mut accepted = 0;
+        while accepted < 6_000 && write(&mut expected) {
+            accepted += 1;
+        }
+        let names = fill_with_names(&filesystem);
+        let mut more = 0;
+        while more < 20_000 && write(&mut expected) {
+            more += 1;
+        }
+        assert!(
+            accepted == 6_000 && names > 1_000 && more < 20_000,
+            "{arguments:?}: {accepted} {names} {more}"
+        );
+        filesystem.sync().unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
+        drop(file);
+        filesystem.close().unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
+        btrfs_check_data(&image).unwrap();
+        let again = open(&image);
+        let root = again.root().unwrap();
+        let file = again.lookup(&root_user(), &root, b"data").unwrap();
+        let cache = vlinder_fs::data::OpenCache::new();
+        let mut bytes = [0; BLOCK];
+        for (offset, byte) in expected {
+            again.read_at(&file, &cache, offset, &mut bytes).unwrap();
+            assert!(bytes == [byte; BLOCK], "{arguments:?}: {offset}");
+        }
+    }
 }
