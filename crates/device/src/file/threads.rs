@@ -118,10 +118,19 @@ impl Work {
 
     /// Does it in the calling thread, which then asks for the next.
     fn finish(self, queue: &Queue) {
-        let goes_alone = self.goes_alone();
+        let _alone = self.goes_alone().then_some(Alone(queue));
         self.completer.complete_all(self.run.finish(&self.host));
-        if goes_alone {
-            queue.state.lock().writing = false;
+    }
+}
+
+/// The thread that writes to a regular file. When it is done it takes what comes next itself, unless it ends by a panic.
+struct Alone<'a>(&'a Queue);
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().writing = false;
+        if thread::panicking() {
+            self.0.changed.notify_all();
         }
     }
 }
@@ -254,5 +263,29 @@ mod tests {
         serve(&queue);
         ticket.wait_all().unwrap();
         assert!(!queue.state.lock().writing);
+    }
+
+    #[test]
+    fn a_thread_that_panics_keeps_nobody_from_writing() {
+        let host = in_memory();
+        let queue = Queue::default();
+        let put = |request: Request| {
+            let requests = vec![request];
+            let (ticket, completer) = Ticket::pending(&host.name, &requests);
+            for run in runs(requests) {
+                let work = Work { host: Arc::clone(&host), run, completer: completer.clone() };
+                queue.state.lock().work.push_back(work);
+            }
+            (ticket, completer)
+        };
+        let (_answered, completer) = put(write(0, 1));
+        // A fault of the device's own code: it will be answered once more.
+        completer.complete(0, write(0, 1).complete(Ok(())));
+        let (ticket, completer) = put(write(8192, 2));
+        drop(completer);
+        let work = take(&queue).unwrap();
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work.finish(&queue))).is_err());
+        take(&queue).unwrap().finish(&queue);
+        ticket.wait_all().unwrap();
     }
 }
