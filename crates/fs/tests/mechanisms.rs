@@ -188,6 +188,33 @@ fn a_sparse_file_is_read_with_a_descent_for_each_leaf_and_five_for_each_extent_w
 }
 
 #[test]
+fn a_flush_of_scattered_writes_looks_a_leaf_up_once_for_all_of_its_items() {
+    const SECTORS: u64 = 4_000;
+    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    let scratch = Scratch::new("scattered");
+    let image = image(&scratch, 1024, &[]);
+    let files = open(&image, "");
+    let file = files.create("/file").unwrap();
+    let write = |step: u64, byte: u8| {
+        for sector in (0..SECTORS).step_by(step as usize) {
+            file.write_at(&[byte; 4096], sector * 8192).unwrap();
+        }
+    };
+    write(1, 1);
+    vlinder_fs::data::flush_all(files.filesystem()).unwrap();
+    let before = counted(&files, "tree.descents");
+    write(8, 2);
+    vlinder_fs::data::flush_all(files.filesystem()).unwrap();
+    let each = (counted(&files, "tree.descents") - before) as f64 / (SECTORS / 8) as f64;
+    // Their items lie in some twenty-five leaves.
+    println!("{each:.3} descents for each extent");
+    assert!(each < 0.5, "{each}");
+    drop(file);
+    files.close().unwrap();
+    kernel::btrfs_check(&image).unwrap();
+}
+
+#[test]
 fn what_was_read_ahead_or_is_on_its_way_is_forgotten_when_the_file_changes() {
     const STEP: u64 = 4096;
     const BYTES: u64 = 8 << 20;

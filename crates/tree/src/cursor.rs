@@ -85,6 +85,16 @@ impl<'a> Cursor<'a> {
         self.seek(&next)
     }
 
+    /// Moves to the first item at or after `key`, without a look at the tree if the cursor's leaf has it: for who knows that
+    /// the wanted items do not change meanwhile.
+    ///
+    /// # Errors
+    /// What reading the path met; the cursor stays.
+    pub fn seek_near(&mut self, key: &Key) -> Result<(), TreeError> {
+        let is_here = self.position.as_mut().is_some_and(|position| position.seek_in_leaf(key));
+        if is_here { Ok(()) } else { self.seek(key) }
+    }
+
     /// Moves to the first item at or after `key`.
     ///
     /// # Errors

@@ -63,6 +63,18 @@ impl Position {
         inside
     }
 
+    /// Moves to the first item at or after a key, if that is in this leaf for certain and what lies before it is, too; false
+    /// otherwise.
+    pub(crate) fn seek_in_leaf(&mut self, key: &Key) -> bool {
+        let slot = self.leaf.search(key);
+        let (Ok(at) | Err(at)) = slot;
+        let inside = at < self.leaf.len() && (at > 0 || slot.is_ok());
+        if inside {
+            self.slot = at;
+        }
+        inside
+    }
+
     /// Where this item lies, for errors.
     pub fn place(&self, tree: RootId) -> Place {
         Place {

@@ -155,12 +155,8 @@ fn missing_parts(filesystem: &Filesystem, inode: &Inode, sectors: ByteRange) -> 
 fn preallocate_step(filesystem: &Filesystem, inode: &Inode, left: &mut Vec<ByteRange>) -> Result<u64> {
     let engine = filesystem.engine();
     let sector_size = u64::from(filesystem.sector_size());
-    let mut extents = Vec::new();
-    for range in left.iter().rev().take(EXTENTS_IN_STEP) {
-        extents.extend(
-            items::load(engine, inode.subvolume().tree(), inode.number(), *range, usize::MAX)?.extents,
-        );
-    }
+    let ranges: Vec<ByteRange> = left.iter().rev().take(EXTENTS_IN_STEP).copied().collect();
+    let extents = items::load_each(engine, inode.subvolume().tree(), inode.number(), &ranges)?;
     let mut handle = engine.begin(Reservation::items(leaf_items(4 * EXTENTS_IN_STEP + 2 * extents.len())))?;
     let mut rewrite = Rewrite::new(sector_size, extents);
     let mut taken: Vec<DataExtent> = Vec::new();

@@ -31,13 +31,55 @@ pub(crate) fn load(
     range: ByteRange,
     limit: usize,
 ) -> Result<Items> {
-    let sector_size = u64::from(engine.sector_size());
-    let readahead =
-        if range.length_bytes() >= LONG_RANGE { Readahead::Forward(LEAVES_AHEAD) } else { Readahead::None };
-    let mut items = Items { extents: Vec::new(), complete_to: range.end() };
     let first = FileExtent::key(inode, FileOffset(range.start()));
-    let mut cursor = engine.trees().cursor(tree.root(), &first, readahead)?;
-    let before = reaching(engine, tree, &cursor, &first)?;
+    let mut cursor = engine.trees().cursor(tree.root(), &first, readahead_of(range))?;
+    let mut items = Items { extents: Vec::new(), complete_to: range.end() };
+    gather(engine, tree, &mut cursor, (&first, range), limit, &mut items)?;
+    Ok(items)
+}
+
+/// Loads all items of an inode that overlap ranges, range by range. The caller keeps others from changing items of the inode,
+/// so one descent serves ranges that follow one another and have their items in one leaf.
+pub(crate) fn load_each(
+    engine: &Engine,
+    tree: &Tree,
+    inode: ObjectId,
+    ranges: &[ByteRange],
+) -> Result<Vec<Extent>> {
+    let Some(longest) = ranges.iter().max_by_key(|range| range.length_bytes()) else { return Ok(Vec::new()) };
+    let readahead = readahead_of(*longest);
+    let mut cursor: Option<Cursor<'_>> = None;
+    let mut items = Items::default();
+    for range in ranges {
+        let first = FileExtent::key(inode, FileOffset(range.start()));
+        let cursor = match &mut cursor {
+            Some(cursor) => {
+                cursor.seek_near(&first)?;
+                cursor
+            }
+            none => none.insert(engine.trees().cursor(tree.root(), &first, readahead)?),
+        };
+        gather(engine, tree, cursor, (&first, *range), usize::MAX, &mut items)?;
+    }
+    Ok(items.extents)
+}
+
+fn readahead_of(range: ByteRange) -> Readahead {
+    if range.length_bytes() >= LONG_RANGE { Readahead::Forward(LEAVES_AHEAD) } else { Readahead::None }
+}
+
+/// Takes what overlaps a range that begins at `first`, where the cursor is.
+fn gather(
+    engine: &Engine,
+    tree: &Tree,
+    cursor: &mut Cursor<'_>,
+    (first, range): (&Key, ByteRange),
+    limit: usize,
+    items: &mut Items,
+) -> Result<()> {
+    let sector_size = u64::from(engine.sector_size());
+    let inode = first.objectid;
+    let before = reaching(engine, tree, cursor, first)?;
     items.extents.extend(before.filter(|extent| extent.file_range(sector_size).overlaps(range)));
     while let Some((key, data)) = cursor.item() {
         if key.offset >= range.end() {
@@ -56,7 +98,7 @@ pub(crate) fn load(
         }
         cursor.advance()?;
     }
-    Ok(items)
+    Ok(())
 }
 
 /// Loads the items of an inode from an offset on, at most about `limit` and none behind the leaf where they begin: what a

@@ -139,13 +139,8 @@ fn load(filesystem: &Filesystem, jobs: &[Job<'_>], batch: &[Part]) -> Result<(Ve
         let grown = (old_disk_size / sector_size * sector_size, disk_size.next_multiple_of(sector_size));
         let fill = ByteRange::new(grown.0, grown.1).filter(|_| needs_holes && disk_size > old_disk_size);
         ranges.extend(fill);
-        let mut extents = Vec::new();
-        for range in &ranges {
-            let tree = job.inode.subvolume().tree();
-            extents.extend(
-                items::load(filesystem.engine(), tree, job.inode.number(), *range, usize::MAX)?.extents,
-            );
-        }
+        let tree = job.inode.subvolume().tree();
+        let extents = items::load_each(filesystem.engine(), tree, job.inode.number(), &ranges)?;
         loaded += extents.len();
         ranges.extend(extents.iter().map(|extent| extent.file_range(sector_size)));
         files.push(FileRewrite {
