@@ -61,8 +61,8 @@ const DIRTY: Kind = Kind {
 };
 
 /// A directory has its names in the order of their hashes, so each lies in any of the leaves. As long as these are in memory,
-/// one that many names change is written once for all of them. Ten million names have 1.5 GB of such leaves, and
-/// each name has one read and written of its own.
+/// one that many names change is written once for all of them. Ten million names have 252,212 blocks of 16 KiB, too many
+/// for that, and each name has one read and written of its own.
 const NAMES: Kind = Kind {
     name: "names",
     least: 1_000,

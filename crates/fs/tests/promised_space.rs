@@ -56,6 +56,16 @@ fn fill_with_names(filesystem: &Filesystem) -> u64 {
     0
 }
 
+/// Closes an image, has it judged, and opens it and its file again.
+fn opened_again(filesystem: Filesystem, image: &Path) -> (Filesystem, Arc<Inode>) {
+    filesystem.close().unwrap();
+    btrfs_check_data(image).unwrap();
+    let again = open(image);
+    let root = again.root().unwrap();
+    let file = again.lookup(&root_user(), &root, b"data").unwrap();
+    (again, file)
+}
+
 fn compare(filesystem: &Filesystem, file: &Arc<Inode>, parts: u64) {
     let mut bytes = vec![0; MEBIBYTE as usize];
     for part in 0..parts {
@@ -81,11 +91,7 @@ fn names_leave_the_room_that_written_data_were_promised() {
         filesystem.sync().unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
         compare(&filesystem, &file, parts);
         drop(file);
-        filesystem.close().unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
-        btrfs_check_data(&image).unwrap();
-        let again = open(&image);
-        let root = again.root().unwrap();
-        let file = again.lookup(&root_user(), &root, b"data").unwrap();
+        let (again, file) = opened_again(filesystem, &image);
         compare(&again, &file, parts);
     }
 }
@@ -229,11 +235,7 @@ fn items_of_direct_writes_find_room_that_names_and_other_writes_left_them() {
         );
         filesystem.sync().unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
         drop(file);
-        filesystem.close().unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
-        btrfs_check_data(&image).unwrap();
-        let again = open(&image);
-        let root = again.root().unwrap();
-        let file = again.lookup(&root_user(), &root, b"data").unwrap();
+        let (again, file) = opened_again(filesystem, &image);
         let cache = vlinder_fs::data::OpenCache::new();
         let mut bytes = [0; BLOCK];
         for (offset, byte) in expected {

@@ -1,7 +1,8 @@
 //! A device over a regular file or a block device of the host.
 //!
 //! A single request runs in the caller's thread, batches on the backend, where requests that follow one another on the device
-//! are one call (`run`) and small reads that the host answers from memory are the caller's as well (decision 13). Every transfer is positioned, so nothing here has a file cursor to share.
+//! are one call (`run`) and small reads that the host answers from memory are the caller's as well (decision 13). Every
+//! transfer is positioned, so nothing here has a file cursor to share.
 
 mod backend;
 mod open;
