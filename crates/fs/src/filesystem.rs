@@ -18,6 +18,7 @@ use crate::background::Background;
 use crate::data::{ReadAheadBudget, WriteBack};
 use crate::fsync_log::FsyncMetrics;
 use crate::inode::cache::InodeCache;
+use crate::inode::dirty::DirtyInodes;
 use crate::inode::{Inode, InodeId};
 use crate::options::{OpenOptions, Owners};
 use crate::subvolume::Subvolume;
@@ -66,7 +67,7 @@ pub(crate) struct Shared {
     pub(crate) read_ahead: ReadAheadBudget,
     pub(crate) fsync: FsyncMetrics,
     /// Inodes whose items changed outside a transaction.
-    pub(crate) dirty_inodes: Mutex<Vec<Arc<Inode>>>,
+    pub(crate) dirty_inodes: DirtyInodes,
     /// The subvolume that is shown as the root.
     root: AtomicU64,
     /// With `owners=me`: as whose all files are shown.
@@ -235,7 +236,7 @@ impl Filesystem {
             options,
             inodes,
             rename: Mutex::new(()),
-            dirty_inodes: Mutex::default(),
+            dirty_inodes: DirtyInodes::default(),
             subvolume_places: Mutex::new(()),
             root: AtomicU64::new(RootId::FS_TREE.0),
             shown_owner,

@@ -9,6 +9,7 @@ use crate::acl::{ACCESS_NAME, Acl};
 use crate::attributes::Attributes;
 use crate::changes::Changes;
 use crate::extended::{AttributeMode, CAPABILITY_NAME};
+use crate::inode::dirty::ListChange;
 use crate::inode::{Inode, InodeState};
 use crate::property::{COMPRESSION_NAME, CompressionProperty};
 use crate::{Access, AccessTimes, Caller, Capabilities, Filesystem, Refusal, Result};
@@ -372,8 +373,9 @@ impl Filesystem {
     pub fn mark_dirty(&self, inode: &Arc<Inode>, state: &mut InodeState) {
         if !state.dirty {
             state.dirty = true;
-            self.engine().await_item();
-            self.shared().dirty_inodes.lock().push(Arc::clone(inode));
+            let ListChange { added, dropped } = self.shared().dirty_inodes.add(inode);
+            self.engine().await_items(added);
+            self.engine().settle_awaited_items(dropped);
         }
     }
 

@@ -4,10 +4,10 @@ use vlinder_base::sync::{Arc, Weak};
 use vlinder_transaction::{EngineError, Participant};
 
 use crate::filesystem::Shared;
-use crate::{Filesystem, FsError, Inode};
+use crate::{Filesystem, FsError};
 
 /// Inodes put in with one handle.
-const BATCH: u32 = 64;
+const BATCH: usize = 64;
 
 struct DirtyInodes {
     shared: Weak<Shared>,
@@ -48,16 +48,12 @@ pub(crate) fn into_engine(error: FsError) -> EngineError {
 impl Filesystem {
     /// Gives every inode item that changed outside a transaction to the running one.
     pub(crate) fn put_dirty_inodes(&self) -> crate::Result<()> {
-        while !self.shared().dirty_inodes.lock().is_empty() {
+        while !self.shared().dirty_inodes.is_empty() {
             // The handle comes first: an inode that is off the list is in the transaction before that can end, and one
             // for which there is no handle stays on it.
-            // Their room is owed since they changed (`await_item`), and still is while they are pending.
+            // Their room is owed since they changed (`await_items`), and still is while they are pending.
             let mut handle = self.begin_deletion(0)?;
-            let batch: Vec<Arc<Inode>> = {
-                let mut dirty = self.shared().dirty_inodes.lock();
-                let rest = dirty.len().saturating_sub(BATCH as usize);
-                dirty.split_off(rest)
-            };
+            let batch = self.shared().dirty_inodes.take(BATCH);
             for inode in &batch {
                 let mut state = inode.state.lock();
                 if state.dirty && !state.deleted && !inode.subvolume().is_deleted() {

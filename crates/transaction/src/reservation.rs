@@ -86,9 +86,9 @@ impl Engine {
         has_room
     }
 
-    /// An item changed outside a transaction: the next commit owes room for it.
-    pub fn await_item(&self) {
-        self.awaited_items.fetch_add(1, Ordering::Relaxed);
+    /// So many items changed outside a transaction: the next commit owes room for them.
+    pub fn await_items(&self, count: u64) {
+        self.awaited_items.fetch_add(count, Ordering::Relaxed);
     }
 
     /// So many of the items that were awaited are in a transaction, or not needed any more.

@@ -1,6 +1,7 @@
 //! An inode in memory, its locks, and how its item gets to disk.
 
 pub(crate) mod cache;
+pub(crate) mod dirty;
 pub(crate) mod load;
 
 use core::fmt;
