@@ -5,7 +5,7 @@
 //! "repair" would undo the write. So a repair is made only while no write is in flight, keeps new ones out, and looks
 //! again first. It does not wait for writes: the thread that reads may itself have some in flight.
 
-use vlinder_base::sync::{Condvar, Mutex};
+use vlinder_base::sync::{Arc, Condvar, Mutex};
 
 #[derive(Debug, Default)]
 struct State {
@@ -20,22 +20,22 @@ pub(crate) struct Gate {
     changed: Condvar,
 }
 
-/// A write in flight.
+/// A write in flight, which may outlive the call that began it.
 #[derive(Debug)]
-pub(crate) struct WritePass<'a>(&'a Gate);
+pub(crate) struct WritePass(Arc<Gate>);
 
 /// A repair in progress.
 #[derive(Debug)]
 pub(crate) struct RepairPass<'a>(&'a Gate);
 
 impl Gate {
-    pub(crate) fn enter_write(&self) -> WritePass<'_> {
+    pub(crate) fn enter_write(self: &Arc<Self>) -> WritePass {
         let mut state = self.state.lock();
         while state.repairing {
             self.changed.wait(&mut state);
         }
         state.writes = state.writes.saturating_add(1);
-        WritePass(self)
+        WritePass(Arc::clone(self))
     }
 
     /// None while anything is being written or repaired.
@@ -49,7 +49,7 @@ impl Gate {
     }
 }
 
-impl Drop for WritePass<'_> {
+impl Drop for WritePass {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.writes = state.writes.saturating_sub(1);

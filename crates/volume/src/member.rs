@@ -21,7 +21,8 @@ pub struct Member {
     pub is_stale: bool,
     /// What a seed is called, on which the file system was built.
     pub seed: Option<SeedIdentity>,
-    pub(crate) health: Health,
+    /// Shared with the writes in flight.
+    pub(crate) health: Arc<Health>,
 }
 
 /// What a seed keeps of its own.
@@ -36,7 +37,7 @@ pub struct SeedIdentity {
 impl Member {
     /// A member with counters at 0.
     pub fn new(id: DeviceId, uuid: Uuid, total_bytes: u64, device: Arc<dyn Device>) -> Self {
-        Self { id, uuid, total_bytes, device, is_stale: false, seed: None, health: Health::default() }
+        Self { id, uuid, total_bytes, device, is_stale: false, seed: None, health: Arc::default() }
     }
 
     /// Bytes of the device, for who looks for what no address leads to any more.

@@ -85,7 +85,7 @@ pub struct Volume {
     /// Where chunks that are not known are looked for.
     pub(crate) unread: RwLock<Option<Arc<Unread>>>,
     pub(crate) geometry: Geometry,
-    pub(crate) gate: Gate,
+    pub(crate) gate: Arc<Gate>,
     /// What was written, with [`Access::InMemory`].
     pub(crate) kept: Option<KeptWrites>,
     /// The superblock of each member as it was last published, by device number; none before the first of a new file
@@ -216,7 +216,7 @@ impl Volume {
             chunks: ChunkMap::default(),
             unread: RwLock::default(),
             geometry,
-            gate: Gate::default(),
+            gate: Arc::default(),
             published: Mutex::default(),
             read_only: AtomicBool::new(access == Access::ReadOnly),
             is_degraded: false,

@@ -10,7 +10,7 @@ use vlinder_format::{DeviceId, Level, Logical};
 use crate::chunk_map::MappedChunk;
 use crate::error::{CopyFailure, CopyFault, VolumeError};
 use crate::gate::WritePass;
-use crate::health::HealthEvent;
+use crate::health::{Health, HealthEvent};
 use crate::member::Member;
 use crate::profile::{StripeRange, plan_write};
 use crate::read::ReadRequest;
@@ -28,10 +28,16 @@ pub struct WriteRequest {
 
 /// Writes in flight.
 #[must_use = "writes are not done, and their errors are not seen, before they are waited for"]
-pub struct PendingWrites<'a> {
-    volume: &'a Volume,
-    batches: Vec<(Ticket, Vec<StripeRange>)>,
-    _pass: WritePass<'a>,
+pub struct PendingWrites {
+    batches: Vec<DeviceBatch>,
+    _pass: WritePass,
+}
+
+/// Those of one device.
+struct DeviceBatch {
+    ticket: Ticket,
+    places: Vec<StripeRange>,
+    health: Arc<Health>,
 }
 
 /// What is needed to write superblocks: the checksum kind, and each member's own.
@@ -44,7 +50,7 @@ impl Volume {
     /// # Errors
     /// [`VolumeError::ReadOnly`], [`VolumeError::Unmapped`], [`VolumeError::UnsupportedProfile`], in memory
     /// [`VolumeError::TooMuchKept`]; nothing is written then.
-    pub fn submit_writes(&self, requests: Vec<WriteRequest>) -> Result<PendingWrites<'_>, VolumeError> {
+    pub fn submit_writes(&self, requests: Vec<WriteRequest>) -> Result<PendingWrites, VolumeError> {
         if self.is_read_only() {
             return Err(VolumeError::ReadOnly);
         }
@@ -54,7 +60,7 @@ impl Volume {
                 self.chunks.covering(*logical, length)?;
             }
             kept.keep(&requests)?;
-            return Ok(PendingWrites { volume: self, batches: Vec::new(), _pass: self.gate.enter_write() });
+            return Ok(PendingWrites { batches: Vec::new(), _pass: self.gate.enter_write() });
         }
         let mut parts: Vec<(StripeRange, Data)> = Vec::with_capacity(requests.len());
         for WriteRequest { logical, data } in requests {
@@ -76,9 +82,10 @@ impl Volume {
             let requests =
                 group.iter().map(|(place, data)| Request::write(place.physical, data.clone())).collect();
             let places = group.iter().map(|(place, _)| *place).collect();
-            batches.push((member.device.submit(requests), places));
+            let (ticket, health) = (member.device.submit(requests), Arc::clone(&member.health));
+            batches.push(DeviceBatch { ticket, places, health });
         }
-        Ok(PendingWrites { volume: self, batches, _pass: pass })
+        Ok(PendingWrites { batches, _pass: pass })
     }
 
     /// [`Volume::submit_writes`], and waits.
@@ -252,17 +259,17 @@ impl Volume {
     }
 }
 
-impl PendingWrites<'_> {
+impl PendingWrites {
     /// Waits for all of them.
     ///
     /// # Errors
     /// [`VolumeError::WriteFailed`] with every copy that failed: what lies there is unsure.
     pub fn wait(self) -> Result<(), VolumeError> {
         let mut failures = Vec::new();
-        for (ticket, places) in self.batches {
+        for DeviceBatch { ticket, places, health } in self.batches {
             for (completion, place) in ticket.wait().into_iter().zip(places) {
                 let Err(error) = completion.result else { continue };
-                self.volume.record(place.device, HealthEvent::Write);
+                health.record(HealthEvent::Write);
                 failures.push(CopyFailure {
                     mirror: place.mirror,
                     device: place.device,

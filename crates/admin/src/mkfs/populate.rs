@@ -21,9 +21,9 @@ use super::error::MkfsError;
 use super::source::{self, Content, Entry, Kind, Reading, Sink, SourceDirectory, SourceError, join, shown};
 use super::{Progress, SubvolumeAccess, SubvolumeDirectory};
 
-/// Bytes of data that are written out together: enough for many files to share what is expensive, and so few that they are
-/// still in the processor's caches, and that what was read ahead lasts meanwhile.
-const FLUSH_BYTES: u64 = 8 << 20;
+/// Bytes of data that are written out together, while the next files are made: enough for many files to share what is
+/// expensive, and so few that they are still in the processor's caches.
+const FLUSH_BYTES: u64 = 2 << 20;
 /// The same where data are compressed, which is the most expensive part: enough for many cores.
 const COMPRESSED_FLUSH_BYTES: u64 = 32 << 20;
 /// Entries between two calls of the progress function.
@@ -368,7 +368,7 @@ impl Writer<'_> {
         self.waiting_bytes += length;
         if self.waiting_bytes >= self.flush_bytes {
             self.waiting_bytes = 0;
-            vlinder_fs::data::flush_all(self.population.filesystem)?;
+            vlinder_fs::data::flush_ahead(self.population.filesystem)?;
         }
         Ok(())
     }

@@ -12,11 +12,11 @@ use super::error::DataFault;
 use crate::Result;
 
 /// Data from this size on are worth spreading over the cores: to wake a worker and wait for it takes some 50 microseconds,
-/// more where all cores are busy.
+/// and half a millisecond where all cores are busy.
 const fn parallel_bytes(kind: ChecksumKind) -> usize {
     match kind {
         // Ten gigabytes a second and more.
-        ChecksumKind::Crc32c | ChecksumKind::Xxhash64 => 2 << 20,
+        ChecksumKind::Crc32c | ChecksumKind::Xxhash64 => 8 << 20,
         // One or two.
         ChecksumKind::Sha256 | ChecksumKind::Blake2b => 256 << 10,
     }

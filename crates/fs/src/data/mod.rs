@@ -34,7 +34,7 @@ pub use allocate::{Allocate, allocate};
 pub use clone::{clone_range, copy_range};
 pub use error::{DataError, DataFault};
 pub use file_data::FileData;
-pub use flush::{flush, flush_all, flush_replaced, flush_subvolume};
+pub use flush::{flush, flush_ahead, flush_all, flush_replaced, flush_subvolume};
 pub use held::Stretch;
 pub use open_cache::OpenCache;
 pub use read::{read, read_data};

@@ -6,6 +6,7 @@ use vlinder_base::metrics::{Counter, Gauge, Histogram, Registry, Unit};
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
 
+use super::flush::UnderWay;
 use crate::inode::{Inode, InodeId};
 use crate::options::OpenOptions;
 
@@ -74,6 +75,7 @@ pub(crate) struct WriteBack {
     state_metrics: vlinder_extent_state::Metrics,
     trims_states: bool,
     caches_seeks: bool,
+    pub(crate) under_way: UnderWay,
     pub(crate) metrics: DataMetrics,
 }
 
@@ -86,6 +88,7 @@ impl WriteBack {
             state_metrics: vlinder_extent_state::Metrics::new(&options.registry),
             trims_states: !options.disabled.state_trim,
             caches_seeks: !options.disabled.seek_cache,
+            under_way: UnderWay::default(),
             metrics: DataMetrics::new(&options.registry),
         }
     }

@@ -35,7 +35,7 @@ struct FileRewrite {
 /// which the file system is read-only.
 pub(super) fn enter(
     filesystem: &Filesystem,
-    jobs: &[Job<'_>],
+    jobs: &[Job],
     batch: &[Part],
     stored: Vec<Stored>,
 ) -> Result<()> {
@@ -56,7 +56,7 @@ type Failure = (crate::FsError, bool);
 
 fn enter_stored(
     filesystem: &Filesystem,
-    jobs: &[Job<'_>],
+    jobs: &[Job],
     batch: &[Part],
     stored: &[Stored],
 ) -> std::result::Result<(), Failure> {
@@ -83,7 +83,7 @@ fn enter_stored(
         })
         .collect();
     for (file, changes) in files.iter().zip(&changes) {
-        references::change(&mut handle, jobs[file.job].inode, changes, |address| new.contains(&address));
+        references::change(&mut handle, &jobs[file.job].inode, changes, |address| new.contains(&address));
     }
     let stored = release_covered(&mut handle, stored, &changes);
     enter_checksums(filesystem, &mut handle, &stored).map_err(|error| (error, true))?;
@@ -116,7 +116,7 @@ fn release_covered<'s>(
 }
 
 /// Loads the items around what was stored, with no transaction held up; and says how many there are.
-fn load(filesystem: &Filesystem, jobs: &[Job<'_>], batch: &[Part]) -> Result<(Vec<FileRewrite>, usize)> {
+fn load(filesystem: &Filesystem, jobs: &[Job], batch: &[Part]) -> Result<(Vec<FileRewrite>, usize)> {
     let mut loaded = 0;
     let sector_size = u64::from(filesystem.sector_size());
     let needs_holes = !filesystem.engine().no_holes();
@@ -171,13 +171,13 @@ fn joined(mut ranges: Vec<ByteRange>) -> Vec<ByteRange> {
 /// the rest afterwards, would see holes where there are none, and who reads what they referred to needs it unchanged.
 fn lock_ranges<'a>(
     filesystem: &Filesystem,
-    jobs: &'a [Job<'_>],
+    jobs: &'a [Job],
     files: &[FileRewrite],
 ) -> Result<Vec<RangeGuard<'a>>> {
     let write_back = &filesystem.shared().write_back;
     let mut guards = Vec::new();
     for file in files {
-        let inode = jobs[file.job].inode;
+        let inode = &jobs[file.job].inode;
         for range in &file.ranges {
             guards.push(inode.data.lock_range(write_back, inode.id(), *range)?);
         }
@@ -239,7 +239,7 @@ fn new_item(
 fn edit_items(
     handle: &mut Handle<'_>,
     tree: &Tree,
-    jobs: &[Job<'_>],
+    jobs: &[Job],
     files: &[FileRewrite],
     changes: &[Changes],
 ) -> Result<()> {
@@ -286,7 +286,7 @@ fn enter_checksums(filesystem: &Filesystem, handle: &mut Handle<'_>, stored: &[&
     Ok(())
 }
 
-fn put_inode(handle: &mut Handle<'_>, job: &Job<'_>, file: &FileRewrite, changes: &Changes) {
+fn put_inode(handle: &mut Handle<'_>, job: &Job, file: &FileRewrite, changes: &Changes) {
     let mut state = job.inode.state.lock();
     state.item.allocated_bytes = state.item.allocated_bytes.saturating_add_signed(changes.allocated_bytes);
     state.disk_size = file.disk_size;

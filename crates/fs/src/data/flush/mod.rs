@@ -15,14 +15,18 @@ mod ordered;
 mod plan;
 mod steps;
 mod store;
+mod under_way;
 
 pub(crate) use ordered::{Ordered, lock_settled, store_dirty};
+pub(crate) use under_way::UnderWay;
+pub use under_way::flush_ahead;
 
 use vlinder_base::sync::Arc;
 use vlinder_extent_state::ByteRange;
 use vlinder_format::inode::InodeFlags;
 use vlinder_transaction::{Handle, Reservation};
 
+use self::steps::Step;
 use self::store::Stored;
 use super::file_data::{DELALLOC, FileData, Unflushed};
 use super::runs::Runs;
@@ -41,8 +45,8 @@ const BATCH_BYTES: u64 = 32 << 20;
 const LEAST_PART_BYTES: u64 = 128 << 10;
 
 /// A file that is being flushed. Its extents are locked meanwhile.
-struct Job<'a> {
-    inode: &'a Arc<Inode>,
+struct Job {
+    inode: Arc<Inode>,
     runs: Arc<Runs>,
     /// The file's size when the runs were taken: nothing below it is unflushed once they are on disk.
     size: u64,
@@ -69,18 +73,23 @@ struct Part {
 /// The first that writing met; every file is tried.
 pub fn flush_all(filesystem: &Filesystem) -> Result<()> {
     let files = filesystem.shared().write_back.files();
-    flush_groups(filesystem, &files)
+    flush_groups(&files, |group| flush_files(filesystem, group))
 }
 
-/// Flushes files, a group at a time.
+/// Has files flushed, some of one subvolume at a time, in the order in which locks of several are taken: that of their ids.
 ///
 /// # Errors
-/// The first that writing met; every file is tried.
-fn flush_groups(filesystem: &Filesystem, files: &[Arc<Inode>]) -> Result<()> {
+/// The first; every file is tried.
+fn flush_groups(files: &[Arc<Inode>], mut flush: impl FnMut(&[&Arc<Inode>]) -> Result<()>) -> Result<()> {
     let mut result = Ok(());
     for group in groups(files) {
-        let flushed = flush_group(filesystem, group);
-        result = result.and(flushed);
+        let mut group: Vec<&Arc<Inode>> = group.iter().collect();
+        group.sort_by_key(|inode| inode.id());
+        group.dedup_by_key(|inode| inode.id());
+        for group in group.chunk_by(|left, right| left.id().root == right.id().root) {
+            let flushed = flush(group);
+            result = result.and(flushed);
+        }
     }
     result
 }
@@ -122,7 +131,7 @@ pub(crate) fn flush_idle(filesystem: &Filesystem) -> Result<()> {
 /// # Errors
 /// What writing met; the data stay in memory then.
 pub fn flush(filesystem: &Filesystem, inode: &Arc<Inode>) -> Result<()> {
-    flush_group(filesystem, std::slice::from_ref(inode))
+    flush_files(filesystem, &[inode])
 }
 
 /// Writes out the data of every file of a subvolume: before a snapshot of it.
@@ -132,7 +141,7 @@ pub fn flush(filesystem: &Filesystem, inode: &Arc<Inode>) -> Result<()> {
 pub fn flush_subvolume(filesystem: &Filesystem, root: crate::RootId) -> Result<()> {
     let files: Vec<Arc<Inode>> = filesystem.shared().write_back.files();
     let files: Vec<Arc<Inode>> = files.into_iter().filter(|inode| inode.id().root == root).collect();
-    flush_groups(filesystem, &files)
+    flush_groups(&files, |group| flush_files(filesystem, group))
 }
 
 /// Writes out a file that is closed after its content was dropped: who replaces a file so expects the new content to be
@@ -155,23 +164,9 @@ pub(crate) fn relieve(filesystem: &Filesystem) -> Result<()> {
         if write_back.is_under_half() {
             break;
         }
-        flush_group(filesystem, group)?;
+        flush_groups(group, |group| flush_files(filesystem, group))?;
     }
     Ok(())
-}
-
-/// Flushes files, those of each subvolume together.
-fn flush_group(filesystem: &Filesystem, group: &[Arc<Inode>]) -> Result<()> {
-    let mut group: Vec<&Arc<Inode>> = group.iter().collect();
-    // Locks of several files are taken in the order of their ids.
-    group.sort_by_key(|inode| inode.id());
-    group.dedup_by_key(|inode| inode.id());
-    let mut result = Ok(());
-    for group in group.chunk_by(|left, right| left.id().root == right.id().root) {
-        let flushed = flush_files(filesystem, group);
-        result = result.and(flushed);
-    }
-    result
 }
 
 /// Flushes files of one subvolume.
@@ -189,17 +184,37 @@ pub(crate) fn flush_locked(filesystem: &Filesystem, inode: &Arc<Inode>) -> Resul
 /// be again, and every later flush would call the file clean.
 struct Flight<'a> {
     filesystem: &'a Filesystem,
-    jobs: Vec<Job<'a>>,
+    jobs: Vec<Job>,
 }
 
 impl<'a> Flight<'a> {
     /// Takes what is dirty of files whose extents are locked.
-    fn take(filesystem: &'a Filesystem, files: &[&'a Arc<Inode>]) -> Self {
+    fn take(filesystem: &'a Filesystem, files: &[&Arc<Inode>]) -> Self {
         Self { filesystem, jobs: files.iter().filter_map(|inode| take(filesystem, inode)).collect() }
     }
 
     fn run(mut self) -> Result<()> {
-        let result = flush_jobs(self.filesystem, &mut self.jobs);
+        let step_bytes = steps::step_bytes(self.filesystem, &self.jobs);
+        let step = self.start(step_bytes)?;
+        self.complete(step)
+    }
+
+    /// Flushes all but the last of its batches of about so many bytes, which is on its way to the devices still.
+    fn start(&mut self, step_bytes: u64) -> Result<Option<Step>> {
+        if self.jobs.is_empty() {
+            return Ok(None);
+        }
+        let metrics = &self.filesystem.shared().write_back.metrics;
+        metrics.flushes.increment();
+        let _timer = metrics.flush_time.time();
+        let batches = steps::batches(&self.jobs, step_bytes);
+        let started = steps::flush(self.filesystem, &mut self.jobs, batches);
+        started.or_else(|error| self.finish().and(Err(error)))
+    }
+
+    /// Enters what was on its way, and forgets what is in the tree then.
+    fn complete(mut self, step: Option<Step>) -> Result<()> {
+        let result = steps::finish(self.filesystem, &mut self.jobs, step);
         result.and(self.finish())
     }
 
@@ -227,7 +242,7 @@ fn begin(filesystem: &Filesystem, items: u32) -> Result<Handle<'_>> {
 }
 
 /// Takes what is dirty of a file.
-fn take<'a>(filesystem: &Filesystem, inode: &'a Arc<Inode>) -> Option<Job<'a>> {
+fn take(filesystem: &Filesystem, inode: &Arc<Inode>) -> Option<Job> {
     // Both at once: bytes behind a size that was read before they came would be on disk with nobody to grow the file.
     let state = inode.state.lock();
     let mut unflushed = inode.data.unflushed();
@@ -249,24 +264,13 @@ fn take<'a>(filesystem: &Filesystem, inode: &'a Arc<Inode>) -> Option<Job<'a>> {
     );
     unflushed.writing_promised = std::mem::take(&mut unflushed.promised);
     unflushed.writing = Some(Arc::clone(&runs));
-    Some(Job { inode, runs, size, incompressible: false, done_to: 0, placed_bytes: 0 })
-}
-
-fn flush_jobs(filesystem: &Filesystem, jobs: &mut [Job<'_>]) -> Result<()> {
-    if jobs.is_empty() {
-        return Ok(());
-    }
-    let metrics = &filesystem.shared().write_back.metrics;
-    metrics.flushes.increment();
-    let _timer = metrics.flush_time.time();
-    let batches = steps::batches(filesystem, jobs);
-    steps::flush(filesystem, jobs, batches)
+    Some(Job { inode: Arc::clone(inode), runs, size, incompressible: false, done_to: 0, placed_bytes: 0 })
 }
 
 /// Flushes a batch, in smaller ones where there is no room for all of it at once: what a transaction may take is
 /// reckoned for the worst case, which halves with the batch. The smallest is tried again after a commit, which settles what
 /// others are reckoned to take, too.
-fn flush_in_parts(filesystem: &Filesystem, jobs: &mut [Job<'_>], batch: &[Part]) -> Result<()> {
+fn flush_in_parts(filesystem: &Filesystem, jobs: &mut [Job], batch: &[Part]) -> Result<()> {
     match flush_batch(filesystem, jobs, batch) {
         Err(error) if error.refusal() == Some(Refusal::NoSpace) => match halves(batch) {
             Some((first, second)) => {
@@ -301,7 +305,7 @@ fn halves(batch: &[Part]) -> Option<(Vec<Part>, Vec<Part>)> {
 }
 
 /// The contiguous parts of all jobs in order, none larger than a batch.
-fn parts(jobs: &[Job<'_>]) -> Vec<Part> {
+fn parts(jobs: &[Job]) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     for (number, job) in jobs.iter().enumerate() {
         let first = parts.len();
@@ -325,19 +329,14 @@ fn parts(jobs: &[Job<'_>]) -> Vec<Part> {
     parts
 }
 
-fn flush_batch(filesystem: &Filesystem, jobs: &mut [Job<'_>], batch: &[Part]) -> Result<()> {
+fn flush_batch(filesystem: &Filesystem, jobs: &mut [Job], batch: &[Part]) -> Result<()> {
     let plan = plan::plan(filesystem, jobs, batch)?;
     let stored = store::store(filesystem, jobs, plan)?;
     enter_batch(filesystem, jobs, batch, stored)
 }
 
 /// Enters a batch that is on the devices.
-fn enter_batch(
-    filesystem: &Filesystem,
-    jobs: &mut [Job<'_>],
-    batch: &[Part],
-    stored: Vec<Stored>,
-) -> Result<()> {
+fn enter_batch(filesystem: &Filesystem, jobs: &mut [Job], batch: &[Part], stored: Vec<Stored>) -> Result<()> {
     let placed: Vec<(usize, u64)> = stored.iter().map(|piece| (piece.job, piece.new_bytes())).collect();
     enter::enter(filesystem, jobs, batch, stored)?;
     for (job, bytes) in placed {
@@ -350,7 +349,7 @@ fn enter_batch(
 }
 
 /// Forgets what is in the tree now, and gives the rest back to the dirty bytes.
-fn finish(filesystem: &Filesystem, job: &Job<'_>) -> Result<()> {
+fn finish(filesystem: &Filesystem, job: &Job) -> Result<()> {
     let write_back = &filesystem.shared().write_back;
     let data = &job.inode.data;
     let settled;
@@ -374,7 +373,7 @@ fn finish(filesystem: &Filesystem, job: &Job<'_>) -> Result<()> {
         clear_states(data, &unflushed, &parts(std::slice::from_ref(job)))
     };
     filesystem.engine().settle_data_promise(settled, job.placed_bytes);
-    write_back.remove_if_clean(job.inode);
+    write_back.remove_if_clean(&job.inode);
     cleared
 }
 

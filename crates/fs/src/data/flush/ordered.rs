@@ -6,11 +6,11 @@
 //! Extents are entered in the order in which their bytes were taken, all that there are at once: the size on disk never
 //! passes over bytes that are missing. (Linux: `btrfs_ordered_extent`.)
 
-use vlinder_base::sync::Arc;
+use vlinder_base::sync::{Arc, MutexGuard};
 use vlinder_format::inode::InodeFlags;
 
 use super::store::Stored;
-use super::{BATCH_BYTES, Flight, Job, clear_states, enter, parts, plan, store};
+use super::{BATCH_BYTES, Flight, Job, clear_states, enter, parts, plan, store, under_way};
 use crate::data::file_data::ExtentsGuard;
 use crate::data::runs::Runs;
 use crate::inode::Inode;
@@ -52,7 +52,7 @@ impl Ordered {
 /// What the devices and trees met; the data stay in memory then, where the next flush tries again.
 pub(crate) fn store_dirty(filesystem: &Filesystem, inode: &Arc<Inode>) -> Result<()> {
     let ordered = {
-        let _storing = inode.data.lock_storing();
+        let _storing = lock_storing(filesystem, inode);
         Flight::take(filesystem, &[inode]).order()
     };
     match ordered {
@@ -64,20 +64,38 @@ pub(crate) fn store_dirty(filesystem: &Filesystem, inode: &Arc<Inode>) -> Result
     }
 }
 
+/// Keeps others from taking the file's dirty bytes. None of it is under way.
+fn lock_storing<'a>(filesystem: &Filesystem, inode: &'a Inode) -> MutexGuard<'a, ()> {
+    loop {
+        let guard = inode.data.lock_storing();
+        if !under_way::is_under_way(inode) {
+            return guard;
+        }
+        drop(guard);
+        under_way::settle(filesystem);
+    }
+}
+
 /// Keeps others from changing the file's items and from taking its dirty bytes. Nothing is ordered: what can't be entered
 /// is dirty again, so that whoever flushes meets the error.
 pub(crate) fn lock_settled<'a>(filesystem: &Filesystem, inode: &'a Arc<Inode>) -> ExtentsGuard<'a> {
-    let guard = inode.data.lock_extents();
-    settle(filesystem, inode);
-    guard
+    loop {
+        let guard = inode.data.lock_extents();
+        if !under_way::is_under_way(inode) {
+            settle(filesystem, inode);
+            return guard;
+        }
+        drop(guard);
+        under_way::settle(filesystem);
+    }
 }
 
-/// As [`lock_settled`], if nobody holds any of it.
+/// As [`lock_settled`], if nobody holds any of it, and none of it is under way.
 pub(super) fn try_lock_settled<'a>(
     filesystem: &Filesystem,
     inode: &'a Arc<Inode>,
 ) -> Option<ExtentsGuard<'a>> {
-    let guard = inode.data.try_lock_extents()?;
+    let guard = inode.data.try_lock_extents().filter(|_| !under_way::is_under_way(inode))?;
     settle(filesystem, inode);
     Some(guard)
 }
@@ -138,7 +156,7 @@ impl Flight<'_> {
 }
 
 /// What was being written is ordered from now on.
-fn put_in_order(filesystem: &Filesystem, job: Job<'_>, stored: Vec<Stored>) {
+fn put_in_order(filesystem: &Filesystem, job: Job, stored: Vec<Stored>) {
     let Job { inode, runs, size, incompressible, .. } = job;
     let mut unflushed = inode.data.unflushed();
     let before = unflushed.bytes();
@@ -166,7 +184,7 @@ enum Storing {
 /// and all that was ordered behind them are dirty again.
 struct Entering<'a> {
     filesystem: &'a Filesystem,
-    job: Job<'a>,
+    job: Job,
     stored: Vec<Stored>,
     promised: u64,
     storing: Storing,
@@ -184,6 +202,7 @@ impl<'a> Entering<'a> {
         let runs = Arc::new(runs);
         unflushed.entering = Some(Arc::clone(&runs));
         let placed_bytes = stored.iter().map(Stored::new_bytes).sum();
+        let inode = Arc::clone(inode);
         let job = Job { inode, runs, size, incompressible, done_to: 0, placed_bytes };
         Some(Self { filesystem, job, stored, promised, storing, entered: false })
     }
@@ -203,7 +222,7 @@ impl<'a> Entering<'a> {
             clear_states(data, &unflushed, &ranges)
         };
         self.filesystem.engine().settle_data_promise(self.promised, self.job.placed_bytes);
-        self.filesystem.shared().write_back.remove_if_clean(self.job.inode);
+        self.filesystem.shared().write_back.remove_if_clean(&self.job.inode);
         cleared
     }
 

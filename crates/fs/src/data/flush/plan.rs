@@ -70,7 +70,7 @@ pub(super) struct Plan<'a> {
 }
 
 /// Plans a batch. Compression runs on all cores, with no transaction held up.
-pub(super) fn plan<'a>(filesystem: &'a Filesystem, jobs: &mut [Job<'_>], batch: &[Part]) -> Result<Plan<'a>> {
+pub(super) fn plan<'a>(filesystem: &'a Filesystem, jobs: &mut [Job], batch: &[Part]) -> Result<Plan<'a>> {
     let mut pieces = Vec::new();
     let mut to_compress = Vec::new();
     let mut overwritten = Vec::new();
@@ -81,7 +81,7 @@ pub(super) fn plan<'a>(filesystem: &'a Filesystem, jobs: &mut [Job<'_>], batch: 
             overwritten.push(part);
             continue;
         }
-        let method = method(filesystem, job.inode, flags)?;
+        let method = method(filesystem, &job.inode, flags)?;
         if let Some(piece) = inline(filesystem, job, part, method)? {
             pieces.push(piece);
             continue;
@@ -118,12 +118,12 @@ pub(super) fn plan<'a>(filesystem: &'a Filesystem, jobs: &mut [Job<'_>], batch: 
 /// Plans what may be written in place, and gives the rest.
 fn place_in_place(
     filesystem: &Filesystem,
-    job: &Job<'_>,
+    job: &Job,
     part: &Part,
     handle: &Handle<'_>,
     pieces: &mut Vec<Piece>,
 ) -> Result<Vec<ByteRange>> {
-    let (placed, rest) = in_place::find(filesystem, job.inode, part.range, handle)?;
+    let (placed, rest) = in_place::find(filesystem, &job.inode, part.range, handle)?;
     let placed = placed.into_iter();
     pieces.extend(placed.map(|(range, logical)| Piece {
         job: part.job,
@@ -173,12 +173,7 @@ fn method(filesystem: &Filesystem, inode: &Inode, flags: InodeFlags) -> Result<O
 }
 
 /// The part as an inline extent, if it is the whole file and small enough (Linux's `can_cow_file_range_inline`).
-fn inline(
-    filesystem: &Filesystem,
-    job: &Job<'_>,
-    part: &Part,
-    method: Option<Method>,
-) -> Result<Option<Piece>> {
+fn inline(filesystem: &Filesystem, job: &Job, part: &Part, method: Option<Method>) -> Result<Option<Piece>> {
     let sector_size = u64::from(filesystem.sector_size());
     let whole_file = part.range.start() == 0 && part.last && job.size <= part.range.end();
     if !whole_file || part.range.end() > sector_size || job.size == 0 {
@@ -213,7 +208,7 @@ fn inline(
 /// Compresses units on all cores; neighbours that stay plain become one piece again.
 fn compress_units(
     filesystem: &Filesystem,
-    jobs: &mut [Job<'_>],
+    jobs: &mut [Job],
     units: Vec<(usize, ByteRange, Method)>,
     pieces: &mut Vec<Piece>,
 ) -> Result<()> {
@@ -260,7 +255,7 @@ enum Outcome {
 }
 
 fn compress_unit(
-    job: &Job<'_>,
+    job: &Job,
     range: ByteRange,
     method: Method,
     sector_bytes: usize,

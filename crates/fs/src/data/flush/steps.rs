@@ -15,19 +15,23 @@ use crate::{Filesystem, Refusal, Result};
 const STEP_BYTES: u64 = 2 << 20;
 
 /// A batch on its way to the devices.
-struct Step<'a> {
+pub(super) struct Step {
     batch: Vec<Part>,
-    storing: Storing<'a>,
+    storing: Storing,
 }
 
-/// All that there is to flush, in batches.
-pub(super) fn batches(filesystem: &Filesystem, jobs: &[Job<'_>]) -> Vec<Vec<Part>> {
-    let is_compressed = |job: &Job<'_>| job.inode.flags().has(InodeFlags::COMPRESS);
-    let step_bytes = match filesystem.options().compress {
+/// How many bytes of these jobs are worth a batch, so that several are on their way one after the other.
+pub(super) fn step_bytes(filesystem: &Filesystem, jobs: &[Job]) -> u64 {
+    let is_compressed = |job: &Job| job.inode.flags().has(InodeFlags::COMPRESS);
+    match filesystem.options().compress {
         None if !jobs.iter().any(is_compressed) => STEP_BYTES,
         // All cores work on a batch.
         _ => BATCH_BYTES,
-    };
+    }
+}
+
+/// All that there is to flush, in batches of about so many bytes.
+pub(super) fn batches(jobs: &[Job], step_bytes: u64) -> Vec<Vec<Part>> {
     let mut batches: Vec<Vec<Part>> = Vec::new();
     let mut bytes = 0;
     for part in parts(jobs) {
@@ -47,12 +51,17 @@ pub(super) fn batches(filesystem: &Filesystem, jobs: &[Job<'_>]) -> Vec<Vec<Part
     batches
 }
 
-/// Flushes batches of the jobs, in their order.
+/// Flushes batches of the jobs, in their order. The last may be on its way to the devices still, to be
+/// [finished](finish).
 ///
 /// # Errors
 /// The first; nothing behind that batch is entered.
-pub(super) fn flush(filesystem: &Filesystem, jobs: &mut [Job<'_>], batches: Vec<Vec<Part>>) -> Result<()> {
-    let mut before: Option<Step<'_>> = None;
+pub(super) fn flush(
+    filesystem: &Filesystem,
+    jobs: &mut [Job],
+    batches: Vec<Vec<Part>>,
+) -> Result<Option<Step>> {
+    let mut before: Option<Step> = None;
     for batch in batches {
         if may_overwrite(jobs, &batch) {
             finish(filesystem, jobs, before.take())?;
@@ -72,22 +81,26 @@ pub(super) fn flush(filesystem: &Filesystem, jobs: &mut [Job<'_>], batches: Vec<
             }
         }
     }
-    finish(filesystem, jobs, before)
+    Ok(before)
 }
 
 /// Whether some of it may be written in place. What is overwritten keeps a handle open until it is written, and whoever
 /// holds one must not wait for another.
-fn may_overwrite(jobs: &[Job<'_>], batch: &[Part]) -> bool {
+fn may_overwrite(jobs: &[Job], batch: &[Part]) -> bool {
     let in_place = InodeFlags::NODATACOW | InodeFlags::PREALLOC;
     batch.iter().any(|part| jobs[part.job].inode.flags().has_any(in_place))
 }
 
-fn start<'a>(filesystem: &'a Filesystem, jobs: &mut [Job<'_>], batch: &[Part]) -> Result<Storing<'a>> {
+fn start(filesystem: &Filesystem, jobs: &mut [Job], batch: &[Part]) -> Result<Storing> {
     let plan = plan::plan(filesystem, jobs, batch)?;
     store::start(filesystem, jobs, plan)
 }
 
-fn finish(filesystem: &Filesystem, jobs: &mut [Job<'_>], step: Option<Step<'_>>) -> Result<()> {
+/// Enters what was on its way, once it is on the devices.
+///
+/// # Errors
+/// What writing and entering met.
+pub(super) fn finish(filesystem: &Filesystem, jobs: &mut [Job], step: Option<Step>) -> Result<()> {
     let Some(Step { batch, storing }) = step else { return Ok(()) };
     let stored = storing.finish(filesystem)?;
     match enter_batch(filesystem, jobs, &batch, stored) {

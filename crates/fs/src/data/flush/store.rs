@@ -72,18 +72,22 @@ struct Placed {
 
 /// Pieces on their way to the devices.
 #[must_use = "what is not waited for is written to space that nobody gives back"]
-pub(super) struct Storing<'a> {
+pub(super) struct Storing {
     stored: Vec<Stored>,
-    pending: Option<PendingWrites<'a>>,
-    /// Open until everything is written, where something is overwritten in place.
-    held: Option<Handle<'a>>,
+    pending: Option<PendingWrites>,
 }
 
-impl Storing<'_> {
+impl Storing {
     /// Waits until everything is on the devices. On an error the space that was taken is given back.
     pub(super) fn finish(self, filesystem: &Filesystem) -> Result<Vec<Stored>> {
-        let Self { stored, pending, held } = self;
+        self.finish_holding(filesystem, None)
+    }
+
+    /// As [`finish`](Self::finish), with a handle that stays open until everything is written.
+    fn finish_holding(self, filesystem: &Filesystem, held: Option<Handle<'_>>) -> Result<Vec<Stored>> {
+        let Self { stored, pending } = self;
         let written = pending.map_or(Ok(()), PendingWrites::wait);
+        // Giving back takes a handle of its own.
         drop(held);
         match written {
             Ok(()) => Ok(stored),
@@ -104,13 +108,26 @@ impl Storing<'_> {
 }
 
 /// Stores what was planned. On an error the space that was taken is given back.
-pub(super) fn store<'a>(filesystem: &'a Filesystem, jobs: &[Job<'_>], plan: Plan<'a>) -> Result<Vec<Stored>> {
-    start(filesystem, jobs, plan)?.finish(filesystem)
+pub(super) fn store<'a>(filesystem: &'a Filesystem, jobs: &[Job], plan: Plan<'a>) -> Result<Vec<Stored>> {
+    let (storing, held) = start_holding(filesystem, jobs, plan)?;
+    storing.finish_holding(filesystem, held)
 }
 
-/// Takes space for what was planned, starts to write it, and works out its checksums meanwhile. On an error the space that
-/// was taken is given back.
-pub(super) fn start<'a>(filesystem: &'a Filesystem, jobs: &[Job<'_>], plan: Plan<'a>) -> Result<Storing<'a>> {
+/// Takes space for what was planned, nothing of it in place, starts to write it, and works out its checksums meanwhile. On an
+/// error the space that was taken is given back.
+pub(super) fn start(filesystem: &Filesystem, jobs: &[Job], plan: Plan<'_>) -> Result<Storing> {
+    let (storing, held) = start_holding(filesystem, jobs, plan)?;
+    assert!(held.is_none(), "what is overwritten in place is waited for");
+    Ok(storing)
+}
+
+/// As [`start`], for anything. A handle that comes back has to stay open until everything is written, because something is
+/// overwritten in place.
+fn start_holding<'a>(
+    filesystem: &'a Filesystem,
+    jobs: &[Job],
+    plan: Plan<'a>,
+) -> Result<(Storing, Option<Handle<'a>>)> {
     let Plan { pieces, handle } = plan;
     let overwrites = handle.is_some();
     let mut placed = Vec::with_capacity(pieces.len());
@@ -127,7 +144,7 @@ pub(super) fn start<'a>(filesystem: &'a Filesystem, jobs: &[Job<'_>], plan: Plan
         stored.checksums = checksums;
     }
     match result {
-        Ok((pending, held)) => Ok(Storing { stored, pending, held }),
+        Ok((pending, held)) => Ok((Storing { stored, pending }, held)),
         Err(error) => {
             release(filesystem, &stored);
             Err(error)
@@ -158,7 +175,7 @@ pub(super) fn release(filesystem: &Filesystem, stored: &[Stored]) {
 /// Takes space for the pieces that need it; plain ones may get several extents. Gives the handle back, if one was needed.
 fn place<'a>(
     filesystem: &'a Filesystem,
-    jobs: &[Job<'_>],
+    jobs: &[Job],
     pieces: Vec<Piece>,
     handle: Option<Handle<'a>>,
     placed: &mut Vec<Placed>,
@@ -195,7 +212,13 @@ fn place<'a>(
                     continue;
                 }
                 let place = Place::New { extent, compression };
-                placed.push(put(job, range, place, Some(extent.logical), vec![Data::Owned(bytes)]));
+                placed.push(put(
+                    job,
+                    range,
+                    place,
+                    Some(extent.logical),
+                    vec![Data::Inside(Arc::new(bytes))],
+                ));
             }
             (Form::Plain, Some(handle)) => place_plain(filesystem, handle, runs, (job, range), placed)?,
             (Form::Plain | Form::Compressed { .. }, None) => {}
@@ -247,7 +270,7 @@ fn slices(runs: &Arc<Runs>, range: ByteRange) -> Vec<Data> {
 type PieceChecksums = Option<(Logical, Vec<u8>)>;
 
 /// Starts to write everything; nothing where all of it goes into items.
-fn submit<'a>(filesystem: &'a Filesystem, placed: &[Placed]) -> Result<Option<PendingWrites<'a>>> {
+fn submit(filesystem: &Filesystem, placed: &[Placed]) -> Result<Option<PendingWrites>> {
     let mut requests = Vec::new();
     for piece in placed {
         let Some(mut logical) = piece.at else { continue };
@@ -263,7 +286,7 @@ fn submit<'a>(filesystem: &'a Filesystem, placed: &[Placed]) -> Result<Option<Pe
 }
 
 /// The checksums of each piece that needs some.
-fn checksums_of(filesystem: &Filesystem, jobs: &[Job<'_>], placed: &[Placed]) -> Vec<PieceChecksums> {
+fn checksums_of(filesystem: &Filesystem, jobs: &[Job], placed: &[Placed]) -> Vec<PieceChecksums> {
     let sector_bytes = filesystem.sector_size() as usize;
     let mut parts: Vec<&[u8]> = Vec::new();
     let mut part_counts = Vec::with_capacity(placed.len());
