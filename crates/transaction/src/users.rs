@@ -285,8 +285,8 @@ impl ExtentUsers<'_> {
         let delayed = self.engine.delayed.lock();
         if let Some(head) = delayed.head(start) {
             found.get_or_insert((self.engine.generation(), Level::default()));
-            for (referrer, change) in &head.changes {
-                *counts.entry(*referrer).or_default() += change;
+            for (referrer, change) in head.changes.iter() {
+                *counts.entry(referrer).or_default() += change;
             }
         }
         let Some((generation, level)) = found else { return Ok(None) };

@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, HashMap};
 use vlinder_format::extent::{DataReference, Reference};
 use vlinder_format::{Key, Level, Logical, ObjectId, RootId};
 
+use super::reference_changes::ReferenceChanges;
+
 /// Who refers to an extent; a [`Reference`] without its count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Referrer {
@@ -85,13 +87,13 @@ pub struct Head {
     /// Two who refer to the extent named different lengths or kinds: the disk contradicts itself.
     pub is_disputed: bool,
     /// References more (or fewer) than the extent tree knows.
-    pub changes: BTreeMap<Referrer, i64>,
+    pub changes: ReferenceChanges,
 }
 
 impl Head {
     /// References more (or fewer) in all.
     pub fn net(&self) -> i64 {
-        self.changes.values().sum()
+        self.changes.iter().map(|(_, change)| change).sum()
     }
 }
 
@@ -128,14 +130,10 @@ impl DelayedReferences {
             fresh,
             becomes_full: false,
             is_disputed: false,
-            changes: BTreeMap::new(),
+            changes: ReferenceChanges::default(),
         });
         head.is_disputed |= head.length != length || head.kind.is_data() != kind.is_data();
-        let count = head.changes.entry(referrer).or_default();
-        *count += by;
-        if *count == 0 {
-            head.changes.remove(&referrer);
-        }
+        head.changes.add(referrer, by);
         if head.changes.is_empty() && !head.fresh && !head.becomes_full && !head.is_disputed {
             self.heads.remove(&logical);
         }
@@ -150,7 +148,7 @@ impl DelayedReferences {
             fresh: false,
             becomes_full: false,
             is_disputed: false,
-            changes: BTreeMap::new(),
+            changes: ReferenceChanges::default(),
         });
         head.becomes_full = true;
         let version = self.versions.entry(logical).or_default();
@@ -199,8 +197,8 @@ impl DelayedReferences {
 
     /// Remembers the references that a data extent loses in the commit under way, until that is durable.
     pub fn remember_dropped(&mut self, head: &Head) {
-        for (referrer, change) in head.changes.iter().filter(|(_, change)| **change < 0) {
-            *self.dropped.entry(head.logical).or_default().entry(*referrer).or_default() -= change;
+        for (referrer, change) in head.changes.iter().filter(|(_, change)| *change < 0) {
+            *self.dropped.entry(head.logical).or_default().entry(referrer).or_default() -= change;
         }
     }
 
@@ -212,8 +210,8 @@ impl DelayedReferences {
     /// How many references beside `own` a data extent lost that a power cut would bring back: in the running transaction, and
     /// in a commit that is not durable yet.
     pub fn lost_beside(&self, logical: Logical, own: Referrer) -> i64 {
-        let pending = self.heads.get(&logical).into_iter().flat_map(|head| &head.changes);
-        let pending = pending.filter(|(referrer, change)| **referrer != own && **change < 0);
+        let pending = self.heads.get(&logical).into_iter().flat_map(|head| head.changes.iter());
+        let pending = pending.filter(|(referrer, change)| *referrer != own && *change < 0);
         let committing = self.dropped.get(&logical).into_iter().flatten();
         let committing = committing.filter(|(referrer, _)| **referrer != own);
         pending.map(|(_, change)| -change).chain(committing.map(|(_, lost)| *lost)).sum()

@@ -85,11 +85,11 @@ impl ExtentTree<'_> {
         if head.becomes_full {
             found.item.header.flags = found.item.header.flags.with(ExtentFlags::FULL_BACK_REFERENCE);
         }
-        for (referrer, count) in head.changes.iter().filter(|(_, count)| **count > 0) {
-            self.add(&mut found, &mut edits, head.logical, referrer.reference(saturate(*count)))?;
+        for (referrer, count) in head.changes.iter().filter(|(_, count)| *count > 0) {
+            self.add(&mut found, &mut edits, head.logical, referrer.reference(saturate(count)))?;
         }
-        for (referrer, count) in head.changes.iter().filter(|(_, count)| **count < 0) {
-            self.drop_reference(&mut found, &mut edits, head.logical, referrer.reference(saturate(-*count)))?;
+        for (referrer, count) in head.changes.iter().filter(|(_, count)| *count < 0) {
+            self.drop_reference(&mut found, &mut edits, head.logical, referrer.reference(saturate(-count)))?;
         }
         if found.item.header.references == 0 {
             edits.insert(found.key, None);
