@@ -25,7 +25,8 @@ const LOCKED: StateBits = StateBits(1 << 1);
 /// [`DELALLOC`] as long as it is in any of them.
 ///
 /// Locks: [`Inode::operation`](crate::Inode::operation) → `extents` → `storing` → [ranges](Self::lock_range) → a transaction
-/// handle → [`Inode::state`](crate::Inode::state) → `unflushed`.
+/// handle → [`Inode::state`](crate::Inode::state) → `unflushed`. Who finishes the batch [under way](super::flush_ahead) has the
+/// batch first, with `extents` of other files perhaps, and takes those of its files then.
 #[derive(Debug)]
 pub struct FileData {
     /// Held by whoever changes the file's EXTENT_DATA items: a flush, a truncation, a clone and so on.
