@@ -130,6 +130,23 @@ fn files_of_a_batch_under_way_are_read_and_changed_as_any_other() {
     judge(&scratch, &device, files, &expected);
 }
 
+/// The background's commits flush only what nobody holds, and that is what is under way, too.
+#[test]
+fn a_commit_that_flushes_takes_what_is_under_way() {
+    require!(Tool("mkfs.btrfs"));
+    let scratch = Scratch::new("under-way-commit");
+    let image = image(&scratch, IMAGE_BYTES >> 20, &[]);
+    let options = OpenOptions { flush_on_commit: true, ..OpenOptions::default() };
+    let files = Files::open_with(&image, options).unwrap();
+    files.write("/file", content(1)).unwrap();
+    flush_ahead(files.filesystem()).unwrap();
+    let unwritten = || files.open_file("/file").unwrap().inode().data.unwritten_bytes();
+    assert!(unwritten() > 0, "nobody has waited for it");
+    files.filesystem().engine().commit().unwrap();
+    assert_eq!(unwritten(), 0);
+    files.close().unwrap();
+}
+
 #[test]
 fn a_batch_under_way_that_fails_is_written_again_and_no_space_is_lost() {
     require!(Root, Tool("mkfs.btrfs"), Tool("btrfs"));

@@ -44,7 +44,7 @@ const BATCH_BYTES: u64 = 32 << 20;
 /// A part is not split below this, nor elsewhere than at its multiples: what compression looks at together.
 const LEAST_PART_BYTES: u64 = 128 << 10;
 
-/// A file that is being flushed. Its extents are locked meanwhile.
+/// A file that is being flushed. Its extents are locked meanwhile, but for the time that it is [under way](under_way).
 struct Job {
     inode: Arc<Inode>,
     runs: Arc<Runs>,
@@ -116,7 +116,7 @@ fn groups(files: &[Arc<Inode>]) -> impl Iterator<Item = &[Arc<Inode>]> {
 /// # Errors
 /// As [`flush_all`].
 pub(crate) fn flush_idle(filesystem: &Filesystem) -> Result<()> {
-    let mut result = Ok(());
+    let mut result = under_way::finish_idle(filesystem);
     for inode in filesystem.shared().write_back.files() {
         if let Some(_extents) = ordered::try_lock_settled(filesystem, &inode) {
             let flushed = flush_locked(filesystem, &inode);

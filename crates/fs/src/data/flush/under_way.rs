@@ -67,6 +67,24 @@ fn finish_batch(filesystem: &Filesystem, under_way: &mut MutexGuard<'_, Option<B
     Flight { filesystem, jobs }.complete(Some(step))
 }
 
+/// As [`finish`] for the committer, who must not wait for a file whose extents somebody is changing: what is under way stays
+/// so then.
+///
+/// # Errors
+/// As [`finish`].
+pub(super) fn finish_idle(filesystem: &Filesystem) -> Result<()> {
+    let Some(mut under_way) = filesystem.shared().write_back.under_way.0.try_lock() else { return Ok(()) };
+    let Some(batch) = under_way.take() else { return Ok(()) };
+    let files: Vec<Arc<Inode>> = batch.jobs.iter().map(|job| Arc::clone(&job.inode)).collect();
+    let locks: Option<Vec<ExtentsGuard<'_>>> =
+        files.iter().map(|inode| inode.data.try_lock_extents()).collect();
+    if locks.is_none() {
+        *under_way = Some(batch);
+        return Ok(());
+    }
+    Flight { filesystem, jobs: batch.jobs }.complete(Some(batch.step))
+}
+
 /// Finishes what is under way, for who does not care how that ends: the next flush does.
 pub(super) fn settle(filesystem: &Filesystem) {
     if let Err(error) = finish(filesystem) {
