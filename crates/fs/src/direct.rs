@@ -27,15 +27,19 @@ impl Filesystem {
         parts: &[(u64, &[u8])],
         origin: WriteOrigin,
     ) -> Result<FileChange> {
-        let mut change = FileChange::default();
-        {
-            let _operation = self.lock_for_write(caller, inode, parts, origin)?;
+        let operation = self.lock_for_write(caller, inode, parts, origin)?;
+        let change = if operation.is_shared() {
+            self.write_inside_locked(caller, inode, parts, origin)?
+        } else {
+            let mut change = FileChange::default();
             for (offset, data) in parts {
                 let written = self.write_locked(caller, inode, *offset, Cow::Borrowed(data), origin)?;
                 change.length_bytes += written.length_bytes;
                 change.mode_changed |= written.mode_changed;
             }
-        }
+            change
+        };
+        drop(operation);
         data::store_dirty(self, inode)?;
         Ok(change)
     }

@@ -107,13 +107,7 @@ impl Filesystem {
         data: Cow<'_, [u8]>,
         origin: WriteOrigin,
     ) -> Result<FileChange> {
-        let refusing = match origin {
-            WriteOrigin::Caller if offset < inode.size() => InodeFlags::IMMUTABLE.with(InodeFlags::APPEND),
-            WriteOrigin::Caller => InodeFlags::IMMUTABLE,
-            // Linux asks when a file is opened, and not again.
-            WriteOrigin::OpenFile { .. } | WriteOrigin::WriteBack => InodeFlags::NONE,
-        };
-        self.check_change(inode, refusing)?;
+        self.check_write(inode, offset, origin)?;
         if data.is_empty() {
             return Ok(FileChange::default());
         }
@@ -121,6 +115,38 @@ impl Filesystem {
         let length_bytes = data.len() as u64;
         data::write(self, inode, offset, data)?;
         Ok(FileChange { length_bytes, mode_changed })
+    }
+
+    /// [`write_locked`](Self::write_locked) for whole sectors inside the file, all parts at once.
+    pub(crate) fn write_inside_locked(
+        &self,
+        caller: &Caller,
+        inode: &Arc<Inode>,
+        parts: &[(u64, &[u8])],
+        origin: WriteOrigin,
+    ) -> Result<FileChange> {
+        let Some(first) = parts.iter().map(|(offset, _)| *offset).min() else {
+            return Ok(FileChange::default());
+        };
+        self.check_write(inode, first, origin)?;
+        let length_bytes = parts.iter().map(|(_, data)| data.len() as u64).sum();
+        if length_bytes == 0 {
+            return Ok(FileChange::default());
+        }
+        let mode_changed = self.begin_change(caller, inode, origin)?;
+        data::write_inside(self, inode, parts)?;
+        Ok(FileChange { length_bytes, mode_changed })
+    }
+
+    /// Refuses a write at an offset where nothing may change, and where the file's flags forbid it.
+    fn check_write(&self, inode: &Inode, offset: u64, origin: WriteOrigin) -> Result<()> {
+        let refusing = match origin {
+            WriteOrigin::Caller if offset < inode.size() => InodeFlags::IMMUTABLE.with(InodeFlags::APPEND),
+            WriteOrigin::Caller => InodeFlags::IMMUTABLE,
+            // Linux asks when a file is opened, and not again.
+            WriteOrigin::OpenFile { .. } | WriteOrigin::WriteBack => InodeFlags::NONE,
+        };
+        self.check_change(inode, refusing)
     }
 
     /// Refuses the change of a file's data where nothing may change, and where the file has one of these flags.

@@ -9,8 +9,15 @@ use crate::{Caller, Filesystem, Result};
 
 /// The right to write to a file: [`Inode::operation`], shared or exclusive.
 pub(crate) struct WriteGuard<'a> {
-    _shared: Option<RwLockReadGuard<'a, ()>>,
+    shared: Option<RwLockReadGuard<'a, ()>>,
     _alone: Option<RwLockWriteGuard<'a, ()>>,
+}
+
+impl WriteGuard<'_> {
+    /// Whether others may write to the file meanwhile: all parts are whole sectors inside it.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
 }
 
 impl Filesystem {
@@ -32,10 +39,10 @@ impl Filesystem {
             let shared = inode.operation.read();
             // Whoever was alone before may have cut the file.
             if self.is_inside(inode, parts) && self.changes_data_only(caller, inode, origin)? {
-                return Ok(WriteGuard { _shared: Some(shared), _alone: None });
+                return Ok(WriteGuard { shared: Some(shared), _alone: None });
             }
         }
-        Ok(WriteGuard { _shared: None, _alone: Some(inode.operation.write()) })
+        Ok(WriteGuard { shared: None, _alone: Some(inode.operation.write()) })
     }
 
     /// Whether the parts are whole sectors inside the file.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use vlinder_base::sync::Arc;
 use vlinder_extent_state::ByteRange;
 
 /// A write up to this size is copied behind the run that it continues, so that small sequential writes become one run.
@@ -12,10 +13,11 @@ const LARGEST_GROWN_RUN: usize = 1 << 20;
 
 /// Runs of bytes by their offset in the file. They do not overlap and none is empty; neighbours may touch.
 ///
-/// A large buffer is moved in and never copied again; what a later write covers is cut away from the older run.
+/// A large buffer is moved in and never copied again; what a later write covers is cut away from the older run. Runs are shared
+/// with the requests that bring them to the devices, and with clones: who changes one that is shared changes a copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Runs {
-    runs: BTreeMap<u64, Vec<u8>>,
+    runs: BTreeMap<u64, Arc<Vec<u8>>>,
     bytes: u64,
 }
 
@@ -40,11 +42,6 @@ impl Runs {
         self.runs.iter().map(|(start, run)| (*start, run.as_slice()))
     }
 
-    /// The run that begins at an offset.
-    pub(crate) fn run_at(&self, start: u64) -> Option<&[u8]> {
-        self.runs.get(&start).map(Vec::as_slice)
-    }
-
     /// The bytes of a range, if one run has them all.
     pub(crate) fn slice(&self, range: ByteRange) -> Option<&[u8]> {
         let (start, run) = self.overlapping(range).next()?;
@@ -64,14 +61,14 @@ impl Runs {
             if let Some(before) = self.run_that_ends_at(offset)
                 && before.len() + data.len() <= LARGEST_GROWN_RUN
             {
-                before.extend_from_slice(&data);
+                Arc::make_mut(before).extend_from_slice(&data);
                 return;
             }
         } else {
             self.remove(range);
             self.bytes += range.length_bytes();
         }
-        self.runs.insert(offset, data);
+        self.runs.insert(offset, Arc::new(data));
     }
 
     /// Copies bytes over present ones; false, and nothing changed, where some of the range has none.
@@ -82,7 +79,7 @@ impl Runs {
         }
         for (start, run) in overlapping_mut(&mut self.runs, range) {
             let Some(part) = range_of(start, run).and_then(|run| run.intersection(range)) else { continue };
-            run[distance(start, part.start())..distance(start, part.end())]
+            Arc::make_mut(run)[distance(start, part.start())..distance(start, part.end())]
                 .copy_from_slice(&data[distance(offset, part.start())..distance(offset, part.end())]);
         }
         true
@@ -100,6 +97,13 @@ impl Runs {
         at >= range.end()
     }
 
+    /// How many bytes of the range are not here.
+    pub(crate) fn missing_bytes(&self, range: ByteRange) -> u64 {
+        let present =
+            self.overlapping(range).filter_map(|(start, run)| range_of(start, run)?.intersection(range));
+        range.length_bytes() - present.map(|part| part.length_bytes()).sum::<u64>()
+    }
+
     /// The parts of the range that are not here.
     pub(crate) fn gaps(&self, range: ByteRange) -> Vec<ByteRange> {
         let mut gaps = Vec::new();
@@ -114,6 +118,11 @@ impl Runs {
 
     /// The runs that have bytes of the range, whole.
     pub(crate) fn overlapping(&self, range: ByteRange) -> impl Iterator<Item = (u64, &[u8])> {
+        self.overlapping_shared(range).map(|(start, run)| (start, run.as_slice()))
+    }
+
+    /// As [`Self::overlapping`], for who keeps them.
+    pub(crate) fn overlapping_shared(&self, range: ByteRange) -> impl Iterator<Item = (u64, &Arc<Vec<u8>>)> {
         let before = self.runs.range(..range.start()).next_back();
         let before = before.filter(move |(start, run)| **start + length(run) > range.start());
         let inside = (range.start() < range.end())
@@ -122,7 +131,7 @@ impl Runs {
             .filter(|_| !range.is_empty())
             .into_iter()
             .chain(inside.into_iter().flatten())
-            .map(|(start, run)| (*start, run.as_slice()))
+            .map(|(start, run)| (*start, run))
     }
 
     /// Copies what is here of the bytes from `offset` on into `target`; the rest of it stays.
@@ -143,12 +152,16 @@ impl Runs {
             self.bytes -= length(&run);
             let end = start + length(&run);
             if end > range.end() {
-                let tail = run.split_off(distance(start, range.end()));
+                let tail = run[distance(start, range.end())..].to_vec();
                 self.bytes += length(&tail);
-                self.runs.insert(range.end(), tail);
+                self.runs.insert(range.end(), Arc::new(tail));
             }
             if start < range.start() {
-                run.truncate(distance(start, range.start()));
+                let kept = distance(start, range.start());
+                match Arc::get_mut(&mut run) {
+                    Some(run) => run.truncate(kept),
+                    None => run = Arc::new(run[..kept].to_vec()),
+                }
                 self.bytes += length(&run);
                 self.runs.insert(start, run);
             }
@@ -167,26 +180,30 @@ impl Runs {
 
     /// Puts older bytes in where there are none: what a failed flush gives back.
     pub(crate) fn put_below(&mut self, older: &Self) {
-        for (start, run) in older.iter() {
-            let Some(range) = range_of(start, run) else { continue };
+        for (start, run) in &older.runs {
+            let Some(range) = range_of(*start, run) else { continue };
             for gap in self.gaps(range) {
-                let part = run[distance(start, gap.start())..distance(start, gap.end())].to_vec();
+                let part = if gap == range {
+                    Arc::clone(run)
+                } else {
+                    Arc::new(run[distance(*start, gap.start())..distance(*start, gap.end())].to_vec())
+                };
                 self.bytes += gap.length_bytes();
                 self.runs.insert(gap.start(), part);
             }
         }
     }
 
-    fn run_that_ends_at(&mut self, offset: u64) -> Option<&mut Vec<u8>> {
+    fn run_that_ends_at(&mut self, offset: u64) -> Option<&mut Arc<Vec<u8>>> {
         let (start, run) = self.runs.range_mut(..offset).next_back()?;
         (*start + length(run) == offset).then_some(run)
     }
 }
 
 fn overlapping_mut(
-    runs: &mut BTreeMap<u64, Vec<u8>>,
+    runs: &mut BTreeMap<u64, Arc<Vec<u8>>>,
     range: ByteRange,
-) -> impl Iterator<Item = (u64, &mut Vec<u8>)> {
+) -> impl Iterator<Item = (u64, &mut Arc<Vec<u8>>)> {
     let first = runs.range(..=range.start()).next_back().map_or(range.start(), |(start, _)| *start);
     runs.range_mut(first..range.end().max(first)).map(|(start, run)| (*start, run))
 }
@@ -307,8 +324,9 @@ mod tests {
                         runs.copy_to(offset, &mut copied);
                         let expected: Vec<u8> = part.iter().map(|byte| byte.unwrap_or(0)).collect();
                         prop_assert_eq!(copied, expected);
-                        let missing: u64 = runs.gaps(range).iter().map(|gap| gap.length_bytes()).sum();
-                        prop_assert_eq!(missing, part.iter().filter(|byte| byte.is_none()).count() as u64);
+                        let gaps: u64 = runs.gaps(range).iter().map(|gap| gap.length_bytes()).sum();
+                        prop_assert_eq!(gaps, part.iter().filter(|byte| byte.is_none()).count() as u64);
+                        prop_assert_eq!(runs.missing_bytes(range), gaps);
                     }
                 }
                 model.check(&runs);

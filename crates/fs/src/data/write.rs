@@ -39,9 +39,34 @@ pub fn write(filesystem: &Filesystem, inode: &Arc<Inode>, offset: u64, data: Cow
         truncate::zero_tail(filesystem, inode, size)?;
         truncate::drop_behind_end(filesystem, inode, size, sectors.start())?;
     }
+    let mut promised = promise(filesystem, inode, &[sectors])?;
+    let put = put(filesystem, inode, (range, sectors), data, &mut promised);
+    conclude(filesystem, inode, promised, put)?;
+    make_room(filesystem)
+}
+
+/// Writes whole sectors at several places inside a file, as [`write`] does each in turn, with one promise for all of them and the
+/// file's locks taken once. The caller holds [`Inode::operation`] at least shared.
+///
+/// # Errors
+/// As [`write`]; nothing is written then.
+pub(crate) fn write_inside(
+    filesystem: &Filesystem,
+    inode: &Arc<Inode>,
+    parts: &[(u64, &[u8])],
+) -> Result<()> {
+    let ranges = parts.iter().map(|(start, data)| ByteRange::with_length(*start, data.len() as u64));
+    let ranges: Vec<ByteRange> = ranges.collect::<Option<_>>().ok_or(Refusal::FileTooLarge)?;
+    let mut bytes: Vec<Vec<u8>> = parts.iter().map(|(_, data)| data.to_vec()).collect();
+    let mut promised = promise(filesystem, inode, &ranges)?;
+    let put = put_sectors_promised(filesystem, inode, &ranges, &mut bytes, &mut promised, 0);
+    conclude(filesystem, inode, promised, put)?;
+    make_room(filesystem)
+}
+
+/// Flushes where so much is in memory that writers have to wait, or has it done.
+fn make_room(filesystem: &Filesystem) -> Result<()> {
     let write_back = &filesystem.shared().write_back;
-    let promised = promise(filesystem, inode, sectors)?;
-    put(filesystem, inode, Incoming { range, sectors, data, promised, least_size: range.end() })?;
     if write_back.is_over_limit() {
         flush::relieve(filesystem)?;
     } else if write_back.is_crowded() {
@@ -75,7 +100,7 @@ impl Promised {
     }
 
     /// Whether it is enough for the bytes of the sectors that have no promise yet.
-    fn is_enough(self, dirty: &Runs, sectors: ByteRange) -> bool {
+    fn is_enough(self, dirty: &Runs, sectors: &[ByteRange]) -> bool {
         match self {
             Self::Space(bytes) => bytes >= unpromised_bytes(dirty, sectors),
             Self::InPlace => true,
@@ -83,12 +108,12 @@ impl Promised {
     }
 }
 
-fn unpromised_bytes(dirty: &Runs, sectors: ByteRange) -> u64 {
-    dirty.gaps(sectors).iter().map(|gap| gap.length_bytes()).sum()
+fn unpromised_bytes(dirty: &Runs, sectors: &[ByteRange]) -> u64 {
+    sectors.iter().map(|range| dirty.missing_bytes(*range)).sum()
 }
 
 /// Promises the data space that the sectors may need beyond what is promised to them already.
-fn promise(filesystem: &Filesystem, inode: &Arc<Inode>, sectors: ByteRange) -> Result<Promised> {
+fn promise(filesystem: &Filesystem, inode: &Arc<Inode>, sectors: &[ByteRange]) -> Result<Promised> {
     let new = unpromised_bytes(&inode.data.unflushed().dirty, sectors);
     if new == 0 {
         return Ok(Promised::Space(0));
@@ -101,7 +126,11 @@ fn promise(filesystem: &Filesystem, inode: &Arc<Inode>, sectors: ByteRange) -> R
         }
         Err(error) => return Err(error.into()),
     }
-    if in_place::covers(filesystem, inode, sectors)? {
+    let mut in_place = true;
+    for range in sectors {
+        in_place = in_place && in_place::covers(filesystem, inode, *range)?;
+    }
+    if in_place {
         return Ok(Promised::InPlace);
     }
     flush::flush_all(filesystem)?;
@@ -113,55 +142,67 @@ fn promise(filesystem: &Filesystem, inode: &Arc<Inode>, sectors: ByteRange) -> R
     }
 }
 
-/// Bytes on their way into memory.
-struct Incoming<'a> {
-    range: ByteRange,
-    /// The whole sectors around the range.
-    sectors: ByteRange,
-    data: Cow<'a, [u8]>,
-    promised: Promised,
-    /// The file's size grows to this.
-    least_size: u64,
-}
-
-/// Puts the bytes into memory, or gives back what was promised for them.
-fn put(filesystem: &Filesystem, inode: &Arc<Inode>, mut incoming: Incoming<'_>) -> Result<()> {
-    let put = put_promised(filesystem, inode, &mut incoming);
-    if put.is_err() {
-        filesystem.engine().settle_data_promise(incoming.promised.bytes(), 0);
+/// Ends what was promised for: what is in memory is listed as unflushed, and the promise for what is not is given back.
+fn conclude(filesystem: &Filesystem, inode: &Arc<Inode>, promised: Promised, put: Result<()>) -> Result<()> {
+    match put {
+        Ok(()) => filesystem.shared().write_back.add(inode),
+        Err(_) => filesystem.engine().settle_data_promise(promised.bytes(), 0),
     }
-    put?;
-    filesystem.shared().write_back.add(inode);
-    Ok(())
+    put
 }
 
-fn put_promised(filesystem: &Filesystem, inode: &Arc<Inode>, incoming: &mut Incoming<'_>) -> Result<()> {
-    let (range, sectors, least_size) = (incoming.range, incoming.sectors, incoming.least_size);
-    if range != sectors {
+/// Puts a range's bytes into memory, with the rest of its sectors.
+fn put(
+    filesystem: &Filesystem,
+    inode: &Arc<Inode>,
+    (range, sectors): (ByteRange, ByteRange),
+    data: Cow<'_, [u8]>,
+    promised: &mut Promised,
+) -> Result<()> {
+    if range == sectors {
+        let bytes = &mut [data.into_owned()];
+        return put_sectors_promised(filesystem, inode, &[sectors], bytes, promised, range.end());
+    }
+    {
         let mut state = inode.state.lock();
         let mut unflushed = inode.data.unflushed();
         if unflushed.dirty.covers(sectors) {
-            unflushed.dirty.overwrite(range.start(), &incoming.data);
-            unflushed.promised += incoming.promised.bytes();
+            unflushed.dirty.overwrite(range.start(), &data);
+            unflushed.promised += promised.bytes();
             drop(unflushed);
-            grow(filesystem, inode, &mut state, least_size);
+            grow(filesystem, inode, &mut state, range.end());
             return Ok(());
         }
     }
-    let data = std::mem::take(&mut incoming.data);
-    let whole =
-        if range == sectors { data.into_owned() } else { complete(filesystem, inode, range, sectors, data)? };
+    let bytes = &mut [complete(filesystem, inode, range, sectors, data)?];
+    put_sectors_promised(filesystem, inode, &[sectors], bytes, promised, range.end())
+}
+
+/// Puts whole sectors into memory, each range its bytes; the file's size grows to `least_size`. The promise is renewed where a
+/// flush has taken dirty bytes that it shared.
+fn put_sectors_promised(
+    filesystem: &Filesystem,
+    inode: &Arc<Inode>,
+    ranges: &[ByteRange],
+    bytes: &mut [Vec<u8>],
+    promised: &mut Promised,
+    least_size: u64,
+) -> Result<()> {
     let write_back = &filesystem.shared().write_back;
     let states = inode.data.states(write_back, inode.id());
     loop {
         // A flush takes the bytes together with the size (see `flush::take`), so they come together too.
         let mut state = inode.state.lock();
         let mut unflushed = inode.data.unflushed();
-        if incoming.promised.is_enough(&unflushed.dirty, sectors) {
-            states.set(sectors, DELALLOC).map_err(FsError::State)?;
+        if promised.is_enough(&unflushed.dirty, ranges) {
+            for range in ranges {
+                states.set(*range, DELALLOC).map_err(FsError::State)?;
+            }
             let before = unflushed.dirty.bytes();
-            unflushed.dirty.insert(sectors.start(), whole);
-            unflushed.promised += incoming.promised.bytes();
+            for (range, bytes) in ranges.iter().zip(bytes) {
+                unflushed.dirty.insert(range.start(), std::mem::take(bytes));
+            }
+            unflushed.promised += promised.bytes();
             let grown = unflushed.dirty.bytes() - before;
             unflushed.dirty_since.get_or_insert_with(|| filesystem.engine().clock().monotonic());
             write_back.account(i64::try_from(grown).unwrap_or(i64::MAX));
@@ -170,10 +211,9 @@ fn put_promised(filesystem: &Filesystem, inode: &Arc<Inode>, incoming: &mut Inco
             return Ok(());
         }
         drop((unflushed, state));
-        // A flush has taken the dirty bytes that shared their promise with these.
-        let given_back = std::mem::replace(&mut incoming.promised, Promised::Space(0));
+        let given_back = std::mem::replace(promised, Promised::Space(0));
         filesystem.engine().settle_data_promise(given_back.bytes(), 0);
-        incoming.promised = promise(filesystem, inode, sectors)?;
+        *promised = promise(filesystem, inode, ranges)?;
     }
 }
 
@@ -192,16 +232,13 @@ pub(crate) fn put_sectors(
     bytes: Vec<u8>,
 ) -> Result<()> {
     let range = ByteRange::with_length(start, bytes.len() as u64).ok_or(Refusal::FileTooLarge)?;
-    let promised = match filesystem.engine().promise_data(range.length_bytes()) {
+    let mut promised = match filesystem.engine().promise_data(range.length_bytes()) {
         Ok(promise) => Promised::Space(promise.keep()),
         Err(error) if error.is_no_space() => return Err(Refusal::NoSpace.into()),
         Err(error) => return Err(error.into()),
     };
-    put(
-        filesystem,
-        inode,
-        Incoming { range, sectors: range, data: Cow::Owned(bytes), promised, least_size: 0 },
-    )
+    let put = put_sectors_promised(filesystem, inode, &[range], &mut [bytes], &mut promised, 0);
+    conclude(filesystem, inode, promised, put)
 }
 
 /// The sectors with the new bytes in them and the old ones around.

@@ -74,6 +74,8 @@ pub(super) fn plan<'a>(filesystem: &'a Filesystem, jobs: &mut [Job], batch: &[Pa
     let mut pieces = Vec::new();
     let mut to_compress = Vec::new();
     let mut overwritten = Vec::new();
+    // Of the job that the last part was of.
+    let mut known = None;
     for part in batch {
         let job = &jobs[part.job];
         let flags = job.inode.flags();
@@ -81,7 +83,11 @@ pub(super) fn plan<'a>(filesystem: &'a Filesystem, jobs: &mut [Job], batch: &[Pa
             overwritten.push(part);
             continue;
         }
-        let method = method(filesystem, &job.inode, flags)?;
+        let method = match known {
+            Some((job, method)) if job == part.job => method,
+            _ => method(filesystem, &job.inode, flags)?,
+        };
+        known = Some((part.job, method));
         if let Some(piece) = inline(filesystem, job, part, method)? {
             pieces.push(piece);
             continue;

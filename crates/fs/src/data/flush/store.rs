@@ -1,5 +1,7 @@
 //! Bytes go to the devices: space is taken, everything written in one batch, checksums worked out meanwhile.
 
+use std::ops::Range;
+
 use vlinder_base::sync::Arc;
 use vlinder_device::Data;
 use vlinder_extent_state::ByteRange;
@@ -49,17 +51,15 @@ pub(in crate::data) enum Place {
     Present,
 }
 
-/// Some of the bytes being flushed, shared with the readers who still see them.
+/// A part of a run being flushed, shared with the readers who still see it.
 struct Slice {
-    runs: Arc<Runs>,
-    start: u64,
-    from: usize,
-    length: usize,
+    run: Arc<Vec<u8>>,
+    part: Range<usize>,
 }
 
 impl AsRef<[u8]> for Slice {
     fn as_ref(&self) -> &[u8] {
-        self.runs.run_at(self.start).map_or(&[], |run| &run[self.from..self.from + self.length])
+        &self.run[self.part.clone()]
     }
 }
 
@@ -230,7 +230,7 @@ fn place<'a>(
 fn place_plain(
     filesystem: &Filesystem,
     handle: &mut Handle<'_>,
-    runs: &Arc<Runs>,
+    runs: &Runs,
     (job, range): (usize, ByteRange),
     placed: &mut Vec<Placed>,
 ) -> Result<()> {
@@ -252,17 +252,17 @@ fn place_plain(
 }
 
 /// The bytes of a range, run by run, without a copy.
-fn slices(runs: &Arc<Runs>, range: ByteRange) -> Vec<Data> {
+fn slices(runs: &Runs, range: ByteRange) -> Vec<Data> {
     let mut slices = Vec::new();
-    for (start, run) in runs.overlapping(range) {
-        let Some(part) =
-            ByteRange::with_length(start, run.len() as u64).and_then(|run| run.intersection(range))
-        else {
+    for (start, run) in runs.overlapping_shared(range) {
+        let Some(whole) = ByteRange::with_length(start, run.len() as u64) else { continue };
+        let Some(part) = whole.intersection(range) else { continue };
+        if part == whole {
+            slices.push(Data::Inside(Arc::clone(run) as _));
             continue;
-        };
-        let from = (part.start() - start) as usize;
-        let slice = Slice { runs: Arc::clone(runs), start, from, length: part.length_bytes() as usize };
-        slices.push(Data::Inside(Arc::new(slice)));
+        }
+        let part = (part.start() - start) as usize..(part.end() - start) as usize;
+        slices.push(Data::Inside(Arc::new(Slice { run: Arc::clone(run), part })));
     }
     slices
 }
