@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use rangemap::RangeMap;
 use vlinder_base::metrics::{Histogram, Registry};
 use vlinder_base::random::{Random, SeededRandom};
-use vlinder_base::sync::Mutex;
+use vlinder_base::sync::{Arc, Mutex};
 use vlinder_base::thread;
 use vlinder_extent_state::{ByteRange, ExtentState, Metrics, Options, Owner, StateBits};
 
@@ -68,7 +68,7 @@ enum Change {
 
 /// What is measured.
 enum Map {
-    Own { state: ExtentState, metrics: Metrics },
+    Own { state: ExtentState, metrics: Arc<Metrics> },
     Crate { map: Mutex<RangeMap<u64, u32>>, clear_time: Histogram },
 }
 
@@ -82,7 +82,7 @@ impl Map {
         };
         let metrics = Metrics::new(&Registry::new());
         let options = Options { owner: Owner(5, 257), lock_bit: StateBits(1 << 31), trim };
-        Ok(Self::Own { state: ExtentState::new(options, metrics.clone()), metrics })
+        Ok(Self::Own { state: ExtentState::new(options, Arc::clone(&metrics)), metrics })
     }
 
     fn change(&self, change: Change) -> Result<()> {

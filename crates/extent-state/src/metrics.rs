@@ -2,7 +2,7 @@ use vlinder_base::metrics::{Counter, Histogram, Registry, Unit};
 use vlinder_base::sync::Arc;
 
 /// What the maps of one file system count together.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Metrics {
     /// Records looked at by any call.
     pub records_visited: Arc<Counter>,
@@ -18,9 +18,9 @@ pub struct Metrics {
 
 impl Metrics {
     /// The metrics under their names in `registry`.
-    pub fn new(registry: &Registry) -> Self {
+    pub fn new(registry: &Registry) -> Arc<Self> {
         let counter = |name, help| registry.counter(name, help, Unit::Count);
-        Self {
+        Arc::new(Self {
             records_visited: counter("extent_state.records_visited", "state records looked at"),
             records_allocated: counter("extent_state.records_allocated", "state records made"),
             records_removed: counter("extent_state.records_removed", "state records removed"),
@@ -30,6 +30,6 @@ impl Metrics {
                 "time to clear state bits of a range",
                 Unit::Nanoseconds,
             ),
-        }
+        })
     }
 }

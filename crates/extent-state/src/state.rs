@@ -95,7 +95,7 @@ impl Inner {
 pub struct ExtentState {
     inner: Mutex<Inner>,
     options: Options,
-    metrics: Metrics,
+    metrics: Arc<Metrics>,
 }
 
 impl std::fmt::Debug for ExtentState {
@@ -106,7 +106,7 @@ impl std::fmt::Debug for ExtentState {
 
 impl ExtentState {
     /// A map in which no byte has any bit.
-    pub fn new(options: Options, metrics: Metrics) -> Self {
+    pub fn new(options: Options, metrics: Arc<Metrics>) -> Self {
         Self { inner: Mutex::new(Inner::new()), options, metrics }
     }
 

@@ -141,12 +141,16 @@ impl PendingItems {
     pub(crate) fn put(&self, tree: RootId, key: Key, data: Vec<u8>, new: bool) {
         let version = self.versions.fetch_add(1, Ordering::Relaxed);
         let mut trees = self.trees.lock();
-        let items = trees.entry(tree).or_default();
-        let in_tree = items.get(&key).map_or(!new, |before| before.in_tree);
-        let pending = Pending { data: Some(data), in_tree, version };
+        let mut pending = Pending { data: Some(data), in_tree: !new, version };
         self.count_in(&pending);
-        if let Some(before) = items.insert(key, pending) {
-            self.count_out(&before);
+        match trees.entry(tree).or_default().entry(key) {
+            Entry::Vacant(place) => {
+                place.insert(pending);
+            }
+            Entry::Occupied(mut before) => {
+                pending.in_tree = before.get().in_tree;
+                self.count_out(&before.insert(pending));
+            }
         }
     }
 
@@ -154,18 +158,21 @@ impl PendingItems {
     pub(crate) fn remove(&self, tree: RootId, key: Key) {
         let version = self.versions.fetch_add(1, Ordering::Relaxed);
         let mut trees = self.trees.lock();
-        let items = trees.entry(tree).or_default();
-        let before = items.remove(&key);
-        if let Some(before) = &before {
-            self.count_out(before);
-        }
-        if before.as_ref().is_some_and(|before| !before.in_tree) {
-            self.metrics.cancelled.increment();
-            return;
-        }
         let tombstone = Pending { data: None, in_tree: true, version };
-        self.count_in(&tombstone);
-        items.insert(key, tombstone);
+        match trees.entry(tree).or_default().entry(key) {
+            Entry::Occupied(before) if !before.get().in_tree => {
+                self.count_out(&before.remove());
+                self.metrics.cancelled.increment();
+            }
+            Entry::Occupied(mut before) => {
+                self.count_in(&tombstone);
+                self.count_out(&before.insert(tombstone));
+            }
+            Entry::Vacant(place) => {
+                self.count_in(&tombstone);
+                place.insert(tombstone);
+            }
+        }
     }
 
     /// What is pending for a key: data, or none inside for a tombstone.

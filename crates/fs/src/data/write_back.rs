@@ -72,7 +72,7 @@ pub(crate) struct WriteBack {
     bytes: AtomicU64,
     /// The files that have some.
     files: Mutex<BTreeMap<InodeId, Arc<Inode>>>,
-    state_metrics: vlinder_extent_state::Metrics,
+    state_metrics: Arc<vlinder_extent_state::Metrics>,
     trims_states: bool,
     caches_seeks: bool,
     pub(crate) under_way: UnderWay,
@@ -93,8 +93,8 @@ impl WriteBack {
         }
     }
 
-    pub(crate) fn state_metrics(&self) -> vlinder_extent_state::Metrics {
-        self.state_metrics.clone()
+    pub(crate) fn state_metrics(&self) -> Arc<vlinder_extent_state::Metrics> {
+        Arc::clone(&self.state_metrics)
     }
 
     pub(crate) fn trims_states(&self) -> bool {
