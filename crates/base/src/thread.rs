@@ -74,6 +74,28 @@ pub fn give_way_to_all() -> std::io::Result<()> {
     Ok(rustix::process::setpriority_process(None, 19)?)
 }
 
+/// Has the running thread wait for its turn: Linux does not interrupt who is at work in order to run it as soon as it is woken
+/// (`SCHED_BATCH`). Its share in the processors is the same. A thread that runs by another policy than the usual one, or was
+/// given a niceness, keeps both.
+pub fn wait_for_turn() {
+    use thread_priority::{
+        NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy, set_thread_priority_and_policy,
+        thread_native_id, thread_schedule_policy,
+    };
+    let usual = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Other);
+    let is_usual = thread_schedule_policy().is_ok_and(|policy| policy == usual)
+        && rustix::process::getpriority_process(None).is_ok_and(|niceness| niceness == 0);
+    let Ok(unchanged) = ThreadPriority::try_from(NICENESS_ZERO) else { return };
+    if is_usual && !cfg!(feature = "shuttle") {
+        let batch = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Batch);
+        // Where the system forbids it, the work is done all the same.
+        let _ = set_thread_priority_and_policy(thread_native_id(), unchanged, batch);
+    }
+}
+
+/// Niceness 0 as `thread_priority` counts, from 0 (nice 19) to 99 (nice -20).
+const NICENESS_ZERO: u8 = 47;
+
 /// How many threads can run at once; at least 1, and always 2 in a model run.
 pub fn available_parallelism() -> usize {
     if cfg!(feature = "shuttle") {
@@ -91,6 +113,21 @@ mod tests {
     fn a_thread_has_its_name_and_gives_its_result() {
         let handle = spawn("committer", || std::thread::current().name().map(str::to_owned));
         assert_eq!(handle.join().unwrap().as_deref(), Some("committer"));
+    }
+
+    #[test]
+    fn who_waits_for_its_turn_keeps_its_niceness() {
+        use thread_priority::{NormalThreadSchedulePolicy, ThreadSchedulePolicy, thread_schedule_policy};
+        let niceness = || rustix::process::getpriority_process(None).unwrap();
+        let found = spawn("reader", move || {
+            let before = niceness();
+            wait_for_turn();
+            (before, niceness(), thread_schedule_policy().unwrap())
+        });
+        let (before, after, policy) = found.join().unwrap();
+        assert_eq!(before, after);
+        let batch = policy == ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Batch);
+        assert!(batch || before != 0);
     }
 
     #[test]

@@ -260,6 +260,8 @@ pub(super) fn read<R>(
         for number in 0..threads {
             let jobs_out: Receiver<Job> = jobs_out.clone();
             match thread::try_spawn_scoped(scope, move || {
+                // Who writes is what all wait for.
+                thread::wait_for_turn();
                 jobs_out.iter().for_each(|job| work(job, sector_bytes))
             }) {
                 Err(error) if number == 0 => return Err(error),
@@ -269,7 +271,10 @@ pub(super) fn read<R>(
         }
         drop(jobs_out);
         let loading = jobs.clone();
-        thread::try_spawn_scoped(scope, move || list::list(root, &events_in, &loading))?;
+        thread::try_spawn_scoped(scope, move || {
+            thread::wait_for_turn();
+            list::list(root, &events_in, &loading);
+        })?;
         Ok(take(Reading { events, jobs, threads }))
     })
 }
