@@ -82,11 +82,14 @@ pub fn wait_for_turn() {
         NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy, set_thread_priority_and_policy,
         thread_native_id, thread_schedule_policy,
     };
+    if cfg!(feature = "shuttle") {
+        return;
+    }
     let usual = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Other);
     let is_usual = thread_schedule_policy().is_ok_and(|policy| policy == usual)
         && rustix::process::getpriority_process(None).is_ok_and(|niceness| niceness == 0);
     let Ok(unchanged) = ThreadPriority::try_from(NICENESS_ZERO) else { return };
-    if is_usual && !cfg!(feature = "shuttle") {
+    if is_usual {
         let batch = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Batch);
         // Where the system forbids it, the work is done all the same.
         let _ = set_thread_priority_and_policy(thread_native_id(), unchanged, batch);
@@ -120,14 +123,16 @@ mod tests {
         use thread_priority::{NormalThreadSchedulePolicy, ThreadSchedulePolicy, thread_schedule_policy};
         let niceness = || rustix::process::getpriority_process(None).unwrap();
         let found = spawn("reader", move || {
-            let before = niceness();
+            let before = (niceness(), thread_schedule_policy().unwrap());
             wait_for_turn();
-            (before, niceness(), thread_schedule_policy().unwrap())
+            (before, (niceness(), thread_schedule_policy().unwrap()))
         });
-        let (before, after, policy) = found.join().unwrap();
-        assert_eq!(before, after);
-        let batch = policy == ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Batch);
-        assert!(batch || before != 0);
+        let (before, after) = found.join().unwrap();
+        assert_eq!(before.0, after.0);
+        let usual = (0, ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Other));
+        let batch = (0, ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Batch));
+        // A container may forbid it.
+        assert!(after == before || before == usual && after == batch, "{before:?} {after:?}");
     }
 
     #[test]

@@ -117,7 +117,8 @@ impl Filesystem {
         Ok(FileChange { length_bytes, mode_changed })
     }
 
-    /// [`write_locked`](Self::write_locked) for whole sectors inside the file, all parts at once.
+    /// [`write_locked`](Self::write_locked) for whole sectors inside the file, all parts at once: for who
+    /// [shares the lock](crate::write_lock::WriteGuard::is_shared).
     pub(crate) fn write_inside_locked(
         &self,
         caller: &Caller,
@@ -128,6 +129,7 @@ impl Filesystem {
         let Some(first) = parts.iter().map(|(offset, _)| *offset).min() else {
             return Ok(FileChange::default());
         };
+        // All lie before the end of the file, which is what the check asks of an offset.
         self.check_write(inode, first, origin)?;
         let length_bytes = parts.iter().map(|(_, data)| data.len() as u64).sum();
         if length_bytes == 0 {

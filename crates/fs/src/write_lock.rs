@@ -14,7 +14,8 @@ pub(crate) struct WriteGuard<'a> {
 }
 
 impl WriteGuard<'_> {
-    /// Whether others may write to the file meanwhile: all parts are whole sectors inside it.
+    /// Whether others may write to the file meanwhile: all parts are whole sectors inside it, with copy-on-write, and nothing
+    /// but data changes.
     pub(crate) fn is_shared(&self) -> bool {
         self.shared.is_some()
     }

@@ -196,7 +196,19 @@ fn step(files: &Files, random: &SeededRandom, pair: &mut Pair, step: usize) {
                 );
             }
         }
-        7..=9 => {
+        // Whole sectors inside the file, which share a promise and the locks; some over others, the later one the newer.
+        7..=9 if pair.bytes.len() as u64 >= aligned + 8 * SECTOR => {
+            let sectors: Vec<(u64, Vec<u8>)> = (0..4)
+                .map(|part| {
+                    let at = aligned + random.next_u64() % 6 * SECTOR;
+                    (at, vec![(step + part) as u8; part % 3 * SECTOR as usize])
+                })
+                .collect();
+            let parts: Vec<(u64, &[u8])> = sectors.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
+            pair.file.write_direct(&parts).unwrap();
+            sectors.iter().for_each(|(at, bytes)| pair.put(*at, bytes));
+        }
+        10..=12 => {
             pair.file.write_at(&bytes, offset).unwrap();
             pair.put(offset, &bytes);
         }

@@ -191,6 +191,55 @@ fn bytes_written_over_while_a_flush_takes_them_have_their_promise() {
     drop((file, filesystem));
 }
 
+/// Parts of one call that do not fit together fit one after the other: each gives back what it overwrites.
+#[test]
+fn parts_that_have_no_room_together_overwrite_a_full_file_one_by_one() {
+    const BLOCK: usize = 4096;
+    const END: u64 = 30_000;
+    /// More than a batch has.
+    const OVERWRITTEN: u64 = 9_000;
+    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    let scratch = Scratch::in_memory("promised-space");
+    let image = image(&scratch, 110, &["-m", "single"]);
+    let filesystem = open(&image);
+    let spare = create(&filesystem, "spare").unwrap();
+    assert_eq!(write(&filesystem, &spare, 4), 4);
+    filesystem.sync().unwrap();
+    drop(spare);
+    let file = create(&filesystem, "data").unwrap();
+    let write = |parts: &[(u64, &[u8])]| {
+        filesystem.write_file_direct(&root_user(), &file, parts, WriteOrigin::Caller)
+    };
+    // From the end on, so that no two blocks lie in one extent. Where one does not fit, a commit may settle what was reckoned for
+    // those before.
+    let (mut first, mut settled) = (END, false);
+    while first > 0 {
+        match write(&[((first - 1) * BLOCK as u64, &[1; BLOCK])]) {
+            Ok(_) => (first, settled) = (first - 1, false),
+            Err(error) if is_no_space(&error) && !settled => {
+                filesystem.sync().unwrap();
+                settled = true;
+            }
+            Err(error) if is_no_space(&error) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!((1..END - OVERWRITTEN).contains(&first), "the first of {END} blocks is {first}");
+    filesystem.unlink(&root_user(), &filesystem.root().unwrap(), b"spare").unwrap();
+    filesystem.sync().unwrap();
+    let from = END - OVERWRITTEN;
+    let bytes = [2; BLOCK];
+    let parts: Vec<(u64, &[u8])> = (from..END).map(|block| (block * BLOCK as u64, &bytes[..])).collect();
+    write(&parts).unwrap();
+    let (again, file) = opened_again(filesystem, &image);
+    let mut found = vec![0; OVERWRITTEN as usize * BLOCK];
+    let cache = vlinder_fs::data::OpenCache::new();
+    let count = again.read_at(&file, &cache, from * BLOCK as u64, &mut found).unwrap();
+    assert!(count == found.len() && found.iter().all(|byte| *byte == 2));
+    drop(file);
+    again.close().unwrap();
+}
+
 /// What was written directly has its items later; room for these is there, whatever came between.
 #[test]
 fn items_of_direct_writes_find_room_that_names_and_other_writes_left_them() {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use vlinder_base::sync::Arc;
 use vlinder_extent_state::ByteRange;
-use vlinder_transaction::EngineError;
+use vlinder_transaction::{DataPromise, EngineError};
 
 use super::file_data::DELALLOC;
 use super::open_cache::OpenCache;
@@ -24,7 +24,7 @@ pub const MAX_FILE_SIZE: u64 = i64::MAX as u64;
 ///
 /// # Errors
 /// [`Refusal::NoSpace`], [`Refusal::FileTooLarge`], or what reading the sectors that are written in part met; nothing is
-/// written then.
+/// written then. Or what flushing met, to make room for what comes next: the bytes are in memory then, as without an error.
 pub fn write(filesystem: &Filesystem, inode: &Arc<Inode>, offset: u64, data: Cow<'_, [u8]>) -> Result<()> {
     if data.is_empty() {
         return Ok(());
@@ -39,28 +39,51 @@ pub fn write(filesystem: &Filesystem, inode: &Arc<Inode>, offset: u64, data: Cow
         truncate::zero_tail(filesystem, inode, size)?;
         truncate::drop_behind_end(filesystem, inode, size, sectors.start())?;
     }
-    let mut promised = promise(filesystem, inode, &[sectors])?;
-    let put = put(filesystem, inode, (range, sectors), data, &mut promised);
-    conclude(filesystem, inode, promised, put)?;
+    let promised = promise(filesystem, inode, &[sectors])?;
+    put(filesystem, inode, (range, sectors), data, promised)?;
     make_room(filesystem)
 }
 
-/// Writes whole sectors at several places inside a file, as [`write`] does each in turn, with one promise for all of them and the
-/// file's locks taken once. The caller holds [`Inode::operation`] at least shared.
+/// Writes whole sectors at several places inside a file, as [`write`] does each in turn. As many as a batch of a flush has bytes
+/// share one promise, and the file's locks. The caller holds [`Inode::operation`] at least shared.
 ///
 /// # Errors
-/// As [`write`]; nothing is written then.
+/// As [`write`]; some of the parts are written then.
 pub(crate) fn write_inside(
     filesystem: &Filesystem,
     inode: &Arc<Inode>,
-    parts: &[(u64, &[u8])],
+    mut parts: &[(u64, &[u8])],
 ) -> Result<()> {
+    while !parts.is_empty() {
+        let mut bytes = 0;
+        let fits = |(_, data): &&(u64, &[u8])| {
+            bytes += data.len() as u64;
+            bytes <= flush::BATCH_BYTES
+        };
+        let count = parts.iter().take_while(fits).count().max(1);
+        let (together, others) = parts.split_at(count);
+        match write_together(filesystem, inode, together) {
+            // One after the other gives back what it overwrites.
+            Err(error) if count > 1 && error.refusal() == Some(Refusal::NoSpace) => {
+                for (offset, data) in together {
+                    write(filesystem, inode, *offset, Cow::Borrowed(data))?;
+                }
+            }
+            other => other?,
+        }
+        parts = others;
+    }
+    Ok(())
+}
+
+/// Writes whole sectors inside a file, all or none of them.
+fn write_together(filesystem: &Filesystem, inode: &Arc<Inode>, parts: &[(u64, &[u8])]) -> Result<()> {
     let ranges = parts.iter().map(|(start, data)| ByteRange::with_length(*start, data.len() as u64));
     let ranges: Vec<ByteRange> = ranges.collect::<Option<_>>().ok_or(Refusal::FileTooLarge)?;
-    let mut bytes: Vec<Vec<u8>> = parts.iter().map(|(_, data)| data.to_vec()).collect();
-    let mut promised = promise(filesystem, inode, &ranges)?;
-    let put = put_sectors_promised(filesystem, inode, &ranges, &mut bytes, &mut promised, 0);
-    conclude(filesystem, inode, promised, put)?;
+    let promised = promise(filesystem, inode, &ranges)?;
+    // Before the locks are taken.
+    let bytes: Vec<Vec<u8>> = parts.iter().map(|(_, data)| data.to_vec()).collect();
+    put_sectors_promised(filesystem, inode, &ranges, bytes, promised, 0)?;
     make_room(filesystem)
 }
 
@@ -82,28 +105,31 @@ pub(crate) fn whole_sectors(filesystem: &Filesystem, range: ByteRange) -> ByteRa
     ByteRange::new(start, range.end().div_ceil(sector_size) * sector_size).unwrap_or(range)
 }
 
-/// What stands for the data space of bytes on their way into memory.
-#[derive(Clone, Copy)]
-enum Promised {
+/// What stands for the data space of bytes on their way into memory; given back unless it is kept.
+enum Promised<'a> {
+    /// Their sectors have a promise already.
+    Nothing,
     /// Bytes of data space.
-    Space(u64),
+    Space(DataPromise<'a>),
     /// They go to where the file has space.
     InPlace,
 }
 
-impl Promised {
-    fn bytes(self) -> u64 {
+impl Promised<'_> {
+    /// Whether it is enough for the bytes of the sectors that have no promise yet.
+    fn is_enough(&self, dirty: &Runs, sectors: &[ByteRange]) -> bool {
         match self {
-            Self::Space(bytes) => bytes,
-            Self::InPlace => 0,
+            Self::Nothing => unpromised_bytes(dirty, sectors) == 0,
+            Self::Space(promise) => promise.bytes() >= unpromised_bytes(dirty, sectors),
+            Self::InPlace => true,
         }
     }
 
-    /// Whether it is enough for the bytes of the sectors that have no promise yet.
-    fn is_enough(self, dirty: &Runs, sectors: &[ByteRange]) -> bool {
+    /// The bytes of data space, which are the dirty bytes' from now on.
+    fn keep(self) -> u64 {
         match self {
-            Self::Space(bytes) => bytes >= unpromised_bytes(dirty, sectors),
-            Self::InPlace => true,
+            Self::Space(promise) => promise.keep(),
+            Self::Nothing | Self::InPlace => 0,
         }
     }
 }
@@ -113,14 +139,18 @@ fn unpromised_bytes(dirty: &Runs, sectors: &[ByteRange]) -> u64 {
 }
 
 /// Promises the data space that the sectors may need beyond what is promised to them already.
-fn promise(filesystem: &Filesystem, inode: &Arc<Inode>, sectors: &[ByteRange]) -> Result<Promised> {
+fn promise<'a>(
+    filesystem: &'a Filesystem,
+    inode: &Arc<Inode>,
+    sectors: &[ByteRange],
+) -> Result<Promised<'a>> {
     let new = unpromised_bytes(&inode.data.unflushed().dirty, sectors);
     if new == 0 {
-        return Ok(Promised::Space(0));
+        return Ok(Promised::Nothing);
     }
     let engine = filesystem.engine();
     match engine.promise_data(new) {
-        Ok(promise) => return Ok(Promised::Space(promise.keep())),
+        Ok(promise) => return Ok(Promised::Space(promise)),
         Err(error @ EngineError::NoSpace { .. }) => {
             tracing::debug!(%error, "flushing, since what waits may take less than promised");
         }
@@ -136,19 +166,10 @@ fn promise(filesystem: &Filesystem, inode: &Arc<Inode>, sectors: &[ByteRange]) -
     flush::flush_all(filesystem)?;
     engine.commit()?;
     match engine.promise_data(new) {
-        Ok(promise) => Ok(Promised::Space(promise.keep())),
+        Ok(promise) => Ok(Promised::Space(promise)),
         Err(EngineError::NoSpace { .. }) => Err(Refusal::NoSpace.into()),
         Err(error) => Err(error.into()),
     }
-}
-
-/// Ends what was promised for: what is in memory is listed as unflushed, and the promise for what is not is given back.
-fn conclude(filesystem: &Filesystem, inode: &Arc<Inode>, promised: Promised, put: Result<()>) -> Result<()> {
-    match put {
-        Ok(()) => filesystem.shared().write_back.add(inode),
-        Err(_) => filesystem.engine().settle_data_promise(promised.bytes(), 0),
-    }
-    put
 }
 
 /// Puts a range's bytes into memory, with the rest of its sectors.
@@ -157,35 +178,36 @@ fn put(
     inode: &Arc<Inode>,
     (range, sectors): (ByteRange, ByteRange),
     data: Cow<'_, [u8]>,
-    promised: &mut Promised,
+    promised: Promised<'_>,
 ) -> Result<()> {
+    let least_size = range.end();
     if range == sectors {
-        let bytes = &mut [data.into_owned()];
-        return put_sectors_promised(filesystem, inode, &[sectors], bytes, promised, range.end());
+        let bytes = [data.into_owned()];
+        return put_sectors_promised(filesystem, inode, &[sectors], bytes, promised, least_size);
     }
     {
         let mut state = inode.state.lock();
         let mut unflushed = inode.data.unflushed();
         if unflushed.dirty.covers(sectors) {
             unflushed.dirty.overwrite(range.start(), &data);
-            unflushed.promised += promised.bytes();
+            unflushed.promised += promised.keep();
             drop(unflushed);
-            grow(filesystem, inode, &mut state, range.end());
+            grow(filesystem, inode, &mut state, least_size);
             return Ok(());
         }
     }
-    let bytes = &mut [complete(filesystem, inode, range, sectors, data)?];
-    put_sectors_promised(filesystem, inode, &[sectors], bytes, promised, range.end())
+    let bytes = [complete(filesystem, inode, range, sectors, data)?];
+    put_sectors_promised(filesystem, inode, &[sectors], bytes, promised, least_size)
 }
 
 /// Puts whole sectors into memory, each range its bytes; the file's size grows to `least_size`. The promise is renewed where a
 /// flush has taken dirty bytes that it shared.
-fn put_sectors_promised(
-    filesystem: &Filesystem,
+fn put_sectors_promised<'a>(
+    filesystem: &'a Filesystem,
     inode: &Arc<Inode>,
     ranges: &[ByteRange],
-    bytes: &mut [Vec<u8>],
-    promised: &mut Promised,
+    bytes: impl IntoIterator<Item = Vec<u8>>,
+    mut promised: Promised<'a>,
     least_size: u64,
 ) -> Result<()> {
     let write_back = &filesystem.shared().write_back;
@@ -200,20 +222,22 @@ fn put_sectors_promised(
             }
             let before = unflushed.dirty.bytes();
             for (range, bytes) in ranges.iter().zip(bytes) {
-                unflushed.dirty.insert(range.start(), std::mem::take(bytes));
+                unflushed.dirty.insert(range.start(), bytes);
             }
-            unflushed.promised += promised.bytes();
+            unflushed.promised += promised.keep();
             let grown = unflushed.dirty.bytes() - before;
             unflushed.dirty_since.get_or_insert_with(|| filesystem.engine().clock().monotonic());
             write_back.account(i64::try_from(grown).unwrap_or(i64::MAX));
             drop(unflushed);
             grow(filesystem, inode, &mut state, least_size);
+            drop(state);
+            write_back.add(inode);
             return Ok(());
         }
         drop((unflushed, state));
-        let given_back = std::mem::replace(promised, Promised::Space(0));
-        filesystem.engine().settle_data_promise(given_back.bytes(), 0);
-        *promised = promise(filesystem, inode, ranges)?;
+        // What it promised is given back before more is asked for.
+        drop(promised);
+        promised = promise(filesystem, inode, ranges)?;
     }
 }
 
@@ -232,13 +256,12 @@ pub(crate) fn put_sectors(
     bytes: Vec<u8>,
 ) -> Result<()> {
     let range = ByteRange::with_length(start, bytes.len() as u64).ok_or(Refusal::FileTooLarge)?;
-    let mut promised = match filesystem.engine().promise_data(range.length_bytes()) {
-        Ok(promise) => Promised::Space(promise.keep()),
+    let promised = match filesystem.engine().promise_data(range.length_bytes()) {
+        Ok(promise) => Promised::Space(promise),
         Err(error) if error.is_no_space() => return Err(Refusal::NoSpace.into()),
         Err(error) => return Err(error.into()),
     };
-    let put = put_sectors_promised(filesystem, inode, &[range], &mut [bytes], &mut promised, 0);
-    conclude(filesystem, inode, promised, put)
+    put_sectors_promised(filesystem, inode, &[range], [bytes], promised, 0)
 }
 
 /// The sectors with the new bytes in them and the old ones around.

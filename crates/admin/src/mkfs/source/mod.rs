@@ -243,7 +243,8 @@ impl<'a> Pieces<'a> {
 }
 
 /// Lists and loads the directory with some threads, fewer where the system gives no more, while `take` has it given to a
-/// [`Sink`]: bytes in vectors with capacity for whole sectors.
+/// [`Sink`]: bytes in vectors with capacity for whole sectors. Whoever takes it is what all wait for, so those who read ahead must not
+/// interrupt that thread (decision 14).
 ///
 /// # Errors
 /// The system's, where it does not give the two without which nothing is read.
@@ -260,7 +261,6 @@ pub(super) fn read<R>(
         for number in 0..threads {
             let jobs_out: Receiver<Job> = jobs_out.clone();
             match thread::try_spawn_scoped(scope, move || {
-                // Who writes is what all wait for.
                 thread::wait_for_turn();
                 jobs_out.iter().for_each(|job| work(job, sector_bytes))
             }) {

@@ -39,7 +39,7 @@ const FILES_IN_GROUP: usize = 256;
 /// Nor are files flushed together that have more bytes.
 const GROUP_BYTES: u64 = 32 << 20;
 /// The most bytes of a batch.
-const BATCH_BYTES: u64 = 32 << 20;
+pub(crate) const BATCH_BYTES: u64 = 32 << 20;
 
 /// A part is not split below this, nor elsewhere than at its multiples: what compression looks at together.
 const LEAST_PART_BYTES: u64 = 128 << 10;

@@ -74,7 +74,7 @@ pub(super) fn plan<'a>(filesystem: &'a Filesystem, jobs: &mut [Job], batch: &[Pa
     let mut pieces = Vec::new();
     let mut to_compress = Vec::new();
     let mut overwritten = Vec::new();
-    // Of the job that the last part was of.
+    // Of the job that the last part was of: looking up its properties costs more than a part of one sector does.
     let mut known = None;
     for part in batch {
         let job = &jobs[part.job];
@@ -84,8 +84,8 @@ pub(super) fn plan<'a>(filesystem: &'a Filesystem, jobs: &mut [Job], batch: &[Pa
             continue;
         }
         let method = match known {
-            Some((job, method)) if job == part.job => method,
-            _ => method(filesystem, &job.inode, flags)?,
+            Some((of, method)) if of == part.job => method,
+            _ => method_of(filesystem, &job.inode, flags)?,
         };
         known = Some((part.job, method));
         if let Some(piece) = inline(filesystem, job, part, method)? {
@@ -155,7 +155,7 @@ fn cut(range: ByteRange, most: u64) -> impl Iterator<Item = ByteRange> {
 
 /// How new data of a file are compressed, if at all (Linux's `inode_need_compress`): a forced mount option comes first,
 /// then the file's own mark that it does not pay, then property, flag and mount option.
-fn method(filesystem: &Filesystem, inode: &Inode, flags: InodeFlags) -> Result<Option<Method>> {
+fn method_of(filesystem: &Filesystem, inode: &Inode, flags: InodeFlags) -> Result<Option<Method>> {
     if flags.has_any(InodeFlags::NODATACOW | InodeFlags::NODATASUM) {
         return Ok(None);
     }

@@ -221,7 +221,9 @@ fn place<'a>(
                 ));
             }
             (Form::Plain, Some(handle)) => place_plain(filesystem, handle, runs, (job, range), placed)?,
-            (Form::Plain | Form::Compressed { .. }, None) => {}
+            (Form::Plain | Form::Compressed { .. }, None) => {
+                unreachable!("a handle was opened for what needs space")
+            }
         }
     }
     Ok(handle)
