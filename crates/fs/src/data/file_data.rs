@@ -130,7 +130,13 @@ impl Unflushed {
     /// Copies what there is of a range into `target`, whose first byte is at `offset`; gives the parts that are on disk.
     pub(crate) fn copy_to(&self, offset: u64, target: &mut [u8]) -> Vec<ByteRange> {
         let Some(range) = ByteRange::with_length(offset, target.len() as u64) else { return Vec::new() };
-        self.layers().for_each(|layer| layer.copy_to(offset, target));
+        // Mostly nothing lies below.
+        if self.dirty.copy_to(offset, target) == target.len() {
+            return Vec::new();
+        }
+        self.layers().for_each(|layer| {
+            layer.copy_to(offset, target);
+        });
         self.gaps(range)
     }
 

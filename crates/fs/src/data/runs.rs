@@ -134,14 +134,17 @@ impl Runs {
             .map(|(start, run)| (*start, run))
     }
 
-    /// Copies what is here of the bytes from `offset` on into `target`; the rest of it stays.
-    pub(crate) fn copy_to(&self, offset: u64, target: &mut [u8]) {
-        let Some(range) = range_of(offset, target) else { return };
+    /// Copies what is here of the bytes from `offset` on into `target`, and gives how many that were; the rest of it stays.
+    pub(crate) fn copy_to(&self, offset: u64, target: &mut [u8]) -> usize {
+        let Some(range) = range_of(offset, target) else { return 0 };
+        let mut copied = 0;
         for (start, run) in self.overlapping(range) {
             let Some(part) = range_of(start, run).and_then(|run| run.intersection(range)) else { continue };
             target[distance(offset, part.start())..distance(offset, part.end())]
                 .copy_from_slice(&run[distance(start, part.start())..distance(start, part.end())]);
+            copied += distance(part.start(), part.end());
         }
+        copied
     }
 
     /// Takes the bytes of the range away.
@@ -321,7 +324,8 @@ mod tests {
                         let part = &model.0[offset as usize..(offset + length) as usize];
                         prop_assert_eq!(runs.covers(range), part.iter().all(Option::is_some));
                         let mut copied = vec![0; length as usize];
-                        runs.copy_to(offset, &mut copied);
+                        let present = part.iter().filter(|byte| byte.is_some()).count();
+                        prop_assert_eq!(runs.copy_to(offset, &mut copied), present);
                         let expected: Vec<u8> = part.iter().map(|byte| byte.unwrap_or(0)).collect();
                         prop_assert_eq!(copied, expected);
                         let gaps: u64 = runs.gaps(range).iter().map(|gap| gap.length_bytes()).sum();
