@@ -6,6 +6,7 @@ use vlinder_base::sync::Arc;
 use vlinder_format::block::{HEADER_SIZE, ITEM_HEADER_SIZE};
 use vlinder_format::directory::{self, DirectoryEntry, DirectoryEntryType, DirectoryIndex};
 use vlinder_format::features::IncompatFeatures;
+use vlinder_format::inode::InodeItem;
 use vlinder_format::inode_ref::{self, ExtendedReference, InodeReference};
 use vlinder_format::{Damage, Fault, Generation, ItemType, Key, ObjectId, orphan};
 use vlinder_transaction::{Handle, Tree};
@@ -90,6 +91,7 @@ impl<'a> Changes<'a> {
         let edits: Vec<Edit<'_>> =
             self.items.iter().map(|(key, data)| Edit::put_or_remove(*key, data.as_deref())).collect();
         let generation = handle.generation();
+        handle.charge_pending(&self.tree, &self.pending_keys())?;
         let change = || {
             handle.edit(&self.tree, &edits)?;
             for (key, data) in self.pending {
@@ -104,6 +106,16 @@ impl<'a> Changes<'a> {
             Some(journal) => journal.recording(generation, self.notes, change),
             None => change(),
         }
+    }
+
+    /// Where items will be pending: those given, and of a directory whose names change its inode item.
+    fn pending_keys(&self) -> Vec<Key> {
+        let directories = self.pending.keys().filter(|key| key.item_type == ItemType::DIR_INDEX);
+        let inodes = directories.map(|key| InodeItem::key(key.objectid));
+        let mut keys: Vec<Key> = self.pending.keys().copied().chain(inodes).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
     }
 
     fn note_attributes(&mut self, key: &Key) {

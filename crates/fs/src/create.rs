@@ -5,6 +5,7 @@ use vlinder_format::directory::{DirectoryEntryType, DirectoryIndex};
 use vlinder_format::file_extent::FileExtent;
 use vlinder_format::inode::{DeviceNumber, FileType, InodeFlags, InodeItem, Mode};
 use vlinder_format::{FileOffset, Generation, ObjectId, orphan};
+use vlinder_transaction::ChangeKind;
 
 use crate::acl::{ACCESS_NAME, Acl, DEFAULT_NAME};
 use crate::changes::Changes;
@@ -90,7 +91,8 @@ impl Filesystem {
             name: file.name,
             new: NewFile::of(FileType::Regular, file.permissions),
         });
-        self.make_all(directory, &named.collect::<Vec<_>>())
+        let named: Vec<Named<'_>> = named.collect();
+        self.with_room(|| self.make_all(directory, &named))
     }
 
     /// Makes an empty directory.
@@ -173,12 +175,21 @@ impl Filesystem {
         directory: &Arc<Inode>,
         permissions: u32,
     ) -> Result<OpenInode> {
+        self.with_room(|| self.make_temporary(caller, directory, permissions))
+    }
+
+    fn make_temporary(
+        &self,
+        caller: &Caller,
+        directory: &Arc<Inode>,
+        permissions: u32,
+    ) -> Result<OpenInode> {
         if !directory.is_directory() {
             return Err(Refusal::NotADirectory.into());
         }
         let _operation = directory.operation.write();
         self.may_add_name(caller, directory)?;
-        let mut handle = self.begin(ITEMS)?;
+        let mut handle = self.begin_for(ChangeKind::Names, ITEMS)?;
         let new = NewFile::of(FileType::Regular, permissions);
         let mut prepared = self.prepare(caller, directory, new, handle.generation())?;
         prepared.item.link_count = 0;
@@ -203,7 +214,7 @@ impl Filesystem {
         name: &[u8],
         new: NewFile<'_>,
     ) -> Result<Arc<Inode>> {
-        let made = self.make_all(directory, &[Named { caller, name, new }])?;
+        let made = self.with_room(|| self.make_all(directory, &[Named { caller, name, new }]))?;
         Ok(made.into_iter().next().expect("as many were made as were asked for"))
     }
 
@@ -221,7 +232,7 @@ impl Filesystem {
             self.may_add_name(caller, directory)?;
         }
         let items = u32::try_from(files.len()).unwrap_or(u32::MAX).saturating_mul(ITEMS);
-        let mut handle = self.begin(items)?;
+        let mut handle = self.begin_for(ChangeKind::Names, items)?;
         let generation = handle.generation();
         let mut all = Vec::with_capacity(files.len());
         for Named { caller, name, new } in files {

@@ -6,6 +6,7 @@ use vlinder_format::directory::{self, DirectoryEntries, DirectoryEntry, ENTRY_HE
 use vlinder_format::inode::{FileType, InodeFlags};
 use vlinder_format::{Damage, Generation, ItemType, Key, ObjectId};
 use vlinder_tree::Readahead;
+use vlinder_transaction::ChangeKind;
 
 use crate::acl::{ACCESS_NAME, Acl, DEFAULT_NAME};
 use crate::changes::Changes;
@@ -230,10 +231,13 @@ impl Filesystem {
         mode: AttributeMode,
         adapt: impl FnOnce(&mut crate::InodeState),
     ) -> Result<()> {
-        let mut handle = self.begin(3)?;
-        let mut changes = Changes::new(self, inode.subvolume());
-        changes.set_attribute(inode.number(), name, value, mode, handle.generation())?;
-        changes.apply(&mut handle)?;
+        let mut handle = self.with_room(|| {
+            let mut handle = self.begin_for(ChangeKind::Attributes, 3)?;
+            let mut changes = Changes::new(self, inode.subvolume());
+            changes.set_attribute(inode.number(), name, value, mode, handle.generation())?;
+            changes.apply(&mut handle)?;
+            Ok(handle)
+        })?;
         let mut state = inode.state.lock();
         state.acl = Default::default();
         state.no_capability = false;

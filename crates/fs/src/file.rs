@@ -207,7 +207,7 @@ impl Filesystem {
         };
         self.check_change(inode, refusing)?;
         let mode_changed = self.begin_change(caller, inode, origin)?;
-        data::allocate(self, inode, what, offset, length)?;
+        self.with_room(|| data::allocate(self, inode, what, offset, length))?;
         Ok(FileChange { length_bytes: length, mode_changed })
     }
 
@@ -254,7 +254,8 @@ impl Filesystem {
             self.check_change(target.0, refusing_copies(origin))?;
             let mode_changed =
                 length > 0 && source.1 < source.0.size() && self.begin_change(caller, target.0, origin)?;
-            let copied = data::copy_range(self, source.0, source.1, target.0, target.1, length)?;
+            let copy = || data::copy_range(self, source.0, source.1, target.0, target.1, length);
+            let copied = self.with_room(copy)?;
             Ok(FileChange { length_bytes: copied, mode_changed })
         })
     }
@@ -274,7 +275,7 @@ impl Filesystem {
             require_regular(source.0)?;
             self.check_change(target.0, refusing_copies(WriteOrigin::Caller))?;
             self.begin_change(caller, target.0, WriteOrigin::Caller)?;
-            data::clone_range(self, source.0, source.1, target.0, target.1, length)
+            self.with_room(|| data::clone_range(self, source.0, source.1, target.0, target.1, length))
         })
     }
 

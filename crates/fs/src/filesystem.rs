@@ -10,6 +10,7 @@ use vlinder_format::inode::{GroupId, Timestamp, UserId};
 use vlinder_format::superblock::Superblock;
 use vlinder_format::{Generation, RootId};
 use vlinder_transaction::{
+    ChangeKind,
     Engine, EngineError, EngineOptions, Handle, Participant, ReadOnlyReason, Reservation,
 };
 use vlinder_volume::{OpenRules, Opened, Volume};
@@ -80,6 +81,9 @@ pub(crate) struct Shared {
     /// Keeps what the engine holds only weakly.
     participant: Mutex<Option<Arc<dyn Participant>>>,
 }
+
+/// How often what found no space is tried again.
+const FURTHER_TRIES: u32 = 2;
 
 impl Filesystem {
     /// Opens the file system on these files or block devices: bootstrap, space, log replay, orphans.
@@ -369,12 +373,20 @@ impl Filesystem {
         self.begin_with(Reservation::items(items))
     }
 
+    /// As [`begin`](Self::begin), for changes of a kind.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn begin_for(&self, kind: ChangeKind, items: u32) -> Result<Handle<'_>> {
+        self.begin_with(Reservation::items(items).of(kind))
+    }
+
     /// As [`begin`](Self::begin), for what frees space: it may use the reserve, so that deleting always works.
     ///
     /// # Errors
     /// As there.
-    pub fn begin_deletion(&self, items: u32) -> Result<Handle<'_>> {
-        self.begin_with(Reservation::deletion(items))
+    pub(crate) fn begin_deletion(&self, kind: ChangeKind, items: u32) -> Result<Handle<'_>> {
+        self.begin_with(Reservation::deletion(items).of(kind))
     }
 
     /// As [`begin_deletion`](Self::begin_deletion), for deleting a subvolume: where snapshots share all that there is, nothing else
@@ -383,10 +395,10 @@ impl Filesystem {
     /// # Errors
     /// As there.
     pub(crate) fn begin_tree_deletion(&self, items: u32) -> Result<Handle<'_>> {
-        self.begin_with(Reservation::tree_deletion(items))
+        self.begin_with(Reservation::tree_deletion(items).of(ChangeKind::Subvolume))
     }
 
-    fn begin_with(&self, reservation: Reservation) -> Result<Handle<'_>> {
+    pub(crate) fn begin_with(&self, reservation: Reservation) -> Result<Handle<'_>> {
         match self.engine().begin(reservation) {
             Err(error) if error.is_no_space() && !self.shared.write_back.is_empty() => {
                 if let Err(error) = crate::data::flush_idle(self) {
@@ -397,6 +409,27 @@ impl Filesystem {
             }
             begun => Ok(begun?),
         }
+    }
+
+    /// Does what takes space, and again after a commit where it found none and a commit may give some back: others' promises end
+    /// with it, and what was freed may be taken. A refusal has changed nothing, so `work` can be done anew. The caller holds no
+    /// transaction handle.
+    ///
+    /// # Errors
+    /// What the last try met.
+    pub(crate) fn with_room<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+        for _ in 0..FURTHER_TRIES {
+            match work() {
+                Err(error)
+                    if error.refusal() == Some(Refusal::NoSpace) && self.engine().would_gain_by_committing() =>
+                {
+                    tracing::debug!(%error, "tried again after a commit");
+                    self.engine().commit()?;
+                }
+                done => return done,
+            }
+        }
+        work()
     }
 
     /// Writes everything out and commits: what was done before is durable when this returns.

@@ -5,6 +5,7 @@ use vlinder_format::directory::DirectoryEntryType;
 use vlinder_format::file_extent::{FileExtent, FileExtentContent};
 use vlinder_format::inode::{FileType, InodeFlags, InodeItem};
 use vlinder_format::{Damage, FileOffset, orphan};
+use vlinder_transaction::ChangeKind;
 
 use crate::changes::Changes;
 use crate::directory::check_new_name;
@@ -60,17 +61,20 @@ impl Filesystem {
         if item.link_count >= MOST_LINKS {
             return Err(Refusal::TooManyLinks.into());
         }
-        let mut handle = self.begin(ITEMS)?;
-        let mut changes = Changes::new(self, directory.subvolume());
-        let index = self.take_index(directory)?;
-        let location = InodeItem::key(inode.number());
-        let entry_type = DirectoryEntryType::from(inode.file_type());
-        changes.add_reference(inode.number(), directory.number(), name, index)?;
-        changes.add_entry(directory.number(), name, index, location, entry_type, handle.generation())?;
-        if item.link_count == 0 {
-            changes.remove_pending(orphan::key(inode.number()));
-        }
-        changes.apply(&mut handle)?;
+        let mut handle = self.with_room(|| {
+            let mut handle = self.begin_for(ChangeKind::Names, ITEMS)?;
+            let mut changes = Changes::new(self, directory.subvolume());
+            let index = self.take_index(directory)?;
+            let location = InodeItem::key(inode.number());
+            let entry_type = DirectoryEntryType::from(inode.file_type());
+            changes.add_reference(inode.number(), directory.number(), name, index)?;
+            changes.add_entry(directory.number(), name, index, location, entry_type, handle.generation())?;
+            if item.link_count == 0 {
+                changes.remove_pending(orphan::key(inode.number()));
+            }
+            changes.apply(&mut handle)?;
+            Ok(handle)
+        })?;
         {
             let mut state = inode.state.lock();
             state.item.link_count += 1;

@@ -3,7 +3,7 @@
 use vlinder_base::sync::Arc;
 use vlinder_codec::compress::Compression;
 use vlinder_format::inode::{FileType, GroupId, InodeFlags, InodeItem, Timestamp, UserId};
-use vlinder_transaction::Handle;
+use vlinder_transaction::{ChangeKind, Handle};
 
 use crate::acl::{ACCESS_NAME, Acl};
 use crate::attributes::Attributes;
@@ -104,7 +104,7 @@ impl Filesystem {
                     ..SetAttributes::default()
                 })
             {
-                self.set_others(caller, inode, changes)?;
+                self.with_room(|| self.set_others(caller, inode, changes))?;
             }
         }
         Ok(self.attributes(inode))
@@ -189,8 +189,8 @@ impl Filesystem {
 
     fn set_size(&self, caller: &Caller, inode: &Arc<Inode>, size: u64) -> Result<()> {
         self.kill_privileges(caller, inode)?;
-        crate::data::truncate(self, inode, size)?;
-        let mut handle = self.begin_deletion(1)?;
+        self.with_room(|| crate::data::truncate(self, inode, size))?;
+        let mut handle = self.begin_deletion(ChangeKind::Attributes, 1)?;
         let mut state = inode.state.lock();
         state.note_content_change(self.now());
         inode.put(&mut handle, &mut state);
@@ -206,7 +206,7 @@ impl Filesystem {
         let changes_owner = changes.user.is_some() || changes.group.is_some();
         let drops_capability =
             changes_owner && !inode.is_directory() && self.read_attribute(inode, CAPABILITY_NAME)?.is_some();
-        let mut handle = self.begin(3)?;
+        let mut handle = self.begin_for(ChangeKind::Attributes, 3)?;
         let mut item = inode.state.lock().item;
         self.adapt(caller, inode, &mut item, changes);
         let mut edits = Changes::new(self, inode.subvolume());

@@ -7,7 +7,7 @@
 use vlinder_base::sync::Arc;
 use vlinder_format::inode::{FileType, InodeItem};
 use vlinder_format::{ItemType, Key, ObjectId, orphan};
-use vlinder_transaction::Handle;
+use vlinder_transaction::{ChangeKind, Charge, Handle};
 use vlinder_tree::Readahead;
 
 use crate::changes::Changes;
@@ -21,6 +21,10 @@ const MOST_ITEMS: usize = 64;
 impl Filesystem {
     /// Deletes a file without names, unless it is open. The caller holds no lock.
     pub(crate) fn delete_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
+        self.with_room(|| self.try_delete_if_unused(inode))
+    }
+
+    fn try_delete_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
         let _operation = inode.operation.write();
         {
             let state = inode.state.lock();
@@ -38,7 +42,8 @@ impl Filesystem {
         let mut steps = Steps::new(MOST_ITEMS);
         loop {
             let (keys, complete) = self.items_of(inode, steps.most_items())?;
-            let items = u32::try_from(keys.len()).unwrap_or(u32::MAX).saturating_add(2);
+            // The keys, the inode item and the orphan item.
+            let items = Charge::leaves(keys.len() as u64 + 1);
             let Some(mut handle) = steps.begin(self, keys.len(), items)? else { continue };
             let mut changes = Changes::new(self, inode.subvolume());
             for key in keys {
@@ -124,7 +129,7 @@ impl Filesystem {
     }
 
     fn remove_orphan_item(&self, subvolume: &Subvolume, number: ObjectId) -> Result<()> {
-        let mut handle = self.begin_deletion(1)?;
+        let mut handle = self.begin_deletion(ChangeKind::Names, 1)?;
         let mut changes = Changes::new(self, subvolume);
         changes.remove_pending(orphan::key(number));
         changes.apply(&mut handle)
@@ -146,7 +151,7 @@ mod tests {
         let filesystem = Filesystem::open(&[image], OpenOptions::default()).unwrap();
         let root = filesystem.root().unwrap();
         let inode = filesystem.create_directory(&Caller::superuser(), &root, b"directory", 0o755).unwrap();
-        let mut handle = filesystem.begin_deletion(1).unwrap();
+        let mut handle = filesystem.begin_deletion(ChangeKind::Names, 1).unwrap();
         let mut changes = Changes::new(&filesystem, inode.subvolume());
         changes.remove_pending(InodeItem::key(inode.number()));
         changes.apply(&mut handle).unwrap();

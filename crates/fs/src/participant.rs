@@ -1,10 +1,11 @@
 //! What the file system puts into a transaction before it ends: inode items that changed without one.
 
 use vlinder_base::sync::{Arc, Weak};
-use vlinder_transaction::{EngineError, Participant};
+use vlinder_format::inode::InodeItem;
+use vlinder_transaction::{ChangeKind, EngineError, Participant};
 
 use crate::filesystem::Shared;
-use crate::{Filesystem, FsError};
+use crate::{Filesystem, FsError, Refusal};
 
 /// Inodes put in with one handle.
 const BATCH: usize = 64;
@@ -46,22 +47,44 @@ pub(crate) fn into_engine(error: FsError) -> EngineError {
 }
 
 impl Filesystem {
-    /// Gives every inode item that changed outside a transaction to the running one.
+    /// Gives every inode item that changed outside a transaction to the running one. Items for which there is no room stay
+    /// where they are, in memory, until there is: what changed there is a time, or a size that its data bring along.
     pub(crate) fn put_dirty_inodes(&self) -> crate::Result<()> {
+        let mut most = BATCH;
         while !self.shared().dirty_inodes.is_empty() {
-            // The handle comes first: an inode that is off the list is in the transaction before that can end, and one
-            // for which there is no handle stays on it.
-            // Their room is owed since they changed (`await_items`), and still is while they are pending.
-            let mut handle = self.begin_deletion(0)?;
-            let batch = self.shared().dirty_inodes.take(BATCH);
-            for inode in &batch {
-                let mut state = inode.state.lock();
-                if state.dirty && !state.deleted && !inode.subvolume().is_deleted() {
-                    inode.put(&mut handle, &mut state);
+            match self.put_some_dirty_inodes(most) {
+                Err(error) if error.refusal() == Some(Refusal::NoSpace) && most > 1 => most = 1,
+                Err(error) if error.refusal() == Some(Refusal::NoSpace) => {
+                    tracing::debug!(%error, "times of inodes wait for space");
+                    return Ok(());
                 }
-                state.dirty = false;
+                other => other?,
             }
-            self.engine().settle_awaited_items(u64::try_from(batch.len()).unwrap_or(u64::MAX));
+        }
+        Ok(())
+    }
+
+    fn put_some_dirty_inodes(&self, most: usize) -> crate::Result<()> {
+        // The handle comes first: an inode that is off the list is in the transaction before that can end, and one
+        // for which there is no handle stays on it.
+        let mut handle = self.begin_deletion(ChangeKind::Attributes, u32::try_from(most).unwrap_or(u32::MAX))?;
+        let batch = self.shared().dirty_inodes.take(most);
+        let mut left = batch.iter();
+        for inode in left.by_ref() {
+            let key = InodeItem::key(inode.number());
+            if let Err(error) = handle.charge_pending(inode.subvolume().tree(), &[key]) {
+                for inode in std::iter::once(inode).chain(left) {
+                    let counted_again = self.shared().dirty_inodes.put_back(inode);
+                    self.engine().settle_awaited_items(counted_again);
+                }
+                return Err(error.into());
+            }
+            let mut state = inode.state.lock();
+            if state.dirty && !state.deleted && !inode.subvolume().is_deleted() {
+                inode.put(&mut handle, &mut state);
+            }
+            state.dirty = false;
+            self.engine().settle_awaited_items(1);
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use vlinder_format::directory::{DirectoryEntryType, DirectoryIndex};
 use vlinder_format::inode::FileType;
 use vlinder_format::root_ref::RootReference;
 use vlinder_format::{Generation, Key, RootId};
-use vlinder_transaction::Handle;
+use vlinder_transaction::{ChangeKind, Handle};
 use vlinder_tree::Edit;
 
 use crate::changes::Changes;
@@ -151,7 +151,7 @@ impl Filesystem {
         let _rename = rename.crosses_directories().then(|| self.shared().rename.lock());
         let loser = {
             let _directories = self.lock_directories(old.directory, new.directory)?;
-            self.rename_locked(rename)?
+            self.with_room(|| self.rename_locked(rename))?
         };
         match loser {
             Some((loser, fate)) => self.meet_fate(loser, fate),
@@ -228,7 +228,7 @@ impl Filesystem {
         {
             return Err(Refusal::NotEmpty.into());
         }
-        let mut handle = self.begin(ITEMS)?;
+        let mut handle = self.begin_for(ChangeKind::Names, ITEMS)?;
         match &found.replaced {
             Some(other) if rename.is_exchange() => {
                 self.exchange(&mut handle, rename, &found.moved, other)?;

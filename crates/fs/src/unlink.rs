@@ -4,6 +4,7 @@ use vlinder_base::sync::Arc;
 use vlinder_format::directory::{self, DirectoryEntry, DirectoryIndex};
 use vlinder_format::inode::{FileType, InodeItem};
 use vlinder_format::{Damage, orphan};
+use vlinder_transaction::ChangeKind;
 
 use crate::changes::Changes;
 use crate::directory::{Target, check_new_name};
@@ -74,7 +75,7 @@ impl Filesystem {
             return Err(Refusal::IsADirectory.into());
         }
         self.may_remove_name(caller, directory, &victim)?;
-        let fate = self.remove_file_name(directory, name, &target, &victim, last)?;
+        let fate = self.with_room(|| self.remove_file_name(directory, name, &target, &victim, last))?;
         drop(guard);
         self.meet_fate(victim, fate)
     }
@@ -127,7 +128,7 @@ impl Filesystem {
             victim.state.lock().opens += 1;
             return Ok(Some(OpenInode::adopt(self, victim)));
         }
-        let fate = self.remove_file_name(directory, name, &target, &victim, last)?;
+        let fate = self.with_room(|| self.remove_file_name(directory, name, &target, &victim, last))?;
         drop(guard);
         self.meet_fate(victim, fate)
     }
@@ -169,7 +170,7 @@ impl Filesystem {
         if victim.is_directory() && victim.size() > 0 {
             return Err(Refusal::NotEmpty.into());
         }
-        let mut handle = self.begin_deletion(ITEMS)?;
+        let mut handle = self.begin_deletion(ChangeKind::Names, ITEMS)?;
         let mut changes = Changes::new(self, directory.subvolume());
         let index = changes.remove_reference(target.id.number, directory.number(), name)?;
         changes.remove_entry(directory.number(), name, index)?;
@@ -235,7 +236,7 @@ impl Filesystem {
     /// Removes a name whose subvolume is not there.
     pub(crate) fn remove_placeholder(&self, directory: &Inode, name: &[u8]) -> Result<()> {
         let index = self.find_index(directory, name)?;
-        let mut handle = self.begin_deletion(ITEMS)?;
+        let mut handle = self.begin_deletion(ChangeKind::Names, ITEMS)?;
         let mut changes = Changes::new(self, directory.subvolume());
         changes.remove_entry(directory.number(), name, index)?;
         changes.apply(&mut handle)?;

@@ -18,7 +18,7 @@ use crate::engine::Engine;
 use crate::reservation::Draw;
 use crate::space::free_space_tree::GroupRange;
 use crate::space::groups::{Group, PURPOSES};
-use crate::space::{Purpose, Room, Unallocated};
+use crate::space::{Charge, Purpose, Room, Unallocated};
 
 /// Chunks whose items are not written yet.
 pub(crate) struct ChunkWork {
@@ -222,7 +222,7 @@ impl Engine {
             // The chunk is as good for them.
             return unallocated.bytes;
         }
-        let mut others = self.space.lacking(Draw::Reserve, self.owed_metadata());
+        let mut others = self.space.lacking(Draw::Reserve, self.waiting_changes());
         match purpose {
             Purpose::Data => others.data = 0,
             Purpose::Metadata => others.metadata = 0,
@@ -239,7 +239,7 @@ impl Engine {
             self.space.set_unallocated(chunks, unallocated);
             unallocated
         });
-        let metadata = Room { data: 0, ..self.space.lacking(Draw::Nothing, 0) };
+        let metadata = Room { data: 0, ..self.space.lacking(Draw::Nothing, Charge::default()) };
         let left = unallocated.bytes.saturating_sub(unallocated.taken_by(metadata));
         self.space.available(Purpose::Data) + left / unallocated.data_copies
     }

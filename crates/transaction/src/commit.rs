@@ -195,6 +195,7 @@ impl<'a> Critical<'a> {
     /// Brings everything to rest and freezes it; the next transaction opens.
     fn freeze(self) -> Result<Frozen<'a>, EngineError> {
         let engine = self.engine;
+        let promised = engine.price_of_commit();
         {
             let mut handle = engine.critical_handle(self.generation);
             engine.drain_pending(&mut handle)?;
@@ -209,8 +210,10 @@ impl<'a> Critical<'a> {
             handle.editor.touch(&engine.root_tree)?;
             engine.settle(&mut handle)?;
             // Addresses held beyond need go back before the free-space tree is frozen; nothing on disk knows them.
+            engine.check_price_of_commit(&promised, &handle);
             drop(handle);
         }
+        engine.size_global_reserve();
         let superblock = self.make_superblock();
         let blocks = engine.trees.freeze(self.generation);
         engine.end_log(self.generation)?;
@@ -356,7 +359,6 @@ impl Flushed<'_> {
         // Discarded before anyone may take it again.
         engine.discard(&engine.space.waiting_ranges(Waiting::Committing));
         engine.space.unpin(Waiting::Committing);
-        engine.size_global_reserve();
         engine.phase.lock().published = superblock.generation;
         engine.phase_changed.notify_all();
         engine.metrics.commits.increment();

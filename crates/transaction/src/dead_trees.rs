@@ -14,17 +14,22 @@ use vlinder_base::sync::{Arc, Mutex};
 use vlinder_format::root_item::RootFlags;
 use vlinder_format::uuid_item::UuidKind;
 use vlinder_format::{Block, Generation, ItemType, Key, Level, ObjectId, RootId, orphan};
-use vlinder_tree::{Change, ChildReferences, Edit, Readahead, Space, WantedBlock};
+use vlinder_tree::{Change, ChildReferences, Edit, Readahead, Space, TreeError, WantedBlock};
 
 use crate::EngineError;
+use crate::change_kind::ChangeKind;
 use crate::engine::Engine;
 use crate::extents::delayed::{ExtentKind, Referrer};
 use crate::forest::Tree;
 use crate::handle::Handle;
-use crate::reservation::{LARGEST_DELETION_ITEMS, Reservation};
+use crate::reservation::Reservation;
+use crate::waiting::ReferenceMoves;
 
 /// Blocks looked at in one transaction handle, so that commits need not wait long.
 const BLOCKS_IN_HANDLE: usize = 256;
+
+/// Leaves that one step changes beside what it frees: of the root tree, and of those of UUIDs and quotas.
+const STEP_LEAVES: u32 = 8;
 
 /// What the walk does at a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,9 +114,21 @@ impl Engine {
                 // refused: an inode's other items are in them already.
                 self.commit()?;
             }
-            let mut handle = self.begin(Reservation::tree_deletion(LARGEST_DELETION_ITEMS))?;
+            let mut handle = self.begin(Reservation::tree_deletion(STEP_LEAVES).of(ChangeKind::TreeDeletion))?;
             let Some(mut walk) = self.dead_trees.walks.lock().pop_front() else { return Ok(false) };
             let looked_at = walk.run(&mut handle, left.min(BLOCKS_IN_HANDLE));
+            if matches!(looked_at, Err(EngineError::Tree(TreeError::NoSpace { .. }))) {
+                // Nothing of the block was changed. A commit frees what went before it.
+                walk.save_progress(&handle);
+                drop(handle);
+                self.dead_trees.walks.lock().push_front(walk);
+                let (gains, error) = (self.would_gain_by_committing(), looked_at.err());
+                self.commit()?;
+                match error.filter(|_| !gains) {
+                    Some(error) => return Err(error),
+                    None => continue,
+                }
+            }
             if looked_at.is_err() {
                 // What was done before the error stays done.
                 walk.save_progress(&handle);
@@ -221,7 +238,7 @@ impl Walk {
             if !is_marked_leaf && wanted.generation > born(&self.tree) {
                 let block = engine.trees.block(&wanted)?;
                 if block.owner() == id {
-                    mark(engine, &block)?;
+                    mark(handle, &block)?;
                     self.frames.push(Frame { block, slot: 0, stage: Stage::Mark, full: true });
                     return Ok(());
                 }
@@ -244,16 +261,18 @@ impl Walk {
         let id = self.tree.id();
         let Some(frame) = self.frames.last_mut() else { return Ok(()) };
         let wanted = WantedBlock::child(id, &frame.block, frame.slot);
-        frame.slot += 1;
         // What is older than the tree was never its own.
         if wanted.generation <= born(&self.tree) {
+            frame.slot += 1;
             return Ok(());
         }
         let block = handle.engine.trees.block(&wanted)?;
         if block.owner() != id {
+            frame.slot += 1;
             return Ok(());
         }
-        mark(handle.engine, &block)?;
+        mark(handle, &block)?;
+        frame.slot += 1;
         if !block.is_leaf() {
             self.frames.push(Frame { block, slot: 0, stage: Stage::Mark, full: true });
         }
@@ -264,6 +283,13 @@ impl Walk {
     fn leave(&mut self, handle: &mut Handle<'_>) -> Result<(), EngineError> {
         let engine = handle.engine;
         let id = self.tree.id();
+        if let Some(frame) = self.frames.last()
+            && frame.stage == Stage::Drop
+            && frame.block.is_leaf()
+        {
+            // A refusal leaves the leaf for a later step.
+            handle.editor.space.charge_reference_changes(&frame.block, ReferenceMoves::Dropped)?;
+        }
         let Some(done) = self.frames.pop() else { return Ok(()) };
         let below_mark = self.frames.last().is_some_and(|parent| parent.stage == Stage::Mark);
         if done.stage == Stage::Mark && below_mark {
@@ -337,12 +363,14 @@ fn born(tree: &Tree) -> Generation {
 }
 
 /// Makes a shared block's children referenced by its address, if they are not yet.
-fn mark(engine: &Engine, block: &Block) -> Result<(), EngineError> {
+fn mark(handle: &Handle<'_>, block: &Block) -> Result<(), EngineError> {
+    let engine = handle.engine;
     loop {
         let sharing = engine.sharing_at(block.logical(), block.owner())?;
         if sharing.full_back_references {
             return Ok(());
         }
+        handle.editor.space.charge_reference_changes(block, ReferenceMoves::Renamed)?;
         let _gate = engine.sharing_gate.lock();
         if engine.sharing_holds(block.logical(), &sharing) {
             engine.share_children(block.owner(), block, ChildReferences::Full, true);

@@ -81,7 +81,7 @@ impl Engine {
                 .iter()
                 .map(|(key, pending)| Edit::put_or_remove(*key, pending.data.as_deref()))
                 .collect();
-            handle.editor.edit(tree.root(), &edits)?;
+            handle.editor.edit_in_parts(tree.root(), &edits)?;
             self.pending.drained(id, &batch);
             drop(timer);
             let Some(next) = next else { return Ok(()) };

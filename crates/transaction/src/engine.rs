@@ -25,6 +25,7 @@ use crate::pending::{PendingItems, PendingWindow};
 use crate::phase::Phase;
 use crate::snapshots::SnapshotQueue;
 use crate::space::SpaceManager;
+use crate::waiting::MeasuredChanges;
 use crate::{EngineError, Participant, ReadOnlyReason};
 
 /// Mechanisms that are switched off, for measuring (`-o disable=`).
@@ -139,6 +140,8 @@ pub struct Engine {
     pub(crate) next_subvolume: Mutex<u64>,
     /// Items that changed outside a transaction: participants put them in before the next commit.
     pub(crate) awaited_items: AtomicU64,
+    /// What waits for the commit, as it was measured last.
+    pub(crate) measured: Mutex<Option<MeasuredChanges>>,
     /// Whether the groups' items were read; held by who reads them.
     pub(crate) has_groups: Mutex<bool>,
 }
@@ -157,6 +160,16 @@ pub(crate) struct FixedTrees {
     /// Those of the above that can't be read, where that is allowed ([`Rescue::ignores_bad_roots`]). What stands for them
     /// has no blocks; nothing that reads files asks it for items.
     pub(crate) bad: Vec<RootId>,
+}
+
+/// The arithmetic of checksum items of a volume.
+pub(crate) fn checksum_geometry(volume: &Volume) -> ChecksumGeometry {
+    let geometry = volume.geometry();
+    ChecksumGeometry {
+        sector_size: geometry.sector_size,
+        checksum_size: u32::try_from(geometry.checksum_kind.size_bytes()).unwrap_or(u32::MAX),
+        node_size: geometry.node_size,
+    }
 }
 
 impl Engine {
@@ -219,11 +232,7 @@ impl Engine {
 
     /// The arithmetic of checksum items.
     pub fn checksum_geometry(&self) -> ChecksumGeometry {
-        ChecksumGeometry {
-            sector_size: self.sector_size(),
-            checksum_size: u32::try_from(self.checksum_kind().size_bytes()).unwrap_or(u32::MAX),
-            node_size: self.node_size(),
-        }
+        checksum_geometry(&self.volume)
     }
 
     /// Whether holes have no items.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
 use vlinder_format::inode::InodeFlags;
 use vlinder_format::root_item::{RootFlags, RootItem, RootItemBase};
@@ -51,6 +52,11 @@ impl Tree {
         self.key
     }
 
+    /// Whether another tree may reference blocks of this one, because one is a snapshot of the other.
+    pub(crate) fn may_share_blocks(&self) -> bool {
+        self.root.id().is_shareable() && self.root.last_snapshot() > Generation(0)
+    }
+
     /// The root item as it stands; where the root block lies is up to date only after a commit.
     pub fn item(&self) -> RootItem {
         self.state.lock().item
@@ -93,6 +99,8 @@ impl Tree {
 #[derive(Default)]
 pub(crate) struct Forest {
     open: Mutex<HashMap<RootId, Arc<Tree>>>,
+    /// A tree was open, once, that may share blocks with another.
+    has_snapshots: AtomicBool,
 }
 
 impl Forest {
@@ -100,8 +108,20 @@ impl Forest {
         self.open.lock().get(&id).map(Arc::clone)
     }
 
+    /// Whether trees that are open may share blocks with others.
+    pub(crate) fn may_share_blocks(&self) -> bool {
+        self.has_snapshots.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn insert(&self, tree: &Arc<Tree>) {
+        self.note_sharing(tree);
         self.open.lock().insert(tree.id(), Arc::clone(tree));
+    }
+
+    fn note_sharing(&self, tree: &Tree) {
+        if tree.may_share_blocks() {
+            self.has_snapshots.store(true, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn remove(&self, id: RootId) {
@@ -130,6 +150,7 @@ impl Forest {
         let pointer = RootPointer { logical: item.address, generation: item.generation, level: item.level };
         let root = Root::new(id, pointer, item.last_snapshot);
         let tree = Tree::new(root, key, item, false);
+        self.note_sharing(&tree);
         // Another thread may have opened it meanwhile; there must be one root for all.
         Ok(Arc::clone(self.open.lock().entry(id).or_insert(tree)))
     }

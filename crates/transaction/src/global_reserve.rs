@@ -1,35 +1,105 @@
-//! The global reserve: metadata space that nobody is promised, so that a commit always finds room to end, and a deletion
-//! to begin.
+//! The global reserve, and how large the trees are that a commit changes: what the prices of changes are made of.
+
+use std::ops::Range;
 
 use vlinder_base::sync::Arc;
 use vlinder_format::chunk::BlockGroupFlags;
+use vlinder_format::{Generation, ItemType, Key, ObjectId};
+use vlinder_tree::{Precision, Root, Touch, TreeError};
 
 use crate::engine::Engine;
 use crate::forest::Tree;
-use crate::reservation::LARGEST_DELETION_ITEMS;
-use crate::space::GlobalReserve;
+use crate::space::{Charge, CountedBlocks, GlobalReserve, TreeSizes};
+use crate::waiting::NO_GENERATION;
 
-/// Even the smallest file system's commit copies a path of each tree.
-const LEAST_RESERVED_BLOCKS: u64 = 64;
 /// Linux's bound of the global reserve.
-const MOST_RESERVED_BYTES: u64 = 512 << 20;
+const MAX_RESERVED_BYTES: u64 = 512 << 20;
 /// Levels that a tree can have (Linux: `BTRFS_MAX_LEVEL`).
 const LEVELS: u64 = 8;
 /// Items that removing a name changes (Linux 6.18: `BTRFS_UNLINK_METADATA_UNITS`).
 const UNLINK_ITEMS: u64 = 6;
+/// What making a file asks Linux for beyond its reserve: five items, each by its path, copied and split, and twice more
+/// for the delayed references (`btrfs_start_transaction`; seen on full file systems of 128 and 256 MiB).
+const MARGIN_BLOCKS: u64 = 5 * 3 * LEVELS * 2;
+/// Leaves that one step of deleting a tree changes beside what it frees: root item, orphan item, and the trees of UUIDs
+/// and quotas.
+const TREE_DELETION_LEAVES: u64 = 8;
 
 impl Engine {
-    /// What the commit itself may have to copy: every block of the trees that describe space, once. They are copied at
-    /// most once in a transaction, so keeping their size free is enough for any commit to end. And what deletions draw on
-    /// it for.
+    /// Learns anew how large the trees are, and how much is kept for commits and deletions. Called when the trees of a
+    /// transaction have come to rest.
     pub(crate) fn size_global_reserve(&self) {
-        let bytes = self.trees_of_space().map(|tree| tree.item().bytes_used).fold(0, u64::saturating_add);
-        let deletion = self.metadata_bytes(LARGEST_DELETION_ITEMS);
-        let least = u64::from(self.node_size()) * LEAST_RESERVED_BLOCKS;
-        let most = MOST_RESERVED_BYTES.min(self.metadata_total() / 2);
-        let all = bytes.saturating_add(2 * deletion).max(least).min(most);
-        let commit = bytes.min(all.saturating_sub(2 * deletion));
-        self.space.set_global_reserve(GlobalReserve { all, commit, trees: (all - commit).min(deletion) });
+        let fixed = &self.fixed;
+        let blocks = |tree: &Tree| tree.item().bytes_used.div_ceil(u64::from(self.node_size()));
+        let free_space = fixed.free_space.as_ref().map_or(0, |tree| blocks(tree));
+        let open = self.forest.all();
+        let levels = open.iter().map(|tree| u64::from(tree.root().pointer().level.0) + 1).max().unwrap_or(1);
+        let sizes = TreeSizes {
+            block_bytes: u64::from(self.node_size()),
+            levels,
+            extent: blocks(&fixed.extent),
+            free_space,
+            checksum: blocks(&fixed.checksum),
+            others: 0,
+            roots_and_groups: self.roots_and_groups_bound(open.len(), levels),
+            about_blocks: blocks(&fixed.extent).saturating_add(free_space),
+        };
+        let trees = sizes
+            .price_blocks(&Charge::leaves(TREE_DELETION_LEAVES))
+            .saturating_mul(sizes.block_bytes);
+        let all = self.linux_reserve().min(self.metadata_total() / 2);
+        let margin = (u64::from(self.node_size()) * MARGIN_BLOCKS).min(all / 3 * 2);
+        self.space.set_sizes(sizes, GlobalReserve { all, margin, trees: trees.min(all) });
+    }
+
+    /// Blocks of root items and group items that a commit may copy: a path for each open tree and for each group, unless
+    /// the trees that hold the items are smaller.
+    fn roots_and_groups_bound(&self, open_trees: usize, levels: u64) -> u64 {
+        let paths = |items: usize| u64::try_from(items).unwrap_or(u64::MAX).saturating_mul(levels);
+        let groups = &self.fixed.groups;
+        let group_blocks = if groups.id() == self.fixed.extent.id() {
+            // They lie among the extent items, those of groups of tree blocks in leaves that are counted there.
+            paths(self.space.group_count())
+        } else {
+            groups.item().bytes_used.div_ceil(u64::from(self.node_size()))
+        };
+        paths(open_trees).saturating_add(group_blocks)
+    }
+
+    /// Counts what [`TreeSizes`] has bounds for; none where that could not be read, or is no better.
+    pub(crate) fn count_trees(&self) -> Option<CountedBlocks> {
+        let counted = self.try_count_trees();
+        counted.inspect_err(|error| tracing::debug!(%error, "the trees could not be counted")).ok()
+    }
+
+    fn try_count_trees(&self) -> Result<CountedBlocks, TreeError> {
+        let places = self.space.places_of_blocks();
+        let keys = |range: &Range<u64>| {
+            Key::new(ObjectId(range.start), ItemType(0), 0)..Key::new(ObjectId(range.end), ItemType(0), 0)
+        };
+        let ranges: Vec<Range<Key>> = places.iter().map(keys).collect();
+        let mut about_blocks = self.count_blocks(self.fixed.extent.root(), &ranges)?;
+        if let Some(free_space) = &self.fixed.free_space {
+            about_blocks = about_blocks.saturating_add(self.count_blocks(free_space.root(), &ranges)?);
+        }
+        let everything = [Key::MIN..Key::MAX];
+        let mut roots_and_groups = self.count_blocks(&self.root_tree, &everything)?;
+        if self.fixed.groups.id() == self.fixed.extent.id() {
+            let groups = u64::try_from(self.space.group_count()).unwrap_or(u64::MAX);
+            let levels = u64::from(self.fixed.extent.root().pointer().level.0) + 1;
+            roots_and_groups = roots_and_groups.saturating_add(groups.saturating_mul(levels));
+        } else {
+            let groups = self.count_blocks(self.fixed.groups.root(), &everything)?;
+            roots_and_groups = roots_and_groups.saturating_add(groups);
+        }
+        Ok(CountedBlocks { about_blocks, roots_and_groups })
+    }
+
+    /// Blocks of a tree in which keys of these ranges lie.
+    fn count_blocks(&self, root: &Arc<Root>, ranges: &[Range<Key>]) -> Result<u64, TreeError> {
+        let touches: Vec<Touch> =
+            ranges.iter().map(|keys| Touch { keys: keys.clone(), growth_bytes: 0 }).collect();
+        Ok(self.trees.measure(root, NO_GENERATION, Generation(0), &touches, Precision::Nodes)?.copies)
     }
 
     /// The trees that describe space, each once: groups have one of their own only with feature block_group_tree.
@@ -46,8 +116,8 @@ impl Engine {
         metadata.map(|kind| kind.total_bytes).sum()
     }
 
-    /// The size of Linux's global reserve on this file system just after mounting (`btrfs_update_global_block_rsv`): the
-    /// trees that describe space, or what the removal of a name may take where that is more.
+    /// The size of Linux's global reserve on this file system (`btrfs_update_global_block_rsv`): the trees that describe
+    /// space, or what the removal of a name may take where that is more.
     pub(crate) fn linux_reserve(&self) -> u64 {
         let (mut bytes, mut items) = (0_u64, 1 + UNLINK_ITEMS);
         for tree in self.trees_of_space() {
@@ -57,6 +127,6 @@ impl Engine {
         let item = u64::from(self.node_size()) * LEVELS * 2;
         // Each reference that goes may change the free-space tree as well.
         let per_reference = if self.fixed.free_space.is_some() { 2 } else { 1 };
-        bytes.max(item * (items + UNLINK_ITEMS * per_reference)).min(MOST_RESERVED_BYTES)
+        bytes.max(item * (items + UNLINK_ITEMS * per_reference)).min(MAX_RESERVED_BYTES)
     }
 }

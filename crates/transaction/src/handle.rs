@@ -8,14 +8,16 @@ use vlinder_format::{Generation, Key, Logical, ObjectId, RootId, Uuid};
 use vlinder_tree::{Edit, Root};
 
 use crate::EngineError;
+use crate::change_kind::ChangeKind;
 use crate::checksums::ChecksumTree;
 use crate::editor::Editor;
 use crate::engine::Engine;
 use crate::extents::delayed::{ExtentKind, Referrer};
 use crate::forest::{Tree, new_root_item};
-use crate::reservation::Reservation;
+use crate::handle_space::HandleSpace;
+use crate::reservation::{Draw, Reservation};
 use crate::snapshots::SnapshotRequest;
-use crate::space::Purpose;
+use crate::space::{Charge, Purpose};
 use crate::space::groups::Taken;
 use crate::unwinding::PanicWatch;
 
@@ -33,7 +35,8 @@ pub struct Handle<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) editor: Editor<'a>,
     generation: Generation,
-    promised: u64,
+    promised: Charge,
+    kind: ChangeKind,
     /// The committer's own handle, in the critical phase.
     critical: bool,
     watch: PanicWatch,
@@ -51,15 +54,15 @@ impl Engine {
         self.check_writable()?;
         let _timer = self.metrics.begin_wait_time.time();
         self.relieve()?;
-        let bytes = self.metadata_bytes(reservation.metadata_items);
-        self.promise_metadata(bytes, reservation.draw)?;
+        let changes = reservation.changes;
+        self.promise_changes(changes, reservation.draw)?;
         let mut phase = self.phase.lock();
         while phase.critical {
             self.phase_changed.wait(&mut phase);
         }
         if let Err(error) = self.check_writable() {
             drop(phase);
-            self.space.unpromise(bytes);
+            self.space.unpromise(changes);
             return Err(error);
         }
         phase.handles += 1;
@@ -67,9 +70,10 @@ impl Engine {
         drop(phase);
         Ok(Handle {
             engine: self,
-            editor: self.editor(generation),
+            editor: self.editor(generation, Some(reservation.draw.max(Draw::Margin))),
             generation,
-            promised: bytes,
+            promised: changes,
+            kind: reservation.kind,
             critical: false,
             watch: PanicWatch::new(),
         })
@@ -83,17 +87,18 @@ impl Engine {
         if blocks || items || references { self.commit().map(drop) } else { Ok(()) }
     }
 
-    pub(crate) fn editor(&self, generation: Generation) -> Editor<'_> {
-        Editor::new(&self.trees, self, generation, self.identity())
+    fn editor(&self, generation: Generation, draw: Option<Draw>) -> Editor<'_> {
+        Editor::new(&self.trees, HandleSpace::new(self, draw), generation, self.identity())
     }
 
     /// The committer's handle: no other is open.
     pub(crate) fn critical_handle(&self, generation: Generation) -> Handle<'_> {
         Handle {
             engine: self,
-            editor: self.editor(generation),
+            editor: self.editor(generation, None),
             generation,
-            promised: 0,
+            promised: Charge::default(),
+            kind: ChangeKind::Commit,
             critical: true,
             watch: PanicWatch::new(),
         }
@@ -122,22 +127,59 @@ impl Handle<'_> {
         Ok(self.editor.edit(&self.engine.root_tree, edits)?)
     }
 
+    /// Makes sure of room for what items that will be pending at these keys take beyond their own leaves: where another tree
+    /// shares these, copies add references to all that the leaves hold. Called before anything changes.
+    ///
+    /// # Errors
+    /// No space; what reading met.
+    pub fn charge_pending(&mut self, tree: &Tree, keys: &[Key]) -> Result<(), EngineError> {
+        if !tree.may_share_blocks() || keys.is_empty() {
+            return Ok(());
+        }
+        Ok(self.editor.space.charge_copies_at(tree, keys)?)
+    }
+
     /// An item that the tree does not hold yet waits in memory for the commit.
     pub fn insert_pending(&mut self, tree: &Tree, key: Key, data: Vec<u8>) {
-        self.engine.pending.put(tree.id(), key, data, true);
+        self.leave_item(data.len());
+        self.engine.pending.put(tree.id(), key, data, true, tree.may_share_blocks());
         self.mark_changed();
     }
 
     /// An item's data, new or not, wait in memory for the commit.
     pub fn put_pending(&mut self, tree: &Tree, key: Key, data: Vec<u8>) {
-        self.engine.pending.put(tree.id(), key, data, false);
+        self.leave_item(data.len());
+        self.engine.pending.put(tree.id(), key, data, false, tree.may_share_blocks());
         self.mark_changed();
     }
 
     /// A removal waits in memory for the commit, or cancels a pending insertion.
     pub fn remove_pending(&mut self, tree: &Tree, key: Key) {
-        self.engine.pending.remove(tree.id(), key);
+        self.leave_item(0);
+        self.engine.pending.remove(tree.id(), key, tree.may_share_blocks());
         self.mark_changed();
+    }
+
+    /// One item more of so many bytes waits for the commit.
+    fn leave_item(&self, bytes: usize) {
+        let bytes = bytes + vlinder_format::block::ITEM_HEADER_SIZE;
+        self.editor.space.leave(Charge::items(1, u64::try_from(bytes).unwrap_or(u64::MAX)));
+    }
+
+    /// Notes what the handle took of what it was promised: never more.
+    fn check_use(&self) {
+        let engine = self.engine;
+        let price = |changes| engine.space.price_bytes(changes) / u64::from(engine.node_size());
+        let left = self.editor.space.left();
+        let used = self.editor.used_blocks() + price(left);
+        let promised = self.promised + self.editor.space.further();
+        let blocks = price(promised);
+        engine.metrics.most_used.note(self.kind, used, blocks);
+        debug_assert!(
+            used <= blocks,
+            "a handle for {:?} took {used} blocks of {blocks}: {promised:?}, left {left:?}",
+            self.kind
+        );
     }
 
     /// As [`remove_pending`](Self::remove_pending), for an item that was removed, and that may have been put in since.
@@ -197,6 +239,7 @@ impl Handle<'_> {
         offset: u64,
     ) {
         let referrer = Referrer::File { root, inode, offset };
+        self.editor.space.leave(Charge { added_references: 1, extents: u64::from(fresh), ..Charge::default() });
         self.engine.delayed.lock().change(
             extent.logical,
             extent.length,
@@ -210,6 +253,12 @@ impl Handle<'_> {
     /// A file refers to an extent no more. `extent` is the whole extent, wherever the file used it.
     pub fn drop_data_reference(&mut self, extent: DataExtent, root: RootId, inode: ObjectId, offset: u64) {
         let referrer = Referrer::File { root, inode, offset };
+        self.editor.space.leave(Charge {
+            dropped_references: 1,
+            extents: 1,
+            checksums: 1,
+            ..Charge::default()
+        });
         self.engine.delayed.lock().change(
             extent.logical,
             extent.length,
@@ -304,9 +353,14 @@ impl Handle<'_> {
     }
 
     /// Asks for a snapshot: the commit takes it. The caller then calls [`Engine::commit`] with no handle open.
-    pub fn request_snapshot(&mut self, request: SnapshotRequest) {
-        self.engine.snapshots.push(request);
+    ///
+    /// # Errors
+    /// No space for what the snapshot's name changes once the tree is shared; what reading met.
+    pub fn request_snapshot(&mut self, request: SnapshotRequest) -> Result<(), EngineError> {
+        let charge = self.editor.space.charge_snapshot(&request.directory_tree, &request.name_keys)?;
+        self.engine.snapshots.push(request, charge);
         self.mark_changed();
+        Ok(())
     }
 }
 
@@ -326,10 +380,16 @@ impl Drop for Handle<'_> {
             self.engine.break_off("a change");
         }
         self.engine.space.unpromise(self.promised);
-        let mut phase = self.engine.phase.lock();
-        phase.handles -= 1;
-        if phase.handles == 0 {
-            self.engine.phase_changed.notify_all();
+        {
+            let mut phase = self.engine.phase.lock();
+            phase.handles -= 1;
+            if phase.handles == 0 {
+                self.engine.phase_changed.notify_all();
+            }
+        }
+        // Last: a failed assertion must not leave a handle that the committer waits for.
+        if !self.watch.saw_panic() {
+            self.check_use();
         }
     }
 }

@@ -6,6 +6,7 @@
 //! Reading path: [`Engine`] (what is open), [`Handle`] (how anything is changed), `reservation` (the space that is promised
 //! for that), `commit` (how it becomes durable), `drain` (the fixpoint), `space` and `extents` (what the fixpoint is about).
 
+mod change_kind;
 mod checksums;
 mod chunks;
 mod commit;
@@ -19,6 +20,7 @@ mod forest;
 mod fsync_log;
 mod global_reserve;
 mod handle;
+mod handle_space;
 mod leases;
 mod log_roots;
 mod metrics;
@@ -38,7 +40,9 @@ mod space_service;
 mod unwinding;
 mod users;
 mod uuids;
+mod waiting;
 
+pub use change_kind::ChangeKind;
 pub use engine::{Disabled, Engine, EngineOptions, Rescue};
 pub use error::{EngineError, ReadOnlyReason};
 pub use forest::Tree;
@@ -46,7 +50,7 @@ pub use fsync_log::{LogEdit, LogError, LogTicket, NoLog};
 pub use handle::{DataExtent, Handle};
 pub use log_roots::{FsyncLog, SubvolumeLog};
 pub use participant::Participant;
-pub use reservation::{DataPromise, Draw, LARGEST_DELETION_ITEMS, Reservation};
+pub use reservation::{DataPromise, Draw, PromisedData, Reservation};
 pub use snapshots::{AfterSnapshot, SnapshotRequest};
-pub use space::{KindReport, Purpose, SpaceReport};
+pub use space::{Charge, KindReport, Purpose, SpaceReport};
 pub use users::{ExtentUser, ExtentUsers, FoundExtent};

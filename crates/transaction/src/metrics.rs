@@ -3,6 +3,7 @@
 use vlinder_base::metrics::{Counter, Gauge, Histogram, Registry, Unit};
 use vlinder_base::sync::Arc;
 
+use crate::change_kind::MostUsed;
 use crate::space::free_space_tree::Conversions;
 
 /// Counters and histograms of the commit.
@@ -18,6 +19,8 @@ pub(crate) struct EngineMetrics {
     pub(crate) blocks_written: Arc<Counter>,
     pub(crate) chunks_made: Arc<Counter>,
     pub(crate) chunks_removed: Arc<Counter>,
+    pub(crate) waiting_measured: Arc<Counter>,
+    pub(crate) most_used: MostUsed,
     pub(crate) lease_held_bytes: Arc<Gauge>,
     pub(crate) free_space_conversions: Conversions,
 }
@@ -44,6 +47,11 @@ impl EngineMetrics {
             blocks_written: count("transaction.blocks_written", "tree blocks written by commits"),
             chunks_made: count("chunks.made", "chunks allocated"),
             chunks_removed: count("chunks.removed", "empty chunks removed"),
+            most_used: MostUsed::new(registry),
+            waiting_measured: count(
+                "space.waiting_measured",
+                "times that space was short, and what waits for the commit was measured in the trees",
+            ),
             lease_held_bytes: registry.gauge(
                 "commit.lease_held_bytes",
                 "freed bytes that leases on committed states keep from being taken",

@@ -16,7 +16,7 @@ use vlinder_volume::{Opened, Volume, VolumeError};
 
 use crate::chunks::ChunkWork;
 use crate::dead_trees::DeadTrees;
-use crate::engine::{Engine, EngineOptions, FixedTrees, Rescue};
+use crate::engine::{checksum_geometry, Engine, EngineOptions, FixedTrees, Rescue};
 use crate::extents::delayed::DelayedReferences;
 use crate::forest::{Forest, Tree};
 use crate::fsync_log::LogWriter;
@@ -72,6 +72,7 @@ impl Engine {
         let next_subvolume = next_subvolume(&trees, &root_tree).or_else(forgiven(may_be_bad))?;
         let phase = Phase::after(superblock.generation);
         let source: Arc<dyn BlockSource> = Arc::clone(&blocks) as _;
+        let delayed = Mutex::new(DelayedReferences::new(checksum_geometry(&volume)));
         let engine = Arc::new(Self {
             space: SpaceManager::new(volume.geometry().node_size),
             volume,
@@ -84,7 +85,7 @@ impl Engine {
             chunk_tree,
             forest,
             fixed,
-            delayed: Mutex::new(DelayedReferences::default()),
+            delayed,
             sharing_gate: Mutex::new(()),
             pending: PendingItems::new(&registry),
             snapshots: SnapshotQueue::default(),
@@ -101,6 +102,7 @@ impl Engine {
             participants: Mutex::default(),
             next_subvolume: Mutex::new(next_subvolume),
             awaited_items: AtomicU64::new(0),
+            measured: Mutex::default(),
             has_groups: Mutex::new(false),
             options,
         });

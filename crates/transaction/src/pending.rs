@@ -13,6 +13,9 @@ use vlinder_base::metrics::{Counter, Histogram, Registry, Unit};
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
 use vlinder_format::{ItemType, Key, RootId};
+use vlinder_tree::Touch;
+
+use crate::space::Charge;
 
 /// What an item will be once it is drained.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +26,8 @@ pub(crate) struct Pending {
     in_tree: bool,
     /// Counts changes, so that draining removes only what it wrote.
     version: u64,
+    /// Another tree may share the leaf that it goes to.
+    may_share_leaf: bool,
 }
 
 /// One batch to drain: what a leaf takes.
@@ -49,6 +54,12 @@ pub(crate) struct PendingItems {
     trees: Mutex<HashMap<RootId, BTreeMap<Key, Pending>>>,
     bytes: AtomicU64,
     entries: AtomicU64,
+    /// Of the entries, those whose leaf another tree may share.
+    shared_entries: AtomicU64,
+    /// All that was ever added to these three.
+    grown_entries: AtomicU64,
+    grown_bytes: AtomicU64,
+    grown_shared: AtomicU64,
     versions: AtomicU64,
     metrics: PendingMetrics,
 }
@@ -108,6 +119,10 @@ impl PendingItems {
             trees: Mutex::default(),
             bytes: AtomicU64::new(0),
             entries: AtomicU64::new(0),
+            shared_entries: AtomicU64::new(0),
+            grown_entries: AtomicU64::new(0),
+            grown_bytes: AtomicU64::new(0),
+            grown_shared: AtomicU64::new(0),
             versions: AtomicU64::new(1),
             metrics: PendingMetrics::new(registry),
         }
@@ -127,21 +142,51 @@ impl PendingItems {
         self.entries.load(Ordering::Relaxed)
     }
 
+    /// What putting all items into their trees may change, but for the references that copies of shared leaves add; and how
+    /// many items may go to such leaves.
+    pub(crate) fn charge(&self) -> (Charge, u64) {
+        let shared = self.shared_entries.load(Ordering::Relaxed);
+        (Charge::items(self.entries(), self.bytes()), shared)
+    }
+
+    /// All that was ever added to [`charge`](Self::charge).
+    pub(crate) fn grown(&self) -> (Charge, u64) {
+        let [entries, bytes, shared] = [&self.grown_entries, &self.grown_bytes, &self.grown_shared]
+            .map(|count| count.load(Ordering::Relaxed));
+        (Charge::items(entries, bytes), shared)
+    }
+
+    /// Where all items of a tree go, and by how much they may grow what is there.
+    pub(crate) fn touches(&self, tree: RootId) -> Vec<Touch> {
+        let trees = self.trees.lock();
+        let items = trees.get(&tree).into_iter().flatten();
+        let growth = |pending: &Pending| {
+            pending.data.as_ref().map_or(0, |data| data.len() + vlinder_format::block::ITEM_HEADER_SIZE)
+        };
+        items.map(|(key, pending)| Touch::at(*key, growth(pending))).collect()
+    }
+
     fn count_in(&self, pending: &Pending) {
         self.bytes.fetch_add(pending.bytes(), Ordering::Relaxed);
         self.entries.fetch_add(1, Ordering::Relaxed);
+        self.shared_entries.fetch_add(u64::from(pending.may_share_leaf), Ordering::Relaxed);
+        self.grown_entries.fetch_add(1, Ordering::Relaxed);
+        self.grown_bytes.fetch_add(pending.bytes(), Ordering::Relaxed);
+        self.grown_shared.fetch_add(u64::from(pending.may_share_leaf), Ordering::Relaxed);
     }
 
     fn count_out(&self, pending: &Pending) {
         self.bytes.fetch_sub(pending.bytes(), Ordering::Relaxed);
         self.entries.fetch_sub(1, Ordering::Relaxed);
+        self.shared_entries.fetch_sub(u64::from(pending.may_share_leaf), Ordering::Relaxed);
     }
 
-    /// An item gets these data. `new` when the tree is known not to hold the key.
-    pub(crate) fn put(&self, tree: RootId, key: Key, data: Vec<u8>, new: bool) {
+    /// An item gets these data. `new` when the tree is known not to hold the key; `may_share_leaf` when another tree may
+    /// share the leaf that it goes to.
+    pub(crate) fn put(&self, tree: RootId, key: Key, data: Vec<u8>, new: bool, may_share_leaf: bool) {
         let version = self.versions.fetch_add(1, Ordering::Relaxed);
         let mut trees = self.trees.lock();
-        let mut pending = Pending { data: Some(data), in_tree: !new, version };
+        let mut pending = Pending { data: Some(data), in_tree: !new, version, may_share_leaf };
         self.count_in(&pending);
         match trees.entry(tree).or_default().entry(key) {
             Entry::Vacant(place) => {
@@ -155,10 +200,10 @@ impl PendingItems {
     }
 
     /// An item goes: a pending insertion is cancelled, anything else becomes a tombstone.
-    pub(crate) fn remove(&self, tree: RootId, key: Key) {
+    pub(crate) fn remove(&self, tree: RootId, key: Key, may_share_leaf: bool) {
         let version = self.versions.fetch_add(1, Ordering::Relaxed);
         let mut trees = self.trees.lock();
-        let tombstone = Pending { data: None, in_tree: true, version };
+        let tombstone = Pending { data: None, in_tree: true, version, may_share_leaf };
         match trees.entry(tree).or_default().entry(key) {
             Entry::Occupied(before) if !before.get().in_tree => {
                 self.count_out(&before.remove());
@@ -320,10 +365,10 @@ mod tests {
     fn the_seed_s_hundred_files_become_one_batch_and_with_gaps_off_fifty() {
         let pending = PendingItems::new(&Registry::new());
         for index in 2..102 {
-            pending.put(RootId::FS_TREE, key(index), vec![0; 37], true);
+            pending.put(RootId::FS_TREE, key(index), vec![0; 37], true, false);
         }
         for index in (2..102).step_by(2) {
-            pending.remove(RootId::FS_TREE, key(index));
+            pending.remove(RootId::FS_TREE, key(index), false);
         }
         assert_eq!(pending.metrics.cancelled.get(), 50);
         let batches = |gaps| {
@@ -346,7 +391,7 @@ mod tests {
         let index = |directory, number| Key::new(ObjectId(directory), ItemType::DIR_INDEX, number);
         let keys = [inode(256), index(256, 2), index(256, 5), inode(257), index(257, 2), inode(258)];
         for key in keys {
-            pending.put(RootId::FS_TREE, key, vec![0; 10], true);
+            pending.put(RootId::FS_TREE, key, vec![0; 10], true, false);
         }
         let drained = |kind| {
             let batch = pending.batch(RootId::FS_TREE, kind, Key::MIN, 16283, true);
@@ -362,14 +407,14 @@ mod tests {
     #[test]
     fn what_changed_while_it_was_drained_stays_pending() {
         let pending = PendingItems::new(&Registry::new());
-        pending.put(RootId::FS_TREE, key(2), vec![1], true);
-        pending.put(RootId::FS_TREE, key(3), vec![1], true);
+        pending.put(RootId::FS_TREE, key(2), vec![1], true, false);
+        pending.put(RootId::FS_TREE, key(3), vec![1], true, false);
         let batch = pending.batch(RootId::FS_TREE, PendingKind::Indexes, Key::MIN, 1000, true);
-        pending.put(RootId::FS_TREE, key(3), vec![2], false);
+        pending.put(RootId::FS_TREE, key(3), vec![2], false, false);
         pending.drained(RootId::FS_TREE, &batch);
         assert_eq!(pending.get(RootId::FS_TREE, &key(2)), None);
         assert_eq!(pending.get(RootId::FS_TREE, &key(3)), Some(Some(vec![2])));
-        pending.remove(RootId::FS_TREE, key(3));
+        pending.remove(RootId::FS_TREE, key(3), false);
         assert_eq!(
             pending.get(RootId::FS_TREE, &key(3)),
             Some(None),

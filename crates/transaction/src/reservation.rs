@@ -1,27 +1,30 @@
 //! Space promised before it is used, so that what was accepted never fails for lack of it: metadata to handles, data to
 //! writes that are not allocated yet.
 
-use vlinder_base::sync::atomic::Ordering;
-
 use crate::EngineError;
+use crate::change_kind::ChangeKind;
 use crate::engine::Engine;
-use crate::space::Promised;
+use crate::space::{Charge, Promised, Wanted};
 
 /// What a handle may need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reservation {
-    /// Items that may be inserted, changed or removed, in different leaves at worst.
-    pub metadata_items: u32,
+    /// What it may change.
+    pub changes: Charge,
     /// What it may draw on where there is no other room.
     pub draw: Draw,
+    /// What it is for.
+    pub kind: ChangeKind,
 }
 
 /// What a handle may draw on beside what anybody may have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Draw {
-    /// On nothing.
+    /// On nothing: it leaves the margin that Linux, too, keeps for what comes after.
     #[default]
     Nothing,
+    /// On the margin.
+    Margin,
     /// On the global reserve, for what gives back more than it takes; not on the part for deleting trees. (What a snapshot
     /// shares is copied to be changed, so that deleting files may give back nothing until the snapshot goes.)
     Reserve,
@@ -30,137 +33,183 @@ pub enum Draw {
 }
 
 impl Reservation {
-    /// For an operation that may change so many items.
-    pub const fn items(metadata_items: u32) -> Self {
-        Self { metadata_items, draw: Draw::Nothing }
+    /// For an operation that may change so many leaves.
+    pub const fn items(leaves: u32) -> Self {
+        Self::new(leaves, Draw::Nothing)
+    }
+
+    /// For what is asked for rarely, and told at once if there is no room: it may use the margin.
+    pub const fn on_margin(leaves: u32) -> Self {
+        Self::new(leaves, Draw::Margin)
     }
 
     /// For what gives back more than it takes.
-    pub const fn deletion(metadata_items: u32) -> Self {
-        Self { metadata_items, draw: Draw::Reserve }
+    pub const fn deletion(leaves: u32) -> Self {
+        Self::new(leaves, Draw::Reserve)
     }
 
     /// For deleting a subvolume and freeing its blocks.
-    pub const fn tree_deletion(metadata_items: u32) -> Self {
-        Self { metadata_items, draw: Draw::LastReserve }
+    pub const fn tree_deletion(leaves: u32) -> Self {
+        Self::new(leaves, Draw::LastReserve)
+    }
+
+    const fn new(leaves: u32, draw: Draw) -> Self {
+        Self { changes: Charge::leaves(leaves as u64), draw, kind: ChangeKind::Other }
+    }
+
+    /// Of a kind.
+    #[must_use]
+    pub const fn of(mut self, kind: ChangeKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// With further changes.
+    #[must_use]
+    pub fn and(mut self, changes: Charge) -> Self {
+        self.changes += changes;
+        self
     }
 }
 
-/// The global reserve has room for a deletion that changes so many items, and once more for one of trees, so that a full file
-/// system can be emptied. Larger ones may be refused, and then go in parts.
-pub const LARGEST_DELETION_ITEMS: u32 = 16;
-
-/// Data space promised to a write that is not allocated yet; settles on drop.
+/// Data space promised to a write that is not allocated yet, and the metadata space for it; settles on drop.
 pub struct DataPromise<'a> {
     engine: &'a Engine,
-    bytes: u64,
+    space: PromisedData,
 }
 
-/// What a new extent's item, its header and its share of half-full leaves take.
-const EXTENT_ITEM_BYTES: u64 = 128;
+/// An amount of promised data space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PromisedData {
+    /// Bytes of data.
+    pub bytes: u64,
+    /// Runs of a file's bytes that these lie in, each of which takes metadata of its own.
+    pub runs: u64,
+    /// Of the bytes, those that become preallocated extents, which are as long as free space allows.
+    pub preallocated_bytes: u64,
+}
 
-/// Above this, what pending items may take is worked out more closely.
-const MANY_OWED_BYTES: u64 = 1 << 20;
+impl PromisedData {
+    /// Bytes that are written, in so many runs.
+    #[must_use]
+    pub const fn written(bytes: u64, runs: u64) -> Self {
+        Self { bytes, runs, preallocated_bytes: 0 }
+    }
+
+    /// Bytes of preallocated extents, in so many runs.
+    #[must_use]
+    pub const fn preallocated(bytes: u64, runs: u64) -> Self {
+        Self { bytes, runs, preallocated_bytes: bytes }
+    }
+}
+
+impl std::ops::AddAssign for PromisedData {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.runs += other.runs;
+        self.preallocated_bytes += other.preallocated_bytes;
+    }
+}
+
+impl std::ops::SubAssign for PromisedData {
+    fn sub_assign(&mut self, other: Self) {
+        self.bytes -= other.bytes;
+        self.runs -= other.runs;
+        self.preallocated_bytes -= other.preallocated_bytes;
+    }
+}
 
 /// How often a promise is tried, with a commit between two tries.
 const TRIES: u32 = 3;
 
-/// How often who may draw on the reserve tries to, when others have drawn on all of it.
+/// How often a handle that may draw on the reserve tries to, when others have drawn on all of it.
 const RESERVE_TRIES: u32 = 16;
 
 impl Engine {
-    /// What changes of so many items can take: for each a path copied, and one split.
-    pub(crate) fn metadata_bytes(&self, items: u32) -> u64 {
-        let height = u64::from(self.fixed.extent.root().pointer().level.0).max(1);
-        u64::from(items) * (height + 2) * u64::from(self.node_size())
-    }
-
-    /// Whether one item more can be changed outside a transaction, for a participant to put in before the next commit. Who
-    /// hears no leaves the item as it was: a commit that found no space for it could not end.
-    pub fn has_room_for_item(&self) -> bool {
-        let bytes = self.metadata_bytes(1);
-        let has_room = self.try_metadata(bytes, Draw::Nothing);
-        if has_room {
-            self.space.unpromise(bytes);
-        }
-        has_room
-    }
-
-    /// So many items changed outside a transaction: the next commit owes room for them.
-    pub fn await_items(&self, count: u64) {
-        self.awaited_items.fetch_add(count, Ordering::Relaxed);
-    }
-
-    /// So many of the items that were awaited are in a transaction, or not needed any more.
-    pub fn settle_awaited_items(&self, count: u64) {
-        self.awaited_items.fetch_sub(count, Ordering::Relaxed);
-    }
-
-    /// What the next commit will take beside what is kept for it: a leaf for each pending item at worst, but not more
-    /// than every block that there is copied and split, with the items in half-full leaves of their own; and items for
-    /// extents that are not in the extent tree yet.
-    pub(crate) fn owed_metadata(&self) -> u64 {
-        let references = u64::try_from(self.delayed.lock().len()).unwrap_or(u64::MAX);
-        let node_size = u64::from(self.node_size());
-        let awaited = self.awaited_items.load(Ordering::Relaxed);
-        let mut items = (self.pending.entries() + awaited) * node_size;
-        if items > MANY_OWED_BYTES {
-            let everywhere = 2 * (self.space.metadata_taken() + self.pending.bytes());
-            items = items.min(everywhere);
-        }
-        items + references * EXTENT_ITEM_BYTES
-    }
-
     /// Promises metadata. Chunks that can be made count as room, and are made when blocks are taken. Where there is no room,
-    /// these make it: a commit, which settles what is owed and unpins, then what leases hold, then what `draw` allows of the
+    /// these make it: a commit, which does what waits and unpins, then what leases hold, then what `draw` allows of the
     /// reserve.
-    pub(crate) fn promise_metadata(&self, bytes: u64, draw: Draw) -> Result<(), EngineError> {
-        if bytes == 0 {
+    pub(crate) fn promise_changes(&self, changes: Charge, draw: Draw) -> Result<(), EngineError> {
+        if changes == Charge::default() {
             return Ok(());
         }
         if Self::is_committing_thread() {
-            // A participant puts in what was accepted long ago. It can't wait for a commit, which is this one, and
-            // refusing it would lose what it has: the reserve is there for this.
-            self.space.promise_at_once(bytes);
-            return Ok(());
+            // A participant puts in what has waited in memory. It can't wait for a commit, which is this one; what finds no
+            // room stays where it is.
+            let promised = self.try_changes(changes, draw);
+            return if promised { Ok(()) } else { Err(self.no_space(changes)) };
         }
         for attempt in 0..TRIES {
-            if self.try_metadata(bytes, Draw::Nothing) {
+            if self.try_changes(changes, draw.min(Draw::Margin)) {
                 return Ok(());
             }
-            let hopeless = self.owed_metadata() == 0 && self.space.pinned_bytes() == 0;
-            if hopeless || attempt + 1 == TRIES {
+            if !self.would_gain_by_committing() || attempt + 1 == TRIES {
                 // Reading an older state matters less than any change.
-                if self.revoke_leases() && self.try_metadata(bytes, Draw::Nothing) {
+                if self.revoke_leases() && self.try_changes(changes, draw.min(Draw::Margin)) {
                     return Ok(());
                 }
                 break;
             }
             self.commit()?;
         }
-        let tries = if draw == Draw::Nothing { 0 } else { RESERVE_TRIES };
+        let tries = if draw > Draw::Margin { RESERVE_TRIES } else { 0 };
         for _ in 0..tries {
-            if self.try_metadata(bytes, draw) {
+            if self.try_changes(changes, draw) {
                 return Ok(());
+            }
+            if !self.would_gain_by_committing() {
+                break;
             }
             // Others draw on it at the moment: the commit waits for them, and gives back what they do not need.
             self.commit()?;
         }
-        Err(EngineError::NoSpace { kind: "metadata", needed_bytes: bytes })
+        Err(self.no_space(changes))
+    }
+
+    fn no_space(&self, changes: Charge) -> EngineError {
+        EngineError::NoSpace { kind: "metadata", needed_bytes: self.space.price_bytes(changes) }
+    }
+
+    /// Whether a commit could give back space: by writing what waits, by freeing what is pinned, or by waiting for open
+    /// handles.
+    #[must_use]
+    pub fn would_gain_by_committing(&self) -> bool {
+        self.waiting_changes() != Charge::default()
+            || self.space.pinned_bytes() > 0
+            || self.phase.lock().handles > 0
     }
 
     /// Promises metadata if there is room; false where there is none.
-    pub(crate) fn try_metadata(&self, bytes: u64, draw: Draw) -> bool {
-        self.try_promise(|| self.space.promise(bytes, self.owed_metadata(), draw))
+    pub(crate) fn try_changes(&self, changes: Charge, draw: Draw) -> bool {
+        self.try_promise(Wanted { changes, ..Wanted::default() }, draw)
     }
 
-    /// Asks for a promise; what new chunks can have is looked up where the present ones do not do.
-    fn try_promise(&self, promise: impl Fn() -> Promised) -> bool {
+    /// Asks for a promise; what the answer depends on is looked up where it is not known, and measured where it is known as
+    /// a bound alone.
+    fn try_promise(&self, wanted: Wanted, draw: Draw) -> bool {
+        let mut has_measured = false;
         loop {
-            match promise() {
+            // What may be put off does not keep away those who draw on the reserve.
+            let postponable = if draw > Draw::Margin { Charge::default() } else { self.awaited_changes() };
+            let counted = self.waiting_changes() + postponable;
+            let promised = self.space.promise(wanted, counted, draw);
+            let promised = match (promised, self.measured_changes()) {
+                (Promised::Refused, Some(measured)) => {
+                    self.space.promise(wanted, measured + postponable, draw)
+                }
+                _ => promised,
+            };
+            match promised {
                 Promised::Given => return true,
-                Promised::Refused => return false,
+                Promised::Refused if has_measured || counted == Charge::default() => return false,
+                Promised::Refused => {
+                    has_measured = self.measure_waiting();
+                    if !has_measured {
+                        return false;
+                    }
+                }
                 Promised::Unmeasured(chunks) => self.space.set_unallocated(chunks, self.unallocated()),
+                Promised::Uncounted(sizes) => self.space.set_counted(sizes, self.count_trees()),
             }
         }
     }
@@ -169,28 +218,34 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::NoSpace`], [`EngineError::ReadOnly`].
-    pub fn promise_data(&self, bytes: u64) -> Result<DataPromise<'_>, EngineError> {
+    pub fn promise_data(&self, space: PromisedData) -> Result<DataPromise<'_>, EngineError> {
         self.check_writable()?;
-        let fits = || self.try_promise(|| self.space.promise_data(bytes, self.owed_metadata()));
+        let wanted = Wanted { data: space, ..Wanted::default() };
+        let promise = || DataPromise { engine: self, space };
         for _ in 0..TRIES {
-            if fits() {
-                return Ok(DataPromise { engine: self, bytes });
+            if self.try_promise(wanted, Draw::Nothing) {
+                return Ok(promise());
             }
-            if self.space.pinned_bytes() == 0 {
+            if !self.would_gain_by_committing() {
                 break;
             }
             self.commit()?;
         }
-        if self.revoke_leases() && fits() {
-            return Ok(DataPromise { engine: self, bytes });
+        if self.revoke_leases() && self.try_promise(wanted, Draw::Nothing) {
+            return Ok(promise());
         }
-        Err(EngineError::NoSpace { kind: "data", needed_bytes: bytes })
+        Err(EngineError::NoSpace { kind: "data", needed_bytes: space.bytes })
+    }
+
+    /// Promises space to data that were accepted before, whatever there is.
+    pub fn promise_accepted_data(&self, data: PromisedData) {
+        self.space.promise_accepted_data(data);
     }
 
     /// Gives back a kept promise ([`DataPromise::keep`]), when its data have their items or were dropped; `placed_bytes` of
     /// them had their space ([`place_promised_data`](Self::place_promised_data)).
-    pub fn settle_data_promise(&self, bytes: u64, placed_bytes: u64) {
-        self.space.unpromise_data(bytes, placed_bytes);
+    pub fn settle_data_promise(&self, promised: PromisedData, placed_bytes: u64) {
+        self.space.unpromise_data(promised, placed_bytes);
     }
 
     /// So many bytes of data that were promised space have it now, and count no longer beside it.
@@ -205,28 +260,37 @@ impl Engine {
 }
 
 impl DataPromise<'_> {
-    /// Bytes promised.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
+    /// What is promised.
+    pub fn space(&self) -> PromisedData {
+        self.space
     }
 
     /// Splits off a part of the promise.
     #[must_use]
     pub fn split(&mut self, bytes: u64) -> Self {
-        let bytes = bytes.min(self.bytes);
-        self.bytes -= bytes;
-        Self { engine: self.engine, bytes }
+        let bytes = bytes.min(self.space.bytes);
+        let preallocated_bytes = bytes.min(self.space.preallocated_bytes);
+        let space = PromisedData { bytes, runs: 0, preallocated_bytes };
+        self.space -= space;
+        Self { engine: self.engine, space }
     }
 
-    /// Takes the bytes out of this guard's care: whoever does gives them back through
+    /// Gives back the promise for all but `runs` of the runs.
+    pub fn keep_runs(&mut self, runs: u64) {
+        let surplus = PromisedData::written(0, self.space.runs.saturating_sub(runs));
+        self.space -= surplus;
+        self.engine.space.unpromise_data(surplus, 0);
+    }
+
+    /// Takes the space out of this guard's care: the caller gives it back through
     /// [`Engine::settle_data_promise`]. For promises kept beside the data itself.
-    pub fn keep(mut self) -> u64 {
-        std::mem::take(&mut self.bytes)
+    pub fn keep(mut self) -> PromisedData {
+        std::mem::take(&mut self.space)
     }
 }
 
 impl Drop for DataPromise<'_> {
     fn drop(&mut self) {
-        self.engine.space.unpromise_data(self.bytes, 0);
+        self.engine.space.unpromise_data(self.space, 0);
     }
 }

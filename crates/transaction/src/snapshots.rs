@@ -4,13 +4,14 @@ use vlinder_base::sync::{Arc, Mutex};
 use vlinder_format::inode::Timestamp;
 use vlinder_format::root_item::{RootFlags, RootItem};
 use vlinder_format::uuid_item::UuidKind;
-use vlinder_format::{Generation, RootId, Uuid};
+use vlinder_format::{Generation, Key, RootId, Uuid};
 use vlinder_tree::Root;
 
 use crate::EngineError;
 use crate::engine::Engine;
 use crate::forest::Tree;
 use crate::handle::Handle;
+use crate::space::Charge;
 
 /// What is done right after the tree was copied: `fs` gives the snapshot its name. Since the copy is made, the name is
 /// not in the snapshot itself, even where it lies in the source.
@@ -28,6 +29,10 @@ pub struct SnapshotRequest {
     pub time: Timestamp,
     /// It cannot be written.
     pub read_only: bool,
+    /// The tree in which it gets its name, and where that goes, in order.
+    pub directory_tree: Arc<Tree>,
+    /// The keys of the items that its name changes there.
+    pub name_keys: Vec<Key>,
     /// What is done once the tree is there.
     pub after: AfterSnapshot,
 }
@@ -35,16 +40,29 @@ pub struct SnapshotRequest {
 /// Snapshots that wait for the commit.
 #[derive(Default)]
 pub(crate) struct SnapshotQueue {
-    waiting: Mutex<Vec<SnapshotRequest>>,
+    waiting: Mutex<Vec<(SnapshotRequest, Charge)>>,
+    /// All that was ever charged.
+    grown: Mutex<Charge>,
 }
 
 impl SnapshotQueue {
-    pub(crate) fn push(&self, request: SnapshotRequest) {
-        self.waiting.lock().push(request);
+    pub(crate) fn push(&self, request: SnapshotRequest, charge: Charge) {
+        self.waiting.lock().push((request, charge));
+        *self.grown.lock() += charge;
     }
 
     pub(crate) fn take(&self) -> Vec<SnapshotRequest> {
-        std::mem::take(&mut *self.waiting.lock())
+        std::mem::take(&mut *self.waiting.lock()).into_iter().map(|(request, _)| request).collect()
+    }
+
+    /// What taking all that wait may change.
+    pub(crate) fn charge(&self) -> Charge {
+        self.waiting.lock().iter().fold(Charge::default(), |sum, (_, charge)| sum + *charge)
+    }
+
+    /// All that was ever added to [`charge`](Self::charge).
+    pub(crate) fn grown(&self) -> Charge {
+        *self.grown.lock()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -59,7 +77,7 @@ impl Engine {
         handle: &mut Handle<'_>,
         request: SnapshotRequest,
     ) -> Result<(), EngineError> {
-        let SnapshotRequest { source, id, uuid, time, read_only, after } = request;
+        let SnapshotRequest { source, id, uuid, time, read_only, after, .. } = request;
         let generation = handle.generation();
         let pointer = handle.editor.copy_tree(source.root(), id)?;
         source.change_item(|item| item.last_snapshot = generation);

@@ -116,7 +116,7 @@ impl Engine {
     }
 
     /// The data extents that a leaf's items refer to: place, length, inode, and file offset less offset into the extent.
-    fn data_extents(
+    pub(crate) fn data_extents(
         block: &Block,
     ) -> impl Iterator<Item = (Logical, u64, vlinder_format::ObjectId, u64)> + '_ {
         (0..block.len()).filter_map(|slot| {

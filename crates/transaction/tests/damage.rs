@@ -164,14 +164,17 @@ fn a_tree_block_whose_place_is_called_free() {
     // The tree with the block changes while the commit closes: a snapshot has a UUID.
     let mut handle = engine.begin(Reservation::items(10)).unwrap();
     let id = handle.new_subvolume_number().unwrap();
-    handle.request_snapshot(SnapshotRequest {
+    let requested = handle.request_snapshot(SnapshotRequest {
         source: Arc::clone(&tree),
         id,
         uuid: Uuid([9; 16]),
         time: Timestamp { seconds: 1, nanoseconds: 0 },
         read_only: false,
+        directory_tree: Arc::clone(&tree),
+        name_keys: Vec::new(),
         after: Box::new(|_, _| Ok(())),
     });
+    requested.unwrap();
     drop(handle);
     let outcome = engine.commit();
     let error = outcome.unwrap_err().to_string();

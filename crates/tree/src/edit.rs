@@ -157,6 +157,10 @@ impl Trees {
         for block in &needs.sharing {
             learned.insert(block.logical(), space.sharing(block)?);
         }
+        for block in &needs.charges {
+            space.charge_copy(root.id(), block)?;
+            learned.copy_charged(block.logical());
+        }
         pool.fill(space, root.id(), needs.addresses)
     }
 }

@@ -67,7 +67,7 @@ impl Writer<'_> {
         let wanted = child_block(self.root.id(), parent, slot);
         let Ok(Some(block)) = self.find(&wanted) else { return false };
         !self.must_cow(&block)
-            || (self.pool.len() > 0
+            || (self.pool.held() > 0
                 && (!self.root.may_share(&block, false) || self.learned.get(block.logical()).is_some()))
     }
 

@@ -30,7 +30,8 @@ impl AddressPool {
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// How many addresses are held.
+    pub fn held(&self) -> usize {
         self.addresses.len()
     }
 
@@ -54,6 +55,8 @@ impl AddressPool {
 #[derive(Default)]
 pub(crate) struct Learned {
     sharing: HashMap<Logical, Sharing>,
+    /// Shared blocks whose copies were charged.
+    charged: HashSet<Logical>,
     /// Siblings that were asked for once; those that could not be read are done without.
     siblings: HashSet<Logical>,
 }
@@ -83,6 +86,16 @@ impl Learned {
         self.sharing.clear();
     }
 
+    pub(crate) fn copy_charged(&mut self, logical: Logical) {
+        self.charged.insert(logical);
+    }
+
+    /// Whether copying a block has to be charged before: others reference it too, as far as is known.
+    fn lacks_charge(&self, block: &Block) -> bool {
+        let is_shared = self.sharing.get(&block.logical()).is_some_and(|sharing| sharing.references > 1);
+        is_shared && !self.charged.contains(&block.logical())
+    }
+
     pub(crate) fn sibling_asked(&mut self, logical: Logical) {
         self.siblings.insert(logical);
     }
@@ -102,6 +115,8 @@ pub(crate) struct Needs {
     pub(crate) siblings: Vec<WantedBlock>,
     /// Blocks whose references must be known.
     pub(crate) sharing: Vec<Arc<Block>>,
+    /// Shared blocks whose copies must be charged.
+    pub(crate) charges: Vec<Arc<Block>>,
     /// Addresses to hold.
     pub(crate) addresses: usize,
     /// What was learned of sharing no longer holds.
@@ -173,8 +188,17 @@ impl Count<'_> {
             return;
         }
         self.addresses = self.addresses.saturating_add(1);
-        if self.root.may_share(block, is_root) && self.learned.get(block.logical()).is_none() {
+        if self.root.may_share(block, is_root) {
+            self.learn(block);
+        }
+    }
+
+    /// Asks for what has to be known of a block that may be shared, before it is copied.
+    fn learn(&mut self, block: &Arc<Block>) {
+        if self.learned.get(block.logical()).is_none() {
             self.needs.sharing.push(Arc::clone(block));
+        } else if self.learned.lacks_charge(block) {
+            self.needs.charges.push(Arc::clone(block));
         }
     }
 }
@@ -233,13 +257,14 @@ impl Trees {
             }
         }
         let Count { addresses, mut needs, .. } = count;
-        if addresses > pool.len() {
+        if addresses > pool.held() {
             needs.addresses = addresses;
         }
         let lacks = needs.addresses > 0
             || !needs.blocks.is_empty()
             || !needs.siblings.is_empty()
-            || !needs.sharing.is_empty();
+            || !needs.sharing.is_empty()
+            || !needs.charges.is_empty();
         if lacks {
             return Ok(Planned::Needs(needs));
         }
@@ -330,11 +355,10 @@ impl Trees {
             match self.resident(&wanted, pins)? {
                 Some(sibling) => {
                     count.keep(&sibling, pins);
-                    let unknown = count.root.must_cow(&sibling, count.generation)
-                        && count.root.may_share(&sibling, false)
-                        && count.learned.get(sibling.logical()).is_none();
-                    if unknown {
-                        count.needs.sharing.push(sibling);
+                    let may_share = count.root.must_cow(&sibling, count.generation)
+                        && count.root.may_share(&sibling, false);
+                    if may_share {
+                        count.learn(&sibling);
                     }
                 }
                 None if !count.learned.siblings.contains(&wanted.logical) => {

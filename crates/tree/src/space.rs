@@ -45,6 +45,15 @@ pub trait Space: Send + Sync {
     /// What reading the extent tree met.
     fn sharing(&self, block: &Block) -> Result<Sharing, TreeError>;
 
+    /// A block that others reference too is going to be copied, which adds a reference to each of its children. Called in the
+    /// plan phase, where a refusal changes nothing; once for each block of an edit, and the copy need not come.
+    ///
+    /// # Errors
+    /// [`TreeError::NoSpace`], or what reading met.
+    fn charge_copy(&self, _root: RootId, _block: &Block) -> Result<(), TreeError> {
+        Ok(())
+    }
+
     /// Held from the moment that known sharing is confirmed until the apply phase that relies on it ends.
     fn sharing_gate(&self) -> &Mutex<()>;
 

@@ -7,9 +7,9 @@ use vlinder_extent_state::ByteRange;
 use vlinder_format::Logical;
 use vlinder_format::file_extent::FileExtent;
 use vlinder_format::inode::InodeFlags;
-use vlinder_transaction::{DataExtent, Handle, Reservation};
+use vlinder_transaction::{ChangeKind, DataExtent, Handle, PromisedData, Reservation};
 
-use super::apply::{ITEMS_IN_STEP, Steps, apply, leaf_items};
+use super::apply::{ITEMS_IN_STEP, Steps, apply, file_changes};
 use super::extent::Extent;
 use super::open_cache::OpenCache;
 use super::read::read_whole;
@@ -70,7 +70,8 @@ pub fn allocate(
             touch(filesystem, inode)
         }
         Allocate::ZeroRange { keep_size } => {
-            let space = filesystem.engine().promise_data(range.length_bytes());
+            let space = PromisedData::preallocated(range.length_bytes(), 1);
+            let space = filesystem.engine().promise_data(space);
             if space.is_err_and(|error| error.is_no_space()) {
                 return Err(Refusal::NoSpace.into());
             }
@@ -100,7 +101,7 @@ fn grow(filesystem: &Filesystem, inode: &Arc<Inode>, range: ByteRange, keep_size
 
 /// The inode's new times get into a transaction.
 fn touch(filesystem: &Filesystem, inode: &Inode) -> Result<()> {
-    let mut handle = filesystem.begin(1)?;
+    let mut handle = filesystem.begin_for(ChangeKind::Preallocation, 1)?;
     let mut state = inode.state.lock();
     inode.put(&mut handle, &mut state);
     Ok(())
@@ -115,7 +116,8 @@ fn preallocate(filesystem: &Filesystem, inode: &Arc<Inode>, range: ByteRange) ->
     drop_behind_end(filesystem, inode, inode.size(), sectors.end())?;
     let missing = missing_parts(filesystem, inode, sectors)?;
     let needed = missing.iter().map(|part| part.length_bytes()).sum();
-    let promise = engine.promise_data(needed);
+    let extents = missing.iter().map(|part| part.length_bytes().div_ceil(LARGEST_PREALLOCATED)).sum();
+    let promise = engine.promise_data(PromisedData::preallocated(needed, extents));
     if promise.as_ref().is_err_and(|error| error.is_no_space()) {
         return Err(Refusal::NoSpace.into());
     }
@@ -157,7 +159,8 @@ fn preallocate_step(filesystem: &Filesystem, inode: &Inode, left: &mut Vec<ByteR
     let sector_size = u64::from(filesystem.sector_size());
     let ranges: Vec<ByteRange> = left.iter().rev().take(EXTENTS_IN_STEP).copied().collect();
     let extents = items::load_each(engine, inode.subvolume().tree(), inode.number(), &ranges)?;
-    let mut handle = engine.begin(Reservation::items(leaf_items(4 * EXTENTS_IN_STEP + 2 * extents.len())))?;
+    let changes = file_changes(extents.len(), EXTENTS_IN_STEP);
+    let mut handle = engine.begin(Reservation::items(1).and(changes).of(ChangeKind::Preallocation))?;
     let mut rewrite = Rewrite::new(sector_size, extents);
     let mut taken: Vec<DataExtent> = Vec::new();
     let result = fill(&mut handle, &mut rewrite, left, &mut taken, sector_size);
@@ -270,8 +273,8 @@ fn drop_items(filesystem: &Filesystem, inode: &Inode, range: ByteRange) -> Resul
             at = step.end();
             continue;
         }
-        let items = leaf_items(2 * loaded.extents.len()) + 2;
-        let Some(mut handle) = steps.begin(filesystem, loaded.extents.len(), items)? else { continue };
+        let changes = file_changes(loaded.extents.len(), 1);
+        let Some(mut handle) = steps.begin(filesystem, loaded.extents.len(), changes)? else { continue };
         at = step.end();
         let mut rewrite = Rewrite::new(sector_size, loaded.extents);
         rewrite.drop_range(step).map_err(|_| Refusal::NotSupported)?;

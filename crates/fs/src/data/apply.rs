@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 
 use vlinder_format::file_extent::FileExtent;
+use vlinder_format::inode::InodeItem;
 use vlinder_format::{FileOffset, Key, Logical};
-use vlinder_transaction::Handle;
+use vlinder_transaction::{ChangeKind, Charge, Handle, Reservation};
 use vlinder_tree::{Change, Edit};
 
 use super::references;
@@ -16,8 +17,7 @@ use crate::{Filesystem, Refusal, Result};
 pub(crate) const ITEMS_IN_STEP: usize = 1024;
 
 /// A deletion of many items, a transaction at a time. Where there is no room for what a step may take at worst, the next
-/// ones are smaller: that of a single item always finds room, because the reserve is kept for it
-/// ([`vlinder_transaction::LARGEST_DELETION_ITEMS`]).
+/// ones are smaller.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Steps {
     most_items: usize,
@@ -38,15 +38,15 @@ impl Steps {
         self.most_items
     }
 
-    /// Joins a transaction for a step that removes `found` items and takes `items` at worst; none where there is no room
-    /// for so many, and the caller has to find fewer.
+    /// Joins a transaction for a step that removes `found` items, with these changes and one of the inode at worst; none
+    /// where there is no room for so many, and the caller has to find fewer.
     pub(crate) fn begin<'a>(
         &mut self,
         filesystem: &'a Filesystem,
         found: usize,
-        items: u32,
+        changes: Charge,
     ) -> Result<Option<Handle<'a>>> {
-        match filesystem.begin_deletion(items) {
+        match filesystem.begin_with(Reservation::deletion(1).and(changes).of(ChangeKind::Truncation)) {
             Ok(handle) => Ok(Some(handle)),
             Err(error) if error.refusal() == Some(Refusal::NoSpace) && found > 1 => {
                 self.most_items = found / 2;
@@ -57,9 +57,23 @@ impl Steps {
     }
 }
 
-/// How many leaves many changed items may lie in, most of them being neighbours: what a transaction reserves for them.
-pub(crate) fn leaf_items(items: usize) -> u32 {
-    u32::try_from(items.min(64) + items / 16).unwrap_or(u32::MAX)
+/// Bytes of the item of an extent, with its header.
+const EXTENT_ITEM_BYTES: u64 = 53 + 25;
+
+/// What putting `new` extents into a file may change where it has `present` ones: each new one takes the place of present
+/// ones, and may cut one in two.
+pub(crate) fn file_changes(present: usize, new: usize) -> Charge {
+    let (present, new) = (present as u64, new as u64);
+    let items = present + 3 * new;
+    Charge {
+        items,
+        item_bytes: items * EXTENT_ITEM_BYTES,
+        added_references: 2 * new,
+        dropped_references: present,
+        extents: present + new,
+        checksums: present + new,
+        ..Charge::default()
+    }
 }
 
 /// Changes the items, references and allocated bytes of a file as `rewrite` says, and its state as `update` does.
@@ -80,7 +94,9 @@ pub(crate) fn apply(
             Edit::new(key, data.as_deref().map_or(Change::Remove, Change::Put))
         })
         .collect();
-    handle.edit(inode.subvolume().tree(), &edits)?;
+    let tree = inode.subvolume().tree();
+    handle.charge_pending(tree, &[InodeItem::key(inode.number())])?;
+    handle.edit(tree, &edits)?;
     references::change(handle, inode, &changes, |address| new.contains(&address));
     let mut state = inode.state.lock();
     state.item.allocated_bytes = state.item.allocated_bytes.saturating_add_signed(changes.allocated_bytes);

@@ -6,9 +6,9 @@ use std::collections::HashSet;
 use vlinder_base::sync::Arc;
 use vlinder_extent_state::ByteRange;
 use vlinder_format::inode::InodeFlags;
-use vlinder_transaction::Reservation;
+use vlinder_transaction::{ChangeKind, Reservation};
 
-use super::apply::{ITEMS_IN_STEP, apply, leaf_items};
+use super::apply::{ITEMS_IN_STEP, apply, file_changes};
 use super::extent::Extent;
 use super::open_cache::OpenCache;
 use super::read::read;
@@ -228,8 +228,8 @@ impl<'a> Plan<'a> {
         let needs_holes = !engine.no_holes();
         let affected = if needs_holes { ByteRange::new(hole_start, to.end()).unwrap_or(to) } else { to };
         let present = items::load(engine, tree, number, affected, usize::MAX)?.extents;
-        let count = 2 * present.len() + 3 * extents.len();
-        let mut handle = engine.begin(Reservation::items(leaf_items(count) + 2))?;
+        let changes = file_changes(present.len(), extents.len() + 1);
+        let mut handle = engine.begin(Reservation::items(1).and(changes).of(ChangeKind::Clone))?;
         let mut rewrite = Rewrite::new(sector_size, present);
         rewrite.drop_range(to).map_err(|_| Refusal::NotSupported)?;
         for part in extents.iter().filter_map(|extent| extent.part(step)).filter(|part| !part.is_hole()) {

@@ -6,6 +6,7 @@ use vlinder_base::serial;
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use vlinder_extent_state::{ByteRange, ExtentState, Options, Owner, StateBits};
+use vlinder_transaction::PromisedData;
 
 use super::flush::Ordered;
 use super::runs::Runs;
@@ -99,10 +100,10 @@ pub(crate) struct Unflushed {
     pub(crate) ordered: Ordered,
     /// What was ordered and is being entered; older than all others.
     pub(crate) entering: Option<Arc<Runs>>,
-    /// Data space that is promised to `dirty` (see `Engine::promise_data`), in bytes.
-    pub(crate) promised: u64,
+    /// Space that is promised to `dirty` (see `Engine::promise_data`).
+    pub(crate) promised: PromisedData,
     /// The same for `writing`.
-    pub(crate) writing_promised: u64,
+    pub(crate) writing_promised: PromisedData,
     /// The file had content that was dropped as a whole; what is written now replaces it.
     pub(crate) replaced: bool,
     /// When the oldest of `dirty` came, by the monotonic clock.

@@ -97,6 +97,20 @@ impl Runs {
         at >= range.end()
     }
 
+    /// Whether a run has bytes of the range, or ends or begins at its borders.
+    pub(crate) fn touches(&self, range: ByteRange) -> bool {
+        let before = self.runs.range(..=range.end()).next_back();
+        before.is_some_and(|(start, run)| start + length(run) >= range.start())
+    }
+
+    /// Whether there are bytes right before the range and right behind it.
+    pub(crate) fn surrounds(&self, range: ByteRange) -> bool {
+        let before = self.runs.range(..range.start()).next_back();
+        let behind = self.runs.range(..=range.end()).next_back();
+        before.is_some_and(|(start, run)| start + length(run) >= range.start())
+            && behind.is_some_and(|(start, run)| start + length(run) > range.end())
+    }
+
     /// How many bytes of the range are not here.
     pub(crate) fn missing_bytes(&self, range: ByteRange) -> u64 {
         let present =

@@ -6,9 +6,9 @@ use vlinder_base::sync::Arc;
 use vlinder_codec::compress::{Compression, compress, decompress};
 use vlinder_extent_state::ByteRange;
 use vlinder_format::file_extent::{CompressionId, FileExtent};
-use vlinder_transaction::{Handle, Reservation};
+use vlinder_transaction::{ChangeKind, Handle, PromisedData, Reservation};
 
-use super::apply::{Steps, apply, leaf_items};
+use super::apply::{Steps, apply, file_changes};
 use super::error::{DataError, DataFault};
 use super::extent::{Content, Extent};
 use super::file_data::DELALLOC;
@@ -104,10 +104,14 @@ pub(crate) fn drop_unflushed(filesystem: &Filesystem, inode: &Inode, size: u64) 
 pub(crate) fn drop_unflushed_range(filesystem: &Filesystem, inode: &Inode, range: ByteRange) -> Result<()> {
     let Some(states) = inode.data.states_if_any() else { return Ok(()) };
     let write_back = &filesystem.shared().write_back;
-    let mut settled = 0;
+    let mut settled = PromisedData::default();
     {
         let mut unflushed = inode.data.unflushed();
         let before = unflushed.dirty.bytes();
+        // A run with a hole in it is two, each of which takes metadata of its own.
+        let cut = PromisedData::written(0, u64::from(unflushed.dirty.surrounds(range)));
+        unflushed.promised += cut;
+        filesystem.engine().promise_accepted_data(cut);
         unflushed.dirty.remove(range);
         let removed = before - unflushed.dirty.bytes();
         write_back.account(-i64::try_from(removed).unwrap_or(i64::MAX));
@@ -130,8 +134,8 @@ fn shrink_items(filesystem: &Filesystem, inode: &Inode, size: u64) -> Result<()>
     let mut steps = Steps::of_extents();
     loop {
         let (extents, more) = last_items(filesystem, inode, size, steps.most_items())?;
-        let items = leaf_items(2 * extents.len()) + 2;
-        let Some(mut handle) = steps.begin(filesystem, extents.len(), items)? else { continue };
+        let changes = file_changes(extents.len(), 0);
+        let Some(mut handle) = steps.begin(filesystem, extents.len(), changes)? else { continue };
         let first = extents.first().map_or(keep, |extent| extent.offset.max(keep));
         let mut rewrite = Rewrite::new(sector_size, extents);
         if let Some(range) = ByteRange::new(first, u64::MAX).filter(|range| !range.is_empty()) {
@@ -270,8 +274,9 @@ pub(crate) fn extend(filesystem: &Filesystem, inode: &Inode, size: u64) -> Resul
         }
         None => Vec::new(),
     };
+    let changes = file_changes(extents.len(), 2);
     let mut rewrite = Rewrite::new(sector_size, extents);
-    let mut handle = engine.begin(Reservation::items(4))?;
+    let mut handle = engine.begin(Reservation::items(1).and(changes).of(ChangeKind::Truncation))?;
     if let Some(range) = fill {
         rewrite.fill_holes(range, handle.generation());
         rewrite.join_neighbours();
@@ -305,7 +310,10 @@ pub(crate) fn drop_behind_end(
     if stale.is_empty() {
         return Ok(());
     }
-    let mut handle = engine.begin(Reservation::items(leaf_items(2 * extents.len())))?;
+    let mut handle = engine.begin({
+        let changes = file_changes(extents.len(), stale.len());
+        Reservation::items(1).and(changes).of(ChangeKind::Truncation)
+    })?;
     let mut rewrite = Rewrite::new(sector_size, extents);
     for range in stale {
         rewrite.drop_range(range).map_err(|_| Refusal::NotSupported)?;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use vlinder_base::sync::Arc;
 use vlinder_extent_state::ByteRange;
-use vlinder_transaction::{DataPromise, EngineError};
+use vlinder_transaction::{DataPromise, EngineError, PromisedData};
 
 use super::file_data::DELALLOC;
 use super::open_cache::OpenCache;
@@ -120,16 +120,19 @@ impl Promised<'_> {
     fn is_enough(&self, dirty: &Runs, sectors: &[ByteRange]) -> bool {
         match self {
             Self::Nothing => unpromised_bytes(dirty, sectors) == 0,
-            Self::Space(promise) => promise.bytes() >= unpromised_bytes(dirty, sectors),
+            Self::Space(promise) => promise.space().bytes >= unpromised_bytes(dirty, sectors),
             Self::InPlace => true,
         }
     }
 
-    /// The bytes of data space, which are the dirty bytes' from now on.
-    fn keep(self) -> u64 {
+    /// The space, which is the dirty bytes' from now on, with `runs` new runs among them.
+    fn keep(self, runs: u64) -> PromisedData {
         match self {
-            Self::Space(promise) => promise.keep(),
-            Self::Nothing | Self::InPlace => 0,
+            Self::Space(mut promise) => {
+                promise.keep_runs(runs);
+                promise.keep()
+            }
+            Self::Nothing | Self::InPlace => PromisedData::default(),
         }
     }
 }
@@ -149,7 +152,8 @@ fn promise<'a>(
         return Ok(Promised::Nothing);
     }
     let engine = filesystem.engine();
-    match engine.promise_data(new) {
+    let space = PromisedData::written(new, sectors.len() as u64);
+    match engine.promise_data(space) {
         Ok(promise) => return Ok(Promised::Space(promise)),
         Err(error @ EngineError::NoSpace { .. }) => {
             tracing::debug!(%error, "flushing, since what waits may take less than promised");
@@ -165,7 +169,7 @@ fn promise<'a>(
     }
     flush::flush_all(filesystem)?;
     engine.commit()?;
-    match engine.promise_data(new) {
+    match engine.promise_data(space) {
         Ok(promise) => Ok(Promised::Space(promise)),
         Err(EngineError::NoSpace { .. }) => Err(Refusal::NoSpace.into()),
         Err(error) => Err(error.into()),
@@ -190,7 +194,7 @@ fn put(
         let mut unflushed = inode.data.unflushed();
         if unflushed.dirty.covers(sectors) {
             unflushed.dirty.overwrite(range.start(), &data);
-            unflushed.promised += promised.keep();
+            unflushed.promised += promised.keep(0);
             drop(unflushed);
             grow(filesystem, inode, &mut state, least_size);
             return Ok(());
@@ -221,10 +225,12 @@ fn put_sectors_promised<'a>(
                 states.set(*range, DELALLOC).map_err(FsError::State)?;
             }
             let before = unflushed.dirty.bytes();
+            let mut new_runs = 0;
             for (range, bytes) in ranges.iter().zip(bytes) {
+                new_runs += u64::from(!unflushed.dirty.touches(*range));
                 unflushed.dirty.insert(range.start(), bytes);
             }
-            unflushed.promised += promised.keep();
+            unflushed.promised += promised.keep(new_runs);
             let grown = unflushed.dirty.bytes() - before;
             unflushed.dirty_since.get_or_insert_with(|| filesystem.engine().clock().monotonic());
             write_back.account(i64::try_from(grown).unwrap_or(i64::MAX));
@@ -256,7 +262,7 @@ pub(crate) fn put_sectors(
     bytes: Vec<u8>,
 ) -> Result<()> {
     let range = ByteRange::with_length(start, bytes.len() as u64).ok_or(Refusal::FileTooLarge)?;
-    let promised = match filesystem.engine().promise_data(range.length_bytes()) {
+    let promised = match filesystem.engine().promise_data(PromisedData::written(range.length_bytes(), 1)) {
         Ok(promise) => Promised::Space(promise),
         Err(error) if error.is_no_space() => return Err(Refusal::NoSpace.into()),
         Err(error) => return Err(error.into()),

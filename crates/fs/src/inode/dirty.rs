@@ -51,6 +51,12 @@ impl DirtyInodes {
         std::iter::from_fn(|| list.inodes.pop_first()).take(most).map(|(_, inode)| inode).collect()
     }
 
+    /// Lists an inode again that was taken and is dirty still. Gives how many times it was counted that it is not listed: once
+    /// where another thread has added it meanwhile.
+    pub(crate) fn put_back(&self, inode: &Arc<Inode>) -> u64 {
+        u64::from(self.list.lock().inodes.insert(inode.id(), Arc::clone(inode)).is_some())
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.list.lock().inodes.is_empty()
     }

@@ -4,6 +4,7 @@ use vlinder_format::inode::Timestamp;
 use vlinder_format::root_item::RootFlags;
 use vlinder_format::uuid_item::UuidKind;
 use vlinder_format::{Generation, RootId, Uuid};
+use vlinder_transaction::ChangeKind;
 
 use crate::{Caller, Filesystem, InodeId, Refusal, Result};
 
@@ -41,7 +42,7 @@ impl Filesystem {
             crate::data::flush_subvolume(self, root)?;
             self.put_dirty_inodes()?;
         }
-        let mut handle = self.begin(3)?;
+        let mut handle = self.begin_for(ChangeKind::Subvolume, 3)?;
         if forgets_origin {
             handle.remove_uuid(UuidKind::Received, received, root)?;
         }

@@ -1,12 +1,12 @@
 //! New subvolumes: empty ones and snapshots.
 
 use vlinder_base::sync::Arc;
-use vlinder_format::directory::{DirectoryEntryType, DirectoryIndex};
+use vlinder_format::directory::{self, DirectoryEntryType, DirectoryIndex};
 use vlinder_format::inode::{FileType, InodeFlags, InodeItem, Mode};
 use vlinder_format::inode_ref::{self, InodeReference};
 use vlinder_format::root_ref::RootReference;
 use vlinder_format::{Key, ObjectId, RootId, Uuid};
-use vlinder_transaction::{EngineError, Handle, SnapshotRequest, Tree};
+use vlinder_transaction::{ChangeKind, EngineError, Handle, Reservation, SnapshotRequest, Tree};
 use vlinder_tree::{Change, Edit};
 
 use crate::changes::Changes;
@@ -30,7 +30,7 @@ impl Filesystem {
         let _operation = directory.operation.write();
         self.may_add_subvolume(caller, directory, name)?;
         let parent_root = self.inode(InodeId::root_of(directory.id().root))?;
-        let mut handle = self.begin(ITEMS)?;
+        let mut handle = self.begin_with(Reservation::on_margin(ITEMS).of(ChangeKind::Subvolume))?;
         let index = self.take_index(directory)?;
         let tree = handle.create_subvolume_tree(Uuid(self.engine().random().uuid()), self.now())?;
         let made = self.fill_subvolume(caller, &mut handle, directory, &parent_root, &tree).and_then(|()| {
@@ -149,12 +149,18 @@ impl Filesystem {
         let index = self.take_index(directory)?;
         // What waits in memory alone belongs into the snapshot.
         self.put_dirty_inodes()?;
-        let mut handle = self.begin(ITEMS)?;
+        let mut handle = self.begin_with(Reservation::on_margin(ITEMS).of(ChangeKind::Subvolume))?;
         self.check_room_for_entry(directory, name)?;
         let id = handle.new_subvolume_number()?;
         let (filesystem, parent, entry_name) = (self.clone(), Arc::clone(directory), name.to_vec());
+        let number = directory.number();
+        let mut name_keys =
+            vec![InodeItem::key(number), directory::item_key(number, name), directory::index_key(number, index)];
+        name_keys.sort_unstable();
         handle.request_snapshot(SnapshotRequest {
             source: Arc::clone(source.tree()),
+            directory_tree: Arc::clone(directory.subvolume().tree()),
+            name_keys,
             id,
             uuid: Uuid(self.engine().random().uuid()),
             time: self.now(),
@@ -166,7 +172,7 @@ impl Filesystem {
                     .name_subvolume(handle, &parent, &entry_name, index, tree.id(), location)
                     .map_err(into_engine)
             }),
-        });
+        })?;
         drop(handle);
         self.engine().commit()?;
         // Files that are open in the source without a name go from the snapshot, as on Linux: left there, they would share

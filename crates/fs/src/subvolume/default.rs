@@ -4,6 +4,7 @@ use vlinder_format::directory::{self, DirectoryEntries, DirectoryEntry, Director
 use vlinder_format::features::IncompatFeatures;
 use vlinder_format::{Damage, Generation, ItemType, ObjectId, RootId};
 use vlinder_tree::{Change, Edit};
+use vlinder_transaction::ChangeKind;
 
 use crate::{Caller, Capabilities, Filesystem, FsError, Refusal, Result, SubvolumeChoice};
 
@@ -40,7 +41,7 @@ impl Filesystem {
             return Err(Refusal::NotPermitted.into());
         }
         let location = self.subvolume(root)?.tree().item_key();
-        let mut handle = self.begin(1)?;
+        let mut handle = self.begin_for(ChangeKind::Subvolume, 1)?;
         let key = directory::item_key(ObjectId::ROOT_TREE_DIRECTORY, NAME);
         let present = self.engine().trees().get(self.engine().root_tree(), &key)?;
         let mut item = Vec::new();

@@ -30,7 +30,7 @@ impl Filesystem {
     /// subvolume and for callers who may not; [`Refusal::Busy`] for the one that is shown; [`Refusal::NotEmpty`] where
     /// another subvolume lies in it.
     pub fn delete_subvolume(&self, caller: &Caller, directory: &Arc<Inode>, name: &[u8]) -> Result<()> {
-        self.delete_subvolume_by(caller, directory, name, Way::Deletion)
+        self.with_room(|| self.delete_subvolume_by(caller, directory, name, Way::Deletion))
     }
 
     /// Removes an empty subvolume as the directory that it looks like: whoever may remove directories there may do so.
@@ -40,7 +40,7 @@ impl Filesystem {
         directory: &Arc<Inode>,
         name: &[u8],
     ) -> Result<()> {
-        self.delete_subvolume_by(caller, directory, name, Way::DirectoryRemoval)
+        self.with_room(|| self.delete_subvolume_by(caller, directory, name, Way::DirectoryRemoval))
     }
 
     fn delete_subvolume_by(

@@ -7,12 +7,15 @@
 //! 3. A change and its opposite cancel; a head left without changes goes, unless it is fresh.
 //! 4. Only the committer takes heads out, while no handle is open.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
+use vlinder_format::checksum_item::ChecksumGeometry;
 use vlinder_format::extent::{DataReference, Reference};
 use vlinder_format::{Key, Level, Logical, ObjectId, RootId};
 
 use super::reference_changes::ReferenceChanges;
+use crate::space::Charge;
 
 /// Who refers to an extent; a [`Reference`] without its count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -106,9 +109,54 @@ pub struct DelayedReferences {
     /// Of data extents that live on: the references that a commit took from the extent tree and that are in the last durable
     /// one, how many of each.
     dropped: HashMap<Logical, BTreeMap<Referrer, i64>>,
+    /// What writing all heads may change in the trees.
+    charge: Charge,
+    /// All that was ever added to that.
+    grown: Charge,
+    /// Bytes of data whose checksums fill a quarter of a leaf, as full as one is at least.
+    checksum_leaf_bytes: u64,
+}
+
+/// Bytes that one more reference takes in the extent tree at most: an item of its own, with its header.
+pub(crate) const MAX_REFERENCE_BYTES: usize = 53 + 25;
+
+/// A data extent whose items may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TouchedExtent {
+    pub(crate) logical: Logical,
+    pub(crate) length: u64,
+    /// By how many bytes its references may grow.
+    pub(crate) growth_bytes: usize,
+    /// It may be allocated or freed.
+    pub(crate) moves_space: bool,
+}
+
+/// What writing a head may change: its references, and where it is of data the extent's free space and checksums.
+fn charge_of(head: &Head, checksum_leaf_bytes: u64) -> Charge {
+    let count = head.changes.len();
+    if !head.kind.is_data() {
+        return Charge { block_references: count.max(1), ..Charge::default() };
+    }
+    let added = head.changes.added();
+    // A change of references alone leaves space and checksums as they are; an extent that keeps a referrer is not freed.
+    let moves_space = head.fresh || added == 0;
+    Charge {
+        added_references: added.max(u64::from(head.fresh)),
+        dropped_references: (count - added).max(u64::from(count == 0)),
+        extents: u64::from(moves_space),
+        // Those of a new extent were put in with it.
+        checksums: if moves_space && added == 0 { 1 + head.length / checksum_leaf_bytes } else { 0 },
+        ..Charge::default()
+    }
 }
 
 impl DelayedReferences {
+    /// None, of a file system with such checksums.
+    pub(crate) fn new(checksums: ChecksumGeometry) -> Self {
+        let quarter = usize::try_from(checksums.node_size / 4).unwrap_or(usize::MAX);
+        Self { checksum_leaf_bytes: checksums.covered(quarter).max(1), ..Self::default() }
+    }
+
     /// Changes the references of an extent. `fresh` when this is the first reference to a new extent.
     pub fn change(
         &mut self,
@@ -123,7 +171,7 @@ impl DelayedReferences {
             let version = self.versions.entry(logical).or_default();
             *version = version.wrapping_add(1);
         }
-        let head = self.heads.entry(logical).or_insert_with(|| Head {
+        let new = || Head {
             logical,
             length,
             kind,
@@ -131,25 +179,48 @@ impl DelayedReferences {
             becomes_full: false,
             is_disputed: false,
             changes: ReferenceChanges::default(),
-        });
+        };
+        let mut before = Charge::default();
+        let mut entry = match self.heads.entry(logical) {
+            Entry::Occupied(entry) => {
+                before = charge_of(entry.get(), self.checksum_leaf_bytes);
+                entry
+            }
+            Entry::Vacant(entry) => entry.insert_entry(new()),
+        };
+        self.charge -= before;
+        let head = entry.get_mut();
         head.is_disputed |= head.length != length || head.kind.is_data() != kind.is_data();
         head.changes.add(referrer, by);
         if head.changes.is_empty() && !head.fresh && !head.becomes_full && !head.is_disputed {
-            self.heads.remove(&logical);
+            entry.remove();
+        } else {
+            let charge = charge_of(head, self.checksum_leaf_bytes);
+            self.charge += charge;
+            self.grown += charge.growth_since(before);
         }
     }
 
     /// The block's children are referenced by its address from now on.
     pub fn set_full(&mut self, logical: Logical, length: u64, kind: ExtentKind) {
-        let head = self.heads.entry(logical).or_insert_with(|| Head {
-            logical,
-            length,
-            kind,
-            fresh: false,
-            becomes_full: false,
-            is_disputed: false,
-            changes: ReferenceChanges::default(),
-        });
+        let head = match self.heads.entry(logical) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let head = entry.insert(Head {
+                    logical,
+                    length,
+                    kind,
+                    fresh: false,
+                    becomes_full: false,
+                    is_disputed: false,
+                    changes: ReferenceChanges::default(),
+                });
+                let charge = charge_of(head, self.checksum_leaf_bytes);
+                self.charge += charge;
+                self.grown += charge;
+                head
+            }
+        };
         head.becomes_full = true;
         let version = self.versions.entry(logical).or_default();
         *version = version.wrapping_add(1);
@@ -158,8 +229,8 @@ impl DelayedReferences {
     /// Forgets a fresh extent that lost its last reference before it was ever written. Gives whether it was one.
     pub fn cancel_fresh(&mut self, logical: Logical) -> bool {
         let cancelled = self.heads.get(&logical).is_some_and(|head| head.fresh && head.net() == 0);
-        if cancelled {
-            self.heads.remove(&logical);
+        if cancelled && let Some(head) = self.heads.remove(&logical) {
+            self.charge -= charge_of(&head, self.checksum_leaf_bytes);
         }
         cancelled
     }
@@ -180,9 +251,33 @@ impl DelayedReferences {
         while heads.len() < count
             && let Some((_, head)) = self.heads.pop_first()
         {
+            self.charge -= charge_of(&head, self.checksum_leaf_bytes);
             heads.push(head);
         }
         heads
+    }
+
+    /// What writing all heads may change in the trees.
+    pub(crate) fn charge(&self) -> Charge {
+        self.charge
+    }
+
+    /// All that was ever added to [`charge`](Self::charge).
+    pub(crate) fn grown(&self) -> Charge {
+        self.grown
+    }
+
+    /// Where the items of data extents may change: the extents, by how many bytes their references may grow, and whether
+    /// the extents come or go.
+    pub(crate) fn touched_data(&self) -> Vec<TouchedExtent> {
+        let touched = |head: &Head| TouchedExtent {
+            logical: head.logical,
+            length: head.length,
+            growth_bytes: usize::try_from(charge_of(head, 1).added_references).unwrap_or(usize::MAX)
+                * MAX_REFERENCE_BYTES,
+            moves_space: charge_of(head, 1).extents > 0,
+        };
+        self.heads.values().filter(|head| head.kind.is_data()).map(touched).collect()
     }
 
     /// How many extents have changes pending.

@@ -43,6 +43,17 @@ impl ReferenceChanges {
         self.first.is_none()
     }
 
+    /// How many referrers have more references or fewer.
+    pub(crate) fn len(&self) -> u64 {
+        u64::from(self.first.is_some()) + u64::try_from(self.others.len()).unwrap_or(u64::MAX)
+    }
+
+    /// How many referrers have more.
+    pub(crate) fn added(&self) -> u64 {
+        // Mostly there is one.
+        u64::try_from(self.iter().filter(|(_, count)| *count > 0).count()).unwrap_or(u64::MAX)
+    }
+
     /// Each referrer and how many references it has more.
     pub fn iter(&self) -> impl Iterator<Item = (Referrer, i64)> {
         let others = self.others.iter().map(|(referrer, count)| (*referrer, *count));

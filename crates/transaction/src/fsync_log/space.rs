@@ -7,7 +7,7 @@ use vlinder_tree::TreeError;
 
 use crate::engine::Engine;
 use crate::reservation::Draw;
-use crate::space::Purpose;
+use crate::space::{Charge, Purpose};
 use crate::space::groups::Taken;
 
 impl Engine {
@@ -16,8 +16,9 @@ impl Engine {
     pub(crate) fn take_for_log(&self, count: usize, into: &mut Vec<Logical>) -> Result<(), TreeError> {
         let no_space = TreeError::NoSpace { root: RootId::TREE_LOG };
         let block_bytes = u64::from(self.node_size());
-        let bytes = block_bytes * u64::try_from(count).unwrap_or(u64::MAX);
-        if !self.try_metadata(bytes, Draw::Nothing) {
+        // A leaf costs more than the block that it is.
+        let blocks = Charge::leaves(u64::try_from(count).unwrap_or(u64::MAX));
+        if !self.try_changes(blocks, Draw::Nothing) {
             return Err(no_space);
         }
         let goal = into.len() + count;
@@ -32,7 +33,7 @@ impl Engine {
                 Taken::Chunk => break Err(no_space),
             }
         };
-        self.space.unpromise(bytes);
+        self.space.unpromise(blocks);
         taken
     }
 

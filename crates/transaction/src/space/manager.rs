@@ -1,5 +1,7 @@
 //! Space as one whole, under one short lock: groups, pinned ranges, and what was promised to handles.
 
+use std::ops::Range;
+
 use vlinder_base::sync::{Condvar, Mutex};
 use vlinder_format::chunk::BlockGroupFlags;
 use vlinder_format::free_space::FreeSpaceFault;
@@ -9,9 +11,10 @@ use super::free_ranges::FreeRanges;
 use super::free_space_tree::GroupRange;
 use super::groups::{Group, Groups, Purpose, Taken, TakenPlace};
 use super::leased::{NeededRanges, Needing};
-use super::promises::{GlobalReserve, Promises, Room, Unallocated};
+use super::charge::{Charge, TreeSizes};
+use super::promises::{GlobalReserve, Promises, Room, Unallocated, Wanted};
 use super::report::KindReport;
-use crate::reservation::Draw;
+use crate::reservation::{Draw, PromisedData};
 
 #[derive(Debug, Default)]
 struct State {
@@ -33,6 +36,10 @@ struct State {
     unallocated: Option<Unallocated>,
     /// Counts how often `unallocated` was forgotten.
     chunk_changes: u64,
+    /// The sizes of trees were counted as closely as they can be, since they changed last.
+    is_counted: bool,
+    /// Counts how often the sizes of trees were set.
+    size_changes: u64,
     /// Some groups hold data and metadata, so that what is promised to one is not there for the other.
     is_mixed: bool,
 }
@@ -47,17 +54,27 @@ impl State {
         needs.beyond(available, self.is_mixed)
     }
 
-    /// Whether the groups, and the chunks that can be made, have room for these needs.
-    fn fits(&self, needs: Room) -> Promised {
-        let lacking = self.lacking(needs);
+    /// Whether the groups, and the chunks that can be made, have room for what is wanted beside all else.
+    fn fits(&mut self, draw: Draw, waiting: Charge, wanted: Wanted) -> Promised {
+        self.note_sizes();
+        let lacking = self.lacking(self.promises.needs(draw, waiting, wanted));
         if lacking == Room::default() {
             return Promised::Given;
         }
         match self.unallocated {
             None => Promised::Unmeasured(ChunkChanges(self.chunk_changes)),
             Some(unallocated) if unallocated.taken_by(lacking) <= unallocated.bytes => Promised::Given,
+            Some(_) if !self.is_counted => Promised::Uncounted(SizeChanges(self.size_changes)),
             Some(_) => Promised::Refused,
         }
+    }
+
+    /// How large all trees are together, right now.
+    fn note_sizes(&mut self) {
+        let taken = self.groups.metadata_taken();
+        let sizes = self.promises.sizes_mut();
+        let counted = sizes.extent + sizes.free_space + sizes.checksum;
+        sizes.others = (taken / sizes.block_bytes).saturating_sub(counted);
     }
 
     fn forget_unallocated(&mut self) {
@@ -118,6 +135,19 @@ pub(crate) enum Promised {
     Refused,
     /// What new chunks can have has to be said first ([`SpaceManager::set_unallocated`]).
     Unmeasured(ChunkChanges),
+    /// There is no room by bounds that counting may lower ([`SpaceManager::set_counted`]).
+    Uncounted(SizeChanges),
+}
+
+/// A state of the trees' sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SizeChanges(u64);
+
+/// What was counted where [`TreeSizes`] had bounds; each as there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CountedBlocks {
+    pub(crate) about_blocks: u64,
+    pub(crate) roots_and_groups: u64,
 }
 
 /// A state of the chunks.
@@ -211,7 +241,7 @@ impl SpaceManager {
         &self,
         group: GroupRange,
         free: Option<FreeRanges>,
-        excluded: &[std::ops::Range<Logical>],
+        excluded: &[Range<Logical>],
     ) {
         let mut state = self.state.lock();
         let free = free.map(|mut free| {
@@ -419,7 +449,7 @@ impl SpaceManager {
         let State { groups, promises, .. } = &mut *state;
         let Some(group) = groups.get_mut(start).filter(|group| group.is_idle()) else { return false };
         let room = group.available();
-        let mut without = promises.needs(Draw::Nothing, 0);
+        let mut without = promises.needs(Draw::Nothing, Charge::default(), Wanted::default());
         let needs = without;
         if group.flags.has(BlockGroupFlags::DATA) {
             without.data += room;
@@ -437,39 +467,65 @@ impl SpaceManager {
         self.state.lock().groups.remove(start);
     }
 
-    pub(crate) fn set_global_reserve(&self, reserve: GlobalReserve) {
-        self.state.lock().promises.set_global_reserve(reserve);
+    /// How large the trees are from now on, and what is kept.
+    pub(crate) fn set_sizes(&self, sizes: TreeSizes, reserve: GlobalReserve) {
+        let mut state = self.state.lock();
+        state.size_changes += 1;
+        state.is_counted = false;
+        state.promises.set_sizes(sizes, reserve);
+    }
+
+    /// What was counted of the trees whose sizes were bounds so far; of no use if they changed meanwhile.
+    pub(crate) fn set_counted(&self, seen: SizeChanges, counted: Option<CountedBlocks>) {
+        let mut state = self.state.lock();
+        if state.size_changes != seen.0 {
+            return;
+        }
+        state.is_counted = true;
+        if let Some(counted) = counted {
+            let sizes = state.promises.sizes_mut();
+            sizes.about_blocks = sizes.about_blocks.min(counted.about_blocks);
+            sizes.roots_and_groups = sizes.roots_and_groups.min(counted.roots_and_groups);
+        }
     }
 
     pub(crate) fn global_reserve(&self) -> u64 {
         self.state.lock().promises.global_reserve()
     }
 
-    /// Promises metadata, if there is room beside all that is promised or kept, and what the next commit owes (`owed`).
-    pub(crate) fn promise(&self, bytes: u64, owed: u64, draw: Draw) -> Promised {
+    /// Promises metadata and data, if there is room beside all that is promised or kept, and what `waiting` changes take.
+    pub(crate) fn promise(&self, wanted: Wanted, waiting: Charge, draw: Draw) -> Promised {
         let mut state = self.state.lock();
-        let mut needs = state.promises.needs(draw, owed);
-        needs.metadata += bytes;
-        let promised = state.fits(needs);
+        let promised = state.fits(draw, waiting, wanted);
         if promised == Promised::Given {
-            state.promises.add_metadata(bytes);
+            state.promises.add_handle(wanted.changes);
+            state.promises.add_data(wanted.data);
         }
         promised
     }
 
-    /// Promises metadata to the commit that is under way, whatever there is.
-    pub(crate) fn promise_at_once(&self, bytes: u64) {
-        self.state.lock().promises.add_metadata(bytes);
+    /// What a commit can take at worst that makes these changes, in bytes.
+    pub(crate) fn price_of_commit_bytes(&self, changes: Charge) -> u64 {
+        let mut state = self.state.lock();
+        state.note_sizes();
+        state.promises.price_bytes(&changes).saturating_add(state.promises.commit_bytes())
     }
 
-    /// Bytes of groups of metadata that are used or reserved.
-    pub(crate) fn metadata_taken(&self) -> u64 {
-        self.state.lock().groups.metadata_taken()
+    /// How large the trees are.
+    pub(crate) fn sizes(&self) -> TreeSizes {
+        let mut state = self.state.lock();
+        state.note_sizes();
+        *state.promises.sizes_mut()
+    }
+
+    /// What changes can take at worst, in bytes.
+    pub(crate) fn price_bytes(&self, changes: Charge) -> u64 {
+        self.state.lock().promises.price_bytes(&changes)
     }
 
     /// A promise was used or is not needed.
-    pub(crate) fn unpromise(&self, bytes: u64) {
-        self.state.lock().promises.remove_metadata(bytes);
+    pub(crate) fn unpromise(&self, changes: Charge) {
+        self.state.lock().promises.remove_handle(changes);
     }
 
     /// Whether data and metadata come out of the same groups.
@@ -477,21 +533,16 @@ impl SpaceManager {
         self.state.lock().is_mixed
     }
 
-    /// Promises data space, as [`SpaceManager::promise`] does metadata, and the metadata that the data will need.
-    pub(crate) fn promise_data(&self, bytes: u64, owed: u64) -> Promised {
-        let mut state = self.state.lock();
-        let promised = state.fits(state.promises.needs_with_data(bytes, owed));
-        if promised == Promised::Given {
-            state.promises.add_data(bytes);
-        }
-        promised
+    /// Promises space to data that were accepted before, whatever there is.
+    pub(crate) fn promise_accepted_data(&self, data: PromisedData) {
+        self.state.lock().promises.add_data(data);
     }
 
     /// A promise of data was used or is not needed; of them, `placed` had their space.
-    pub(crate) fn unpromise_data(&self, bytes: u64, placed: u64) {
+    pub(crate) fn unpromise_data(&self, data: PromisedData, placed: u64) {
         let mut state = self.state.lock();
         state.promises.displace(placed);
-        state.promises.remove_data(bytes);
+        state.promises.remove_data(data);
     }
 
     /// Promised data were taken from a group, and count as such from now on.
@@ -504,14 +555,37 @@ impl SpaceManager {
         self.state.lock().promises.displace(bytes);
     }
 
-    /// What promises need of new chunks beyond what the groups have.
-    pub(crate) fn lacking(&self, draw: Draw, owed: u64) -> Room {
-        let state = self.state.lock();
-        state.lacking(state.promises.needs(draw, owed))
+    /// What promises and `waiting` changes need of new chunks beyond what the groups have.
+    pub(crate) fn lacking(&self, draw: Draw, waiting: Charge) -> Room {
+        let mut state = self.state.lock();
+        state.note_sizes();
+        state.lacking(state.promises.needs(draw, waiting, Wanted::default()))
     }
 
     pub(crate) fn available(&self, purpose: Purpose) -> u64 {
         self.state.lock().groups.available(purpose)
+    }
+
+    /// Places, as addresses, where tree blocks lie or may come to lie; in order, neighbours as one.
+    pub(crate) fn places_of_blocks(&self) -> Vec<Range<u64>> {
+        let state = self.state.lock();
+        let holds_blocks = |group: &&Group| {
+            group.flags.has(BlockGroupFlags::METADATA) || group.flags.has(BlockGroupFlags::SYSTEM)
+        };
+        let mut places: Vec<Range<u64>> = Vec::new();
+        for group in state.groups.iter().filter(holds_blocks) {
+            let place = group.range.start.0..group.range.end();
+            match places.last_mut().filter(|last| last.end == place.start) {
+                Some(last) => last.end = place.end,
+                None => places.push(place),
+            }
+        }
+        places
+    }
+
+    /// How many groups there are.
+    pub(crate) fn group_count(&self) -> usize {
+        self.state.lock().groups.iter().count()
     }
 
     /// Sums by content and profile.

@@ -1,5 +1,6 @@
 //! Space: block groups and what of them is taken, free ranges, the free-space tree, new chunks, reservations.
 
+pub(crate) mod charge;
 pub(crate) mod free_ranges;
 pub(crate) mod free_space_tree;
 pub(crate) mod groups;
@@ -8,8 +9,10 @@ mod manager;
 mod promises;
 pub(crate) mod report;
 
+pub use charge::Charge;
 pub use groups::Purpose;
+pub(crate) use charge::TreeSizes;
 pub(crate) use leased::Needing;
-pub(crate) use manager::{ChangedGroup, Promised, SpaceManager, Waiting};
-pub(crate) use promises::{GlobalReserve, Room, Unallocated};
+pub(crate) use manager::{ChangedGroup, CountedBlocks, Promised, SpaceManager, Waiting};
+pub(crate) use promises::{GlobalReserve, Room, Unallocated, Wanted};
 pub use report::{KindReport, SpaceReport};

@@ -5,13 +5,38 @@
 
 use vlinder_format::chunk::STRIPE_LENGTH;
 
-use crate::reservation::Draw;
+use super::charge::{Charge, TreeSizes};
+use crate::reservation::{Draw, PromisedData};
 
-/// Data that are flushed together take at most this many bytes of leaves for each [`DATA_PIECE_BYTES`], or one tree block
-/// where those are longer: even extents of one sector each have an item of the file, one of the extent tree, a checksum and
-/// a place in the free-space tree, together some 210 bytes, in leaves that are half full.
-const LEAST_PIECE_METADATA_BYTES: u64 = 8 << 10;
-const DATA_PIECE_BYTES: u64 = 64 << 10;
+/// What a run of dirty bytes may take of metadata when it is flushed, whatever its length: an item of its file beside two
+/// that it cuts, the file's inode item, and its bytes themselves where they go into the tree.
+const RUN: Charge = Charge {
+    blocks: 0,
+    leaves: 0,
+    items: 3,
+    item_bytes: 3 * 78 + 185 + 2048,
+    added_references: 3,
+    dropped_references: 0,
+    extents: 1,
+    checksums: 1,
+    checksum_bytes: 1024,
+    block_references: 0,
+};
+/// What each further [`PIECE_BYTES`] of a run may take: an extent of their own, and their checksums.
+const PIECE: Charge = Charge {
+    blocks: 0,
+    leaves: 0,
+    items: 1,
+    item_bytes: 78,
+    added_references: 1,
+    dropped_references: 0,
+    extents: 1,
+    checksums: 1,
+    checksum_bytes: 1024,
+    block_references: 0,
+};
+/// The longest compressed extent.
+const PIECE_BYTES: u64 = 128 << 10;
 
 /// Space of the devices that no chunk has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,82 +80,105 @@ impl Room {
     }
 }
 
-/// Metadata that are kept, in bytes.
+/// Metadata space that ordinary changes leave alone, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GlobalReserve {
-    /// All of it.
+    /// All of it, as large as Linux's.
     pub(crate) all: u64,
-    /// Of that, what is the commit's alone: it may have to copy each block of the extent tree and its like once.
-    pub(crate) commit: u64,
-    /// Of that, what is kept for deleting trees.
+    /// Beyond that, what ordinary changes leave, as Linux's do by asking for more than they take.
+    pub(crate) margin: u64,
+    /// Of that, what is left for deleting trees by those who draw on it for anything else.
     pub(crate) trees: u64,
 }
 
-/// The sums of all promises, in bytes.
+/// The sums of all promises.
 #[derive(Debug, Default)]
 pub(crate) struct Promises {
-    /// Metadata, to open handles.
-    metadata: u64,
+    /// What open handles may change.
+    handles: Charge,
     /// Data, to writes.
-    data: u64,
+    data: PromisedData,
     /// Of `data`, what was taken from a group already and has no item yet. It may be more: bytes that were to be written in
     /// place, which are promised nothing, need new space if a snapshot came to share the old one.
     placed: u64,
     reserve: GlobalReserve,
-    /// Bytes of a tree block.
-    block: u64,
+    sizes: TreeSizes,
+}
+
+/// What promises have to leave room for beside one another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Changes that a handle asks for.
+    pub(crate) changes: Charge,
+    /// Data that a write asks for.
+    pub(crate) data: PromisedData,
 }
 
 impl Promises {
-    pub(crate) fn new(block: u64) -> Self {
-        Self { block, ..Self::default() }
+    pub(crate) fn new(block_bytes: u64) -> Self {
+        let sizes = TreeSizes { block_bytes, ..TreeSizes::default() };
+        Self { sizes, ..Self::default() }
     }
 
-    /// What has to find room for all promises, the kept metadata and what the next commit owes.
-    pub(crate) fn needs(&self, draw: Draw, owed: u64) -> Room {
+    /// What has to find room: all promises and what is asked for, what `waiting` changes take at the next commit, what that
+    /// takes by itself, and what `draw` leaves of the reserve.
+    pub(crate) fn needs(&self, draw: Draw, waiting: Charge, wanted: Wanted) -> Room {
+        let mut data = self.data;
+        data += wanted.data;
+        let mut changes = self.handles + waiting + wanted.changes;
+        let commit = self.commit_bytes();
         let kept = match draw {
-            Draw::Nothing => self.reserve.all + self.metadata_of_data(self.data),
-            Draw::Reserve => self.reserve.commit + self.reserve.trees,
-            Draw::LastReserve => self.reserve.commit,
+            Draw::Nothing | Draw::Margin => {
+                changes += charge_of_data(data);
+                // The margin is for what is asked for, too: Linux asks for more than it takes, not for both.
+                let own = self.price_bytes(&(wanted.changes + charge_of_data(wanted.data)));
+                let margin = if draw == Draw::Nothing { self.reserve.margin.saturating_sub(own) } else { 0 };
+                self.reserve.all.max(commit.saturating_add(self.reserve.trees)).saturating_add(margin)
+            }
+            Draw::Reserve => commit.saturating_add(self.reserve.trees),
+            Draw::LastReserve => commit,
         };
-        Room { data: self.data.saturating_sub(self.placed), metadata: self.metadata + owed + kept }
+        let metadata = self.price_bytes(&changes).saturating_add(kept);
+        Room { data: data.bytes.saturating_sub(self.placed), metadata }
     }
 
-    /// What [`needs`](Self::needs) is with so many bytes of data more.
-    pub(crate) fn needs_with_data(&self, data: u64, owed: u64) -> Room {
-        let needs = self.needs(Draw::Nothing, owed);
-        let leaves = self.metadata_of_data(self.data + data) - self.metadata_of_data(self.data);
-        Room { data: needs.data + data, metadata: needs.metadata + leaves }
+    /// What changes can take at worst, in bytes.
+    pub(crate) fn price_bytes(&self, charge: &Charge) -> u64 {
+        self.sizes.price_blocks(charge).saturating_mul(self.sizes.block_bytes)
     }
 
-    /// The tree blocks that so much data need at worst when they are flushed.
-    fn metadata_of_data(&self, data: u64) -> u64 {
-        let block = u128::from(self.block.max(LEAST_PIECE_METADATA_BYTES));
-        u64::try_from(u128::from(data) * block / u128::from(DATA_PIECE_BYTES)).unwrap_or(u64::MAX)
+    /// What any commit may take by itself, in bytes.
+    pub(crate) fn commit_bytes(&self) -> u64 {
+        self.sizes.commit_blocks().saturating_mul(self.sizes.block_bytes)
     }
 
-    pub(crate) fn set_global_reserve(&mut self, reserve: GlobalReserve) {
+    pub(crate) fn set_sizes(&mut self, sizes: TreeSizes, reserve: GlobalReserve) {
+        self.sizes = sizes;
         self.reserve = reserve;
+    }
+
+    pub(crate) fn sizes_mut(&mut self) -> &mut TreeSizes {
+        &mut self.sizes
     }
 
     pub(crate) fn global_reserve(&self) -> u64 {
         self.reserve.all
     }
 
-    pub(crate) fn add_metadata(&mut self, bytes: u64) {
-        self.metadata += bytes;
+    pub(crate) fn add_handle(&mut self, changes: Charge) {
+        self.handles += changes;
     }
 
-    pub(crate) fn remove_metadata(&mut self, bytes: u64) {
-        self.metadata -= bytes;
+    pub(crate) fn remove_handle(&mut self, changes: Charge) {
+        self.handles -= changes;
     }
 
-    pub(crate) fn add_data(&mut self, bytes: u64) {
-        self.data += bytes;
+    pub(crate) fn add_data(&mut self, data: PromisedData) {
+        self.data += data;
     }
 
-    pub(crate) fn remove_data(&mut self, bytes: u64) {
-        self.data -= bytes;
+    pub(crate) fn remove_data(&mut self, data: PromisedData) {
+        self.data -= data;
     }
 
     /// Promised data were taken from a group.
@@ -142,6 +190,12 @@ impl Promises {
     pub(crate) fn displace(&mut self, bytes: u64) {
         self.placed -= bytes;
     }
+}
+
+/// What so much data may change when they are flushed.
+fn charge_of_data(data: PromisedData) -> Charge {
+    let pieces = data.bytes.saturating_sub(data.preallocated_bytes) / PIECE_BYTES;
+    RUN.times(data.runs) + PIECE.times(pieces)
 }
 
 #[cfg(test)]
@@ -168,33 +222,60 @@ mod tests {
         assert_eq!(needs.beyond(available, true), Room { data: 2 * MEBIBYTE, metadata: 0 });
     }
 
-    #[test]
-    fn who_draws_on_the_reserve_leaves_the_commits_part_and_the_promised_data() {
-        let mut promises = Promises::new(16 << 10);
-        promises.set_global_reserve(GlobalReserve {
-            all: 8 * MEBIBYTE,
-            commit: 5 * MEBIBYTE,
-            trees: MEBIBYTE,
-        });
-        promises.add_metadata(MEBIBYTE);
-        promises.add_data(64 * MEBIBYTE);
-        let kept_for_data = 16 * MEBIBYTE;
-        let anybody = promises.needs(Draw::Nothing, 100);
-        assert_eq!(anybody, Room { data: 64 * MEBIBYTE, metadata: 9 * MEBIBYTE + kept_for_data + 100 });
-        let reserve_user = promises.needs(Draw::Reserve, 100);
-        assert_eq!(reserve_user, Room { data: 64 * MEBIBYTE, metadata: 7 * MEBIBYTE + 100 });
-        let tree_deletion = promises.needs(Draw::LastReserve, 100);
-        assert_eq!(tree_deletion, Room { data: 64 * MEBIBYTE, metadata: 6 * MEBIBYTE + 100 });
-        promises.place(60 * MEBIBYTE);
-        assert_eq!(promises.needs(Draw::Reserve, 0).data, 4 * MEBIBYTE);
-        promises.displace(60 * MEBIBYTE);
-        promises.remove_data(64 * MEBIBYTE);
-        assert_eq!(promises.needs(Draw::Nothing, 0), Room { data: 0, metadata: 9 * MEBIBYTE });
+    fn promises() -> Promises {
+        let block_bytes = 16 << 10;
+        let mut promises = Promises::new(block_bytes);
+        let sizes = TreeSizes { block_bytes, levels: 2, extent: 40, others: 500, ..TreeSizes::default() };
+        promises.set_sizes(sizes, GlobalReserve { all: 8 * MEBIBYTE, margin: 3 * MEBIBYTE, trees: MEBIBYTE });
+        promises
     }
 
     #[test]
-    fn small_blocks_do_not_make_the_leaves_of_data_smaller() {
-        let leaves = |block| Promises::new(block).needs_with_data(MEBIBYTE, 0).metadata;
-        assert_eq!([4096, 8192, 16384, 65536].map(leaves), [128 << 10, 128 << 10, 256 << 10, MEBIBYTE]);
+    fn each_draw_leaves_less_of_the_reserve_and_none_leaves_less_than_a_commit_takes() {
+        let mut promises = promises();
+        let commit = promises.commit_bytes();
+        assert!(commit > 0 && commit + MEBIBYTE < 8 * MEBIBYTE);
+        let metadata = |promises: &Promises, draw| {
+            promises.needs(draw, Charge::default(), Wanted::default()).metadata
+        };
+        assert_eq!(metadata(&promises, Draw::Nothing), 11 * MEBIBYTE);
+        assert_eq!(metadata(&promises, Draw::Margin), 8 * MEBIBYTE);
+        assert_eq!(metadata(&promises, Draw::Reserve), commit + MEBIBYTE);
+        assert_eq!(metadata(&promises, Draw::LastReserve), commit);
+        promises.sizes_mut().about_blocks = 1000;
+        let commit = promises.commit_bytes();
+        assert_eq!(metadata(&promises, Draw::Margin), commit + MEBIBYTE, "a commit that takes more than the reserve");
+    }
+
+    #[test]
+    fn handles_waiting_changes_and_data_all_find_room_and_only_ordinary_changes_leave_room_for_data() {
+        let mut promises = promises();
+        let handle = Charge::leaves(10);
+        promises.add_handle(handle);
+        let data = PromisedData::written(64 * MEBIBYTE, 7);
+        promises.add_data(data);
+        let waiting = Charge::items(5, 500);
+        let wanted = Wanted { changes: Charge::leaves(1), ..Wanted::default() };
+        let own = promises.price_bytes(&wanted.changes);
+        let reserve_user = promises.needs(Draw::LastReserve, waiting, wanted);
+        let changes = handle + waiting + Charge::leaves(1);
+        assert_eq!(reserve_user.metadata, promises.price_bytes(&changes) + promises.commit_bytes());
+        assert_eq!(reserve_user.data, 64 * MEBIBYTE);
+        let anybody = promises.needs(Draw::Nothing, waiting, wanted);
+        let with_data = changes + charge_of_data(data);
+        assert_eq!(anybody.metadata, promises.price_bytes(&with_data) + 11 * MEBIBYTE - own);
+        promises.place(60 * MEBIBYTE);
+        assert_eq!(promises.needs(Draw::Reserve, waiting, wanted).data, 4 * MEBIBYTE);
+        promises.displace(60 * MEBIBYTE);
+        promises.remove_data(data);
+        promises.remove_handle(handle);
+        assert_eq!(promises.needs(Draw::LastReserve, Charge::default(), Wanted::default()).data, 0);
+    }
+
+    #[test]
+    fn a_long_run_is_charged_for_the_extents_that_compression_cuts_it_into() {
+        assert_eq!(charge_of_data(PromisedData::written(100, 1)), RUN);
+        assert_eq!(charge_of_data(PromisedData::written(MEBIBYTE, 1)), RUN + PIECE.times(8));
+        assert_eq!(charge_of_data(PromisedData::preallocated(MEBIBYTE, 1)), RUN);
     }
 }

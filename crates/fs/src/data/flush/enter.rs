@@ -5,19 +5,22 @@ use std::collections::HashSet;
 use vlinder_base::sync::Arc;
 use vlinder_extent_state::ByteRange;
 use vlinder_format::file_extent::{CompressionId, ExtentRange, FileExtent, FileExtentContent};
-use vlinder_format::inode::InodeFlags;
+use vlinder_format::inode::{InodeFlags, InodeItem};
 use vlinder_format::{FileOffset, Generation, Key, Logical};
-use vlinder_transaction::{DataExtent, Handle, Tree};
+use vlinder_transaction::{Charge, DataExtent, Handle, Tree};
 use vlinder_tree::{Change, Edit};
 
 use super::store::{Place, Stored, release};
 use super::{Job, Part};
-use crate::data::apply::leaf_items;
+use crate::data::apply::file_changes;
 use crate::data::extent::Extent;
 use crate::data::file_data::RangeGuard;
 use crate::data::rewrite::{Changes, Rewrite};
 use crate::data::{items, references};
 use crate::{Filesystem, Refusal, Result};
+
+/// Bytes of an inode item, or of a checksum item without its checksums, with the header.
+const INODE_ITEM_BYTES: u64 = 185;
 
 /// The items of one file's part of a batch, before and after.
 struct FileRewrite {
@@ -66,8 +69,7 @@ fn enter_stored(
     let Some(tree) = files.first().map(|file| Arc::clone(jobs[file.job].inode.subvolume().tree())) else {
         return Ok(());
     };
-    let mut handle =
-        super::begin(filesystem, leaf_items(loaded + 4 * stored.len() + 4 * files.len())).map_err(before)?;
+    let mut handle = super::begin(filesystem, changes_of(loaded, stored, files.len())).map_err(before)?;
     let generation = handle.generation();
     let mut changes = Vec::with_capacity(files.len());
     for file in &mut files {
@@ -92,6 +94,16 @@ fn enter_stored(
     }
     count(filesystem, &stored);
     Ok(())
+}
+
+/// What entering may change: the files' items, as many as were loaded beside what is stored, their inodes, and checksums.
+fn changes_of(loaded: usize, stored: &[Stored], files: usize) -> Charge {
+    let files = files as u64;
+    let inline_bytes: u64 = stored.iter().map(Stored::inline_bytes).sum();
+    let checksum_bytes: u64 = stored.iter().map(Stored::checksum_bytes).sum();
+    file_changes(loaded, stored.len())
+        + Charge::items(files, files * INODE_ITEM_BYTES + inline_bytes)
+        + Charge { checksum_bytes, ..Charge::default() }
 }
 
 /// Gives back the space of what later pieces of the same batch cover, and leaves the others.
@@ -258,6 +270,8 @@ fn edit_items(
         .into_iter()
         .map(|(key, data)| Edit::new(key, data.map_or(Change::Remove, Change::Put)))
         .collect();
+    let inodes: Vec<Key> = files.iter().map(|file| InodeItem::key(jobs[file.job].inode.number())).collect();
+    handle.charge_pending(tree, &inodes)?;
     Ok(handle.edit(tree, &edits)?)
 }
 

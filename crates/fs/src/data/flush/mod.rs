@@ -24,7 +24,7 @@ pub use under_way::flush_ahead;
 use vlinder_base::sync::Arc;
 use vlinder_extent_state::ByteRange;
 use vlinder_format::inode::InodeFlags;
-use vlinder_transaction::{Handle, Reservation};
+use vlinder_transaction::{ChangeKind, Charge, Handle, PromisedData, Reservation};
 
 use self::steps::Step;
 use self::store::Stored;
@@ -234,11 +234,8 @@ impl Drop for Flight<'_> {
 
 /// Joins a transaction for data whose space is promised: where there is no room for metadata any more, the reserve is
 /// drawn on, because what was accepted from a caller must not be lost.
-fn begin(filesystem: &Filesystem, items: u32) -> Result<Handle<'_>> {
-    match filesystem.engine().begin(Reservation::items(items)) {
-        Err(error) if error.is_no_space() => Ok(filesystem.engine().begin(Reservation::deletion(items))?),
-        other => Ok(other?),
-    }
+fn begin(filesystem: &Filesystem, changes: Charge) -> Result<Handle<'_>> {
+    Ok(filesystem.engine().begin(Reservation::deletion(0).and(changes).of(ChangeKind::Flush))?)
 }
 
 /// Takes what is dirty of a file.
@@ -255,12 +252,12 @@ fn take(filesystem: &Filesystem, inode: &Arc<Inode>) -> Option<Job> {
     let runs = Arc::new(std::mem::take(&mut unflushed.dirty));
     unflushed.dirty_since = None;
     debug_assert!(
-        unflushed.promised >= runs.bytes()
+        unflushed.promised.bytes >= runs.bytes()
             || state.item.flags.has_any(InodeFlags::NODATACOW | InodeFlags::PREALLOC),
         "{}: of {} dirty bytes {} have a promise",
         inode.id(),
         runs.bytes(),
-        unflushed.promised
+        unflushed.promised.bytes
     );
     unflushed.writing_promised = std::mem::take(&mut unflushed.promised);
     unflushed.writing = Some(Arc::clone(&runs));
@@ -363,8 +360,10 @@ fn finish(filesystem: &Filesystem, job: &Job) -> Result<()> {
             rest.remove(ByteRange::new(0, job.done_to).unwrap_or_default());
             unflushed.dirty.put_below(&rest);
             // What was not needed of the promise is given back with the next flush.
-            settled = promised.min(job.placed_bytes);
-            unflushed.promised += promised - settled;
+            settled = PromisedData::written(promised.bytes.min(job.placed_bytes), 0);
+            let mut left = promised;
+            left -= settled;
+            unflushed.promised += left;
             unflushed.dirty_since.get_or_insert_with(|| filesystem.engine().clock().monotonic());
         } else {
             settled = promised;

@@ -8,6 +8,7 @@
 
 use vlinder_base::sync::{Arc, MutexGuard};
 use vlinder_format::inode::InodeFlags;
+use vlinder_transaction::PromisedData;
 
 use super::store::Stored;
 use super::{BATCH_BYTES, Flight, Job, clear_states, enter, parts, plan, store, under_way};
@@ -28,8 +29,8 @@ pub(crate) struct Ordered {
     stored: Vec<Stored>,
     /// Bytes that were taken, those that were written over since among them: their space is taken too.
     taken_bytes: u64,
-    /// Data space that is promised to all of it, in bytes.
-    promised: u64,
+    /// Space that is promised to all of it.
+    promised: PromisedData,
     /// The file's size when the last of it was taken.
     size: u64,
     /// Compressing some of it was tried in vain.
@@ -186,7 +187,7 @@ struct Entering<'a> {
     filesystem: &'a Filesystem,
     job: Job,
     stored: Vec<Stored>,
-    promised: u64,
+    promised: PromisedData,
     storing: Storing,
     entered: bool,
 }
@@ -235,7 +236,8 @@ impl<'a> Entering<'a> {
             let newer = std::mem::take(&mut unflushed.ordered);
             unflushed.dirty.put_below(&newer.runs);
             unflushed.dirty.put_below(&self.job.runs);
-            unflushed.promised += newer.promised + self.promised;
+            unflushed.promised += newer.promised;
+            unflushed.promised += self.promised;
             unflushed.dirty_since.get_or_insert_with(|| self.filesystem.engine().clock().monotonic());
             self.filesystem.shared().write_back.account_change(before, unflushed.bytes());
             newer

@@ -8,7 +8,7 @@ use vlinder_format::Logical;
 use vlinder_format::block::{HEADER_SIZE, ITEM_HEADER_SIZE};
 use vlinder_format::file_extent::{CompressionId, INLINE_HEADER_SIZE};
 use vlinder_format::inode::InodeFlags;
-use vlinder_transaction::Handle;
+use vlinder_transaction::{Charge, Handle};
 
 use super::{Job, Part};
 use crate::data::error::DataError;
@@ -94,7 +94,7 @@ pub(super) fn plan<'a>(filesystem: &'a Filesystem, jobs: &mut [Job], batch: &[Pa
         }
         let mut rest = vec![part.range];
         if flags.has(InodeFlags::PREALLOC) {
-            let handle = super::begin(filesystem, 0)?;
+            let handle = super::begin(filesystem, Charge::default())?;
             rest = place_in_place(filesystem, job, part, &handle, &mut pieces)?;
         }
         for range in rest {
@@ -110,7 +110,7 @@ pub(super) fn plan<'a>(filesystem: &'a Filesystem, jobs: &mut [Job], batch: &[Pa
     compress_units(filesystem, jobs, to_compress, &mut pieces)?;
     let mut handle = None;
     if !overwritten.is_empty() {
-        let open = super::begin(filesystem, 2)?;
+        let open = super::begin(filesystem, Charge::default())?;
         for part in overwritten {
             let rest = place_in_place(filesystem, &jobs[part.job], part, &open, &mut pieces)?;
             pieces.extend(rest.into_iter().flat_map(|range| plain(part.job, range)));

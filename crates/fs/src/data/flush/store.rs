@@ -8,7 +8,7 @@ use vlinder_extent_state::ByteRange;
 use vlinder_format::Logical;
 use vlinder_format::file_extent::CompressionId;
 use vlinder_format::inode::InodeFlags;
-use vlinder_transaction::{DataExtent, Handle, Reservation};
+use vlinder_transaction::{Charge, DataExtent, Handle, Reservation};
 use vlinder_volume::{PendingWrites, WriteRequest};
 
 use super::Job;
@@ -31,6 +31,19 @@ pub(in crate::data) struct Stored {
 }
 
 impl Stored {
+    /// Bytes that go into the file's item.
+    pub(super) fn inline_bytes(&self) -> u64 {
+        match &self.place {
+            Place::Inline { bytes, .. } => bytes.len() as u64,
+            Place::New { .. } | Place::Present => 0,
+        }
+    }
+
+    /// Bytes of its checksums.
+    pub(super) fn checksum_bytes(&self) -> u64 {
+        self.checksums.as_ref().map_or(0, |(_, checksums)| checksums.len() as u64)
+    }
+
     /// Bytes of its new extent; 0 if it has none.
     pub(super) fn new_bytes(&self) -> u64 {
         match self.place {
@@ -182,7 +195,7 @@ fn place<'a>(
 ) -> Result<Option<Handle<'a>>> {
     let needs_space = pieces.iter().any(|piece| piece.form.is_new_extent());
     let mut handle = match handle {
-        None if needs_space => Some(super::begin(filesystem, 2)?),
+        None if needs_space => Some(super::begin(filesystem, Charge::default())?),
         other => other,
     };
     let put = |piece_job, range, place, at, data| Placed {

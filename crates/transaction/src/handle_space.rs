@@ -1,0 +1,158 @@
+//! The engine as the [`Space`] of one handle or of the committer: it counts what a handle takes, and asks for more where
+//! a change turns out to copy a block that another tree shares. The plan phase asks, so that a refusal changes nothing.
+
+use vlinder_base::sync::atomic::{AtomicU64, Ordering};
+use vlinder_base::sync::Mutex;
+use vlinder_format::{Block, Key, Logical, RootId};
+use vlinder_tree::{ChildReferences, Sharing, Space, TreeError};
+
+use crate::engine::Engine;
+use crate::reservation::Draw;
+use crate::forest::Tree;
+use crate::space::Charge;
+use crate::waiting::ReferenceMoves;
+
+/// A handle's view of space.
+pub(crate) struct HandleSpace<'a> {
+    engine: &'a Engine,
+    /// What the handle may draw on for more than it was promised; none for the committer, who is never refused.
+    draw: Option<Draw>,
+    /// Blocks taken and not given back.
+    taken_blocks: AtomicU64,
+    /// What the handle was promised beyond its reservation.
+    further: Mutex<Charge>,
+    /// What the handle leaves for the commit to do.
+    left: Mutex<Charge>,
+}
+
+impl<'a> HandleSpace<'a> {
+    pub(crate) fn new(engine: &'a Engine, draw: Option<Draw>) -> Self {
+        Self { engine, draw, taken_blocks: AtomicU64::new(0), further: Mutex::default(), left: Mutex::default() }
+    }
+
+    /// Blocks taken and not given back.
+    pub(crate) fn taken_blocks(&self) -> u64 {
+        self.taken_blocks.load(Ordering::Relaxed)
+    }
+
+    /// What the handle was promised beyond its reservation.
+    pub(crate) fn further(&self) -> Charge {
+        *self.further.lock()
+    }
+
+    /// What the handle leaves for the commit to do.
+    pub(crate) fn left(&self) -> Charge {
+        *self.left.lock()
+    }
+
+    /// The handle leaves this for the commit to do as well.
+    pub(crate) fn leave(&self, changes: Charge) {
+        *self.left.lock() += changes;
+    }
+
+    /// Asks for more than the reservation: for references that copies of these blocks, which others share, add.
+    ///
+    /// # Errors
+    /// [`TreeError::NoSpace`], with nothing changed; what reading met.
+    pub(crate) fn charge_copies(&self, root: RootId, blocks: &[&Block]) -> Result<(), TreeError> {
+        let Some(draw) = self.draw else { return Ok(()) };
+        let charge = self.engine.promise_references_of(root, blocks, draw)?;
+        *self.further.lock() += charge;
+        Ok(())
+    }
+
+    /// As [`charge_copies`](Self::charge_copies), of the leaves at these keys, in order, so far as others share them.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn charge_copies_at(&self, tree: &Tree, keys: &[Key]) -> Result<(), TreeError> {
+        let Some(draw) = self.draw else { return Ok(()) };
+        let charge = self.engine.promise_copies_at(tree, keys, draw)?;
+        *self.further.lock() += charge;
+        Ok(())
+    }
+
+    /// Asks for what a snapshot whose name goes to these keys takes, and gives how much that is.
+    ///
+    /// # Errors
+    /// As [`charge_copies`](Self::charge_copies).
+    pub(crate) fn charge_snapshot(&self, tree: &Tree, keys: &[Key]) -> Result<Charge, TreeError> {
+        let Some(draw) = self.draw else { return Ok(Charge::default()) };
+        let charge = self.engine.promise_snapshot(tree, keys, draw)?;
+        *self.further.lock() += charge;
+        Ok(charge)
+    }
+
+    /// Asks for what references of a block's children take that come or go.
+    ///
+    /// # Errors
+    /// As [`charge_copies`](Self::charge_copies).
+    pub(crate) fn charge_reference_changes(
+        &self,
+        block: &Block,
+        changes: ReferenceMoves,
+    ) -> Result<(), TreeError> {
+        let Some(draw) = self.draw else { return Ok(()) };
+        let charge = self.engine.promise_reference_changes(block, changes, draw)?;
+        *self.further.lock() += charge;
+        Ok(())
+    }
+}
+
+impl Drop for HandleSpace<'_> {
+    fn drop(&mut self) {
+        self.engine.space.unpromise(self.further());
+    }
+}
+
+impl Space for HandleSpace<'_> {
+    fn take(&self, root: RootId, count: usize, into: &mut Vec<Logical>) -> Result<(), TreeError> {
+        let had = into.len();
+        let taken = self.engine.take(root, count, into);
+        let blocks = u64::try_from(into.len().saturating_sub(had)).unwrap_or(u64::MAX);
+        self.taken_blocks.fetch_add(blocks, Ordering::Relaxed);
+        taken
+    }
+
+    fn give(&self, root: RootId, unused: &mut Vec<Logical>) {
+        let blocks = u64::try_from(unused.len()).unwrap_or(u64::MAX);
+        self.taken_blocks.fetch_sub(blocks, Ordering::Relaxed);
+        self.engine.give(root, unused);
+    }
+
+    fn sharing(&self, block: &Block) -> Result<Sharing, TreeError> {
+        self.engine.sharing(block)
+    }
+
+    fn charge_copy(&self, root: RootId, block: &Block) -> Result<(), TreeError> {
+        self.charge_copies(root, &[block])
+    }
+
+    fn sharing_gate(&self) -> &Mutex<()> {
+        self.engine.sharing_gate()
+    }
+
+    fn sharing_holds(&self, logical: Logical, known: &Sharing) -> bool {
+        self.engine.sharing_holds(logical, known)
+    }
+
+    fn block_created(&self, root: RootId, block: &Block, first_key: &Key) {
+        self.engine.block_created(root, block, first_key);
+    }
+
+    fn block_dropped(&self, root: RootId, block: &Block, last: bool) -> bool {
+        self.engine.block_dropped(root, block, last)
+    }
+
+    fn share_children(&self, root: RootId, block: &Block, references: ChildReferences, add: bool) {
+        self.engine.share_children(root, block, references, add);
+        if add && block.is_leaf() {
+            let added_references = u64::try_from(Engine::data_extents(block).count()).unwrap_or(u64::MAX);
+            self.leave(Charge { added_references, ..Charge::default() });
+        }
+    }
+
+    fn set_full_back_references(&self, block: &Block) {
+        self.engine.set_full_back_references(block);
+    }
+}

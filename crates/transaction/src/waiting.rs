@@ -1,0 +1,379 @@
+//! What the next commit has to do that no handle holds a promise for: pending items, delayed references, snapshots. First as a bound from counts; where that finds no room, measured in the trees.
+
+use vlinder_base::sync::Arc;
+use vlinder_base::sync::atomic::Ordering;
+use vlinder_format::checksum_item::ChecksumGeometry;
+use vlinder_format::{Block, Generation, ItemType, Key, Logical, ObjectId, RootId};
+use vlinder_tree::{Precision, Root, Touch, TreeError};
+
+use crate::EngineError;
+use crate::change_kind::ChangeKind;
+use crate::engine::Engine;
+use crate::extents::delayed::{MAX_REFERENCE_BYTES, TouchedExtent};
+use crate::forest::Tree;
+use crate::handle::Handle;
+use crate::reservation::Draw;
+use crate::space::{Charge, TreeSizes};
+
+/// What waits for the commit, as it was measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MeasuredChanges {
+    generation: Generation,
+    /// All that had ever been added by then, by counts.
+    grown: Charge,
+    changes: Charge,
+}
+
+/// How references of a block's children change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReferenceMoves {
+    /// They go, and with them extents.
+    Dropped,
+    /// Each is replaced by one of another kind.
+    Renamed,
+}
+
+/// Leaves that a snapshot changes beside those of its name: its root item and two references in the root tree, the UUID
+/// tree twice, the quota tree.
+const SNAPSHOT_LEAVES: u64 = 8;
+/// Bytes that the name of a snapshot adds to a leaf at most.
+const SNAPSHOT_NAME_BYTES: usize = 330;
+/// More extents or items than this are not measured: a commit costs little more.
+const MAX_MEASURED: usize = 4096;
+/// Bytes of an inode item with its header.
+const INODE_ITEM_BYTES: u64 = 185;
+/// Bytes of the item of a file's extent with its header: what divides a leaf into the most references.
+const EXTENT_ITEM_BYTES: u64 = 53 + 25;
+/// Bytes that the free-space tree or the checksum tree may grow by for one extent.
+const MAX_SPACE_ITEM_BYTES: usize = 64;
+
+impl Engine {
+    /// Items that changed outside a transaction: ordinary changes leave room for them, so that the next commit takes them. (It
+    /// goes without those that find none.)
+    pub fn await_items(&self, count: u64) {
+        self.awaited_items.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Items that were awaited are in a transaction, or not needed any more.
+    pub fn settle_awaited_items(&self, count: u64) {
+        self.awaited_items.fetch_sub(count, Ordering::Relaxed);
+    }
+
+    /// Whether one item more can be changed outside a transaction, for a participant to put in before the next commit. A
+    /// caller that hears no leaves the item as it was: a commit that found no space for it could not end.
+    pub fn has_room_for_item(&self) -> bool {
+        let changes = Charge::leaves(1) + self.items_beside(1);
+        let has_room = self.try_changes(changes, Draw::Nothing);
+        if has_room {
+            self.space.unpromise(changes);
+        }
+        has_room
+    }
+
+    /// What the next commit has to do at worst, by counts.
+    pub(crate) fn waiting_changes(&self) -> Charge {
+        let delayed = self.delayed.lock().charge();
+        let (pending, shared_items) = self.pending.charge();
+        delayed + pending + self.snapshots.charge() + self.copies_of_leaves(shared_items)
+    }
+
+    /// All that was ever added to [`waiting_changes`](Self::waiting_changes).
+    fn grown_changes(&self) -> Charge {
+        let delayed = self.delayed.lock().grown();
+        let (pending, shared_items) = self.pending.grown();
+        delayed + pending + self.snapshots.grown() + self.copies_of_leaves(shared_items)
+    }
+
+    /// What putting in all awaited items may change.
+    pub(crate) fn awaited_changes(&self) -> Charge {
+        self.items_beside(self.awaited_items.load(Ordering::Relaxed))
+    }
+
+    /// What putting in so many items may change that changed outside a transaction. Nobody has noted of which tree they are.
+    fn items_beside(&self, items: u64) -> Charge {
+        let shared = if self.forest.may_share_blocks() { items } else { 0 };
+        Charge::items(items, items * INODE_ITEM_BYTES) + self.copies_of_leaves(shared)
+    }
+
+    /// References that copies of so many shared leaves add at worst.
+    pub(crate) fn copies_of_leaves(&self, leaves: u64) -> Charge {
+        let references = u64::from(self.node_size()) / EXTENT_ITEM_BYTES;
+        Charge { added_references: leaves.saturating_mul(references), ..Charge::default() }
+    }
+
+    /// What the next commit has to do, as it was measured in this transaction, with what came since by counts; none if
+    /// nobody measured.
+    pub(crate) fn measured_changes(&self) -> Option<Charge> {
+        let measured = *self.measured.lock();
+        let MeasuredChanges { generation, grown, changes } = measured?;
+        (generation == self.generation()).then(|| changes + self.grown_changes().growth_since(grown))
+    }
+
+    /// Measures in the trees as they stand what the next commit has to do. False where that can't be read, or is too much to
+    /// be looked at.
+    pub(crate) fn measure_waiting(&self) -> bool {
+        let is_too_much = self.delayed.lock().len() > MAX_MEASURED
+            || self.pending.entries() > u64::try_from(MAX_MEASURED).unwrap_or(u64::MAX);
+        if is_too_much {
+            return false;
+        }
+        let (generation, grown) = (self.generation(), self.grown_changes());
+        match self.try_measure_waiting() {
+            Ok(changes) => {
+                self.metrics.waiting_measured.increment();
+                *self.measured.lock() = Some(MeasuredChanges { generation, grown, changes });
+                true
+            }
+            Err(error) => {
+                tracing::debug!(%error, "what waits for the commit could not be measured");
+                false
+            }
+        }
+    }
+
+    fn try_measure_waiting(&self) -> Result<Charge, EngineError> {
+        let (mut extents, block_references) = {
+            let delayed = self.delayed.lock();
+            (delayed.touched_data(), delayed.charge().block_references)
+        };
+        let mut charge = self.snapshots.charge() + Charge { block_references, ..Charge::default() };
+        for id in self.pending.trees() {
+            let tree = self.tree(id)?;
+            let touches = self.pending.touches(id);
+            let (blocks, references) = self.measure_touches(id, tree.root(), &touches)?;
+            charge += blocks;
+            extents.extend(references);
+        }
+        charge += self.measure_extents(extents)?;
+        Ok(charge)
+    }
+
+    /// What changes at places of one tree take there, and the data extents to which copies of shared leaves add references.
+    fn measure_touches(
+        &self,
+        id: RootId,
+        root: &Arc<Root>,
+        touches: &[Touch],
+    ) -> Result<(Charge, Vec<TouchedExtent>), TreeError> {
+        let (generation, last_snapshot) = (self.generation(), root.last_snapshot());
+        let measured = self.trees.measure(root, generation, last_snapshot, touches, Precision::Leaves)?;
+        let mut charge = Charge { blocks: measured.blocks(), ..Charge::default() };
+        let mut extents = Vec::new();
+        for block in &measured.shared {
+            if self.sharing_at(block.logical(), id)?.references > 1 {
+                charge += references_of(block, &mut extents);
+            }
+        }
+        Ok((charge, extents))
+    }
+
+    /// What changes of data extents' references take of the extent, free-space and checksum trees.
+    fn measure_extents(&self, mut extents: Vec<TouchedExtent>) -> Result<Charge, TreeError> {
+        extents.sort_unstable_by_key(|extent| extent.logical);
+        extents.dedup_by(|later, first| {
+            let same = later.logical == first.logical;
+            if same {
+                first.growth_bytes += later.growth_bytes;
+                first.moves_space |= later.moves_space;
+            }
+            same
+        });
+        let generation = self.generation();
+        let measure = |root: &Arc<Root>, places: &[Touch], precision| {
+            self.trees.measure(root, generation, Generation(0), places, precision)
+        };
+        let places = extents.iter().map(|extent| touch_extent(extent, extent.growth_bytes));
+        let places: Vec<Touch> = places.collect();
+        let mut blocks = measure(self.fixed.extent.root(), &places, Precision::Leaves)?.blocks();
+        extents.retain(|extent| extent.moves_space);
+        if let Some(free_space) = &self.fixed.free_space {
+            let places = extents.iter().map(|extent| touch_extent(extent, MAX_SPACE_ITEM_BYTES));
+            let places: Vec<Touch> = places.collect();
+            let measured = measure(free_space.root(), &places, Precision::Leaves)?;
+            blocks = blocks.saturating_add(measured.blocks());
+        }
+        let checksums: Vec<Touch> = extents.iter().map(touch_checksums).collect();
+        let measured = measure(self.fixed.checksum.root(), &checksums, Precision::Nodes)?;
+        blocks = blocks.saturating_add(measured.blocks());
+        Ok(Charge { blocks, ..Charge::default() })
+    }
+
+    /// Promises what references take that copies of these blocks add, of which other trees hold references: first by
+    /// counts, then measured.
+    ///
+    /// # Errors
+    /// [`TreeError::NoSpace`]; what reading met.
+    pub(crate) fn promise_references_of(
+        &self,
+        root: RootId,
+        blocks: &[&Block],
+        draw: Draw,
+    ) -> Result<Charge, TreeError> {
+        let mut extents = Vec::new();
+        let mut charge = Charge::default();
+        for block in blocks {
+            charge += references_of(block, &mut extents);
+        }
+        let added_references = u64::try_from(extents.len()).unwrap_or(u64::MAX);
+        let counted = Charge { added_references, ..charge };
+        if self.try_changes(counted, draw) {
+            return Ok(counted);
+        }
+        let measured = charge + self.measure_extents(extents)?;
+        if self.try_changes(measured, draw) || (self.revoke_leases() && self.try_changes(measured, draw)) {
+            return Ok(measured);
+        }
+        Err(TreeError::NoSpace { root })
+    }
+
+    /// Promises what references of a leaf's data extents, or of a node's children, take that come or go: first by counts, then
+    /// measured.
+    ///
+    /// # Errors
+    /// As [`promise_references_of`](Self::promise_references_of).
+    pub(crate) fn promise_reference_changes(
+        &self,
+        block: &Block,
+        changes: ReferenceMoves,
+        draw: Draw,
+    ) -> Result<Charge, TreeError> {
+        let mut extents = Vec::new();
+        let charge = references_of(block, &mut extents).times(2);
+        let count = u64::try_from(extents.len()).unwrap_or(u64::MAX);
+        let counted = match changes {
+            ReferenceMoves::Dropped => {
+                Charge { dropped_references: count, extents: count, checksums: count, ..charge }
+            }
+            ReferenceMoves::Renamed => Charge { dropped_references: count, added_references: count, ..charge },
+        };
+        if self.try_changes(counted, draw) {
+            return Ok(counted);
+        }
+        for extent in &mut extents {
+            extent.moves_space = changes == ReferenceMoves::Dropped;
+            extent.growth_bytes = if extent.moves_space { 0 } else { MAX_REFERENCE_BYTES };
+        }
+        let measured = charge + self.measure_extents(extents)?;
+        if self.try_changes(measured, draw) {
+            return Ok(measured);
+        }
+        Err(TreeError::NoSpace { root: block.owner() })
+    }
+
+    /// What giving a snapshot its name may change, after the tree was copied: the leaves at these keys are shared then. Counted
+    /// where there is room for that, else measured.
+    ///
+    /// # Errors
+    /// As [`promise_references_of`](Self::promise_references_of).
+    pub(crate) fn promise_snapshot(&self, tree: &Tree, keys: &[Key], draw: Draw) -> Result<Charge, TreeError> {
+        let own = Charge::leaves(SNAPSHOT_LEAVES);
+        let leaves = u64::try_from(keys.len()).unwrap_or(u64::MAX);
+        let counted = own + Charge::leaves(leaves) + self.copies_of_leaves(leaves);
+        if self.try_changes(counted, draw) {
+            return Ok(counted);
+        }
+        // No generation's block is the transaction's own, once the tree is copied.
+        let touches: Vec<Touch> = keys.iter().map(|key| Touch::at(*key, SNAPSHOT_NAME_BYTES)).collect();
+        let measured =
+            self.trees.measure(tree.root(), NO_GENERATION, NO_GENERATION, &touches, Precision::Leaves)?;
+        let mut extents = Vec::new();
+        let mut charge = own + Charge { blocks: measured.blocks(), ..Charge::default() };
+        for block in &measured.shared {
+            charge += references_of(block, &mut extents);
+        }
+        charge += self.measure_extents(extents)?;
+        if self.try_changes(charge, draw) || (self.revoke_leases() && self.try_changes(charge, draw)) {
+            return Ok(charge);
+        }
+        Err(TreeError::NoSpace { root: tree.id() })
+    }
+
+    /// Promises what pending items at these keys of a tree take beyond their own leaves: the references that copies of shared
+    /// leaves add.
+    ///
+    /// # Errors
+    /// As [`promise_references_of`](Self::promise_references_of).
+    pub(crate) fn promise_copies_at(
+        &self,
+        tree: &Tree,
+        keys: &[Key],
+        draw: Draw,
+    ) -> Result<Charge, TreeError> {
+        let counted = self.copies_of_leaves(u64::try_from(keys.len()).unwrap_or(u64::MAX));
+        if self.try_changes(counted, draw) {
+            return Ok(counted);
+        }
+        let touches: Vec<Touch> = keys.iter().map(|key| Touch::at(*key, 0)).collect();
+        let (Charge { block_references, .. }, extents) =
+            self.measure_touches(tree.id(), tree.root(), &touches)?;
+        let measured = Charge { block_references, ..self.measure_extents(extents)? };
+        if self.try_changes(measured, draw) || (self.revoke_leases() && self.try_changes(measured, draw)) {
+            return Ok(measured);
+        }
+        Err(TreeError::NoSpace { root: tree.id() })
+    }
+}
+
+/// What a commit may take at worst, in blocks.
+pub(crate) struct PriceOfCommit {
+    blocks: u64,
+    changes: Charge,
+    sizes: TreeSizes,
+}
+
+impl Engine {
+    /// What the commit that begins may take, as closely as it is known. No handle is open.
+    pub(crate) fn price_of_commit(&self) -> PriceOfCommit {
+        let block = u64::from(self.node_size());
+        let price = |changes| PriceOfCommit {
+            blocks: self.space.price_of_commit_bytes(changes) / block,
+            changes,
+            sizes: self.space.sizes(),
+        };
+        let counted = price(self.waiting_changes());
+        match self.measured_changes().map(price) {
+            Some(measured) if measured.blocks < counted.blocks => measured,
+            _ => counted,
+        }
+    }
+
+    /// A commit took no more than what was kept for it.
+    pub(crate) fn check_price_of_commit(&self, price: &PriceOfCommit, handle: &Handle<'_>) {
+        let taken = handle.editor.used_blocks();
+        let PriceOfCommit { blocks, changes, sizes } = price;
+        self.metrics.most_used.note(ChangeKind::Commit, taken, *blocks);
+        assert!(taken <= *blocks, "a commit took {taken} blocks of {blocks}: {changes:?} in {sizes:?}");
+    }
+}
+
+/// The references that a copy of a block adds: those to tree blocks as a charge, those to data extents one by one.
+fn references_of(block: &Block, extents: &mut Vec<TouchedExtent>) -> Charge {
+    if !block.is_leaf() {
+        let block_references = u64::try_from(block.len()).unwrap_or(u64::MAX);
+        return Charge { block_references, ..Charge::default() };
+    }
+    extents.extend(Engine::data_extents(block).map(|(logical, length, ..)| TouchedExtent {
+        logical,
+        length,
+        growth_bytes: MAX_REFERENCE_BYTES,
+        moves_space: false,
+    }));
+    Charge::default()
+}
+
+/// Where an extent's items lie, in the trees that are ordered by address.
+fn touch_extent(extent: &TouchedExtent, growth_bytes: usize) -> Touch {
+    let object = |logical: Logical| Key::new(ObjectId(logical.0), ItemType(0), 0);
+    let end = Logical(extent.logical.0.saturating_add(extent.length));
+    Touch { keys: object(extent.logical)..object(end), growth_bytes }
+}
+
+/// Where an extent's checksums lie: they may begin in the item before.
+fn touch_checksums(extent: &TouchedExtent) -> Touch {
+    let end = Logical(extent.logical.0.saturating_add(extent.length));
+    let keys = ChecksumGeometry::key(extent.logical)..ChecksumGeometry::key(end);
+    Touch { keys, growth_bytes: MAX_SPACE_ITEM_BYTES }
+}
+
+/// No generation: every block counts as one to be copied.
+pub(crate) const NO_GENERATION: Generation = Generation(u64::MAX);

@@ -1,0 +1,165 @@
+//! What changes at given places would take of a tree: counted in the tree as it stands, without changing it.
+
+use std::ops::Range;
+
+use vlinder_base::sync::Arc;
+use vlinder_format::block::POINTER_SIZE;
+use vlinder_format::{Block, Generation, Key, Level};
+
+use crate::root::Root;
+use crate::{TreeError, Trees, WantedBlock};
+
+/// A range of keys in which items may change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Touch {
+    /// The keys.
+    pub keys: Range<Key>,
+    /// How many bytes items of the range may grow by in all.
+    pub growth_bytes: usize,
+}
+
+impl Touch {
+    /// One key, whose item may grow by so many bytes.
+    #[must_use]
+    pub fn at(key: Key, growth_bytes: usize) -> Self {
+        Self { keys: key..key.next().unwrap_or(Key::MAX), growth_bytes }
+    }
+}
+
+/// What changes at all touched places take.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// Blocks that have to be copied: nodes and leaves that the running transaction has not made.
+    pub copies: u64,
+    /// Leaves and nodes that the growth of their items may split.
+    pub splits: u64,
+    /// Blocks to be copied that another tree may share: their children get one reference more each.
+    pub shared: Vec<Arc<Block>>,
+}
+
+impl Measured {
+    /// New blocks in all.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.copies.saturating_add(self.splits)
+    }
+}
+
+/// How closely a tree is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precision {
+    /// Nodes are read, and each touched leaf is taken for one that splits.
+    Nodes,
+    /// Touched leaves are read, too.
+    Leaves,
+}
+
+/// What a measurement is of.
+struct Look<'a> {
+    root: &'a Root,
+    generation: Generation,
+    last_snapshot: Generation,
+    precision: Precision,
+}
+
+impl Trees {
+    /// Measures changes of a tree at touched places, which are in order and apart, as the transaction of `generation`
+    /// would make them, where blocks up to `last_snapshot` may be shared. A tree that changes meanwhile may be measured wrong, or give an error.
+    ///
+    /// # Errors
+    /// What reading the tree met.
+    pub fn measure(
+        &self,
+        root: &Arc<Root>,
+        generation: Generation,
+        last_snapshot: Generation,
+        touches: &[Touch],
+        precision: Precision,
+    ) -> Result<Measured, TreeError> {
+        let last_snapshot = if root.id().is_shareable() { last_snapshot } else { Generation(0) };
+        let look = Look { root, generation, last_snapshot, precision };
+        let mut measured = Measured::default();
+        let touches: Vec<Touch> =
+            touches.iter().filter(|touch| touch.keys.start < touch.keys.end).cloned().collect();
+        if touches.is_empty() {
+            return Ok(measured);
+        }
+        let top = self.block(&WantedBlock::root(root))?;
+        measured.copies = u64::from(top.generation() != generation);
+        let splits = self.measure_below(&look, &top, &touches, &mut measured)?;
+        // A root that splits gets a node above it.
+        measured.splits = measured.splits.saturating_add(u64::from(splits));
+        Ok(measured)
+    }
+
+    /// Measures a block and all below it; gives whether the block may split.
+    fn measure_below(
+        &self,
+        look: &Look<'_>,
+        block: &Arc<Block>,
+        touches: &[Touch],
+        measured: &mut Measured,
+    ) -> Result<bool, TreeError> {
+        if block.is_leaf() {
+            let growth = touches.iter().fold(0_usize, |sum, touch| sum.saturating_add(touch.growth_bytes));
+            let splits = growth > block.free_bytes();
+            measured.note_split(splits, growth, block);
+            return Ok(splits);
+        }
+        let mut new_pointers = 0_usize;
+        for (slot, below) in children(block, touches) {
+            let wanted = WantedBlock::child(look.root.id(), block, slot);
+            let may_share = wanted.generation <= look.last_snapshot;
+            let is_copied = wanted.generation != look.generation || look.last_snapshot >= look.generation;
+            measured.copies = measured.copies.saturating_add(u64::from(is_copied));
+            let splits = if wanted.level > Level::LEAF || look.precision == Precision::Leaves || may_share {
+                let child = self.block(&wanted)?;
+                if may_share && is_copied {
+                    measured.shared.push(Arc::clone(&child));
+                }
+                self.measure_below(look, &child, below, measured)?
+            } else {
+                let grows = below.iter().any(|touch| touch.growth_bytes > 0);
+                measured.splits = measured.splits.saturating_add(u64::from(grows));
+                grows
+            };
+            new_pointers = new_pointers.saturating_add(usize::from(splits));
+        }
+        let growth = new_pointers.saturating_mul(POINTER_SIZE);
+        let splits = block.len().saturating_add(new_pointers) > block.pointer_capacity();
+        measured.note_split(splits, growth, block);
+        Ok(splits)
+    }
+}
+
+impl Measured {
+    fn note_split(&mut self, splits: bool, growth_bytes: usize, block: &Block) {
+        if splits {
+            let quarter = (block.capacity_bytes() / 4).max(1);
+            let pieces = growth_bytes.div_ceil(quarter).max(1);
+            self.splits = self.splits.saturating_add(u64::try_from(pieces).unwrap_or(u64::MAX));
+        }
+    }
+}
+
+/// The children of a node below which touched keys lie or would lie, each with what touches it.
+fn children<'a>(node: &Block, touches: &'a [Touch]) -> Vec<(usize, &'a [Touch])> {
+    let mut children: Vec<(usize, &[Touch])> = Vec::new();
+    let mut rest = touches;
+    let mut next_slot = 0_usize;
+    while let Some(first) = rest.first() {
+        let slot = node.child_slot(&first.keys.start).max(next_slot);
+        let upper = slot.checked_add(1).filter(|next| *next < node.len()).map(|next| node.key(next));
+        let count = upper.map_or(rest.len(), |upper| rest.partition_point(|touch| touch.keys.start < upper));
+        let (below, behind) = rest.split_at(count.max(1));
+        children.push((slot, below));
+        next_slot = slot.saturating_add(1);
+        // The last of them may reach into the next child as well.
+        let reaches = upper.is_some_and(|upper| below.last().is_some_and(|last| last.keys.end > upper));
+        rest = match (reaches, count.max(1).checked_sub(1)) {
+            (true, Some(last)) => rest.split_at(last).1,
+            _ => behind,
+        };
+    }
+    children
+}
