@@ -151,7 +151,7 @@ mod tests {
         let filesystem = Filesystem::open(&[image], OpenOptions::default()).unwrap();
         let root = filesystem.root().unwrap();
         let inode = filesystem.create_directory(&Caller::superuser(), &root, b"directory", 0o755).unwrap();
-        let mut handle = filesystem.begin_deletion(ChangeKind::Names, 1).unwrap();
+        let mut handle = filesystem.begin_deletion(ChangeKind::Names, 4).unwrap();
         let mut changes = Changes::new(&filesystem, inode.subvolume());
         changes.remove_pending(InodeItem::key(inode.number()));
         changes.apply(&mut handle).unwrap();

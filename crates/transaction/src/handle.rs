@@ -166,7 +166,8 @@ impl Handle<'_> {
         self.editor.space.leave(Charge::items(1, u64::try_from(bytes).unwrap_or(u64::MAX)));
     }
 
-    /// Notes what the handle took of what it was promised: never more.
+    /// Notes what the handle took of what it was promised: never more. (Checksums that go with what it leaves are not counted
+    /// again: where the handle changed the checksum tree itself, the leaves are copied already.)
     fn check_use(&self) {
         let engine = self.engine;
         let price = |changes| engine.space.price_bytes(changes) / u64::from(engine.node_size());
@@ -176,7 +177,7 @@ impl Handle<'_> {
         let blocks = price(promised);
         engine.metrics.most_used.note(self.kind, used, blocks);
         debug_assert!(
-            used <= blocks,
+            used <= blocks || self.kind == ChangeKind::LogReplay,
             "a handle for {:?} took {used} blocks of {blocks}: {promised:?}, left {left:?}",
             self.kind
         );
@@ -256,7 +257,6 @@ impl Handle<'_> {
         self.editor.space.leave(Charge {
             dropped_references: 1,
             extents: 1,
-            checksums: 1,
             ..Charge::default()
         });
         self.engine.delayed.lock().change(
@@ -365,6 +365,29 @@ impl Handle<'_> {
 }
 
 impl Engine {
+    /// Makes sure that what waits has room in the commit to come. Without it the commit may fail, and take all along that was
+    /// done since the last one: so it comes at once, before more is added.
+    fn check_room(&self) {
+        // What a commit took and freed is not free before its superblock is durable, and no other commit begins before.
+        let is_published = || {
+            let phase = self.phase.lock();
+            phase.published.next() == phase.generation && !phase.critical
+        };
+        if !is_published() || self.has_room_for_promises() || !is_published() {
+            return;
+        }
+        self.metrics.broken_promises.increment();
+        let waiting = self.waiting_changes();
+        debug_assert!(
+            false,
+            "no room for what waits for the commit: {waiting:?}, measured {:?}, in {:?}; beside {:?}",
+            self.measured_changes(),
+            self.space.sizes(),
+            self.space.lacking(Draw::LastReserve, waiting)
+        );
+        tracing::error!(?waiting, "there is no room for what waits for the commit; please report it");
+    }
+
     pub(crate) fn checksum_tree(&self) -> ChecksumTree<'_> {
         ChecksumTree { root: self.fixed.checksum.root(), geometry: self.checksum_geometry() }
     }
@@ -380,16 +403,20 @@ impl Drop for Handle<'_> {
             self.engine.break_off("a change");
         }
         self.engine.space.unpromise(self.promised);
-        {
+        let was_last = {
             let mut phase = self.engine.phase.lock();
             phase.handles -= 1;
             if phase.handles == 0 {
                 self.engine.phase_changed.notify_all();
             }
-        }
+            phase.handles == 0
+        };
         // Last: a failed assertion must not leave a handle that the committer waits for.
         if !self.watch.saw_panic() {
             self.check_use();
+            if was_last && self.kind != ChangeKind::LogReplay {
+                self.engine.check_room();
+            }
         }
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct HandleSpace<'a> {
     taken_blocks: AtomicU64,
     /// What the handle was promised beyond its reservation.
     further: Mutex<Charge>,
-    /// What the handle leaves for the commit to do.
+    /// What the handle leaves for the commit to do, but for what `further` stands for.
     left: Mutex<Charge>,
 }
 
@@ -40,7 +40,8 @@ impl<'a> HandleSpace<'a> {
         *self.further.lock()
     }
 
-    /// What the handle leaves for the commit to do.
+    /// What the handle leaves for the commit to do, but for references that copies of shared blocks add: those were charged
+    /// when the copies were planned.
     pub(crate) fn left(&self) -> Charge {
         *self.left.lock()
     }
@@ -146,10 +147,6 @@ impl Space for HandleSpace<'_> {
 
     fn share_children(&self, root: RootId, block: &Block, references: ChildReferences, add: bool) {
         self.engine.share_children(root, block, references, add);
-        if add && block.is_leaf() {
-            let added_references = u64::try_from(Engine::data_extents(block).count()).unwrap_or(u64::MAX);
-            self.leave(Charge { added_references, ..Charge::default() });
-        }
     }
 
     fn set_full_back_references(&self, block: &Block) {

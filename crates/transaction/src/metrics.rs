@@ -21,6 +21,7 @@ pub(crate) struct EngineMetrics {
     pub(crate) chunks_removed: Arc<Counter>,
     pub(crate) waiting_measured: Arc<Counter>,
     pub(crate) most_used: MostUsed,
+    pub(crate) broken_promises: Arc<Counter>,
     pub(crate) lease_held_bytes: Arc<Gauge>,
     pub(crate) free_space_conversions: Conversions,
 }
@@ -48,6 +49,10 @@ impl EngineMetrics {
             chunks_made: count("chunks.made", "chunks allocated"),
             chunks_removed: count("chunks.removed", "empty chunks removed"),
             most_used: MostUsed::new(registry),
+            broken_promises: count(
+                "space.broken_promises",
+                "times that there was less room than what waits for the commit may take: a mistake of this program",
+            ),
             waiting_measured: count(
                 "space.waiting_measured",
                 "times that space was short, and what waits for the commit was measured in the trees",

@@ -214,6 +214,13 @@ impl Engine {
         }
     }
 
+    /// Whether there is room for all that waits for the commit, for what the commit takes by itself, and for what handles were
+    /// promised: what every promise leaves room for.
+    pub(crate) fn has_room_for_promises(&self) -> bool {
+        let nothing = Wanted::default();
+        self.try_promise(nothing, Draw::LastReserve)
+    }
+
     /// Promises data space to a write, and the metadata for it, so that its flush later cannot fail for lack of either.
     ///
     /// # Errors

@@ -112,9 +112,7 @@ impl Engine {
     /// Measures in the trees as they stand what the next commit has to do. False where that can't be read, or is too much to
     /// be looked at.
     pub(crate) fn measure_waiting(&self) -> bool {
-        let is_too_much = self.delayed.lock().len() > MAX_MEASURED
-            || self.pending.entries() > u64::try_from(MAX_MEASURED).unwrap_or(u64::MAX);
-        if is_too_much {
+        if !self.is_measurable(0) {
             return false;
         }
         let (generation, grown) = (self.generation(), self.grown_changes());
@@ -129,6 +127,13 @@ impl Engine {
                 false
             }
         }
+    }
+
+    /// Whether what waits, and so many extents beside it, is little enough to be measured. A promise that was measured holds as
+    /// long as what waits can be measured again.
+    fn is_measurable(&self, further_extents: usize) -> bool {
+        let extents = self.delayed.lock().len().saturating_add(further_extents);
+        extents <= MAX_MEASURED && self.pending.entries() <= u64::try_from(MAX_MEASURED).unwrap_or(u64::MAX)
     }
 
     fn try_measure_waiting(&self) -> Result<Charge, EngineError> {
@@ -219,6 +224,9 @@ impl Engine {
         if self.try_changes(counted, draw) {
             return Ok(counted);
         }
+        if !self.is_measurable(extents.len()) {
+            return Err(TreeError::NoSpace { root });
+        }
         let measured = charge + self.measure_extents(extents)?;
         if self.try_changes(measured, draw) || (self.revoke_leases() && self.try_changes(measured, draw)) {
             return Ok(measured);
@@ -248,6 +256,9 @@ impl Engine {
         };
         if self.try_changes(counted, draw) {
             return Ok(counted);
+        }
+        if !self.is_measurable(extents.len()) {
+            return Err(TreeError::NoSpace { root: block.owner() });
         }
         for extent in &mut extents {
             extent.moves_space = changes == ReferenceMoves::Dropped;
@@ -281,6 +292,9 @@ impl Engine {
         for block in &measured.shared {
             charge += references_of(block, &mut extents);
         }
+        if !self.is_measurable(extents.len()) {
+            return Err(TreeError::NoSpace { root: tree.id() });
+        }
         charge += self.measure_extents(extents)?;
         if self.try_changes(charge, draw) || (self.revoke_leases() && self.try_changes(charge, draw)) {
             return Ok(charge);
@@ -306,6 +320,9 @@ impl Engine {
         let touches: Vec<Touch> = keys.iter().map(|key| Touch::at(*key, 0)).collect();
         let (Charge { block_references, .. }, extents) =
             self.measure_touches(tree.id(), tree.root(), &touches)?;
+        if !self.is_measurable(extents.len()) {
+            return Err(TreeError::NoSpace { root: tree.id() });
+        }
         let measured = Charge { block_references, ..self.measure_extents(extents)? };
         if self.try_changes(measured, draw) || (self.revoke_leases() && self.try_changes(measured, draw)) {
             return Ok(measured);
@@ -342,7 +359,11 @@ impl Engine {
         let taken = handle.editor.used_blocks();
         let PriceOfCommit { blocks, changes, sizes } = price;
         self.metrics.most_used.note(ChangeKind::Commit, taken, *blocks);
-        assert!(taken <= *blocks, "a commit took {taken} blocks of {blocks}: {changes:?} in {sizes:?}");
+        debug_assert!(taken <= *blocks, "a commit took {taken} blocks of {blocks}: {changes:?} in {sizes:?}");
+        if taken > *blocks {
+            self.metrics.broken_promises.increment();
+            tracing::error!(taken, blocks, ?changes, ?sizes, "a commit took more than was kept; please report it");
+        }
     }
 }
 

@@ -33,7 +33,7 @@ use vlinder_base::sync::Arc;
 use vlinder_device::Device;
 use vlinder_format::inode::{InodeItem, Timestamp};
 use vlinder_format::{Damage, ItemType, Key, ObjectId};
-use vlinder_transaction::{Engine, EngineOptions, FsyncLog, ReadOnlyReason, Rescue, Reservation};
+use vlinder_transaction::{ChangeKind, Engine, EngineOptions, FsyncLog, ReadOnlyReason, Rescue, Reservation};
 use vlinder_tree::Readahead;
 use vlinder_volume::{Access, Opened, VolumeError};
 
@@ -158,7 +158,7 @@ impl<'a> Replay<'a> {
         let now = engine.clock().now();
         let now = Timestamp { seconds: now.seconds, nanoseconds: now.nanoseconds };
         // What the replay takes is not known before; a full file system must be openable.
-        let handle = engine.begin(Reservation::deletion(1))?;
+        let handle = engine.begin(Reservation::deletion(1).of(ChangeKind::LogReplay))?;
         let touched = log.subvolumes.iter().map(|_| BTreeSet::new()).collect();
         Ok(Self { engine, log, handle, touched, now })
     }
