@@ -397,6 +397,8 @@ pub struct SpaceRecord {
     pub linux_reserve_bytes: u64,
     /// Bytes that new data can take.
     pub data_available_bytes: u64,
+    /// A chunk for metadata can be made.
+    pub can_make_metadata: bool,
     /// The members.
     pub devices: Vec<SpaceDevice>,
 }

@@ -178,12 +178,7 @@ impl Filesystem {
         self.with_room(|| self.make_temporary(caller, directory, permissions))
     }
 
-    fn make_temporary(
-        &self,
-        caller: &Caller,
-        directory: &Arc<Inode>,
-        permissions: u32,
-    ) -> Result<OpenInode> {
+    fn make_temporary(&self, caller: &Caller, directory: &Arc<Inode>, permissions: u32) -> Result<OpenInode> {
         if !directory.is_directory() {
             return Err(Refusal::NotADirectory.into());
         }

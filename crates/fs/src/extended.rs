@@ -5,8 +5,8 @@ use vlinder_format::block::{HEADER_SIZE, ITEM_HEADER_SIZE};
 use vlinder_format::directory::{self, DirectoryEntries, DirectoryEntry, ENTRY_HEADER_SIZE, LONGEST_NAME};
 use vlinder_format::inode::{FileType, InodeFlags};
 use vlinder_format::{Damage, Generation, ItemType, Key, ObjectId};
-use vlinder_tree::Readahead;
 use vlinder_transaction::ChangeKind;
+use vlinder_tree::Readahead;
 
 use crate::acl::{ACCESS_NAME, Acl, DEFAULT_NAME};
 use crate::changes::Changes;

@@ -10,8 +10,7 @@ use vlinder_format::inode::{GroupId, Timestamp, UserId};
 use vlinder_format::superblock::Superblock;
 use vlinder_format::{Generation, RootId};
 use vlinder_transaction::{
-    ChangeKind,
-    Engine, EngineError, EngineOptions, Handle, Participant, ReadOnlyReason, Reservation,
+    ChangeKind, Engine, EngineError, EngineOptions, Handle, Participant, ReadOnlyReason, Reservation,
 };
 use vlinder_volume::{OpenRules, Opened, Volume};
 
@@ -421,7 +420,8 @@ impl Filesystem {
         for _ in 0..FURTHER_TRIES {
             match work() {
                 Err(error)
-                    if error.refusal() == Some(Refusal::NoSpace) && self.engine().would_gain_by_committing() =>
+                    if error.refusal() == Some(Refusal::NoSpace)
+                        && self.engine().would_gain_by_committing() =>
                 {
                     tracing::debug!(%error, "tried again after a commit");
                     self.engine().commit()?;

@@ -44,18 +44,20 @@ impl Filesystem {
             let (keys, complete) = self.items_of(inode, steps.most_items())?;
             // The keys, the inode item and the orphan item.
             let items = Charge::leaves(keys.len() as u64 + 1);
-            let Some(mut handle) = steps.begin(self, keys.len(), items)? else { continue };
+            let found = keys.len();
+            let Some(mut handle) = steps.begin(self, found, items)? else { continue };
             let mut changes = Changes::new(self, inode.subvolume());
             for key in keys {
                 changes.remove(key);
             }
-            if !complete {
-                changes.apply(&mut handle)?;
+            if complete {
+                changes.remove_pending(orphan::key(inode.number()));
+                changes.remove_pending(InodeItem::key(inode.number()));
+            }
+            let applied = changes.apply(&mut handle);
+            if steps.unless_refused(found, applied)?.is_none() || !complete {
                 continue;
             }
-            changes.remove_pending(orphan::key(inode.number()));
-            changes.remove_pending(InodeItem::key(inode.number()));
-            changes.apply(&mut handle)?;
             self.forget_inode(&mut handle, inode);
             return Ok(());
         }

@@ -244,6 +244,12 @@ impl Engine {
         self.space.available(Purpose::Data) + left / unallocated.data_copies
     }
 
+    /// Whether the devices have room for one more chunk of metadata, of the shortest kind.
+    pub(crate) fn can_make_metadata(&self) -> bool {
+        let unallocated = self.unallocated();
+        unallocated.bytes >= unallocated.taken_by(Room { data: 0, metadata: STRIPE_LENGTH })
+    }
+
     /// How often a new chunk holds each byte.
     pub(crate) fn copies_for(&self, purpose: Purpose) -> u64 {
         self.flags_for(purpose).map_or(1, BlockGroupFlags::copies)

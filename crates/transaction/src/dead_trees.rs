@@ -114,7 +114,8 @@ impl Engine {
                 // refused: an inode's other items are in them already.
                 self.commit()?;
             }
-            let mut handle = self.begin(Reservation::tree_deletion(STEP_LEAVES).of(ChangeKind::TreeDeletion))?;
+            let mut handle =
+                self.begin(Reservation::tree_deletion(STEP_LEAVES).of(ChangeKind::TreeDeletion))?;
             let Some(mut walk) = self.dead_trees.walks.lock().pop_front() else { return Ok(false) };
             let looked_at = walk.run(&mut handle, left.min(BLOCKS_IN_HANDLE));
             if matches!(looked_at, Err(EngineError::Tree(TreeError::NoSpace { .. }))) {

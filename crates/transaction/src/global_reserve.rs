@@ -44,9 +44,8 @@ impl Engine {
             roots_and_groups: self.roots_and_groups_bound(open.len(), levels),
             about_blocks: blocks(&fixed.extent).saturating_add(free_space),
         };
-        let trees = sizes
-            .price_blocks(&Charge::leaves(TREE_DELETION_LEAVES))
-            .saturating_mul(sizes.block_bytes);
+        let trees =
+            sizes.price_blocks(&Charge::leaves(TREE_DELETION_LEAVES)).saturating_mul(sizes.block_bytes);
         let all = self.linux_reserve().min(self.metadata_total() / 2);
         let margin = (u64::from(self.node_size()) * MARGIN_BLOCKS).min(all / 3 * 2);
         self.space.set_sizes(sizes, GlobalReserve { all, margin, trees: trees.min(all) });

@@ -17,8 +17,8 @@ use crate::forest::{Tree, new_root_item};
 use crate::handle_space::HandleSpace;
 use crate::reservation::{Draw, Reservation};
 use crate::snapshots::SnapshotRequest;
-use crate::space::{Charge, Purpose};
 use crate::space::groups::Taken;
+use crate::space::{Charge, Purpose};
 use crate::unwinding::PanicWatch;
 
 /// A run of data space.
@@ -240,7 +240,11 @@ impl Handle<'_> {
         offset: u64,
     ) {
         let referrer = Referrer::File { root, inode, offset };
-        self.editor.space.leave(Charge { added_references: 1, extents: u64::from(fresh), ..Charge::default() });
+        self.editor.space.leave(Charge {
+            added_references: 1,
+            extents: u64::from(fresh),
+            ..Charge::default()
+        });
         self.engine.delayed.lock().change(
             extent.logical,
             extent.length,
@@ -254,11 +258,7 @@ impl Handle<'_> {
     /// A file refers to an extent no more. `extent` is the whole extent, wherever the file used it.
     pub fn drop_data_reference(&mut self, extent: DataExtent, root: RootId, inode: ObjectId, offset: u64) {
         let referrer = Referrer::File { root, inode, offset };
-        self.editor.space.leave(Charge {
-            dropped_references: 1,
-            extents: 1,
-            ..Charge::default()
-        });
+        self.editor.space.leave(Charge { dropped_references: 1, extents: 1, ..Charge::default() });
         self.engine.delayed.lock().change(
             extent.logical,
             extent.length,

@@ -1,14 +1,14 @@
 //! The engine as the [`Space`] of one handle or of the committer: it counts what a handle takes, and asks for more where
 //! a change turns out to copy a block that another tree shares. The plan phase asks, so that a refusal changes nothing.
 
-use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::Mutex;
+use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_format::{Block, Key, Logical, RootId};
 use vlinder_tree::{ChildReferences, Sharing, Space, TreeError};
 
 use crate::engine::Engine;
-use crate::reservation::Draw;
 use crate::forest::Tree;
+use crate::reservation::Draw;
 use crate::space::Charge;
 use crate::waiting::ReferenceMoves;
 
@@ -27,7 +27,13 @@ pub(crate) struct HandleSpace<'a> {
 
 impl<'a> HandleSpace<'a> {
     pub(crate) fn new(engine: &'a Engine, draw: Option<Draw>) -> Self {
-        Self { engine, draw, taken_blocks: AtomicU64::new(0), further: Mutex::default(), left: Mutex::default() }
+        Self {
+            engine,
+            draw,
+            taken_blocks: AtomicU64::new(0),
+            further: Mutex::default(),
+            left: Mutex::default(),
+        }
     }
 
     /// Blocks taken and not given back.

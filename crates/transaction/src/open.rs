@@ -16,7 +16,7 @@ use vlinder_volume::{Opened, Volume, VolumeError};
 
 use crate::chunks::ChunkWork;
 use crate::dead_trees::DeadTrees;
-use crate::engine::{checksum_geometry, Engine, EngineOptions, FixedTrees, Rescue};
+use crate::engine::{Engine, EngineOptions, FixedTrees, Rescue, checksum_geometry};
 use crate::extents::delayed::DelayedReferences;
 use crate::forest::{Forest, Tree};
 use crate::fsync_log::LogWriter;

@@ -17,6 +17,7 @@ impl Engine {
             device_bytes: self.volume.total_bytes(),
             global_reserve_bytes: self.space.global_reserve(),
             linux_reserve_bytes: self.linux_reserve(),
+            can_make_metadata: self.can_make_metadata(),
             data_available_bytes: self.room_for_data(),
         })
     }

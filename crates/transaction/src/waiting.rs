@@ -252,7 +252,9 @@ impl Engine {
             ReferenceMoves::Dropped => {
                 Charge { dropped_references: count, extents: count, checksums: count, ..charge }
             }
-            ReferenceMoves::Renamed => Charge { dropped_references: count, added_references: count, ..charge },
+            ReferenceMoves::Renamed => {
+                Charge { dropped_references: count, added_references: count, ..charge }
+            }
         };
         if self.try_changes(counted, draw) {
             return Ok(counted);
@@ -276,7 +278,12 @@ impl Engine {
     ///
     /// # Errors
     /// As [`promise_references_of`](Self::promise_references_of).
-    pub(crate) fn promise_snapshot(&self, tree: &Tree, keys: &[Key], draw: Draw) -> Result<Charge, TreeError> {
+    pub(crate) fn promise_snapshot(
+        &self,
+        tree: &Tree,
+        keys: &[Key],
+        draw: Draw,
+    ) -> Result<Charge, TreeError> {
         let own = Charge::leaves(SNAPSHOT_LEAVES);
         let leaves = u64::try_from(keys.len()).unwrap_or(u64::MAX);
         let counted = own + Charge::leaves(leaves) + self.copies_of_leaves(leaves);
@@ -362,7 +369,13 @@ impl Engine {
         debug_assert!(taken <= *blocks, "a commit took {taken} blocks of {blocks}: {changes:?} in {sizes:?}");
         if taken > *blocks {
             self.metrics.broken_promises.increment();
-            tracing::error!(taken, blocks, ?changes, ?sizes, "a commit took more than was kept; please report it");
+            tracing::error!(
+                taken,
+                blocks,
+                ?changes,
+                ?sizes,
+                "a commit took more than was kept; please report it"
+            );
         }
     }
 }

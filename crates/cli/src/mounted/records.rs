@@ -80,6 +80,7 @@ pub fn space(record: &SpaceRecord) -> SpaceReport {
         global_reserve_bytes: record.global_reserve_bytes,
         linux_reserve_bytes: record.linux_reserve_bytes,
         data_available_bytes: record.data_available_bytes,
+        can_make_metadata: record.can_make_metadata,
     }
 }
 

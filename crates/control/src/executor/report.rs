@@ -93,6 +93,7 @@ impl FilesystemExecutor {
             device_bytes: report.device_bytes,
             global_reserve_bytes: report.global_reserve_bytes,
             linux_reserve_bytes: report.linux_reserve_bytes,
+            can_make_metadata: report.can_make_metadata,
             data_available_bytes: report.data_available_bytes,
             devices: devices.collect(),
         }))

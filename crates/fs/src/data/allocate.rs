@@ -273,9 +273,9 @@ fn drop_items(filesystem: &Filesystem, inode: &Inode, range: ByteRange) -> Resul
             at = step.end();
             continue;
         }
-        let changes = file_changes(loaded.extents.len(), 1);
-        let Some(mut handle) = steps.begin(filesystem, loaded.extents.len(), changes)? else { continue };
-        at = step.end();
+        let found = loaded.extents.len();
+        let changes = file_changes(found, 1);
+        let Some(mut handle) = steps.begin(filesystem, found, changes)? else { continue };
         let mut rewrite = Rewrite::new(sector_size, loaded.extents);
         rewrite.drop_range(step).map_err(|_| Refusal::NotSupported)?;
         if !engine.no_holes() {
@@ -285,7 +285,11 @@ fn drop_items(filesystem: &Filesystem, inode: &Inode, range: ByteRange) -> Resul
                 rewrite.join_neighbours();
             }
         }
-        apply(&mut handle, inode, rewrite, &HashSet::new(), |_| {})?;
+        let applied = apply(&mut handle, inode, rewrite, &HashSet::new(), |_| {});
+        drop(handle);
+        if steps.unless_refused(found, applied)?.is_some() {
+            at = step.end();
+        }
     }
     Ok(())
 }

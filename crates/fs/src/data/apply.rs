@@ -46,13 +46,19 @@ impl Steps {
         found: usize,
         changes: Charge,
     ) -> Result<Option<Handle<'a>>> {
-        match filesystem.begin_with(Reservation::deletion(1).and(changes).of(ChangeKind::Truncation)) {
-            Ok(handle) => Ok(Some(handle)),
+        let reservation = Reservation::deletion(1).and(changes).of(ChangeKind::Truncation);
+        self.unless_refused(found, filesystem.begin_with(reservation))
+    }
+
+    /// What a step that removes `found` items came to; none where there was no room for it, nothing was changed, and the caller
+    /// has to find fewer.
+    pub(crate) fn unless_refused<T>(&mut self, found: usize, done: Result<T>) -> Result<Option<T>> {
+        match done {
             Err(error) if error.refusal() == Some(Refusal::NoSpace) && found > 1 => {
                 self.most_items = found / 2;
                 Ok(None)
             }
-            Err(error) => Err(error),
+            done => done.map(Some),
         }
     }
 }

@@ -134,17 +134,22 @@ fn shrink_items(filesystem: &Filesystem, inode: &Inode, size: u64) -> Result<()>
     let mut steps = Steps::of_extents();
     loop {
         let (extents, more) = last_items(filesystem, inode, size, steps.most_items())?;
-        let changes = file_changes(extents.len(), 0);
-        let Some(mut handle) = steps.begin(filesystem, extents.len(), changes)? else { continue };
+        let found = extents.len();
+        let changes = file_changes(found, 0);
+        let Some(mut handle) = steps.begin(filesystem, found, changes)? else { continue };
         let first = extents.first().map_or(keep, |extent| extent.offset.max(keep));
         let mut rewrite = Rewrite::new(sector_size, extents);
         if let Some(range) = ByteRange::new(first, u64::MAX).filter(|range| !range.is_empty()) {
             cut(filesystem, inode, &mut rewrite, size, range, &handle)?;
         }
         let reached = if more { first } else { size };
-        apply(&mut handle, inode, rewrite, &HashSet::new(), |state| {
+        let applied = apply(&mut handle, inode, rewrite, &HashSet::new(), |state| {
             state.disk_size = state.disk_size.min(reached);
-        })?;
+        });
+        drop(handle);
+        if steps.unless_refused(found, applied)?.is_none() {
+            continue;
+        }
         if !more {
             break;
         }

@@ -154,8 +154,11 @@ impl Filesystem {
         let id = handle.new_subvolume_number()?;
         let (filesystem, parent, entry_name) = (self.clone(), Arc::clone(directory), name.to_vec());
         let number = directory.number();
-        let mut name_keys =
-            vec![InodeItem::key(number), directory::item_key(number, name), directory::index_key(number, index)];
+        let mut name_keys = vec![
+            InodeItem::key(number),
+            directory::item_key(number, name),
+            directory::index_key(number, index),
+        ];
         name_keys.sort_unstable();
         handle.request_snapshot(SnapshotRequest {
             source: Arc::clone(source.tree()),

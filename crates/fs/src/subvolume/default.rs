@@ -3,8 +3,8 @@
 use vlinder_format::directory::{self, DirectoryEntries, DirectoryEntry, DirectoryEntryType};
 use vlinder_format::features::IncompatFeatures;
 use vlinder_format::{Damage, Generation, ItemType, ObjectId, RootId};
-use vlinder_tree::{Change, Edit};
 use vlinder_transaction::ChangeKind;
+use vlinder_tree::{Change, Edit};
 
 use crate::{Caller, Capabilities, Filesystem, FsError, Refusal, Result, SubvolumeChoice};
 

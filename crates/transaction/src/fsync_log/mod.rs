@@ -225,7 +225,8 @@ impl Handle<'_> {
         if engine.log.blocks.lock().are_too_many(engine.log.most_blocks) {
             return Err(LogError::NoLog(NoLog::TooLarge));
         }
-        let editor = Editor::new(&engine.log.trees, HandleSpace::new(engine, None), generation, engine.identity());
+        let editor =
+            Editor::new(&engine.log.trees, HandleSpace::new(engine, None), generation, engine.identity());
         let mut edit = LogEdit { engine, content, editor, is_finished: false };
         edit.content.generation = generation;
         edit.content.sequence += 1;

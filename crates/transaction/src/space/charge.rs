@@ -171,8 +171,16 @@ pub(crate) struct TreeSizes {
 impl TreeSizes {
     /// The price of a charge, in blocks.
     pub(crate) fn price_blocks(&self, charge: &Charge) -> u64 {
-        let Charge { leaves, items, item_bytes, added_references, dropped_references, extents, checksums, .. } =
-            *charge;
+        let Charge {
+            leaves,
+            items,
+            item_bytes,
+            added_references,
+            dropped_references,
+            extents,
+            checksums,
+            ..
+        } = *charge;
         let checksum_splits =
             checksums.saturating_mul(2).saturating_add(self.leaves_for(charge.checksum_bytes));
         let checksum_bytes = EXTENT_BYTES.saturating_mul(checksums).saturating_add(charge.checksum_bytes);

@@ -7,11 +7,11 @@ use vlinder_format::chunk::BlockGroupFlags;
 use vlinder_format::free_space::FreeSpaceFault;
 use vlinder_format::{Fault, Logical};
 
+use super::charge::{Charge, TreeSizes};
 use super::free_ranges::FreeRanges;
 use super::free_space_tree::GroupRange;
 use super::groups::{Group, Groups, Purpose, Taken, TakenPlace};
 use super::leased::{NeededRanges, Needing};
-use super::charge::{Charge, TreeSizes};
 use super::promises::{GlobalReserve, Promises, Room, Unallocated, Wanted};
 use super::report::KindReport;
 use crate::reservation::{Draw, PromisedData};
@@ -237,12 +237,7 @@ impl SpaceManager {
     }
 
     /// The free ranges of a group were read (or could not be). What is pinned of them is left out, in the same moment.
-    pub(crate) fn loaded(
-        &self,
-        group: GroupRange,
-        free: Option<FreeRanges>,
-        excluded: &[Range<Logical>],
-    ) {
+    pub(crate) fn loaded(&self, group: GroupRange, free: Option<FreeRanges>, excluded: &[Range<Logical>]) {
         let mut state = self.state.lock();
         let free = free.map(|mut free| {
             for hole in excluded {

@@ -10,8 +10,8 @@ mod promises;
 pub(crate) mod report;
 
 pub use charge::Charge;
-pub use groups::Purpose;
 pub(crate) use charge::TreeSizes;
+pub use groups::Purpose;
 pub(crate) use leased::Needing;
 pub(crate) use manager::{ChangedGroup, CountedBlocks, Promised, SpaceManager, Waiting};
 pub(crate) use promises::{GlobalReserve, Room, Unallocated, Wanted};

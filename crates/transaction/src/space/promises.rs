@@ -235,16 +235,19 @@ mod tests {
         let mut promises = promises();
         let commit = promises.commit_bytes();
         assert!(commit > 0 && commit + MEBIBYTE < 8 * MEBIBYTE);
-        let metadata = |promises: &Promises, draw| {
-            promises.needs(draw, Charge::default(), Wanted::default()).metadata
-        };
+        let metadata =
+            |promises: &Promises, draw| promises.needs(draw, Charge::default(), Wanted::default()).metadata;
         assert_eq!(metadata(&promises, Draw::Nothing), 11 * MEBIBYTE);
         assert_eq!(metadata(&promises, Draw::Margin), 8 * MEBIBYTE);
         assert_eq!(metadata(&promises, Draw::Reserve), commit + MEBIBYTE);
         assert_eq!(metadata(&promises, Draw::LastReserve), commit);
         promises.sizes_mut().about_blocks = 1000;
         let commit = promises.commit_bytes();
-        assert_eq!(metadata(&promises, Draw::Margin), commit + MEBIBYTE, "a commit that takes more than the reserve");
+        assert_eq!(
+            metadata(&promises, Draw::Margin),
+            commit + MEBIBYTE,
+            "a commit that takes more than the reserve"
+        );
     }
 
     #[test]

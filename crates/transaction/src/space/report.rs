@@ -38,6 +38,8 @@ pub struct SpaceReport {
     pub global_reserve_bytes: u64,
     /// What Linux would keep free for that in its place.
     pub linux_reserve_bytes: u64,
+    /// A chunk for metadata can be made.
+    pub can_make_metadata: bool,
     /// Bytes that new data can take: free in data groups, and what new data chunks can hold.
     pub data_available_bytes: u64,
 }
