@@ -20,6 +20,7 @@ use crate::fsync_log::FsyncMetrics;
 use crate::inode::cache::InodeCache;
 use crate::inode::dirty::DirtyInodes;
 use crate::inode::{Inode, InodeId};
+use crate::nearness::Attempts;
 use crate::options::{OpenOptions, Owners};
 use crate::subvolume::Subvolume;
 use crate::{Refusal, Result};
@@ -63,6 +64,7 @@ pub(crate) struct Shared {
     pub(crate) subvolume_places: Mutex<()>,
     /// Unflushed data.
     pub(crate) write_back: WriteBack,
+    pub(crate) attempts_to_make_room: Attempts,
     /// What open files may hold of data that were read ahead.
     pub(crate) read_ahead: ReadAheadBudget,
     pub(crate) fsync: FsyncMetrics,
@@ -231,6 +233,7 @@ impl Filesystem {
         let shared = Shared {
             engine,
             write_back: WriteBack::new(&options),
+            attempts_to_make_room: Attempts::default(),
             read_ahead: ReadAheadBudget::default(),
             fsync: FsyncMetrics::new(&options.registry),
             options,
