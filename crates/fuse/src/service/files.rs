@@ -45,15 +45,12 @@ impl MountService {
     fn hold(&self, inode: &Arc<Inode>, writes: bool) -> Reply<Opened> {
         let open = self.filesystem.hold(inode).map_err(|error| errno(&error))?;
         // What chattr(1) made synchronous the kernel does not know: such writes have to come here at once.
-        let direct = writes && (is_synchronous(inode) || (self.writeback && self.is_nearly_full()));
-        Ok(Opened { handle: self.handles.insert_file(open, writes), direct })
-    }
-
-    /// Whether what may wait in memory could find no space: then writes pass the kernel's cache by, so that write(2)
-    /// itself says that there is none.
-    fn is_nearly_full(&self) -> bool {
-        let least = self.filesystem.options().dirty_bytes.saturating_mul(2);
-        self.filesystem.engine().room_for_data() < least
+        let direct = writes && is_synchronous(inode);
+        let handle = self.handles.insert_file(open, writes);
+        if writes {
+            self.note_opened(inode.id());
+        }
+        Ok(Opened { handle, direct })
     }
 
     pub(super) fn read_file(&self, handle: HandleNumber, offset: u64, target: &mut [u8]) -> Reply<usize> {
@@ -163,17 +160,13 @@ impl MountService {
         let notifier = self.notifier.get().filter(|_| self.writeback && self.handles.is_written(id));
         let Some(notifier) = notifier else { return answer(seek(&self.filesystem, &file, offset, what)) };
         let (notifier, filesystem, node) = (Arc::clone(notifier), self.filesystem.clone(), self.node(id));
-        let job = move || {
+        self.do_aside(Box::new(move || {
             if let Err(error) = notifier.invalidate_data(node, offset) {
                 tracing::warn!(%error, "the kernel could not be made to write before a seek");
                 return answer(Err(Errno::IO));
             }
             answer(seek(&filesystem, &file, offset, what));
-        };
-        if let Some(seekers) = &*self.seekers.lock() {
-            // An answer that is dropped is an I/O error; that happens only when the mount has ended.
-            let _ = seekers.send(Box::new(job));
-        }
+        }));
     }
 
     pub(super) fn copy_file_range(
