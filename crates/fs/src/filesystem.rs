@@ -325,7 +325,8 @@ impl Filesystem {
             Ok(_) | Err(EngineError::NoSuchTree { .. }) => return Err(Refusal::NotFound.into()),
             Err(error) => return Err(error.into()),
         };
-        let loaded = Arc::new(Subvolume::new(self.engine(), tree, !self.options().no_tree_log));
+        let (has_log, drops) = (!self.options().no_tree_log, self.shared.attempts_to_make_room.drops());
+        let loaded = Arc::new(Subvolume::new(self.engine(), tree, has_log, drops.clone()));
         let (subvolume, is_new) = {
             let mut subvolumes = self.shared.subvolumes.lock();
             let entry = subvolumes.entry(root).or_insert_with(|| Arc::clone(&loaded));

@@ -10,6 +10,7 @@
 //! 2. What was tried in vain is not tried again before something has changed: a file system that stays full makes no commit
 //!    for each write that fails ([`Attempts::is_vain`]).
 
+use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
 use vlinder_transaction::EngineError;
 
@@ -29,9 +30,23 @@ pub enum Prospect {
     None,
 }
 
-/// What the last vain attempt to make room left behind.
+/// What the last attempt to make room left behind.
 #[derive(Default)]
-pub(crate) struct Attempts(Mutex<Option<Signs>>);
+pub(crate) struct Attempts {
+    left: Mutex<Option<Signs>>,
+    drops: Drops,
+}
+
+/// Counts what the running transaction drops: space that comes free with its commit, and shows nowhere before.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Drops(Arc<AtomicU64>);
+
+impl Drops {
+    /// A reference of an extent or an inode was dropped.
+    pub(crate) fn note(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
 
 /// Amounts that differ whenever another attempt could succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,15 +54,21 @@ struct Signs {
     unflushed_bytes: u64,
     pinned_bytes: u64,
     room_bytes: u64,
+    drops: u64,
 }
 
 impl Attempts {
     fn is_vain(&self, signs: Signs) -> bool {
-        *self.0.lock() == Some(signs)
+        *self.left.lock() == Some(signs)
+    }
+
+    /// The counter of what is dropped.
+    pub(crate) fn drops(&self) -> &Drops {
+        &self.drops
     }
 
     fn note(&self, signs: Signs) {
-        *self.0.lock() = Some(signs);
+        *self.left.lock() = Some(signs);
     }
 }
 
@@ -128,6 +149,7 @@ impl Filesystem {
             unflushed_bytes: self.shared().write_back.bytes(),
             pinned_bytes: self.bytes_freed_by_commit()?,
             room_bytes: self.engine().room_for_data(),
+            drops: self.shared().attempts_to_make_room.drops.0.load(Ordering::Relaxed),
         })
     }
 }
