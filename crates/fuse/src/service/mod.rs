@@ -8,6 +8,7 @@ mod flags;
 mod gate;
 mod handles;
 mod known;
+mod unplaced;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -25,6 +26,7 @@ use self::convert::{
 use self::gate::Gate;
 use self::handles::Handles;
 use self::known::Known;
+use self::unplaced::UnplacedBytes;
 use crate::numbers::Numbers;
 use crate::transport::{
     AttributeChanges, Deferred, Entry, EntrySink, FilePosition, HandleNumber, NameSink, NodeAttributes,
@@ -61,6 +63,7 @@ pub struct MountService {
     writeback: bool,
     notifier: OnceLock<Arc<dyn Notifier>>,
     gate: Gate,
+    unplaced: UnplacedBytes,
     /// For jobs that outlive a call.
     this: OnceLock<Weak<Self>>,
     aside: Mutex<Option<Sender<Job>>>,
@@ -83,6 +86,7 @@ impl MountService {
             known: Known::new(Arc::clone(&filesystem.options().clock))?,
             handles: Handles::default(),
             gate: Gate::new(filesystem.engine().registry()),
+            unplaced: UnplacedBytes::default(),
             this: OnceLock::new(),
             writeback,
             notifier: OnceLock::new(),
@@ -115,6 +119,9 @@ impl MountService {
         for thread in self.threads_aside.lock().drain(..) {
             // One that panicked has said so.
             let _ = thread.join();
+        }
+        if let Err(errno) = self.place_all() {
+            tracing::error!(%errno, "bytes that were written last found no room and are lost, as their writers were told");
         }
         self.handles.clear();
         self.known.finish();
@@ -176,7 +183,8 @@ impl MountService {
 
     fn uncounted_entry(&self, inode: &Inode) -> Entry {
         self.keep_shut(inode.id());
-        let attributes = self.filesystem.attributes(inode);
+        let mut attributes = self.filesystem.attributes(inode);
+        attributes.size_bytes = self.size_with_unplaced(inode.id(), attributes.size_bytes);
         let number = self.numbers.number(inode.id());
         Entry {
             node: self.numbers.node(inode.id()),
@@ -258,8 +266,13 @@ impl Service for MountService {
         if changes.mode.is_some() && changes.size_bytes.is_none() {
             caller.capabilities = caller.capabilities.with(Capabilities::FSETID);
         }
+        let turn = set.size.and_then(|_| self.turn_with_unplaced());
         let attributes =
             self.filesystem.set_attributes(&caller, &inode, &set).map_err(|error| errno(&error))?;
+        if let Some(size) = set.size {
+            self.drop_unplaced(inode.id(), size, u64::MAX);
+        }
+        drop(turn);
         self.shut_after_reply(inode.id());
         Ok(attributes_of(&attributes, self.numbers.number(inode.id())))
     }
@@ -413,13 +426,7 @@ impl Service for MountService {
     ) -> Reply<()> {
         let caller = judged(requester, 0);
         let written = self.with_room(|| self.write_file(&caller, handle, offset, data, origin));
-        if origin.cache
-            && matches!(written, Err(Errno::NOSPC | Errno::DQUOT))
-            && let Ok(file) = self.handles.file(handle)
-        {
-            self.note_refusal(file.open.inode().id());
-        }
-        self.note_taken(data.len() as u64, &written);
+        self.note_written(handle, offset, data, origin, &written);
         written
     }
 
@@ -429,7 +436,7 @@ impl Service for MountService {
         {
             self.known.note_close(self.node(id));
             if !self.handles.is_written(id) {
-                self.forget_refusal(id);
+                self.forget_writer(id);
             }
         }
     }

@@ -46,7 +46,9 @@ impl MountService {
         gate.last_look.store(nanoseconds(self.now()), Ordering::Relaxed);
         let was_shut = gate.is_shut();
         let room = self.filesystem.room_for_writers();
-        let mut least = self.filesystem.options().dirty_bytes.saturating_add(page_cache.limit_bytes());
+        let limit = page_cache.limit_bytes();
+        gate.limit_bytes.store(limit, Ordering::Relaxed);
+        let mut least = self.filesystem.options().dirty_bytes.saturating_add(limit);
         if was_shut {
             // What comes free and goes again must not open and shut it over and over.
             least = least.saturating_add(least / 8);
@@ -68,7 +70,12 @@ impl MountService {
         if self.gate.is_shut() {
             self.shut_all();
         }
-        self.handles.has_writers()
+        if self.has_unplaced()
+            && let Err(errno) = self.place_all()
+        {
+            tracing::debug!(%errno, "what found no room still finds none");
+        }
+        self.handles.has_writers() || self.has_unplaced()
     }
 
     fn shut_all(&self) {
@@ -122,15 +129,31 @@ impl MountService {
         }
     }
 
-    /// A part of what the kernel had taken of a file was refused.
-    pub(in super::super) fn note_refusal(&self, id: InodeId) {
-        self.gate.note_refusal(id);
+    /// A part of what the kernel had taken of a file was refused, and is kept or lost.
+    pub(in super::super) fn note_refusal(&self, id: InodeId, is_kept: bool) {
+        self.gate.note_refusal(id, is_kept);
     }
 
     /// A file is not open for writing any more.
-    pub(in super::super) fn forget_refusal(&self, id: InodeId) {
+    pub(in super::super) fn forget_writer(&self, id: InodeId) {
         if self.gate.is_shut() {
-            self.gate.take_refusal(id);
+            self.gate.take_refusal(id, true);
+            self.gate.note_asked(id);
+        }
+    }
+
+    pub(in super::super) fn is_gate_shut(&self) -> bool {
+        self.gate.is_shut()
+    }
+
+    /// Bytes of a file came from the kernel's cache, and were taken or refused. Those inside the file may be mapped ones.
+    pub(in super::super) fn note_unasked(&self, inode: &Inode, offset: u64, bytes: u64) {
+        let (gate, end) = (&self.gate, offset.saturating_add(bytes));
+        let is_at_end = gate.is_shut() && end >= inode.size();
+        if is_at_end && gate.note_unasked(inode.id(), bytes, gate.limit_bytes.load(Ordering::Relaxed)) {
+            tracing::error!(
+                "the kernel takes bytes without asking whether there is room; files are opened past its cache from now on"
+            );
         }
     }
 
@@ -144,6 +167,7 @@ impl MountService {
         let file = self.handles.file(handle).ok().filter(|file| file.writes && self.gate.is_shut());
         let Some(file) = file else { return answer(self.attributes_now(node)) };
         self.gate.metrics.asked.increment();
+        self.gate.note_asked(file.open.inode().id());
         if self.passes_at_once() {
             return answer(self.attributes_now(node));
         }
@@ -169,12 +193,12 @@ impl MountService {
             return true;
         }
         let Some(page_cache) = gate.page_cache.get() else { return true };
-        if self.filesystem.is_read_only() || !gate.refused.lock().is_empty() {
+        if self.filesystem.is_read_only() || self.has_unplaced() || !gate.refused.lock().is_empty() {
             return false;
         }
         let room = self.filesystem.room_for_writers().saturating_sub(MARGIN_BYTES);
         let held = page_cache.held_bytes();
-        let held = if held < room { held } else { held.min(page_cache.limit_bytes()) };
+        let held = held.min(gate.limit_bytes.load(Ordering::Relaxed));
         let Some(left) = room.checked_sub(held).filter(|left| *left > 0) else { return false };
         let pass = (left / BYTES_PER_NANOSECOND).min(nanoseconds(LONGEST_PASS));
         gate.pass_until.store(now.saturating_add(pass), Ordering::Relaxed);
@@ -188,7 +212,8 @@ impl MountService {
             Ok(Prospect::None) => Err(Errno::NOSPC),
             Err(error) => Err(errno(&error)),
         };
-        let judged = if self.gate.take_refusal(inode.id()) && !self.filesystem.is_read_only() {
+        let placed = self.place(inode.id()).is_ok();
+        let judged = if self.gate.take_refusal(inode.id(), placed) && !self.filesystem.is_read_only() {
             Err(Errno::NOSPC)
         } else {
             self.free_what_is_pinned();

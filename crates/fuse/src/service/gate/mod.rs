@@ -22,14 +22,16 @@
 //!    pushed out and there is room, or space of the file's own ([`MountService::admit`]).
 //! 5. Nothing that can wait for the kernel is done by a thread that answers requests, nor with a lock held: pages are pushed
 //!    by threads of their own ([`MountService::aside`](super::MountService)).
-//! 6. A file's writer is told of bytes that found no room when it asks next, whatever came free since
+//! 6. A file's writer is told when it asks next of bytes that found no room and are not stored since
 //!    ([`Gate::take_refusal`]).
+//! 7. All this holds for kernels that ask (6.1 to 6.18 were read or tried). One that does not is noticed by what it hands over
+//!    ([`Gate::note_unasked`]): new opens go past its cache then, so that write(2) itself comes here.
 
 mod admission;
 mod keeper;
 mod page_cache;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::time::Duration;
 
 use vlinder_base::metrics::{Counter, Registry, Unit};
@@ -48,19 +50,28 @@ const BYTES_PER_NANOSECOND: u64 = 64;
 /// What was found out about the kernel's pages holds no longer than this.
 const LONGEST_PASS: Duration = Duration::from_millis(10);
 
+/// The most bytes of one write(2) (`MAX_RW_COUNT` in Linux's include/linux/fs.h).
+const LONGEST_WRITE: u64 = (1 << 31) - 4096;
+
 /// The gate's state.
 pub(super) struct Gate {
     is_shut: AtomicBool,
     /// Bytes that may be taken before the next look.
     budget_bytes: AtomicI64,
+    /// What the kernel may hold, as of the last look.
+    limit_bytes: AtomicU64,
     /// When the last look was, by the monotonic clock, in nanoseconds.
     last_look: AtomicU64,
     /// Until when writes are let in without another look at the kernel's pages, likewise.
     pass_until: AtomicU64,
     /// Held while it is decided whether the gate is to be shut.
     looking: Mutex<()>,
-    /// Files of which bytes found no room since their writers asked last.
-    refused: Mutex<HashSet<InodeId>>,
+    /// Files of which bytes found no room since their writers asked last; whether all of these are kept.
+    refused: Mutex<HashMap<InodeId, bool>>,
+    /// Bytes behind the end of files that came while the gate was shut, since each file's writers asked last.
+    unasked: Mutex<HashMap<InodeId, u64>>,
+    /// The kernel does not ask.
+    is_passed_by: AtomicBool,
     /// Known once there is a mount.
     page_cache: OnceLock<PageCache>,
     keeper: Keeper,
@@ -73,6 +84,7 @@ struct GateMetrics {
     asked: Arc<Counter>,
     pushed: Arc<Counter>,
     refused: Arc<Counter>,
+    unasked: Arc<Counter>,
 }
 
 impl GateMetrics {
@@ -86,6 +98,10 @@ impl GateMetrics {
                 "writes among them that waited until their file's pages came",
             ),
             refused: counter("fuse.gate.refused", "writes among them that were refused"),
+            unasked: counter(
+                "fuse.gate.unasked",
+                "writes from the kernel's cache that must have passed the shut gate by",
+            ),
         }
     }
 }
@@ -96,14 +112,22 @@ impl Gate {
         Self {
             is_shut: AtomicBool::new(false),
             budget_bytes: AtomicI64::new(0),
+            limit_bytes: AtomicU64::new(u64::MAX),
             last_look: AtomicU64::new(0),
             pass_until: AtomicU64::new(0),
             looking: Mutex::default(),
             refused: Mutex::default(),
+            unasked: Mutex::default(),
+            is_passed_by: AtomicBool::new(false),
             page_cache: OnceLock::new(),
             keeper: Keeper::default(),
             metrics: GateMetrics::new(registry),
         }
+    }
+
+    /// Whether the kernel was found not to ask.
+    pub(super) fn is_passed_by(&self) -> bool {
+        self.is_passed_by.load(Ordering::Relaxed)
     }
 
     /// Whether writes ask.
@@ -117,13 +141,84 @@ impl Gate {
         self.budget_bytes.fetch_sub(bytes, Ordering::Relaxed) <= bytes
     }
 
-    /// Bytes of a file that the kernel had taken found no room.
-    fn note_refusal(&self, id: InodeId) {
-        self.refused.lock().insert(id);
+    /// Bytes of a file that the kernel had taken found no room, and are kept or lost.
+    fn note_refusal(&self, id: InodeId, is_kept: bool) {
+        let mut refused = self.refused.lock();
+        let all_kept = refused.entry(id).or_insert(true);
+        *all_kept = *all_kept && is_kept;
     }
 
-    /// Whether bytes of a file found no room since this was asked last.
-    fn take_refusal(&self, id: InodeId) -> bool {
-        self.refused.lock().remove(&id)
+    /// Whether a file's writer has to be told of bytes that found no room since this was asked last; `placed` where all that
+    /// were kept have found their place.
+    fn take_refusal(&self, id: InodeId, placed: bool) -> bool {
+        self.refused.lock().remove(&id).is_some_and(|all_kept| !(all_kept && placed))
+    }
+
+    /// A file's writer asks, or there is none any more.
+    fn note_asked(&self, id: InodeId) {
+        self.unasked.lock().remove(&id);
+    }
+
+    /// Bytes behind the end of a file came from the kernel's cache while the gate was shut. A write that was let in may bring
+    /// [`LONGEST_WRITE`], and the kernel may have held `held_bytes` when the gate was shut; where more comes without a
+    /// question, the kernel does not ask. Whether that is found now.
+    fn note_unasked(&self, id: InodeId, bytes: u64, held_bytes: u64) -> bool {
+        let mut unasked = self.unasked.lock();
+        let sum = unasked.entry(id).or_default();
+        *sum = sum.saturating_add(bytes);
+        if *sum <= held_bytes.saturating_add(LONGEST_WRITE) {
+            return false;
+        }
+        self.metrics.unasked.increment();
+        !self.is_passed_by.swap(true, Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vlinder_fs::{ObjectId, RootId};
+
+    use super::*;
+
+    const FILE: InodeId = InodeId::new(RootId(5), ObjectId(257));
+
+    #[test]
+    fn a_look_is_due_when_the_budget_is_taken() {
+        let gate = Gate::new(&Registry::new());
+        gate.budget_bytes.store(100, Ordering::Relaxed);
+        assert!(!gate.note_taken(60));
+        assert!(gate.note_taken(40));
+        assert!(gate.note_taken(1));
+    }
+
+    #[test]
+    fn a_writer_is_told_once_and_not_at_all_of_what_found_its_place() {
+        let gate = Gate::new(&Registry::new());
+        assert!(!gate.take_refusal(FILE, true));
+        gate.note_refusal(FILE, true);
+        assert!(gate.take_refusal(FILE, false));
+        assert!(!gate.take_refusal(FILE, false));
+        gate.note_refusal(FILE, true);
+        assert!(!gate.take_refusal(FILE, true));
+        gate.note_refusal(FILE, false);
+        gate.note_refusal(FILE, true);
+        assert!(gate.take_refusal(FILE, true));
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_ask_is_found_out() {
+        let gate = Gate::new(&Registry::new());
+        let held = 48 << 20;
+        for _ in 0..3 {
+            // Writers that ask may bring as much each time.
+            assert!(!gate.note_unasked(FILE, held + LONGEST_WRITE, held));
+            gate.note_asked(FILE);
+        }
+        assert!(!gate.is_passed_by());
+        assert!(!gate.note_unasked(FILE, held + LONGEST_WRITE, held));
+        assert!(gate.note_unasked(FILE, 1, held));
+        assert!(gate.is_passed_by());
+        assert!(!gate.note_unasked(FILE, 1, held), "it is said once");
+        assert_eq!(gate.metrics.unasked.get(), 2);
     }
 }
