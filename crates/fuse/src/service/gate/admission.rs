@@ -22,7 +22,7 @@ impl MountService {
     /// # Errors
     /// The system's, where it gives no more threads.
     pub fn keep_room(self: &Arc<Self>, device: (u32, u32)) -> std::io::Result<()> {
-        if !self.writeback {
+        if !self.writeback || self.filesystem.is_read_only() {
             return Ok(());
         }
         let service: Weak<Self> = Arc::downgrade(self);

@@ -177,10 +177,19 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use vlinder_fs::{ObjectId, RootId};
+    use vlinder_testkit::metrics_page;
 
     use super::*;
 
     const FILE: InodeId = InodeId::new(RootId(5), ObjectId(257));
+
+    #[test]
+    fn the_page_lists_what_is_counted() {
+        let registry = Registry::new();
+        let _ = Gate::new(&registry);
+        let expected: Vec<String> = registry.snapshot().iter().map(metrics_page::row_of).collect();
+        assert_eq!(metrics_page::rows("Writes on a nearly full mount"), expected);
+    }
 
     #[test]
     fn a_look_is_due_when_the_budget_is_taken() {
