@@ -45,7 +45,7 @@ impl MountService {
     fn hold(&self, inode: &Arc<Inode>, writes: bool) -> Reply<Opened> {
         let open = self.filesystem.hold(inode).map_err(|error| errno(&error))?;
         // What chattr(1) made synchronous the kernel does not know: such writes have to come here at once.
-        let direct = writes && (is_synchronous(inode) || self.gate.is_passed_by());
+        let direct = writes && (is_synchronous(inode) || self.goes_past_the_cache());
         let handle = self.handles.insert_file(open, writes);
         if writes {
             self.note_opened(inode.id());
@@ -114,16 +114,18 @@ impl MountService {
         origin: WriteOrigin,
         written: &Reply<()>,
     ) {
+        let is_refused = matches!(written, Err(Errno::NOSPC | Errno::DQUOT));
+        if origin.cache
+            && (is_refused || self.is_gate_shut())
+            && let Ok(file) = self.handles.file(handle)
+        {
+            let inode = file.open.inode();
+            if is_refused {
+                self.keep_unplaced(inode, offset, data);
+            }
+            self.note_unasked(inode, offset, data.len() as u64);
+        }
         self.note_taken(data.len() as u64, written);
-        if !origin.cache || (written.is_ok() && !self.is_gate_shut()) {
-            return;
-        }
-        let Ok(file) = self.handles.file(handle) else { return };
-        let inode = file.open.inode();
-        if matches!(written, Err(Errno::NOSPC | Errno::DQUOT)) {
-            self.keep_unplaced(inode, offset, data);
-        }
-        self.note_unasked(inode, offset, data.len() as u64);
     }
 
     pub(super) fn sync_file(&self, handle: HandleNumber) -> Reply<()> {
@@ -137,7 +139,7 @@ impl MountService {
         if self.filesystem.options().read_only {
             return Ok(());
         }
-        let placed = self.place(inode.id());
+        let placed = self.with_room(|| self.place(inode.id()));
         match self.filesystem.sync_inode(inode) {
             Ok(()) if placed.is_err() => placed,
             Ok(()) => Ok(()),

@@ -29,6 +29,12 @@ impl MountService {
         // Said twice, the first stay; a mount has one device number.
         let _ = self.gate.page_cache.set(PageCache::of(device));
         let _ = self.this.set(service.clone());
+        if !asks_for_writes_alone(&rustix::system::uname().release().to_string_lossy()) {
+            tracing::info!(
+                "the kernel is too old to ask before writes; files are opened past its cache where room is short"
+            );
+            self.gate.is_passed_by.store(true, Ordering::Relaxed);
+        }
         self.look();
         self.gate.keeper.start(service, Arc::clone(&self.filesystem.options().clock))
     }
@@ -87,7 +93,7 @@ impl MountService {
 
     /// Marks a file's attributes invalid in the kernel.
     pub(super) fn shut(&self, node: NodeNumber) {
-        if let Some(notifier) = self.notifier.get()
+        if let Some(notifier) = self.notifier.get().filter(|_| !self.gate.is_passed_by())
             && let Err(error) = notifier.invalidate_attributes(node)
         {
             tracing::warn!(%error, "the kernel could not be told that writes are to ask for room");
@@ -142,6 +148,11 @@ impl MountService {
         }
     }
 
+    /// Whether a file that is opened now has to go past the kernel's cache, since the kernel would not ask.
+    pub(in super::super) fn goes_past_the_cache(&self) -> bool {
+        self.gate.is_shut() && self.gate.is_passed_by()
+    }
+
     pub(in super::super) fn is_gate_shut(&self) -> bool {
         self.gate.is_shut()
     }
@@ -152,7 +163,7 @@ impl MountService {
         let is_at_end = gate.is_shut() && end >= inode.size();
         if is_at_end && gate.note_unasked(inode.id(), bytes, gate.limit_bytes.load(Ordering::Relaxed)) {
             tracing::error!(
-                "the kernel takes bytes without asking whether there is room; files are opened past its cache from now on"
+                "the kernel takes bytes without asking whether there is room; files are opened past its cache where that is short"
             );
         }
     }
@@ -164,7 +175,8 @@ impl MountService {
         handle: HandleNumber,
         answer: Deferred<NodeAttributes>,
     ) {
-        let file = self.handles.file(handle).ok().filter(|file| file.writes && self.gate.is_shut());
+        let asks = self.gate.is_shut() && !self.gate.is_passed_by();
+        let file = self.handles.file(handle).ok().filter(|file| file.writes && asks);
         let Some(file) = file else { return answer(self.attributes_now(node)) };
         self.gate.metrics.asked.increment();
         self.gate.note_asked(file.open.inode().id());
@@ -207,12 +219,12 @@ impl MountService {
 
     /// What a write is told whose file has no dirty pages in the kernel.
     fn judge(&self, node: NodeNumber, inode: &Arc<Inode>) -> Reply<NodeAttributes> {
+        let placed = self.place(inode.id()).is_ok();
         let prospect = || match self.filesystem.prospect_of_writer(inode) {
             Ok(Prospect::Room | Prospect::OwnSpace) => Ok(()),
             Ok(Prospect::None) => Err(Errno::NOSPC),
             Err(error) => Err(errno(&error)),
         };
-        let placed = self.place(inode.id()).is_ok();
         let judged = if self.gate.take_refusal(inode.id(), placed) && !self.filesystem.is_read_only() {
             Err(Errno::NOSPC)
         } else {
@@ -244,4 +256,26 @@ impl MountService {
 
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Whether a kernel of this release asks through a handle only before writes. Before 5.16 it asks before reads past the end
+/// as well (`fuse_update_attributes` had no mask), and an error would be theirs.
+fn asks_for_writes_alone(release: &str) -> bool {
+    let mut numbers = release.split(|character: char| !character.is_ascii_digit()).map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= (5, 16),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_kernels_are_known_by_their_release() {
+        let asking = ["6.18.44-fc-v669", "5.16", "6.1.0-13-amd64", "10.0-rc1"];
+        assert!(asking.into_iter().all(asks_for_writes_alone));
+        assert!(!["5.15.0-91-generic", "4.19.2", "5", "", "x.y"].into_iter().any(asks_for_writes_alone));
+    }
 }

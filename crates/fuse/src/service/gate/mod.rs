@@ -24,8 +24,9 @@
 //!    by threads of their own ([`MountService::aside`](super::MountService)).
 //! 6. A file's writer is told when it asks next of bytes that found no room and are not stored since
 //!    ([`Gate::take_refusal`]).
-//! 7. All this holds for kernels that ask (6.1 to 6.18 were read or tried). One that does not is noticed by what it hands over
-//!    ([`Gate::note_unasked`]): new opens go past its cache then, so that write(2) itself comes here.
+//! 7. All this holds for kernels from 5.16 on (6.16 was read, 6.18 tried). One that does not ask is noticed by what it hands
+//!    over ([`Gate::note_unasked`]). Where room is short, files are opened past such a kernel's cache, so that write(2) itself
+//!    comes here ([`MountService::goes_past_the_cache`]).
 
 mod admission;
 mod keeper;
