@@ -8,7 +8,7 @@
 //! 1. Readers get these bytes in place of what the file system has ([`UnplacedBytes::read_over`]).
 //! 2. They are older than everything that the file system takes afterwards: what is written, cut or preallocated where they
 //!    lie drops them ([`UnplacedBytes::drop_range`]).
-//! 3. They are tried again when their file is to be made durable or is written to, each second, and at the end. A file that
+//! 3. They are tried again when their file is to be made durable or is written to, at intervals, and at the end. A file that
 //!    has some is not durable ([`MountService::place`]).
 //! 4. Who tries them again changes nothing that is newer: as long as there are any, requests that read or change files take
 //!    turns with that ([`UnplacedBytes::turn`]). A page that comes again comes after its refusal was answered.
