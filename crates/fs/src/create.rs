@@ -218,6 +218,9 @@ impl Filesystem {
             return Err(Refusal::NotADirectory.into());
         }
         files.iter().try_for_each(|file| check_new_name(file.name))?;
+        if files.is_empty() {
+            return Ok(Vec::new());
+        }
         let _operation = directory.operation.write();
         let mut changes = Changes::new(self, directory.subvolume());
         for Named { caller, name, .. } in files {

@@ -20,6 +20,7 @@ use crate::fsync_log::FsyncMetrics;
 use crate::inode::cache::InodeCache;
 use crate::inode::dirty::DirtyInodes;
 use crate::inode::{Inode, InodeId};
+use crate::nearness::Attempts;
 use crate::options::{OpenOptions, Owners};
 use crate::subvolume::Subvolume;
 use crate::{Refusal, Result};
@@ -63,6 +64,7 @@ pub(crate) struct Shared {
     pub(crate) subvolume_places: Mutex<()>,
     /// Unflushed data.
     pub(crate) write_back: WriteBack,
+    pub(crate) attempts_to_make_room: Attempts,
     /// What open files may hold of data that were read ahead.
     pub(crate) read_ahead: ReadAheadBudget,
     pub(crate) fsync: FsyncMetrics,
@@ -234,6 +236,7 @@ impl Filesystem {
         let shared = Shared {
             engine,
             write_back: WriteBack::new(&options),
+            attempts_to_make_room: Attempts::default(),
             read_ahead: ReadAheadBudget::default(),
             fsync: FsyncMetrics::new(&options.registry),
             options,
@@ -325,7 +328,8 @@ impl Filesystem {
             Ok(_) | Err(EngineError::NoSuchTree { .. }) => return Err(Refusal::NotFound.into()),
             Err(error) => return Err(error.into()),
         };
-        let loaded = Arc::new(Subvolume::new(self.engine(), tree, !self.options().no_tree_log));
+        let (has_log, drops) = (!self.options().no_tree_log, self.shared.attempts_to_make_room.drops());
+        let loaded = Arc::new(Subvolume::new(self.engine(), tree, has_log, drops.clone()));
         let (subvolume, is_new) = {
             let mut subvolumes = self.shared.subvolumes.lock();
             let entry = subvolumes.entry(root).or_insert_with(|| Arc::clone(&loaded));

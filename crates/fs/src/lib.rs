@@ -35,6 +35,7 @@ mod inode;
 mod link;
 mod log_replay;
 mod metadata;
+mod nearness;
 mod open;
 mod options;
 mod orphan;
@@ -60,6 +61,7 @@ pub use filesystem::Filesystem;
 pub use health::DeviceCounter;
 pub use inode::{Inode, InodeId, InodeState};
 pub use metadata::{SetAttributes, SetTime};
+pub use nearness::Prospect;
 pub use open::{OpenInode, OpenMode};
 pub use options::{
     AccessTimes, CompressOption, OpenOptions, OptionError, Owners, RescueOptions, SWITCHES, SubvolumeChoice,

@@ -65,6 +65,7 @@ impl Filesystem {
 
     /// An inode is gone: from memory, too. With the handle that removed its item.
     pub(crate) fn forget_inode(&self, handle: &mut Handle<'_>, inode: &Inode) {
+        inode.subvolume().drops().note();
         {
             let mut state = inode.state.lock();
             state.deleted = true;

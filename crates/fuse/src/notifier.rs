@@ -38,9 +38,13 @@ impl KernelNotifier for MountNotifier {
                 return Ok(());
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // Which bytes found no room the server knows better: they may have found some since.
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
             Err(error) => return Err(error),
         }
-        self.service.written_files().into_iter().try_for_each(|node| self.transport.invalidate_data(node, 0))
+        let nodes = self.service.written_files().into_iter();
+        nodes.map(|node| self.transport.invalidate_data(node, 0)).try_fold((), |(), done| done)?;
+        Ok(self.service.place_for_sync()?)
     }
 
     fn entry_changed(&self, directory: InodeId, name: &[u8]) {

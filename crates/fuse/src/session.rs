@@ -111,6 +111,7 @@ pub fn mount_filesystem(
     service.set_notifier(Arc::clone(&notifier));
     let device = device_of(&mountpoint).map_err(broken)?;
     let serving = fuser::spawn(transport).map_err(broken)?;
+    service.keep_room(device).map_err(|source| MountError::NoThreads { source })?;
     let notifier = MountNotifier { service, transport: notifier, mountpoint: mountpoint.clone(), device };
     let inner = Arc::new(Inner { filesystem, notifier: Arc::new(notifier), mountpoint });
     let mut session =

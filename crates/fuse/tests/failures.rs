@@ -10,7 +10,7 @@ use rig::{Rig, run, shell};
 use vlinder_control::{Answer, Request};
 use vlinder_fuse::{MountError, MountOptions};
 use vlinder_testkit::kernel::KernelMount;
-use vlinder_testkit::{Scratch, require};
+use vlinder_testkit::{Scratch, eventually, require};
 
 /// Where all copies of the first leaf of the top level's tree lie in the image.
 fn first_leaf(image: &Path) -> Vec<u64> {
@@ -95,6 +95,7 @@ fn a_full_host_stops_changes_and_nothing_else() {
     file.write_all_at(&kept, 0).unwrap();
     file.sync_all().unwrap();
     drop(file);
+    let early = std::fs::File::create(rig.join("early")).unwrap();
     // The image is sparse and says that there is room; its host has none.
     let file = std::fs::File::create(rig.join("large")).unwrap();
     let mut written = 0;
@@ -109,6 +110,9 @@ fn a_full_host_stops_changes_and_nothing_else() {
     let top = std::fs::File::open(&rig.mountpoint).unwrap();
     assert!(top.sync_all().is_err(), "the directory's fsync commits");
     assert!(std::fs::write(rig.join("another"), b"x").is_err(), "no change is taken any more");
+    eventually("write(2) says so through a file that was opened before", || early.write_at(b"x", 0).is_err());
+    let refused = early.write_at(b"x", 0).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem, "{refused}");
 
     // All that was durable is there, and new readers get it.
     assert_eq!(std::fs::read(rig.join("kept")).unwrap(), kept);
@@ -116,7 +120,7 @@ fn a_full_host_stops_changes_and_nothing_else() {
     let Answer::Mount(told) = mounted.client().request(&Request::Mount).unwrap() else { panic!() };
     let reason = told.read_only.expect("the reason is told");
     assert!(reason.contains("full") || reason.contains("No space"), "{reason:?}");
-    drop((file, top));
+    drop((file, top, early));
     // It ends; and says that not all is durable.
     let ended = mounted.end();
     assert!(matches!(&ended, Err(MountError::NotDurable { reason }) if !reason.is_empty()), "{ended:?}");

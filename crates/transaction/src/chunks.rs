@@ -65,6 +65,18 @@ impl Summary {
 /// chunk items; small trees need a fraction.
 const SYSTEM_BLOCKS: u64 = 16;
 
+/// How much a new chunk is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Urgency {
+    /// It will be, and takes nothing that anybody counts on.
+    Ahead,
+    /// Space is to be taken from it now.
+    Needed,
+}
+
+/// Linux adds so much to what is used, before it decides whether metadata are nearly full.
+const NEARLY_FULL_BYTES: u64 = 2 << 20;
+
 impl ChunkWork {
     pub(crate) fn new(chunk_tree_uuid: Uuid) -> Self {
         Self {
@@ -92,23 +104,37 @@ impl Engine {
         let system_need = SYSTEM_BLOCKS * u64::from(self.node_size());
         let lacks_system = || self.space.available(Purpose::System) < system_need;
         if purpose != Purpose::System && lacks_system() {
-            self.make_chunk_of(Purpose::System)?;
+            self.make_chunk_of(Purpose::System, Urgency::Needed)?;
             if lacks_system() {
                 // The chunk's own item would find no room.
                 return Ok(false);
             }
         }
-        self.make_chunk_of(purpose)
+        if purpose == Purpose::Data && self.is_metadata_nearly_full() {
+            // As on Linux (`should_alloc_chunk`): data would else take all that is left, and ordinary changes find no metadata
+            // space while data space is free.
+            self.make_chunk_of(Purpose::Metadata, Urgency::Ahead)?;
+        }
+        self.make_chunk_of(purpose, Urgency::Needed)
     }
 
-    fn make_chunk_of(&self, purpose: Purpose) -> Result<bool, EngineError> {
+    /// Whether what metadata use, with the reserve, comes to four fifths of the groups that hold them.
+    fn is_metadata_nearly_full(&self) -> bool {
+        let (total, kept) = self.space.metadata_use();
+        !self.space.is_mixed() && kept.saturating_add(NEARLY_FULL_BYTES) > total / 5 * 4
+    }
+
+    fn make_chunk_of(&self, purpose: Purpose, urgency: Urgency) -> Result<bool, EngineError> {
         let Some(flags) = self.flags_for(purpose) else { return Ok(false) };
         let plan = |most_bytes| {
             self.with_summary(|summary| {
                 plan_chunk(flags, self.volume.total_bytes(), &summary.spaces, most_bytes)
             })
         };
-        let Some(plan) = (match plan(self.left_by_others(purpose))? {
+        let Some(plan) = (match plan(self.left_by_others(purpose, Draw::Nothing))? {
+            // Ordinary changes of metadata may have to do without; data that were accepted must find their space.
+            None if urgency == Urgency::Ahead => None,
+            None if purpose == Purpose::Data => plan(self.left_by_others(purpose, Draw::Reserve))?,
             // A promise that can't be kept loses what was written lately; a commit that can't end, or a change that ends
             // half-way, loses more.
             None if purpose == Purpose::Metadata => plan(u64::MAX)?,
@@ -214,15 +240,15 @@ impl Engine {
         }
     }
 
-    /// Bytes of the devices that a new chunk may take, for others to find what they were promised. Who makes one for data draws
-    /// on the reserve, of which the parts of the commit and of tree deletions have to stay.
-    fn left_by_others(&self, purpose: Purpose) -> u64 {
+    /// Unallocated bytes that a new chunk for `purpose` may use without breaking promises made for the other purposes, and
+    /// without what `draw` leaves of the reserve.
+    fn left_by_others(&self, purpose: Purpose, draw: Draw) -> u64 {
         let unallocated = self.unallocated();
         if purpose != Purpose::System && self.space.is_mixed() {
             // The chunk is as good for them.
             return unallocated.bytes;
         }
-        let mut others = self.space.lacking(Draw::Reserve, self.waiting_changes());
+        let mut others = self.space.lacking(draw, self.waiting_changes());
         match purpose {
             Purpose::Data => others.data = 0,
             Purpose::Metadata => others.metadata = 0,

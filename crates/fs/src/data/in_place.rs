@@ -13,11 +13,15 @@ use vlinder_transaction::{Handle, Reservation};
 use super::extent::{Content, Extent, StoredExtent};
 use super::flush;
 use super::items;
+use super::write::MAX_FILE_SIZE;
 use crate::inode::Inode;
 use crate::{Filesystem, Result};
 
 /// An extent with more runs of its own file than this is treated as shared.
 const MOST_RUNS: usize = 4096;
+
+/// Extents of a file that are looked at together.
+const EXTENTS_IN_STEP: usize = 256;
 
 /// Parts that may be written in place with their addresses, and the other parts.
 pub(crate) type Split = (Vec<(ByteRange, Logical)>, Vec<ByteRange>);
@@ -34,16 +38,32 @@ pub(crate) fn find(
     range: ByteRange,
     handle: &Handle<'_>,
 ) -> Result<Split> {
-    let engine = filesystem.engine();
-    let flags = inode.flags();
     let tree = inode.subvolume().tree();
-    let items = items::load(engine, tree, inode.number(), range, usize::MAX)?;
-    let mut placed = Vec::new();
+    let items = items::load(filesystem.engine(), tree, inode.number(), range, usize::MAX)?;
+    let placed = writable_runs(filesystem, inode, range, items.extents, handle)?;
     let mut others = Vec::new();
     let mut at = range.start();
-    let last_snapshot = tree.root().last_snapshot();
+    for (run, _) in &placed {
+        others.extend(ByteRange::new(at, run.start()).filter(|gap| !gap.is_empty()));
+        at = run.end();
+    }
+    others.extend(ByteRange::new(at, range.end()).filter(|gap| !gap.is_empty()));
+    Ok((placed, others))
+}
+
+/// The parts of a range that may be written in place, with their addresses; `extents` are those that overlap the range.
+fn writable_runs(
+    filesystem: &Filesystem,
+    inode: &Inode,
+    range: ByteRange,
+    extents: Vec<Extent>,
+    handle: &Handle<'_>,
+) -> Result<Vec<(ByteRange, Logical)>> {
+    let flags = inode.flags();
+    let mut placed = Vec::new();
+    let last_snapshot = inode.subvolume().tree().root().last_snapshot();
     let mut shared: HashMap<StoredExtent, bool> = HashMap::new();
-    for extent in items.extents {
+    for extent in extents {
         let Some(logical) = writable_start(&extent, flags).filter(|_| extent.generation > last_snapshot)
         else {
             continue;
@@ -59,12 +79,38 @@ pub(crate) fn find(
         };
         let run = extent.file_range(u64::from(filesystem.sector_size())).intersection(range);
         let Some(run) = run.filter(|_| !is_shared) else { continue };
-        others.extend(ByteRange::new(at, run.start()).filter(|gap| !gap.is_empty()));
         placed.push((run, Logical(logical.0 + (run.start() - extent.offset))));
-        at = run.end();
     }
-    others.extend(ByteRange::new(at, range.end()).filter(|gap| !gap.is_empty()));
-    Ok((placed, others))
+    Ok(placed)
+}
+
+/// Whether at least `wanted` bytes of a file may be written in place, wherever in the file.
+///
+/// # Errors
+/// What the trees met.
+pub(crate) fn owns_space(filesystem: &Filesystem, inode: &Arc<Inode>, wanted: u64) -> Result<bool> {
+    if !inode.flags().has_any(InodeFlags::NODATACOW | InodeFlags::PREALLOC) {
+        return Ok(false);
+    }
+    let _extents = flush::lock_settled(filesystem, inode);
+    let handle = match filesystem.engine().begin(Reservation::deletion(0)) {
+        Err(error) if error.is_no_space() => return Ok(false),
+        begun => begun?,
+    };
+    let tree = inode.subvolume().tree();
+    // Preallocated space may lie behind the file's end.
+    let (mut found, mut at, end) = (0, 0, MAX_FILE_SIZE);
+    while let Some(rest) = ByteRange::new(at, end).filter(|rest| !rest.is_empty()) {
+        let items = items::load(filesystem.engine(), tree, inode.number(), rest, EXTENTS_IN_STEP)?;
+        let part = ByteRange::new(at, items.complete_to).unwrap_or(rest);
+        let runs = writable_runs(filesystem, inode, part, items.extents, &handle)?;
+        found += runs.iter().map(|(run, _)| run.length_bytes()).sum::<u64>();
+        if found >= wanted {
+            return Ok(true);
+        }
+        at = items.complete_to.max(at + 1);
+    }
+    Ok(false)
 }
 
 /// Whether all of a range may be written in place, so that it needs no new space.

@@ -46,6 +46,7 @@ pub(crate) use apply::Steps;
 pub(crate) use extent::{Content, Extent};
 pub(crate) use flush::{flush_idle, lock_settled, relieve, store_dirty};
 pub(crate) use held::Budget as ReadAheadBudget;
+pub(crate) use in_place::owns_space;
 pub(crate) use rewrite::Rewrite;
 pub(crate) use write::write_inside;
 pub(crate) use write_back::WriteBack;

@@ -29,6 +29,7 @@ pub(crate) fn change(
         }
         for _ in 0..reference.change.min(0).unsigned_abs() {
             handle.drop_data_reference(extent, root, number, reference.offset);
+            inode.subvolume().drops().note();
         }
     }
 }

@@ -167,8 +167,9 @@ fn promise<'a>(
     if in_place {
         return Ok(Promised::InPlace);
     }
-    flush::flush_all(filesystem)?;
-    engine.commit()?;
+    if !filesystem.make_room()? {
+        return Err(Refusal::NoSpace.into());
+    }
     match engine.promise_data(space) {
         Ok(promise) => Ok(Promised::Space(promise)),
         Err(EngineError::NoSpace { .. }) => Err(Refusal::NoSpace.into()),

@@ -116,6 +116,11 @@ impl WriteBack {
         self.account((after as i64).wrapping_sub(before as i64));
     }
 
+    /// How many there are.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
     /// Whether there is more than memory should hold.
     pub(crate) fn is_over_limit(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) > self.limit_bytes

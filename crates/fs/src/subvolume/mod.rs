@@ -17,6 +17,7 @@ use vlinder_format::{Generation, ItemType, Key, ObjectId, RootId};
 use vlinder_transaction::{Engine, Tree};
 
 use crate::fsync_log::Journal;
+use crate::nearness::Drops;
 use crate::{Refusal, Result};
 
 /// A subvolume in memory.
@@ -28,6 +29,7 @@ pub struct Subvolume {
     deleted: AtomicBool,
     /// What changed since the last commit, for fsyncs; none where these commit instead.
     journal: Option<Arc<Journal>>,
+    drops: Drops,
 }
 
 impl fmt::Debug for Subvolume {
@@ -37,13 +39,14 @@ impl fmt::Debug for Subvolume {
 }
 
 impl Subvolume {
-    pub(crate) fn new(engine: &Arc<Engine>, tree: Arc<Tree>, has_log: bool) -> Self {
+    pub(crate) fn new(engine: &Arc<Engine>, tree: Arc<Tree>, has_log: bool, drops: Drops) -> Self {
         Self {
             engine: Arc::downgrade(engine),
             tree,
             next_inode: Mutex::new(None),
             deleted: AtomicBool::new(false),
             journal: has_log.then(Arc::default),
+            drops,
         }
     }
 
@@ -61,6 +64,11 @@ impl Subvolume {
 
     pub(crate) fn journal(&self) -> Option<&Arc<Journal>> {
         self.journal.as_ref()
+    }
+
+    /// Counts what its files drop.
+    pub(crate) fn drops(&self) -> &Drops {
+        &self.drops
     }
 
     /// Whether it takes no changes.

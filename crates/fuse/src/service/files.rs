@@ -45,25 +45,25 @@ impl MountService {
     fn hold(&self, inode: &Arc<Inode>, writes: bool) -> Reply<Opened> {
         let open = self.filesystem.hold(inode).map_err(|error| errno(&error))?;
         // What chattr(1) made synchronous the kernel does not know: such writes have to come here at once.
-        let direct = writes && (is_synchronous(inode) || (self.writeback && self.is_nearly_full()));
-        Ok(Opened { handle: self.handles.insert_file(open, writes), direct })
-    }
-
-    /// Whether what may wait in memory could find no space: then writes pass the kernel's cache by, so that write(2)
-    /// itself says that there is none.
-    fn is_nearly_full(&self) -> bool {
-        let least = self.filesystem.options().dirty_bytes.saturating_mul(2);
-        self.filesystem.engine().room_for_data() < least
+        let direct = writes && (is_synchronous(inode) || self.goes_past_the_cache());
+        let handle = self.handles.insert_file(open, writes);
+        if writes {
+            self.note_opened(inode.id());
+        }
+        Ok(Opened { handle, direct })
     }
 
     pub(super) fn read_file(&self, handle: HandleNumber, offset: u64, target: &mut [u8]) -> Reply<usize> {
         let file = self.handles.file(handle)?;
         let inode = file.open.inode();
+        let turn = self.turn_with_unplaced();
         let length = {
             let _operation = inode.operation.read();
             data::read(&self.filesystem, inode, &file.cache, offset, target)
         };
         let length = length.map_err(|error| errno(&error))?;
+        let length = self.read_unplaced(inode.id(), offset, target, length);
+        drop(turn);
         self.filesystem.note_access(inode);
         Ok(length)
     }
@@ -86,6 +86,7 @@ impl MountService {
         };
         let open = vlinder_fs::WriteOrigin::OpenFile { keeps_times: false };
         let filesystem = &self.filesystem;
+        let turn = self.turn_with_unplaced();
         let written = if origin.cache {
             let cached = vlinder_fs::WriteOrigin::WriteBack;
             filesystem.write_file(&caller, inode, offset, Cow::Borrowed(data), cached)
@@ -94,10 +95,37 @@ impl MountService {
         } else {
             filesystem.write_file(&caller, inode, offset, Cow::Borrowed(data), open)
         };
+        if written.is_ok() {
+            self.drop_unplaced(inode.id(), offset, offset.saturating_add(data.len() as u64));
+        }
+        drop(turn);
         self.changed(inode, written)?;
         // After writes to its cache the kernel asks for fsync by itself; it does not where files bypass that.
         let synchronous = (origin.synchronous || is_synchronous(inode)) && !origin.cache;
         if synchronous { self.sync_inode(inode) } else { Ok(()) }
+    }
+
+    /// Bytes were written, or found no room: then those that the kernel has taken already are kept.
+    pub(super) fn note_written(
+        &self,
+        handle: HandleNumber,
+        offset: u64,
+        data: &[u8],
+        origin: WriteOrigin,
+        written: &Reply<()>,
+    ) {
+        let is_refused = matches!(written, Err(Errno::NOSPC | Errno::DQUOT));
+        if origin.cache
+            && (is_refused || self.is_gate_shut())
+            && let Ok(file) = self.handles.file(handle)
+        {
+            let inode = file.open.inode();
+            if is_refused {
+                self.keep_unplaced(inode, offset, data);
+            }
+            self.note_unasked(inode, offset, data.len() as u64);
+        }
+        self.note_taken(data.len() as u64, written);
     }
 
     pub(super) fn sync_file(&self, handle: HandleNumber) -> Reply<()> {
@@ -111,7 +139,9 @@ impl MountService {
         if self.filesystem.options().read_only {
             return Ok(());
         }
+        let placed = self.with_room(|| self.place(inode.id()));
         match self.filesystem.sync_inode(inode) {
+            Ok(()) if placed.is_err() => placed,
             Ok(()) => Ok(()),
             Err(_) if self.is_read_only_by_nature() => Ok(()),
             Err(error) => Err(match errno(&error) {
@@ -148,7 +178,14 @@ impl MountService {
         let file = self.handles.file(handle)?;
         let inode = file.open.inode();
         let origin = self.origin_of_change();
+        // A range that is preallocated must not hide older bytes that find their place later.
+        let placed = self.place(inode.id());
+        let turn = self.turn_with_unplaced();
         let allocated = self.filesystem.allocate_file(caller, inode, what, offset, length, origin);
+        if allocated.is_ok() && placed.is_err() && !matches!(what, Allocate::Reserve { .. }) {
+            self.drop_unplaced(inode.id(), offset, offset.saturating_add(length));
+        }
+        drop(turn);
         self.changed(inode, allocated).map(drop)
     }
 
@@ -163,17 +200,13 @@ impl MountService {
         let notifier = self.notifier.get().filter(|_| self.writeback && self.handles.is_written(id));
         let Some(notifier) = notifier else { return answer(seek(&self.filesystem, &file, offset, what)) };
         let (notifier, filesystem, node) = (Arc::clone(notifier), self.filesystem.clone(), self.node(id));
-        let job = move || {
+        self.do_aside(Box::new(move || {
             if let Err(error) = notifier.invalidate_data(node, offset) {
                 tracing::warn!(%error, "the kernel could not be made to write before a seek");
                 return answer(Err(Errno::IO));
             }
             answer(seek(&filesystem, &file, offset, what));
-        };
-        if let Some(seekers) = &*self.seekers.lock() {
-            // An answer that is dropped is an I/O error; that happens only when the mount has ended.
-            let _ = seekers.send(Box::new(job));
-        }
+        }));
     }
 
     pub(super) fn copy_file_range(
@@ -188,6 +221,9 @@ impl MountService {
             return Err(Errno::INVAL);
         }
         let origin = self.origin_of_change();
+        // What the source lacks can't be copied.
+        self.place(source.id())?;
+        let turn = self.turn_with_unplaced();
         let copied = self.filesystem.copy_file_range(
             caller,
             (&source, from.offset),
@@ -195,6 +231,10 @@ impl MountService {
             length,
             origin,
         );
+        if let Ok(change) = &copied {
+            self.drop_unplaced(target.id(), to.offset, to.offset.saturating_add(change.length_bytes));
+        }
+        drop(turn);
         self.changed(&target, copied)
     }
 

@@ -95,6 +95,11 @@ impl Handles {
         self.writers.lock().contains_key(&id)
     }
 
+    /// Whether any file is.
+    pub(super) fn has_writers(&self) -> bool {
+        !self.writers.lock().is_empty()
+    }
+
     /// The files that are open for writing.
     pub(super) fn written(&self) -> Vec<InodeId> {
         self.writers.lock().keys().copied().collect()

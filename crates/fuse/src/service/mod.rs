@@ -5,14 +5,16 @@ mod deletions;
 mod directories;
 mod files;
 mod flags;
+mod gate;
 mod handles;
 mod known;
+mod unplaced;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rustix::io::Errno;
 use vlinder_base::channel::{self, Sender};
-use vlinder_base::sync::{Arc, Mutex, OnceLock};
+use vlinder_base::sync::{Arc, Mutex, OnceLock, Weak};
 use vlinder_base::thread::{self, JoinHandle};
 use vlinder_fs::{
     AttributeMode, Caller, Capabilities, Filesystem, FsError, Inode, InodeId, OpenInode, Refusal, RenameMode,
@@ -21,8 +23,10 @@ use vlinder_fs::{
 use self::convert::{
     attributes_of, decode_device, errno, file_type_of, judged, judged_with_groups, timestamp_of,
 };
+use self::gate::Gate;
 use self::handles::Handles;
 use self::known::Known;
+use self::unplaced::UnplacedBytes;
 use crate::numbers::Numbers;
 use crate::transport::{
     AttributeChanges, Deferred, Entry, EntrySink, FilePosition, HandleNumber, NameSink, NodeAttributes,
@@ -32,8 +36,8 @@ use crate::transport::{
 
 /// How often what found no space is tried again while removed files are being deleted.
 const MOST_ATTEMPTS: usize = 64;
-/// Threads for seeks that wait for the kernel to write first.
-const SEEKERS: usize = 2;
+/// Threads for what waits until the kernel has written: seeks, and writes that need room.
+const THREADS_ASIDE: usize = 4;
 
 const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
@@ -46,7 +50,7 @@ type Job = Box<dyn FnOnce() + Send>;
 /// Does a job; a mistake in it ends neither the thread nor the mount. Its answer is dropped then, which is an I/O error.
 fn guarded(job: Job) {
     if catch_unwind(AssertUnwindSafe(job)).is_err() {
-        tracing::error!("a seek met a mistake in the program; it is answered with an I/O error");
+        tracing::error!("a request met a mistake in the program; it is answered with an I/O error");
     }
 }
 
@@ -58,8 +62,12 @@ pub struct MountService {
     known: Known,
     writeback: bool,
     notifier: OnceLock<Arc<dyn Notifier>>,
-    seekers: Mutex<Option<Sender<Job>>>,
-    seeker_threads: Mutex<Vec<JoinHandle<()>>>,
+    gate: Gate,
+    unplaced: UnplacedBytes,
+    /// For jobs that outlive a call.
+    this: OnceLock<Weak<Self>>,
+    aside: Mutex<Option<Sender<Job>>>,
+    threads_aside: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl MountService {
@@ -68,20 +76,23 @@ impl MountService {
     /// # Errors
     /// The system's, where it gives no more threads.
     pub fn new(filesystem: Filesystem, writeback: bool) -> std::io::Result<Self> {
-        let (seekers, jobs) = channel::unbounded::<Job>();
-        let seeker = |_| {
+        let (aside, jobs) = channel::unbounded::<Job>();
+        let thread_aside = |_| {
             let jobs = jobs.clone();
-            thread::try_spawn("fuse-seek", move || jobs.iter().for_each(guarded))
+            thread::try_spawn("fuse-aside", move || jobs.iter().for_each(guarded))
         };
         Ok(Self {
             numbers: Numbers::new(filesystem.root_id().root),
             known: Known::new(Arc::clone(&filesystem.options().clock))?,
-            filesystem,
             handles: Handles::default(),
+            gate: Gate::new(filesystem.engine().registry()),
+            unplaced: UnplacedBytes::default(),
+            this: OnceLock::new(),
             writeback,
             notifier: OnceLock::new(),
-            seeker_threads: Mutex::new((0..SEEKERS).map(seeker).collect::<std::io::Result<_>>()?),
-            seekers: Mutex::new(Some(seekers)),
+            threads_aside: Mutex::new((0..THREADS_ASIDE).map(thread_aside).collect::<std::io::Result<_>>()?),
+            aside: Mutex::new(Some(aside)),
+            filesystem,
         })
     }
 
@@ -103,13 +114,25 @@ impl MountService {
 
     /// The kernel is gone: ends what still waits for it and closes all that is open.
     pub(crate) fn finish(&self) {
-        drop(self.seekers.lock().take());
-        for seeker in self.seeker_threads.lock().drain(..) {
+        self.finish_gate();
+        drop(self.aside.lock().take());
+        for thread in self.threads_aside.lock().drain(..) {
             // One that panicked has said so.
-            let _ = seeker.join();
+            let _ = thread.join();
+        }
+        if let Err(errno) = self.place_all() {
+            tracing::error!(%errno, "bytes that were written last found no room and are lost, as their writers were told");
         }
         self.handles.clear();
         self.known.finish();
+    }
+
+    /// Has a thread that answers no requests do a job. An answer that is dropped with it is an I/O error; that happens only
+    /// when the mount has ended.
+    fn do_aside(&self, job: Job) {
+        if let Some(aside) = &*self.aside.lock() {
+            let _ = aside.send(job);
+        }
     }
 
     fn inode(&self, node: NodeNumber) -> Reply<Arc<Inode>> {
@@ -159,13 +182,20 @@ impl MountService {
     }
 
     fn uncounted_entry(&self, inode: &Inode) -> Entry {
-        let attributes = self.filesystem.attributes(inode);
+        self.keep_shut(inode.id());
+        let mut attributes = self.filesystem.attributes(inode);
+        attributes.size_bytes = self.size_with_unplaced(inode.id(), attributes.size_bytes);
         let number = self.numbers.number(inode.id());
         Entry {
             node: self.numbers.node(inode.id()),
             generation: attributes.generation.0,
             attributes: attributes_of(&attributes, number),
         }
+    }
+
+    fn attributes_now(&self, node: NodeNumber) -> Reply<NodeAttributes> {
+        let inode = self.inode(node)?;
+        Ok(self.uncounted_entry(&inode).attributes)
     }
 
     fn made(&self, made: Result<Arc<Inode>, FsError>, directory: NodeNumber) -> Reply<Entry> {
@@ -198,8 +228,11 @@ impl Service for MountService {
     }
 
     fn attributes(&self, node: NodeNumber) -> Reply<NodeAttributes> {
-        let inode = self.inode(node)?;
-        Ok(self.uncounted_entry(&inode).attributes)
+        self.attributes_now(node)
+    }
+
+    fn attributes_by_handle(&self, node: NodeNumber, handle: HandleNumber, answer: Deferred<NodeAttributes>) {
+        self.admit(node, handle, answer);
     }
 
     fn set_attributes(
@@ -233,8 +266,14 @@ impl Service for MountService {
         if changes.mode.is_some() && changes.size_bytes.is_none() {
             caller.capabilities = caller.capabilities.with(Capabilities::FSETID);
         }
+        let turn = set.size.and_then(|_| self.turn_with_unplaced());
         let attributes =
             self.filesystem.set_attributes(&caller, &inode, &set).map_err(|error| errno(&error))?;
+        if let Some(size) = set.size {
+            self.drop_unplaced(inode.id(), size, u64::MAX);
+        }
+        drop(turn);
+        self.shut_after_reply(inode.id());
         Ok(attributes_of(&attributes, self.numbers.number(inode.id())))
     }
 
@@ -344,6 +383,7 @@ impl Service for MountService {
         let caller = judged(requester, 0);
         self.with_room(|| {
             let linked = self.filesystem.link(&caller, &inode, &directory, name);
+            self.shut_after_reply(inode.id());
             self.made(linked.map(|()| Arc::clone(&inode)), new_parent)
         })
     }
@@ -368,6 +408,7 @@ impl Service for MountService {
             made.map_err(|error| errno(&error))
         })?;
         let opened = self.open_new_file(&inode, flags)?;
+        self.shut_after_reply(inode.id());
         Ok((self.entry(&inode, parent), opened))
     }
 
@@ -384,7 +425,9 @@ impl Service for MountService {
         origin: WriteOrigin,
     ) -> Reply<()> {
         let caller = judged(requester, 0);
-        self.with_room(|| self.write_file(&caller, handle, offset, data, origin))
+        let written = self.with_room(|| self.write_file(&caller, handle, offset, data, origin));
+        self.note_written(handle, offset, data, origin, &written);
+        written
     }
 
     fn release(&self, handle: HandleNumber) {
@@ -392,6 +435,9 @@ impl Service for MountService {
             && self.writeback
         {
             self.known.note_close(self.node(id));
+            if !self.handles.is_written(id) {
+                self.forget_writer(id);
+            }
         }
     }
 
@@ -494,7 +540,9 @@ impl Service for MountService {
         mode: i32,
     ) -> Reply<()> {
         let caller = judged(requester, 0);
-        self.with_room(|| self.allocate_range(&caller, handle, offset, length, mode))
+        let allocated = self.with_room(|| self.allocate_range(&caller, handle, offset, length, mode));
+        self.note_taken(length, &allocated);
+        allocated
     }
 
     fn seek(&self, handle: HandleNumber, offset: u64, what: SeekFor, answer: Deferred<u64>) {
@@ -508,7 +556,9 @@ impl Service for MountService {
         to: FilePosition,
         length: u64,
     ) -> Reply<u64> {
-        self.copy_file_range(&judged(requester, 0), from, to, length)
+        let copied = self.copy_file_range(&judged(requester, 0), from, to, length);
+        self.note_taken(*copied.as_ref().unwrap_or(&0), &copied);
+        copied
     }
 
     fn control(&self, requester: Requester, node: NodeNumber, command: u32, data: &[u8]) -> Reply<Vec<u8>> {

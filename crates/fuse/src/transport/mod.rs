@@ -248,6 +248,10 @@ pub trait Service: Send + Sync + 'static {
     fn lookup(&self, requester: Requester, parent: NodeNumber, name: &[u8]) -> Reply<Option<Entry>>;
     /// What stat(2) shows.
     fn attributes(&self, node: NodeNumber) -> Reply<NodeAttributes>;
+    /// As [`attributes`](Self::attributes), asked through an open file, which the kernel does on its own account: before it
+    /// takes bytes of a write(2) whose file's attributes are not valid. An error is that of write(2). The answer may come
+    /// from another thread, since the kernel may have to write what it took before.
+    fn attributes_by_handle(&self, node: NodeNumber, handle: HandleNumber, answer: Deferred<NodeAttributes>);
     /// Changes attributes.
     fn set_attributes(
         &self,

@@ -1,6 +1,8 @@
 //! An image made by mkfs.btrfs, mounted by this crate in this process, and judged by Linux afterwards.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod writers;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -523,6 +523,15 @@ impl SpaceManager {
         self.state.lock().promises.remove_handle(changes);
     }
 
+    /// Bytes of the groups that hold metadata, and how many of them are taken or in the reserve.
+    pub(crate) fn metadata_use(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        let of_metadata = |group: &&Group| group.flags.has(BlockGroupFlags::METADATA);
+        let total = state.groups.iter().filter(of_metadata).map(|group| group.range.length).sum();
+        let free = state.groups.available(Purpose::Metadata);
+        (total, total.saturating_sub(free).saturating_add(state.promises.global_reserve()))
+    }
+
     /// Whether data and metadata come out of the same groups.
     pub(crate) fn is_mixed(&self) -> bool {
         self.state.lock().is_mixed

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use ::fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FopenFlags, Generation, INodeNo, IoctlFlags,
@@ -62,12 +62,14 @@ impl Adapter {
     }
 
     fn answer_attributes(&self, reply: ReplyAttr, result: Reply<NodeAttributes>) {
-        match result {
-            Ok(attributes) => {
-                reply.attr(&self.settings.validity, &attributes_of(&attributes, attributes.number))
-            }
-            Err(errno) => reply.error(to_errno(errno)),
-        }
+        answer_attributes(self.settings.validity, reply, result);
+    }
+}
+
+fn answer_attributes(validity: Duration, reply: ReplyAttr, result: Reply<NodeAttributes>) {
+    match result {
+        Ok(attributes) => reply.attr(&validity, &attributes_of(&attributes, attributes.number)),
+        Err(errno) => reply.error(to_errno(errno)),
     }
 }
 
@@ -94,9 +96,18 @@ impl ::fuser::Filesystem for Adapter {
         let _ = self.perform(Opcode::Forget, || self.service.forget(node(number), lookups));
     }
 
-    fn getattr(&self, request: &Request, number: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, request: &Request, number: INodeNo, file: Option<FileHandle>, reply: ReplyAttr) {
         let _turn = self.turn(request, Work::Short);
-        self.answer_attributes(reply, self.answer(Opcode::GetAttr, || self.service.attributes(node(number))));
+        let node = node(number);
+        let Some(file) = file else {
+            return self
+                .answer_attributes(reply, self.answer(Opcode::GetAttr, || self.service.attributes(node)));
+        };
+        let validity = self.settings.validity;
+        let answer = Box::new(move |result| answer_attributes(validity, reply, result));
+        // An answer that a panic dropped is an I/O error.
+        let _ =
+            self.perform(Opcode::GetAttr, || self.service.attributes_by_handle(node, handle(file), answer));
     }
 
     fn setattr(

@@ -1,0 +1,281 @@
+//! When the gate is shut and opened, and what a write that asks at it is told.
+
+use std::time::Duration;
+
+use rustix::io::Errno;
+use vlinder_base::sync::atomic::Ordering;
+use vlinder_base::sync::{Arc, Weak};
+use vlinder_fs::{Inode, InodeId, Prospect};
+
+use super::super::MountService;
+use super::super::convert::errno;
+use super::page_cache::PageCache;
+use super::{BYTES_PER_NANOSECOND, LONGEST_PASS, MARGIN_BYTES};
+use crate::transport::{Deferred, HandleNumber, NodeAttributes, NodeNumber, Reply};
+
+/// At an open there is a look where the last one is longer ago: somebody may have raised what the kernel may hold.
+const OLD_LOOK: Duration = Duration::from_millis(10);
+
+impl MountService {
+    /// Looks after the room for writers from now on, on a mount with this device number.
+    ///
+    /// # Errors
+    /// The system's, where it gives no more threads.
+    pub fn keep_room(self: &Arc<Self>, device: (u32, u32)) -> std::io::Result<()> {
+        if !self.writeback || self.filesystem.is_read_only() {
+            return Ok(());
+        }
+        let service: Weak<Self> = Arc::downgrade(self);
+        // Said twice, the first stay; a mount has one device number.
+        let _ = self.gate.page_cache.set(PageCache::of(device));
+        let _ = self.this.set(service.clone());
+        if !asks_for_writes_alone(&rustix::system::uname().release().to_string_lossy()) {
+            tracing::info!(
+                "the kernel is too old to ask before writes; files are opened past its cache where room is short"
+            );
+            self.gate.is_passed_by.store(true, Ordering::Relaxed);
+        }
+        self.look();
+        self.gate.keeper.start(service, Arc::clone(&self.filesystem.options().clock))
+    }
+
+    fn now(&self) -> Duration {
+        self.filesystem.options().clock.monotonic()
+    }
+
+    /// Decides whether the gate is to be shut.
+    pub(in super::super) fn look(&self) {
+        let gate = &self.gate;
+        let Some(page_cache) = gate.page_cache.get() else { return };
+        // One at a time: a thread that comes meanwhile goes by what the other finds.
+        let Some(_looking) = gate.looking.try_lock() else { return };
+        gate.last_look.store(nanoseconds(self.now()), Ordering::Relaxed);
+        let was_shut = gate.is_shut();
+        let room = self.filesystem.room_for_writers();
+        let limit = page_cache.limit_bytes();
+        gate.limit_bytes.store(limit, Ordering::Relaxed);
+        let mut least = self.filesystem.options().dirty_bytes.saturating_add(limit);
+        if was_shut {
+            // What comes free and goes again must not open and shut it over and over.
+            least = least.saturating_add(least / 8);
+        }
+        let is_shut = room < least || self.filesystem.is_read_only();
+        let budget = if is_shut { MARGIN_BYTES } else { (room - least) / 2 };
+        gate.budget_bytes.store(i64::try_from(budget).unwrap_or(i64::MAX), Ordering::Relaxed);
+        gate.is_shut.store(is_shut, Ordering::SeqCst);
+        if is_shut && !was_shut {
+            gate.metrics.shut.increment();
+            tracing::debug!(room, least, "writes ask for room from now on");
+            self.shut_all();
+        }
+    }
+
+    /// As [`look`](Self::look), at intervals; whether files are open for writing.
+    pub(super) fn look_again(&self) -> bool {
+        self.look();
+        if self.gate.is_shut() {
+            self.shut_all();
+        }
+        if self.has_unplaced()
+            && let Err(errno) = self.place_all()
+        {
+            tracing::debug!(%errno, "what found no room still finds none");
+        }
+        self.handles.has_writers() || self.has_unplaced()
+    }
+
+    fn shut_all(&self) {
+        for node in self.written_files() {
+            self.shut(node);
+            self.gate.keeper.shut_later(node, self.now());
+        }
+    }
+
+    /// Marks a file's attributes invalid in the kernel.
+    pub(super) fn shut(&self, node: NodeNumber) {
+        if let Some(notifier) = self.notifier.get().filter(|_| !self.gate.is_passed_by())
+            && let Err(error) = notifier.invalidate_attributes(node)
+        {
+            tracing::warn!(%error, "the kernel could not be told that writes are to ask for room");
+        }
+    }
+
+    /// To be called before a reply with a file's attributes is sent that the kernel compares with their version.
+    pub(in super::super) fn keep_shut(&self, id: InodeId) {
+        if self.gate.is_shut() && self.handles.is_written(id) {
+            self.shut(self.node(id));
+        }
+    }
+
+    /// To be called where a reply with a file's attributes is about to be sent that the kernel takes as it comes.
+    pub(in super::super) fn shut_after_reply(&self, id: InodeId) {
+        if self.gate.is_shut() && self.handles.is_written(id) {
+            self.gate.keeper.shut_later(self.node(id), self.now());
+        }
+    }
+
+    /// A file was opened for writing, and is among [`written_files`](Self::written_files).
+    pub(in super::super) fn note_opened(&self, id: InodeId) {
+        if self.gate.page_cache.get().is_none() {
+            return;
+        }
+        self.gate.keeper.note_opened();
+        let last = Duration::from_nanos(self.gate.last_look.load(Ordering::Relaxed));
+        if self.now().saturating_sub(last) >= OLD_LOOK {
+            self.look();
+        }
+        self.keep_shut(id);
+    }
+
+    /// Bytes were written or allocated, or could not be.
+    pub(in super::super) fn note_taken<T>(&self, bytes: u64, taken: &Reply<T>) {
+        let fails = matches!(taken, Err(Errno::NOSPC | Errno::ROFS | Errno::IO | Errno::DQUOT));
+        if self.gate.note_taken(bytes) || (fails && !self.gate.is_shut()) {
+            self.look();
+        }
+    }
+
+    /// A part of what the kernel had taken of a file was refused, and is kept or lost.
+    pub(in super::super) fn note_refusal(&self, id: InodeId, is_kept: bool) {
+        self.gate.note_refusal(id, is_kept);
+    }
+
+    /// A file is not open for writing any more.
+    pub(in super::super) fn forget_writer(&self, id: InodeId) {
+        if self.gate.is_shut() {
+            self.gate.take_refusal(id, true);
+            self.gate.note_asked(id);
+        }
+    }
+
+    /// Whether a file that is opened now has to go past the kernel's cache, since the kernel would not ask.
+    pub(in super::super) fn goes_past_the_cache(&self) -> bool {
+        self.gate.is_shut() && self.gate.is_passed_by()
+    }
+
+    pub(in super::super) fn is_gate_shut(&self) -> bool {
+        self.gate.is_shut()
+    }
+
+    /// Bytes of a file came from the kernel's cache, and were taken or refused. Those inside the file may be mapped ones.
+    pub(in super::super) fn note_unasked(&self, inode: &Inode, offset: u64, bytes: u64) {
+        let (gate, end) = (&self.gate, offset.saturating_add(bytes));
+        let is_at_end = gate.is_shut() && end >= inode.size();
+        if is_at_end && gate.note_unasked(inode.id(), bytes, gate.limit_bytes.load(Ordering::Relaxed)) {
+            tracing::error!(
+                "the kernel takes bytes without asking whether there is room; files are opened past its cache where that is short"
+            );
+        }
+    }
+
+    /// Answers a GETATTR that came with a handle: while the gate is shut, the question of a write.
+    pub(in super::super) fn admit(
+        &self,
+        node: NodeNumber,
+        handle: HandleNumber,
+        answer: Deferred<NodeAttributes>,
+    ) {
+        let asks = self.gate.is_shut() && !self.gate.is_passed_by();
+        let file = self.handles.file(handle).ok().filter(|file| file.writes && asks);
+        let Some(file) = file else { return answer(self.attributes_now(node)) };
+        self.gate.metrics.asked.increment();
+        self.gate.note_asked(file.open.inode().id());
+        if self.passes_at_once() {
+            return answer(self.attributes_now(node));
+        }
+        self.gate.metrics.pushed.increment();
+        let (Some(service), Some(notifier)) = (self.this.get().and_then(Weak::upgrade), self.notifier.get())
+        else {
+            return answer(Err(Errno::IO));
+        };
+        let notifier = Arc::clone(notifier);
+        self.do_aside(Box::new(move || {
+            if let Err(error) = notifier.invalidate_data(node, 0) {
+                tracing::warn!(%error, "the kernel could not be made to write before a write that needs room");
+                return answer(Err(Errno::IO));
+            }
+            answer(service.judge(node, file.open.inode()));
+        }));
+    }
+
+    /// Whether there is room for what the kernel holds and more, so that a write may go on.
+    fn passes_at_once(&self) -> bool {
+        let (gate, now) = (&self.gate, nanoseconds(self.now()));
+        if now < gate.pass_until.load(Ordering::Relaxed) {
+            return true;
+        }
+        let Some(page_cache) = gate.page_cache.get() else { return true };
+        if self.filesystem.is_read_only() || self.has_unplaced() || !gate.refused.lock().is_empty() {
+            return false;
+        }
+        let room = self.filesystem.room_for_writers().saturating_sub(MARGIN_BYTES);
+        let held = page_cache.held_bytes();
+        let held = held.min(gate.limit_bytes.load(Ordering::Relaxed));
+        let Some(left) = room.checked_sub(held).filter(|left| *left > 0) else { return false };
+        let pass = (left / BYTES_PER_NANOSECOND).min(nanoseconds(LONGEST_PASS));
+        gate.pass_until.store(now.saturating_add(pass), Ordering::Relaxed);
+        true
+    }
+
+    /// What a write is told whose file has no dirty pages in the kernel.
+    fn judge(&self, node: NodeNumber, inode: &Arc<Inode>) -> Reply<NodeAttributes> {
+        let placed = self.place(inode.id()).is_ok();
+        let prospect = || match self.filesystem.prospect_of_writer(inode) {
+            Ok(Prospect::Room | Prospect::OwnSpace) => Ok(()),
+            Ok(Prospect::None) => Err(Errno::NOSPC),
+            Err(error) => Err(errno(&error)),
+        };
+        let judged = if self.gate.take_refusal(inode.id(), placed) && !self.filesystem.is_read_only() {
+            Err(Errno::NOSPC)
+        } else {
+            self.free_what_is_pinned();
+            self.with_room(prospect)
+        };
+        if judged.is_err() {
+            self.gate.metrics.refused.increment();
+        }
+        judged.and_then(|()| self.attributes_now(node))
+    }
+
+    /// Commits where that frees much, so that the writes that follow need not wait for their pages.
+    fn free_what_is_pinned(&self) {
+        let pinned = self.filesystem.bytes_freed_by_commit().unwrap_or(0);
+        if pinned >= MARGIN_BYTES
+            && self.filesystem.room_for_writers() < pinned
+            && let Err(error) = self.filesystem.commit()
+        {
+            tracing::debug!(%error, "a commit could not make room");
+        }
+    }
+
+    /// Ends what looks after the room.
+    pub(in super::super) fn finish_gate(&self) {
+        self.gate.keeper.finish();
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Whether a kernel of this release asks through a handle only before writes. Before 5.16 it asks before reads past the end
+/// as well (`fuse_update_attributes` had no mask), and an error would be theirs.
+fn asks_for_writes_alone(release: &str) -> bool {
+    let mut numbers = release.split(|character: char| !character.is_ascii_digit()).map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= (5, 16),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_kernels_are_known_by_their_release() {
+        let asking = ["6.18.44-fc-v669", "5.16", "6.1.0-13-amd64", "10.0-rc1"];
+        assert!(asking.into_iter().all(asks_for_writes_alone));
+        assert!(!["5.15.0-91-generic", "4.19.2", "5", "", "x.y"].into_iter().any(asks_for_writes_alone));
+    }
+}

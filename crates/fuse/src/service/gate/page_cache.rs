@@ -1,0 +1,95 @@
+//! What the kernel's page cache may hold of a mount: bytes that programs wrote and that were not handed over yet.
+
+use std::fs;
+use std::path::PathBuf;
+
+/// The share of all dirty pages that the kernel allows a FUSE mount unless somebody changed it (`fuse_bdi_init` in Linux's
+/// fs/fuse/inode.c).
+const USUAL_SHARE: u64 = 100;
+/// Of memory, what may be dirty at most by default, with a margin (`vm.dirty_ratio` is 20 percent of what can be used).
+const USUAL_RATIO_PERCENT: u64 = 40;
+
+/// The page cache as far as it concerns one mount.
+pub(super) struct PageCache {
+    /// Where the kernel shows the limits of the mount.
+    limits: PathBuf,
+}
+
+impl PageCache {
+    /// That of the mount with this device number.
+    pub(super) fn of((major, minor): (u32, u32)) -> Self {
+        Self { limits: PathBuf::from(format!("/sys/class/bdi/{major}:{minor}")) }
+    }
+
+    /// Bytes that programs may have written before the kernel makes them wait for the server.
+    pub(super) fn limit_bytes(&self) -> u64 {
+        let number = |name: &str| fs::read_to_string(self.limits.join(name)).ok()?.trim().parse().ok();
+        let memory = || memory_bytes("/proc/meminfo", &["MemTotal:"]);
+        limit_of(number("strict_limit"), number("max_ratio"), number("max_bytes"), memory)
+    }
+
+    /// At least as many bytes as the kernel holds of the mount now: what it holds of all file systems.
+    pub(super) fn held_bytes(&self) -> u64 {
+        memory_bytes("/proc/meminfo", &["Dirty:", "Writeback:", "WritebackTmp:"]).unwrap_or(u64::MAX)
+    }
+}
+
+/// The limit by what `/sys/class/bdi` shows: with the strict limit the mount has its share of what may be dirty, without it
+/// all of that. Kernels before 6.2 show less, and are strict with FUSE.
+fn limit_of(
+    strict_limit: Option<u64>,
+    max_ratio: Option<u64>,
+    max_bytes: Option<u64>,
+    memory: impl FnOnce() -> Option<u64>,
+) -> u64 {
+    let is_strict = strict_limit != Some(0);
+    match max_bytes {
+        Some(share) if is_strict => share,
+        Some(share) => (share / max_ratio.unwrap_or(1).max(1)).saturating_mul(100),
+        None => {
+            let all = memory().unwrap_or(u64::MAX) / 100 * USUAL_RATIO_PERCENT;
+            if is_strict { all / USUAL_SHARE * max_ratio.unwrap_or(1).clamp(1, 100) } else { all }
+        }
+    }
+}
+
+/// The sum of lines of `/proc/meminfo`; none where it can't be read.
+fn memory_bytes(path: &str, names: &[&str]) -> Option<u64> {
+    let text = fs::read_to_string(path).ok()?;
+    let lines = text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let name = words.next()?;
+        let kibibytes: u64 = words.next()?.parse().ok()?;
+        names.contains(&name).then_some(kibibytes << 10)
+    });
+    Some(lines.sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_strict_limit_is_the_mounts_share_and_without_it_all() {
+        let never = || panic!("the kernel shows the limit");
+        assert_eq!(limit_of(Some(1), Some(1), Some(48 << 20), never), 48 << 20);
+        assert_eq!(limit_of(Some(0), Some(1), Some(48 << 20), never), 4800 << 20);
+        assert_eq!(limit_of(Some(0), Some(50), Some(100 << 20), never), 200 << 20);
+        assert_eq!(limit_of(Some(0), Some(0), Some(1 << 20), never), 100 << 20);
+    }
+
+    #[test]
+    fn an_old_kernels_limit_follows_from_the_memory() {
+        assert_eq!(limit_of(None, Some(1), None, || Some(100_000)), 400);
+        assert_eq!(limit_of(None, None, None, || Some(100_000)), 400);
+        assert_eq!(limit_of(Some(0), Some(1), None, || Some(100_000)), 40_000);
+    }
+
+    #[test]
+    fn the_memory_that_is_there_is_read() {
+        let total = memory_bytes("/proc/meminfo", &["MemTotal:"]).unwrap();
+        let free = memory_bytes("/proc/meminfo", &["MemFree:"]).unwrap();
+        assert!(total > free && free > 0, "{total} {free}");
+        assert_eq!(memory_bytes("/proc/nowhere", &["MemTotal:"]), None);
+    }
+}

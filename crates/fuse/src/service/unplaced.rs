@@ -1,0 +1,300 @@
+//! Bytes that the kernel handed over and that found no room.
+//!
+//! The kernel takes bytes that are mapped into memory without asking, and a write that was let in may be longer than what is
+//! free. It forgets what the server refuses: the page is clean then, and once it leaves memory its bytes are gone. So they are
+//! kept here, within `dirty=`. The refusal is told all the same, by msync, fsync or close.
+//!
+//! Invariants:
+//! 1. Readers get these bytes in place of what the file system has ([`UnplacedBytes::read_over`]).
+//! 2. They are older than everything that the file system takes afterwards: what is written, cut or preallocated where they
+//!    lie drops them ([`UnplacedBytes::drop_range`]).
+//! 3. They are tried again when their file is to be made durable or is written to, at intervals, and at the end. A file that
+//!    has some is not durable ([`MountService::place`]).
+//! 4. Who tries them again changes nothing that is newer: as long as there are any, requests that read or change files take
+//!    turns with that ([`UnplacedBytes::turn`]). A page that comes again comes after its refusal was answered.
+//! 5. There are at most as many as `dirty=` says ([`UnplacedBytes::keep`]).
+
+use std::collections::{BTreeMap, HashMap};
+
+use rustix::io::Errno;
+use vlinder_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use vlinder_base::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
+use vlinder_fs::{Caller, Inode, InodeId, WriteOrigin};
+
+use super::MountService;
+use super::convert::errno;
+use crate::transport::Reply;
+
+/// Those of all files.
+#[derive(Default)]
+pub(super) struct UnplacedBytes {
+    /// How many there are.
+    bytes: AtomicU64,
+    files: Mutex<HashMap<InodeId, UnplacedFile>>,
+    /// Held alone while bytes are tried again.
+    turns: RwLock<()>,
+    /// Some came of which no sync of the whole file system was told.
+    are_untold: AtomicBool,
+    /// Some of them were too many to be kept.
+    are_lost: AtomicBool,
+}
+
+/// Those of one file: parts that do not overlap, by their offsets.
+struct UnplacedFile {
+    inode: Arc<Inode>,
+    parts: BTreeMap<u64, Vec<u8>>,
+}
+
+impl UnplacedFile {
+    /// Takes a range out; gives how many bytes went.
+    fn remove(&mut self, start: u64, end: u64) -> u64 {
+        let mut removed = 0;
+        while let Some((&at, _)) = self.parts.range(..end).next_back() {
+            let Some(mut part) = self.parts.remove(&at) else { break };
+            let part_end = at + part.len() as u64;
+            if part_end <= start {
+                self.parts.insert(at, part);
+                break;
+            }
+            removed += part_end.min(end) - at.max(start);
+            if part_end > end {
+                self.parts.insert(end, part.split_off(usize::try_from(end - at).unwrap_or(part.len())));
+            }
+            if at < start {
+                part.truncate(usize::try_from(start - at).unwrap_or(0));
+                self.parts.insert(at, part);
+            }
+        }
+        removed
+    }
+
+    fn end(&self) -> u64 {
+        self.parts.last_key_value().map_or(0, |(at, part)| at + part.len() as u64)
+    }
+}
+
+impl UnplacedBytes {
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) == 0
+    }
+
+    /// To be held while a file is read or changed; nothing while there are no bytes.
+    fn turn(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        (!self.is_empty()).then(|| self.turns.read())
+    }
+
+    /// Keeps bytes of a file; false where there are too many already.
+    fn keep(&self, inode: &Arc<Inode>, offset: u64, data: &[u8], most_bytes: u64) -> bool {
+        self.are_untold.store(true, Ordering::SeqCst);
+        let mut files = self.files.lock();
+        let length = data.len() as u64;
+        let empty = || UnplacedFile { inode: Arc::clone(inode), parts: BTreeMap::new() };
+        let file = files.entry(inode.id()).or_insert_with(empty);
+        let removed = file.remove(offset, offset.saturating_add(length));
+        let bytes = self.bytes.fetch_sub(removed, Ordering::Relaxed) - removed;
+        let fits = bytes.saturating_add(length) <= most_bytes;
+        if fits {
+            file.parts.insert(offset, data.to_vec());
+            self.bytes.fetch_add(length, Ordering::Relaxed);
+        } else {
+            self.are_lost.store(true, Ordering::SeqCst);
+            if file.parts.is_empty() {
+                files.remove(&inode.id());
+            }
+        }
+        fits
+    }
+
+    /// The file system has newer bytes of a range, or none are wanted there any more.
+    fn drop_range(&self, id: InodeId, start: u64, end: u64) {
+        if self.is_empty() {
+            return;
+        }
+        let mut files = self.files.lock();
+        let Some(file) = files.get_mut(&id) else { return };
+        self.bytes.fetch_sub(file.remove(start, end), Ordering::Relaxed);
+        if file.parts.is_empty() {
+            files.remove(&id);
+        }
+    }
+
+    /// Puts a file's bytes over `target`, whose first byte is at `offset` and of which `length` bytes were read; gives how many
+    /// there are then.
+    fn read_over(&self, id: InodeId, offset: u64, target: &mut [u8], length: usize) -> usize {
+        if self.is_empty() {
+            return length;
+        }
+        let files = self.files.lock();
+        let Some(file) = files.get(&id) else { return length };
+        let end = offset.saturating_add(target.len() as u64);
+        let whole = usize::try_from(file.end().clamp(offset, end) - offset).unwrap_or(length).max(length);
+        target[length..whole].fill(0);
+        for (&at, part) in file.parts.range(..end) {
+            let (from, to) = (at.max(offset), (at + part.len() as u64).min(end));
+            if from < to {
+                let place = |position: u64, base: u64| usize::try_from(position - base).unwrap_or(0);
+                let bytes = &part[place(from, at)..place(to, at)];
+                target[place(from, offset)..place(to, offset)].copy_from_slice(bytes);
+            }
+        }
+        whole
+    }
+
+    /// The offset behind the last of a file's bytes; 0 if it has none.
+    fn end(&self, id: InodeId) -> u64 {
+        if self.is_empty() { 0 } else { self.files.lock().get(&id).map_or(0, UnplacedFile::end) }
+    }
+
+    /// A file's first part.
+    fn first(&self, id: InodeId) -> Option<(Arc<Inode>, u64, Vec<u8>)> {
+        let files = self.files.lock();
+        let file = files.get(&id)?;
+        let (at, part) = file.parts.first_key_value()?;
+        Some((Arc::clone(&file.inode), *at, part.clone()))
+    }
+
+    fn files(&self) -> Vec<InodeId> {
+        if self.is_empty() { Vec::new() } else { self.files.lock().keys().copied().collect() }
+    }
+}
+
+impl MountService {
+    /// To be held while a file is read or changed.
+    pub(super) fn turn_with_unplaced(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.unplaced.turn()
+    }
+
+    /// Bytes from the kernel's cache found no room: keeps them, and has their writer told.
+    pub(super) fn keep_unplaced(&self, inode: &Arc<Inode>, offset: u64, data: &[u8]) {
+        let most = self.filesystem.options().dirty_bytes;
+        let is_kept = self.unplaced.keep(inode, offset, data, most);
+        self.note_refusal(inode.id(), is_kept);
+    }
+
+    /// A range of a file was changed or cut.
+    pub(super) fn drop_unplaced(&self, id: InodeId, start: u64, end: u64) {
+        self.unplaced.drop_range(id, start, end);
+    }
+
+    /// See [`UnplacedBytes::read_over`].
+    pub(super) fn read_unplaced(&self, id: InodeId, offset: u64, target: &mut [u8], length: usize) -> usize {
+        self.unplaced.read_over(id, offset, target, length)
+    }
+
+    /// A file's size with what found no room yet.
+    pub(super) fn size_with_unplaced(&self, id: InodeId, size_bytes: u64) -> u64 {
+        self.unplaced.end(id).max(size_bytes)
+    }
+
+    /// Tries again to find room for a file's bytes.
+    ///
+    /// # Errors
+    /// `ENOSPC` where there is none still; what else writing met.
+    pub(super) fn place(&self, id: InodeId) -> Reply<()> {
+        if self.unplaced.is_empty() {
+            return Ok(());
+        }
+        let _turn = self.unplaced.turns.write();
+        while let Some((inode, offset, part)) = self.unplaced.first(id) {
+            let end = offset + part.len() as u64;
+            let caller = Caller::superuser();
+            let placed =
+                self.filesystem.write_file(&caller, &inode, offset, part.into(), WriteOrigin::WriteBack);
+            match placed {
+                Ok(_) => self.unplaced.drop_range(id, offset, end),
+                // The file is gone, and they with it.
+                Err(error) if error.errno() == Errno::STALE => self.unplaced.drop_range(id, 0, u64::MAX),
+                Err(error) => return Err(errno(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`place`](Self::place) for all files; the first error.
+    pub(super) fn place_all(&self) -> Reply<()> {
+        self.unplaced.files().into_iter().map(|id| self.place(id)).fold(Ok(()), Reply::and)
+    }
+
+    /// As [`place_all`](Self::place_all) for a sync of the whole file system, which is told once of what finds no room.
+    ///
+    /// # Errors
+    /// `ENOSPC`.
+    pub(crate) fn place_for_sync(&self) -> Reply<()> {
+        let is_placed = self.place_all().is_ok() && !self.unplaced.are_lost.swap(false, Ordering::SeqCst);
+        let are_untold = self.unplaced.are_untold.swap(false, Ordering::SeqCst);
+        if is_placed || !are_untold { Ok(()) } else { Err(Errno::NOSPC) }
+    }
+
+    /// Whether any file has some.
+    pub(super) fn has_unplaced(&self) -> bool {
+        !self.unplaced.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vlinder_fs::{Filesystem, OpenOptions};
+    use vlinder_testkit::{Scratch, golden};
+
+    use super::*;
+
+    fn file() -> (Scratch, Filesystem, Arc<Inode>) {
+        let scratch = Scratch::new("unplaced");
+        let image = scratch.join("image");
+        golden::unpack("empty", &image).unwrap();
+        let filesystem = Filesystem::open(&[image], OpenOptions::default()).unwrap();
+        let root = filesystem.root().unwrap();
+        let inode = filesystem.create_file(&Caller::superuser(), &root, b"file", 0o644).unwrap();
+        (scratch, filesystem, inode)
+    }
+
+    fn read(unplaced: &UnplacedBytes, id: InodeId, offset: u64, on_disk: &[u8], room: usize) -> Vec<u8> {
+        let mut target = vec![0xee; room];
+        target[..on_disk.len()].copy_from_slice(on_disk);
+        let length = unplaced.read_over(id, offset, &mut target, on_disk.len());
+        target.truncate(length);
+        target
+    }
+
+    #[test]
+    fn readers_get_the_newest_bytes_and_zeros_between() {
+        let (_scratch, _filesystem, inode) = file();
+        let (unplaced, id) = (UnplacedBytes::default(), inode.id());
+        assert!(unplaced.keep(&inode, 10, &[1; 10], 100));
+        assert!(unplaced.keep(&inode, 14, &[2; 2], 100));
+        assert!(unplaced.keep(&inode, 30, &[3; 4], 100));
+        let seen = read(&unplaced, id, 8, &[9; 4], 100);
+        let expected: Vec<u8> =
+            [vec![9; 2], vec![1; 4], vec![2; 2], vec![1; 4], vec![0; 10], vec![3; 4]].concat();
+        assert_eq!(seen, expected);
+        assert_eq!(unplaced.end(id), 34);
+        assert_eq!(read(&unplaced, id, 12, &[], 3), [1, 1, 2]);
+        assert_eq!(read(&unplaced, id, 40, &[], 3), Vec::<u8>::new());
+    }
+
+    #[test]
+    fn a_change_drops_just_its_range() {
+        let (_scratch, _filesystem, inode) = file();
+        let (unplaced, id) = (UnplacedBytes::default(), inode.id());
+        assert!(unplaced.keep(&inode, 0, &[1; 20], 100));
+        unplaced.drop_range(id, 5, 8);
+        assert_eq!(unplaced.bytes.load(Ordering::Relaxed), 17);
+        assert_eq!(read(&unplaced, id, 0, &[7; 20], 20)[4..9], [1, 7, 7, 7, 1]);
+        unplaced.drop_range(id, 10, u64::MAX);
+        assert_eq!(unplaced.end(id), 10);
+        unplaced.drop_range(id, 0, u64::MAX);
+        assert!(unplaced.is_empty() && unplaced.files().is_empty());
+    }
+
+    #[test]
+    fn no_more_is_kept_than_allowed_and_what_is_replaced_does_not_count() {
+        let (_scratch, _filesystem, inode) = file();
+        let unplaced = UnplacedBytes::default();
+        assert!(unplaced.keep(&inode, 0, &[1; 60], 100));
+        assert!(unplaced.keep(&inode, 0, &[2; 60], 100));
+        assert!(!unplaced.keep(&inode, 60, &[3; 41], 100));
+        assert!(unplaced.keep(&inode, 60, &[3; 40], 100));
+        assert_eq!(unplaced.bytes.load(Ordering::Relaxed), 100);
+    }
+}
