@@ -65,17 +65,22 @@ impl Summary {
 /// chunk items; small trees need a fraction.
 const SYSTEM_BLOCKS: u64 = 16;
 
-/// How much a new chunk is needed.
+/// How much of what is unallocated a new chunk leaves to other purposes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Urgency {
-    /// It will be, and takes nothing that anybody counts on.
-    Ahead,
-    /// Space is to be taken from it now.
-    Needed,
+enum Leave {
+    /// All that promises count on, the reserve with its margin, and the metadata of data to come.
+    WhatMayCome,
+    /// All that promises count on, and the reserve with its margin.
+    WhatIsCounted,
+    /// What changes that draw on the reserve leave: the commit's part and that for deleting trees.
+    WhatIsOwed,
+    /// Nothing.
+    Nothing,
 }
 
-/// Linux adds so much to what is used, before it decides whether metadata are nearly full.
-const NEARLY_FULL_BYTES: u64 = 2 << 20;
+/// A chunk of data leaves to metadata so large a share of what data may still take: extents of a sector take some 5 %, small
+/// files more, large ones next to nothing.
+const METADATA_SHARE: u64 = 16;
 
 impl ChunkWork {
     pub(crate) fn new(chunk_tree_uuid: Uuid) -> Self {
@@ -104,42 +109,37 @@ impl Engine {
         let system_need = SYSTEM_BLOCKS * u64::from(self.node_size());
         let lacks_system = || self.space.available(Purpose::System) < system_need;
         if purpose != Purpose::System && lacks_system() {
-            self.make_chunk_of(Purpose::System, Urgency::Needed)?;
+            self.make_chunk_of(Purpose::System)?;
             if lacks_system() {
                 // The chunk's own item would find no room.
                 return Ok(false);
             }
         }
-        if purpose == Purpose::Data && self.is_metadata_nearly_full() {
-            // As on Linux (`should_alloc_chunk`): data would else take all that is left, and ordinary changes find no metadata
-            // space while data space is free.
-            self.make_chunk_of(Purpose::Metadata, Urgency::Ahead)?;
-        }
-        self.make_chunk_of(purpose, Urgency::Needed)
+        self.make_chunk_of(purpose)
     }
 
-    /// Whether what metadata use, with the reserve, comes to four fifths of the groups that hold them.
-    fn is_metadata_nearly_full(&self) -> bool {
-        let (total, kept) = self.space.metadata_use();
-        !self.space.is_mixed() && kept.saturating_add(NEARLY_FULL_BYTES) > total / 5 * 4
-    }
-
-    fn make_chunk_of(&self, purpose: Purpose, urgency: Urgency) -> Result<bool, EngineError> {
+    fn make_chunk_of(&self, purpose: Purpose) -> Result<bool, EngineError> {
         let Some(flags) = self.flags_for(purpose) else { return Ok(false) };
         let plan = |most_bytes| {
             self.with_summary(|summary| {
                 plan_chunk(flags, self.volume.total_bytes(), &summary.spaces, most_bytes)
             })
         };
-        let Some(plan) = (match plan(self.left_by_others(purpose, Draw::Nothing))? {
-            // Ordinary changes of metadata may have to do without; data that were accepted must find their space.
-            None if urgency == Urgency::Ahead => None,
-            None if purpose == Purpose::Data => plan(self.left_by_others(purpose, Draw::Reserve))?,
-            // A promise that can't be kept loses what was written lately; a commit that can't end, or a change that ends
-            // half-way, loses more.
-            None if purpose == Purpose::Metadata => plan(u64::MAX)?,
-            plan => plan,
-        }) else {
+        // A promise that can't be kept loses what was written lately; a commit that can't end, or a change that ends half-way,
+        // loses more.
+        let steps: &[Leave] = match purpose {
+            Purpose::Data => &[Leave::WhatMayCome, Leave::WhatIsCounted, Leave::WhatIsOwed],
+            Purpose::Metadata => &[Leave::WhatIsCounted, Leave::Nothing],
+            Purpose::System => &[Leave::WhatIsCounted],
+        };
+        let mut found = None;
+        for leave in steps {
+            found = plan(self.left_by_others(purpose, *leave))?;
+            if found.is_some() {
+                break;
+            }
+        }
+        let Some(plan) = found else {
             return Ok(false);
         };
         let uuids = self.device_items.lock().clone();
@@ -240,21 +240,35 @@ impl Engine {
         }
     }
 
-    /// Unallocated bytes that a new chunk for `purpose` may use without breaking promises made for the other purposes, and
-    /// without what `draw` leaves of the reserve.
-    fn left_by_others(&self, purpose: Purpose, draw: Draw) -> u64 {
+    /// Unallocated bytes that a new chunk for `purpose` may use and leave so much to the other purposes.
+    fn left_by_others(&self, purpose: Purpose, leave: Leave) -> u64 {
         let unallocated = self.unallocated();
         if purpose != Purpose::System && self.space.is_mixed() {
             // The chunk is as good for them.
             return unallocated.bytes;
         }
-        let mut others = self.space.lacking(draw, self.waiting_changes());
+        let data_to_come = unallocated.bytes.saturating_add(self.space.available(Purpose::Data));
+        let (draw, metadata_to_come) = match leave {
+            Leave::WhatMayCome => (Draw::Nothing, data_to_come / METADATA_SHARE),
+            Leave::WhatIsCounted => (Draw::Nothing, 0),
+            Leave::WhatIsOwed => (Draw::Reserve, 0),
+            Leave::Nothing => return u64::MAX,
+        };
+        let mut others = self.space.lacking(draw, self.waiting_changes(), metadata_to_come);
+        // What takes more than its due takes no more than it must.
+        let most = match leave {
+            Leave::WhatIsOwed => {
+                let data = others.data.max(1);
+                unallocated.taken_by(Room { data, metadata: 0 }).next_multiple_of(2 * STRIPE_LENGTH)
+            }
+            _ => u64::MAX,
+        };
         match purpose {
             Purpose::Data => others.data = 0,
             Purpose::Metadata => others.metadata = 0,
             Purpose::System => {}
         }
-        unallocated.bytes.saturating_sub(unallocated.taken_by(others))
+        unallocated.bytes.saturating_sub(unallocated.taken_by(others)).min(most)
     }
 
     /// Bytes of data that the groups, and chunks that can be made, have room for beside what metadata need. A file system that
@@ -265,7 +279,7 @@ impl Engine {
             self.space.set_unallocated(chunks, unallocated);
             unallocated
         });
-        let metadata = Room { data: 0, ..self.space.lacking(Draw::Nothing, Charge::default()) };
+        let metadata = Room { data: 0, ..self.space.lacking(Draw::Nothing, Charge::default(), 0) };
         let left = unallocated.bytes.saturating_sub(unallocated.taken_by(metadata));
         self.space.available(Purpose::Data) + left / unallocated.data_copies
     }

@@ -88,9 +88,16 @@ impl<'a> Editor<'a> {
     }
 }
 
-impl Drop for Editor<'_> {
-    fn drop(&mut self) {
+impl Editor<'_> {
+    /// Gives back the addresses that are held for changes to come.
+    pub(crate) fn give_back(&mut self) {
         self.metadata.give_back(&self.space, RootId::EXTENT_TREE);
         self.system.give_back(&self.space, RootId::CHUNK_TREE);
+    }
+}
+
+impl Drop for Editor<'_> {
+    fn drop(&mut self) {
+        self.give_back();
     }
 }

@@ -46,7 +46,10 @@ impl Engine {
         };
         let trees =
             sizes.price_blocks(&Charge::leaves(TREE_DELETION_LEAVES)).saturating_mul(sizes.block_bytes);
-        let all = self.linux_reserve().min(self.metadata_total() / 2);
+        let unallocated = self.unallocated();
+        let room =
+            self.metadata_total().saturating_add(unallocated.bytes / unallocated.metadata_copies.max(1));
+        let all = self.linux_reserve().min(room / 2);
         let margin = (u64::from(self.node_size()) * MARGIN_BLOCKS).min(all / 3 * 2);
         self.space.set_sizes(sizes, GlobalReserve { all, margin, trees: trees.min(all) });
     }

@@ -367,23 +367,30 @@ impl Handle<'_> {
 impl Engine {
     /// Makes sure that what waits has room in the commit to come. Without it the commit may fail, and take all along that was
     /// done since the last one: so it comes at once, before more is added.
-    fn check_room(&self) {
-        // What a commit took and freed is not free before its superblock is durable, and no other commit begins before.
-        let is_published = || {
+    fn check_room(&self, kind: ChangeKind) {
+        // While other handles are open, or about to be, what they were promised and what waits may change the same blocks, which
+        // two prices count twice. What a commit took and freed is not free before its superblock is durable, and no other
+        // commit begins before.
+        let rest = || {
             let phase = self.phase.lock();
-            phase.published.next() == phase.generation && !phase.critical
+            let rests = phase.handles == 0
+                && !phase.critical
+                && phase.published.next() == phase.generation
+                && !self.space.has_promised_changes();
+            rests.then(|| (phase.generation, self.grown_changes()))
         };
-        if !is_published() || self.has_room_for_promises() || !is_published() {
+        let before = rest();
+        if before.is_none() || self.has_room_for_promises() || rest() != before {
             return;
         }
         self.metrics.broken_promises.increment();
         let waiting = self.waiting_changes();
         debug_assert!(
             false,
-            "no room for what waits for the commit: {waiting:?}, measured {:?}, in {:?}; beside {:?}",
+            "no room for what waits for the commit after {kind:?}: {waiting:?}, measured {:?}, in {:?}; {}",
             self.measured_changes(),
             self.space.sizes(),
-            self.space.lacking(Draw::LastReserve, waiting)
+            self.space.describe_room(self.measured_changes().unwrap_or(waiting))
         );
         tracing::error!(?waiting, "there is no room for what waits for the commit; please report it");
     }
@@ -402,6 +409,8 @@ impl Drop for Handle<'_> {
             // Before the handle is counted as ended: what it changed must not be committed.
             self.engine.break_off("a change");
         }
+        // Before the promise goes: what is held was taken on it.
+        self.editor.give_back();
         self.engine.space.unpromise(self.promised);
         let was_last = {
             let mut phase = self.engine.phase.lock();
@@ -415,7 +424,7 @@ impl Drop for Handle<'_> {
         if !self.watch.saw_panic() {
             self.check_use();
             if was_last && self.kind != ChangeKind::LogReplay {
-                self.engine.check_room();
+                self.engine.check_room(self.kind);
             }
         }
     }

@@ -221,7 +221,8 @@ impl Engine {
         self.try_promise(nothing, Draw::LastReserve)
     }
 
-    /// Promises data space to a write, and the metadata for it, so that its flush later cannot fail for lack of either.
+    /// Promises data space to a write, and the metadata for it, so that its flush later cannot fail for lack of either. A write
+    /// draws on the margin: Linux asks for little more for one than it takes, unlike for names.
     ///
     /// # Errors
     /// [`EngineError::NoSpace`], [`EngineError::ReadOnly`].
@@ -230,7 +231,7 @@ impl Engine {
         let wanted = Wanted { data: space, ..Wanted::default() };
         let promise = || DataPromise { engine: self, space };
         for _ in 0..TRIES {
-            if self.try_promise(wanted, Draw::Nothing) {
+            if self.try_promise(wanted, Draw::Margin) {
                 return Ok(promise());
             }
             if !self.would_gain_by_committing() {
@@ -238,7 +239,7 @@ impl Engine {
             }
             self.commit()?;
         }
-        if self.revoke_leases() && self.try_promise(wanted, Draw::Nothing) {
+        if self.revoke_leases() && self.try_promise(wanted, Draw::Margin) {
             return Ok(promise());
         }
         Err(EngineError::NoSpace { kind: "data", needed_bytes: space.bytes })

@@ -78,7 +78,7 @@ impl Engine {
     }
 
     /// All that was ever added to [`waiting_changes`](Self::waiting_changes).
-    fn grown_changes(&self) -> Charge {
+    pub(crate) fn grown_changes(&self) -> Charge {
         let delayed = self.delayed.lock().grown();
         let (pending, shared_items) = self.pending.grown();
         delayed + pending + self.snapshots.grown() + self.copies_of_leaves(shared_items)
@@ -123,7 +123,7 @@ impl Engine {
                 true
             }
             Err(error) => {
-                tracing::debug!(%error, "what waits for the commit could not be measured");
+                tracing::warn!(%error, "what waits for the commit could not be measured");
                 false
             }
         }

@@ -499,6 +499,22 @@ impl SpaceManager {
         promised
     }
 
+    /// Whether handles that are open, or about to be, were promised something.
+    pub(crate) fn has_promised_changes(&self) -> bool {
+        self.state.lock().promises.has_promised_changes()
+    }
+
+    /// What there is of metadata space and what is wanted of it, for messages.
+    pub(crate) fn describe_room(&self, waiting: Charge) -> String {
+        let state = self.state.lock();
+        let needs = state.promises.needs(Draw::LastReserve, waiting, Wanted::default());
+        let available = Room {
+            data: state.groups.available(Purpose::Data),
+            metadata: state.groups.available(Purpose::Metadata),
+        };
+        format!("{needs:?} are needed, {available:?} are available, and {:?}", state.unallocated)
+    }
+
     /// What a commit can take at worst that makes these changes, in bytes.
     pub(crate) fn price_of_commit_bytes(&self, changes: Charge) -> u64 {
         let mut state = self.state.lock();
@@ -521,15 +537,6 @@ impl SpaceManager {
     /// A promise was used or is not needed.
     pub(crate) fn unpromise(&self, changes: Charge) {
         self.state.lock().promises.remove_handle(changes);
-    }
-
-    /// Bytes of the groups that hold metadata, and how many of them are taken or in the reserve.
-    pub(crate) fn metadata_use(&self) -> (u64, u64) {
-        let state = self.state.lock();
-        let of_metadata = |group: &&Group| group.flags.has(BlockGroupFlags::METADATA);
-        let total = state.groups.iter().filter(of_metadata).map(|group| group.range.length).sum();
-        let free = state.groups.available(Purpose::Metadata);
-        (total, total.saturating_sub(free).saturating_add(state.promises.global_reserve()))
     }
 
     /// Whether data and metadata come out of the same groups.
@@ -559,11 +566,13 @@ impl SpaceManager {
         self.state.lock().promises.displace(bytes);
     }
 
-    /// What promises and `waiting` changes need of new chunks beyond what the groups have.
-    pub(crate) fn lacking(&self, draw: Draw, waiting: Charge) -> Room {
+    /// What promises and `waiting` changes, and so much metadata beside them, need of new chunks beyond what the groups have.
+    pub(crate) fn lacking(&self, draw: Draw, waiting: Charge, metadata: u64) -> Room {
         let mut state = self.state.lock();
         state.note_sizes();
-        state.lacking(state.promises.needs(draw, waiting, Wanted::default()))
+        let mut needs = state.promises.needs(draw, waiting, Wanted::default());
+        needs.metadata = needs.metadata.saturating_add(metadata);
+        state.lacking(needs)
     }
 
     pub(crate) fn available(&self, purpose: Purpose) -> u64 {

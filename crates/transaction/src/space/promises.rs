@@ -173,6 +173,10 @@ impl Promises {
         self.handles -= changes;
     }
 
+    pub(crate) fn has_promised_changes(&self) -> bool {
+        self.handles != Charge::default()
+    }
+
     pub(crate) fn add_data(&mut self, data: PromisedData) {
         self.data += data;
     }
