@@ -3,7 +3,6 @@
 use vlinder_base::clock::{Clock, SystemClock};
 use vlinder_base::metrics::Registry;
 use vlinder_base::random::{OsRandom, Random};
-use vlinder_base::sync::atomic::AtomicU64;
 use vlinder_base::sync::{Arc, Condvar, Mutex, Weak};
 use vlinder_codec::checksum::ChecksumKind;
 use vlinder_format::checksum_item::ChecksumGeometry;
@@ -25,7 +24,7 @@ use crate::pending::{PendingItems, PendingWindow};
 use crate::phase::Phase;
 use crate::snapshots::SnapshotQueue;
 use crate::space::SpaceManager;
-use crate::waiting::MeasuredChanges;
+use crate::waiting::WaitingWork;
 use crate::{EngineError, Participant, ReadOnlyReason};
 
 /// Mechanisms that are switched off, for measuring (`-o disable=`).
@@ -138,10 +137,8 @@ pub struct Engine {
     pub(crate) latch: Mutex<Option<ReadOnlyReason>>,
     pub(crate) participants: Mutex<Vec<Weak<dyn Participant>>>,
     pub(crate) next_subvolume: Mutex<u64>,
-    /// Items that changed outside a transaction: participants put them in before the next commit.
-    pub(crate) awaited_items: AtomicU64,
-    /// What waits for the commit, as it was measured last.
-    pub(crate) measured: Mutex<Option<MeasuredChanges>>,
+    /// What waits for the commit beside what `delayed`, `pending` and `snapshots` hold, and how much all of it is.
+    pub(crate) waiting: WaitingWork,
     /// Whether the groups' items were read; held by who reads them.
     pub(crate) has_groups: Mutex<bool>,
 }

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 
-use vlinder_base::sync::atomic::AtomicU64;
 use vlinder_base::sync::{Arc, Condvar, Mutex};
 use vlinder_format::block_group::BlockGroupItem;
 use vlinder_format::device::DeviceItem;
@@ -30,6 +29,7 @@ use crate::snapshots::SnapshotQueue;
 use crate::space::SpaceManager;
 use crate::space::free_space_tree::GroupRange;
 use crate::space::groups::Group;
+use crate::waiting::WaitingWork;
 use crate::{EngineError, ReadOnlyReason};
 
 impl Engine {
@@ -72,9 +72,9 @@ impl Engine {
         let next_subvolume = next_subvolume(&trees, &root_tree).or_else(forgiven(may_be_bad))?;
         let phase = Phase::after(superblock.generation);
         let source: Arc<dyn BlockSource> = Arc::clone(&blocks) as _;
-        let delayed = Mutex::new(DelayedReferences::new(checksum_geometry(&volume)));
         let engine = Arc::new(Self {
             space: SpaceManager::new(volume.geometry().node_size),
+            delayed: Mutex::new(DelayedReferences::new(checksum_geometry(&volume))),
             volume,
             trees,
             blocks,
@@ -85,7 +85,6 @@ impl Engine {
             chunk_tree,
             forest,
             fixed,
-            delayed,
             sharing_gate: Mutex::new(()),
             pending: PendingItems::new(&registry),
             snapshots: SnapshotQueue::default(),
@@ -101,8 +100,7 @@ impl Engine {
             latch: Mutex::new(reason),
             participants: Mutex::default(),
             next_subvolume: Mutex::new(next_subvolume),
-            awaited_items: AtomicU64::new(0),
-            measured: Mutex::default(),
+            waiting: WaitingWork::default(),
             has_groups: Mutex::new(false),
             options,
         });

@@ -1,7 +1,7 @@
 //! What the next commit has to do that no handle holds a promise for: pending items, delayed references, snapshots. First as a bound from counts; where that finds no room, measured in the trees.
 
-use vlinder_base::sync::Arc;
-use vlinder_base::sync::atomic::Ordering;
+use vlinder_base::sync::atomic::{AtomicU64, Ordering};
+use vlinder_base::sync::{Arc, Mutex};
 use vlinder_format::checksum_item::ChecksumGeometry;
 use vlinder_format::{Block, Generation, ItemType, Key, Logical, ObjectId, RootId};
 use vlinder_tree::{Precision, Root, Touch, TreeError};
@@ -15,9 +15,18 @@ use crate::handle::Handle;
 use crate::reservation::Draw;
 use crate::space::{Charge, TreeSizes};
 
+/// What the engine knows of what waits for the commit.
+#[derive(Default)]
+pub(crate) struct WaitingWork {
+    /// Items that changed outside a transaction: participants put them in before the next commit.
+    awaited_items: AtomicU64,
+    /// All that waits, as it was measured last.
+    measured: Mutex<Option<MeasuredChanges>>,
+}
+
 /// What waits for the commit, as it was measured.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct MeasuredChanges {
+struct MeasuredChanges {
     generation: Generation,
     /// All that had ever been added by then, by counts.
     grown: Charge,
@@ -51,12 +60,12 @@ impl Engine {
     /// Items that changed outside a transaction: ordinary changes leave room for them, so that the next commit takes them. (It
     /// goes without those that find none.)
     pub fn await_items(&self, count: u64) {
-        self.awaited_items.fetch_add(count, Ordering::Relaxed);
+        self.waiting.awaited_items.fetch_add(count, Ordering::Relaxed);
     }
 
     /// Items that were awaited are in a transaction, or not needed any more.
     pub fn settle_awaited_items(&self, count: u64) {
-        self.awaited_items.fetch_sub(count, Ordering::Relaxed);
+        self.waiting.awaited_items.fetch_sub(count, Ordering::Relaxed);
     }
 
     /// Whether one item more can be changed outside a transaction, for a participant to put in before the next commit. A
@@ -86,7 +95,7 @@ impl Engine {
 
     /// What putting in all awaited items may change.
     pub(crate) fn awaited_changes(&self) -> Charge {
-        self.items_beside(self.awaited_items.load(Ordering::Relaxed))
+        self.items_beside(self.waiting.awaited_items.load(Ordering::Relaxed))
     }
 
     /// What putting in so many items may change that changed outside a transaction. Nobody has noted of which tree they are.
@@ -104,7 +113,7 @@ impl Engine {
     /// What the next commit has to do, as it was measured in this transaction, with what came since by counts; none if
     /// nobody measured.
     pub(crate) fn measured_changes(&self) -> Option<Charge> {
-        let measured = *self.measured.lock();
+        let measured = *self.waiting.measured.lock();
         let MeasuredChanges { generation, grown, changes } = measured?;
         (generation == self.generation()).then(|| changes + self.grown_changes().growth_since(grown))
     }
@@ -119,7 +128,7 @@ impl Engine {
         match self.try_measure_waiting() {
             Ok(changes) => {
                 self.metrics.waiting_measured.increment();
-                *self.measured.lock() = Some(MeasuredChanges { generation, grown, changes });
+                *self.waiting.measured.lock() = Some(MeasuredChanges { generation, grown, changes });
                 true
             }
             Err(error) => {

@@ -7,18 +7,18 @@ use vlinder_format::chunk::BlockGroupFlags;
 use vlinder_format::free_space::FreeSpaceFault;
 use vlinder_format::{Fault, Logical};
 
-use super::charge::{Charge, TreeSizes};
+use super::charge::Charge;
 use super::free_ranges::FreeRanges;
 use super::free_space_tree::GroupRange;
 use super::groups::{Group, Groups, Purpose, Taken, TakenPlace};
 use super::leased::{NeededRanges, Needing};
-use super::promises::{GlobalReserve, Promises, Room, Unallocated, Wanted};
+use super::promises::{Promises, Unallocated, Wanted};
 use super::report::KindReport;
-use crate::reservation::{Draw, PromisedData};
+use crate::reservation::Draw;
 
 #[derive(Debug, Default)]
-struct State {
-    groups: Groups,
+pub(super) struct State {
+    pub(super) groups: Groups,
     /// Freed by the running transaction.
     pinned: FreeRanges,
     /// Freed by the transaction that is being written.
@@ -31,52 +31,20 @@ struct State {
     held: NeededRanges,
     /// Held before, on its way to be free.
     released: FreeRanges,
-    promises: Promises,
+    pub(super) promises: Promises,
     /// What new chunks can have; none where that has to be looked up again, because chunks came or went.
-    unallocated: Option<Unallocated>,
+    pub(super) unallocated: Option<Unallocated>,
     /// Counts how often `unallocated` was forgotten.
-    chunk_changes: u64,
+    pub(super) chunk_changes: u64,
     /// The sizes of trees were counted as closely as they can be, since they changed last.
-    is_counted: bool,
+    pub(super) is_counted: bool,
     /// Counts how often the sizes of trees were set.
-    size_changes: u64,
+    pub(super) size_changes: u64,
     /// Some groups hold data and metadata, so that what is promised to one is not there for the other.
-    is_mixed: bool,
+    pub(super) is_mixed: bool,
 }
 
 impl State {
-    /// What of these needs the groups do not cover.
-    fn lacking(&self, needs: Room) -> Room {
-        let available = Room {
-            data: self.groups.available(Purpose::Data),
-            metadata: self.groups.available(Purpose::Metadata),
-        };
-        needs.beyond(available, self.is_mixed)
-    }
-
-    /// Whether the groups, and the chunks that can be made, have room for what is wanted beside all else.
-    fn fits(&mut self, draw: Draw, waiting: Charge, wanted: Wanted) -> Promised {
-        self.note_sizes();
-        let lacking = self.lacking(self.promises.needs(draw, waiting, wanted));
-        if lacking == Room::default() {
-            return Promised::Given;
-        }
-        match self.unallocated {
-            None => Promised::Unmeasured(ChunkChanges(self.chunk_changes)),
-            Some(unallocated) if unallocated.taken_by(lacking) <= unallocated.bytes => Promised::Given,
-            Some(_) if !self.is_counted => Promised::Uncounted(SizeChanges(self.size_changes)),
-            Some(_) => Promised::Refused,
-        }
-    }
-
-    /// How large all trees are together, right now.
-    fn note_sizes(&mut self) {
-        let taken = self.groups.metadata_taken();
-        let sizes = self.promises.sizes_mut();
-        let counted = sizes.extent + sizes.free_space + sizes.checksum;
-        sizes.others = (taken / sizes.block_bytes).saturating_sub(counted);
-    }
-
     fn forget_unallocated(&mut self) {
         self.unallocated = None;
         self.chunk_changes += 1;
@@ -126,38 +94,10 @@ pub(crate) struct ChangedGroup {
     pub(crate) item_is_ready: bool,
 }
 
-/// How asking for a promise ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Promised {
-    /// It is promised.
-    Given,
-    /// There is no room.
-    Refused,
-    /// What new chunks can have has to be said first ([`SpaceManager::set_unallocated`]).
-    Unmeasured(ChunkChanges),
-    /// There is no room by bounds that counting may lower ([`SpaceManager::set_counted`]).
-    Uncounted(SizeChanges),
-}
-
-/// A state of the trees' sizes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SizeChanges(u64);
-
-/// What was counted where [`TreeSizes`] had bounds; each as there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CountedBlocks {
-    pub(crate) about_blocks: u64,
-    pub(crate) roots_and_groups: u64,
-}
-
-/// A state of the chunks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ChunkChanges(u64);
-
 /// All space of a file system.
 #[derive(Debug)]
 pub(crate) struct SpaceManager {
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
     loaded: Condvar,
 }
 
@@ -178,23 +118,6 @@ impl SpaceManager {
     /// Chunks were removed, and their space on the devices is free.
     pub(crate) fn forget_unallocated(&self) {
         self.state.lock().forget_unallocated();
-    }
-
-    /// What new chunks can have.
-    ///
-    /// # Errors
-    /// The state of the chunks for which that has to be looked up.
-    pub(crate) fn unallocated(&self) -> Result<Unallocated, ChunkChanges> {
-        let state = self.state.lock();
-        state.unallocated.ok_or(ChunkChanges(state.chunk_changes))
-    }
-
-    /// What new chunks can have, as it was looked up; forgotten if chunks came or went meanwhile.
-    pub(crate) fn set_unallocated(&self, seen: ChunkChanges, unallocated: Unallocated) {
-        let mut state = self.state.lock();
-        if state.chunk_changes == seen.0 {
-            state.unallocated = Some(unallocated);
-        }
     }
 
     pub(crate) fn take_blocks(
@@ -462,117 +385,13 @@ impl SpaceManager {
         self.state.lock().groups.remove(start);
     }
 
-    /// How large the trees are from now on, and what is kept.
-    pub(crate) fn set_sizes(&self, sizes: TreeSizes, reserve: GlobalReserve) {
-        let mut state = self.state.lock();
-        state.size_changes += 1;
-        state.is_counted = false;
-        state.promises.set_sizes(sizes, reserve);
-    }
-
-    /// What was counted of the trees whose sizes were bounds so far; of no use if they changed meanwhile.
-    pub(crate) fn set_counted(&self, seen: SizeChanges, counted: Option<CountedBlocks>) {
-        let mut state = self.state.lock();
-        if state.size_changes != seen.0 {
-            return;
-        }
-        state.is_counted = true;
-        if let Some(counted) = counted {
-            let sizes = state.promises.sizes_mut();
-            sizes.about_blocks = sizes.about_blocks.min(counted.about_blocks);
-            sizes.roots_and_groups = sizes.roots_and_groups.min(counted.roots_and_groups);
-        }
-    }
-
     pub(crate) fn global_reserve(&self) -> u64 {
         self.state.lock().promises.global_reserve()
-    }
-
-    /// Promises metadata and data, if there is room beside all that is promised or kept, and what `waiting` changes take.
-    pub(crate) fn promise(&self, wanted: Wanted, waiting: Charge, draw: Draw) -> Promised {
-        let mut state = self.state.lock();
-        let promised = state.fits(draw, waiting, wanted);
-        if promised == Promised::Given {
-            state.promises.add_handle(wanted.changes);
-            state.promises.add_data(wanted.data);
-        }
-        promised
-    }
-
-    /// Whether handles that are open, or about to be, were promised something.
-    pub(crate) fn has_promised_changes(&self) -> bool {
-        self.state.lock().promises.has_promised_changes()
-    }
-
-    /// What there is of metadata space and what is wanted of it, for messages.
-    pub(crate) fn describe_room(&self, waiting: Charge) -> String {
-        let state = self.state.lock();
-        let needs = state.promises.needs(Draw::LastReserve, waiting, Wanted::default());
-        let available = Room {
-            data: state.groups.available(Purpose::Data),
-            metadata: state.groups.available(Purpose::Metadata),
-        };
-        format!("{needs:?} are needed, {available:?} are available, and {:?}", state.unallocated)
-    }
-
-    /// What a commit can take at worst that makes these changes, in bytes.
-    pub(crate) fn price_of_commit_bytes(&self, changes: Charge) -> u64 {
-        let mut state = self.state.lock();
-        state.note_sizes();
-        state.promises.price_bytes(&changes).saturating_add(state.promises.commit_bytes())
-    }
-
-    /// How large the trees are.
-    pub(crate) fn sizes(&self) -> TreeSizes {
-        let mut state = self.state.lock();
-        state.note_sizes();
-        *state.promises.sizes_mut()
-    }
-
-    /// What changes can take at worst, in bytes.
-    pub(crate) fn price_bytes(&self, changes: Charge) -> u64 {
-        self.state.lock().promises.price_bytes(&changes)
-    }
-
-    /// A promise was used or is not needed.
-    pub(crate) fn unpromise(&self, changes: Charge) {
-        self.state.lock().promises.remove_handle(changes);
     }
 
     /// Whether data and metadata come out of the same groups.
     pub(crate) fn is_mixed(&self) -> bool {
         self.state.lock().is_mixed
-    }
-
-    /// Promises space to data that were accepted before, whatever there is.
-    pub(crate) fn promise_accepted_data(&self, data: PromisedData) {
-        self.state.lock().promises.add_data(data);
-    }
-
-    /// A promise of data was used or is not needed; of them, `placed` had their space.
-    pub(crate) fn unpromise_data(&self, data: PromisedData, placed: u64) {
-        let mut state = self.state.lock();
-        state.promises.displace(placed);
-        state.promises.remove_data(data);
-    }
-
-    /// Promised data were taken from a group, and count as such from now on.
-    pub(crate) fn place_data(&self, bytes: u64) {
-        self.state.lock().promises.place(bytes);
-    }
-
-    /// Placed data gave their space back, and are promised some as before.
-    pub(crate) fn displace_data(&self, bytes: u64) {
-        self.state.lock().promises.displace(bytes);
-    }
-
-    /// What promises and `waiting` changes, and so much metadata beside them, need of new chunks beyond what the groups have.
-    pub(crate) fn lacking(&self, draw: Draw, waiting: Charge, metadata: u64) -> Room {
-        let mut state = self.state.lock();
-        state.note_sizes();
-        let mut needs = state.promises.needs(draw, waiting, Wanted::default());
-        needs.metadata = needs.metadata.saturating_add(metadata);
-        state.lacking(needs)
     }
 
     pub(crate) fn available(&self, purpose: Purpose) -> u64 {

@@ -8,11 +8,13 @@ pub(crate) mod leased;
 mod manager;
 mod promises;
 pub(crate) mod report;
+mod reservations;
 
 pub use charge::Charge;
 pub(crate) use charge::TreeSizes;
 pub use groups::Purpose;
 pub(crate) use leased::Needing;
-pub(crate) use manager::{ChangedGroup, CountedBlocks, Promised, SpaceManager, Waiting};
+pub(crate) use manager::{ChangedGroup, SpaceManager, Waiting};
 pub(crate) use promises::{GlobalReserve, Room, Unallocated, Wanted};
 pub use report::{KindReport, SpaceReport};
+pub(crate) use reservations::{CountedBlocks, Promised};
