@@ -18,9 +18,10 @@ const MAX_RESERVED_BYTES: u64 = 512 << 20;
 const LEVELS: u64 = 8;
 /// Items that removing a name changes (Linux 6.18: `BTRFS_UNLINK_METADATA_UNITS`).
 const UNLINK_ITEMS: u64 = 6;
-/// What making a file asks Linux for beyond its reserve: five items, each by its path, copied and split, and twice more
-/// for the delayed references (`btrfs_start_transaction`; seen on full file systems of 128 and 256 MiB).
-const MARGIN_BLOCKS: u64 = 5 * 3 * LEVELS * 2;
+/// What making a file asks Linux for beyond its reserve, each item by its path, copied and split, and twice more for the
+/// delayed references (`btrfs_start_transaction`; seen on full file systems of 128 and 256 MiB): two of Linux's five items,
+/// since vlinder's leaves are less full by what three come to.
+const MARGIN_BLOCKS: u64 = 2 * 3 * LEVELS * 2;
 /// Leaves that one step of deleting a tree changes beside what it frees: root item, orphan item, and the trees of UUIDs
 /// and quotas.
 const TREE_DELETION_LEAVES: u64 = 8;

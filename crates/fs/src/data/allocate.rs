@@ -7,7 +7,7 @@ use vlinder_extent_state::ByteRange;
 use vlinder_format::Logical;
 use vlinder_format::file_extent::FileExtent;
 use vlinder_format::inode::InodeFlags;
-use vlinder_transaction::{ChangeKind, DataExtent, Handle, PromisedData, Reservation};
+use vlinder_transaction::{ChangeKind, DataExtent, Engine, Handle, PromisedData, Reservation};
 
 use super::apply::{ITEMS_IN_STEP, Steps, apply, file_changes};
 use super::extent::Extent;
@@ -125,7 +125,7 @@ fn preallocate(filesystem: &Filesystem, inode: &Arc<Inode>, range: ByteRange) ->
     let mut left: Vec<ByteRange> = missing.into_iter().rev().collect();
     while !left.is_empty() {
         let taken = preallocate_step(filesystem, inode, &mut left)?;
-        drop(promise.split(taken));
+        engine.settle_data_promise(promise.split(taken).keep(), taken);
     }
     Ok(())
 }
@@ -163,10 +163,11 @@ fn preallocate_step(filesystem: &Filesystem, inode: &Inode, left: &mut Vec<ByteR
     let mut handle = engine.begin(Reservation::items(1).and(changes).of(ChangeKind::Preallocation))?;
     let mut rewrite = Rewrite::new(sector_size, extents);
     let mut taken: Vec<DataExtent> = Vec::new();
-    let result = fill(&mut handle, &mut rewrite, left, &mut taken, sector_size);
+    let result = fill(engine, &mut handle, &mut rewrite, left, &mut taken);
     let new: HashSet<Logical> = taken.iter().map(|extent| extent.logical).collect();
     let applied = result.and_then(|()| apply(&mut handle, inode, rewrite, &new, mark_preallocated));
     if applied.is_err() {
+        engine.displace_promised_data(taken.iter().map(|extent| extent.length).sum());
         taken.iter().for_each(|extent| handle.release_data(*extent));
     }
     applied.map(|()| taken.iter().map(|extent| extent.length).sum())
@@ -177,17 +178,20 @@ fn mark_preallocated(state: &mut InodeState) {
 }
 
 fn fill(
+    engine: &Engine,
     handle: &mut Handle<'_>,
     rewrite: &mut Rewrite,
     left: &mut Vec<ByteRange>,
     taken: &mut Vec<DataExtent>,
-    sector_size: u64,
 ) -> Result<()> {
+    let sector_size = u64::from(engine.sector_size());
     while taken.len() < EXTENTS_IN_STEP
         && let Some(range) = left.pop()
     {
         let most = range.length_bytes().min(LARGEST_PREALLOCATED);
         let extent = handle.allocate_data(sector_size, most)?;
+        // Else it would count twice: as promised, and as taken.
+        engine.place_promised_data(extent.length);
         taken.push(extent);
         let item = FileExtent::preallocated(extent.logical, extent.length, handle.generation());
         rewrite.replace(Extent::new(range.start(), &item)).map_err(|_| Refusal::NotSupported)?;

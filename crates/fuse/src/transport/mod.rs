@@ -251,7 +251,12 @@ pub trait Service: Send + Sync + 'static {
     /// As [`attributes`](Self::attributes), asked through an open file, which the kernel does on its own account: before it
     /// takes bytes of a write(2) whose file's attributes are not valid. An error is that of write(2). The answer may come
     /// from another thread, since the kernel may have to write what it took before.
-    fn attributes_by_handle(&self, node: NodeNumber, _handle: HandleNumber, answer: Deferred<NodeAttributes>) {
+    fn attributes_by_handle(
+        &self,
+        node: NodeNumber,
+        _handle: HandleNumber,
+        answer: Deferred<NodeAttributes>,
+    ) {
         answer(self.attributes(node));
     }
     /// Changes attributes.
