@@ -22,6 +22,16 @@ const UNLINK_ITEMS: u64 = 6;
 /// delayed references (`btrfs_start_transaction`; seen on full file systems of 128 and 256 MiB): two of Linux's five items,
 /// since vlinder's leaves are less full by what three come to.
 const MARGIN_BLOCKS: u64 = 2 * 3 * LEVELS * 2;
+/// Extents of a sector that the smallest part of a flush may overwrite.
+const OVERWRITTEN: Charge = {
+    let mut charge = Charge::leaves(0);
+    charge.dropped_references = 32;
+    charge.extents = 32;
+    charge.checksums = 32;
+    charge
+};
+/// A part of the device that the reserve may always take.
+const SHARE_OF_DEVICE: u64 = 8;
 /// Leaves that one step of deleting a tree changes beside what it frees: root item, orphan item, and the trees of UUIDs
 /// and quotas.
 const TREE_DELETION_LEAVES: u64 = 8;
@@ -47,12 +57,15 @@ impl Engine {
         };
         let trees =
             sizes.price_blocks(&Charge::leaves(TREE_DELETION_LEAVES)).saturating_mul(sizes.block_bytes);
+        let overwriting = sizes.price_blocks(&OVERWRITTEN).saturating_mul(sizes.block_bytes);
         let unallocated = self.unallocated();
         let room =
             self.metadata_total().saturating_add(unallocated.bytes / unallocated.metadata_copies.max(1));
-        let all = self.linux_reserve().min(room / 2);
+        // A small file system has no room for all of Linux's; but data must not eat it up by and by.
+        let share = self.volume.total_bytes() / SHARE_OF_DEVICE / unallocated.metadata_copies.max(1);
+        let all = self.linux_reserve().min(share.max(room / 2));
         let margin = (u64::from(self.node_size()) * MARGIN_BLOCKS).min(all / 3 * 2);
-        self.space.set_sizes(sizes, GlobalReserve { all, margin, trees: trees.min(all) });
+        self.space.set_sizes(sizes, GlobalReserve { all, margin, overwriting, trees: trees.min(all) });
     }
 
     /// Blocks of root items and group items that a commit may copy: a path for each open tree and for each group, unless

@@ -69,15 +69,20 @@ const EXTENT_ITEM_BYTES: u64 = 53 + 25;
 /// What putting `new` extents into a file may change where it has `present` ones: each new one takes the place of present
 /// ones, and may cut one in two.
 pub(crate) fn file_changes(present: usize, new: usize) -> Charge {
-    let (present, new) = (present as u64, new as u64);
+    file_changes_over(present, present, new)
+}
+
+/// As [`file_changes`], where only `overwritten` of the present extents lose bytes.
+pub(crate) fn file_changes_over(present: usize, overwritten: usize, new: usize) -> Charge {
+    let (present, overwritten, new) = (present as u64, overwritten as u64, new as u64);
     let items = present + 3 * new;
     Charge {
         items,
         item_bytes: items * EXTENT_ITEM_BYTES,
         added_references: 2 * new,
-        dropped_references: present,
-        extents: present + new,
-        checksums: present + new,
+        dropped_references: overwritten,
+        extents: overwritten + new,
+        checksums: overwritten + new,
         ..Charge::default()
     }
 }

@@ -8,14 +8,14 @@ use vlinder_format::chunk::STRIPE_LENGTH;
 use super::charge::{Charge, TreeSizes};
 use crate::reservation::{Draw, PromisedData};
 
-/// What a run of dirty bytes may take of metadata when it is flushed, whatever its length: an item of its file beside two
-/// that it cuts, the file's inode item, and its bytes themselves where they go into the tree.
+/// What a run of dirty bytes may take of metadata when it is flushed, whatever its length: an item of its file, which may cut
+/// another in two, its neighbours, the file's inode item, and its bytes themselves where they go into the tree.
 const RUN: Charge = Charge {
     blocks: 0,
     leaves: 0,
-    items: 3,
-    item_bytes: 3 * 78 + 185 + 2048,
-    added_references: 3,
+    items: 6,
+    item_bytes: 5 * 78 + 185 + 2048,
+    added_references: 2,
     dropped_references: 0,
     extents: 1,
     checksums: 1,
@@ -87,7 +87,9 @@ pub(crate) struct GlobalReserve {
     pub(crate) all: u64,
     /// Beyond that, what ordinary changes leave, as Linux's do by asking for more than they take.
     pub(crate) margin: u64,
-    /// Of that, what is left for deleting trees by those who draw on it for anything else.
+    /// What flushing a piece of accepted data may take beyond its promise, because it drops the extents that it overwrites.
+    pub(crate) overwriting: u64,
+    /// What is left for deleting trees by those who draw on it for anything else.
     pub(crate) trees: u64,
 }
 
@@ -133,7 +135,8 @@ impl Promises {
                 // The margin is for what is asked for, too: Linux asks for more than it takes, not for both.
                 let own = self.price_bytes(&(wanted.changes + charge_of_data(wanted.data)));
                 let margin = if draw == Draw::Nothing { self.reserve.margin.saturating_sub(own) } else { 0 };
-                self.reserve.all.max(commit.saturating_add(self.reserve.trees)).saturating_add(margin)
+                let deletions = commit.saturating_add(self.reserve.trees).saturating_add(self.reserve.overwriting);
+                self.reserve.all.max(deletions).saturating_add(margin)
             }
             Draw::Reserve => commit.saturating_add(self.reserve.trees),
             Draw::LastReserve => commit,
@@ -230,7 +233,12 @@ mod tests {
         let block_bytes = 16 << 10;
         let mut promises = Promises::new(block_bytes);
         let sizes = TreeSizes { block_bytes, levels: 2, extent: 40, others: 500, ..TreeSizes::default() };
-        promises.set_sizes(sizes, GlobalReserve { all: 8 * MEBIBYTE, margin: 3 * MEBIBYTE, trees: MEBIBYTE });
+        promises.set_sizes(sizes, GlobalReserve {
+            all: 8 * MEBIBYTE,
+            margin: 3 * MEBIBYTE,
+            overwriting: 0,
+            trees: MEBIBYTE,
+        });
         promises
     }
 

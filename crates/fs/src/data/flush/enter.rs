@@ -12,7 +12,7 @@ use vlinder_tree::{Change, Edit};
 
 use super::store::{Place, Stored, release};
 use super::{Job, Part};
-use crate::data::apply::file_changes;
+use crate::data::apply::file_changes_over;
 use crate::data::extent::Extent;
 use crate::data::file_data::RangeGuard;
 use crate::data::rewrite::{Changes, Rewrite};
@@ -21,6 +21,15 @@ use crate::{Filesystem, Refusal, Result};
 
 /// Bytes of an inode item, or of a checksum item without its checksums, with the header.
 const INODE_ITEM_BYTES: u64 = 185;
+
+/// What was loaded around a batch.
+#[derive(Clone, Copy, Debug, Default)]
+struct Loaded {
+    /// Items.
+    items: usize,
+    /// Of these, extents that lose bytes to the batch.
+    overwritten: usize,
+}
 
 /// The items of one file's part of a batch, before and after.
 struct FileRewrite {
@@ -69,7 +78,7 @@ fn enter_stored(
     let Some(tree) = files.first().map(|file| Arc::clone(jobs[file.job].inode.subvolume().tree())) else {
         return Ok(());
     };
-    let mut handle = super::begin(filesystem, changes_of(loaded, stored, files.len())).map_err(before)?;
+    let mut handle = super::begin(filesystem, changes_of(&loaded, stored, files.len())).map_err(before)?;
     let generation = handle.generation();
     let mut changes = Vec::with_capacity(files.len());
     for file in &mut files {
@@ -97,11 +106,11 @@ fn enter_stored(
 }
 
 /// What entering may change: the files' items, as many as were loaded beside what is stored, their inodes, and checksums.
-fn changes_of(loaded: usize, stored: &[Stored], files: usize) -> Charge {
+fn changes_of(loaded: &Loaded, stored: &[Stored], files: usize) -> Charge {
     let files = files as u64;
     let inline_bytes: u64 = stored.iter().map(Stored::inline_bytes).sum();
     let checksum_bytes: u64 = stored.iter().map(Stored::checksum_bytes).sum();
-    file_changes(loaded, stored.len())
+    file_changes_over(loaded.items, loaded.overwritten, stored.len())
         + Charge::items(files, files * INODE_ITEM_BYTES + inline_bytes)
         + Charge { checksum_bytes, ..Charge::default() }
 }
@@ -128,8 +137,8 @@ fn release_covered<'s>(
 }
 
 /// Loads the items around what was stored, with no transaction held up; and says how many there are.
-fn load(filesystem: &Filesystem, jobs: &[Job], batch: &[Part]) -> Result<(Vec<FileRewrite>, usize)> {
-    let mut loaded = 0;
+fn load(filesystem: &Filesystem, jobs: &[Job], batch: &[Part]) -> Result<(Vec<FileRewrite>, Loaded)> {
+    let mut loaded = Loaded::default();
     let sector_size = u64::from(filesystem.sector_size());
     let needs_holes = !filesystem.engine().no_holes();
     let mut files: Vec<FileRewrite> = Vec::new();
@@ -153,7 +162,12 @@ fn load(filesystem: &Filesystem, jobs: &[Job], batch: &[Part]) -> Result<(Vec<Fi
         ranges.extend(fill);
         let tree = job.inode.subvolume().tree();
         let extents = items::load_each(filesystem.engine(), tree, job.inode.number(), &ranges)?;
-        loaded += extents.len();
+        loaded.items += extents.len();
+        let is_overwritten = |extent: &&Extent| {
+            let range = extent.file_range(sector_size);
+            !extent.is_hole() && parts.iter().any(|part| part.range.overlaps(range))
+        };
+        loaded.overwritten += extents.iter().filter(is_overwritten).count();
         ranges.extend(extents.iter().map(|extent| extent.file_range(sector_size)));
         files.push(FileRewrite {
             job: last.job,
