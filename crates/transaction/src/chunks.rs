@@ -249,7 +249,10 @@ impl Engine {
         }
         let data_to_come = unallocated.bytes.saturating_add(self.space.available(Purpose::Data));
         let (draw, metadata_to_come) = match leave {
-            Leave::WhatMayCome => (Draw::Nothing, data_to_come / METADATA_SHARE),
+            Leave::WhatMayCome => {
+                (Draw::Nothing, (data_to_come / METADATA_SHARE).saturating_add(self.space.growth_bytes()))
+            }
+            Leave::WhatIsCounted if purpose == Purpose::Data => (Draw::Nothing, self.space.growth_bytes()),
             Leave::WhatIsCounted => (Draw::Nothing, 0),
             Leave::WhatIsOwed => (Draw::Reserve, 0),
             Leave::Nothing => return u64::MAX,

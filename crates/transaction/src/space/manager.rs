@@ -389,6 +389,11 @@ impl SpaceManager {
         self.state.lock().promises.global_reserve()
     }
 
+    /// What metadata may grow by when data that are there already are changed.
+    pub(crate) fn growth_bytes(&self) -> u64 {
+        self.state.lock().promises.growth_bytes()
+    }
+
     /// Whether data and metadata come out of the same groups.
     pub(crate) fn is_mixed(&self) -> bool {
         self.state.lock().is_mixed

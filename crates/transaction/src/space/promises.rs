@@ -135,7 +135,8 @@ impl Promises {
                 // The margin is for what is asked for, too: Linux asks for more than it takes, not for both.
                 let own = self.price_bytes(&(wanted.changes + charge_of_data(wanted.data)));
                 let margin = if draw == Draw::Nothing { self.reserve.margin.saturating_sub(own) } else { 0 };
-                let deletions = commit.saturating_add(self.reserve.trees).saturating_add(self.reserve.overwriting);
+                let deletions =
+                    commit.saturating_add(self.reserve.trees).saturating_add(self.reserve.overwriting);
                 self.reserve.all.max(deletions).saturating_add(margin)
             }
             Draw::Reserve => commit.saturating_add(self.reserve.trees),
@@ -162,6 +163,11 @@ impl Promises {
 
     pub(crate) fn sizes_mut(&mut self) -> &mut TreeSizes {
         &mut self.sizes
+    }
+
+    /// What metadata may grow by when data that are there already are changed: a file system whose data are full goes on.
+    pub(crate) fn growth_bytes(&self) -> u64 {
+        self.reserve.all / 4
     }
 
     pub(crate) fn global_reserve(&self) -> u64 {
@@ -233,12 +239,10 @@ mod tests {
         let block_bytes = 16 << 10;
         let mut promises = Promises::new(block_bytes);
         let sizes = TreeSizes { block_bytes, levels: 2, extent: 40, others: 500, ..TreeSizes::default() };
-        promises.set_sizes(sizes, GlobalReserve {
-            all: 8 * MEBIBYTE,
-            margin: 3 * MEBIBYTE,
-            overwriting: 0,
-            trees: MEBIBYTE,
-        });
+        promises.set_sizes(
+            sizes,
+            GlobalReserve { all: 8 * MEBIBYTE, margin: 3 * MEBIBYTE, overwriting: 0, trees: MEBIBYTE },
+        );
         promises
     }
 

@@ -47,7 +47,13 @@ impl State {
     /// Whether the groups, and the chunks that can be made, have room for what is wanted beside all else.
     fn fits(&mut self, draw: Draw, waiting: Charge, wanted: Wanted) -> Promised {
         self.note_sizes();
-        let lacking = self.lacking(self.promises.needs(draw, waiting, wanted));
+        let mut needs = self.promises.needs(draw, waiting, wanted);
+        let mut lacking = self.lacking(needs);
+        if wanted.data.bytes > 0 && lacking.data > 0 && !self.is_mixed {
+            // A chunk of data takes for good what metadata could have had.
+            needs.metadata = needs.metadata.saturating_add(self.promises.growth_bytes());
+            lacking = self.lacking(needs);
+        }
         if lacking == Room::default() {
             return Promised::Given;
         }
