@@ -276,29 +276,45 @@ fn flush_in_parts(filesystem: &Filesystem, jobs: &mut [Job], batch: &[Part]) -> 
             }
             None => {
                 filesystem.engine().commit()?;
-                flush_batch(filesystem, jobs, batch)
+                flush_sectors(filesystem, jobs, batch)
             }
         },
         other => other,
     }
 }
 
+/// Flushes a single part, in halves down to a sector where there is no room for all of it: even extents that compress worse
+/// are better than bytes that are lost.
+fn flush_sectors(filesystem: &Filesystem, jobs: &mut [Job], batch: &[Part]) -> Result<()> {
+    match (flush_batch(filesystem, jobs, batch), batch) {
+        (Err(error), [part]) if error.refusal() == Some(Refusal::NoSpace) => {
+            let Some((first, second)) = halves_at(*part, u64::from(filesystem.sector_size())) else {
+                return Err(error);
+            };
+            flush_sectors(filesystem, jobs, &[first])?;
+            filesystem.engine().commit()?;
+            flush_sectors(filesystem, jobs, &[second])
+        }
+        (flushed, _) => flushed,
+    }
+}
+
 /// Splits a batch; none where it is a single part of the least length.
 fn halves(batch: &[Part]) -> Option<(Vec<Part>, Vec<Part>)> {
     if let [part] = batch {
-        let range = part.range;
-        let middle = (range.start() + range.length_bytes() / 2).next_multiple_of(LEAST_PART_BYTES);
-        let (first, second) = (ByteRange::new(range.start(), middle)?, ByteRange::new(middle, range.end())?);
-        if second.is_empty() {
-            return None;
-        }
-        return Some((
-            vec![Part { range: first, last: false, ..*part }],
-            vec![Part { range: second, ..*part }],
-        ));
+        return halves_at(*part, LEAST_PART_BYTES).map(|(first, second)| (vec![first], vec![second]));
     }
     let (first, second) = batch.split_at(batch.len() / 2);
     Some((first.to_vec(), second.to_vec()))
+}
+
+/// Splits a part about its middle, at a multiple of `unit`; none where there is no such place inside it.
+fn halves_at(part: Part, unit: u64) -> Option<(Part, Part)> {
+    let range = part.range;
+    let middle = (range.start() + range.length_bytes() / 2).next_multiple_of(unit);
+    let (first, second) = (ByteRange::new(range.start(), middle)?, ByteRange::new(middle, range.end())?);
+    let is_split = !first.is_empty() && !second.is_empty();
+    is_split.then_some((Part { range: first, last: false, ..part }, Part { range: second, ..part }))
 }
 
 /// The contiguous parts of all jobs in order, none larger than a batch.
