@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Fills a file system until it is full and beyond, then empties it by vlinder and a copy of it by Linux, and judges.
+"""Fills a file system until it is full and beyond, then empties it by vlinder and a copy of it by Linux.
 
-Prints one line of JSON. The exit status is 0 if nothing was violated, 1 if something was, 2 for wrong arguments or
-where something needed is missing. The rules are told in full_disk/ending.py. Needs root, /dev/fuse and btrfs-progs.
+Prints one line of JSON. The exit status is 0 if nothing was violated, 1 if something was, 2 for wrong
+arguments or where something needed is missing. The rules are told in full_disk/ending.py. Needs root,
+/dev/fuse and btrfs-progs.
 """
 
 import argparse
@@ -110,11 +111,12 @@ def common_arguments():
     """Arguments of every workload."""
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--vlinder", default="vlinder", help="the program to try (default: the one in PATH)")
-    common.add_argument("--dir", default=default_directory(), help="for images and mounts (default: %(default)s)")
+    directory = default_directory()
+    common.add_argument("--dir", default=directory, help="for images and mounts (default: %(default)s)")
     common.add_argument("--seed", type=int, default=1, help="of all that is random (default: %(default)s)")
     common.add_argument("--opts", default="", help="mount options, joined by commas")
     common.add_argument("--keep", help="where to keep the images and logs of a run that failed")
-    common.add_argument("--limit", type=float, default=900, help="seconds after which a run counts as hanging")
+    common.add_argument("--limit", type=float, default=900, help="seconds until a run counts as hanging")
     return common
 
 

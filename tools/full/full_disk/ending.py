@@ -1,8 +1,10 @@
 """The strict end that all workloads share.
 
-The full state is unmounted, and a copy of the image must satisfy both checkers. vlinder mounts the image again, deletes
-every snapshot, removes every file and directory, syncs, and unmounts once: nothing of that may fail or be refused. Linux
-does the same with the copy. Both checkers must accept what vlinder left, and as much space must be free as on Linux.
+The full state is unmounted, and a copy of the image must satisfy both checkers. vlinder mounts the image
+again, deletes every snapshot, removes every file and directory, syncs, and unmounts once: nothing of that
+may fail or be refused. Linux does the same with the copy; it may refuse to delete a subvolume as long as
+files fill the disk, which is told, and tries again after them. Both checkers must accept what vlinder
+left, and as much space must be free as on Linux.
 """
 
 import errno
@@ -41,20 +43,22 @@ class Emptying:
         return sum(self.refused.values())
 
     def as_json(self):
-        return {"removed": self.removed, "deleted_subvolumes": self.deleted_subvolumes, "refused": self.refused,
-                "failed": self.failed, "left": self.left, "space": self.space and self.space.as_json()}
+        return {"removed": self.removed, "deleted_subvolumes": self.deleted_subvolumes,
+                "refused": self.refused, "failed": self.failed, "left": self.left,
+                "space": self.space and self.space.as_json()}
 
     def violations(self, system):
         """Sentences about everything that failed."""
         found = [f"{system}: {failure}" for failure in self.failed]
-        found += [f"{system}: {count} removals refused ({why})" for why, count in self.refused.items()]
+        if system != Linux.name:
+            found += [f"{system}: {count} removals refused ({why})" for why, count in self.refused.items()]
         if self.left:
             found.append(f"{system}: {self.left} names are left")
         return found
 
 
 def entries(point, subvolumes=()):
-    """All paths below a mount point, contents before their directory: (path, is a directory). Without subvolumes."""
+    """All paths below a mount point, without subvolumes, contents first: (path, is a directory)."""
     found = []
 
     def walk(directory):
@@ -88,16 +92,25 @@ def remove_all(mount, emptying):
                 break
 
 
-def empty(mount, emptying):
-    """Deletes all subvolumes, then everything else, then syncs."""
+def delete_subvolumes(mount, emptying):
+    """Deletes all subvolumes and snapshots."""
     for path in mount.subvolumes():
         done = mount.delete_subvolume(path)
         if done.failed():
-            emptying.refuse("subvolume delete", done.text[-200:])
+            emptying.refuse("subvolume delete", done.text.replace(mount.point, "")[-200:])
         else:
             emptying.deleted_subvolumes += 1
+
+
+def empty(mount, emptying):
+    """Deletes all subvolumes, then everything else, then syncs."""
+    delete_subvolumes(mount, emptying)
     remove_all(mount, emptying)
     if isinstance(mount, Linux):
+        if emptying.refused:
+            emptying.note("sync before a second try", mount.sync())
+            delete_subvolumes(mount, emptying)
+            remove_all(mount, emptying)
         emptying.note("waiting for deleted subvolumes", mount.wait_for_deleted_subvolumes())
     emptying.note("sync after emptying", mount.sync())
     emptying.left = len(entries(mount.point))
@@ -164,7 +177,7 @@ def end(run, image):
         return
     linux = empty_once(run.adopt(Linux(copy, run.path("linux"), run.options)))
     run.report["linux"] = linux.as_json()
-    # What Linux itself can't empty fails the run as well: the image that vlinder leaves must be enough for it.
+    # What Linux can't empty fails the run as well: the image that vlinder leaves must be enough for it.
     run.violations += linux.violations("linux")
     if own.space and linux.space:
         run.violations += figures.missing_space(own.space, linux.space)

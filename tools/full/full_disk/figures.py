@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from .systems import call
 
 MEBIBYTE = 1 << 20
-CHUNK = re.compile(r"item \d+ key \(FIRST_CHUNK_TREE CHUNK_ITEM (\d+)\)(.*?)(?=\n\titem |\Z)", re.DOTALL)
+CHUNK = re.compile(
+    r"item \d+ key \(FIRST_CHUNK_TREE CHUNK_ITEM (\d+)\)(.*?)(?=\n\titem |\Z)", re.DOTALL)
 
 
 @dataclass
@@ -28,7 +29,8 @@ def read_space(image):
     chunks = call("btrfs", "inspect-internal", "dump-tree", "-t", "chunk", image)
     if superblock.failed() or chunks.failed():
         raise RuntimeError(f"{image} can't be read: {superblock.text[-200:]} {chunks.text[-200:]}")
-    field = dict(line.split(None, 1) for line in superblock.text.splitlines() if len(line.split(None, 1)) == 2)
+    words = [line.split(None, 1) for line in superblock.text.splitlines()]
+    field = dict(pair for pair in words if len(pair) == 2)
     unallocated = int(field["dev_item.total_bytes"]) - int(field["dev_item.bytes_used"])
     return Space(int(field["bytes_used"]), unallocated, largest_metadata_chunk(chunks.text))
 
@@ -48,7 +50,7 @@ def largest_metadata_chunk(tree):
 
 
 def missing_space(own, peer):
-    """Where `own` uses over a mebibyte more than `peer`, or has over a metadata chunk more allocated; sentences."""
+    """Where `own` uses a mebibyte more than `peer`, or has a metadata chunk more allocated; sentences."""
     found = []
     if own.used_bytes > peer.used_bytes + MEBIBYTE:
         found.append(f"{own.used_bytes} bytes are used after emptying, {peer.used_bytes} after Linux did it")

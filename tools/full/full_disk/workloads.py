@@ -1,4 +1,4 @@
-"""Workloads of one process that fill a file system. Each is given the run and its mount, and gives figures."""
+"""Workloads of one process that fill a file system. Each gets the run and its mount, and gives figures."""
 
 import errno
 import mmap
@@ -101,7 +101,7 @@ def fill(run, mount):
 
 
 def remove_then_snapshot(run, mount):
-    """A file of scattered extents, small files until twenty are refused, twice; some are removed; a snapshot."""
+    """Scattered extents, small files until twenty are refused, twice; some are removed; a snapshot."""
     arguments, filler = run.arguments, Filler(run, mount)
     extents = write_extents(run, mount, arguments.extents)
     content = run.random.randbytes(arguments.bytes)
@@ -150,8 +150,10 @@ def overwrite(run, mount, extents, count):
 
 
 def scatter(run, mount):
-    """Scattered extents, metadata filled up with small files, a snapshot, then rounds of a few overwrites: each copies a
-    leaf of the file, and that adds a reference to every extent in it, far apart in the extent tree."""
+    """Scattered extents, metadata filled up with small files, a snapshot, then rounds of a few overwrites.
+
+    Each overwrite copies a leaf of the file, and that adds a reference to every extent in it, far apart in
+    the extent tree."""
     arguments, filler = run.arguments, Filler(run, mount)
     extents = write_extents(run, mount, arguments.extents)
     mount.sync()
@@ -180,8 +182,8 @@ class OneProcess:
         self.random, self.mount = run.random, mount
         self.filler = Filler(run, mount)
         self.files, self.count, self.snapshots, self.deletions_refused = [], 0, 0, 0
-        self.weights = {self.create: 35, self.set_attribute: 20, self.write: 15, self.truncate: 10, self.link: 10,
-                        self.unlink: 3, self.change_owner: 2, self.rename: 3, self.sync_file: 2}
+        self.weights = {self.create: 35, self.set_attribute: 20, self.write: 15, self.truncate: 10,
+                        self.link: 10, self.unlink: 3, self.change_owner: 2, self.rename: 3, self.sync_file: 2}
         os.makedirs(f"{mount.point}/w", exist_ok=True)
 
     def name(self, kind):
