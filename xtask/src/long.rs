@@ -144,8 +144,8 @@ impl Count {
 }
 
 impl Session {
-    /// Every row once; with a number of minutes in an order that the seed chooses, again and again with further
-    /// seeds, and no run begins after the minutes.
+    /// Every row once; with a number of minutes in an order that the seed chooses, again and again with
+    /// further seeds, and no run begins after the minutes.
     fn all(&mut self, rows: &[&str], minutes: Option<u64>) -> Result<()> {
         let Some(minutes) = minutes else {
             return rows.iter().try_for_each(|row| self.one(row, self.seed));

@@ -20,8 +20,8 @@ NOISE_BYTES = 1 << 20
 # Weights of the operations.
 PROFILES = {
     "all": dict(create=22, overwrite=20, tiny=8, sparse=6, truncate=8, allocate=4, punch=5, zero=3,
-                attribute=8, link=4, rename=5, unlink=6, mkdir=3, remove_tree=1, copy=4, mapped=4, direct=5, sync_file=2,
-                symlink=3, flags=1, append=5),
+                attribute=8, link=4, rename=5, unlink=6, mkdir=3, remove_tree=1, copy=4, mapped=4, direct=5,
+                sync_file=2, symlink=3, flags=1, append=5),
     # Changes of extents and nothing else: every write is a small extent of its own.
     "extents": dict(create=10, overwrite=35, tiny=5, sparse=25, truncate=3, punch=10, direct=12, unlink=2,
                     sync_file=1, allocate=4, zero=3, copy=8),

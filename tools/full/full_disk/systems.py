@@ -42,7 +42,7 @@ def call(*command, seconds=COMMAND_SECONDS):
 
 
 def is_mounted(point):
-    """Whether something is mounted there. stat(2) would wait for a server that hangs, so the list is asked."""
+    """Whether something is mounted there. The list is asked: stat(2) would wait for a hanging server."""
     return any(where == point for where, _ in mounts())
 
 

@@ -183,7 +183,8 @@ class OneProcess:
         self.filler = Filler(run, mount)
         self.files, self.count, self.snapshots, self.deletions_refused = [], 0, 0, 0
         self.weights = {self.create: 35, self.set_attribute: 20, self.write: 15, self.truncate: 10,
-                        self.link: 10, self.unlink: 3, self.change_owner: 2, self.rename: 3, self.sync_file: 2}
+                        self.link: 10, self.unlink: 3, self.change_owner: 2, self.rename: 3,
+                        self.sync_file: 2}
         os.makedirs(f"{mount.point}/w", exist_ok=True)
 
     def name(self, kind):
