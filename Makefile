@@ -1,6 +1,6 @@
-# Thin callers; what they do is written in xtask/ and tools/. MINUTES, SEED, ROWS and what the program at the
-# head of its source lists are passed on where they mean something.
-.PHONY: demo test proof matrix fuzz coverage suites bench fio-engine
+# Thin callers; what they do is written in xtask/ and tools/. MINUTES, SEED, ROWS, JOB and what the program at
+# the head of its source lists are passed on where they mean something.
+.PHONY: demo test proof matrix fuzz coverage suites bench fio-engine long
 
 demo:
 	tools/demo.sh
@@ -29,6 +29,10 @@ coverage:
 # pjdfstest and fsx on the mount, as root; SEEDS, OPERATIONS and ONLY are read by the script.
 suites:
 	tools/suites.sh
+
+# Disks that are filled and emptied again, as root: `make long JOB=full MINUTES=10 SEED=1`.
+long:
+	cargo xtask long $(JOB)
 
 # An engine for fio that works on images through the library: tools/fio-engine.sh says what it needs.
 fio-engine:

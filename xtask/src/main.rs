@@ -1,8 +1,10 @@
 //! Chores of this repository: `cargo xtask tidy` (what the compiler does not check), `cargo xtask test` (everything fast,
-//! counted), `cargo xtask user-test USER` (the built tests again, as somebody who is not root).
+//! counted), `cargo xtask user-test USER` (the built tests again, as somebody who is not
+//! root), `cargo xtask long JOB` (long runs, each judged strictly).
 //!
 //! It must not know how the engine works; it sees manifests, sources and test results.
 
+mod long;
 mod test;
 mod tidy;
 mod workspace;
@@ -11,10 +13,12 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-const USAGE: &str = "usage: cargo xtask tidy [--bless] | test | user-test USER
+const USAGE: &str = "usage: cargo xtask tidy [--bless] | test | user-test USER | long JOB
   tidy            floors, forbidden names, growth, documents; --bless accepts today's sizes as the baseline
   test            format, clippy, tidy and all tests; the last line is `N passed, N failed, N skipped`
-  user-test USER  builds the tests and runs them as that user (needs root)";
+  user-test USER  builds the tests and runs them as that user (needs root)
+  long JOB        full, full-fill, full-one-process, full-snapshots, full-scatter, full-stress or full-images,
+                  as root; MINUTES and SEED are read from the environment";
 
 fn main() -> ExitCode {
     match run() {
@@ -35,6 +39,7 @@ fn run() -> Result<bool> {
         ["tidy", "--bless"] => tidy::bless().map(|()| true),
         ["test"] => test::run(),
         ["user-test", user] => test::run_as(user),
+        ["long", job] => long::run(job),
         _ => bail!("{USAGE}"),
     }
 }

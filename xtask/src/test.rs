@@ -113,15 +113,8 @@ fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// Where cargo builds, made absolute.
-fn target_directory() -> Result<PathBuf> {
-    let output = cargo(&["metadata", "--format-version", "1", "--no-deps"]).output()?;
-    let metadata: Value = serde_json::from_slice(&output.stdout).context("cargo metadata")?;
-    Ok(PathBuf::from(metadata["target_directory"].as_str().context("no target directory")?))
-}
-
 fn new_skip_log(name: &str) -> Result<PathBuf> {
-    let path = target_directory()?.join(name);
+    let path = workspace::target_directory()?.join(name);
     std::fs::write(&path, "").with_context(|| path.display().to_string())?;
     Ok(path)
 }

@@ -67,6 +67,12 @@ pub fn packages() -> Result<Vec<Package>> {
     packages.iter().map(package).collect()
 }
 
+/// Where cargo builds, made absolute.
+pub fn target_directory() -> Result<PathBuf> {
+    let metadata = metadata(&["--no-deps"])?;
+    Ok(PathBuf::from(metadata["target_directory"].as_str().context("no target directory")?))
+}
+
 fn metadata(arguments: &[&str]) -> Result<Value> {
     let output = Command::new("cargo")
         .args(["metadata", "--format-version", "1"])
