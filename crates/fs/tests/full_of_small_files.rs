@@ -1,0 +1,45 @@
+//! A file system full of files whose bytes lie in the tree: everything that was accepted is stored, and all of it can go.
+
+use vlinder_fs::path::Files;
+use vlinder_fs::{FsError, OpenOptions, Refusal};
+use vlinder_testkit::kernel::btrfs_check;
+use vlinder_testkit::{Scratch, require};
+
+/// Fills, syncs, and empties again, for files of one size.
+fn fill_and_empty(bytes: usize) {
+    let scratch = Scratch::in_memory("small-files");
+    let image = scratch.join("image");
+    let made = std::process::Command::new("truncate").args(["-s", "128M"]).arg(&image).status().unwrap();
+    assert!(made.success());
+    let made = std::process::Command::new("mkfs.btrfs").arg("-q").arg(&image).status().unwrap();
+    assert!(made.success());
+    let files = Files::open_with(&image, OpenOptions::default()).unwrap();
+    let content = vec![7_u8; bytes];
+    let mut count = 0;
+    let refused: FsError = loop {
+        match files.write(format!("/file-{count}"), &content) {
+            Ok(()) => count += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.refusal(), Some(Refusal::NoSpace), "{refused}");
+    assert!(count > 5_000, "{count} files of {bytes} bytes");
+    files.sync().unwrap();
+    for number in 0..count {
+        assert_eq!(files.read(format!("/file-{number}")).unwrap(), content, "file {number} of {count}");
+    }
+    for number in 0..count {
+        files.remove_file(format!("/file-{number}")).unwrap();
+    }
+    files.sync().unwrap();
+    files.close().unwrap();
+    btrfs_check(&image).unwrap();
+}
+
+#[test]
+fn small_files_that_were_accepted_are_stored_and_all_can_go() {
+    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    for bytes in [1_400, 1_800, 2_048] {
+        fill_and_empty(bytes);
+    }
+}
