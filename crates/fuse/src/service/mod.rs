@@ -437,6 +437,7 @@ impl Service for MountService {
             self.known.note_close(self.node(id));
             if !self.handles.is_written(id) {
                 self.forget_writer(id);
+                self.note_writer_told(id);
             }
         }
     }

@@ -14,7 +14,7 @@
 //!    turns with that ([`UnplacedBytes::turn`]). A page that comes again comes after its refusal was answered.
 //! 5. There are at most as many as `dirty=` says ([`UnplacedBytes::keep`]).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rustix::io::Errno;
 use vlinder_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,8 +33,9 @@ pub(super) struct UnplacedBytes {
     files: Mutex<HashMap<InodeId, UnplacedFile>>,
     /// Held alone while bytes are tried again.
     turns: RwLock<()>,
-    /// Some came of which no sync of the whole file system was told.
-    are_untold: AtomicBool,
+    /// Files to which some came, and of which nobody was told: neither their writers by closing, nor a sync of the whole file
+    /// system.
+    untold: Mutex<HashSet<InodeId>>,
     /// Some of them were too many to be kept.
     are_lost: AtomicBool,
 }
@@ -86,7 +87,7 @@ impl UnplacedBytes {
 
     /// Keeps bytes of a file; false where there are too many already.
     fn keep(&self, inode: &Arc<Inode>, offset: u64, data: &[u8], most_bytes: u64) -> bool {
-        self.are_untold.store(true, Ordering::SeqCst);
+        self.untold.lock().insert(inode.id());
         let mut files = self.files.lock();
         let length = data.len() as u64;
         let empty = || UnplacedFile { inode: Arc::clone(inode), parts: BTreeMap::new() };
@@ -222,8 +223,13 @@ impl MountService {
     /// `ENOSPC`.
     pub(crate) fn place_for_sync(&self) -> Reply<()> {
         let is_placed = self.place_all().is_ok() && !self.unplaced.are_lost.swap(false, Ordering::SeqCst);
-        let are_untold = self.unplaced.are_untold.swap(false, Ordering::SeqCst);
-        if is_placed || !are_untold { Ok(()) } else { Err(Errno::NOSPC) }
+        let untold = std::mem::take(&mut *self.unplaced.untold.lock());
+        if is_placed || untold.is_empty() { Ok(()) } else { Err(Errno::NOSPC) }
+    }
+
+    /// A file that was open for writing is closed: by now the kernel has told its writer, at fsync or close.
+    pub(super) fn note_writer_told(&self, id: InodeId) {
+        self.unplaced.untold.lock().remove(&id);
     }
 
     /// Whether any file has some.
