@@ -106,6 +106,7 @@ impl Engine {
         }
         let _cleaning = self.dead_trees.cleaning.lock();
         let mut left = budget_blocks;
+        let mut has_committed = false;
         while left > 0 {
             let next = self.dead_trees.walks.lock().front().map(|walk| (walk.tree.id(), walk.started));
             let Some((next, started)) = next else { return Ok(false) };
@@ -119,17 +120,19 @@ impl Engine {
             let Some(mut walk) = self.dead_trees.walks.lock().pop_front() else { return Ok(false) };
             let looked_at = walk.run(&mut handle, left.min(BLOCKS_IN_HANDLE));
             if matches!(looked_at, Err(EngineError::Tree(TreeError::NoSpace { .. }))) {
-                // Nothing of the block was changed. A commit frees what went before it.
+                // Not even one block. A commit frees what went before it; right after one there is nothing more to hope for
+                // now, whatever others do meanwhile.
                 walk.save_progress(&handle);
                 drop(handle);
                 self.dead_trees.walks.lock().push_front(walk);
-                let (gains, error) = (self.would_gain_by_committing(), looked_at.err());
-                self.commit()?;
-                match error.filter(|_| !gains) {
-                    Some(error) => return Err(error),
-                    None => continue,
+                if has_committed {
+                    return looked_at.map(|_| true);
                 }
+                self.commit()?;
+                has_committed = true;
+                continue;
             }
+            has_committed = false;
             if looked_at.is_err() {
                 // What was done before the error stays done.
                 walk.save_progress(&handle);
@@ -191,7 +194,11 @@ impl Walk {
         }) {
             self.leave(handle)?;
         }
-        result.map(|()| looked_at)
+        match result {
+            // Nothing of the block that found no room was changed; those before it are done.
+            Err(EngineError::Tree(TreeError::NoSpace { .. })) if looked_at > 1 => Ok(looked_at - 1),
+            other => other.map(|()| looked_at),
+        }
     }
 
     /// The path from the root to where an earlier walk stopped.

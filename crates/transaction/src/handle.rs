@@ -366,7 +366,7 @@ impl Handle<'_> {
 
 impl Engine {
     /// Makes sure that what waits has room in the commit to come. Without it the commit may fail, and take all along that was
-    /// done since the last one: so it comes at once, before more is added.
+    /// done since the last one. Debug builds stop; release builds count and log it (decision 15).
     fn check_room(&self, kind: ChangeKind) {
         // While other handles are open, or about to be, what they were promised and what waits may change the same blocks, which
         // two prices count twice. What a commit took and freed is not free before its superblock is durable, and no other

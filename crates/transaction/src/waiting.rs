@@ -132,7 +132,7 @@ impl Engine {
                 true
             }
             Err(error) => {
-                tracing::warn!(%error, "what waits for the commit could not be measured");
+                tracing::debug!(%error, "what waits for the commit could not be measured");
                 false
             }
         }
