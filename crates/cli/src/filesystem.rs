@@ -6,12 +6,14 @@ use std::ffi::OsString;
 
 use clap::{Args, Subcommand, ValueHint};
 use serde_json::{Value, json};
+use vlinder_control::protocol::ConditionRecord;
 use vlinder_control::{Name, Request};
 use vlinder_format::RootId;
 use vlinder_format::chunk::BlockGroupFlags;
 use vlinder_format::superblock::Label;
 use vlinder_transaction::{KindReport, SpaceReport};
 
+use crate::condition;
 use crate::failure::{Failure, Kind, Status as Ending};
 use crate::image::{Follow, ImageArguments, Images, Purpose};
 use crate::object::{Fullness, Object};
@@ -151,11 +153,15 @@ fn by_content(report: &SpaceReport) -> Vec<&KindReport> {
 }
 
 fn df(arguments: &SpaceArguments, session: &Session) -> Result<Ending, Failure> {
-    let report = arguments.fullness()?.report;
+    let Fullness { report, condition, .. } = arguments.fullness()?;
     let kinds = sorted(&report);
     if session.json {
         let kinds: Vec<Value> = kinds.into_iter().map(kind_object).collect();
-        session.object(json!({ "kinds": kinds, "global_reserve_bytes": report.linux_reserve_bytes }))?;
+        session.object(json!({
+            "kinds": kinds,
+            "global_reserve_bytes": report.linux_reserve_bytes,
+            "condition": condition::object(&condition),
+        }))?;
         return Ok(Ending::Done);
     }
     if session.progs_json {
@@ -172,7 +178,17 @@ fn df(arguments: &SpaceArguments, session: &Session) -> Result<Ending, Failure> 
     }
     let (total, used) = (units.show(report.linux_reserve_bytes), units.show(0));
     session.line(format!("GlobalReserve, single: total={total}, used={used}"))?;
+    print_condition(&condition, session)?;
     Ok(Ending::Done)
+}
+
+/// Behind what btrfs-progs shows, which is all of a file system that fares well.
+fn print_condition(condition: &ConditionRecord, session: &Session) -> Result<(), Failure> {
+    let lines = condition::lines(condition);
+    if !lines.is_empty() {
+        session.line("")?;
+    }
+    lines.into_iter().try_for_each(|line| session.line(line))
 }
 
 /// `--format json` of btrfs-progs 6.2: pretty-printed, numbers as strings.
@@ -213,10 +229,12 @@ fn usage(arguments: &UsageArguments, session: &Session) -> Result<Ending, Failur
             "available_bytes": fullness.available_bytes,
             "global_reserve_bytes": report.linux_reserve_bytes,
             "kinds": kinds,
+            "condition": condition::object(&fullness.condition),
         }))?;
         return Ok(Ending::Done);
     }
     print_usage(&fullness, &totals, arguments.table, arguments.space.units.units(), session)?;
+    print_condition(&fullness.condition, session)?;
     Ok(Ending::Done)
 }
 

@@ -7,6 +7,7 @@
 
 mod check;
 mod command;
+mod condition;
 mod failure;
 mod files;
 mod filesystem;

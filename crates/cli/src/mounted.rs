@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
-use vlinder_control::protocol::{MountInformation, SubvolumeTarget};
+use vlinder_control::protocol::{ConditionRecord, MountInformation, SubvolumeTarget};
 use vlinder_control::{Answer, Client, ClientError, ErrorBody, MountEntry, Name, Request};
 use vlinder_device::HostIdentity;
 use vlinder_format::RootId;
@@ -226,9 +226,9 @@ impl Mounted {
         }
     }
 
-    /// How full the file system is; its device as the server names it, and its number; bytes of devices behind what it
+    /// How full the file system is, and how it fares; its device as the server names it, and its number; bytes of devices behind what it
     /// uses.
-    pub fn space(&self) -> Result<(SpaceReport, String, u64, u64), Failure> {
+    pub fn space(&self) -> Result<(SpaceReport, ConditionRecord, String, u64, u64), Failure> {
         let Answer::Space(record) = self.request(&Request::FilesystemUsage)? else {
             return Err(self.unexpected());
         };
@@ -245,7 +245,7 @@ impl Mounted {
         let device = record.devices.first();
         let (name, number) =
             device.map(|device| (crate::report::escaped(&device.path.0), device.number)).unwrap_or_default();
-        Ok((records::space(&record), name, number, slack))
+        Ok((records::space(&record), record.condition, name, number, slack))
     }
 
     /// The label.
@@ -304,10 +304,12 @@ impl Mounted {
         }
     }
 
-    /// Counters and histograms.
-    pub fn statistics(&self) -> Result<Vec<Reading>, Failure> {
+    /// Counters and histograms, and how the file system fares.
+    pub fn statistics(&self) -> Result<(Vec<Reading>, ConditionRecord), Failure> {
         match self.request(&Request::Statistics)? {
-            Answer::Statistics { metrics } => Ok(metrics.into_iter().map(records::reading).collect()),
+            Answer::Statistics { metrics, condition } => {
+                Ok((metrics.into_iter().map(records::reading).collect(), condition))
+            }
             _ => Err(self.unexpected()),
         }
     }

@@ -4,11 +4,12 @@
 use std::ffi::OsStr;
 
 use vlinder_control::Request;
-use vlinder_control::protocol::SubvolumeTarget;
+use vlinder_control::protocol::{ConditionRecord, SubvolumeTarget};
 use vlinder_format::RootId;
 use vlinder_fs::SubvolumeInformation;
 use vlinder_transaction::SpaceReport;
 
+use crate::condition;
 use crate::failure::{Failure, Kind};
 use crate::image::{Follow, Images, InImage, Purpose};
 use crate::mounted::Mounted;
@@ -37,6 +38,8 @@ pub struct Fullness {
     pub device: String,
     /// The device's number.
     pub device_number: u64,
+    /// How the file system fares.
+    pub condition: ConditionRecord,
 }
 
 impl Object {
@@ -192,14 +195,16 @@ impl Object {
                     slack_bytes: slack.sum(),
                     device: image.label.clone(),
                     device_number: members.first().map_or(0, |member| member.id.0),
+                    condition: condition::of_image(&image.filesystem.condition()),
                 })
             }
             Self::Mounted(mounted) => {
                 let statistics = rustix::fs::statvfs(mounted.path())
                     .map_err(|errno| Failure::host(&errno.into(), mounted.place()))?;
-                let (report, device, device_number, slack_bytes) = mounted.space()?;
+                let (report, condition, device, device_number, slack_bytes) = mounted.space()?;
                 Ok(Fullness {
                     report,
+                    condition,
                     device_number,
                     available_bytes: statistics.f_bavail.saturating_mul(statistics.f_frsize),
                     slack_bytes,
@@ -209,15 +214,14 @@ impl Object {
         }
     }
 
-    /// Counters and histograms of what serves it.
-    pub fn statistics(&self) -> Result<Vec<Reading>, Failure> {
+    /// Counters and histograms of what serves it, and how the file system fares.
+    pub fn statistics(&self) -> Result<(Vec<Reading>, ConditionRecord), Failure> {
         match self {
             Self::Image(named) => {
                 let filesystem = &named.image().filesystem;
                 let samples = filesystem.engine().registry().snapshot().into_iter().map(Reading::from);
-                Ok(samples
-                    .chain(filesystem.device_counters().into_iter().flat_map(Reading::of_devices))
-                    .collect())
+                let of_devices = filesystem.device_counters().into_iter().flat_map(Reading::of_devices);
+                Ok((samples.chain(of_devices).collect(), condition::of_image(&filesystem.condition())))
             }
             Self::Mounted(mounted) => mounted.statistics(),
         }

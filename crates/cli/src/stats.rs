@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 use vlinder_base::metrics::{HistogramSnapshot, Sample, Unit, Value as MetricValue};
 
+use vlinder_control::protocol::ConditionRecord;
 use vlinder_fs::DeviceCounter;
 
 use crate::failure::{Failure, Status as Ending};
@@ -69,18 +70,62 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
         return Err(Failure::usage("--json and --openmetrics exclude each other"));
     }
     let images = Images::new(&arguments.images)?;
-    let samples = Object::find(&images, &arguments.target, Purpose::Read, Follow::Yes)?.statistics()?;
+    let (mut samples, condition) =
+        Object::find(&images, &arguments.target, Purpose::Read, Follow::Yes)?.statistics()?;
     images.close()?;
+    samples.extend(of_condition(&condition));
     if session.json {
-        session.object(json!({ "metrics": object(&samples) }))?;
+        let condition = crate::condition::object(&condition);
+        session.object(json!({ "condition": condition, "metrics": object(&samples) }))?;
     } else if arguments.openmetrics {
         session.bytes(open_metrics(&samples).as_bytes())?;
     } else {
-        for sample in &samples {
-            session.line(text(sample))?;
+        for line in crate::condition::lines(&condition).into_iter().chain(samples.iter().map(text)) {
+            session.line(line)?;
         }
     }
     Ok(Ending::Done)
+}
+
+/// What of the condition is a number, for who watches numbers alone.
+fn of_condition(condition: &ConditionRecord) -> impl Iterator<Item = Reading> {
+    let flag = |is_so: bool| i64::from(is_so);
+    let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    let fails = condition.failed_commit.as_ref().is_some_and(|failed| !failed.is_over);
+    let all: [(&str, &str, Unit, i64); 5] = [
+        (
+            "condition.read_only",
+            "1 where the file system takes no changes",
+            Unit::Count,
+            flag(condition.read_only.is_some()),
+        ),
+        (
+            "condition.host_full",
+            "1 where the host has no space for the image",
+            Unit::Count,
+            flag(condition.is_host_full),
+        ),
+        ("condition.commits_fail", "1 where the last commit failed", Unit::Count, flag(fails)),
+        (
+            "condition.held_bytes",
+            "bytes in memory that found no room",
+            Unit::Bytes,
+            bytes(condition.held_bytes),
+        ),
+        (
+            "condition.lost_bytes",
+            "bytes from the kernel's cache that could not be kept",
+            Unit::Bytes,
+            bytes(condition.lost_bytes),
+        ),
+    ];
+    all.into_iter().map(|(name, help, unit, value)| Reading {
+        name: name.to_owned(),
+        help: help.to_owned(),
+        unit,
+        device: None,
+        value: MetricValue::Gauge(value),
+    })
 }
 
 /// A duration in the unit that leaves one to three digits before the point.

@@ -19,7 +19,7 @@ pub mod unmount;
 
 pub use client::{Client, ClientError};
 pub use error::{ErrorBody, ErrorKind};
-pub use executor::{FilesystemExecutor, KernelNotifier, MountFacts};
+pub use executor::{FilesystemExecutor, KernelNotifier, MountFacts, Unplaced};
 pub use frame::FrameError;
 pub use location::{LocationError, SocketLocation};
 pub use mounts::MountEntry;

@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use vlinder_fs::Condition;
+
 use crate::ErrorBody;
 
 /// The schema of the messages below.
@@ -256,6 +258,9 @@ pub enum Answer {
     Statistics {
         /// By name.
         metrics: Vec<Metric>,
+        /// How the file system fares.
+        #[serde(default)]
+        condition: ConditionRecord,
     },
     /// A committed state.
     Leased {
@@ -401,6 +406,59 @@ pub struct SpaceRecord {
     pub can_make_metadata: bool,
     /// The members.
     pub devices: Vec<SpaceDevice>,
+    /// How the file system fares.
+    #[serde(default)]
+    pub condition: ConditionRecord,
+}
+
+/// What keeps the file system from storing what it is given. A server that tells nothing of it is an older one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ConditionRecord {
+    /// Why it takes no changes; none where it takes them.
+    pub read_only: Option<String>,
+    /// The host has no space for the image.
+    pub is_host_full: bool,
+    /// Bytes in memory that were accepted and found no room when that was tried last.
+    pub held_bytes: u64,
+    /// Bytes from the kernel's cache for which there was no room in memory either, since the mount began.
+    pub lost_bytes: u64,
+    /// The last commit that failed since the mount began.
+    pub failed_commit: Option<FailedCommitRecord>,
+}
+
+/// A commit that did not make durable all that it was to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedCommitRecord {
+    /// When the first of a row of equal failures came.
+    pub time: Time,
+    /// The transaction that was running then.
+    pub generation: u64,
+    /// What went wrong.
+    pub reason: String,
+    /// How many failed for this reason, one after the other.
+    pub count: u64,
+    /// A later commit made everything durable.
+    pub is_over: bool,
+}
+
+impl From<&Condition> for ConditionRecord {
+    fn from(condition: &Condition) -> Self {
+        let failed = condition.failed_commit.as_ref().map(|failed| FailedCommitRecord {
+            time: Time { seconds: failed.time.seconds, nanoseconds: failed.time.nanoseconds },
+            generation: failed.generation.0,
+            reason: failed.reason.clone(),
+            count: failed.count,
+            is_over: failed.is_over,
+        });
+        Self {
+            read_only: condition.read_only.as_ref().map(ToString::to_string),
+            is_host_full: condition.is_host_full,
+            held_bytes: condition.held_bytes,
+            lost_bytes: 0,
+            failed_commit: failed,
+        }
+    }
 }
 
 /// The groups of one content and profile.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use vlinder_base::sync::{Arc, Mutex};
 use vlinder_control::protocol::SubvolumeTarget;
 use vlinder_control::{
-    Answer, Conversation, Executor, FilesystemExecutor, KernelNotifier, MountFacts, Peer, Request,
+    Answer, Conversation, Executor, FilesystemExecutor, KernelNotifier, MountFacts, Peer, Request, Unplaced,
 };
 use vlinder_fs::{Caller, Filesystem, GroupId, InodeId, OpenOptions, SetAttributes, UserId};
 use vlinder_testkit::{Scratch, golden};
@@ -18,6 +18,10 @@ struct NoKernel {
 }
 
 impl KernelNotifier for NoKernel {
+    fn unplaced(&self) -> Unplaced {
+        Unplaced::default()
+    }
+
     fn write_back(&self) -> io::Result<()> {
         self.failure.lock().take().map_or(Ok(()), |kind| Err(kind.into()))
     }

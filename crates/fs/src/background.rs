@@ -127,7 +127,11 @@ impl Filesystem {
                     }
                 };
                 if let Err(error) = done {
-                    tracing::error!(%error, "the background work failed");
+                    // The log says it once for all commits that fail for it (`Engine::note_failed_commit`).
+                    tracing::debug!(%error, "the background work failed");
+                }
+                if let Some(wait) = filesystem.wait_for_host() {
+                    due = due.min(clock.monotonic().saturating_add(wait));
                 }
             }
         };
@@ -142,9 +146,15 @@ impl Filesystem {
         if self.is_read_only() {
             return Ok(());
         }
-        while !self.shared().background.is_stopped() && self.engine().clean(CLEANED_BLOCKS)? {}
+        while !self.shared().background.is_stopped() && self.clean_some()? {}
         self.sync()?;
         Ok(())
+    }
+
+    /// Frees some blocks of deleted subvolumes; whether there are more.
+    fn clean_some(&self) -> Result<bool> {
+        let cleaned = self.engine().clean(CLEANED_BLOCKS);
+        Ok(cleaned.inspect_err(|error| self.engine().note_failed_commit(error))?)
     }
 
     /// Wakes the background work (freeing blocks of deleted subvolumes, the commit) before its time.

@@ -52,6 +52,8 @@ refusals! {
     ReadOnly = ROFS, "the file system or the subvolume is read-only (its property ro)";
     /// No space left.
     NoSpace = NOSPC, "no space left; delete files or snapshots, or copy everything to a larger file system";
+    /// The host's file system has no space for the image, or a quota there is used up.
+    HostFull = NOSPC, "the host's file system, or a quota there, is full; free some space there";
     /// An extended attribute, or those whose hashes collide, that no tree block of this file system can hold.
     AttributeTooLong = NOSPC, "the attribute does not fit into a tree block; make it shorter, or the file system with larger nodes (mkfs -n)";
     /// Above a quota.
@@ -159,6 +161,7 @@ impl FsError {
             Self::NoThreads { .. } => Errno::AGAIN,
             Self::Path { source, .. } => source.errno(),
             Self::Device(error) => Errno::from_raw_os_error(error.errno()),
+            Self::Volume(error) if error.is_host_full() => Errno::NOSPC,
             Self::Tree(_)
             | Self::Damage(_)
             | Self::Volume(_)
@@ -168,12 +171,25 @@ impl FsError {
         }
     }
 
+    /// Whether the host has no space for the image: what was accepted stays in memory and is tried again.
+    #[must_use]
+    pub fn is_host_full(&self) -> bool {
+        match self {
+            Self::Refused(refusal) => *refusal == Refusal::HostFull,
+            Self::Engine(error) => error.is_host_full(),
+            Self::Volume(error) => error.is_host_full(),
+            Self::Path { source, .. } => source.is_host_full(),
+            _ => false,
+        }
+    }
+
     /// The refusal, if this is one (of the engine's lack of space, too).
     #[must_use]
     pub fn refusal(&self) -> Option<Refusal> {
         match self {
             Self::Refused(refusal) => Some(*refusal),
             Self::Path { source, .. } => source.refusal(),
+            other if other.is_host_full() => Some(Refusal::HostFull),
             other if other.errno() == Errno::NOSPC => Some(Refusal::NoSpace),
             other if other.errno() == Errno::ROFS => Some(Refusal::ReadOnly),
             _ => None,
@@ -185,6 +201,7 @@ fn engine_errno(error: &EngineError) -> Errno {
     match error {
         EngineError::NoSpace { .. } | EngineError::Tree(TreeError::NoSpace { .. }) => Errno::NOSPC,
         EngineError::ReadOnly { .. } => Errno::ROFS,
+        error if error.is_host_full() => Errno::NOSPC,
         EngineError::NoSuchTree { .. } => Errno::NOENT,
         _ => Errno::IO,
     }

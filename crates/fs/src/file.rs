@@ -73,6 +73,7 @@ impl Filesystem {
     /// # Errors
     /// As [`write_file`](Self::write_file).
     pub fn append(&self, caller: &Caller, inode: &Arc<Inode>, data: Cow<'_, [u8]>) -> Result<u64> {
+        self.check_host_room()?;
         let _operation = inode.operation.write();
         let offset = inode.size();
         self.write_locked(caller, inode, offset, data, WriteOrigin::Caller)?;
@@ -94,6 +95,9 @@ impl Filesystem {
         data: Cow<'_, [u8]>,
         origin: WriteOrigin,
     ) -> Result<FileChange> {
+        if origin != WriteOrigin::WriteBack {
+            self.check_host_room()?;
+        }
         let _operation = self.lock_for_write(caller, inode, &[(offset, data.as_ref())], origin)?;
         self.write_locked(caller, inode, offset, data, origin)
     }

@@ -17,6 +17,7 @@ use vlinder_volume::{OpenRules, Opened, Volume};
 use crate::background::Background;
 use crate::data::{ReadAheadBudget, WriteBack};
 use crate::fsync_log::FsyncMetrics;
+use crate::host_room::HostRetry;
 use crate::inode::cache::InodeCache;
 use crate::inode::dirty::DirtyInodes;
 use crate::inode::{Inode, InodeId};
@@ -65,6 +66,7 @@ pub(crate) struct Shared {
     /// Unflushed data.
     pub(crate) write_back: WriteBack,
     pub(crate) attempts_to_make_room: Attempts,
+    pub(crate) host_retry: HostRetry,
     /// What open files may hold of data that were read ahead.
     pub(crate) read_ahead: ReadAheadBudget,
     pub(crate) fsync: FsyncMetrics,
@@ -237,6 +239,7 @@ impl Filesystem {
             engine,
             write_back: WriteBack::new(&options),
             attempts_to_make_room: Attempts::default(),
+            host_retry: HostRetry::default(),
             read_ahead: ReadAheadBudget::default(),
             fsync: FsyncMetrics::new(&options.registry),
             options,
@@ -444,6 +447,10 @@ impl Filesystem {
         // One file that finds no room must not keep all others from becoming durable.
         let flushed = crate::data::flush_all(self);
         let generation = self.commit()?;
+        match &flushed {
+            Ok(()) => self.engine().note_all_durable(),
+            Err(error) => self.engine().note_failed_commit(error),
+        }
         flushed.map(|()| generation)
     }
 

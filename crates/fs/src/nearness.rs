@@ -77,6 +77,9 @@ impl Filesystem {
     /// a commit would free.
     #[must_use]
     pub fn room_for_writers(&self) -> u64 {
+        if self.engine().is_host_full() {
+            return 0;
+        }
         let free = self.engine().room_for_data();
         let promised = self.shared().write_back.bytes();
         let left = free.saturating_sub(promised.saturating_add(metadata_of(promised)));
@@ -95,9 +98,10 @@ impl Filesystem {
     /// What a writer of a file would find now, after what may make room was tried.
     ///
     /// # Errors
-    /// [`Refusal::ReadOnly`]; what flushing, committing or reading the file's items met.
+    /// [`Refusal::ReadOnly`], [`Refusal::HostFull`]; what flushing, committing or reading the file's items met.
     pub fn prospect_of_writer(&self, inode: &Arc<Inode>) -> Result<Prospect> {
         self.check_writable(inode.subvolume())?;
+        self.check_host_room()?;
         let sector = u64::from(self.sector_size());
         if self.has_room_for(sector)? {
             return Ok(Prospect::Room);

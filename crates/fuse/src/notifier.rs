@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use vlinder_base::sync::Arc;
-use vlinder_control::KernelNotifier;
+use vlinder_control::{KernelNotifier, Unplaced};
 use vlinder_fs::InodeId;
 
 use crate::service::MountService;
@@ -49,6 +49,10 @@ impl KernelNotifier for MountNotifier {
 
     fn entry_changed(&self, directory: InodeId, name: &[u8]) {
         self.warn(self.transport.invalidate_entry(self.service.node(directory), name));
+    }
+
+    fn unplaced(&self) -> Unplaced {
+        self.service.unplaced()
     }
 
     fn attributes_changed(&self, inode: InodeId) {

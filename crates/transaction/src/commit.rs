@@ -9,7 +9,8 @@
 //! | `Published` | – | the superblock is durable; what the transaction freed may be taken, unless a lease holds it |
 //!
 //! Only [`Flushed`] can write a superblock. An error before `Frozen` leaves the trees in memory unsure, one after it the
-//! devices: both make the file system read-only, with the reason.
+//! devices: both make the file system read-only, with the reason. But where the host has no space for an image, nothing is
+//! unsure: what is `Frozen` stays so ([`Unpublished`]), and the next commit begins with it.
 
 use std::cell::Cell;
 
@@ -71,15 +72,19 @@ struct Critical<'a> {
 /// Everything changed is immutable.
 struct Frozen<'a> {
     engine: &'a Engine,
-    /// Their addresses, sorted.
-    blocks: Vec<Logical>,
-    superblock: Superblock,
-    device_items: Vec<DeviceItem>,
+    unpublished: Unpublished,
 }
 
 /// Everything is on the devices but the superblock.
 struct Flushed<'a> {
     engine: &'a Engine,
+    unpublished: &'a Unpublished,
+}
+
+/// What a commit writes.
+pub(crate) struct Unpublished {
+    /// Addresses of the frozen blocks, sorted.
+    blocks: Vec<Logical>,
     superblock: Superblock,
     device_items: Vec<DeviceItem>,
 }
@@ -98,15 +103,32 @@ impl Engine {
     /// Makes everything durable that was done in handles that ended before this call.
     ///
     /// # Errors
-    /// [`EngineError::ReadOnly`], or what went wrong: then the file system is read-only from now on. What only a participant
-    /// met ends no commit, and is given once that is durable. Within a participant's callback this does nothing.
+    /// [`EngineError::ReadOnly`], or what went wrong: then the file system is read-only from now on, unless the host has no
+    /// space ([`EngineError::is_host_full`]). What only a participant met ends no commit, and is given once that is durable.
+    /// Within a participant's callback this does nothing.
     pub fn commit(&self) -> Result<Generation, EngineError> {
         self.check_writable()?;
         let asked = self.generation();
         let Some(_thread) = CommittingThread::enter() else { return Ok(asked) };
-        let _committer: MutexGuard<'_, ()> = self.committer.lock();
+        let mut held_up: MutexGuard<'_, Option<Unpublished>> = self.committer.lock();
         self.check_writable()?;
-        if self.generation() > asked {
+        let committed = self.commit_alone(asked, &mut held_up);
+        committed.inspect_err(|error| self.note_failed_commit(error))
+    }
+
+    /// Commits, with all other committers waiting.
+    fn commit_alone(
+        &self,
+        asked: Generation,
+        held_up: &mut Option<Unpublished>,
+    ) -> Result<Generation, EngineError> {
+        if let Some(unpublished) = held_up.take() {
+            let unfinished = Unfinished::new(|| self.break_off("a commit"));
+            let published = self.publish(Frozen { engine: self, unpublished }, held_up);
+            unfinished.end();
+            published?;
+        }
+        if self.phase.lock().published >= asked {
             // Whoever committed meanwhile took ours along.
             return Ok(asked);
         }
@@ -116,25 +138,52 @@ impl Engine {
             self.leave_critical_phase();
         });
         let participants = Closing { engine: self }.ask_participants();
-        let published = Closing { engine: self }.close().and_then(|critical| {
-            let Some(critical) = critical else {
+        let closed = Closing { engine: self }.close();
+        let frozen = closed.and_then(|critical| critical.map(Critical::freeze).transpose());
+        let published = match frozen {
+            Ok(Some(frozen)) => self.publish(frozen, held_up).inspect(|_| drop(timer)),
+            Ok(None) => {
                 timer.discard();
-                return Ok(asked);
-            };
-            let published = critical.freeze()?.flush()?.publish();
-            drop(timer);
-            published
-        });
-        unfinished.end();
-        match published {
-            Ok(generation) => participants.map(|()| generation),
+                Ok(asked)
+            }
             Err(error) => {
-                self.latch_read_only(&error);
-                self.volume.make_read_only();
-                self.leave_critical_phase();
+                self.stop_writing(&error);
                 Err(error)
             }
+        };
+        unfinished.end();
+        published.and_then(|generation| participants.map(|()| generation))
+    }
+
+    /// Writes what is frozen, and its superblock. Where the host has no space for it, it is put into `held_up`.
+    fn publish(
+        &self,
+        frozen: Frozen<'_>,
+        held_up: &mut Option<Unpublished>,
+    ) -> Result<Generation, EngineError> {
+        let published = frozen.flush().and_then(Flushed::publish);
+        let is_host_full = published.as_ref().is_err_and(EngineError::is_host_full);
+        self.phase.lock().is_held_up = is_host_full;
+        match &published {
+            Ok(_) => {}
+            // Neither state on the devices has lost anything: what this one freed is not free yet.
+            Err(error) if is_host_full => {
+                tracing::debug!(%error, "a commit is held up");
+                *held_up = Some(frozen.unpublished);
+                self.note_host_full();
+                self.phase_changed.notify_all();
+                return Err(EngineError::HostFull);
+            }
+            Err(error) => self.stop_writing(error),
         }
+        published
+    }
+
+    /// After an error that leaves it unsure what is in memory, or on the devices.
+    fn stop_writing(&self, error: &EngineError) {
+        self.latch_read_only(error);
+        self.volume.make_read_only();
+        self.leave_critical_phase();
     }
 
     /// Gives blocks their checksums, and each a last look; on all cores where that pays.
@@ -226,7 +275,7 @@ impl<'a> Critical<'a> {
         phase.changed = false;
         engine.phase_changed.notify_all();
         drop(phase);
-        Ok(Frozen { engine, blocks, superblock, device_items })
+        Ok(Frozen { engine, unpublished: Unpublished { blocks, superblock, device_items } })
     }
 
     /// Device error counters that changed.
@@ -325,12 +374,12 @@ fn next_backup(roots: &[BackupRoot; 4]) -> usize {
 impl<'a> Frozen<'a> {
     /// Seals every block (checksum, and a last look at it) on all cores, writes them in address order, flushes. A batch at
     /// a time is in memory twice.
-    fn flush(self) -> Result<Flushed<'a>, EngineError> {
+    fn flush(&'a self) -> Result<Flushed<'a>, EngineError> {
         // Trees change while a commit closes, too: what they met there must stop it before anything is written, for what
         // was called free may be in use.
         self.engine.check_unbroken()?;
-        let Self { engine, blocks, superblock, device_items } = self;
-        for addresses in blocks.chunks(WRITE_BATCH_BLOCKS) {
+        let Self { engine, unpublished } = self;
+        for addresses in unpublished.blocks.chunks(WRITE_BATCH_BLOCKS) {
             let batch = engine.trees.frozen(addresses);
             let sealed = engine.seal_all(&batch)?;
             engine.trees.seal_frozen(&sealed);
@@ -340,17 +389,18 @@ impl<'a> Frozen<'a> {
                 .collect();
             engine.volume.write(requests)?;
         }
-        engine.metrics.blocks_written.add(u64::try_from(blocks.len()).unwrap_or(u64::MAX));
+        let written = u64::try_from(unpublished.blocks.len()).unwrap_or(u64::MAX);
+        engine.metrics.blocks_written.add(written);
         engine.volume.flush_all()?;
-        Ok(Flushed { engine, superblock, device_items })
+        Ok(Flushed { engine, unpublished })
     }
 }
 
 impl Flushed<'_> {
     /// Writes the superblocks, the primary durably; then what the transaction freed is free.
     fn publish(self) -> Result<Generation, EngineError> {
-        let Self { engine, superblock, device_items } = self;
-        engine.volume.write_superblocks(&superblock, &device_items)?;
+        let Self { engine, unpublished: Unpublished { superblock, device_items, .. } } = self;
+        engine.volume.write_superblocks(superblock, device_items)?;
         engine.delayed.lock().forget_dropped();
         engine.blocks.set_generation(superblock.generation);
         engine.trees.thaw();

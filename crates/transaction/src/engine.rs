@@ -3,6 +3,7 @@
 use vlinder_base::clock::{Clock, SystemClock};
 use vlinder_base::metrics::Registry;
 use vlinder_base::random::{OsRandom, Random};
+use vlinder_base::sync::atomic::AtomicBool;
 use vlinder_base::sync::{Arc, Condvar, Mutex, Weak};
 use vlinder_codec::checksum::ChecksumKind;
 use vlinder_format::checksum_item::ChecksumGeometry;
@@ -15,8 +16,10 @@ use vlinder_tree::{Leases, Root, TreeIdentity, Trees, VolumeBlocks};
 use vlinder_volume::Volume;
 
 use crate::chunks::ChunkWork;
+use crate::commit::Unpublished;
 use crate::dead_trees::DeadTrees;
 use crate::extents::delayed::DelayedReferences;
+use crate::failed_commit::FailedCommit;
 use crate::forest::{Forest, Tree};
 use crate::fsync_log::LogWriter;
 use crate::metrics::EngineMetrics;
@@ -132,8 +135,10 @@ pub struct Engine {
     pub(crate) block_balance: Mutex<std::collections::HashMap<RootId, i64>>,
     pub(crate) phase: Mutex<Phase>,
     pub(crate) phase_changed: Condvar,
-    /// Held by the committer.
-    pub(crate) committer: Mutex<()>,
+    /// Held by the committer, with what an earlier commit left to be published.
+    pub(crate) committer: Mutex<Option<Unpublished>>,
+    pub(crate) failed_commit: Mutex<Option<FailedCommit>>,
+    pub(crate) host_is_full: AtomicBool,
     pub(crate) latch: Mutex<Option<ReadOnlyReason>>,
     pub(crate) participants: Mutex<Vec<Weak<dyn Participant>>>,
     pub(crate) next_subvolume: Mutex<u64>,
@@ -244,8 +249,12 @@ impl Engine {
 
     /// Nothing can be changed from now on: an error left it unsure what is on the devices.
     pub fn latch_read_only(&self, error: &dyn std::error::Error) {
-        self.latch.lock().get_or_insert_with(|| ReadOnlyReason::Error(error.to_string()));
-        tracing::error!(%error, "the file system is read-only from now on");
+        let mut latch = self.latch.lock();
+        if latch.is_none() {
+            *latch = Some(ReadOnlyReason::Error(error.to_string()));
+            tracing::error!(%error, "the file system is read-only from now on");
+        }
+        drop(latch);
         self.phase_changed.notify_all();
     }
 

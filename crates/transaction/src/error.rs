@@ -140,6 +140,11 @@ pub enum EngineError {
         /// Bytes that were wanted.
         needed_bytes: u64,
     },
+    /// A commit waits for space on the host. What was done since the one before is in memory, and is tried again.
+    #[error(
+        "the host's file system, or a quota there, is full: what was written last waits in memory; free some space there"
+    )]
+    HostFull,
     /// Someone who takes part in commits could not put in what was delayed.
     #[error("what was written before could not be made durable: {0}")]
     Participant(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -151,6 +156,16 @@ pub enum EngineError {
 }
 
 impl EngineError {
+    /// Whether the host has no space for the image: the same can be tried again.
+    #[must_use]
+    pub fn is_host_full(&self) -> bool {
+        match self {
+            Self::HostFull => true,
+            Self::Volume(error) => error.is_host_full(),
+            _ => false,
+        }
+    }
+
     /// Whether space was the reason.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Self::NoSpace { .. } | Self::Tree(TreeError::NoSpace { .. }))

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use vlinder_base::sync::atomic::AtomicBool;
 use vlinder_base::sync::{Arc, Condvar, Mutex};
 use vlinder_format::block_group::BlockGroupItem;
 use vlinder_format::device::DeviceItem;
@@ -96,7 +97,9 @@ impl Engine {
             block_balance: Mutex::default(),
             phase: Mutex::new(phase),
             phase_changed: Condvar::new(),
-            committer: Mutex::new(()),
+            committer: Mutex::default(),
+            failed_commit: Mutex::default(),
+            host_is_full: AtomicBool::new(false),
             latch: Mutex::new(reason),
             participants: Mutex::default(),
             next_subvolume: Mutex::new(next_subvolume),

@@ -15,11 +15,20 @@ pub(crate) struct Phase {
     pub(crate) critical: bool,
     /// Something changed that no dirty block shows yet.
     pub(crate) changed: bool,
+    /// The commit before the running transaction is frozen, and waits for space on the host.
+    pub(crate) is_held_up: bool,
 }
 
 impl Phase {
     /// The first transaction after this commit.
     pub(crate) fn after(published: Generation) -> Self {
-        Self { generation: published.next(), published, handles: 0, critical: false, changed: false }
+        Self {
+            generation: published.next(),
+            published,
+            handles: 0,
+            critical: false,
+            changed: false,
+            is_held_up: false,
+        }
     }
 }

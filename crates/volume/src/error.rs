@@ -1,6 +1,6 @@
 //! What can go wrong below the trees.
 
-use vlinder_device::DeviceError;
+use vlinder_device::{DeviceError, DeviceErrorKind, Operation};
 use vlinder_format::chunk::ChunkFault;
 use vlinder_format::superblock::{SuperblockFault, SuperblockMirror};
 use vlinder_format::{Damage, DeviceId, Generation, Logical, Physical, Uuid};
@@ -229,6 +229,30 @@ pub enum VolumeError {
         /// Number of bytes.
         length: u64,
     },
+}
+
+impl VolumeError {
+    /// Whether the host had no space for what was written, and nothing else failed: the devices have all that they took, and
+    /// the same write can be tried again. Not where a flush says so: what it was to bring to the host may be lost.
+    #[must_use]
+    pub fn is_host_full(&self) -> bool {
+        match self {
+            Self::Device(error) => lacks_room_on_host(error),
+            Self::WriteFailed { failures } => failures.iter().all(CopyFailure::is_host_full),
+            _ => false,
+        }
+    }
+}
+
+impl CopyFailure {
+    fn is_host_full(&self) -> bool {
+        matches!(&self.fault, CopyFault::Device(error) if lacks_room_on_host(error))
+    }
+}
+
+/// Whether a write failed only because the host has no space for it. That is no fault of the device.
+pub(crate) fn lacks_room_on_host(error: &DeviceError) -> bool {
+    error.kind == DeviceErrorKind::HostFull && error.operation == Operation::Write
 }
 
 /// A device that fails fails every write of a commit; the first few tell what there is to tell.

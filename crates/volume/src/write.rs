@@ -8,7 +8,7 @@ use vlinder_format::superblock::{Superblock, SuperblockFault, SuperblockMirror};
 use vlinder_format::{DeviceId, Level, Logical};
 
 use crate::chunk_map::MappedChunk;
-use crate::error::{CopyFailure, CopyFault, VolumeError};
+use crate::error::{CopyFailure, CopyFault, VolumeError, lacks_room_on_host};
 use crate::gate::WritePass;
 use crate::health::{Health, HealthEvent};
 use crate::member::Member;
@@ -139,7 +139,7 @@ impl Volume {
                 .map(|mirror| Request::write(mirror.offset(), encode(superblock, mirror, kind)))
                 .collect();
             for completion in member.device.submit(requests).wait() {
-                if completion.result.is_err() {
+                if completion.result.is_err_and(|error| !lacks_room_on_host(&error)) {
                     member.health.record(HealthEvent::Write);
                 }
             }
@@ -207,7 +207,9 @@ impl Volume {
             let primary = SuperblockMirror::Primary;
             let written = member.device.write_durable_at(primary.offset(), encode(superblock, primary, kind));
             if let Err(error) = written {
-                member.health.record(HealthEvent::Write);
+                if !lacks_room_on_host(&error) {
+                    member.health.record(HealthEvent::Write);
+                }
                 result = result.and(Err(error.into()));
             }
         }
@@ -269,7 +271,9 @@ impl PendingWrites {
         for DeviceBatch { ticket, places, health } in self.batches {
             for (completion, place) in ticket.wait().into_iter().zip(places) {
                 let Err(error) = completion.result else { continue };
-                health.record(HealthEvent::Write);
+                if !lacks_room_on_host(&error) {
+                    health.record(HealthEvent::Write);
+                }
                 failures.push(CopyFailure {
                     mirror: place.mirror,
                     device: place.device,

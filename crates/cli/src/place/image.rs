@@ -156,6 +156,10 @@ fn from_engine(error: FsError) -> Failure {
         }
         FsError::Engine(EngineError::Volume(error)) => error.into(),
         FsError::Engine(EngineError::NoSpace { .. }) => no_space(),
+        FsError::Engine(EngineError::HostFull) => {
+            Failure::new(Kind::NoSpace, "the host's file system is full")
+                .hint("free some space there and try again; what was not finished is not in the image")
+        }
         other => {
             let text = other.to_string();
             match Kind::of_errno(errno) {

@@ -45,6 +45,17 @@ pub trait KernelNotifier: Send + Sync {
     fn entry_changed(&self, directory: InodeId, name: &[u8]);
     /// Attributes of a file changed.
     fn attributes_changed(&self, inode: InodeId);
+    /// What came from the kernel's cache and found no room.
+    fn unplaced(&self) -> Unplaced;
+}
+
+/// Bytes from the kernel's cache that found no room in the file system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unplaced {
+    /// In memory, and tried again.
+    pub held_bytes: u64,
+    /// There were too many to be kept. Whoever wrote them is told at fsync.
+    pub lost_bytes: u64,
 }
 
 /// What is served where.
@@ -243,6 +254,23 @@ impl FilesystemExecutor {
         Ok(Answer::Paths { paths: paths.into_iter().map(Name).collect() })
     }
 
+    /// What is to be done before unmounting is tried again, as far as it is known what was not stored.
+    fn with_advice(&self, error: ErrorBody) -> ErrorBody {
+        let condition = self.condition();
+        let held = condition.held_bytes;
+        error.hint(if condition.is_host_full {
+            "nothing is lost while the mount is there: free some space on the host, then unmount again".to_owned()
+        } else if condition.lost_bytes > 0 {
+            "files that were written last have lost bytes: free space, write them again, then unmount".to_owned()
+        } else if held > 0 {
+            format!("{held} bytes that were written last are in memory and found no room: free space, or copy them to another place, then unmount again")
+        } else if condition.read_only.is_some() {
+            "copy what was written last to another place, then unmount again".to_owned()
+        } else {
+            "all that reached the mount is stored; unmount again".to_owned()
+        })
+    }
+
     fn prepare_unmount(&self, peer: &Peer) -> Result<Answer, ErrorBody> {
         self.require_privilege(peer)?;
         // A mount that an error made read-only must still come down; its end says what is lost.
@@ -252,20 +280,14 @@ impl FilesystemExecutor {
         };
         match self.write_back() {
             // The kernel drops what it could not hand over, and tells it once: nobody else would hear of it.
-            Err(error) if !says_so_at_the_end() => {
-                return Err(error.hint(
-                    "files that were written last have lost bytes: free space, write them again, then unmount",
-                ));
-            }
+            Err(error) if !says_so_at_the_end() => return Err(self.with_advice(error)),
             Err(error) => tracing::warn!(%error, "not everything came before unmounting"),
             Ok(()) => {}
         }
         let is_known = says_so_at_the_end();
         match self.sync() {
             // Until now nobody knew: what was not stored can still be read, and goes with the mount.
-            Err(error) if !is_known => {
-                return Err(error.hint("copy what was written last to another place, then unmount again"));
-            }
+            Err(error) if !is_known => return Err(self.with_advice(error)),
             Err(error) => tracing::warn!(%error, "the commit before unmounting failed"),
             Ok(_) => {}
         }
@@ -315,7 +337,9 @@ impl Executor for FilesystemExecutor {
             }
             Request::InodeResolve { path, inode } => self.resolve_inode(peer, &path, inode),
             Request::FileMap { path, from } => self.file_map(peer, &path, from),
-            Request::Statistics => Ok(Answer::Statistics { metrics: self.metrics() }),
+            Request::Statistics => {
+                Ok(Answer::Statistics { metrics: self.metrics(), condition: self.condition() })
+            }
             Request::Lease => self.lease(peer, conversation),
             Request::LeaseConfirm => leases::confirm(conversation),
             Request::Unmount => self.prepare_unmount(peer),

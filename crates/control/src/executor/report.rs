@@ -10,7 +10,8 @@ use vlinder_fs::{Access, ByteRange};
 use super::FilesystemExecutor;
 use crate::ErrorBody;
 use crate::protocol::{
-    Answer, FileRun, Metric, MetricValue, MountInformation, Name, SpaceDevice, SpaceKind, SpaceRecord,
+    Answer, ConditionRecord, FileRun, Metric, MetricValue, MountInformation, Name, SpaceDevice, SpaceKind,
+    SpaceRecord,
 };
 use crate::server::Peer;
 
@@ -96,7 +97,17 @@ impl FilesystemExecutor {
             can_make_metadata: report.can_make_metadata,
             data_available_bytes: report.data_available_bytes,
             devices: devices.collect(),
+            condition: self.condition(),
         }))
+    }
+
+    /// How the file system fares, with what the mount keeps beside it.
+    pub(super) fn condition(&self) -> ConditionRecord {
+        let mut condition = ConditionRecord::from(&self.filesystem.condition());
+        let unplaced = self.notifier.unplaced();
+        condition.held_bytes = condition.held_bytes.saturating_add(unplaced.held_bytes);
+        condition.lost_bytes = unplaced.lost_bytes;
+        condition
     }
 
     pub(super) fn metrics(&self) -> Vec<Metric> {

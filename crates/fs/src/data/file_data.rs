@@ -106,6 +106,8 @@ pub(crate) struct Unflushed {
     pub(crate) writing_promised: PromisedData,
     /// The file had content that was dropped as a whole; what is written now replaces it.
     pub(crate) replaced: bool,
+    /// The last flush could not store all that it took.
+    pub(crate) is_held: bool,
     /// When the oldest of `dirty` came, by the monotonic clock.
     pub(crate) dirty_since: Option<Duration>,
 }
@@ -126,6 +128,11 @@ impl Unflushed {
     /// How many bytes there are, twice where a byte was written again while being written.
     pub(crate) fn bytes(&self) -> u64 {
         self.layers().map(Runs::bytes).sum()
+    }
+
+    /// Bytes that could not be stored when that was tried last.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        if self.is_held { self.dirty.bytes() } else { 0 }
     }
 
     /// Copies what there is of a range into `target`, whose first byte is at `offset`; gives the parts that are on disk.

@@ -32,6 +32,9 @@ pub fn write(filesystem: &Filesystem, inode: &Arc<Inode>, offset: u64, data: Cow
     let range =
         ByteRange::with_length(offset, data.len() as u64).filter(|range| range.end() <= MAX_FILE_SIZE);
     let range = range.ok_or(Refusal::FileTooLarge)?;
+    if filesystem.engine().is_host_full() && filesystem.shared().write_back.is_over_limit() {
+        return Err(Refusal::HostFull.into());
+    }
     let sectors = whole_sectors(filesystem, range);
     let size = inode.size();
     if offset > size {
@@ -91,7 +94,11 @@ fn write_together(filesystem: &Filesystem, inode: &Arc<Inode>, parts: &[(u64, &[
 fn make_room(filesystem: &Filesystem) -> Result<()> {
     let write_back = &filesystem.shared().write_back;
     if write_back.is_over_limit() {
-        flush::relieve(filesystem)?;
+        match flush::relieve(filesystem) {
+            // The bytes are in memory, and the next are refused.
+            Err(error) if error.is_host_full() => {}
+            relieved => relieved?,
+        }
     } else if write_back.is_crowded() {
         filesystem.write_out_soon();
     }

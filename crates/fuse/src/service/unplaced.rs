@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use rustix::io::Errno;
 use vlinder_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
+use vlinder_control::Unplaced;
 use vlinder_fs::{Caller, Inode, InodeId, WriteOrigin};
 
 use super::MountService;
@@ -36,8 +37,10 @@ pub(super) struct UnplacedBytes {
     /// Files to which some came, and of which nobody was told: neither their writers by closing, nor a sync of the whole file
     /// system.
     untold: Mutex<HashSet<InodeId>>,
-    /// Some of them were too many to be kept.
+    /// Some of them were too many to be kept, and no sync of the whole file system told of it.
     are_lost: AtomicBool,
+    /// How many of them were too many to be kept, ever.
+    lost_bytes: AtomicU64,
 }
 
 /// Those of one file: parts that do not overlap, by their offsets.
@@ -97,9 +100,18 @@ impl UnplacedBytes {
         let fits = bytes.saturating_add(length) <= most_bytes;
         if fits {
             file.parts.insert(offset, data.to_vec());
-            self.bytes.fetch_add(length, Ordering::Relaxed);
+            if self.bytes.fetch_add(length, Ordering::Relaxed) == 0 && length > 0 {
+                tracing::warn!(
+                    "bytes from the kernel's cache find no room; they are held in memory and tried again"
+                );
+            }
         } else {
-            self.are_lost.store(true, Ordering::SeqCst);
+            if !self.are_lost.swap(true, Ordering::SeqCst) {
+                tracing::error!(
+                    "more bytes from the kernel's cache find no room than may be held; some are lost"
+                );
+            }
+            self.lost_bytes.fetch_add(length, Ordering::Relaxed);
             if file.parts.is_empty() {
                 files.remove(&inode.id());
             }
@@ -230,6 +242,14 @@ impl MountService {
     /// A file that was open for writing is closed: by now the kernel has told its writer, at fsync or close.
     pub(super) fn note_writer_told(&self, id: InodeId) {
         self.unplaced.untold.lock().remove(&id);
+    }
+
+    /// How many there are.
+    pub(crate) fn unplaced(&self) -> Unplaced {
+        Unplaced {
+            held_bytes: self.unplaced.bytes.load(Ordering::Relaxed),
+            lost_bytes: self.unplaced.lost_bytes.load(Ordering::Relaxed),
+        }
     }
 
     /// Whether any file has some.

@@ -185,11 +185,14 @@ impl Handle<'_> {
     /// there.
     ///
     /// # Errors
-    /// That the file system has become read-only.
+    /// That the file system has become read-only; [`EngineError::HostFull`] where that commit waits for space on the host.
     pub fn wait_until_published(&self) -> Result<(), EngineError> {
         let mut phase = self.engine.phase.lock();
         while phase.published.next() < self.generation() {
             self.engine.check_writable()?;
+            if phase.is_held_up {
+                return Err(EngineError::HostFull);
+            }
             self.engine.phase_changed.wait(&mut phase);
         }
         assert_eq!(phase.published.next(), self.generation(), "a handle outlived its transaction");

@@ -89,7 +89,14 @@ impl Engine {
                 data: Data::Inside(Arc::clone(block) as _),
             })
             .collect();
-        let written = self.volume.write(requests).and_then(|()| self.volume.flush_all());
+        let written = match self.volume.write(requests) {
+            // Nothing refers to these blocks yet; the commit that follows is tried again until the host has space.
+            Err(error) if error.is_host_full() => {
+                self.log.content.lock().is_broken = true;
+                return Err(LogError::NoLog(NoLog::Broken));
+            }
+            written => written.and_then(|()| self.volume.flush_all()),
+        };
         let published =
             written.and_then(|()| self.volume.publish_log(sealed.root.logical, sealed.root.level));
         published.map_err(EngineError::from)?;

@@ -79,7 +79,7 @@ pub fn flush_all(filesystem: &Filesystem) -> Result<()> {
 /// Has files flushed, some of one subvolume at a time, in the order in which locks of several are taken: that of their ids.
 ///
 /// # Errors
-/// The first; every file is tried.
+/// The first; every file is tried, but for a host that is full: there the others would find no room either.
 fn flush_groups(files: &[Arc<Inode>], mut flush: impl FnMut(&[&Arc<Inode>]) -> Result<()>) -> Result<()> {
     let mut result = Ok(());
     for group in groups(files) {
@@ -88,7 +88,11 @@ fn flush_groups(files: &[Arc<Inode>], mut flush: impl FnMut(&[&Arc<Inode>]) -> R
         group.dedup_by_key(|inode| inode.id());
         for group in group.chunk_by(|left, right| left.id().root == right.id().root) {
             let flushed = flush(group);
+            let is_vain = flushed.as_ref().is_err_and(FsError::is_host_full);
             result = result.and(flushed);
+            if is_vain {
+                return result;
+            }
         }
     }
     result
@@ -251,6 +255,7 @@ fn take(filesystem: &Filesystem, inode: &Arc<Inode>) -> Option<Job> {
     }
     let runs = Arc::new(std::mem::take(&mut unflushed.dirty));
     unflushed.dirty_since = None;
+    unflushed.is_held = false;
     debug_assert!(
         unflushed.promised.bytes >= runs.bytes()
             || state.item.flags.has_any(InodeFlags::NODATACOW | InodeFlags::PREALLOC),
@@ -380,6 +385,7 @@ fn finish(filesystem: &Filesystem, job: &Job) -> Result<()> {
             let mut left = promised;
             left -= settled;
             unflushed.promised += left;
+            unflushed.is_held = true;
             unflushed.dirty_since.get_or_insert_with(|| filesystem.engine().clock().monotonic());
         } else {
             settled = promised;

@@ -1,0 +1,114 @@
+//! What keeps a file system from storing what it is given, as the verbs that show its state tell it.
+
+use jiff::tz::TimeZone;
+use serde_json::{Value, json};
+use vlinder_control::protocol::{ConditionRecord, FailedCommitRecord};
+use vlinder_fs::Condition;
+use vlinder_transaction::ReadOnlyReason;
+
+use crate::report::counted;
+
+/// Of an image that this process opened: what it was opened for is no news.
+pub fn of_image(condition: &Condition) -> ConditionRecord {
+    let mut record = ConditionRecord::from(condition);
+    if condition.read_only == Some(ReadOnlyReason::Requested) {
+        record.read_only = None;
+    }
+    record
+}
+
+/// For JSON.
+pub fn object(condition: &ConditionRecord) -> Value {
+    let failed = |failed: &FailedCommitRecord| {
+        json!({
+            "time_seconds": failed.time.seconds,
+            "generation": failed.generation,
+            "reason": failed.reason,
+            "count": failed.count,
+            "over": failed.is_over,
+        })
+    };
+    json!({
+        "read_only": condition.read_only,
+        "host_full": condition.is_host_full,
+        "held_bytes": condition.held_bytes,
+        "lost_bytes": condition.lost_bytes,
+        "failed_commit": condition.failed_commit.as_ref().map(failed),
+    })
+}
+
+/// A line for each thing that there is to tell; none of a file system that fares well.
+pub fn lines(condition: &ConditionRecord) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(reason) = &condition.read_only {
+        lines.push(format!("Read-only: {reason}"));
+    }
+    if condition.is_host_full {
+        lines.push(
+            "Host full: the host has no space for the image; free some there, it is tried again".into(),
+        );
+    }
+    if condition.held_bytes > 0 {
+        let bytes = condition.held_bytes;
+        lines.push(format!("Held: {bytes} bytes in memory found no room; they are tried again"));
+    }
+    if condition.lost_bytes > 0 {
+        let bytes = condition.lost_bytes;
+        lines.push(format!("Lost: {bytes} bytes from the kernel's cache found no room in memory either"));
+    }
+    if let Some(failed) = &condition.failed_commit {
+        let times = counted(failed.count, "time", "times");
+        let since = if failed.is_over { "; commits succeed again" } else { "" };
+        let (time, reason) = (time(failed.time.seconds), &failed.reason);
+        lines.push(format!("Failed commit: {reason} ({times} since {time}){since}"));
+    }
+    lines
+}
+
+/// In UTC, since the log of a server has it so.
+fn time(seconds: i64) -> String {
+    match jiff::Timestamp::from_second(seconds) {
+        Ok(time) => time.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
+        Err(_) => format!("second {seconds}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vlinder_control::protocol::Time;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_told_of_a_file_system_that_fares_well() {
+        assert!(lines(&ConditionRecord::default()).is_empty());
+    }
+
+    #[test]
+    fn each_trouble_has_its_line() {
+        let failed = FailedCommitRecord {
+            time: Time { seconds: 1_700_000_000, nanoseconds: 5 },
+            generation: 7,
+            reason: "no space".into(),
+            count: 2,
+            is_over: true,
+        };
+        let condition = ConditionRecord {
+            read_only: Some("an error".into()),
+            is_host_full: true,
+            held_bytes: 4096,
+            lost_bytes: 1,
+            failed_commit: Some(failed),
+        };
+        let told = lines(&condition);
+        let expected = [
+            "Read-only: an error",
+            "Host full: the host has no space for the image; free some there, it is tried again",
+            "Held: 4096 bytes in memory found no room; they are tried again",
+            "Lost: 1 bytes from the kernel's cache found no room in memory either",
+            "Failed commit: no space (2 times since 2023-11-14 22:13:20 UTC); commits succeed again",
+        ];
+        assert_eq!(told, expected);
+        assert_eq!(object(&condition)["failed_commit"]["generation"], 7);
+    }
+}

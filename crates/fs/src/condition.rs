@@ -1,0 +1,32 @@
+//! How a file system fares, beside how full it is: what keeps it from storing what it is given.
+
+use vlinder_transaction::{FailedCommit, ReadOnlyReason};
+
+use crate::Filesystem;
+
+/// What an operator has to know.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Condition {
+    /// Why it takes no changes; none where it takes them.
+    pub read_only: Option<ReadOnlyReason>,
+    /// The host has no space for the image.
+    pub is_host_full: bool,
+    /// Bytes that were accepted and could not be stored when that was tried last. They are in memory.
+    pub held_bytes: u64,
+    /// The last commit that failed since it was opened.
+    pub failed_commit: Option<FailedCommit>,
+}
+
+impl Filesystem {
+    /// How the file system fares now.
+    #[must_use]
+    pub fn condition(&self) -> Condition {
+        let files = self.shared().write_back.files();
+        Condition {
+            read_only: self.engine().read_only_reason(),
+            is_host_full: self.engine().is_host_full(),
+            held_bytes: files.iter().map(|inode| inode.data.unflushed().held_bytes()).sum(),
+            failed_commit: self.engine().failed_commit(),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What keeps commits from succeeding, for whoever asks how the file system fares: the last one that failed, and a host that
+//! is full.
+
+use vlinder_base::clock::Timestamp;
+use vlinder_base::sync::atomic::Ordering;
+use vlinder_format::Generation;
+
+use crate::engine::Engine;
+
+/// A commit that did not make durable all that it was to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedCommit {
+    /// When the first of a row of equal failures came.
+    pub time: Timestamp,
+    /// The transaction that was running then.
+    pub generation: Generation,
+    /// What went wrong, in a sentence.
+    pub reason: String,
+    /// How many failed for this reason, one after the other.
+    pub count: u64,
+    /// A later commit made everything durable.
+    pub is_over: bool,
+}
+
+impl Engine {
+    /// The last commit that failed since the file system was opened.
+    #[must_use]
+    pub fn failed_commit(&self) -> Option<FailedCommit> {
+        self.failed_commit.lock().clone()
+    }
+
+    /// Keeps what went wrong in a commit, or before it in writing out what it was to make durable. The log says each reason
+    /// once as long as no commit succeeds.
+    pub fn note_failed_commit(&self, error: &dyn std::error::Error) {
+        let reason = error.to_string();
+        let (time, generation) = (self.options.clock.now(), self.generation());
+        let mut kept = self.failed_commit.lock();
+        match kept.as_mut().filter(|failed| !failed.is_over && failed.reason == reason) {
+            Some(failed) => failed.count += 1,
+            None => {
+                tracing::error!(%reason, %generation, "a commit failed; it is tried again");
+                *kept = Some(FailedCommit { time, generation, reason, count: 1, is_over: false });
+            }
+        }
+    }
+
+    /// Whether the host has no space for the image. From a write that failed so until everything is durable.
+    #[must_use]
+    pub fn is_host_full(&self) -> bool {
+        self.host_is_full.load(Ordering::Relaxed)
+    }
+
+    /// A write found no space on the host.
+    pub fn note_host_full(&self) {
+        if !self.host_is_full.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "the host has no space for the image; what was accepted waits in memory, and writers are refused"
+            );
+        }
+    }
+
+    /// Everything is durable that was done before.
+    pub fn note_all_durable(&self) {
+        if self.host_is_full.load(Ordering::Relaxed) {
+            self.host_is_full.store(false, Ordering::Relaxed);
+            tracing::info!("the host has space for the image again");
+        }
+        let mut kept = self.failed_commit.lock();
+        if let Some(failed) = kept.as_mut().filter(|failed| !failed.is_over) {
+            failed.is_over = true;
+            tracing::info!(failures = failed.count, "commits succeed again");
+        }
+    }
+}
