@@ -26,6 +26,8 @@ static BACKGROUND: ProcessOnce<Option<UnixDatagram>> = ProcessOnce::new();
 /// Who tells that a commit failed, and that nothing can be changed any more. A verb ends with that error anyway, with the place
 /// and what to do about it.
 const TOLD_BY_VERBS: [&str; 2] = ["vlinder_transaction::engine", "vlinder_fs::filesystem"];
+/// Who tells how commits fare, warnings too.
+const TELLS_OF_COMMITS: &str = "vlinder_transaction::failed_commit";
 /// Whether this process serves a mount.
 static SERVES: AtomicBool = AtomicBool::new(false);
 
@@ -107,7 +109,9 @@ impl<'a> MakeWriter<'a> for Destination {
     }
 
     fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> Sink {
-        let is_told = *metadata.level() == Level::ERROR && TOLD_BY_VERBS.contains(&metadata.target());
+        let target = metadata.target();
+        let is_error_told = *metadata.level() == Level::ERROR && TOLD_BY_VERBS.contains(&target);
+        let is_told = is_error_told || target == TELLS_OF_COMMITS;
         if is_told && !SERVES.load(Ordering::Relaxed) && std::env::var_os(VARIABLE).is_none() {
             return Sink::Nowhere;
         }

@@ -161,7 +161,7 @@ impl FsError {
             Self::NoThreads { .. } => Errno::AGAIN,
             Self::Path { source, .. } => source.errno(),
             Self::Device(error) => Errno::from_raw_os_error(error.errno()),
-            Self::Volume(error) if error.is_host_full() => Errno::NOSPC,
+            Self::Volume(error) if error.full_host().is_some() => Errno::NOSPC,
             Self::Tree(_)
             | Self::Damage(_)
             | Self::Volume(_)
@@ -175,9 +175,8 @@ impl FsError {
     #[must_use]
     pub fn is_host_full(&self) -> bool {
         match self {
-            Self::Refused(refusal) => *refusal == Refusal::HostFull,
             Self::Engine(error) => error.is_host_full(),
-            Self::Volume(error) => error.is_host_full(),
+            Self::Volume(error) => error.full_host().is_some(),
             Self::Path { source, .. } => source.is_host_full(),
             _ => false,
         }

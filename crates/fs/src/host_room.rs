@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use vlinder_base::sync::Mutex;
 
-use crate::{Filesystem, Refusal, Result};
+use crate::{Filesystem, Result};
 
 /// After the first try that failed.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
@@ -43,10 +43,10 @@ impl Filesystem {
     /// Refuses what would take more room on the host while that is full. The caller holds no lock and no transaction handle.
     ///
     /// # Errors
-    /// [`Refusal::HostFull`].
+    /// [`EngineError::HostFull`](vlinder_transaction::EngineError::HostFull).
     pub(crate) fn check_host_room(&self) -> Result<()> {
         let has_room = !self.engine().is_host_full() || self.try_host_again();
-        if has_room { Ok(()) } else { Err(Refusal::HostFull.into()) }
+        if has_room { Ok(()) } else { Err(self.engine().full_host().into()) }
     }
 
     /// Writes everything out if it is time to try that again; whether the host has room.

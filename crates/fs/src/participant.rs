@@ -42,7 +42,6 @@ pub(crate) fn into_engine(error: FsError) -> EngineError {
         FsError::Tree(error) => error.into(),
         FsError::Damage(error) => error.into(),
         FsError::Volume(error) => error.into(),
-        other if other.is_host_full() => EngineError::HostFull,
         other => EngineError::Participant(Box::new(other)),
     }
 }

@@ -162,17 +162,15 @@ impl Engine {
         held_up: &mut Option<Unpublished>,
     ) -> Result<Generation, EngineError> {
         let published = frozen.flush().and_then(Flushed::publish);
-        let is_host_full = published.as_ref().is_err_and(EngineError::is_host_full);
-        self.phase.lock().is_held_up = is_host_full;
+        let published = published.map_err(|error| self.or_host_full(error));
+        let is_held_up = published.as_ref().is_err_and(EngineError::is_host_full);
+        self.phase.lock().is_held_up = is_held_up;
         match &published {
             Ok(_) => {}
             // Neither state on the devices has lost anything: what this one freed is not free yet.
-            Err(error) if is_host_full => {
-                tracing::debug!(%error, "a commit is held up");
+            Err(_) if is_held_up => {
                 *held_up = Some(frozen.unpublished);
-                self.note_host_full();
                 self.phase_changed.notify_all();
-                return Err(EngineError::HostFull);
             }
             Err(error) => self.stop_writing(error),
         }

@@ -138,7 +138,10 @@ pub struct Engine {
     /// Held by the committer, with what an earlier commit left to be published.
     pub(crate) committer: Mutex<Option<Unpublished>>,
     pub(crate) failed_commit: Mutex<Option<FailedCommit>>,
+    /// Whether the host has no space for a device.
     pub(crate) host_is_full: AtomicBool,
+    /// The name of that device.
+    pub(crate) full_device: Mutex<Arc<str>>,
     pub(crate) latch: Mutex<Option<ReadOnlyReason>>,
     pub(crate) participants: Mutex<Vec<Weak<dyn Participant>>>,
     pub(crate) next_subvolume: Mutex<u64>,

@@ -142,9 +142,12 @@ pub enum EngineError {
     },
     /// A commit waits for space on the host. What was done since the one before is in memory, and is tried again.
     #[error(
-        "the host's file system, or a quota there, is full: what was written last waits in memory; free some space there"
+        "{device}: the host's file system, or a quota there, is full: what was written last waits in memory; free some space there"
     )]
-    HostFull,
+    HostFull {
+        /// The device's name, usually the image's path.
+        device: std::sync::Arc<str>,
+    },
     /// Someone who takes part in commits could not put in what was delayed.
     #[error("what was written before could not be made durable: {0}")]
     Participant(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -160,8 +163,8 @@ impl EngineError {
     #[must_use]
     pub fn is_host_full(&self) -> bool {
         match self {
-            Self::HostFull => true,
-            Self::Volume(error) => error.is_host_full(),
+            Self::HostFull { .. } => true,
+            Self::Volume(error) => error.full_host().is_some(),
             _ => false,
         }
     }

@@ -2,9 +2,11 @@
 //! is full.
 
 use vlinder_base::clock::Timestamp;
+use vlinder_base::sync::Arc;
 use vlinder_base::sync::atomic::Ordering;
 use vlinder_format::Generation;
 
+use crate::EngineError;
 use crate::engine::Engine;
 
 /// A commit that did not make durable all that it was to.
@@ -50,13 +52,26 @@ impl Engine {
         self.host_is_full.load(Ordering::Relaxed)
     }
 
-    /// A write found no space on the host.
-    pub fn note_host_full(&self) {
+    /// The error of whoever needs room on the host while that is full.
+    #[must_use]
+    pub fn full_host(&self) -> EngineError {
+        EngineError::HostFull { device: Arc::clone(&self.full_device.lock()) }
+    }
+
+    /// An error of a write, told as [`EngineError::HostFull`] where it is that; it is so from now on.
+    #[must_use]
+    pub fn or_host_full(&self, error: EngineError) -> EngineError {
+        let EngineError::Volume(failed) = &error else { return error };
+        let Some(full) = failed.full_host() else { return error };
+        tracing::debug!(%failed, "a write waits for space on the host");
+        *self.full_device.lock() = Arc::clone(&full.device);
         if !self.host_is_full.swap(true, Ordering::Relaxed) {
             tracing::warn!(
+                device = &*full.device,
                 "the host has no space for the image; what was accepted waits in memory, and writers are refused"
             );
         }
+        self.full_host()
     }
 
     /// Everything is durable that was done before.

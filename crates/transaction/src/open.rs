@@ -100,6 +100,7 @@ impl Engine {
             committer: Mutex::default(),
             failed_commit: Mutex::default(),
             host_is_full: AtomicBool::new(false),
+            full_device: Mutex::new(Arc::from("")),
             latch: Mutex::new(reason),
             participants: Mutex::default(),
             next_subvolume: Mutex::new(next_subvolume),

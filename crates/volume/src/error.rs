@@ -232,21 +232,27 @@ pub enum VolumeError {
 }
 
 impl VolumeError {
-    /// Whether the host had no space for what was written, and nothing else failed: the devices have all that they took, and
-    /// the same write can be tried again. Not where a flush says so: what it was to bring to the host may be lost.
+    /// What a device said, if only its host had no space for what was written: the devices have all that they took, and the
+    /// same write can be tried again. Not where a flush says so: what it was to bring to the host may be lost.
     #[must_use]
-    pub fn is_host_full(&self) -> bool {
+    pub fn full_host(&self) -> Option<&DeviceError> {
         match self {
-            Self::Device(error) => lacks_room_on_host(error),
-            Self::WriteFailed { failures } => failures.iter().all(CopyFailure::is_host_full),
-            _ => false,
+            Self::Device(error) => Some(error).filter(|error| lacks_room_on_host(error)),
+            Self::WriteFailed { failures } => {
+                let full: Option<Vec<&DeviceError>> = failures.iter().map(CopyFailure::full_host).collect();
+                full?.first().copied()
+            }
+            _ => None,
         }
     }
 }
 
 impl CopyFailure {
-    fn is_host_full(&self) -> bool {
-        matches!(&self.fault, CopyFault::Device(error) if lacks_room_on_host(error))
+    fn full_host(&self) -> Option<&DeviceError> {
+        match &self.fault {
+            CopyFault::Device(error) if lacks_room_on_host(error) => Some(error),
+            _ => None,
+        }
     }
 }
 

@@ -156,8 +156,9 @@ fn from_engine(error: FsError) -> Failure {
         }
         FsError::Engine(EngineError::Volume(error)) => error.into(),
         FsError::Engine(EngineError::NoSpace { .. }) => no_space(),
-        FsError::Engine(EngineError::HostFull) => {
+        FsError::Engine(EngineError::HostFull { device }) => {
             Failure::new(Kind::NoSpace, "the host's file system is full")
+                .at(device)
                 .hint("free some space there and try again; what was not finished is not in the image")
         }
         other => {

@@ -33,7 +33,7 @@ pub fn write(filesystem: &Filesystem, inode: &Arc<Inode>, offset: u64, data: Cow
         ByteRange::with_length(offset, data.len() as u64).filter(|range| range.end() <= MAX_FILE_SIZE);
     let range = range.ok_or(Refusal::FileTooLarge)?;
     if filesystem.engine().is_host_full() && filesystem.shared().write_back.is_over_limit() {
-        return Err(Refusal::HostFull.into());
+        return Err(filesystem.engine().full_host().into());
     }
     let sectors = whole_sectors(filesystem, range);
     let size = inode.size();

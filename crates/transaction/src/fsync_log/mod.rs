@@ -191,7 +191,7 @@ impl Handle<'_> {
         while phase.published.next() < self.generation() {
             self.engine.check_writable()?;
             if phase.is_held_up {
-                return Err(EngineError::HostFull);
+                return Err(self.engine.full_host());
             }
             self.engine.phase_changed.wait(&mut phase);
         }

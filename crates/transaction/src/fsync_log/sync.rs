@@ -89,17 +89,19 @@ impl Engine {
                 data: Data::Inside(Arc::clone(block) as _),
             })
             .collect();
-        let written = match self.volume.write(requests) {
-            // Nothing refers to these blocks yet; the commit that follows is tried again until the host has space.
-            Err(error) if error.is_host_full() => {
+        let written = self.volume.write(requests).and_then(|()| self.volume.flush_all());
+        let published =
+            written.and_then(|()| self.volume.publish_log(sealed.root.logical, sealed.root.level));
+        match published {
+            Ok(()) => {}
+            // The log is whole on the devices or nothing refers to it, and its blocks stay taken until the commit that
+            // follows is published. That is tried again until the host has space.
+            Err(error) if error.full_host().is_some() => {
                 self.log.content.lock().is_broken = true;
                 return Err(LogError::NoLog(NoLog::Broken));
             }
-            written => written.and_then(|()| self.volume.flush_all()),
-        };
-        let published =
-            written.and_then(|()| self.volume.publish_log(sealed.root.logical, sealed.root.level));
-        published.map_err(EngineError::from)?;
+            Err(error) => return Err(EngineError::from(error).into()),
+        }
         self.log.metrics.log_writes.increment();
         self.log.metrics.blocks_written.add(u64::try_from(sealed.blocks.len()).unwrap_or(u64::MAX));
         self.log.trees.thaw();

@@ -8,7 +8,7 @@ use vlinder_extent_state::ByteRange;
 use vlinder_format::Logical;
 use vlinder_format::file_extent::CompressionId;
 use vlinder_format::inode::InodeFlags;
-use vlinder_transaction::{Charge, DataExtent, EngineError, Handle, Reservation};
+use vlinder_transaction::{Charge, DataExtent, Handle, Reservation};
 use vlinder_volume::{PendingWrites, WriteRequest};
 
 use super::Job;
@@ -106,12 +106,7 @@ impl Storing {
             Ok(()) => Ok(stored),
             Err(error) => {
                 release(filesystem, &stored);
-                if error.is_host_full() {
-                    tracing::debug!(%error, "data are held up");
-                    filesystem.engine().note_host_full();
-                    return Err(EngineError::HostFull.into());
-                }
-                Err(error.into())
+                Err(filesystem.engine().or_host_full(error.into()).into())
             }
         }
     }
