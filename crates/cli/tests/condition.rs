@@ -50,7 +50,7 @@ impl Small {
                 return number;
             }
             // As long as the device has room, the kernel is ahead of it.
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            vlinder_base::thread::sleep(std::time::Duration::from_millis(5));
         }
         panic!("nobody was told that the host is full");
     }

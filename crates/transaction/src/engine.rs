@@ -3,7 +3,6 @@
 use vlinder_base::clock::{Clock, SystemClock};
 use vlinder_base::metrics::Registry;
 use vlinder_base::random::{OsRandom, Random};
-use vlinder_base::sync::atomic::AtomicBool;
 use vlinder_base::sync::{Arc, Condvar, Mutex, Weak};
 use vlinder_codec::checksum::ChecksumKind;
 use vlinder_format::checksum_item::ChecksumGeometry;
@@ -19,7 +18,7 @@ use crate::chunks::ChunkWork;
 use crate::commit::Unpublished;
 use crate::dead_trees::DeadTrees;
 use crate::extents::delayed::DelayedReferences;
-use crate::failed_commit::FailedCommit;
+use crate::failed_commit::Troubles;
 use crate::forest::{Forest, Tree};
 use crate::fsync_log::LogWriter;
 use crate::metrics::EngineMetrics;
@@ -137,11 +136,7 @@ pub struct Engine {
     pub(crate) phase_changed: Condvar,
     /// Held by the committer, with what an earlier commit left to be published.
     pub(crate) committer: Mutex<Option<Unpublished>>,
-    pub(crate) failed_commit: Mutex<Option<FailedCommit>>,
-    /// Whether the host has no space for a device.
-    pub(crate) host_is_full: AtomicBool,
-    /// The name of that device.
-    pub(crate) full_device: Mutex<Arc<str>>,
+    pub(crate) troubles: Troubles,
     pub(crate) latch: Mutex<Option<ReadOnlyReason>>,
     pub(crate) participants: Mutex<Vec<Weak<dyn Participant>>>,
     pub(crate) next_subvolume: Mutex<u64>,

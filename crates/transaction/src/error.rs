@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use vlinder_base::sync::Arc;
 use vlinder_format::{Damage, DeviceId, Logical, RootId};
 use vlinder_tree::{LeaseRevoked, TreeError};
 use vlinder_volume::VolumeError;
@@ -146,7 +147,7 @@ pub enum EngineError {
     )]
     HostFull {
         /// The device's name, usually the image's path.
-        device: std::sync::Arc<str>,
+        device: Arc<str>,
     },
     /// Someone who takes part in commits could not put in what was delayed.
     #[error("what was written before could not be made durable: {0}")]

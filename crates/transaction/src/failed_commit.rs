@@ -2,8 +2,8 @@
 //! is full.
 
 use vlinder_base::clock::Timestamp;
-use vlinder_base::sync::Arc;
-use vlinder_base::sync::atomic::Ordering;
+use vlinder_base::sync::atomic::{AtomicBool, Ordering};
+use vlinder_base::sync::{Arc, Mutex};
 use vlinder_format::Generation;
 
 use crate::EngineError;
@@ -24,11 +24,21 @@ pub struct FailedCommit {
     pub is_over: bool,
 }
 
+/// What is known of it.
+#[derive(Default)]
+pub(crate) struct Troubles {
+    failed_commit: Mutex<Option<FailedCommit>>,
+    /// The host has no space for a device.
+    host_is_full: AtomicBool,
+    /// The name of that device.
+    full_device: Mutex<Option<Arc<str>>>,
+}
+
 impl Engine {
     /// The last commit that failed since the file system was opened.
     #[must_use]
     pub fn failed_commit(&self) -> Option<FailedCommit> {
-        self.failed_commit.lock().clone()
+        self.troubles.failed_commit.lock().clone()
     }
 
     /// Keeps what went wrong in a commit, or before it in writing out what it was to make durable. The log says each reason
@@ -36,7 +46,7 @@ impl Engine {
     pub fn note_failed_commit(&self, error: &dyn std::error::Error) {
         let reason = error.to_string();
         let (time, generation) = (self.options.clock.now(), self.generation());
-        let mut kept = self.failed_commit.lock();
+        let mut kept = self.troubles.failed_commit.lock();
         match kept.as_mut().filter(|failed| !failed.is_over && failed.reason == reason) {
             Some(failed) => failed.count += 1,
             None => {
@@ -49,13 +59,13 @@ impl Engine {
     /// Whether the host has no space for the image. From a write that failed so until everything is durable.
     #[must_use]
     pub fn is_host_full(&self) -> bool {
-        self.host_is_full.load(Ordering::Relaxed)
+        self.troubles.host_is_full.load(Ordering::Relaxed)
     }
 
     /// The error of whoever needs room on the host while that is full.
     #[must_use]
     pub fn full_host(&self) -> EngineError {
-        EngineError::HostFull { device: Arc::clone(&self.full_device.lock()) }
+        EngineError::HostFull { device: self.troubles.full_device.lock().clone().unwrap_or_default() }
     }
 
     /// An error of a write, told as [`EngineError::HostFull`] where it is that; it is so from now on.
@@ -64,8 +74,8 @@ impl Engine {
         let EngineError::Volume(failed) = &error else { return error };
         let Some(full) = failed.full_host() else { return error };
         tracing::debug!(%failed, "a write waits for space on the host");
-        *self.full_device.lock() = Arc::clone(&full.device);
-        if !self.host_is_full.swap(true, Ordering::Relaxed) {
+        *self.troubles.full_device.lock() = Some(Arc::clone(&full.device));
+        if !self.troubles.host_is_full.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 device = &*full.device,
                 "the host has no space for the image; what was accepted waits in memory, and writers are refused"
@@ -76,11 +86,11 @@ impl Engine {
 
     /// Everything is durable that was done before.
     pub fn note_all_durable(&self) {
-        if self.host_is_full.load(Ordering::Relaxed) {
-            self.host_is_full.store(false, Ordering::Relaxed);
+        if self.troubles.host_is_full.load(Ordering::Relaxed) {
+            self.troubles.host_is_full.store(false, Ordering::Relaxed);
             tracing::info!("the host has space for the image again");
         }
-        let mut kept = self.failed_commit.lock();
+        let mut kept = self.troubles.failed_commit.lock();
         if let Some(failed) = kept.as_mut().filter(|failed| !failed.is_over) {
             failed.is_over = true;
             tracing::info!(failures = failed.count, "commits succeed again");

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 
-use vlinder_base::sync::atomic::AtomicBool;
 use vlinder_base::sync::{Arc, Condvar, Mutex};
 use vlinder_format::block_group::BlockGroupItem;
 use vlinder_format::device::DeviceItem;
@@ -18,6 +17,7 @@ use crate::chunks::ChunkWork;
 use crate::dead_trees::DeadTrees;
 use crate::engine::{Engine, EngineOptions, FixedTrees, Rescue, checksum_geometry};
 use crate::extents::delayed::DelayedReferences;
+use crate::failed_commit::Troubles;
 use crate::forest::{Forest, Tree};
 use crate::fsync_log::LogWriter;
 use crate::metrics::EngineMetrics;
@@ -66,12 +66,12 @@ impl Engine {
         }
         let device_items =
             read_devices(&trees, &chunk_tree, &superblock, &volume).or_else(forgiven(salvages))?;
-        reason = reason.or_else(|| reason_in_devices(&device_items, &volume));
-        reason = reason.or_else(|| reason_in_log(&superblock, &options));
+        let rest =
+            || reason_in_devices(&device_items, &volume).or_else(|| reason_in_log(&superblock, &options));
+        reason = reason.or_else(rest);
         let chunk_tree_uuid = trees_chunk_uuid(&trees, &chunk_tree).or_else(forgiven(may_be_bad))?;
         let registry = Arc::clone(&options.registry);
         let next_subvolume = next_subvolume(&trees, &root_tree).or_else(forgiven(may_be_bad))?;
-        let phase = Phase::after(superblock.generation);
         let source: Arc<dyn BlockSource> = Arc::clone(&blocks) as _;
         let engine = Arc::new(Self {
             space: SpaceManager::new(volume.geometry().node_size),
@@ -80,6 +80,7 @@ impl Engine {
             trees,
             blocks,
             metrics: EngineMetrics::new(&registry),
+            phase: Mutex::new(Phase::after(superblock.generation)),
             superblock: Mutex::new(superblock),
             device_items: Mutex::new(device_items),
             root_tree,
@@ -95,12 +96,9 @@ impl Engine {
             log: LogWriter::new(source, options.cache_bytes, &registry),
             releasing: Mutex::new(()),
             block_balance: Mutex::default(),
-            phase: Mutex::new(phase),
             phase_changed: Condvar::new(),
             committer: Mutex::default(),
-            failed_commit: Mutex::default(),
-            host_is_full: AtomicBool::new(false),
-            full_device: Mutex::new(Arc::from("")),
+            troubles: Troubles::default(),
             latch: Mutex::new(reason),
             participants: Mutex::default(),
             next_subvolume: Mutex::new(next_subvolume),
