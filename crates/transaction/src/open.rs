@@ -10,7 +10,7 @@ use vlinder_format::features::CompatReadOnlyFeatures;
 use vlinder_format::superblock::Superblock;
 use vlinder_format::{Damage, DeviceId, ItemType, Key, ObjectId, RootId, Uuid};
 use vlinder_tree::bootstrap::{Bootstrap, ChunkReading, bootstrap};
-use vlinder_tree::{BlockSource, Leases, Readahead, Root, TreeMetrics, Trees, WantedBlock};
+use vlinder_tree::{Leases, Readahead, Root, TreeMetrics, Trees, WantedBlock};
 use vlinder_volume::{Opened, Volume, VolumeError};
 
 use crate::chunks::ChunkWork;
@@ -72,12 +72,12 @@ impl Engine {
         let chunk_tree_uuid = trees_chunk_uuid(&trees, &chunk_tree).or_else(forgiven(may_be_bad))?;
         let registry = Arc::clone(&options.registry);
         let next_subvolume = next_subvolume(&trees, &root_tree).or_else(forgiven(may_be_bad))?;
-        let source: Arc<dyn BlockSource> = Arc::clone(&blocks) as _;
         let engine = Arc::new(Self {
             space: SpaceManager::new(volume.geometry().node_size),
             delayed: Mutex::new(DelayedReferences::new(checksum_geometry(&volume))),
             volume,
             trees,
+            log: LogWriter::new(Arc::clone(&blocks) as _, options.cache_bytes, &registry),
             blocks,
             metrics: EngineMetrics::new(&registry),
             phase: Mutex::new(Phase::after(superblock.generation)),
@@ -93,7 +93,6 @@ impl Engine {
             chunks: ChunkWork::new(chunk_tree_uuid),
             dead_trees: DeadTrees::default(),
             leases: Leases::new(&registry),
-            log: LogWriter::new(source, options.cache_bytes, &registry),
             releasing: Mutex::new(()),
             block_balance: Mutex::default(),
             phase_changed: Condvar::new(),
