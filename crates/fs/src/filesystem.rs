@@ -23,6 +23,7 @@ use crate::inode::dirty::DirtyInodes;
 use crate::inode::{Inode, InodeId};
 use crate::nearness::Attempts;
 use crate::options::{OpenOptions, Owners};
+use crate::orphan::PutOff;
 use crate::subvolume::Subvolume;
 use crate::{Refusal, Result};
 
@@ -67,6 +68,7 @@ pub(crate) struct Shared {
     pub(crate) write_back: WriteBack,
     pub(crate) attempts_to_make_room: Attempts,
     pub(crate) host_retry: HostRetry,
+    pub(crate) put_off: PutOff,
     /// What open files may hold of data that were read ahead.
     pub(crate) read_ahead: ReadAheadBudget,
     pub(crate) fsync: FsyncMetrics,
@@ -240,6 +242,7 @@ impl Filesystem {
             write_back: WriteBack::new(&options),
             attempts_to_make_room: Attempts::default(),
             host_retry: HostRetry::default(),
+            put_off: PutOff::default(),
             read_ahead: ReadAheadBudget::default(),
             fsync: FsyncMetrics::new(&options.registry),
             options,

@@ -68,7 +68,7 @@ impl Filesystem {
     }
 
     /// Counts one opening less; at the last one of a file without names, deletes it. Errors leave it an orphan, which the
-    /// next opening of the file system deletes.
+    /// background work deletes once there is space, or the next opening of the file system.
     pub(crate) fn release(&self, inode: &Arc<Inode>) {
         if let Err(error) = self.release_counted(inode) {
             tracing::warn!(inode = %inode.id(), %error, "a file without names could not be deleted; it is left for later");

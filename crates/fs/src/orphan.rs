@@ -4,7 +4,7 @@
 //! took its last name never reaches the tree. [`Filesystem::delete_orphans`] reads the tree alone: it comes before anything
 //! else happens in a subvolume, and a snapshot is taken of trees in which nothing is pending.
 
-use vlinder_base::sync::Arc;
+use vlinder_base::sync::{Arc, Mutex};
 use vlinder_format::inode::{FileType, InodeItem};
 use vlinder_format::{ItemType, Key, ObjectId, orphan};
 use vlinder_transaction::{ChangeKind, Charge, Handle};
@@ -18,10 +18,38 @@ use crate::{Filesystem, FsError, Refusal, Result, Subvolume};
 /// So many items beside its data a deleted file may have for its deletion in one step.
 const MOST_ITEMS: usize = 64;
 
+/// Files without names whose deletion found no space. Each has its orphan item, so a crash forgets none of them.
+#[derive(Default)]
+pub(crate) struct PutOff(Mutex<Vec<Arc<Inode>>>);
+
+impl PutOff {
+    fn add(&self, inode: &Arc<Inode>) {
+        let mut files = self.0.lock();
+        if !files.iter().any(|file| file.id() == inode.id()) {
+            files.push(Arc::clone(inode));
+        }
+    }
+}
+
 impl Filesystem {
-    /// Deletes a file without names, unless it is open. The caller holds no lock.
+    /// Deletes a file without names, unless it is open. The caller holds no lock. Where there is no space for that, it is
+    /// tried again later ([`Self::delete_put_off`]).
     pub(crate) fn delete_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
-        self.with_room(|| self.try_delete_if_unused(inode))
+        let deleted = self.with_room(|| self.try_delete_if_unused(inode));
+        if deleted.as_ref().is_err_and(|error| error.refusal() == Some(Refusal::NoSpace)) {
+            self.shared().put_off.add(inode);
+        }
+        deleted
+    }
+
+    /// Tries again to delete files without names that found no space; those that find none still are put off once more.
+    pub(crate) fn delete_put_off(&self) {
+        let files = std::mem::take(&mut *self.shared().put_off.0.lock());
+        for inode in files {
+            if let Err(error) = self.delete_if_unused(&inode) {
+                tracing::debug!(inode = %inode.id(), %error, "a file without names is still there");
+            }
+        }
     }
 
     fn try_delete_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {

@@ -120,6 +120,7 @@ impl Engine {
 
     fn make_chunk_of(&self, purpose: Purpose) -> Result<bool, EngineError> {
         let Some(flags) = self.flags_for(purpose) else { return Ok(false) };
+        let _nothing_is_promised = self.space.begin_chunk();
         let plan = |most_bytes| {
             self.with_summary(|summary| {
                 plan_chunk(flags, self.volume.total_bytes(), &summary.spaces, most_bytes)

@@ -40,6 +40,8 @@ pub(super) struct State {
     pub(super) is_counted: bool,
     /// Counts how often the sizes of trees were set.
     pub(super) size_changes: u64,
+    /// A chunk is on its way from what is unallocated into a group: for the moment its bytes count as neither.
+    pub(super) is_making_chunk: bool,
     /// Some groups hold data and metadata, so that what is promised to one is not there for the other.
     pub(super) is_mixed: bool,
 }
@@ -99,12 +101,33 @@ pub(crate) struct ChangedGroup {
 pub(crate) struct SpaceManager {
     pub(super) state: Mutex<State>,
     loaded: Condvar,
+    pub(super) chunk_made: Condvar,
+}
+
+/// While it lives, nothing is promised: what a chunk leaves to others stays true until the chunk's group is there. Nobody who
+/// holds it waits for who asks for a promise.
+pub(crate) struct ChunkBeingMade<'a> {
+    space: &'a SpaceManager,
+}
+
+impl Drop for ChunkBeingMade<'_> {
+    fn drop(&mut self) {
+        self.space.state.lock().is_making_chunk = false;
+        self.space.chunk_made.notify_all();
+    }
 }
 
 impl SpaceManager {
     pub(crate) fn new(block_bytes: u32) -> Self {
         let state = State { promises: Promises::new(u64::from(block_bytes)), ..State::default() };
-        Self { state: Mutex::new(state), loaded: Condvar::new() }
+        Self { state: Mutex::new(state), loaded: Condvar::new(), chunk_made: Condvar::new() }
+    }
+
+    /// To be held from the look at what a chunk may take until its group is added; by one thread at a time.
+    pub(crate) fn begin_chunk(&self) -> ChunkBeingMade<'_> {
+        let was_making = std::mem::replace(&mut self.state.lock().is_making_chunk, true);
+        assert!(!was_making, "two chunks are made at once");
+        ChunkBeingMade { space: self }
     }
 
     pub(crate) fn add_group(&self, group: Group) {

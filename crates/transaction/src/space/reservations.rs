@@ -117,6 +117,9 @@ impl SpaceManager {
     /// Promises metadata and data, if there is room beside all that is promised or kept, and what `waiting` changes take.
     pub(crate) fn promise(&self, wanted: Wanted, waiting: Charge, draw: Draw) -> Promised {
         let mut state = self.state.lock();
+        while state.is_making_chunk {
+            self.chunk_made.wait(&mut state);
+        }
         let promised = state.fits(draw, waiting, wanted);
         if promised == Promised::Given {
             state.promises.add_handle(wanted.changes);
