@@ -197,7 +197,7 @@ pub const JOBS: &[Job] = &[
         ],
         slice: Product {
             dimensions: &[
-                &["stress --size 140M --seconds 20 --renew 4 --empty running"],
+                &["stress --size 140M --seconds 15 --renew 4 --empty running"],
                 &["--profile all", "--profile meta", "--profile dbmix"],
             ],
             seeds: 1,
