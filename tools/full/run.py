@@ -27,7 +27,8 @@ from full_disk import contents, ending, stress, workloads  # noqa: E402
 from full_disk.systems import Linux, Vlinder, call  # noqa: E402
 
 MEMORY_DIRECTORY = "/dev/shm"
-MEMORY_BYTES = 2 << 30
+# Four copies of the largest image of the long runs.
+MEMORY_BYTES = 5 << 30
 WORKLOADS = {
     "fill": workloads.fill,
     "one-process": workloads.one_process,

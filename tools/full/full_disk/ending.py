@@ -3,7 +3,7 @@
 1. The running mount that filled the disk syncs. Nothing was read-only, no reservation was too small.
 2. Its image is copied as the last commit left it. Both checkers must accept the copy. Linux mounts one
    copy for reading only: it must list what the running mount lists, and what was told to be stored must be
-   there.
+   there. vlinder and Linux each take a snapshot of a copy; vlinder may refuse what Linux refuses.
 3. The running mount, a mount of a copy by vlinder, and a mount of a copy by Linux are each emptied: some
    files first, beside the snapshots, then every snapshot, every file and directory; sync; one unmount.
    Nothing of that may fail on vlinder or be refused. Linux may refuse to delete a subvolume as long as
@@ -146,17 +146,34 @@ class Judge:
                 missing = figures.missing_space(own.space, linux.space)
                 self.found(f"{name}: {sentence}" for sentence in missing)
 
-    def try_snapshot(self, copy):
-        """Has Linux take the snapshot that vlinder refused, on a copy of its own."""
-        linux = self.run.adopt(Linux(copy, self.path("snapshotted"), self.run.options))
+    def take_snapshot(self, mount):
+        """Takes a snapshot of the full state, on a copy of its own. Gives what it ended with."""
+        self.copy(mount.image)
         try:
-            linux.open()
-            taken = linux.snapshot("taken-by-linux")
-            self.run.report["linux_snapshot"] = taken.short()
-            if not taken.failed() and not linux.sync().failed() and not linux.complaints():
-                self.found(["vlinder refused a snapshot that Linux takes of the same state"])
+            mount.open()
+            taken = mount.snapshot("taken-when-full")
+            if not taken.failed():
+                taken = mount.sync()
+            self.found(unmount_once(mount, f"{mount.name}: unmount after a snapshot of the full state"))
+            return taken
         finally:
-            linux.drop()
+            mount.drop()
+            os.remove(mount.image)
+
+    def compare_snapshots(self):
+        """A snapshot that vlinder refused, now or in the workload, Linux must refuse, too."""
+        copy, run = self.path("snapshotted.img"), self.run
+        try:
+            own = self.take_snapshot(run.adopt(Vlinder(run.vlinder, copy, self.path("snapshot"), run.options)))
+            run.report["full_snapshot"] = {"vlinder": own.short()}
+            if not own.failed() and not run.is_snapshot_refused:
+                return
+            taken = self.take_snapshot(run.adopt(Linux(copy, self.path("linux-snapshot"), run.options)))
+            run.report["full_snapshot"]["linux"] = taken.short()
+            if not taken.failed():
+                self.found(["vlinder refused a snapshot that Linux takes of the same state"])
+        except RuntimeError as error:
+            self.found([f"a snapshot of the full state: {error}"])
 
     def judge(self, mount):
         """`mount` is the running one that filled the disk, or None."""
@@ -178,9 +195,7 @@ class Judge:
             self.found(["Linux was not asked: the full image is not clean"])
         else:
             self.inspect(for_linux)
-            if self.run.is_snapshot_refused:
-                self.copy(self.path("snapshotted.img"))
-                self.try_snapshot(self.path("snapshotted.img"))
+            self.compare_snapshots()
         if way != REMOUNT:
             self.empty(RUNNING, mount)
         if way != RUNNING:
