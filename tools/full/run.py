@@ -139,7 +139,7 @@ def common_arguments():
     common.add_argument("--opts", default="", help="mount options, joined by commas")
     common.add_argument("--keep", help="where to keep the images and logs of a run that failed")
     common.add_argument("--empty", choices=ending.WAYS, default=ending.BOTH,
-                        help="whether the running mount, a new mount or both are emptied (default: %(default)s)")
+                        help="the mounts that are emptied: the running one, a new one (default: %(default)s)")
     common.add_argument("--limit", type=float, default=900, help="seconds until a run counts as hanging")
     return common
 
@@ -153,7 +153,8 @@ def parser():
         added[name] = commands.add_parser(name, help=about, description=about, parents=[common])
         if function:
             added[name].add_argument("--size", default="200M", help="of the image (default: %(default)s)")
-            added[name].add_argument("--linux", action="store_true", help="run it on Linux, and judge nothing")
+            about = "run it on Linux, and judge nothing"
+            added[name].add_argument("--linux", action="store_true", help=about)
             added[name].add_argument("--mkfs", default="", help="more arguments of mkfs, in one word")
 
     def number(workload, name, default, about, kind=int):
@@ -180,7 +181,8 @@ def parser():
 
 def require(arguments):
     """Ends the program where something needed is missing."""
-    missing = [tool for tool in (arguments.vlinder, "btrfs", "mkfs.btrfs", "mount", "losetup") if not shutil.which(tool)]
+    tools = (arguments.vlinder, "btrfs", "mkfs.btrfs", "mount", "losetup")
+    missing = [tool for tool in tools if not shutil.which(tool)]
     if os.geteuid() != 0:
         missing.append("root")
     if not os.path.exists("/dev/fuse"):
@@ -211,11 +213,12 @@ def main():
             run.keep()
     finally:
         run.close()
+    is_linux = getattr(arguments, "linux", False)
     hidden = ("vlinder", "linux", "dir", "keep", "limit", "workload")
     parameters = {name: value for name, value in vars(arguments).items() if name not in hidden}
     print(json.dumps({
-        "name": arguments.workload, "system": "linux" if getattr(arguments, "linux", False) else "vlinder",
-        "parameters": parameters, **run.report,
+        "name": arguments.workload, "system": "linux" if is_linux else "vlinder", "parameters": parameters,
+        **run.report,
         "seconds": round(time.monotonic() - started, 1), "violations": run.violations,
         "verdict": "fail" if run.violations else "pass"}), flush=True)
     return 1 if run.violations else 0

@@ -1,7 +1,7 @@
-"""What the files of a full state must be: names and sizes as listed by one system, contents as told by writers.
+"""What the files of a full state must be: names and sizes as one system lists them, contents as writers know.
 
-A file counts as *told* when a workload created and wrote it without an error, closed it without an error, and a
-later sync succeeded. Such a file must have its contents on every system that mounts a copy of that state.
+A file counts as *told* when a workload created, wrote and closed it without an error, and a later sync
+succeeded. Such a file must have its contents on every system that mounts a copy of that state.
 """
 
 import hashlib
@@ -133,7 +133,7 @@ def shortened(what, all_found):
 
 
 def listing(point):
-    """Every path below a mount point, in subvolumes too, with mode, size and number of links. Raises OSError."""
+    """Every path below a mount point, in subvolumes too: mode, size, number of links. Raises OSError."""
     found, directories = {}, [""]
     while directories:
         directory = directories.pop()

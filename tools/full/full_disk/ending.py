@@ -164,7 +164,8 @@ class Judge:
         """A snapshot that vlinder refused, now or in the workload, Linux must refuse, too."""
         copy, run = self.path("snapshotted.img"), self.run
         try:
-            own = self.take_snapshot(run.adopt(Vlinder(run.vlinder, copy, self.path("snapshot"), run.options)))
+            vlinder = Vlinder(run.vlinder, copy, self.path("snapshot"), run.options)
+            own = self.take_snapshot(run.adopt(vlinder))
             run.report["full_snapshot"] = {"vlinder": own.short()}
             if not own.failed() and not run.is_snapshot_refused:
                 return
