@@ -4,6 +4,9 @@
 Prints one line of JSON. The exit status is 0 if nothing was violated, 1 if something was, 2 for wrong
 arguments or where something needed is missing. The rules are told in full_disk/ending.py. Needs root,
 /dev/fuse and btrfs-progs.
+
+With --linux the same workload runs on Linux's own file system instead, and nothing is judged: the line tells
+what Linux stored, what it refused, and whether it aborted.
 """
 
 import argparse
@@ -20,11 +23,12 @@ import time
 sys.dont_write_bytecode = True
 
 # The module lies beside this file, and nothing is to be written there.
-from full_disk import ending, stress, workloads  # noqa: E402
-from full_disk.systems import Vlinder, call  # noqa: E402
+from full_disk import contents, ending, stress, workloads  # noqa: E402
+from full_disk.systems import Linux, Vlinder, call  # noqa: E402
 
 MEMORY_DIRECTORY = "/dev/shm"
-MEMORY_BYTES = 2 << 30
+# Four copies of the largest image of the long runs.
+MEMORY_BYTES = 5 << 30
 WORKLOADS = {
     "fill": workloads.fill,
     "one-process": workloads.one_process,
@@ -44,6 +48,7 @@ class Run:
         self.vlinder = shutil.which(arguments.vlinder)
         self.scratch = tempfile.mkdtemp(prefix="vlinder-full-", dir=arguments.dir)
         self.violations, self.report, self.mounts = [], {}, []
+        self.manifest, self.is_snapshot_refused = contents.Manifest(), False
         self.random = random.Random(arguments.seed)
         self.watchdog = threading.Timer(arguments.limit, self.end_hang)
         self.watchdog.daemon = True
@@ -64,26 +69,43 @@ class Run:
             mount.abort()
 
     def fill(self, image):
-        """Makes the image and has the workload fill it."""
+        """Makes the image and has the workload fill it. Gives the mount."""
         arguments = self.arguments
-        made = call(self.vlinder, "--quiet", "mkfs", *arguments.mkfs.split(), "-b", arguments.size, image)
+        maker = [self.vlinder, "--quiet", "mkfs"]
+        if arguments.linux:
+            maker = ["mkfs.btrfs", "--quiet"]
+            # That program wants a file that is there, and as large.
+            call("truncate", "-s", arguments.size, image)
+        made = call(*maker, *arguments.mkfs.split(), "-b", arguments.size, image)
         if made.failed():
             raise RuntimeError(f"mkfs: {made.text}")
-        mount = self.adopt(Vlinder(self.vlinder, image, self.path("mount"), self.options))
+        point = self.path("mount")
+        mount = self.adopt(Linux(image, point, self.options) if arguments.linux
+                           else Vlinder(self.vlinder, image, point, self.options))
         mount.open()
+        workload = {}
         try:
-            self.report["workload"] = WORKLOADS[arguments.workload](self, mount)
+            workload = WORKLOADS[arguments.workload](self, mount)
         except (OSError, RuntimeError) as error:
             self.violations.append(f"workload: {type(error).__name__}: {error}")
-        ending.leave_full(self, mount)
+        self.report["workload"] = workload
+        if workload and not workload["refused"]:
+            self.violations.append("the disk never became full: nothing was refused")
+        return mount
 
     def work(self):
         image = self.path("image.img")
         if self.arguments.workload == "image":
             workloads.unpack(self.arguments.image, image)
+            ending.Judge(self, image).judge(None)
+            return
+        mount = self.fill(image)
+        if self.arguments.linux:
+            ending.judge_linux_alone(self, mount)
+            # Nothing is judged here: what Linux could not do is told.
+            self.report["linux_found"], self.violations = self.violations, []
         else:
-            self.fill(image)
-        ending.end(self, image)
+            ending.Judge(self, image).judge(mount)
 
     def keep(self):
         """Keeps the images and the logs of a run that failed."""
@@ -116,6 +138,8 @@ def common_arguments():
     common.add_argument("--seed", type=int, default=1, help="of all that is random (default: %(default)s)")
     common.add_argument("--opts", default="", help="mount options, joined by commas")
     common.add_argument("--keep", help="where to keep the images and logs of a run that failed")
+    common.add_argument("--empty", choices=ending.WAYS, default=ending.BOTH,
+                        help="the mounts that are emptied: the running one, a new one (default: %(default)s)")
     common.add_argument("--limit", type=float, default=900, help="seconds until a run counts as hanging")
     return common
 
@@ -129,6 +153,8 @@ def parser():
         added[name] = commands.add_parser(name, help=about, description=about, parents=[common])
         if function:
             added[name].add_argument("--size", default="200M", help="of the image (default: %(default)s)")
+            about = "run it on Linux, and judge nothing"
+            added[name].add_argument("--linux", action="store_true", help=about)
             added[name].add_argument("--mkfs", default="", help="more arguments of mkfs, in one word")
 
     def number(workload, name, default, about, kind=int):
@@ -155,7 +181,8 @@ def parser():
 
 def require(arguments):
     """Ends the program where something needed is missing."""
-    missing = [tool for tool in (arguments.vlinder, "btrfs", "mount", "losetup") if not shutil.which(tool)]
+    tools = (arguments.vlinder, "btrfs", "mkfs.btrfs", "mount", "losetup")
+    missing = [tool for tool in tools if not shutil.which(tool)]
     if os.geteuid() != 0:
         missing.append("root")
     if not os.path.exists("/dev/fuse"):
@@ -186,10 +213,12 @@ def main():
             run.keep()
     finally:
         run.close()
-    hidden = ("vlinder", "dir", "keep", "limit", "workload")
+    is_linux = getattr(arguments, "linux", False)
+    hidden = ("vlinder", "linux", "dir", "keep", "limit", "workload")
     parameters = {name: value for name, value in vars(arguments).items() if name not in hidden}
     print(json.dumps({
-        "name": arguments.workload, "parameters": parameters, **run.report,
+        "name": arguments.workload, "system": "linux" if is_linux else "vlinder", "parameters": parameters,
+        **run.report,
         "seconds": round(time.monotonic() - started, 1), "violations": run.violations,
         "verdict": "fail" if run.violations else "pass"}), flush=True)
     return 1 if run.violations else 0

@@ -1,7 +1,9 @@
 //! `cargo xtask long JOB`: long runs that `.ci/run` has no time for, each judged strictly by a program of its
 //! own.
 //!
-//! A job is rows of a table; a run is a row and a seed. Results are appended to `target/long/JOB.jsonl`.
+//! A job is a matrix of rows; a run is a row and a seed. Without `MINUTES` a job runs its whole matrix; with it,
+//! runs in an order that the seed chooses, until the minutes are over. Results are appended to
+//! `target/long/JOB.jsonl`, and after them what failed.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -12,79 +14,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
+use self::tables::{JOBS, Job, Planned, missing_image, with_corpus};
 use crate::workspace;
+
+mod tables;
 
 /// The job that is a seeded slice of all others.
 const EVERY_JOB: &str = "full";
 /// Minutes of that job if `MINUTES` doesn't say.
 const DEFAULT_MINUTES: u64 = 10;
-/// Corpus images, from the root of the repository.
-const CORPUS: &str = "../shared/corpus/full";
-/// What stands in an argument for the directory of the corpus.
-const CORPUS_MARK: &str = "CORPUS";
-
-/// A job's name and the arguments of `tools/full/run.py` of each of its runs.
-struct Job {
-    name: &'static str,
-    rows: &'static [&'static str],
-}
-
-const JOBS: &[Job] = &[
-    Job {
-        name: "full-fill",
-        rows: &[
-            "fill --size 128M --bytes 1800",
-            "fill --size 256M --bytes 1800 --opts commit=5",
-            "fill --size 256M --bytes 1800 --opts writeback=off",
-            "fill --size 128M --bytes 1400",
-            "fill --size 128M --bytes 4096",
-            "fill --size 512M --bytes 65536",
-            "fill --size 1G --bytes 1800",
-        ],
-    },
-    Job {
-        name: "full-one-process",
-        rows: &[
-            "one-process --size 200M --refusals 10000",
-            "one-process --size 200M --opts compress=zstd",
-            "one-process --size 200M --opts writeback=off",
-            "one-process --size 400M --opts compress=zstd",
-        ],
-    },
-    Job {
-        name: "full-snapshots",
-        rows: &[
-            "snapshot-then-fill --size 200M --half 3000 --extents 10000",
-            "snapshot-then-fill --size 200M",
-            "snapshot-then-fill --size 512M --half 20000",
-            "remove-then-snapshot --size 256M",
-            "remove-then-snapshot --size 256M --remove 50 --extents 10000",
-        ],
-    },
-    Job {
-        name: "full-scatter",
-        rows: &[
-            "scatter --size 512M",
-            "scatter --size 512M --leave 2000",
-            "scatter --size 256M --extents 28000 --touch 100",
-        ],
-    },
-    Job {
-        name: "full-stress",
-        rows: &[
-            "stress --size 200M --seconds 75 --renew 3 --profile meta",
-            "stress --size 200M --seconds 45 --renew 4 --profile meta --opts writeback=off",
-            "stress --size 256M --seconds 60 --renew 10 --profile dbmix --opts writeback=off",
-            "stress --size 200M --seconds 60 --profile all",
-            "stress --size 200M --seconds 60 --profile extents --opts compress=zstd",
-            "stress --size 200M --seconds 60 --renew 0 --profile names",
-        ],
-    },
-    Job {
-        name: "full-images",
-        rows: &["image --image CORPUS/forever.img.zst", "image --image CORPUS/c-commit-fails.img.zst"],
-    },
-];
+/// Seconds until a run of that job counts as hanging: its rows are short.
+const SLICE_LIMIT: &str = "180";
 
 /// What became of the runs.
 #[derive(Default)]
@@ -101,30 +41,37 @@ struct Session {
     target: PathBuf,
     results: PathBuf,
     count: Count,
+    /// Arguments that each run gets besides its row's.
+    more: &'static [&'static str],
+    /// The command lines of the runs that failed.
+    failed: Vec<String>,
 }
 
 /// `cargo xtask long JOB`; false if a run failed.
-pub fn run(job: &str) -> Result<bool> {
-    let rows = rows_of(job)?;
-    let minutes = number("MINUTES")?.or((job == EVERY_JOB).then_some(DEFAULT_MINUTES));
+pub fn run(name: &str) -> Result<bool> {
+    let jobs = jobs_of(name)?;
+    let is_slice = name == EVERY_JOB;
+    let minutes = number("MINUTES")?.or(is_slice.then_some(DEFAULT_MINUTES));
     let target = workspace::target_directory()?;
-    let results = target.join("long").join(format!("{job}.jsonl"));
+    let results = target.join("long").join(format!("{name}.jsonl"));
     std::fs::create_dir_all(target.join("long"))?;
-    let seed = number("SEED")?.unwrap_or(1);
-    let mut session = Session { seed, commit: commit()?, target, results, count: Count::default() };
-    let missing = missing_things();
-    let mut runnable = Vec::new();
-    for row in rows {
-        let lacking = missing.first().cloned().or_else(|| missing_image(row));
-        match lacking {
-            Some(lacking) => session.count.skip(row, &lacking),
-            None => runnable.push(row),
-        }
-    }
-    if !runnable.is_empty() {
+    let more: &[&str] = if is_slice { &["--limit", SLICE_LIMIT] } else { &[] };
+    let mut session = Session {
+        seed: number("SEED")?.unwrap_or(1),
+        commit: commit()?,
+        target,
+        results,
+        count: Count::default(),
+        more,
+        failed: Vec::new(),
+    };
+    if let Some(lacking) = missing_things().first() {
+        session.count.skip(name, lacking);
+    } else {
         build()?;
-        session.all(&runnable, minutes)?;
+        session.all(&jobs, is_slice, minutes)?;
     }
+    session.tell_failures()?;
     let Count { passed, failed, skipped } = session.count;
     println!("{passed} passed, {failed} failed, {skipped} skipped");
     Ok(failed == 0)
@@ -144,31 +91,54 @@ impl Count {
 }
 
 impl Session {
-    /// Every row once; with a number of minutes in an order that the seed chooses, again and again with
+    /// The whole matrix once; with a number of minutes in an order that the seed chooses, again and again with
     /// further seeds, and no run begins after the minutes.
-    fn all(&mut self, rows: &[&str], minutes: Option<u64>) -> Result<()> {
+    fn all(&mut self, jobs: &[&Job], is_slice: bool, minutes: Option<u64>) -> Result<()> {
         let Some(minutes) = minutes else {
-            return rows.iter().try_for_each(|row| self.one(row, self.seed));
+            return runs_of(jobs, is_slice, self.seed).iter().try_for_each(|run| self.one(run));
         };
         let end = Instant::now() + Duration::from_secs(minutes.saturating_mul(60));
+        let most_seeds = jobs.iter().map(|job| job.most_seeds()).max().unwrap_or(1);
         for turn in 0.. {
-            let seed = self.seed.wrapping_add(turn);
-            for row in shuffled(rows, seed) {
+            let seed = self.seed.wrapping_add(most_seeds.wrapping_mul(turn));
+            for run in shuffled(runs_of(jobs, is_slice, seed), seed) {
                 if Instant::now() >= end {
                     return Ok(());
                 }
-                self.one(row, seed)?;
+                self.one(&run)?;
             }
         }
         Ok(())
     }
 
+    /// Says again, here and in the results, what failed.
+    fn tell_failures(&self) -> Result<()> {
+        if self.failed.is_empty() {
+            return Ok(());
+        }
+        println!("failed:");
+        for command in &self.failed {
+            println!("| {command}");
+        }
+        self.append(&json!({ "commit": self.commit, "failed": self.failed }))
+    }
+
+    fn append(&self, line: &Value) -> Result<()> {
+        let mut file = OpenOptions::new().create(true).append(true).open(&self.results)?;
+        writeln!(file, "{line}").with_context(|| self.results.display().to_string())
+    }
+
     /// One run: its verdict is counted, its line of JSON kept.
-    fn one(&mut self, row: &str, seed: u64) -> Result<()> {
+    fn one(&mut self, Planned { row, seed }: &Planned) -> Result<()> {
+        if let Some(lacking) = missing_image(row) {
+            self.count.skip(row, &lacking);
+            return Ok(());
+        }
         let seed = seed.to_string();
         let vlinder = self.target.join("release/vlinder");
         let mut command = Command::new(workspace::root().join("tools/full/run.py"));
-        command.args(row.split(' ').map(with_corpus)).args(["--seed", &seed]).arg("--vlinder").arg(vlinder);
+        command.args(row.split(' ').map(with_corpus)).args(["--seed", &seed]).args(self.more);
+        command.arg("--vlinder").arg(vlinder);
         let words: Vec<String> = std::iter::once(command.get_program())
             .chain(command.get_args())
             .map(|word| word.to_string_lossy().into_owned())
@@ -178,17 +148,16 @@ impl Session {
         let text = String::from_utf8_lossy(&output.stdout);
         let result: Value = serde_json::from_str(text.trim()).unwrap_or_default();
         let is_good = output.status.success() && result["verdict"] == "pass";
-        let line = json!({
+        self.append(&json!({
             "commit": self.commit, "seed": seed, "command": words, "passed": is_good, "result": result,
-        });
-        let mut file = OpenOptions::new().create(true).append(true).open(&self.results)?;
-        writeln!(file, "{line}").with_context(|| self.results.display().to_string())?;
+        }))?;
         println!("{} {row} --seed {seed}", if is_good { "passed" } else { "FAILED" });
         if is_good {
             self.count.passed += 1;
             return Ok(());
         }
         self.count.failed += 1;
+        self.failed.push(words.join(" "));
         for violation in result["violations"].as_array().into_iter().flatten() {
             println!("| {}", violation.as_str().unwrap_or_default());
         }
@@ -196,26 +165,27 @@ impl Session {
     }
 }
 
-/// The rows of a job; an error names all jobs.
-fn rows_of(name: &str) -> Result<Vec<&'static str>> {
-    let rows: Vec<&str> = JOBS
-        .iter()
-        .filter(|job| name == EVERY_JOB || job.name == name)
-        .flat_map(|job| job.rows.iter().copied())
-        .collect();
-    if rows.is_empty() {
+/// The jobs of a name; an error names all jobs.
+fn jobs_of(name: &str) -> Result<Vec<&'static Job>> {
+    let jobs: Vec<&Job> = JOBS.iter().filter(|job| name == EVERY_JOB || job.name == name).collect();
+    if jobs.is_empty() {
         let names: Vec<&str> = JOBS.iter().map(|job| job.name).collect();
         bail!("there is no job {name}: {EVERY_JOB}, {}", names.join(", "));
     }
-    Ok(rows)
+    Ok(jobs)
 }
 
-/// The rows in an order that the seed chooses.
-fn shuffled<'a>(rows: &[&'a str], seed: u64) -> Vec<&'a str> {
-    let mut keyed: Vec<(u64, &str)> =
-        (0_u64..).zip(rows).map(|(index, row)| (scrambled(seed ^ scrambled(index)), *row)).collect();
+/// The runs of these jobs from a seed on: of the slice or of the whole matrix.
+fn runs_of(jobs: &[&Job], is_slice: bool, seed: u64) -> Vec<Planned> {
+    jobs.iter().flat_map(|job| if is_slice { job.slice(seed) } else { job.whole(seed) }).collect()
+}
+
+/// The runs in an order that the seed chooses.
+fn shuffled(runs: Vec<Planned>, seed: u64) -> Vec<Planned> {
+    let mut keyed: Vec<(u64, Planned)> =
+        (0_u64..).map(|index| scrambled(seed ^ scrambled(index))).zip(runs).collect();
     keyed.sort_unstable();
-    keyed.into_iter().map(|(_, row)| row).collect()
+    keyed.into_iter().map(|(_, run)| run).collect()
 }
 
 /// SplitMix64's output for a state.
@@ -224,17 +194,6 @@ fn scrambled(state: u64) -> u64 {
     let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
-}
-
-fn with_corpus(word: &str) -> String {
-    let Some(image) = word.strip_prefix(CORPUS_MARK) else { return word.to_owned() };
-    format!("{}{image}", workspace::root().join(CORPUS).display())
-}
-
-/// The image that a row wants and that isn't there.
-fn missing_image(row: &str) -> Option<String> {
-    let image = row.split(' ').find(|word| word.starts_with(CORPUS_MARK)).map(with_corpus)?;
-    (!Path::new(&image).exists()).then_some(image)
 }
 
 /// What every run needs and this machine lacks.
@@ -284,20 +243,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_job_of_all_jobs_has_every_row_once_in_each_order() {
-        let rows = rows_of(EVERY_JOB).unwrap();
-        let (one, other) = (shuffled(&rows, 1), shuffled(&rows, 2));
-        assert_ne!(one, other);
-        assert_eq!(one, shuffled(&rows, 1));
-        let sorted = |mut rows: Vec<&'static str>| {
-            rows.sort_unstable();
-            rows
-        };
-        assert_eq!(sorted(one), sorted(rows));
+    fn the_order_has_every_run_once_and_depends_on_the_seed() {
+        let jobs = jobs_of(EVERY_JOB).unwrap();
+        for is_slice in [true, false] {
+            let runs = runs_of(&jobs, is_slice, 5);
+            let (one, other) = (shuffled(runs.clone(), 1), shuffled(runs.clone(), 2));
+            assert_ne!(one, other);
+            assert_eq!(one, shuffled(runs.clone(), 1));
+            let sorted = |mut runs: Vec<Planned>| {
+                runs.sort_unstable();
+                runs
+            };
+            assert_eq!(sorted(one), sorted(runs));
+        }
+    }
+
+    #[test]
+    fn the_slice_has_runs_of_every_job() {
+        for job in JOBS {
+            assert!(!runs_of(&[job], true, 1).is_empty(), "{}", job.name);
+        }
     }
 
     #[test]
     fn a_job_that_is_not_there_is_an_error() {
-        assert!(rows_of("full-nothing").is_err());
+        assert!(jobs_of("full-nothing").is_err());
+        assert_eq!(jobs_of("full-fill").unwrap().len(), 1);
     }
 }

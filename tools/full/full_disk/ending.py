@@ -1,145 +1,28 @@
 """The strict end that all workloads share.
 
-The full state is unmounted, and a copy of the image must satisfy both checkers. vlinder mounts the image
-again, deletes every snapshot, removes every file and directory, syncs, and unmounts once: nothing of that
-may fail or be refused. Linux does the same with the copy; it may refuse to delete a subvolume as long as
-files fill the disk, which is told, and tries again after them. Both checkers must accept what vlinder
-left, and as much space must be free as on Linux.
+1. The running mount that filled the disk syncs. Nothing was read-only, no reservation was too small.
+2. Its image is copied as the last commit left it. Both checkers must accept the copy. Linux mounts one
+   copy for reading only: it must list what the running mount lists, and what was told to be stored must be
+   there. vlinder and Linux each take a snapshot of a copy; vlinder may refuse what Linux refuses.
+3. The running mount, a mount of a copy by vlinder, and a mount of a copy by Linux are each emptied: some
+   files first, beside the snapshots, then every snapshot, every file and directory; sync; one unmount.
+   Nothing of that may fail on vlinder or be refused. Linux may refuse to delete a subvolume as long as
+   files fill the disk, which is told, and tries again after them. Of the files that are unlinked first,
+   vlinder may refuse no more than Linux.
+4. Both checkers must accept what vlinder left, and as much space must be free as on Linux.
 """
 
-import errno
 import os
-from dataclasses import dataclass, field
 
-from . import figures
-from .systems import Linux, Vlinder, call, copy_sparse, is_mounted
+from . import contents, figures
+from .emptying import Emptying, empty_mounted, unmount_once
+from .systems import Linux, Vlinder, call, copy_sparse, generation
 
-# A pass ends after so many refusals: each may take the system a while.
-MAX_REFUSED = 300
-GONE = (errno.ENOTCONN, errno.ECONNABORTED)
-
-
-@dataclass
-class Emptying:
-    """What one system did with the full state."""
-
-    # Reasons of refused removals, with their number.
-    refused: dict = field(default_factory=dict)
-    # Commands that failed, and what the mount complained of.
-    failed: list = field(default_factory=list)
-    removed: int = 0
-    deleted_subvolumes: int = 0
-    left: int = 0
-    space: figures.Space = None
-
-    def note(self, what, result):
-        if result.failed():
-            self.failed.append(f"{what}: {result.short()}")
-
-    def refuse(self, what, reason):
-        self.refused[f"{what}: {reason}"] = self.refused.get(f"{what}: {reason}", 0) + 1
-
-    def refusals(self):
-        return sum(self.refused.values())
-
-    def as_json(self):
-        return {"removed": self.removed, "deleted_subvolumes": self.deleted_subvolumes,
-                "refused": self.refused, "failed": self.failed, "left": self.left,
-                "space": self.space and self.space.as_json()}
-
-    def violations(self, system):
-        """Sentences about everything that failed."""
-        found = [f"{system}: {failure}" for failure in self.failed]
-        if system != Linux.name:
-            found += [f"{system}: {count} removals refused ({why})" for why, count in self.refused.items()]
-        if self.left:
-            found.append(f"{system}: {self.left} names are left")
-        return found
-
-
-def entries(point, subvolumes=()):
-    """All paths below a mount point, without subvolumes, contents first: (path, is a directory)."""
-    found = []
-
-    def walk(directory):
-        with os.scandir(os.path.join(point, directory)) as scan:
-            listed = sorted(scan, key=lambda entry: entry.name)
-        for entry in listed:
-            path = os.path.join(directory, entry.name)
-            if path in subvolumes:
-                continue
-            is_directory = entry.is_dir(follow_symlinks=False)
-            if is_directory:
-                walk(path)
-            found.append((path, is_directory))
-
-    walk("")
-    return found
-
-
-def remove_all(mount, emptying):
-    """Removes all files and directories."""
-    for path, is_directory in entries(mount.point, set(mount.subvolumes())):
-        try:
-            (os.rmdir if is_directory else os.unlink)(os.path.join(mount.point, path))
-            emptying.removed += 1
-        except OSError as error:
-            # A directory stays because something in it was refused: the refusal is counted there.
-            if error.errno == errno.ENOTEMPTY and emptying.refused:
-                continue
-            emptying.refuse("rmdir" if is_directory else "unlink", error.strerror)
-            if error.errno in GONE or emptying.refusals() >= MAX_REFUSED:
-                break
-
-
-def delete_subvolumes(mount, emptying):
-    """Deletes all subvolumes and snapshots."""
-    for path in mount.subvolumes():
-        done = mount.delete_subvolume(path)
-        if done.failed():
-            emptying.refuse("subvolume delete", done.text.replace(mount.point, "")[-200:])
-        else:
-            emptying.deleted_subvolumes += 1
-
-
-def empty(mount, emptying):
-    """Deletes all subvolumes, then everything else, then syncs."""
-    delete_subvolumes(mount, emptying)
-    remove_all(mount, emptying)
-    if isinstance(mount, Linux):
-        if emptying.refused:
-            emptying.note("sync before a second try", mount.sync())
-            delete_subvolumes(mount, emptying)
-            remove_all(mount, emptying)
-        emptying.note("waiting for deleted subvolumes", mount.wait_for_deleted_subvolumes())
-    emptying.note("sync after emptying", mount.sync())
-    emptying.left = len(entries(mount.point))
-
-
-def unmount_once(mount, what):
-    """One unmount; where it fails, the mount is taken away otherwise. Gives sentences."""
-    done = mount.unmount()
-    found = [f"{what}: {done.short()}"] if done.failed() else []
-    found += mount.complaints()
-    mount.drop()
-    return found
-
-
-def empty_once(mount):
-    """Mounts, empties and unmounts; an error of a call that should not fail counts as a failure."""
-    emptying = Emptying()
-    try:
-        mount.open()
-        empty(mount, emptying)
-    except (OSError, RuntimeError) as error:
-        emptying.failed.append(f"{type(error).__name__}: {error}")
-    if is_mounted(mount.point):
-        emptying.failed += unmount_once(mount, "the one unmount after emptying")
-    try:
-        emptying.space = figures.read_space(mount.image)
-    except RuntimeError as error:
-        emptying.failed.append(str(error))
-    return emptying
+RUNNING, REMOUNT, BOTH = "running", "remount", "both"
+WAYS = (BOTH, RUNNING, REMOUNT)
+# A commit in the background may come between: the copy is made again.
+COPY_TRIES = 5
+NO_SPACE = "o space left"
 
 
 def check(vlinder, image, state):
@@ -153,31 +36,183 @@ def check(vlinder, image, state):
     return found
 
 
-def leave_full(run, mount):
-    """Ends the mount of the workload."""
-    synced = mount.sync()
-    run.report["full_sync"] = synced.short()
-    run.report["full_metadata"] = mount.metadata()
-    run.violations += unmount_once(mount, "unmount of the full state")
-    run.report["background_failures"] = mount.background_failures()
+class Judge:
+    """From the end of the workload on. Violations and figures go to the run."""
+
+    def __init__(self, run, image):
+        self.run, self.image = run, image
+        self.listed, self.is_synced, self.linux_is_able = None, True, False
+        self.emptied = {}
+
+    def found(self, sentences):
+        self.run.violations += sentences
+
+    def path(self, name):
+        return self.run.path(name)
+
+    def sync(self, mount):
+        """Syncs the full state.
+
+        A sync tells an error of earlier writes once, which is right where a mapping's page found no room.
+        A second error in a row is about nothing new."""
+        first = mount.sync()
+        self.run.report["full_sync"] = first.short()
+        self.run.manifest.settle(not first.failed())
+        if not first.failed():
+            return
+        if NO_SPACE not in first.text:
+            self.found([f"sync of the full state: {first.short()}"])
+        second = mount.sync()
+        self.run.report["full_sync_again"] = second.short()
+        if second.failed():
+            self.is_synced = False
+            self.found([f"sync of the full state, twice in a row: {second.short()}"])
+
+    def settle(self, mount):
+        """Syncs the mount that filled the disk, and asks what it has to say."""
+        self.sync(mount)
+        report = self.run.report
+        report["full_metadata"] = mount.metadata()
+        report["gauges"] = mount.gauges()
+        report["background_failures"] = mount.background_failures()
+        self.found(mount.broken_promises(report["gauges"]))
+        self.found(f"the full state, {complaint}" for complaint in mount.complaints())
+        try:
+            self.listed = contents.listing(mount.point)
+        except OSError as error:
+            self.found([f"listing the full state: {error}"])
+
+    def copy(self, target):
+        """Copies the image as its last commit left it, while something may have it mounted."""
+        for _ in range(COPY_TRIES):
+            before = generation(self.image)
+            copy_sparse(self.image, target)
+            if generation(self.image) == before == generation(target):
+                return
+        raise RuntimeError(f"commits went on during each of {COPY_TRIES} copies of the idle full image")
+
+    def inspect(self, copy):
+        """Linux reads the copy; nothing changes in it."""
+        linux = self.run.adopt(Linux(copy, self.path("inspected"), "ro"))
+        try:
+            linux.open()
+            if self.listed is not None and self.is_synced:
+                self.found(contents.compare_listings(self.listed, contents.listing(linux.point)))
+            found, self.run.report["contents"] = self.run.manifest.compare(linux.point)
+            self.found(found)
+            self.found(unmount_once(linux, "unmount of Linux that only read"))
+        except (OSError, RuntimeError) as error:
+            self.found([f"Linux reading the full image: {error}"])
+        finally:
+            linux.drop()
+
+    def empty(self, name, mount):
+        """Opens the mount if need be, empties it, and judges what vlinder left."""
+        try:
+            if not mount.is_open:
+                mount.open()
+            emptying = empty_mounted(mount)
+        except RuntimeError as error:
+            emptying = Emptying(failed=[str(error)])
+        is_linux = isinstance(mount, Linux)
+        self.found(emptying.violations(name, is_linux))
+        if not is_linux:
+            self.found(check(self.run.vlinder, mount.image, f"emptied ({name})"))
+        self.run.report[name] = emptying.as_json()
+        self.emptied[name] = emptying
+
+    def unmount_full(self, mount):
+        """The full state must unmount at the first try, too. Lists it if nothing has listed it yet."""
+        try:
+            mount.open()
+            if self.listed is None:
+                self.listed = contents.listing(mount.point)
+            self.found(unmount_once(mount, "unmount of the full state"))
+        except (OSError, RuntimeError) as error:
+            self.found([f"mounting the full state: {error}"])
+
+    def compare(self):
+        """What vlinder may not do worse than Linux."""
+        linux = self.emptied.get("linux", Emptying())
+        for name in (RUNNING, REMOUNT):
+            own = self.emptied.get(name)
+            if not own:
+                continue
+            refused, by_linux = sum(own.first_refused.values()), sum(linux.first_refused.values())
+            if refused > by_linux:
+                self.found([f"{name}: {refused} first removals refused, {by_linux} by Linux "
+                            f"({', '.join(own.first_refused)})"])
+            if own.space and linux.space:
+                missing = figures.missing_space(own.space, linux.space)
+                self.found(f"{name}: {sentence}" for sentence in missing)
+
+    def take_snapshot(self, mount):
+        """Takes a snapshot of the full state, on a copy of its own. Gives what it ended with."""
+        self.copy(mount.image)
+        try:
+            mount.open()
+            taken = mount.snapshot("taken-when-full")
+            if not taken.failed():
+                taken = mount.sync()
+            self.found(unmount_once(mount, f"{mount.name}: unmount after a snapshot of the full state"))
+            return taken
+        finally:
+            mount.drop()
+            os.remove(mount.image)
+
+    def compare_snapshots(self):
+        """A snapshot that vlinder refused, now or in the workload, Linux must refuse, too."""
+        copy, run = self.path("snapshotted.img"), self.run
+        try:
+            vlinder = Vlinder(run.vlinder, copy, self.path("snapshot"), run.options)
+            own = self.take_snapshot(run.adopt(vlinder))
+            run.report["full_snapshot"] = {"vlinder": own.short()}
+            if not own.failed() and not run.is_snapshot_refused:
+                return
+            taken = self.take_snapshot(run.adopt(Linux(copy, self.path("linux-snapshot"), run.options)))
+            run.report["full_snapshot"]["linux"] = taken.short()
+            if not taken.failed():
+                self.found(["vlinder refused a snapshot that Linux takes of the same state"])
+        except RuntimeError as error:
+            self.found([f"a snapshot of the full state: {error}"])
+
+    def judge(self, mount):
+        """`mount` is the running one that filled the disk, or None."""
+        way = self.run.arguments.empty if mount else REMOUNT
+        if mount:
+            self.settle(mount)
+            if way == REMOUNT:
+                self.found(unmount_once(mount, "unmount of the full state"))
+        for_linux, for_vlinder = self.path("linux.img"), self.path("remount.img")
+        self.copy(for_linux)
+        findings = check(self.run.vlinder, for_linux, "full")
+        self.found(findings)
+        if way != RUNNING:
+            copy_sparse(for_linux, for_vlinder)
+            remounted = self.run.adopt(Vlinder(self.run.vlinder, for_vlinder, self.path("remounted"),
+                                               self.run.options))
+            self.unmount_full(remounted)
+        if findings:
+            self.found(["Linux was not asked: the full image is not clean"])
+        else:
+            self.inspect(for_linux)
+            self.compare_snapshots()
+        if way != REMOUNT:
+            self.empty(RUNNING, mount)
+        if way != RUNNING:
+            self.empty(REMOUNT, remounted)
+        if not findings:
+            # What Linux can't empty fails the run as well: what vlinder leaves must be enough for it.
+            self.empty("linux", self.run.adopt(Linux(for_linux, self.path("linux"), self.run.options)))
+        self.compare()
 
 
-def end(run, image):
-    """From the unmounted full image on. Violations and figures go to `run`."""
-    copy = run.path("linux.img")
-    copy_sparse(image, copy)
-    findings = check(run.vlinder, copy, "full")
-    run.violations += findings
-    own = empty_once(run.adopt(Vlinder(run.vlinder, image, run.path("emptied"), run.options)))
-    run.violations += own.violations("vlinder")
-    run.violations += check(run.vlinder, image, "emptied")
-    run.report["vlinder"] = own.as_json()
-    if findings:
-        run.violations.append("Linux was not asked: the full image is not clean")
-        return
-    linux = empty_once(run.adopt(Linux(copy, run.path("linux"), run.options)))
-    run.report["linux"] = linux.as_json()
-    # What Linux can't empty fails the run as well: the image that vlinder leaves must be enough for it.
-    run.violations += linux.violations("linux")
-    if own.space and linux.space:
-        run.violations += figures.missing_space(own.space, linux.space)
+def judge_linux_alone(run, mount):
+    """The end of a workload on Linux's own file system: what it did, told for comparing by hand."""
+    report = run.report
+    report["full_sync"] = mount.sync().short()
+    report["full_metadata"] = mount.metadata()
+    report["aborted"] = mount.complaints()
+    emptied = empty_mounted(mount)
+    report["linux"] = emptied.as_json()
+    report["aborted"] += [text for text in emptied.failed if "read-only" in text]

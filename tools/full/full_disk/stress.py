@@ -34,6 +34,9 @@ PROFILES = {
     "dbmix": dict(database=10, small=60, create=1, overwrite=8, attribute=12, unlink=4, rename=3, tiny=6,
                   sync_file=1, symlink=6, punch=3),
 }
+# Without mappings, whose pages FUSE can't refuse, and without flags.
+PROFILES["unmapped"] = {name: weight for name, weight in PROFILES["all"].items()
+                        if name not in ("mapped", "flags")}
 libc = ctypes.CDLL(None, use_errno=True)
 libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
 

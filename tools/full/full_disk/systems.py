@@ -1,6 +1,7 @@
 """The systems that mount an image: vlinder through FUSE, and Linux's btrfs through a loop device."""
 
 import ctypes
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,11 @@ SERVER_SECONDS = 30
 # Mount options that only vlinder has.
 VLINDER_OPTIONS = ("cache", "dirty", "threads", "writeback", "owners", "disable")
 PR_SET_PDEATHSIG = 1
+# Where the superblock holds its generation.
+GENERATION_OFFSET = (64 << 10) + 0x48
+# Counters of vlinder that say how near a reservation came to being too small.
+BROKEN_PROMISES = "space.broken_promises"
+MOST_USED = "space.most_used_permille."
 
 
 @dataclass
@@ -59,6 +65,13 @@ def copy_sparse(source, destination):
         raise RuntimeError(f"copying {source}: {done.text}")
 
 
+def generation(image):
+    """The generation of the first superblock."""
+    with open(image, "rb") as file:
+        file.seek(GENERATION_OFFSET)
+        return int.from_bytes(file.read(8), "little")
+
+
 class Mount:
     """A mounted image. `name` is the system's name, `tool` the program that has the btrfs verbs."""
 
@@ -66,6 +79,7 @@ class Mount:
 
     def __init__(self, tool, image, point, options=""):
         self.tool, self.image, self.point, self.options = tool, image, point, options
+        self.is_open = False
         os.makedirs(point, exist_ok=True)
 
     def sync(self):
@@ -93,8 +107,26 @@ class Mount:
         lines = call(self.tool, "filesystem", "df", self.point).text.splitlines()
         return next((line for line in lines if line.startswith("Metadata")), "")
 
+    def complaints(self):
+        """What the mount says went wrong; sentences."""
+        raise NotImplementedError
+
+    def gauges(self):
+        """Counters that tell how well space was reserved; a system without them has none."""
+        return {}
+
+    def background_failures(self):
+        """How often background work failed and was put off."""
+        return 0
+
+    def broken_promises(self, gauges):
+        """A sentence if a reservation was too small for what it was made for."""
+        count = gauges.get(BROKEN_PROMISES, 0)
+        return [f"{BROKEN_PROMISES} is {count}"] if count else []
+
     def drop(self):
         """Takes the mount away for good, whatever state it is in."""
+        self.is_open = False
         if is_mounted(self.point):
             call("umount", "-i", "-l", self.point, seconds=30)
 
@@ -121,6 +153,20 @@ class Vlinder(Mount):
             if self.server.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"vlinder mount: {self.log_text()[-500:]}")
             time.sleep(0.02)
+        self.is_open = True
+
+    def gauges(self):
+        done = call(self.tool, "--json", "stats", self.point)
+        if done.failed():
+            return {"stats": done.short()}
+        metrics = json.loads(done.text)["metrics"]
+        names = [BROKEN_PROMISES, *(name for name in metrics if name.startswith(MOST_USED))]
+        return {name: metrics[name]["value"] for name in names}
+
+    def broken_promises(self, gauges):
+        if BROKEN_PROMISES not in gauges:
+            return [f"the counters can't be read: {gauges.get('stats')}"]
+        return super().broken_promises(gauges)
 
     def log_text(self):
         with open(self.log, encoding="utf-8", errors="replace") as log:
@@ -178,6 +224,7 @@ class Linux(Mount):
         done = call("mount", "-t", "btrfs", "-o", self.options, self.image, self.point)
         if done.failed():
             raise RuntimeError(f"mount: {done.text}")
+        self.is_open = True
 
     def complaints(self):
         """Says so if the kernel has made the mount read-only."""

@@ -1,9 +1,14 @@
-"""Workloads of one process that fill a file system. Each gets the run and its mount, and gives figures."""
+"""Workloads of one process that fill a file system. Each gets the run and its mount, and gives figures.
+
+What a workload was told to be stored stands in the run's manifest.
+"""
 
 import errno
+import hashlib
 import mmap
 import os
 
+from .contents import DIGEST_BYTES
 from .systems import call
 
 SECTOR_BYTES = 4096
@@ -11,7 +16,7 @@ SECTOR_BYTES = 4096
 STRIDE_BYTES = 2 * SECTOR_BYTES
 # Errors that no lack of space explains.
 BROKEN = (errno.EROFS, errno.EIO, errno.ENOTCONN, errno.ECONNABORTED)
-MAX_FILES = 400_000
+MAX_FILES = 1_000_000
 
 
 class Filler:
@@ -37,13 +42,15 @@ class Filler:
         try:
             file = os.open(os.path.join(self.mount.point, path), os.O_WRONLY | os.O_CREAT)
             try:
-                os.write(file, content)
+                written = os.write(file, content)
             finally:
                 os.close(file)
         except OSError as error:
             self.fail(error)
             return False
         self.stored += 1
+        if written == len(content):
+            self.run.manifest.store(path, content)
         return True
 
     def fill(self, prefix, content, refusals):
@@ -56,14 +63,18 @@ class Filler:
         """Removes the first files. Gives how many were refused."""
         refused = 0
         for number in range(count):
+            path = f"{prefix}{number}"
             try:
-                os.unlink(os.path.join(self.mount.point, f"{prefix}{number}"))
+                os.unlink(os.path.join(self.mount.point, path))
+                self.run.manifest.remove(path)
             except FileNotFoundError:
                 pass
             except OSError as error:
                 refused += 1
                 if error.errno in BROKEN:
                     raise
+        if refused:
+            self.run.violations.append(f"workload: {refused} of {count} removals refused without a snapshot")
         return refused
 
     def figures(self, **more):
@@ -76,12 +87,13 @@ def write_extents(run, mount, count):
         return 0
     file = os.open(f"{mount.point}/db", os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644)
     written = 0
+    sector_bytes = run.random.randbytes(SECTOR_BYTES)
+    order = list(range(count))
     try:
         os.ftruncate(file, count * STRIDE_BYTES)
-        order = list(range(count))
         run.random.shuffle(order)
         sector = mmap.mmap(-1, SECTOR_BYTES)
-        sector.write(run.random.randbytes(SECTOR_BYTES))
+        sector.write(sector_bytes)
         for index in order:
             os.pwritev(file, [sector], index * STRIDE_BYTES)
             written += 1
@@ -90,7 +102,35 @@ def write_extents(run, mount, count):
             raise
     finally:
         os.close(file)
+    run.manifest.store_digest("db", count * STRIDE_BYTES, digest_of_extents(sector_bytes, order, written))
     return written
+
+
+def digest_of_extents(sector_bytes, order, written):
+    """The digest of a file in which the first of these extents are written and the rest is holes."""
+    hasher, holes = hashlib.blake2b(digest_size=DIGEST_BYTES), bytes(SECTOR_BYTES)
+    done = set(order[:written])
+    for index in range(len(order)):
+        hasher.update(sector_bytes if index in done else holes)
+        hasher.update(holes)
+    return hasher.digest()
+
+
+def sync(run, mount):
+    """Syncs. From then on what was written before is durable, or in doubt."""
+    done = mount.sync()
+    run.manifest.settle(not done.failed())
+    return done
+
+
+def take_snapshot(run, mount, name):
+    """Takes a snapshot. Gives the result."""
+    taken = mount.snapshot(name)
+    if taken.failed():
+        run.is_snapshot_refused = True
+    else:
+        run.manifest.snapshot(name)
+    return taken
 
 
 def fill(run, mount):
@@ -107,9 +147,9 @@ def remove_then_snapshot(run, mount):
     content = run.random.randbytes(arguments.bytes)
     for _ in range(2):
         filler.fill("f", content, 20)
-        mount.sync()
+        sync(run, mount)
     refused = filler.remove("f", arguments.remove)
-    taken = mount.snapshot("snapshot")
+    taken = take_snapshot(run, mount, "snapshot")
     return filler.figures(extents=extents, removals_refused=refused, snapshot=taken.short())
 
 
@@ -120,8 +160,8 @@ def snapshot_then_fill(run, mount):
     content = run.random.randbytes(1800)
     for number in range(run.arguments.half):
         filler.store(f"f{number}", content[:600])
-    mount.sync()
-    taken = mount.snapshot("snapshot")
+    sync(run, mount)
+    taken = take_snapshot(run, mount, "snapshot")
     filler.fill("f", content, 1)
     return filler.figures(extents=extents, snapshot=taken.short())
 
@@ -129,6 +169,7 @@ def snapshot_then_fill(run, mount):
 def overwrite(run, mount, extents, count):
     """Overwrites some scattered sectors and makes them durable. Gives how many were refused."""
     refused = 0
+    run.manifest.touch("db")
     file = os.open(f"{mount.point}/db", os.O_RDWR)
     try:
         for _ in range(count):
@@ -156,18 +197,18 @@ def scatter(run, mount):
     the extent tree."""
     arguments, filler = run.arguments, Filler(run, mount)
     extents = write_extents(run, mount, arguments.extents)
-    mount.sync()
+    sync(run, mount)
     os.mkdir(f"{mount.point}/s")
     for _ in range(2):
         filler.fill("s/f", bytes(600), 50)
-        mount.sync()
+        sync(run, mount)
     removals_refused = filler.remove("s/f", arguments.leave)
-    mount.sync()
-    taken = mount.snapshot("snapshot")
+    sync(run, mount)
+    taken = take_snapshot(run, mount, "snapshot")
     refused = 0
     for _ in range(20):
         refused += overwrite(run, mount, extents, arguments.touch)
-        mount.sync()
+        sync(run, mount)
     return filler.figures(extents=extents, snapshot=taken.short(), overwrites_refused=refused,
                           removals_refused=removals_refused)
 
@@ -179,9 +220,10 @@ class OneProcess:
     OPERATIONS_PER_SNAPSHOT = 3000
 
     def __init__(self, run, mount):
-        self.random, self.mount = run.random, mount
+        self.random, self.mount, self.manifest = run.random, mount, run.manifest
         self.filler = Filler(run, mount)
         self.files, self.count, self.snapshots, self.deletions_refused = [], 0, 0, 0
+        self.refused_snapshots = {}
         self.weights = {self.create: 35, self.set_attribute: 20, self.write: 15, self.truncate: 10,
                         self.link: 10, self.unlink: 3, self.change_owner: 2, self.rename: 3,
                         self.sync_file: 2}
@@ -193,33 +235,45 @@ class OneProcess:
     def pick(self):
         return self.random.choice(self.files)
 
+    def told(self, path):
+        """The name under which the manifest has a file."""
+        return os.path.relpath(path, self.mount.point)
+
+    def pick_to_change(self):
+        path = self.pick()
+        self.manifest.touch(self.told(path))
+        return path
+
     def create(self):
-        path = self.name("f")
+        path, content = self.name("f"), self.random.randbytes(self.random.choice(self.SIZES))
         with open(path, "wb", buffering=0) as file:
-            file.write(self.random.randbytes(self.random.choice(self.SIZES)))
+            written = file.write(content)
         self.files.append(path)
+        if written == len(content):
+            self.manifest.store(self.told(path), content)
 
     def set_attribute(self):
         value = self.random.randbytes(self.random.randrange(1, 1500))
         os.setxattr(self.pick(), f"user.x{self.random.randrange(6)}", value)
 
     def write(self):
-        with open(self.pick(), "r+b", buffering=0) as file:
+        with open(self.pick_to_change(), "r+b", buffering=0) as file:
             file.seek(self.random.randrange(200_000))
             file.write(self.random.randbytes(self.random.randrange(1, 9000)))
 
     def truncate(self):
-        os.truncate(self.pick(), self.random.randrange(300_000))
+        os.truncate(self.pick_to_change(), self.random.randrange(300_000))
 
     def link(self):
-        path = self.name("l")
-        os.link(self.pick(), path)
+        path, old = self.name("l"), self.pick()
+        os.link(old, path)
         self.files.append(path)
+        self.manifest.link(self.told(old), self.told(path))
 
     def unlink(self):
         index = self.random.randrange(len(self.files))
         os.unlink(self.files[index])
-        self.files.pop(index)
+        self.manifest.remove(self.told(self.files.pop(index)))
 
     def change_owner(self):
         os.chown(self.pick(), self.random.randrange(9), self.random.randrange(9))
@@ -228,6 +282,7 @@ class OneProcess:
     def rename(self):
         index, path = self.random.randrange(len(self.files)), self.name("r")
         os.rename(self.files[index], path)
+        self.manifest.rename(self.told(self.files[index]), self.told(path))
         self.files[index] = path
 
     def sync_file(self):
@@ -238,11 +293,19 @@ class OneProcess:
             os.close(file)
 
     def renew_snapshot(self):
-        if self.mount.snapshot(f"s{self.snapshots + 1}").failed():
+        taken = self.mount.snapshot(f"s{self.snapshots + 1}")
+        if taken.failed():
+            self.refused_snapshots[taken.text[-100:]] = self.refused_snapshots.get(taken.text[-100:], 0) + 1
             return
         self.snapshots += 1
-        if self.snapshots > 1 and self.mount.delete_subvolume(f"s{self.snapshots - 1}").failed():
+        self.manifest.snapshot(f"s{self.snapshots}")
+        if self.snapshots == 1:
+            return
+        older = f"s{self.snapshots - 1}"
+        if self.mount.delete_subvolume(older).failed():
             self.deletions_refused += 1
+        else:
+            self.manifest.remove_snapshot(older)
 
     def run(self, refusals):
         operations, weights = list(self.weights), list(self.weights.values())
@@ -257,6 +320,7 @@ class OneProcess:
                 self.renew_snapshot()
         return {"operations": self.count, "refused": self.filler.refused, "errors": self.filler.errors,
                 "files": len(self.files), "snapshots": self.snapshots,
+                "snapshots_refused": self.refused_snapshots,
                 "snapshot_deletions_refused": self.deletions_refused}
 
 

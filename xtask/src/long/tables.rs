@@ -1,0 +1,331 @@
+//! The tables of the long runs: each job is a few cross products, and a run is one row of them with a seed.
+
+use crate::workspace;
+
+use super::scrambled;
+
+/// Corpus images, from the root of the repository.
+const CORPUS: &str = "../shared/corpus/full";
+/// What stands in an argument for the directory of the corpus.
+const CORPUS_MARK: &str = "CORPUS";
+
+/// Rows of arguments: one word group out of each dimension, joined. A number written `LOW..HIGH` is drawn from
+/// the seed of the run.
+pub struct Product {
+    dimensions: &'static [&'static [&'static str]],
+    /// How many seeds each row has: those that follow the session's.
+    seeds: u64,
+}
+
+/// A job's name, its whole matrix, and its rows in the job that is a slice of all. Each row of the slice ends
+/// within a minute, so that a step of few minutes is not held up by the run that is last.
+pub struct Job {
+    pub name: &'static str,
+    matrix: &'static [Product],
+    slice: Product,
+}
+
+/// One run: the arguments of `tools/full/run.py` without `--seed`, and the seed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Planned {
+    pub row: String,
+    pub seed: u64,
+}
+
+pub const JOBS: &[Job] = &[
+    Job {
+        name: "full-fill",
+        matrix: &[
+            Product {
+                dimensions: &[
+                    &["fill"],
+                    &["--size 128M", "--size 256M", "--size 1G"],
+                    &[
+                        "--bytes 1400",
+                        "--bytes 1450",
+                        "--bytes 1500",
+                        "--bytes 1550",
+                        "--bytes 1600",
+                        "--bytes 1650",
+                        "--bytes 1700",
+                        "--bytes 1750",
+                        "--bytes 1800",
+                        "--bytes 1850",
+                        "--bytes 1900",
+                        "--bytes 1950",
+                        "--bytes 2000",
+                        "--bytes 2048",
+                    ],
+                ],
+                seeds: 1,
+            },
+            Product {
+                dimensions: &[
+                    &["fill"],
+                    &[
+                        "--size 256M --bytes 1800 --opts commit=5",
+                        "--size 256M --bytes 1800 --opts writeback=off",
+                        "--size 128M --bytes 4096",
+                        "--size 512M --bytes 65536",
+                    ],
+                ],
+                seeds: 1,
+            },
+        ],
+        slice: Product {
+            dimensions: &[
+                &["fill --size 128M"],
+                &["--bytes 1400..2049"],
+                &["--empty running", "--empty remount"],
+            ],
+            seeds: 1,
+        },
+    },
+    Job {
+        name: "full-one-process",
+        matrix: &[
+            Product {
+                dimensions: &[
+                    &["one-process --refusals 5000"],
+                    &["--size 140M", "--size 200M", "--size 1G"],
+                    &[
+                        "",
+                        "--opts compress=zstd",
+                        "--opts compress-force=lzo,cache=32m,dirty=8m",
+                        "--opts writeback=off",
+                    ],
+                ],
+                seeds: 20,
+            },
+            Product { dimensions: &[&["one-process --size 200M --refusals 10000"]], seeds: 1 },
+        ],
+        slice: Product {
+            dimensions: &[
+                &["one-process --size 140M --refusals 2000"],
+                &["", "--opts compress=zstd", "--opts writeback=off"],
+                &["--empty running"],
+            ],
+            seeds: 1,
+        },
+    },
+    Job {
+        name: "full-snapshots",
+        matrix: &[
+            Product {
+                dimensions: &[
+                    &[
+                        "remove-then-snapshot --bytes 600 --remove 50..3000 --extents 0..28672",
+                        "snapshot-then-fill --half 500..12000 --extents 0..14000",
+                    ],
+                    &["--size 200M", "--size 256M", "--size 512M"],
+                ],
+                seeds: 5,
+            },
+            Product {
+                dimensions: &[&[
+                    "remove-then-snapshot --size 256M",
+                    "remove-then-snapshot --size 256M --remove 50 --extents 10000",
+                    "snapshot-then-fill --size 200M --half 3000 --extents 10000",
+                    "snapshot-then-fill --size 200M",
+                    "snapshot-then-fill --size 512M --half 20000",
+                ]],
+                seeds: 1,
+            },
+        ],
+        slice: Product {
+            dimensions: &[
+                &[
+                    "remove-then-snapshot --remove 50..3000 --extents 0..12000",
+                    "snapshot-then-fill --half 500..6000 --extents 0..10000",
+                ],
+                &["--size 200M --empty running"],
+            ],
+            seeds: 1,
+        },
+    },
+    Job {
+        name: "full-scatter",
+        matrix: &[
+            Product {
+                dimensions: &[&["scatter --size 200M --extents 20000 --leave 1000 --touch 5"]],
+                seeds: 5,
+            },
+            Product {
+                dimensions: &[&[
+                    "scatter --size 512M",
+                    "scatter --size 512M --leave 2000",
+                    "scatter --size 256M --extents 28000 --touch 100",
+                ]],
+                seeds: 1,
+            },
+        ],
+        slice: Product {
+            dimensions: &[&["scatter --size 200M --extents 20000 --leave 1000 --touch 5 --empty running"]],
+            seeds: 1,
+        },
+    },
+    Job {
+        name: "full-stress",
+        matrix: &[
+            Product {
+                dimensions: &[
+                    &["stress --size 200M --seconds 60 --renew 4"],
+                    &[
+                        "--profile all",
+                        "--profile extents",
+                        "--profile names",
+                        "--profile meta",
+                        "--profile dbmix",
+                        "--profile unmapped",
+                    ],
+                ],
+                seeds: 10,
+            },
+            Product {
+                dimensions: &[
+                    &["stress"],
+                    &[
+                        "--size 200M --seconds 75 --renew 3 --profile meta",
+                        "--size 200M --seconds 45 --renew 4 --profile meta --opts writeback=off",
+                        "--size 256M --seconds 60 --renew 10 --profile dbmix --opts writeback=off",
+                        "--size 200M --seconds 60 --profile extents --opts compress=zstd",
+                        "--size 200M --seconds 60 --renew 0 --profile names",
+                    ],
+                ],
+                seeds: 1,
+            },
+        ],
+        slice: Product {
+            dimensions: &[
+                &["stress --size 140M --seconds 15 --renew 4 --empty running"],
+                &["--profile all", "--profile meta", "--profile dbmix"],
+            ],
+            seeds: 1,
+        },
+    },
+    Job { name: "full-images", matrix: &[IMAGES], slice: IMAGES },
+];
+
+const IMAGES: Product = Product {
+    dimensions: &[&["image --image CORPUS/forever.img.zst", "image --image CORPUS/c-commit-fails.img.zst"]],
+    seeds: 1,
+};
+
+impl Product {
+    /// Every row, with the arguments that a seed draws.
+    fn runs(&self, first_seed: u64) -> Vec<Planned> {
+        let rows = self.dimensions.iter().fold(vec![String::new()], |rows, dimension| {
+            let longer = |row: &String| dimension.iter().map(|&word| joined(row, word)).collect::<Vec<_>>();
+            rows.iter().flat_map(longer).collect()
+        });
+        let mut runs = Vec::new();
+        for offset in 0..self.seeds {
+            let seed = first_seed.wrapping_add(offset);
+            runs.extend(rows.iter().map(|row| Planned { row: drawn(row, seed), seed }));
+        }
+        runs
+    }
+
+    /// How far the seed of the next turn is from this one's, so that no run comes twice.
+    fn seeds(&self) -> u64 {
+        self.seeds
+    }
+}
+
+impl Job {
+    /// All runs of the whole matrix, from a seed on.
+    pub fn whole(&self, first_seed: u64) -> Vec<Planned> {
+        self.matrix.iter().flat_map(|product| product.runs(first_seed)).collect()
+    }
+
+    /// The runs of the slice, from a seed on.
+    pub fn slice(&self, first_seed: u64) -> Vec<Planned> {
+        self.slice.runs(first_seed)
+    }
+
+    /// The most seeds that a row has in one turn over the matrix.
+    pub fn most_seeds(&self) -> u64 {
+        self.matrix.iter().map(Product::seeds).max().unwrap_or(1)
+    }
+}
+
+fn joined(row: &str, words: &str) -> String {
+    let separator = if row.is_empty() || words.is_empty() { "" } else { " " };
+    format!("{row}{separator}{words}")
+}
+
+/// The row with a number in place of each range.
+fn drawn(row: &str, seed: u64) -> String {
+    let mut state = row.bytes().fold(scrambled(seed), |state, byte| scrambled(state ^ u64::from(byte)));
+    let words = row.split(' ').map(|word| {
+        let Some((low, high)) = range(word) else { return word.to_owned() };
+        state = scrambled(state);
+        (low + state % (high - low)).to_string()
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn range(word: &str) -> Option<(u64, u64)> {
+    let (low, high) = word.split_once("..")?;
+    let (low, high) = (low.parse().ok()?, high.parse().ok()?);
+    (low < high).then_some((low, high))
+}
+
+/// The word with the directory of the corpus in place of its mark.
+pub fn with_corpus(word: &str) -> String {
+    let Some(image) = word.strip_prefix(CORPUS_MARK) else { return word.to_owned() };
+    format!("{}{image}", workspace::root().join(CORPUS).display())
+}
+
+/// The image that a row wants and that isn't there.
+pub fn missing_image(row: &str) -> Option<String> {
+    let image = row.split(' ').find(|word| word.starts_with(CORPUS_MARK)).map(with_corpus)?;
+    (!std::path::Path::new(&image).exists()).then_some(image)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn job(name: &str) -> &'static Job {
+        JOBS.iter().find(|job| job.name == name).unwrap()
+    }
+
+    #[test]
+    fn each_matrix_has_its_whole_cross_product() {
+        let counts: Vec<usize> = JOBS.iter().map(|job| job.whole(1).len()).collect();
+        assert_eq!(counts, [3 * 14 + 4, 20 * 4 * 3 + 1, 2 * 3 * 5 + 5, 5 + 3, 6 * 10 + 5, 2]);
+        let row = "one-process --refusals 5000 --size 1G --opts writeback=off".to_owned();
+        assert!(job("full-one-process").whole(1).contains(&Planned { row, seed: 20 }));
+    }
+
+    #[test]
+    fn no_run_of_a_job_comes_twice() {
+        for job in JOBS {
+            let runs = job.whole(7);
+            let different: BTreeSet<&Planned> = runs.iter().collect();
+            assert_eq!(different.len(), runs.len(), "{}", job.name);
+        }
+    }
+
+    #[test]
+    fn numbers_are_drawn_from_the_seed_within_their_ranges() {
+        let runs = job("full-snapshots").whole(1);
+        assert_eq!(runs, job("full-snapshots").whole(1));
+        assert_ne!(drawn("--remove 50..3000", 1), drawn("--remove 50..3000", 2));
+        for seed in 0..200 {
+            let row = drawn("--half 10..12", seed);
+            assert!(row == "--half 10" || row == "--half 11", "{row}");
+        }
+        assert!(runs.iter().all(|run| !run.row.contains("..")));
+    }
+
+    #[test]
+    fn a_row_has_no_empty_word() {
+        for run in JOBS.iter().flat_map(|job| [job.whole(1), job.slice(1)].concat()) {
+            assert!(run.row.split(' ').all(|word| !word.is_empty()), "{:?}", run.row);
+        }
+    }
+}
