@@ -18,6 +18,14 @@ struct NoKernel {
 }
 
 impl KernelNotifier for NoKernel {
+    fn deletions(&self) -> u64 {
+        0
+    }
+
+    fn wait_for_deletions(&self, _: u64) -> bool {
+        false
+    }
+
     fn unplaced(&self) -> Unplaced {
         Unplaced::default()
     }

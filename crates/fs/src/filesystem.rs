@@ -447,6 +447,7 @@ impl Filesystem {
     /// # Errors
     /// What writing met; nothing can be said then of what was done since the last success.
     pub fn sync(&self) -> Result<Generation> {
+        self.delete_put_off();
         // One file that finds no room must not keep all others from becoming durable.
         let flushed = crate::data::flush_all(self);
         let generation = self.commit()?;

@@ -51,6 +51,14 @@ impl KernelNotifier for MountNotifier {
         self.warn(self.transport.invalidate_entry(self.service.node(directory), name));
     }
 
+    fn deletions(&self) -> u64 {
+        self.service.deletions()
+    }
+
+    fn wait_for_deletions(&self, before: u64) -> bool {
+        self.service.wait_for_deletions(before)
+    }
+
     fn unplaced(&self) -> Unplaced {
         self.service.unplaced()
     }

@@ -283,7 +283,9 @@ impl Engine {
     /// # Errors
     /// [`EngineError::NoSuchTree`], or what reading its root item met.
     pub fn tree(&self, id: RootId) -> Result<Arc<Tree>, EngineError> {
-        self.forest.open(&self.trees, &self.root_tree, id)
+        let tree = self.forest.open(&self.trees, &self.root_tree, id)?;
+        self.space.note_levels(u64::from(tree.root().pointer().level.0) + 1);
+        Ok(tree)
     }
 
     /// Whether a tree that reading files can do without is missing or has a root that can't be read

@@ -42,9 +42,12 @@ pub(crate) enum ReferenceMoves {
     Renamed,
 }
 
-/// Leaves that a snapshot changes beside those of its name: its root item and two references in the root tree, the UUID
-/// tree twice, the quota tree.
-const SNAPSHOT_LEAVES: u64 = 8;
+/// Items that a snapshot changes in the root tree: its root item, that of its source, and two references.
+const SNAPSHOT_ROOT_ITEMS: u64 = 4;
+/// Items that a snapshot changes in the tree of UUIDs: its own, and that of what it was received as.
+const SNAPSHOT_UUIDS: u64 = 2;
+/// Items that a snapshot changes in the quota tree.
+const SNAPSHOT_QUOTA_ITEMS: u64 = 4;
 /// Bytes that the name of a snapshot adds to a leaf at most.
 const SNAPSHOT_NAME_BYTES: usize = 330;
 /// More extents or items than this are not measured: a commit costs little more.
@@ -282,6 +285,18 @@ impl Engine {
         Err(TreeError::NoSpace { root: block.owner() })
     }
 
+    /// Blocks that a new root takes in the trees that tell of roots: for each item a path, and a leaf that splits; for each tree
+    /// a level that comes on top.
+    fn blocks_of_new_root(&self) -> u64 {
+        let fixed = &self.fixed;
+        let blocks = |root: &Root, items: u64| (u64::from(root.pointer().level.0) + 2) * items + 1;
+        let of_tree =
+            |tree: &Option<Arc<Tree>>, items| tree.as_ref().map_or(0, |tree| blocks(tree.root(), items));
+        blocks(&self.root_tree, SNAPSHOT_ROOT_ITEMS)
+            + of_tree(&fixed.uuid, SNAPSHOT_UUIDS)
+            + of_tree(&fixed.quota, SNAPSHOT_QUOTA_ITEMS)
+    }
+
     /// What giving a snapshot its name may change, after the tree was copied: the leaves at these keys are shared then. Counted
     /// where there is room for that, else measured.
     ///
@@ -293,7 +308,7 @@ impl Engine {
         keys: &[Key],
         draw: Draw,
     ) -> Result<Charge, TreeError> {
-        let own = Charge::leaves(SNAPSHOT_LEAVES);
+        let own = Charge { blocks: self.blocks_of_new_root(), ..Charge::default() };
         let leaves = u64::try_from(keys.len()).unwrap_or(u64::MAX);
         let counted = own + Charge::leaves(leaves) + self.copies_of_leaves(leaves);
         if self.try_changes(counted, draw) {

@@ -32,6 +32,8 @@ use crate::ErrorBody;
 use crate::protocol::{Answer, Name, Request};
 use crate::server::{Conversation, Executor, Peer};
 
+/// How often what finds no room is tried while files are being deleted.
+const MOST_ATTEMPTS: usize = 64;
 const COMPRESSION_ATTRIBUTE: &[u8] = b"btrfs.compression";
 
 /// What the kernel has cached of a mount, and how it hears of changes that did not pass through it.
@@ -47,6 +49,10 @@ pub trait KernelNotifier: Send + Sync {
     fn attributes_changed(&self, inode: InodeId);
     /// What came from the kernel's cache and found no room.
     fn unplaced(&self) -> Unplaced;
+    /// How many files without names were deleted so far because the kernel forgot them.
+    fn deletions(&self) -> u64;
+    /// Waits until more are deleted than `before`, where some are about to be; whether that is so.
+    fn wait_for_deletions(&self, before: u64) -> bool;
 }
 
 /// Bytes from the kernel's cache that found no room in the file system.
@@ -142,6 +148,21 @@ impl FilesystemExecutor {
             return Err(ErrorBody::new(Errno::INVAL, "a name is needed").at(path.to_string()));
         }
         Ok((self.resolve(caller, &Name(parent.to_vec()))?, name))
+    }
+
+    /// Does what may find no room, and again where files that were removed are deleted meanwhile: whoever removed them counts
+    /// on their room.
+    fn with_room<T>(&self, mut attempt: impl FnMut() -> vlinder_fs::Result<T>) -> vlinder_fs::Result<T> {
+        for _ in 0..MOST_ATTEMPTS {
+            let before = self.notifier.deletions();
+            match attempt() {
+                Err(error)
+                    if error.refusal() == Some(Refusal::NoSpace)
+                        && self.notifier.wait_for_deletions(before) => {}
+                other => return other,
+            }
+        }
+        attempt()
     }
 
     fn write_back(&self) -> Result<(), ErrorBody> {

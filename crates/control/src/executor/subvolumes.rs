@@ -22,8 +22,8 @@ impl FilesystemExecutor {
     pub(super) fn create_subvolume(&self, peer: &Peer, path: &Name, umask: u32) -> Result<Answer, ErrorBody> {
         let caller = peer.caller(umask);
         let (directory, name) = self.resolve_parent(&caller, path)?;
-        let made =
-            self.filesystem.create_subvolume(&caller, &directory, name).map_err(|error| at(error, path))?;
+        let made = self.with_room(|| self.filesystem.create_subvolume(&caller, &directory, name));
+        let made = made.map_err(|error| at(error, path))?;
         self.names_changed(&directory, name);
         Ok(Answer::Subvolume(self.record(made.root, false)?))
     }
@@ -40,7 +40,7 @@ impl FilesystemExecutor {
         let root = self.subvolume_root(&source_root, source)?.id();
         let (directory, name) = self.resolve_parent(&caller, path)?;
         self.write_back()?;
-        let made = self.filesystem.snapshot(&caller, root, &directory, name, read_only);
+        let made = self.with_room(|| self.filesystem.snapshot(&caller, root, &directory, name, read_only));
         let made = made.map_err(|error| at(error, path))?;
         self.names_changed(&directory, name);
         Ok(Answer::Subvolume(self.record(made.root, false)?))
@@ -75,7 +75,8 @@ impl FilesystemExecutor {
         let victim = self.filesystem.lookup(&caller, &directory, &name).map_err(|error| at(error, &place))?;
         let record = self.record(victim.id().root, false)?;
         drop(victim);
-        self.filesystem.delete_subvolume(&caller, &directory, &name).map_err(|error| at(error, &place))?;
+        let deleted = self.with_room(|| self.filesystem.delete_subvolume(&caller, &directory, &name));
+        deleted.map_err(|error| at(error, &place))?;
         self.names_changed(&directory, &name);
         if commit {
             self.filesystem.sync()?;

@@ -147,6 +147,22 @@ impl Filesystem {
         let _operation = directory.operation.write();
         self.may_add_subvolume(caller, directory, name)?;
         let index = self.take_index(directory)?;
+        let id = self.with_room(|| self.request_snapshot(&source, directory, (name, index), read_only))?;
+        self.engine().commit()?;
+        // Files that are open in the source without a name go from the snapshot, as on Linux: left there, they would share
+        // leaves with later snapshots, which btrfs check does not get right.
+        self.subvolume(id)?;
+        Ok(InodeId::root_of(id))
+    }
+
+    /// Has the next commit take a snapshot; gives its number.
+    fn request_snapshot(
+        &self,
+        source: &crate::Subvolume,
+        directory: &Arc<Inode>,
+        (name, index): (&[u8], DirectoryIndex),
+        read_only: bool,
+    ) -> Result<RootId> {
         // What waits in memory alone belongs into the snapshot.
         self.put_dirty_inodes()?;
         let mut handle = self.begin_with(Reservation::on_margin(ITEMS).of(ChangeKind::Subvolume))?;
@@ -176,12 +192,7 @@ impl Filesystem {
                     .map_err(into_engine)
             }),
         })?;
-        drop(handle);
-        self.engine().commit()?;
-        // Files that are open in the source without a name go from the snapshot, as on Linux: left there, they would share
-        // leaves with later snapshots, which btrfs check does not get right.
-        self.subvolume(id)?;
-        Ok(InodeId::root_of(id))
+        Ok(id)
     }
 
     /// Refuses a name whose entry cannot be added, before anything depends on it.

@@ -165,13 +165,23 @@ impl MountService {
     /// Tries what may find no space once more where files that were removed are deleted meanwhile.
     fn with_room<T>(&self, mut attempt: impl FnMut() -> Reply<T>) -> Reply<T> {
         for _ in 0..MOST_ATTEMPTS {
-            let deleted = self.known.deleter().deleted();
+            let deleted = self.deletions();
             match attempt() {
-                Err(Errno::NOSPC) if self.known.deleter().wait_for_room(deleted) => {}
+                Err(Errno::NOSPC) if self.wait_for_deletions(deleted) => {}
                 other => return other,
             }
         }
         attempt()
+    }
+
+    /// How many files without names were deleted so far.
+    pub(crate) fn deletions(&self) -> u64 {
+        self.known.deleter().deleted()
+    }
+
+    /// Waits for more deletions than `before`, where some are due; whether there are.
+    pub(crate) fn wait_for_deletions(&self, before: u64) -> bool {
+        self.known.deleter().wait_for_room(before)
     }
 
     /// The entry of a file that the kernel learns of in a directory, counted.

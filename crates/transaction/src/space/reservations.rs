@@ -92,6 +92,13 @@ impl SpaceManager {
         }
     }
 
+    /// A tree that was opened has so many levels.
+    pub(crate) fn note_levels(&self, levels: u64) {
+        let mut state = self.state.lock();
+        let sizes = state.promises.sizes_mut();
+        sizes.levels = sizes.levels.max(levels);
+    }
+
     /// How large the trees are from now on, and what is kept.
     pub(crate) fn set_sizes(&self, sizes: TreeSizes, reserve: GlobalReserve) {
         let mut state = self.state.lock();
