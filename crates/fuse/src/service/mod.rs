@@ -441,6 +441,7 @@ impl Service for MountService {
     }
 
     fn release(&self, handle: HandleNumber) {
+        let file = self.has_unplaced().then(|| self.handles.file(handle).ok()).flatten();
         if let Some(id) = self.handles.remove(handle)
             && self.writeback
         {
@@ -448,6 +449,9 @@ impl Service for MountService {
             if !self.handles.is_written(id) {
                 self.forget_writer(id);
                 self.note_writer_told(id);
+                if let Some(file) = file.filter(|file| file.writes) {
+                    self.drop_refused_writes(file.open.inode());
+                }
             }
         }
     }

@@ -12,7 +12,9 @@
 //!    has some is not durable ([`MountService::place`]).
 //! 4. Who tries them again changes nothing that is newer: as long as there are any, requests that read or change files take
 //!    turns with that ([`UnplacedBytes::turn`]). A page that comes again comes after its refusal was answered.
-//! 5. There are at most as many as `dirty=` says ([`UnplacedBytes::keep`]).
+//! 5. What lies behind the end of a file goes with the file's last writer ([`MountService::drop_refused_writes`]): it came from
+//!    writes, and whoever wrote it was told. Inside the file it may be mapped bytes, and stays.
+//! 6. There are at most as many as `dirty=` says ([`UnplacedBytes::keep`]).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -119,17 +121,21 @@ impl UnplacedBytes {
         fits
     }
 
-    /// The file system has newer bytes of a range, or none are wanted there any more.
-    fn drop_range(&self, id: InodeId, start: u64, end: u64) {
+    /// The file system has newer bytes of a range, or none are wanted there any more. Gives how many bytes went.
+    fn drop_range(&self, id: InodeId, start: u64, end: u64) -> u64 {
         if self.is_empty() {
-            return;
+            return 0;
         }
         let mut files = self.files.lock();
-        let Some(file) = files.get_mut(&id) else { return };
-        self.bytes.fetch_sub(file.remove(start, end), Ordering::Relaxed);
+        let Some(file) = files.get_mut(&id) else { return 0 };
+        let removed = file.remove(start, end);
         if file.parts.is_empty() {
             files.remove(&id);
         }
+        if removed > 0 && self.bytes.fetch_sub(removed, Ordering::Relaxed) == removed {
+            tracing::info!("no bytes from the kernel's cache wait for room any more");
+        }
+        removed
     }
 
     /// Puts a file's bytes over `target`, whose first byte is at `offset` and of which `length` bytes were read; gives how many
@@ -190,6 +196,23 @@ impl MountService {
         self.unplaced.drop_range(id, start, end);
     }
 
+    /// Nobody has a file open for writing any more: what found no room behind its end goes, as if it had never been written.
+    /// The kernel still has it, and a size with it; it asks again when it looks the name up.
+    pub(super) fn drop_refused_writes(&self, inode: &Arc<Inode>) {
+        if self.unplaced.drop_range(inode.id(), inode.size(), u64::MAX) == 0 {
+            return;
+        }
+        let Ok(Some((directory, name))) = self.filesystem.first_name(inode) else { return };
+        let (node, Some(notifier)) = (self.node(directory), self.notifier.get().map(Arc::clone)) else {
+            return;
+        };
+        self.do_aside(Box::new(move || {
+            if let Err(error) = notifier.invalidate_entry(node, &name) {
+                tracing::debug!(%error, "the kernel keeps the size of a file that found no room");
+            }
+        }));
+    }
+
     /// See [`UnplacedBytes::read_over`].
     pub(super) fn read_unplaced(&self, id: InodeId, offset: u64, target: &mut [u8], length: usize) -> usize {
         self.unplaced.read_over(id, offset, target, length)
@@ -219,7 +242,7 @@ impl MountService {
                 // The file is gone, and they with it.
                 Err(error) if error.errno() == Errno::STALE => self.unplaced.drop_range(id, 0, u64::MAX),
                 Err(error) => return Err(errno(&error)),
-            }
+            };
         }
         Ok(())
     }
