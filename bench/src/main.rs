@@ -5,19 +5,30 @@
 //! runs the command, as users do; but for the empty server in `bin/`, which borrows the mount's transport.
 
 mod command;
+mod compare;
 mod host;
 mod page;
 mod row;
 mod rows;
+mod span;
+mod statistics;
 mod tree;
 
 use anyhow::{Context, Result, bail};
+
+/// Counted runs of each side, unless RUNS says otherwise.
+const RUNS: u64 = 5;
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let known = rows::all();
     if arguments == ["--page"] {
         return page::render(&known);
+    }
+    if let [option, order] = arguments.as_slice()
+        && option == compare::TRIAL
+    {
+        return compare::run_trial(order, &known);
     }
     let names: Vec<String> = arguments
         .iter()
@@ -27,7 +38,7 @@ fn main() -> Result<()> {
         .collect();
     if names.is_empty() {
         println!(
-            "usage: vlinder-bench ROW[,ROW…]   (as root; FILES=n scales the tree, RUNS=n the runs)\n       vlinder-bench --page   makes docs/benchmarks/README.md of the rows that were run\n"
+            "usage: vlinder-bench ROW[,ROW…]   (as root; FILES=n scales the tree, RUNS=n the runs)\n       BEFORE=commit vlinder-bench ROW[,ROW…]   compares with an earlier commit\n       vlinder-bench --page   makes docs/benchmarks/README.md of the rows that were run\n"
         );
         for row in &known {
             println!("{:5} {}", row.id, row.workload);
@@ -39,7 +50,12 @@ fn main() -> Result<()> {
             bail!("there is no row {name}; without arguments all are listed");
         }
     }
-    let settings = row::Settings::from_environment()?;
+    if let Some(before) = std::env::var("BEFORE").ok().filter(|before| !before.is_empty()) {
+        let chosen: Vec<&row::Row> =
+            known.iter().filter(|row| names.iter().any(|name| row.is_named(name))).collect();
+        return compare::run(&before, &chosen);
+    }
+    let settings = row::Settings::from_environment(RUNS)?;
     let host = host::Host::prepare().context("preparing a directory on tmpfs")?;
     for row in known.iter().filter(|row| names.iter().any(|name| row.is_named(name))) {
         eprintln!("{}: {}", row.id, row.workload);
