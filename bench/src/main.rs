@@ -14,21 +14,25 @@ mod span;
 mod statistics;
 mod tree;
 
+use std::process::ExitCode;
+
 use anyhow::{Context, Result, bail};
 
 /// Counted runs of each side, unless RUNS says otherwise.
 const RUNS: u64 = 5;
 
-fn main() -> Result<()> {
+fn main() -> Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let known = rows::all();
     if arguments == ["--page"] {
-        return page::render(&known);
+        page::render(&known)?;
+        return Ok(ExitCode::SUCCESS);
     }
     if let [option, order] = arguments.as_slice()
         && option == compare::TRIAL
     {
-        return compare::run_trial(order, &known);
+        compare::run_trial(order, &known)?;
+        return Ok(ExitCode::SUCCESS);
     }
     let names: Vec<String> = arguments
         .iter()
@@ -43,7 +47,7 @@ fn main() -> Result<()> {
         for row in &known {
             println!("{:5} {}", row.id, row.workload);
         }
-        return Ok(());
+        return Ok(ExitCode::SUCCESS);
     }
     for name in &names {
         if !known.iter().any(|row| row.is_named(name)) {
@@ -53,7 +57,8 @@ fn main() -> Result<()> {
     if let Some(before) = std::env::var("BEFORE").ok().filter(|before| !before.is_empty()) {
         let chosen: Vec<&row::Row> =
             known.iter().filter(|row| names.iter().any(|name| row.is_named(name))).collect();
-        return compare::run(&before, &chosen);
+        let is_kept = compare::run(&before, &chosen)?;
+        return Ok(if is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     let settings = row::Settings::from_environment(RUNS)?;
     let host = host::Host::prepare().context("preparing a directory on tmpfs")?;
@@ -63,5 +68,6 @@ fn main() -> Result<()> {
         page::store(&result)?;
         println!("{}", page::line(&result));
     }
-    page::render(&known)
+    page::render(&known)?;
+    Ok(ExitCode::SUCCESS)
 }

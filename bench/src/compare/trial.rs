@@ -76,6 +76,8 @@ pub fn start(order: &Order, limit: Duration) -> Result<TrialResult> {
         .args([OPTION, &serde_json::to_string(order)?])
         // What `cargo run` puts in front of a library's own way to its parts.
         .env_remove("LD_LIBRARY_PATH")
+        // An error is told in words, once.
+        .env_remove("RUST_BACKTRACE")
         // With all that it starts but a mount's server, so that they can be ended together.
         .process_group(0)
         .stdin(Stdio::null())
