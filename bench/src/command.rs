@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail};
 /// The directory of the programs that are measured, if it is not this program's own.
 static SWAPPED: OnceLock<PathBuf> = OnceLock::new();
 
-/// From now on, measures the programs in `directory` in place of those built beside this program. A process does so once at
-/// most, before it runs anything: no run can mix programs of two builds.
+/// From now on, measures the programs in `directory` in place of those built beside this program. A process
+/// does so once at most, before it runs anything: no run can mix programs of two builds.
 ///
 /// # Errors
 /// If it was done before.

@@ -1,7 +1,8 @@
 //! The timed part of a run, and what is counted while it lasts.
 //!
-//! An ordinary benchmark counts nothing here: a span is then a clock. A comparison with an earlier commit reads a mount's
-//! counters before the clock starts and after it stopped, or, in runs whose time nobody looks at, counts allocations.
+//! An ordinary benchmark counts nothing here: a span is then a clock. A comparison with an earlier commit
+//! reads a mount's counters before the clock starts and after it stopped, or, in runs whose time nobody looks
+//! at, counts allocations.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
@@ -31,7 +32,8 @@ pub enum Observation {
     Nothing,
     /// The counters of a mount's server, read outside of the time.
     Counters,
-    /// Calls that ask for memory in these programs and libraries. It slows them down: the time is not to be used.
+    /// Calls that ask for memory in these programs and libraries. It slows them down: the time is not to be
+    /// used.
     Allocations(Vec<PathBuf>),
 }
 
@@ -45,7 +47,8 @@ pub struct Span<'a> {
 }
 
 impl<'a> Span<'a> {
-    /// Starts the clock, after what is watched was prepared. `mountpoint` is that of a mount by vlinder, if the run has one.
+    /// Starts the clock, after what is watched was prepared. `mountpoint` is that of a mount by vlinder, if
+    /// the run has one.
     ///
     /// # Errors
     /// If the mount's counters can't be read, or allocations can't be counted.

@@ -24,9 +24,9 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// The interval of median(`over`) ÷ median(`under`), by the percentile bootstrap. Element n of both slices comes from round
-/// n, and a round is drawn as a whole: what slowed both sides of a round down cancels out. The same seed gives the same
-/// interval.
+/// The interval of median(`over`) ÷ median(`under`), by the percentile bootstrap. Element n of both slices
+/// comes from round n, and a round is drawn as a whole: what slowed both sides of a round down cancels out.
+/// The same seed gives the same interval.
 ///
 /// # Panics
 /// If the slices differ in length, or are empty.
@@ -62,7 +62,8 @@ pub fn order<const N: usize>(seed: u64, round: usize) -> [usize; N] {
     order
 }
 
-/// A count of one program in repeated runs: what its runs differ by is what another program's count may exceed it by.
+/// A count of one program in repeated runs: what its runs differ by is what another program's count may
+/// exceed it by.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// The median of the runs.

@@ -64,8 +64,8 @@ impl Build {
         Ok(Self { commit: git(&root, &["rev-parse", "HEAD"])? + changed, directory })
     }
 
-    /// The programs of an earlier commit, and the directory where its checkout, its target directory and the results are.
-    /// All of them are kept for the next call.
+    /// The programs of an earlier commit, and the directory where its checkout, its target directory and the
+    /// results are. All of them are kept for the next call.
     pub fn earlier(name: &str, programs: &[Program]) -> Result<(Self, PathBuf)> {
         let root = root()?;
         let commit = git(&root, &["rev-parse", "--verify", "--quiet", &format!("{name}^{{commit}}")])

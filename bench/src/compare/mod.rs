@@ -1,8 +1,9 @@
 //! vlinder against an earlier vlinder: `make bench BEFORE=COMMIT ROWS=…`.
 //!
-//! The rows' code is this checkout's. What is swapped is the programs that they measure: those built at the earlier commit
-//! (A), those of this checkout (B), and the earlier ones once more (A′), which tells how much the harness itself varies. Each
-//! run is a process of its own that knows one build alone, so it can't mix two, and it can be ended when it hangs.
+//! The rows' code is this checkout's. What is swapped is the programs that they measure: those built at the
+//! earlier commit (A), those of this checkout (B), and the earlier ones once more (A′), which tells how much
+//! the harness itself varies. Each run is a process of its own that knows one build alone, so it can't mix
+//! two, and it can be ended when it hangs.
 
 mod build;
 mod report;
@@ -70,8 +71,9 @@ struct Comparison {
     seed: u64,
 }
 
-/// Compares the rows' first sides; the tables go to standard output and into files under the target directory. Returns
-/// whether every row was kept. A row that fails is not kept, and the rows after it are run all the same.
+/// Compares the rows' first sides; the tables go to standard output and into files under the target
+/// directory. Returns whether every row was kept. A row that fails is not kept, and the rows after it are run
+/// all the same.
 ///
 /// # Errors
 /// If the earlier commit or a program can't be built, or a row can't be compared.

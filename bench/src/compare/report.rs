@@ -26,8 +26,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// Writes the JSON and the page into `results` below the earlier commit's directory, under names that no other call
-    /// has; gives the JSON's.
+    /// Writes the JSON and the page into `results` below the earlier commit's directory, under names that no
+    /// other call has; gives the JSON's.
     pub fn store(&self, directory: &Path) -> Result<PathBuf> {
         let directory = directory.join("results");
         std::fs::create_dir_all(&directory)?;
