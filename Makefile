@@ -8,6 +8,7 @@ demo:
 test:
 	cargo xtask test
 
+# With BEFORE=COMMIT the rows are compared with that commit; docs/benchmarks/workloads.md says how.
 bench:
 	cargo build --release --quiet -p vlinder-cli -p vlinder-bench
 	cargo run --release --quiet -p vlinder-bench -- $(ROWS)

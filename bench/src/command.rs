@@ -1,16 +1,44 @@
 //! Runs programs and waits for them; their peak resident memory comes from the operating system's account.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail};
 
-/// The vlinder that was built beside this program.
-pub fn vlinder() -> Result<PathBuf> {
+/// The directory of the programs that are measured, if it is not this program's own.
+static SWAPPED: OnceLock<PathBuf> = OnceLock::new();
+
+/// From now on, measures the programs in `directory` in place of those built beside this program. A process
+/// does so once at most, before it runs anything: no run can mix programs of two builds.
+///
+/// # Errors
+/// If it was done before.
+pub fn swap(directory: &Path) -> Result<()> {
+    let swapped = SWAPPED.set(directory.to_owned());
+    swapped.map_err(|_| anyhow::anyhow!("the programs were swapped before; start a process for each run"))
+}
+
+/// The directory of the programs that are measured: this program's own, or what [`swap`] put in its place.
+pub fn directory() -> Result<PathBuf> {
+    if let Some(directory) = SWAPPED.get() {
+        return Ok(directory.clone());
+    }
     let own = std::env::current_exe()?;
-    let path = own.with_file_name("vlinder");
+    Ok(own.parent().map(Path::to_path_buf).unwrap_or_default())
+}
+
+/// The vlinder that is measured.
+pub fn vlinder() -> Result<PathBuf> {
+    program("vlinder")
+}
+
+/// A program built from the workspace, beside the vlinder that is measured.
+pub fn program(name: &str) -> Result<PathBuf> {
+    let path = directory()?.join(name);
     if !path.exists() {
-        bail!("{} is not there; build it first: cargo build --release -p vlinder-cli", path.display());
+        let package = if name == "vlinder" { "vlinder-cli" } else { "vlinder-bench" };
+        bail!("{} is not there; build it first: cargo build --release -p {package}", path.display());
     }
     Ok(path)
 }

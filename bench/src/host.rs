@@ -6,11 +6,15 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use crate::command::shell;
+use crate::span::Observation;
 
 /// A directory on tmpfs.
 pub struct Host {
     directory: PathBuf,
     notes: RefCell<Vec<(String, f64)>>,
+    observation: Observation,
+    /// Whether the directory goes with this value.
+    is_owner: bool,
 }
 
 impl Host {
@@ -18,7 +22,12 @@ impl Host {
     pub fn prepare() -> Result<Self> {
         let directory = PathBuf::from(format!("/dev/shm/vlinder-bench-{}", std::process::id()));
         std::fs::create_dir_all(&directory)?;
-        Ok(Self { directory, notes: RefCell::default() })
+        Ok(Self { directory, notes: RefCell::default(), observation: Observation::Nothing, is_owner: true })
+    }
+
+    /// The directory of another process, which keeps it; runs in it are watched.
+    pub fn borrow(directory: PathBuf, observation: Observation) -> Self {
+        Self { directory, notes: RefCell::default(), observation, is_owner: false }
     }
 
     /// A path in it.
@@ -36,18 +45,37 @@ impl Host {
         self.notes.take()
     }
 
+    /// What is counted of a run beside its time.
+    pub fn observation(&self) -> &Observation {
+        &self.observation
+    }
+
     /// The directory.
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// Undoes the mounts in it, and ends their servers if a run that failed left some behind.
+    pub fn clear_mounts(&self) {
+        let directory = self.directory.display();
+        // What is left is cleared away as far as it goes.
+        let _ = shell(&format!(
+            "for m in $(awk '{{print $2}}' /proc/mounts | grep '^{directory}/' | sort -r); do umount -l $m || true; done"
+        ));
+        // The directory's name has this process's number in it, so no other server is meant.
+        let _ = shell(&format!(
+            "for p in $(pgrep -f '^[^ ]*(vlinder mount|fuse2fs) .*{directory}/'); do kill -KILL $p || true; done"
+        ));
     }
 }
 
 impl Drop for Host {
     fn drop(&mut self) {
-        let directory = self.directory.display();
+        if !self.is_owner {
+            return;
+        }
+        self.clear_mounts();
         // The benchmark is over: what is left is cleared away as far as it goes.
-        let _ = shell(&format!(
-            "for m in $(awk '{{print $2}}' /proc/mounts | grep '^{directory}/' | sort -r); do umount -l $m || true; done; rm -rf {directory}"
-        ));
+        let _ = shell(&format!("rm -rf {}", self.directory.display()));
     }
 }

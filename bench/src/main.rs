@@ -5,19 +5,34 @@
 //! runs the command, as users do; but for the empty server in `bin/`, which borrows the mount's transport.
 
 mod command;
+mod compare;
 mod host;
 mod page;
 mod row;
 mod rows;
+mod span;
+mod statistics;
 mod tree;
+
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-fn main() -> Result<()> {
+/// Counted runs of each side, unless RUNS says otherwise.
+const RUNS: u64 = 5;
+
+fn main() -> Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let known = rows::all();
     if arguments == ["--page"] {
-        return page::render(&known);
+        page::render(&known)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let [option, order] = arguments.as_slice()
+        && option == compare::TRIAL
+    {
+        compare::run_trial(order, &known)?;
+        return Ok(ExitCode::SUCCESS);
     }
     let names: Vec<String> = arguments
         .iter()
@@ -27,19 +42,25 @@ fn main() -> Result<()> {
         .collect();
     if names.is_empty() {
         println!(
-            "usage: vlinder-bench ROW[,ROW…]   (as root; FILES=n scales the tree, RUNS=n the runs)\n       vlinder-bench --page   makes docs/benchmarks/README.md of the rows that were run\n"
+            "usage: vlinder-bench ROW[,ROW…]   (as root; FILES=n scales the tree, RUNS=n the runs)\n       BEFORE=commit vlinder-bench ROW[,ROW…]   compares with an earlier commit\n       vlinder-bench --page   makes docs/benchmarks/README.md of the rows that were run\n"
         );
         for row in &known {
             println!("{:5} {}", row.id, row.workload);
         }
-        return Ok(());
+        return Ok(ExitCode::SUCCESS);
     }
     for name in &names {
         if !known.iter().any(|row| row.is_named(name)) {
             bail!("there is no row {name}; without arguments all are listed");
         }
     }
-    let settings = row::Settings::from_environment()?;
+    if let Some(before) = std::env::var("BEFORE").ok().filter(|before| !before.is_empty()) {
+        let chosen: Vec<&row::Row> =
+            known.iter().filter(|row| names.iter().any(|name| row.is_named(name))).collect();
+        let is_kept = compare::run(&before, &chosen)?;
+        return Ok(if is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    let settings = row::Settings::from_environment(RUNS)?;
     let host = host::Host::prepare().context("preparing a directory on tmpfs")?;
     for row in known.iter().filter(|row| names.iter().any(|name| row.is_named(name))) {
         eprintln!("{}: {}", row.id, row.workload);
@@ -47,5 +68,6 @@ fn main() -> Result<()> {
         page::store(&result)?;
         println!("{}", page::line(&result));
     }
-    page::render(&known)
+    page::render(&known)?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -7,11 +7,13 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
+use crate::statistics::median;
 
 /// A side that takes longer than this is run once.
 const LONG: Duration = Duration::from_secs(60);
 
 /// How often, and how large.
+#[derive(Serialize, Deserialize, Clone)]
 pub struct Settings {
     /// Counted runs of each side; one more comes first and does not count.
     pub runs: usize,
@@ -20,13 +22,17 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// From RUNS and FILES.
-    pub fn from_environment() -> Result<Self> {
-        let number = |name: &str, default: u64| match std::env::var(name) {
-            Ok(text) => text.parse::<u64>().with_context(|| format!("{name}={text}")),
-            Err(_) => Ok(default),
-        };
-        Ok(Self { runs: usize::try_from(number("RUNS", 5)?)?, files: number("FILES", 50_000)? })
+    /// From RUNS, or `runs` without it, and FILES.
+    pub fn from_environment(runs: u64) -> Result<Self> {
+        Ok(Self { runs: usize::try_from(number("RUNS", runs)?)?, files: number("FILES", 50_000)? })
+    }
+}
+
+/// A number that the environment gives, or its default.
+pub fn number(name: &str, default: u64) -> Result<u64> {
+    match std::env::var(name) {
+        Ok(text) => text.parse().with_context(|| format!("{name}={text} is no number")),
+        Err(_) => Ok(default),
     }
 }
 
@@ -173,10 +179,4 @@ impl Row {
             sides,
         })
     }
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }

@@ -3,13 +3,13 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
-use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
 use crate::command::shell;
 use crate::host::Host;
 use crate::row::{Outcome, Row, Side};
+use crate::span::Span;
 
 /// Files of the image that all judges check.
 const FILES: u64 = 200_000;
@@ -145,9 +145,9 @@ fn make_empty(host: &Host, files: u64) -> Result<()> {
 /// The judge, timed under GNU time for its peak memory; it must find nothing.
 fn timed(host: &Host, script: &str) -> Result<(Outcome, String)> {
     let account = host.path("check-account");
-    let start = Instant::now();
+    let span = Span::begin(host, None)?;
     let said = shell(&format!("/usr/bin/time -f %M -o {account} {script} 2>&1"))?;
-    let time = start.elapsed();
+    let time = span.end()?;
     let kib = std::fs::read_to_string(&account).unwrap_or_default();
     Ok((Outcome { time, peak_bytes: kib.trim().parse::<u64>().unwrap_or_default() * 1024 }, said))
 }

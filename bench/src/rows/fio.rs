@@ -1,14 +1,16 @@
 //! fio's jobs: through the library by the engine of `tools/fio-engine`, against the kernel's own driver.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
 use super::group_watch::Watch;
 use super::mounts::{Mounted, Server};
-use crate::command::{shell, vlinder};
+use crate::command::{directory, shell};
 use crate::host::Host;
 use crate::row::{Outcome, Row, Settings, Side};
+use crate::span::{Observation, Span};
 
 /// The file that all jobs share, as fio writes sizes.
 const FILE: &str = "2G";
@@ -32,6 +34,20 @@ const S3_COUNTS: [(&str, &str); 7] = [
     ("block_groups.phase_time_ns.p50", "group phase of a commit, median, ns"),
     ("transaction.critical_time_ns.mean", "critical phase of a commit, ns"),
     ("transaction.begin_wait_time_ns.p99", "stall of a new handle, p99, ns"),
+];
+
+/// What the library counts of S5a's workload in a comparison with an earlier commit.
+const COUNTED: [&str; 10] = [
+    "tree.descents",
+    "tree.blocks_cowed",
+    "tree.blocks_read",
+    "tree.leaf_batches",
+    "tree.splits",
+    "transaction.commits",
+    "transaction.blocks_written",
+    "write_back.extents",
+    "delayed_references.heads_run",
+    "extent_state.records_allocated",
 ];
 
 pub fn rows() -> Vec<Row> {
@@ -97,9 +113,14 @@ fn s5a() -> Row {
     }
 }
 
+/// The engine's directory, beside that of the command.
+pub fn engine_directory() -> Result<PathBuf> {
+    Ok(directory()?.join("../fio-engine"))
+}
+
 /// The engine, built beside the command.
 fn engine() -> Result<String> {
-    let path = vlinder()?.with_file_name("").join("../fio-engine/vlinder.so");
+    let path = engine_directory()?.join("vlinder.so");
     let path = path
         .canonicalize()
         .with_context(|| format!("{}: build it first: make fio-engine", path.display()))?;
@@ -128,12 +149,21 @@ fn judge(image: &str) -> Result<()> {
 
 fn through_the_engine(host: &Host, _: &Settings) -> Result<Outcome> {
     let (image, engine) = (copy(host)?, engine()?);
-    let start = Instant::now();
+    // To be counted, the work is committed once more: that is left to the runs whose time nobody looks at.
+    let statistics = match host.observation() {
+        Observation::Allocations(_) => format!("--statistics='{}'", COUNTED.join(" ")),
+        Observation::Nothing | Observation::Counters => String::new(),
+    };
+    let span = Span::begin(host, None)?;
     // The image is closed, and so durable, when fio ends.
     let said = shell(&format!(
-        "/usr/bin/time -f 'peak %M' fio {engine} --image={image} --filename=/file --size={FILE} --io_size={EACH} {JOB} 2>&1"
+        "/usr/bin/time -f 'peak %M' fio {engine} --image={image} --filename=/file {statistics} --size={FILE} --io_size={EACH} {JOB} 2>&1"
     ))?;
-    let time = start.elapsed();
+    let time = span.end()?;
+    for line in said.lines().filter_map(|line| line.strip_prefix("vlinder: ")) {
+        let (name, value) = line.split_once(' ').with_context(|| format!("a count in: {line}"))?;
+        host.note(name, value.trim().parse()?);
+    }
     let peak = said.lines().find_map(|line| line.strip_prefix("peak ")).context("no peak memory")?;
     judge(&image)?;
     Ok(Outcome { time, peak_bytes: peak.trim().parse::<u64>()? * 1024 })

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::time::Instant;
 
 use anyhow::{Result, bail};
 
@@ -69,12 +68,12 @@ fn overwrite(host: &Host, server: Server) -> Result<Outcome> {
     drop(made);
     mounted.sync()?;
     let file = File::options().read(true).write(true).open(&path)?;
-    let start = Instant::now();
+    let span = mounted.span()?;
     for number in 0..COUNT {
         file.write_all_at(&block(number), place(number))?;
         file.sync_all()?;
     }
-    let time = start.elapsed();
+    let time = span.end()?;
     let mut found = vec![0; BYTES];
     for number in 0..COUNT {
         file.read_exact_at(&mut found, place(number))?;
@@ -91,13 +90,13 @@ fn create(host: &Host, server: Server) -> Result<Outcome> {
     let directory = PathBuf::from(mounted.path("directory"));
     std::fs::create_dir(&directory)?;
     mounted.sync()?;
-    let start = Instant::now();
+    let span = mounted.span()?;
     for number in 0..COUNT {
         let mut file = File::create(directory.join(number.to_string()))?;
         file.write_all(&block(number))?;
         file.sync_all()?;
     }
-    let time = start.elapsed();
+    let time = span.end()?;
     let count = shell(&format!("ls {} | wc -l", directory.display()))?;
     if count.trim() != COUNT.to_string() {
         bail!("{} files", count.trim());

@@ -1,12 +1,11 @@
 //! Images made from and unpacked to directories.
 
-use std::time::Instant;
-
 use anyhow::Result;
 
-use crate::command::shell;
+use crate::command::{program, shell};
 use crate::host::Host;
 use crate::row::{Outcome, Row, Settings, Side};
+use crate::span::Span;
 use crate::tree;
 
 pub fn rows() -> Vec<Row> {
@@ -33,7 +32,7 @@ pub fn rows() -> Vec<Row> {
                     needs: "vlinder",
                     run: |host, _| {
                         // Built beside this program.
-                        let reader = std::env::current_exe()?.with_file_name("read-source");
+                        let reader = program("read-source")?;
                         timed(&format!("{} {} >/dev/null", reader.display(), host.path("tree")), host)
                     },
                 },
@@ -132,9 +131,9 @@ fn prepare(host: &Host, settings: &Settings) -> Result<()> {
 /// Runs a timed script under GNU time, for its peak memory.
 fn timed(script: &str, host: &Host) -> Result<Outcome> {
     let account = host.path("account");
-    let start = Instant::now();
+    let span = Span::begin(host, None)?;
     shell(&format!("/usr/bin/time -f %M -o {account} bash -euo pipefail -c '{script}'"))?;
-    let time = start.elapsed();
+    let time = span.end()?;
     let kib = std::fs::read_to_string(&account).unwrap_or_default();
     Ok(Outcome { time, peak_bytes: kib.trim().parse::<u64>().unwrap_or_default() * 1024 })
 }

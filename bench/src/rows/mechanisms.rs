@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::mounts::{Mounted, Server};
-use crate::command::shell;
+use crate::command::{program, shell};
 use crate::host::Host;
 use crate::row::{Outcome, Row, Run, Side};
 
@@ -164,10 +164,9 @@ fn counted(host: &Host, state: &str, mebibytes: u64, options: &str) -> Result<(O
         (_, options) => options.to_owned(),
     };
     let account = host.path("account");
-    let program = std::env::current_exe()?.with_file_name("sparse-file");
     let output = Command::new("/usr/bin/time")
         .args(["-f", "%M", "-o", &account])
-        .arg(program)
+        .arg(program("sparse-file")?)
         .args([state, &image, &mebibytes.to_string(), &options])
         .output()
         .context("running sparse-file")?;

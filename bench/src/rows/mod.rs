@@ -1,7 +1,7 @@
 //! The rows.
 
 mod check;
-mod fio;
+pub mod fio;
 mod fsync;
 mod group_watch;
 mod growth;

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::command::{peak_bytes, shell};
+use crate::command::{peak_bytes, program, shell};
 use crate::host::Host;
 use crate::row::{Outcome, Row, Settings, Side};
+use crate::span::Span;
 use crate::tree;
 
 /// Who serves the mount.
@@ -68,7 +69,7 @@ pub fn rows() -> Vec<Row> {
 fn on_nothing(host: &Host, files: u64, warm_up: &str, work: &str) -> Result<Outcome> {
     let mountpoint = host.path("mnt");
     shell(&format!("mkdir -p {mountpoint}"))?;
-    let program = std::env::current_exe()?.with_file_name("empty-server");
+    let program = program("empty-server")?;
     // In a session of its own, as every mount in the background: Linux shares processors out by session.
     let mut server = Command::new("setsid").arg(program).arg(&mountpoint).arg(files.to_string()).spawn()?;
     shell(&format!("until mountpoint -q {mountpoint}; do sleep 0.01; done; cd {mountpoint}; {warm_up}"))?;
@@ -189,6 +190,12 @@ impl<'a> Mounted<'a> {
         bail!("the server {} of {} does not end", self.process, self.image)
     }
 
+    /// Begins the timed part of a run on it.
+    pub fn span(&self) -> Result<Span<'a>> {
+        let is_own = matches!(self.server, Server::Vlinder);
+        Span::begin(self.host, is_own.then(|| self.host.path("mnt")))
+    }
+
     /// A path on it.
     pub fn path(&self, name: &str) -> String {
         format!("{}/{name}", self.host.path("mnt"))
@@ -220,10 +227,10 @@ impl<'a> Mounted<'a> {
 fn copy_in(host: &Host, server: Server) -> Result<Outcome> {
     let mut mounted = Mounted::fresh(host, server)?;
     let tree = host.path("tree");
-    let start = Instant::now();
+    let span = mounted.span()?;
     shell(&format!("cp -r {tree} {}", mounted.path("tree")))?;
     mounted.sync()?;
-    let time = start.elapsed();
+    let time = span.end()?;
     if !mounted.is_mounted {
         mounted.mount("")?;
     }
@@ -245,9 +252,9 @@ fn list(host: &Host, server: Server) -> Result<Outcome> {
     let mounted = filled(host, server)?;
     let script = format!("find {} -ls | wc -l", mounted.path("tree"));
     shell(&script)?;
-    let start = Instant::now();
+    let span = mounted.span()?;
     let count = shell(&script)?;
-    let time = start.elapsed();
+    let time = span.end()?;
     let expected = shell(&format!("find {} | wc -l", host.path("tree")))?;
     if count != expected {
         bail!("{} names instead of {}", count.trim(), expected.trim());
@@ -260,9 +267,9 @@ fn read_all(host: &Host, server: Server) -> Result<Outcome> {
     let hash =
         |parent: &str| shell(&format!("tar --sort=name --mtime=@0 -C {parent} -cf - tree | sha256sum"));
     hash(&host.path("mnt"))?;
-    let start = Instant::now();
+    let span = mounted.span()?;
     shell(&format!("tar -C {} -cf - tree | cat > /dev/null", host.path("mnt")))?;
-    let time = start.elapsed();
+    let time = span.end()?;
     if hash(&host.path("mnt"))? != hash(&host.directory().display().to_string())? {
         bail!("the archive differs from the source's");
     }
@@ -271,9 +278,9 @@ fn read_all(host: &Host, server: Server) -> Result<Outcome> {
 
 fn remove(host: &Host, server: Server) -> Result<Outcome> {
     let mut mounted = filled(host, server)?;
-    let start = Instant::now();
+    let span = mounted.span()?;
     shell(&format!("rm -r {}", mounted.path("tree")))?;
     mounted.sync()?;
-    let time = start.elapsed();
+    let time = span.end()?;
     Ok(Outcome { time, peak_bytes: mounted.end()? })
 }

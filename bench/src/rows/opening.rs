@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::command::shell;
+use crate::command::{program, shell};
 use crate::host::Host;
 use crate::row::{Outcome, Row, Side};
 
@@ -52,7 +52,7 @@ fn make(host: &Host, name: &str, size: &str, chunks: u64) -> Result<()> {
     }
     shell(&format!("truncate -s {size} {image}; mkfs.btrfs -q {image} 2>/dev/null; mkdir -p {mountpoint}"))?;
     if chunks > MOST_BY_KERNEL {
-        let program = std::env::current_exe()?.with_file_name("grow").display().to_string();
+        let program = program("grow")?.display().to_string();
         shell(&format!(
             "{program} chunks {image} {chunks} >/dev/null; vlinder cat {image}:/small >{image}.small"
         ))?;

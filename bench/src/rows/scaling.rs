@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::command::shell;
+use crate::command::{program, shell};
 use crate::host::Host;
 use crate::row::{Outcome, Row, Side};
 
@@ -171,8 +171,7 @@ fn run_least(host: &Host, kind: Kind) -> Result<serde_json::Value> {
 }
 
 fn run(image: &str, kind: Kind, count: u64) -> Result<serde_json::Value> {
-    let program = std::env::current_exe()?.with_file_name("grow");
-    let output = Command::new(program)
+    let output = Command::new(program("grow")?)
         .args([kind.name, image, &count.to_string(), kind.options])
         .output()
         .context("running grow")?;

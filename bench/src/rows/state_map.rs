@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::command::program;
 use crate::host::Host;
 use crate::row::{Outcome, Row, Side};
 
@@ -60,8 +61,7 @@ pub fn rows() -> Vec<Row> {
 }
 
 fn play(host: &Host, sequence: &str, variant: &str, threads: u64) -> Result<Outcome> {
-    let program = std::env::current_exe()?.with_file_name("state-map");
-    let output = Command::new(program)
+    let output = Command::new(program("state-map")?)
         .args([sequence, variant, &threads.to_string(), &CHANGES.to_string()])
         .output()
         .context("running state-map")?;
