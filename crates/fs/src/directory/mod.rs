@@ -249,7 +249,10 @@ impl Filesystem {
     }
 
     /// The directories and names of an inode's references, in the order of their items.
-    fn all_names(&self, id: InodeId) -> Result<Vec<(ObjectId, Vec<u8>)>> {
+    ///
+    /// # Errors
+    /// What reading met.
+    pub fn all_names(&self, id: InodeId) -> Result<Vec<(ObjectId, Vec<u8>)>> {
         let subvolume = self.subvolume(id.root)?;
         let (root, inode) = (id.root, id.number);
         let first = inode_ref::key(inode, ObjectId(0));

@@ -202,13 +202,15 @@ impl MountService {
         if self.unplaced.drop_range(inode.id(), inode.size(), u64::MAX) == 0 {
             return;
         }
-        let Ok(Some((directory, name))) = self.filesystem.first_name(inode) else { return };
-        let (node, Some(notifier)) = (self.node(directory), self.notifier.get().map(Arc::clone)) else {
-            return;
-        };
+        let Ok(names) = self.filesystem.all_names(inode.id()) else { return };
+        let node = |directory| self.node(InodeId::new(inode.id().root, directory));
+        let names: Vec<_> = names.into_iter().map(|(directory, name)| (node(directory), name)).collect();
+        let Some(notifier) = self.notifier.get().map(Arc::clone) else { return };
         self.do_aside(Box::new(move || {
-            if let Err(error) = notifier.invalidate_entry(node, &name) {
-                tracing::debug!(%error, "the kernel keeps the size of a file that found no room");
+            for (directory, name) in names {
+                if let Err(error) = notifier.invalidate_entry(directory, &name) {
+                    tracing::debug!(%error, "the kernel keeps the size of a file that found no room");
+                }
             }
         }));
     }

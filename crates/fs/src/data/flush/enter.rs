@@ -163,9 +163,11 @@ fn load(filesystem: &Filesystem, jobs: &[Job], batch: &[Part]) -> Result<(Vec<Fi
         let tree = job.inode.subvolume().tree();
         let extents = items::load_each(filesystem.engine(), tree, job.inode.number(), &ranges)?;
         loaded.items += extents.len();
+        // Parts are in order and apart, as extents are.
         let is_overwritten = |extent: &&Extent| {
             let range = extent.file_range(sector_size);
-            !extent.is_hole() && parts.iter().any(|part| part.range.overlaps(range))
+            let first = parts.partition_point(|part| part.range.end() <= range.start());
+            !extent.is_hole() && parts.get(first).is_some_and(|part| part.range.overlaps(range))
         };
         loaded.overwritten += extents.iter().filter(is_overwritten).count();
         ranges.extend(extents.iter().map(|extent| extent.file_range(sector_size)));
