@@ -91,7 +91,9 @@ impl<'a> Changes<'a> {
         let edits: Vec<Edit<'_>> =
             self.items.iter().map(|(key, data)| Edit::put_or_remove(*key, data.as_deref())).collect();
         let generation = handle.generation();
-        handle.charge_pending(&self.tree, &self.pending_keys())?;
+        if self.tree.may_share_blocks() {
+            handle.charge_pending(&self.tree, &self.pending_keys())?;
+        }
         let change = || {
             handle.edit(&self.tree, &edits)?;
             for (key, data) in self.pending {

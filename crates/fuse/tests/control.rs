@@ -63,7 +63,7 @@ fn subvolumes_are_made_snapshot_and_deleted_and_the_kernel_sees_it_at_once() {
     assert_eq!(label.to_string(), "a name");
     let Answer::Space(space) = ask(Request::FilesystemUsage) else { panic!() };
     assert_eq!(space.device_bytes, 512 << 20);
-    let Answer::Statistics { metrics } = ask(Request::Statistics) else { panic!() };
+    let Answer::Statistics { metrics, .. } = ask(Request::Statistics) else { panic!() };
     assert!(!metrics.is_empty());
     let refused = client
         .request(&Request::SubvolumeDelete { target: SubvolumeTarget::Path("one/d".into()), commit: false });

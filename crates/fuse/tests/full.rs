@@ -26,7 +26,7 @@ const ENDLESS: u64 = 4096 * MEBIBYTE;
 const NO_SPACE: Option<i32> = Some(Errno::NOSPC.raw_os_error());
 
 fn counters(mounted: &Mounted) -> BTreeMap<String, u64> {
-    let Answer::Statistics { metrics } = mounted.client().request(&Request::Statistics).unwrap() else {
+    let Answer::Statistics { metrics, .. } = mounted.client().request(&Request::Statistics).unwrap() else {
         panic!()
     };
     let counters = metrics.into_iter().filter_map(|metric| match metric.value {
@@ -271,6 +271,35 @@ fn mapped_bytes_without_room_are_told_kept_and_stored_later() {
     for (index, page) in bytes.chunks(4096).enumerate() {
         assert_eq!(page[..8], ((index * 4096) as u64 | 1).to_le_bytes(), "page {index}");
     }
+    mounted.unmount();
+}
+
+/// Whoever wrote them was told; nobody is shown bytes that are not on the disk, and nobody else hears of them.
+#[test]
+fn refused_writes_leave_nothing_behind_when_their_file_is_closed() {
+    require!(Root, Fuse, Tool("mkfs.btrfs"), Tool("btrfs"));
+    let rig = Rig::new(256);
+    let mounted = rig.mount("dirty=8M");
+    fill_up(&rig);
+    let paths: Vec<_> = (0..100).map(|number| rig.join(&format!("refused {number}"))).collect();
+    for path in &paths {
+        let file = File::create(path).unwrap();
+        std::fs::hard_link(path, path.with_extension("link")).unwrap();
+        // A write that is the file's first may be let in; then its close is told.
+        let _ = file.write_at(&content(2, 0, 20_000), 0);
+    }
+    // Some of the first found the room that the filler left.
+    let all: Vec<_> = paths.iter().flat_map(|path| [path.clone(), path.with_extension("link")]).collect();
+    let lengths = || all.iter().map(|path| std::fs::metadata(path).unwrap().len()).collect::<Vec<u64>>();
+    let is_settled =
+        || lengths().iter().all(|length| matches!(length, 0 | 4096 | 8192 | 12288 | 16384 | 20_000));
+    eventually("the last refused bytes are gone", || lengths().ends_with(&[0; 40]) && is_settled());
+    mounted.client().request(&Request::FilesystemSync).unwrap();
+    let shown = lengths();
+    mounted.unmount();
+    btrfs_check_data(&rig.image).unwrap();
+    let mounted = rig.mount("ro");
+    assert_eq!(lengths(), shown, "what was shown is on the disk");
     mounted.unmount();
 }
 

@@ -13,7 +13,7 @@ use vlinder_testkit::require;
 
 /// How many requests came so far.
 fn counted(mounted: &Mounted) -> BTreeMap<String, u64> {
-    let Answer::Statistics { metrics } = mounted.client().request(&Request::Statistics).unwrap() else {
+    let Answer::Statistics { metrics, .. } = mounted.client().request(&Request::Statistics).unwrap() else {
         panic!()
     };
     let ours = metrics.into_iter().filter_map(|metric| match metric.value {

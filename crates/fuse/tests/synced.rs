@@ -65,7 +65,7 @@ fn committed(image: &Path) -> (u64, u64) {
 
 /// Why fsyncs committed, and how often.
 fn reasons(mounted: &rig::Mounted) -> Vec<(String, u64)> {
-    let Answer::Statistics { metrics } = mounted.client().request(&Request::Statistics).unwrap() else {
+    let Answer::Statistics { metrics, .. } = mounted.client().request(&Request::Statistics).unwrap() else {
         panic!("no statistics");
     };
     let counted = metrics.into_iter().filter_map(|metric| match metric.value {

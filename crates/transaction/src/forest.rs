@@ -53,7 +53,8 @@ impl Tree {
     }
 
     /// Whether another tree may reference blocks of this one, because one is a snapshot of the other.
-    pub(crate) fn may_share_blocks(&self) -> bool {
+    #[must_use]
+    pub fn may_share_blocks(&self) -> bool {
         self.root.id().is_shareable() && self.root.last_snapshot() > Generation(0)
     }
 

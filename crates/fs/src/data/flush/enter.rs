@@ -286,8 +286,10 @@ fn edit_items(
         .into_iter()
         .map(|(key, data)| Edit::new(key, data.map_or(Change::Remove, Change::Put)))
         .collect();
-    let inodes: Vec<Key> = files.iter().map(|file| InodeItem::key(jobs[file.job].inode.number())).collect();
-    handle.charge_pending(tree, &inodes)?;
+    if tree.may_share_blocks() {
+        let inodes = files.iter().map(|file| InodeItem::key(jobs[file.job].inode.number()));
+        handle.charge_pending(tree, &inodes.collect::<Vec<Key>>())?;
+    }
     Ok(handle.edit(tree, &edits)?)
 }
 

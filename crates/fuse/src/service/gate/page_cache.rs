@@ -1,7 +1,8 @@
 //! What the kernel's page cache may hold of a mount: bytes that programs wrote and that were not handed over yet.
 
 use std::fs;
-use std::path::PathBuf;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
 /// The share of all dirty pages that the kernel allows a FUSE mount unless somebody changed it (`fuse_bdi_init` in Linux's
 /// fs/fuse/inode.c).
@@ -9,23 +10,31 @@ const USUAL_SHARE: u64 = 100;
 /// Of memory, what may be dirty at most by default, with a margin (`vm.dirty_ratio` is 20 percent of what can be used).
 const USUAL_RATIO_PERCENT: u64 = 40;
 
-/// The page cache as far as it concerns one mount.
+/// More than the lines of `/proc/meminfo` that are looked for, and those before them, have.
+const MOST_SHOWN_BYTES: usize = 4096;
+
+/// The page cache as far as it concerns one mount. What the kernel shows is read often, so that takes no memory.
 pub(super) struct PageCache {
-    /// Where the kernel shows the limits of the mount.
-    limits: PathBuf,
+    /// Files in which the kernel shows the limits of the mount.
+    strict_limit: PathBuf,
+    max_ratio: PathBuf,
+    max_bytes: PathBuf,
 }
 
 impl PageCache {
     /// That of the mount with this device number.
     pub(super) fn of((major, minor): (u32, u32)) -> Self {
-        Self { limits: PathBuf::from(format!("/sys/class/bdi/{major}:{minor}")) }
+        let limits = PathBuf::from(format!("/sys/class/bdi/{major}:{minor}"));
+        let [strict_limit, max_ratio, max_bytes] =
+            ["strict_limit", "max_ratio", "max_bytes"].map(|name| limits.join(name));
+        Self { strict_limit, max_ratio, max_bytes }
     }
 
     /// Bytes that programs may have written before the kernel makes them wait for the server.
     pub(super) fn limit_bytes(&self) -> u64 {
-        let number = |name: &str| fs::read_to_string(self.limits.join(name)).ok()?.trim().parse().ok();
+        let number = |path: &PathBuf| with_text(path, |text| text.trim().parse().ok())?;
         let memory = || memory_bytes("/proc/meminfo", &["MemTotal:"]);
-        limit_of(number("strict_limit"), number("max_ratio"), number("max_bytes"), memory)
+        limit_of(number(&self.strict_limit), number(&self.max_ratio), number(&self.max_bytes), memory)
     }
 
     /// At least as many bytes as the kernel holds of the mount now: what it holds of all file systems.
@@ -55,14 +64,29 @@ fn limit_of(
 
 /// The sum of lines of `/proc/meminfo`; none where it can't be read.
 fn memory_bytes(path: &str, names: &[&str]) -> Option<u64> {
-    let text = fs::read_to_string(path).ok()?;
-    let lines = text.lines().filter_map(|line| {
-        let mut words = line.split_whitespace();
-        let name = words.next()?;
-        let kibibytes: u64 = words.next()?.parse().ok()?;
-        names.contains(&name).then_some(kibibytes << 10)
-    });
-    Some(lines.sum())
+    with_text(path, |text| {
+        let lines = text.lines().filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let name = words.next()?;
+            let kibibytes: u64 = words.next()?.parse().ok()?;
+            names.contains(&name).then_some(kibibytes << 10)
+        });
+        lines.sum()
+    })
+}
+
+/// What a short file says, or the first bytes of a longer one; none where it can't be read.
+fn with_text<R>(path: impl AsRef<Path>, look: impl FnOnce(&str) -> R) -> Option<R> {
+    let mut bytes = [0; MOST_SHOWN_BYTES];
+    let mut file = fs::File::open(path).ok()?;
+    let mut length = 0;
+    while length < bytes.len() {
+        match file.read(&mut bytes[length..]).ok()? {
+            0 => break,
+            read => length += read,
+        }
+    }
+    Some(look(std::str::from_utf8(&bytes[..length]).ok()?))
 }
 
 #[cfg(test)]
