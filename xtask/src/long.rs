@@ -24,7 +24,7 @@ const EVERY_JOB: &str = "full";
 /// Minutes of that job if `MINUTES` doesn't say.
 const DEFAULT_MINUTES: u64 = 10;
 /// Seconds until a run of that job counts as hanging: its rows are short.
-const SLICE_LIMIT: &str = "180";
+const SLICE_LIMIT: &str = "400";
 
 /// What became of the runs.
 #[derive(Default)]

@@ -170,13 +170,14 @@ impl Engine {
         EngineError::NoSpace { kind: "metadata", needed_bytes: self.space.price_bytes(changes) }
     }
 
-    /// Whether a commit could give back space: by writing what waits, by freeing what is pinned, or by waiting for open
-    /// handles.
+    /// Whether a commit could give back space: by writing what waits, by freeing what is pinned, or by waiting for handles that
+    /// are open or about to be.
     #[must_use]
     pub fn would_gain_by_committing(&self) -> bool {
         self.waiting_changes() != Charge::default()
             || self.space.pinned_bytes() > 0
             || self.phase.lock().handles > 0
+            || self.space.has_promised_changes()
     }
 
     /// Promises metadata if there is room; false where there is none.
