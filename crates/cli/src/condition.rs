@@ -3,19 +3,8 @@
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 use vlinder_control::protocol::{ConditionRecord, FailedCommitRecord};
-use vlinder_fs::Condition;
-use vlinder_transaction::ReadOnlyReason;
 
 use crate::report::counted;
-
-/// Of an image that this process opened: what it was opened for is no news.
-pub fn of_image(condition: &Condition) -> ConditionRecord {
-    let mut record = ConditionRecord::from(condition);
-    if condition.read_only == Some(ReadOnlyReason::Requested) {
-        record.read_only = None;
-    }
-    record
-}
 
 /// For JSON.
 pub fn object(condition: &ConditionRecord) -> Value {

@@ -9,7 +9,6 @@ use vlinder_format::RootId;
 use vlinder_fs::SubvolumeInformation;
 use vlinder_transaction::SpaceReport;
 
-use crate::condition;
 use crate::failure::{Failure, Kind};
 use crate::image::{Follow, Images, InImage, Purpose};
 use crate::mounted::Mounted;
@@ -195,7 +194,7 @@ impl Object {
                     slack_bytes: slack.sum(),
                     device: image.label.clone(),
                     device_number: members.first().map_or(0, |member| member.id.0),
-                    condition: condition::of_image(&image.filesystem.condition()),
+                    condition: ConditionRecord::from(&image.filesystem.condition()),
                 })
             }
             Self::Mounted(mounted) => {
@@ -221,7 +220,7 @@ impl Object {
                 let filesystem = &named.image().filesystem;
                 let samples = filesystem.engine().registry().snapshot().into_iter().map(Reading::from);
                 let of_devices = filesystem.device_counters().into_iter().flat_map(Reading::of_devices);
-                Ok((samples.chain(of_devices).collect(), condition::of_image(&filesystem.condition())))
+                Ok((samples.chain(of_devices).collect(), ConditionRecord::from(&filesystem.condition())))
             }
             Self::Mounted(mounted) => mounted.statistics(),
         }

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use vlinder_fs::Condition;
+use vlinder_transaction::ReadOnlyReason;
 
 use crate::ErrorBody;
 
@@ -415,7 +416,7 @@ pub struct SpaceRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConditionRecord {
-    /// Why it takes no changes; none where it takes them.
+    /// Why it takes no changes; none where it takes them, or was mounted so that it does not.
     pub read_only: Option<String>,
     /// The host has no space for the image.
     pub is_host_full: bool,
@@ -451,8 +452,10 @@ impl From<&Condition> for ConditionRecord {
             count: failed.count,
             is_over: failed.is_over,
         });
+        let was_asked_for = |reason: &&ReadOnlyReason| **reason == ReadOnlyReason::Requested;
+        let read_only = condition.read_only.as_ref().filter(|reason| !was_asked_for(reason));
         Self {
-            read_only: condition.read_only.as_ref().map(ToString::to_string),
+            read_only: read_only.map(ToString::to_string),
             is_host_full: condition.is_host_full,
             held_bytes: condition.held_bytes,
             lost_bytes: 0,
