@@ -199,7 +199,9 @@ impl MountService {
     /// Nobody has a file open for writing any more: what found no room behind its end goes, as if it had never been written.
     /// The kernel still has it, and a size with it; it asks again when it looks the name up.
     pub(super) fn drop_refused_writes(&self, inode: &Arc<Inode>) {
-        if self.unplaced.drop_range(inode.id(), inode.size(), u64::MAX) == 0 {
+        // A host that is full may have space again: nothing that was accepted goes meanwhile.
+        let is_kept = self.filesystem.engine().is_host_full();
+        if is_kept || self.unplaced.drop_range(inode.id(), inode.size(), u64::MAX) == 0 {
             return;
         }
         let Ok(names) = self.filesystem.all_names(inode.id()) else { return };
