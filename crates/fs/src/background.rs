@@ -146,7 +146,6 @@ impl Filesystem {
         if self.is_read_only() {
             return Ok(());
         }
-        self.delete_put_off();
         while !self.shared().background.is_stopped() && self.clean_some()? {}
         self.sync()?;
         Ok(())

@@ -42,14 +42,17 @@ impl Filesystem {
         deleted
     }
 
-    /// Tries again to delete files without names that found no space; those that find none still are put off once more.
+    /// Tries again to delete files without names that found no space. The first that finds none still ends the round: each try
+    /// may commit several times, and a sync must not do that for every file of a full disk.
     pub(crate) fn delete_put_off(&self) {
-        let files = std::mem::take(&mut *self.shared().put_off.0.lock());
-        for inode in files {
+        let mut files = std::mem::take(&mut *self.shared().put_off.0.lock()).into_iter();
+        for inode in files.by_ref() {
             if let Err(error) = self.delete_if_unused(&inode) {
                 tracing::debug!(inode = %inode.id(), %error, "a file without names is still there");
+                break;
             }
         }
+        files.for_each(|inode| self.shared().put_off.add(&inode));
     }
 
     fn try_delete_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
