@@ -29,6 +29,24 @@ impl PutOff {
             files.push(Arc::clone(inode));
         }
     }
+
+    /// Deletes each of the files by `delete`, which puts a file off again where it finds no space. The first failure ends the
+    /// round: each try may commit several times, and a sync must not do that for every file of a full disk.
+    fn try_again(&self, mut delete: impl FnMut(&Arc<Inode>) -> Result<()>) {
+        let mut files = std::mem::take(&mut *self.0.lock()).into_iter();
+        for inode in files.by_ref() {
+            if let Err(error) = delete(&inode) {
+                tracing::debug!(inode = %inode.id(), %error, "a file without names is still there");
+                break;
+            }
+        }
+        files.for_each(|inode| self.add(&inode));
+    }
+}
+
+/// Whether the image or the host that keeps it is full: either may have space later.
+fn finds_no_space(error: &FsError) -> bool {
+    matches!(error.refusal(), Some(Refusal::NoSpace | Refusal::HostFull))
 }
 
 impl Filesystem {
@@ -36,23 +54,15 @@ impl Filesystem {
     /// tried again later ([`Self::delete_put_off`]).
     pub(crate) fn delete_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
         let deleted = self.with_room(|| self.try_delete_if_unused(inode));
-        if deleted.as_ref().is_err_and(|error| error.refusal() == Some(Refusal::NoSpace)) {
+        if deleted.as_ref().is_err_and(finds_no_space) {
             self.shared().put_off.add(inode);
         }
         deleted
     }
 
-    /// Tries again to delete files without names that found no space. The first that finds none still ends the round: each try
-    /// may commit several times, and a sync must not do that for every file of a full disk.
+    /// Tries again to delete files without names that found no space.
     pub(crate) fn delete_put_off(&self) {
-        let mut files = std::mem::take(&mut *self.shared().put_off.0.lock()).into_iter();
-        for inode in files.by_ref() {
-            if let Err(error) = self.delete_if_unused(&inode) {
-                tracing::debug!(inode = %inode.id(), %error, "a file without names is still there");
-                break;
-            }
-        }
-        files.for_each(|inode| self.shared().put_off.add(&inode));
+        self.shared().put_off.try_again(|inode| self.delete_if_unused(inode));
     }
 
     fn try_delete_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
@@ -176,6 +186,44 @@ mod tests {
 
     use super::*;
     use crate::{Caller, OpenOptions};
+
+    /// A file system of one directory, and three files in it.
+    fn filesystem_of_three(scratch: &Scratch) -> (Filesystem, [Arc<Inode>; 3]) {
+        let image = scratch.join("image");
+        golden::unpack("empty", &image).unwrap();
+        let filesystem = Filesystem::open(&[image], OpenOptions::default()).unwrap();
+        let root = filesystem.root().unwrap();
+        let files = [b"a", b"b", b"c"]
+            .map(|name| filesystem.create_file(&Caller::superuser(), &root, name, 0o644).unwrap());
+        (filesystem, files)
+    }
+
+    #[test]
+    fn the_first_file_that_finds_no_space_ends_the_round_and_none_is_forgotten() {
+        let scratch = Scratch::new("put-off");
+        let (_filesystem, files) = filesystem_of_three(&scratch);
+        let put_off = PutOff::default();
+        files.iter().for_each(|file| put_off.add(file));
+        let mut tried = Vec::new();
+        put_off.try_again(|inode| {
+            tried.push(inode.id());
+            if inode.id() == files[0].id() {
+                return Ok(());
+            }
+            put_off.add(inode);
+            Err(FsError::Refused(Refusal::NoSpace))
+        });
+        assert_eq!(tried, [files[0].id(), files[1].id()]);
+        let left: Vec<_> = put_off.0.lock().iter().map(|inode| inode.id()).collect();
+        assert_eq!(left, [files[1].id(), files[2].id()]);
+    }
+
+    #[test]
+    fn a_full_host_puts_a_deletion_off_as_a_full_image_does() {
+        assert!(finds_no_space(&FsError::Refused(Refusal::NoSpace)));
+        assert!(finds_no_space(&FsError::Refused(Refusal::HostFull)));
+        assert!(!finds_no_space(&FsError::Refused(Refusal::NotFound)));
+    }
 
     #[test]
     fn an_item_that_was_put_in_after_its_removal_goes_with_the_inode() {
