@@ -60,7 +60,8 @@ struct Places {
 
 #[derive(Default)]
 struct State {
-    /// Threads that wait for a request or were called to.
+    /// Threads that wait for a request or were called to. A thread counts from its first request on: only then does its end
+    /// wake those that rest, and a thread rests only while one attends whose end wakes it.
     attending: usize,
     /// Threads that rest.
     parked: usize,
@@ -125,9 +126,9 @@ pub(super) struct Turn<'a> {
 }
 
 impl Attendance {
-    /// Of so many threads, which all attend at first.
-    pub(super) fn new(device: OwnedFd, threads: usize, registry: &Registry) -> Self {
-        let state = Mutex::new(State { attending: threads, ..State::default() });
+    /// Of all threads that will call [`Self::begin`].
+    pub(super) fn new(device: OwnedFd, registry: &Registry) -> Self {
+        let state = Mutex::new(State::default());
         let calls = registry.counter("fuse.threads_called", CALLS, Unit::Count);
         let places = Arc::new(Places { state, changed: Condvar::new(), calls });
         Self { device, clock: SystemClock::new(), places }
@@ -136,13 +137,17 @@ impl Attendance {
     /// A request came to the running thread. To be dropped after it is answered. `client` is the thread that asks, 0 if
     /// there is none or it is of another namespace; `shares` whether the program waits for this very processor.
     pub(super) fn begin(&self, client: u32, work: Work, shares: bool) -> Turn<'_> {
-        COLLEAGUES.with_borrow_mut(|colleagues| {
+        let attended = COLLEAGUES.with_borrow_mut(|colleagues| {
+            let attended = colleagues.is_some();
             colleagues.get_or_insert_with(|| Colleague(Arc::clone(&self.places)));
+            attended
         });
         let mut history = HISTORY.get();
         history.note(client, self.clock.monotonic());
         HISTORY.set(history);
-        self.places.state.lock().attending -= 1;
+        if attended {
+            self.places.state.lock().attending -= 1;
+        }
         if work == Work::Long || history.crowd == CROWD {
             self.places.call();
         } else {
@@ -254,7 +259,8 @@ mod tests {
         fn new() -> Self {
             let (device, silence) = rustix::pipe::pipe().unwrap();
             let registry = Registry::new();
-            let attendance = Arc::new(Attendance::new(device, 2, &registry));
+            let attendance = Arc::new(Attendance::new(device, &registry));
+            drop(attendance.begin(2, Work::Short, false));
             let attends = Arc::new(AtomicBool::new(false));
             let other = {
                 let (attendance, attends) = (Arc::clone(&attendance), Arc::clone(&attends));
@@ -319,11 +325,29 @@ mod tests {
     }
 
     #[test]
+    fn nobody_rests_while_only_threads_attend_that_would_end_in_silence() {
+        let (device, _silence) = rustix::pipe::pipe().unwrap();
+        let attendance = Arc::new(Attendance::new(device, &Registry::new()));
+        let returned = Arc::new(AtomicBool::new(false));
+        // Any number of threads may wait for their first request beside this one.
+        let first = {
+            let (attendance, returned) = (Arc::clone(&attendance), Arc::clone(&returned));
+            thread::spawn("fuse-first", move || {
+                drop(attendance.begin(1, Work::Short, false));
+                returned.store(true, Ordering::Release);
+            })
+        };
+        eventually("the first thread attends", || returned.load(Ordering::Acquire));
+        first.join().unwrap();
+    }
+
+    #[test]
     fn nobody_rests_after_the_connection_ended() {
         let pair = Pair::new();
         let attendance = Arc::clone(&pair.attendance);
         // In the place of the test's own thread.
-        let ends = thread::spawn("fuse-ends", move || drop(attendance.begin(3, Work::Short, false)));
+        let ends =
+            thread::spawn("fuse-ends", move || std::mem::forget(attendance.begin(3, Work::Short, false)));
         pair.wait_for_the_other();
         ends.join().unwrap();
         pair.other.join().unwrap();

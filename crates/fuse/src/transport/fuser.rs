@@ -48,7 +48,7 @@ impl FuserTransport {
         config.clone_fd = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
         // Who may use the mount is the kernel's to judge. Fuser's own filter would refuse what the kernel's flusher sends.
         let (requests, locality) = (RequestCounters::new(registry), Locality::new(registry));
-        let attendance = Attendance::new(device.try_clone()?, settings.threads, registry);
+        let attendance = Attendance::new(device.try_clone()?, registry);
         let adapter = Adapter { service, settings, requests, locality, attendance };
         let remaining = device.try_clone()?;
         let session = ::fuser::Session::from_fd(adapter, device, SessionACL::All, config)?;

@@ -84,7 +84,7 @@ mod tests {
         RequestCounters::new(&registry).count(Opcode::CopyFileRange);
         let _ = Locality::new(&registry);
         let device = std::fs::File::open("/dev/null").unwrap().into();
-        let _ = Attendance::new(device, 1, &registry);
+        let _ = Attendance::new(device, &registry);
         let samples = registry.snapshot();
         let counted = samples.iter().find(|sample| sample.name == "fuse.requests.copy_file_range").unwrap();
         assert_eq!(counted.value, Value::Counter(1));
