@@ -173,9 +173,25 @@ impl UnplacedBytes {
         Some((Arc::clone(&file.inode), *at, part.clone()))
     }
 
+    /// What a sync of the whole file system says after bytes were tried again with that result: of no room once, since that
+    /// is their file's to tell; of any other failure each time, since nobody else tells of it.
+    fn tell_sync(&self, placed: Reply<()>) -> Reply<()> {
+        if placed.is_err_and(|errno| errno != Errno::NOSPC) {
+            return placed;
+        }
+        let are_lost = self.are_lost.swap(false, Ordering::SeqCst);
+        let untold = std::mem::take(&mut *self.untold.lock());
+        if untold.is_empty() || (placed.is_ok() && !are_lost) { Ok(()) } else { Err(Errno::NOSPC) }
+    }
+
     fn files(&self) -> Vec<InodeId> {
         if self.is_empty() { Vec::new() } else { self.files.lock().keys().copied().collect() }
     }
+}
+
+/// Of two results the one to be told: that there is no room hides no other failure.
+fn graver(first: Reply<()>, second: Reply<()>) -> Reply<()> {
+    if first.is_err_and(|errno| errno != Errno::NOSPC) || second.is_ok() { first } else { second }
 }
 
 impl MountService {
@@ -251,19 +267,17 @@ impl MountService {
         Ok(())
     }
 
-    /// As [`place`](Self::place) for all files; the first error.
+    /// As [`place`](Self::place) for all files; the first error, but any other before `ENOSPC`.
     pub(super) fn place_all(&self) -> Reply<()> {
-        self.unplaced.files().into_iter().map(|id| self.place(id)).fold(Ok(()), Reply::and)
+        self.unplaced.files().into_iter().map(|id| self.place(id)).fold(Ok(()), graver)
     }
 
     /// As [`place_all`](Self::place_all) for a sync of the whole file system, which is told once of what finds no room.
     ///
     /// # Errors
-    /// `ENOSPC`.
+    /// `ENOSPC`; what else writing met, each time.
     pub(crate) fn place_for_sync(&self) -> Reply<()> {
-        let is_placed = self.place_all().is_ok() && !self.unplaced.are_lost.swap(false, Ordering::SeqCst);
-        let untold = std::mem::take(&mut *self.unplaced.untold.lock());
-        if is_placed || untold.is_empty() { Ok(()) } else { Err(Errno::NOSPC) }
+        self.unplaced.tell_sync(self.place_all())
     }
 
     /// A file that was open for writing is closed: by now the kernel has told its writer, at fsync or close.
@@ -324,6 +338,27 @@ mod tests {
         assert_eq!(unplaced.end(id), 34);
         assert_eq!(read(&unplaced, id, 12, &[], 3), [1, 1, 2]);
         assert_eq!(read(&unplaced, id, 40, &[], 3), Vec::<u8>::new());
+    }
+
+    #[test]
+    fn a_sync_is_told_of_no_room_once_and_of_other_failures_each_time() {
+        let (_scratch, _filesystem, inode) = file();
+        let unplaced = UnplacedBytes::default();
+        unplaced.untold.lock().insert(inode.id());
+        for failure in [Errno::IO, Errno::ROFS, Errno::IO] {
+            assert_eq!(unplaced.tell_sync(Err(failure)), Err(failure));
+        }
+        assert_eq!(unplaced.tell_sync(Err(Errno::NOSPC)), Err(Errno::NOSPC));
+        assert_eq!(unplaced.tell_sync(Err(Errno::NOSPC)), Ok(()));
+        assert_eq!(unplaced.tell_sync(Err(Errno::IO)), Err(Errno::IO));
+    }
+
+    #[test]
+    fn no_room_hides_no_other_failure() {
+        let results = [Ok(()), Err(Errno::NOSPC), Err(Errno::IO), Err(Errno::NOSPC), Ok(())];
+        assert_eq!(results.into_iter().fold(Ok(()), graver), Err(Errno::IO));
+        assert_eq!(results[..2].iter().copied().fold(Ok(()), graver), Err(Errno::NOSPC));
+        assert_eq!([Ok(()), Ok(())].into_iter().fold(Ok(()), graver), Ok(()));
     }
 
     #[test]
