@@ -481,3 +481,29 @@ fn a_mount_that_was_made_read_only_is_durable_and_reading_changes_nothing() {
     assert_eq!((found.atime(), found.atime_nsec()), (accessed.atime(), accessed.atime_nsec()));
     place.unmount().done();
 }
+
+/// Most threads of such a mount never have a request: their end tells nobody.
+#[test]
+fn a_mount_with_many_threads_and_few_requests_ends() {
+    require!(Fuse);
+    let place = Place::new("many-threads");
+    for requests in 0..4 {
+        let mut server =
+            place.command(&["-f"], "threads=8").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        wait_for("the mount", || place.is_mounted());
+        for request in 0..requests {
+            std::fs::create_dir(place.at(&format!("{requests}-{request}"))).unwrap();
+        }
+        // The kernel's umount, which asks the server nothing; an ordinary user has fusermount3 for it.
+        common::end(Command::new("fusermount3").arg("-u").arg(&place.point)).done();
+        let mut ended = None;
+        wait_for("the server's end", || {
+            ended = server.try_wait().unwrap();
+            ended.is_some()
+        });
+        assert!(ended.unwrap().success());
+    }
+    place.mount("defaults").done();
+    assert_eq!(std::fs::read_dir(&place.point).unwrap().count(), 6);
+    place.unmount().done();
+}
