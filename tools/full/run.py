@@ -23,7 +23,7 @@ import time
 sys.dont_write_bytecode = True
 
 # The module lies beside this file, and nothing is to be written there.
-from full_disk import contents, ending, stress, workloads  # noqa: E402
+from full_disk import ending, manifest, one_process, stress, workloads  # noqa: E402
 from full_disk.systems import Linux, Vlinder, call  # noqa: E402
 
 MEMORY_DIRECTORY = "/dev/shm"
@@ -31,7 +31,7 @@ MEMORY_DIRECTORY = "/dev/shm"
 MEMORY_BYTES = 5 << 30
 WORKLOADS = {
     "fill": workloads.fill,
-    "one-process": workloads.one_process,
+    "one-process": one_process.one_process,
     "remove-then-snapshot": workloads.remove_then_snapshot,
     "snapshot-then-fill": workloads.snapshot_then_fill,
     "scatter": workloads.scatter,
@@ -48,7 +48,7 @@ class Run:
         self.vlinder = shutil.which(arguments.vlinder)
         self.scratch = tempfile.mkdtemp(prefix="vlinder-full-", dir=arguments.dir)
         self.violations, self.report, self.mounts = [], {}, []
-        self.manifest, self.is_snapshot_refused = contents.Manifest(), False
+        self.manifest, self.is_snapshot_refused = manifest.Manifest(), False
         self.random = random.Random(arguments.seed)
         self.watchdog = threading.Timer(arguments.limit, self.end_hang)
         self.watchdog.daemon = True

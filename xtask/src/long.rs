@@ -68,6 +68,7 @@ pub fn run(name: &str) -> Result<bool> {
     if let Some(lacking) = missing_things().first() {
         session.count.skip(name, lacking);
     } else {
+        try_judge()?;
         build()?;
         session.all(&jobs, is_slice, minutes)?;
     }
@@ -211,6 +212,14 @@ fn missing_things() -> Vec<String> {
         ("the tool zstd", succeeds("zstd", "--version")),
     ];
     needs.into_iter().filter(|(_, is_there)| !is_there).map(|(name, _)| name.to_owned()).collect()
+}
+
+/// Runs the tests of what judges the runs: a judge that finds nothing must not pass anything.
+fn try_judge() -> Result<()> {
+    let tests = workspace::root().join("tools/full/tests/test_manifest.py");
+    let output = Command::new("python3").arg(&tests).stdin(Stdio::null()).output().context("python3")?;
+    ensure!(output.status.success(), "{}: {}", tests.display(), String::from_utf8_lossy(&output.stderr));
+    Ok(())
 }
 
 /// Builds the program that the runs try.

@@ -2,8 +2,8 @@
 
 1. The running mount that filled the disk syncs. Nothing was read-only, no reservation was too small.
 2. Its image is copied as the last commit left it. Both checkers must accept the copy. Linux mounts one
-   copy for reading only: it must list what the running mount lists, and what was told to be stored must be
-   there. vlinder and Linux each take a snapshot of a copy; vlinder may refuse what Linux refuses.
+   copy for reading only: it must show what the running mount shows (names, bytes, attributes), and what
+   was told to be stored must be there. vlinder and Linux each take a snapshot of a copy; vlinder may refuse what Linux refuses.
 3. The running mount, a mount of a copy by vlinder, and a mount of a copy by Linux are each emptied: some
    files first, beside the snapshots, then every snapshot, every file and directory; sync; one unmount.
    Nothing of that may fail on vlinder or be refused. Linux may refuse to delete a subvolume as long as
@@ -14,7 +14,7 @@
 
 import os
 
-from . import contents, figures
+from . import figures, listings
 from .emptying import Emptying, empty_mounted, unmount_once
 from .systems import Linux, Vlinder, call, copy_sparse, generation
 
@@ -34,6 +34,12 @@ def check(vlinder, image, state):
             name = f"{os.path.basename(command[0])} check"
             found.append(f"{name} of the {state} image: {done.short()}")
     return found
+
+
+def drop_cached_pages():
+    """Has the kernel forget the bytes of files: pages whose bytes were refused are not what the disk holds."""
+    with open("/proc/sys/vm/drop_caches", "w", encoding="utf-8") as file:
+        file.write("1")
 
 
 class Judge:
@@ -75,10 +81,12 @@ class Judge:
         report["full_metadata"] = mount.metadata()
         report["gauges"] = mount.gauges()
         report["background_failures"] = mount.background_failures()
+        report["held_bytes"] = mount.held_bytes()
         self.found(mount.broken_promises(report["gauges"]))
         self.found(f"the full state, {complaint}" for complaint in mount.complaints())
         try:
-            self.listed = contents.listing(mount.point)
+            drop_cached_pages()
+            self.listed = listings.listing(mount.point)
         except OSError as error:
             self.found([f"listing the full state: {error}"])
 
@@ -97,7 +105,8 @@ class Judge:
         try:
             linux.open()
             if self.listed is not None and self.is_synced:
-                self.found(contents.compare_listings(self.listed, contents.listing(linux.point)))
+                self.found(listings.compare_listings(self.listed, listings.listing(linux.point),
+                                                     self.held(linux)))
             found, self.run.report["contents"] = self.run.manifest.compare(linux.point)
             self.found(found)
             self.found(unmount_once(linux, "unmount of Linux that only read"))
@@ -105,6 +114,11 @@ class Judge:
             self.found([f"Linux reading the full image: {error}"])
         finally:
             linux.drop()
+
+    def held(self, peer):
+        """What the running mount still holds in memory, if it is the one that was listed."""
+        byte_count = self.run.report.get("held_bytes", 0)
+        return listings.Held(byte_count, self.run.mounts[0].point, peer.point) if byte_count else None
 
     def empty(self, name, mount):
         """Opens the mount if need be, empties it, and judges what vlinder left."""
@@ -126,7 +140,7 @@ class Judge:
         try:
             mount.open()
             if self.listed is None:
-                self.listed = contents.listing(mount.point)
+                self.listed = listings.listing(mount.point)
             self.found(unmount_once(mount, "unmount of the full state"))
         except (OSError, RuntimeError) as error:
             self.found([f"mounting the full state: {error}"])

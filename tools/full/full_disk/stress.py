@@ -11,11 +11,16 @@ import shutil
 import signal
 import time
 
-from .workloads import BROKEN, STRIDE_BYTES
+from .records import Opened
+from .scattered import STRIDE_BYTES
 
 KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE = 1, 2, 16
 GET_FLAGS, SET_FLAGS, NO_ATIME = 0x80086601, 0x40086602, 0x80
 NOISE_BYTES = 1 << 20
+# Errors after which a worker stops: no lack of space explains them.
+BROKEN = (errno.EROFS, errno.EIO, errno.ENOTCONN, errno.ECONNABORTED)
+# A copy onto itself that overlaps.
+EXPECTED = ("copy: EINVAL",)
 
 # Weights of the operations.
 PROFILES = {
@@ -39,20 +44,6 @@ PROFILES["unmapped"] = {name: weight for name, weight in PROFILES["all"].items()
                         if name not in ("mapped", "flags")}
 libc = ctypes.CDLL(None, use_errno=True)
 libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
-
-
-class Opened:
-    """A file that is closed at the end of a block."""
-
-    def __init__(self, path, flags):
-        self.path, self.flags = path, flags
-
-    def __enter__(self):
-        self.file = os.open(self.path, self.flags, 0o644)
-        return self.file
-
-    def __exit__(self, *_):
-        os.close(self.file)
 
 
 class Worker:
@@ -332,6 +323,9 @@ def stress(run, mount):
     finally:
         for pid, _ in workers:
             os.kill(pid, signal.SIGKILL)
+    unexpected = {name: count for name, count in figures["errors"].items() if name not in EXPECTED}
+    if unexpected:
+        run.violations.append(f"workload: errors that no lack of space explains: {unexpected}")
     if figures.pop("broken"):
         run.violations.append("the file system broke under the workload")
     return figures

@@ -115,6 +115,10 @@ class Mount:
         """Counters that tell how well space was reserved; a system without them has none."""
         return {}
 
+    def held_bytes(self):
+        """How many bytes the mount could not store, was told of, and tries again."""
+        return 0
+
     def background_failures(self):
         """How often background work failed and was put off."""
         return 0
@@ -155,11 +159,21 @@ class Vlinder(Mount):
             time.sleep(0.02)
         self.is_open = True
 
-    def gauges(self):
+    def statistics(self):
+        """What `stats` tells. Raises RuntimeError."""
         done = call(self.tool, "--json", "stats", self.point)
         if done.failed():
-            return {"stats": done.short()}
-        metrics = json.loads(done.text)["metrics"]
+            raise RuntimeError(f"stats: {done.short()}")
+        return json.loads(done.text)
+
+    def held_bytes(self):
+        return self.statistics()["condition"]["held_bytes"]
+
+    def gauges(self):
+        try:
+            metrics = self.statistics()["metrics"]
+        except RuntimeError as error:
+            return {"stats": str(error)}
         names = [BROKEN_PROMISES, *(name for name in metrics if name.startswith(MOST_USED))]
         return {name: metrics[name]["value"] for name in names}
 

@@ -1,0 +1,146 @@
+"""What one system shows of a whole file system: names, kinds, sizes, links, owners, attributes and bytes."""
+
+import hashlib
+import os
+import stat
+from dataclasses import dataclass, replace
+
+DIGEST_BYTES = 16
+READ_BYTES = 1 << 20
+# So many findings are named; the rest is counted.
+MAX_NAMED = 5
+
+
+def digest(content):
+    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()
+
+
+def digest_of_file(path):
+    """The size and the digest of a file. Raises OSError."""
+    hasher, size = hashlib.blake2b(digest_size=DIGEST_BYTES), 0
+    with open(path, "rb", buffering=0) as file:
+        while part := file.read(READ_BYTES):
+            hasher.update(part)
+            size += len(part)
+    return size, hasher.digest()
+
+
+def attributes_of(path):
+    """The digests of all extended attributes by their names. Raises OSError."""
+    return {name: digest(os.getxattr(path, name, follow_symlinks=False))
+            for name in os.listxattr(path, follow_symlinks=False)}
+
+
+@dataclass
+class Shown:
+    """What a system shows of one path."""
+
+    mode: int
+    size: int
+    links: int
+    owner: tuple
+    attributes: dict
+    # Of a file's bytes or a symbolic link's target.
+    content: bytes
+
+    def is_larger_than(self, peer):
+        """Whether nothing but the size, and the bytes with it, is larger than what the peer shows."""
+        return self.size > peer.size and replace(self, size=peer.size, content=peer.content) == peer
+
+    def differs_in_bytes_alone(self, peer):
+        return self.content != peer.content and replace(self, content=peer.content) == peer
+
+    def differences(self, peer):
+        """The names of what differs, with the values that a reader understands."""
+        found = []
+        for name in vars(self):
+            own, other = getattr(self, name), getattr(peer, name)
+            if own != other:
+                is_digest = name in ("content", "attributes")
+                found.append(f"other {name}" if is_digest else f"{name} {own} and {other}")
+        return ", ".join(found)
+
+
+def show(path, found):
+    """What is to be seen of a path. Raises OSError."""
+    content = b""
+    if stat.S_ISREG(found.st_mode):
+        _, content = digest_of_file(path)
+    elif stat.S_ISLNK(found.st_mode):
+        content = os.readlink(os.fsencode(path))
+    return Shown(found.st_mode, found.st_size, found.st_nlink, (found.st_uid, found.st_gid),
+                 attributes_of(path), content)
+
+
+def listing(point):
+    """Every path below a mount point, in subvolumes too, with what is shown of it. Raises OSError."""
+    found, directories = {}, [""]
+    while directories:
+        directory = directories.pop()
+        with os.scandir(os.path.join(point, directory)) as scan:
+            for entry in scan:
+                path, told = os.path.join(directory, entry.name), entry.stat(follow_symlinks=False)
+                found[path] = show(entry.path, told)
+                if stat.S_ISDIR(told.st_mode):
+                    directories.append(path)
+    return found
+
+
+def shortened(what, all_found):
+    """One sentence about many findings."""
+    if not all_found:
+        return []
+    return [f"{len(all_found)} {what}: {'; '.join(all_found[:MAX_NAMED])}"]
+
+
+def count_differing_bytes(path, peer):
+    """How many bytes of two files of one size differ. Raises OSError."""
+    count = 0
+    with open(path, "rb") as own_file, open(peer, "rb") as peer_file:
+        while part := own_file.read(READ_BYTES):
+            other = peer_file.read(READ_BYTES)
+            if part != other:
+                count += sum(map(int.__ne__, part, other))
+    return count
+
+
+@dataclass
+class Held:
+    """Bytes that a running mount still holds, because its disk has no room: their writers were told.
+
+    The mount shows them, the disk does not. They explain no more differing bytes than they are."""
+
+    byte_count: int
+    point: str
+    peer_point: str
+
+    def explain(self, own, peer, differing):
+        """The differing paths that they explain. Raises OSError."""
+        candidates, seen, total = set(), set(), 0
+        for path in differing:
+            if not own[path].differs_in_bytes_alone(peer[path]):
+                continue
+            candidates.add(path)
+            # Names of one file are counted once.
+            contents = own[path].content, peer[path].content
+            if contents not in seen:
+                total += count_differing_bytes(os.path.join(self.point, path),
+                                               os.path.join(self.peer_point, path))
+            seen.add(contents)
+        return candidates if total <= self.byte_count else set()
+
+
+def compare_listings(own, peer, held):
+    """Sentences about what two systems show differently of one state. Raises OSError."""
+    missing = sorted(own.keys() - peer.keys())
+    more = sorted(peer.keys() - own.keys())
+    differing = {path for path, shown in own.items() if peer.get(path, shown) != shown}
+    differing -= held.explain(own, peer, differing) if held else set()
+    # The kernel keeps the size of a file whose bytes a close or a sync refused.
+    larger = [path for path in differing if own[path].is_larger_than(peer[path])]
+    told = {path: f"{path}: {own[path].differences(peer[path])}" for path in differing}
+    return [*shortened("names that vlinder lists are not there on Linux", missing),
+            *shortened("names that Linux lists are not there on vlinder", more),
+            *shortened("files show more bytes on the running mount than the disk has (vlinder, Linux)",
+                       [told[path] for path in sorted(larger)]),
+            *shortened("files differ (vlinder, Linux)", [told[path] for path in sorted(differing - set(larger))])]
