@@ -3,7 +3,8 @@
 1. The running mount that filled the disk syncs. Nothing was read-only, no reservation was too small.
 2. Its image is copied as the last commit left it. Both checkers must accept the copy. Linux mounts one
    copy for reading only: it must show what the running mount shows (names, bytes, attributes), and what
-   was told to be stored must be there. vlinder and Linux each take a snapshot of a copy; vlinder may refuse what Linux refuses.
+   was told to be stored must be there. vlinder and Linux each take a snapshot of a copy; vlinder may
+   refuse what Linux refuses.
 3. The running mount, a mount of a copy by vlinder, and a mount of a copy by Linux are each emptied: some
    files first, beside the snapshots, then every snapshot, every file and directory; sync; one unmount.
    Nothing of that may fail on vlinder or be refused. Linux may refuse to delete a subvolume as long as
@@ -37,7 +38,7 @@ def check(vlinder, image, state):
 
 
 def drop_cached_pages():
-    """Has the kernel forget the bytes of files: pages whose bytes were refused are not what the disk holds."""
+    """Has the kernel forget the bytes of files: pages whose bytes were refused are not on the disk."""
     with open("/proc/sys/vm/drop_caches", "w", encoding="utf-8") as file:
         file.write("1")
 

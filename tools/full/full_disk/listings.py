@@ -1,5 +1,6 @@
 """What one system shows of a whole file system: names, kinds, sizes, links, owners, attributes and bytes."""
 
+import errno
 import hashlib
 import os
 import stat
@@ -15,11 +16,31 @@ def digest(content):
     return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()
 
 
+class OpenedToRead:
+    """A file that is read and closed. Its close may tell that there was no space.
+
+    FUSE's kernel hands a write-back that failed to whoever closes the file next (`fuse_flush` in
+    fs/fuse/file.c), readers included."""
+
+    def __init__(self, path):
+        self.file = os.open(path, os.O_RDONLY)
+
+    def __enter__(self):
+        return self.file
+
+    def __exit__(self, *_):
+        try:
+            os.close(self.file)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+
+
 def digest_of_file(path):
     """The size and the digest of a file. Raises OSError."""
     hasher, size = hashlib.blake2b(digest_size=DIGEST_BYTES), 0
-    with open(path, "rb", buffering=0) as file:
-        while part := file.read(READ_BYTES):
+    with OpenedToRead(path) as file:
+        while part := os.read(file, READ_BYTES):
             hasher.update(part)
             size += len(part)
     return size, hasher.digest()
@@ -47,8 +68,9 @@ class Shown:
         """Whether nothing but the size, and the bytes with it, is larger than what the peer shows."""
         return self.size > peer.size and replace(self, size=peer.size, content=peer.content) == peer
 
-    def differs_in_bytes_alone(self, peer):
-        return self.content != peer.content and replace(self, content=peer.content) == peer
+    def has_more_or_other_bytes_than(self, peer):
+        """Whether they differ in bytes alone, of which this one has at least as many."""
+        return self.size >= peer.size and replace(self, size=peer.size, content=peer.content) == peer
 
     def differences(self, peer):
         """The names of what differs, with the values that a reader understands."""
@@ -94,11 +116,14 @@ def shortened(what, all_found):
 
 
 def count_differing_bytes(path, peer):
-    """How many bytes of two files of one size differ. Raises OSError."""
+    """How many bytes of a file differ from one that is not larger, and is continued with zeros.
+
+    Raises OSError."""
     count = 0
     with open(path, "rb") as own_file, open(peer, "rb") as peer_file:
         while part := own_file.read(READ_BYTES):
             other = peer_file.read(READ_BYTES)
+            other += bytes(len(part) - len(other))
             if part != other:
                 count += sum(map(int.__ne__, part, other))
     return count
@@ -118,7 +143,7 @@ class Held:
         """The differing paths that they explain. Raises OSError."""
         candidates, seen, total = set(), set(), 0
         for path in differing:
-            if not own[path].differs_in_bytes_alone(peer[path]):
+            if not own[path].has_more_or_other_bytes_than(peer[path]):
                 continue
             candidates.add(path)
             # Names of one file are counted once.
@@ -143,4 +168,5 @@ def compare_listings(own, peer, held):
             *shortened("names that Linux lists are not there on vlinder", more),
             *shortened("files show more bytes on the running mount than the disk has (vlinder, Linux)",
                        [told[path] for path in sorted(larger)]),
-            *shortened("files differ (vlinder, Linux)", [told[path] for path in sorted(differing - set(larger))])]
+            *shortened("files differ (vlinder, Linux)",
+                       [told[path] for path in sorted(differing - set(larger))])]

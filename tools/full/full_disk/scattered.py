@@ -48,7 +48,8 @@ class Scattered(Record):
 
     def copied_contents(self):
         copy = Scattered(self.count)
-        copy.versions = {**self.versions, **{index: versions[-1:] for index, versions in self.unsynced.items()}}
+        newest = {index: versions[-1:] for index, versions in self.unsynced.items()}
+        copy.versions = {**self.versions, **newest}
         return copy
 
     def is_allowed(self, index, content):

@@ -145,7 +145,10 @@ class ListingsFind(InDirectory):
         os.link(os.path.join(self.top, "peer/file"), os.path.join(self.top, "peer/name"))
         self.assertEqual(self.compare(3), [])
         self.assertEqual(len(self.compare(2)), 1)
-        self.write("peer/file", b"bit")
+        self.write("peer/file", b"by")
+        self.assertEqual(self.compare(3), [])
+        self.assertEqual(len(self.compare(2)), 1)
+        self.write("peer/file", b"bytes and more")
         self.assertEqual(len(self.compare(100)), 1)
 
 
