@@ -37,10 +37,13 @@ def check(vlinder, image, state):
     return found
 
 
-def drop_cached_pages():
-    """Has the kernel forget the bytes of files: pages whose bytes were refused are not on the disk."""
+PAGES, INODES = "1", "2"
+
+
+def drop_cached(what):
+    """Has the kernel forget the bytes of files or the files themselves, so that the server is asked."""
     with open("/proc/sys/vm/drop_caches", "w", encoding="utf-8") as file:
-        file.write("1")
+        file.write(what)
 
 
 class Judge:
@@ -86,7 +89,8 @@ class Judge:
         self.found(mount.broken_promises(report["gauges"]))
         self.found(f"the full state, {complaint}" for complaint in mount.complaints())
         try:
-            drop_cached_pages()
+            # Pages whose bytes were refused are not on the disk.
+            drop_cached(PAGES)
             self.listed = listings.listing(mount.point)
         except OSError as error:
             self.found([f"listing the full state: {error}"])
@@ -106,8 +110,9 @@ class Judge:
         try:
             linux.open()
             if self.listed is not None and self.is_synced:
-                self.found(listings.compare_listings(self.listed, listings.listing(linux.point),
-                                                     self.held(linux)))
+                peer = listings.listing(linux.point)
+                self.look_again(listings.larger_paths(self.listed, peer))
+                self.found(listings.compare_listings(self.listed, peer, self.held(linux)))
             found, self.run.report["contents"] = self.run.manifest.compare(linux.point)
             self.found(found)
             self.found(unmount_once(linux, "unmount of Linux that only read"))
@@ -115,6 +120,16 @@ class Judge:
             self.found([f"Linux reading the full image: {error}"])
         finally:
             linux.drop()
+
+    def look_again(self, larger):
+        """The kernel keeps the size of a file whose bytes were refused: the server is asked for its own.
+
+        How many files that concerned is told."""
+        if larger and "held_bytes" in self.run.report:
+            drop_cached(INODES)
+            shown = listings.show_again(self.run.mounts[0].point, larger)
+            self.run.report["kept_sizes"] = sum(shown[path].size != self.listed[path].size for path in larger)
+            self.listed.update(shown)
 
     def held(self, peer):
         """What the running mount still holds in memory, if it is the one that was listed."""
