@@ -68,6 +68,10 @@ impl fmt::Display for Timestamp {
 pub trait Clock: Send + Sync {
     /// The time of day, as people set it: it may jump.
     fn now(&self) -> Timestamp;
+    /// The time of day, at most a tick of the kernel before [`now`](Self::now), and cheaper: to judge ages by, never to be kept.
+    fn recently(&self) -> Timestamp {
+        self.now()
+    }
     /// Time since some fixed moment; it never goes back.
     fn monotonic(&self) -> Duration;
 }

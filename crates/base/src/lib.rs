@@ -11,6 +11,7 @@ pub mod buffers;
 pub mod cache;
 pub mod channel;
 pub mod clock;
+pub mod inode_clock;
 pub mod metrics;
 pub mod parallel;
 pub mod random;

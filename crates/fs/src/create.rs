@@ -14,6 +14,7 @@ use crate::extended::AttributeMode;
 use crate::inode::{Inode, InodeId, new_item};
 use crate::open::OpenInode;
 use crate::property::{COMPRESSION_NAME, CompressionProperty};
+use crate::stamp::Stamp;
 use crate::{Access, Caller, Capabilities, Filesystem, Refusal, Result};
 
 /// Items that making a file may touch: its inode, reference, extent and three attributes, the two entries of its name,
@@ -186,7 +187,7 @@ impl Filesystem {
         self.may_add_name(caller, directory)?;
         let mut handle = self.begin_for(ChangeKind::Names, ITEMS)?;
         let new = NewFile::of(FileType::Regular, permissions);
-        let mut prepared = self.prepare(caller, directory, new, handle.generation())?;
+        let mut prepared = self.prepare(caller, directory, new, Stamp::of(&handle))?;
         prepared.item.link_count = 0;
         let mut changes = Changes::new(self, directory.subvolume());
         changes.add_inode(&prepared, b"", handle.generation())?;
@@ -231,18 +232,18 @@ impl Filesystem {
         }
         let items = u32::try_from(files.len()).unwrap_or(u32::MAX).saturating_mul(ITEMS);
         let mut handle = self.begin_for(ChangeKind::Names, items)?;
-        let generation = handle.generation();
+        let stamp = Stamp::of(&handle);
         let mut all = Vec::with_capacity(files.len());
         for Named { caller, name, new } in files {
-            let prepared = self.prepare(caller, directory, *new, generation)?;
-            self.add_new(&mut changes, directory, name, &prepared, new.target, generation)?;
+            let prepared = self.prepare(caller, directory, *new, stamp)?;
+            self.add_new(&mut changes, directory, name, &prepared, new.target, stamp.generation)?;
             all.push(prepared);
         }
         changes.apply(&mut handle)?;
         let made = all.into_iter().map(|prepared| self.remember(directory, prepared)).collect();
         let mut state = directory.state.lock();
         let name_bytes = files.iter().map(|file| file.name.len()).sum();
-        self.note_names_changed(&mut state, name_bytes, 0);
+        note_names_changed(&mut state, stamp, name_bytes, 0);
         directory.put(&mut handle, &mut state);
         Ok(made)
     }
@@ -265,28 +266,13 @@ impl Filesystem {
         changes.add_inode(prepared, target, generation)
     }
 
-    /// The directory's own inode after names were added and removed.
-    pub(crate) fn note_names_changed(
-        &self,
-        state: &mut crate::InodeState,
-        added_bytes: usize,
-        removed_bytes: usize,
-    ) {
-        let now = self.now();
-        let bytes = |length: usize| 2 * u64::try_from(length).unwrap_or(u64::MAX / 2);
-        let size =
-            state.item.size_bytes.saturating_add(bytes(added_bytes)).saturating_sub(bytes(removed_bytes));
-        state.set_size(size);
-        state.note_content_change(now);
-    }
-
     /// Chooses number, owner, mode, flags, ACLs and properties of a new file, as its directory passes them on.
     pub(crate) fn prepare(
         &self,
         caller: &Caller,
         directory: &Inode,
         new: NewFile<'_>,
-        generation: Generation,
+        stamp: Stamp,
     ) -> Result<Prepared> {
         let parent = directory.state.lock().item;
         let is_link = new.file_type == FileType::SymbolicLink;
@@ -318,7 +304,7 @@ impl Filesystem {
         };
         Ok(Prepared {
             number: directory.subvolume().allocate_inode_number(self.engine())?,
-            item: new_item(generation, template, self.now()),
+            item: new_item(stamp.generation, template, stamp.time),
             access_acl,
             default_acl: default.filter(|_| new.file_type == FileType::Directory),
             compression,
@@ -409,4 +395,17 @@ impl Changes<'_> {
         self.insert_pending(InodeItem::key(number), item.encode().to_vec());
         Ok(())
     }
+}
+
+/// The directory's own inode after names were added and removed.
+pub(crate) fn note_names_changed(
+    state: &mut crate::InodeState,
+    stamp: Stamp,
+    added_bytes: usize,
+    removed_bytes: usize,
+) {
+    let bytes = |length: usize| 2 * u64::try_from(length).unwrap_or(u64::MAX / 2);
+    let size = state.item.size_bytes.saturating_add(bytes(added_bytes)).saturating_sub(bytes(removed_bytes));
+    state.set_size(size);
+    state.note_content_change(stamp.time);
 }

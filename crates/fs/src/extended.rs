@@ -12,6 +12,7 @@ use crate::acl::{ACCESS_NAME, Acl, DEFAULT_NAME};
 use crate::changes::Changes;
 use crate::inode::Inode;
 use crate::property::{COMPRESSION_NAME, CompressionProperty};
+use crate::stamp::Stamp;
 use crate::{Access, Caller, Capabilities, Filesystem, Refusal, Result};
 
 /// The largest value that Linux takes (`XATTR_SIZE_MAX`); blocks take less.
@@ -242,7 +243,7 @@ impl Filesystem {
         state.acl = Default::default();
         state.no_capability = false;
         adapt(&mut state);
-        state.note_change(self.now());
+        state.note_change(Stamp::of(&handle).time);
         inode.put(&mut handle, &mut state);
         Ok(())
     }

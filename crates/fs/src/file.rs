@@ -180,9 +180,8 @@ impl Filesystem {
         }
         let mode_changed = self.kill_privileges(caller, inode)?;
         if origin != (WriteOrigin::OpenFile { keeps_times: true }) {
-            let now = self.now();
             let mut state = inode.state.lock();
-            state.note_content_change(now);
+            state.note_content_change(self.now());
             self.mark_dirty(inode, &mut state);
         }
         Ok(mode_changed)

@@ -47,6 +47,7 @@ mod permission;
 mod property;
 mod rename;
 pub mod salvage;
+mod stamp;
 mod statistics;
 mod subvolume;
 mod unlink;

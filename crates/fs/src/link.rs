@@ -8,8 +8,10 @@ use vlinder_format::{Damage, FileOffset, orphan};
 use vlinder_transaction::ChangeKind;
 
 use crate::changes::Changes;
+use crate::create::note_names_changed;
 use crate::directory::check_new_name;
 use crate::inode::Inode;
+use crate::stamp::Stamp;
 use crate::{Access, Caller, Filesystem, Refusal, Result};
 
 /// The most names of a file (`BTRFS_LINK_MAX`).
@@ -79,11 +81,11 @@ impl Filesystem {
             let mut state = inode.state.lock();
             state.item.link_count += 1;
             (state.orphan, state.linkable) = (false, false);
-            state.note_change(self.now());
+            state.note_change(Stamp::of(&handle).time);
             inode.put(&mut handle, &mut state);
         }
         let mut state = directory.state.lock();
-        self.note_names_changed(&mut state, name.len(), 0);
+        note_names_changed(&mut state, Stamp::of(&handle), name.len(), 0);
         directory.put(&mut handle, &mut state);
         Ok(())
     }

@@ -12,6 +12,7 @@ use crate::extended::{AttributeMode, CAPABILITY_NAME};
 use crate::inode::dirty::ListChange;
 use crate::inode::{Inode, InodeState};
 use crate::property::{COMPRESSION_NAME, CompressionProperty};
+use crate::stamp::Stamp;
 use crate::{Access, AccessTimes, Caller, Capabilities, Filesystem, Refusal, Result};
 
 const SET_USER_ID: u32 = 0o4000;
@@ -192,7 +193,7 @@ impl Filesystem {
         self.with_room(|| crate::data::truncate(self, inode, size))?;
         let mut handle = self.begin_deletion(ChangeKind::Attributes, 1)?;
         let mut state = inode.state.lock();
-        state.note_content_change(self.now());
+        state.note_content_change(Stamp::of(&handle).time);
         inode.put(&mut handle, &mut state);
         Ok(())
     }
@@ -277,7 +278,7 @@ impl Filesystem {
         item: InodeItem,
         acl: Option<Acl>,
     ) {
-        let now = self.now();
+        let now = Stamp::of(handle).time;
         let time = |set: SetTime| match set {
             SetTime::Now => now,
             SetTime::At(time) => time,
@@ -351,13 +352,13 @@ impl Filesystem {
         {
             return;
         }
-        let now = self.now();
+        let recently = self.engine().clock().recently();
         let mut state = inode.state.lock();
         let item = &state.item;
         let is_due = times == AccessTimes::Strict
             || item.access_time <= item.modification_time
             || item.access_time <= item.change_time
-            || now.seconds.saturating_sub(item.access_time.seconds) >= DAY_SECONDS;
+            || recently.seconds.saturating_sub(item.access_time.seconds) >= DAY_SECONDS;
         if item.flags.has(InodeFlags::NOATIME) || state.deleted || !is_due {
             return;
         }
@@ -365,7 +366,7 @@ impl Filesystem {
         if !state.dirty && !self.engine().has_room_for_item() {
             return;
         }
-        state.item.access_time = now;
+        state.item.access_time = self.now();
         self.mark_dirty(inode, &mut state);
     }
 

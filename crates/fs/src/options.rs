@@ -22,7 +22,8 @@
 
 use std::time::Duration;
 
-use vlinder_base::clock::{Clock, SystemClock};
+use vlinder_base::clock::Clock;
+use vlinder_base::inode_clock::InodeClock;
 use vlinder_base::metrics::Registry;
 use vlinder_base::random::{OsRandom, Random};
 use vlinder_base::sync::Arc;
@@ -201,7 +202,7 @@ impl Default for OpenOptions {
             cached_inodes: None,
             dirty_bytes: 64 << 20,
             disabled: Disabled::default(),
-            clock: Arc::new(SystemClock::new()),
+            clock: Arc::new(InodeClock::new()),
             random: Arc::new(OsRandom),
             registry: Arc::new(Registry::default()),
         }

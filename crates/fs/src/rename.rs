@@ -9,9 +9,11 @@ use vlinder_transaction::{ChangeKind, Handle};
 use vlinder_tree::Edit;
 
 use crate::changes::Changes;
+use crate::create::note_names_changed;
 use crate::create::{NewFile, Prepared};
 use crate::directory::{Target, check_new_name};
 use crate::inode::{Inode, InodeId};
+use crate::stamp::Stamp;
 use crate::unlink::{Fate, LastName};
 use crate::{Access, Caller, Capabilities, Filesystem, FsError, OpenInode, Refusal, Result};
 
@@ -303,7 +305,7 @@ impl Filesystem {
         }
         plan.give_name(new, &moved.target, &moved.inode, generation)?;
         let whiteout = match rename.mode {
-            RenameMode::Whiteout => Some(plan.leave_whiteout(rename.caller, old, generation)?),
+            RenameMode::Whiteout => Some(plan.leave_whiteout(rename.caller, old, Stamp::of(handle))?),
             _ => None,
         };
         let leaves_name = whiteout.is_some();
@@ -351,7 +353,7 @@ impl Filesystem {
             return;
         }
         let mut state = inode.state.lock();
-        state.note_change(self.now());
+        state.note_change(Stamp::of(handle).time);
         inode.put(handle, &mut state);
     }
 
@@ -363,7 +365,7 @@ impl Filesystem {
     ) {
         for (side, added, removed) in [old, new] {
             let mut state = side.directory.state.lock();
-            self.note_names_changed(&mut state, added, removed);
+            note_names_changed(&mut state, Stamp::of(handle), added, removed);
             side.directory.put(handle, &mut state);
         }
     }
@@ -460,16 +462,11 @@ impl<'a> RenamePlan<'a> {
         self.changes(side).add_entry(directory.number, side.name, index, location, entry_type, generation)
     }
 
-    fn leave_whiteout(
-        &mut self,
-        caller: &Caller,
-        old: &Side<'_>,
-        generation: Generation,
-    ) -> Result<Prepared> {
+    fn leave_whiteout(&mut self, caller: &Caller, old: &Side<'_>, stamp: Stamp) -> Result<Prepared> {
         let new = NewFile::of(FileType::CharacterDevice, 0);
-        let prepared = self.filesystem.prepare(caller, old.directory, new, generation)?;
+        let prepared = self.filesystem.prepare(caller, old.directory, new, stamp)?;
         let filesystem = self.filesystem;
-        filesystem.add_new(self.changes(old), old.directory, old.name, &prepared, b"", generation)?;
+        filesystem.add_new(self.changes(old), old.directory, old.name, &prepared, b"", stamp.generation)?;
         Ok(prepared)
     }
 

@@ -7,9 +7,11 @@ use vlinder_format::{Damage, orphan};
 use vlinder_transaction::ChangeKind;
 
 use crate::changes::Changes;
+use crate::create::note_names_changed;
 use crate::directory::{Target, check_new_name};
 use crate::inode::Inode;
 use crate::inode::load::place;
+use crate::stamp::Stamp;
 use crate::{Access, Caller, Filesystem, OpenInode, Refusal, Result};
 
 /// Items that removing a name may touch.
@@ -178,7 +180,7 @@ impl Filesystem {
         changes.apply(&mut handle)?;
         self.lose_name(&mut handle, victim, fate);
         let mut state = directory.state.lock();
-        self.note_names_changed(&mut state, 0, name.len());
+        note_names_changed(&mut state, Stamp::of(&handle), 0, name.len());
         directory.put(&mut handle, &mut state);
         Ok(fate)
     }
@@ -227,7 +229,7 @@ impl Filesystem {
         }
         let mut state = victim.state.lock();
         state.item.link_count = state.item.link_count.saturating_sub(1);
-        state.note_change(self.now());
+        state.note_change(Stamp::of(handle).time);
         state.orphan |= matches!(fate, Fate::Orphan | Fate::Held);
         state.opens += u32::from(fate == Fate::Held);
         victim.put(handle, &mut state);
@@ -241,7 +243,7 @@ impl Filesystem {
         changes.remove_entry(directory.number(), name, index)?;
         changes.apply(&mut handle)?;
         let mut state = directory.state.lock();
-        self.note_names_changed(&mut state, 0, name.len());
+        note_names_changed(&mut state, Stamp::of(&handle), 0, name.len());
         directory.put(&mut handle, &mut state);
         Ok(())
     }

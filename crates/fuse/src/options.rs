@@ -16,6 +16,8 @@
 //! | `defaults`, `auto`, `noauto`, `nofail`, `loop`, `_netdev`, `x-…`, `comment=` | for others; without effect (an image needs no loop device) |
 
 use rustix::mount::MountFlags;
+use vlinder_base::inode_clock::InodeClock;
+use vlinder_base::sync::Arc;
 use vlinder_base::thread;
 use vlinder_fs::{OpenOptions, OptionError};
 
@@ -56,7 +58,11 @@ pub struct MountOptions {
 impl Default for MountOptions {
     fn default() -> Self {
         Self {
-            filesystem: OpenOptions::default(),
+            // The kernel stamps files of the mount, too.
+            filesystem: OpenOptions {
+                clock: Arc::new(InodeClock::beside_the_kernel()),
+                ..OpenOptions::default()
+            },
             threads: thread::available_parallelism().clamp(LEAST_DEFAULT_THREADS, MOST_DEFAULT_THREADS),
             writeback: true,
             allow_other: false,

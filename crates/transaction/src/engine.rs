@@ -1,6 +1,7 @@
 //! The engine: a volume's trees, its space, and the running transaction, as one thing that `fs` builds on.
 
-use vlinder_base::clock::{Clock, SystemClock};
+use vlinder_base::clock::Clock;
+use vlinder_base::inode_clock::InodeClock;
 use vlinder_base::metrics::Registry;
 use vlinder_base::random::{OsRandom, Random};
 use vlinder_base::sync::{Arc, Condvar, Mutex, Weak};
@@ -88,7 +89,7 @@ impl Default for EngineOptions {
             cache_bytes: 256 << 20,
             dirty_bytes: 64 << 20,
             discard: false,
-            clock: Arc::new(SystemClock::default()),
+            clock: Arc::new(InodeClock::new()),
             random: Arc::new(OsRandom),
             registry: Arc::new(Registry::new()),
             disabled: Disabled::default(),

@@ -1,5 +1,7 @@
 //! A handle: the right to change things in the running transaction, with the space for it promised.
 
+use std::cell::OnceCell;
+
 use vlinder_base::sync::Arc;
 use vlinder_format::inode::{InodeFlags, InodeItem, Mode, Timestamp};
 use vlinder_format::root_item::RootItem;
@@ -40,6 +42,7 @@ pub struct Handle<'a> {
     /// The committer's own handle, in the critical phase.
     critical: bool,
     watch: PanicWatch,
+    time: OnceCell<Timestamp>,
 }
 
 /// Extents with pending references that a transaction keeps in memory, at some 200 bytes each.
@@ -76,6 +79,7 @@ impl Engine {
             kind: reservation.kind,
             critical: false,
             watch: PanicWatch::new(),
+            time: OnceCell::new(),
         })
     }
 
@@ -101,6 +105,7 @@ impl Engine {
             kind: ChangeKind::Commit,
             critical: true,
             watch: PanicWatch::new(),
+            time: OnceCell::new(),
         }
     }
 }
@@ -109,6 +114,14 @@ impl Handle<'_> {
     /// The running transaction.
     pub fn generation(&self) -> Generation {
         self.generation
+    }
+
+    /// The time of day for all that this handle changes: when it was first asked for.
+    pub fn time(&self) -> Timestamp {
+        *self.time.get_or_init(|| {
+            let now = self.engine.clock().now();
+            Timestamp { seconds: now.seconds, nanoseconds: now.nanoseconds }
+        })
     }
 
     /// Changes a tree: all edits or none; sorted by key.

@@ -34,7 +34,8 @@ mod unannounced;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use vlinder_base::clock::{Clock, FixedClock, SystemClock, Timestamp as Moment};
+use vlinder_base::clock::{Clock, FixedClock, Timestamp as Moment};
+use vlinder_base::inode_clock::InodeClock;
 use vlinder_base::random::{OsRandom, Random, derive};
 use vlinder_base::sync::Arc;
 use vlinder_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -301,7 +302,7 @@ fn parameters(options: &MkfsOptions, notes: &mut Vec<String>) -> Result<MkfsPara
     let metadata_default = if mixed { Profile::Single } else { Profile::Dup };
     let fsid = options.uuid.unwrap_or_else(|| Uuid(OsRandom.uuid()));
     let derived = |label: &str| Uuid(derive(fsid.0, label));
-    let time = options.time.unwrap_or_else(|| SystemClock::new().now());
+    let time = options.time.unwrap_or_else(|| InodeClock::new().now());
     let node_default = if mixed { options.sector_size } else { DEFAULT_NODE_SIZE.max(options.sector_size) };
     let parameters = MkfsParameters {
         label: Label::new(&options.label)?,

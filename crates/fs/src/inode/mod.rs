@@ -15,6 +15,7 @@ use vlinder_transaction::Handle;
 
 use crate::attributes::Attributes;
 use crate::data::FileData;
+use crate::stamp::Stamp;
 use crate::subvolume::Subvolume;
 
 /// Which file: a subvolume and the number of an inode in it.
@@ -187,7 +188,7 @@ impl Inode {
             return;
         }
         state.item.transaction = handle.generation();
-        self.subvolume.note_change(handle.generation());
+        self.subvolume.note_change(Stamp::of(handle));
         handle.put_pending(self.subvolume.tree(), InodeItem::key(self.number()), state.encode());
     }
 

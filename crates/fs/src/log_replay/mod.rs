@@ -155,11 +155,10 @@ struct Replay<'a> {
 
 impl<'a> Replay<'a> {
     fn new(engine: &'a Engine, log: &'a FsyncLog) -> Result<Self, ReplayError> {
-        let now = engine.clock().now();
-        let now = Timestamp { seconds: now.seconds, nanoseconds: now.nanoseconds };
         // What the replay takes is not known before; a full file system must be openable.
         let handle = engine.begin(Reservation::deletion(1).of(ChangeKind::LogReplay))?;
         let touched = log.subvolumes.iter().map(|_| BTreeSet::new()).collect();
+        let now = handle.time();
         Ok(Self { engine, log, handle, touched, now })
     }
 

@@ -11,9 +11,11 @@ use vlinder_tree::{Change, Edit};
 
 use crate::changes::Changes;
 use crate::create::NewFile;
+use crate::create::note_names_changed;
 use crate::directory::check_new_name;
 use crate::inode::{Inode, InodeId};
 use crate::participant::into_engine;
+use crate::stamp::Stamp;
 use crate::{Access, Caller, Filesystem, Refusal, Result};
 
 /// Items that a new subvolume may touch: its own, its names and references, the UUID tree's.
@@ -32,7 +34,8 @@ impl Filesystem {
         let parent_root = self.inode(InodeId::root_of(directory.id().root))?;
         let mut handle = self.begin_with(Reservation::on_margin(ITEMS).of(ChangeKind::Subvolume))?;
         let index = self.take_index(directory)?;
-        let tree = handle.create_subvolume_tree(Uuid(self.engine().random().uuid()), self.now())?;
+        let tree =
+            handle.create_subvolume_tree(Uuid(self.engine().random().uuid()), Stamp::of(&handle).time)?;
         let made = self.fill_subvolume(caller, &mut handle, directory, &parent_root, &tree).and_then(|()| {
             self.name_subvolume(&mut handle, directory, name, index, tree.id(), tree.item_key())
         });
@@ -58,9 +61,9 @@ impl Filesystem {
         parent_root: &Inode,
         tree: &Arc<Tree>,
     ) -> Result<()> {
-        let generation = handle.generation();
+        let stamp = Stamp::of(handle);
         let new = NewFile::of(FileType::Directory, 0o777);
-        let mut prepared = self.prepare(caller, directory, new, generation)?;
+        let mut prepared = self.prepare(caller, directory, new, stamp)?;
         prepared.number = ObjectId::FIRST_FREE;
         // Nothing of owner, mode or ACLs comes from the directory that holds the name (Linux: `btrfs_new_subvol_inode`).
         prepared.item.group = caller.group;
@@ -72,7 +75,7 @@ impl Filesystem {
         let mut changes = Changes::of_tree(self, Arc::clone(tree));
         let own_name = InodeReference { index: DirectoryIndex(0), name: b".." };
         changes.put(inode_ref::key(prepared.number, prepared.number), own_name.encode());
-        changes.add_inode(&prepared, b"", generation)?;
+        changes.add_inode(&prepared, b"", stamp.generation)?;
         changes.apply(handle)
     }
 
@@ -116,7 +119,7 @@ impl Filesystem {
             return Err(error.into());
         }
         let mut state = directory.state.lock();
-        self.note_names_changed(&mut state, name.len(), 0);
+        note_names_changed(&mut state, Stamp::of(handle), name.len(), 0);
         directory.put(handle, &mut state);
         Ok(())
     }
@@ -182,7 +185,7 @@ impl Filesystem {
             name_keys,
             id,
             uuid: Uuid(self.engine().random().uuid()),
-            time: self.now(),
+            time: Stamp::of(&handle).time,
             read_only,
             after: Box::new(move |handle: &mut Handle<'_>, tree: &Arc<Tree>| -> Result<(), EngineError> {
                 // As Linux writes it for snapshots.

@@ -6,8 +6,10 @@ use vlinder_base::sync::Arc;
 use vlinder_format::root_ref::RootReference;
 
 use crate::changes::Changes;
+use crate::create::note_names_changed;
 use crate::inode::Inode;
 use crate::rename::apply_to_root_tree;
+use crate::stamp::Stamp;
 use crate::{Access, Caller, Capabilities, Filesystem, Refusal, Result};
 
 /// Items that a deletion may touch.
@@ -96,7 +98,7 @@ impl Filesystem {
         }
         {
             let mut state = directory.state.lock();
-            self.note_names_changed(&mut state, 0, name.len());
+            note_names_changed(&mut state, Stamp::of(&handle), 0, name.len());
             directory.put(&mut handle, &mut state);
         }
         drop(handle);

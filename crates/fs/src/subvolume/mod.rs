@@ -12,12 +12,12 @@ use core::fmt;
 
 use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 use vlinder_base::sync::{Arc, Mutex, Weak};
-use vlinder_format::inode::Timestamp;
-use vlinder_format::{Generation, ItemType, Key, ObjectId, RootId};
+use vlinder_format::{ItemType, Key, ObjectId, RootId};
 use vlinder_transaction::{Engine, Tree};
 
 use crate::fsync_log::Journal;
 use crate::nearness::Drops;
+use crate::stamp::Stamp;
 use crate::{Refusal, Result};
 
 /// A subvolume in memory.
@@ -84,13 +84,11 @@ impl Subvolume {
     }
 
     /// An inode changed: the root item tells when and in which transaction, as Linux keeps it.
-    pub(crate) fn note_change(&self, generation: Generation) {
-        let Some(engine) = self.engine.upgrade() else { return };
-        let now = engine.clock().now();
+    pub(crate) fn note_change(&self, stamp: Stamp) {
         self.tree.change_item(|item| {
             let extension = item.extension_mut();
-            extension.change_transaction = generation;
-            extension.change_time = Timestamp { seconds: now.seconds, nanoseconds: now.nanoseconds };
+            extension.change_transaction = stamp.generation;
+            extension.change_time = stamp.time;
         });
     }
 

@@ -1,0 +1,18 @@
+//! What a handle writes into the inodes that it changes: its transaction and one time.
+
+use vlinder_format::Generation;
+use vlinder_format::inode::Timestamp;
+use vlinder_transaction::Handle;
+
+/// The transaction and the time of all changes of one handle. Times of one change are equal, so no order of them can be told.
+#[derive(Clone, Copy)]
+pub(crate) struct Stamp {
+    pub(crate) generation: Generation,
+    pub(crate) time: Timestamp,
+}
+
+impl Stamp {
+    pub(crate) fn of(handle: &Handle<'_>) -> Self {
+        Self { generation: handle.generation(), time: handle.time() }
+    }
+}
