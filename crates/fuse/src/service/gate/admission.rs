@@ -44,7 +44,7 @@ impl MountService {
         self.filesystem.options().clock.monotonic()
     }
 
-    /// Has it decided whether the gate is to be shut, by what is true after this call.
+    /// Decides whether the gate is to be shut, by a look that begins after this call.
     pub(in super::super) fn look(&self) {
         if let Some(page_cache) = self.gate.page_cache.get() {
             self.gate.looks.ask(|| self.look_now(page_cache));

@@ -1,74 +1,87 @@
-//! That a look which somebody asks for begins after that, though there is one look at a time.
+//! That what a look finds is not older than the question, though there is one look at a time.
 
+use vlinder_base::sync::Mutex;
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 
-/// Who asks for a look while another thread is at one does not wait: that thread looks once more. What its first look found was
-/// read before, and is not the last to be published.
+/// A caller that finds a look under way waits for it, since it may have read the room before what the caller saw. Then one of
+/// the callers that wait looks for all of them. So a caller waits for two looks at most.
 #[derive(Default)]
 pub(super) struct Looks {
-    /// How often was asked since the thread that looks began; 0 if none does.
-    asked: AtomicU64,
+    /// How many looks have begun.
+    begun: AtomicU64,
+    /// Which look was the last to end. Held as long as a look lasts.
+    ended: Mutex<u64>,
 }
 
 impl Looks {
-    /// Has a look that begins after this call, by this thread or by the one that is at it.
-    pub(super) fn ask(&self, mut look: impl FnMut()) {
-        if self.asked.fetch_add(1, Ordering::AcqRel) > 0 {
+    /// When this returns, a look has ended that began after this call.
+    pub(super) fn ask(&self, look: impl FnOnce()) {
+        let older = self.begun.load(Ordering::SeqCst);
+        let mut ended = self.ended.lock();
+        if *ended > older {
             return;
         }
-        let end = End(self);
-        let mut answered = 1;
-        loop {
-            look();
-            match self.asked.compare_exchange(answered, 0, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => break,
-                Err(asked) => answered = asked,
-            }
-        }
-        std::mem::forget(end);
-    }
-}
-
-/// A look that panics does not keep others from looking.
-struct End<'a>(&'a Looks);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.asked.store(0, Ordering::Release);
+        let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        look();
+        // Not if it panics: whoever waits for it looks then.
+        *ended = number;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::time::Duration;
+
+    use vlinder_base::sync::Arc;
+    use vlinder_base::{channel, thread};
 
     use super::*;
 
     #[test]
     fn a_look_that_is_asked_for_during_another_follows_it() {
-        let looks = Looks::default();
-        let mut read = Vec::new();
-        let mut room = 5;
-        looks.ask(|| {
-            read.push(room);
-            if room == 5 {
-                // As from other threads: a write failed after the room was read.
-                room = 0;
-                looks.ask(|| panic!("there is a look already"));
-                looks.ask(|| panic!("there is a look already"));
+        let (looks, found) = (Arc::new(Looks::default()), Arc::new(Mutex::new(Vec::new())));
+        let room = Arc::new(AtomicU64::new(5));
+        let (begun, begins) = channel::bounded::<()>(1);
+        let (end, ends) = channel::bounded::<()>(1);
+        let first = thread::spawn("looks", {
+            let (looks, found, room) = (Arc::clone(&looks), Arc::clone(&found), Arc::clone(&room));
+            move || {
+                looks.ask(|| {
+                    let room = room.load(Ordering::SeqCst);
+                    begun.send(()).unwrap();
+                    ends.recv().unwrap();
+                    found.lock().push(room);
+                });
             }
         });
-        assert_eq!(read, [5, 0], "one look for both");
-        looks.ask(|| read.push(7));
-        assert_eq!(read, [5, 0, 7]);
+        begins.recv().unwrap();
+        // A write fails after the room was read.
+        room.store(0, Ordering::SeqCst);
+        let ask = || {
+            let (looks, found, room) = (Arc::clone(&looks), Arc::clone(&found), Arc::clone(&room));
+            thread::spawn("asks", move || {
+                looks.ask(|| found.lock().push(room.load(Ordering::SeqCst)));
+                assert_eq!(found.lock().last(), Some(&0), "what is published last is new");
+            })
+        };
+        let others: Vec<_> = (0..4).map(|_| ask()).collect();
+        // So that all of them, most likely, have asked.
+        thread::sleep(Duration::from_millis(100));
+        end.send(()).unwrap();
+        others.into_iter().chain([first]).for_each(|thread| thread.join().unwrap());
+        let found = found.lock();
+        assert_eq!(found[..2], [5, 0], "{found:?}");
+        assert_eq!(looks.begun.load(Ordering::SeqCst), found.len() as u64);
     }
 
     #[test]
-    fn a_look_that_panics_is_not_the_last() {
-        let looks = Looks::default();
-        assert!(catch_unwind(AssertUnwindSafe(|| looks.ask(|| panic!("on purpose")))).is_err());
-        let mut count = 0;
-        looks.ask(|| count += 1);
-        assert_eq!(count, 1);
+    fn each_look_that_is_asked_for_is_done_and_one_that_panics_ends_nothing() {
+        let (looks, mut count) = (Looks::default(), 0);
+        for _ in 0..3 {
+            looks.ask(|| count += 1);
+            assert!(catch_unwind(AssertUnwindSafe(|| looks.ask(|| panic!("on purpose")))).is_err());
+        }
+        assert_eq!((count, *looks.ended.lock(), looks.begun.load(Ordering::SeqCst)), (3, 5, 6));
     }
 }

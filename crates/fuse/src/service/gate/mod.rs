@@ -12,8 +12,8 @@
 //! Invariants, and the function that keeps each:
 //! 1. While the gate is open, the room is at least `dirty=` and what the kernel may hold, as of the last look; a look is due
 //!    after half of what is above that was taken ([`Gate::note_taken`]), four times a second while files are open for writing (the
-//!    keeper), and at an open when the last look is some time ago ([`MountService::note_opened`]). A look that is asked for
-//!    begins after that ([`looks`]).
+//!    keeper), and at an open when the last look is some time ago ([`MountService::note_opened`]). A caller that
+//!    asks for a look gets one that began afterwards ([`looks`]).
 //! 2. While the gate is shut, it is shut for every file that is open for writing: those that were open when it was shut
 //!    ([`MountService::look`]), and those opened since ([`MountService::note_opened`]).
 //! 3. No reply opens it again. A reply that the kernel compares with the attributes' version is sent after a notification that
