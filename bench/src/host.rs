@@ -1,6 +1,7 @@
 //! Where benchmarks run: a directory on tmpfs, removed at the end, and the mounts in it, undone at the end.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -13,6 +14,7 @@ pub struct Host {
     directory: PathBuf,
     notes: RefCell<Vec<(String, f64)>>,
     observation: Observation,
+    expected: RefCell<BTreeSet<String>>,
     /// Whether the directory goes with this value.
     is_owner: bool,
 }
@@ -22,12 +24,24 @@ impl Host {
     pub fn prepare() -> Result<Self> {
         let directory = PathBuf::from(format!("/dev/shm/vlinder-bench-{}", std::process::id()));
         std::fs::create_dir_all(&directory)?;
-        Ok(Self { directory, notes: RefCell::default(), observation: Observation::Nothing, is_owner: true })
+        Ok(Self {
+            directory,
+            notes: RefCell::default(),
+            observation: Observation::Nothing,
+            expected: RefCell::default(),
+            is_owner: true,
+        })
     }
 
     /// The directory of another process, which keeps it; runs in it are watched.
     pub fn borrow(directory: PathBuf, observation: Observation) -> Self {
-        Self { directory, notes: RefCell::default(), observation, is_owner: false }
+        Self {
+            directory,
+            notes: RefCell::default(),
+            observation,
+            expected: RefCell::default(),
+            is_owner: false,
+        }
     }
 
     /// A path in it.
@@ -43,6 +57,16 @@ impl Host {
     /// What was noted since this was asked last.
     pub fn take_notes(&self) -> Vec<(String, f64)> {
         self.notes.take()
+    }
+
+    /// The running side marks a part of which this is to be counted, in this run or in another.
+    pub fn expect(&self, name: &str) {
+        self.expected.borrow_mut().insert(name.into());
+    }
+
+    /// What is to be counted of the parts that were marked.
+    pub fn expected(&self) -> BTreeSet<String> {
+        self.expected.borrow().clone()
     }
 
     /// What is counted of a run beside its time.

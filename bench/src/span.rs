@@ -20,6 +20,8 @@ use crate::host::Host;
 pub const ALLOCATIONS: &str = "allocations";
 /// The name under which a span notes all requests that the kernel sent to a mount.
 pub const REQUESTS: &str = "requests";
+/// The name of a mount's counter of descents into trees.
+pub const DESCENTS: &str = "tree.descents";
 
 /// The functions of mimalloc through which Rust's global allocator asks for memory.
 const ALLOCATORS: [&str; 6] =
@@ -53,6 +55,11 @@ impl<'a> Span<'a> {
     /// # Errors
     /// If the mount's counters can't be read, or allocations can't be counted.
     pub fn begin(host: &'a Host, mountpoint: Option<String>) -> Result<Self> {
+        host.expect(ALLOCATIONS);
+        if mountpoint.is_some() {
+            host.expect(REQUESTS);
+            host.expect(DESCENTS);
+        }
         let counters = match (host.observation(), &mountpoint) {
             (Observation::Counters, Some(mountpoint)) => Some(counters_of(mountpoint)?),
             _ => None,

@@ -10,7 +10,7 @@ mod report;
 mod trial;
 mod verdict;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -23,7 +23,7 @@ use crate::statistics;
 use build::{Build, Program};
 pub use trial::{OPTION as TRIAL, run as run_trial};
 use trial::{Order, TrialResult};
-use verdict::Verdict;
+use verdict::{Judgement, Verdict};
 
 /// Counted rounds, unless RUNS says otherwise.
 const RUNS: u64 = 15;
@@ -49,6 +49,8 @@ pub struct Measured {
     pub counts: BTreeMap<String, [Vec<f64>; 3]>,
     /// Why allocations are unknown, if they are.
     pub without_allocations: Option<String>,
+    /// What is to be counted of the row.
+    pub expected: BTreeSet<String>,
 }
 
 impl Measured {
@@ -72,8 +74,8 @@ struct Comparison {
 }
 
 /// Compares the rows' first sides; the tables go to standard output and into files under the target
-/// directory. Returns whether every row was kept. A row that fails is not kept, and the rows after it are run
-/// all the same.
+/// directory. Returns whether every row was kept: a row that fails is not kept, nor is one of which nothing is
+/// decided. The rows after it are run all the same.
 ///
 /// # Errors
 /// If the earlier commit or a program can't be built, or a row can't be compared.
@@ -107,12 +109,22 @@ pub fn run(before: &str, rows: &[&Row]) -> Result<bool> {
         report::Report { before: before.commit, after: after.commit, settings, seed, rows: verdicts };
     println!("{}", report.page());
     eprintln!("kept in {}", report.store(&directory)?.display());
-    let lost: Vec<&str> =
-        report.rows.iter().filter(|row| !row.is_kept()).map(|row| row.id.as_str()).collect();
+    Ok(tell(&report.rows))
+}
+
+/// Names the rows that were not kept, and those of which nothing is decided; whether there are none.
+fn tell(rows: &[Verdict]) -> bool {
+    let with = |wanted| -> Vec<&str> {
+        rows.iter().filter(|row| row.judgement() == wanted).map(|row| row.id.as_str()).collect()
+    };
+    let (lost, undecided) = (with(Judgement::NotKept), with(Judgement::Undecided));
     if !lost.is_empty() {
         eprintln!("not kept: {}", lost.join(", "));
     }
-    Ok(lost.is_empty())
+    if !undecided.is_empty() {
+        eprintln!("undecided: {}; give the machine rest, or more rounds with RUNS", undecided.join(", "));
+    }
+    lost.is_empty() && undecided.is_empty()
 }
 
 impl Comparison {
@@ -123,6 +135,7 @@ impl Comparison {
             for role in statistics::order::<3>(self.seed, round) {
                 let report = self.trial(row, role, Observation::Counters)?;
                 eprintln!("  {} {:.3} s", NAMES[role], report.seconds);
+                measured.expected.extend(report.expected);
                 if round == 0 {
                     continue;
                 }
@@ -140,6 +153,9 @@ impl Comparison {
 
     /// Runs the row again under a counter of allocations, which would spoil the time.
     fn count_allocations(&self, row: &Row, measured: &mut Measured) -> Result<()> {
+        if !measured.expected.contains(ALLOCATIONS) {
+            bail!("the row's code does not mark the part that is timed");
+        }
         if !crate::command::have("bpftrace") {
             bail!("bpftrace is not installed");
         }
@@ -149,7 +165,7 @@ impl Comparison {
                 let paths = build::traced(row, &self.build(role).directory)?;
                 let report = self.trial(row, role, Observation::Allocations(paths))?;
                 if !report.counts.iter().any(|(name, _)| name == ALLOCATIONS) {
-                    bail!("the row's code does not mark the part that is timed");
+                    bail!("the part that is timed was not traced");
                 }
                 measured.add_counts(role, report.counts, &known);
             }

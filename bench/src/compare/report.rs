@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use serde::Serialize;
 
-use super::verdict::{Count, JUDGED, Ratio, Verdict};
+use super::verdict::{Count, JUDGED, Judgement, Ratio, Verdict};
 use crate::row::Settings;
 
 /// All rows of one call.
@@ -57,10 +57,6 @@ impl Report {
     }
 }
 
-fn word(is_kept: bool) -> &'static str {
-    if is_kept { "kept" } else { "**not kept**" }
-}
-
 fn ratio(ratio: Ratio) -> String {
     format!("{:.3} ({:.3}–{:.3})", ratio.value, ratio.interval.low, ratio.interval.high)
 }
@@ -73,6 +69,9 @@ fn number(value: Option<f64>) -> String {
 /// A count before and after, and by what the earlier program's runs differ.
 fn pair(count: Option<&Count>) -> String {
     let Some(count) = count else { return "–".into() };
+    if count.medians == [None; 3] {
+        return "missing".into();
+    }
     let [before, after, _] = count.medians.map(number);
     format!("{before} → {after} (± {})", number(count.spread))
 }
@@ -89,11 +88,11 @@ fn table_row(row: &Verdict) -> String {
         after,
         ratio(time.ratio),
         ratio(time.own_ratio),
-        word(time.is_kept).into(),
+        time.judgement.word().into(),
         requests,
         descents,
         allocations,
-        word(row.has_kept_counts()).into(),
+        row.counts_judgement().map_or("–", Judgement::word).into(),
     ];
     format!("| {} |\n", cells.join(" | "))
 }
@@ -107,15 +106,18 @@ fn counts(row: &Verdict) -> String {
     if let Some(why) = row.measured.as_ref().and_then(|measured| measured.without_allocations.as_ref()) {
         let _ = write!(text, "\nAllocations are not known: {why}.\n");
     }
-    let seen: Vec<&Count> =
-        row.counts.iter().filter(|count| count.medians.iter().flatten().any(|value| *value != 0.0)).collect();
+    let is_shown = |count: &&Count| {
+        count.medians.iter().flatten().any(|value| *value != 0.0)
+            || count.judgement.is_some_and(|judgement| judgement != Judgement::Kept)
+    };
+    let seen: Vec<&Count> = row.counts.iter().filter(is_shown).collect();
     if seen.is_empty() {
         return text + "\nNothing was counted.\n";
     }
     text += "\n| count | before | after | before again | the runs before differ by | |\n|---|---|---|---|---|---|\n";
     for count in seen {
         let [before, after, again] = count.medians.map(number);
-        let (spread, verdict) = (number(count.spread), count.is_kept.map_or("", word));
+        let (spread, verdict) = (number(count.spread), count.judgement.map_or("", Judgement::word));
         let _ = writeln!(text, "| {} | {before} | {after} | {again} | {spread} | {verdict} |", count.name);
     }
     text
@@ -125,7 +127,7 @@ fn counts(row: &Verdict) -> String {
 mod tests {
     use super::*;
     use crate::compare::Measured;
-    use crate::span::REQUESTS;
+    use crate::span::{ALLOCATIONS, REQUESTS};
 
     fn report(measured: Result<Measured>) -> Report {
         let row = &crate::rows::all()[0];
@@ -141,20 +143,40 @@ mod tests {
 
     #[test]
     fn a_row_has_ten_cells_and_its_counts_follow() {
-        let mut measured = Measured { seconds: [vec![2.0], vec![3.0], vec![2.0]], ..Measured::default() };
+        let seconds = [2.0, 3.0, 2.0].map(|seconds| vec![seconds; 15]);
+        let mut measured = Measured { seconds, expected: [ALLOCATIONS.into()].into(), ..Measured::default() };
         measured.counts.insert(REQUESTS.into(), [vec![10.0], vec![11.0], vec![10.0]]);
         measured.counts.insert("tree.merges".into(), [vec![0.0], vec![0.0], vec![0.0]]);
         let page = report(Ok(measured)).page();
         assert!(page.contains(
-            "| F1 | 2.000 s | 3.000 s | 1.500 (1.500–1.500) | 1.000 (1.000–1.000) | **not kept** | 10 → 11 (± 0) | – | – | **not kept** |\n"
+            "| F1 | 2.000 s | 3.000 s | 1.500 (1.500–1.500) | 1.000 (1.000–1.000) | **not kept** | 10 → 11 (± 0) | – | missing | **not kept** |\n"
         ), "{page}");
         assert!(page.contains("| requests | 10 | 11 | 10 | 0 | **not kept** |\n"), "{page}");
+        assert!(page.contains("| allocations | – | – | – | – | **not kept** |\n"), "{page}");
         assert!(!page.contains("tree.merges"), "{page}");
     }
 
     #[test]
     fn a_row_that_failed_is_not_kept_and_says_why() {
         let report = report(Err(anyhow::anyhow!("no fio")));
-        assert!(!report.rows[0].is_kept() && report.page().contains("It failed: no fio"));
+        assert!(
+            report.rows[0].judgement() == Judgement::NotKept && report.page().contains("It failed: no fio")
+        );
+    }
+
+    #[test]
+    fn a_row_that_nothing_was_decided_of_says_so() {
+        let seconds = [2.0, 2.0, 3.0].map(|seconds| vec![seconds; 15]);
+        let report = report(Ok(Measured { seconds, ..Measured::default() }));
+        assert_eq!(
+            report.rows[0].judgement(),
+            Judgement::Kept,
+            "it took no longer, whatever the harness varies"
+        );
+        let seconds = [2.0, 2.2, 3.0].map(|seconds| vec![seconds; 15]);
+        let report = self::report(Ok(Measured { seconds, ..Measured::default() }));
+        assert_eq!(report.rows[0].judgement(), Judgement::Undecided);
+        let page = report.page();
+        assert!(page.contains("| **undecided** | – | – | – | – |\n"), "{page}");
     }
 }

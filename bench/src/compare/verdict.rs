@@ -5,13 +5,39 @@ use serde::Serialize;
 
 use super::{AFTER, BEFORE, BEFORE_AGAIN, Measured};
 use crate::row::Row;
-use crate::span::{ALLOCATIONS, REQUESTS};
+use crate::span::{ALLOCATIONS, DESCENTS, REQUESTS};
 use crate::statistics::{Interval, Spread, median, ratio_interval};
 
 /// A time that grew by no more than this is kept.
 const MOST_RATIO: f64 = 1.03;
+/// Fewer counted rounds decide nothing about a time.
+const LEAST_ROUNDS: usize = 15;
+/// The harness decides only if a program against itself lies within this of 1, with 95 % confidence.
+const MOST_OWN_DIFFERENCE: f64 = 0.05;
 /// The counts that must not grow. The others are there to be looked at.
-pub const JUDGED: [&str; 3] = [REQUESTS, "tree.descents", ALLOCATIONS];
+pub const JUDGED: [&str; 3] = [REQUESTS, DESCENTS, ALLOCATIONS];
+
+/// What is said of a time or a count.
+#[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// It did not grow.
+    Kept,
+    /// It grew, or is missing where it was to be counted.
+    NotKept,
+    /// The runs do not tell: too few, or the harness varies too much.
+    Undecided,
+}
+
+impl Judgement {
+    /// In a table.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Kept => "kept",
+            Self::NotKept => "**not kept**",
+            Self::Undecided => "**undecided**",
+        }
+    }
+}
 
 /// A ratio of two medians.
 #[derive(Serialize, Clone, Copy)]
@@ -26,6 +52,11 @@ impl Ratio {
     fn new(over: &[f64], under: &[f64], seed: u64) -> Self {
         Self { value: median(over) / median(under), interval: ratio_interval(over, under, seed) }
     }
+
+    /// How far it may lie from 1, which it is for a program against itself.
+    fn difference(&self) -> f64 {
+        f64::max(self.interval.high - 1.0, 1.0 - self.interval.low)
+    }
 }
 
 /// The time of a row.
@@ -38,7 +69,7 @@ pub struct Time {
     /// Before again ÷ before: what the harness says of a program and itself.
     pub own_ratio: Ratio,
     /// Whether it was kept.
-    pub is_kept: bool,
+    pub judgement: Judgement,
 }
 
 /// A count of a row.
@@ -50,8 +81,8 @@ pub struct Count {
     pub medians: [Option<f64>; 3],
     /// By how much the runs of the earlier program differ, largest less smallest.
     pub spread: Option<f64>,
-    /// Whether it was kept; nothing if it is not judged, or not known on both sides.
-    pub is_kept: Option<bool>,
+    /// Whether it was kept; nothing if it is not judged.
+    pub judgement: Option<Judgement>,
 }
 
 /// What became of a row.
@@ -75,9 +106,34 @@ impl Time {
     fn new(seconds: &[Vec<f64>; 3], seed: u64) -> Self {
         let ratio = Ratio::new(&seconds[AFTER], &seconds[BEFORE], seed);
         let own_ratio = Ratio::new(&seconds[BEFORE_AGAIN], &seconds[BEFORE], seed);
+        let judgement = Self::judge(seconds[AFTER].len(), ratio, own_ratio);
+        Self { medians: seconds.each_ref().map(|values| median(values)), ratio, own_ratio, judgement }
+    }
+
+    /// | rounds | harness | the ratio | judgement |
+    /// |---|---|---|---|
+    /// | too few | any | any | undecided |
+    /// | enough | any | surely no more than the most, of the harness's lower end too | kept |
+    /// | enough | any | surely more than the most, and than the harness varies | not kept |
+    /// | enough | too wide | any other | undecided |
+    /// | enough | narrow | no more than the most, or no higher than the harness varies | kept |
+    /// | enough | narrow | any other | not kept |
+    fn judge(rounds: usize, ratio: Ratio, own_ratio: Ratio) -> Judgement {
         // Faster is kept as well, so only the upper ends are compared.
+        // The earlier program may be as fast as its fastest runs are.
+        let is_surely_kept = ratio.interval.high <= MOST_RATIO * f64::min(1.0, own_ratio.interval.low);
+        let is_surely_lost = ratio.interval.low > f64::max(MOST_RATIO, own_ratio.interval.high);
         let is_kept = ratio.value <= MOST_RATIO || ratio.interval.high <= own_ratio.interval.high;
-        Self { medians: seconds.each_ref().map(|values| median(values)), ratio, own_ratio, is_kept }
+        // NaN, of a time of 0, is no decision.
+        let decides = own_ratio.difference() <= MOST_OWN_DIFFERENCE;
+        match (rounds >= LEAST_ROUNDS, decides) {
+            (false, _) => Judgement::Undecided,
+            _ if is_surely_kept => Judgement::Kept,
+            _ if is_surely_lost => Judgement::NotKept,
+            (_, false) => Judgement::Undecided,
+            _ if is_kept => Judgement::Kept,
+            _ => Judgement::NotKept,
+        }
     }
 }
 
@@ -85,11 +141,21 @@ impl Count {
     fn new(name: &str, values: &[Vec<f64>; 3]) -> Self {
         let medians = values.each_ref().map(|values| Spread::of(values).map(|spread| spread.median));
         let earlier = Spread::of(&[values[BEFORE].as_slice(), &values[BEFORE_AGAIN]].concat());
-        let is_kept = match (earlier, medians[AFTER]) {
-            (Some(earlier), Some(after)) if JUDGED.contains(&name) => Some(after <= earlier.limit()),
-            _ => None,
+        let judge = || match (earlier, medians[AFTER]) {
+            (Some(earlier), Some(after)) if after <= earlier.limit() => Judgement::Kept,
+            _ => Judgement::NotKept,
         };
-        Self { name: name.into(), medians, spread: earlier.map(|spread| spread.width), is_kept }
+        let judgement = JUDGED.contains(&name).then(judge);
+        Self { name: name.into(), medians, spread: earlier.map(|spread| spread.width), judgement }
+    }
+
+    /// All of a row, with those that were to be judged and were counted on no side.
+    fn all(measured: &Measured) -> Vec<Self> {
+        let counts = &measured.counts;
+        let is_missing = |name: &&str| measured.expected.contains(*name) && !counts.contains_key(*name);
+        let missing = JUDGED.into_iter().filter(is_missing);
+        let missing = missing.map(|name| Self::new(name, &Default::default()));
+        counts.iter().map(|(name, values)| Self::new(name, values)).chain(missing).collect()
     }
 }
 
@@ -100,25 +166,28 @@ impl Verdict {
             Ok(measured) => (Some(measured), None),
             Err(error) => (None, Some(format!("{error:#}"))),
         };
-        let counts = measured.iter().flat_map(|measured| &measured.counts);
         Self {
             id: row.id.into(),
             workload: row.workload.into(),
             time: measured.as_ref().map(|measured| Time::new(&measured.seconds, seed)),
-            counts: counts.map(|(name, values)| Count::new(name, values)).collect(),
+            counts: measured.as_ref().map(Count::all).unwrap_or_default(),
             measured,
             error,
         }
     }
 
-    /// Whether no count that is judged grew.
-    pub fn has_kept_counts(&self) -> bool {
-        self.counts.iter().all(|count| count.is_kept != Some(false))
+    /// Whether a count that is judged grew or is missing; nothing if the row has none.
+    pub fn counts_judgement(&self) -> Option<Judgement> {
+        let judged = || self.counts.iter().filter_map(|count| count.judgement);
+        judged().find(|judgement| *judgement != Judgement::Kept).or_else(|| judged().next())
     }
 
     /// Whether the row ran, took no longer, and counted no more.
-    pub fn is_kept(&self) -> bool {
-        self.time.as_ref().is_some_and(|time| time.is_kept) && self.has_kept_counts()
+    pub fn judgement(&self) -> Judgement {
+        let time = self.time.as_ref().map_or(Judgement::NotKept, |time| time.judgement);
+        let both = [time, self.counts_judgement().unwrap_or(Judgement::Kept)];
+        let has = |judgement| both.contains(&judgement).then_some(judgement);
+        has(Judgement::NotKept).or_else(|| has(Judgement::Undecided)).unwrap_or(Judgement::Kept)
     }
 
     /// A count by its name.
@@ -131,14 +200,13 @@ impl Verdict {
         let Some(time) = &self.time else {
             return format!("{} failed: {}", self.id, self.error.as_deref().unwrap_or_default());
         };
-        let word = |is_kept: bool| if is_kept { "kept" } else { "NOT KEPT" };
         format!(
             "{}: {:.3} after, {:.3} again; time {}, counts {}",
             self.id,
             time.ratio.value,
             time.own_ratio.value,
-            word(time.is_kept),
-            word(self.has_kept_counts())
+            time.judgement.word(),
+            self.counts_judgement().map_or("none", Judgement::word)
         )
     }
 }
@@ -146,35 +214,87 @@ impl Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use Judgement::{Kept, NotKept, Undecided};
 
-    fn time(after: [f64; 3], again: [f64; 3]) -> bool {
-        Time::new(&[vec![1.0, 1.0, 1.0], after.to_vec(), again.to_vec()], 1).is_kept
+    /// Rounds that take these times in turn.
+    fn rounds<const N: usize>(times: [f64; N]) -> Vec<f64> {
+        times.into_iter().cycle().take(LEAST_ROUNDS).collect()
+    }
+
+    fn time<const N: usize, const M: usize>(after: [f64; N], again: [f64; M]) -> Judgement {
+        Time::new(&[rounds([1.0]), rounds(after), rounds(again)], 1).judgement
     }
 
     #[test]
     fn a_time_is_kept_if_it_grew_little_or_by_no_more_than_the_harness_varies() {
-        assert!(time([1.02, 1.03, 1.02], [1.0; 3]));
-        assert!(time([0.5; 3], [1.0; 3]));
-        assert!(!time([1.05; 3], [1.0; 3]));
-        assert!(time([1.05; 3], [1.06; 3]));
-        assert!(!time([1.05, 1.05, 1.2], [1.06; 3]));
+        assert_eq!(time([1.02, 1.03, 1.02], [1.0]), Kept);
+        assert_eq!(time([0.5], [1.0]), Kept);
+        assert_eq!(time([1.05], [1.0]), NotKept);
+        assert_eq!(time([1.04], [1.045]), Kept);
+        assert_eq!(time([1.04, 1.04, 1.2], [1.045]), NotKept);
+    }
+
+    #[test]
+    fn a_noisy_harness_keeps_no_slowdown_and_loses_no_time() {
+        let noise = [0.9, 1.0, 1.2];
+        assert_eq!(time([1.05], [1.06]), Undecided, "a program is no slower than itself");
+        assert_eq!(time([1.1], noise), Undecided);
+        assert_eq!(time([0.9, 1.0, 1.3], noise), Undecided, "its median may be luck");
+        assert_eq!(time([1.02], [0.85]), Undecided, "it is slower than the second of two equal programs");
+    }
+
+    #[test]
+    fn what_is_sure_is_said_whatever_the_harness_varies() {
+        let noise = [0.9, 1.0, 1.2];
+        assert_eq!(time([0.5, 0.6, 0.7], noise), Kept);
+        assert_eq!(time([2.0, 2.5, 3.0], noise), NotKept);
+    }
+
+    #[test]
+    fn few_rounds_decide_nothing() {
+        let few = |after: f64| {
+            Time::new(
+                &[vec![1.0; LEAST_ROUNDS - 1], vec![after; LEAST_ROUNDS - 1], vec![1.0; LEAST_ROUNDS - 1]],
+                1,
+            )
+        };
+        assert_eq!([few(0.5).judgement, few(3.0).judgement], [Undecided; 2]);
+        let nothing = vec![0.0; LEAST_ROUNDS];
+        assert_eq!(Time::new(&[nothing.clone(), nothing.clone(), nothing], 1).judgement, Undecided);
     }
 
     #[test]
     fn counts_that_are_judged_may_grow_by_what_the_earlier_program_varies() {
-        let kept = |name: &str, before: [f64; 2], after: f64| {
-            Count::new(name, &[vec![before[0]], vec![after], vec![before[1]]]).is_kept
+        let judged = |name: &str, before: [f64; 2], after: f64| {
+            Count::new(name, &[vec![before[0]], vec![after], vec![before[1]]]).judgement
         };
-        assert_eq!(kept(REQUESTS, [100.0, 100.0], 100.0), Some(true));
-        assert_eq!(kept(REQUESTS, [100.0, 100.0], 101.0), Some(false));
-        assert_eq!(kept(ALLOCATIONS, [100.0, 102.0], 104.0), Some(true));
-        assert_eq!(kept(ALLOCATIONS, [100.0, 102.0], 105.0), Some(false));
-        assert_eq!(kept("tree.splits", [100.0, 100.0], 900.0), None);
+        assert_eq!(judged(REQUESTS, [100.0, 100.0], 100.0), Some(Kept));
+        assert_eq!(judged(REQUESTS, [100.0, 100.0], 101.0), Some(NotKept));
+        assert_eq!(judged(ALLOCATIONS, [100.0, 102.0], 104.0), Some(Kept));
+        assert_eq!(judged(ALLOCATIONS, [100.0, 102.0], 105.0), Some(NotKept));
+        assert_eq!(judged("tree.splits", [100.0, 100.0], 900.0), None);
     }
 
     #[test]
-    fn a_count_that_one_side_does_not_have_is_not_judged() {
-        let count = Count::new(REQUESTS, &[vec![], vec![5.0], vec![]]);
-        assert_eq!((count.medians, count.is_kept), ([None, Some(5.0), None], None));
+    fn a_judged_count_that_one_side_does_not_have_is_not_kept() {
+        let before = Count::new(REQUESTS, &[vec![], vec![5.0], vec![]]);
+        assert_eq!((before.medians, before.judgement), ([None, Some(5.0), None], Some(NotKept)));
+        let after = Count::new(DESCENTS, &[vec![5.0], vec![], vec![5.0]]);
+        assert_eq!(after.judgement, Some(NotKept));
+        assert_eq!(Count::new("tree.splits", &[vec![], vec![5.0], vec![]]).judgement, None);
+    }
+
+    #[test]
+    fn a_judged_count_that_no_side_has_is_not_kept_where_the_row_counts() {
+        let judged = |measured: &Measured| -> Vec<(String, Judgement)> {
+            let counts = Count::all(measured).into_iter();
+            counts.filter_map(|count| Some((count.name, count.judgement?))).collect()
+        };
+        let mut measured = Measured::default();
+        assert!(judged(&measured).is_empty(), "the row marks nothing");
+        measured.expected = JUDGED.map(str::to_owned).into();
+        measured.counts.insert(REQUESTS.into(), [vec![1.0], vec![1.0], vec![1.0]]);
+        let expected = [(REQUESTS, Kept), (DESCENTS, NotKept), (ALLOCATIONS, NotKept)];
+        assert_eq!(judged(&measured), expected.map(|(name, judgement)| (name.to_owned(), judgement)));
     }
 }

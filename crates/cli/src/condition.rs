@@ -38,12 +38,13 @@ pub fn lines(condition: &ConditionRecord) -> Vec<String> {
         );
     }
     if condition.held_bytes > 0 {
-        let bytes = condition.held_bytes;
-        lines.push(format!("Held: {bytes} bytes in memory found no room; they are tried again"));
+        let bytes = counted(condition.held_bytes, "byte", "bytes");
+        let again = if condition.held_bytes == 1 { "it is" } else { "they are" };
+        lines.push(format!("Held: {bytes} in memory found no room; {again} tried again"));
     }
     if condition.lost_bytes > 0 {
-        let bytes = condition.lost_bytes;
-        lines.push(format!("Lost: {bytes} bytes from the kernel's cache found no room in memory either"));
+        let bytes = counted(condition.lost_bytes, "byte", "bytes");
+        lines.push(format!("Lost: {bytes} from the kernel's cache found no room in memory either"));
     }
     if let Some(failed) = &condition.failed_commit {
         let times = counted(failed.count, "time", "times");
@@ -94,10 +95,16 @@ mod tests {
             "Read-only: an error",
             "Host full: the host has no space for the image; free some there, it is tried again",
             "Held: 4096 bytes in memory found no room; they are tried again",
-            "Lost: 1 bytes from the kernel's cache found no room in memory either",
+            "Lost: 1 byte from the kernel's cache found no room in memory either",
             "Failed commit: no space (2 times since 2023-11-14 22:13:20 UTC); commits succeed again",
         ];
         assert_eq!(told, expected);
         assert_eq!(object(&condition)["failed_commit"]["generation"], 7);
+        let condition = ConditionRecord { held_bytes: 1, lost_bytes: 4097, ..Default::default() };
+        let expected = [
+            "Held: 1 byte in memory found no room; it is tried again",
+            "Lost: 4097 bytes from the kernel's cache found no room in memory either",
+        ];
+        assert_eq!(lines(&condition), expected);
     }
 }

@@ -140,7 +140,7 @@ fn duration(nanoseconds: u64) -> String {
 fn text(sample: &Reading) -> String {
     let with_unit = |value: u64| match sample.unit {
         Unit::Nanoseconds => duration(value),
-        Unit::Bytes => format!("{value} bytes"),
+        Unit::Bytes => report::counted(value, "byte", "bytes"),
         Unit::Count => value.to_string(),
     };
     let name = match sample.device {

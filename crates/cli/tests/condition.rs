@@ -86,6 +86,7 @@ fn a_full_host_is_told_and_all_that_was_accepted_is_stored_when_it_has_space() {
     assert_eq!(condition["host_full"], true, "{condition}");
     assert_eq!(condition["read_only"], serde_json::Value::Null, "{condition}");
     assert!(condition["held_bytes"].as_u64().unwrap() > 0, "{condition}");
+    assert_eq!(condition["lost_bytes"], 0, "{condition}");
     assert_eq!(condition["failed_commit"]["over"], false, "{condition}");
     for verb in [&["filesystem", "df"][..], &["filesystem", "usage"], &["stats"]] {
         let told = run(verb.iter().copied().chain([point.as_str()])).done().text();
@@ -102,6 +103,7 @@ fn a_full_host_is_told_and_all_that_was_accepted_is_stored_when_it_has_space() {
     run(["filesystem", "sync", &point]).done();
     let condition = small.condition();
     assert_eq!((&condition["held_bytes"], &condition["failed_commit"]["over"]), (&0.into(), &true.into()));
+    assert_eq!(condition["lost_bytes"], 0, "{condition}");
     run(["umount", &point]).done();
     let read = run(["cat", &target(&small.image, "/pieces")]).done().out;
     for (number, found) in read.chunks(PIECE).take(accepted).enumerate() {

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use rustix::io::Errno;
 use vlinder_base::sync::{Arc, Mutex};
 use vlinder_control::protocol::SubvolumeTarget;
 use vlinder_control::{
@@ -14,7 +15,7 @@ use vlinder_testkit::{Scratch, golden};
 /// What writing back fails with, once, as the kernel tells it.
 #[derive(Default)]
 struct NoKernel {
-    failure: Mutex<Option<io::ErrorKind>>,
+    failure: Mutex<Option<Errno>>,
 }
 
 impl KernelNotifier for NoKernel {
@@ -31,7 +32,7 @@ impl KernelNotifier for NoKernel {
     }
 
     fn write_back(&self) -> io::Result<()> {
-        self.failure.lock().take().map_or(Ok(()), |kind| Err(kind.into()))
+        self.failure.lock().take().map_or(Ok(()), |errno| Err(errno.into()))
     }
 
     fn entry_changed(&self, _: InodeId, _: &[u8]) {}
@@ -158,13 +159,33 @@ fn each_request_is_for_whom_linux_allows_it() {
 #[test]
 fn unmounting_does_not_succeed_over_what_the_kernel_could_not_hand_over() {
     let rig = Rig::new("");
-    *rig.kernel.failure.lock() = Some(io::ErrorKind::StorageFull);
+    *rig.kernel.failure.lock() = Some(Errno::NOSPC);
     let unmount = || rig.executor.execute(&peer(0), Request::Unmount, &mut Conversation::default());
     let error = unmount().unwrap_err();
     assert!(error.message.contains("could not hand over"), "{error:?}");
     assert!(error.hint.is_some());
     // Told once, it may end.
     assert!(matches!(unmount(), Ok(Answer::Prepared { .. })));
+}
+
+#[test]
+fn what_found_no_room_keeps_nothing_else_from_becoming_durable() {
+    let rig = Rig::new("");
+    let sync = || rig.executor.execute(&peer(0), Request::FilesystemSync, &mut Conversation::default());
+    let make = |name: &[u8]| {
+        let root = rig.filesystem.root().unwrap();
+        let file = rig.filesystem.create_file(&Caller::superuser(), &root, name, 0o644).unwrap();
+        rig.filesystem.write_at(&Caller::superuser(), &file, 0, b"stored".as_slice().into()).unwrap();
+        rig.filesystem.engine().generation()
+    };
+    for (name, errno, is_stored) in
+        [(&b"one"[..], Errno::NOSPC, true), (b"two", Errno::IO, false), (b"three", Errno::NOSPC, true)]
+    {
+        let before = make(name);
+        *rig.kernel.failure.lock() = Some(errno);
+        assert_eq!(sync().unwrap_err().errno, errno.raw_os_error());
+        assert_eq!(rig.filesystem.engine().generation() > before, is_stored, "{errno}");
+    }
 }
 
 #[test]

@@ -177,8 +177,33 @@ impl FsError {
         match self {
             Self::Engine(error) => error.is_host_full(),
             Self::Volume(error) => error.full_host().is_some(),
+            Self::Refused(refusal) => *refusal == Refusal::HostFull,
             Self::Path { source, .. } => source.is_host_full(),
             _ => false,
+        }
+    }
+
+    /// Whether the image or the host that keeps it is full: either may have space later.
+    pub(crate) fn finds_no_space(&self) -> bool {
+        matches!(self.refusal(), Some(Refusal::NoSpace | Refusal::HostFull))
+    }
+
+    /// Of two errors the one to be told, this one of two alike: that the image has no space hides no host that is full, and
+    /// neither hides a failure of another kind.
+    pub(crate) fn or_graver(self, other: Self) -> Self {
+        let gravity = |error: &Self| match error {
+            error if error.is_host_full() => 1,
+            error if error.finds_no_space() => 0,
+            _ => 2,
+        };
+        if gravity(&other) > gravity(&self) { other } else { self }
+    }
+
+    /// Of two results the one to be told, the graver error of two.
+    pub(crate) fn graver(first: Result<(), Self>, second: Result<(), Self>) -> Result<(), Self> {
+        match (first, second) {
+            (Err(first), Err(second)) => Err(first.or_graver(second)),
+            (first, second) => first.and(second),
         }
     }
 
@@ -209,5 +234,23 @@ fn engine_errno(error: &EngineError) -> Errno {
 impl From<DataError> for FsError {
     fn from(error: DataError) -> Self {
         Self::Data(Box::new(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_space_hides_no_other_failure() {
+        let ranked = || [Refusal::NoSpace, Refusal::HostFull, Refusal::Stale];
+        for (low, lower) in ranked().into_iter().enumerate() {
+            assert!(FsError::graver(Ok(()), Err(lower.into())).is_err());
+            for (high, higher) in ranked().into_iter().enumerate() {
+                let told = FsError::graver(Err(FsError::from(lower)), Err(higher.into())).unwrap_err();
+                let expected = if high > low { higher } else { lower };
+                assert!(matches!(told, FsError::Refused(told) if told == expected), "{lower:?} {higher:?}");
+            }
+        }
     }
 }

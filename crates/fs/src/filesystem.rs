@@ -450,12 +450,18 @@ impl Filesystem {
         self.delete_put_off();
         // One file that finds no room must not keep all others from becoming durable.
         let flushed = crate::data::flush_all(self);
-        let generation = self.commit()?;
-        match &flushed {
-            Ok(()) => self.engine().note_all_durable(),
-            Err(error) => self.engine().note_failed_commit(error),
+        match (flushed, self.commit()) {
+            (Ok(()), Ok(generation)) => {
+                self.engine().note_all_durable();
+                Ok(generation)
+            }
+            (Err(error), Ok(_)) => {
+                self.engine().note_failed_commit(&error);
+                Err(error)
+            }
+            (Ok(()), Err(error)) => Err(error),
+            (Err(flush_error), Err(error)) => Err(error.or_graver(flush_error)),
         }
-        flushed.map(|()| generation)
     }
 
     /// Makes durable what is in transactions, and every inode item that changed beside them. (The commit takes those too,

@@ -8,7 +8,9 @@
 //! 2. While the host is full, callers are refused what needs more room there ([`Filesystem::check_host_room`]). What the
 //!    kernel took from them before is accepted within `dirty=`.
 //! 3. Writing is tried again: by every sync, by the background work, and by writers at intervals that double
-//!    ([`Filesystem::try_host_again`]). Only a sync that has written everything ends the state.
+//!    ([`Filesystem::try_host_again`]). Only a sync that has written everything ends the state. The next time that the host is
+//!    full, the intervals begin anew, whatever sync ended the last one.
+//! 4. A caller is told of a full host only if the last try met nothing else: a failure of another kind is told as what it is.
 
 use std::time::Duration;
 
@@ -26,16 +28,30 @@ pub(crate) struct HostRetry {
     next: Mutex<Next>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Next {
+    /// Which time of a full host this is about ([`Engine::times_host_was_full`](vlinder_transaction::Engine)).
+    time: u64,
     /// By the monotonic clock.
     at: Duration,
     wait: Duration,
 }
 
+impl Next {
+    /// The first try of a time: at once.
+    const fn first(time: u64) -> Self {
+        Self { time, at: Duration::ZERO, wait: FIRST_WAIT }
+    }
+
+    /// After a try that the host had no space for.
+    fn after_vain_try(self, now: Duration) -> Self {
+        Self { at: now.saturating_add(self.wait), wait: (self.wait * 2).min(LONGEST_WAIT), ..self }
+    }
+}
+
 impl Default for HostRetry {
     fn default() -> Self {
-        Self { next: Mutex::new(Next { at: Duration::ZERO, wait: FIRST_WAIT }) }
+        Self { next: Mutex::new(Next::first(0)) }
     }
 }
 
@@ -43,28 +59,59 @@ impl Filesystem {
     /// Refuses what would take more room on the host while that is full. The caller holds no lock and no transaction handle.
     ///
     /// # Errors
-    /// [`EngineError::HostFull`](vlinder_transaction::EngineError::HostFull).
+    /// [`EngineError::HostFull`](vlinder_transaction::EngineError::HostFull); what else trying it again met.
     pub(crate) fn check_host_room(&self) -> Result<()> {
-        let has_room = !self.engine().is_host_full() || self.try_host_again();
-        if has_room { Ok(()) } else { Err(self.engine().full_host().into()) }
+        if self.engine().is_host_full() { self.try_host_again() } else { Ok(()) }
     }
 
-    /// Writes everything out if it is time to try that again; whether the host has room.
-    fn try_host_again(&self) -> bool {
+    /// Writes everything out if it is time to try that again.
+    ///
+    /// # Errors
+    /// As [`check_host_room`](Self::check_host_room).
+    fn try_host_again(&self) -> Result<()> {
+        let refused = || Err(self.engine().full_host().into());
         // One at a time: who comes meanwhile is refused.
-        let Some(mut next) = self.shared().host_retry.next.try_lock() else { return false };
+        let Some(mut next) = self.shared().host_retry.next.try_lock() else { return refused() };
+        let time = self.engine().times_host_was_full();
+        if next.time != time {
+            *next = Next::first(time);
+        }
         let clock = self.engine().clock();
         if clock.monotonic() < next.at {
-            return false;
+            return refused();
         }
-        let is_written = self.sync().is_ok();
-        let wait = if is_written { FIRST_WAIT } else { next.wait };
-        *next = Next { at: clock.monotonic().saturating_add(wait), wait: (wait * 2).min(LONGEST_WAIT) };
-        is_written
+        match self.sync() {
+            Err(error) if error.finds_no_space() => {
+                *next = next.after_vain_try(clock.monotonic());
+                Err(error)
+            }
+            // Who comes next tries it, too: only that knows what it would be told.
+            Err(error) if self.engine().is_host_full() => Err(error),
+            // The caller finds out by itself what it meets in place of a full host.
+            _ => Ok(()),
+        }
     }
 
     /// How long the background work waits before it tries a full host again; none where the host is not full.
     pub(crate) fn wait_for_host(&self) -> Option<Duration> {
         self.engine().is_host_full().then_some(LONGEST_WAIT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_double_up_to_the_longest() {
+        let mut next = Next::first(3);
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            let before = next.wait;
+            next = next.after_vain_try(Duration::from_secs(100));
+            assert_eq!((next.time, next.at), (3, Duration::from_secs(100) + before));
+            waits.push(before.as_millis());
+        }
+        assert_eq!(waits, [250, 500, 1000, 2000, 4000, 8000, 8000, 8000]);
     }
 }

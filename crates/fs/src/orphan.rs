@@ -44,17 +44,12 @@ impl PutOff {
     }
 }
 
-/// Whether the image or the host that keeps it is full: either may have space later.
-fn finds_no_space(error: &FsError) -> bool {
-    matches!(error.refusal(), Some(Refusal::NoSpace | Refusal::HostFull))
-}
-
 impl Filesystem {
     /// Deletes a file without names, unless it is open. The caller holds no lock. Where there is no space for that, it is
     /// tried again later ([`Self::delete_put_off`]).
     pub(crate) fn delete_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
         let deleted = self.with_room(|| self.try_delete_if_unused(inode));
-        if deleted.as_ref().is_err_and(finds_no_space) {
+        if deleted.as_ref().is_err_and(FsError::finds_no_space) {
             self.shared().put_off.add(inode);
         }
         deleted
@@ -220,9 +215,9 @@ mod tests {
 
     #[test]
     fn a_full_host_puts_a_deletion_off_as_a_full_image_does() {
-        assert!(finds_no_space(&FsError::Refused(Refusal::NoSpace)));
-        assert!(finds_no_space(&FsError::Refused(Refusal::HostFull)));
-        assert!(!finds_no_space(&FsError::Refused(Refusal::NotFound)));
+        assert!(FsError::Refused(Refusal::NoSpace).finds_no_space());
+        assert!(FsError::Refused(Refusal::HostFull).finds_no_space());
+        assert!(!FsError::Refused(Refusal::NotFound).finds_no_space());
     }
 
     #[test]

@@ -124,3 +124,91 @@ fn a_writer_goes_on_by_itself_when_the_host_has_space_again() {
     files.write("/accepted", content(2)).unwrap();
     assert_eq!(files.filesystem().condition().held_bytes, 0);
 }
+
+/// What one time of a full host has learned about when to try it says nothing of the next, whoever ended it.
+#[test]
+fn the_next_full_host_is_tried_at_once_after_a_sync_that_ended_the_last_one() {
+    require!(Tool("mkfs.btrfs"));
+    let scratch = Scratch::new("full-host-again");
+    let empty = std::fs::read(image(&scratch, 128, &[])).unwrap();
+    let device = Arc::new(SimulatedDevice::from_image(MemoryDevice::from_bytes(&empty)));
+    let clock = Arc::new(FixedClock::new(Timestamp::new(1_700_000_000, 0)));
+    let files = open(&device, &clock);
+    fill_host(&device, &files);
+    // Long enough that the interval between two tries is the longest.
+    for _ in 0..10 {
+        assert!(files.write("/refused", content(1)).is_err_and(|error| error.is_host_full()));
+        clock.advance(std::time::Duration::from_secs(10));
+    }
+    assert!(files.write("/refused", content(1)).is_err_and(|error| error.is_host_full()));
+    device.heal();
+    files.filesystem().sync().unwrap();
+    fill_host(&device, &files);
+    device.heal();
+    files.write("/accepted", content(2)).unwrap();
+    assert!(!files.filesystem().condition().is_host_full);
+}
+
+fn fill_host(device: &SimulatedDevice, files: &Files) {
+    device.fail_at(Some(Operation::Write), 0, Repeat::Sticky, DeviceErrorKind::HostFull);
+    files.write("/held", content(1)).unwrap();
+    assert!(files.filesystem().sync().is_err_and(|error| error.is_host_full()));
+}
+
+/// A file system whose host is full, is due to be tried, and fails otherwise from then on.
+fn that_fails_otherwise(empty: &[u8], fail: impl FnOnce(&SimulatedDevice, DeviceErrorKind)) -> Files {
+    let device = Arc::new(SimulatedDevice::from_image(MemoryDevice::from_bytes(empty)));
+    let clock = Arc::new(FixedClock::new(Timestamp::new(1_700_000_000, 0)));
+    let files = open(&device, &clock);
+    fill_host(&device, &files);
+    device.heal();
+    fail(&device, DeviceErrorKind::Io { errno: rustix::io::Errno::IO.raw_os_error() });
+    clock.advance(std::time::Duration::from_secs(60));
+    files
+}
+
+/// Neither by the try that meets it nor later.
+#[test]
+fn a_failure_of_another_kind_is_not_told_as_a_full_host() {
+    require!(Tool("mkfs.btrfs"));
+    let scratch = Scratch::new("full-host-fails");
+    let empty = std::fs::read(image(&scratch, 128, &[])).unwrap();
+    let mut is_read_only_somewhere = false;
+    for number in 0.. {
+        let files = that_fails_otherwise(&empty, |device, kind| {
+            device.fail_at(Some(Operation::Write), number, Repeat::Sticky, kind);
+        });
+        let filesystem = files.filesystem();
+        let Err(told) = files.write("/late", content(2)) else { break };
+        assert!(!told.is_host_full(), "write {number}: {told}");
+        let is_read_only = filesystem.engine().read_only_reason().is_some();
+        is_read_only_somewhere |= is_read_only;
+        for _ in 0..2 {
+            let told = files.write("/later", content(2)).unwrap_err();
+            assert!(!told.is_host_full(), "write {number}: {told}");
+            let told = filesystem.sync().unwrap_err();
+            assert!(!told.is_host_full(), "write {number}: {told}");
+        }
+        assert!(!(is_read_only && filesystem.condition().is_host_full), "it waits for no space");
+    }
+    assert!(is_read_only_somewhere, "no commit failed");
+}
+
+#[test]
+fn a_failure_that_passes_is_told_as_what_it_is_though_the_host_may_be_full_still() {
+    require!(Tool("mkfs.btrfs"));
+    let scratch = Scratch::new("full-host-fails-once");
+    let empty = std::fs::read(image(&scratch, 128, &[])).unwrap();
+    for is_full_still in [false, true] {
+        let files = that_fails_otherwise(&empty, |device, kind| {
+            if is_full_still {
+                device.fail_at(Some(Operation::Write), 0, Repeat::Sticky, DeviceErrorKind::HostFull);
+            }
+            device.fail_at(Some(Operation::Write), 0, Repeat::Once, kind);
+        });
+        let told = files.write("/late", content(2)).unwrap_err();
+        assert_eq!(told.errno(), rustix::io::Errno::IO, "{told}");
+        let next = files.write("/late", content(2));
+        assert_eq!(next.is_err_and(|error| error.is_host_full()), is_full_still, "it is tried at once");
+    }
+}

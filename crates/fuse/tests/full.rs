@@ -274,6 +274,73 @@ fn mapped_bytes_without_room_are_told_kept_and_stored_later() {
     mounted.unmount();
 }
 
+/// Two open files of one inode of which more bytes are refused than are kept; then there is room again.
+const SHARED: &str = r"
+import errno, mmap, os, time
+length = 4 << 20
+def told(call):
+    try: call()
+    except OSError as error: return errno.errorcode[error.errno]
+first, second = (os.open('shared', os.O_RDWR | os.O_CREAT) for _ in range(2))
+os.ftruncate(first, length)
+mapped = mmap.mmap(first, length)
+def fill():
+    with open('spare', 'wb') as spare: spare.write(bytes(4 << 20)); spare.flush(); os.fsync(spare)
+    filler = os.open('filler', os.O_WRONLY | os.O_CREAT)
+    while not told(lambda: os.write(filler, bytes(1 << 20))): pass
+    return filler
+filler = fill()
+for place in range(0, length, 4096): mapped[place] = 1
+def fsync(file): return told(lambda: os.fsync(file))
+def write(file): return told(lambda: os.pwrite(file, b'new', 0))
+print(told(mapped.flush), fsync(second), fsync(first))
+mapped.close()
+os.unlink('spare')
+print(write(first), write(second), write(first), write(second))
+third = os.open('shared', os.O_RDWR)
+print(write(third), fsync(third), fsync(first), fsync(second))
+print(*(told(lambda: os.close(file)) for file in [first, second, third]))
+again = os.open('shared', os.O_RDWR)
+print(write(again), fsync(again), told(lambda: os.close(again)))
+# Once more; and nobody asks until there is room for all, and the file has no writer any more.
+while not told(lambda: os.write(filler, bytes(4096))): pass
+first = os.open('shared', os.O_RDWR)
+mapped = mmap.mmap(first, length)
+for place in range(0, length, 4096): mapped[place] = 2
+print(told(mapped.flush), fsync(first))
+mapped.close()
+os.close(filler); os.unlink('filler')
+time.sleep(1)
+os.close(first)
+fill()
+os.unlink('spare')
+again = os.open('shared', os.O_RDWR)
+print(write(again), write(again), fsync(again))
+";
+
+#[test]
+fn each_open_file_of_a_refused_one_is_told_and_none_that_was_opened_later() {
+    require!(Root, Fuse, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("python3"));
+    let rig = Rig::new(256);
+    let mounted = rig.mount("dirty=1M");
+    let said = run(std::process::Command::new("python3").args(["-c", SHARED]).current_dir(&rig.mountpoint));
+    let expected = [
+        // msync and fsync tell each open file, by the kernel's own count.
+        "ENOSPC ENOSPC ENOSPC",
+        // write(2) tells each of what is lost, once.
+        "ENOSPC ENOSPC None None",
+        "None None None None",
+        "None None None",
+        "None None None",
+        "ENOSPC ENOSPC",
+        // Of a writer that is gone nobody is told.
+        "None None None\n",
+    ];
+    assert_eq!(said, expected.join("\n"));
+    unmount_full(mounted);
+    btrfs_check_data(&rig.image).unwrap();
+}
+
 /// Whoever wrote them was told; nobody is shown bytes that are not on the disk, and nobody else hears of them.
 #[test]
 fn refused_writes_leave_nothing_behind_when_their_file_is_closed() {

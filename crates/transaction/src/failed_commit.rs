@@ -2,7 +2,7 @@
 //! is full.
 
 use vlinder_base::clock::Timestamp;
-use vlinder_base::sync::atomic::{AtomicBool, Ordering};
+use vlinder_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
 use vlinder_format::Generation;
 
@@ -30,6 +30,8 @@ pub(crate) struct Troubles {
     failed_commit: Mutex<Option<FailedCommit>>,
     /// The host has no space for a device.
     host_is_full: AtomicBool,
+    /// How often that began.
+    times_full: AtomicU64,
     /// The name of that device.
     full_device: Mutex<Option<Arc<str>>>,
 }
@@ -56,10 +58,17 @@ impl Engine {
         }
     }
 
-    /// Whether the host has no space for the image. From a write that failed so until everything is durable.
+    /// Whether the host has no space for the image. From a write that failed so until everything is durable. A file system that
+    /// an error made read-only waits for no space.
     #[must_use]
     pub fn is_host_full(&self) -> bool {
-        self.troubles.host_is_full.load(Ordering::Relaxed)
+        self.troubles.host_is_full.load(Ordering::Relaxed) && self.check_unbroken().is_ok()
+    }
+
+    /// How often the host became full: what one such time has learned says nothing of the next.
+    #[must_use]
+    pub fn times_host_was_full(&self) -> u64 {
+        self.troubles.times_full.load(Ordering::Relaxed)
     }
 
     /// The error of whoever needs room on the host while that is full.
@@ -76,6 +85,7 @@ impl Engine {
         tracing::debug!(%failed, "a write waits for space on the host");
         *self.troubles.full_device.lock() = Some(Arc::clone(&full.device));
         if !self.troubles.host_is_full.swap(true, Ordering::Relaxed) {
+            self.troubles.times_full.fetch_add(1, Ordering::Relaxed);
             tracing::warn!(
                 device = &*full.device,
                 "the host has no space for the image; what was accepted waits in memory, and writers are refused"

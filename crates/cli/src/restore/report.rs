@@ -98,7 +98,8 @@ impl<'a> Report<'a> {
         };
         let files = counted(*files, "file", "files");
         let directories = counted(*directories, "directory", "directories");
-        self.session.tell(format!("restored: {files}, {directories}{links} ({restored_bytes} bytes)"))?;
+        let bytes = counted(*restored_bytes, "byte", "bytes");
+        self.session.tell(format!("restored: {files}, {directories}{links} ({bytes})"))?;
         if *partial_files > 0 {
             let files = counted(*partial_files, "file", "files");
             self.session.tell(format!("restored in part, as NAME.partial: {files}"))?;

@@ -173,11 +173,18 @@ impl FilesystemExecutor {
     }
 
     fn sync(&self) -> Result<Answer, ErrorBody> {
-        self.write_back()?;
+        let came = self.write_back();
         if self.filesystem.is_read_only() {
+            came?;
             return self.read_only_sync();
         }
-        Ok(Answer::Synced { generation: self.filesystem.sync()?.0 })
+        // Bytes that found no room do not keep those that came from becoming durable.
+        let lacks_room = came.as_ref().is_err_and(|error| error.errno == Errno::NOSPC.raw_os_error());
+        if !lacks_room {
+            came.clone()?;
+        }
+        let generation = self.filesystem.sync()?.0;
+        came.map(|()| Answer::Synced { generation })
     }
 
     /// What was opened read-only is durable; what became read-only by an error is not known to be.
@@ -283,6 +290,8 @@ impl FilesystemExecutor {
             "nothing is lost while the mount is there: free some space on the host, then unmount again".to_owned()
         } else if condition.lost_bytes > 0 {
             "files that were written last have lost bytes: free space, write them again, then unmount".to_owned()
+        } else if held == 1 {
+            "1 byte that was written last is in memory and found no room: free space, or copy its file to another place, then unmount again".to_owned()
         } else if held > 0 {
             format!("{held} bytes that were written last are in memory and found no room: free space, or copy them to another place, then unmount again")
         } else if condition.read_only.is_some() {

@@ -10,6 +10,7 @@ use vlinder_fs::{Caller, Capabilities, FileChange, FileType, Filesystem, FsError
 use super::MountService;
 use super::convert::errno;
 use super::handles::OpenFile;
+use super::unplaced::graver;
 use crate::transport::{Deferred, FilePosition, HandleNumber, Opened, Reply, SeekFor, WriteOrigin};
 
 const O_ACCMODE: i32 = 0o3;
@@ -46,7 +47,7 @@ impl MountService {
         let open = self.filesystem.hold(inode).map_err(|error| errno(&error))?;
         // What chattr(1) made synchronous the kernel does not know: such writes have to come here at once.
         let direct = writes && (is_synchronous(inode) || self.goes_past_the_cache());
-        let handle = self.handles.insert_file(open, writes);
+        let handle = self.handles.insert_file(open, writes, self.told_at_opening());
         if writes {
             self.note_opened(inode.id());
         }
@@ -141,14 +142,10 @@ impl MountService {
         }
         let placed = self.with_room(|| self.place(inode.id()));
         match self.filesystem.sync_inode(inode) {
-            Ok(()) if placed.is_err() => placed,
-            Ok(()) => Ok(()),
             Err(_) if self.is_read_only_by_nature() => Ok(()),
-            Err(error) => Err(match errno(&error) {
-                // Linux says so of a file system that was stopped by an error.
-                Errno::ROFS => Errno::IO,
-                other => other,
-            }),
+            // Linux says EIO of a file system that was stopped by an error.
+            synced => graver(placed, synced.map_err(|error| errno(&error)))
+                .map_err(|errno| if errno == Errno::ROFS { Errno::IO } else { errno }),
         }
     }
 

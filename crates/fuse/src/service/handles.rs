@@ -8,6 +8,7 @@ use vlinder_base::sync::{Arc, Mutex, RwLock};
 use vlinder_fs::data::OpenCache;
 use vlinder_fs::{InodeId, OpenDirectory, OpenInode};
 
+use super::gate::Told;
 use crate::transport::{HandleNumber, Reply};
 
 /// An open file.
@@ -16,6 +17,8 @@ pub(super) struct OpenFile {
     /// It was opened for writing: the kernel may have dirty pages of it.
     pub(super) writes: bool,
     pub(super) cache: OpenCache,
+    /// Of which refused bytes write(2) told.
+    pub(super) told: Told,
 }
 
 /// An open directory.
@@ -47,11 +50,11 @@ impl Handles {
         HandleNumber(number)
     }
 
-    pub(super) fn insert_file(&self, open: OpenInode, writes: bool) -> HandleNumber {
+    pub(super) fn insert_file(&self, open: OpenInode, writes: bool, told: Told) -> HandleNumber {
         if writes {
             *self.writers.lock().entry(open.inode().id()).or_default() += 1;
         }
-        let file = OpenFile { open, writes, cache: OpenCache::new() };
+        let file = OpenFile { open, writes, cache: OpenCache::new(), told };
         self.insert(Handle::File(Arc::new(file)))
     }
 

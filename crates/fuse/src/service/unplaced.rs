@@ -16,10 +16,10 @@
 //!    writes, and whoever wrote it was told. Inside the file it may be mapped bytes, and stays.
 //! 6. There are at most as many as `dirty=` says ([`UnplacedBytes::keep`]).
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use rustix::io::Errno;
-use vlinder_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use vlinder_control::Unplaced;
 use vlinder_fs::{Caller, Inode, InodeId, WriteOrigin};
@@ -37,10 +37,8 @@ pub(super) struct UnplacedBytes {
     /// Held alone while bytes are tried again.
     turns: RwLock<()>,
     /// Files to which some came, and of which nobody was told: neither their writers by closing, nor a sync of the whole file
-    /// system.
-    untold: Mutex<HashSet<InodeId>>,
-    /// Some of them were too many to be kept, and no sync of the whole file system told of it.
-    are_lost: AtomicBool,
+    /// system. Whether some of them were too many to be kept.
+    untold: Mutex<HashMap<InodeId, bool>>,
     /// How many of them were too many to be kept, ever.
     lost_bytes: AtomicU64,
 }
@@ -92,7 +90,6 @@ impl UnplacedBytes {
 
     /// Keeps bytes of a file; false where there are too many already.
     fn keep(&self, inode: &Arc<Inode>, offset: u64, data: &[u8], most_bytes: u64) -> bool {
-        self.untold.lock().insert(inode.id());
         let mut files = self.files.lock();
         let length = data.len() as u64;
         let empty = || UnplacedFile { inode: Arc::clone(inode), parts: BTreeMap::new() };
@@ -108,16 +105,17 @@ impl UnplacedBytes {
                 );
             }
         } else {
-            if !self.are_lost.swap(true, Ordering::SeqCst) {
+            if self.lost_bytes.fetch_add(length, Ordering::Relaxed) == 0 {
                 tracing::error!(
                     "more bytes from the kernel's cache find no room than may be held; some are lost"
                 );
             }
-            self.lost_bytes.fetch_add(length, Ordering::Relaxed);
             if file.parts.is_empty() {
                 files.remove(&inode.id());
             }
         }
+        drop(files);
+        *self.untold.lock().entry(inode.id()).or_default() |= !fits;
         fits
     }
 
@@ -174,14 +172,16 @@ impl UnplacedBytes {
     }
 
     /// What a sync of the whole file system says after bytes were tried again with that result: of no room once, since that
-    /// is their file's to tell; of any other failure each time, since nobody else tells of it.
+    /// is their file's to tell; of any other failure each time, since nobody else tells of it. Bytes that have found their
+    /// place are nothing to tell.
     fn tell_sync(&self, placed: Reply<()>) -> Reply<()> {
         if placed.is_err_and(|errno| errno != Errno::NOSPC) {
             return placed;
         }
-        let are_lost = self.are_lost.swap(false, Ordering::SeqCst);
         let untold = std::mem::take(&mut *self.untold.lock());
-        if untold.is_empty() || (placed.is_ok() && !are_lost) { Ok(()) } else { Err(Errno::NOSPC) }
+        let files = self.files.lock();
+        let lacks = |(id, is_lost): (&InodeId, &bool)| *is_lost || files.contains_key(id);
+        if untold.iter().any(lacks) { Err(Errno::NOSPC) } else { Ok(()) }
     }
 
     fn files(&self) -> Vec<InodeId> {
@@ -190,7 +190,7 @@ impl UnplacedBytes {
 }
 
 /// Of two results the one to be told: that there is no room hides no other failure.
-fn graver(first: Reply<()>, second: Reply<()>) -> Reply<()> {
+pub(super) fn graver(first: Reply<()>, second: Reply<()>) -> Reply<()> {
     if first.is_err_and(|errno| errno != Errno::NOSPC) || second.is_ok() { first } else { second }
 }
 
@@ -344,13 +344,37 @@ mod tests {
     fn a_sync_is_told_of_no_room_once_and_of_other_failures_each_time() {
         let (_scratch, _filesystem, inode) = file();
         let unplaced = UnplacedBytes::default();
-        unplaced.untold.lock().insert(inode.id());
+        assert!(unplaced.keep(&inode, 0, &[1; 20], 100));
         for failure in [Errno::IO, Errno::ROFS, Errno::IO] {
             assert_eq!(unplaced.tell_sync(Err(failure)), Err(failure));
         }
         assert_eq!(unplaced.tell_sync(Err(Errno::NOSPC)), Err(Errno::NOSPC));
         assert_eq!(unplaced.tell_sync(Err(Errno::NOSPC)), Ok(()));
         assert_eq!(unplaced.tell_sync(Err(Errno::IO)), Err(Errno::IO));
+    }
+
+    #[test]
+    fn a_sync_is_not_told_of_what_found_its_place_and_told_once_of_what_is_lost() {
+        let (_scratch, filesystem, inode) = file();
+        let root = filesystem.root().unwrap();
+        let other = filesystem.create_file(&Caller::superuser(), &root, b"other", 0o644).unwrap();
+        let unplaced = UnplacedBytes::default();
+        let close = |inode: &Arc<Inode>| assert!(unplaced.untold.lock().remove(&inode.id()).is_some());
+        // The closed file's writer was told that bytes are lost, and the other's found their place.
+        assert!(!unplaced.keep(&inode, 0, &[1; 101], 100));
+        close(&inode);
+        assert!(unplaced.keep(&other, 0, &[1; 20], 100));
+        unplaced.drop_range(other.id(), 0, 20);
+        assert_eq!(unplaced.tell_sync(Ok(())), Ok(()));
+        // Others are held still, and of these the writer was told.
+        assert!(unplaced.keep(&inode, 0, &[1; 20], 100));
+        close(&inode);
+        assert!(unplaced.keep(&other, 0, &[1; 20], 100));
+        unplaced.drop_range(other.id(), 0, 20);
+        assert_eq!(unplaced.tell_sync(Err(Errno::NOSPC)), Ok(()));
+        assert!(!unplaced.keep(&other, 0, &[1; 101], 100));
+        assert_eq!(unplaced.tell_sync(Ok(())), Err(Errno::NOSPC));
+        assert_eq!(unplaced.tell_sync(Ok(())), Ok(()));
     }
 
     #[test]

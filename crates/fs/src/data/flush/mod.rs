@@ -70,7 +70,7 @@ struct Part {
 /// Writes out the data of every file that has some, so that a commit makes them durable.
 ///
 /// # Errors
-/// The first that writing met; every file is tried.
+/// The gravest that writing met; every file is tried.
 pub fn flush_all(filesystem: &Filesystem) -> Result<()> {
     let files = filesystem.shared().write_back.files();
     flush_groups(&files, |group| flush_files(filesystem, group))
@@ -79,7 +79,7 @@ pub fn flush_all(filesystem: &Filesystem) -> Result<()> {
 /// Has files flushed, some of one subvolume at a time, in the order in which locks of several are taken: that of their ids.
 ///
 /// # Errors
-/// The first; every file is tried, but for a host that is full: there the others would find no room either.
+/// The gravest ([`FsError::graver`]); every file is tried, but for a host that is full: there the others would find no room either.
 fn flush_groups(files: &[Arc<Inode>], mut flush: impl FnMut(&[&Arc<Inode>]) -> Result<()>) -> Result<()> {
     let mut result = Ok(());
     for group in groups(files) {
@@ -89,7 +89,7 @@ fn flush_groups(files: &[Arc<Inode>], mut flush: impl FnMut(&[&Arc<Inode>]) -> R
         for group in group.chunk_by(|left, right| left.id().root == right.id().root) {
             let flushed = flush(group);
             let is_vain = flushed.as_ref().is_err_and(FsError::is_host_full);
-            result = result.and(flushed);
+            result = FsError::graver(result, flushed);
             if is_vain {
                 return result;
             }
@@ -124,7 +124,7 @@ pub(crate) fn flush_idle(filesystem: &Filesystem) -> Result<()> {
     for inode in filesystem.shared().write_back.files() {
         if let Some(_extents) = ordered::try_lock_settled(filesystem, &inode) {
             let flushed = flush_locked(filesystem, &inode);
-            result = result.and(flushed);
+            result = FsError::graver(result, flushed);
         }
     }
     result

@@ -9,8 +9,9 @@ use vlinder_fs::{Inode, InodeId, Prospect};
 
 use super::super::MountService;
 use super::super::convert::errno;
+use super::super::handles::OpenFile;
 use super::page_cache::PageCache;
-use super::{BYTES_PER_NANOSECOND, LONGEST_PASS, MARGIN_BYTES};
+use super::{BYTES_PER_NANOSECOND, LONGEST_PASS, MARGIN_BYTES, Told};
 use crate::transport::{Deferred, HandleNumber, NodeAttributes, NodeNumber, Reply};
 
 /// At an open there is a look where the last one is longer ago: somebody may have raised what the kernel may hold.
@@ -43,12 +44,15 @@ impl MountService {
         self.filesystem.options().clock.monotonic()
     }
 
-    /// Decides whether the gate is to be shut.
+    /// Decides whether the gate is to be shut, by a look that begins after this call.
     pub(in super::super) fn look(&self) {
+        if let Some(page_cache) = self.gate.page_cache.get() {
+            self.gate.looks.ask(|| self.look_now(page_cache));
+        }
+    }
+
+    fn look_now(&self, page_cache: &PageCache) {
         let gate = &self.gate;
-        let Some(page_cache) = gate.page_cache.get() else { return };
-        // One at a time: a thread that comes meanwhile goes by what the other finds.
-        let Some(_looking) = gate.looking.try_lock() else { return };
         gate.last_look.store(nanoseconds(self.now()), Ordering::Relaxed);
         let was_shut = gate.is_shut();
         let room = self.filesystem.room_for_writers();
@@ -142,10 +146,12 @@ impl MountService {
 
     /// A file is not open for writing any more.
     pub(in super::super) fn forget_writer(&self, id: InodeId) {
-        if self.gate.is_shut() {
-            self.gate.take_refusal(id, true);
-            self.gate.note_asked(id);
-        }
+        self.gate.forget(id);
+    }
+
+    /// What the writer of a file that is opened now was told.
+    pub(in super::super) fn told_at_opening(&self) -> Told {
+        self.gate.refusals.told_at_opening()
     }
 
     /// Whether a file that is opened now has to go past the kernel's cache, since the kernel would not ask.
@@ -180,7 +186,7 @@ impl MountService {
         let Some(file) = file else { return answer(self.attributes_now(node)) };
         self.gate.metrics.asked.increment();
         self.gate.note_asked(file.open.inode().id());
-        if self.passes_at_once() {
+        if self.passes_at_once(&file) {
             return answer(self.attributes_now(node));
         }
         self.gate.metrics.pushed.increment();
@@ -194,18 +200,20 @@ impl MountService {
                 tracing::warn!(%error, "the kernel could not be made to write before a write that needs room");
                 return answer(Err(Errno::IO));
             }
-            answer(service.judge(node, file.open.inode()));
+            answer(service.judge(node, &file));
         }));
     }
 
     /// Whether there is room for what the kernel holds and more, so that a write may go on.
-    fn passes_at_once(&self) -> bool {
+    fn passes_at_once(&self, file: &OpenFile) -> bool {
         let (gate, now) = (&self.gate, nanoseconds(self.now()));
         if now < gate.pass_until.load(Ordering::Relaxed) {
             return true;
         }
         let Some(page_cache) = gate.page_cache.get() else { return true };
-        if self.filesystem.is_read_only() || self.has_unplaced() || !gate.refused.lock().is_empty() {
+        let last_refusal = gate.refusals.last();
+        let has_news = || gate.refusals.has_news(file.open.inode().id(), &file.told);
+        if self.filesystem.is_read_only() || self.has_unplaced() || has_news() {
             return false;
         }
         let room = self.filesystem.room_for_writers().saturating_sub(MARGIN_BYTES);
@@ -213,19 +221,26 @@ impl MountService {
         let held = held.min(gate.limit_bytes.load(Ordering::Relaxed));
         let Some(left) = room.checked_sub(held).filter(|left| *left > 0) else { return false };
         let pass = (left / BYTES_PER_NANOSECOND).min(nanoseconds(LONGEST_PASS));
-        gate.pass_until.store(now.saturating_add(pass), Ordering::Relaxed);
-        true
+        let until = now.saturating_add(pass);
+        gate.refusals.do_unless_newer(last_refusal, || gate.pass_until.store(until, Ordering::Relaxed))
     }
 
     /// What a write is told whose file has no dirty pages in the kernel.
-    fn judge(&self, node: NodeNumber, inode: &Arc<Inode>) -> Reply<NodeAttributes> {
-        let placed = self.place(inode.id()).is_ok();
+    fn judge(&self, node: NodeNumber, file: &OpenFile) -> Reply<NodeAttributes> {
+        let inode = file.open.inode();
+        // Bytes that are refused after this may not be among those that find their place.
+        let last_refusal = self.gate.refusals.last();
+        let tried = self.place(inode.id());
+        let placed = if tried.is_ok() { last_refusal } else { 0 };
         let prospect = || match self.filesystem.prospect_of_writer(inode) {
             Ok(Prospect::Room | Prospect::OwnSpace) => Ok(()),
             Ok(Prospect::None) => Err(Errno::NOSPC),
             Err(error) => Err(errno(&error)),
         };
-        let judged = if self.gate.take_refusal(inode.id(), placed) && !self.filesystem.is_read_only() {
+        let is_told = self.gate.refusals.take(inode.id(), &file.told, placed);
+        let judged = if tried.is_err_and(|errno| errno != Errno::NOSPC) {
+            tried
+        } else if is_told && !self.filesystem.is_read_only() {
             Err(Errno::NOSPC)
         } else {
             self.free_what_is_pinned();

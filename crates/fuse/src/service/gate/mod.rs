@@ -12,7 +12,8 @@
 //! Invariants, and the function that keeps each:
 //! 1. While the gate is open, the room is at least `dirty=` and what the kernel may hold, as of the last look; a look is due
 //!    after half of what is above that was taken ([`Gate::note_taken`]), four times a second while files are open for writing (the
-//!    keeper), and at an open when the last look is some time ago ([`MountService::note_opened`]).
+//!    keeper), and at an open when the last look is some time ago ([`MountService::note_opened`]). A caller that
+//!    asks for a look gets one that began afterwards ([`looks`]).
 //! 2. While the gate is shut, it is shut for every file that is open for writing: those that were open when it was shut
 //!    ([`MountService::look`]), and those opened since ([`MountService::note_opened`]).
 //! 3. No reply opens it again. A reply that the kernel compares with the attributes' version is sent after a notification that
@@ -22,15 +23,17 @@
 //!    pushed out and there is room, or space of the file's own ([`MountService::admit`]).
 //! 5. Nothing that can wait for the kernel is done by a thread that answers requests, nor with a lock held: pages are pushed
 //!    by threads of their own ([`MountService::aside`](super::MountService)).
-//! 6. A file's writer is told when it asks next of bytes that found no room and are not stored since
-//!    ([`Gate::take_refusal`]).
+//! 6. Each open file's writer is told when it asks next of bytes that found no room and are not stored since
+//!    ([`refusals`]).
 //! 7. All this holds for kernels from 5.16 on (6.16 was read, 6.18 tried). One that does not ask is noticed by what it hands
 //!    over ([`Gate::note_unasked`]). Where room is short, files are opened past such a kernel's cache, so that write(2) itself
 //!    comes here ([`MountService::goes_past_the_cache`]).
 
 mod admission;
 mod keeper;
+mod looks;
 mod page_cache;
+mod refusals;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -41,7 +44,10 @@ use vlinder_base::sync::{Arc, Mutex, OnceLock};
 use vlinder_fs::InodeId;
 
 use self::keeper::Keeper;
+use self::looks::Looks;
 use self::page_cache::PageCache;
+use self::refusals::Refusals;
+pub(super) use self::refusals::Told;
 
 /// Room that is kept beside what the kernel is known to hold: the kernel counts its pages for each processor apart, and writes
 /// that were let in are under way.
@@ -65,10 +71,8 @@ pub(super) struct Gate {
     last_look: AtomicU64,
     /// Until when writes are let in without another look at the kernel's pages, likewise.
     pass_until: AtomicU64,
-    /// Held while it is decided whether the gate is to be shut.
-    looking: Mutex<()>,
-    /// Files of which bytes found no room since their writers asked last; whether all of these are kept.
-    refused: Mutex<HashMap<InodeId, bool>>,
+    looks: Looks,
+    refusals: Refusals,
     /// Bytes behind the end of files that came while the gate was shut, since each file's writers asked last.
     unasked: Mutex<HashMap<InodeId, u64>>,
     /// The kernel does not ask.
@@ -116,8 +120,8 @@ impl Gate {
             limit_bytes: AtomicU64::new(u64::MAX),
             last_look: AtomicU64::new(0),
             pass_until: AtomicU64::new(0),
-            looking: Mutex::default(),
-            refused: Mutex::default(),
+            looks: Looks::default(),
+            refusals: Refusals::default(),
             unasked: Mutex::default(),
             is_passed_by: AtomicBool::new(false),
             page_cache: OnceLock::new(),
@@ -142,17 +146,15 @@ impl Gate {
         self.budget_bytes.fetch_sub(bytes, Ordering::Relaxed) <= bytes
     }
 
-    /// Bytes of a file that the kernel had taken found no room, and are kept or lost.
+    /// Bytes of a file that the kernel had taken found no room, and are kept or lost. What lets writes in unasked ends.
     fn note_refusal(&self, id: InodeId, is_kept: bool) {
-        let mut refused = self.refused.lock();
-        let all_kept = refused.entry(id).or_insert(true);
-        *all_kept = *all_kept && is_kept;
+        self.refusals.note(id, is_kept, || self.pass_until.store(0, Ordering::Relaxed));
     }
 
-    /// Whether a file's writer has to be told of bytes that found no room since this was asked last; `placed` where all that
-    /// were kept have found their place.
-    fn take_refusal(&self, id: InodeId, placed: bool) -> bool {
-        self.refused.lock().remove(&id).is_some_and(|all_kept| !(all_kept && placed))
+    /// A file has no writer any more. The gate may have opened since something was refused or came unasked.
+    fn forget(&self, id: InodeId) {
+        self.refusals.forget(id);
+        self.note_asked(id);
     }
 
     /// A file's writer asks, or there is none any more.
@@ -202,17 +204,21 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_is_told_once_and_not_at_all_of_what_found_its_place() {
+    fn nothing_is_known_of_a_file_without_writers_though_the_gate_is_open() {
         let gate = Gate::new(&Registry::new());
-        assert!(!gate.take_refusal(FILE, true));
-        gate.note_refusal(FILE, true);
-        assert!(gate.take_refusal(FILE, false));
-        assert!(!gate.take_refusal(FILE, false));
-        gate.note_refusal(FILE, true);
-        assert!(!gate.take_refusal(FILE, true));
+        assert!(!gate.is_shut());
         gate.note_refusal(FILE, false);
+        gate.note_unasked(FILE, 4096, 0);
+        gate.forget(FILE);
+        assert!(gate.refusals.is_empty() && gate.unasked.lock().is_empty());
+    }
+
+    #[test]
+    fn a_refusal_ends_what_lets_writes_in_unasked() {
+        let gate = Gate::new(&Registry::new());
+        gate.pass_until.store(u64::MAX, Ordering::Relaxed);
         gate.note_refusal(FILE, true);
-        assert!(gate.take_refusal(FILE, true));
+        assert_eq!(gate.pass_until.load(Ordering::Relaxed), 0);
     }
 
     #[test]
