@@ -15,10 +15,9 @@ use vlinder_volume::allocation::{DeviceSpace, plan_chunk};
 use crate::EngineError;
 use crate::editor::Editor;
 use crate::engine::Engine;
-use crate::reservation::Draw;
 use crate::space::free_space_tree::GroupRange;
 use crate::space::groups::{Group, PURPOSES};
-use crate::space::{Charge, Purpose, Room, Unallocated};
+use crate::space::{Charge, Draw, Purpose, Room, Unallocated};
 
 /// Chunks whose items are not written yet.
 pub(crate) struct ChunkWork {

@@ -61,7 +61,7 @@ struct Walk {
 #[derive(Default)]
 pub(crate) struct DeadTrees {
     walks: Mutex<VecDeque<Walk>>,
-    /// Held by whoever frees their blocks.
+    /// Held by the thread that frees their blocks.
     cleaning: Mutex<()>,
 }
 
@@ -336,8 +336,8 @@ impl Walk {
         Ok(())
     }
 
-    /// Where the walk stands, for whoever goes on with it after a crash, Linux included: at the next child of the lowest
-    /// node that goes. A leaf goes as one, and is looked at anew.
+    /// Stores where the walk stands, so that the next mount after a crash, also one by Linux, goes on there: at the next child
+    /// of the lowest node that goes. A leaf goes as one, and is looked at anew.
     fn save_progress(&self, handle: &Handle<'_>) {
         if !self.started {
             return;

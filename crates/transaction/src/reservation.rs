@@ -4,7 +4,7 @@
 use crate::EngineError;
 use crate::change_kind::ChangeKind;
 use crate::engine::Engine;
-use crate::space::{Charge, Promised, Wanted};
+use crate::space::{Charge, Draw, Promised, PromisedData, Wanted};
 
 /// What a handle may need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,21 +15,6 @@ pub struct Reservation {
     pub draw: Draw,
     /// What it is for.
     pub kind: ChangeKind,
-}
-
-/// What a handle may draw on beside what anybody may have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Draw {
-    /// On nothing: it leaves the margin that Linux, too, keeps for what comes after.
-    #[default]
-    Nothing,
-    /// On the margin.
-    Margin,
-    /// On the global reserve, for what gives back more than it takes; not on the part for deleting trees. (What a snapshot
-    /// shares is copied to be changed, so that deleting files may give back nothing until the snapshot goes.)
-    Reserve,
-    /// On all of it but the commit's own part, for deleting trees.
-    LastReserve,
 }
 
 impl Reservation {
@@ -76,47 +61,6 @@ impl Reservation {
 pub struct DataPromise<'a> {
     engine: &'a Engine,
     space: PromisedData,
-}
-
-/// An amount of promised data space.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PromisedData {
-    /// Bytes of data.
-    pub bytes: u64,
-    /// Runs of a file's bytes that these lie in, each of which takes metadata of its own.
-    pub runs: u64,
-    /// Of the bytes, those that become preallocated extents, which are as long as free space allows.
-    pub preallocated_bytes: u64,
-}
-
-impl PromisedData {
-    /// Bytes that are written, in so many runs.
-    #[must_use]
-    pub const fn written(bytes: u64, runs: u64) -> Self {
-        Self { bytes, runs, preallocated_bytes: 0 }
-    }
-
-    /// Bytes of preallocated extents, in so many runs.
-    #[must_use]
-    pub const fn preallocated(bytes: u64, runs: u64) -> Self {
-        Self { bytes, runs, preallocated_bytes: bytes }
-    }
-}
-
-impl std::ops::AddAssign for PromisedData {
-    fn add_assign(&mut self, other: Self) {
-        self.bytes += other.bytes;
-        self.runs += other.runs;
-        self.preallocated_bytes += other.preallocated_bytes;
-    }
-}
-
-impl std::ops::SubAssign for PromisedData {
-    fn sub_assign(&mut self, other: Self) {
-        self.bytes -= other.bytes;
-        self.runs -= other.runs;
-        self.preallocated_bytes -= other.preallocated_bytes;
-    }
 }
 
 /// How often a promise is tried, with a commit between two tries.

@@ -1,4 +1,5 @@
-//! What the next commit has to do that no handle holds a promise for: pending items, delayed references, snapshots. First as a bound from counts; where that finds no room, measured in the trees.
+//! What the next commit has to do that no handle holds a promise for: pending items, delayed references, snapshots.
+//! First as a bound from counts; where that finds no room, measured in the trees.
 
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
@@ -12,8 +13,7 @@ use crate::engine::Engine;
 use crate::extents::delayed::{MAX_REFERENCE_BYTES, TouchedExtent};
 use crate::forest::Tree;
 use crate::handle::Handle;
-use crate::reservation::Draw;
-use crate::space::{Charge, TreeSizes};
+use crate::space::{Charge, Draw, TreeSizes};
 
 /// What the engine knows of what waits for the commit.
 #[derive(Default)]

@@ -8,13 +8,13 @@ use vlinder_format::free_space::FreeSpaceFault;
 use vlinder_format::{Fault, Logical};
 
 use super::charge::Charge;
+use super::demand::{Draw, Wanted};
 use super::free_ranges::FreeRanges;
 use super::free_space_tree::GroupRange;
 use super::groups::{Group, Groups, Purpose, Taken, TakenPlace};
 use super::leased::{NeededRanges, Needing};
-use super::promises::{Promises, Unallocated, Wanted};
+use super::promises::{Promises, Unallocated};
 use super::report::KindReport;
-use crate::reservation::Draw;
 
 #[derive(Debug, Default)]
 pub(super) struct State {
@@ -301,8 +301,8 @@ impl SpaceManager {
         while self.unpin_one(waiting) {}
     }
 
-    /// Frees one range, in one step with forgetting that it is pinned: whoever loads its group in between would else leave
-    /// it out for ever. False when there is none.
+    /// Frees one range and drops its pin under one lock. If the group were loaded between the two steps, the range would be
+    /// lost for ever. False when there is none.
     fn unpin_one(&self, waiting: Waiting) -> bool {
         let mut state = self.state.lock();
         let state = &mut *state;

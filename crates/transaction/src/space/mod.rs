@@ -1,6 +1,7 @@
 //! Space: block groups and what of them is taken, free ranges, the free-space tree, new chunks, reservations.
 
 pub(crate) mod charge;
+mod demand;
 pub(crate) mod free_ranges;
 pub(crate) mod free_space_tree;
 pub(crate) mod groups;
@@ -12,9 +13,11 @@ mod reservations;
 
 pub use charge::Charge;
 pub(crate) use charge::TreeSizes;
+pub(crate) use demand::Wanted;
+pub use demand::{Draw, PromisedData};
 pub use groups::Purpose;
 pub(crate) use leased::Needing;
 pub(crate) use manager::{ChangedGroup, SpaceManager, Waiting};
-pub(crate) use promises::{GlobalReserve, Room, Unallocated, Wanted};
+pub(crate) use promises::{GlobalReserve, Room, Unallocated};
 pub use report::{KindReport, SpaceReport};
 pub(crate) use reservations::{CountedBlocks, Promised};

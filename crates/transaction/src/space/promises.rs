@@ -6,7 +6,7 @@
 use vlinder_format::chunk::STRIPE_LENGTH;
 
 use super::charge::{Charge, TreeSizes};
-use crate::reservation::{Draw, PromisedData};
+use super::demand::{Draw, PromisedData, Wanted};
 
 /// What a run of dirty bytes may take of metadata when it is flushed, whatever its length: an item of its file, which may cut
 /// another in two, its neighbours, the file's inode item, and its bytes themselves where they go into the tree.
@@ -105,15 +105,6 @@ pub(crate) struct Promises {
     placed: u64,
     reserve: GlobalReserve,
     sizes: TreeSizes,
-}
-
-/// What promises have to leave room for beside one another.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    /// Changes that a handle asks for.
-    pub(crate) changes: Charge,
-    /// Data that a write asks for.
-    pub(crate) data: PromisedData,
 }
 
 impl Promises {

@@ -1,10 +1,10 @@
 //! What is counted on of space, beside what is taken: promises to handles and to data, and whether all of them find room.
 
 use super::charge::{Charge, TreeSizes};
+use super::demand::{Draw, PromisedData, Wanted};
 use super::groups::Purpose;
 use super::manager::{SpaceManager, State};
-use super::promises::{GlobalReserve, Room, Unallocated, Wanted};
-use crate::reservation::{Draw, PromisedData};
+use super::promises::{GlobalReserve, Room, Unallocated};
 
 /// How asking for a promise ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
