@@ -243,8 +243,14 @@ impl SpaceManager {
         Ok(())
     }
 
+    /// Bytes that the running transaction freed.
     pub(crate) fn pinned_bytes(&self) -> u64 {
         self.state.lock().pinned.total()
+    }
+
+    /// Bytes that the transaction freed that is being written, and that may not be taken yet.
+    pub(crate) fn committing_bytes(&self) -> u64 {
+        self.state.lock().committing.total()
     }
 
     /// The running transaction has ended; what it freed waits for its superblock.
@@ -496,11 +502,13 @@ mod tests {
             for (block, count) in [(1, 1), (4, 1), (8, 56)] {
                 free.add(GROUP.start.0 + block * BLOCK, count * BLOCK);
             }
+            assert_eq!((space.pinned_bytes(), space.committing_bytes()), (0, 2 * BLOCK));
             for _ in 0..loaded_after {
                 assert!(space.unpin_one(Waiting::Committing));
             }
             space.loaded(GROUP, Some(free), &[]);
             space.unpin(Waiting::Committing);
+            assert_eq!(space.committing_bytes(), 0);
             let mut taken = Vec::new();
             let available = space.available(Purpose::Metadata);
             assert_eq!(available, 58 * BLOCK);

@@ -20,4 +20,4 @@ pub(crate) use leased::Needing;
 pub(crate) use manager::{ChangedGroup, SpaceManager, Waiting};
 pub(crate) use promises::{GlobalReserve, Room, Unallocated};
 pub use report::{KindReport, SpaceReport};
-pub(crate) use reservations::{CountedBlocks, Promised};
+pub(crate) use reservations::{CountedBlocks, LookUps};
