@@ -173,6 +173,11 @@ impl Promises {
         self.handles -= changes;
     }
 
+    #[cfg(test)]
+    pub(crate) fn handles(&self) -> Charge {
+        self.handles
+    }
+
     pub(crate) fn has_promised_changes(&self) -> bool {
         self.handles != Charge::default()
     }

@@ -178,6 +178,12 @@ impl SpaceManager {
         self.state.lock().promises.has_promised_changes()
     }
 
+    /// What handles were promised that are open, or about to be.
+    #[cfg(test)]
+    pub(crate) fn promised_changes(&self) -> Charge {
+        self.state.lock().promises.handles()
+    }
+
     /// What there is of metadata space and what is wanted of it, for messages.
     pub(crate) fn describe_room(&self, waiting: Charge) -> String {
         let state = self.state.lock();
