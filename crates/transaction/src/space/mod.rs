@@ -7,7 +7,10 @@ pub(crate) mod free_space_tree;
 pub(crate) mod groups;
 pub(crate) mod leased;
 mod manager;
+#[cfg(test)]
+mod neighbours;
 mod promises;
+mod removal;
 pub(crate) mod report;
 mod reservations;
 

@@ -79,7 +79,7 @@ impl State {
     }
 
     /// How large all trees are together, right now.
-    fn note_sizes(&mut self) {
+    pub(super) fn note_sizes(&mut self) {
         let taken = self.groups.metadata_taken();
         let sizes = self.promises.sizes_mut();
         let counted = sizes.extent + sizes.free_space + sizes.checksum;
