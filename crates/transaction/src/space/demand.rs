@@ -1,6 +1,6 @@
 //! What is asked of space: changes and data, and what may be drawn on for them.
 
-use super::charge::Charge;
+use super::charge::{Charge, given_back};
 
 /// What a handle may draw on beside what anybody may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,7 +17,7 @@ pub enum Draw {
     LastReserve,
 }
 
-/// An amount of promised data space.
+/// An amount of promised data space. Sums saturate and give back as those of [`Charge`]s do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PromisedData {
     /// Bytes of data.
@@ -44,17 +44,17 @@ impl PromisedData {
 
 impl std::ops::AddAssign for PromisedData {
     fn add_assign(&mut self, other: Self) {
-        self.bytes += other.bytes;
-        self.runs += other.runs;
-        self.preallocated_bytes += other.preallocated_bytes;
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.runs = self.runs.saturating_add(other.runs);
+        self.preallocated_bytes = self.preallocated_bytes.saturating_add(other.preallocated_bytes);
     }
 }
 
 impl std::ops::SubAssign for PromisedData {
     fn sub_assign(&mut self, other: Self) {
-        self.bytes -= other.bytes;
-        self.runs -= other.runs;
-        self.preallocated_bytes -= other.preallocated_bytes;
+        self.bytes = given_back(self.bytes, other.bytes);
+        self.runs = given_back(self.runs, other.runs);
+        self.preallocated_bytes = given_back(self.preallocated_bytes, other.preallocated_bytes);
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) mod report;
 mod reservations;
 
 pub use charge::Charge;
-pub(crate) use charge::TreeSizes;
+pub(crate) use charge::{FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES, TreeSizes};
 pub(crate) use demand::Wanted;
 pub use demand::{Draw, PromisedData};
 pub use groups::Purpose;

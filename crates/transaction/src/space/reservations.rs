@@ -82,7 +82,7 @@ impl State {
     pub(super) fn note_sizes(&mut self) {
         let taken = self.groups.metadata_taken();
         let sizes = self.promises.sizes_mut();
-        let counted = sizes.extent + sizes.free_space + sizes.checksum;
+        let counted = sizes.extent.saturating_add(sizes.free_space).saturating_add(sizes.checksum);
         sizes.others = (taken / sizes.block_bytes).saturating_sub(counted);
     }
 }
