@@ -146,8 +146,14 @@ impl Filesystem {
         if self.is_read_only() {
             return Ok(());
         }
-        while !self.shared().background.is_stopped() && self.clean_some()? {}
+        let cleaned = self.clean_until_stopped();
+        // A deleted subvolume that can't be freed keeps nothing from becoming durable.
         self.sync()?;
+        cleaned
+    }
+
+    fn clean_until_stopped(&self) -> Result<()> {
+        while !self.shared().background.is_stopped() && self.clean_some()? {}
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 mod support;
 
 use std::borrow::Cow;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -72,6 +73,57 @@ fn data_older_than_the_interval_are_committed_when_the_clock_says_so_and_not_bef
     drop(file);
     filesystem.close().unwrap();
     btrfs_check_data(&image).unwrap();
+}
+
+/// Turns a bit of each block of a tree whose metadata lie in single copies, also of those that were its blocks before.
+fn spoil(image: &Path, owner: u64) {
+    let bytes = std::fs::read(image).unwrap();
+    let (fsid, node) = (&bytes[(64 << 10) + 32..][..16], 16 << 10);
+    let is_owned = |block: &[u8]| block[32..48] == *fsid && block[88..96] == owner.to_le_bytes();
+    let last = node - 1;
+    let file = std::fs::OpenOptions::new().write(true).open(image).unwrap();
+    for (number, block) in bytes.chunks(node).enumerate().filter(|(_, block)| is_owned(block)) {
+        file.write_all_at(&[block[last] ^ 1], (number * node + last) as u64).unwrap();
+    }
+}
+
+#[test]
+fn a_deleted_subvolume_that_cannot_be_freed_keeps_no_commit_away() {
+    require!(Tool("mkfs.btrfs"));
+    let scratch = Scratch::new("background-dead");
+    let image = image(&scratch, 256, &["-m", "single"]);
+    let (clock, caller) = (Arc::new(FixedClock::new(Timestamp::new(1_700_000_000, 0))), root_user());
+    let open = || {
+        let options = OpenOptions {
+            clock: Arc::clone(&clock) as _,
+            commit_interval: Duration::from_millis(500),
+            ..OpenOptions::default()
+        };
+        Filesystem::open(&[&image], options).unwrap()
+    };
+    let filesystem = open();
+    let root = filesystem.root().unwrap();
+    let subvolume = filesystem.create_subvolume(&caller, &root, b"subvolume").unwrap();
+    let kept = filesystem.inode(subvolume).unwrap();
+    filesystem.sync().unwrap();
+    filesystem.delete_subvolume(&caller, &root, b"subvolume").unwrap();
+    filesystem.sync().unwrap();
+    drop(root);
+    drop(filesystem);
+    drop(kept);
+    spoil(&image, subvolume.root.0);
+    let filesystem = open();
+    assert_eq!(filesystem.engine().dead_trees(), [subvolume.root]);
+    let file = write(&filesystem, 300_000);
+    let is_told = || {
+        clock.advance(Duration::from_millis(600));
+        filesystem.engine().failed_commit().is_some()
+    };
+    assert!(holds_within(Duration::from_secs(20), is_told), "the tree was freed");
+    assert!(holds_within(Duration::from_secs(20), || file.data.unwritten_bytes() == 0));
+    assert!(holds_within(Duration::from_secs(20), || size_on_disk(&image, &scratch) == Some(300_000)));
+    assert_eq!(filesystem.engine().dead_trees(), [subvolume.root]);
+    assert!(!filesystem.is_read_only());
 }
 
 #[test]

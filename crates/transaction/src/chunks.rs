@@ -15,10 +15,9 @@ use vlinder_volume::allocation::{DeviceSpace, plan_chunk};
 use crate::EngineError;
 use crate::editor::Editor;
 use crate::engine::Engine;
-use crate::reservation::Draw;
 use crate::space::free_space_tree::GroupRange;
 use crate::space::groups::{Group, PURPOSES};
-use crate::space::{Charge, Purpose, Room, Unallocated};
+use crate::space::{Charge, Draw, Purpose, Room, Unallocated};
 
 /// Chunks whose items are not written yet.
 pub(crate) struct ChunkWork {
@@ -106,8 +105,7 @@ impl Engine {
         if self.volume.chunks().len() > before {
             return Ok(true);
         }
-        let system_need = SYSTEM_BLOCKS * u64::from(self.node_size());
-        let lacks_system = || self.space.available(Purpose::System) < system_need;
+        let lacks_system = || self.space.available(Purpose::System) < self.system_bytes();
         if purpose != Purpose::System && lacks_system() {
             self.make_chunk_of(Purpose::System)?;
             if lacks_system() {
@@ -116,6 +114,11 @@ impl Engine {
             }
         }
         self.make_chunk_of(purpose)
+    }
+
+    /// What the chunk tree may take at any time.
+    fn system_bytes(&self) -> u64 {
+        SYSTEM_BLOCKS * u64::from(self.node_size())
     }
 
     fn make_chunk_of(&self, purpose: Purpose) -> Result<bool, EngineError> {
@@ -363,11 +366,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes groups that have been empty since the last commit, but one of each kind.
+    /// Removes groups that have been empty since the last commit, but one of each kind, and those whose room is needed.
     pub(crate) fn remove_empty_chunks(&self, editor: &mut Editor<'_>) -> Result<(), EngineError> {
         for group in self.space.removable_groups() {
             let logical = group.range.start;
-            if self.has_space_cache(logical)? || !self.space.close_idle(logical) {
+            // References of the transaction, which is about to be committed, are still to be written.
+            let waiting = self.waiting_changes() + self.awaited_changes();
+            if self.has_space_cache(logical)? || !self.space.close_idle(logical, waiting, self.system_bytes())
+            {
                 continue;
             }
             let Some(chunk) = self.volume.chunks().get(logical) else { continue };

@@ -129,7 +129,7 @@ impl Engine {
             published?;
         }
         if self.phase.lock().published >= asked {
-            // Whoever committed meanwhile took ours along.
+            // A commit of another thread took ours along.
             return Ok(asked);
         }
         let timer = self.metrics.commit_time.time();
@@ -193,7 +193,7 @@ impl Engine {
         parallel::map(blocks, seal).into_iter().collect()
     }
 
-    /// Whoever waits to begin goes on.
+    /// The threads that wait to begin go on.
     fn leave_critical_phase(&self) {
         self.phase.lock().critical = false;
         self.phase_changed.notify_all();

@@ -61,7 +61,7 @@ struct Walk {
 #[derive(Default)]
 pub(crate) struct DeadTrees {
     walks: Mutex<VecDeque<Walk>>,
-    /// Held by whoever frees their blocks.
+    /// Held by the thread that frees their blocks.
     cleaning: Mutex<()>,
 }
 
@@ -98,8 +98,9 @@ impl Engine {
     /// Frees blocks of deleted trees, about `budget_blocks` of them; gives whether there are more.
     ///
     /// # Errors
-    /// What reading or changing trees met, or [`EngineError::NoSpace`]. A tree whose walk an error ended is tried again at
-    /// the next opening.
+    /// What reading or changing trees met, or [`EngineError::NoSpace`]. A tree whose walk an error ended goes behind the
+    /// others, and is tried again by a later call: the error may have passed by then (Linux, too, keeps it:
+    /// `btrfs_add_dead_root`).
     pub fn clean(&self, budget_blocks: usize) -> Result<bool, EngineError> {
         if self.read_only_reason().is_some() {
             return Ok(false);
@@ -118,33 +119,31 @@ impl Engine {
             let mut handle =
                 self.begin(Reservation::tree_deletion(STEP_LEAVES).of(ChangeKind::TreeDeletion))?;
             let Some(mut walk) = self.dead_trees.walks.lock().pop_front() else { return Ok(false) };
-            let looked_at = walk.run(&mut handle, left.min(BLOCKS_IN_HANDLE));
-            if matches!(looked_at, Err(EngineError::Tree(TreeError::NoSpace { .. }))) {
+            match walk.run(&mut handle, left.min(BLOCKS_IN_HANDLE)) {
+                Ok(looked_at) => {
+                    has_committed = false;
+                    left = left.saturating_sub(looked_at.max(1));
+                    if walk.frames.is_empty() {
+                        // Without this the root item would name blocks that are free.
+                        walk.finish(&mut handle).inspect_err(|error| self.latch_read_only(error))?;
+                    } else {
+                        self.dead_trees.put_back(walk, handle, VecDeque::push_front);
+                    }
+                }
                 // Not even one block. A commit frees what went before it; right after one there is nothing more to hope for
                 // now, whatever others do meanwhile.
-                walk.save_progress(&handle);
-                drop(handle);
-                self.dead_trees.walks.lock().push_front(walk);
-                if has_committed {
-                    return looked_at.map(|_| true);
+                Err(error) if error.is_no_space() => {
+                    self.dead_trees.put_back(walk, handle, VecDeque::push_front);
+                    if has_committed {
+                        return Err(error);
+                    }
+                    self.commit()?;
+                    has_committed = true;
                 }
-                self.commit()?;
-                has_committed = true;
-                continue;
-            }
-            has_committed = false;
-            if looked_at.is_err() {
-                // What was done before the error stays done.
-                walk.save_progress(&handle);
-            }
-            left = left.saturating_sub(looked_at?.max(1));
-            if walk.frames.is_empty() {
-                // Without this the root item would name blocks that are free.
-                walk.finish(&mut handle).inspect_err(|error| self.latch_read_only(error))?;
-            } else {
-                walk.save_progress(&handle);
-                drop(handle);
-                self.dead_trees.walks.lock().push_front(walk);
+                Err(error) => {
+                    self.dead_trees.put_back(walk, handle, VecDeque::push_back);
+                    return Err(error);
+                }
             }
         }
         Ok(!self.dead_trees.walks.lock().is_empty())
@@ -175,11 +174,20 @@ impl Engine {
     }
 }
 
+impl DeadTrees {
+    /// A walk that is not done waits for its next step. What was done stays done, whatever ended this one.
+    fn put_back(&self, walk: Walk, handle: Handle<'_>, put: impl FnOnce(&mut VecDeque<Walk>, Walk)) {
+        walk.save_progress(&handle);
+        drop(handle);
+        put(&mut self.walks.lock(), walk);
+    }
+}
+
 impl Walk {
     /// Looks at up to `budget` blocks; gives how many were looked at. The walk is done when no frame is left.
     fn run(&mut self, handle: &mut Handle<'_>, budget: usize) -> Result<usize, EngineError> {
         if !self.started {
-            self.start(handle)?;
+            self.frames = self.path_to_start(handle)?;
             self.started = true;
         }
         let mut looked_at = 0;
@@ -202,8 +210,9 @@ impl Walk {
     }
 
     /// The path from the root to where an earlier walk stopped.
-    fn start(&mut self, handle: &Handle<'_>) -> Result<(), EngineError> {
+    fn path_to_start(&self, handle: &Handle<'_>) -> Result<Vec<Frame>, EngineError> {
         let engine = handle.engine;
+        let mut frames = Vec::new();
         let item = self.tree.item();
         let mut wanted = WantedBlock::root(self.tree.root());
         loop {
@@ -215,9 +224,9 @@ impl Walk {
             if deeper {
                 wanted = WantedBlock::child(self.tree.id(), &block, slot);
             }
-            self.frames.push(Frame { block, slot, stage: Stage::Drop, full });
+            frames.push(Frame { block, slot, stage: Stage::Drop, full });
             if !deeper {
-                return Ok(());
+                return Ok(frames);
             }
         }
     }
@@ -336,8 +345,8 @@ impl Walk {
         Ok(())
     }
 
-    /// Where the walk stands, for whoever goes on with it after a crash, Linux included: at the next child of the lowest
-    /// node that goes. A leaf goes as one, and is looked at anew.
+    /// Stores where the walk stands, so that the next mount after a crash, also one by Linux, goes on there: at the next child
+    /// of the lowest node that goes. A leaf goes as one, and is looked at anew.
     fn save_progress(&self, handle: &Handle<'_>) {
         if !self.started {
             return;
@@ -373,12 +382,16 @@ fn born(tree: &Tree) -> Generation {
 /// Makes a shared block's children referenced by its address, if they are not yet.
 fn mark(handle: &Handle<'_>, block: &Block) -> Result<(), EngineError> {
     let engine = handle.engine;
+    let mut is_charged = false;
     loop {
         let sharing = engine.sharing_at(block.logical(), block.owner())?;
         if sharing.full_back_references {
             return Ok(());
         }
-        handle.editor.space.charge_reference_changes(block, ReferenceMoves::Renamed)?;
+        // Once: looking again changes nothing of what the marking takes.
+        if !std::mem::replace(&mut is_charged, true) {
+            handle.editor.space.charge_reference_changes(block, ReferenceMoves::Renamed)?;
+        }
         let _gate = engine.sharing_gate.lock();
         if engine.sharing_holds(block.logical(), &sharing) {
             engine.share_children(block.owner(), block, ChildReferences::Full, true);
@@ -420,5 +433,69 @@ fn drop_reference(
     }
     if cancelled {
         engine.release_block(wanted.logical);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use vlinder_base::thread;
+    use vlinder_format::inode::{InodeItem, Mode, Timestamp};
+    use vlinder_format::{ItemType, Uuid};
+    use vlinder_testkit::{Scratch, require};
+
+    use super::*;
+    use crate::opening_tests::write;
+
+    /// A subvolume whose root is a node.
+    fn plant(engine: &Engine) -> Arc<Tree> {
+        let mut handle = engine.begin(Reservation::items(2000)).unwrap();
+        let tree = handle.create_subvolume_tree(Uuid([7; 16]), Timestamp::default()).unwrap();
+        let mode = Mode(0o100_644);
+        let data =
+            InodeItem { generation: Generation(1), link_count: 1, mode, ..InodeItem::default() }.encode();
+        let keys = (256..1000).map(|number| Key::new(ObjectId(number), ItemType::INODE_ITEM, 0));
+        let edits: Vec<Edit<'_>> = keys.map(|key| Edit::new(key, Change::Insert(&data))).collect();
+        handle.edit(&tree, &edits).unwrap();
+        drop(handle);
+        engine.commit().unwrap();
+        assert!(tree.root().pointer().level > Level::LEAF);
+        tree
+    }
+
+    #[test]
+    fn a_mark_that_another_change_of_references_disturbs_is_charged_once() {
+        require!(Tool("mkfs.btrfs"));
+        let scratch = Scratch::new("mark");
+        let image = scratch.path().join("image");
+        std::fs::File::create(&image).unwrap().set_len(256 << 20).unwrap();
+        assert!(std::process::Command::new("mkfs.btrfs").arg("-q").arg(&image).status().unwrap().success());
+        let engine = write(&image).unwrap();
+        let tree = plant(&engine);
+        let block = engine.trees.block(&WantedBlock::root(tree.root())).unwrap();
+        let reference = |by| {
+            let kind = ExtentKind::TreeBlock { level: block.level(), first_key: Key::MIN, owner: tree.id() };
+            let length = u64::from(engine.node_size());
+            let other = Referrer::Root(RootId(999));
+            engine.delayed.lock().change(block.logical(), length, kind, other, by, false);
+        };
+        let handle = engine.begin(Reservation::tree_deletion(STEP_LEAVES)).unwrap();
+        thread::scope(|scope| {
+            let gate = engine.sharing_gate.lock();
+            let before = engine.space.promised_changes();
+            let marking = scope.spawn(|| mark(&handle, &block).unwrap());
+            // It has looked, and waits for the gate, once it was charged.
+            while engine.space.promised_changes() == before {
+                thread::sleep(Duration::from_millis(1));
+            }
+            reference(1);
+            reference(-1);
+            drop(gate);
+            marking.join().unwrap();
+        });
+        let children = u64::try_from(block.len()).unwrap();
+        assert_eq!(handle.editor.space.further().block_references, 2 * children);
+        assert!(engine.sharing_at(block.logical(), tree.id()).unwrap().full_back_references);
     }
 }

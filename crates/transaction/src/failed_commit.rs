@@ -1,4 +1,4 @@
-//! What keeps commits from succeeding, for whoever asks how the file system fares: the last one that failed, and a host that
+//! What keeps commits from succeeding, for a caller that asks how the file system fares: the last one that failed, and a host that
 //! is full.
 
 use vlinder_base::clock::Timestamp;
@@ -71,7 +71,7 @@ impl Engine {
         self.troubles.times_full.load(Ordering::Relaxed)
     }
 
-    /// The error of whoever needs room on the host while that is full.
+    /// The error of a caller that needs room on the host while that is full.
     #[must_use]
     pub fn full_host(&self) -> EngineError {
         EngineError::HostFull { device: self.troubles.full_device.lock().clone().unwrap_or_default() }

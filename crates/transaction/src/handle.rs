@@ -17,10 +17,10 @@ use crate::engine::Engine;
 use crate::extents::delayed::{ExtentKind, Referrer};
 use crate::forest::{Tree, new_root_item};
 use crate::handle_space::HandleSpace;
-use crate::reservation::{Draw, Reservation};
+use crate::reservation::Reservation;
 use crate::snapshots::SnapshotRequest;
 use crate::space::groups::Taken;
-use crate::space::{Charge, Purpose};
+use crate::space::{Charge, Draw, Purpose};
 use crate::unwinding::PanicWatch;
 
 /// A run of data space.

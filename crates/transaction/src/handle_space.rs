@@ -8,8 +8,7 @@ use vlinder_tree::{ChildReferences, Sharing, Space, TreeError};
 
 use crate::engine::Engine;
 use crate::forest::Tree;
-use crate::reservation::Draw;
-use crate::space::Charge;
+use crate::space::{Charge, Draw};
 use crate::waiting::ReferenceMoves;
 
 /// A handle's view of space.

@@ -21,7 +21,7 @@ fn volume(image: &Path, access: Access) -> Opened {
     Volume::open(vec![Arc::new(device)], SuperblockChoice::default(), access).unwrap()
 }
 
-fn write(image: &Path) -> Result<Arc<Engine>, EngineError> {
+pub(crate) fn write(image: &Path) -> Result<Arc<Engine>, EngineError> {
     Engine::open(volume(image, Access::ReadWrite), EngineOptions::default())
 }
 

@@ -7,6 +7,6 @@ pub trait Participant: Send + Sync {
     /// The transaction is about to end; handles may still begin. Called by the committing thread, with no handle open.
     ///
     /// # Errors
-    /// What went wrong; the commit goes on without it, and whoever asked for the commit is told.
+    /// What went wrong; the commit goes on without it, and the caller that asked for the commit is told.
     fn before_commit(&self) -> Result<(), EngineError>;
 }

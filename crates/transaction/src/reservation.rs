@@ -4,7 +4,7 @@
 use crate::EngineError;
 use crate::change_kind::ChangeKind;
 use crate::engine::Engine;
-use crate::space::{Charge, Promised, Wanted};
+use crate::space::{Charge, CountedBlocks, Draw, LookUps, PromisedData, Unallocated, Wanted};
 
 /// What a handle may need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,21 +15,6 @@ pub struct Reservation {
     pub draw: Draw,
     /// What it is for.
     pub kind: ChangeKind,
-}
-
-/// What a handle may draw on beside what anybody may have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Draw {
-    /// On nothing: it leaves the margin that Linux, too, keeps for what comes after.
-    #[default]
-    Nothing,
-    /// On the margin.
-    Margin,
-    /// On the global reserve, for what gives back more than it takes; not on the part for deleting trees. (What a snapshot
-    /// shares is copied to be changed, so that deleting files may give back nothing until the snapshot goes.)
-    Reserve,
-    /// On all of it but the commit's own part, for deleting trees.
-    LastReserve,
 }
 
 impl Reservation {
@@ -78,52 +63,32 @@ pub struct DataPromise<'a> {
     space: PromisedData,
 }
 
-/// An amount of promised data space.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PromisedData {
-    /// Bytes of data.
-    pub bytes: u64,
-    /// Runs of a file's bytes that these lie in, each of which takes metadata of its own.
-    pub runs: u64,
-    /// Of the bytes, those that become preallocated extents, which are as long as free space allows.
-    pub preallocated_bytes: u64,
-}
-
-impl PromisedData {
-    /// Bytes that are written, in so many runs.
-    #[must_use]
-    pub const fn written(bytes: u64, runs: u64) -> Self {
-        Self { bytes, runs, preallocated_bytes: 0 }
-    }
-
-    /// Bytes of preallocated extents, in so many runs.
-    #[must_use]
-    pub const fn preallocated(bytes: u64, runs: u64) -> Self {
-        Self { bytes, runs, preallocated_bytes: bytes }
-    }
-}
-
-impl std::ops::AddAssign for PromisedData {
-    fn add_assign(&mut self, other: Self) {
-        self.bytes += other.bytes;
-        self.runs += other.runs;
-        self.preallocated_bytes += other.preallocated_bytes;
-    }
-}
-
-impl std::ops::SubAssign for PromisedData {
-    fn sub_assign(&mut self, other: Self) {
-        self.bytes -= other.bytes;
-        self.runs -= other.runs;
-        self.preallocated_bytes -= other.preallocated_bytes;
-    }
-}
-
 /// How often a promise is tried, with a commit between two tries.
 const TRIES: u32 = 3;
 
 /// How often a handle that may draw on the reserve tries to, when others have drawn on all of it.
 const RESERVE_TRIES: u32 = 16;
+
+/// Attempts something up to `tries` times, with a commit between two attempts as long as one would gain space. An attempt is
+/// the last word: it follows every commit, and also a look that found nothing to commit, since another thread's commit may
+/// have ended between the attempt before and that look.
+fn attempt_between_commits<E>(
+    tries: u32,
+    attempt: impl Fn() -> bool,
+    would_gain: impl Fn() -> bool,
+    commit: impl Fn() -> Result<(), E>,
+) -> Result<bool, E> {
+    for _ in 1..tries {
+        if attempt() {
+            return Ok(true);
+        }
+        if !would_gain() {
+            break;
+        }
+        commit()?;
+    }
+    Ok(attempt())
+}
 
 impl Engine {
     /// Promises metadata. Chunks that can be made count as room, and are made when blocks are taken. Where there is no room,
@@ -133,51 +98,56 @@ impl Engine {
         if changes == Charge::default() {
             return Ok(());
         }
-        if Self::is_committing_thread() {
+        let wanted = Wanted { changes, ..Wanted::default() };
+        let promised = if Self::is_committing_thread() {
             // A participant puts in what has waited in memory. It can't wait for a commit, which is this one; what finds no
             // room stays where it is.
-            let promised = self.try_changes(changes, draw);
-            return if promised { Ok(()) } else { Err(self.no_space(changes)) };
+            self.try_promise(wanted, draw)
+        } else {
+            // Others may draw on the reserve at the moment: a commit waits for them, and gives back what they do not need.
+            self.promise_making_room(wanted, draw.min(Draw::Margin))?
+                || (draw > Draw::Margin && self.promise_between_commits(RESERVE_TRIES, wanted, draw)?)
+        };
+        if promised { Ok(()) } else { Err(self.no_space(changes)) }
+    }
+
+    /// Promises what is wanted; where there is no room, commits, and at last takes back leases.
+    fn promise_making_room(&self, wanted: Wanted, draw: Draw) -> Result<bool, EngineError> {
+        if self.promise_between_commits(TRIES, wanted, draw)? {
+            return Ok(true);
         }
-        for attempt in 0..TRIES {
-            if self.try_changes(changes, draw.min(Draw::Margin)) {
-                return Ok(());
-            }
-            if !self.would_gain_by_committing() || attempt + 1 == TRIES {
-                // Reading an older state matters less than any change.
-                if self.revoke_leases() && self.try_changes(changes, draw.min(Draw::Margin)) {
-                    return Ok(());
-                }
-                break;
-            }
-            self.commit()?;
-        }
-        let tries = if draw > Draw::Margin { RESERVE_TRIES } else { 0 };
-        for _ in 0..tries {
-            if self.try_changes(changes, draw) {
-                return Ok(());
-            }
-            if !self.would_gain_by_committing() {
-                break;
-            }
-            // Others draw on it at the moment: the commit waits for them, and gives back what they do not need.
-            self.commit()?;
-        }
-        Err(self.no_space(changes))
+        // Reading an older state matters less than any change.
+        Ok(self.revoke_leases() && self.try_promise(wanted, draw))
+    }
+
+    fn promise_between_commits(&self, tries: u32, wanted: Wanted, draw: Draw) -> Result<bool, EngineError> {
+        let attempt = || self.try_promise(wanted, draw);
+        attempt_between_commits(
+            tries,
+            attempt,
+            || self.would_gain_by_committing(),
+            || self.commit().map(drop),
+        )
     }
 
     fn no_space(&self, changes: Charge) -> EngineError {
         EngineError::NoSpace { kind: "metadata", needed_bytes: self.space.price_bytes(changes) }
     }
 
-    /// Whether a commit could give back space: by writing what waits, by freeing what is pinned, or by waiting for handles that
-    /// are open or about to be.
+    /// Whether a commit could give back space: by writing what waits, by freeing what is pinned, by waiting for handles that
+    /// are open or about to be, or for another thread's commit that has not freed yet what it pinned.
     #[must_use]
     pub fn would_gain_by_committing(&self) -> bool {
-        self.waiting_changes() != Charge::default()
-            || self.space.pinned_bytes() > 0
-            || self.phase.lock().handles > 0
+        let (handles, is_held_up) = {
+            let phase = self.phase.lock();
+            (phase.handles, phase.is_held_up)
+        };
+        handles > 0
             || self.space.has_promised_changes()
+            || self.waiting_changes() != Charge::default()
+            || self.space.pinned_bytes() > 0
+            // What waits for the host is not freed by waiting here.
+            || (!is_held_up && self.space.committing_bytes() > 0)
     }
 
     /// Promises metadata if there is room; false where there is none.
@@ -185,34 +155,21 @@ impl Engine {
         self.try_promise(Wanted { changes, ..Wanted::default() }, draw)
     }
 
-    /// Asks for a promise; what the answer depends on is looked up where it is not known, and measured where it is known as
-    /// a bound alone.
+    /// Asks for a promise: by counts of what waits for the commit, by what was measured of that before, and at last measured
+    /// anew. Never commits.
     fn try_promise(&self, wanted: Wanted, draw: Draw) -> bool {
-        let mut has_measured = false;
-        loop {
-            // What may be put off does not keep away those who draw on the reserve.
-            let postponable = if draw > Draw::Margin { Charge::default() } else { self.awaited_changes() };
-            let counted = self.waiting_changes() + postponable;
-            let promised = self.space.promise(wanted, counted, draw);
-            let promised = match (promised, self.measured_changes()) {
-                (Promised::Refused, Some(measured)) => {
-                    self.space.promise(wanted, measured + postponable, draw)
-                }
-                _ => promised,
-            };
-            match promised {
-                Promised::Given => return true,
-                Promised::Refused if has_measured || counted == Charge::default() => return false,
-                Promised::Refused => {
-                    has_measured = self.measure_waiting();
-                    if !has_measured {
-                        return false;
-                    }
-                }
-                Promised::Unmeasured(chunks) => self.space.set_unallocated(chunks, self.unallocated()),
-                Promised::Uncounted(sizes) => self.space.set_counted(sizes, self.count_trees()),
-            }
+        // What may be put off does not keep away those who draw on the reserve.
+        let postponable = || if draw > Draw::Margin { Charge::default() } else { self.awaited_changes() };
+        let counted = || self.waiting_changes() + postponable();
+        let measured = || self.measured_changes().map_or_else(counted, |changes| changes + postponable());
+        if self.space.promise(wanted, draw, counted, self)
+            || (self.measured_changes().is_some() && self.space.promise(wanted, draw, measured, self))
+        {
+            return true;
         }
+        counted() != Charge::default()
+            && self.measure_waiting()
+            && self.space.promise(wanted, draw, measured, self)
     }
 
     /// Whether there is room for all that waits for the commit, for what the commit takes by itself, and for what handles were
@@ -230,18 +187,8 @@ impl Engine {
     pub fn promise_data(&self, space: PromisedData) -> Result<DataPromise<'_>, EngineError> {
         self.check_writable()?;
         let wanted = Wanted { data: space, ..Wanted::default() };
-        let promise = || DataPromise { engine: self, space };
-        for _ in 0..TRIES {
-            if self.try_promise(wanted, Draw::Margin) {
-                return Ok(promise());
-            }
-            if !self.would_gain_by_committing() {
-                break;
-            }
-            self.commit()?;
-        }
-        if self.revoke_leases() && self.try_promise(wanted, Draw::Margin) {
-            return Ok(promise());
+        if self.promise_making_room(wanted, Draw::Margin)? {
+            return Ok(DataPromise { engine: self, space });
         }
         Err(EngineError::NoSpace { kind: "data", needed_bytes: space.bytes })
     }
@@ -265,6 +212,16 @@ impl Engine {
     /// Data that had their space ([`place_promised_data`](Self::place_promised_data)) gave it back; it is promised to them still.
     pub fn displace_promised_data(&self, bytes: u64) {
         self.space.displace_data(bytes);
+    }
+}
+
+impl LookUps for Engine {
+    fn unallocated(&self) -> Unallocated {
+        Engine::unallocated(self)
+    }
+
+    fn count_trees(&self) -> Option<CountedBlocks> {
+        Engine::count_trees(self)
     }
 }
 
@@ -301,5 +258,52 @@ impl DataPromise<'_> {
 impl Drop for DataPromise<'_> {
     fn drop(&mut self) {
         self.engine.space.unpromise_data(self.space, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::convert::Infallible;
+
+    use super::*;
+
+    /// Attempts until there is room, which the commit of this number makes, or which another thread makes when it is looked
+    /// whether a commit would gain. Gives whether it succeeded, the attempts and the commits.
+    fn attempts(tries: u32, room_after: Option<u32>, rests: bool) -> (bool, u32, u32) {
+        let (attempted, commits, has_room) = (Cell::new(0), Cell::new(0), Cell::new(false));
+        let attempt = || {
+            attempted.set(attempted.get() + 1);
+            has_room.get()
+        };
+        let would_gain = || {
+            has_room.set(has_room.get() || rests);
+            !rests
+        };
+        let commit = || {
+            commits.set(commits.get() + 1);
+            has_room.set(room_after.is_some_and(|last| commits.get() >= last));
+            Ok::<(), Infallible>(())
+        };
+        let Ok(ended) = attempt_between_commits(tries, attempt, would_gain, commit);
+        (ended, attempted.get(), commits.get())
+    }
+
+    #[test]
+    fn what_the_last_commit_frees_is_found() {
+        for tries in 1..5 {
+            assert_eq!(attempts(tries, Some(tries - 1), false), (tries > 1, tries, tries - 1));
+            assert_eq!(
+                attempts(tries, None, false),
+                (false, tries, tries - 1),
+                "no commit without an attempt"
+            );
+        }
+        assert_eq!(attempts(16, Some(3), false), (true, 4, 3));
+    }
+
+    #[test]
+    fn what_another_commit_freed_just_before_the_look_is_found() {
+        assert_eq!(attempts(3, None, true), (true, 2, 0));
     }
 }

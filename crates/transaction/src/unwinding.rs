@@ -1,6 +1,6 @@
 //! What a panic breaks off is never committed, and nobody waits for it.
 //!
-//! A panic is a mistake of ours. Whoever answers requests catches it, so that one request fails and not the program; locks
+//! A panic is a mistake of ours. The thread that answers requests catches it, so that one request fails and not the program; locks
 //! are not poisoned, so that others read on. But what was being changed may be half done, and a thread that others wait for
 //! may be the one that is gone. So every open handle, every commit and every writing of the log makes the file system
 //! read-only if a panic ends it, and undoes what others wait for.

@@ -1,4 +1,5 @@
-//! What the next commit has to do that no handle holds a promise for: pending items, delayed references, snapshots. First as a bound from counts; where that finds no room, measured in the trees.
+//! What the next commit has to do that no handle holds a promise for: pending items, delayed references, snapshots.
+//! First as a bound from counts; where that finds no room, measured in the trees.
 
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
@@ -12,8 +13,7 @@ use crate::engine::Engine;
 use crate::extents::delayed::{MAX_REFERENCE_BYTES, TouchedExtent};
 use crate::forest::Tree;
 use crate::handle::Handle;
-use crate::reservation::Draw;
-use crate::space::{Charge, TreeSizes};
+use crate::space::{Charge, Draw, FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES, TreeSizes};
 
 /// What the engine knows of what waits for the commit.
 #[derive(Default)]
@@ -52,10 +52,6 @@ const SNAPSHOT_QUOTA_ITEMS: u64 = 4;
 const SNAPSHOT_NAME_BYTES: usize = 330;
 /// More extents or items than this are not measured: a commit costs little more.
 const MAX_MEASURED: usize = 4096;
-/// Bytes of an inode item with its header.
-const INODE_ITEM_BYTES: u64 = 185;
-/// Bytes of the item of a file's extent with its header: what divides a leaf into the most references.
-const EXTENT_ITEM_BYTES: u64 = 53 + 25;
 /// Bytes that the free-space tree or the checksum tree may grow by for one extent.
 const MAX_SPACE_ITEM_BYTES: usize = 64;
 
@@ -104,12 +100,12 @@ impl Engine {
     /// What putting in so many items may change that changed outside a transaction. Nobody has noted of which tree they are.
     fn items_beside(&self, items: u64) -> Charge {
         let shared = if self.forest.may_share_blocks() { items } else { 0 };
-        Charge::items(items, items * INODE_ITEM_BYTES) + self.copies_of_leaves(shared)
+        Charge::items(items, items.saturating_mul(INODE_ITEM_BYTES)) + self.copies_of_leaves(shared)
     }
 
-    /// References that copies of so many shared leaves add at worst.
+    /// References that copies of so many shared leaves add at worst: where each item is that of an extent.
     pub(crate) fn copies_of_leaves(&self, leaves: u64) -> Charge {
-        let references = u64::from(self.node_size()) / EXTENT_ITEM_BYTES;
+        let references = u64::from(self.node_size()) / FILE_EXTENT_ITEM_BYTES;
         Charge { added_references: leaves.saturating_mul(references), ..Charge::default() }
     }
 
@@ -190,7 +186,7 @@ impl Engine {
         extents.dedup_by(|later, first| {
             let same = later.logical == first.logical;
             if same {
-                first.growth_bytes += later.growth_bytes;
+                first.growth_bytes = first.growth_bytes.saturating_add(later.growth_bytes);
                 first.moves_space |= later.moves_space;
             }
             same

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use support::{mkfs, open};
@@ -85,18 +86,37 @@ fn a_walk_goes_on_after_a_crash_wherever_it_stood() {
     }
 }
 
-/// Spoils the middle one of a tree's leaves, which lie in single copies; gives how many leaves there are.
-fn spoil_a_leaf(image: &Path, owner: RootId) -> usize {
-    let mut bytes = std::fs::read(image).unwrap();
+/// The last byte of a leaf, of which one bit is turned.
+struct Spoiled {
+    /// Leaves of the tree.
+    leaves: usize,
+    /// Where the byte lies.
+    place: u64,
+}
+
+impl Spoiled {
+    /// Turns the bit, also while an engine has the image open.
+    fn turn(&self, image: &Path) {
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(image).unwrap();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, self.place).unwrap();
+        file.write_all_at(&[byte[0] ^ 1], self.place).unwrap();
+    }
+}
+
+/// Spoils the middle one of a tree's leaves, which lie in single copies.
+fn spoil_a_leaf(image: &Path, owner: RootId) -> Spoiled {
+    let bytes = std::fs::read(image).unwrap();
     let (fsid, node) = (bytes[(64 << 10) + 32..][..16].to_vec(), 4096);
     let is_leaf = |block: &[u8]| {
         block[32..48] == fsid && block[88..96] == owner.0.to_le_bytes() && block[100] == 0 && block[96] > 0
     };
     let leaves: Vec<usize> =
         bytes.chunks(node).enumerate().filter(|(_, block)| is_leaf(block)).map(|(at, _)| at * node).collect();
-    bytes[leaves[leaves.len() / 2] + node - 1] ^= 1;
-    std::fs::write(image, bytes).unwrap();
-    leaves.len()
+    let place = leaves[leaves.len() / 2] + node - 1;
+    let spoiled = Spoiled { leaves: leaves.len(), place: place as u64 };
+    spoiled.turn(image);
+    spoiled
 }
 
 /// A block that cannot be read ends the walk, and what was let go of before it is not let go of again at the next opening.
@@ -111,7 +131,7 @@ fn an_error_on_the_way_leaves_the_file_system_sound() {
     let id = tree.id();
     delete(&engine, tree);
     drop(engine);
-    assert!(spoil_a_leaf(&image, id) > 150);
+    assert!(spoil_a_leaf(&image, id).leaves > 150);
     let mut errors: Vec<String> = Vec::new();
     for _ in 0..3 {
         let engine = open(&image);
@@ -121,4 +141,36 @@ fn an_error_on_the_way_leaves_the_file_system_sound() {
     }
     assert!(errors[0].contains("checksum"), "{}", errors[0]);
     assert!(errors.iter().all(|error| *error == errors[0]), "{errors:#?}");
+}
+
+/// What ended a walk may pass: the tree waits behind the others, and needs no new opening.
+#[test]
+fn a_tree_whose_walk_met_an_error_is_freed_when_that_has_passed() {
+    require!(Tool("btrfs"), Tool("mkfs.btrfs"));
+    let scratch = Scratch::new("deletions");
+    let image = scratch.path().join("image");
+    mkfs(&image, &["-n", "4096", "-m", "single"], "128M");
+    let engine = open(&image);
+    let before = used_bytes(&engine);
+    let trees = [plant(&engine), plant(&engine)];
+    let [first, second] = [trees[0].id(), trees[1].id()];
+    trees.into_iter().for_each(|tree| delete(&engine, tree));
+    drop(engine);
+    let spoiled = spoil_a_leaf(&image, first);
+    let engine = open(&image);
+    assert_eq!(engine.dead_trees(), [first, second]);
+    for behind in [[second, first].as_slice(), &[first], &[first]] {
+        let error = engine.clean(1 << 20).unwrap_err().to_string();
+        assert!(error.contains("checksum"), "{error}");
+        assert_eq!(engine.dead_trees(), behind);
+        engine.commit().unwrap();
+    }
+    spoiled.turn(&image);
+    assert!(!engine.clean(1 << 20).unwrap());
+    assert_eq!(engine.dead_trees(), [] as [RootId; 0]);
+    engine.commit().unwrap();
+    let left = used_bytes(&engine) - before;
+    assert!(left <= MOST_LEFT_BYTES, "{left} bytes are left");
+    drop(engine);
+    kernel::btrfs_check(&image).unwrap();
 }

@@ -302,30 +302,51 @@ mod tests {
     }
 
     #[test]
-    fn no_run_of_a_job_comes_twice() {
+    fn no_run_comes_twice_in_several_turns() {
+        let most_seeds = JOBS.iter().map(Job::most_seeds).max().unwrap();
         for job in JOBS {
-            let runs = job.whole(7);
-            let different: BTreeSet<&Planned> = runs.iter().collect();
-            assert_eq!(different.len(), runs.len(), "{}", job.name);
+            for runs in [Job::whole, Job::slice] {
+                // As the turns follow one another.
+                let runs: Vec<Planned> = (0..5).flat_map(|turn| runs(job, 7 + turn * most_seeds)).collect();
+                let different: BTreeSet<&Planned> = runs.iter().collect();
+                assert_eq!(different.len(), runs.len(), "{}", job.name);
+            }
         }
     }
 
     #[test]
-    fn numbers_are_drawn_from_the_seed_within_their_ranges() {
-        let runs = job("full-snapshots").whole(1);
-        assert_eq!(runs, job("full-snapshots").whole(1));
-        assert_ne!(drawn("--remove 50..3000", 1), drawn("--remove 50..3000", 2));
-        for seed in 0..200 {
-            let row = drawn("--half 10..12", seed);
-            assert!(row == "--half 10" || row == "--half 11", "{row}");
-        }
-        assert!(runs.iter().all(|run| !run.row.contains("..")));
+    fn the_seeds_of_a_product_follow_the_first_and_each_draws_anew() {
+        let product = Product { dimensions: &[&["a 0..1000", "b"], &["", "c 0..1000"]], seeds: 3 };
+        let runs = product.runs(u64::MAX);
+        let seeds: Vec<u64> = runs.iter().map(|run| run.seed).collect();
+        assert_eq!(seeds, [[u64::MAX; 4], [0; 4], [1; 4]].concat());
+        let words = |run: &Planned| run.row.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let numbers: Vec<String> =
+            runs.iter().flat_map(words).filter(|word| word.parse::<u64>().is_ok()).collect();
+        let different: BTreeSet<&String> = numbers.iter().collect();
+        assert_eq!((numbers.len(), different.len()), (12, 12), "{numbers:?}");
+        assert_eq!(product.runs(u64::MAX), runs);
     }
 
     #[test]
-    fn a_row_has_no_empty_word() {
+    fn numbers_are_drawn_from_all_of_their_range_and_nothing_else() {
+        for (low, high) in [(10, 12), (0, 1), (7, 17)] {
+            let row = format!("--half {low}..{high} --name x..y");
+            let drawn: BTreeSet<String> = (0..500).map(|seed| drawn(&row, seed)).collect();
+            let expected = (low..high).map(|number| format!("--half {number} --name x..y"));
+            assert_eq!(drawn, expected.collect::<BTreeSet<_>>());
+        }
+        let many: BTreeSet<String> = (0..200).map(|seed| drawn("--remove 50..3000", seed)).collect();
+        assert!(many.len() > 180, "{}", many.len());
+    }
+
+    #[test]
+    fn rows_are_joined_with_one_space_and_nothing_is_left_to_be_drawn() {
+        let joins = [joined("", ""), joined("a", ""), joined("", "b"), joined("a", "b c")];
+        assert_eq!(joins, ["", "a", "b", "a b c"]);
         for run in JOBS.iter().flat_map(|job| [job.whole(1), job.slice(1)].concat()) {
             assert!(run.row.split(' ').all(|word| !word.is_empty()), "{:?}", run.row);
+            assert!(run.row.split(' ').all(|word| range(word).is_none()), "{:?}", run.row);
         }
     }
 }

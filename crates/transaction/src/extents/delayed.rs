@@ -120,6 +120,10 @@ pub struct DelayedReferences {
 /// Bytes that one more reference takes in the extent tree at most: an item of its own, with its header.
 pub(crate) const MAX_REFERENCE_BYTES: usize = 53 + 25;
 
+/// Leaves full of the checksums of one extent, at most; the disk tells its length. (No device holds such an extent, and no
+/// checksum tree has so many blocks.)
+const MOST_CHECKSUM_LEAVES: u64 = 1 << 31;
+
 /// A data extent whose items may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TouchedExtent {
@@ -140,12 +144,13 @@ fn charge_of(head: &Head, checksum_leaf_bytes: u64) -> Charge {
     let added = head.changes.added();
     // A change of references alone leaves space and checksums as they are; an extent that keeps a referrer is not freed.
     let moves_space = head.fresh || added == 0;
+    let leaves = head.length / checksum_leaf_bytes;
     Charge {
         added_references: added.max(u64::from(head.fresh)),
         dropped_references: (count - added).max(u64::from(count == 0)),
         extents: u64::from(moves_space),
         // Those of a new extent were put in with it.
-        checksums: if moves_space && added == 0 { 1 + head.length / checksum_leaf_bytes } else { 0 },
+        checksums: if moves_space && added == 0 { 1 + leaves.min(MOST_CHECKSUM_LEAVES) } else { 0 },
         ..Charge::default()
     }
 }
@@ -273,8 +278,9 @@ impl DelayedReferences {
         let touched = |head: &Head| TouchedExtent {
             logical: head.logical,
             length: head.length,
-            growth_bytes: usize::try_from(charge_of(head, 1).added_references).unwrap_or(usize::MAX)
-                * MAX_REFERENCE_BYTES,
+            growth_bytes: usize::try_from(charge_of(head, 1).added_references)
+                .unwrap_or(usize::MAX)
+                .saturating_mul(MAX_REFERENCE_BYTES),
             moves_space: charge_of(head, 1).extents > 0,
         };
         self.heads.values().filter(|head| head.kind.is_data()).map(touched).collect()
@@ -316,5 +322,35 @@ impl DelayedReferences {
     pub fn begin_transaction(&mut self) {
         assert!(self.heads.is_empty(), "a transaction ended with {} extents pending", self.heads.len());
         self.versions.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vlinder_format::checksum_item::ChecksumGeometry;
+
+    use super::*;
+
+    /// As the disk may tell it.
+    #[test]
+    fn extents_of_any_length_are_charged_and_given_back() {
+        let geometry = ChecksumGeometry { checksum_size: 4, sector_size: 4096, node_size: 16 << 10 };
+        let mut delayed = DelayedReferences::new(geometry);
+        let lengths = [0, 1, 4096, 1 << 30, 1 << 63, u64::MAX - 4095, u64::MAX];
+        let change = |delayed: &mut DelayedReferences, by| {
+            for (number, length) in (0..).zip(lengths) {
+                let referrer = Referrer::File { root: RootId(5), inode: ObjectId(256), offset: 0 };
+                delayed.change(Logical(number), length, ExtentKind::Data, referrer, by, false);
+            }
+        };
+        change(&mut delayed, -1);
+        let charge = delayed.charge();
+        assert_eq!((charge.dropped_references, charge.extents), (7, 7));
+        assert_eq!(delayed.touched_data().len(), lengths.len());
+        // The first three, a GiB by leaves of 4 MiB, and the bound three times.
+        let leaf_bytes = geometry.covered(4 << 10);
+        assert_eq!(charge.checksums, 7 + (1 << 30) / leaf_bytes + 3 * MOST_CHECKSUM_LEAVES);
+        change(&mut delayed, 1);
+        assert_eq!(delayed.charge(), Charge::default());
     }
 }

@@ -1,6 +1,6 @@
 //! The writing side of the fsync log: its trees, the space that they grow in, and how they become durable.
 //!
-//! A log belongs to one transaction: the next commit makes it worthless and frees it. Whoever writes one holds a [`Handle`],
+//! A log belongs to one transaction: the next commit makes it worthless and frees it. The thread that writes one holds a [`Handle`],
 //! so that the transaction can't end meanwhile. What the items mean is `fs`'s business.
 //!
 //! | step | under | what |
@@ -102,7 +102,7 @@ struct Progress {
     /// Of [`Content::sequence`].
     durable: u64,
     is_writing: bool,
-    /// Threads on their way to a ticket: whoever writes waits for them, and writes theirs too.
+    /// Threads on their way to a ticket: the writer waits for them, and writes theirs too.
     coming: usize,
 }
 

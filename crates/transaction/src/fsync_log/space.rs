@@ -6,9 +6,8 @@ use vlinder_format::{Block, Logical, RootId};
 use vlinder_tree::TreeError;
 
 use crate::engine::Engine;
-use crate::reservation::Draw;
 use crate::space::groups::Taken;
-use crate::space::{Charge, Purpose};
+use crate::space::{Charge, Draw, Purpose};
 
 impl Engine {
     /// Takes addresses for blocks of a log, from the room that nobody was promised. A chunk is not made for them: the log

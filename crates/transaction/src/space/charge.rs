@@ -5,8 +5,22 @@
 //! 1. The price of a charge is at least what its changes take, in handles and in the commit, except for what every
 //!    commit takes by itself ([`TreeSizes::commit_blocks`]).
 //! 2. The price of a sum is at most the sum of the prices, so that charges can be added before they are priced.
+//!
+//! Sums, products and prices saturate: the disk tells some of the sizes, which must neither end the program nor wrap to a small
+//! price, and the greatest number is an upper bound still. What goes back from a sum must have been added to it: anything
+//! else is a mistake of ours, and asserted. For both to hold no sum may saturate that something goes back from: a single
+//! change counts less than 2^32 of anything, as many as memory holds of them less than 2^64.
 
 use std::ops::{Add, AddAssign, SubAssign};
+
+use vlinder_format::block::{HEADER_SIZE, ITEM_HEADER_SIZE, POINTER_SIZE};
+use vlinder_format::file_extent::REGULAR_SIZE;
+use vlinder_format::inode::InodeItem;
+
+/// Bytes of an inode item with its header.
+pub(crate) const INODE_ITEM_BYTES: u64 = (InodeItem::SIZE + ITEM_HEADER_SIZE) as u64;
+/// Bytes of the item of a file's extent with its header.
+pub(crate) const FILE_EXTENT_ITEM_BYTES: u64 = (REGULAR_SIZE + ITEM_HEADER_SIZE) as u64;
 
 /// Bytes that one more reference takes in the extent tree at most: an item of its own with its header.
 const REFERENCE_BYTES: u64 = 64;
@@ -17,6 +31,14 @@ const BLOCK_ITEM_BYTES: u64 = 76;
 const EXTENT_BYTES: u64 = 64;
 /// A leaf that splits leaves pieces that are a quarter full at least: half full, less one large item.
 const PIECES_OF_LEAF: u64 = 4;
+/// Pointers that a node holds at least after it was split: half of what the smallest node takes, some of them left out for the
+/// nodes above, which take a pointer for each node.
+const POINTERS_OF_HALF_NODE: u64 = 32;
+const _: () = {
+    const SMALLEST_NODE: usize = 4096;
+    let half = ((SMALLEST_NODE - HEADER_SIZE) / POINTER_SIZE / 2) as u64;
+    assert!(POINTERS_OF_HALF_NODE < half, "the pointers of one level and of those above");
+};
 /// Blocks that a commit takes beside the trees that are counted: paths of the device, UUID and quota trees, new root
 /// blocks, a conversion of a group to bitmaps, and the addresses that the plan of one edit holds and does not use.
 const COMMIT_SLACK_BLOCKS: u64 = 32;
@@ -59,7 +81,7 @@ impl Charge {
         Self { items, item_bytes, ..Self::NOTHING }
     }
 
-    const NOTHING: Self = Self {
+    pub(super) const NOTHING: Self = Self {
         blocks: 0,
         leaves: 0,
         items: 0,
@@ -74,35 +96,29 @@ impl Charge {
 
     /// By how much each count is higher than it was before.
     #[must_use]
-    pub(crate) const fn growth_since(self, before: Self) -> Self {
-        Self {
-            blocks: self.blocks.saturating_sub(before.blocks),
-            leaves: self.leaves.saturating_sub(before.leaves),
-            items: self.items.saturating_sub(before.items),
-            item_bytes: self.item_bytes.saturating_sub(before.item_bytes),
-            added_references: self.added_references.saturating_sub(before.added_references),
-            dropped_references: self.dropped_references.saturating_sub(before.dropped_references),
-            extents: self.extents.saturating_sub(before.extents),
-            checksums: self.checksums.saturating_sub(before.checksums),
-            checksum_bytes: self.checksum_bytes.saturating_sub(before.checksum_bytes),
-            block_references: self.block_references.saturating_sub(before.block_references),
-        }
+    pub(crate) fn growth_since(self, before: Self) -> Self {
+        self.with(before, u64::saturating_sub)
     }
 
     /// Each count so many times.
     #[must_use]
-    pub const fn times(self, count: u64) -> Self {
+    pub fn times(self, count: u64) -> Self {
+        self.with(self, |one, _| one.saturating_mul(count))
+    }
+
+    /// Each count made of both charges'.
+    fn with(self, other: Self, combine: impl Fn(u64, u64) -> u64) -> Self {
         Self {
-            blocks: self.blocks.saturating_mul(count),
-            leaves: self.leaves.saturating_mul(count),
-            items: self.items.saturating_mul(count),
-            item_bytes: self.item_bytes.saturating_mul(count),
-            added_references: self.added_references.saturating_mul(count),
-            dropped_references: self.dropped_references.saturating_mul(count),
-            extents: self.extents.saturating_mul(count),
-            checksums: self.checksums.saturating_mul(count),
-            checksum_bytes: self.checksum_bytes.saturating_mul(count),
-            block_references: self.block_references.saturating_mul(count),
+            blocks: combine(self.blocks, other.blocks),
+            leaves: combine(self.leaves, other.leaves),
+            items: combine(self.items, other.items),
+            item_bytes: combine(self.item_bytes, other.item_bytes),
+            added_references: combine(self.added_references, other.added_references),
+            dropped_references: combine(self.dropped_references, other.dropped_references),
+            extents: combine(self.extents, other.extents),
+            checksums: combine(self.checksums, other.checksums),
+            checksum_bytes: combine(self.checksum_bytes, other.checksum_bytes),
+            block_references: combine(self.block_references, other.block_references),
         }
     }
 }
@@ -110,40 +126,27 @@ impl Charge {
 impl Add for Charge {
     type Output = Self;
 
-    fn add(mut self, other: Self) -> Self {
-        self += other;
-        self
+    fn add(self, other: Self) -> Self {
+        self.with(other, u64::saturating_add)
     }
 }
 
 impl AddAssign for Charge {
     fn add_assign(&mut self, other: Self) {
-        self.blocks += other.blocks;
-        self.leaves += other.leaves;
-        self.items += other.items;
-        self.item_bytes += other.item_bytes;
-        self.added_references += other.added_references;
-        self.dropped_references += other.dropped_references;
-        self.extents += other.extents;
-        self.checksums += other.checksums;
-        self.checksum_bytes += other.checksum_bytes;
-        self.block_references += other.block_references;
+        *self = *self + other;
     }
 }
 
 impl SubAssign for Charge {
     fn sub_assign(&mut self, other: Self) {
-        self.blocks -= other.blocks;
-        self.leaves -= other.leaves;
-        self.items -= other.items;
-        self.item_bytes -= other.item_bytes;
-        self.added_references -= other.added_references;
-        self.dropped_references -= other.dropped_references;
-        self.extents -= other.extents;
-        self.checksums -= other.checksums;
-        self.checksum_bytes -= other.checksum_bytes;
-        self.block_references -= other.block_references;
+        *self = self.with(other, given_back);
     }
+}
+
+/// What is left of a sum when a part of it goes back.
+pub(super) fn given_back(sum: u64, part: u64) -> u64 {
+    assert!(part <= sum, "{part} go back of a sum of {sum}");
+    sum - part
 }
 
 /// How large the trees are, in blocks: each block is copied at most once in a transaction, so this bounds every price.
@@ -203,7 +206,7 @@ impl TreeSizes {
         let block_items = charge.block_references.saturating_add(blocks.saturating_mul(2));
         blocks
             .saturating_add(self.leaves_for(block_items.saturating_mul(BLOCK_ITEM_BYTES)))
-            .saturating_add(blocks.div_ceil(32))
+            .saturating_add(blocks.div_ceil(POINTERS_OF_HALF_NODE))
     }
 
     /// What every commit that changes anything takes by itself, in blocks: copies and splits of what tells of the places
@@ -263,18 +266,72 @@ mod tests {
 
     #[test]
     fn a_price_is_bounded_by_every_block_copied_and_split_once_and_by_what_is_put_in() {
+        let price = |charge| sizes().price_blocks(&charge);
         let references = |added_references| Charge { added_references, ..Charge::default() };
-        let few = sizes().price_blocks(&references(1));
-        assert!((4..=6).contains(&few), "a path and a split: {few}");
-        let many = sizes().price_blocks(&references(10_000));
-        assert!(many < 2 * 100 + 2 * 10_000 * REFERENCE_BYTES * PIECES_OF_LEAF / (16 << 10), "{many}");
-        let dropped = Charge { dropped_references: 10_000, ..Charge::default() };
-        assert!(sizes().price_blocks(&dropped) < 110, "what goes splits nothing");
+        let dropped = |dropped_references| Charge { dropped_references, ..Charge::default() };
+        // The items of the blocks that come and go, and the pointers to them, come on top: one leaf and one node, or more.
+        assert_eq!(price(references(1)), 3 + 1 + 1 + 1, "a path and a split");
+        let splits = 100 + (10_000 * REFERENCE_BYTES * PIECES_OF_LEAF).div_ceil(16 << 10);
+        assert_eq!(price(references(10_000)), 100 + splits + 14 + 12, "every block, and what is put in");
+        assert_eq!(price(dropped(1)), 3 + 1 + 1, "a path");
+        assert_eq!(price(dropped(10_000)), 100 + 4 + 4, "what goes splits nothing");
     }
 
-    /// Over small counts of every kind, against the definition.
+    /// Each kind of count, at its name.
+    fn counts(charge: &mut Charge) -> [(&'static str, &mut u64); 10] {
+        [
+            ("blocks", &mut charge.blocks),
+            ("leaves", &mut charge.leaves),
+            ("items", &mut charge.items),
+            ("item_bytes", &mut charge.item_bytes),
+            ("added_references", &mut charge.added_references),
+            ("dropped_references", &mut charge.dropped_references),
+            ("extents", &mut charge.extents),
+            ("checksums", &mut charge.checksums),
+            ("checksum_bytes", &mut charge.checksum_bytes),
+            ("block_references", &mut charge.block_references),
+        ]
+    }
+
     #[test]
-    fn the_price_of_a_sum_is_at_most_the_sum_of_the_prices_but_for_rounding() {
+    fn what_counts_more_costs_no_less_and_nothing_is_free_but_bytes_without_an_item() {
+        for kind in 0..10 {
+            let mut price = 0;
+            for count in [1, 2, 3, 10, 1000, 1 << 20, 1 << 40, u64::MAX] {
+                let mut charge = Charge { items: 1, checksums: 1, ..Charge::default() };
+                let base = sizes().price_blocks(&charge);
+                let (name, counted) = counts(&mut charge).into_iter().nth(kind).unwrap();
+                *counted = count;
+                let now = sizes().price_blocks(&charge);
+                assert!(now >= price.max(base), "{count} {name}: {now}");
+                price = now;
+            }
+            let mut alone = Charge::default();
+            let (name, counted) = counts(&mut alone).into_iter().nth(kind).unwrap();
+            *counted = 1;
+            assert_eq!(sizes().price_blocks(&alone) == 0, name == "item_bytes", "{name}");
+        }
+    }
+
+    #[test]
+    fn sums_saturate_and_cost_all_there_is() {
+        let all = Charge { items: u64::MAX, item_bytes: u64::MAX, blocks: u64::MAX, ..Charge::default() };
+        assert_eq!(all + all, all);
+        assert_eq!(all.times(3), all);
+        assert_eq!(sizes().price_blocks(&all), u64::MAX);
+        assert_eq!(Charge::items(3, 30).growth_since(all), Charge::default());
+    }
+
+    #[test]
+    #[should_panic(expected = "3 go back of a sum of 2")]
+    fn what_was_not_added_does_not_go_back() {
+        let mut sum = Charge::items(2, 100);
+        sum -= Charge::items(3, 10);
+    }
+
+    /// Over small counts of every kind.
+    #[test]
+    fn the_price_of_a_sum_is_at_most_the_sum_of_the_prices() {
         let sizes = sizes();
         let charge = |seed: u64| Charge {
             blocks: seed % 2,

@@ -148,44 +148,103 @@ impl FreeRanges {
 mod tests {
     use super::*;
 
+    const UNITS: usize = 64;
+
+    /// Which units are free.
+    struct Model([bool; UNITS]);
+
+    impl Model {
+        /// The runs of free units, by start: (start, length).
+        fn runs(&self) -> Vec<(u64, u64)> {
+            let mut runs: Vec<(u64, u64)> = Vec::new();
+            for (unit, _) in (0..).zip(self.0).filter(|(_, is_free)| *is_free) {
+                match runs.last_mut().filter(|(start, length)| start + length == unit) {
+                    Some((_, length)) => *length += 1,
+                    None => runs.push((unit, 1)),
+                }
+            }
+            runs
+        }
+
+        fn free(&self, start: u64, length: u64) -> u64 {
+            self.0[start as usize..(start + length) as usize].iter().filter(|is_free| **is_free).count()
+                as u64
+        }
+
+        fn set(&mut self, start: u64, length: u64, is_free: bool) {
+            self.0[start as usize..(start + length) as usize].fill(is_free);
+        }
+
+        /// Of the ranges that have `most` the smallest, of those the first; else the last of the largest.
+        fn best(&self, least: u64, most: u64) -> Option<(u64, u64)> {
+            let runs = self.runs();
+            let whole = runs.iter().filter(|(_, length)| *length >= most).min_by_key(|(_, length)| *length);
+            let (start, length) = whole.or_else(|| runs.iter().max_by_key(|(_, length)| *length))?;
+            (*length >= least).then_some((*start, most.min(*length)))
+        }
+
+        fn first(&self, length: u64, from: u64) -> Option<u64> {
+            let runs = self.runs();
+            let fits = |run: &&(u64, u64)| run.1 >= length;
+            let behind = runs.iter().filter(fits).find(|(start, _)| *start >= from);
+            behind.or_else(|| runs.iter().find(fits)).map(|(start, _)| *start)
+        }
+    }
+
+    /// The state of the ranges, and what they say of one range of units, against the model's.
+    fn compare(ranges: &FreeRanges, model: &Model, start: u64, length: u64) {
+        let runs = model.runs();
+        assert_eq!(ranges.iter().collect::<Vec<_>>(), runs);
+        let by_length: BTreeSet<(u64, u64)> = runs.iter().map(|(start, length)| (*length, *start)).collect();
+        assert_eq!(ranges.by_length, by_length);
+        assert_eq!(ranges.total(), model.free(0, UNITS as u64));
+        assert_eq!(ranges.pieces(), runs.len());
+        assert_eq!(ranges.first(), runs.first().copied());
+        assert_eq!(ranges.largest(), runs.iter().map(|(_, length)| *length).max().unwrap_or(0));
+        assert_eq!(ranges.overlaps(start, length), model.free(start, length) > 0);
+        let end = start + length;
+        let meets = |(from, length): &(u64, u64)| *from < end && from + length > start;
+        let within: Vec<(u64, u64)> = runs.iter().copied().filter(meets).collect();
+        assert_eq!(ranges.within(start, end).collect::<Vec<_>>(), within);
+    }
+
     #[test]
     fn ranges_behave_as_a_set_of_units() {
         let mut ranges = FreeRanges::default();
-        let mut model = [false; 64];
+        let mut model = Model([false; UNITS]);
         let mut state = 7u64;
+        let mut refusals = 0;
         for _ in 0..20_000 {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let start = (state >> 33) % 60;
-            let length = 1 + (state >> 45) % 4;
-            let units = start as usize..(start + length) as usize;
-            match (state >> 60) % 4 {
-                0 | 1 if model[units.clone()].iter().all(|free| !free) => {
+            let start = (state >> 33) % 57;
+            let length = 1 + (state >> 45) % 7;
+            match (state >> 60) % 8 {
+                0..=3 if model.free(start, length) == 0 => {
                     ranges.add(start, length);
-                    model[units].fill(true);
+                    model.set(start, length, true);
                 }
-                2 => {
-                    let expected = model[units.clone()].iter().filter(|free| **free).count() as u64;
+                4 => {
+                    let expected = model.free(start, length);
                     assert_eq!(ranges.remove(start, length), expected);
-                    model[units].fill(false);
+                    model.set(start, length, false);
                 }
-                3 => {
-                    if let Some((taken, size)) = ranges.take_best(1, length) {
-                        let units = taken as usize..(taken + size) as usize;
-                        assert!(size <= length && model[units.clone()].iter().all(|free| *free));
-                        model[units].fill(false);
-                    } else {
-                        assert!(model.iter().all(|free| !free));
-                    }
+                5 => {
+                    let least = 1 + start % length;
+                    let best = model.best(least, length);
+                    assert_eq!(ranges.take_best(least, length), best, "{least} to {length}");
+                    best.inspect(|(start, length)| model.set(*start, *length, false));
+                    refusals += u32::from(best.is_none());
+                }
+                6 => {
+                    let first = model.first(length, start);
+                    assert_eq!(ranges.take_first(length, start), first, "{length} from {start}");
+                    first.inspect(|start| model.set(*start, length, false));
+                    refusals += u32::from(first.is_none());
                 }
                 _ => {}
             }
-            assert_eq!(ranges.total(), model.iter().filter(|free| **free).count() as u64);
-            let mut previous_end = None;
-            for (start, length) in ranges.iter() {
-                assert_ne!(previous_end, Some(start), "neighbours are joined");
-                assert!(model[start as usize..(start + length) as usize].iter().all(|free| *free));
-                previous_end = Some(start + length);
-            }
+            compare(&ranges, &model, start, length);
         }
+        assert!((100..5_000).contains(&refusals), "{refusals}");
     }
 }

@@ -254,6 +254,13 @@ impl Groups {
         (logical.0 < group.range.end()).then_some(group.range)
     }
 
+    /// Of a range that is pinned, how many bytes lie in the group of its first: ranges of neighbouring groups are kept as one.
+    pub(crate) fn part_within(&self, start: Logical, length: u64) -> u64 {
+        let group = self.range_of(start);
+        let left = group.map(|group| group.end() - start.0);
+        length.min(left.unwrap_or_else(|| panic!("{length} bytes at {start} are pinned and in no group")))
+    }
+
     /// Takes `count` blocks of `size` bytes.
     pub(crate) fn take_blocks(
         &mut self,
@@ -434,8 +441,12 @@ impl Groups {
             if group.is_free(logical, length) {
                 return Err(FreeSpaceFault::FreedTwice { start: logical, length }.into());
             }
-            let used = group.used;
-            group.used = used.checked_sub(length).ok_or(BlockGroupFault::Freed { used, freed: length })?;
+            // An extent that reaches beyond its group would pin what is another's.
+            let used = group.used.min(group.range.end() - logical.0);
+            if length > used {
+                return Err(BlockGroupFault::Freed { used, freed: length }.into());
+            }
+            group.used -= length;
             group.touched = true;
             group.pinned += length;
             Ok(())

@@ -7,14 +7,12 @@ use vlinder_format::chunk::BlockGroupFlags;
 use vlinder_format::free_space::FreeSpaceFault;
 use vlinder_format::{Fault, Logical};
 
-use super::charge::Charge;
 use super::free_ranges::FreeRanges;
 use super::free_space_tree::GroupRange;
 use super::groups::{Group, Groups, Purpose, Taken, TakenPlace};
 use super::leased::{NeededRanges, Needing};
-use super::promises::{Promises, Unallocated, Wanted};
+use super::promises::{Promises, Unallocated};
 use super::report::KindReport;
-use crate::reservation::Draw;
 
 #[derive(Debug, Default)]
 pub(super) struct State {
@@ -77,13 +75,6 @@ impl Waiting {
             Self::Released => released,
         }
     }
-}
-
-/// A group that the committer removes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct GroupUse {
-    pub(crate) range: GroupRange,
-    pub(crate) flags: vlinder_format::chunk::BlockGroupFlags,
 }
 
 /// A group whose item a commit has to write.
@@ -243,8 +234,14 @@ impl SpaceManager {
         Ok(())
     }
 
+    /// Bytes that the running transaction freed.
     pub(crate) fn pinned_bytes(&self) -> u64 {
         self.state.lock().pinned.total()
+    }
+
+    /// Bytes that the transaction freed that is being written, and that may not be taken yet.
+    pub(crate) fn committing_bytes(&self) -> u64 {
+        self.state.lock().committing.total()
     }
 
     /// The running transaction has ended; what it freed waits for its superblock.
@@ -287,8 +284,7 @@ impl SpaceManager {
         for (start, length) in waiting.of(&mut state.committing, &mut state.released).iter() {
             let (mut at, end) = (start, start + length);
             while at < end {
-                let Some(group) = state.groups.range_of(Logical(at)) else { break };
-                let part = group.end().min(end) - at;
+                let part = state.groups.part_within(Logical(at), end - at);
                 ranges.push((Logical(at), part));
                 at += part;
             }
@@ -301,19 +297,15 @@ impl SpaceManager {
         while self.unpin_one(waiting) {}
     }
 
-    /// Frees one range, in one step with forgetting that it is pinned: whoever loads its group in between would else leave
-    /// it out for ever. False when there is none.
+    /// Frees one range and drops its pin under one lock. If the group were loaded between the two steps, the range would be
+    /// lost for ever. False when there is none.
     fn unpin_one(&self, waiting: Waiting) -> bool {
         let mut state = self.state.lock();
         let state = &mut *state;
         let ranges = waiting.of(&mut state.committing, &mut state.released);
         let Some((start, length)) = ranges.first() else { return false };
-        let group = state.groups.range_of(Logical(start));
-        // What lies in no group any more went with its chunk.
-        let part = group.map_or(length, |group| length.min(group.end() - start));
-        if group.is_some() {
-            state.groups.unpin(Logical(start), part);
-        }
+        let part = state.groups.part_within(Logical(start), length);
+        state.groups.unpin(Logical(start), part);
         ranges.remove(start, part);
         true
     }
@@ -365,47 +357,6 @@ impl SpaceManager {
     /// Bytes that all groups use: the superblock's `bytes_used`.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.state.lock().groups.iter().map(|group| group.used).sum()
-    }
-
-    /// Idle groups that may go: never the last with room of its content.
-    pub(crate) fn removable_groups(&self) -> Vec<GroupUse> {
-        let state = self.state.lock();
-        let mut removable: Vec<GroupUse> = Vec::new();
-        let idle = |group: &&Group| group.is_idle() && !group.closed && group.committed_used == Some(0);
-        for group in state.groups.iter().filter(idle) {
-            let alike =
-                state.groups.iter().filter(|other| other.flags == group.flags && !other.closed).count();
-            let going = removable.iter().filter(|gone| gone.flags == group.flags).count();
-            if alike > going + 1 {
-                removable.push(GroupUse { range: group.range, flags: group.flags });
-            }
-        }
-        removable
-    }
-
-    /// Nothing more is taken from a group; false if something was meanwhile, or promises count on its room, which on the
-    /// devices is free only once the transaction that removes it is durable.
-    pub(crate) fn close_idle(&self, start: Logical) -> bool {
-        let mut state = self.state.lock();
-        let State { groups, promises, .. } = &mut *state;
-        let Some(group) = groups.get_mut(start).filter(|group| group.is_idle()) else { return false };
-        let room = group.available();
-        let mut without = promises.needs(Draw::Nothing, Charge::default(), Wanted::default());
-        let needs = without;
-        if group.flags.has(BlockGroupFlags::DATA) {
-            without.data += room;
-        } else if group.flags.has(BlockGroupFlags::METADATA) {
-            without.metadata += room;
-        }
-        let is_needed = state.lacking(without) != state.lacking(needs);
-        if !is_needed {
-            state.groups.close(start);
-        }
-        !is_needed
-    }
-
-    pub(crate) fn remove_group(&self, start: Logical) {
-        self.state.lock().groups.remove(start);
     }
 
     pub(crate) fn global_reserve(&self) -> u64 {
@@ -476,10 +427,8 @@ impl SpaceManager {
 
 #[cfg(test)]
 mod tests {
+    use super::super::neighbours::{BLOCK, BLOCKS, GROUP, neighbours, place};
     use super::*;
-
-    const BLOCK: u64 = 16 << 10;
-    const GROUP: GroupRange = GroupRange { start: Logical(1 << 20), length: 64 * BLOCK };
 
     #[test]
     fn a_group_that_is_loaded_while_its_space_is_unpinned_gets_all_of_it() {
@@ -496,16 +445,50 @@ mod tests {
             for (block, count) in [(1, 1), (4, 1), (8, 56)] {
                 free.add(GROUP.start.0 + block * BLOCK, count * BLOCK);
             }
+            assert_eq!((space.pinned_bytes(), space.committing_bytes()), (0, 2 * BLOCK));
             for _ in 0..loaded_after {
                 assert!(space.unpin_one(Waiting::Committing));
             }
             space.loaded(GROUP, Some(free), &[]);
             space.unpin(Waiting::Committing);
+            assert_eq!(space.committing_bytes(), 0);
             let mut taken = Vec::new();
             let available = space.available(Purpose::Metadata);
             assert_eq!(available, 58 * BLOCK);
             assert_eq!(space.take_blocks(Purpose::Metadata, 58, BLOCK, &mut taken), Taken::Done);
             assert_eq!(space.available(Purpose::Metadata), 0);
+        }
+    }
+
+    #[test]
+    fn what_is_pinned_across_a_border_of_groups_goes_to_each_its_own() {
+        let space = neighbours(&[(BlockGroupFlags::DATA, BLOCKS), (BlockGroupFlags::DATA, BLOCKS)]);
+        let border = place(1);
+        let last = Logical(border.0 - BLOCK);
+        for (start, blocks) in [(border, 2), (last, 1)] {
+            space.pin_used(start, blocks * BLOCK, None).unwrap();
+        }
+        space.freeze_pinned();
+        let parts = vec![(last, BLOCK), (border, 2 * BLOCK)];
+        assert_eq!(space.waiting_ranges(Waiting::Committing), parts);
+        space.unpin(Waiting::Committing);
+        let state = space.state.lock();
+        let found: Vec<(u64, u64)> = state.groups.iter().map(|group| (group.pinned, group.used)).collect();
+        assert_eq!(found, [(0, (BLOCKS - 1) * BLOCK), (0, (BLOCKS - 2) * BLOCK)]);
+        state.groups.assert_lists();
+    }
+
+    /// As a forged extent would.
+    #[test]
+    fn an_extent_that_reaches_beyond_its_group_is_not_freed() {
+        for behind in [BLOCKS, 0] {
+            let space = neighbours(&[(BlockGroupFlags::DATA, BLOCKS), (BlockGroupFlags::DATA, behind)]);
+            let start = Logical(place(1).0 - BLOCK);
+            for length in [2 * BLOCK, GROUP.length, u64::MAX - BLOCK + 1] {
+                let fault = space.pin_used(start, length, None).unwrap_err().to_string();
+                assert!(fault.contains(&format!("only {BLOCK} are in use")), "{fault}");
+            }
+            assert_eq!(space.pinned_bytes(), 0);
         }
     }
 }

@@ -1,20 +1,26 @@
 //! Space: block groups and what of them is taken, free ranges, the free-space tree, new chunks, reservations.
 
 pub(crate) mod charge;
+mod demand;
 pub(crate) mod free_ranges;
 pub(crate) mod free_space_tree;
 pub(crate) mod groups;
 pub(crate) mod leased;
 mod manager;
+#[cfg(test)]
+mod neighbours;
 mod promises;
+mod removal;
 pub(crate) mod report;
 mod reservations;
 
 pub use charge::Charge;
-pub(crate) use charge::TreeSizes;
+pub(crate) use charge::{FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES, TreeSizes};
+pub(crate) use demand::Wanted;
+pub use demand::{Draw, PromisedData};
 pub use groups::Purpose;
 pub(crate) use leased::Needing;
 pub(crate) use manager::{ChangedGroup, SpaceManager, Waiting};
-pub(crate) use promises::{GlobalReserve, Room, Unallocated, Wanted};
+pub(crate) use promises::{GlobalReserve, Room, Unallocated};
 pub use report::{KindReport, SpaceReport};
-pub(crate) use reservations::{CountedBlocks, Promised};
+pub(crate) use reservations::{CountedBlocks, LookUps};

@@ -5,38 +5,41 @@
 
 use vlinder_format::chunk::STRIPE_LENGTH;
 
-use super::charge::{Charge, TreeSizes};
-use crate::reservation::{Draw, PromisedData};
+use super::charge::{Charge, FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES, TreeSizes, given_back};
+use super::demand::{Draw, PromisedData, Wanted};
 
-/// What a run of dirty bytes may take of metadata when it is flushed, whatever its length: an item of its file, which may cut
-/// another in two, its neighbours, the file's inode item, and its bytes themselves where they go into the tree.
+/// The longest compressed extent.
+const PIECE_BYTES: u64 = 128 << 10;
+/// Checksums of a [piece](PIECE_BYTES): the longest (SHA-256, BLAKE2) for each of the smallest sectors.
+const PIECE_CHECKSUM_BYTES: u64 = PIECE_BYTES / 4096 * 32;
+/// Items of extents that a run of dirty bytes changes: its own, the two parts of one that it cuts, and a neighbour on either
+/// side.
+const RUN_EXTENT_ITEMS: u64 = 5;
+/// A file that lies in the tree, at most, if no option says otherwise (`max_inline`, in Linux as here).
+const INLINE_BYTES: u64 = 2048;
+
+/// What a run of dirty bytes may take of metadata when it is flushed, whatever its length: the items of its file's extents,
+/// the file's inode item, and its bytes themselves where they go into the tree. Its own extent is referenced, and the one that
+/// it cuts once more.
 const RUN: Charge = Charge {
-    blocks: 0,
-    leaves: 0,
-    items: 6,
-    item_bytes: 5 * 78 + 185 + 2048,
+    items: RUN_EXTENT_ITEMS + 1,
+    item_bytes: RUN_EXTENT_ITEMS * FILE_EXTENT_ITEM_BYTES + INODE_ITEM_BYTES + INLINE_BYTES,
     added_references: 2,
-    dropped_references: 0,
     extents: 1,
     checksums: 1,
-    checksum_bytes: 1024,
-    block_references: 0,
+    checksum_bytes: PIECE_CHECKSUM_BYTES,
+    ..Charge::NOTHING
 };
 /// What each further [`PIECE_BYTES`] of a run may take: an extent of their own, and their checksums.
 const PIECE: Charge = Charge {
-    blocks: 0,
-    leaves: 0,
     items: 1,
-    item_bytes: 78,
+    item_bytes: FILE_EXTENT_ITEM_BYTES,
     added_references: 1,
-    dropped_references: 0,
     extents: 1,
     checksums: 1,
-    checksum_bytes: 1024,
-    block_references: 0,
+    checksum_bytes: PIECE_CHECKSUM_BYTES,
+    ..Charge::NOTHING
 };
-/// The longest compressed extent.
-const PIECE_BYTES: u64 = 128 << 10;
 
 /// Space of the devices that no chunk has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,15 +110,6 @@ pub(crate) struct Promises {
     sizes: TreeSizes,
 }
 
-/// What promises have to leave room for beside one another.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    /// Changes that a handle asks for.
-    pub(crate) changes: Charge,
-    /// Data that a write asks for.
-    pub(crate) data: PromisedData,
-}
-
 impl Promises {
     pub(crate) fn new(block_bytes: u64) -> Self {
         let sizes = TreeSizes { block_bytes, ..TreeSizes::default() };
@@ -182,6 +176,11 @@ impl Promises {
         self.handles -= changes;
     }
 
+    #[cfg(test)]
+    pub(crate) fn handles(&self) -> Charge {
+        self.handles
+    }
+
     pub(crate) fn has_promised_changes(&self) -> bool {
         self.handles != Charge::default()
     }
@@ -196,12 +195,12 @@ impl Promises {
 
     /// Promised data were taken from a group.
     pub(crate) fn place(&mut self, bytes: u64) {
-        self.placed += bytes;
+        self.placed = self.placed.saturating_add(bytes);
     }
 
     /// Placed data have their items, or gave their space back.
     pub(crate) fn displace(&mut self, bytes: u64) {
-        self.placed -= bytes;
+        self.placed = given_back(self.placed, bytes);
     }
 }
 
@@ -293,7 +292,16 @@ mod tests {
 
     #[test]
     fn a_long_run_is_charged_for_the_extents_that_compression_cuts_it_into() {
-        assert_eq!(charge_of_data(PromisedData::written(100, 1)), RUN);
+        let run = Charge {
+            items: 6,
+            item_bytes: 5 * 78 + 185 + 2048,
+            added_references: 2,
+            extents: 1,
+            checksums: 1,
+            checksum_bytes: 1024,
+            ..Charge::default()
+        };
+        assert_eq!((charge_of_data(PromisedData::written(100, 1)), PIECE.item_bytes), (run, 78));
         assert_eq!(charge_of_data(PromisedData::written(MEBIBYTE, 1)), RUN + PIECE.times(8));
         assert_eq!(charge_of_data(PromisedData::preallocated(MEBIBYTE, 1)), RUN);
     }

@@ -1,14 +1,14 @@
 //! What is counted on of space, beside what is taken: promises to handles and to data, and whether all of them find room.
 
 use super::charge::{Charge, TreeSizes};
+use super::demand::{Draw, PromisedData, Wanted};
 use super::groups::Purpose;
 use super::manager::{SpaceManager, State};
-use super::promises::{GlobalReserve, Room, Unallocated, Wanted};
-use crate::reservation::{Draw, PromisedData};
+use super::promises::{GlobalReserve, Room, Unallocated};
 
-/// How asking for a promise ended.
+/// How asking for a promise ended, by what is known of the devices and the trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Promised {
+enum Promised {
     /// It is promised.
     Given,
     /// There is no room.
@@ -18,6 +18,19 @@ pub(crate) enum Promised {
     /// There is no room by bounds that counting may lower ([`SpaceManager::set_counted`]).
     Uncounted(SizeChanges),
 }
+
+/// What a promise may have to look up; no lock is held then.
+pub(crate) trait LookUps {
+    /// What new chunks can have.
+    fn unallocated(&self) -> Unallocated;
+    /// What can be counted of the trees whose sizes are bounds; none where that can't be read.
+    fn count_trees(&self) -> Option<CountedBlocks>;
+}
+
+/// Look-ups of one promise. Two are enough at rest; each further one means that a chunk or a commit of another thread made the
+/// one before worthless. After so many the promise is refused, as if there were no room: what cannot be known cannot be
+/// promised, and the caller tries again after a commit.
+const MOST_LOOK_UPS: u32 = 64;
 
 /// A state of the trees' sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,10 +79,10 @@ impl State {
     }
 
     /// How large all trees are together, right now.
-    fn note_sizes(&mut self) {
+    pub(super) fn note_sizes(&mut self) {
         let taken = self.groups.metadata_taken();
         let sizes = self.promises.sizes_mut();
-        let counted = sizes.extent + sizes.free_space + sizes.checksum;
+        let counted = sizes.extent.saturating_add(sizes.free_space).saturating_add(sizes.checksum);
         sizes.others = (taken / sizes.block_bytes).saturating_sub(counted);
     }
 }
@@ -108,7 +121,7 @@ impl SpaceManager {
     }
 
     /// What was counted of the trees whose sizes were bounds so far; of no use if they changed meanwhile.
-    pub(crate) fn set_counted(&self, seen: SizeChanges, counted: Option<CountedBlocks>) {
+    fn set_counted(&self, seen: SizeChanges, counted: Option<CountedBlocks>) {
         let mut state = self.state.lock();
         if state.size_changes != seen.0 {
             return;
@@ -122,7 +135,32 @@ impl SpaceManager {
     }
 
     /// Promises metadata and data, if there is room beside all that is promised or kept, and what `waiting` changes take.
-    pub(crate) fn promise(&self, wanted: Wanted, waiting: Charge, draw: Draw) -> Promised {
+    /// `waiting` is asked anew after each look-up: handles may have left more for the commit meanwhile.
+    pub(crate) fn promise(
+        &self,
+        wanted: Wanted,
+        draw: Draw,
+        waiting: impl Fn() -> Charge,
+        look_ups: &impl LookUps,
+    ) -> bool {
+        for _ in 0..MOST_LOOK_UPS {
+            match self.promise_by_what_is_known(wanted, draw, waiting()) {
+                Promised::Given => return true,
+                Promised::Refused => return false,
+                Promised::Unmeasured(chunks) => self.set_unallocated(chunks, look_ups.unallocated()),
+                Promised::Uncounted(sizes) => self.set_counted(sizes, look_ups.count_trees()),
+            }
+        }
+        let is_given = self.promise_by_what_is_known(wanted, draw, waiting()) == Promised::Given;
+        if !is_given {
+            tracing::warn!(
+                "a request for space was refused: chunks or trees changed at each of {MOST_LOOK_UPS} looks"
+            );
+        }
+        is_given
+    }
+
+    fn promise_by_what_is_known(&self, wanted: Wanted, draw: Draw, waiting: Charge) -> Promised {
         let mut state = self.state.lock();
         while state.is_making_chunk {
             self.chunk_made.wait(&mut state);
@@ -138,6 +176,12 @@ impl SpaceManager {
     /// Whether handles that are open, or about to be, were promised something.
     pub(crate) fn has_promised_changes(&self) -> bool {
         self.state.lock().promises.has_promised_changes()
+    }
+
+    /// What handles were promised that are open, or about to be.
+    #[cfg(test)]
+    pub(crate) fn promised_changes(&self) -> Charge {
+        self.state.lock().promises.handles()
     }
 
     /// What there is of metadata space and what is wanted of it, for messages.
@@ -204,5 +248,80 @@ impl SpaceManager {
         let mut needs = state.promises.needs(draw, waiting, Wanted::default());
         needs.metadata = needs.metadata.saturating_add(metadata);
         state.lacking(needs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    const BLOCK: u64 = 16 << 10;
+    const UNALLOCATED: Unallocated = Unallocated { bytes: 1 << 30, data_copies: 1, metadata_copies: 1 };
+
+    /// Another thread makes a chunk, or commits, during each of the first look-ups.
+    struct Disturbed<'a> {
+        space: &'a SpaceManager,
+        unallocated: Unallocated,
+        disturbances: Cell<u32>,
+        look_ups: Cell<u32>,
+    }
+
+    impl Disturbed<'_> {
+        fn is_disturbed(&self) -> bool {
+            self.look_ups.set(self.look_ups.get() + 1);
+            let left = self.disturbances.get();
+            self.disturbances.set(left.saturating_sub(1));
+            left > 0
+        }
+    }
+
+    impl LookUps for Disturbed<'_> {
+        fn unallocated(&self) -> Unallocated {
+            if self.is_disturbed() {
+                self.space.forget_unallocated();
+            }
+            self.unallocated
+        }
+
+        fn count_trees(&self) -> Option<CountedBlocks> {
+            if self.is_disturbed() {
+                let sizes = TreeSizes { about_blocks: 100, ..self.space.sizes() };
+                self.space.set_sizes(sizes, GlobalReserve::default());
+            }
+            Some(CountedBlocks { about_blocks: 1, roots_and_groups: 0 })
+        }
+    }
+
+    fn ask(unallocated: Unallocated, disturbances: u32) -> (bool, u32) {
+        let space = SpaceManager::new(BLOCK as u32);
+        let sizes = TreeSizes { about_blocks: 100, ..space.sizes() };
+        space.set_sizes(sizes, GlobalReserve::default());
+        let disturbances = Cell::new(disturbances);
+        let look_ups = Disturbed { space: &space, unallocated, disturbances, look_ups: Cell::new(0) };
+        let wanted = Wanted { changes: Charge::leaves(1), ..Wanted::default() };
+        let promised = space.promise(wanted, Draw::LastReserve, Charge::default, &look_ups);
+        assert_eq!(space.has_promised_changes(), promised);
+        (promised, look_ups.look_ups.get())
+    }
+
+    /// Room for what is wanted where the trees were counted, and not where their sizes are bounds.
+    const SCARCE: Unallocated = Unallocated { bytes: 100 * BLOCK, ..UNALLOCATED };
+
+    #[test]
+    fn a_promise_looks_up_what_is_not_known() {
+        assert_eq!(ask(UNALLOCATED, 0), (true, 1), "what is unallocated");
+        assert_eq!(ask(SCARCE, 0), (true, 2), "and how large the trees are");
+        assert_eq!(ask(Unallocated { bytes: 0, ..UNALLOCATED }, 0), (false, 2));
+    }
+
+    #[test]
+    fn a_promise_is_refused_after_many_disturbed_look_ups_and_not_after_few() {
+        for unallocated in [UNALLOCATED, SCARCE] {
+            let (promised, look_ups) = ask(unallocated, 5);
+            assert!(promised && look_ups > 5, "{look_ups}");
+            assert_eq!(ask(unallocated, u32::MAX), (false, MOST_LOOK_UPS));
+        }
     }
 }

@@ -1,0 +1,68 @@
+//! What is asked of space: changes and data, and what may be drawn on for them.
+
+use super::charge::{Charge, given_back};
+
+/// What a handle may draw on beside what anybody may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Draw {
+    /// On nothing: it leaves the margin that Linux, too, keeps for what comes after.
+    #[default]
+    Nothing,
+    /// On the margin.
+    Margin,
+    /// On the global reserve, for what gives back more than it takes; not on the part for deleting trees. (What a snapshot
+    /// shares is copied to be changed, so that deleting files may give back nothing until the snapshot goes.)
+    Reserve,
+    /// On all of it but the commit's own part, for deleting trees.
+    LastReserve,
+}
+
+/// An amount of promised data space. Sums saturate and give back as those of [`Charge`]s do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PromisedData {
+    /// Bytes of data.
+    pub bytes: u64,
+    /// Runs of a file's bytes that these lie in, each of which takes metadata of its own.
+    pub runs: u64,
+    /// Of the bytes, those that become preallocated extents, which are as long as free space allows.
+    pub preallocated_bytes: u64,
+}
+
+impl PromisedData {
+    /// Bytes that are written, in so many runs.
+    #[must_use]
+    pub const fn written(bytes: u64, runs: u64) -> Self {
+        Self { bytes, runs, preallocated_bytes: 0 }
+    }
+
+    /// Bytes of preallocated extents, in so many runs.
+    #[must_use]
+    pub const fn preallocated(bytes: u64, runs: u64) -> Self {
+        Self { bytes, runs, preallocated_bytes: bytes }
+    }
+}
+
+impl std::ops::AddAssign for PromisedData {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.runs = self.runs.saturating_add(other.runs);
+        self.preallocated_bytes = self.preallocated_bytes.saturating_add(other.preallocated_bytes);
+    }
+}
+
+impl std::ops::SubAssign for PromisedData {
+    fn sub_assign(&mut self, other: Self) {
+        self.bytes = given_back(self.bytes, other.bytes);
+        self.runs = given_back(self.runs, other.runs);
+        self.preallocated_bytes = given_back(self.preallocated_bytes, other.preallocated_bytes);
+    }
+}
+
+/// What promises have to leave room for beside one another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Changes that a handle asks for.
+    pub(crate) changes: Charge,
+    /// Data that a write asks for.
+    pub(crate) data: PromisedData,
+}

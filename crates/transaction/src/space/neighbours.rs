@@ -1,0 +1,31 @@
+//! Groups for the tests of this module.
+
+use vlinder_format::Logical;
+use vlinder_format::chunk::BlockGroupFlags;
+
+use super::free_space_tree::GroupRange;
+use super::groups::Group;
+use super::manager::SpaceManager;
+use super::promises::Unallocated;
+
+pub(super) const BLOCK: u64 = 16 << 10;
+pub(super) const GROUP: GroupRange = GroupRange { start: Logical(1 << 20), length: 64 * BLOCK };
+
+pub(super) const BLOCKS: u64 = GROUP.length / BLOCK;
+
+/// Groups beside one another, of this content and with so many blocks used.
+pub(super) fn neighbours(groups: &[(BlockGroupFlags, u64)]) -> SpaceManager {
+    let space = SpaceManager::new(BLOCK as u32);
+    for (number, (flags, used)) in (0..).zip(groups) {
+        let range = GroupRange { start: place(number), length: GROUP.length };
+        space.add_group(Group::existing(range, *flags, used * BLOCK, 0, false));
+    }
+    let nothing = Unallocated { bytes: 0, data_copies: 1, metadata_copies: 1 };
+    space.state.lock().unallocated = Some(nothing);
+    space
+}
+
+/// Where a group begins.
+pub(super) fn place(number: u64) -> Logical {
+    Logical(GROUP.start.0 + number * GROUP.length)
+}
