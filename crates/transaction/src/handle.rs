@@ -1,8 +1,6 @@
 //! A handle: the right to change things in the running transaction, with the space for it promised.
 
-use std::cell::OnceCell;
-
-use vlinder_base::sync::Arc;
+use vlinder_base::sync::{Arc, OnceLock};
 use vlinder_format::inode::{InodeFlags, InodeItem, Mode, Timestamp};
 use vlinder_format::root_item::RootItem;
 use vlinder_format::uuid_item::UuidKind;
@@ -42,7 +40,7 @@ pub struct Handle<'a> {
     /// The committer's own handle, in the critical phase.
     critical: bool,
     watch: PanicWatch,
-    time: OnceCell<Timestamp>,
+    time: OnceLock<Timestamp>,
 }
 
 /// Extents with pending references that a transaction keeps in memory, at some 200 bytes each.
@@ -79,7 +77,7 @@ impl Engine {
             kind: reservation.kind,
             critical: false,
             watch: PanicWatch::new(),
-            time: OnceCell::new(),
+            time: OnceLock::new(),
         })
     }
 
@@ -105,7 +103,7 @@ impl Engine {
             kind: ChangeKind::Commit,
             critical: true,
             watch: PanicWatch::new(),
-            time: OnceCell::new(),
+            time: OnceLock::new(),
         }
     }
 }
