@@ -10,7 +10,7 @@ use crate::failure::{Failure, Status};
 use crate::session::{Format, Program, Session};
 use crate::{
     check, files, filesystem, fsck, generate, inspect, mistake, mkfs, mount, property, restore, stats,
-    subvolume,
+    subvolume, umount,
 };
 
 /// Btrfs without the kernel: create, read, write, snapshot, check and mount images in the real Btrfs format.
@@ -89,7 +89,7 @@ pub struct Global {
 pub enum Verb {
     Mkfs(mkfs::Arguments),
     Mount(mount::Arguments),
-    Umount(mount::UmountArguments),
+    Umount(umount::UmountArguments),
     #[command(flatten)]
     Files(files::Verb),
     /// Make, list, delete and snapshot subvolumes.
@@ -170,10 +170,10 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
             })
         }
         Some("umount.fuse.vlinder") => {
-            parse::<mount::UmountHelperArguments>(Program::MountHelper, &arguments, |program, _| {
+            parse::<umount::UmountHelperArguments>(Program::MountHelper, &arguments, |program, _| {
                 let session = Session::new(Program::MountHelper, "umount".to_owned(), false, false);
                 let arguments = program.into_arguments();
-                session.end(arguments.and_then(|arguments| mount::umount(&arguments, &session)))
+                session.end(arguments.and_then(|arguments| umount::umount(&arguments, &session)))
             })
         }
         Some("btrfs") => parse::<Btrfs>(Program::Btrfs, &arguments, |program, verb| {
@@ -250,7 +250,7 @@ fn dispatch(verb: &Verb, session: &Session) -> Result<Status, Failure> {
         Verb::Restore(arguments) => restore::run(arguments, session),
         Verb::Mkfs(arguments) => mkfs::run(arguments, session),
         Verb::Mount(arguments) => mount::mount(arguments, session),
-        Verb::Umount(arguments) => mount::umount(arguments, session),
+        Verb::Umount(arguments) => umount::umount(arguments, session),
         Verb::Subvolume(verb) => subvolume::run(verb, session),
         Verb::Filesystem(verb) => filesystem::run(verb, session),
         Verb::Property(verb) => property::run(verb, session),
@@ -284,7 +284,7 @@ mod tests {
         Btrfs::command().debug_assert();
         MakeFileSystem::command().debug_assert();
         mount::HelperArguments::command().debug_assert();
-        mount::UmountHelperArguments::command().debug_assert();
+        umount::UmountHelperArguments::command().debug_assert();
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod session;
 mod stats;
 mod subvolume;
 mod target;
+mod umount;
 mod units;
 mod values;
 

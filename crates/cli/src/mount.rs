@@ -1,4 +1,4 @@
-//! `mount` and `umount`.
+//! `mount`.
 //!
 //! Threads do not survive a fork, so a mount in the background is served by this program started again
 //! (`mount --serve`): it says "ready" on its standard output once the mount answers, and then lets go of the terminal.
@@ -9,18 +9,14 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use clap::{Args, Parser, ValueHint};
-use rustix::io::Errno;
+use clap::{Args, Parser};
 use vlinder_control::MountEntry;
-use vlinder_control::client::{self, Client, ClientError};
 use vlinder_fs::SubvolumeChoice;
 use vlinder_fuse::{MountError, MountOptions};
 
 use crate::failure::{Failure, Kind, Status as Ending};
 use crate::image::{NO_SUBVOLUME, Purpose, advise};
-use crate::mounted;
 use crate::place::image::from_fs;
-use crate::progress::Waiting;
 use crate::session::Session;
 
 /// What the server says when the mount answers.
@@ -42,6 +38,8 @@ Of the file system, as Linux's btrfs has them (every verb that opens an image ta
                     checksums
   max_inline=BYTES  the largest file that lies in its tree
   commit=SECONDS    how often to commit (30)
+  idle=SECONDS      commit, too, when nothing was changed for
+                    so long (1); 0: never for that reason
   discard, nodiscard
                     commits tell the devices what they freed
   flushoncommit, noflushoncommit
@@ -120,15 +118,6 @@ pub struct Arguments {
     pub paths: Vec<PathBuf>,
 }
 
-/// Unmount what vlinder mount mounted, when all is durable.
-#[derive(Args, Debug)]
-#[command(after_help = "Example:\n  vlinder umount /mnt")]
-pub struct UmountArguments {
-    /// The mount point.
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub mountpoint: PathBuf,
-}
-
 /// How mount(8) calls `mount.fuse.vlinder`: SOURCE DIRECTORY [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE].
 #[derive(Parser, Debug)]
 #[command(name = "mount.fuse.vlinder", version, disable_help_flag = true)]
@@ -161,41 +150,6 @@ impl HelperArguments {
         }
         let paths = vec![self.source, self.mountpoint];
         (!self.fake).then_some(Arguments { foreground: false, serve: false, options: self.options, paths })
-    }
-}
-
-/// How umount(8) calls `umount.fuse.vlinder`: DIRECTORY [-flnrv] [-N NAMESPACE] [-t TYPE].
-#[derive(Parser, Debug)]
-#[command(name = "umount.fuse.vlinder", version, disable_help_flag = true)]
-pub struct UmountHelperArguments {
-    #[arg(short)]
-    force: bool,
-    #[arg(short)]
-    lazy: bool,
-    #[arg(short)]
-    no_mtab: bool,
-    #[arg(short)]
-    read_only: bool,
-    #[arg(short)]
-    verbose: bool,
-    #[arg(short = 'N')]
-    namespace: Option<OsString>,
-    #[arg(short = 't')]
-    filesystem_type: Option<OsString>,
-    mountpoint: PathBuf,
-}
-
-impl UmountHelperArguments {
-    /// What `vlinder umount` would have been given.
-    ///
-    /// # Errors
-    /// For what it can't do: with `-f` and `-l` nobody waits for the server.
-    pub fn into_arguments(self) -> Result<UmountArguments, Failure> {
-        if self.force || self.lazy {
-            let failure = Failure::usage("-f and -l would not wait until all is durable");
-            return Err(failure.hint("umount -i (with -f or -l) unmounts without asking vlinder"));
-        }
-        Ok(UmountArguments { mountpoint: self.mountpoint })
     }
 }
 
@@ -340,47 +294,6 @@ fn detach() -> std::io::Result<()> {
     // A process that leads a group already (a shell's job) cannot make a session; it is detached all the same.
     let _ = rustix::process::setsid();
     Ok(())
-}
-
-/// Whether the kernel knows that nobody serves a mount any more. statfs(2) always asks the server; the attributes of the
-/// directory may still be remembered. While the kernel lets go of the server it aborts what is asked.
-fn is_server_gone(mountpoint: &Path) -> bool {
-    matches!(rustix::fs::statfs(mountpoint), Err(Errno::NOTCONN | Errno::CONNABORTED))
-}
-
-/// Runs `umount`.
-pub fn umount(arguments: &UmountArguments, session: &Session) -> Result<Ending, Failure> {
-    let mountpoint = &arguments.mountpoint;
-    let found = MountEntry::at(mountpoint).map_err(|error| Failure::host(&error, mountpoint.display()))?;
-    let Some(entry) = found.filter(MountEntry::is_ours) else {
-        let failure = Failure::new(Kind::Invalid, "no vlinder is mounted there").at(mountpoint.display());
-        return Err(failure.hint("findmnt -t fuse.vlinder lists the mount points"));
-    };
-    let mountpoint = &entry.mountpoint;
-    let waiting = Waiting::new(session, "writing");
-    match Client::connect(mountpoint) {
-        Ok(server) => server.unmount().map_err(mounted::failure)?,
-        Err(_) if is_server_gone(mountpoint) => {
-            client::detach(mountpoint).map_err(mounted::failure)?;
-            drop(waiting);
-            if entry.read_only {
-                session.warn(format!("the server of {} had ended", mountpoint.display()));
-                return Ok(Ending::Done);
-            }
-            let text =
-                "the server had ended before it could commit: what was not made durable before is lost";
-            let hint =
-                format!("it is unmounted now; the image {} holds the last commit", entry.source.display());
-            return Err(Failure::new(Kind::Device, text).at(mountpoint.display()).hint(hint));
-        }
-        Err(ClientError::NoServer { .. }) => {
-            drop(waiting);
-            session.warn("no server answers; unmounting without waiting for it");
-            client::unmount(mountpoint).map_err(mounted::failure)?;
-        }
-        Err(error) => return Err(mounted::failure(error)),
-    }
-    Ok(Ending::Done)
 }
 
 impl From<MountError> for Failure {

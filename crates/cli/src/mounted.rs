@@ -355,6 +355,19 @@ fn of_server(body: ErrorBody) -> Failure {
     }
 }
 
+/// What holds a mount that can't be unmounted.
+fn busy_hint(error: &ClientError) -> String {
+    let ClientError::Unmount { mountpoint, .. } = error else { return BUSY_HINT.to_owned() };
+    let all = MountEntry::all().unwrap_or_default().into_iter().map(|entry| entry.mountpoint);
+    let inner: Vec<_> = all.filter(|place| place != mountpoint && place.starts_with(mountpoint)).collect();
+    match inner.last() {
+        Some(last) => {
+            format!("{} is mounted inside of it: unmount that first, then try again", last.display())
+        }
+        None => BUSY_HINT.to_owned(),
+    }
+}
+
 /// What a conversation with a mount's server met.
 pub fn failure(error: ClientError) -> Failure {
     let kind = match error {
@@ -364,13 +377,14 @@ pub fn failure(error: ClientError) -> Failure {
         ClientError::Schema { .. } => Kind::Unsupported,
         ClientError::Unmount { is_busy: true, .. } => Kind::Busy,
         ClientError::Unmount { .. } | ClientError::NoServer { .. } => Kind::Permission,
-        ClientError::Conversation { .. } | ClientError::Unexpected { .. } | ClientError::Lost { .. } => {
-            Kind::Device
-        }
+        ClientError::Conversation { .. }
+        | ClientError::Unexpected { .. }
+        | ClientError::Lost { .. }
+        | ClientError::NotStored { .. } => Kind::Device,
     };
     let failure = Failure::new(kind, error.to_string());
     match kind {
-        Kind::Busy => failure.hint(BUSY_HINT),
+        Kind::Busy => failure.hint(busy_hint(&error)),
         Kind::Permission => failure.hint("vlinder umount takes a mount away whose server has ended"),
         _ => failure,
     }

@@ -1,98 +1,21 @@
 //! A mount's life: how it is made, how it ends well, and how it ends badly.
 
 mod common;
+#[path = "common/place.rs"]
+mod place;
 
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::{Ended, make_image, run, target, tool, vlinder};
+use common::{Ended, run, target, tool};
+use place::{Place, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use vlinder_base::thread;
 use vlinder_testkit::kernel::btrfs_check_data;
-use vlinder_testkit::{Scratch, require};
-
-const PATIENCE: u32 = 500;
-
-/// An image and a place to mount it at.
-struct Place {
-    image: PathBuf,
-    point: PathBuf,
-    scratch: Scratch,
-}
-
-impl Place {
-    fn new(name: &str) -> Self {
-        let scratch = Scratch::new(name);
-        let place = Self { image: scratch.join("disk.img"), point: scratch.join("mount"), scratch };
-        make_image(&place.image);
-        std::fs::create_dir(&place.point).unwrap();
-        place
-    }
-
-    fn command(&self, flags: &[&str], options: &str) -> Command {
-        // A fresh image's root directory is root's, as mkfs.btrfs makes it; others mount it as their own.
-        let owners = if rustix::process::geteuid().is_root() { "owners=keep" } else { "owners=me" };
-        let mut command = vlinder();
-        command
-            .arg("mount")
-            .args(flags)
-            .args(["-o", owners, "-o", options])
-            .arg(&self.image)
-            .arg(&self.point);
-        command
-    }
-
-    fn mount(&self, options: &str) -> Ended {
-        common::end(&mut self.command(&[], options))
-    }
-
-    fn unmount(&self) -> Ended {
-        run([Path::new("umount"), &self.point])
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.point.join(name)
-    }
-
-    fn is_mounted(&self) -> bool {
-        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-        table.contains(&format!(" {} ", self.point.display()))
-    }
-
-    /// The process that serves the mount.
-    fn server(&self) -> Pid {
-        let found = tool("pgrep", ["-f", &format!("mount --serve.* {} ", self.image.display())]);
-        Pid::from_raw(found.trim().parse().unwrap()).unwrap()
-    }
-
-    fn cat(&self, path: &str) -> Vec<u8> {
-        run(["cat", &target(&self.image, path)]).done().out
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if self.is_mounted() {
-            // A test failed: neither mount nor server stays.
-            let _ = Command::new("fusermount3").args(["-u", "-z"]).arg(&self.point).status();
-        }
-        let _ = self.scratch.path();
-    }
-}
-
-#[track_caller]
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..PATIENCE {
-        if is_so() {
-            return;
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    panic!("in vain: {what}");
-}
+use vlinder_testkit::require;
 
 /// Written, and left to the kernel's cache.
 fn write_unsynced(place: &Place) -> Vec<u8> {

@@ -4,11 +4,16 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 
 use crate::ErrorBody;
 use crate::frame::{self, FrameError, MOST_ANSWER_BYTES, MOST_REQUEST_BYTES};
 use crate::location::{self, LocationError};
 use crate::mounts::MountEntry;
+use crate::places::{self, Place};
 use crate::protocol::{Answer, AnswerMessage, Name, Outcome, Request, RequestMessage, SCHEMA};
 use crate::unmount::{self, Refused};
 
@@ -72,6 +77,12 @@ pub enum ClientError {
         /// It is in use.
         is_busy: bool,
     },
+    /// The last commit before unmounting failed, and the mount goes on elsewhere.
+    #[error("{} is unmounted, but what was written last could not be stored; the mount is still seen elsewhere, and its server's log says why", .mountpoint.display())]
+    NotStored {
+        /// Where it was mounted.
+        mountpoint: PathBuf,
+    },
     /// The server went away before it said that all is durable.
     #[error("the server of the mount at {} ended before it said that all is durable; run vlinder check on the image", .mountpoint.display())]
     Lost {
@@ -79,6 +90,18 @@ pub enum ClientError {
         mountpoint: PathBuf,
     },
 }
+
+/// What became of a mount whose place is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unmounted {
+    /// It has ended, and all is durable.
+    Ended,
+    /// It is still seen in other places, those that could be found; all that was written before is durable.
+    SeenElsewhere(Vec<Place>),
+}
+
+/// How often it is looked whether a mount is seen in another place, where the system does not tell whether it has ended.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A conversation with the server of a mount.
 #[derive(Debug)]
@@ -169,20 +192,58 @@ impl Client {
         }
     }
 
-    /// Has the server commit, unmounts, and waits until the server says that all is durable.
+    /// Has the server commit, unmounts, and waits until the server says that all is durable. Where the mount is seen in another
+    /// place it goes on: then that commit is what makes durable what was written before.
     ///
     /// # Errors
-    /// [`ClientError::Unmount`] where the mount is in use (it goes on); what the last commit met.
-    pub fn unmount(mut self) -> Result<(), ClientError> {
-        let Answer::Prepared { .. } = self.request(&Request::Unmount)? else { return Err(self.unexpected()) };
+    /// [`ClientError::Unmount`] where the mount is in use (it goes on); what the last commit met;
+    /// [`ClientError::NotStored`].
+    pub fn unmount(mut self) -> Result<Unmounted, ClientError> {
+        let Answer::Prepared { is_durable, .. } = self.request(&Request::Unmount)? else {
+            return Err(self.unexpected());
+        };
         let mountpoint = self.mount.mountpoint.clone();
         unmount(&mountpoint)?;
+        if let Some(places) = self.places_that_are_left() {
+            return if is_durable {
+                Ok(Unmounted::SeenElsewhere(places))
+            } else {
+                Err(ClientError::NotStored { mountpoint })
+            };
+        }
         match self.answer() {
-            Ok(Answer::Finished) => Ok(()),
+            Ok(Answer::Finished) => Ok(Unmounted::Ended),
             Ok(_) => Err(self.unexpected()),
             Err(ClientError::Conversation { .. }) => Err(ClientError::Lost { mountpoint }),
             Err(error) => Err(error),
         }
+    }
+
+    /// The places where the mount goes on after one is gone; none where it has ended. Where the system does not tell whether it
+    /// has, the server's last word says so, or another place does.
+    fn places_that_are_left(&self) -> Option<Vec<Place>> {
+        let device = self.mount.device;
+        loop {
+            match places::is_alive(device) {
+                Some(false) => return None,
+                Some(true) => return Some(places::all(device)),
+                None => {}
+            }
+            if self.has_answer_within(LOOK_INTERVAL) {
+                return None;
+            }
+            let places = places::all(device);
+            if !places.is_empty() {
+                return Some(places);
+            }
+        }
+    }
+
+    fn has_answer_within(&self, limit: Duration) -> bool {
+        let mut streams = [PollFd::new(&self.stream, PollFlags::IN)];
+        let limit = Timespec::try_from(limit).ok();
+        // What went wrong shows when the answer is read.
+        !matches!(rustix::event::poll(&mut streams, limit.as_ref()), Ok(0) | Err(Errno::INTR))
     }
 
     /// The error for an answer of the wrong kind.

@@ -13,6 +13,7 @@ pub mod executor;
 mod frame;
 pub mod location;
 pub mod mounts;
+pub mod places;
 pub mod protocol;
 pub mod server;
 pub mod unmount;

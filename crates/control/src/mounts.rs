@@ -66,7 +66,12 @@ impl MountEntry {
     /// # Errors
     /// The table can't be read.
     pub fn all() -> io::Result<Vec<Self>> {
-        let table = std::fs::read("/proc/self/mountinfo")?;
+        Self::in_table(Path::new("/proc/self/mountinfo"))
+    }
+
+    /// The mounts of a file `mountinfo` of any process.
+    pub(crate) fn in_table(path: &Path) -> io::Result<Vec<Self>> {
+        let table = std::fs::read(path)?;
         Ok(table.split(|byte| *byte == b'\n').filter_map(Self::parse).collect())
     }
 

@@ -274,6 +274,9 @@ pub enum Answer {
     Prepared {
         /// The process that serves it.
         process: u32,
+        /// All that was written before is durable. Otherwise the mount's end says what is not.
+        #[serde(default)]
+        is_durable: bool,
     },
     /// The mount has ended and all is durable.
     Finished,

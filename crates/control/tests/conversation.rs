@@ -24,7 +24,7 @@ impl Executor for Fake {
         self.asked.lock().push((peer.user, request.clone()));
         match request {
             Request::FilesystemSync => Ok(Answer::Synced { generation: 17 }),
-            Request::Unmount => Ok(Answer::Prepared { process: 1 }),
+            Request::Unmount => Ok(Answer::Prepared { process: 1, is_durable: true }),
             Request::LabelGet => Err(ErrorBody::new(Errno::ROFS, "no").at("here").hint("do that")),
             _ => Ok(Answer::Done),
         }

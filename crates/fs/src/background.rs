@@ -1,10 +1,16 @@
-//! The thread in the background: commits at an interval, frees the blocks of deleted subvolumes, writes data out before
-//! writers have to wait for it.
+//! The thread in the background: commits at an interval and when changes have stopped, frees the blocks of deleted
+//! subvolumes, writes data out before writers have to wait for it.
+//!
+//! Invariant of the idle commit: a change is noted ([`Background::note_change`]) when it is made, or while a transaction handle is
+//! open that it is made through, and a commit that takes changes along begins by forgetting what was noted before
+//! ([`Background::begin_commit`]). So each change that is not committed is noted, and two periods without a further one later
+//! a commit begins.
 
 use std::time::Duration;
 
 use vlinder_base::affinity::{Aside, narrowed_to};
 use vlinder_base::clock::Clock;
+use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 use vlinder_base::sync::{Arc, Condvar, Mutex};
 use vlinder_base::thread;
 
@@ -16,6 +22,8 @@ const CLEANED_BLOCKS: usize = 4096;
 /// Wakes the thread that works in the background, when its time has come or somebody asks for work.
 #[derive(Default)]
 pub(crate) struct Background {
+    /// Something was changed since this was looked at last.
+    has_changed: AtomicBool,
     asked: Mutex<Asked>,
     wake: Condvar,
     /// The thread that waits here.
@@ -29,6 +37,10 @@ struct Asked {
     stop: bool,
     /// All its work, before its time.
     commit: bool,
+    /// To watch for the end of the changes that have begun.
+    watch: bool,
+    /// When it looks next whether there were further ones; none while everything is committed.
+    look: Option<Duration>,
     /// To write data out: there is more that is not flushed than there should be.
     write_out: bool,
     /// The processor of the thread that asked for that, while somebody waits there for what that thread does.
@@ -40,6 +52,8 @@ struct Asked {
 enum Wake {
     /// Deletions and a commit: the interval is over, or somebody asked.
     Commit,
+    /// A commit: nothing was changed for a while, and something before.
+    Idle,
     /// Writing data out, until there is room again, but not on this processor.
     WriteOut { asked_on: Option<usize> },
     /// Its end.
@@ -47,23 +61,52 @@ enum Wake {
 }
 
 impl Background {
-    /// Waits until it is `due` by the file system's clock, or somebody asks for something. A clock that stands still, as a
-    /// simulation's does, is looked at again after as much real time as it says there is left.
-    fn wait(&self, clock: &dyn Clock, due: Duration) -> Wake {
+    /// Waits until it is `due` by the file system's clock, changes have stopped for one to two periods of `quiet`, or somebody
+    /// asks for something. A clock that stands still, as a simulation's does, is looked at again after as much real time as it
+    /// says there is left.
+    fn wait(&self, clock: &dyn Clock, due: Duration, quiet: Option<Duration>) -> Wake {
         let mut asked = self.asked.lock();
         loop {
-            let left = due.saturating_sub(clock.monotonic());
+            let now = clock.monotonic();
+            let later = quiet.map(|quiet| now.saturating_add(quiet));
             if asked.stop {
                 return Wake::Stop;
             }
-            if std::mem::take(&mut asked.commit) || left.is_zero() {
+            if std::mem::take(&mut asked.commit) || now >= due {
                 return Wake::Commit;
             }
             if std::mem::take(&mut asked.write_out) {
                 return Wake::WriteOut { asked_on: asked.asked_on };
             }
-            self.wake.wait_for(&mut asked, left);
+            if std::mem::take(&mut asked.watch) {
+                asked.look = asked.look.or(later);
+            }
+            if asked.look.is_some_and(|look| now >= look) {
+                if !self.has_changed.swap(false, Ordering::SeqCst) {
+                    asked.look = None;
+                    return Wake::Idle;
+                }
+                asked.look = later;
+            }
+            let next = asked.look.map_or(due, |look| look.min(due));
+            self.wake.wait_for(&mut asked, next.saturating_sub(now));
         }
+    }
+
+    /// Something was changed that only a commit makes durable.
+    pub(crate) fn note_change(&self) {
+        // A line that is only read stays in every core's cache.
+        if !self.has_changed.load(Ordering::Relaxed) && !self.has_changed.swap(true, Ordering::SeqCst) {
+            self.asked.lock().watch = true;
+            self.wake.notify_all();
+        }
+    }
+
+    /// A commit begins that takes along everything that was changed until now.
+    pub(crate) fn begin_commit(&self) {
+        let mut asked = self.asked.lock();
+        self.has_changed.store(false, Ordering::SeqCst);
+        (asked.watch, asked.look) = (false, None);
     }
 
     fn ask_for_commit(&self) {
@@ -102,12 +145,13 @@ impl Filesystem {
     pub(crate) fn start_background(&self) -> Result<()> {
         let background = Arc::clone(&self.shared().background);
         let shared = Arc::downgrade(self.shared());
-        let interval = self.options().commit_interval;
+        let (interval, quiet) =
+            (self.options().commit_interval, self.options().idle_commit.map(|idle| idle / 2));
         let clock = Arc::clone(&self.options().clock);
         let attend = move || {
             let (mut due, mut aside) = (clock.monotonic().saturating_add(interval), Aside::new());
             loop {
-                let wake = background.wait(&*clock, due);
+                let wake = background.wait(&*clock, due, quiet);
                 let Some(shared) = shared.upgrade() else { return };
                 let filesystem = Self::from_shared(shared);
                 let done = match wake {
@@ -119,6 +163,10 @@ impl Filesystem {
                             tracing::debug!(%error, "data could not be written out early");
                         }
                         Ok(())
+                    }
+                    Wake::Idle => {
+                        aside.keep_off(None);
+                        filesystem.commit_idle()
                     }
                     Wake::Commit => {
                         due = clock.monotonic().saturating_add(interval);
@@ -139,6 +187,11 @@ impl Filesystem {
             thread::try_spawn("fs-commit", attend).map_err(|source| crate::FsError::NoThreads { source })?;
         *self.shared().background.thread.lock() = Some(thread);
         Ok(())
+    }
+
+    /// Makes durable what was changed and is left alone. What finds no room now is tried again at the interval.
+    fn commit_idle(&self) -> Result<()> {
+        if self.is_read_only() { Ok(()) } else { self.sync().map(drop) }
     }
 
     /// Frees what deleted subvolumes leave, then commits.
@@ -206,7 +259,7 @@ mod tests {
             };
             let place = thread::spawn("asks", work).join().unwrap();
             assert_eq!(place.is_some(), narrows);
-            let wake = background.wait(&SystemClock::new(), Duration::MAX);
+            let wake = background.wait(&SystemClock::new(), Duration::MAX, None);
             assert_eq!(wake, Wake::WriteOut { asked_on: place });
         };
         wake_asked_by(true);

@@ -117,7 +117,9 @@ impl Filesystem {
         }
         let mode_changed = self.begin_change(caller, inode, origin)?;
         let length_bytes = data.len() as u64;
-        data::write(self, inode, offset, data)?;
+        let written = data::write(self, inode, offset, data);
+        self.shared().background.note_change();
+        written?;
         Ok(FileChange { length_bytes, mode_changed })
     }
 
@@ -140,7 +142,9 @@ impl Filesystem {
             return Ok(FileChange::default());
         }
         let mode_changed = self.begin_change(caller, inode, origin)?;
-        data::write_inside(self, inode, parts)?;
+        let written = data::write_inside(self, inode, parts);
+        self.shared().background.note_change();
+        written?;
         Ok(FileChange { length_bytes, mode_changed })
     }
 

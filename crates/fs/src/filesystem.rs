@@ -408,6 +408,11 @@ impl Filesystem {
     }
 
     pub(crate) fn begin_with(&self, reservation: Reservation) -> Result<Handle<'_>> {
+        // The commit waits for the handle, so it takes along what is noted here.
+        self.begin_unnoted(reservation).inspect(|_| self.shared.background.note_change())
+    }
+
+    fn begin_unnoted(&self, reservation: Reservation) -> Result<Handle<'_>> {
         match self.engine().begin(reservation) {
             Err(error) if error.is_no_space() && !self.shared.write_back.is_empty() => {
                 if let Err(error) = crate::data::flush_idle(self) {
@@ -447,6 +452,7 @@ impl Filesystem {
     /// # Errors
     /// What writing met; nothing can be said then of what was done since the last success.
     pub fn sync(&self) -> Result<Generation> {
+        self.shared.background.begin_commit();
         self.delete_put_off();
         // One file that finds no room must not keep all others from becoming durable.
         let flushed = crate::data::flush_all(self);

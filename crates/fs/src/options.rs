@@ -8,6 +8,7 @@
 //! | `nodatacow`, `nodatasum` (`datacow`, `datasum`) | flags of new files |
 //! | `max_inline=N` | the largest file that lies in its tree |
 //! | `commit=SECONDS` | how often to commit; 0 is the default of 30 |
+//! | `idle=SECONDS` | commit, too, when nothing was changed for so long (default 1); 0: only at the interval |
 //! | `noatime`, `relatime`, `strictatime`, `nodiratime`, `diratime`, `atime` | which reads leave a trace |
 //! | `user_subvol_rm_allowed` | owners may delete their subvolumes |
 //! | `owners=keep`, `owners=me` | whose files these are for an ordinary user |
@@ -137,6 +138,9 @@ pub struct OpenOptions {
     pub max_inline_bytes: u64,
     /// How often to commit.
     pub commit_interval: Duration,
+    /// A commit follows when nothing was changed for so long, and something before; none without it. Needs
+    /// [`background`](Self::background).
+    pub idle_commit: Option<Duration>,
     /// A thread commits at the interval, frees the blocks of deleted subvolumes and writes data out. Without it nothing
     /// happens but what callers ask for, so that a simulation replays from its seed.
     pub background: bool,
@@ -187,6 +191,7 @@ impl Default for OpenOptions {
             no_data_sum: false,
             max_inline_bytes: 2048,
             commit_interval: Duration::from_secs(30),
+            idle_commit: Some(Duration::from_secs(1)),
             background: true,
             access_times: AccessTimes::Relative,
             directory_access_times: true,
@@ -408,6 +413,11 @@ impl OpenOptions {
                 let seconds: u32 =
                     given("number of seconds")?.parse().map_err(|_| bad("number of seconds"))?;
                 self.commit_interval = Duration::from_secs(if seconds == 0 { 30 } else { seconds.into() });
+            }
+            "idle" => {
+                let seconds: u32 =
+                    given("number of seconds")?.parse().map_err(|_| bad("number of seconds"))?;
+                self.idle_commit = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
             }
             "cache" => {
                 self.cache_bytes =

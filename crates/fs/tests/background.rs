@@ -75,6 +75,45 @@ fn data_older_than_the_interval_are_committed_when_the_clock_says_so_and_not_bef
     btrfs_check_data(&image).unwrap();
 }
 
+#[test]
+fn changes_are_committed_once_they_have_stopped_and_not_again() {
+    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    let scratch = Scratch::new("background-idle");
+    let image = image(&scratch, 256, &[]);
+    let clock = Arc::new(FixedClock::new(Timestamp::new(1_700_000_000, 0)));
+    let options = OpenOptions {
+        clock: Arc::clone(&clock) as _,
+        commit_interval: Duration::from_secs(3600),
+        idle_commit: Some(Duration::from_secs(1)),
+        ..OpenOptions::default()
+    };
+    let filesystem = Filesystem::open(&[&image], options).unwrap();
+    let (caller, root) = (root_user(), filesystem.root().unwrap());
+    let generation = || filesystem.engine().generation();
+    let (before, pause) = (generation(), Duration::from_millis(400));
+    for number in 0..20 {
+        let name = format!("directory{number}");
+        filesystem.create_directory(&caller, &root, name.as_bytes(), 0o755).unwrap();
+        clock.advance(pause);
+        assert!(!holds_within(Duration::from_millis(30), || generation() > before), "changes go on");
+    }
+    let file = write(&filesystem, 300_000);
+    assert!(holds_within(Duration::from_secs(20), || {
+        clock.advance(pause);
+        std::thread::sleep(Duration::from_millis(20));
+        generation() > before
+    }));
+    assert!(holds_within(Duration::from_secs(20), || size_on_disk(&image, &scratch) == Some(300_000)));
+    let after = generation();
+    for _ in 0..20 {
+        clock.advance(pause);
+        assert!(!holds_within(Duration::from_millis(30), || generation() > after), "all is committed");
+    }
+    drop((file, root));
+    filesystem.close().unwrap();
+    btrfs_check_data(&image).unwrap();
+}
+
 /// Turns a bit of each block of a tree whose metadata lie in single copies, also of those that were its blocks before.
 fn spoil(image: &Path, owner: u64) {
     let bytes = std::fs::read(image).unwrap();

@@ -1,5 +1,6 @@
 //! A handle: the right to change things in the running transaction, with the space for it promised.
 
+use vlinder_base::clock::Timestamp as Moment;
 use vlinder_base::sync::{Arc, OnceLock};
 use vlinder_format::inode::{InodeFlags, InodeItem, Mode, Timestamp};
 use vlinder_format::root_item::RootItem;
@@ -41,6 +42,10 @@ pub struct Handle<'a> {
     critical: bool,
     watch: PanicWatch,
     time: OnceLock<Timestamp>,
+}
+
+fn timestamp(moment: Moment) -> Timestamp {
+    Timestamp { seconds: moment.seconds, nanoseconds: moment.nanoseconds }
 }
 
 /// Extents with pending references that a transaction keeps in memory, at some 200 bytes each.
@@ -116,10 +121,12 @@ impl Handle<'_> {
 
     /// The time of day for all that this handle changes: when it was first asked for.
     pub fn time(&self) -> Timestamp {
-        *self.time.get_or_init(|| {
-            let now = self.engine.clock().now();
-            Timestamp { seconds: now.seconds, nanoseconds: now.nanoseconds }
-        })
+        *self.time.get_or_init(|| timestamp(self.engine.clock().now()))
+    }
+
+    /// [`time`](Self::time) where that is known; else about now, which costs less: for what is compared with no other time.
+    pub fn time_about(&self) -> Timestamp {
+        self.time.get().copied().unwrap_or_else(|| timestamp(self.engine.clock().recently()))
     }
 
     /// Changes a tree: all edits or none; sorted by key.

@@ -308,20 +308,27 @@ impl FilesystemExecutor {
             let reason = self.filesystem.engine().read_only_reason();
             matches!(reason, Some(ReadOnlyReason::Error(_)))
         };
+        let mut is_durable = true;
         match self.write_back() {
             // The kernel drops what it could not hand over, and tells it once: nobody else would hear of it.
             Err(error) if !says_so_at_the_end() => return Err(self.with_advice(error)),
-            Err(error) => tracing::warn!(%error, "not everything came before unmounting"),
+            Err(error) => {
+                is_durable = false;
+                tracing::warn!(%error, "not everything came before unmounting");
+            }
             Ok(()) => {}
         }
         let is_known = says_so_at_the_end();
         match self.sync() {
             // Until now nobody knew: what was not stored can still be read, and goes with the mount.
             Err(error) if !is_known => return Err(self.with_advice(error)),
-            Err(error) => tracing::warn!(%error, "the commit before unmounting failed"),
+            Err(error) => {
+                is_durable = false;
+                tracing::warn!(%error, "the commit before unmounting failed");
+            }
             Ok(_) => {}
         }
-        Ok(Answer::Prepared { process: std::process::id() })
+        Ok(Answer::Prepared { process: std::process::id(), is_durable })
     }
 }
 

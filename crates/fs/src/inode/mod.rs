@@ -15,7 +15,6 @@ use vlinder_transaction::Handle;
 
 use crate::attributes::Attributes;
 use crate::data::FileData;
-use crate::stamp::Stamp;
 use crate::subvolume::Subvolume;
 
 /// Which file: a subvolume and the number of an inode in it.
@@ -188,7 +187,7 @@ impl Inode {
             return;
         }
         state.item.transaction = handle.generation();
-        self.subvolume.note_change(Stamp::of(handle));
+        self.subvolume.note_change(handle);
         handle.put_pending(self.subvolume.tree(), InodeItem::key(self.number()), state.encode());
     }
 

@@ -13,11 +13,10 @@ use core::fmt;
 use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 use vlinder_base::sync::{Arc, Mutex, Weak};
 use vlinder_format::{ItemType, Key, ObjectId, RootId};
-use vlinder_transaction::{Engine, Tree};
+use vlinder_transaction::{Engine, Handle, Tree};
 
 use crate::fsync_log::Journal;
 use crate::nearness::Drops;
-use crate::stamp::Stamp;
 use crate::{Refusal, Result};
 
 /// A subvolume in memory.
@@ -83,12 +82,13 @@ impl Subvolume {
         self.deleted.load(Ordering::Acquire)
     }
 
-    /// An inode changed: the root item tells when and in which transaction, as Linux keeps it.
-    pub(crate) fn note_change(&self, stamp: Stamp) {
+    /// An inode changed: the root item tells about when and in which transaction, as Linux keeps it.
+    pub(crate) fn note_change(&self, handle: &Handle<'_>) {
+        let (generation, time) = (handle.generation(), handle.time_about());
         self.tree.change_item(|item| {
             let extension = item.extension_mut();
-            extension.change_transaction = stamp.generation;
-            extension.change_time = stamp.time;
+            extension.change_transaction = generation;
+            extension.change_time = time;
         });
     }
 

@@ -1,0 +1,168 @@
+//! `umount`.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, Parser, ValueHint};
+use rustix::io::Errno;
+use vlinder_base::clock::{Clock, SystemClock};
+use vlinder_base::thread;
+use vlinder_control::MountEntry;
+use vlinder_control::client::{self, Client, ClientError, Unmounted};
+use vlinder_control::places::{self, Place};
+use vlinder_device::{DeviceErrorKind, FileDevice, LockMode, OpenOptions};
+
+use crate::failure::{Failure, Kind, Status as Ending};
+use crate::mounted;
+use crate::progress::Waiting;
+use crate::session::Session;
+
+/// How long a server that does not answer may take to let go of its image.
+const LONGEST_END: Duration = Duration::from_secs(10);
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Unmount what vlinder mount mounted, when all is durable.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Where the mount is also seen elsewhere (a bind mount, a container), it is taken away here, and its server goes on until
+it is seen nowhere any more. The exit status is 3 where nobody can say yet whether all is durable.
+
+Example:\n  vlinder umount /mnt"
+)]
+pub struct UmountArguments {
+    /// The mount point.
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub mountpoint: PathBuf,
+}
+
+/// How umount(8) calls `umount.fuse.vlinder`: DIRECTORY [-flnrv] [-N NAMESPACE] [-t TYPE].
+#[derive(Parser, Debug)]
+#[command(name = "umount.fuse.vlinder", version, disable_help_flag = true)]
+pub struct UmountHelperArguments {
+    #[arg(short)]
+    force: bool,
+    #[arg(short)]
+    lazy: bool,
+    #[arg(short)]
+    no_mtab: bool,
+    #[arg(short)]
+    read_only: bool,
+    #[arg(short)]
+    verbose: bool,
+    #[arg(short = 'N')]
+    namespace: Option<OsString>,
+    #[arg(short = 't')]
+    filesystem_type: Option<OsString>,
+    mountpoint: PathBuf,
+}
+
+impl UmountHelperArguments {
+    /// What `vlinder umount` would have been given.
+    ///
+    /// # Errors
+    /// For what it can't do: with `-f` and `-l` nobody waits for the server.
+    pub fn into_arguments(self) -> Result<UmountArguments, Failure> {
+        if self.force || self.lazy {
+            let failure = Failure::usage("-f and -l would not wait until all is durable");
+            return Err(failure.hint("umount -i (with -f or -l) unmounts without asking vlinder"));
+        }
+        Ok(UmountArguments { mountpoint: self.mountpoint })
+    }
+}
+
+/// Whether the kernel knows that nobody serves a mount any more. statfs(2) always asks the server; the attributes of the
+/// directory may still be remembered. While the kernel lets go of the server it aborts what is asked.
+fn is_server_gone(mountpoint: &Path) -> bool {
+    matches!(rustix::fs::statfs(mountpoint), Err(Errno::NOTCONN | Errno::CONNABORTED))
+}
+
+/// Runs `umount`.
+pub fn umount(arguments: &UmountArguments, session: &Session) -> Result<Ending, Failure> {
+    let mountpoint = &arguments.mountpoint;
+    let found = MountEntry::at(mountpoint).map_err(|error| Failure::host(&error, mountpoint.display()))?;
+    let Some(entry) = found.filter(MountEntry::is_ours) else {
+        let failure = Failure::new(Kind::Invalid, "no vlinder is mounted there").at(mountpoint.display());
+        return Err(failure.hint("findmnt -t fuse.vlinder lists the mount points"));
+    };
+    let waiting = Waiting::new(session, "writing");
+    match Client::connect(&entry.mountpoint) {
+        Ok(server) => {
+            let unmounted = server.unmount().map_err(mounted::failure)?;
+            drop(waiting);
+            if let Unmounted::SeenElsewhere(places) = unmounted {
+                session.note(format!(
+                    "{} is unmounted, and what was written is durable; {}",
+                    mountpoint.display(),
+                    where_it_goes_on(&places)
+                ));
+            }
+            Ok(Ending::Done)
+        }
+        Err(_) if is_server_gone(&entry.mountpoint) => take_away_dead(&entry, session),
+        Err(ClientError::NoServer { .. }) => {
+            let ending = unmount_unheard(&entry, session);
+            drop(waiting);
+            ending
+        }
+        Err(error) => Err(mounted::failure(error)),
+    }
+}
+
+/// Takes a mount away whose server has ended.
+fn take_away_dead(entry: &MountEntry, session: &Session) -> Result<Ending, Failure> {
+    let mountpoint = &entry.mountpoint;
+    client::detach(mountpoint).map_err(mounted::failure)?;
+    if entry.read_only {
+        session.warn(format!("the server of {} had ended", mountpoint.display()));
+        return Ok(Ending::Done);
+    }
+    let text = "the server had ended before it could commit: what was not made durable before is lost";
+    let hint = format!("it is unmounted now; the image {} holds the last commit", entry.source.display());
+    Err(Failure::new(Kind::Device, text).at(mountpoint.display()).hint(hint))
+}
+
+/// Unmounts though no server can be asked. It lets go of the image when all is durable.
+fn unmount_unheard(entry: &MountEntry, session: &Session) -> Result<Ending, Failure> {
+    client::unmount(&entry.mountpoint).map_err(mounted::failure)?;
+    let (mountpoint, image) = (entry.mountpoint.display(), entry.source.display());
+    if places::is_alive(entry.device) == Some(true) {
+        session.warn(format!(
+            "{mountpoint} is unmounted, but its server could not be asked to make durable what was written; {}",
+            where_it_goes_on(&places::all(entry.device))
+        ));
+        return Ok(Ending::Partial);
+    }
+    if waits_for_image(&entry.source) {
+        return Ok(Ending::Done);
+    }
+    session.warn(format!(
+        "{mountpoint} is unmounted, but its server could not be asked, and has not let go of {image} within {} seconds: what was \
+         written last may not be durable yet",
+        LONGEST_END.as_secs()
+    ));
+    Ok(Ending::Partial)
+}
+
+/// Waits until nobody uses an image any more; false where it is used for too long, or can't be looked at.
+fn waits_for_image(image: &Path) -> bool {
+    let options = OpenOptions { read_only: true, lock: LockMode::Exclusive, ..OpenOptions::default() };
+    let (clock, opened) = (SystemClock::new(), || FileDevice::open(image, &options).map(drop));
+    loop {
+        match opened() {
+            Ok(()) => return true,
+            Err(error) if !matches!(error.kind, DeviceErrorKind::Busy { .. }) => return false,
+            Err(_) if clock.monotonic() > LONGEST_END => return false,
+            Err(_) => thread::sleep(LOOK_INTERVAL),
+        }
+    }
+}
+
+fn where_it_goes_on(places: &[Place]) -> String {
+    let shown: Vec<String> = places.iter().map(Place::to_string).collect();
+    let where_seen = match shown.as_slice() {
+        [] => "where you may not look".to_owned(),
+        shown => format!("at {}", shown.join(", ")),
+    };
+    format!("it is still seen {where_seen}, and its server goes on until that ends")
+}
