@@ -75,16 +75,16 @@ fn data_older_than_the_interval_are_committed_when_the_clock_says_so_and_not_bef
     btrfs_check_data(&image).unwrap();
 }
 
-/// Turns a bit of a block of a tree whose metadata lie in single copies.
+/// Turns a bit of each block of a tree whose metadata lie in single copies, also of those that were its blocks before.
 fn spoil(image: &Path, owner: u64) {
     let bytes = std::fs::read(image).unwrap();
     let (fsid, node) = (&bytes[(64 << 10) + 32..][..16], 16 << 10);
     let is_owned = |block: &[u8]| block[32..48] == *fsid && block[88..96] == owner.to_le_bytes();
-    let mut blocks = bytes.chunks(node).enumerate().filter(|(_, block)| is_owned(block));
-    let (number, block) = blocks.next_back().unwrap();
     let last = node - 1;
     let file = std::fs::OpenOptions::new().write(true).open(image).unwrap();
-    file.write_all_at(&[block[last] ^ 1], (number * node + last) as u64).unwrap();
+    for (number, block) in bytes.chunks(node).enumerate().filter(|(_, block)| is_owned(block)) {
+        file.write_all_at(&[block[last] ^ 1], (number * node + last) as u64).unwrap();
+    }
 }
 
 #[test]
@@ -115,8 +115,10 @@ fn a_deleted_subvolume_that_cannot_be_freed_keeps_no_commit_away() {
     let filesystem = open();
     assert_eq!(filesystem.engine().dead_trees(), [subvolume.root]);
     let file = write(&filesystem, 300_000);
-    clock.advance(Duration::from_millis(600));
-    let is_told = || filesystem.engine().failed_commit().is_some();
+    let is_told = || {
+        clock.advance(Duration::from_millis(600));
+        filesystem.engine().failed_commit().is_some()
+    };
     assert!(holds_within(Duration::from_secs(20), is_told), "the tree was freed");
     assert!(holds_within(Duration::from_secs(20), || file.data.unwritten_bytes() == 0));
     assert!(holds_within(Duration::from_secs(20), || size_on_disk(&image, &scratch) == Some(300_000)));
