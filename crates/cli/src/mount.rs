@@ -171,6 +171,7 @@ pub fn mount(arguments: &Arguments, session: &Session) -> Result<Ending, Failure
         return Ok(Ending::Done);
     }
     if arguments.serve {
+        close_inherited();
         let mounted = connect(options, devices, mountpoint)?;
         detach().map_err(|error| Failure::host(&error, "the terminal"))?;
         mounted.wait()?;
@@ -266,7 +267,12 @@ fn start_server(arguments: &Arguments, session: &Session) -> Result<Ending, Fail
         let mut output = BufReader::new(output);
         output.read_line(&mut said).map_err(fails)?;
         if said.trim_end() == READY {
-            return Ok(Ending::Done);
+            return match server.try_wait().map_err(fails)? {
+                None => Ok(Ending::Done),
+                Some(status) => {
+                    Err(Failure::new(Kind::Device, format!("the server of the mount has ended: {status}")))
+                }
+            };
         }
         output.read_to_string(&mut said).map_err(fails)?;
     }
@@ -280,20 +286,33 @@ fn start_server(arguments: &Arguments, session: &Session) -> Result<Ending, Fail
     }
 }
 
-/// Says that the mount answers, and lets go of the terminal and the directory that the command was called in.
+/// Lets go of the terminal and the directory that the command was called in, and says that the mount answers: last, since
+/// nothing that can fail may follow.
 fn detach() -> std::io::Result<()> {
+    let nothing = HostOptions::new().read(true).write(true).open("/dev/null")?;
+    std::env::set_current_dir("/")?;
+    rustix::stdio::dup2_stdin(&nothing)?;
+    // A process that leads a group already (a shell's job) cannot make a session; it is detached all the same.
+    let _ = rustix::process::setsid();
+    crate::log::go_to_background();
     let mut output = std::io::stdout();
     writeln!(output, "{READY}")?;
     output.flush()?;
-    let nothing = HostOptions::new().read(true).write(true).open("/dev/null")?;
-    rustix::stdio::dup2_stdin(&nothing)?;
-    rustix::stdio::dup2_stdout(&nothing)?;
+    // Onto descriptors that are there these can't fail.
     rustix::stdio::dup2_stderr(&nothing)?;
-    crate::log::go_to_background();
-    std::env::set_current_dir("/")?;
-    // A process that leads a group already (a shell's job) cannot make a session; it is detached all the same.
-    let _ = rustix::process::setsid();
+    rustix::stdio::dup2_stdout(&nothing)?;
     Ok(())
+}
+
+/// Closes what the caller had open besides standard input, output and error: a server lives longer than its caller, and would
+/// keep locks and pipes for as long.
+fn close_inherited() {
+    let listed = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let numbers: Vec<i32> = listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for number in numbers.into_iter().filter(|number| *number > rustix::stdio::raw_stderr()) {
+        // The list's own is closed already.
+        let _ = nix::unistd::close(number);
+    }
 }
 
 impl From<MountError> for Failure {
@@ -302,6 +321,11 @@ impl From<MountError> for Failure {
             MountError::Option(_) => Some("vlinder mount --help lists the options"),
             MountError::Mountpoint { path, source } => {
                 let failure = Failure::host(source, path.display());
+                if source.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) {
+                    let text = "a mount is there whose server has ended";
+                    let hint = format!("vlinder umount {} takes it away", path.display());
+                    return Self { message: text.to_owned(), ..failure }.hint(hint);
+                }
                 let text = format!("no mount point: {}", failure.message);
                 return Self { message: text, ..failure }.hint("give a directory that is there");
             }

@@ -140,6 +140,67 @@ fn a_server_that_cannot_be_asked_is_waited_for_until_it_lets_go_of_the_image() {
 }
 
 #[test]
+fn a_server_keeps_nothing_that_its_caller_had_open() {
+    require!(Fuse, Tool("flock"), Tool("timeout"));
+    let place = Place::new("inherited");
+    let lock = place.scratch.join("lock");
+    // The descriptor is the lock: a server that keeps it keeps the lock.
+    let script = r#"exec 9>"$0"; flock 9; "$@""#;
+    let command = place.command(&[], "defaults");
+    let status = Command::new("sh")
+        .args(["-c", script])
+        .arg(&lock)
+        .arg(command.get_program())
+        .args(command.get_args())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let taken = Command::new("flock").args(["--nonblock"]).arg(&lock).arg("true").status().unwrap();
+    place.unmount().done();
+    assert!(taken.success(), "somebody holds the lock");
+}
+
+#[test]
+fn a_mount_that_cannot_be_served_is_not_reported() {
+    require!(Fuse, Tool("prlimit"));
+    let place = Place::new("limits");
+    for limit in 3..40 {
+        let command = place.command(&[], "defaults");
+        let mut limited = Command::new("prlimit");
+        limited.arg(format!("--nofile={limit}")).arg(command.get_program()).args(command.get_args());
+        let output = limited.output().unwrap();
+        if output.status.success() {
+            assert!(place.is_mounted(), "with {limit} descriptors nothing is mounted");
+            std::fs::write(place.at("written"), b"content").unwrap();
+            place.unmount();
+            assert!(!place.is_mounted());
+            return;
+        }
+        assert!(!place.is_mounted(), "with {limit} descriptors a mount stays behind");
+        assert!(!output.stderr.is_empty());
+    }
+    panic!("40 descriptors are not enough");
+}
+
+#[test]
+fn a_dead_mount_is_named_as_what_it_is() {
+    require!(Fuse, Tool("pgrep"));
+    let place = Place::new("dead");
+    place.mount("defaults").done();
+    kill_process(place.server(), Signal::KILL).unwrap();
+    wait_for("the end of the connection", || {
+        rustix::fs::statfs(&place.point).is_err_and(|errno| errno == rustix::io::Errno::NOTCONN)
+    });
+    let ended = place.mount("defaults");
+    assert!(ended.code != 0 && ended.err.contains("whose server has ended"), "{}", ended.err);
+    assert!(ended.err.contains("vlinder umount"), "{}", ended.err);
+    place.unmount();
+    assert!(!place.is_mounted());
+    place.mount("defaults").done();
+    place.unmount().done();
+}
+
+#[test]
 fn what_was_written_and_left_alone_survives_a_killed_server() {
     require!(Fuse, Tool("btrfs"), Tool("pgrep"));
     let place = Place::new("idle");

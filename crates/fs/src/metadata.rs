@@ -77,8 +77,18 @@ impl Filesystem {
     #[must_use]
     pub fn attributes(&self, inode: &Inode) -> Attributes {
         let state = inode.state.lock();
-        let mut attributes = state.attributes(inode, self.sector_size(), inode.data.unwritten_bytes());
+        let (unwritten_bytes, is_scattered) = {
+            let unflushed = inode.data.unflushed();
+            (unflushed.bytes(), unflushed.is_scattered())
+        };
+        let mut attributes = state.attributes(inode, self.sector_size(), unwritten_bytes);
         (attributes.user, attributes.group) = self.shown_owner(&state.item);
+        // One run in a file without extents is counted already, in whole sectors but for where it begins.
+        let is_counted = unwritten_bytes == 0 || (state.item.allocated_bytes == 0 && !is_scattered);
+        drop(state);
+        if !is_counted {
+            attributes.allocated_bytes = crate::data::allocated_bytes(self, inode);
+        }
         attributes
     }
 
@@ -278,9 +288,10 @@ impl Filesystem {
         item: InodeItem,
         acl: Option<Acl>,
     ) {
-        let now = Stamp::of(handle).time;
+        // Asked for only where it is needed: the kernel sends the times that it keeps.
+        let now = || Stamp::of(handle).time;
         let time = |set: SetTime| match set {
-            SetTime::Now => now,
+            SetTime::Now => now(),
             SetTime::At(time) => time,
         };
         let mut state = inode.state.lock();
@@ -288,7 +299,7 @@ impl Filesystem {
         if let Some(acl) = acl {
             state.acl.access = Some(Some(Arc::new(acl)));
         }
-        state.note_change(changes.change_time.unwrap_or(now));
+        state.note_change(changes.change_time.unwrap_or_else(now));
         if let Some(set) = changes.access_time {
             state.item.access_time = time(set);
         }

@@ -144,7 +144,8 @@ pub(crate) fn unmount(mountpoint: &Path, lazily: bool) -> Result<(), MountError>
 pub(crate) fn check(mountpoint: &Path) -> Result<PathBuf, MountError> {
     let fails = |source| MountError::Mountpoint { path: mountpoint.to_owned(), source };
     let absolute = mountpoint.canonicalize().map_err(fails)?;
-    if !absolute.is_dir() {
+    // The root of a mount whose server is gone can't be looked at.
+    if !absolute.metadata().map_err(fails)?.is_dir() {
         return Err(fails(std::io::Error::from(std::io::ErrorKind::NotADirectory)));
     }
     Ok(absolute)

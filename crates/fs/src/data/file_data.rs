@@ -130,6 +130,32 @@ impl Unflushed {
         self.layers().map(Runs::bytes).sum()
     }
 
+    /// Whether they lie in several runs.
+    pub(crate) fn is_scattered(&self) -> bool {
+        self.layers().flat_map(Runs::iter).nth(1).is_some()
+    }
+
+    /// The sectors that have such bytes, sorted; neighbours are one range.
+    pub(crate) fn sectors(&self, sector_size: u64) -> Vec<ByteRange> {
+        let mut all: Vec<(u64, u64)> = self
+            .layers()
+            .flat_map(Runs::iter)
+            .map(|(offset, bytes)| {
+                let end = offset.saturating_add(bytes.len() as u64);
+                (offset / sector_size * sector_size, end.checked_next_multiple_of(sector_size).unwrap_or(end))
+            })
+            .collect();
+        all.sort_unstable();
+        all.dedup_by(|next, last| {
+            let joins = next.0 <= last.1;
+            if joins {
+                last.1 = last.1.max(next.1);
+            }
+            joins
+        });
+        all.into_iter().filter_map(|(start, end)| ByteRange::new(start, end)).collect()
+    }
+
     /// Bytes that could not be stored when that was tried last.
     pub(crate) fn held_bytes(&self) -> u64 {
         if self.is_held { self.dirty.bytes() } else { 0 }

@@ -6,6 +6,7 @@
 //! function), and the operations on whole ranges.
 
 mod allocate;
+mod allocated;
 mod apply;
 pub(crate) mod checksums;
 mod clone;
@@ -42,6 +43,7 @@ pub use seek::{MappedExtent, Seek, extent_map, seek};
 pub use truncate::{remove_all, truncate};
 pub use write::{MAX_FILE_SIZE, write};
 
+pub(crate) use allocated::allocated_bytes;
 pub(crate) use apply::Steps;
 pub(crate) use extent::{Content, Extent};
 pub(crate) use flush::{flush_idle, lock_settled, relieve, store_dirty};

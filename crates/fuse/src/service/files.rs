@@ -97,6 +97,9 @@ impl MountService {
             filesystem.write_file(&caller, inode, offset, Cow::Borrowed(data), open)
         };
         if written.is_ok() {
+            if origin.cache {
+                self.blocks.note_come(inode.id());
+            }
             self.drop_unplaced(inode.id(), offset, offset.saturating_add(data.len() as u64));
         }
         drop(turn);
@@ -140,6 +143,7 @@ impl MountService {
         if self.filesystem.options().read_only {
             return Ok(());
         }
+        self.tell_blocks(inode.id());
         let placed = self.with_room(|| self.place(inode.id()));
         match self.filesystem.sync_inode(inode) {
             Err(_) if self.is_read_only_by_nature() => Ok(()),
@@ -242,11 +246,8 @@ impl MountService {
 
     /// How many bytes a change concerned. The kernel hears where set-id bits went, or may have before the change failed.
     fn changed(&self, inode: &Inode, change: Result<FileChange, FsError>) -> Reply<u64> {
-        if change.as_ref().map_or(true, |change| change.mode_changed)
-            && let Some(notifier) = self.notifier.get()
-            && let Err(error) = notifier.invalidate_attributes(self.node(inode.id()))
-        {
-            tracing::warn!(%error, "the kernel could not be told that set-id bits went");
+        if change.as_ref().map_or(true, |change| change.mode_changed) {
+            self.attributes_changed(inode.id());
         }
         change.map(|change| change.length_bytes).map_err(|error| errno(&error))
     }

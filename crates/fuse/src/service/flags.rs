@@ -138,11 +138,7 @@ impl MountService {
             _ => return Err(Errno::NOTTY),
         };
         changed.map_err(|error| errno(&error))?;
-        if let Some(notifier) = self.notifier.get()
-            && let Err(error) = notifier.invalidate_attributes(self.node(inode.id()))
-        {
-            tracing::warn!(%error, "the kernel could not be told that flags changed");
-        }
+        self.attributes_changed(inode.id());
         Ok(Vec::new())
     }
 }

@@ -1,5 +1,6 @@
 //! Answers the kernel's requests from a [`Filesystem`].
 
+mod blocks;
 mod convert;
 mod deletions;
 mod directories;
@@ -20,9 +21,8 @@ use vlinder_fs::{
     AttributeMode, Caller, Capabilities, Filesystem, FsError, Inode, InodeId, OpenInode, Refusal, RenameMode,
 };
 
-use self::convert::{
-    attributes_of, decode_device, errno, file_type_of, judged, judged_with_groups, timestamp_of,
-};
+use self::blocks::Blocks;
+use self::convert::{decode_device, errno, file_type_of, judged, judged_with_groups, timestamp_of};
 use self::gate::Gate;
 use self::handles::Handles;
 use self::known::Known;
@@ -63,6 +63,7 @@ pub struct MountService {
     writeback: bool,
     notifier: OnceLock<Arc<dyn Notifier>>,
     gate: Gate,
+    blocks: Blocks,
     unplaced: UnplacedBytes,
     /// For jobs that outlive a call.
     this: OnceLock<Weak<Self>>,
@@ -86,6 +87,7 @@ impl MountService {
             known: Known::new(Arc::clone(&filesystem.options().clock))?,
             handles: Handles::default(),
             gate: Gate::new(filesystem.engine().registry()),
+            blocks: Blocks::default(),
             unplaced: UnplacedBytes::default(),
             this: OnceLock::new(),
             writeback,
@@ -193,13 +195,11 @@ impl MountService {
 
     fn uncounted_entry(&self, inode: &Inode) -> Entry {
         self.keep_shut(inode.id());
-        let mut attributes = self.filesystem.attributes(inode);
-        attributes.size_bytes = self.size_with_unplaced(inode.id(), attributes.size_bytes);
-        let number = self.numbers.number(inode.id());
+        let attributes = self.filesystem.attributes(inode);
         Entry {
             node: self.numbers.node(inode.id()),
             generation: attributes.generation.0,
-            attributes: attributes_of(&attributes, number),
+            attributes: self.shown(attributes),
         }
     }
 
@@ -284,7 +284,7 @@ impl Service for MountService {
         }
         drop(turn);
         self.shut_after_reply(inode.id());
-        Ok(attributes_of(&attributes, self.numbers.number(inode.id())))
+        Ok(self.shown(attributes))
     }
 
     fn read_link(&self, node: NodeNumber) -> Reply<Vec<u8>> {

@@ -80,6 +80,7 @@ impl MountService {
         if self.gate.is_shut() {
             self.shut_all();
         }
+        self.tell_all_blocks();
         if self.has_unplaced()
             && let Err(errno) = self.place_all()
         {
