@@ -155,6 +155,10 @@ impl HelperArguments {
 
 /// Runs `mount`.
 pub fn mount(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
+    if arguments.serve {
+        // First of all: what this process opens itself must stay.
+        close_inherited();
+    }
     // Clap wants at least two paths.
     let Some((mountpoint, devices)) = arguments.paths.split_last() else {
         return Err(Failure::usage("an image and a directory to mount it on are needed"));
@@ -171,7 +175,6 @@ pub fn mount(arguments: &Arguments, session: &Session) -> Result<Ending, Failure
         return Ok(Ending::Done);
     }
     if arguments.serve {
-        close_inherited();
         let mounted = connect(options, devices, mountpoint)?;
         detach().map_err(|error| Failure::host(&error, "the terminal"))?;
         mounted.wait()?;

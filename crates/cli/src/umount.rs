@@ -87,24 +87,24 @@ pub fn umount(arguments: &UmountArguments, session: &Session) -> Result<Ending, 
     };
     let waiting = Waiting::new(session, "writing");
     match Client::connect(&entry.mountpoint) {
-        Ok(server) => {
-            let unmounted = server.unmount().map_err(mounted::failure)?;
-            drop(waiting);
-            if let Unmounted::SeenElsewhere(places) = unmounted {
-                session.note(format!(
-                    "{} is unmounted, and what was written is durable; {}",
-                    mountpoint.display(),
-                    where_it_goes_on(&places)
-                ));
+        Ok(server) => match server.unmount() {
+            Ok(unmounted) => {
+                drop(waiting);
+                if let Unmounted::SeenElsewhere(places) = unmounted {
+                    session.note(format!(
+                        "{} is unmounted, and what was written is durable; {}",
+                        mountpoint.display(),
+                        where_it_goes_on(&places)
+                    ));
+                }
+                Ok(Ending::Done)
             }
-            Ok(Ending::Done)
-        }
+            // It ended the conversation before it prepared anything: it may have no descriptors left to talk with.
+            Err(ClientError::Conversation { .. }) => unmount_unheard(&entry, session),
+            Err(error) => Err(mounted::failure(error)),
+        },
         Err(_) if is_server_gone(&entry.mountpoint) => take_away_dead(&entry, session),
-        Err(ClientError::NoServer { .. }) => {
-            let ending = unmount_unheard(&entry, session);
-            drop(waiting);
-            ending
-        }
+        Err(ClientError::NoServer { .. }) => unmount_unheard(&entry, session),
         Err(error) => Err(mounted::failure(error)),
     }
 }

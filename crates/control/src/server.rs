@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown};
+use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 use vlinder_base::sync::{Arc, Condvar, Mutex};
 use vlinder_base::thread::{self, JoinHandle};
 use vlinder_fs::{Caller, GroupId, UserId};
@@ -102,6 +103,8 @@ struct Shared {
     /// place. The listener keeps the number from being used again.
     identity: (u64, u64),
     listener: UnixListener,
+    /// The listener is shut down. At the limit of open files accept(2) does not tell that.
+    is_closing: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -150,6 +153,7 @@ impl Server {
             path: path.clone(),
             identity,
             listener,
+            is_closing: AtomicBool::new(false),
             state: Mutex::new(State { executor: Some(executor), ..State::default() }),
             changed: Condvar::new(),
         });
@@ -174,6 +178,7 @@ impl Server {
         if let Err(error) = self.shared.remove_socket() {
             tracing::debug!(%error, path = %self.shared.path.display(), "the control socket stays behind");
         }
+        self.shared.is_closing.store(true, Ordering::SeqCst);
         let _ = rustix::net::shutdown(&self.shared.listener, Shutdown::Both);
         let _ = accepting.join();
         let mut state = self.shared.state.lock();
@@ -252,7 +257,7 @@ impl Shared {
         loop {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
-                Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => return,
+                Err(_) if self.is_closing.load(Ordering::SeqCst) => return,
                 Err(error) => {
                     // A limit that was reached (of open files, say) stays so for a while.
                     if !std::mem::replace(&mut has_told, true) {
