@@ -39,7 +39,8 @@ Of the file system, as Linux's btrfs has them (every verb that opens an image ta
   max_inline=BYTES  the largest file that lies in its tree
   commit=SECONDS    how often to commit (30)
   idle=SECONDS      commit, too, when nothing was changed for
-                    so long (1); 0: never for that reason
+                    so long (1); 0, and a longer commit=
+                    before it: never for that reason
   discard, nodiscard
                     commits tell the devices what they freed
   flushoncommit, noflushoncommit

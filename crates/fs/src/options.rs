@@ -8,7 +8,7 @@
 //! | `nodatacow`, `nodatasum` (`datacow`, `datasum`) | flags of new files |
 //! | `max_inline=N` | the largest file that lies in its tree |
 //! | `commit=SECONDS` | how often to commit; 0 is the default of 30 |
-//! | `idle=SECONDS` | commit, too, when nothing was changed for so long (default 1); 0: only at the interval |
+//! | `idle=SECONDS` | commit, too, when nothing was changed for so long (default 1); 0, and a longer `commit=` before it: only at the interval |
 //! | `noatime`, `relatime`, `strictatime`, `nodiratime`, `diratime`, `atime` | which reads leave a trace |
 //! | `user_subvol_rm_allowed` | owners may delete their subvolumes |
 //! | `owners=keep`, `owners=me` | whose files these are for an ordinary user |
@@ -121,6 +121,9 @@ pub enum Owners {
     Me,
 }
 
+/// As Linux: `BTRFS_DEFAULT_COMMIT_INTERVAL`, fs/btrfs/fs.h.
+const DEFAULT_COMMIT_INTERVAL: Duration = Duration::from_secs(30);
+
 /// How to open a file system. Build it with [`OpenOptions::default`] or [`OpenOptions::parse`].
 #[derive(Clone)]
 pub struct OpenOptions {
@@ -190,7 +193,7 @@ impl Default for OpenOptions {
             no_data_cow: false,
             no_data_sum: false,
             max_inline_bytes: 2048,
-            commit_interval: Duration::from_secs(30),
+            commit_interval: DEFAULT_COMMIT_INTERVAL,
             idle_commit: Some(Duration::from_secs(1)),
             background: true,
             access_times: AccessTimes::Relative,
@@ -413,6 +416,10 @@ impl OpenOptions {
                 let seconds: u32 =
                     given("number of seconds")?.parse().map_err(|_| bad("number of seconds"))?;
                 self.commit_interval = Duration::from_secs(if seconds == 0 { 30 } else { seconds.into() });
+                // Who wants fewer commits than by default does not want one at each pause.
+                if self.commit_interval > DEFAULT_COMMIT_INTERVAL {
+                    self.idle_commit = None;
+                }
             }
             "idle" => {
                 let seconds: u32 =
@@ -515,6 +522,13 @@ mod tests {
         let compress = CompressOption { algorithm: Compression::Zstd, level: 9, force: true };
         assert_eq!(options.compress, Some(compress));
         assert_eq!(options.commit_interval, Duration::from_secs(5));
+        assert_eq!(options.idle_commit, Some(Duration::from_secs(1)));
+        let idle = |text: &str| OpenOptions::parse(text).unwrap().idle_commit;
+        assert_eq!(
+            (idle("idle=0"), idle("commit=31"), idle("commit=0")),
+            (None, None, Some(Duration::from_secs(1)))
+        );
+        assert_eq!(idle("commit=300,idle=5"), Some(Duration::from_secs(5)));
         assert_eq!((options.max_inline_bytes, options.access_times), (1024, AccessTimes::Never));
         let options = OpenOptions::parse("compress,nodatacow").unwrap();
         assert!(options.no_data_cow && options.no_data_sum && options.compress.is_none());

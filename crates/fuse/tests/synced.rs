@@ -119,7 +119,7 @@ fn copy_of(rig: &Rig, cut: &Path) -> PathBuf {
 #[test]
 fn what_was_synced_through_the_mount_is_in_the_log() {
     require!(KernelBtrfs, Fuse, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("xfs_io"), Tool("fio"));
-    sync_in_all_ways("commit=3000,idle=0,noatime", WAYS);
+    sync_in_all_ways("commit=3000,noatime", WAYS);
 }
 
 #[test]
@@ -128,8 +128,8 @@ fn synchronous_writes_that_pass_the_kernels_cache_by_are_in_the_log() {
     let ways: Vec<(&str, &str)> = WAYS.iter().filter(|(way, _)| way.starts_with("O_")).copied().collect();
     assert_eq!(ways.len(), 6);
     // Where so little is free, files are opened past the cache, and the kernel sends no fsync after a write.
-    sync_in_all_ways("commit=3000,idle=0,noatime,dirty=512M", &ways);
-    sync_in_all_ways("commit=3000,idle=0,noatime,writeback=off", &ways);
+    sync_in_all_ways("commit=3000,noatime,dirty=512M", &ways);
+    sync_in_all_ways("commit=3000,noatime,writeback=off", &ways);
 }
 
 fn sync_in_all_ways(options: &str, ways: &[(&str, &str)]) {

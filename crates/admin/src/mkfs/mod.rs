@@ -258,6 +258,7 @@ fn open_options(parameters: &MkfsParameters, root: &RootDirectory) -> OpenOption
         // As mkfs.btrfs has it: what fits a sector lies in its tree.
         max_inline_bytes: u64::from(parameters.sector_size) - 1,
         commit_interval: Duration::from_secs(u64::from(u32::MAX)),
+        idle_commit: None,
         cache_bytes: CACHE_BYTES,
         cached_inodes: Some(CACHED_INODES),
         dirty_bytes: DIRTY_BYTES,
