@@ -1,0 +1,137 @@
+//! Attributes and times that a mount shows are those that the kernel's own Btrfs shows: the same scripts on both.
+
+mod rig;
+
+use std::path::Path;
+use std::process::Command;
+
+use rig::{Rig, run};
+use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
+use vlinder_testkit::require;
+
+/// What a script says on a mount by vlinder and on one by Linux, which must be equal.
+fn same_on_both(script: &str, options: &str) -> String {
+    let says = |place: &Path| run(Command::new("python3").args(["-c", script]).current_dir(place));
+    let linux = {
+        let rig = Rig::new(512);
+        let kernel = KernelMount::new(&rig.image, "").unwrap();
+        let said = says(kernel.path());
+        kernel.unmount().unwrap();
+        said
+    };
+    let rig = Rig::new(512);
+    let mounted = rig.mount(options);
+    let own = says(&rig.mountpoint);
+    mounted.unmount();
+    btrfs_check_data(&rig.image).unwrap();
+    assert_eq!(own, linux, "with {options:?}");
+    own
+}
+
+const CACHES: [&str; 2] = ["writeback=on", "writeback=off"];
+
+/// Case A1, and T5: blocks of a file that somebody has open, looked at by another process.
+const BLOCKS: &str = r"
+import os, subprocess, time
+def blocks(name):
+    return subprocess.run(['stat', '-c', '%s %b', name], capture_output=True, text=True).stdout.strip()
+log = os.open('log', os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+for _ in range(3):
+    os.write(log, b'line\n' * 200000)
+    os.fsync(log)
+    print(blocks('log'))
+time.sleep(1)
+print(blocks('log'))
+os.close(log)
+print(blocks('log'))
+twice = os.open('twice', os.O_CREAT | os.O_RDWR)
+os.write(twice, os.urandom(4 << 20))
+os.fsync(twice)
+for start in (0, 1 << 20, 3 << 20):
+    os.pwrite(twice, os.urandom(1 << 20), start)
+os.close(twice)
+print(blocks('twice'))
+subprocess.run(['truncate', '-s', '8M', 'sparse'], check=True)
+sparse = os.open('sparse', os.O_RDWR)
+for start in (0, 1 << 20, 5 << 20):
+    os.pwrite(sparse, b'x', start + 5000)
+os.close(sparse)
+print(blocks('sparse'))
+subprocess.run(['fallocate', '-l', '2M', 'reserved'], check=True)
+reserved = os.open('reserved', os.O_RDWR)
+os.pwrite(reserved, os.urandom(1 << 20), 4096)
+os.close(reserved)
+print(blocks('reserved'))
+";
+
+#[test]
+fn blocks_of_open_overwritten_sparse_and_preallocated_files_are_those_of_linux() {
+    require!(Root, Fuse, KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("python3"));
+    for options in CACHES {
+        same_on_both(BLOCKS, options);
+    }
+}
+
+/// What tar stores of a file that another process is writing: it takes one without blocks for a hole.
+const ARCHIVE: &str = r"
+import os, subprocess
+log = os.open('log', os.O_CREAT | os.O_WRONLY)
+os.write(log, b'line\n' * 200000)
+subprocess.run('tar -S -cf archive log', shell=True, check=True)
+print(subprocess.run('tar -xOf archive log | md5sum', shell=True, capture_output=True, text=True).stdout)
+";
+
+#[test]
+fn tar_stores_the_bytes_of_a_sparse_looking_file_that_is_being_written() {
+    require!(Root, Fuse, KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("python3"), Tool("tar"));
+    for options in CACHES {
+        same_on_both(ARCHIVE, options);
+    }
+}
+
+/// Case P1: what happens later is never older, whoever stamps it, while a process beside raises the kernel's floor.
+const ORDER: &str = r"
+import os, subprocess, sys
+beside = subprocess.Popen([sys.executable, '-c', '''
+import os
+file = os.open('/dev/shm', os.O_TMPFILE | os.O_RDWR)
+while True:
+    os.utime(file)
+    os.fstat(file)
+'''])
+def changed(name):
+    return os.lstat(name).st_ctime_ns
+steps = [
+    lambda: open('empty', 'w').close() or 'empty',
+    lambda: open('written', 'w').write('x') and 'written',
+    lambda: os.mkdir('directory') or 'directory',
+    lambda: os.symlink('target', 'link') or 'link',
+    lambda: os.rename('empty', 'renamed') or 'renamed',
+    lambda: os.chmod('written', 0o600) or 'written',
+    lambda: os.link('written', 'second') or 'second',
+    lambda: os.setxattr('renamed', 'user.x', b'x') or 'renamed',
+    lambda: os.utime('directory') or 'directory',
+    lambda: os.truncate('second', 0) or 'second',
+]
+late = []
+for _ in range(200):
+    last = 0
+    for number, step in enumerate(steps):
+        now = changed(step())
+        if now < last:
+            late.append(number)
+        last = now
+    for name in ('renamed', 'written', 'second', 'link'):
+        os.unlink(name)
+    os.rmdir('directory')
+beside.kill()
+print('older than the step before:', sorted(set(late)))
+";
+
+#[test]
+fn what_happens_later_is_never_older() {
+    require!(Root, Fuse, KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("python3"));
+    for options in CACHES {
+        assert_eq!(same_on_both(ORDER, options), "older than the step before: []\n");
+    }
+}
