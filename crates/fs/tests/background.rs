@@ -100,7 +100,7 @@ fn changes_are_committed_once_they_have_stopped_and_not_again() {
     let file = write(&filesystem, 300_000);
     assert!(holds_within(Duration::from_secs(20), || {
         clock.advance(pause);
-        std::thread::sleep(Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(20));
         generation() > before
     }));
     assert!(holds_within(Duration::from_secs(20), || size_on_disk(&image, &scratch) == Some(300_000)));
