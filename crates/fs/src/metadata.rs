@@ -41,6 +41,8 @@ pub enum SetTime {
     Now,
     /// Another: only the owner may.
     At(Timestamp),
+    /// The present as the kernel of a mount has stamped it already: judged as [`Now`](Self::Now).
+    Stamped(Timestamp),
 }
 
 /// What is to be changed; `None` stays.
@@ -64,6 +66,9 @@ pub struct SetAttributes {
     pub change_time: Option<Timestamp>,
     /// Creation: only for receivers and copies; no system call sets it.
     pub birth_time: Option<Timestamp>,
+    /// These are times that the kernel of a mount kept of changes that it let pass before: they are judged by nothing, or what
+    /// was written before chattr(1) forbade it would fail later.
+    pub handed_over: bool,
 }
 
 impl SetAttributes {
@@ -123,6 +128,9 @@ impl Filesystem {
 
     fn may_set(&self, caller: &Caller, inode: &Inode, changes: &SetAttributes) -> Result<()> {
         let item = self.changeable_item(inode)?;
+        if changes.handed_over {
+            return Ok(());
+        }
         let times = [changes.access_time, changes.modification_time];
         let sets_times = times.iter().flatten().any(|time| matches!(time, SetTime::At(_)));
         let touches_times = times.iter().any(Option::is_some);
@@ -292,7 +300,7 @@ impl Filesystem {
         let now = || Stamp::of(handle).time;
         let time = |set: SetTime| match set {
             SetTime::Now => now(),
-            SetTime::At(time) => time,
+            SetTime::At(time) | SetTime::Stamped(time) => time,
         };
         let mut state = inode.state.lock();
         (state.item.user, state.item.group, state.item.mode) = (item.user, item.group, item.mode);

@@ -135,3 +135,33 @@ fn what_happens_later_is_never_older() {
         assert_eq!(same_on_both(ORDER, options), "older than the step before: []\n");
     }
 }
+
+/// Case T2: times that the kernel keeps are not judged like a user's.
+const FIXED: &str = r"
+import errno, fcntl, os, subprocess
+def told(action):
+    try: return action() and None
+    except OSError as error: return errno.errorcode[error.errno]
+def flags(name, given):
+    subprocess.run(['chattr', given, name], check=True)
+old = 1_000_000_000
+for given in ('+a', '+i'):
+    name = 'log' + given
+    file = os.open(name, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    os.write(file, b'first\n')
+    os.fsync(file)
+    os.utime(name, (old, old))
+    flags(name, given)
+    print(given, told(lambda: os.utime(name)), told(lambda: os.utime(name, (old, old))))
+    print(told(lambda: os.write(file, b'second\n')), told(lambda: os.fsync(file)), told(lambda: os.close(file)))
+    print(open(name).read().split(), os.stat(name).st_mtime > old)
+    flags(name, given.replace('+', '-'))
+";
+
+#[test]
+fn files_that_may_only_grow_or_not_change_keep_what_was_let_pass_before() {
+    require!(Root, Fuse, KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("python3"), Tool("chattr"));
+    for options in CACHES {
+        same_on_both(FIXED, options);
+    }
+}

@@ -258,6 +258,9 @@ impl Service for MountService {
         };
         let time = |set: SetTime| match set {
             SetTime::Now => vlinder_fs::SetTime::Now,
+            SetTime::At(time) if changes.is_stamped_by_kernel() => {
+                vlinder_fs::SetTime::Stamped(timestamp_of(time))
+            }
             SetTime::At(time) => vlinder_fs::SetTime::At(timestamp_of(time)),
         };
         let set = vlinder_fs::SetAttributes {
@@ -270,6 +273,7 @@ impl Service for MountService {
             modification_time: changes.modification_time.map(time),
             change_time: changes.change_time.map(timestamp_of),
             birth_time: None,
+            handed_over: changes.is_handed_over(),
         };
         // The kernel has seen to the set-group-id bit of a new mode already.
         let mut caller = judged(requester, 0);

@@ -128,6 +128,20 @@ impl AttributeChanges {
         let others = [self.mode, self.user, self.group];
         self.change_time.is_some() && others.iter().all(Option::is_none) && self.size_bytes.is_none()
     }
+
+    /// Whether the kernel hands over times that it kept: both of them and nothing else (`fuse_flush_times`, fs/fuse/dir.c). A
+    /// user who gives a time of modification alone looks the same.
+    #[must_use]
+    pub fn is_handed_over(&self) -> bool {
+        self.is_only_times() && self.access_time.is_none() && self.modification_time.is_some()
+    }
+
+    /// Whether the kernel has put its own present in the place of a user's: under the writeback cache it never says "now" of a
+    /// time of modification, but does of a time of access (`iattr_to_fattr`, fs/fuse/dir.c).
+    #[must_use]
+    pub fn is_stamped_by_kernel(&self) -> bool {
+        self.change_time.is_some() && !matches!(self.access_time, Some(SetTime::At(_)))
+    }
 }
 
 impl NodeAttributes {
