@@ -102,6 +102,12 @@ pub enum MountError {
         /// What the system said.
         source: io::Error,
     },
+    /// There are too few descriptors to make a mount and take it away again.
+    #[error("the system gives no more descriptors: {source}; raise the limit of open files (ulimit -n)")]
+    NoDescriptors {
+        /// What the system said.
+        source: io::Error,
+    },
     /// There is no process to watch over the mount.
     #[error(
         "auto_unmount needs the program sh, which can't be run: {source}; install it, or mount without that option"

@@ -4,6 +4,7 @@
 //! returns when the mount answers, which is the moment to say that it is ready.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -52,10 +53,22 @@ struct Guard {
     is_armed: bool,
     /// Does so if this process can't (`auto_unmount`); it is dismissed after that.
     watcher: Option<Watcher>,
+    /// Descriptors for unmounting, which may need a program and pipes to it.
+    reserve: Vec<OwnedFd>,
+}
+
+/// As many as starting `fusermount3` takes: standard input, and two ends each of three pipes.
+const RESERVED_DESCRIPTORS: usize = 7;
+
+/// Takes descriptors before there is a mount, so that one that fails for want of them leaves no mount behind.
+fn reserve_descriptors() -> io::Result<Vec<OwnedFd>> {
+    let nothing = || Ok(std::fs::File::open("/dev/null")?.into());
+    (0..RESERVED_DESCRIPTORS).map(|_| nothing()).collect()
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        self.reserve.clear();
         if self.is_armed
             && let Err(error) = mountpoint::unmount(&self.mountpoint, true)
         {
@@ -97,8 +110,9 @@ pub fn mount_filesystem(
     let service = MountService::new(filesystem.clone(), options.writeback)
         .map_err(|source| MountError::NoThreads { source })?;
     let service = Arc::new(service);
+    let reserve = reserve_descriptors().map_err(|source| MountError::NoDescriptors { source })?;
     let connection = mountpoint::mount(&options, &source, &mountpoint)?;
-    let mut guard = Guard { mountpoint: mountpoint.clone(), is_armed: true, watcher: None };
+    let mut guard = Guard { mountpoint: mountpoint.clone(), is_armed: true, watcher: None, reserve };
     let settings = Settings { threads: options.threads, writeback: options.writeback, validity: VALIDITY };
     let broken = |source| MountError::Transport { source };
     if options.auto_unmount {
