@@ -101,7 +101,13 @@ class Trial:
         self.server = subprocess.Popen([self.tool, "mount", "-f", "-o", options, self.image, self.point],
                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                        stderr=open(f"{self.top}/log", "w"), start_new_session=True)
-        wait_until("mounting", lambda: is_mounted(self.point) or self.server.poll() is not None)
+        # Where a mount is seen, its server may still be starting.
+        wait_until("mounting", lambda: self.says("is mounted on") or self.server.poll() is not None)
+
+    def says(self, words):
+        """Whether the server's log has these words."""
+        with open(f"{self.top}/log", encoding="utf-8", errors="replace") as log:
+            return words in log.read()
 
     def ask(self):
         """Requests of several kinds; what the last of each kind made must be there later."""

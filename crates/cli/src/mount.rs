@@ -164,7 +164,8 @@ pub fn mount(arguments: &Arguments, session: &Session) -> Result<Ending, Failure
     let Some((mountpoint, devices)) = arguments.paths.split_last() else {
         return Err(Failure::usage("an image and a directory to mount it on are needed"));
     };
-    let options = MountOptions::parse(&arguments.options.join(",")).map_err(MountError::from)?;
+    let mut options = MountOptions::parse(&arguments.options.join(",")).map_err(MountError::from)?;
+    options.ends_by_signal = true;
     if options.remount {
         let unheard = vlinder_fuse::remount(&options, mountpoint)?;
         if !unheard.is_empty() {
@@ -224,7 +225,7 @@ fn connect(
     keep_pages_small();
     let place = || devices.first().map_or(mountpoint, PathBuf::as_path).display().to_string();
     let has_choice = options.filesystem.subvolume != SubvolumeChoice::Default;
-    let mut mounted = vlinder_fuse::mount(options, devices, mountpoint).map_err(|error| match error {
+    let mounted = vlinder_fuse::mount(options, devices, mountpoint).map_err(|error| match error {
         MountError::NoThreads { source } => Failure::no_threads(&source),
         MountError::Filesystem(error) => {
             let failure = from_fs(error, place());
@@ -243,7 +244,6 @@ fn connect(
         }
         other => other.into(),
     })?;
-    mounted.handle_signals()?;
     Ok(mounted)
 }
 

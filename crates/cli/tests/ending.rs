@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::run;
 use place::{Place, wait_for};
-use rustix::process::{Signal, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use vlinder_base::sync::Mutex;
 use vlinder_base::thread;
 use vlinder_testkit::kernel::btrfs_check_data;
@@ -171,7 +171,7 @@ fn a_server_keeps_nothing_that_its_caller_had_open() {
 fn a_mount_that_cannot_be_served_is_not_reported() {
     require!(Fuse, Tool("prlimit"));
     let place = Place::new("limits");
-    for limit in 3..40 {
+    for limit in 3..80 {
         let command = place.command(&[], "defaults");
         let mut limited = Command::new("prlimit");
         limited.arg(format!("--nofile={limit}")).arg(command.get_program()).args(command.get_args());
@@ -184,7 +184,20 @@ fn a_mount_that_cannot_be_served_is_not_reported() {
         assert!(!place.is_mounted(), "with {limit} descriptors a mount stays behind");
         assert!(!output.stderr.is_empty());
     }
-    panic!("40 descriptors are not enough");
+    panic!("80 descriptors are not enough");
+}
+
+#[test]
+fn a_signal_that_comes_as_soon_as_the_mount_is_there_unmounts_it() {
+    require!(Fuse);
+    let place = Place::new("early-signal");
+    for round in 0..30 {
+        let mut server = place.command(&["-f"], "defaults").stderr(Stdio::null()).spawn().unwrap();
+        wait_for("the mount", || place.is_mounted());
+        kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+        let status = server.wait().unwrap();
+        assert!(status.success() && !place.is_mounted(), "round {round}: {status}");
+    }
 }
 
 #[test]

@@ -6,9 +6,8 @@ use std::process::ExitCode;
 use vlinder_fuse::{MountError, MountOptions};
 
 fn serve(options: &str, image: &str, mountpoint: &str) -> Result<(), MountError> {
-    let options = MountOptions::parse(options)?;
-    let mut session = vlinder_fuse::mount(options, &[PathBuf::from(image)], Path::new(mountpoint))?;
-    session.handle_signals()?;
+    let options = MountOptions { ends_by_signal: true, ..MountOptions::parse(options)? };
+    let session = vlinder_fuse::mount(options, &[PathBuf::from(image)], Path::new(mountpoint))?;
     println!("ready");
     session.wait()
 }

@@ -49,6 +49,9 @@ pub struct MountOptions {
     pub flags: MountFlags,
     /// Serve the control socket.
     pub control: bool,
+    /// SIGTERM, SIGINT and SIGHUP make everything durable and unmount. A mount that is in use vanishes from the tree and is served
+    /// until its last user is gone; another signal ends it at once, after one more commit.
+    pub ends_by_signal: bool,
     /// Change the flags of a mount that is there.
     pub remount: bool,
     /// The options that only the file system knows, as they were given.
@@ -71,6 +74,7 @@ impl Default for MountOptions {
             subtype: "vlinder".to_owned(),
             flags: MountFlags::empty(),
             control: true,
+            ends_by_signal: false,
             remount: false,
             of_filesystem: Vec::new(),
         }

@@ -60,10 +60,18 @@ struct Guard {
 /// As many as starting `fusermount3` takes: standard input, and two ends each of three pipes.
 const RESERVED_DESCRIPTORS: usize = 7;
 
-/// Takes descriptors before there is a mount, so that one that fails for want of them leaves no mount behind.
-fn reserve_descriptors() -> io::Result<Vec<OwnedFd>> {
+/// What a mount opens besides one for each thread: the connection and copies of it, signals, the control socket, its lock, and
+/// files of /proc and /sys that are read meanwhile.
+const OPENED_DESCRIPTORS: usize = 16;
+
+/// Takes descriptors before there is a mount, so that one that fails for want of them leaves no mount behind. Fails, too, where a
+/// mount with so many threads would find too few: its connection would end after the mount was reported.
+fn reserve_descriptors(threads: usize) -> io::Result<Vec<OwnedFd>> {
     let nothing = || Ok(std::fs::File::open("/dev/null")?.into());
-    (0..RESERVED_DESCRIPTORS).map(|_| nothing()).collect()
+    let all = RESERVED_DESCRIPTORS + OPENED_DESCRIPTORS + threads;
+    let mut taken = (0..all).map(|_| nothing()).collect::<io::Result<Vec<OwnedFd>>>()?;
+    taken.truncate(RESERVED_DESCRIPTORS);
+    Ok(taken)
 }
 
 impl Drop for Guard {
@@ -110,7 +118,11 @@ pub fn mount_filesystem(
     let service = MountService::new(filesystem.clone(), options.writeback)
         .map_err(|source| MountError::NoThreads { source })?;
     let service = Arc::new(service);
-    let reserve = reserve_descriptors().map_err(|source| MountError::NoDescriptors { source })?;
+    let reserve =
+        reserve_descriptors(options.threads).map_err(|source| MountError::NoDescriptors { source })?;
+    // Before there is a mount: one that came a moment later would end the process and leave the mount behind.
+    let signals = options.ends_by_signal.then(|| Signals::new([SIGTERM, SIGINT, SIGHUP])).transpose();
+    let signals = signals.map_err(|source| MountError::Signals { source })?;
     let connection = mountpoint::mount(&options, &source, &mountpoint)?;
     let mut guard = Guard { mountpoint: mountpoint.clone(), is_armed: true, watcher: None, reserve };
     let settings = Settings { threads: options.threads, writeback: options.writeback, validity: VALIDITY };
@@ -132,6 +144,9 @@ pub fn mount_filesystem(
         Session { inner, transport: serving, server: None, executor: None, signals: None, guard };
     if options.control {
         session.serve_control(device, &options, devices)?;
+    }
+    if let Some(signals) = signals {
+        session.handle_signals(signals)?;
     }
     Ok(session)
 }
@@ -206,14 +221,9 @@ impl Session {
         &self.inner.filesystem
     }
 
-    /// From now on SIGTERM, SIGINT and SIGHUP make everything durable and unmount. A mount that is in use vanishes from
-    /// the tree and is served until its last user is gone; another signal ends it at once, after one more commit.
-    ///
-    /// # Errors
-    /// The system refuses.
-    pub fn handle_signals(&mut self) -> Result<(), MountError> {
+    /// Ends the mount by these signals, those that have come already among them.
+    fn handle_signals(&mut self, mut signals: Signals) -> Result<(), MountError> {
         let fails = |source| MountError::Signals { source };
-        let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(fails)?;
         self.signals = Some(signals.handle());
         let inner = Arc::downgrade(&self.inner);
         let work = move || {
