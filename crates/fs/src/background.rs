@@ -3,7 +3,7 @@
 //!
 //! Invariant of the idle commit: a change is noted ([`Background::note_change`]) when it is made, or while a transaction handle is
 //! open that it is made through, and a commit that takes changes along begins by forgetting what was noted before
-//! ([`Background::begin_commit`]). So each change that is not committed is noted, and two periods without a further one later
+//! ([`Background::begin_commit`]). What a commit that fails leaves is tried again at the interval. So each other change that is not committed is noted, and two periods without a further one later
 //! a commit begins.
 
 use std::time::Duration;
@@ -28,6 +28,16 @@ pub(crate) struct Background {
     wake: Condvar,
     /// The thread that waits here.
     thread: Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+/// See [`Background::noting`].
+#[must_use]
+pub(crate) struct Noting<'a>(&'a Background);
+
+impl Drop for Noting<'_> {
+    fn drop(&mut self) {
+        self.0.note_change();
+    }
 }
 
 /// What the thread was asked for and has not begun.
@@ -100,6 +110,11 @@ impl Background {
             self.asked.lock().watch = true;
             self.wake.notify_all();
         }
+    }
+
+    /// Notes a change when this goes, whatever became of it: to be held while a file's data are changed.
+    pub(crate) fn noting(&self) -> Noting<'_> {
+        Noting(self)
     }
 
     /// A commit begins that takes along everything that was changed until now.

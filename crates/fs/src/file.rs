@@ -117,9 +117,8 @@ impl Filesystem {
         }
         let mode_changed = self.begin_change(caller, inode, origin)?;
         let length_bytes = data.len() as u64;
-        let written = data::write(self, inode, offset, data);
-        self.shared().background.note_change();
-        written?;
+        let _noting = self.shared().background.noting();
+        data::write(self, inode, offset, data)?;
         Ok(FileChange { length_bytes, mode_changed })
     }
 
@@ -142,9 +141,8 @@ impl Filesystem {
             return Ok(FileChange::default());
         }
         let mode_changed = self.begin_change(caller, inode, origin)?;
-        let written = data::write_inside(self, inode, parts);
-        self.shared().background.note_change();
-        written?;
+        let _noting = self.shared().background.noting();
+        data::write_inside(self, inode, parts)?;
         Ok(FileChange { length_bytes, mode_changed })
     }
 
@@ -214,6 +212,7 @@ impl Filesystem {
         };
         self.check_change(inode, refusing)?;
         let mode_changed = self.begin_change(caller, inode, origin)?;
+        let _noting = self.shared().background.noting();
         self.with_room(|| data::allocate(self, inode, what, offset, length))?;
         Ok(FileChange { length_bytes: length, mode_changed })
     }
@@ -261,6 +260,7 @@ impl Filesystem {
             self.check_change(target.0, refusing_copies(origin))?;
             let mode_changed =
                 length > 0 && source.1 < source.0.size() && self.begin_change(caller, target.0, origin)?;
+            let _noting = self.shared().background.noting();
             let copy = || data::copy_range(self, source.0, source.1, target.0, target.1, length);
             let copied = self.with_room(copy)?;
             Ok(FileChange { length_bytes: copied, mode_changed })
@@ -282,6 +282,7 @@ impl Filesystem {
             require_regular(source.0)?;
             self.check_change(target.0, refusing_copies(WriteOrigin::Caller))?;
             self.begin_change(caller, target.0, WriteOrigin::Caller)?;
+            let _noting = self.shared().background.noting();
             self.with_room(|| data::clone_range(self, source.0, source.1, target.0, target.1, length))
         })
     }

@@ -11,7 +11,8 @@ use support::{image, root_user};
 use vlinder_base::clock::{FixedClock, Timestamp};
 use vlinder_base::sync::Arc;
 use vlinder_base::thread;
-use vlinder_fs::{Filesystem, Inode, OpenOptions};
+use vlinder_fs::data::Allocate;
+use vlinder_fs::{Filesystem, Inode, OpenOptions, WriteOrigin};
 use vlinder_testkit::kernel::btrfs_check_data;
 use vlinder_testkit::{Scratch, require};
 
@@ -109,7 +110,37 @@ fn changes_are_committed_once_they_have_stopped_and_not_again() {
         clock.advance(pause);
         assert!(!holds_within(Duration::from_millis(30), || generation() > after), "all is committed");
     }
-    drop((file, root));
+    // Each kind of change of a file's data, alone, as a mount makes it whose kernel keeps the times.
+    let open = WriteOrigin::OpenFile { keeps_times: true };
+    let copy = filesystem.create_file(&caller, &root, b"copy", 0o644).unwrap();
+    filesystem.sync().unwrap();
+    let changes: [(&str, &dyn Fn()); 5] = [
+        ("a hole", &|| {
+            filesystem.allocate_file(&caller, &file, Allocate::PunchHole, 0, 65536, open).unwrap();
+        }),
+        ("space", &|| {
+            let reserve = Allocate::Reserve { keep_size: true };
+            filesystem.allocate_file(&caller, &file, reserve, 1 << 20, 65536, open).unwrap();
+        }),
+        ("a copy", &|| {
+            filesystem.copy_file_range(&caller, (&file, 65536), (&copy, 0), 65536, open).unwrap();
+        }),
+        ("a clone", &|| filesystem.clone_range(&caller, (&file, 131_072), (&copy, 65536), 65536).unwrap()),
+        ("a direct write", &|| {
+            filesystem.write_file_direct(&caller, &file, &[(131_072, &[7; 4096])], open).unwrap();
+        }),
+    ];
+    for (what, change) in changes {
+        let before = generation();
+        change();
+        let is_committed = holds_within(Duration::from_secs(5), || {
+            clock.advance(pause);
+            thread::sleep(Duration::from_millis(20));
+            generation() > before
+        });
+        assert!(is_committed, "{what} waits for the interval");
+    }
+    drop((file, copy, root));
     filesystem.close().unwrap();
     btrfs_check_data(&image).unwrap();
 }

@@ -13,7 +13,7 @@ COMMAND_SECONDS = 300
 MOUNT_SECONDS = 60
 SERVER_SECONDS = 30
 # Mount options that only vlinder has.
-VLINDER_OPTIONS = ("cache", "dirty", "threads", "writeback", "owners", "disable")
+VLINDER_OPTIONS = ("cache", "dirty", "threads", "writeback", "owners", "disable", "idle")
 PR_SET_PDEATHSIG = 1
 # Where the superblock holds its generation.
 GENERATION_OFFSET = (64 << 10) + 0x48
@@ -197,7 +197,7 @@ class Vlinder(Mount):
         return [f"log, {count} times: {words[:240]}" for words, count in counts.items()]
 
     def background_failures(self):
-        return self.log_text().count("background work failed")
+        return self.log_text().count("a commit failed; it is tried again")
 
     def unmount(self):
         """One `vlinder umount`. The server must have ended soon after it."""
