@@ -13,8 +13,10 @@ use serde_json::Value;
 
 use crate::{tidy, workspace};
 
-/// Lines of each failed test program that are said again at the end.
-const REPEATED_LINES: usize = 80;
+/// Lines of each failed test program that are said again at the end: so many of the first and of the last ones, where what
+/// the test said before it failed begins, and where it failed.
+const FIRST_LINES: usize = 20;
+const LAST_LINES: usize = 60;
 
 /// What came of all tests so far.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -60,23 +62,22 @@ impl Tally {
         let mut child =
             command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().context(name.to_owned())?;
         let output = child.stdout.take().context("no pipe to the child")?;
-        let mut repeated = REPEATED_LINES;
+        let mut repeated = None;
         for line in BufReader::new(output).split(b'\n') {
             let line = String::from_utf8_lossy(&line?).into_owned();
             println!("{line}");
             self.add_line(&line);
             // A runner repeats what failed tests printed between this line and its summary.
             match line.as_str() {
-                "failures:" => repeated = 0,
-                _ if line.starts_with("test result: ") => repeated = REPEATED_LINES,
-                "" => {}
-                _ if repeated < REPEATED_LINES => {
-                    repeated += 1;
-                    self.failures.push(line);
+                "failures:" if repeated.is_none() => repeated = Some(Vec::new()),
+                _ if line.starts_with("test result: ") => {
+                    self.failures.extend(shortened(repeated.take().unwrap_or_default()));
                 }
-                _ => {}
+                "" | "failures:" => {}
+                _ => repeated.iter_mut().for_each(|lines| lines.push(line.clone())),
             }
         }
+        self.failures.extend(shortened(repeated.unwrap_or_default()));
         if !child.wait()?.success() && self.failed == before {
             self.step(name, false);
         }
@@ -100,6 +101,15 @@ impl Tally {
         println!("{} passed, {} failed, {skipped_count} skipped", self.passed, self.failed);
         Ok(self.failed == 0)
     }
+}
+
+/// The first and the last of many lines.
+fn shortened(mut lines: Vec<String>) -> Vec<String> {
+    if lines.len() > FIRST_LINES + LAST_LINES {
+        let left_out = lines.len() - FIRST_LINES - LAST_LINES;
+        lines.splice(FIRST_LINES..FIRST_LINES + left_out, [format!("… {left_out} lines …")]);
+    }
+    lines
 }
 
 /// Tests and reasons of a skip log, each test once.
@@ -245,6 +255,15 @@ mod tests {
             test result: FAILED. 1 passed; 1 failed\nmore\n";
         tally.run("fails", Command::new("printf").args(["%s", output])).unwrap();
         assert_eq!(tally.failures, ["---- b stdout ----", "why", "    b"]);
+    }
+
+    #[test]
+    fn of_much_that_is_said_again_the_end_stays() {
+        let lines = |count: usize| (0..count).map(|line| line.to_string()).collect::<Vec<_>>();
+        assert_eq!(shortened(lines(80)), lines(80));
+        let shortened = shortened(lines(1000));
+        assert_eq!(shortened[FIRST_LINES - 1..=FIRST_LINES + 1], ["19", "… 920 lines …", "940"]);
+        assert_eq!((shortened.len(), shortened.last().unwrap().as_str()), (81, "999"));
     }
 
     #[test]

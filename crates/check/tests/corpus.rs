@@ -29,10 +29,11 @@ fn warnings(name: &str) -> BTreeSet<&'static str> {
     own.into_iter().collect()
 }
 
-/// What was found in an image. Whether a second superblock is there after btrfs-image has restored a dump differs from run to run.
+/// What was found in an image. Whether a second superblock is there after btrfs-image has restored a dump, and of which state,
+/// differs from run to run: it writes the first one anew while other threads still extend the file.
 fn found_in(name: &str, report: &Report) -> BTreeSet<&'static str> {
     let is_whole = [".raw.xz", ".tar.xz"].iter().any(|end| name.ends_with(end));
-    let is_of_image = |id: &&str| is_whole || *id != "superblock-copy";
+    let is_of_image = |id: &&str| is_whole || !matches!(*id, "superblock-copy" | "superblock-stale");
     report.findings.iter().map(|finding| finding.kind.id()).filter(is_of_image).collect()
 }
 
@@ -101,11 +102,7 @@ fn damaged_images_are_found_out_and_sound_ones_accepted() {
         let is_missed = WARNED_OF.iter().any(|missed| name.starts_with(missed));
         let judged = judge(&raw);
         let accepted = judged.as_ref().is_ok_and(Report::is_clean);
-        println!("{name}: sound {is_sound}, accepted {accepted}");
-        match &judged {
-            Ok(report) => report.findings.iter().take(6).for_each(|finding| println!("    {finding}")),
-            Err(error) => println!("    does not open: {error}"),
-        }
+        let told = wrong.len();
         let warned = |report: &Report| {
             report.findings.iter().any(|finding| finding.kind.id() == "free-space-leftover")
         };
@@ -117,7 +114,15 @@ fn damaged_images_are_found_out_and_sound_ones_accepted() {
             wrong.push(format!("{name}, of which {found:?} is found"));
         }
         if (is_sound || is_missed) != accepted {
-            wrong.push(name);
+            wrong.push(name.clone());
+        }
+        if wrong.len() == told {
+            continue;
+        }
+        println!("{name}: sound {is_sound}, accepted {accepted}");
+        match &judged {
+            Ok(report) => report.findings.iter().take(6).for_each(|finding| println!("    {finding}")),
+            Err(error) => println!("    does not open: {error}"),
         }
     }
     assert_eq!(wrong, [""; 0]);
