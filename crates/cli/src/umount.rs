@@ -11,7 +11,7 @@ use vlinder_base::thread;
 use vlinder_control::MountEntry;
 use vlinder_control::client::{self, Client, ClientError, Unmounted};
 use vlinder_control::places::{self, Place};
-use vlinder_device::{DeviceErrorKind, FileDevice, LockMode, OpenOptions};
+use vlinder_device::{DeviceError, DeviceErrorKind, FileDevice, LockMode, OpenOptions};
 
 use crate::failure::{Failure, Kind, Status as Ending};
 use crate::mounted;
@@ -61,8 +61,12 @@ impl UmountHelperArguments {
     /// What `vlinder umount` would have been given.
     ///
     /// # Errors
-    /// For what it can't do: with `-f` and `-l` nobody waits for the server.
+    /// For what it can't do: with `-f` and `-l` nobody waits for the server, and it sees the mounts of its own namespace.
     pub fn into_arguments(self) -> Result<UmountArguments, Failure> {
+        if self.namespace.is_some() {
+            let failure = Failure::usage("-N would unmount in another mount namespace");
+            return Err(failure.hint("nsenter -m -t PID vlinder umount DIRECTORY does so"));
+        }
         if self.force || self.lazy {
             let failure = Failure::usage("-f and -l would not wait until all is durable");
             return Err(failure.hint("umount -i (with -f or -l) unmounts without asking vlinder"));
@@ -133,26 +137,26 @@ fn unmount_unheard(entry: &MountEntry, session: &Session) -> Result<Ending, Fail
         ));
         return Ok(Ending::Partial);
     }
-    if waits_for_image(&entry.source) {
-        return Ok(Ending::Done);
-    }
+    let unsure = match wait_for_image(&entry.source) {
+        Ok(true) => return Ok(Ending::Done),
+        Ok(false) => format!("and has not let go of {image} within {} seconds", LONGEST_END.as_secs()),
+        Err(error) => format!("and whether it still has {image} open can't be seen ({error})"),
+    };
     session.warn(format!(
-        "{mountpoint} is unmounted, but its server could not be asked, and has not let go of {image} within {} seconds: what was \
-         written last may not be durable yet",
-        LONGEST_END.as_secs()
+        "{mountpoint} is unmounted, but its server could not be asked, {unsure}: what was written last may not be durable yet"
     ));
     Ok(Ending::Partial)
 }
 
-/// Waits until nobody uses an image any more; false where it is used for too long, or can't be looked at.
-fn waits_for_image(image: &Path) -> bool {
+/// Waits until no program uses an image any more; false where one uses it for too long.
+fn wait_for_image(image: &Path) -> Result<bool, DeviceError> {
     let options = OpenOptions { read_only: true, lock: LockMode::Exclusive, ..OpenOptions::default() };
     let (clock, opened) = (SystemClock::new(), || FileDevice::open(image, &options).map(drop));
     loop {
         match opened() {
-            Ok(()) => return true,
-            Err(error) if !matches!(error.kind, DeviceErrorKind::Busy { .. }) => return false,
-            Err(_) if clock.monotonic() > LONGEST_END => return false,
+            Ok(()) => return Ok(true),
+            Err(error) if !matches!(error.kind, DeviceErrorKind::Busy { .. }) => return Err(error),
+            Err(_) if clock.monotonic() > LONGEST_END => return Ok(false),
             Err(_) => thread::sleep(LOOK_INTERVAL),
         }
     }
@@ -165,4 +169,21 @@ fn where_it_goes_on(places: &[Place]) -> String {
         shown => format!("at {}", shown.join(", ")),
     };
     format!("it is still seen {where_seen}, and its server goes on until that ends")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_helper_refuses_what_it_would_not_do() {
+        let ask = |arguments: &[&str]| {
+            let all = std::iter::once("umount.fuse.vlinder").chain(arguments.iter().copied());
+            UmountHelperArguments::try_parse_from(all).unwrap().into_arguments()
+        };
+        assert_eq!(ask(&["/mnt", "-nrv", "-t", "fuse.vlinder"]).unwrap().mountpoint, Path::new("/mnt"));
+        for refused in [&["/mnt", "-f"][..], &["/mnt", "-l"], &["/mnt", "-N", "/proc/1/ns/mnt"]] {
+            assert!(ask(refused).is_err(), "{refused:?}");
+        }
+    }
 }

@@ -55,8 +55,9 @@ impl Keeper {
     pub(super) fn start(&self, service: Weak<MountService>, clock: Arc<dyn Clock>) -> std::io::Result<()> {
         let shared = Arc::clone(&self.shared);
         let keep = move || {
+            let mut next_look = clock.monotonic().saturating_add(TICK);
             loop {
-                let due = shared.next(&*clock);
+                let due = shared.next(&*clock, &mut next_look);
                 let Some(service) = service.upgrade() else { return };
                 match due {
                     Due::Shut(nodes) => nodes.into_iter().for_each(|node| service.shut(node)),
@@ -65,6 +66,7 @@ impl Keeper {
                         shared.is_busy.store(false, Ordering::SeqCst);
                         let is_busy = service.look_again();
                         shared.is_busy.fetch_or(is_busy, Ordering::SeqCst);
+                        next_look = clock.monotonic().saturating_add(TICK);
                     }
                     Due::End => return,
                 }
@@ -104,8 +106,8 @@ impl Keeper {
 }
 
 impl Shared {
-    fn next(&self, clock: &dyn Clock) -> Due {
-        let tick = clock.monotonic().saturating_add(TICK);
+    /// What is due, as soon as anything is. While no file is open for writing, the next look moves on with the time.
+    fn next(&self, clock: &dyn Clock, next_look: &mut Duration) -> Due {
         let mut work = self.work.lock();
         loop {
             if work.ended {
@@ -113,8 +115,11 @@ impl Shared {
             }
             let now = clock.monotonic();
             let is_busy = self.is_busy.load(Ordering::SeqCst);
-            if is_busy && now >= tick {
+            if is_busy && now >= *next_look {
                 return Due::Look;
+            }
+            if !is_busy {
+                *next_look = now.saturating_add(TICK);
             }
             let later = work.later.split_off(&now.saturating_add(Duration::from_nanos(1)));
             let due = std::mem::replace(&mut work.later, later);
@@ -122,11 +127,41 @@ impl Shared {
                 return Due::Shut(due.into_values().flatten().collect());
             }
             let next = work.later.keys().next().copied();
-            let next = next.into_iter().chain(is_busy.then_some(tick)).min();
+            let next = next.into_iter().chain(is_busy.then_some(*next_look)).min();
             match next {
                 Some(next) => drop(self.wake.wait_for(&mut work, next.saturating_sub(now))),
                 None => self.wake.wait(&mut work),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vlinder_base::clock::{FixedClock, Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn files_that_are_shut_all_the_time_keep_no_look_away() {
+        let clock = FixedClock::new(Timestamp::EPOCH);
+        let keeper = Keeper::default();
+        keeper.note_opened();
+        let (mut next_look, mut shut) = (TICK, 0);
+        let step = Duration::from_millis(10);
+        for _ in 0..100 {
+            keeper.shut_later(NodeNumber::ROOT, clock.monotonic());
+            clock.advance(step);
+            match keeper.shared.next(&clock, &mut next_look) {
+                Due::Shut(nodes) => shut += nodes.len(),
+                Due::Look => {
+                    assert!(clock.monotonic() >= TICK && clock.monotonic() <= TICK + step);
+                    assert!(shut > 0);
+                    return;
+                }
+                Due::End => unreachable!("nobody ended it"),
+            }
+        }
+        panic!("no look while files were shut {shut} times");
     }
 }
