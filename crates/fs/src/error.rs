@@ -183,6 +183,16 @@ impl FsError {
         }
     }
 
+    /// Bytes of metadata for which there was no room; 0 if there was another reason, or it is not known.
+    pub(crate) fn lacking_metadata_bytes(&self) -> u64 {
+        match self {
+            Self::Engine(error) => error.lacking_metadata_bytes(),
+            Self::Tree(TreeError::NoSpace { needed_bytes, .. }) => *needed_bytes,
+            Self::Path { source, .. } => source.lacking_metadata_bytes(),
+            _ => 0,
+        }
+    }
+
     /// Whether the image or the host that keeps it is full: either may have space later.
     pub(crate) fn finds_no_space(&self) -> bool {
         matches!(self.refusal(), Some(Refusal::NoSpace | Refusal::HostFull))

@@ -87,9 +87,6 @@ pub(crate) struct Shared {
     participant: Mutex<Option<Arc<dyn Participant>>>,
 }
 
-/// How often what found no space is tried again.
-const FURTHER_TRIES: u32 = 2;
-
 impl Filesystem {
     /// Opens the file system on these files or block devices: bootstrap, space, log replay, orphans.
     ///
@@ -398,6 +395,14 @@ impl Filesystem {
         self.begin_with(Reservation::deletion(items).of(kind))
     }
 
+    /// As [`begin_deletion`](Self::begin_deletion), for what was accepted before, and leaves no room for the claims of others.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn begin_accepted(&self, kind: ChangeKind, items: u32) -> Result<Handle<'_>> {
+        self.begin_with(Reservation::accepted(items).of(kind))
+    }
+
     /// As [`begin_deletion`](Self::begin_deletion), for deleting a subvolume: where snapshots share all that there is, nothing else
     /// gives back space.
     ///
@@ -423,28 +428,6 @@ impl Filesystem {
             }
             begun => Ok(begun?),
         }
-    }
-
-    /// Does what takes space, and again after a commit where it found none and a commit may give some back: others' promises end
-    /// with it, and what was freed may be taken. A refusal has changed nothing, so `work` can be done anew. The caller holds no
-    /// transaction handle.
-    ///
-    /// # Errors
-    /// What the last try met.
-    pub(crate) fn with_room<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
-        for _ in 0..FURTHER_TRIES {
-            match work() {
-                Err(error)
-                    if error.refusal() == Some(Refusal::NoSpace)
-                        && self.engine().would_gain_by_committing() =>
-                {
-                    tracing::debug!(%error, "tried again after a commit");
-                    self.engine().commit()?;
-                }
-                done => return done,
-            }
-        }
-        work()
     }
 
     /// Writes everything out and commits: what was done before is durable when this returns.

@@ -46,6 +46,7 @@ pub mod path;
 mod permission;
 mod property;
 mod rename;
+mod room;
 pub mod salvage;
 mod stamp;
 mod statistics;

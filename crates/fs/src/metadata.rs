@@ -72,8 +72,28 @@ pub struct SetAttributes {
 }
 
 impl SetAttributes {
+    /// Whether nothing else is changed than times, all of which the inode's item has had before.
+    fn sets_times_alone(&self) -> bool {
+        !self.touches_owner_or_mode() && self.birth_time.is_none()
+    }
+
     fn touches_owner_or_mode(&self) -> bool {
         self.permissions.is_some() || self.user.is_some() || self.group.is_some()
+    }
+}
+
+/// Sets the times that are to be set. `now` is asked only where it is needed: the kernel sends the times that it keeps.
+fn set_times(state: &mut InodeState, changes: &SetAttributes, now: impl Fn() -> Timestamp) {
+    let time = |set: SetTime| match set {
+        SetTime::Now => now(),
+        SetTime::At(time) | SetTime::Stamped(time) => time,
+    };
+    state.note_change(changes.change_time.unwrap_or_else(&now));
+    if let Some(set) = changes.access_time {
+        state.item.access_time = time(set);
+    }
+    if let Some(set) = changes.modification_time {
+        state.item.modification_time = time(set);
     }
 }
 
@@ -120,7 +140,7 @@ impl Filesystem {
                     ..SetAttributes::default()
                 })
             {
-                self.with_room(|| self.set_others(caller, inode, changes))?;
+                self.set_others_or_keep_times(caller, inode, changes)?;
             }
         }
         Ok(self.attributes(inode))
@@ -209,11 +229,32 @@ impl Filesystem {
     fn set_size(&self, caller: &Caller, inode: &Arc<Inode>, size: u64) -> Result<()> {
         self.kill_privileges(caller, inode)?;
         self.with_room(|| crate::data::truncate(self, inode, size))?;
-        let mut handle = self.begin_deletion(ChangeKind::Attributes, 1)?;
+        let mut handle = self.begin_accepted(ChangeKind::Attributes, 1)?;
         let mut state = inode.state.lock();
         state.note_content_change(Stamp::of(&handle).time);
         inode.put(&mut handle, &mut state);
         Ok(())
+    }
+
+    /// Times alone wait in memory where there is no room for them; no commit is made for that.
+    fn set_others_or_keep_times(
+        &self,
+        caller: &Caller,
+        inode: &Arc<Inode>,
+        changes: &SetAttributes,
+    ) -> Result<()> {
+        let may_wait = changes.sets_times_alone();
+        if may_wait && !self.engine().has_room_for_item() {
+            self.keep_times(inode, changes);
+            return Ok(());
+        }
+        match self.with_room(|| self.set_others(caller, inode, changes)) {
+            Err(error) if may_wait && error.refusal() == Some(Refusal::NoSpace) => {
+                self.keep_times(inode, changes);
+                Ok(())
+            }
+            done => done,
+        }
     }
 
     fn set_others(&self, caller: &Caller, inode: &Arc<Inode>, changes: &SetAttributes) -> Result<()> {
@@ -296,28 +337,26 @@ impl Filesystem {
         item: InodeItem,
         acl: Option<Acl>,
     ) {
-        // Asked for only where it is needed: the kernel sends the times that it keeps.
-        let now = || Stamp::of(handle).time;
-        let time = |set: SetTime| match set {
-            SetTime::Now => now(),
-            SetTime::At(time) | SetTime::Stamped(time) => time,
-        };
         let mut state = inode.state.lock();
         (state.item.user, state.item.group, state.item.mode) = (item.user, item.group, item.mode);
         if let Some(acl) = acl {
             state.acl.access = Some(Some(Arc::new(acl)));
         }
-        state.note_change(changes.change_time.unwrap_or_else(now));
-        if let Some(set) = changes.access_time {
-            state.item.access_time = time(set);
-        }
-        if let Some(set) = changes.modification_time {
-            state.item.modification_time = time(set);
-        }
+        set_times(&mut state, changes, || Stamp::of(handle).time);
         if let Some(birth_time) = changes.birth_time {
             state.item.birth_time = birth_time;
         }
         inode.put(handle, &mut state);
+    }
+
+    /// Sets times that find no space in a transaction: they wait in memory until there is some. Times of an inode that is there
+    /// are never refused (docs/design/space.md).
+    fn keep_times(&self, inode: &Arc<Inode>, changes: &SetAttributes) {
+        let mut state = inode.state.lock();
+        set_times(&mut state, changes, || self.now());
+        if !state.deleted {
+            self.mark_dirty(inode, &mut state);
+        }
     }
 
     /// Drops the set-id bits of a regular file whose content is about to change, unless the caller may keep them, and its

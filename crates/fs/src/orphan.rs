@@ -75,13 +75,13 @@ impl Filesystem {
         if inode.file_type() == FileType::Regular {
             crate::data::remove_all(self, inode)?;
         }
-        let mut steps = Steps::new(MOST_ITEMS);
+        let mut steps = Steps::new(self, MOST_ITEMS);
         loop {
             let (keys, complete) = self.items_of(inode, steps.most_items())?;
             // The keys, the inode item and the orphan item.
             let items = Charge::leaves(keys.len() as u64 + 1);
             let found = keys.len();
-            let Some(mut handle) = steps.begin(self, found, items)? else { continue };
+            let Some(mut handle) = steps.begin(found, items)? else { continue };
             let mut changes = Changes::new(self, inode.subvolume());
             for key in keys {
                 changes.remove(key);
@@ -91,11 +91,10 @@ impl Filesystem {
                 changes.remove_pending(InodeItem::key(inode.number()));
             }
             let applied = changes.apply(&mut handle);
-            if steps.unless_refused(found, applied)?.is_none() || !complete {
-                continue;
+            if let Some(mut handle) = steps.end(found, handle, applied)?.filter(|_| complete) {
+                self.forget_inode(&mut handle, inode);
+                return Ok(());
             }
-            self.forget_inode(&mut handle, inode);
-            return Ok(());
         }
     }
 

@@ -68,7 +68,7 @@ impl Filesystem {
         // The handle comes first: an inode that is off the list is in the transaction before that can end, and one
         // for which there is no handle stays on it.
         let mut handle =
-            self.begin_deletion(ChangeKind::Attributes, u32::try_from(most).unwrap_or(u32::MAX))?;
+            self.begin_accepted(ChangeKind::Attributes, u32::try_from(most).unwrap_or(u32::MAX))?;
         let batch = self.shared().dirty_inodes.take(most);
         let mut left = batch.iter();
         for inode in left.by_ref() {

@@ -3,7 +3,7 @@
 mod support;
 
 use support::{image, list, open, root_user};
-use vlinder_fs::{FsError, Refusal};
+use vlinder_fs::{FsError, Refusal, SetAttributes, SetTime, Timestamp};
 use vlinder_testkit::kernel::btrfs_check;
 use vlinder_testkit::{Scratch, require};
 
@@ -80,4 +80,51 @@ fn reading_a_full_disk_does_not_end_its_writing() {
     drop(root);
     filesystem.close().unwrap();
     btrfs_check(&image).unwrap();
+}
+
+#[test]
+fn times_are_set_on_a_full_disk_and_are_there_when_it_has_room() {
+    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    let scratch = Scratch::new("full-and-times");
+    let image = image(&scratch, 128, &[]);
+    let caller = root_user();
+    let time = Timestamp { seconds: 1_000_000_000, nanoseconds: 7 };
+    let changes = SetAttributes { modification_time: Some(SetTime::At(time)), ..SetAttributes::default() };
+    {
+        let filesystem = open(&image);
+        let root = filesystem.root().unwrap();
+        for made in 0..1_000_000 {
+            match filesystem.create_file(&caller, &root, format!("{made}").as_bytes(), 0o644) {
+                Ok(_) => {}
+                Err(error) if error.refusal() == Some(Refusal::NoSpace) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        filesystem.sync().unwrap();
+        let names = list(&filesystem, &root);
+        // A leaf each, and more of them than the reserve has blocks for.
+        for (name, _) in names.iter().step_by(20) {
+            let file = filesystem.lookup(&caller, &root, name).unwrap();
+            let shown = filesystem.set_attributes(&caller, &file, &changes).unwrap();
+            assert_eq!(shown.modification_time, time);
+        }
+        filesystem.sync().unwrap();
+        assert!(!filesystem.is_read_only());
+        for (position, (name, _)) in names.iter().enumerate() {
+            if position % 20 != 0 {
+                filesystem.unlink(&caller, &root, name).unwrap();
+            }
+        }
+        drop(root);
+        filesystem.close().unwrap();
+    }
+    btrfs_check(&image).unwrap();
+    let filesystem = open(&image);
+    let root = filesystem.root().unwrap();
+    let names = list(&filesystem, &root);
+    assert!(names.len() > 1000, "{}", names.len());
+    for (name, _) in names {
+        let file = filesystem.lookup(&caller, &root, &name).unwrap();
+        assert_eq!(filesystem.attributes(&file).modification_time, time);
+    }
 }

@@ -97,6 +97,9 @@ impl fmt::Display for ReadOnlyReason {
     }
 }
 
+/// What there was too little of, where tree blocks found no room.
+pub const METADATA: &str = "metadata";
+
 /// An error of the engine.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -136,7 +139,7 @@ pub enum EngineError {
         "no space left on the file system ({needed_bytes} bytes of {kind} wanted); delete files or snapshots, or copy everything to a larger one"
     )]
     NoSpace {
-        /// "data" or "metadata".
+        /// [`METADATA`], or what else there was too little of.
         kind: &'static str,
         /// Bytes that were wanted.
         needed_bytes: u64,
@@ -167,6 +170,15 @@ impl EngineError {
             Self::HostFull { .. } => true,
             Self::Volume(error) => error.full_host().is_some(),
             _ => false,
+        }
+    }
+
+    /// Bytes of metadata for which there was no room; 0 if there was another reason.
+    pub fn lacking_metadata_bytes(&self) -> u64 {
+        match self {
+            Self::NoSpace { kind: METADATA, needed_bytes } => *needed_bytes,
+            Self::Tree(TreeError::NoSpace { needed_bytes, .. }) => *needed_bytes,
+            _ => 0,
         }
     }
 

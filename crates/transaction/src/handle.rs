@@ -76,7 +76,7 @@ impl Engine {
         drop(phase);
         Ok(Handle {
             engine: self,
-            editor: self.editor(generation, Some(reservation.draw.max(Draw::Margin))),
+            editor: self.editor(generation, Some(reservation.draw.max(Draw::Margin)), changes),
             generation,
             promised: changes,
             kind: reservation.kind,
@@ -94,15 +94,16 @@ impl Engine {
         if blocks || items || references { self.commit().map(drop) } else { Ok(()) }
     }
 
-    fn editor(&self, generation: Generation, draw: Option<Draw>) -> Editor<'_> {
-        Editor::new(&self.trees, HandleSpace::new(self, draw), generation, self.identity())
+    fn editor(&self, generation: Generation, draw: Option<Draw>, promised: Charge) -> Editor<'_> {
+        let space = HandleSpace::new(self, draw, promised);
+        Editor::new(&self.trees, space, generation, self.identity())
     }
 
     /// The committer's handle: no other is open.
     pub(crate) fn critical_handle(&self, generation: Generation) -> Handle<'_> {
         Handle {
             engine: self,
-            editor: self.editor(generation, None),
+            editor: self.editor(generation, None, Charge::default()),
             generation,
             promised: Charge::default(),
             kind: ChangeKind::Commit,

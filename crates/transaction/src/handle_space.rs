@@ -18,17 +18,20 @@ pub(crate) struct HandleSpace<'a> {
     draw: Option<Draw>,
     /// Blocks taken and not given back.
     taken_blocks: AtomicU64,
-    /// What the handle was promised beyond its reservation.
+    /// What the handle was promised when it began.
+    promised: Charge,
+    /// What it was promised beyond that.
     further: Mutex<Charge>,
     /// What the handle leaves for the commit to do, but for what `further` stands for.
     left: Mutex<Charge>,
 }
 
 impl<'a> HandleSpace<'a> {
-    pub(crate) fn new(engine: &'a Engine, draw: Option<Draw>) -> Self {
+    pub(crate) fn new(engine: &'a Engine, draw: Option<Draw>, promised: Charge) -> Self {
         Self {
             engine,
             draw,
+            promised,
             taken_blocks: AtomicU64::new(0),
             further: Mutex::default(),
             left: Mutex::default(),
@@ -56,15 +59,30 @@ impl<'a> HandleSpace<'a> {
         *self.left.lock() += changes;
     }
 
+    /// Adds what was asked for to what the handle was promised. Who begins anew after a refusal needs all of it.
+    fn add(&self, asked: Result<Charge, TreeError>) -> Result<Charge, TreeError> {
+        let mut further = self.further.lock();
+        match asked {
+            Ok(charge) => {
+                *further += charge;
+                Ok(charge)
+            }
+            Err(TreeError::NoSpace { root, needed_bytes }) => {
+                let before = self.engine.space.price_bytes(self.promised + *further);
+                Err(TreeError::NoSpace { root, needed_bytes: needed_bytes.saturating_add(before) })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Asks for more than the reservation: for references that copies of these blocks, which others share, add.
     ///
     /// # Errors
     /// [`TreeError::NoSpace`], with nothing changed; what reading met.
     pub(crate) fn charge_copies(&self, root: RootId, blocks: &[&Block]) -> Result<(), TreeError> {
         let Some(draw) = self.draw else { return Ok(()) };
-        let charge = self.engine.promise_references_of(root, blocks, draw)?;
-        *self.further.lock() += charge;
-        Ok(())
+        let charge = self.engine.promise_references_of(root, blocks, draw);
+        self.add(charge).map(drop)
     }
 
     /// As [`charge_copies`](Self::charge_copies), of the leaves at these keys, in order, so far as others share them.
@@ -73,9 +91,7 @@ impl<'a> HandleSpace<'a> {
     /// As there.
     pub(crate) fn charge_copies_at(&self, tree: &Tree, keys: &[Key]) -> Result<(), TreeError> {
         let Some(draw) = self.draw else { return Ok(()) };
-        let charge = self.engine.promise_copies_at(tree, keys, draw)?;
-        *self.further.lock() += charge;
-        Ok(())
+        self.add(self.engine.promise_copies_at(tree, keys, draw)).map(drop)
     }
 
     /// Asks for what a snapshot whose name goes to these keys takes, and gives how much that is.
@@ -84,9 +100,7 @@ impl<'a> HandleSpace<'a> {
     /// As [`charge_copies`](Self::charge_copies).
     pub(crate) fn charge_snapshot(&self, tree: &Tree, keys: &[Key]) -> Result<Charge, TreeError> {
         let Some(draw) = self.draw else { return Ok(Charge::default()) };
-        let charge = self.engine.promise_snapshot(tree, keys, draw)?;
-        *self.further.lock() += charge;
-        Ok(charge)
+        self.add(self.engine.promise_snapshot(tree, keys, draw))
     }
 
     /// Asks for what references of a block's children take that come or go.
@@ -99,9 +113,7 @@ impl<'a> HandleSpace<'a> {
         changes: ReferenceMoves,
     ) -> Result<(), TreeError> {
         let Some(draw) = self.draw else { return Ok(()) };
-        let charge = self.engine.promise_reference_changes(block, changes, draw)?;
-        *self.further.lock() += charge;
-        Ok(())
+        self.add(self.engine.promise_reference_changes(block, changes, draw)).map(drop)
     }
 }
 

@@ -45,7 +45,7 @@ mod waiting;
 
 pub use change_kind::ChangeKind;
 pub use engine::{Disabled, Engine, EngineOptions, Rescue};
-pub use error::{EngineError, ReadOnlyReason};
+pub use error::{EngineError, METADATA, ReadOnlyReason};
 pub use failed_commit::FailedCommit;
 pub use forest::Tree;
 pub use fsync_log::{LogEdit, LogError, LogTicket, NoLog};
@@ -54,5 +54,5 @@ pub use log_roots::{FsyncLog, SubvolumeLog};
 pub use participant::Participant;
 pub use reservation::{DataPromise, Reservation};
 pub use snapshots::{AfterSnapshot, SnapshotRequest};
-pub use space::{Charge, Draw, KindReport, PromisedData, Purpose, SpaceReport};
+pub use space::{Charge, Draw, KindReport, PromisedData, Purpose, SpaceReport, Turn};
 pub use users::{ExtentUser, ExtentUsers, FoundExtent};

@@ -4,7 +4,8 @@
 use crate::EngineError;
 use crate::change_kind::ChangeKind;
 use crate::engine::Engine;
-use crate::space::{Charge, CountedBlocks, Draw, LookUps, PromisedData, Unallocated, Wanted};
+use crate::error::METADATA;
+use crate::space::{Charge, CountedBlocks, Draw, LookUps, PromisedData, Turn, Unallocated, Wanted};
 
 /// What a handle may need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +32,11 @@ impl Reservation {
     /// For what gives back more than it takes.
     pub const fn deletion(leaves: u32) -> Self {
         Self::new(leaves, Draw::Reserve)
+    }
+
+    /// For what was accepted before, and must find room now.
+    pub const fn accepted(leaves: u32) -> Self {
+        Self::new(leaves, Draw::Accepted)
     }
 
     /// For deleting a subvolume and freeing its blocks.
@@ -130,8 +136,16 @@ impl Engine {
         )
     }
 
+    /// The calling thread was refused so many bytes of metadata ([`EngineError::lacking_metadata_bytes`]) and tries again: until
+    /// the turn ends, other threads do not take them meanwhile, unless for what was accepted before. Waits for those who claimed
+    /// room earlier, two seconds at most. A thread has one turn; a second one ends with the first that is dropped.
+    #[must_use]
+    pub fn claim_room(&self, bytes: u64) -> Turn<'_> {
+        self.space.claim(bytes)
+    }
+
     fn no_space(&self, changes: Charge) -> EngineError {
-        EngineError::NoSpace { kind: "metadata", needed_bytes: self.space.price_bytes(changes) }
+        EngineError::NoSpace { kind: METADATA, needed_bytes: self.space.price_bytes(changes) }
     }
 
     /// Whether a commit could give back space: by writing what waits, by freeing what is pinned, by waiting for handles that
@@ -143,6 +157,7 @@ impl Engine {
             (phase.handles, phase.is_held_up)
         };
         handles > 0
+            || self.space.is_claimed_by_others()
             || self.space.has_promised_changes()
             || self.waiting_changes() != Charge::default()
             || self.space.pinned_bytes() > 0
@@ -150,9 +165,9 @@ impl Engine {
             || (!is_held_up && self.space.committing_bytes() > 0)
     }
 
-    /// Promises metadata if there is room; false where there is none.
+    /// Promises metadata if there is room; false where there is none. There is room for nothing always.
     pub(crate) fn try_changes(&self, changes: Charge, draw: Draw) -> bool {
-        self.try_promise(Wanted { changes, ..Wanted::default() }, draw)
+        changes == Charge::default() || self.try_promise(Wanted { changes, ..Wanted::default() }, draw)
     }
 
     /// Asks for a promise: by counts of what waits for the commit, by what was measured of that before, and at last measured

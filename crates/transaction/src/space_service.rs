@@ -158,19 +158,20 @@ impl Space for Engine {
             return self.take_for_log(count, into);
         }
         let purpose = Self::purpose_of(root);
+        let block_bytes = u64::from(self.node_size());
         let goal = into.len() + count;
         loop {
-            match self.space.take_blocks(purpose, goal, u64::from(self.node_size()), into) {
+            match self.space.take_blocks(purpose, goal, block_bytes, into) {
                 Taken::Done => return Ok(()),
                 Taken::Load(group) => self.load_group(group)?,
                 Taken::Wait => {}
                 Taken::Chunk => match self.make_chunk(purpose) {
                     Ok(true) => {}
                     Ok(false) if self.revoke_leases() => {}
-                    Ok(false) => return Err(TreeError::NoSpace { root }),
+                    Ok(false) => return Err(TreeError::NoSpace { root, needed_bytes: block_bytes }),
                     Err(EngineError::Volume(error)) => return Err(error.into()),
                     Err(EngineError::Tree(error)) => return Err(error),
-                    Err(_) => return Err(TreeError::NoSpace { root }),
+                    Err(_) => return Err(TreeError::NoSpace { root, needed_bytes: block_bytes }),
                 },
             }
         }

@@ -233,13 +233,13 @@ impl Engine {
             return Ok(counted);
         }
         if !self.is_measurable(extents.len()) {
-            return Err(TreeError::NoSpace { root });
+            return Err(self.refused(root, counted));
         }
         let measured = charge + self.measure_extents(extents)?;
         if self.try_changes(measured, draw) || (self.revoke_leases() && self.try_changes(measured, draw)) {
             return Ok(measured);
         }
-        Err(TreeError::NoSpace { root })
+        Err(self.refused(root, measured))
     }
 
     /// Promises what references of a leaf's data extents, or of a node's children, take that come or go: first by counts, then
@@ -268,7 +268,7 @@ impl Engine {
             return Ok(counted);
         }
         if !self.is_measurable(extents.len()) {
-            return Err(TreeError::NoSpace { root: block.owner() });
+            return Err(self.refused(block.owner(), counted));
         }
         for extent in &mut extents {
             extent.moves_space = changes == ReferenceMoves::Dropped;
@@ -278,7 +278,12 @@ impl Engine {
         if self.try_changes(measured, draw) {
             return Ok(measured);
         }
-        Err(TreeError::NoSpace { root: block.owner() })
+        Err(self.refused(block.owner(), measured))
+    }
+
+    /// The error where there was no room for changes of a tree.
+    fn refused(&self, root: RootId, changes: Charge) -> TreeError {
+        TreeError::NoSpace { root, needed_bytes: self.space.price_bytes(changes) }
     }
 
     /// Blocks that a new root takes in the trees that tell of roots: for each item a path, and a leaf that splits; for each tree
@@ -320,13 +325,13 @@ impl Engine {
             charge += references_of(block, &mut extents);
         }
         if !self.is_measurable(extents.len()) {
-            return Err(TreeError::NoSpace { root: tree.id() });
+            return Err(self.refused(tree.id(), counted));
         }
         charge += self.measure_extents(extents)?;
         if self.try_changes(charge, draw) || (self.revoke_leases() && self.try_changes(charge, draw)) {
             return Ok(charge);
         }
-        Err(TreeError::NoSpace { root: tree.id() })
+        Err(self.refused(tree.id(), charge))
     }
 
     /// Promises what pending items at these keys of a tree take beyond their own leaves: the references that copies of shared
@@ -348,13 +353,13 @@ impl Engine {
         let (Charge { block_references, .. }, extents) =
             self.measure_touches(tree.id(), tree.root(), &touches)?;
         if !self.is_measurable(extents.len()) {
-            return Err(TreeError::NoSpace { root: tree.id() });
+            return Err(self.refused(tree.id(), counted));
         }
         let measured = Charge { block_references, ..self.measure_extents(extents)? };
         if self.try_changes(measured, draw) || (self.revoke_leases() && self.try_changes(measured, draw)) {
             return Ok(measured);
         }
-        Err(TreeError::NoSpace { root: tree.id() })
+        Err(self.refused(tree.id(), measured))
     }
 }
 

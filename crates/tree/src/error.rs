@@ -54,6 +54,8 @@ pub enum TreeError {
     NoSpace {
         /// The tree.
         root: RootId,
+        /// Bytes of metadata that were asked for; 0 if that is not known.
+        needed_bytes: u64,
     },
     /// A search was sent around by a tree that changed, or lies in a loop, more often than is possible.
     #[error("tree {root}: the search for {key} did not settle; check the file system")]

@@ -268,7 +268,7 @@ fn uninline(filesystem: &Filesystem, inode: &Arc<Inode>, inner: ByteRange) -> Re
 fn drop_items(filesystem: &Filesystem, inode: &Inode, range: ByteRange) -> Result<()> {
     let engine = filesystem.engine();
     let sector_size = u64::from(filesystem.sector_size());
-    let mut steps = Steps::of_extents();
+    let mut steps = Steps::of_extents(filesystem);
     let mut at = range.start();
     while let Some(rest) = ByteRange::new(at, range.end()).filter(|rest| !rest.is_empty()) {
         let loaded = items::load(engine, inode.subvolume().tree(), inode.number(), rest, steps.most_items())?;
@@ -279,7 +279,7 @@ fn drop_items(filesystem: &Filesystem, inode: &Inode, range: ByteRange) -> Resul
         }
         let found = loaded.extents.len();
         let changes = file_changes(found, 1);
-        let Some(mut handle) = steps.begin(filesystem, found, changes)? else { continue };
+        let Some(mut handle) = steps.begin(found, changes)? else { continue };
         let mut rewrite = Rewrite::new(sector_size, loaded.extents);
         rewrite.drop_range(step).map_err(|_| Refusal::NotSupported)?;
         if !engine.no_holes() {
@@ -290,8 +290,7 @@ fn drop_items(filesystem: &Filesystem, inode: &Inode, range: ByteRange) -> Resul
             }
         }
         let applied = apply(&mut handle, inode, rewrite, &HashSet::new(), |_| {});
-        drop(handle);
-        if steps.unless_refused(found, applied)?.is_some() {
+        if steps.end(found, handle, applied)?.is_some() {
             at = step.end();
         }
     }

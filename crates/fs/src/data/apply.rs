@@ -11,55 +11,71 @@ use vlinder_tree::{Change, Edit};
 use super::references;
 use super::rewrite::Rewrite;
 use crate::inode::{Inode, InodeState};
-use crate::{Filesystem, Refusal, Result};
+use crate::room::Tries;
+use crate::{Filesystem, FsError, Refusal, Result};
 
 /// How many items one transaction of a long operation changes.
 pub(crate) const ITEMS_IN_STEP: usize = 1024;
 
 /// A deletion of many items, a transaction at a time. Where there is no room for what a step may take at worst, the next
-/// ones are smaller.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Steps {
+/// ones are smaller; the smallest is tried again.
+pub(crate) struct Steps<'a> {
+    filesystem: &'a Filesystem,
     most_items: usize,
+    tries: Tries<'a>,
 }
 
-impl Steps {
-    pub(crate) const fn new(most_items: usize) -> Self {
-        Self { most_items }
+impl<'a> Steps<'a> {
+    pub(crate) fn new(filesystem: &'a Filesystem, most_items: usize) -> Self {
+        Self { filesystem, most_items, tries: Tries::new(filesystem) }
     }
 
     /// Of a file's extents.
-    pub(crate) const fn of_extents() -> Self {
-        Self::new(ITEMS_IN_STEP)
+    pub(crate) fn of_extents(filesystem: &'a Filesystem) -> Self {
+        Self::new(filesystem, ITEMS_IN_STEP)
     }
 
     /// How many items the next step has at most.
-    pub(crate) const fn most_items(self) -> usize {
+    pub(crate) const fn most_items(&self) -> usize {
         self.most_items
     }
 
     /// Joins a transaction for a step that removes `found` items, with these changes and one of the inode at worst; none
-    /// where there is no room for so many, and the caller has to find fewer.
-    pub(crate) fn begin<'a>(
-        &mut self,
-        filesystem: &'a Filesystem,
-        found: usize,
-        changes: Charge,
-    ) -> Result<Option<Handle<'a>>> {
+    /// where there was no room for that, and the caller has to look anew what to remove.
+    pub(crate) fn begin(&mut self, found: usize, changes: Charge) -> Result<Option<Handle<'a>>> {
         let reservation = Reservation::deletion(1).and(changes).of(ChangeKind::Truncation);
-        self.unless_refused(found, filesystem.begin_with(reservation))
+        match self.filesystem.begin_with(reservation) {
+            Ok(handle) => Ok(Some(handle)),
+            Err(error) => self.look_anew(found, error).map(|()| None),
+        }
     }
 
-    /// What a step that removes `found` items came to; none where there was no room for it, nothing was changed, and the caller
-    /// has to find fewer.
-    pub(crate) fn unless_refused<T>(&mut self, found: usize, done: Result<T>) -> Result<Option<T>> {
-        match done {
-            Err(error) if error.refusal() == Some(Refusal::NoSpace) && found > 1 => {
-                self.most_items = found / 2;
-                Ok(None)
+    /// Ends a step that removed `found` items, and gives its handle back; none where there was no room for it, nothing was
+    /// changed, and the caller has to look anew what to remove.
+    pub(crate) fn end(
+        &mut self,
+        found: usize,
+        handle: Handle<'a>,
+        removed: Result<()>,
+    ) -> Result<Option<Handle<'a>>> {
+        match removed {
+            Ok(()) => {
+                self.tries = Tries::new(self.filesystem);
+                Ok(Some(handle))
             }
-            done => done.map(Some),
+            Err(error) => {
+                drop(handle);
+                self.look_anew(found, error).map(|()| None)
+            }
         }
+    }
+
+    fn look_anew(&mut self, found: usize, error: FsError) -> Result<()> {
+        if error.refusal() == Some(Refusal::NoSpace) && found > 1 {
+            self.most_items = found / 2;
+            return Ok(());
+        }
+        if self.tries.again(&error)? { Ok(()) } else { Err(error) }
     }
 }
 

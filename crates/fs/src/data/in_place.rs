@@ -93,7 +93,7 @@ pub(crate) fn owns_space(filesystem: &Filesystem, inode: &Arc<Inode>, wanted: u6
         return Ok(false);
     }
     let _extents = flush::lock_settled(filesystem, inode);
-    let handle = match filesystem.engine().begin(Reservation::deletion(0)) {
+    let handle = match filesystem.engine().begin(Reservation::accepted(0)) {
         Err(error) if error.is_no_space() => return Ok(false),
         begun => begun?,
     };
@@ -122,7 +122,7 @@ pub(crate) fn covers(filesystem: &Filesystem, inode: &Arc<Inode>, range: ByteRan
         return Ok(false);
     }
     let _extents = flush::lock_settled(filesystem, inode);
-    let handle = filesystem.engine().begin(Reservation::deletion(0))?;
+    let handle = filesystem.engine().begin(Reservation::accepted(0))?;
     Ok(find(filesystem, inode, range, &handle)?.1.is_empty())
 }
 

@@ -131,12 +131,12 @@ pub(crate) fn drop_unflushed_range(filesystem: &Filesystem, inode: &Inode, range
 fn shrink_items(filesystem: &Filesystem, inode: &Inode, size: u64) -> Result<()> {
     let sector_size = u64::from(filesystem.sector_size());
     let keep = size.next_multiple_of(sector_size);
-    let mut steps = Steps::of_extents();
+    let mut steps = Steps::of_extents(filesystem);
     loop {
         let (extents, more) = last_items(filesystem, inode, size, steps.most_items())?;
         let found = extents.len();
         let changes = file_changes(found, 0);
-        let Some(mut handle) = steps.begin(filesystem, found, changes)? else { continue };
+        let Some(mut handle) = steps.begin(found, changes)? else { continue };
         let first = extents.first().map_or(keep, |extent| extent.offset.max(keep));
         let mut rewrite = Rewrite::new(sector_size, extents);
         if let Some(range) = ByteRange::new(first, u64::MAX).filter(|range| !range.is_empty()) {
@@ -146,11 +146,7 @@ fn shrink_items(filesystem: &Filesystem, inode: &Inode, size: u64) -> Result<()>
         let applied = apply(&mut handle, inode, rewrite, &HashSet::new(), |state| {
             state.disk_size = state.disk_size.min(reached);
         });
-        drop(handle);
-        if steps.unless_refused(found, applied)?.is_none() {
-            continue;
-        }
-        if !more {
+        if steps.end(found, handle, applied)?.is_some() && !more {
             break;
         }
     }

@@ -155,7 +155,7 @@ impl Filesystem {
             }
             // The file's items stay as they are while they are logged.
             let _extents = data::lock_settled(self, inode);
-            let begun = self.engine().begin(Reservation::deletion(0));
+            let begun = self.engine().begin(Reservation::accepted(0));
             let handle = begun.map_err(|error| Unlogged::Error(error.into()))?;
             match self.log_inode(&handle, inode)? {
                 Some(ticket) => (handle, ticket),

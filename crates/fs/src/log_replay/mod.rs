@@ -156,7 +156,7 @@ struct Replay<'a> {
 impl<'a> Replay<'a> {
     fn new(engine: &'a Engine, log: &'a FsyncLog) -> Result<Self, ReplayError> {
         // What the replay takes is not known before; a full file system must be openable.
-        let handle = engine.begin(Reservation::deletion(1).of(ChangeKind::LogReplay))?;
+        let handle = engine.begin(Reservation::accepted(1).of(ChangeKind::LogReplay))?;
         let touched = log.subvolumes.iter().map(|_| BTreeSet::new()).collect();
         let now = handle.time();
         Ok(Self { engine, log, handle, touched, now })

@@ -29,6 +29,7 @@ use crate::checksums::ChecksumTree;
 use crate::editor::Editor;
 use crate::engine::Engine;
 use crate::handle_space::HandleSpace;
+use crate::space::Charge;
 use crate::{EngineError, Handle};
 
 /// So many times its largest size a log may take up of the devices: each fsync writes some of its blocks anew, and none of
@@ -228,8 +229,12 @@ impl Handle<'_> {
         if engine.log.blocks.lock().are_too_many(engine.log.most_blocks) {
             return Err(LogError::NoLog(NoLog::TooLarge));
         }
-        let editor =
-            Editor::new(&engine.log.trees, HandleSpace::new(engine, None), generation, engine.identity());
+        let editor = Editor::new(
+            &engine.log.trees,
+            HandleSpace::new(engine, None, Charge::default()),
+            generation,
+            engine.identity(),
+        );
         let mut edit = LogEdit { engine, content, editor, is_finished: false };
         edit.content.generation = generation;
         edit.content.sequence += 1;

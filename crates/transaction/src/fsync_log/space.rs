@@ -13,7 +13,7 @@ impl Engine {
     /// Takes addresses for blocks of a log, from the room that nobody was promised. A chunk is not made for them: the log
     /// could not use it.
     pub(crate) fn take_for_log(&self, count: usize, into: &mut Vec<Logical>) -> Result<(), TreeError> {
-        let no_space = TreeError::NoSpace { root: RootId::TREE_LOG };
+        let no_space = TreeError::NoSpace { root: RootId::TREE_LOG, needed_bytes: 0 };
         let block_bytes = u64::from(self.node_size());
         // A leaf costs more than the block that it is.
         let blocks = Charge::leaves(u64::try_from(count).unwrap_or(u64::MAX));

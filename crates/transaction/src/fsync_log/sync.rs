@@ -12,6 +12,7 @@ use crate::editor::Editor;
 use crate::engine::Engine;
 use crate::forest::new_root_item;
 use crate::handle_space::HandleSpace;
+use crate::space::Charge;
 use crate::unwinding::Unfinished;
 use crate::{EngineError, Handle};
 
@@ -134,8 +135,12 @@ impl Engine {
 
     /// Writes where each log begins into the tree of the logs' roots.
     fn record_logs(&self, content: &mut Content, generation: Generation) -> Result<Arc<Root>, LogError> {
-        let mut editor =
-            Editor::new(&self.log.trees, HandleSpace::new(self, None), generation, self.identity());
+        let mut editor = Editor::new(
+            &self.log.trees,
+            HandleSpace::new(self, None, Charge::default()),
+            generation,
+            self.identity(),
+        );
         let roots = match &content.roots {
             Some(roots) => Arc::clone(roots),
             None => {

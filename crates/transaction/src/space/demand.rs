@@ -13,6 +13,8 @@ pub enum Draw {
     /// On the global reserve, for what gives back more than it takes; not on the part for deleting trees. (What a snapshot
     /// shares is copied to be changed, so that deleting files may give back nothing until the snapshot goes.)
     Reserve,
+    /// On as much of it, for what was accepted before: it leaves no room for the claims of others.
+    Accepted,
     /// On all of it but the commit's own part, for deleting trees.
     LastReserve,
 }

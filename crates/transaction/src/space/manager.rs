@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use vlinder_base::sync::atomic::AtomicU64;
 use vlinder_base::sync::{Condvar, Mutex};
 use vlinder_format::chunk::BlockGroupFlags;
 use vlinder_format::free_space::FreeSpaceFault;
@@ -93,6 +94,9 @@ pub(crate) struct SpaceManager {
     pub(super) state: Mutex<State>,
     loaded: Condvar,
     pub(super) chunk_made: Condvar,
+    pub(super) claim_ended: Condvar,
+    /// Counts how often a handle gave back what it was promised; changed under the lock.
+    pub(super) given_back: AtomicU64,
 }
 
 /// While it lives, nothing is promised: what a chunk leaves to others stays true until the chunk's group is there. Nobody who
@@ -111,7 +115,13 @@ impl Drop for ChunkBeingMade<'_> {
 impl SpaceManager {
     pub(crate) fn new(block_bytes: u32) -> Self {
         let state = State { promises: Promises::new(u64::from(block_bytes)), ..State::default() };
-        Self { state: Mutex::new(state), loaded: Condvar::new(), chunk_made: Condvar::new() }
+        Self {
+            state: Mutex::new(state),
+            loaded: Condvar::new(),
+            chunk_made: Condvar::new(),
+            claim_ended: Condvar::new(),
+            given_back: AtomicU64::new(0),
+        }
     }
 
     /// To be held from the look at what a chunk may take until its group is added; by one thread at a time.

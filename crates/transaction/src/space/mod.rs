@@ -1,6 +1,7 @@
 //! Space: block groups and what of them is taken, free ranges, the free-space tree, new chunks, reservations.
 
 pub(crate) mod charge;
+mod claims;
 mod demand;
 pub(crate) mod free_ranges;
 pub(crate) mod free_space_tree;
@@ -16,6 +17,7 @@ mod reservations;
 
 pub use charge::Charge;
 pub(crate) use charge::{FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES, TreeSizes};
+pub use claims::Turn;
 pub(crate) use demand::Wanted;
 pub use demand::{Draw, PromisedData};
 pub use groups::Purpose;

@@ -7,9 +7,12 @@ use super::free_space_tree::GroupRange;
 use super::groups::Group;
 use super::manager::SpaceManager;
 use super::promises::Unallocated;
+use super::reservations::{CountedBlocks, LookUps};
 
 pub(super) const BLOCK: u64 = 16 << 10;
 pub(super) const GROUP: GroupRange = GroupRange { start: Logical(1 << 20), length: 64 * BLOCK };
+
+const NOTHING: Unallocated = Unallocated { bytes: 0, data_copies: 1, metadata_copies: 1 };
 
 pub(super) const BLOCKS: u64 = GROUP.length / BLOCK;
 
@@ -20,9 +23,21 @@ pub(super) fn neighbours(groups: &[(BlockGroupFlags, u64)]) -> SpaceManager {
         let range = GroupRange { start: place(number), length: GROUP.length };
         space.add_group(Group::existing(range, *flags, used * BLOCK, 0, false));
     }
-    let nothing = Unallocated { bytes: 0, data_copies: 1, metadata_copies: 1 };
-    space.state.lock().unallocated = Some(nothing);
+    space.state.lock().unallocated = Some(NOTHING);
     space
+}
+
+/// What is to be looked up of neighbours is known.
+pub(super) struct Neighbours;
+
+impl LookUps for Neighbours {
+    fn unallocated(&self) -> Unallocated {
+        NOTHING
+    }
+
+    fn count_trees(&self) -> Option<CountedBlocks> {
+        None
+    }
 }
 
 /// Where a group begins.

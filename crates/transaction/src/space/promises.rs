@@ -6,6 +6,7 @@
 use vlinder_format::chunk::STRIPE_LENGTH;
 
 use super::charge::{Charge, FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES, TreeSizes, given_back};
+use super::claims::Claims;
 use super::demand::{Draw, PromisedData, Wanted};
 
 /// The longest compressed extent.
@@ -106,6 +107,7 @@ pub(crate) struct Promises {
     /// Of `data`, what was taken from a group already and has no item yet. It may be more: bytes that were to be written in
     /// place, which are promised nothing, need new space if a snapshot came to share the old one.
     placed: u64,
+    claims: Claims,
     reserve: GlobalReserve,
     sizes: TreeSizes,
 }
@@ -117,23 +119,25 @@ impl Promises {
     }
 
     /// What has to find room: all promises and what is asked for, what `waiting` changes take at the next commit, what that
-    /// takes by itself, and what `draw` leaves of the reserve.
+    /// takes by itself, and what `draw` leaves of the reserve, for one. What the calling thread claims is for itself.
     pub(crate) fn needs(&self, draw: Draw, waiting: Charge, wanted: Wanted) -> Room {
         let mut data = self.data;
         data += wanted.data;
         let mut changes = self.handles + waiting + wanted.changes;
         let commit = self.commit_bytes();
+        let claimed = self.claims.bytes_before_this_thread();
+        let deletions = commit.saturating_add(self.reserve.trees).saturating_add(claimed);
         let kept = match draw {
             Draw::Nothing | Draw::Margin => {
                 changes += charge_of_data(data);
                 // The margin is for what is asked for, too: Linux asks for more than it takes, not for both.
                 let own = self.price_bytes(&(wanted.changes + charge_of_data(wanted.data)));
                 let margin = if draw == Draw::Nothing { self.reserve.margin.saturating_sub(own) } else { 0 };
-                let deletions =
-                    commit.saturating_add(self.reserve.trees).saturating_add(self.reserve.overwriting);
+                let deletions = deletions.saturating_add(self.reserve.overwriting);
                 self.reserve.all.max(deletions).saturating_add(margin)
             }
-            Draw::Reserve => commit.saturating_add(self.reserve.trees),
+            Draw::Reserve => deletions,
+            Draw::Accepted => commit.saturating_add(self.reserve.trees),
             Draw::LastReserve => commit,
         };
         let metadata = self.price_bytes(&changes).saturating_add(kept);
@@ -179,6 +183,10 @@ impl Promises {
     #[cfg(test)]
     pub(crate) fn handles(&self) -> Charge {
         self.handles
+    }
+
+    pub(super) fn claims(&mut self) -> &mut Claims {
+        &mut self.claims
     }
 
     pub(crate) fn has_promised_changes(&self) -> bool {
@@ -255,6 +263,7 @@ mod tests {
         assert_eq!(metadata(&promises, Draw::Nothing), 11 * MEBIBYTE);
         assert_eq!(metadata(&promises, Draw::Margin), 8 * MEBIBYTE);
         assert_eq!(metadata(&promises, Draw::Reserve), commit + MEBIBYTE);
+        assert_eq!(metadata(&promises, Draw::Accepted), commit + MEBIBYTE);
         assert_eq!(metadata(&promises, Draw::LastReserve), commit);
         promises.sizes_mut().about_blocks = 1000;
         let commit = promises.commit_bytes();

@@ -1,5 +1,7 @@
 //! What is counted on of space, beside what is taken: promises to handles and to data, and whether all of them find room.
 
+use vlinder_base::sync::atomic::Ordering;
+
 use super::charge::{Charge, TreeSizes};
 use super::demand::{Draw, PromisedData, Wanted};
 use super::groups::Purpose;
@@ -17,6 +19,8 @@ enum Promised {
     Unmeasured(ChunkChanges),
     /// There is no room by bounds that counting may lower ([`SpaceManager::set_counted`]).
     Uncounted(SizeChanges),
+    /// What waits is not known: a handle ended while it was being asked.
+    Overtaken,
 }
 
 /// What a promise may have to look up; no lock is held then.
@@ -135,7 +139,9 @@ impl SpaceManager {
     }
 
     /// Promises metadata and data, if there is room beside all that is promised or kept, and what `waiting` changes take.
-    /// `waiting` is asked anew after each look-up: handles may have left more for the commit meanwhile.
+    /// `waiting` is asked anew after each look-up: handles may have left more for the commit meanwhile. A handle counts what it
+    /// leaves as waiting before it gives its promise back, so that one of the two is seen of it, unless both happen between the
+    /// look at what waits and that at the promises.
     pub(crate) fn promise(
         &self,
         wanted: Wanted,
@@ -144,26 +150,37 @@ impl SpaceManager {
         look_ups: &impl LookUps,
     ) -> bool {
         for _ in 0..MOST_LOOK_UPS {
-            match self.promise_by_what_is_known(wanted, draw, waiting()) {
+            match self.promise_by_what_is_known(wanted, draw, &waiting) {
                 Promised::Given => return true,
                 Promised::Refused => return false,
                 Promised::Unmeasured(chunks) => self.set_unallocated(chunks, look_ups.unallocated()),
                 Promised::Uncounted(sizes) => self.set_counted(sizes, look_ups.count_trees()),
+                Promised::Overtaken => {}
             }
         }
-        let is_given = self.promise_by_what_is_known(wanted, draw, waiting()) == Promised::Given;
+        let is_given = self.promise_by_what_is_known(wanted, draw, &waiting) == Promised::Given;
         if !is_given {
             tracing::warn!(
-                "a request for space was refused: chunks or trees changed at each of {MOST_LOOK_UPS} looks"
+                "a request for space was refused: promises, chunks or trees changed at each of {MOST_LOOK_UPS} looks"
             );
         }
         is_given
     }
 
-    fn promise_by_what_is_known(&self, wanted: Wanted, draw: Draw, waiting: Charge) -> Promised {
+    fn promise_by_what_is_known(
+        &self,
+        wanted: Wanted,
+        draw: Draw,
+        waiting: &impl Fn() -> Charge,
+    ) -> Promised {
+        let given_back = self.given_back.load(Ordering::Acquire);
+        let waiting = waiting();
         let mut state = self.state.lock();
         while state.is_making_chunk {
             self.chunk_made.wait(&mut state);
+        }
+        if self.given_back.load(Ordering::Relaxed) != given_back {
+            return Promised::Overtaken;
         }
         let promised = state.fits(draw, waiting, wanted);
         if promised == Promised::Given {
@@ -214,9 +231,14 @@ impl SpaceManager {
         self.state.lock().promises.price_bytes(&changes)
     }
 
-    /// A promise was used or is not needed.
+    /// A promise was used or is not needed. What it left for the commit waits already.
     pub(crate) fn unpromise(&self, changes: Charge) {
-        self.state.lock().promises.remove_handle(changes);
+        if changes == Charge::default() {
+            return;
+        }
+        let mut state = self.state.lock();
+        self.given_back.fetch_add(1, Ordering::Release);
+        state.promises.remove_handle(changes);
     }
 
     /// Promises space to data that were accepted before, whatever there is.
@@ -314,6 +336,39 @@ mod tests {
         assert_eq!(ask(UNALLOCATED, 0), (true, 1), "what is unallocated");
         assert_eq!(ask(SCARCE, 0), (true, 2), "and how large the trees are");
         assert_eq!(ask(Unallocated { bytes: 0, ..UNALLOCATED }, 0), (false, 2));
+    }
+
+    #[test]
+    fn a_promise_asks_anew_what_waits_if_a_handle_ended_meanwhile() {
+        let space = SpaceManager::new(BLOCK as u32);
+        space.set_sizes(space.sizes(), GlobalReserve::default());
+        let own = Charge { blocks: 60, ..Charge::default() };
+        let wanted = Wanted { changes: Charge { blocks: 1, ..Charge::default() }, ..Wanted::default() };
+        let look_ups = Disturbed {
+            space: &space,
+            unallocated: SCARCE,
+            disturbances: Cell::new(0),
+            look_ups: Cell::new(0),
+        };
+        let ask = |wanted, waiting: &dyn Fn() -> Charge| {
+            space.promise(wanted, Draw::LastReserve, waiting, &look_ups)
+        };
+        assert!(ask(Wanted { changes: own, ..wanted }, &Charge::default));
+        // All that the handle was promised waits from now on; it ended after somebody had been told that nothing waits.
+        let asked = Cell::new(0);
+        let waiting = || {
+            asked.set(asked.get() + 1);
+            if asked.get() > 1 {
+                return own;
+            }
+            space.unpromise(own);
+            Charge::default()
+        };
+        let room = SCARCE.bytes / BLOCK - space.sizes().commit_blocks();
+        let all_of_it = Wanted { changes: Charge { blocks: room - 5, ..Charge::default() }, ..wanted };
+        assert!(!ask(all_of_it, &waiting));
+        assert!(asked.get() > 1);
+        assert!(ask(all_of_it, &Charge::default));
     }
 
     #[test]

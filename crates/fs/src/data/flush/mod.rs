@@ -239,7 +239,7 @@ impl Drop for Flight<'_> {
 /// Joins a transaction for data whose space is promised: where there is no room for metadata any more, the reserve is
 /// drawn on, because what was accepted from a caller must not be lost.
 fn begin(filesystem: &Filesystem, changes: Charge) -> Result<Handle<'_>> {
-    Ok(filesystem.engine().begin(Reservation::deletion(0).and(changes).of(ChangeKind::Flush))?)
+    Ok(filesystem.engine().begin(Reservation::accepted(0).and(changes).of(ChangeKind::Flush))?)
 }
 
 /// Takes what is dirty of a file.

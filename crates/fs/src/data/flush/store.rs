@@ -178,7 +178,7 @@ pub(super) fn release(filesystem: &Filesystem, stored: &[Stored]) {
         return;
     }
     filesystem.engine().displace_promised_data(taken.iter().map(|extent| extent.length).sum());
-    match filesystem.engine().begin(Reservation::deletion(0)) {
+    match filesystem.engine().begin(Reservation::accepted(0)) {
         Ok(mut handle) => taken.into_iter().for_each(|extent| handle.release_data(extent)),
         // The file system is read-only then; the space is free again when it is opened the next time.
         Err(error) => tracing::debug!(%error, "space of data that could not be written stays taken"),
