@@ -5,8 +5,14 @@ use shuttle::thread as inner;
 #[cfg(not(feature = "shuttle"))]
 use std::thread as inner;
 
-pub use inner::{Scope, ScopedJoinHandle, scope, sleep, yield_now};
+pub use inner::{Scope, ScopedJoinHandle, ThreadId, scope, sleep, yield_now};
 pub use std::thread::panicking;
+
+/// The running thread: no other one that ever runs in this process has its number.
+#[must_use]
+pub fn current_id() -> ThreadId {
+    inner::current().id()
+}
 
 /// A running thread; dropping it lets the thread run on.
 #[derive(Debug)]

@@ -4,12 +4,13 @@
 //! A claim blocks nobody for good. Who finds no room beside claims is refused, and claims room as well. Who waits for its turn
 //! may hold locks that the one whose turn it is needs, so it waits for a while only ([`PATIENCE`]).
 
-use std::thread::{Thread, ThreadId};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use vlinder_base::thread::{self, ThreadId};
 
 use super::manager::SpaceManager;
 
-/// How long a thread waits for those who claimed before it. Each of them takes a few commits.
+/// How long a thread waits for the end of the next claim before its own. Each takes a few commits.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The claims of a file system, in their order.
@@ -52,12 +53,8 @@ impl Claims {
 
     /// As [`bytes_before`](Self::bytes_before), of the calling thread.
     pub(super) fn bytes_before_this_thread(&self) -> u64 {
-        if self.0.is_empty() { 0 } else { self.bytes_before(this_thread()) }
+        if self.0.is_empty() { 0 } else { self.bytes_before(thread::current_id()) }
     }
-}
-
-fn this_thread() -> ThreadId {
-    Thread::id(&std::thread::current())
 }
 
 /// The turn of a thread that was refused room and tries again. Its claim ends with this.
@@ -69,7 +66,7 @@ pub struct Turn<'a> {
 impl Turn<'_> {
     /// Claims more, if it claimed less before.
     pub fn raise(&self, bytes: u64) {
-        self.space.state.lock().promises.claims().add(this_thread(), bytes);
+        self.space.state.lock().promises.claims().add(thread::current_id(), bytes);
     }
 }
 
@@ -80,18 +77,15 @@ impl Drop for Turn<'_> {
 }
 
 impl SpaceManager {
-    /// The calling thread claims so many bytes of metadata, and waits until those are done who claimed before it, or for a while.
+    /// The calling thread claims so many bytes of metadata, and waits until those are done who claimed before it; not longer
+    /// than for a while in which none of them is.
     pub(crate) fn claim(&self, bytes: u64) -> Turn<'_> {
-        let thread = this_thread();
-        let deadline = Instant::now() + PATIENCE;
+        let thread = thread::current_id();
         let mut state = self.state.lock();
         state.promises.claims().add(thread, bytes);
         while !state.promises.claims().is_first(thread) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if self.claim_ended.wait_for(&mut state, PATIENCE).timed_out() {
                 state.promises.claims().overtake(thread);
-            } else {
-                self.claim_ended.wait_for(&mut state, left);
             }
         }
         drop(state);
@@ -99,7 +93,7 @@ impl SpaceManager {
     }
 
     fn unclaim(&self) {
-        self.state.lock().promises.claims().remove(this_thread());
+        self.state.lock().promises.claims().remove(thread::current_id());
         self.claim_ended.notify_all();
     }
 
@@ -114,6 +108,8 @@ mod tests {
     use super::super::charge::Charge;
     use super::super::demand::{Draw, Wanted};
     use super::super::neighbours::{BLOCK, BLOCKS, Neighbours, neighbours};
+    use vlinder_base::clock::{Clock, SystemClock};
+
     use super::*;
     use vlinder_format::chunk::BlockGroupFlags;
 
@@ -125,7 +121,7 @@ mod tests {
     }
 
     fn threads() -> [ThreadId; 3] {
-        let id = || std::thread::spawn(this_thread).join().unwrap();
+        let id = || thread::spawn("claims", thread::current_id).join().unwrap();
         [id(), id(), id()]
     }
 
@@ -152,12 +148,12 @@ mod tests {
     fn turns_come_in_the_order_of_claims_and_to_those_who_waited_too_long() {
         let space = neighbours(&[(BlockGroupFlags::METADATA, 0)]);
         let waits_until = |end: &mut dyn FnMut()| {
-            std::thread::scope(|scope| {
+            thread::scope(|scope| {
                 let second = scope.spawn(|| {
                     assert!(space.is_claimed_by_others());
-                    let began = Instant::now();
+                    let clock = SystemClock::new();
                     drop(space.claim(10));
-                    began.elapsed()
+                    clock.monotonic()
                 });
                 end();
                 second.join().unwrap()
@@ -167,7 +163,7 @@ mod tests {
         assert!(!space.is_claimed_by_others());
         let waited = waits_until(&mut || {
             while !space.is_claimed_behind() {
-                std::thread::yield_now();
+                thread::yield_now();
             }
             turn = None;
         });
@@ -191,7 +187,7 @@ mod tests {
         let free = BLOCKS - beside / BLOCK;
         let _turn = space.claim(free / 2 * BLOCK);
         let by_other =
-            |draw, blocks| std::thread::scope(|scope| scope.spawn(|| asks(draw, blocks)).join().unwrap());
+            |draw, blocks| thread::scope(|scope| scope.spawn(|| asks(draw, blocks)).join().unwrap());
         assert!(asks(Draw::Reserve, free / 2 + 1), "the claim is for its own thread");
         assert!(by_other(Draw::Reserve, free / 3));
         assert!(!by_other(Draw::Reserve, free / 2 + 1));
