@@ -181,7 +181,7 @@ impl Filesystem {
                     }
                     Wake::Idle => {
                         aside.keep_off(None);
-                        filesystem.commit_idle()
+                        filesystem.run_background()
                     }
                     Wake::Commit => {
                         due = clock.monotonic().saturating_add(interval);
@@ -204,12 +204,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Makes durable what was changed and is left alone. What finds no room now is tried again at the interval.
-    fn commit_idle(&self) -> Result<()> {
-        if self.is_read_only() { Ok(()) } else { self.sync().map(drop) }
-    }
-
-    /// Frees what deleted subvolumes leave, then commits.
+    /// Frees what deleted subvolumes leave, which may have found no room before, then commits: at the interval, or when what was
+    /// changed is left alone.
     fn run_background(&self) -> Result<()> {
         if self.is_read_only() {
             return Ok(());

@@ -389,14 +389,14 @@ impl Engine {
     fn check_room(&self, kind: ChangeKind) {
         // While other handles are open, or about to be, what they were promised and what waits may change the same blocks, which
         // two prices count twice. What a commit took and freed is not free before its superblock is durable, and no other
-        // commit begins before.
+        // commit begins before. A promise that was given meanwhile and is given back counts as a handle that was about to be open.
         let rest = || {
             let phase = self.phase.lock();
             let rests = phase.handles == 0
                 && !phase.critical
                 && phase.published.next() == phase.generation
                 && !self.space.has_promised_changes();
-            rests.then(|| (phase.generation, self.grown_changes()))
+            rests.then(|| (phase.generation, self.grown_changes(), self.space.promises_given_back()))
         };
         let before = rest();
         if before.is_none() || self.has_room_for_promises() || rest() != before {

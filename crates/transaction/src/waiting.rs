@@ -275,7 +275,7 @@ impl Engine {
             extent.growth_bytes = if extent.moves_space { 0 } else { MAX_REFERENCE_BYTES };
         }
         let measured = charge + self.measure_extents(extents)?;
-        if self.try_changes(measured, draw) {
+        if self.try_changes(measured, draw) || (self.revoke_leases() && self.try_changes(measured, draw)) {
             return Ok(measured);
         }
         Err(self.refused(block.owner(), measured))

@@ -133,7 +133,8 @@ def empty(mount, emptying):
             emptying.note("sync before a second try", mount.sync())
             delete_subvolumes(mount, emptying)
             remove_all(mount, emptying)
-        emptying.note("waiting for deleted subvolumes", mount.wait_for_deleted_subvolumes())
+    # Both systems free the blocks of a deleted subvolume in the background, and go on with that at the next mount.
+    emptying.note("waiting for deleted subvolumes", mount.wait_for_deleted_subvolumes())
     emptying.note("sync after emptying", mount.sync())
     emptying.left = len(entries(mount.point))
 

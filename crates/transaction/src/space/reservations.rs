@@ -190,6 +190,11 @@ impl SpaceManager {
         promised
     }
 
+    /// How often a handle, or who was about to open one, gave back what it was promised.
+    pub(crate) fn promises_given_back(&self) -> u64 {
+        self.given_back.load(Ordering::Acquire)
+    }
+
     /// Whether handles that are open, or about to be, were promised something.
     pub(crate) fn has_promised_changes(&self) -> bool {
         self.state.lock().promises.has_promised_changes()
