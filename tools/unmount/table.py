@@ -151,7 +151,7 @@ class Trial:
             require("umount", "-i", self.second)
 
     def end(self):
-        """Ends the mount. A second place holds it: then the command may say who does, and leave it."""
+        """Ends the mount. Where a second place holds it, the server must go on until that is closed, and then end."""
         way = WAYS[self.cell.way].format(tool=self.tool, point=self.point, server=self.server.pid)
         status, text = call(*way.split())
         if status:
