@@ -417,6 +417,13 @@ impl Filesystem {
         self.begin_unnoted(reservation).inspect(|_| self.shared.background.note_change())
     }
 
+    /// As [`begin_with`](Self::begin_with), for what may as well be done later.
+    pub(crate) fn begin_at_once(&self, reservation: Reservation) -> Result<Handle<'_>> {
+        let begun = self.engine().begin_at_once(reservation)?;
+        self.shared.background.note_change();
+        Ok(begun)
+    }
+
     fn begin_unnoted(&self, reservation: Reservation) -> Result<Handle<'_>> {
         match self.engine().begin(reservation) {
             Err(error) if error.is_no_space() && !self.shared.write_back.is_empty() => {

@@ -3,7 +3,7 @@
 use vlinder_base::sync::Arc;
 use vlinder_codec::compress::Compression;
 use vlinder_format::inode::{FileType, GroupId, InodeFlags, InodeItem, Timestamp, UserId};
-use vlinder_transaction::{ChangeKind, Handle};
+use vlinder_transaction::{ChangeKind, Handle, Reservation};
 
 use crate::acl::{ACCESS_NAME, Acl};
 use crate::attributes::Attributes;
@@ -243,13 +243,17 @@ impl Filesystem {
         inode: &Arc<Inode>,
         changes: &SetAttributes,
     ) -> Result<()> {
-        let may_wait = changes.sets_times_alone();
-        if may_wait && !self.engine().has_room_for_item() {
-            self.keep_times(inode, changes);
-            return Ok(());
+        const LEAVES: u32 = 3;
+        let reservation = Reservation::items(LEAVES).of(ChangeKind::Attributes);
+        if !changes.sets_times_alone() {
+            return self.with_room(|| {
+                let handle = self.begin_with(reservation)?;
+                self.set_others(caller, inode, changes, handle)
+            });
         }
-        match self.with_room(|| self.set_others(caller, inode, changes)) {
-            Err(error) if may_wait && error.refusal() == Some(Refusal::NoSpace) => {
+        let begun = self.begin_at_once(reservation);
+        match begun.and_then(|handle| self.set_others(caller, inode, changes, handle)) {
+            Err(error) if error.refusal() == Some(Refusal::NoSpace) => {
                 self.keep_times(inode, changes);
                 Ok(())
             }
@@ -257,7 +261,13 @@ impl Filesystem {
         }
     }
 
-    fn set_others(&self, caller: &Caller, inode: &Arc<Inode>, changes: &SetAttributes) -> Result<()> {
+    fn set_others<'a>(
+        &'a self,
+        caller: &Caller,
+        inode: &Arc<Inode>,
+        changes: &SetAttributes,
+        mut handle: Handle<'a>,
+    ) -> Result<()> {
         let changes = &self.without_shown_owner(*changes);
         let acl = match changes.permissions {
             Some(_) => self.access_acl(inode)?,
@@ -266,7 +276,6 @@ impl Filesystem {
         let changes_owner = changes.user.is_some() || changes.group.is_some();
         let drops_capability =
             changes_owner && !inode.is_directory() && self.read_attribute(inode, CAPABILITY_NAME)?.is_some();
-        let mut handle = self.begin_for(ChangeKind::Attributes, 3)?;
         let mut item = inode.state.lock().item;
         self.adapt(caller, inode, &mut item, changes);
         let mut edits = Changes::new(self, inode.subvolume());
@@ -357,6 +366,8 @@ impl Filesystem {
         if !state.deleted {
             self.mark_dirty(inode, &mut state);
         }
+        drop(state);
+        self.shared().background.note_change();
     }
 
     /// Drops the set-id bits of a regular file whose content is about to change, unless the caller may keep them, and its

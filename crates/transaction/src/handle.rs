@@ -60,8 +60,28 @@ impl Engine {
         self.check_writable()?;
         let _timer = self.metrics.begin_wait_time.time();
         self.relieve()?;
+        self.promise_changes(reservation.changes, reservation.draw)?;
+        self.begin_promised(reservation)
+    }
+
+    /// As [`begin`](Self::begin), for what may as well be done later: where there is no room right now, nobody makes any by
+    /// committing.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn begin_at_once(&self, reservation: Reservation) -> Result<Handle<'_>, EngineError> {
+        self.check_writable()?;
+        let _timer = self.metrics.begin_wait_time.time();
+        self.relieve()?;
+        if !self.try_changes(reservation.changes, reservation.draw) {
+            return Err(self.no_space(reservation.changes));
+        }
+        self.begin_promised(reservation)
+    }
+
+    /// Joins the transaction with a promise that was given.
+    fn begin_promised(&self, reservation: Reservation) -> Result<Handle<'_>, EngineError> {
         let changes = reservation.changes;
-        self.promise_changes(changes, reservation.draw)?;
         let mut phase = self.phase.lock();
         while phase.critical {
             self.phase_changed.wait(&mut phase);

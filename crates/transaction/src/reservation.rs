@@ -144,7 +144,7 @@ impl Engine {
         self.space.claim(bytes)
     }
 
-    fn no_space(&self, changes: Charge) -> EngineError {
+    pub(crate) fn no_space(&self, changes: Charge) -> EngineError {
         EngineError::NoSpace { kind: METADATA, needed_bytes: self.space.price_bytes(changes) }
     }
 
