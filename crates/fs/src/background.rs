@@ -112,6 +112,11 @@ impl Background {
         }
     }
 
+    /// Whether something was changed since the last commit began.
+    fn has_changed(&self) -> bool {
+        self.has_changed.load(Ordering::SeqCst)
+    }
+
     /// Notes a change when this goes, whatever became of it: to be held while a file's data are changed.
     pub(crate) fn noting(&self) -> Noting<'_> {
         Noting(self)
@@ -181,7 +186,7 @@ impl Filesystem {
                     }
                     Wake::Idle => {
                         aside.keep_off(None);
-                        filesystem.run_background()
+                        filesystem.run_idle()
                     }
                     Wake::Commit => {
                         due = clock.monotonic().saturating_add(interval);
@@ -204,8 +209,18 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Frees what deleted subvolumes leave, which may have found no room before, then commits: at the interval, or when what was
-    /// changed is left alone.
+    /// Makes durable what was changed and is left alone, before anything that may take long; what finds no room now is tried again.
+    /// Then the blocks of deleted subvolumes are freed, which may have found no room before.
+    fn run_idle(&self) -> Result<()> {
+        if self.is_read_only() {
+            return Ok(());
+        }
+        let synced = self.sync().map(drop);
+        let freed = if self.engine().dead_trees().is_empty() { Ok(()) } else { self.run_background() };
+        crate::FsError::graver(synced, freed)
+    }
+
+    /// Frees what deleted subvolumes leave, then commits.
     fn run_background(&self) -> Result<()> {
         if self.is_read_only() {
             return Ok(());
@@ -216,8 +231,17 @@ impl Filesystem {
         cleaned
     }
 
+    /// What is changed meanwhile does not wait for the end of that.
     fn clean_until_stopped(&self) -> Result<()> {
-        while !self.shared().background.is_stopped() && self.clean_some()? {}
+        let (background, clock) = (&self.shared().background, &self.options().clock);
+        let pause = self.options().idle_commit.unwrap_or(self.options().commit_interval);
+        let mut synced_at = clock.monotonic();
+        while !background.is_stopped() && self.clean_some()? {
+            if background.has_changed() && clock.monotonic().saturating_sub(synced_at) >= pause {
+                self.sync()?;
+                synced_at = clock.monotonic();
+            }
+        }
         Ok(())
     }
 

@@ -213,3 +213,35 @@ fn much_data_is_written_out_before_a_writer_has_to_wait_and_without_a_commit() {
     filesystem.close().unwrap();
     btrfs_check_data(&image).unwrap();
 }
+
+/// Both happen by the clock alone; which comes first is not seen from here.
+#[test]
+fn what_is_left_alone_is_committed_and_a_deleted_subvolume_beside_it_is_freed() {
+    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    let scratch = Scratch::new("background-deletion");
+    let image = image(&scratch, 256, &["-n", "4096"]);
+    let clock = Arc::new(FixedClock::new(Timestamp::new(1_700_000_000, 0)));
+    let options = OpenOptions {
+        clock: Arc::clone(&clock) as _,
+        idle_commit: Some(Duration::from_secs(1)),
+        ..OpenOptions::default()
+    };
+    let filesystem = Filesystem::open(&[&image], options).unwrap();
+    let (root, caller) = (filesystem.root().unwrap(), root_user());
+    for number in 0..2_000 {
+        filesystem.create_file(&caller, &root, format!("{number}").as_bytes(), 0o644).unwrap();
+    }
+    filesystem.snapshot(&caller, root.id().root, &root, b"snapshot", false).unwrap();
+    filesystem.delete_subvolume(&caller, &root, b"snapshot").unwrap();
+    let file = write(&filesystem, 300_000);
+    // Looks at half the time of an idle commit, and again.
+    let moved_on = || {
+        clock.advance(Duration::from_millis(600));
+        size_on_disk(&image, &scratch) == Some(300_000)
+    };
+    assert!(holds_within(Duration::from_secs(20), moved_on));
+    assert!(holds_within(Duration::from_secs(20), || filesystem.engine().dead_trees().is_empty()));
+    drop((file, root));
+    filesystem.close().unwrap();
+    btrfs_check_data(&image).unwrap();
+}

@@ -258,7 +258,7 @@ impl Engine {
             }
             Leave::WhatIsCounted if purpose == Purpose::Data => (Draw::Nothing, self.space.growth_bytes()),
             Leave::WhatIsCounted => (Draw::Nothing, 0),
-            Leave::WhatIsOwed => (Draw::Reserve, 0),
+            Leave::WhatIsOwed => (Draw::Accepted, 0),
             Leave::Nothing => return u64::MAX,
         };
         let mut others = self.space.lacking(draw, self.waiting_changes(), metadata_to_come);

@@ -61,18 +61,20 @@ impl Claims {
 #[derive(Debug)]
 pub struct Turn<'a> {
     space: &'a SpaceManager,
+    thread: ThreadId,
 }
 
 impl Turn<'_> {
     /// Claims more, if it claimed less before.
     pub fn raise(&self, bytes: u64) {
-        self.space.state.lock().promises.claims().add(thread::current_id(), bytes);
+        self.space.state.lock().promises.claims().add(self.thread, bytes);
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.space.unclaim();
+        self.space.state.lock().promises.claims().remove(self.thread);
+        self.space.claim_ended.notify_all();
     }
 }
 
@@ -89,12 +91,7 @@ impl SpaceManager {
             }
         }
         drop(state);
-        Turn { space: self }
-    }
-
-    fn unclaim(&self) {
-        self.state.lock().promises.claims().remove(thread::current_id());
-        self.claim_ended.notify_all();
+        Turn { space: self, thread }
     }
 
     /// Whether others claim room before it is the calling thread's turn.
@@ -191,6 +188,11 @@ mod tests {
         assert!(asks(Draw::Reserve, free / 2 + 1), "the claim is for its own thread");
         assert!(by_other(Draw::Reserve, free / 3));
         assert!(!by_other(Draw::Reserve, free / 2 + 1));
+        let lacks = |draw| {
+            let lacking = || space.lacking(draw, Charge::default(), free * BLOCK).metadata;
+            thread::scope(|scope| scope.spawn(lacking).join().unwrap())
+        };
+        assert_eq!((lacks(Draw::Reserve), lacks(Draw::Accepted)), (free / 2 * BLOCK, 0), "nor a chunk");
         assert!(by_other(Draw::Accepted, free / 2 + 1) && by_other(Draw::LastReserve, free / 2 + 1));
     }
 }
