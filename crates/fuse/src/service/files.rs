@@ -109,27 +109,32 @@ impl MountService {
         if synchronous { self.sync_inode(inode) } else { Ok(()) }
     }
 
-    /// Bytes were written, or found no room: then those that the kernel has taken already are kept.
-    pub(super) fn note_written(
+    /// As [`write_file`](Self::write_file), which is tried again where there may be room soon. Bytes that find no room though the
+    /// kernel has taken them are kept.
+    pub(super) fn write_or_keep(
         &self,
+        caller: &Caller,
         handle: HandleNumber,
         offset: u64,
         data: &[u8],
         origin: WriteOrigin,
-        written: &Reply<()>,
-    ) {
-        let is_refused = matches!(written, Err(Errno::NOSPC | Errno::DQUOT));
-        if origin.cache
-            && (is_refused || self.is_gate_shut())
-            && let Ok(file) = self.handles.file(handle)
-        {
+    ) -> Reply<()> {
+        // As the kernel had it when the program wrote, as far as is known here: afterwards the bytes lie inside the file.
+        let watched = if origin.cache && self.is_gate_shut() { self.handles.file(handle).ok() } else { None };
+        let size_before = watched.as_ref().map(|file| file.open.inode().size());
+        let written = self.with_room(|| self.write_file(caller, handle, offset, data, origin));
+        let is_refused = origin.cache && matches!(written, Err(Errno::NOSPC | Errno::DQUOT));
+        if let Some(file) = watched.or_else(|| is_refused.then(|| self.handles.file(handle).ok()).flatten()) {
             let inode = file.open.inode();
+            // What was refused has left the size as it was.
+            let size = size_before.unwrap_or_else(|| inode.size());
             if is_refused {
-                self.keep_unplaced(inode, offset, data);
+                self.keep_unplaced(inode, size, offset, data);
             }
-            self.note_unasked(inode, offset, data.len() as u64);
+            self.note_unasked(inode.id(), size, offset, data.len() as u64);
         }
-        self.note_taken(data.len() as u64, written);
+        self.note_taken(data.len() as u64, &written);
+        written
     }
 
     pub(super) fn sync_file(&self, handle: HandleNumber) -> Reply<()> {

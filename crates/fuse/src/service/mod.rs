@@ -438,10 +438,7 @@ impl Service for MountService {
         data: &[u8],
         origin: WriteOrigin,
     ) -> Reply<()> {
-        let caller = judged(requester, 0);
-        let written = self.with_room(|| self.write_file(&caller, handle, offset, data, origin));
-        self.note_written(handle, offset, data, origin, &written);
-        written
+        self.write_or_keep(&judged(requester, 0), handle, offset, data, origin)
     }
 
     fn release(&self, handle: HandleNumber) {

@@ -37,10 +37,20 @@ pub(super) struct UnplacedBytes {
     /// Held alone while bytes are tried again.
     turns: RwLock<()>,
     /// Files to which some came, and of which nobody was told: neither their writers by closing, nor a sync of the whole file
-    /// system. Whether some of them were too many to be kept.
-    untold: Mutex<HashMap<InodeId, bool>>,
+    /// system.
+    untold: Mutex<HashMap<InodeId, Untold>>,
     /// How many of them were too many to be kept, ever.
     lost_bytes: AtomicU64,
+}
+
+/// What nobody was told of a file.
+#[derive(Clone, Copy, Default)]
+struct Untold {
+    /// Some bytes were too many to be kept.
+    is_lost: bool,
+    /// Some bytes lay inside the file and may be mapped ones. A mapping may outlive the close of its file, and no call of the
+    /// program's own tells what became of bytes that come after that.
+    may_be_mapped: bool,
 }
 
 /// Those of one file: parts that do not overlap, by their offsets.
@@ -88,8 +98,8 @@ impl UnplacedBytes {
         (!self.is_empty()).then(|| self.turns.read())
     }
 
-    /// Keeps bytes of a file; false where there are too many already.
-    fn keep(&self, inode: &Arc<Inode>, offset: u64, data: &[u8], most_bytes: u64) -> bool {
+    /// Keeps bytes of a file that had this size before; false where there are too many already.
+    fn keep(&self, inode: &Arc<Inode>, size_before: u64, offset: u64, data: &[u8], most_bytes: u64) -> bool {
         let mut files = self.files.lock();
         let length = data.len() as u64;
         let empty = || UnplacedFile { inode: Arc::clone(inode), parts: BTreeMap::new() };
@@ -115,7 +125,10 @@ impl UnplacedBytes {
             }
         }
         drop(files);
-        *self.untold.lock().entry(inode.id()).or_default() |= !fits;
+        let mut untold = self.untold.lock();
+        let untold = untold.entry(inode.id()).or_default();
+        untold.is_lost |= !fits;
+        untold.may_be_mapped |= offset < size_before;
         fits
     }
 
@@ -180,8 +193,16 @@ impl UnplacedBytes {
         }
         let untold = std::mem::take(&mut *self.untold.lock());
         let files = self.files.lock();
-        let lacks = |(id, is_lost): (&InodeId, &bool)| *is_lost || files.contains_key(id);
+        let lacks = |(id, untold): (&InodeId, &Untold)| untold.is_lost || files.contains_key(id);
         if untold.iter().any(lacks) { Err(Errno::NOSPC) } else { Ok(()) }
+    }
+
+    /// See [`MountService::note_writer_told`].
+    fn note_writer_told(&self, id: InodeId) {
+        let mut untold = self.untold.lock();
+        if untold.get(&id).is_some_and(|untold| !untold.may_be_mapped) {
+            untold.remove(&id);
+        }
     }
 
     fn files(&self) -> Vec<InodeId> {
@@ -200,10 +221,10 @@ impl MountService {
         self.unplaced.turn()
     }
 
-    /// Bytes from the kernel's cache found no room: keeps them, and has their writer told.
-    pub(super) fn keep_unplaced(&self, inode: &Arc<Inode>, offset: u64, data: &[u8]) {
+    /// Bytes from the kernel's cache found no room in a file that has this size: keeps them, and has their writer told.
+    pub(super) fn keep_unplaced(&self, inode: &Arc<Inode>, size: u64, offset: u64, data: &[u8]) {
         let most = self.filesystem.options().dirty_bytes;
-        let is_kept = self.unplaced.keep(inode, offset, data, most);
+        let is_kept = self.unplaced.keep(inode, size, offset, data, most);
         self.note_refusal(inode.id(), is_kept);
     }
 
@@ -280,9 +301,10 @@ impl MountService {
         self.unplaced.tell_sync(self.place_all())
     }
 
-    /// A file that was open for writing is closed: by now the kernel has told its writer, at fsync or close.
+    /// A file that was open for writing is closed: by now the kernel has told its writer, at fsync or close, of all that came
+    /// by write(2).
     pub(super) fn note_writer_told(&self, id: InodeId) {
-        self.unplaced.untold.lock().remove(&id);
+        self.unplaced.note_writer_told(id);
     }
 
     /// How many there are.
@@ -328,9 +350,9 @@ mod tests {
     fn readers_get_the_newest_bytes_and_zeros_between() {
         let (_scratch, _filesystem, inode) = file();
         let (unplaced, id) = (UnplacedBytes::default(), inode.id());
-        assert!(unplaced.keep(&inode, 10, &[1; 10], 100));
-        assert!(unplaced.keep(&inode, 14, &[2; 2], 100));
-        assert!(unplaced.keep(&inode, 30, &[3; 4], 100));
+        assert!(unplaced.keep(&inode, 0, 10, &[1; 10], 100));
+        assert!(unplaced.keep(&inode, 0, 14, &[2; 2], 100));
+        assert!(unplaced.keep(&inode, 0, 30, &[3; 4], 100));
         let seen = read(&unplaced, id, 8, &[9; 4], 100);
         let expected: Vec<u8> =
             [vec![9; 2], vec![1; 4], vec![2; 2], vec![1; 4], vec![0; 10], vec![3; 4]].concat();
@@ -344,7 +366,7 @@ mod tests {
     fn a_sync_is_told_of_no_room_once_and_of_other_failures_each_time() {
         let (_scratch, _filesystem, inode) = file();
         let unplaced = UnplacedBytes::default();
-        assert!(unplaced.keep(&inode, 0, &[1; 20], 100));
+        assert!(unplaced.keep(&inode, 0, 0, &[1; 20], 100));
         for failure in [Errno::IO, Errno::ROFS, Errno::IO] {
             assert_eq!(unplaced.tell_sync(Err(failure)), Err(failure));
         }
@@ -359,22 +381,39 @@ mod tests {
         let root = filesystem.root().unwrap();
         let other = filesystem.create_file(&Caller::superuser(), &root, b"other", 0o644).unwrap();
         let unplaced = UnplacedBytes::default();
-        let close = |inode: &Arc<Inode>| assert!(unplaced.untold.lock().remove(&inode.id()).is_some());
+        let close = |inode: &Arc<Inode>| unplaced.note_writer_told(inode.id());
         // The closed file's writer was told that bytes are lost, and the other's found their place.
-        assert!(!unplaced.keep(&inode, 0, &[1; 101], 100));
+        assert!(!unplaced.keep(&inode, 0, 0, &[1; 101], 100));
         close(&inode);
-        assert!(unplaced.keep(&other, 0, &[1; 20], 100));
+        assert!(unplaced.keep(&other, 0, 0, &[1; 20], 100));
         unplaced.drop_range(other.id(), 0, 20);
         assert_eq!(unplaced.tell_sync(Ok(())), Ok(()));
         // Others are held still, and of these the writer was told.
-        assert!(unplaced.keep(&inode, 0, &[1; 20], 100));
+        assert!(unplaced.keep(&inode, 0, 0, &[1; 20], 100));
         close(&inode);
-        assert!(unplaced.keep(&other, 0, &[1; 20], 100));
+        assert!(unplaced.keep(&other, 0, 0, &[1; 20], 100));
         unplaced.drop_range(other.id(), 0, 20);
         assert_eq!(unplaced.tell_sync(Err(Errno::NOSPC)), Ok(()));
-        assert!(!unplaced.keep(&other, 0, &[1; 101], 100));
+        assert!(!unplaced.keep(&other, 0, 0, &[1; 101], 100));
         assert_eq!(unplaced.tell_sync(Ok(())), Err(Errno::NOSPC));
         assert_eq!(unplaced.tell_sync(Ok(())), Ok(()));
+    }
+
+    #[test]
+    fn a_close_has_not_told_of_bytes_that_may_have_been_mapped() {
+        let (_scratch, _filesystem, inode) = file();
+        let (unplaced, size) = (UnplacedBytes::default(), 20);
+        // Behind the end it was write(2), inside the file it may have been a mapping that outlived the close.
+        for (offset, told) in [(20, Ok(())), (19, Err(Errno::NOSPC))] {
+            assert!(unplaced.keep(&inode, size, offset, &[1; 20], 100));
+            unplaced.note_writer_told(inode.id());
+            assert_eq!(unplaced.tell_sync(Err(Errno::NOSPC)), told);
+            assert_eq!(unplaced.tell_sync(Err(Errno::NOSPC)), Ok(()));
+        }
+        assert!(unplaced.keep(&inode, size, 0, &[1; 20], 100));
+        unplaced.note_writer_told(inode.id());
+        unplaced.drop_range(inode.id(), 0, u64::MAX);
+        assert_eq!(unplaced.tell_sync(Ok(())), Ok(()), "they have found their place");
     }
 
     #[test]
@@ -389,7 +428,7 @@ mod tests {
     fn a_change_drops_just_its_range() {
         let (_scratch, _filesystem, inode) = file();
         let (unplaced, id) = (UnplacedBytes::default(), inode.id());
-        assert!(unplaced.keep(&inode, 0, &[1; 20], 100));
+        assert!(unplaced.keep(&inode, 0, 0, &[1; 20], 100));
         unplaced.drop_range(id, 5, 8);
         assert_eq!(unplaced.bytes.load(Ordering::Relaxed), 17);
         assert_eq!(read(&unplaced, id, 0, &[7; 20], 20)[4..9], [1, 7, 7, 7, 1]);
@@ -403,10 +442,10 @@ mod tests {
     fn no_more_is_kept_than_allowed_and_what_is_replaced_does_not_count() {
         let (_scratch, _filesystem, inode) = file();
         let unplaced = UnplacedBytes::default();
-        assert!(unplaced.keep(&inode, 0, &[1; 60], 100));
-        assert!(unplaced.keep(&inode, 0, &[2; 60], 100));
-        assert!(!unplaced.keep(&inode, 60, &[3; 41], 100));
-        assert!(unplaced.keep(&inode, 60, &[3; 40], 100));
+        assert!(unplaced.keep(&inode, 0, 0, &[1; 60], 100));
+        assert!(unplaced.keep(&inode, 0, 0, &[2; 60], 100));
+        assert!(!unplaced.keep(&inode, 0, 60, &[3; 41], 100));
+        assert!(unplaced.keep(&inode, 0, 60, &[3; 40], 100));
         assert_eq!(unplaced.bytes.load(Ordering::Relaxed), 100);
     }
 }

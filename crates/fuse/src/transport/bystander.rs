@@ -31,6 +31,8 @@ pub(super) struct Bystander {
 }
 
 struct Shared {
+    /// The clock of who notes requests: times of two clocks, which count from their beginnings, can't be compared.
+    clock: SystemClock,
     /// Where the program is answered: not there.
     answers_on: AtomicUsize,
     /// Until when, in nanoseconds of the clock.
@@ -53,19 +55,22 @@ fn helps(allowed: u32, processors: Option<usize>) -> bool {
 }
 
 impl Bystander {
-    /// Nothing unless it helps on a machine with so many processors.
+    /// Nothing unless it helps on a machine with so many processors. `clock` is that of the times given to
+    /// [`note`](Self::note).
     pub(super) fn new(
         allowed: Option<&Affinity>,
         processors: Option<usize>,
+        clock: SystemClock,
         registry: &Registry,
     ) -> Option<Self> {
         let starts = registry.counter("fuse.bystander_starts", STARTS, Unit::Count);
         let both = *allowed.filter(|allowed| helps(allowed.count(), processors))?;
-        Some(Self::of(both, starts))
+        Some(Self::of(both, clock, starts))
     }
 
-    fn of(both: Affinity, starts: Arc<Counter>) -> Self {
+    fn of(both: Affinity, clock: SystemClock, starts: Arc<Counter>) -> Self {
         let shared = Shared {
+            clock,
             answers_on: AtomicUsize::new(0),
             until: AtomicU64::new(0),
             not_before: AtomicU64::new(0),
@@ -115,7 +120,7 @@ impl Drop for Bystander {
 
 impl Shared {
     fn stand_by(&self, both: Affinity) {
-        let clock = SystemClock::new();
+        let clock = &self.clock;
         if thread::give_way_to_all().is_err() {
             return;
         }
@@ -123,7 +128,7 @@ impl Shared {
         loop {
             if is_wanted(clock.monotonic()) {
                 self.starts.increment();
-                self.spin(&clock, &both);
+                self.spin(&both);
             }
             let mut has_ended = self.has_ended.lock();
             self.is_resting.store(true, Ordering::SeqCst);
@@ -142,8 +147,8 @@ impl Shared {
     }
 
     /// Until nobody wants it any more, or somebody else wants the processor.
-    fn spin(&self, clock: &SystemClock, both: &Affinity) {
-        let mut left_alone = None;
+    fn spin(&self, both: &Affinity) {
+        let (clock, mut left_alone) = (&self.clock, None);
         let mut last = clock.monotonic();
         loop {
             let answers_on = self.answers_on.load(Ordering::Relaxed);
@@ -183,7 +188,7 @@ mod tests {
         let both = Affinity::current().unwrap();
         let registry = Registry::new();
         let starts = registry.counter("starts", "", Unit::Count);
-        let bystander = Bystander::of(both, Arc::clone(&starts));
+        let bystander = Bystander::of(both, clock, Arc::clone(&starts));
         let shared = Arc::clone(&bystander.shared);
         assert_eq!(starts.get(), 0);
         for round in 1..=3 {
@@ -199,17 +204,32 @@ mod tests {
     }
 
     #[test]
+    fn it_rests_soon_however_long_the_clock_ran_before_it() {
+        let (clock, age) = (SystemClock::new(), Duration::from_secs(1));
+        thread::sleep(age);
+        let starts = Registry::new().counter("starts", "", Unit::Count);
+        let bystander = Bystander::of(Affinity::current().unwrap(), clock, Arc::clone(&starts));
+        eventually("it starts", || {
+            bystander.note(0, clock.monotonic());
+            starts.get() > 0
+        });
+        let last_request = clock.monotonic();
+        eventually("it rests", || bystander.shared.is_resting.load(Ordering::SeqCst));
+        assert!(clock.monotonic() - last_request < age / 2);
+    }
+
+    #[test]
     fn a_machine_of_other_than_two_processors_has_none() {
-        let registry = Registry::new();
+        let (registry, clock) = (Registry::new(), SystemClock::new());
         let allowed = Affinity::current().unwrap();
         for processors in [None, Some(1), Some(3), Some(64)] {
             assert!(!helps(2, processors), "{processors:?}");
-            assert!(Bystander::new(Some(&allowed), processors, &registry).is_none(), "{processors:?}");
+            assert!(Bystander::new(Some(&allowed), processors, clock, &registry).is_none(), "{processors:?}");
         }
         assert!(!helps(1, Some(2)), "one of the two is another's");
-        assert!(Bystander::new(None, Some(2), &registry).is_none());
+        assert!(Bystander::new(None, Some(2), clock, &registry).is_none());
         assert!(helps(2, Some(2)));
         // Where this process may use two, it has one if the machine has no more.
-        assert_eq!(Bystander::new(Some(&allowed), Some(2), &registry).is_some(), allowed.count() == 2);
+        assert_eq!(Bystander::new(Some(&allowed), Some(2), clock, &registry).is_some(), allowed.count() == 2);
     }
 }

@@ -62,10 +62,11 @@ impl Locality {
     /// For the threads that the running one starts.
     pub(super) fn new(registry: &Registry) -> Self {
         let allowed = Affinity::current().filter(|affinity| affinity.count() > 1);
+        let clock = SystemClock::new();
         Self {
             moves: registry.counter("fuse.thread_moves", MOVES, Unit::Count),
-            clock: SystemClock::new(),
-            bystander: Bystander::new(allowed.as_ref(), online_processors(), registry),
+            clock,
+            bystander: Bystander::new(allowed.as_ref(), online_processors(), clock, registry),
             allowed,
         }
     }

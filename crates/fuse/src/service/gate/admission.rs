@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use vlinder_base::sync::atomic::Ordering;
 use vlinder_base::sync::{Arc, Weak};
-use vlinder_fs::{Inode, InodeId, Prospect};
+use vlinder_fs::{InodeId, Prospect};
 
 use super::super::MountService;
 use super::super::convert::errno;
@@ -164,11 +164,12 @@ impl MountService {
         self.gate.is_shut()
     }
 
-    /// Bytes of a file came from the kernel's cache, and were taken or refused. Those inside the file may be mapped ones.
-    pub(in super::super) fn note_unasked(&self, inode: &Inode, offset: u64, bytes: u64) {
+    /// Bytes of a file that had this size came from the kernel's cache, and were taken or refused. Those inside the file may be
+    /// mapped ones, which nobody asks for.
+    pub(in super::super) fn note_unasked(&self, id: InodeId, size_before: u64, offset: u64, bytes: u64) {
         let (gate, end) = (&self.gate, offset.saturating_add(bytes));
-        let is_at_end = gate.is_shut() && end >= inode.size();
-        if is_at_end && gate.note_unasked(inode.id(), bytes, gate.limit_bytes.load(Ordering::Relaxed)) {
+        let grows = gate.is_shut() && end > size_before;
+        if grows && gate.note_unasked(id, bytes, gate.limit_bytes.load(Ordering::Relaxed)) {
             tracing::error!(
                 "the kernel takes bytes without asking whether there is room; files are opened past its cache where that is short"
             );
