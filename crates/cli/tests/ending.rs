@@ -116,6 +116,26 @@ fn the_mount_goes_on_in_another_namespace_whose_process_is_named() {
     btrfs_check_data(&place.image).unwrap();
 }
 
+/// In namespaces of its own the command sees neither the other place nor the kernel's list of connections.
+#[test]
+fn unmounting_ends_where_nothing_tells_whether_the_mount_has() {
+    require!(Fuse, Root, Tool("btrfs"), Tool("pgrep"), Tool("unshare"));
+    let _alone = PLACES.lock();
+    let place = Place::new("untold");
+    place.mount("defaults").done();
+    std::fs::write(place.at("written"), b"before").unwrap();
+    let server = place.server();
+    let script = "umount /sys/fs/fuse/connections 2>/dev/null; exec \"$0\" umount \"$1\"";
+    let mut unmounting = Command::new("unshare");
+    unmounting.args(["-m", "--propagation", "private", "-p", "-f", "--mount-proc", "sh", "-c", script]);
+    let ended = unmounting.arg(env!("CARGO_BIN_EXE_vlinder")).arg(&place.point).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success() && said.contains("where you may not look"), "{said}");
+    assert!(place.is_mounted() && test_kill_process(server).is_ok());
+    place.unmount().done();
+    assert_eq!(place.cat("/written"), b"before");
+}
+
 #[test]
 fn a_mount_inside_of_the_mount_is_named() {
     require!(Fuse, Root);

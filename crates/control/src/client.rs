@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+use vlinder_base::clock::{Clock, SystemClock};
 
 use crate::ErrorBody;
 use crate::frame::{self, FrameError, MOST_ANSWER_BYTES, MOST_REQUEST_BYTES};
@@ -15,6 +16,7 @@ use crate::location::{self, LocationError};
 use crate::mounts::MountEntry;
 use crate::places::{self, Place};
 use crate::protocol::{Answer, AnswerMessage, Name, Outcome, Request, RequestMessage, SCHEMA};
+use crate::server::credentials_of;
 use crate::unmount::{self, Refused};
 
 /// Why the server could not be asked, or what it said.
@@ -102,6 +104,8 @@ pub enum Unmounted {
 
 /// How often it is looked whether a mount is seen in another place, where the system does not tell whether it has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// A server whose last place is gone has ended before this; one that has not has a place that this process can't see.
+const LONGEST_END: Duration = Duration::from_secs(10);
 
 /// A conversation with the server of a mount.
 #[derive(Debug)]
@@ -219,10 +223,11 @@ impl Client {
         }
     }
 
-    /// The places where the mount goes on after one is gone; none where it has ended. Where the system does not tell whether it
-    /// has, the server's last word says so, or another place does.
+    /// The places where the mount goes on after one is gone, which may be such as this process can't see; none where it has
+    /// ended. Where the system does not tell whether it has, the server's last word says so, or another place does, or that no
+    /// word comes for [`LONGEST_END`].
     fn places_that_are_left(&self) -> Option<Vec<Place>> {
-        let device = self.mount.device;
+        let (device, clock) = (self.mount.device, SystemClock::new());
         loop {
             match places::is_alive(device) {
                 Some(false) => return None,
@@ -233,7 +238,7 @@ impl Client {
                 return None;
             }
             let places = places::all(device);
-            if !places.is_empty() {
+            if !places.is_empty() || clock.monotonic() >= LONGEST_END {
                 return Some(places);
             }
         }
@@ -261,8 +266,7 @@ fn connect_to(socket: &Path, owner: u32) -> Result<UnixStream, LocationError> {
     location::check_socket(socket, owner)?;
     let host = |source| LocationError::Host { path: socket.to_owned(), source };
     let stream = UnixStream::connect(socket).map_err(host)?;
-    let credentials = rustix::net::sockopt::socket_peercred(&stream).map_err(|errno| host(errno.into()))?;
-    if credentials.uid.as_raw() != owner {
+    if credentials_of(&stream).map_err(host)?.uid() != owner {
         return Err(LocationError::Unsafe { path: socket.to_owned(), reason: "somebody else serves it" });
     }
     Ok(stream)

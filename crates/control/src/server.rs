@@ -7,6 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{UnixCredentials, getsockopt};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown};
@@ -37,15 +39,20 @@ pub struct Peer {
     pub group: u32,
     /// Its further groups.
     pub groups: Vec<u32>,
-    /// Its process.
+    /// Its process; 0 for one of a process namespace that this process can't see.
     pub process: i32,
+}
+
+/// Who opened the other end of a connection, as the kernel tells (SO_PEERCRED).
+pub(crate) fn credentials_of(stream: &UnixStream) -> io::Result<UnixCredentials> {
+    Ok(getsockopt(stream, PeerCredentials)?)
 }
 
 impl Peer {
     fn of(stream: &UnixStream) -> io::Result<Self> {
-        let credentials = rustix::net::sockopt::socket_peercred(stream)?;
-        let (user, process) = (credentials.uid.as_raw(), credentials.pid.as_raw_nonzero().get());
-        Ok(Self { user, group: credentials.gid.as_raw(), groups: further_groups(process, user), process })
+        let credentials = credentials_of(stream)?;
+        let (user, process) = (credentials.uid(), credentials.pid());
+        Ok(Self { user, group: credentials.gid(), groups: further_groups(process, user), process })
     }
 
     /// The peer as the file system's permissions judge it.

@@ -6,6 +6,9 @@
 //! - *pinned* lost its item in a transaction that is not durable yet: a power cut would bring it back,
 //! - *free* may be taken. Which ranges are free is read from the free-space tree when the group is first used.
 //!
+//! [`Groups::assert_sums`] looks after that for every group of which the disk told the same twice: in its item and in the
+//! free-space tree.
+//!
 //! An extent moves reserved → used → pinned → free; a tree block that was never written goes reserved → free.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,6 +74,8 @@ pub(crate) struct Group {
     pub(crate) closed: bool,
     /// It is among the [`Groups`] of which something may be taken.
     is_open: bool,
+    /// When its free ranges became known, they were as many bytes as the sum leaves free. On a damaged disk they may not be.
+    has_agreed: bool,
     free: Free,
 }
 
@@ -97,6 +102,7 @@ impl Group {
             excluded,
             closed,
             is_open: false,
+            has_agreed: false,
             free,
         }
     }
@@ -126,14 +132,19 @@ impl Group {
             excluded: bytes,
             closed: false,
             is_open: false,
+            has_agreed: true,
             free: Free::Known(free),
         }
     }
 
     /// Bytes that may still be taken, whether their place is known or not.
     pub(crate) fn available(&self) -> u64 {
-        let taken = self.used + self.reserved + self.pinned + self.excluded;
-        if self.closed { 0 } else { self.range.length.saturating_sub(taken) }
+        if self.closed { 0 } else { self.left() }
+    }
+
+    /// Bytes that are neither used, reserved, pinned nor under superblock copies.
+    fn left(&self) -> u64 {
+        self.range.length.saturating_sub(self.used + self.reserved + self.pinned + self.excluded)
     }
 
     /// Nothing of it is in use, by anyone, in any way.
@@ -408,9 +419,24 @@ impl Groups {
         }
     }
 
+    /// What is used, reserved, pinned, free and under superblock copies is all of a group.
+    pub(crate) fn assert_sums(&self) {
+        for group in self.groups.values().filter(|group| group.has_agreed) {
+            if let Free::Known(free) = &group.free {
+                assert_eq!(
+                    free.total(),
+                    group.left(),
+                    "the free ranges of the group at {}",
+                    group.range.start
+                );
+            }
+        }
+    }
+
     /// What was read of a group's free ranges; none if reading failed, so that it may be tried again.
     pub(crate) fn loaded(&mut self, start: Logical, free: Option<FreeRanges>) {
         if let Some(group) = self.groups.get_mut(&start) {
+            group.has_agreed = free.as_ref().is_some_and(|free| free.total() == group.left());
             group.free = free.map_or(Free::Unknown, Free::Known);
         }
     }
@@ -548,7 +574,16 @@ mod tests {
         let ended = groups.take_blocks(Purpose::Metadata, count, BLOCK_BYTES, &mut taken);
         assert!(matches!(ended, Taken::Done) == (taken.len() == count));
         groups.assert_lists();
+        groups.assert_sums();
         taken.into_iter().map(|block| block.0 / GROUP_BYTES).collect()
+    }
+
+    #[test]
+    #[should_panic(expected = "the free ranges of the group")]
+    fn space_that_is_lost_is_found_out() {
+        let mut groups = metadata([1]);
+        groups.get_mut(Logical(GROUP_BYTES)).unwrap().pinned += BLOCK_BYTES;
+        groups.assert_sums();
     }
 
     #[test]

@@ -356,6 +356,9 @@ impl SpaceManager {
         let mut changed = 0;
         let mut state = self.state.lock();
         state.groups.assert_lists();
+        if cfg!(debug_assertions) {
+            state.groups.assert_sums();
+        }
         for group in state.groups.iter_mut() {
             changed += u64::from(group.committed_used != group.item_used);
             group.committed_used = group.item_used;
@@ -486,6 +489,7 @@ mod tests {
         let found: Vec<(u64, u64)> = state.groups.iter().map(|group| (group.pinned, group.used)).collect();
         assert_eq!(found, [(0, (BLOCKS - 1) * BLOCK), (0, (BLOCKS - 2) * BLOCK)]);
         state.groups.assert_lists();
+        state.groups.assert_sums();
     }
 
     /// As a forged extent would.

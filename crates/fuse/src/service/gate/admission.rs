@@ -17,6 +17,15 @@ use crate::transport::{Deferred, HandleNumber, NodeAttributes, NodeNumber, Reply
 /// At an open there is a look where the last one is longer ago: somebody may have raised what the kernel may hold.
 const OLD_LOOK: Duration = Duration::from_millis(10);
 
+/// While bytes are tried again that found no room; ends with this, whatever becomes of it.
+struct Placing(Arc<MountService>);
+
+impl Drop for Placing {
+    fn drop(&mut self) {
+        self.0.gate.is_placing.store(false, Ordering::SeqCst);
+    }
+}
+
 impl MountService {
     /// Looks after the room for writers from now on, on a mount with this device number.
     ///
@@ -81,12 +90,22 @@ impl MountService {
             self.shut_all();
         }
         self.tell_all_blocks();
-        if self.has_unplaced()
-            && let Err(errno) = self.place_all()
-        {
-            tracing::debug!(%errno, "what found no room still finds none");
-        }
+        self.place_aside();
         self.handles.has_writers() || self.has_unplaced()
+    }
+
+    /// Tries again what found no room, unless that is being done: a full device may take long, and the keeper has files to shut.
+    fn place_aside(&self) {
+        let Some(service) = self.this.get().and_then(Weak::upgrade) else { return };
+        if !self.has_unplaced() || self.gate.is_placing.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let placing = Placing(service);
+        self.do_aside(Box::new(move || {
+            if let Err(errno) = placing.0.place_all() {
+                tracing::debug!(%errno, "what found no room still finds none");
+            }
+        }));
     }
 
     fn shut_all(&self) {

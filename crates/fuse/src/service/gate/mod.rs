@@ -77,6 +77,8 @@ pub(super) struct Gate {
     unasked: Mutex<HashMap<InodeId, u64>>,
     /// The kernel does not ask.
     is_passed_by: AtomicBool,
+    /// What found no room is being tried again.
+    is_placing: AtomicBool,
     /// Known once there is a mount.
     page_cache: OnceLock<PageCache>,
     keeper: Keeper,
@@ -124,6 +126,7 @@ impl Gate {
             refusals: Refusals::default(),
             unasked: Mutex::default(),
             is_passed_by: AtomicBool::new(false),
+            is_placing: AtomicBool::new(false),
             page_cache: OnceLock::new(),
             keeper: Keeper::default(),
             metrics: GateMetrics::new(registry),
