@@ -3,8 +3,10 @@
 //!
 //! A job is a matrix of rows; a run is a row and a seed. Without `MINUTES` a job runs its whole matrix; with it,
 //! runs in an order that the seed chooses, until the minutes are over. Results are appended to
-//! `target/long/JOB.jsonl`, and after them what failed.
+//! `target/long/JOB.jsonl`, and after them what failed. With `RESUME=1` runs are left out that passed there already, at
+//! whichever commit, so that a whole matrix may take several evenings.
 
+use std::collections::HashSet;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -30,6 +32,7 @@ const SLICE_LIMIT: &str = "400";
 #[derive(Default)]
 struct Count {
     passed: u64,
+    passed_earlier: u64,
     failed: u64,
     skipped: u64,
 }
@@ -43,6 +46,8 @@ struct Session {
     count: Count,
     /// Arguments that each run gets besides its row's.
     more: &'static [&'static str],
+    /// The command lines of runs that passed earlier and are left out.
+    earlier: HashSet<String>,
     /// The command lines of the runs that failed.
     failed: Vec<String>,
 }
@@ -56,8 +61,14 @@ pub fn run(name: &str) -> Result<bool> {
     let results = target.join("long").join(format!("{name}.jsonl"));
     std::fs::create_dir_all(target.join("long"))?;
     let more: &[&str] = if is_slice { &["--limit", SLICE_LIMIT] } else { &[] };
+    let resumes = number("RESUME")?.is_some_and(|number| number != 0);
     let mut session = Session {
         seed: number("SEED")?.unwrap_or(1),
+        earlier: if resumes {
+            passed_in(&std::fs::read_to_string(&results).unwrap_or_default())
+        } else {
+            HashSet::new()
+        },
         commit: commit()?,
         target,
         results,
@@ -73,8 +84,8 @@ pub fn run(name: &str) -> Result<bool> {
         session.all(&jobs, is_slice, minutes)?;
     }
     session.tell_failures()?;
-    let Count { passed, failed, skipped } = session.count;
-    println!("{passed} passed, {failed} failed, {skipped} skipped");
+    let Count { passed, passed_earlier, failed, skipped } = session.count;
+    println!("{passed} passed, {passed_earlier} earlier, {failed} failed, {skipped} skipped");
     Ok(failed == 0)
 }
 
@@ -144,6 +155,10 @@ impl Session {
             .chain(command.get_args())
             .map(|word| word.to_string_lossy().into_owned())
             .collect();
+        if self.earlier.contains(&words.join(" ")) {
+            self.count.passed_earlier += 1;
+            return Ok(());
+        }
         let output =
             command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("tools/full/run.py")?;
         let text = String::from_utf8_lossy(&output.stdout);
@@ -164,6 +179,21 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// The command lines of the runs that passed when they were made last, by the lines of results.
+fn passed_in(results: &str) -> HashSet<String> {
+    let mut passed = HashSet::new();
+    for line in results.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        let Some(words) = line["command"].as_array() else { continue };
+        let command = words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ");
+        if line["passed"] == true {
+            passed.insert(command);
+        } else {
+            passed.remove(&command);
+        }
+    }
+    passed
 }
 
 /// The jobs of a name; an error names all jobs.
@@ -272,6 +302,16 @@ mod tests {
         for job in JOBS {
             assert!(!runs_of(&[job], true, 1).is_empty(), "{}", job.name);
         }
+    }
+
+    #[test]
+    fn what_passed_last_is_left_out_and_what_failed_since_is_not() {
+        let results = r#"{"command":["run.py","fill","--seed","1"],"passed":true}
+{"command":["run.py","fill","--seed","2"],"passed":true}
+{"failed":["run.py fill --seed 2"]}
+{"command":["run.py","fill","--seed","2"],"passed":false}
+{"command":["run.py","fill","--seed","3"],"passed":fal"#;
+        assert_eq!(passed_in(results), HashSet::from(["run.py fill --seed 1".to_owned()]));
     }
 
     #[test]

@@ -110,11 +110,24 @@ impl Filesystem {
         (attributes.user, attributes.group) = self.shown_owner(&state.item);
         // One run in a file without extents is counted already, in whole sectors but for where it begins.
         let is_counted = unwritten_bytes == 0 || (state.item.allocated_bytes == 0 && !is_scattered);
+        let sector_size = u64::from(self.sector_size().max(1));
+        let whole = |bytes: u64| bytes.checked_next_multiple_of(sector_size).unwrap_or(bytes);
+        let stored_bytes = whole(state.item.allocated_bytes);
+        // Nothing was ever preallocated behind its end, so its extents leave no hole, and what was written replaces others.
+        let is_whole =
+            !state.item.flags.has(InodeFlags::PREALLOC) && stored_bytes >= whole(state.item.size_bytes);
         drop(state);
         if !is_counted {
-            attributes.allocated_bytes = crate::data::allocated_bytes(self, inode);
+            attributes.allocated_bytes =
+                if is_whole { stored_bytes } else { crate::data::allocated_bytes(self, inode) };
         }
         attributes
+    }
+
+    /// Whether bytes of a file were written that lie in no extent yet.
+    #[must_use]
+    pub fn has_unflushed(&self, inode: &Inode) -> bool {
+        inode.data.unflushed().bytes() > 0
     }
 
     /// Changes attributes.

@@ -5,26 +5,73 @@
 //!
 //! 1. While a file is open for writing the kernel may have bytes that the server does not know of, so a count of 0 is told as
 //!    one sector ([`MountService::shown`]).
-//! 2. When bytes came from the kernel's cache, the kernel is told that the count changed: at fsync before that is answered, and
-//!    otherwise at the next look of the keeper ([`MountService::tell_blocks`], [`MountService::tell_all_blocks`]).
+//! 2. When bytes came from the kernel's cache and changed the count, the kernel is told: at fsync before that is answered, and
+//!    otherwise at the next look of the keeper ([`MountService::tell_blocks`], [`MountService::tell_all_blocks`]). Where the
+//!    count is as it was told last, that is nothing to tell: each telling costs two questions of the next write.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
-use vlinder_base::sync::Mutex;
-use vlinder_fs::{Attributes, FileType, InodeId};
+use vlinder_base::sync::{Arc, Mutex};
+use vlinder_fs::{Attributes, FileType, Inode, InodeId};
 
 use super::MountService;
 use super::convert::attributes_of;
 use crate::transport::NodeAttributes;
 
-/// Files of whose new bytes the kernel was not told.
+/// Files of which bytes came from the kernel's cache while they are open for writing.
 #[derive(Default)]
-pub(super) struct Blocks(Mutex<HashSet<InodeId>>);
+pub(super) struct Blocks(Mutex<HashMap<InodeId, Count>>);
+
+/// What the kernel knows of a file's blocks.
+struct Count {
+    inode: Arc<Inode>,
+    /// It may have another count than the file.
+    may_differ: bool,
+    /// The bytes that it was told last; none if that was before bytes came.
+    told_bytes: Option<u64>,
+}
 
 impl Blocks {
     /// Bytes of a file came from the kernel's cache.
-    pub(super) fn note_come(&self, id: InodeId) {
-        self.0.lock().insert(id);
+    pub(super) fn note_come(&self, inode: &Arc<Inode>) {
+        let mut counts = self.0.lock();
+        let count = || Count { inode: Arc::clone(inode), may_differ: true, told_bytes: None };
+        counts.entry(inode.id()).or_insert_with(count).may_differ = true;
+    }
+
+    /// The kernel is told a count. It may have changed since it was looked up.
+    fn note_told(&self, id: InodeId, bytes: u64) {
+        if let Some(count) = self.0.lock().get_mut(&id) {
+            count.may_differ |= count.told_bytes != Some(bytes);
+            count.told_bytes = Some(bytes);
+        }
+    }
+
+    /// A file is not open for writing any more.
+    pub(super) fn forget(&self, id: InodeId) {
+        self.0.lock().remove(&id);
+    }
+
+    /// The files of which the kernel may have another count than `now` gives. What of them changes from here on is noted anew.
+    /// Files of which `now` does not know the count are among them.
+    fn take_changed(&self, only: Option<InodeId>, now: impl Fn(&Inode) -> Option<u64>) -> Vec<InodeId> {
+        let looked_at: Vec<Arc<Inode>> = {
+            let mut counts = self.0.lock();
+            let asked: Vec<&mut Count> = match only {
+                Some(id) => counts.get_mut(&id).into_iter().collect(),
+                None => counts.values_mut().collect(),
+            };
+            let differing = asked
+                .into_iter()
+                .filter_map(|count| std::mem::take(&mut count.may_differ).then(|| Arc::clone(&count.inode)));
+            differing.collect()
+        };
+        let told = |id| self.0.lock().get(&id).and_then(|count| count.told_bytes);
+        let differs = |inode: &Arc<Inode>| {
+            let bytes = now(inode);
+            bytes.is_none() || bytes != told(inode.id())
+        };
+        looked_at.into_iter().filter(differs).map(|inode| inode.id()).collect()
     }
 }
 
@@ -32,28 +79,38 @@ impl MountService {
     /// The attributes of a file, with what has to hold besides for the kernel.
     pub(super) fn shown(&self, mut attributes: Attributes) -> NodeAttributes {
         attributes.size_bytes = self.size_with_unplaced(attributes.id, attributes.size_bytes);
-        let is_regular = attributes.file_type == FileType::Regular;
-        if is_regular
-            && attributes.allocated_bytes == 0
-            && self.writeback
-            && self.handles.is_written(attributes.id)
-        {
-            attributes.allocated_bytes = attributes.block_size.into();
+        if attributes.file_type == FileType::Regular && self.writeback {
+            attributes.allocated_bytes = self.blocks_shown(&attributes);
+            self.blocks.note_told(attributes.id, attributes.allocated_bytes);
         }
         attributes_of(&attributes, self.numbers.number(attributes.id))
     }
 
-    /// Before an fsync of a file is answered.
+    fn blocks_shown(&self, attributes: &Attributes) -> u64 {
+        let bytes = attributes.allocated_bytes;
+        if bytes == 0 && self.handles.is_written(attributes.id) {
+            attributes.block_size.into()
+        } else {
+            bytes
+        }
+    }
+
+    /// What the kernel is to know of a file's blocks; none where that takes reading items.
+    fn blocks_now(&self, inode: &Inode) -> Option<u64> {
+        let is_cheap = !self.filesystem.has_unflushed(inode);
+        is_cheap.then(|| self.blocks_shown(&self.filesystem.attributes(inode)))
+    }
+
+    /// Before an fsync of a file is answered, and when its bytes are stored.
     pub(super) fn tell_blocks(&self, id: InodeId) {
-        if self.blocks.0.lock().remove(&id) {
+        for id in self.blocks.take_changed(Some(id), |inode| self.blocks_now(inode)) {
             self.attributes_changed(id);
         }
     }
 
     /// At intervals, while files are open for writing. Of those that were closed since the kernel knows that.
     pub(super) fn tell_all_blocks(&self) {
-        let changed = std::mem::take(&mut *self.blocks.0.lock());
-        for id in changed.into_iter().filter(|id| self.handles.is_written(*id)) {
+        for id in self.blocks.take_changed(None, |inode| self.blocks_now(inode)) {
             self.attributes_changed(id);
         }
     }
@@ -65,5 +122,53 @@ impl MountService {
         {
             tracing::warn!(%error, "the kernel could not be told that attributes changed");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vlinder_fs::{Caller, Filesystem, OpenOptions};
+    use vlinder_testkit::{Scratch, golden};
+
+    use super::*;
+
+    fn file() -> (Scratch, Arc<Inode>) {
+        let scratch = Scratch::new("blocks");
+        let image = scratch.join("image");
+        golden::unpack("empty", &image).unwrap();
+        let filesystem = Filesystem::open(&[image], OpenOptions::default()).unwrap();
+        let root = filesystem.root().unwrap();
+        (scratch, filesystem.create_file(&Caller::superuser(), &root, b"file", 0o644).unwrap())
+    }
+
+    #[test]
+    fn the_kernel_is_told_of_a_count_that_changed_alone() {
+        let (_scratch, inode) = file();
+        let (blocks, id) = (Blocks::default(), inode.id());
+        blocks.note_told(id, 4096);
+        assert!(blocks.take_changed(None, |_| Some(4096)).is_empty(), "no bytes came");
+        blocks.note_come(&inode);
+        assert_eq!(blocks.take_changed(Some(id), |_| Some(4096)), [id], "what it knows is not known");
+        assert!(blocks.take_changed(None, |_| panic!("no bytes came")).is_empty());
+        blocks.note_told(id, 4096);
+        for (bytes, told) in [(Some(4096), vec![]), (Some(8192), vec![id]), (None, vec![id])] {
+            blocks.note_come(&inode);
+            assert_eq!(blocks.take_changed(None, |_| bytes), told, "{bytes:?}");
+        }
+        blocks.note_come(&inode);
+        blocks.forget(id);
+        assert!(blocks.take_changed(None, |_| None).is_empty());
+    }
+
+    #[test]
+    fn an_answer_that_is_older_than_the_last_telling_is_made_up_for() {
+        let (_scratch, inode) = file();
+        let (blocks, id) = (Blocks::default(), inode.id());
+        blocks.note_come(&inode);
+        blocks.note_told(id, 8192);
+        assert!(blocks.take_changed(None, |_| Some(8192)).is_empty());
+        // A slow answer brings what was true before.
+        blocks.note_told(id, 4096);
+        assert_eq!(blocks.take_changed(None, |_| Some(8192)), [id]);
     }
 }

@@ -98,7 +98,7 @@ impl MountService {
         };
         if written.is_ok() {
             if origin.cache {
-                self.blocks.note_come(inode.id());
+                self.blocks.note_come(inode);
             }
             self.drop_unplaced(inode.id(), offset, offset.saturating_add(data.len() as u64));
         }
@@ -148,9 +148,10 @@ impl MountService {
         if self.filesystem.options().read_only {
             return Ok(());
         }
-        self.tell_blocks(inode.id());
         let placed = self.with_room(|| self.place(inode.id()));
-        match self.filesystem.sync_inode(inode) {
+        let synced = self.filesystem.sync_inode(inode);
+        self.tell_blocks(inode.id());
+        match synced {
             Err(_) if self.is_read_only_by_nature() => Ok(()),
             // Linux says EIO of a file system that was stopped by an error.
             synced => graver(placed, synced.map_err(|error| errno(&error)))

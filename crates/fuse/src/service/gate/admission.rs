@@ -167,6 +167,7 @@ impl MountService {
     /// A file is not open for writing any more.
     pub(in super::super) fn forget_writer(&self, id: InodeId) {
         self.gate.forget(id);
+        self.blocks.forget(id);
     }
 
     /// What the writer of a file that is opened now was told.
