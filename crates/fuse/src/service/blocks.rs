@@ -52,26 +52,23 @@ impl Blocks {
         self.0.lock().remove(&id);
     }
 
-    /// The files of which the kernel may have another count than `now` gives. What of them changes from here on is noted anew.
-    /// Files of which `now` does not know the count are among them.
-    fn take_changed(&self, only: Option<InodeId>, now: impl Fn(&Inode) -> Option<u64>) -> Vec<InodeId> {
-        let looked_at: Vec<Arc<Inode>> = {
+    /// Whether the kernel may have another count of a file than `now` gives, or `now` does not know. What changes from here on is
+    /// noted anew.
+    fn take_changed(&self, id: InodeId, now: impl Fn(&Inode) -> Option<u64>) -> bool {
+        let noted = {
             let mut counts = self.0.lock();
-            let asked: Vec<&mut Count> = match only {
-                Some(id) => counts.get_mut(&id).into_iter().collect(),
-                None => counts.values_mut().collect(),
-            };
-            let differing = asked
-                .into_iter()
-                .filter_map(|count| std::mem::take(&mut count.may_differ).then(|| Arc::clone(&count.inode)));
-            differing.collect()
+            let count = counts.get_mut(&id);
+            count.and_then(|count| std::mem::take(&mut count.may_differ).then(|| Arc::clone(&count.inode)))
         };
-        let told = |id| self.0.lock().get(&id).and_then(|count| count.told_bytes);
-        let differs = |inode: &Arc<Inode>| {
-            let bytes = now(inode);
-            bytes.is_none() || bytes != told(inode.id())
-        };
-        looked_at.into_iter().filter(differs).map(|inode| inode.id()).collect()
+        let Some(inode) = noted else { return false };
+        let bytes = now(&inode);
+        let told = self.0.lock().get(&id).and_then(|count| count.told_bytes);
+        bytes.is_none() || bytes != told
+    }
+
+    /// The files of which the kernel may have another count.
+    fn noted(&self) -> Vec<InodeId> {
+        self.0.lock().iter().filter(|(_, count)| count.may_differ).map(|(id, _)| *id).collect()
     }
 }
 
@@ -103,16 +100,14 @@ impl MountService {
 
     /// Before an fsync of a file is answered, and when its bytes are stored.
     pub(super) fn tell_blocks(&self, id: InodeId) {
-        for id in self.blocks.take_changed(Some(id), |inode| self.blocks_now(inode)) {
+        if self.blocks.take_changed(id, |inode| self.blocks_now(inode)) {
             self.attributes_changed(id);
         }
     }
 
     /// At intervals, while files are open for writing. Of those that were closed since the kernel knows that.
     pub(super) fn tell_all_blocks(&self) {
-        for id in self.blocks.take_changed(None, |inode| self.blocks_now(inode)) {
-            self.attributes_changed(id);
-        }
+        self.blocks.noted().into_iter().for_each(|id| self.tell_blocks(id));
     }
 
     /// Has the kernel ask for a file's attributes before it shows them again.
@@ -146,18 +141,19 @@ mod tests {
         let (_scratch, inode) = file();
         let (blocks, id) = (Blocks::default(), inode.id());
         blocks.note_told(id, 4096);
-        assert!(blocks.take_changed(None, |_| Some(4096)).is_empty(), "no bytes came");
+        assert!(!blocks.take_changed(id, |_| Some(4096)), "no bytes came");
         blocks.note_come(&inode);
-        assert_eq!(blocks.take_changed(Some(id), |_| Some(4096)), [id], "what it knows is not known");
-        assert!(blocks.take_changed(None, |_| panic!("no bytes came")).is_empty());
+        assert_eq!(blocks.noted(), [id]);
+        assert!(blocks.take_changed(id, |_| Some(4096)), "what it knows is not known");
+        assert!(!blocks.take_changed(id, |_| panic!("no bytes came")) && blocks.noted().is_empty());
         blocks.note_told(id, 4096);
-        for (bytes, told) in [(Some(4096), vec![]), (Some(8192), vec![id]), (None, vec![id])] {
+        for (bytes, is_told) in [(Some(4096), false), (Some(8192), true), (None, true)] {
             blocks.note_come(&inode);
-            assert_eq!(blocks.take_changed(None, |_| bytes), told, "{bytes:?}");
+            assert_eq!(blocks.take_changed(id, |_| bytes), is_told, "{bytes:?}");
         }
         blocks.note_come(&inode);
         blocks.forget(id);
-        assert!(blocks.take_changed(None, |_| None).is_empty());
+        assert!(!blocks.take_changed(id, |_| None));
     }
 
     #[test]
@@ -166,9 +162,9 @@ mod tests {
         let (blocks, id) = (Blocks::default(), inode.id());
         blocks.note_come(&inode);
         blocks.note_told(id, 8192);
-        assert!(blocks.take_changed(None, |_| Some(8192)).is_empty());
+        assert!(!blocks.take_changed(id, |_| Some(8192)));
         // A slow answer brings what was true before.
         blocks.note_told(id, 4096);
-        assert_eq!(blocks.take_changed(None, |_| Some(8192)), [id]);
+        assert!(blocks.take_changed(id, |_| Some(8192)));
     }
 }
