@@ -20,8 +20,18 @@ pub enum WriteOrigin {
         /// The times stay: who asks sets them.
         keeps_times: bool,
     },
-    /// A cache that took the bytes from their writer earlier, and saw to times and privileges then.
+    /// A cache that took the bytes from their writer earlier, and saw to times and privileges then. It hands the times over
+    /// later; until then those of the file are not older than this.
     WriteBack,
+    /// Bytes from such a cache that had found no room before; their times were handed over since.
+    WriteBackAgain,
+}
+
+impl WriteOrigin {
+    /// Whether the bytes were accepted earlier.
+    pub(crate) fn is_write_back(self) -> bool {
+        matches!(self, Self::WriteBack | Self::WriteBackAgain)
+    }
 }
 
 /// What a change of a file's data did.
@@ -95,7 +105,7 @@ impl Filesystem {
         data: Cow<'_, [u8]>,
         origin: WriteOrigin,
     ) -> Result<FileChange> {
-        if origin != WriteOrigin::WriteBack {
+        if !origin.is_write_back() {
             self.check_host_room()?;
         }
         let _operation = self.lock_for_write(caller, inode, &[(offset, data.as_ref())], origin)?;
@@ -152,7 +162,7 @@ impl Filesystem {
             WriteOrigin::Caller if offset < inode.size() => InodeFlags::IMMUTABLE.with(InodeFlags::APPEND),
             WriteOrigin::Caller => InodeFlags::IMMUTABLE,
             // Linux asks when a file is opened, and not again.
-            WriteOrigin::OpenFile { .. } | WriteOrigin::WriteBack => InodeFlags::NONE,
+            _ => InodeFlags::NONE,
         };
         self.check_change(inode, refusing)
     }
@@ -177,7 +187,12 @@ impl Filesystem {
     /// What a change of a file's data does besides, before it, as on Linux; gives whether the mode changed. The caller
     /// holds the operation lock and has checked that the change may be.
     fn begin_change(&self, caller: &Caller, inode: &Arc<Inode>, origin: WriteOrigin) -> Result<bool> {
-        if origin == WriteOrigin::WriteBack {
+        if origin.is_write_back() {
+            if origin == WriteOrigin::WriteBack {
+                let mut state = inode.state.lock();
+                state.note_late_content(self.recently());
+                self.mark_dirty(inode, &mut state);
+            }
             return Ok(false);
         }
         let mode_changed = self.kill_privileges(caller, inode)?;
@@ -311,7 +326,7 @@ impl Filesystem {
 fn refusing_copies(origin: WriteOrigin) -> InodeFlags {
     match origin {
         WriteOrigin::Caller => InodeFlags::IMMUTABLE.with(InodeFlags::APPEND),
-        WriteOrigin::OpenFile { .. } | WriteOrigin::WriteBack => InodeFlags::IMMUTABLE,
+        _ => InodeFlags::IMMUTABLE,
     }
 }
 

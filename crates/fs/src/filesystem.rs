@@ -301,6 +301,12 @@ impl Filesystem {
         Timestamp { seconds: now.seconds, nanoseconds: now.nanoseconds }
     }
 
+    /// As [`now`](Self::now), but of the kernel's last tick: at most ten milliseconds earlier, and without a system call.
+    pub(crate) fn recently(&self) -> Timestamp {
+        let recently = self.engine().clock().recently();
+        Timestamp { seconds: recently.seconds, nanoseconds: recently.nanoseconds }
+    }
+
     /// The subvolume that is shown as the root.
     #[must_use]
     pub fn root_id(&self) -> InodeId {

@@ -83,7 +83,15 @@ impl SetAttributes {
 }
 
 /// Sets the times that are to be set. `now` is asked only where it is needed: the kernel sends the times that it keeps.
-fn set_times(state: &mut InodeState, changes: &SetAttributes, now: impl Fn() -> Timestamp) {
+fn set_times(
+    state: &mut InodeState,
+    changes: &SetAttributes,
+    recently: Timestamp,
+    now: impl Fn() -> Timestamp,
+) {
+    if changes.change_time.is_some() && changes.modification_time.is_some() {
+        state.times_came = Some(recently);
+    }
     let time = |set: SetTime| match set {
         SetTime::Now => now(),
         SetTime::At(time) | SetTime::Stamped(time) => time,
@@ -364,7 +372,7 @@ impl Filesystem {
         if let Some(acl) = acl {
             state.acl.access = Some(Some(Arc::new(acl)));
         }
-        set_times(&mut state, changes, || Stamp::of(handle).time);
+        set_times(&mut state, changes, self.recently(), || Stamp::of(handle).time);
         if let Some(birth_time) = changes.birth_time {
             state.item.birth_time = birth_time;
         }
@@ -375,7 +383,7 @@ impl Filesystem {
     /// are never refused (docs/design/space.md).
     fn keep_times(&self, inode: &Arc<Inode>, changes: &SetAttributes) {
         let mut state = inode.state.lock();
-        set_times(&mut state, changes, || self.now());
+        set_times(&mut state, changes, self.recently(), || self.now());
         if !state.deleted {
             self.mark_dirty(inode, &mut state);
         }

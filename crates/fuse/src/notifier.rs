@@ -65,6 +65,7 @@ impl KernelNotifier for MountNotifier {
 
     fn attributes_changed(&self, inode: InodeId) {
         self.warn(self.transport.invalidate_attributes(self.service.node(inode)));
+        self.service.forget_in_kernel(inode);
     }
 }
 

@@ -165,3 +165,82 @@ fn files_that_may_only_grow_or_not_change_keep_what_was_let_pass_before() {
         same_on_both(FIXED, options);
     }
 }
+
+/// Cases T1 and T3: times of a file with the flag S, of one whose flags change, and of appends to either.
+const FLAGGED: &str = r"
+import os, subprocess, time
+def stat(name):
+    shown = subprocess.run(['stat', '-c', '%.9Y %.9Z %s', name], capture_output=True, text=True).stdout.split()
+    return float(shown[0]), float(shown[1]), int(shown[2])
+def newer(what, before, after):
+    print(what, [later > earlier for earlier, later in zip(before, after)])
+def wait():
+    time.sleep(0.3)
+for flags in ('', '+S'):
+    name = 'file' + flags
+    with open(name, 'w') as file:
+        file.write('a')
+    opened = os.open(name, os.O_WRONLY | os.O_APPEND)
+    if flags:
+        subprocess.run(['chattr', flags, name], check=True)
+    wait()
+    before = stat(name)
+    os.write(opened, b'opened before')
+    newer(name + ' through a handle from before', before, stat(name))
+    wait()
+    before = stat(name)
+    with open(name, 'a') as file:
+        file.write('b')
+    newer(name + ' appended', before, stat(name))
+    wait()
+    before = stat(name)
+    os.rename(name, name + '2')
+    newer(name + ' renamed', before, stat(name + '2'))
+    os.close(opened)
+    os.utime(name + '2', ns=(10**18, 10**18))
+    print(stat(name + '2')[0])
+with open('plain', 'w') as file:
+    file.write('a')
+wait()
+before = stat('plain')
+subprocess.run(['chattr', '+A', 'plain'], check=True)
+wait()
+newer('chattr', before, stat('plain'))
+";
+
+#[test]
+fn times_of_files_with_flags_are_those_of_linux() {
+    require!(KernelBtrfs, Fuse, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("python3"), Tool("chattr"));
+    for cache in CACHES {
+        let said = same_on_both(FLAGGED, cache);
+        assert!(said.contains("file+S appended [True, True, True]"), "{said}");
+        assert!(said.contains("chattr [False, True, False]"), "{said}");
+    }
+}
+
+/// Case T4: a write through a mapping, looked at after msync(2).
+const MAPPED: &str = r"
+import mmap, os, time
+opened = os.open('mapped', os.O_RDWR | os.O_CREAT)
+os.write(opened, b'a' * 10000)
+os.fsync(opened)
+time.sleep(0.1)
+before = os.stat('mapped')
+mapping = mmap.mmap(opened, 10000)
+mapping[5000] = 66
+mapping.flush()
+after = os.stat('mapped')
+print(after.st_mtime_ns > before.st_mtime_ns, after.st_ctime_ns > before.st_ctime_ns)
+mapping.close()
+os.close(opened)
+again = os.stat('mapped')
+print(again.st_mtime_ns >= after.st_mtime_ns)
+";
+
+#[test]
+fn a_write_through_a_mapping_moves_the_times() {
+    require!(KernelBtrfs, Fuse, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("python3"));
+    for cache in CACHES {
+        assert_eq!(same_on_both(MAPPED, cache).trim(), "True True\nTrue");
+    }
+}

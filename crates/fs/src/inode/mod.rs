@@ -61,6 +61,9 @@ impl fmt::Display for InodeId {
     }
 }
 
+/// Longer than bytes stay in the kernel's cache (`dirty_expire_interval` and `dirty_writeback_interval`: 35 seconds).
+const LONGEST_DIRTY_SECONDS: i64 = 60;
+
 /// What changes about an inode, under [`Inode::state`].
 #[derive(Debug)]
 pub struct InodeState {
@@ -81,6 +84,8 @@ pub struct InodeState {
     pub linkable: bool,
     /// The inode is gone; only handles to this value remain.
     pub deleted: bool,
+    /// When a cache that keeps the file's times handed them over last.
+    pub(crate) times_came: Option<Timestamp>,
     /// The value of `btrfs.compression`, as far as it was read.
     pub(crate) compression: Option<crate::property::CompressionProperty>,
     /// It is known that there are no file capabilities.
@@ -214,6 +219,7 @@ impl InodeState {
             orphan: false,
             linkable: false,
             deleted: false,
+            times_came: None,
             compression: None,
             no_capability: false,
             acl: Default::default(),
@@ -230,6 +236,19 @@ impl InodeState {
     pub(crate) fn note_change(&mut self, time: Timestamp) {
         self.item.change_time = time;
         self.item.sequence = self.item.sequence.wrapping_add(1);
+    }
+
+    /// A cache handed over bytes that were written before `now`, and hands over when by itself. Where that is lost (a power cut
+    /// comes between, or a signal ends the kernel's request, which it does not repeat), new bytes would lie under an old time for
+    /// good; so an old time becomes that of the bytes' coming. One of the [last minute](LONGEST_DIRTY_SECONDS) stays: bytes and
+    /// their time overtake each other, and of bytes written within the tick of the file's last change no time comes.
+    pub(crate) fn note_late_content(&mut self, now: Timestamp) {
+        let item = &mut self.item;
+        let is_new = |time: Timestamp| now.seconds.saturating_sub(time.seconds) < LONGEST_DIRTY_SECONDS;
+        if !is_new(item.modification_time) && !self.times_came.is_some_and(is_new) {
+            item.modification_time = now;
+            item.change_time = item.change_time.max(now);
+        }
     }
 
     /// The file's data or a directory's names changed at a time: as [`note_change`](Self::note_change), and its mtime.
@@ -282,5 +301,30 @@ pub(crate) fn new_item(generation: Generation, template: InodeItem, now: Timesta
         modification_time: now,
         birth_time: now,
         ..template
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp { seconds, nanoseconds: 0 }
+    }
+
+    #[test]
+    fn an_old_time_moves_with_late_bytes_and_a_new_one_waits_for_the_cache() {
+        let late = |modified, came, now| {
+            let mut state =
+                InodeState::new(InodeItem { modification_time: at(modified), ..InodeItem::default() });
+            state.times_came = came;
+            state.note_late_content(at(now));
+            state.item.modification_time
+        };
+        assert_eq!(late(1000, None, 1059), at(1000));
+        assert_eq!(late(1000, None, 1060), at(1060));
+        assert_eq!(late(1000, Some(at(4000)), 4059), at(1000), "a user set an old time");
+        assert_eq!(late(1000, Some(at(4000)), 4060), at(4060));
+        assert_eq!(late(9000, None, 1060), at(9000), "a time in the future");
     }
 }

@@ -45,11 +45,10 @@ impl MountService {
 
     fn hold(&self, inode: &Arc<Inode>, writes: bool) -> Reply<Opened> {
         let open = self.filesystem.hold(inode).map_err(|error| errno(&error))?;
-        // What chattr(1) made synchronous the kernel does not know: such writes have to come here at once.
-        let direct = writes && (is_synchronous(inode) || self.goes_past_the_cache());
+        let direct = writes && self.goes_past_the_cache(inode);
         let handle = self.handles.insert_file(open, writes, self.told_at_opening());
         if writes {
-            self.note_opened(inode.id());
+            self.note_opened(inode);
         }
         Ok(Opened { handle, direct })
     }
@@ -89,7 +88,8 @@ impl MountService {
         let filesystem = &self.filesystem;
         let turn = self.turn_with_unplaced();
         let written = if origin.cache {
-            let cached = vlinder_fs::WriteOrigin::WriteBack;
+            // Without the writeback cache only mapped bytes come so, and the kernel keeps no times for them.
+            let cached = if self.writeback { vlinder_fs::WriteOrigin::WriteBack } else { open };
             filesystem.write_file(&caller, inode, offset, Cow::Borrowed(data), cached)
         } else if origin.direct {
             filesystem.write_file_direct(&caller, inode, &[(offset, data)], open)
@@ -104,8 +104,12 @@ impl MountService {
         }
         drop(turn);
         self.changed(inode, written)?;
-        // After writes to its cache the kernel asks for fsync by itself; it does not where files bypass that.
-        let synchronous = (origin.synchronous || is_synchronous(inode)) && !origin.cache;
+        if origin.cache && !self.writeback {
+            self.attributes_changed(inode.id());
+        }
+        // After writes to its cache the kernel asks for fsync by itself; it does not where files bypass that, and of what
+        // chattr(1) made synchronous it does not know.
+        let synchronous = (origin.synchronous && !origin.cache) || is_synchronous(inode);
         if synchronous { self.sync_inode(inode) } else { Ok(()) }
     }
 
@@ -260,7 +264,7 @@ impl MountService {
 }
 
 /// Whether every write to a file is to be durable at once (`chattr +S`).
-fn is_synchronous(inode: &Inode) -> bool {
+pub(super) fn is_synchronous(inode: &Inode) -> bool {
     inode.flags().has(InodeFlags::SYNC)
 }
 

@@ -138,6 +138,7 @@ impl MountService {
             _ => return Err(Errno::NOTTY),
         };
         changed.map_err(|error| errno(&error))?;
+        self.note_change_time(inode);
         self.attributes_changed(inode.id());
         Ok(Vec::new())
     }

@@ -1,6 +1,7 @@
 //! Answers the kernel's requests from a [`Filesystem`].
 
 mod blocks;
+mod change_times;
 mod convert;
 mod deletions;
 mod directories;
@@ -22,7 +23,9 @@ use vlinder_fs::{
 };
 
 use self::blocks::Blocks;
+use self::change_times::ChangeTimes;
 use self::convert::{decode_device, errno, file_type_of, judged, judged_with_groups, timestamp_of};
+use self::files::is_synchronous;
 use self::gate::Gate;
 use self::handles::Handles;
 use self::known::Known;
@@ -64,6 +67,7 @@ pub struct MountService {
     notifier: OnceLock<Arc<dyn Notifier>>,
     gate: Gate,
     blocks: Blocks,
+    change_times: ChangeTimes,
     unplaced: UnplacedBytes,
     /// For jobs that outlive a call.
     this: OnceLock<Weak<Self>>,
@@ -88,6 +92,7 @@ impl MountService {
             handles: Handles::default(),
             gate: Gate::new(filesystem.engine().registry()),
             blocks: Blocks::default(),
+            change_times: ChangeTimes::default(),
             unplaced: UnplacedBytes::default(),
             this: OnceLock::new(),
             writeback,
@@ -194,8 +199,8 @@ impl MountService {
     }
 
     fn uncounted_entry(&self, inode: &Inode) -> Entry {
-        self.keep_shut(inode.id());
         let attributes = self.filesystem.attributes(inode);
+        self.keep_shut(inode.id(), attributes.flags);
         Entry {
             node: self.numbers.node(inode.id()),
             generation: attributes.generation.0,
@@ -287,7 +292,10 @@ impl Service for MountService {
             self.drop_unplaced(inode.id(), size, u64::MAX);
         }
         drop(turn);
-        self.shut_after_reply(inode.id());
+        if set.handed_over && is_synchronous(&inode) {
+            self.sync_inode(&inode)?;
+        }
+        self.shut_after_reply(&inode);
         Ok(self.shown(attributes))
     }
 
@@ -397,7 +405,7 @@ impl Service for MountService {
         let caller = judged(requester, 0);
         self.with_room(|| {
             let linked = self.filesystem.link(&caller, &inode, &directory, name);
-            self.shut_after_reply(inode.id());
+            self.shut_after_reply(&inode);
             self.made(linked.map(|()| Arc::clone(&inode)), new_parent)
         })
     }
@@ -422,7 +430,7 @@ impl Service for MountService {
             made.map_err(|error| errno(&error))
         })?;
         let opened = self.open_new_file(&inode, flags)?;
-        self.shut_after_reply(inode.id());
+        self.shut_after_reply(&inode);
         Ok((self.entry(&inode, parent), opened))
     }
 
@@ -447,6 +455,7 @@ impl Service for MountService {
             && self.writeback
         {
             self.known.note_close(self.node(id));
+            self.show_change_time(id);
             if !self.handles.is_written(id) {
                 self.forget_writer(id);
                 self.note_writer_told(id);

@@ -277,7 +277,7 @@ impl MountService {
             let end = offset + part.len() as u64;
             let caller = Caller::superuser();
             let placed =
-                self.filesystem.write_file(&caller, &inode, offset, part.into(), WriteOrigin::WriteBack);
+                self.filesystem.write_file(&caller, &inode, offset, part.into(), WriteOrigin::WriteBackAgain);
             match placed {
                 Ok(_) => self.unplaced.drop_range(id, offset, end),
                 // The file is gone, and they with it.

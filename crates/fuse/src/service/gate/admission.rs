@@ -5,10 +5,11 @@ use std::time::Duration;
 use rustix::io::Errno;
 use vlinder_base::sync::atomic::Ordering;
 use vlinder_base::sync::{Arc, Weak};
-use vlinder_fs::{InodeId, Prospect};
+use vlinder_fs::{Inode, InodeFlags, InodeId, Prospect};
 
 use super::super::MountService;
 use super::super::convert::errno;
+use super::super::files::is_synchronous;
 use super::super::handles::OpenFile;
 use super::page_cache::PageCache;
 use super::{BYTES_PER_NANOSECOND, LONGEST_PASS, MARGIN_BYTES, Told};
@@ -124,22 +125,27 @@ impl MountService {
         }
     }
 
+    /// Whether the writers of a file with these flags have to ask before each write.
+    fn writers_ask(&self, flags: InodeFlags) -> bool {
+        self.gate.is_shut() || (self.writeback && flags.has(InodeFlags::SYNC))
+    }
+
     /// To be called before a reply with a file's attributes is sent that the kernel compares with their version.
-    pub(in super::super) fn keep_shut(&self, id: InodeId) {
-        if self.gate.is_shut() && self.handles.is_written(id) {
+    pub(in super::super) fn keep_shut(&self, id: InodeId, flags: InodeFlags) {
+        if self.writers_ask(flags) && self.handles.is_written(id) {
             self.shut(self.node(id));
         }
     }
 
     /// To be called where a reply with a file's attributes is about to be sent that the kernel takes as it comes.
-    pub(in super::super) fn shut_after_reply(&self, id: InodeId) {
-        if self.gate.is_shut() && self.handles.is_written(id) {
-            self.gate.keeper.shut_later(self.node(id), self.now());
+    pub(in super::super) fn shut_after_reply(&self, inode: &Inode) {
+        if self.writers_ask(inode.flags()) && self.handles.is_written(inode.id()) {
+            self.gate.keeper.shut_later(self.node(inode.id()), self.now());
         }
     }
 
     /// A file was opened for writing, and is among [`written_files`](Self::written_files).
-    pub(in super::super) fn note_opened(&self, id: InodeId) {
+    pub(in super::super) fn note_opened(&self, inode: &Inode) {
         if self.gate.page_cache.get().is_none() {
             return;
         }
@@ -148,7 +154,7 @@ impl MountService {
         if self.now().saturating_sub(last) >= OLD_LOOK {
             self.look();
         }
-        self.keep_shut(id);
+        self.keep_shut(inode.id(), inode.flags());
     }
 
     /// Bytes were written or allocated, or could not be.
@@ -176,8 +182,8 @@ impl MountService {
     }
 
     /// Whether a file that is opened now has to go past the kernel's cache, since the kernel would not ask.
-    pub(in super::super) fn goes_past_the_cache(&self) -> bool {
-        self.gate.is_shut() && self.gate.is_passed_by()
+    pub(in super::super) fn goes_past_the_cache(&self, inode: &Inode) -> bool {
+        self.gate.is_passed_by() && self.writers_ask(inode.flags())
     }
 
     pub(in super::super) fn is_gate_shut(&self) -> bool {
@@ -203,15 +209,28 @@ impl MountService {
         handle: HandleNumber,
         answer: Deferred<NodeAttributes>,
     ) {
-        let asks = self.gate.is_shut() && !self.gate.is_passed_by();
-        let file = self.handles.file(handle).ok().filter(|file| file.writes && asks);
+        let asks = |file: &OpenFile| file.writes && self.writers_ask(file.open.inode().flags());
+        let file = self.handles.file(handle).ok().filter(|file| !self.gate.is_passed_by() && asks(file));
         let Some(file) = file else { return answer(self.attributes_now(node)) };
+        if !self.gate.is_shut() {
+            return self.push_before(node, answer, move |service| service.attributes_now(node));
+        }
         self.gate.metrics.asked.increment();
         self.gate.note_asked(file.open.inode().id());
-        if self.passes_at_once(&file) {
+        if !is_synchronous(file.open.inode()) && self.passes_at_once(&file) {
             return answer(self.attributes_now(node));
         }
         self.gate.metrics.pushed.increment();
+        self.push_before(node, answer, move |service| service.judge(node, &file));
+    }
+
+    /// Answers when the kernel has handed over all bytes of a file that it had when it asked.
+    fn push_before(
+        &self,
+        node: NodeNumber,
+        answer: Deferred<NodeAttributes>,
+        judge: impl FnOnce(&Self) -> Reply<NodeAttributes> + Send + 'static,
+    ) {
         let (Some(service), Some(notifier)) = (self.this.get().and_then(Weak::upgrade), self.notifier.get())
         else {
             return answer(Err(Errno::IO));
@@ -222,7 +241,7 @@ impl MountService {
                 tracing::warn!(%error, "the kernel could not be made to write before a write that needs room");
                 return answer(Err(Errno::IO));
             }
-            answer(service.judge(node, &file));
+            answer(judge(&service));
         }));
     }
 
