@@ -9,12 +9,13 @@ use vlinder_fs::{Caller, Capabilities, FileChange, FileType, Filesystem, FsError
 
 use super::MountService;
 use super::convert::errno;
-use super::handles::OpenFile;
+use super::handles::{FileAccess, OpenFile};
 use super::unplaced::graver;
 use crate::transport::{Deferred, FilePosition, HandleNumber, Opened, Reply, SeekFor, WriteOrigin};
 
 const O_ACCMODE: i32 = 0o3;
 const O_RDONLY: i32 = 0;
+const O_WRONLY: i32 = 1;
 const O_TRUNC: i32 = 0o1000;
 const O_APPEND: i32 = 0o2000;
 
@@ -35,19 +36,20 @@ impl MountService {
                 return Err(Errno::PERM);
             }
         }
-        self.hold(inode, writes)
+        self.hold(inode, FileAccess { reads: flags & O_ACCMODE != O_WRONLY, writes })
     }
 
     /// As [`open_file`](Self::open_file), for a file that was made for this.
     pub(super) fn open_new_file(&self, inode: &Arc<Inode>, flags: i32) -> Reply<Opened> {
-        self.hold(inode, flags & O_ACCMODE != O_RDONLY)
+        let access = flags & O_ACCMODE;
+        self.hold(inode, FileAccess { reads: access != O_WRONLY, writes: access != O_RDONLY })
     }
 
-    fn hold(&self, inode: &Arc<Inode>, writes: bool) -> Reply<Opened> {
+    fn hold(&self, inode: &Arc<Inode>, access: FileAccess) -> Reply<Opened> {
         let open = self.filesystem.hold(inode).map_err(|error| errno(&error))?;
-        let direct = writes && self.goes_past_the_cache(inode);
-        let handle = self.handles.insert_file(open, writes, self.told_at_opening());
-        if writes {
+        let direct = access.writes && self.goes_past_the_cache(inode);
+        let handle = self.handles.insert_file(open, access, self.told_at_opening());
+        if access.writes {
             self.note_opened(inode);
         }
         Ok(Opened { handle, direct })
@@ -64,7 +66,9 @@ impl MountService {
         let length = length.map_err(|error| errno(&error))?;
         let length = self.read_unplaced(inode.id(), offset, target, length);
         drop(turn);
-        self.filesystem.note_access(inode);
+        if file.reads {
+            self.filesystem.note_access(inode);
+        }
         Ok(length)
     }
 

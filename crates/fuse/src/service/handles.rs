@@ -16,9 +16,18 @@ pub(super) struct OpenFile {
     pub(super) open: OpenInode,
     /// It was opened for writing: the kernel may have dirty pages of it.
     pub(super) writes: bool,
+    /// It was opened for reading. Where it was not, the kernel reads what writes change a part of.
+    pub(super) reads: bool,
     pub(super) cache: OpenCache,
     /// Of which refused bytes write(2) told.
     pub(super) told: Told,
+}
+
+/// What a file is opened for.
+#[derive(Clone, Copy)]
+pub(super) struct FileAccess {
+    pub(super) reads: bool,
+    pub(super) writes: bool,
 }
 
 /// An open directory.
@@ -50,11 +59,12 @@ impl Handles {
         HandleNumber(number)
     }
 
-    pub(super) fn insert_file(&self, open: OpenInode, writes: bool, told: Told) -> HandleNumber {
-        if writes {
+    pub(super) fn insert_file(&self, open: OpenInode, access: FileAccess, told: Told) -> HandleNumber {
+        if access.writes {
             *self.writers.lock().entry(open.inode().id()).or_default() += 1;
         }
-        let file = OpenFile { open, writes, cache: OpenCache::new(), told };
+        let FileAccess { reads, writes } = access;
+        let file = OpenFile { open, writes, reads, cache: OpenCache::new(), told };
         self.insert(Handle::File(Arc::new(file)))
     }
 
