@@ -170,7 +170,7 @@ impl Filesystem {
     /// Refuses the change of a file's data where nothing may change, and where the file has one of these flags.
     fn check_change(&self, inode: &Inode, refusing: InodeFlags) -> Result<()> {
         require_regular(inode)?;
-        self.check_writable(inode.subvolume())?;
+        self.check_file_writable(inode)?;
         let (deleted, flags) = {
             let state = inode.state.lock();
             (state.deleted, state.item.flags)

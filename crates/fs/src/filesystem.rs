@@ -370,6 +370,19 @@ impl Filesystem {
         Ok(())
     }
 
+    /// As [`check_writable`](Self::check_writable), for a change of a file's own data and attributes: an open file outlives its
+    /// subvolume.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn check_file_writable(&self, inode: &Inode) -> Result<()> {
+        let subvolume = inode.subvolume();
+        if subvolume.is_deleted() && inode.is_open() {
+            return if self.is_read_only() { Err(Refusal::ReadOnly.into()) } else { Ok(()) };
+        }
+        self.check_writable(subvolume)
+    }
+
     /// Whether the file system as a whole takes no changes.
     #[must_use]
     pub fn is_read_only(&self) -> bool {

@@ -205,7 +205,7 @@ impl Filesystem {
         if inode.is_placeholder() {
             return Err(Refusal::NotPermitted.into());
         }
-        self.check_writable(inode.subvolume())?;
+        self.check_file_writable(inode)?;
         let state = inode.state.lock();
         if state.deleted { Err(Refusal::NotFound.into()) } else { Ok(state.item) }
     }

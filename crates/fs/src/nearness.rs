@@ -100,7 +100,7 @@ impl Filesystem {
     /// # Errors
     /// [`Refusal::ReadOnly`], [`EngineError::HostFull`]; what flushing, committing or reading the file's items met.
     pub fn prospect_of_writer(&self, inode: &Arc<Inode>) -> Result<Prospect> {
-        self.check_writable(inode.subvolume())?;
+        self.check_file_writable(inode)?;
         self.check_host_room()?;
         let sector = u64::from(self.sector_size());
         if self.has_room_for(sector)? {

@@ -59,7 +59,8 @@ impl Filesystem {
     pub fn hold(&self, inode: &Arc<Inode>) -> Result<OpenInode> {
         let _operation = inode.operation.read();
         let mut state = inode.state.lock();
-        if state.deleted {
+        // What lives on in a deleted subvolume was open before.
+        if state.deleted || (state.opens == 0 && inode.subvolume().is_deleted()) {
             return Err(Refusal::NotFound.into());
         }
         state.opens += 1;
@@ -76,11 +77,16 @@ impl Filesystem {
     }
 
     fn release_counted(&self, inode: &Arc<Inode>) -> Result<()> {
-        let is_last = {
+        let (is_closed, is_last) = {
             let mut state = inode.state.lock();
             state.opens = state.opens.saturating_sub(1);
-            state.opens == 0 && state.orphan
+            (state.opens == 0, state.opens == 0 && state.orphan)
         };
+        if is_closed && inode.subvolume().is_deleted() {
+            // It was all that was left of its subvolume.
+            self.shared().inodes.remove(inode.id());
+            return Ok(());
+        }
         if !is_last {
             crate::data::flush_replaced(self, inode)?;
         }

@@ -102,12 +102,12 @@ impl InodeCache {
         }
     }
 
-    /// Forgets all inodes of a subvolume that was deleted.
+    /// Forgets all inodes of a subvolume that was deleted, but for open ones: those live on until they are closed, as on Linux.
     pub(crate) fn remove_subvolume(&self, root: vlinder_format::RootId) {
         for shard in &self.shards {
             let mut shard = shard.lock();
             shard.removals = shard.removals.wrapping_add(1);
-            shard.slots.retain(|inode| inode.id().root != root);
+            shard.slots.retain(|inode| inode.id().root != root || inode.is_open());
             shard.places = shard.slots.iter().enumerate().map(|(place, inode)| (inode.id(), place)).collect();
         }
     }

@@ -171,6 +171,11 @@ impl Inode {
         self.state.lock().item.size_bytes
     }
 
+    /// Whether it is open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.state.lock().opens > 0
+    }
+
     /// The flags.
     #[must_use]
     pub fn flags(&self) -> InodeFlags {
