@@ -35,6 +35,10 @@ impl KernelNotifier for NoKernel {
         self.failure.lock().take().map_or(Ok(()), |errno| Err(errno.into()))
     }
 
+    fn store_the_rest(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+
     fn entry_changed(&self, _: InodeId, _: &[u8]) {}
 
     fn attributes_changed(&self, _: InodeId) {}

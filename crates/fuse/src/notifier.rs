@@ -28,22 +28,16 @@ impl MountNotifier {
 }
 
 impl KernelNotifier for MountNotifier {
-    /// syncfs(2) on the mount has the kernel hand over everything in large pieces, but it does not wait until the pieces have
-    /// come. That the invalidation of a file does, so the files that are open for writing follow one by one; when the others
-    /// were closed, all of theirs had come.
+    /// The kernel remembers errors of earlier write-backs until somebody asks, also such as the server never gave (a signal that
+    /// ended its own request). Where none of those is met again, all has come.
     fn write_back(&self) -> io::Result<()> {
-        match synchronize(&self.mountpoint, self.device) {
-            Ok(()) => {}
-            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => {
-                return Ok(());
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            // Which bytes found no room the server knows better: they may have found some since.
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
-            Err(error) => return Err(error),
-        }
-        let nodes = self.service.written_files().into_iter();
-        nodes.map(|node| self.transport.invalidate_data(node, 0)).try_fold((), |(), done| done)?;
+        self.fetch().or_else(|error| {
+            tracing::info!(%error, "the kernel remembers a failed write-back of some file; it is asked again");
+            self.fetch()
+        })
+    }
+
+    fn store_the_rest(&self) -> io::Result<()> {
         Ok(self.service.place_for_sync()?)
     }
 
@@ -66,6 +60,28 @@ impl KernelNotifier for MountNotifier {
     fn attributes_changed(&self, inode: InodeId) {
         self.warn(self.transport.invalidate_attributes(self.service.node(inode)));
         self.service.forget_in_kernel(inode);
+    }
+}
+
+impl MountNotifier {
+    /// syncfs(2) on the mount has the kernel hand over everything in large pieces, but it does not wait until the pieces have
+    /// come. That the invalidation of a file does, so the files that are open for writing follow one by one; when the others
+    /// were closed, all of theirs had come.
+    fn fetch(&self) -> io::Result<()> {
+        match synchronize(&self.mountpoint, self.device) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => {
+                return Ok(());
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // Which bytes found no room the server knows better: they may have found some since.
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
+            Err(error) => return Err(error),
+        }
+        // One that fails keeps no other's bytes back.
+        let nodes = self.service.written_files().into_iter();
+        let fetched = nodes.map(|node| self.transport.invalidate_data(node, 0));
+        fetched.fold(Ok(()), |first, next| first.and(next))
     }
 }
 

@@ -38,11 +38,17 @@ const COMPRESSION_ATTRIBUTE: &[u8] = b"btrfs.compression";
 
 /// What the kernel has cached of a mount, and how it hears of changes that did not pass through it.
 pub trait KernelNotifier: Send + Sync {
-    /// Makes the kernel hand over all its dirty pages; they have arrived when this returns. Called without any lock.
+    /// Makes the kernel hand over all its dirty pages; they have arrived when this returns. Called without any lock. What became
+    /// of a file's bytes is that file's to tell, at fsync or close.
     ///
     /// # Errors
     /// What the kernel met; some pages may not have arrived.
     fn write_back(&self) -> io::Result<()>;
+    /// Tries again to store what has arrived and found no room.
+    ///
+    /// # Errors
+    /// Once, of bytes that are not stored and of which nobody was told.
+    fn store_the_rest(&self) -> io::Result<()>;
     /// A name in a directory came, went, or stands for something else.
     fn entry_changed(&self, directory: InodeId, name: &[u8]);
     /// Attributes of a file changed.
@@ -172,8 +178,17 @@ impl FilesystemExecutor {
         })
     }
 
+    /// As [`write_back`](Self::write_back), and tells of what of it is not stored.
+    fn write_back_and_store(&self) -> Result<(), ErrorBody> {
+        self.write_back()?;
+        self.notifier.store_the_rest().map_err(|error| {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            ErrorBody::new(errno, format!("not all that the kernel had cached could be stored: {error}"))
+        })
+    }
+
     fn sync(&self) -> Result<Answer, ErrorBody> {
-        let came = self.write_back();
+        let came = self.write_back_and_store();
         if self.filesystem.is_read_only() {
             came?;
             return self.read_only_sync();
@@ -309,7 +324,7 @@ impl FilesystemExecutor {
             matches!(reason, Some(ReadOnlyReason::Error(_)))
         };
         let mut is_durable = true;
-        match self.write_back() {
+        match self.write_back_and_store() {
             // The kernel drops what it could not hand over, and tells it once: nobody else would hear of it.
             Err(error) if !says_so_at_the_end() => return Err(self.with_advice(error)),
             Err(error) => {

@@ -141,6 +141,14 @@ impl MountService {
             }
             self.note_unasked(inode.id(), size, offset, data.len() as u64);
         }
+        if let Err(failure) = &written
+            && origin.cache
+            && !is_refused
+            && !self.filesystem.is_read_only()
+            && let Ok(file) = self.handles.file(handle)
+        {
+            self.note_lost(file.open.inode(), offset, *failure);
+        }
         self.note_taken(data.len() as u64, &written);
         written
     }

@@ -48,6 +48,8 @@ pub(super) struct UnplacedBytes {
 struct Untold {
     /// Some bytes were too many to be kept.
     is_lost: bool,
+    /// Some bytes could not be written for another reason, and the kernel has dropped them.
+    failure: Option<Errno>,
     /// Some bytes lay inside the file and may be mapped ones. A mapping may outlive the close of its file, and no call of the
     /// program's own tells what became of bytes that come after that.
     may_be_mapped: bool,
@@ -192,9 +194,20 @@ impl UnplacedBytes {
             return placed;
         }
         let untold = std::mem::take(&mut *self.untold.lock());
+        if let Some(failure) = untold.values().find_map(|untold| untold.failure) {
+            return Err(failure);
+        }
         let files = self.files.lock();
         let lacks = |(id, untold): (&InodeId, &Untold)| untold.is_lost || files.contains_key(id);
         if untold.iter().any(lacks) { Err(Errno::NOSPC) } else { Ok(()) }
+    }
+
+    /// Bytes of a file that had this size could not be written, and are lost.
+    fn note_failure(&self, id: InodeId, size_before: u64, offset: u64, failure: Errno) {
+        let mut untold = self.untold.lock();
+        let untold = untold.entry(id).or_default();
+        untold.failure = Some(failure);
+        untold.may_be_mapped |= offset < size_before;
     }
 
     /// See [`MountService::note_writer_told`].
@@ -226,6 +239,12 @@ impl MountService {
         let most = self.filesystem.options().dirty_bytes;
         let is_kept = self.unplaced.keep(inode, size, offset, data, most);
         self.note_refusal(inode.id(), is_kept);
+    }
+
+    /// Bytes from the kernel's cache could not be written, which has nothing to do with room.
+    pub(super) fn note_lost(&self, inode: &Inode, offset: u64, failure: Errno) {
+        tracing::error!(inode = %inode.id(), offset, error = %failure, "bytes from the kernel's cache could not be written and are lost");
+        self.unplaced.note_failure(inode.id(), inode.size(), offset, failure);
     }
 
     /// A range of a file was changed or cut.
@@ -414,6 +433,18 @@ mod tests {
         unplaced.note_writer_told(inode.id());
         unplaced.drop_range(inode.id(), 0, u64::MAX);
         assert_eq!(unplaced.tell_sync(Ok(())), Ok(()), "they have found their place");
+    }
+
+    #[test]
+    fn a_sync_is_told_once_of_bytes_that_could_not_be_written_unless_their_writer_was() {
+        let (_scratch, _filesystem, inode) = file();
+        let unplaced = UnplacedBytes::default();
+        unplaced.note_failure(inode.id(), 0, 0, Errno::IO);
+        assert_eq!(unplaced.tell_sync(Ok(())), Err(Errno::IO));
+        assert_eq!(unplaced.tell_sync(Ok(())), Ok(()));
+        unplaced.note_failure(inode.id(), 0, 0, Errno::IO);
+        unplaced.note_writer_told(inode.id());
+        assert_eq!(unplaced.tell_sync(Ok(())), Ok(()));
     }
 
     #[test]

@@ -1,14 +1,18 @@
-//! Case P3: an open file of a deleted subvolume lives on until it is closed, as on Linux, and fails nothing else.
+//! What becomes of one file late fails nothing else: a deleted subvolume's open file lives on (case P3), and an error that the
+//! kernel remembers is no error of the mount (case U4).
 
 mod common;
 #[path = "common/place.rs"]
 mod place;
 
+use std::io::Read;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use place::{Place, wait_for};
 use rustix::process::test_kill_process;
+use vlinder_base::thread;
 use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
 use vlinder_testkit::require;
 
@@ -97,4 +101,41 @@ fn an_open_file_outlives_its_subvolume_and_fails_nothing_else() {
         assert_eq!(place.cat("/beside"), b"kept");
         btrfs_check_data(&place.image).unwrap();
     }
+}
+
+/// Writes synchronously and punches holes until it is killed.
+const PUNCHING: &str = r"
+import ctypes, os, sys
+libc, long = ctypes.CDLL(None), ctypes.c_long
+file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT | os.O_SYNC)
+print('begun', flush=True)
+while True:
+    for start in range(0, 1 << 20, 65536):
+        os.pwrite(file, bytes(20000), start)
+        libc.fallocate(file, 3, long(start + 4096), long(8192))
+";
+
+#[test]
+fn killed_writers_do_not_fail_unmounting() {
+    require!(Fuse, Root, Tool("btrfs"), Tool("python3"), Tool("pgrep"));
+    let place = Place::new("killed-writers");
+    for round in 0..8 {
+        place.mount("defaults").done();
+        let spawn = |number| {
+            let mut writer = Command::new("python3");
+            let writer = writer.args(["-c", PUNCHING]).arg(place.at(&format!("file{number}")));
+            let mut writer = writer.stdout(Stdio::piped()).spawn().unwrap();
+            writer.stdout.take().unwrap().read_exact(&mut [0; 6]).unwrap();
+            writer
+        };
+        let mut writers: Vec<Child> = (0..6).map(spawn).collect();
+        thread::sleep(Duration::from_millis(200));
+        writers.iter_mut().for_each(|writer| writer.kill().unwrap());
+        for writer in &mut writers {
+            writer.wait().unwrap();
+        }
+        let ended = place.unmount();
+        assert_eq!(ended.code, 0, "round {round}: {}", ended.err);
+    }
+    btrfs_check_data(&place.image).unwrap();
 }
