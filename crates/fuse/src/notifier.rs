@@ -79,9 +79,11 @@ impl MountNotifier {
             Err(error) => return Err(error),
         }
         // One that fails keeps no other's bytes back.
-        let nodes = self.service.written_files().into_iter();
-        let fetched = nodes.map(|node| self.transport.invalidate_data(node, 0));
-        fetched.fold(Ok(()), |first, next| first.and(next))
+        let mut fetched = Ok(());
+        for node in self.service.written_files() {
+            fetched = fetched.and(self.transport.invalidate_data(node, 0));
+        }
+        fetched
     }
 }
 

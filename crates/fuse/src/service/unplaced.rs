@@ -317,6 +317,13 @@ impl MountService {
     /// # Errors
     /// `ENOSPC`; what else writing met, each time.
     pub(crate) fn place_for_sync(&self) -> Reply<()> {
+        // Where the host was full, what waits before them has to go there first; whether that fails the commit tells.
+        if self.has_unplaced()
+            && self.filesystem.engine().is_host_full()
+            && let Err(error) = self.filesystem.sync()
+        {
+            tracing::debug!(%error, "the host has no space still");
+        }
         self.unplaced.tell_sync(self.place_all())
     }
 
