@@ -8,6 +8,7 @@
 //! ends, [`client`] and [`server`], and [`executor`], which does what was asked with the rights of the peer.
 
 pub mod client;
+mod dead_sockets;
 mod error;
 pub mod executor;
 mod frame;

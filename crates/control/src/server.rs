@@ -18,6 +18,7 @@ use vlinder_base::thread::{self, JoinHandle};
 use vlinder_fs::{Caller, GroupId, UserId};
 use vlinder_tree::CommitLease;
 
+use crate::dead_sockets;
 use crate::frame::{self, FrameError, MOST_ANSWER_BYTES, MOST_REQUEST_BYTES};
 use crate::location::{LocationError, SocketLocation};
 use crate::protocol::{Answer, AnswerMessage, Request, RequestMessage, SCHEMA};
@@ -227,6 +228,7 @@ impl Drop for Server {
 /// Puts a socket in place of what is there; and which it is.
 fn bind(path: &Path, for_everybody: bool) -> io::Result<(UnixListener, (u64, u64))> {
     let _lock = lock_directory_of(path)?;
+    dead_sockets::remove_from(path.parent().unwrap_or(Path::new("/")));
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
