@@ -423,15 +423,20 @@ impl Engine {
             return;
         }
         self.metrics.broken_promises.increment();
-        let waiting = self.waiting_changes();
+        let (waiting, measured) = (self.waiting_changes(), self.measured_changes());
+        let (sizes, room) = (self.space.sizes(), self.space.describe_room(measured.unwrap_or(waiting)));
         debug_assert!(
             false,
-            "no room for what waits for the commit after {kind:?}: {waiting:?}, measured {:?}, in {:?}; {}",
-            self.measured_changes(),
-            self.space.sizes(),
-            self.space.describe_room(self.measured_changes().unwrap_or(waiting))
+            "no room for what waits for the commit after {kind:?}: {waiting:?}, measured {measured:?}, in {sizes:?}; {room}"
         );
-        tracing::error!(?waiting, "there is no room for what waits for the commit; please report it");
+        tracing::error!(
+            ?kind,
+            ?waiting,
+            ?measured,
+            ?sizes,
+            room,
+            "there is no room for what waits for the commit; please report it"
+        );
     }
 
     pub(crate) fn checksum_tree(&self) -> ChecksumTree<'_> {
