@@ -22,6 +22,8 @@ pub(crate) struct Changes<'a> {
     tree: Arc<Tree>,
     items: BTreeMap<Key, Option<Vec<u8>>>,
     pending: BTreeMap<Key, Option<Vec<u8>>>,
+    /// Inodes whose items the caller puts in with the same handle.
+    touched: Vec<ObjectId>,
     /// Items of names as the tree has them, read ahead by [`load_entries`](Self::load_entries).
     loaded: BTreeMap<Key, Vec<u8>>,
     /// Where the changes are noted for the next fsync; none for a subvolume that is just being made.
@@ -36,8 +38,8 @@ impl<'a> Changes<'a> {
     }
 
     pub(crate) fn of_tree(filesystem: &'a Filesystem, tree: Arc<Tree>) -> Self {
-        let (items, pending, loaded) = Default::default();
-        Self { filesystem, tree, items, pending, loaded, journal: None, notes: Vec::new() }
+        let (items, pending, touched, loaded) = Default::default();
+        Self { filesystem, tree, items, pending, touched, loaded, journal: None, notes: Vec::new() }
     }
 
     /// The item as it will be.
@@ -65,6 +67,11 @@ impl<'a> Changes<'a> {
     pub(crate) fn put_rest(&mut self, key: Key, data: Vec<u8>) {
         self.note_attributes(&key);
         self.items.insert(key, (!data.is_empty()).then_some(data));
+    }
+
+    /// An inode's own item will be put in after these changes ([`Inode::put`](crate::Inode)): its place is charged with theirs.
+    pub(crate) fn touch_inode(&mut self, inode: ObjectId) {
+        self.touched.push(inode);
     }
 
     /// An item that neither the tree nor the overlay holds yet.
@@ -110,10 +117,12 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// Where items will be pending: those given, and of a directory whose names change its inode item.
+    /// Where items will be pending: those given, the inode items that the caller puts in, and that of a directory whose names
+    /// change.
     fn pending_keys(&self) -> Vec<Key> {
         let directories = self.pending.keys().filter(|key| key.item_type == ItemType::DIR_INDEX);
-        let inodes = directories.map(|key| InodeItem::key(key.objectid));
+        let inodes =
+            directories.map(|key| key.objectid).chain(self.touched.iter().copied()).map(InodeItem::key);
         let mut keys: Vec<Key> = self.pending.keys().copied().chain(inodes).collect();
         keys.sort_unstable();
         keys.dedup();

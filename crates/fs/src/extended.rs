@@ -235,6 +235,7 @@ impl Filesystem {
         let mut handle = self.with_room(|| {
             let mut handle = self.begin_for(ChangeKind::Attributes, 3)?;
             let mut changes = Changes::new(self, inode.subvolume());
+            changes.touch_inode(inode.number());
             changes.set_attribute(inode.number(), name, value, mode, handle.generation())?;
             changes.apply(&mut handle)?;
             Ok(handle)

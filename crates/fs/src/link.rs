@@ -69,6 +69,7 @@ impl Filesystem {
             let index = self.take_index(directory)?;
             let location = InodeItem::key(inode.number());
             let entry_type = DirectoryEntryType::from(inode.file_type());
+            changes.touch_inode(inode.number());
             changes.add_reference(inode.number(), directory.number(), name, index)?;
             changes.add_entry(directory.number(), name, index, location, entry_type, handle.generation())?;
             if item.link_count == 0 {

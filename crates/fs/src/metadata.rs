@@ -251,9 +251,17 @@ impl Filesystem {
         self.kill_privileges(caller, inode)?;
         self.with_room(|| crate::data::truncate(self, inode, size))?;
         let mut handle = self.begin_accepted(ChangeKind::Attributes, 1)?;
+        let charged = inode.charge_item(&mut handle);
         let mut state = inode.state.lock();
         state.note_content_change(Stamp::of(&handle).time);
-        inode.put(&mut handle, &mut state);
+        match charged {
+            // The file is cut already; its times wait in memory until there is room.
+            Err(error) if error.refusal() == Some(Refusal::NoSpace) => self.mark_dirty(inode, &mut state),
+            charged => {
+                charged?;
+                inode.put(&mut handle, &mut state);
+            }
+        }
         Ok(())
     }
 
@@ -300,6 +308,7 @@ impl Filesystem {
         let mut item = inode.state.lock().item;
         self.adapt(caller, inode, &mut item, changes);
         let mut edits = Changes::new(self, inode.subvolume());
+        edits.touch_inode(inode.number());
         if drops_capability {
             edits.set_attribute(
                 inode.number(),

@@ -309,6 +309,7 @@ impl Filesystem {
             _ => None,
         };
         let leaves_name = whiteout.is_some();
+        self.charge_renamed(handle, &moved.inode)?;
         plan.apply(handle)?;
         if let Some(whiteout) = whiteout {
             self.remember(old.directory, whiteout);
@@ -340,11 +341,18 @@ impl Filesystem {
         plan.take_name(new, &other.target)?;
         plan.give_name(new, &moved.target, &moved.inode, generation)?;
         plan.give_name(old, &other.target, &other.inode, generation)?;
+        self.charge_renamed(handle, &moved.inode)?;
+        self.charge_renamed(handle, &other.inode)?;
         plan.apply(handle)?;
         self.note_renamed(handle, &moved.inode);
         self.note_renamed(handle, &other.inode);
         self.note_sides(handle, (old, old.name.len(), old.name.len()), (new, new.name.len(), new.name.len()));
         Ok(())
+    }
+
+    /// Before [`note_renamed`](Self::note_renamed) may follow.
+    fn charge_renamed(&self, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+        if self.check_writable(inode.subvolume()).is_err() { Ok(()) } else { inode.charge_item(handle) }
     }
 
     fn note_renamed(&self, handle: &mut Handle<'_>, inode: &Inode) {

@@ -196,11 +196,13 @@ impl Filesystem {
             let state = victim.state.lock();
             (state.item.link_count, state.opens)
         };
+        let number = victim.number();
         if links > 1 {
+            changes.touch_inode(number);
             return Ok(Fate::Lives);
         }
-        let number = victim.number();
         if last == LastName::Hold {
+            changes.touch_inode(number);
             changes.insert_pending(orphan::key(number), Vec::new());
             return Ok(Fate::Held);
         }
@@ -210,6 +212,7 @@ impl Filesystem {
                 || !victim.data.may_be_forgotten()
                 || keys.iter().any(|key| key.item_type == vlinder_format::ItemType::EXTENT_DATA));
         if opens > 0 || !complete || has_data {
+            changes.touch_inode(number);
             changes.insert_pending(orphan::key(number), Vec::new());
             return Ok(Fate::Orphan);
         }

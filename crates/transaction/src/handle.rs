@@ -1,5 +1,7 @@
 //! A handle: the right to change things in the running transaction, with the space for it promised.
 
+use std::collections::BTreeSet;
+
 use vlinder_base::clock::Timestamp as Moment;
 use vlinder_base::sync::{Arc, OnceLock};
 use vlinder_format::inode::{InodeFlags, InodeItem, Mode, Timestamp};
@@ -40,6 +42,8 @@ pub struct Handle<'a> {
     kind: ChangeKind,
     /// The committer's own handle, in the critical phase.
     critical: bool,
+    /// In debug builds, where items may be pending in trees that share blocks.
+    charged: BTreeSet<(RootId, Key)>,
     watch: PanicWatch,
     time: OnceLock<Timestamp>,
 }
@@ -101,6 +105,7 @@ impl Engine {
             promised: changes,
             kind: reservation.kind,
             critical: false,
+            charged: BTreeSet::new(),
             watch: PanicWatch::new(),
             time: OnceLock::new(),
         })
@@ -128,6 +133,7 @@ impl Engine {
             promised: Charge::default(),
             kind: ChangeKind::Commit,
             critical: true,
+            charged: BTreeSet::new(),
             watch: PanicWatch::new(),
             time: OnceLock::new(),
         }
@@ -175,11 +181,23 @@ impl Handle<'_> {
         if !tree.may_share_blocks() || keys.is_empty() {
             return Ok(());
         }
-        Ok(self.editor.space.charge_copies_at(tree, keys)?)
+        self.editor.space.charge_copies_at(tree, keys)?;
+        if cfg!(debug_assertions) {
+            self.charged.extend(keys.iter().map(|key| (tree.id(), *key)));
+        }
+        Ok(())
+    }
+
+    /// What will be pending in a tree that shares blocks was charged by [`charge_pending`](Self::charge_pending).
+    fn assert_charged(&self, tree: &Tree, key: &Key) {
+        if cfg!(debug_assertions) && tree.may_share_blocks() && !self.critical {
+            assert!(self.charged.contains(&(tree.id(), *key)), "{key} of tree {} is not charged", tree.id());
+        }
     }
 
     /// An item that the tree does not hold yet waits in memory for the commit.
     pub fn insert_pending(&mut self, tree: &Tree, key: Key, data: Vec<u8>) {
+        self.assert_charged(tree, &key);
         self.leave_item(data.len());
         self.engine.pending.put(tree.id(), key, data, true, tree.may_share_blocks());
         self.mark_changed();
@@ -187,6 +205,7 @@ impl Handle<'_> {
 
     /// An item's data, new or not, wait in memory for the commit.
     pub fn put_pending(&mut self, tree: &Tree, key: Key, data: Vec<u8>) {
+        self.assert_charged(tree, &key);
         self.leave_item(data.len());
         self.engine.pending.put(tree.id(), key, data, false, tree.may_share_blocks());
         self.mark_changed();

@@ -102,6 +102,7 @@ fn grow(filesystem: &Filesystem, inode: &Arc<Inode>, range: ByteRange, keep_size
 /// The inode's new times get into a transaction.
 fn touch(filesystem: &Filesystem, inode: &Inode) -> Result<()> {
     let mut handle = filesystem.begin_for(ChangeKind::Preallocation, 1)?;
+    inode.charge_item(&mut handle)?;
     let mut state = inode.state.lock();
     inode.put(&mut handle, &mut state);
     Ok(())

@@ -13,6 +13,7 @@ use vlinder_format::inode::{FileType, InodeFlags, InodeItem, Timestamp};
 use vlinder_format::{Generation, ObjectId, RootId};
 use vlinder_transaction::Handle;
 
+use crate::Result;
 use crate::attributes::Attributes;
 use crate::data::FileData;
 use crate::subvolume::Subvolume;
@@ -187,6 +188,16 @@ impl Inode {
     pub fn size_and_flags(&self) -> (u64, InodeFlags) {
         let state = self.state.lock();
         (state.item.size_bytes, state.item.flags)
+    }
+
+    /// Makes sure of room for the inode's item where it will lie: a copy of a leaf that a snapshot shares adds a reference for
+    /// each extent there. To be called before anything changes by each handle that [puts](Self::put) the item and does not
+    /// [count it among its changes](crate::changes::Changes::touch_inode).
+    ///
+    /// # Errors
+    /// No space; what reading met.
+    pub(crate) fn charge_item(&self, handle: &mut Handle<'_>) -> Result<()> {
+        Ok(handle.charge_pending(self.subvolume.tree(), &[InodeItem::key(self.number())])?)
     }
 
     /// Gives the inode's item, as `state` has it, to a transaction: the last step of each operation that changes it.
