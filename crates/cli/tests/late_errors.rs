@@ -29,8 +29,9 @@ inner = os.open('s/directory/inner', os.O_RDWR | os.O_APPEND)
 reader = os.open('s/file', os.O_RDONLY)
 gone = os.open('s/gone', os.O_RDWR | os.O_CREAT)
 os.unlink('s/gone')
+frozen = os.open('f/file', os.O_RDONLY)
 os.write(inner, b'before')
-subprocess.run(sys.argv[1:] + ['s'], check=True, stdout=subprocess.DEVNULL)
+subprocess.run(sys.argv[1:] + ['s', 'f'], check=True, stdout=subprocess.DEVNULL)
 print(os.path.exists('s'))
 try_to('write', lambda: os.write(file, b'after' * 30000))
 try_to('fstat', lambda: (os.fstat(file).st_size, os.fstat(inner).st_nlink))
@@ -46,6 +47,7 @@ try_to('times', lambda: os.utime(file, ns=(1, 1)))
 try_to('write to a file without names', lambda: (os.write(gone, b'x' * 9000), os.fsync(gone)))
 try_to('read it', lambda: os.pread(gone, 5, 8998))
 try_to('another file', lambda: open('beside', 'w').write('kept') and os.system('sync beside'))
+try_to('chmod in a read-only one', lambda: os.fchmod(frozen, 0o600))
 try_to('close', lambda: [os.close(each) for each in (inner, reader, gone)])
 try_to('write the rest', lambda: os.write(file, b'z'))
 try_to('close the last', lambda: os.close(file))
@@ -60,6 +62,15 @@ fn prepare(point: &Path, create: &[&str]) {
     }
 }
 
+/// And a read-only snapshot of it.
+fn prepare_both(point: &Path, tool: &str) {
+    prepare(point, &[tool, "subvolume", "create"]);
+    let mut command = Command::new(tool);
+    let made =
+        command.args(["subvolume", "snapshot", "-r"]).args([point.join("s"), point.join("f")]).output();
+    assert!(made.as_ref().is_ok_and(|made| made.status.success()), "{made:?}");
+}
+
 fn say(point: &Path, delete: &[&str]) -> String {
     let done = Command::new("python3").args(["-c", SCRIPT]).args(delete).current_dir(point).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -72,7 +83,7 @@ fn an_open_file_outlives_its_subvolume_and_fails_nothing_else() {
     let on_linux = {
         let place = Place::new("outlived-linux");
         let kernel = KernelMount::new(&place.image, "").unwrap();
-        prepare(kernel.path(), &["btrfs", "subvolume", "create"]);
+        prepare_both(kernel.path(), "btrfs");
         let said = say(kernel.path(), &["btrfs", "subvolume", "delete"]);
         kernel.unmount().unwrap();
         said
@@ -81,7 +92,7 @@ fn an_open_file_outlives_its_subvolume_and_fails_nothing_else() {
     for options in ["writeback=on", "writeback=off"] {
         let place = Place::new("outlived");
         place.mount(options).done();
-        prepare(&place.point, &[vlinder, "subvolume", "create"]);
+        prepare_both(&place.point, vlinder);
         assert_eq!(say(&place.point, &[vlinder, "subvolume", "delete"]), on_linux, "{options}");
         // Once more, with all that must not fail while such a file has bytes in the kernel's cache.
         prepare(&place.point, &[vlinder, "subvolume", "create"]);

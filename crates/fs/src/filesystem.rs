@@ -378,7 +378,8 @@ impl Filesystem {
     pub(crate) fn check_file_writable(&self, inode: &Inode) -> Result<()> {
         let subvolume = inode.subvolume();
         if subvolume.is_deleted() && inode.is_open() {
-            return if self.is_read_only() { Err(Refusal::ReadOnly.into()) } else { Ok(()) };
+            let is_read_only = self.is_read_only() || subvolume.is_read_only();
+            return if is_read_only { Err(Refusal::ReadOnly.into()) } else { Ok(()) };
         }
         self.check_writable(subvolume)
     }

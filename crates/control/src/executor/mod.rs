@@ -268,7 +268,8 @@ impl FilesystemExecutor {
                 };
                 let root = self.subvolume_root(&inode, path)?.id();
                 if read_only {
-                    self.write_back()?;
+                    // What is held in memory could not be stored there any more.
+                    self.write_back_and_store()?;
                 }
                 self.filesystem.set_subvolume_read_only(&self.administrator(peer), root, read_only, force)?;
             }

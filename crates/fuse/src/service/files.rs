@@ -72,14 +72,15 @@ impl MountService {
         Ok(length)
     }
 
-    pub(super) fn write_file(
+    /// Writes; gives whether the file has to be durable before that is answered.
+    fn write_file(
         &self,
         caller: &Caller,
         handle: HandleNumber,
         offset: u64,
         data: &[u8],
         origin: WriteOrigin,
-    ) -> Reply<()> {
+    ) -> Reply<bool> {
         let file = self.handles.file(handle)?;
         let inode = file.open.inode();
         let mut caller = caller.clone();
@@ -113,8 +114,7 @@ impl MountService {
         }
         // After writes to its cache the kernel asks for fsync by itself; it does not where files bypass that, and of what
         // chattr(1) made synchronous it does not know.
-        let synchronous = (origin.synchronous && !origin.cache) || is_synchronous(inode);
-        if synchronous { self.sync_inode(inode) } else { Ok(()) }
+        Ok((origin.synchronous && !origin.cache) || is_synchronous(inode))
     }
 
     /// As [`write_file`](Self::write_file), which is tried again where there may be room soon. Bytes that find no room though the
@@ -150,7 +150,8 @@ impl MountService {
             self.note_lost(file.open.inode(), offset, *failure);
         }
         self.note_taken(data.len() as u64, &written);
-        written
+        // What is stored and can't be made durable is neither refused nor lost.
+        if written? { self.sync_file(handle) } else { Ok(()) }
     }
 
     pub(super) fn sync_file(&self, handle: HandleNumber) -> Reply<()> {
