@@ -190,8 +190,9 @@ impl Filesystem {
         if origin.is_write_back() {
             if origin == WriteOrigin::WriteBack {
                 let mut state = inode.state.lock();
-                state.note_late_content(self.recently());
-                self.mark_dirty(inode, &mut state);
+                if state.note_late_content(self.recently()) {
+                    self.mark_dirty(inode, &mut state);
+                }
             }
             return Ok(false);
         }

@@ -257,14 +257,17 @@ impl InodeState {
     /// A cache handed over bytes that were written before `now`, and hands over when by itself. Where that is lost (a power cut
     /// comes between, or a signal ends the kernel's request, which it does not repeat), new bytes would lie under an old time for
     /// good; so an old time becomes that of the bytes' coming. One of the [last minute](LONGEST_DIRTY_SECONDS) stays: bytes and
-    /// their time overtake each other, and of bytes written within the tick of the file's last change no time comes.
-    pub(crate) fn note_late_content(&mut self, now: Timestamp) {
+    /// their time overtake each other, and of bytes written within the tick of the file's last change no time comes. Whether the times
+    /// moved.
+    pub(crate) fn note_late_content(&mut self, now: Timestamp) -> bool {
         let item = &mut self.item;
         let is_new = |time: Timestamp| now.seconds.saturating_sub(time.seconds) < LONGEST_DIRTY_SECONDS;
-        if !is_new(item.modification_time) && !self.times_came.is_some_and(is_new) {
+        let is_late = !is_new(item.modification_time) && !self.times_came.is_some_and(is_new);
+        if is_late {
             item.modification_time = now;
             item.change_time = item.change_time.max(now);
         }
+        is_late
     }
 
     /// The file's data or a directory's names changed at a time: as [`note_change`](Self::note_change), and its mtime.
@@ -334,7 +337,8 @@ mod tests {
             let mut state =
                 InodeState::new(InodeItem { modification_time: at(modified), ..InodeItem::default() });
             state.times_came = came;
-            state.note_late_content(at(now));
+            let moved = state.note_late_content(at(now));
+            assert_eq!(moved, state.item.modification_time != at(modified));
             state.item.modification_time
         };
         assert_eq!(late(1000, None, 1059), at(1000));
