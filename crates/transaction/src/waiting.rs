@@ -21,12 +21,41 @@ pub(crate) struct WaitingWork {
     /// Items that changed outside a transaction: participants put them in before the next commit.
     awaited_items: AtomicU64,
     /// All that waits, as it was measured last.
-    measured: Mutex<Option<MeasuredChanges>>,
+    measured: LastMeasurement,
+}
+
+/// The measurement that began last. Threads measure beside one another, and one that began before a change and ends after
+/// another's that saw it knows less: what came since would be added to it by counts.
+#[derive(Debug, Default)]
+struct LastMeasurement {
+    begun: AtomicU64,
+    kept: Mutex<Option<MeasuredChanges>>,
+}
+
+impl LastMeasurement {
+    /// Gives the number of a measurement that begins: to be asked for before anything is looked at.
+    fn begin(&self) -> u64 {
+        self.begun.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// Keeps a measurement, unless one that began later has ended.
+    fn end(&self, measured: MeasuredChanges) {
+        let mut kept = self.kept.lock();
+        if kept.is_none_or(|kept| kept.number < measured.number) {
+            *kept = Some(measured);
+        }
+    }
+
+    fn get(&self) -> Option<MeasuredChanges> {
+        *self.kept.lock()
+    }
 }
 
 /// What waits for the commit, as it was measured.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MeasuredChanges {
+    /// Of the measurement, in the order in which they began.
+    number: u64,
     generation: Generation,
     /// All that had ever been added by then, by counts.
     grown: Charge,
@@ -112,8 +141,7 @@ impl Engine {
     /// What the next commit has to do, as it was measured in this transaction, with what came since by counts; none if
     /// nobody measured.
     pub(crate) fn measured_changes(&self) -> Option<Charge> {
-        let measured = *self.waiting.measured.lock();
-        let MeasuredChanges { generation, grown, changes } = measured?;
+        let MeasuredChanges { generation, grown, changes, .. } = self.waiting.measured.get()?;
         (generation == self.generation()).then(|| changes + self.grown_changes().growth_since(grown))
     }
 
@@ -123,11 +151,12 @@ impl Engine {
         if !self.is_measurable(0) {
             return false;
         }
+        let number = self.waiting.measured.begin();
         let (generation, grown) = (self.generation(), self.grown_changes());
         match self.try_measure_waiting() {
             Ok(changes) => {
                 self.metrics.waiting_measured.increment();
-                *self.waiting.measured.lock() = Some(MeasuredChanges { generation, grown, changes });
+                self.waiting.measured.end(MeasuredChanges { number, generation, grown, changes });
                 true
             }
             Err(error) => {
@@ -436,3 +465,27 @@ fn touch_checksums(extent: &TouchedExtent) -> Touch {
 
 /// No generation: every block counts as one to be copied.
 pub(crate) const NO_GENERATION: Generation = Generation(u64::MAX);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_measurement_that_ends_late_does_not_replace_one_that_began_after_it() {
+        let last = LastMeasurement::default();
+        let measured = |number, blocks| MeasuredChanges {
+            number,
+            generation: Generation(7),
+            grown: Charge::leaves(number),
+            changes: Charge { blocks, ..Charge::default() },
+        };
+        assert_eq!(last.get(), None);
+        let (early, late) = (last.begin(), last.begin());
+        last.end(measured(late, 4));
+        last.end(measured(early, 9));
+        assert_eq!(last.get(), Some(measured(late, 4)));
+        let next = last.begin();
+        last.end(measured(next, 6));
+        assert_eq!(last.get(), Some(measured(next, 6)), "the last one counts, not the smallest");
+    }
+}
