@@ -83,6 +83,9 @@ impl MountService {
     ) -> Reply<bool> {
         let file = self.handles.file(handle)?;
         let inode = file.open.inode();
+        if !origin.past_cache {
+            self.kept_pages.note_use(inode.id());
+        }
         let mut caller = caller.clone();
         caller.capabilities = if origin.kills_privileges {
             caller.capabilities.without(Capabilities::FSETID)
@@ -152,6 +155,62 @@ impl MountService {
         self.note_taken(data.len() as u64, &written);
         // What is stored and can't be made durable is neither refused nor lost.
         if written? { self.sync_file(handle) } else { Ok(()) }
+    }
+
+    /// Answers a write past the page cache when the kernel keeps no older pages of the range. Those of a write that failed go
+    /// too: it may have changed a part.
+    pub(super) fn answer_past_cache(
+        &self,
+        handle: HandleNumber,
+        range: (u64, u64),
+        written: Reply<()>,
+        answer: Deferred<()>,
+    ) {
+        let Ok(file) = self.handles.file(handle) else { return answer(written) };
+        let id = file.open.inode().id();
+        let Some(due) = self.kept_pages.due(id) else { return answer(written) };
+        // Before the transport is there the kernel has no pages.
+        let Some(notifier) = self.notifier.get() else { return answer(written) };
+        let (kept, notifier, node) = (Arc::clone(&self.kept_pages), Arc::clone(notifier), self.node(id));
+        self.do_aside(Box::new(move || {
+            let drop_pages = |offset, length| notifier.invalidate_range(node, offset, length);
+            match kept.carry_out(id, due, range, drop_pages) {
+                Ok(()) => answer(written),
+                Err(error) => {
+                    tracing::warn!(%error, "the kernel could not be made to drop pages after a direct write");
+                    answer(Err(Errno::IO));
+                }
+            }
+        }));
+    }
+
+    /// A request of the page cache is about to be answered.
+    pub(super) fn note_page_use(&self, handle: HandleNumber) {
+        if let Ok(file) = self.handles.file(handle) {
+            self.kept_pages.note_use(file.open.inode().id());
+        }
+    }
+
+    /// The last user of an open file is gone.
+    pub(super) fn close(&self, handle: HandleNumber) {
+        let file = self.has_unplaced().then(|| self.handles.file(handle).ok()).flatten();
+        let Some(id) = self.handles.remove(handle) else { return };
+        let has_writers = self.handles.is_written(id);
+        if !has_writers {
+            self.kept_pages.forget(id);
+        }
+        if !self.writeback {
+            return;
+        }
+        self.known.note_close(self.node(id));
+        self.show_change_time(id);
+        if !has_writers {
+            self.forget_writer(id);
+            self.note_writer_told(id);
+            if let Some(file) = file.filter(|file| file.writes) {
+                self.drop_refused_writes(file.open.inode());
+            }
+        }
     }
 
     pub(super) fn sync_file(&self, handle: HandleNumber) -> Reply<()> {

@@ -9,6 +9,7 @@ mod files;
 mod flags;
 mod gate;
 mod handles;
+mod kept_pages;
 mod known;
 mod unplaced;
 
@@ -28,6 +29,7 @@ use self::convert::{decode_device, errno, file_type_of, judged, judged_with_grou
 use self::files::is_synchronous;
 use self::gate::Gate;
 use self::handles::Handles;
+use self::kept_pages::KeptPages;
 use self::known::Known;
 use self::unplaced::UnplacedBytes;
 use crate::numbers::Numbers;
@@ -63,6 +65,7 @@ pub struct MountService {
     numbers: Numbers,
     handles: Handles,
     known: Known,
+    kept_pages: Arc<KeptPages>,
     writeback: bool,
     notifier: OnceLock<Arc<dyn Notifier>>,
     gate: Gate,
@@ -90,6 +93,7 @@ impl MountService {
             numbers: Numbers::new(filesystem.root_id().root),
             known: Known::new(Arc::clone(&filesystem.options().clock))?,
             handles: Handles::default(),
+            kept_pages: Arc::default(),
             gate: Gate::new(filesystem.engine().registry()),
             blocks: Blocks::default(),
             change_times: ChangeTimes::default(),
@@ -200,9 +204,10 @@ impl MountService {
 
     fn uncounted_entry(&self, inode: &Inode) -> Entry {
         let attributes = self.filesystem.attributes(inode);
+        let node = self.numbers.node(inode.id());
         self.keep_shut(inode.id(), attributes.flags);
         Entry {
-            node: self.numbers.node(inode.id()),
+            node,
             generation: attributes.generation.0,
             attributes: self.shown(attributes),
         }
@@ -449,21 +454,25 @@ impl Service for MountService {
         self.write_or_keep(&judged(requester, 0), handle, offset, data, origin)
     }
 
+    fn write_past_cache(
+        &self,
+        requester: Requester,
+        handle: HandleNumber,
+        offset: u64,
+        data: &[u8],
+        origin: WriteOrigin,
+        answer: Deferred<()>,
+    ) {
+        let written = self.write_or_keep(&judged(requester, 0), handle, offset, data, origin);
+        self.answer_past_cache(handle, (offset, data.len() as u64), written, answer);
+    }
+
+    fn note_page_read(&self, handle: HandleNumber) {
+        self.note_page_use(handle);
+    }
+
     fn release(&self, handle: HandleNumber) {
-        let file = self.has_unplaced().then(|| self.handles.file(handle).ok()).flatten();
-        if let Some(id) = self.handles.remove(handle)
-            && self.writeback
-        {
-            self.known.note_close(self.node(id));
-            self.show_change_time(id);
-            if !self.handles.is_written(id) {
-                self.forget_writer(id);
-                self.note_writer_told(id);
-                if let Some(file) = file.filter(|file| file.writes) {
-                    self.drop_refused_writes(file.open.inode());
-                }
-            }
-        }
+        self.close(handle);
     }
 
     fn sync(&self, handle: HandleNumber) -> Reply<()> {

@@ -189,6 +189,8 @@ pub struct OpenedDirectory {
 pub struct WriteOrigin {
     /// From the page cache, later than write(2): the kernel sees to times and privileges itself.
     pub cache: bool,
+    /// By a program, past the page cache: with `O_DIRECT`, or through a file that was opened past the cache.
+    pub past_cache: bool,
     /// Set-id bits go.
     pub kills_privileges: bool,
     /// Through a file that is open with `O_DIRECT`: the bytes are on the devices when the answer goes.
@@ -354,6 +356,21 @@ pub trait Service: Send + Sync + 'static {
         data: &[u8],
         origin: WriteOrigin,
     ) -> Reply<()>;
+    /// As [`write`](Self::write), past the page cache. The answer may come from another thread, since the kernel has to drop
+    /// the pages that it keeps first.
+    fn write_past_cache(
+        &self,
+        requester: Requester,
+        handle: HandleNumber,
+        offset: u64,
+        data: &[u8],
+        origin: WriteOrigin,
+        answer: Deferred<()>,
+    ) {
+        answer(self.write(requester, handle, offset, data, origin));
+    }
+    /// The next read of an open file fills pages of the kernel's cache.
+    fn note_page_read(&self, _handle: HandleNumber) {}
     /// The last user of an open file is gone.
     fn release(&self, handle: HandleNumber);
     /// fsync(2) of a file.
@@ -428,6 +445,11 @@ pub trait Notifier: Send + Sync {
     /// # Errors
     /// The connection is broken. A file that the kernel does not know is no error.
     fn invalidate_data(&self, node: NodeNumber, offset: u64) -> io::Result<()>;
+    /// As [`invalidate_data`](Self::invalidate_data), of so many bytes; 0 for all to the end.
+    ///
+    /// # Errors
+    /// As there.
+    fn invalidate_range(&self, node: NodeNumber, offset: u64, length: u64) -> io::Result<()>;
     /// Forgets the attributes and ACLs. Never waits.
     ///
     /// # Errors

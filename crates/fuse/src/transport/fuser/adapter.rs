@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use ::fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FopenFlags, Generation, INodeNo, IoctlFlags,
@@ -12,20 +12,18 @@ use ::fuser::{
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
     ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use rustix::fs::OFlags;
 use vlinder_base::sync::Arc;
 
 use super::answers::{
-    self, absent, answer_attribute_value, answer_empty, attributes_of, from_system_time, guarded, handle,
-    node, open_flags, requester, set_time, to_errno, unreadable,
+    self, absent, answer_attribute_value, answer_attributes, answer_empty, attributes_of, from_system_time,
+    guarded, handle, node, open_flags, requester, set_time, to_errno, unreadable, write_origin,
 };
 use super::features;
 use crate::transport::attendance::{Attendance, Work};
 use crate::transport::locality::Locality;
 use crate::transport::requests::{Opcode, RequestCounters};
 use crate::transport::{
-    AttributeChanges, Entry, FilePosition, LARGEST_TRANSFER, NodeAttributes, Reply, SeekFor, Service,
-    Settings, WriteOrigin,
+    AttributeChanges, Entry, FilePosition, LARGEST_TRANSFER, NodeAttributes, Reply, Service, Settings,
 };
 
 /// Answers for a service.
@@ -63,13 +61,6 @@ impl Adapter {
 
     fn answer_attributes(&self, reply: ReplyAttr, result: Reply<NodeAttributes>) {
         answer_attributes(self.settings.validity, reply, result);
-    }
-}
-
-fn answer_attributes(validity: Duration, reply: ReplyAttr, result: Reply<NodeAttributes>) {
-    match result {
-        Ok(attributes) => reply.attr(&validity, &attributes_of(&attributes, attributes.number)),
-        Err(errno) => reply.error(to_errno(errno)),
     }
 }
 
@@ -291,12 +282,18 @@ impl ::fuser::Filesystem for Adapter {
         offset: u64,
         size: u32,
         _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
         let _turn = self.turn(request, Work::of_transfer(size as usize));
         answers::with_buffer(size as usize, |buffer| {
-            match self.answer(Opcode::Read, || self.service.read(handle(file), offset, buffer)) {
+            let read = || {
+                if !answers::is_past_cache(lock_owner) {
+                    self.service.note_page_read(handle(file));
+                }
+                self.service.read(handle(file), offset, buffer)
+            };
+            match self.answer(Opcode::Read, read) {
                 Ok(length) => reply.data(&buffer[..length]),
                 Err(errno) => reply.error(to_errno(errno)),
             }
@@ -312,23 +309,24 @@ impl ::fuser::Filesystem for Adapter {
         data: &[u8],
         write_flags: WriteFlags,
         flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         let _turn = self.turn(request, Work::of_transfer(data.len()));
-        let flags = OFlags::from_bits_retain(flags.0.cast_unsigned());
-        let origin = WriteOrigin {
-            cache: write_flags.contains(WriteFlags::FUSE_WRITE_CACHE),
-            direct: flags.contains(OFlags::DIRECT),
-            // O_DSYNC is a part of it.
-            synchronous: flags.intersects(OFlags::SYNC),
-            kills_privileges: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
-        };
-        match self.answer(Opcode::Write, || {
-            self.service.write(requester(request), handle(file), offset, data, origin)
-        }) {
-            Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
+        let origin = write_origin(write_flags, flags, lock_owner);
+        let (who, file, length) = (requester(request), handle(file), data.len());
+        let answer = move |result| match result {
+            Ok(()) => reply.written(u32::try_from(length).unwrap_or(u32::MAX)),
             Err(errno) => reply.error(to_errno(errno)),
+        };
+        if origin.past_cache {
+            let answer = Box::new(answer);
+            // An answer that a panic dropped is an I/O error.
+            let _ = self.perform(Opcode::Write, || {
+                self.service.write_past_cache(who, file, offset, data, origin, answer);
+            });
+        } else {
+            answer(self.answer(Opcode::Write, || self.service.write(who, file, offset, data, origin)));
         }
     }
 
@@ -534,14 +532,8 @@ impl ::fuser::Filesystem for Adapter {
         reply: ReplyLseek,
     ) {
         let _turn = self.turn(request, Work::Long);
-        const SEEK_DATA: i32 = 3;
-        const SEEK_HOLE: i32 = 4;
-        let what = match whence {
-            SEEK_DATA => SeekFor::Data,
-            SEEK_HOLE => SeekFor::Hole,
-            // The rest is the kernel's own.
-            _ => return reply.error(Errno::EINVAL),
-        };
+        // The rest is the kernel's own.
+        let Some(what) = answers::seek_for(whence) else { return reply.error(Errno::EINVAL) };
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
         let answer = Box::new(move |result: Reply<u64>| match result {
             Ok(found) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),

@@ -5,11 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::fuser::{
-    Errno, FileAttr, FileHandle, FileType, FopenFlags, INodeNo, ReplyEmpty, ReplyXattr, Request, TimeOrNow,
+    Errno, FileAttr, FileHandle, FileType, FopenFlags, INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyEmpty,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
+use rustix::fs::OFlags;
 
 use crate::transport::{
-    HandleNumber, ListedName, NodeAttributes, NodeNumber, Reply, Requester, SetTime, Time,
+    HandleNumber, ListedName, NodeAttributes, NodeNumber, Reply, Requester, SeekFor, SetTime, Time,
+    WriteOrigin,
 };
 
 /// More than any answer to a listing takes; the answer's own bound ends it.
@@ -35,6 +38,44 @@ pub(super) fn open_flags(direct: bool) -> FopenFlags {
     }
     // Writes inside the file need not go one at a time: they lock what they change.
     FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
+}
+
+/// Whether a read or write of a file passes the page cache by: then it has an owner (`fuse_direct_io`, fs/fuse/file.c).
+pub(super) fn is_past_cache(lock_owner: Option<LockOwner>) -> bool {
+    lock_owner.is_some()
+}
+
+pub(super) fn write_origin(
+    write_flags: WriteFlags,
+    flags: OpenFlags,
+    lock_owner: Option<LockOwner>,
+) -> WriteOrigin {
+    let flags = OFlags::from_bits_retain(flags.0.cast_unsigned());
+    WriteOrigin {
+        cache: write_flags.contains(WriteFlags::FUSE_WRITE_CACHE),
+        past_cache: is_past_cache(lock_owner),
+        direct: flags.contains(OFlags::DIRECT),
+        // O_DSYNC is a part of it.
+        synchronous: flags.intersects(OFlags::SYNC),
+        kills_privileges: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
+    }
+}
+
+pub(super) fn seek_for(whence: i32) -> Option<SeekFor> {
+    const SEEK_DATA: i32 = 3;
+    const SEEK_HOLE: i32 = 4;
+    match whence {
+        SEEK_DATA => Some(SeekFor::Data),
+        SEEK_HOLE => Some(SeekFor::Hole),
+        _ => None,
+    }
+}
+
+pub(super) fn answer_attributes(validity: Duration, reply: ReplyAttr, result: Reply<NodeAttributes>) {
+    match result {
+        Ok(attributes) => reply.attr(&validity, &attributes_of(&attributes, attributes.number)),
+        Err(errno) => reply.error(to_errno(errno)),
+    }
 }
 
 pub(super) fn answer_empty(reply: ReplyEmpty, result: Reply<()>) {

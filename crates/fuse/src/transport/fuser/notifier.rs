@@ -29,8 +29,12 @@ fn unless_ended(result: io::Result<()>) -> io::Result<()> {
 
 impl Notifier for FuserNotifier {
     fn invalidate_data(&self, node: NodeNumber, offset: u64) -> io::Result<()> {
-        let offset = i64::try_from(offset).unwrap_or(i64::MAX);
-        unless_ended(self.inner.inval_inode(INodeNo(node.0), offset, 0))
+        self.invalidate_range(node, offset, 0)
+    }
+
+    fn invalidate_range(&self, node: NodeNumber, offset: u64, length: u64) -> io::Result<()> {
+        let signed = |value| i64::try_from(value).unwrap_or(i64::MAX);
+        unless_ended(self.inner.inval_inode(INodeNo(node.0), signed(offset), signed(length)))
     }
 
     fn invalidate_attributes(&self, node: NodeNumber) -> io::Result<()> {
