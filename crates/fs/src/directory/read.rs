@@ -74,6 +74,18 @@ impl OpenDirectory {
         Ok(())
     }
 
+    /// Whether names were made since it began.
+    ///
+    /// # Errors
+    /// What reading met.
+    pub fn is_outdated(&self) -> Result<bool> {
+        if self.inode.is_placeholder() {
+            return Ok(false);
+        }
+        let _operation = self.inode.operation.read();
+        Ok(self.filesystem.first_free_index(&self.inode)? > self.end)
+    }
+
     /// At most `most` names from an offset on; none at the end.
     ///
     /// # Errors

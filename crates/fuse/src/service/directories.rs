@@ -51,6 +51,24 @@ impl MountService {
         })
     }
 
+    /// Sends the answer to a request for names. The kernel keeps one listing for all that read a directory, put together from
+    /// the answers to each of them. Where another reader began it after a name was made, and this one, which began before,
+    /// says where it ends, the kernel would keep it without that name. So the kernel drops it before it hears of such an end.
+    pub(super) fn answer_listing(&self, handle: HandleNumber, answer: Box<dyn FnOnce() + Send>) {
+        let ended = self.handles.directory(handle).ok().and_then(|listing| {
+            let listing = listing.lock();
+            listing.ended_early.then(|| self.node(listing.open.inode().id()))
+        });
+        let (Some(node), Some(notifier)) = (ended, self.notifier.get()) else { return answer() };
+        let notifier = Arc::clone(notifier);
+        self.do_aside(Box::new(move || {
+            if let Err(error) = notifier.invalidate_data(node, 0) {
+                tracing::warn!(%error, "the kernel could not be made to drop its copy of a listing");
+            }
+            answer();
+        }));
+    }
+
     /// The file of a name; none where it can't be read, so that its neighbours still are.
     fn listed_inode(&self, directory: &Arc<Inode>, record: &DirectoryRecord) -> Option<Arc<Inode>> {
         let found = if record.id.is_subvolume_root() {
@@ -86,14 +104,20 @@ fn walk_listing(
     most: usize,
     each: &mut dyn FnMut(&Arc<Inode>, &DirectoryRecord) -> bool,
 ) -> Result<(), FsError> {
-    if offset == 0 && listing.was_read {
+    // Not when the directory is opened: a rewind before the first request, or after a listing that the kernel had in its own
+    // cache, never comes here.
+    if offset == 0 || !listing.was_read {
         listing.open.rewind()?;
     }
     listing.was_read = true;
+    listing.ended_early = false;
     let mut next = offset;
     loop {
         let records = listing.open.read(next, most)?;
-        let Some(last) = records.last() else { return Ok(()) };
+        let Some(last) = records.last() else {
+            listing.ended_early = next == offset && listing.open.is_outdated()?;
+            return Ok(());
+        };
         next = last.offset.saturating_add(1);
         for record in &records {
             if !each(listing.open.inode(), record) {

@@ -33,8 +33,10 @@ pub(super) struct FileAccess {
 /// An open directory.
 pub(super) struct Listing {
     pub(super) open: OpenDirectory,
-    /// A listing from the start shows what was made since the last one.
+    /// The kernel asked for names: until then a listing shows what is made.
     pub(super) was_read: bool,
+    /// The last answer said that there are no more names, though there are some that were made since the listing began.
+    pub(super) ended_early: bool,
 }
 
 #[derive(Clone)]
@@ -69,7 +71,11 @@ impl Handles {
     }
 
     pub(super) fn insert_directory(&self, open: OpenDirectory) -> HandleNumber {
-        self.insert(Handle::Directory(Arc::new(Mutex::new(Listing { open, was_read: false }))))
+        self.insert(Handle::Directory(Arc::new(Mutex::new(Listing {
+            open,
+            was_read: false,
+            ended_early: false,
+        }))))
     }
 
     pub(super) fn file(&self, number: HandleNumber) -> Reply<Arc<OpenFile>> {

@@ -513,6 +513,10 @@ impl Service for MountService {
         self.list_plus(handle, offset, room_bytes, sink)
     }
 
+    fn answer_names(&self, handle: HandleNumber, answer: Box<dyn FnOnce() + Send>) {
+        self.answer_listing(handle, answer);
+    }
+
     fn release_directory(&self, handle: HandleNumber) {
         self.handles.remove(handle);
     }

@@ -395,6 +395,11 @@ pub trait Service: Send + Sync + 'static {
         room_bytes: usize,
         sink: &mut EntrySink<'_>,
     ) -> Reply<()>;
+    /// Sends the answer that one of these two gave, at once or from another thread, since the kernel may have to drop its copy
+    /// of the listing first.
+    fn answer_names(&self, _handle: HandleNumber, answer: Box<dyn FnOnce() + Send>) {
+        answer();
+    }
     /// closedir(3).
     fn release_directory(&self, handle: HandleNumber);
     /// statfs(2).

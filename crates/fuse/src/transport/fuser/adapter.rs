@@ -394,10 +394,13 @@ impl ::fuser::Filesystem for Adapter {
                 !reply.add(INodeNo(name.number), name.next, kind, OsStr::from_bytes(name.name))
             })
         });
-        match result {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(to_errno(errno)),
-        }
+        self.service.answer_names(
+            handle(directory),
+            Box::new(move || match result {
+                Ok(()) => reply.ok(),
+                Err(errno) => reply.error(to_errno(errno)),
+            }),
+        );
     }
 
     fn readdirplus(
@@ -422,10 +425,13 @@ impl ::fuser::Filesystem for Adapter {
                 !reply.add(file, name.next, bytes, &validity, &attributes, Generation(generation))
             })
         });
-        match result {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(to_errno(errno)),
-        }
+        self.service.answer_names(
+            handle(directory),
+            Box::new(move || match result {
+                Ok(()) => reply.ok(),
+                Err(errno) => reply.error(to_errno(errno)),
+            }),
+        );
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, directory: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
