@@ -77,6 +77,11 @@ impl Numbers {
         if id == InodeId::root_of(self.mounted) { NodeNumber::ROOT } else { NodeNumber(self.number(id)) }
     }
 
+    /// Whether a number stands for its file for as long only as the kernel remembers it.
+    pub(crate) fn is_from_table(&self, node: NodeNumber) -> bool {
+        node.0 >> OBJECT_BITS == TABLE_ROOT
+    }
+
     /// The kernel was told of a file once more.
     pub(crate) fn remember(&self, node: NodeNumber) {
         if node.0 >> OBJECT_BITS == TABLE_ROOT

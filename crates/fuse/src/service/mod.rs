@@ -5,6 +5,7 @@ mod change_times;
 mod convert;
 mod deletions;
 mod directories;
+mod exported;
 mod files;
 mod flags;
 mod gate;
@@ -20,12 +21,12 @@ use vlinder_base::channel::{self, Sender};
 use vlinder_base::sync::{Arc, Mutex, OnceLock, Weak};
 use vlinder_base::thread::{self, JoinHandle};
 use vlinder_fs::{
-    AttributeMode, Caller, Capabilities, Filesystem, FsError, Inode, InodeId, OpenInode, Refusal, RenameMode,
+    AttributeMode, Capabilities, Filesystem, FsError, Inode, InodeId, OpenInode, Refusal, RenameMode, Uuid,
 };
 
 use self::blocks::Blocks;
 use self::change_times::ChangeTimes;
-use self::convert::{decode_device, errno, file_type_of, judged, judged_with_groups, timestamp_of};
+use self::convert::{decode_device, errno, file_type_of, judged, judged_with_groups, remover, timestamp_of};
 use self::files::is_synchronous;
 use self::gate::Gate;
 use self::handles::Handles;
@@ -62,6 +63,7 @@ fn guarded(job: Job) {
 /// Answers the requests of one mount.
 pub struct MountService {
     filesystem: Filesystem,
+    uuid: Uuid,
     numbers: Numbers,
     handles: Handles,
     known: Known,
@@ -90,6 +92,7 @@ impl MountService {
             thread::try_spawn("fuse-aside", move || jobs.iter().for_each(guarded))
         };
         Ok(Self {
+            uuid: filesystem.engine().superblock().fsid,
             numbers: Numbers::new(filesystem.root_id().root),
             known: Known::new(Arc::clone(&filesystem.options().clock))?,
             handles: Handles::default(),
@@ -208,7 +211,7 @@ impl MountService {
         self.keep_shut(inode.id(), attributes.flags);
         Entry {
             node,
-            generation: attributes.generation.0,
+            generation: self.told_generation(inode, node, attributes.generation.0),
             attributes: self.shown(attributes),
         }
     }
@@ -227,11 +230,6 @@ fn done(result: Result<(), FsError>) -> Reply<()> {
     result.map_err(|error| errno(&error))
 }
 
-/// Who removes directories: the kernel has judged that, and an empty subvolume goes with its name, whoever removes it.
-fn remover(requester: Requester) -> Caller {
-    Caller { capabilities: Capabilities::ALL, ..judged(requester, 0) }
-}
-
 impl Service for MountService {
     fn forget(&self, node: NodeNumber, lookups: u64) {
         self.known.forget(node, lookups);
@@ -239,6 +237,9 @@ impl Service for MountService {
     }
 
     fn lookup(&self, requester: Requester, parent: NodeNumber, name: &[u8]) -> Reply<Option<Entry>> {
+        if matches!(name, exported::SELF | exported::PARENT) {
+            return self.lookup_number(parent, name).map(Some);
+        }
         let directory = self.inode(parent)?;
         match self.filesystem.lookup(&judged(requester, 0), &directory, name) {
             Ok(inode) => Ok(Some(self.entry(&inode, parent))),

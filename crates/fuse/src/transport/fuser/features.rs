@@ -10,6 +10,9 @@ const MOST_BACKGROUND: u16 = 64;
 /// Asks for features and sizes; those that the kernel lacks are done without.
 pub(super) fn ask_for(config: &mut KernelConfig, writeback: bool) {
     let mut wanted = InitFlags::FUSE_ASYNC_READ
+        // Handles lead to files that the kernel forgot.
+        | InitFlags::FUSE_EXPORT_SUPPORT
+        // Without it an asynchronous direct write would wait for the one before.
         | InitFlags::FUSE_ASYNC_DIO
         | InitFlags::FUSE_BIG_WRITES
         | InitFlags::FUSE_MAX_PAGES
