@@ -39,7 +39,7 @@ impl MountService {
         }
         let Some(service) = self.this.get().and_then(Weak::upgrade) else { return };
         let Some(notifier) = self.notifier.get().map(Arc::clone) else { return };
-        self.do_aside(Box::new(move || {
+        self.aside.run(Box::new(move || {
             let is_regular = |inode: Arc<Inode>| inode.file_type() == FileType::Regular;
             if !service.filesystem.inode(id).is_ok_and(is_regular) {
                 return;

@@ -61,7 +61,7 @@ impl MountService {
         });
         let (Some(node), Some(notifier)) = (ended, self.notifier.get()) else { return answer() };
         let notifier = Arc::clone(notifier);
-        self.do_aside(Box::new(move || {
+        self.aside.run(Box::new(move || {
             if let Err(error) = notifier.invalidate_data(node, 0) {
                 tracing::warn!(%error, "the kernel could not be made to drop its copy of a listing");
             }

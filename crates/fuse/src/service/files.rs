@@ -172,7 +172,7 @@ impl MountService {
         // Before the transport is there the kernel has no pages.
         let Some(notifier) = self.notifier.get() else { return answer(written) };
         let (kept, notifier, node) = (Arc::clone(&self.kept_pages), Arc::clone(notifier), self.node(id));
-        self.do_aside(Box::new(move || {
+        self.aside.run(Box::new(move || {
             let drop_pages = |offset, length| notifier.invalidate_range(node, offset, length);
             match kept.carry_out(id, due, range, drop_pages) {
                 Ok(()) => answer(written),
@@ -283,7 +283,7 @@ impl MountService {
         let notifier = self.notifier.get().filter(|_| self.writeback && self.handles.is_written(id));
         let Some(notifier) = notifier else { return answer(seek(&self.filesystem, &file, offset, what)) };
         let (notifier, filesystem, node) = (Arc::clone(notifier), self.filesystem.clone(), self.node(id));
-        self.do_aside(Box::new(move || {
+        self.aside.run(Box::new(move || {
             if let Err(error) = notifier.invalidate_data(node, offset) {
                 tracing::warn!(%error, "the kernel could not be made to write before a seek");
                 return answer(Err(Errno::IO));

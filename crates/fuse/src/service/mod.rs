@@ -1,5 +1,6 @@
 //! Answers the kernel's requests from a [`Filesystem`].
 
+mod aside;
 mod blocks;
 mod change_times;
 mod convert;
@@ -14,16 +15,13 @@ mod kept_pages;
 mod known;
 mod unplaced;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use rustix::io::Errno;
-use vlinder_base::channel::{self, Sender};
-use vlinder_base::sync::{Arc, Mutex, OnceLock, Weak};
-use vlinder_base::thread::{self, JoinHandle};
+use vlinder_base::sync::{Arc, OnceLock, Weak};
 use vlinder_fs::{
     AttributeMode, Capabilities, Filesystem, FsError, Inode, InodeId, OpenInode, Refusal, RenameMode, Uuid,
 };
 
+use self::aside::Aside;
 use self::blocks::Blocks;
 use self::change_times::ChangeTimes;
 use self::convert::{decode_device, errno, file_type_of, judged, judged_with_groups, remover, timestamp_of};
@@ -42,23 +40,12 @@ use crate::transport::{
 
 /// How often what found no space is tried again while removed files are being deleted.
 const MOST_ATTEMPTS: usize = 64;
-/// Threads for what waits until the kernel has written: seeks, and writes that need room.
-const THREADS_ASIDE: usize = 4;
 
 const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
 const RENAME_WHITEOUT: u32 = 4;
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
-
-type Job = Box<dyn FnOnce() + Send>;
-
-/// Does a job; a mistake in it ends neither the thread nor the mount. Its answer is dropped then, which is an I/O error.
-fn guarded(job: Job) {
-    if catch_unwind(AssertUnwindSafe(job)).is_err() {
-        tracing::error!("a request met a mistake in the program; it is answered with an I/O error");
-    }
-}
 
 /// Answers the requests of one mount.
 pub struct MountService {
@@ -76,8 +63,7 @@ pub struct MountService {
     unplaced: UnplacedBytes,
     /// For jobs that outlive a call.
     this: OnceLock<Weak<Self>>,
-    aside: Mutex<Option<Sender<Job>>>,
-    threads_aside: Mutex<Vec<JoinHandle<()>>>,
+    aside: Aside,
 }
 
 impl MountService {
@@ -86,11 +72,6 @@ impl MountService {
     /// # Errors
     /// The system's, where it gives no more threads.
     pub fn new(filesystem: Filesystem, writeback: bool) -> std::io::Result<Self> {
-        let (aside, jobs) = channel::unbounded::<Job>();
-        let thread_aside = |_| {
-            let jobs = jobs.clone();
-            thread::try_spawn("fuse-aside", move || jobs.iter().for_each(guarded))
-        };
         Ok(Self {
             uuid: filesystem.engine().superblock().fsid,
             numbers: Numbers::new(filesystem.root_id().root),
@@ -104,8 +85,7 @@ impl MountService {
             this: OnceLock::new(),
             writeback,
             notifier: OnceLock::new(),
-            threads_aside: Mutex::new((0..THREADS_ASIDE).map(thread_aside).collect::<std::io::Result<_>>()?),
-            aside: Mutex::new(Some(aside)),
+            aside: Aside::start()?,
             filesystem,
         })
     }
@@ -129,24 +109,12 @@ impl MountService {
     /// The kernel is gone: ends what still waits for it and closes all that is open.
     pub(crate) fn finish(&self) {
         self.finish_gate();
-        drop(self.aside.lock().take());
-        for thread in self.threads_aside.lock().drain(..) {
-            // One that panicked has said so.
-            let _ = thread.join();
-        }
+        self.aside.finish();
         if let Err(errno) = self.place_all() {
             tracing::error!(%errno, "bytes that were written last found no room and are lost, as their writers were told");
         }
         self.handles.clear();
         self.known.finish();
-    }
-
-    /// Has a thread that answers no requests do a job. An answer that is dropped with it is an I/O error; that happens only
-    /// when the mount has ended.
-    fn do_aside(&self, job: Job) {
-        if let Some(aside) = &*self.aside.lock() {
-            let _ = aside.send(job);
-        }
     }
 
     fn inode(&self, node: NodeNumber) -> Reply<Arc<Inode>> {

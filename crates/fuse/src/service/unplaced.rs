@@ -264,7 +264,7 @@ impl MountService {
         let node = |directory| self.node(InodeId::new(inode.id().root, directory));
         let names: Vec<_> = names.into_iter().map(|(directory, name)| (node(directory), name)).collect();
         let Some(notifier) = self.notifier.get().map(Arc::clone) else { return };
-        self.do_aside(Box::new(move || {
+        self.aside.run(Box::new(move || {
             for (directory, name) in names {
                 if let Err(error) = notifier.invalidate_entry(directory, &name) {
                     tracing::debug!(%error, "the kernel keeps the size of a file that found no room");

@@ -102,7 +102,7 @@ impl MountService {
             return;
         }
         let placing = Placing(service);
-        self.do_aside(Box::new(move || {
+        self.aside.run(Box::new(move || {
             if let Err(errno) = placing.0.place_all() {
                 tracing::debug!(%errno, "what found no room still finds none");
             }
@@ -236,7 +236,7 @@ impl MountService {
             return answer(Err(Errno::IO));
         };
         let notifier = Arc::clone(notifier);
-        self.do_aside(Box::new(move || {
+        self.aside.run(Box::new(move || {
             if let Err(error) = notifier.invalidate_data(node, 0) {
                 tracing::warn!(%error, "the kernel could not be made to write before a write that needs room");
                 return answer(Err(Errno::IO));
