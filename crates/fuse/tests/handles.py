@@ -1,4 +1,4 @@
-"""File handles: `take PATH` prints type, bytes and mount; `open MOUNT TYPE BYTES` what they lead to, or the error's name."""
+"""File handles: `take PATH` prints type and bytes; `open MOUNT TYPE BYTES` what they lead to, or the error's name."""
 
 import ctypes
 import errno
@@ -17,7 +17,7 @@ def take(path):
     handle, mount = Handle(length=128), ctypes.c_int()
     if libc.name_to_handle_at(-100, path.encode(), ctypes.byref(handle), ctypes.byref(mount), 0):
         raise OSError(ctypes.get_errno(), path)
-    print(handle.type, bytes(handle.bytes[: handle.length]).hex(), mount.value)
+    print(handle.type, bytes(handle.bytes[: handle.length]).hex())
 
 
 def opened(mount, kind, text):
