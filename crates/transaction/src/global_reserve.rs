@@ -146,3 +146,47 @@ impl Engine {
         bytes.max(item * (items + UNLINK_ITEMS * per_reference)).min(MAX_RESERVED_BYTES)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use vlinder_testkit::{Scratch, kernel, require};
+
+    use crate::opening_tests::write;
+
+    /// Linux says how large its reserve is when it has mounted the image.
+    #[test]
+    fn the_reserve_is_as_large_as_that_of_linux() {
+        require!(Root, Tool("mkfs.btrfs"), Tool("btrfs"));
+        let scratch = Scratch::new("linux_reserve");
+        for (arguments, megabytes) in [
+            (&[][..], 256),
+            (&["-R", "^free-space-tree"], 256),
+            (&["-n", "4096", "-m", "single"], 512),
+            (&["-n", "65536"], 1024),
+            (&["--mixed"], 128),
+        ] {
+            let image = scratch.path().join("image");
+            std::fs::File::create(&image).unwrap().set_len(megabytes << 20).unwrap();
+            let mut mkfs = Command::new("mkfs.btrfs");
+            assert!(mkfs.arg("-q").args(arguments).arg(&image).status().unwrap().success());
+            // It uses so much that the trees have several blocks of which Linux counts each.
+            let mounted = kernel::KernelMount::new(&image, "").unwrap();
+            for number in 0..3000 {
+                std::fs::write(mounted.path().join(format!("a rather long name {number}")), "x").unwrap();
+            }
+            mounted.unmount().unwrap();
+            let ours = {
+                let engine = write(&image).unwrap();
+                let fsid = engine.superblock().fsid;
+                (fsid.to_string(), engine.linux_reserve())
+            };
+            let mounted = kernel::KernelMount::new(&image, "").unwrap();
+            let place = format!("/sys/fs/btrfs/{}/allocation/global_rsv_size", ours.0);
+            let theirs: u64 = std::fs::read_to_string(place).unwrap().trim().parse().unwrap();
+            mounted.unmount().unwrap();
+            assert_eq!(ours.1, theirs, "{arguments:?}");
+        }
+    }
+}

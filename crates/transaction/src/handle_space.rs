@@ -170,3 +170,62 @@ impl Space for HandleSpace<'_> {
         self.engine.set_full_back_references(block);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use vlinder_testkit::{Scratch, require};
+
+    use super::*;
+    use crate::opening_tests::{new_image, write};
+
+    #[test]
+    fn it_counts_blocks_that_it_keeps_and_gives_back_what_it_was_promised_beyond_its_reservation() {
+        require!(Tool("mkfs.btrfs"));
+        let scratch = Scratch::new("handle_space");
+        let engine = write(&new_image(&scratch, &[])).unwrap();
+        let space = HandleSpace::new(&engine, Some(Draw::Nothing), Charge::default());
+        let mut blocks = Vec::new();
+        space.take(RootId::FS_TREE, 5, &mut blocks).unwrap();
+        assert_eq!((blocks.len(), space.taken_blocks()), (5, 5));
+        space.give(RootId::FS_TREE, &mut blocks.split_off(2));
+        assert_eq!(space.taken_blocks(), 2);
+        space.give(RootId::FS_TREE, &mut blocks);
+        assert_eq!(space.taken_blocks(), 0);
+
+        let tree = engine.tree(RootId::FS_TREE).unwrap();
+        let key = Key::MIN;
+        space.charge_snapshot(&tree, &[key]).unwrap();
+        space.charge_copies_at(&tree, &[key, key]).unwrap();
+        assert_eq!(space.further(), engine.space.promised_changes());
+        assert_ne!(space.further(), Charge::default());
+        space.leave(Charge::leaves(3));
+        assert_eq!(space.left(), Charge::leaves(3));
+        drop(space);
+        assert_eq!(engine.space.promised_changes(), Charge::default());
+    }
+
+    #[test]
+    fn a_refusal_says_all_that_the_next_try_needs() {
+        require!(Tool("mkfs.btrfs"));
+        let scratch = Scratch::new("handle_space_refused");
+        let engine = write(&new_image(&scratch, &[])).unwrap();
+        let promised = Charge::leaves(7);
+        let space = HandleSpace::new(&engine, Some(Draw::Nothing), promised);
+        let refused = space.add(Err(TreeError::NoSpace { root: RootId::FS_TREE, needed_bytes: 4096 }));
+        let Err(TreeError::NoSpace { needed_bytes, .. }) = refused else { panic!("{refused:?}") };
+        assert_eq!(needed_bytes, 4096 + engine.space.price_bytes(promised));
+        assert_eq!(space.further(), Charge::default());
+    }
+
+    #[test]
+    fn the_committer_is_never_refused_and_is_promised_nothing() {
+        require!(Tool("mkfs.btrfs"));
+        let scratch = Scratch::new("committer_space");
+        let engine = write(&new_image(&scratch, &[])).unwrap();
+        let space = HandleSpace::new(&engine, None, Charge::default());
+        let tree = engine.tree(RootId::FS_TREE).unwrap();
+        space.charge_copies_at(&tree, &[Key::MIN; 100_000]).unwrap();
+        assert_eq!(space.charge_snapshot(&tree, &[Key::MIN]).unwrap(), Charge::default());
+        assert_eq!(engine.space.promised_changes(), Charge::default());
+    }
+}

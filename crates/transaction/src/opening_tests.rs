@@ -33,12 +33,18 @@ fn read(image: &Path) -> Result<Arc<Engine>, EngineError> {
     Engine::open(volume(image, Access::ReadOnly), read_options())
 }
 
-/// An image, and its chunk of data.
-fn image(scratch: &Scratch) -> (PathBuf, Logical, Chunk) {
+/// A new image of 256 MiB, made by Linux's tool with these arguments.
+pub(crate) fn new_image(scratch: &Scratch, arguments: &[&str]) -> PathBuf {
     let path = scratch.path().join("image");
     std::fs::File::create(&path).unwrap().set_len(256 << 20).unwrap();
-    let made = std::process::Command::new("mkfs.btrfs").arg("-q").arg(&path).status().unwrap();
-    assert!(made.success());
+    let mut mkfs = std::process::Command::new("mkfs.btrfs");
+    assert!(mkfs.args(["-q", "-f"]).args(arguments).arg(&path).status().unwrap().success());
+    path
+}
+
+/// An image, and its chunk of data.
+fn image(scratch: &Scratch) -> (PathBuf, Logical, Chunk) {
+    let path = new_image(scratch, &[]);
     let chunks = write(&path).unwrap().volume.chunks().snapshot();
     let data = chunks.iter().find(|chunk| chunk.chunk.flags.has(BlockGroupFlags::DATA)).unwrap();
     let (logical, chunk) = (data.logical, data.chunk.clone());
@@ -183,11 +189,7 @@ fn each_tree_that_describes_space_is_reserved_for_once() {
         ("free-space-tree", vec![extent, checksum, RootId::FREE_SPACE_TREE]),
         ("^free-space-tree", vec![extent, checksum]),
     ] {
-        let path = scratch.path().join("image");
-        std::fs::File::create(&path).unwrap().set_len(256 << 20).unwrap();
-        let mut mkfs = std::process::Command::new("mkfs.btrfs");
-        assert!(mkfs.args(["-q", "-f", "-R", features]).arg(&path).status().unwrap().success());
-        let engine = write(&path).unwrap();
+        let engine = write(&new_image(&scratch, &["-R", features])).unwrap();
         let trees: Vec<RootId> = engine.trees_of_space().map(|tree| tree.id()).collect();
         assert_eq!(trees, expected, "{features}");
     }

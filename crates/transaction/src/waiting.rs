@@ -468,7 +468,70 @@ pub(crate) const NO_GENERATION: Generation = Generation(u64::MAX);
 
 #[cfg(test)]
 mod tests {
+    use vlinder_format::inode::{InodeItem, Mode};
+    use vlinder_testkit::{Scratch, require};
+
     use super::*;
+    use crate::Reservation;
+    use crate::opening_tests::{new_image, write};
+
+    fn inode_item() -> Vec<u8> {
+        let item = InodeItem {
+            mode: Mode(0o100_644),
+            generation: Generation(1),
+            link_count: 1,
+            ..InodeItem::default()
+        };
+        item.encode().to_vec()
+    }
+
+    /// Inode items of one leaf wait: counted they cost a path each, measured the leaf's copy and what it splits into.
+    #[test]
+    fn what_was_measured_holds_for_its_transaction_and_is_no_more_than_what_was_counted() {
+        require!(Tool("mkfs.btrfs"));
+        let scratch = Scratch::new("measured");
+        let engine = write(&new_image(&scratch, &[])).unwrap();
+        let tree = engine.tree(RootId::FS_TREE).unwrap();
+        let put = |numbers: std::ops::Range<u64>| {
+            let mut handle = engine.begin(Reservation::items(100)).unwrap();
+            for number in numbers {
+                let key = Key::new(ObjectId(1000 + number), ItemType::INODE_ITEM, 0);
+                handle.insert_pending(&tree, key, inode_item());
+            }
+        };
+        let price = |changes| engine.space.price_bytes(changes);
+        assert_eq!(engine.measured_changes(), None);
+        put(0..10);
+        assert!(engine.measure_waiting());
+        let measured = engine.measured_changes().unwrap();
+        assert!(measured.blocks > 0 && price(measured) <= price(engine.waiting_changes()), "{measured:?}");
+        put(10..11);
+        let grown = engine.measured_changes().unwrap();
+        assert_eq!(grown, measured + Charge::items(1, grown.item_bytes), "what came since is counted");
+        engine.commit().unwrap();
+        assert_eq!(engine.measured_changes(), None, "another transaction");
+        assert_eq!(engine.waiting_changes(), Charge::default());
+    }
+
+    #[test]
+    fn more_than_can_be_looked_at_is_not_measured() {
+        require!(Tool("mkfs.btrfs"));
+        let scratch = Scratch::new("unmeasured");
+        let engine = write(&new_image(&scratch, &[])).unwrap();
+        let tree = engine.tree(RootId::FS_TREE).unwrap();
+        let count = u64::try_from(MAX_MEASURED).unwrap() + 1;
+        {
+            let mut handle = engine.begin(Reservation::items(200)).unwrap();
+            for number in 0..count {
+                let key = Key::new(ObjectId(1000 + number), ItemType::INODE_ITEM, 0);
+                handle.insert_pending(&tree, key, inode_item());
+            }
+            assert!(!engine.measure_waiting());
+        }
+        assert_eq!(engine.waiting_changes().items, count);
+        engine.commit().unwrap();
+        assert!(engine.measure_waiting(), "nothing waits");
+    }
 
     #[test]
     fn a_measurement_that_ends_late_does_not_replace_one_that_began_after_it() {
