@@ -377,6 +377,8 @@ impl<'a> Frozen<'a> {
         // was called free may be in use.
         self.engine.check_unbroken()?;
         let Self { engine, unpublished } = self;
+        // Blocks go to places that were free in the last commit; in another program's they need not be.
+        engine.volume.check_sole_writer()?;
         for addresses in unpublished.blocks.chunks(WRITE_BATCH_BLOCKS) {
             let batch = engine.trees.frozen(addresses);
             let sealed = engine.seal_all(&batch)?;

@@ -218,6 +218,19 @@ pub enum VolumeError {
         /// The bound.
         most_bytes: u64,
     },
+    /// The primary superblock is not the one that this process wrote or saw last.
+    #[error(
+        "{device}: another program wrote to this file system while it was open here (its superblock says generation {found}, it \
+         should say {expected}): nothing more is written; unmount it everywhere, then run a check"
+    )]
+    WrittenByAnother {
+        /// The device's name.
+        device: String,
+        /// The generation that was written or seen last; 0 where there was no superblock.
+        expected: Generation,
+        /// The generation that is there.
+        found: Generation,
+    },
     /// A superblock that must not be written.
     #[error("refusing to write a superblock: {0}")]
     RefusedSuperblock(#[source] SuperblockFault),

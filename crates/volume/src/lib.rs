@@ -29,6 +29,7 @@ mod member;
 pub mod profile;
 mod read;
 mod read_data;
+mod sole_writer;
 pub mod superblock;
 mod volume;
 mod ways;

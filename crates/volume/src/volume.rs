@@ -20,6 +20,7 @@ use crate::health::{Healing, HealthEvent};
 use crate::kept::KeptWrites;
 use crate::member::Member;
 use crate::profile::{Profile, is_readable};
+use crate::sole_writer::KnownPrimaries;
 use crate::superblock::{self, FoundSuperblock, OpenRules, SuperblockChoice};
 
 /// What may be done with a volume.
@@ -91,6 +92,7 @@ pub struct Volume {
     /// The superblock of each member as it was last published, by device number; none before the first of a new file
     /// system.
     pub(crate) published: Mutex<Vec<Superblock>>,
+    pub(crate) primaries: Mutex<KnownPrimaries>,
     read_only: AtomicBool,
     /// Whether members may be missing: chunks may then lie on devices that nobody gave.
     is_degraded: bool,
@@ -191,6 +193,9 @@ impl Volume {
         let geometry = Geometry::of(&superblock).map_err(refuse)?;
         let volume = Self { is_degraded, ..Self::new(members, geometry, access) };
         *volume.published.lock() = published;
+        if access == Access::ReadWrite {
+            *volume.primaries.lock() = KnownPrimaries::read(&volume.members);
+        }
         for entry in superblock.system_chunks() {
             let added = entry
                 .map_err(|fault| refuse(fault.into()))
@@ -218,6 +223,7 @@ impl Volume {
             geometry,
             gate: Arc::default(),
             published: Mutex::default(),
+            primaries: Mutex::default(),
             read_only: AtomicBool::new(access == Access::ReadOnly),
             is_degraded: false,
         }

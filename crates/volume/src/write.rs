@@ -119,7 +119,8 @@ impl Volume {
     /// flushed.
     ///
     /// # Errors
-    /// [`VolumeError::RefusedSuperblock`] before anything is written; a device's error for a primary, after which it is
+    /// [`VolumeError::RefusedSuperblock`] and [`VolumeError::WrittenByAnother`] before anything is written; a device's error for a
+    /// primary, after which it is
     /// unsure which commit is published. A copy that can't be written is only counted.
     pub fn write_superblocks(
         &self,
@@ -131,6 +132,7 @@ impl Volume {
         }
         let (kind, own) = self.prepare_superblocks(superblock, device_items)?;
         let mut published = self.published.lock();
+        self.check_sole_writer()?;
         for (member, superblock) in &own {
             let copies = [SuperblockMirror::Second, SuperblockMirror::Third];
             let requests: Vec<Request> = copies
@@ -175,6 +177,7 @@ impl Volume {
             return Err(VolumeError::NoDeviceItem { device: DeviceId(0) });
         };
         let (kind, own) = self.prepare_superblocks(&superblock, &items)?;
+        self.check_sole_writer()?;
         self.write_primaries(&own, kind)
     }
 
@@ -203,14 +206,19 @@ impl Volume {
 
     fn write_primaries(&self, own: &[(&Member, Superblock)], kind: ChecksumKind) -> Result<(), VolumeError> {
         let mut result = Ok(());
+        let mut known = self.primaries.lock();
         for (member, superblock) in own {
             let primary = SuperblockMirror::Primary;
-            let written = member.device.write_durable_at(primary.offset(), encode(superblock, primary, kind));
-            if let Err(error) = written {
-                if !lacks_room_on_host(&error) {
-                    member.health.record(HealthEvent::Write);
+            let bytes = encode(superblock, primary, kind);
+            known.begin_write(member.id, &bytes);
+            match member.device.write_durable_at(primary.offset(), bytes.clone()) {
+                Ok(()) => known.end_write(member.id, bytes),
+                Err(error) => {
+                    if !lacks_room_on_host(&error) {
+                        member.health.record(HealthEvent::Write);
+                    }
+                    result = result.and(Err(error.into()));
                 }
-                result = result.and(Err(error.into()));
             }
         }
         result

@@ -122,3 +122,61 @@ fn a_lost_copy_is_only_counted_but_a_lost_primary_is_an_error() {
     assert!(matches!(failed, Err(VolumeError::Device(_))));
     assert_eq!(volume.statistics(DeviceId(1)).unwrap().write_errors, 3);
 }
+
+/// As the kernel does when it mounts the image through a loop device.
+fn publish_behind(device: &Arc<Faulty>, generation: u64) {
+    let superblock = superblock(generation);
+    let other = dup_volume(device, Access::ReadWrite);
+    other.write_superblocks(&superblock, &[superblock.device_item]).unwrap();
+    device.take_log();
+}
+
+#[test]
+fn nothing_is_published_over_the_superblock_of_another_writer() {
+    let device = Faulty::new(LENGTH);
+    let volume = dup_volume(&device, Access::ReadWrite);
+    let [first, second] = [5, 6].map(superblock);
+    volume.write_superblocks(&first, &[first.device_item]).unwrap();
+    volume.check_sole_writer().unwrap();
+    publish_behind(&device, 7);
+    let is_refused = |result: Result<(), VolumeError>| {
+        let Err(VolumeError::WrittenByAnother { expected, found, .. }) = result else { panic!("{result:?}") };
+        assert_eq!((expected, found), (Generation(5), Generation(7)));
+    };
+    is_refused(volume.check_sole_writer());
+    is_refused(volume.write_superblocks(&second, &[second.device_item]));
+    is_refused(volume.publish_log(Logical(4 * MEBIBYTE), Level::LEAF));
+    assert_eq!(device.take_log(), [], "neither copies nor the primary");
+}
+
+#[test]
+fn the_same_generation_of_another_writer_is_told_from_our_own() {
+    let device = Faulty::new(LENGTH);
+    let volume = dup_volume(&device, Access::ReadWrite);
+    let first = superblock(5);
+    volume.write_superblocks(&first, &[first.device_item]).unwrap();
+    volume.publish_log(Logical(4 * MEBIBYTE), Level::LEAF).unwrap();
+    volume.check_sole_writer().unwrap();
+    publish_behind(&device, 5);
+    assert!(
+        matches!(volume.check_sole_writer(), Err(VolumeError::WrittenByAnother { .. })),
+        "the log is gone"
+    );
+}
+
+#[test]
+fn a_publication_that_failed_is_not_taken_for_that_of_another_writer() {
+    let device = Faulty::new(LENGTH);
+    let volume = dup_volume(&device, Access::ReadWrite);
+    let [first, second] = [5, 6].map(superblock);
+    volume.write_superblocks(&first, &[first.device_item]).unwrap();
+    device.fail_writes_of(SuperblockMirror::Primary.offset().0);
+    assert!(volume.write_superblocks(&second, &[second.device_item]).is_err());
+    volume.check_sole_writer().unwrap();
+    // The write failed, and yet the bytes are there.
+    device.heal();
+    let kind = ChecksumKind::Crc32c;
+    let bytes = superblock::encode(&second, SuperblockMirror::Primary, kind);
+    device.write_at(SuperblockMirror::Primary.offset(), bytes).unwrap();
+    volume.check_sole_writer().unwrap();
+}
