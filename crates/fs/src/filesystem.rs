@@ -415,7 +415,7 @@ impl Filesystem {
         self.begin_with(Reservation::deletion(items).of(kind))
     }
 
-    /// As [`begin_deletion`](Self::begin_deletion), for what was accepted before, and leaves no room for the claims of others.
+    /// As [`begin_deletion`](Self::begin_deletion), for what was accepted before, and leaves no room for the tickets of other threads.
     ///
     /// # Errors
     /// As there.

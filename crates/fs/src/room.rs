@@ -1,32 +1,32 @@
-//! Trying again what found no space. A commit ends the promises of others and frees what was given back; a claim keeps the room
+//! Trying again what found no space. A commit ends the promises of others and frees what was given back; a ticket keeps the room
 //! meanwhile, so that an operation that needs much is not always overtaken by those that need little, or by the steps of a
 //! long deletion.
 
-use vlinder_transaction::Turn;
+use vlinder_transaction::Ticket;
 
 use crate::{Filesystem, FsError, Refusal, Result};
 
-/// How often what found no space is tried again, with as much room claimed as it lacked.
+/// How often what found no space is tried again, with a ticket for as much room as it lacked.
 const FURTHER_TRIES: u32 = 2;
 /// How often it is tried again because it got further and lacked more: an operation asks for the room of one leaf after the
 /// other.
-const FURTHER_CLAIMS: u32 = 16;
+const LARGER_TICKETS: u32 = 16;
 
 /// The further tries of one operation, or of one step of a long one.
 pub(crate) struct Tries<'a> {
     filesystem: &'a Filesystem,
-    /// With as much room as claimed before.
+    /// With a ticket for as much room as before.
     left: u32,
     /// With more.
-    claims_left: u32,
-    /// Bytes of metadata that are claimed.
-    claimed: u64,
-    turn: Option<Turn<'a>>,
+    larger_left: u32,
+    /// Bytes of metadata that the ticket is for.
+    waited_for: u64,
+    ticket: Option<Ticket<'a>>,
 }
 
 impl<'a> Tries<'a> {
     pub(crate) fn new(filesystem: &'a Filesystem) -> Self {
-        Self { filesystem, left: FURTHER_TRIES, claims_left: FURTHER_CLAIMS, claimed: 0, turn: None }
+        Self { filesystem, left: FURTHER_TRIES, larger_left: LARGER_TICKETS, waited_for: 0, ticket: None }
     }
 
     /// After a failure, whether to try again: where there was no space, a commit could give back some, and tries are left. That
@@ -37,7 +37,7 @@ impl<'a> Tries<'a> {
     pub(crate) fn again(&mut self, error: &FsError) -> Result<bool> {
         let engine = self.filesystem.engine();
         let lacking = error.lacking_metadata_bytes();
-        let left = if lacking > self.claimed { &mut self.claims_left } else { &mut self.left };
+        let left = if lacking > self.waited_for { &mut self.larger_left } else { &mut self.left };
         let is_worth_it =
             error.refusal() == Some(Refusal::NoSpace) && *left > 0 && engine.would_gain_by_committing();
         if !is_worth_it {
@@ -45,10 +45,10 @@ impl<'a> Tries<'a> {
         }
         tracing::debug!(%error, "tried again after a commit");
         *left -= 1;
-        self.claimed = self.claimed.max(lacking);
-        match &self.turn {
-            Some(turn) => turn.raise(lacking),
-            None => self.turn = Some(engine.claim_room(lacking)),
+        self.waited_for = self.waited_for.max(lacking);
+        match &self.ticket {
+            Some(ticket) => ticket.raise(lacking),
+            None => self.ticket = Some(engine.take_ticket(lacking)),
         }
         engine.commit()?;
         Ok(true)

@@ -243,6 +243,7 @@ impl<'a> Critical<'a> {
     fn freeze(self) -> Result<Frozen<'a>, EngineError> {
         let engine = self.engine;
         let promised = engine.price_of_commit();
+        engine.begin_ending();
         {
             let mut handle = engine.critical_handle(self.generation);
             engine.drain_pending(&mut handle)?;
@@ -260,6 +261,7 @@ impl<'a> Critical<'a> {
             engine.check_price_of_commit(&promised, &handle);
             drop(handle);
         }
+        engine.end_ending();
         engine.size_global_reserve();
         let superblock = self.make_superblock();
         let blocks = engine.trees.freeze(self.generation);

@@ -17,6 +17,8 @@ pub(crate) struct Editor<'a> {
     pub(crate) identity: TreeIdentity,
     metadata: AddressPool,
     system: AddressPool,
+    /// Items that edits put: each may have filled a leaf.
+    grown_items: u64,
 }
 
 impl<'a> Editor<'a> {
@@ -27,11 +29,14 @@ impl<'a> Editor<'a> {
         identity: TreeIdentity,
     ) -> Self {
         let (metadata, system) = (AddressPool::default(), AddressPool::default());
-        Self { trees, space, generation, identity, metadata, system }
+        Self { trees, space, generation, identity, metadata, system, grown_items: 0 }
     }
 
     /// All of the edits or none; sorted by key.
     pub(crate) fn edit(&mut self, root: &Arc<Root>, edits: &[Edit<'_>]) -> Result<(), TreeError> {
+        let is_removal = |edit: &&Edit<'_>| matches!(edit.change, Change::Remove | Change::RemoveIfPresent);
+        let grown = edits.len().saturating_sub(edits.iter().filter(is_removal).count());
+        self.grown_items = self.grown_items.saturating_add(u64::try_from(grown).unwrap_or(u64::MAX));
         let pool = if root.id() == RootId::CHUNK_TREE { &mut self.system } else { &mut self.metadata };
         self.trees.edit(root, self.generation, &self.space, pool, edits)
     }
@@ -64,6 +69,11 @@ impl<'a> Editor<'a> {
     /// One item goes, if it is there.
     pub(crate) fn remove(&mut self, root: &Arc<Root>, key: Key) -> Result<(), TreeError> {
         self.edit(root, &[Edit::new(key, Change::RemoveIfPresent)])
+    }
+
+    /// Items that were put, whether or not a leaf split for them.
+    pub(crate) fn grown_items(&self) -> u64 {
+        self.grown_items
     }
 
     /// Blocks that changes took: those that were taken, without those that are held for changes to come.

@@ -226,18 +226,29 @@ impl Handle<'_> {
 
     /// Notes what the handle took of what it was promised: never more. (Checksums that go with what it leaves are not counted
     /// again: where the handle changed the checksum tree itself, the leaves are copied already.)
-    fn check_use(&self) {
+    fn check_use(&self, promised: Charge) {
         let engine = self.engine;
         let price = |changes| engine.space.price_bytes(changes) / u64::from(engine.node_size());
         let left = self.editor.space.left();
         let used = self.editor.used_blocks() + price(left);
-        let promised = self.promised + self.editor.space.further();
         let blocks = price(promised);
         engine.metrics.most_used.note(self.kind, used, blocks);
+        if used <= blocks || self.kind == ChangeKind::LogReplay {
+            return;
+        }
+        engine.metrics.broken_promises.increment();
+        let kind = self.kind;
         debug_assert!(
-            used <= blocks || self.kind == ChangeKind::LogReplay,
-            "a handle for {:?} took {used} blocks of {blocks}: {promised:?}, left {left:?}",
-            self.kind
+            false,
+            "a handle for {kind:?} took {used} blocks of {blocks}: {promised:?}, left {left:?}"
+        );
+        tracing::error!(
+            ?kind,
+            used,
+            blocks,
+            ?promised,
+            ?left,
+            "a handle took more than it was promised; please report it"
         );
     }
 
@@ -253,8 +264,8 @@ impl Handle<'_> {
         self.engine.phase.lock().changed = true;
     }
 
-    /// Takes up to `most` bytes of data space in one piece, at least `least`; both multiples of the sector size. It is
-    /// nobody's until a reference is added.
+    /// Takes up to `most` bytes of data space in one piece, at least `least`, or where no piece of that length is left at least a
+    /// sector; both are multiples of the sector size. No extent item tells of it before a reference is added.
     ///
     /// # Errors
     /// [`EngineError::NoSpace`], or what reading free space met.
@@ -277,7 +288,7 @@ impl Handle<'_> {
                     }
                     least = sector;
                 }
-                Err(_) => {}
+                Err(other) => unreachable!("{other:?} is no refusal of data space"),
             }
         }
     }
@@ -474,6 +485,9 @@ impl Drop for Handle<'_> {
         }
         // Before the promise goes: what is held was taken on it.
         self.editor.give_back();
+        self.engine.note_edits(self.editor.grown_items());
+        let promised = self.promised + self.editor.space.further();
+        self.editor.space.give_back_promise();
         self.engine.space.unpromise(self.promised);
         let was_last = {
             let mut phase = self.engine.phase.lock();
@@ -485,7 +499,7 @@ impl Drop for Handle<'_> {
         };
         // Last: a failed assertion must not leave a handle that the committer waits for.
         if !self.watch.saw_panic() {
-            self.check_use();
+            self.check_use(promised);
             if was_last && self.kind != ChangeKind::LogReplay {
                 self.engine.check_room(self.kind);
             }

@@ -75,6 +75,12 @@ impl<'a> HandleSpace<'a> {
         }
     }
 
+    /// The handle has ended: what it was promised beyond its reservation goes back.
+    pub(crate) fn give_back_promise(&self) {
+        let further = std::mem::take(&mut *self.further.lock());
+        self.engine.space.unpromise(further);
+    }
+
     /// Asks for more than the reservation: for references that copies of these blocks, which others share, add.
     ///
     /// # Errors
@@ -119,7 +125,7 @@ impl<'a> HandleSpace<'a> {
 
 impl Drop for HandleSpace<'_> {
     fn drop(&mut self) {
-        self.engine.space.unpromise(self.further());
+        self.give_back_promise();
     }
 }
 
@@ -200,6 +206,9 @@ mod tests {
         assert_ne!(space.further(), Charge::default());
         space.leave(Charge::leaves(3));
         assert_eq!(space.left(), Charge::leaves(3));
+        space.give_back_promise();
+        assert_eq!(engine.space.promised_changes(), Charge::default());
+        space.charge_copies_at(&tree, &[key]).unwrap();
         drop(space);
         assert_eq!(engine.space.promised_changes(), Charge::default());
     }

@@ -5,7 +5,7 @@ use crate::EngineError;
 use crate::change_kind::ChangeKind;
 use crate::engine::Engine;
 use crate::error::METADATA;
-use crate::space::{Charge, CountedBlocks, Draw, LookUps, PromisedData, Turn, Unallocated, Wanted};
+use crate::space::{Charge, CountedBlocks, Draw, LookUps, PromisedData, Ticket, Unallocated, Wanted};
 
 /// What a handle may need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,9 +75,9 @@ const TRIES: u32 = 3;
 /// How often a handle that may draw on the reserve tries to, when others have drawn on all of it.
 const RESERVE_TRIES: u32 = 16;
 
-/// Attempts something up to `tries` times, with a commit between two attempts as long as one would gain space. An attempt is
-/// the last word: it follows every commit, and also a look that found nothing to commit, since another thread's commit may
-/// have ended between the attempt before and that look.
+/// Attempts something up to `tries` times, and commits between two attempts while a commit would gain space. The last step is
+/// always an attempt: another thread's commit may have ended between the attempt before and the look that found nothing to
+/// commit.
 fn attempt_between_commits<E>(
     tries: u32,
     attempt: impl Fn() -> bool,
@@ -136,12 +136,12 @@ impl Engine {
         )
     }
 
-    /// The calling thread was refused so many bytes of metadata ([`EngineError::lacking_metadata_bytes`]) and tries again: until
-    /// the turn ends, other threads do not take them meanwhile, unless for what was accepted before. Waits for those who claimed
-    /// room earlier, two seconds at most. A thread has one turn; a second one ends with the first that is dropped.
+    /// The calling thread was refused so many bytes of metadata ([`EngineError::lacking_metadata_bytes`]) and tries again: other
+    /// threads do not take them while the ticket lives, unless for what was accepted before. Waits for the tickets that were
+    /// taken earlier, up to two seconds for each.
     #[must_use]
-    pub fn claim_room(&self, bytes: u64) -> Turn<'_> {
-        self.space.claim(bytes)
+    pub fn take_ticket(&self, bytes: u64) -> Ticket<'_> {
+        self.space.take_ticket(bytes)
     }
 
     pub(crate) fn no_space(&self, changes: Charge) -> EngineError {
@@ -157,7 +157,7 @@ impl Engine {
             (phase.handles, phase.is_held_up)
         };
         handles > 0
-            || self.space.is_claimed_by_others()
+            || self.space.has_tickets_before_this_thread()
             || self.space.has_promised_changes()
             || self.waiting_changes() != Charge::default()
             || self.space.pinned_bytes() > 0
@@ -205,7 +205,10 @@ impl Engine {
         if self.promise_making_room(wanted, Draw::Margin)? {
             return Ok(DataPromise { engine: self, space });
         }
-        Err(EngineError::NoSpace { kind: "data", needed_bytes: space.bytes })
+        match self.space.metadata_of_refused(space) {
+            Some(needed_bytes) => Err(EngineError::NoSpace { kind: METADATA, needed_bytes }),
+            None => Err(EngineError::NoSpace { kind: "data", needed_bytes: space.bytes }),
+        }
     }
 
     /// Promises space to data that were accepted before, whatever there is.

@@ -8,19 +8,21 @@ use vlinder_format::{Block, Generation, ItemType, Key, Logical, ObjectId, RootId
 use vlinder_tree::{Precision, Root, Touch, TreeError};
 
 use crate::EngineError;
-use crate::change_kind::ChangeKind;
 use crate::engine::Engine;
 use crate::extents::delayed::{MAX_REFERENCE_BYTES, TouchedExtent};
 use crate::forest::Tree;
-use crate::handle::Handle;
-use crate::space::{Charge, Draw, FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES, TreeSizes};
+use crate::space::{Charge, Draw, FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES};
 
 /// What the engine knows of what waits for the commit.
 #[derive(Default)]
 pub(crate) struct WaitingWork {
     /// Items that changed outside a transaction: participants put them in before the next commit.
     awaited_items: AtomicU64,
-    /// All that waits, as it was measured last.
+    /// Items that handles ever put into trees themselves. Each took room in a leaf, which may split later for what waits.
+    edited_items: AtomicU64,
+    /// What waited when the transaction that is ending was closed; it leaves the queues before it takes its blocks.
+    ending: Mutex<Charge>,
+    /// The measurement that began last.
     measured: LastMeasurement,
 }
 
@@ -80,7 +82,13 @@ const SNAPSHOT_QUOTA_ITEMS: u64 = 4;
 /// Bytes that the name of a snapshot adds to a leaf at most.
 const SNAPSHOT_NAME_BYTES: usize = 330;
 /// More extents or items than this are not measured: a commit costs little more.
-const MAX_MEASURED: usize = 4096;
+const MAX_MEASURED: usize = 8192;
+/// Where this many wait, promises are given by counts alone. A promise that was measured is smaller than the counts that its handle
+/// leaves, so what it leaves must be measurable, with all that other open handles leave.
+const MAX_PROMISED_BY_MEASURE: usize = MAX_MEASURED / 2;
+/// Promises that are measured beside one another, each as if it alone filled a leaf, which may split of all of them: a leaf that
+/// has room for so many times what one puts there counts as one that does not split.
+const PROMISES_OF_LEAF: usize = 4;
 /// Bytes that the free-space tree or the checksum tree may grow by for one extent.
 const MAX_SPACE_ITEM_BYTES: usize = 64;
 
@@ -93,7 +101,24 @@ impl Engine {
 
     /// Items that were awaited are in a transaction, or not needed any more.
     pub fn settle_awaited_items(&self, count: u64) {
-        self.waiting.awaited_items.fetch_sub(count, Ordering::Relaxed);
+        let before = self.waiting.awaited_items.fetch_sub(count, Ordering::Relaxed);
+        assert!(before >= count, "{count} of {before} awaited items are settled");
+    }
+
+    /// A handle put so many items into trees itself.
+    pub(crate) fn note_edits(&self, items: u64) {
+        self.waiting.edited_items.fetch_add(items, Ordering::Relaxed);
+    }
+
+    /// The transaction closes: what waits takes its blocks now. Who asks for a promise meanwhile counts it still.
+    pub(crate) fn begin_ending(&self) {
+        let waiting = self.waiting_changes();
+        *self.waiting.ending.lock() = waiting;
+    }
+
+    /// All that waited has taken its blocks.
+    pub(crate) fn end_ending(&self) {
+        *self.waiting.ending.lock() = Charge::default();
     }
 
     /// Whether one item more can be changed outside a transaction, for a participant to put in before the next commit. A
@@ -111,14 +136,18 @@ impl Engine {
     pub(crate) fn waiting_changes(&self) -> Charge {
         let delayed = self.delayed.lock().charge();
         let (pending, shared_items) = self.pending.charge();
-        delayed + pending + self.snapshots.charge() + self.copies_of_leaves(shared_items)
+        let queued = delayed + pending + self.snapshots.charge() + self.copies_of_leaves(shared_items);
+        queued.at_least(*self.waiting.ending.lock())
     }
 
-    /// All that was ever added to [`waiting_changes`](Self::waiting_changes).
+    /// All that was ever added to [`waiting_changes`](Self::waiting_changes), and a block for each item that a handle put into a
+    /// tree itself: a leaf that was measured may split since.
     pub(crate) fn grown_changes(&self) -> Charge {
         let delayed = self.delayed.lock().grown();
         let (pending, shared_items) = self.pending.grown();
-        delayed + pending + self.snapshots.grown() + self.copies_of_leaves(shared_items)
+        let edited = self.waiting.edited_items.load(Ordering::Relaxed);
+        let filled_leaves = Charge { blocks: edited, ..Charge::default() };
+        delayed + pending + self.snapshots.grown() + self.copies_of_leaves(shared_items) + filled_leaves
     }
 
     /// What putting in all awaited items may change.
@@ -148,7 +177,7 @@ impl Engine {
     /// Measures in the trees as they stand what the next commit has to do. False where that can't be read, or is too much to
     /// be looked at.
     pub(crate) fn measure_waiting(&self) -> bool {
-        if !self.is_measurable(0) {
+        if self.waiting_pieces() > MAX_MEASURED {
             return false;
         }
         let number = self.waiting.measured.begin();
@@ -166,11 +195,16 @@ impl Engine {
         }
     }
 
-    /// Whether what waits, and so many extents beside it, is little enough to be measured. A promise that was measured holds as
+    /// Extents whose references wait for the commit, or items, whichever are more.
+    fn waiting_pieces(&self) -> usize {
+        self.delayed.lock().len().max(usize::try_from(self.pending.entries()).unwrap_or(usize::MAX))
+    }
+
+    /// Whether what waits, and so many extents and items beside it, is little enough for a promise that is measured. It holds as
     /// long as what waits can be measured again.
-    fn is_measurable(&self, further_extents: usize) -> bool {
-        let extents = self.delayed.lock().len().saturating_add(further_extents);
-        extents <= MAX_MEASURED && self.pending.entries() <= u64::try_from(MAX_MEASURED).unwrap_or(u64::MAX)
+    fn may_promise_by_measure(&self, further_extents: usize, further_items: usize) -> bool {
+        let further = further_extents.max(further_items);
+        self.waiting_pieces().saturating_add(further) <= MAX_PROMISED_BY_MEASURE
     }
 
     fn try_measure_waiting(&self) -> Result<Charge, EngineError> {
@@ -240,8 +274,36 @@ impl Engine {
         Ok(Charge { blocks, ..Charge::default() })
     }
 
-    /// Promises what references take that copies of these blocks add, of which other trees hold references: first by
-    /// counts, then measured.
+    /// Promises changes: as counted where there is room for that, else as measured. `measure` gives a charge of its own and data
+    /// extents whose references change beside it; `items` will wait for the commit.
+    ///
+    /// # Errors
+    /// [`TreeError::NoSpace`], of changes in the tree of `root`; what reading met.
+    fn promise_counted_or_measured(
+        &self,
+        (root, draw): (RootId, Draw),
+        counted: Charge,
+        items: usize,
+        measure: impl FnOnce() -> Result<(Charge, Vec<TouchedExtent>), TreeError>,
+    ) -> Result<Charge, TreeError> {
+        if self.try_changes(counted, draw) {
+            return Ok(counted);
+        }
+        let refused = |changes| TreeError::NoSpace { root, needed_bytes: self.space.price_bytes(changes) };
+        if !self.may_promise_by_measure(0, items) {
+            return Err(refused(counted));
+        }
+        let (charge, extents) = measure()?;
+        if !self.may_promise_by_measure(extents.len(), items) {
+            return Err(refused(counted));
+        }
+        let measured = charge + self.measure_extents(beside_others(extents))?;
+        let promised =
+            self.try_changes(measured, draw) || (self.revoke_leases() && self.try_changes(measured, draw));
+        if promised { Ok(measured) } else { Err(refused(measured)) }
+    }
+
+    /// Promises what references take that copies of these blocks add, of which other trees hold references.
     ///
     /// # Errors
     /// [`TreeError::NoSpace`]; what reading met.
@@ -258,21 +320,10 @@ impl Engine {
         }
         let added_references = u64::try_from(extents.len()).unwrap_or(u64::MAX);
         let counted = Charge { added_references, ..charge };
-        if self.try_changes(counted, draw) {
-            return Ok(counted);
-        }
-        if !self.is_measurable(extents.len()) {
-            return Err(self.refused(root, counted));
-        }
-        let measured = charge + self.measure_extents(extents)?;
-        if self.try_changes(measured, draw) || (self.revoke_leases() && self.try_changes(measured, draw)) {
-            return Ok(measured);
-        }
-        Err(self.refused(root, measured))
+        self.promise_counted_or_measured((root, draw), counted, 0, || Ok((charge, extents)))
     }
 
-    /// Promises what references of a leaf's data extents, or of a node's children, take that come or go: first by counts, then
-    /// measured.
+    /// Promises what references of a leaf's data extents, or of a node's children, take that come or go.
     ///
     /// # Errors
     /// As [`promise_references_of`](Self::promise_references_of).
@@ -293,26 +344,11 @@ impl Engine {
                 Charge { dropped_references: count, added_references: count, ..charge }
             }
         };
-        if self.try_changes(counted, draw) {
-            return Ok(counted);
-        }
-        if !self.is_measurable(extents.len()) {
-            return Err(self.refused(block.owner(), counted));
-        }
         for extent in &mut extents {
             extent.moves_space = changes == ReferenceMoves::Dropped;
             extent.growth_bytes = if extent.moves_space { 0 } else { MAX_REFERENCE_BYTES };
         }
-        let measured = charge + self.measure_extents(extents)?;
-        if self.try_changes(measured, draw) || (self.revoke_leases() && self.try_changes(measured, draw)) {
-            return Ok(measured);
-        }
-        Err(self.refused(block.owner(), measured))
-    }
-
-    /// The error where there was no room for changes of a tree.
-    fn refused(&self, root: RootId, changes: Charge) -> TreeError {
-        TreeError::NoSpace { root, needed_bytes: self.space.price_bytes(changes) }
+        self.promise_counted_or_measured((block.owner(), draw), counted, 0, || Ok((charge, extents)))
     }
 
     /// Blocks that a new root takes in the trees that tell of roots: for each item a path, and a leaf that splits; for each tree
@@ -327,8 +363,7 @@ impl Engine {
             + of_tree(&fixed.quota, SNAPSHOT_QUOTA_ITEMS)
     }
 
-    /// What giving a snapshot its name may change, after the tree was copied: the leaves at these keys are shared then. Counted
-    /// where there is room for that, else measured.
+    /// Promises what giving a snapshot its name may change, after the tree was copied: the leaves at these keys are shared then.
     ///
     /// # Errors
     /// As [`promise_references_of`](Self::promise_references_of).
@@ -341,26 +376,18 @@ impl Engine {
         let own = Charge { blocks: self.blocks_of_new_root(), ..Charge::default() };
         let leaves = u64::try_from(keys.len()).unwrap_or(u64::MAX);
         let counted = own + Charge::leaves(leaves) + self.copies_of_leaves(leaves);
-        if self.try_changes(counted, draw) {
-            return Ok(counted);
-        }
-        // No generation's block is the transaction's own, once the tree is copied.
-        let touches: Vec<Touch> = keys.iter().map(|key| Touch::at(*key, SNAPSHOT_NAME_BYTES)).collect();
-        let measured =
-            self.trees.measure(tree.root(), NO_GENERATION, NO_GENERATION, &touches, Precision::Leaves)?;
-        let mut extents = Vec::new();
-        let mut charge = own + Charge { blocks: measured.blocks(), ..Charge::default() };
-        for block in &measured.shared {
-            charge += references_of(block, &mut extents);
-        }
-        if !self.is_measurable(extents.len()) {
-            return Err(self.refused(tree.id(), counted));
-        }
-        charge += self.measure_extents(extents)?;
-        if self.try_changes(charge, draw) || (self.revoke_leases() && self.try_changes(charge, draw)) {
-            return Ok(charge);
-        }
-        Err(self.refused(tree.id(), charge))
+        self.promise_counted_or_measured((tree.id(), draw), counted, keys.len(), || {
+            // No generation's block is the transaction's own, once the tree is copied.
+            let touches: Vec<Touch> = keys.iter().map(|key| Touch::at(*key, SNAPSHOT_NAME_BYTES)).collect();
+            let measured =
+                self.trees.measure(tree.root(), NO_GENERATION, NO_GENERATION, &touches, Precision::Leaves)?;
+            let mut extents = Vec::new();
+            let mut charge = own + Charge { blocks: measured.blocks(), ..Charge::default() };
+            for block in &measured.shared {
+                charge += references_of(block, &mut extents);
+            }
+            Ok((charge, extents))
+        })
     }
 
     /// Promises what pending items at these keys of a tree take beyond their own leaves: the references that copies of shared
@@ -375,62 +402,12 @@ impl Engine {
         draw: Draw,
     ) -> Result<Charge, TreeError> {
         let counted = self.copies_of_leaves(u64::try_from(keys.len()).unwrap_or(u64::MAX));
-        if self.try_changes(counted, draw) {
-            return Ok(counted);
-        }
-        let touches: Vec<Touch> = keys.iter().map(|key| Touch::at(*key, 0)).collect();
-        let (Charge { block_references, .. }, extents) =
-            self.measure_touches(tree.id(), tree.root(), &touches)?;
-        if !self.is_measurable(extents.len()) {
-            return Err(self.refused(tree.id(), counted));
-        }
-        let measured = Charge { block_references, ..self.measure_extents(extents)? };
-        if self.try_changes(measured, draw) || (self.revoke_leases() && self.try_changes(measured, draw)) {
-            return Ok(measured);
-        }
-        Err(self.refused(tree.id(), measured))
-    }
-}
-
-/// What a commit may take at worst, in blocks.
-pub(crate) struct PriceOfCommit {
-    blocks: u64,
-    changes: Charge,
-    sizes: TreeSizes,
-}
-
-impl Engine {
-    /// What the commit that begins may take, as closely as it is known. No handle is open.
-    pub(crate) fn price_of_commit(&self) -> PriceOfCommit {
-        let block = u64::from(self.node_size());
-        let price = |changes| PriceOfCommit {
-            blocks: self.space.price_of_commit_bytes(changes) / block,
-            changes,
-            sizes: self.space.sizes(),
-        };
-        let counted = price(self.waiting_changes());
-        match self.measured_changes().map(price) {
-            Some(measured) if measured.blocks < counted.blocks => measured,
-            _ => counted,
-        }
-    }
-
-    /// A commit took no more than what was kept for it.
-    pub(crate) fn check_price_of_commit(&self, price: &PriceOfCommit, handle: &Handle<'_>) {
-        let taken = handle.editor.used_blocks();
-        let PriceOfCommit { blocks, changes, sizes } = price;
-        self.metrics.most_used.note(ChangeKind::Commit, taken, *blocks);
-        debug_assert!(taken <= *blocks, "a commit took {taken} blocks of {blocks}: {changes:?} in {sizes:?}");
-        if taken > *blocks {
-            self.metrics.broken_promises.increment();
-            tracing::error!(
-                taken,
-                blocks,
-                ?changes,
-                ?sizes,
-                "a commit took more than was kept; please report it"
-            );
-        }
+        self.promise_counted_or_measured((tree.id(), draw), counted, keys.len(), || {
+            let touches: Vec<Touch> = keys.iter().map(|key| Touch::at(*key, 0)).collect();
+            let (Charge { block_references, .. }, extents) =
+                self.measure_touches(tree.id(), tree.root(), &touches)?;
+            Ok((Charge { block_references, ..Charge::default() }, extents))
+        })
     }
 }
 
@@ -447,6 +424,14 @@ fn references_of(block: &Block, extents: &mut Vec<TouchedExtent>) -> Charge {
         moves_space: false,
     }));
     Charge::default()
+}
+
+/// The extents as a promise measures them that others are measured beside.
+fn beside_others(mut extents: Vec<TouchedExtent>) -> Vec<TouchedExtent> {
+    for extent in &mut extents {
+        extent.growth_bytes = extent.growth_bytes.saturating_mul(PROMISES_OF_LEAF);
+    }
+    extents
 }
 
 /// Where an extent's items lie, in the trees that are ordered by address.
@@ -470,6 +455,7 @@ pub(crate) const NO_GENERATION: Generation = Generation(u64::MAX);
 mod tests {
     use vlinder_format::inode::{InodeItem, Mode};
     use vlinder_testkit::{Scratch, require};
+    use vlinder_tree::{Change, Edit};
 
     use super::*;
     use crate::Reservation;
@@ -508,8 +494,32 @@ mod tests {
         put(10..11);
         let grown = engine.measured_changes().unwrap();
         assert_eq!(grown, measured + Charge::items(1, grown.item_bytes), "what came since is counted");
+        let open = {
+            let mut handle = engine.begin(Reservation::items(1)).unwrap();
+            let key = Key::new(ObjectId(2000), ItemType::INODE_ITEM, 0);
+            handle.edit(&tree, &[Edit::new(key, Change::Put(&inode_item()))]).unwrap();
+            engine.measured_changes().unwrap()
+        };
+        let after_edit = open + Charge { blocks: 1, ..Charge::default() };
+        assert_eq!(engine.measured_changes(), Some(after_edit), "the item filled a leaf that was measured");
         engine.commit().unwrap();
         assert_eq!(engine.measured_changes(), None, "another transaction");
+        assert_eq!(engine.waiting_changes(), Charge::default());
+    }
+
+    #[test]
+    fn what_takes_its_blocks_in_a_commit_counts_as_waiting_until_it_has_them() {
+        require!(Tool("mkfs.btrfs"));
+        let scratch = Scratch::new("ending");
+        let engine = write(&new_image(&scratch, &[])).unwrap();
+        let tree = engine.tree(RootId::FS_TREE).unwrap();
+        let key = Key::new(ObjectId(1000), ItemType::INODE_ITEM, 0);
+        engine.begin(Reservation::items(1)).unwrap().insert_pending(&tree, key, inode_item());
+        let waiting = engine.waiting_changes();
+        engine.begin_ending();
+        engine.pending.remove(tree.id(), key, false);
+        assert_eq!(engine.waiting_changes(), waiting);
+        engine.end_ending();
         assert_eq!(engine.waiting_changes(), Charge::default());
     }
 

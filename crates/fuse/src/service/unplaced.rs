@@ -102,6 +102,10 @@ impl UnplacedBytes {
 
     /// Keeps bytes of a file that had this size before; false where there are too many already.
     fn keep(&self, inode: &Arc<Inode>, size_before: u64, offset: u64, data: &[u8], most_bytes: u64) -> bool {
+        // An empty part would be tried for ever: storing it removes nothing.
+        if data.is_empty() {
+            return true;
+        }
         let mut files = self.files.lock();
         let length = data.len() as u64;
         let empty = || UnplacedFile { inode: Arc::clone(inode), parts: BTreeMap::new() };

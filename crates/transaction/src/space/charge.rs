@@ -100,6 +100,12 @@ impl Charge {
         self.with(before, u64::saturating_sub)
     }
 
+    /// Each count as high as in both charges.
+    #[must_use]
+    pub(crate) fn at_least(self, other: Self) -> Self {
+        self.with(other, u64::max)
+    }
+
     /// Each count so many times.
     #[must_use]
     pub fn times(self, count: u64) -> Self {

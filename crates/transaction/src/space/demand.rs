@@ -2,7 +2,7 @@
 
 use super::charge::{Charge, given_back};
 
-/// What a handle may draw on beside what anybody may have.
+/// What a handle may draw on beside what every change may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Draw {
     /// On nothing: it leaves the margin that Linux, too, keeps for what comes after.
@@ -13,7 +13,7 @@ pub enum Draw {
     /// On the global reserve, for what gives back more than it takes; not on the part for deleting trees. (What a snapshot
     /// shares is copied to be changed, so that deleting files may give back nothing until the snapshot goes.)
     Reserve,
-    /// On as much of it, for what was accepted before: it leaves no room for the claims of others.
+    /// On as much of it, for what was accepted before: it leaves no room for the tickets of other threads.
     Accepted,
     /// On all of it but the commit's own part, for deleting trees.
     LastReserve,

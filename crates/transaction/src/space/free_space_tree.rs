@@ -158,10 +158,14 @@ impl FreeSpaceTree<'_> {
         let before = Key::new(ObjectId(start), ItemType(0), 0);
         if let Some(found) = trees.floor(self.root, &before)? {
             let key = found.key();
-            if key.item_type == ItemType::FREE_SPACE_EXTENT
-                && key.objectid.0 >= group.start.0
-                && key.objectid.0 + key.offset == start
-            {
+            let is_extent = key.item_type == ItemType::FREE_SPACE_EXTENT && key.objectid.0 >= group.start.0;
+            let previous_end = key.objectid.0 + key.offset;
+            if is_extent && previous_end > start {
+                let fault =
+                    FreeSpaceFault::Overlap { start: Logical(start), previous_end: Logical(previous_end) };
+                return Err(Damage::new(fault, found.place(self.root.id())).into());
+            }
+            if is_extent && previous_end == start {
                 changes.insert(key, None);
                 first = key.objectid.0;
                 delta -= 1;
@@ -175,6 +179,12 @@ impl FreeSpaceTree<'_> {
             if key.item_type == ItemType::FREE_SPACE_EXTENT && key.objectid.0 == last {
                 changes.insert(key, None);
                 last += key.offset;
+                if last > group.end() {
+                    let (start, length) = (Logical(key.objectid.0), key.offset);
+                    let group_end = Logical(group.end());
+                    let fault = FreeSpaceFault::BeyondGroup { start, length, group_end };
+                    return Err(Damage::new(fault, found.place(self.root.id())).into());
+                }
                 delta -= 1;
             }
         }

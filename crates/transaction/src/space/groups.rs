@@ -19,6 +19,7 @@ use vlinder_format::chunk::BlockGroupFlags;
 use vlinder_format::free_space::FreeSpaceFault;
 use vlinder_format::{Fault, Logical};
 
+use super::charge::given_back;
 use super::free_ranges::FreeRanges;
 use super::free_space_tree::GroupRange;
 
@@ -139,7 +140,12 @@ impl Group {
 
     /// Bytes that may still be taken, whether their place is known or not.
     pub(crate) fn available(&self) -> u64 {
-        if self.closed { 0 } else { self.left() }
+        match &self.free {
+            _ if self.closed => 0,
+            // Fewer where the group's item says too little of what is used.
+            Free::Known(free) => self.left().min(free.total()),
+            _ => self.left(),
+        }
     }
 
     /// Bytes that are neither used, reserved, pinned nor under superblock copies.
@@ -435,16 +441,16 @@ impl Groups {
 
     /// What was read of a group's free ranges; none if reading failed, so that it may be tried again.
     pub(crate) fn loaded(&mut self, start: Logical, free: Option<FreeRanges>) {
-        if let Some(group) = self.groups.get_mut(&start) {
+        self.change(start, |group| {
             group.has_agreed = free.as_ref().is_some_and(|free| free.total() == group.left());
             group.free = free.map_or(Free::Unknown, Free::Known);
-        }
+        });
     }
 
     /// Reserved space goes back.
     pub(crate) fn unreserve(&mut self, logical: Logical, length: u64) {
         self.change(logical, |group| {
-            group.reserved -= length;
+            group.reserved = given_back(group.reserved, length);
             group.add_free(logical, length);
         });
     }
@@ -452,7 +458,7 @@ impl Groups {
     /// Reserved space got its item.
     pub(crate) fn use_reserved(&mut self, logical: Logical, length: u64) {
         self.change(logical, |group| {
-            group.reserved -= length;
+            group.reserved = given_back(group.reserved, length);
             group.used += length;
             group.touched = true;
         });
@@ -484,7 +490,7 @@ impl Groups {
     /// Reserved space that may have been written is not needed.
     pub(crate) fn pin_reserved(&mut self, logical: Logical, length: u64) {
         self.change(logical, |group| {
-            group.reserved -= length;
+            group.reserved = given_back(group.reserved, length);
             group.pinned += length;
         });
     }
@@ -492,7 +498,7 @@ impl Groups {
     /// Pinned space is free: the transaction that freed it is durable.
     pub(crate) fn unpin(&mut self, logical: Logical, length: u64) {
         self.change(logical, |group| {
-            group.pinned -= length;
+            group.pinned = given_back(group.pinned, length);
             group.add_free(logical, length);
         });
     }

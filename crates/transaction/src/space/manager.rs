@@ -94,13 +94,13 @@ pub(crate) struct SpaceManager {
     pub(super) state: Mutex<State>,
     loaded: Condvar,
     pub(super) chunk_made: Condvar,
-    pub(super) claim_ended: Condvar,
+    pub(super) ticket_ended: Condvar,
     /// Counts how often a handle gave back what it was promised; changed under the lock.
     pub(super) given_back: AtomicU64,
 }
 
-/// While it lives, nothing is promised: what a chunk leaves to others stays true until the chunk's group is there. Nobody who
-/// holds it waits for who asks for a promise.
+/// While it lives, nothing is promised: what a chunk leaves to other purposes stays true until its group is added. The holder must
+/// not wait for a thread that asks for a promise.
 pub(crate) struct ChunkBeingMade<'a> {
     space: &'a SpaceManager,
 }
@@ -119,7 +119,7 @@ impl SpaceManager {
             state: Mutex::new(state),
             loaded: Condvar::new(),
             chunk_made: Condvar::new(),
-            claim_ended: Condvar::new(),
+            ticket_ended: Condvar::new(),
             given_back: AtomicU64::new(0),
         }
     }

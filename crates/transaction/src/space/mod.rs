@@ -1,7 +1,6 @@
 //! Space: block groups and what of them is taken, free ranges, the free-space tree, new chunks, reservations.
 
 pub(crate) mod charge;
-mod claims;
 mod demand;
 pub(crate) mod free_ranges;
 pub(crate) mod free_space_tree;
@@ -14,10 +13,10 @@ mod promises;
 mod removal;
 pub(crate) mod report;
 mod reservations;
+mod tickets;
 
 pub use charge::Charge;
 pub(crate) use charge::{FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES, TreeSizes};
-pub use claims::Turn;
 pub(crate) use demand::Wanted;
 pub use demand::{Draw, PromisedData};
 pub use groups::Purpose;
@@ -26,3 +25,4 @@ pub(crate) use manager::{ChangedGroup, SpaceManager, Waiting};
 pub(crate) use promises::{GlobalReserve, Room, Unallocated};
 pub use report::{KindReport, SpaceReport};
 pub(crate) use reservations::{CountedBlocks, LookUps};
+pub use tickets::Ticket;

@@ -1,4 +1,4 @@
-//! What space somebody counts on, and whether all of it finds room: arithmetic over sums, without locks.
+//! Sums of all promises, and whether they fit together: arithmetic without locks.
 //!
 //! Data and metadata that the block groups have no room for need new chunks, and both count on the same unallocated space.
 //! So every promise asks whether *all* promises find room together, with the one that is asked for.
@@ -6,8 +6,8 @@
 use vlinder_format::chunk::STRIPE_LENGTH;
 
 use super::charge::{Charge, FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES, TreeSizes, given_back};
-use super::claims::Claims;
 use super::demand::{Draw, PromisedData, Wanted};
+use super::tickets::Tickets;
 
 /// The longest compressed extent.
 const PIECE_BYTES: u64 = 128 << 10;
@@ -107,7 +107,7 @@ pub(crate) struct Promises {
     /// Of `data`, what was taken from a group already and has no item yet. It may be more: bytes that were to be written in
     /// place, which are promised nothing, need new space if a snapshot came to share the old one.
     placed: u64,
-    claims: Claims,
+    tickets: Tickets,
     reserve: GlobalReserve,
     sizes: TreeSizes,
 }
@@ -119,25 +119,27 @@ impl Promises {
     }
 
     /// What has to find room: all promises and what is asked for, what `waiting` changes take at the next commit, what that
-    /// takes by itself, and what `draw` leaves of the reserve, for one. What the calling thread claims is for itself.
+    /// takes by itself, and what `draw` leaves of the reserve, for one. The calling thread's own ticket is for itself.
     pub(crate) fn needs(&self, draw: Draw, waiting: Charge, wanted: Wanted) -> Room {
         let mut data = self.data;
         data += wanted.data;
         let mut changes = self.handles + waiting + wanted.changes;
         let commit = self.commit_bytes();
-        let claimed = self.claims.bytes_before_this_thread();
-        let deletions = commit.saturating_add(self.reserve.trees).saturating_add(claimed);
+        let waited_for = self.tickets.bytes_before_this_thread();
+        let deletions = commit.saturating_add(self.reserve.trees);
+        if draw <= Draw::Reserve {
+            changes += charge_of_data(data);
+        }
         let kept = match draw {
             Draw::Nothing | Draw::Margin => {
-                changes += charge_of_data(data);
                 // The margin is for what is asked for, too: Linux asks for more than it takes, not for both.
                 let own = self.price_bytes(&(wanted.changes + charge_of_data(wanted.data)));
                 let margin = if draw == Draw::Nothing { self.reserve.margin.saturating_sub(own) } else { 0 };
                 let deletions = deletions.saturating_add(self.reserve.overwriting);
-                self.reserve.all.max(deletions).saturating_add(margin)
+                self.reserve.all.max(deletions).saturating_add(waited_for).saturating_add(margin)
             }
-            Draw::Reserve => deletions,
-            Draw::Accepted => commit.saturating_add(self.reserve.trees),
+            Draw::Reserve => deletions.saturating_add(waited_for),
+            Draw::Accepted => deletions,
             Draw::LastReserve => commit,
         };
         let metadata = self.price_bytes(&changes).saturating_add(kept);
@@ -147,6 +149,11 @@ impl Promises {
     /// What changes can take at worst, in bytes.
     pub(crate) fn price_bytes(&self, charge: &Charge) -> u64 {
         self.sizes.price_blocks(charge).saturating_mul(self.sizes.block_bytes)
+    }
+
+    /// What so much data may take of metadata when they are flushed, in bytes.
+    pub(crate) fn price_of_data(&self, data: PromisedData) -> u64 {
+        self.price_bytes(&charge_of_data(data))
     }
 
     /// What any commit may take by itself, in bytes.
@@ -185,8 +192,8 @@ impl Promises {
         self.handles
     }
 
-    pub(super) fn claims(&mut self) -> &mut Claims {
-        &mut self.claims
+    pub(super) fn tickets(&mut self) -> &mut Tickets {
+        &mut self.tickets
     }
 
     pub(crate) fn has_promised_changes(&self) -> bool {
@@ -223,6 +230,32 @@ mod tests {
     use super::*;
 
     const MEBIBYTE: u64 = 1 << 20;
+
+    #[test]
+    fn a_ticket_keeps_its_room_beside_the_reserve_and_not_within_it() {
+        let mut promises = promises();
+        let before = [Draw::Nothing, Draw::Margin, Draw::Reserve, Draw::Accepted, Draw::LastReserve];
+        let needs = |promises: &Promises| {
+            before.map(|draw| promises.needs(draw, Charge::default(), Wanted::default()).metadata)
+        };
+        let without = needs(&promises);
+        let other = vlinder_base::thread::spawn("other", vlinder_base::thread::current_id).join().unwrap();
+        promises.tickets().add(other, 100);
+        let with = needs(&promises);
+        assert_eq!(std::array::from_fn(|draw| with[draw] - without[draw]), [100, 100, 100, 0, 0]);
+    }
+
+    #[test]
+    fn deletions_leave_the_metadata_of_accepted_data_alone() {
+        let mut promises = promises();
+        let needs =
+            |promises: &Promises, draw| promises.needs(draw, Charge::default(), Wanted::default()).metadata;
+        let without = needs(&promises, Draw::Reserve);
+        promises.add_data(PromisedData::written(MEBIBYTE, 3));
+        let data = promises.price_bytes(&charge_of_data(PromisedData::written(MEBIBYTE, 3)));
+        assert!(data > 0);
+        assert_eq!(needs(&promises, Draw::Reserve), without + data);
+    }
 
     #[test]
     fn data_and_metadata_beyond_the_groups_share_what_is_unallocated() {

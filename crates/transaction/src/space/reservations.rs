@@ -190,6 +190,19 @@ impl SpaceManager {
         promised
     }
 
+    /// Of data that were refused, the price of their metadata if those are what lacks room; none where there is no room for the data
+    /// themselves, or where both come out of the same groups.
+    pub(crate) fn metadata_of_refused(&self, data: PromisedData) -> Option<u64> {
+        let state = self.state.lock();
+        let wanted = Wanted { data, ..Wanted::default() };
+        let needs = state.promises.needs(Draw::Margin, Charge::default(), wanted);
+        let lacking = state.lacking(Room { metadata: 0, ..needs });
+        let unallocated =
+            state.unallocated.map_or(0, |unallocated| unallocated.bytes / unallocated.data_copies.max(1));
+        let has_room_for_data = !state.is_mixed && lacking.data <= unallocated;
+        has_room_for_data.then(|| state.promises.price_of_data(data))
+    }
+
     /// How often a handle, or who was about to open one, gave back what it was promised.
     pub(crate) fn promises_given_back(&self) -> u64 {
         self.given_back.load(Ordering::Acquire)
@@ -282,6 +295,9 @@ impl SpaceManager {
 mod tests {
     use std::cell::Cell;
 
+    use vlinder_format::chunk::BlockGroupFlags;
+
+    use super::super::neighbours::{BLOCKS, neighbours};
     use super::*;
 
     const BLOCK: u64 = 16 << 10;
@@ -335,6 +351,15 @@ mod tests {
 
     /// Room for what is wanted where the trees were counted, and not where their sizes are bounds.
     const SCARCE: Unallocated = Unallocated { bytes: 100 * BLOCK, ..UNALLOCATED };
+
+    #[test]
+    fn a_refusal_of_data_names_what_lacks_room() {
+        let data = PromisedData::written(4 * BLOCK, 1);
+        let full = neighbours(&[(BlockGroupFlags::DATA, BLOCKS), (BlockGroupFlags::METADATA, 0)]);
+        assert_eq!(full.metadata_of_refused(data), None);
+        let roomy = neighbours(&[(BlockGroupFlags::DATA, 0), (BlockGroupFlags::METADATA, BLOCKS)]);
+        assert!(roomy.metadata_of_refused(data).is_some_and(|bytes| bytes > 0));
+    }
 
     #[test]
     fn a_promise_looks_up_what_is_not_known() {

@@ -62,7 +62,7 @@ fn limit_of(
     }
 }
 
-/// The sum of lines of `/proc/meminfo`; none where it can't be read.
+/// The sum of lines of `/proc/meminfo`; none where it can't be read or has none of them.
 fn memory_bytes(path: &str, names: &[&str]) -> Option<u64> {
     with_text(path, |text| {
         let lines = text.lines().filter_map(|line| {
@@ -71,8 +71,8 @@ fn memory_bytes(path: &str, names: &[&str]) -> Option<u64> {
             let kibibytes: u64 = words.next()?.parse().ok()?;
             names.contains(&name).then_some(kibibytes << 10)
         });
-        lines.sum()
-    })
+        lines.reduce(u64::saturating_add)
+    })?
 }
 
 /// What a short file says, or the first bytes of a longer one; none where it can't be read.

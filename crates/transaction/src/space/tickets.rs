@@ -1,0 +1,221 @@
+//! Tickets for scarce space. A refused thread commits and tries again; its ticket keeps other threads from taking what that commit
+//! frees (Linux: `struct reserve_ticket`). Tickets are served in their order.
+//!
+//! A ticket stops no other thread for good: a thread that finds no room beside tickets is refused, and takes a ticket as well. A
+//! waiting thread may hold a lock that the first thread needs. So it waits at most [`PATIENCE`] for the next ticket to end, and
+//! then takes the first place.
+
+use std::time::Duration;
+
+use vlinder_base::thread::{self, ThreadId};
+
+use super::manager::SpaceManager;
+
+/// How long a thread waits for the end of the next ticket before its own. Each takes a few commits.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The tickets of a file system, in their order.
+#[derive(Debug, Default)]
+pub(super) struct Tickets(Vec<Waiter>);
+
+#[derive(Debug)]
+struct Waiter {
+    thread: ThreadId,
+    bytes: u64,
+}
+
+impl Tickets {
+    /// A thread waits for so many bytes of metadata from now on; for more, if its ticket was for less. Its place in the order stays.
+    pub(super) fn add(&mut self, thread: ThreadId, bytes: u64) {
+        match self.0.iter_mut().find(|ticket| ticket.thread == thread) {
+            Some(ticket) => ticket.bytes = ticket.bytes.max(bytes),
+            None => self.0.push(Waiter { thread, bytes }),
+        }
+    }
+
+    fn remove(&mut self, thread: ThreadId) {
+        self.0.retain(|ticket| ticket.thread != thread);
+    }
+
+    fn has(&self, thread: ThreadId) -> bool {
+        self.0.iter().any(|ticket| ticket.thread == thread)
+    }
+
+    fn is_first(&self, thread: ThreadId) -> bool {
+        self.0.first().is_none_or(|ticket| ticket.thread == thread)
+    }
+
+    /// A thread comes first: its ticket counts for all others, and theirs no more for it.
+    fn overtake(&mut self, thread: ThreadId) {
+        self.0.sort_by_key(|ticket| ticket.thread != thread);
+    }
+
+    /// Bytes of metadata that threads wait for which come before a thread: those before it in the order, or all if it has no ticket.
+    fn bytes_before(&self, thread: ThreadId) -> u64 {
+        let before = self.0.iter().take_while(|ticket| ticket.thread != thread);
+        before.fold(0, |sum, ticket| sum.saturating_add(ticket.bytes))
+    }
+
+    /// As [`bytes_before`](Self::bytes_before), of the calling thread.
+    pub(super) fn bytes_before_this_thread(&self) -> u64 {
+        if self.0.is_empty() { 0 } else { self.bytes_before(thread::current_id()) }
+    }
+}
+
+/// The ticket of a thread that was refused room and tries again.
+#[derive(Debug)]
+pub struct Ticket<'a> {
+    space: &'a SpaceManager,
+    thread: ThreadId,
+    is_first_of_thread: bool,
+}
+
+impl Ticket<'_> {
+    /// Is for more from now on, if it was for less.
+    pub fn raise(&self, bytes: u64) {
+        self.space.state.lock().promises.tickets().add(self.thread, bytes);
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        if !self.is_first_of_thread {
+            return;
+        }
+        self.space.state.lock().promises.tickets().remove(self.thread);
+        self.space.ticket_ended.notify_all();
+    }
+}
+
+impl SpaceManager {
+    /// Gives the calling thread a ticket for so many bytes of metadata, and waits until those before it have ended; at most
+    /// [`PATIENCE`] for each of them. A thread that has a ticket already keeps its place, and its ticket is for the most of both
+    /// until the first of the two is dropped that was given.
+    pub(crate) fn take_ticket(&self, bytes: u64) -> Ticket<'_> {
+        let thread = thread::current_id();
+        let mut state = self.state.lock();
+        let is_first_of_thread = !state.promises.tickets().has(thread);
+        state.promises.tickets().add(thread, bytes);
+        while !state.promises.tickets().is_first(thread) {
+            if self.ticket_ended.wait_for(&mut state, PATIENCE).timed_out() {
+                state.promises.tickets().overtake(thread);
+            }
+        }
+        drop(state);
+        Ticket { space: self, thread, is_first_of_thread }
+    }
+
+    /// Whether other threads wait for room that come before the calling thread.
+    pub(crate) fn has_tickets_before_this_thread(&self) -> bool {
+        self.state.lock().promises.tickets().bytes_before_this_thread() > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::charge::Charge;
+    use super::super::demand::{Draw, Wanted};
+    use super::super::neighbours::{BLOCK, BLOCKS, Neighbours, neighbours};
+    use vlinder_base::clock::{Clock, SystemClock};
+
+    use super::*;
+    use vlinder_format::chunk::BlockGroupFlags;
+
+    impl SpaceManager {
+        /// Whether a thread waits for another's ticket to end.
+        fn has_waiting_ticket(&self) -> bool {
+            self.state.lock().promises.tickets().0.len() > 1
+        }
+    }
+
+    fn threads() -> [ThreadId; 3] {
+        let id = || thread::spawn("tickets", thread::current_id).join().unwrap();
+        [id(), id(), id()]
+    }
+
+    #[test]
+    fn a_ticket_counts_for_threads_that_came_later_and_for_those_without_one() {
+        let [first, second, other] = threads();
+        let mut tickets = Tickets::default();
+        let before = |tickets: &Tickets| [first, second, other].map(|thread| tickets.bytes_before(thread));
+        assert_eq!(before(&tickets), [0, 0, 0]);
+        tickets.add(first, 10);
+        tickets.add(second, 5);
+        assert_eq!(before(&tickets), [0, 10, 15]);
+        tickets.add(first, 30);
+        tickets.add(first, 20);
+        assert_eq!(before(&tickets), [0, 30, 35], "a ticket grows where it is");
+        tickets.overtake(second);
+        assert_eq!(before(&tickets), [5, 0, 35]);
+        assert!(tickets.is_first(second) && !tickets.is_first(first));
+        tickets.remove(second);
+        assert_eq!(before(&tickets), [0, 30, 30]);
+    }
+
+    #[test]
+    fn an_operation_within_another_keeps_the_ticket_of_that() {
+        let space = neighbours(&[(BlockGroupFlags::METADATA, 0)]);
+        let before_others =
+            || thread::scope(|scope| scope.spawn(|| space.has_tickets_before_this_thread()).join().unwrap());
+        let outer = space.take_ticket(10);
+        drop(space.take_ticket(20));
+        assert!(before_others());
+        drop(outer);
+        assert!(!before_others());
+    }
+
+    #[test]
+    fn tickets_are_served_in_order_and_a_thread_that_waited_too_long_comes_first() {
+        let space = neighbours(&[(BlockGroupFlags::METADATA, 0)]);
+        let waits_until = |end: &mut dyn FnMut()| {
+            thread::scope(|scope| {
+                let second = scope.spawn(|| {
+                    assert!(space.has_tickets_before_this_thread());
+                    let clock = SystemClock::new();
+                    drop(space.take_ticket(10));
+                    clock.monotonic()
+                });
+                end();
+                second.join().unwrap()
+            })
+        };
+        let mut ticket = Some(space.take_ticket(10));
+        assert!(!space.has_tickets_before_this_thread());
+        let waited = waits_until(&mut || {
+            while !space.has_waiting_ticket() {
+                thread::yield_now();
+            }
+            ticket = None;
+        });
+        assert!(waited < PATIENCE, "{waited:?}");
+        let _ticket = space.take_ticket(10);
+        assert!(waits_until(&mut || {}) >= PATIENCE);
+    }
+
+    #[test]
+    fn others_leave_the_room_of_a_ticket_but_for_what_was_accepted_before() {
+        let space = neighbours(&[(BlockGroupFlags::METADATA, 0)]);
+        let beside = space.price_of_commit_bytes(Charge::default());
+        let asks = |draw, blocks| {
+            let wanted = Wanted { changes: Charge { blocks, ..Charge::default() }, ..Wanted::default() };
+            let is_given = space.promise(wanted, draw, Charge::default, &Neighbours);
+            if is_given {
+                space.unpromise(wanted.changes);
+            }
+            is_given
+        };
+        let free = BLOCKS - beside / BLOCK;
+        let _ticket = space.take_ticket(free / 2 * BLOCK);
+        let by_other =
+            |draw, blocks| thread::scope(|scope| scope.spawn(|| asks(draw, blocks)).join().unwrap());
+        assert!(asks(Draw::Reserve, free / 2 + 1), "the ticket is for its own thread");
+        assert!(by_other(Draw::Reserve, free / 3));
+        assert!(!by_other(Draw::Reserve, free / 2 + 1));
+        let lacks = |draw| {
+            let lacking = || space.lacking(draw, Charge::default(), free * BLOCK).metadata;
+            thread::scope(|scope| scope.spawn(lacking).join().unwrap())
+        };
+        assert_eq!((lacks(Draw::Reserve), lacks(Draw::Accepted)), (free / 2 * BLOCK, 0), "nor a chunk");
+        assert!(by_other(Draw::Accepted, free / 2 + 1) && by_other(Draw::LastReserve, free / 2 + 1));
+    }
+}
