@@ -5,6 +5,9 @@ use vlinder_fs::{FsError, OpenOptions, Refusal};
 use vlinder_testkit::kernel::btrfs_check;
 use vlinder_testkit::{Scratch, require};
 
+/// More than the chunks of data have, less than a new image of 128 MiB takes.
+const DATA_BYTES: usize = 40 << 20;
+
 /// Fills, syncs, and empties again, for files of one size.
 fn fill_and_empty(bytes: usize) {
     let scratch = Scratch::in_memory("small-files");
@@ -32,6 +35,11 @@ fn fill_and_empty(bytes: usize) {
         files.remove_file(format!("/file-{number}")).unwrap();
     }
     files.sync().unwrap();
+    files.close().unwrap();
+    btrfs_check(&image).unwrap();
+    // The chunks of metadata are empty now, and nothing else waits for a commit: their room is there for data all the same.
+    let files = Files::open_with(&image, OpenOptions::default()).unwrap();
+    files.write("/data", &vec![9_u8; DATA_BYTES]).unwrap();
     files.close().unwrap();
     btrfs_check(&image).unwrap();
 }

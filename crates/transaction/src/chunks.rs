@@ -371,7 +371,7 @@ impl Engine {
         for group in self.space.removable_groups() {
             let logical = group.range.start;
             // References of the transaction, which is about to be committed, are still to be written.
-            let waiting = self.waiting_changes() + self.awaited_changes();
+            let waiting = self.queued_changes() + self.awaited_changes();
             if self.has_space_cache(logical)? || !self.space.close_idle(logical, waiting, self.system_bytes())
             {
                 continue;
@@ -398,6 +398,16 @@ impl Engine {
             self.write_system_array()?;
         }
         Ok(())
+    }
+
+    /// Whether a commit would remove a chunk. It begins with that even where nothing else has changed.
+    pub(crate) fn asks_to_remove_chunks(&self) -> bool {
+        let waiting = self.waiting_changes() + self.awaited_changes();
+        let has_one = self.space.has_group_to_remove(waiting, self.system_bytes());
+        if has_one {
+            self.phase.lock().changed = true;
+        }
+        has_one
     }
 
     /// Whether there is a v1 space cache of a group. Its file and its head in the root tree would outlive the group, and be

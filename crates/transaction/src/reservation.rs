@@ -148,7 +148,7 @@ impl Engine {
         EngineError::NoSpace { kind: METADATA, needed_bytes: self.space.price_bytes(changes) }
     }
 
-    /// Whether a commit could give back space: by writing what waits, by freeing what is pinned, by waiting for handles that
+    /// Whether a commit could give back space: by writing what waits, by freeing what is pinned, by removing empty chunks, by waiting for handles that
     /// are open or about to be, or for another thread's commit that has not freed yet what it pinned.
     #[must_use]
     pub fn would_gain_by_committing(&self) -> bool {
@@ -163,6 +163,7 @@ impl Engine {
             || self.space.pinned_bytes() > 0
             // What waits for the host is not freed by waiting here.
             || (!is_held_up && self.space.committing_bytes() > 0)
+            || self.asks_to_remove_chunks()
     }
 
     /// Promises metadata if there is room; false where there is none. There is room for nothing always.

@@ -134,10 +134,14 @@ impl Engine {
 
     /// What the next commit has to do at worst, by counts.
     pub(crate) fn waiting_changes(&self) -> Charge {
+        self.queued_changes().at_least(*self.waiting.ending.lock())
+    }
+
+    /// Of what waits, all that has not begun to take its blocks.
+    pub(crate) fn queued_changes(&self) -> Charge {
         let delayed = self.delayed.lock().charge();
         let (pending, shared_items) = self.pending.charge();
-        let queued = delayed + pending + self.snapshots.charge() + self.copies_of_leaves(shared_items);
-        queued.at_least(*self.waiting.ending.lock())
+        delayed + pending + self.snapshots.charge() + self.copies_of_leaves(shared_items)
     }
 
     /// All that was ever added to [`waiting_changes`](Self::waiting_changes), and a block for each item that a handle put into a

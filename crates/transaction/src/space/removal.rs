@@ -48,30 +48,44 @@ impl SpaceManager {
     /// commit under way, or for the chunk tree, to which `system_bytes` stay.
     pub(crate) fn close_idle(&self, start: Logical, waiting: Charge, system_bytes: u64) -> bool {
         let mut state = self.state.lock();
-        state.note_sizes();
-        let State { groups, promises, .. } = &mut *state;
-        let Some(group) = groups.get_mut(start).filter(|group| group.is_idle()) else { return false };
-        let (flags, room) = (group.flags, group.available());
-        let mut without = promises.needs(Draw::Nothing, waiting, Wanted::default());
-        let needs = without;
-        if flags.has(BlockGroupFlags::DATA) {
-            without.data = without.data.saturating_add(room);
-        } else if flags.has(BlockGroupFlags::METADATA) {
-            without.metadata = without.metadata.saturating_add(room);
-        }
-        let system_left = state.groups.available(Purpose::System).saturating_sub(room);
-        let is_needed = state.lacking(without) != state.lacking(needs)
-            || (flags.has(BlockGroupFlags::SYSTEM) && system_left < system_bytes);
-        if !is_needed {
+        let may_go = state.may_remove(start, waiting, system_bytes);
+        if may_go {
             state.groups.close(start);
         }
-        !is_needed
+        may_go
+    }
+
+    /// Whether a commit would remove a group, so that its room is free for others.
+    pub(crate) fn has_group_to_remove(&self, waiting: Charge, system_bytes: u64) -> bool {
+        let removable = self.removable_groups();
+        let mut state = self.state.lock();
+        removable.iter().any(|group| state.may_remove(group.range.start, waiting, system_bytes))
     }
 
     /// A group that was closed goes. Nothing of it waits to be free: every pinned range lies in a group.
     pub(crate) fn remove_group(&self, start: Logical) {
         let group = self.state.lock().groups.remove(start);
         assert!(group.is_none_or(|group| group.is_idle()), "the group at {start} goes with space in use");
+    }
+}
+
+impl State {
+    /// Whether an idle group may go; see [`SpaceManager::close_idle`].
+    fn may_remove(&mut self, start: Logical, waiting: Charge, system_bytes: u64) -> bool {
+        self.note_sizes();
+        let Some(group) = self.groups.get_mut(start).filter(|group| group.is_idle()) else { return false };
+        let (flags, room) = (group.flags, group.available());
+        let mut without = self.promises.needs(Draw::Nothing, waiting, Wanted::default());
+        let needs = without;
+        if flags.has(BlockGroupFlags::DATA) {
+            without.data = without.data.saturating_add(room);
+        } else if flags.has(BlockGroupFlags::METADATA) {
+            without.metadata = without.metadata.saturating_add(room);
+        }
+        let system_left = self.groups.available(Purpose::System).saturating_sub(room);
+        let is_needed = self.lacking(without) != self.lacking(needs)
+            || (flags.has(BlockGroupFlags::SYSTEM) && system_left < system_bytes);
+        !is_needed
     }
 }
 
