@@ -284,3 +284,35 @@ fn sectors_that_this_machine_cant_mount_are_told() {
     assert_eq!(made.err.contains("this machine's Linux can't mount it"), is_larger, "{}", made.err);
     run(["mkfs", "-q", "-f", "-b", "512M", text(&new)]).done();
 }
+
+/// What is not whole has no name, so nothing needs to be removed by a program that is killed.
+#[test]
+fn a_killed_copy_leaves_nothing_behind() {
+    let scratch = Scratch::new("advice");
+    let (source, image) = (scratch.join("source"), scratch.join("image"));
+    std::fs::create_dir(&source).unwrap();
+    std::fs::write(source.join("big"), vec![b'x'; 256 << 20]).unwrap();
+    run(["mkfs", "-q", "--compress", "zstd:1", "--rootdir", text(&source), text(&image)]).done();
+    let from = target(&image, "/big");
+    for (number, verb) in ["cp", "restore"].into_iter().enumerate() {
+        let out = scratch.join(format!("out{number}"));
+        std::fs::create_dir(&out).unwrap();
+        let arguments =
+            if verb == "cp" { ["cp", &from, text(&out)] } else { [verb, text(&image), text(&out)] };
+        let mut child =
+            vlinder().args(arguments).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        let descriptors = format!("/proc/{}/fd", child.id());
+        let is_writing = || {
+            let open = std::fs::read_dir(&descriptors).into_iter().flatten().flatten();
+            open.filter_map(|entry| std::fs::read_link(entry.path()).ok())
+                .any(|file| file != out && file.starts_with(&out))
+        };
+        while !is_writing() {
+            assert!(child.try_wait().unwrap().is_none(), "{verb} ended before it was seen to write");
+        }
+        tool("kill", ["-KILL", &child.id().to_string()]);
+        assert!(!child.wait().unwrap().success());
+        let left: Vec<_> = std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert!(left.is_empty(), "{verb} left {left:?}");
+    }
+}

@@ -55,6 +55,13 @@ impl Small {
         panic!("nobody was told that the host is full");
     }
 
+    /// As the kernel has them of the mount.
+    fn flags(&self) -> String {
+        let table = std::fs::read_to_string("/proc/mounts").unwrap();
+        let line = table.lines().find(|line| line.split(' ').nth(1) == Some(text(&self.point))).unwrap();
+        line.split(' ').nth(3).unwrap().to_owned()
+    }
+
     fn condition(&self) -> serde_json::Value {
         run(["--json", "filesystem", "usage", text(&self.point)]).done().json()["condition"].clone()
     }
@@ -80,6 +87,7 @@ fn a_full_host_is_told_and_all_that_was_accepted_is_stored_when_it_has_space() {
     let (point, image) = (text(&small.point).to_owned(), text(&small.image).to_owned());
     assert_eq!(small.condition()["failed_commit"], serde_json::Value::Null);
     assert!(!run(["filesystem", "df", &point]).done().text().contains("Host full"));
+    let flags_before = small.flags();
     let accepted = small.fill();
     run(["filesystem", "sync", &point]).failed(1, &["host's file system", "free some space there"]);
     let condition = small.condition();
@@ -93,6 +101,9 @@ fn a_full_host_is_told_and_all_that_was_accepted_is_stored_when_it_has_space() {
         assert!(told.contains("Host full: ") && told.contains("Failed commit: "), "{verb:?}: {told}");
     }
     run(["umount", &point]).failed(1, &["free some space on the host, then unmount again"]);
+    let made_read_only = ["mount", "-o", "remount,ro,noexec", &image, &point];
+    run(made_read_only).failed(1, &["can't be remounted", "it goes on as it was mounted"]);
+    assert_eq!(small.flags(), flags_before, "what the kernel says is what was told");
     small.enlarge();
     eventually("the host's space is found", || {
         small.condition()["host_full"] == false || {

@@ -71,12 +71,14 @@ pub enum MountError {
         cause: HelperCause,
     },
     /// The flags of a mount can't be changed.
-    #[error("{} can't be remounted: {reason}; it goes on as it was mounted", .mountpoint.display())]
+    #[error("{} can't be remounted: {reason}; {goes_on}", .mountpoint.display())]
     Remount {
         /// Where.
         mountpoint: PathBuf,
         /// Why.
         reason: String,
+        /// What the mount is like now.
+        goes_on: &'static str,
     },
     /// The mount can't be undone.
     #[error("{} can't be unmounted: {message}; {}", .mountpoint.display(), advice_on_unmounting(*.is_busy))]

@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use rustix::fs::StatVfsMountFlags;
+use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use vlinder_control::{Answer, Client, ClientError, MountEntry, Request};
 
@@ -17,7 +19,11 @@ use crate::options::MountOptions;
 /// [`MountError::Remount`]: there is no mount of this program, its server does not answer, the system refuses, or the image
 /// was opened read-only and can't become writable.
 pub fn remount(options: &MountOptions, mountpoint: &Path) -> Result<Vec<String>, MountError> {
-    let failed = |reason: String| MountError::Remount { mountpoint: mountpoint.to_owned(), reason };
+    let failed = |reason: String| MountError::Remount {
+        mountpoint: mountpoint.to_owned(),
+        reason,
+        goes_on: "it goes on as it was mounted",
+    };
     let entry = MountEntry::at(mountpoint).map_err(|error| failed(error.to_string()))?;
     let entry =
         entry.filter(MountEntry::is_ours).ok_or_else(|| failed("no vlinder is mounted there".into()))?;
@@ -30,10 +36,44 @@ pub fn remount(options: &MountOptions, mountpoint: &Path) -> Result<Vec<String>,
     if let (false, Some(reason)) = (read_only, information.read_only) {
         return Err(failed(format!("it takes no changes ({reason}); unmount it, and mount it for writing")));
     }
+    let change = |flags| rustix::mount::mount_remount(&entry.mountpoint, flags, "");
+    let system = |errno: Errno| failed(std::io::Error::from(errno).to_string());
+    let before = flags_of(&entry.mountpoint).map_err(system)?;
     // The kernel hands its dirty pages over before it is read-only.
-    rustix::mount::mount_remount(&entry.mountpoint, options.flags, "")
-        .map_err(|errno| failed(std::io::Error::from(errno).to_string()))?;
-    server.request(&Request::Remounted { read_only }).map_err(refused)?;
+    change(options.flags).map_err(system)?;
+    if let Err(error) = server.request(&Request::Remounted { read_only }) {
+        let goes_on = match change(before) {
+            Ok(()) => {
+                // It fails as the one before did; what it tells the server arrives.
+                let _ =
+                    server.request(&Request::Remounted { read_only: before.contains(MountFlags::RDONLY) });
+                "it goes on as it was mounted"
+            }
+            Err(_) => "the kernel keeps the flags that were asked for; mount it anew",
+        };
+        return Err(MountError::Remount {
+            mountpoint: mountpoint.to_owned(),
+            reason: error.to_string(),
+            goes_on,
+        });
+    }
     let is_new = |option: &&String| !information.options.contains(option);
     Ok(options.of_filesystem.iter().filter(is_new).cloned().collect())
+}
+
+/// The flags that a mount has now.
+fn flags_of(mountpoint: &Path) -> Result<MountFlags, Errno> {
+    let found = rustix::fs::statvfs(mountpoint)?.f_flag;
+    let known = [
+        (StatVfsMountFlags::RDONLY, MountFlags::RDONLY),
+        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
+        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+        (StatVfsMountFlags::SYNCHRONOUS, MountFlags::SYNCHRONOUS),
+        (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
+        (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
+        (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
+    ];
+    let is_set = known.into_iter().filter(|(shown, _)| found.contains(*shown));
+    Ok(is_set.fold(MountFlags::empty(), |flags, (_, flag)| flags | flag))
 }

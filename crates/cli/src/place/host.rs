@@ -221,18 +221,27 @@ impl HostDirectory {
 
     /// As [`Directory::create`], for a file whose name may still change before it is finished.
     pub fn begin(self: &Arc<Self>, name: &[u8], permissions: u32) -> Result<HostSink, Failure> {
-        let temporary = format!(".vlinder-{:016x}", OsRandom.next_u64());
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let mode = Mode::from_raw_mode(permissions & 0o777);
-        let descriptor = rustix::fs::openat(&self.descriptor, &*temporary, flags, mode)
-            .map_err(|errno| self.fail(errno, name))?;
-        Ok(HostSink {
+        let sink = |descriptor, unfinished| HostSink {
             file: File::from(descriptor),
             directory: Arc::clone(self),
-            temporary: Some(temporary),
+            unfinished,
             name: name.to_vec(),
             written_to: 0,
-        })
+        };
+        // A file without a name goes with the program, however that ends.
+        let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+        if Path::new(OWN_DESCRIPTORS).exists()
+            && let Ok(descriptor) = rustix::fs::openat(&self.descriptor, c".", flags, mode)
+        {
+            return Ok(sink(descriptor, Unfinished::Nameless));
+        }
+        // Some file systems have no such files (vfat, NFS, FUSE servers).
+        let temporary = temporary_name();
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let descriptor = rustix::fs::openat(&self.descriptor, &*temporary, flags, mode)
+            .map_err(|errno| self.fail(errno, name))?;
+        Ok(sink(descriptor, Unfinished::Named(temporary)))
     }
 
     pub fn make_directory(&self, name: &[u8], permissions: u32) -> Result<(), Failure> {
@@ -390,11 +399,27 @@ impl HostSource {
     }
 }
 
-/// A file under a temporary name in its directory. It is renamed when it is whole, and removed if it never is.
+/// Where the system shows the descriptors of this process.
+const OWN_DESCRIPTORS: &str = "/proc/self/fd";
+
+/// What a file is called before it is whole.
+enum Unfinished {
+    Nameless,
+    /// By a name of its own in its directory.
+    Named(String),
+    /// It has its name.
+    Whole,
+}
+
+fn temporary_name() -> String {
+    format!(".vlinder-{:016x}", OsRandom.next_u64())
+}
+
+/// A file that gets its name when it is whole, and goes if it never is.
 pub struct HostSink {
     file: File,
     directory: Arc<HostDirectory>,
-    temporary: Option<String>,
+    unfinished: Unfinished,
     name: Vec<u8>,
     /// Behind the last byte written, which is the file's length until that is set.
     written_to: u64,
@@ -404,6 +429,13 @@ impl HostSink {
     /// The name that it gets when it is finished, instead of the one that it was begun for.
     pub fn set_name(&mut self, name: &[u8]) {
         self.name = name.to_vec();
+    }
+
+    /// Gives a file without a name one.
+    fn link(&self, name: &OsStr) -> Result<(), Errno> {
+        // With AT_EMPTY_PATH only who may read every file could.
+        let file = format!("{OWN_DESCRIPTORS}/{}", self.file.as_fd().as_raw_fd());
+        rustix::fs::linkat(rustix::fs::CWD, &*file, &self.directory.descriptor, name, AtFlags::SYMLINK_FOLLOW)
     }
 
     fn done<T>(&self, result: Result<T, Errno>) -> Result<T, Failure> {
@@ -450,10 +482,25 @@ impl Sink for HostSink {
     }
 
     fn finish(mut self: Box<Self>) -> Result<(), Failure> {
-        if let Some(temporary) = &self.temporary {
-            let (directory, name) = (&self.directory.descriptor, OsStr::from_bytes(&self.name));
-            self.done(rustix::fs::renameat(directory, &**temporary, directory, name))?;
-            self.temporary = None;
+        let name = OsStr::from_bytes(&self.name).to_owned();
+        if let Unfinished::Nameless = self.unfinished {
+            match self.link(&name) {
+                // link(2) replaces nothing, rename(2) does.
+                Err(Errno::EXIST) => {
+                    let temporary = temporary_name();
+                    self.done(self.link(OsStr::new(&temporary)))?;
+                    self.unfinished = Unfinished::Named(temporary);
+                }
+                linked => {
+                    self.done(linked)?;
+                    self.unfinished = Unfinished::Whole;
+                }
+            }
+        }
+        if let Unfinished::Named(temporary) = &self.unfinished {
+            let directory = &self.directory.descriptor;
+            self.done(rustix::fs::renameat(directory, &**temporary, directory, &*name))?;
+            self.unfinished = Unfinished::Whole;
         }
         Ok(())
     }
@@ -461,7 +508,7 @@ impl Sink for HostSink {
 
 impl Drop for HostSink {
     fn drop(&mut self) {
-        if let Some(temporary) = &self.temporary {
+        if let Unfinished::Named(temporary) = &self.unfinished {
             // What failed is reported already; a file that can't be removed is found by its name.
             let _ = rustix::fs::unlinkat(&self.directory.descriptor, &**temporary, AtFlags::empty());
         }
