@@ -19,6 +19,7 @@ pub struct Place {
     pub scratch: Scratch,
 }
 
+#[allow(dead_code, reason = "each test uses some of it")]
 impl Place {
     pub fn new(name: &str) -> Self {
         let scratch = Scratch::new(name);
