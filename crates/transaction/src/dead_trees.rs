@@ -90,7 +90,7 @@ impl Handle<'_> {
 }
 
 impl Engine {
-    /// Nobody uses a deleted tree any more: its blocks may be freed by [`Engine::clean`].
+    /// The last handle on a deleted tree is closed: [`Engine::clean`] may free its blocks.
     pub fn add_dead_tree(&self, tree: Arc<Tree>) {
         self.dead_trees.walks.lock().push_back(Walk { tree, frames: Vec::new(), started: false });
     }
@@ -130,8 +130,7 @@ impl Engine {
                         self.dead_trees.put_back(walk, handle, VecDeque::push_front);
                     }
                 }
-                // Not even one block. A commit frees what went before it; right after one there is nothing more to hope for
-                // now, whatever others do meanwhile.
+                // Nothing was freed. A commit may free space; if the last commit freed none, this call gives up.
                 Err(error) if error.is_no_space() => {
                     self.dead_trees.put_back(walk, handle, VecDeque::push_front);
                     if has_committed {
@@ -149,7 +148,7 @@ impl Engine {
         Ok(!self.dead_trees.walks.lock().is_empty())
     }
 
-    /// The deleted trees whose blocks are not all free yet and that nobody has open, in the order in which they are freed.
+    /// Deleted trees that are closed and not fully freed, in the order of freeing.
     pub fn dead_trees(&self) -> Vec<RootId> {
         self.dead_trees.walks.lock().iter().map(|walk| walk.tree.id()).collect()
     }

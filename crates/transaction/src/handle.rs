@@ -68,8 +68,7 @@ impl Engine {
         self.begin_promised(reservation)
     }
 
-    /// As [`begin`](Self::begin), for what may as well be done later: where there is no room right now, nobody makes any by
-    /// committing.
+    /// As [`begin`](Self::begin), for work that can wait: where there is no room right now, it fails at once instead of committing.
     ///
     /// # Errors
     /// As there.
@@ -230,7 +229,8 @@ impl Handle<'_> {
         let engine = self.engine;
         let price = |changes| engine.space.price_bytes(changes) / u64::from(engine.node_size());
         let left = self.editor.space.left();
-        let used = self.editor.used_blocks() + price(left);
+        // Priced together: each price by itself is rounded up.
+        let used = price(left + Charge { blocks: self.editor.used_blocks(), ..Charge::default() });
         let blocks = price(promised);
         engine.metrics.most_used.note(self.kind, used, blocks);
         if used <= blocks || self.kind == ChangeKind::LogReplay {

@@ -14,7 +14,7 @@ use crate::waiting::ReferenceMoves;
 /// A handle's view of space.
 pub(crate) struct HandleSpace<'a> {
     engine: &'a Engine,
-    /// What the handle may draw on for more than it was promised; none for the committer, who is never refused.
+    /// What the handle may draw on for more than it was promised; `None` for the committer, which is never refused.
     draw: Option<Draw>,
     /// Blocks taken and not given back.
     taken_blocks: AtomicU64,
@@ -59,7 +59,8 @@ impl<'a> HandleSpace<'a> {
         *self.left.lock() += changes;
     }
 
-    /// Adds what was asked for to what the handle was promised. Who begins anew after a refusal needs all of it.
+    /// Adds what was granted to what the handle was promised. On a refusal, raises `needed_bytes` by everything promised so far,
+    /// because the caller begins anew without it.
     fn add(&self, asked: Result<Charge, TreeError>) -> Result<Charge, TreeError> {
         let mut further = self.further.lock();
         match asked {

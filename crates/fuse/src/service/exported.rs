@@ -3,8 +3,8 @@
 //! the generation of the reply with the handle's.
 //!
 //! Node numbers are relative to the mounted subvolume: on a mount of `@a` and on one of `@b` the number 257 stands for two
-//! files. So the generation given to the kernel stands for the subvolume too, and a handle never opens another subvolume's
-//! file. The one exception is the root of a mount: its number is 1 and its generation 0, whatever is mounted, because the
+//! files. So the generation given to the kernel stands for the subvolume too, and a handle opens another subvolume's file only if
+//! 32 bits of two hashes agree by chance. The one exception is the root of a mount: its number is 1 and its generation 0, whatever is mounted, because the
 //! kernel makes that inode itself (`fuse_get_root_inode`, fs/fuse/inode.c).
 
 use rustix::io::Errno;

@@ -10,10 +10,11 @@
 //!    lie drops them ([`UnplacedBytes::drop_range`]).
 //! 3. They are tried again when their file is to be made durable or is written to, at intervals, and at the end. A file that
 //!    has some is not durable ([`MountService::place`]).
-//! 4. Who tries them again changes nothing that is newer: as long as there are any, requests that read or change files take
-//!    turns with that ([`UnplacedBytes::turn`]). A page that comes again comes after its refusal was answered.
-//! 5. What lies behind the end of a file goes with the file's last writer ([`MountService::drop_refused_writes`]): it came from
-//!    writes, and whoever wrote it was told. Inside the file it may be mapped bytes, and stays.
+//! 4. Retrying changes nothing newer: while bytes are held, requests that read or change files exclude the retry
+//!    ([`UnplacedBytes::turn`]). A request that began while there were none is not excluded: bytes that came meanwhile are as new
+//!    as the request. A page that comes again comes after its refusal was answered.
+//! 5. Bytes behind the end of a file are dropped when its last writer closes it ([`MountService::drop_refused_writes`]): they came
+//!    from write(2), and the last close told the writer. Inside the file they may be mapped bytes, and stay.
 //! 6. There are at most as many as `dirty=` says ([`UnplacedBytes::keep`]).
 
 use std::collections::{BTreeMap, HashMap};
@@ -36,8 +37,7 @@ pub(super) struct UnplacedBytes {
     files: Mutex<HashMap<InodeId, UnplacedFile>>,
     /// Held alone while bytes are tried again.
     turns: RwLock<()>,
-    /// Files to which some came, and of which nobody was told: neither their writers by closing, nor a sync of the whole file
-    /// system.
+    /// Files with refused bytes that neither a close nor a sync of the whole file system has reported yet.
     untold: Mutex<HashMap<InodeId, Untold>>,
     /// How many of them were too many to be kept, ever.
     lost_bytes: AtomicU64,
@@ -256,8 +256,8 @@ impl MountService {
         self.unplaced.drop_range(id, start, end);
     }
 
-    /// Nobody has a file open for writing any more: what found no room behind its end goes, as if it had never been written.
-    /// The kernel still has it, and a size with it; it asks again when it looks the name up.
+    /// The last writer closed the file: refused bytes behind its end are dropped, as if they had never been written. The kernel
+    /// still has them, and a size with them; it asks again when it looks the name up.
     pub(super) fn drop_refused_writes(&self, inode: &Arc<Inode>) {
         // A host that is full may have space again: nothing that was accepted goes meanwhile.
         let is_kept = self.filesystem.engine().is_host_full();

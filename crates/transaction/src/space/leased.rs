@@ -36,8 +36,8 @@ impl NeededRanges {
         self.0.values().flat_map(move |ranges| ranges.within(start, end))
     }
 
-    /// Asks of each range who needs it now: `needing` gives those that are left of the leases between two. What nobody needs
-    /// is given to `release`, the rest stays.
+    /// Regroups all ranges by the leases that still need them. `needing` returns what is left of a span of leases. Ranges that no
+    /// lease needs go to `release`.
     pub(crate) fn sift(
         &mut self,
         needing: impl Fn(Needing) -> Option<Needing>,

@@ -15,7 +15,7 @@ use super::page_cache::PageCache;
 use super::{BYTES_PER_NANOSECOND, LONGEST_PASS, MARGIN_BYTES, Told};
 use crate::transport::{Deferred, HandleNumber, NodeAttributes, NodeNumber, Reply};
 
-/// At an open there is a look where the last one is longer ago: somebody may have raised what the kernel may hold.
+/// An open looks at the room again after this time, because an administrator may have raised the kernel's limit.
 const OLD_LOOK: Duration = Duration::from_millis(10);
 
 /// While bytes are tried again that found no room; ends with this, whatever becomes of it.

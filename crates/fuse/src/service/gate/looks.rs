@@ -1,4 +1,4 @@
-//! That what a look finds is not older than the question, though there is one look at a time.
+//! Shares looks at the room: a caller gets the result of a look that began after its call, though there is one at a time.
 
 use vlinder_base::sync::Mutex;
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ impl Looks {
         }
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         look();
-        // Not if it panics: whoever waits for it looks then.
+        // Not reached on a panic: the next caller looks again.
         *ended = number;
     }
 }

@@ -1,8 +1,8 @@
 //! What write(2) has to tell of bytes that the kernel had taken and that found no room.
 //!
 //! As Linux's `errseq_t` has it for fsync(2): refusals are numbered, and each open file knows the number up to which its writer
-//! was told. Linux tells a file that is opened later of an error of which nobody was told yet; write(2) does not tell that file,
-//! because none of the refused bytes came through it.
+//! was told. Linux reports an error to a file opened later only if no descriptor has seen it; write(2) here does not, because
+//! none of the refused bytes came through that file.
 //!
 //! Invariants:
 //! 1. Each open file of which bytes are refused is told once of all refusals since it was told last, whatever other open files
