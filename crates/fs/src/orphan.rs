@@ -78,10 +78,8 @@ impl Filesystem {
         let mut steps = Steps::new(self, MOST_ITEMS);
         loop {
             let (keys, complete) = self.items_of(inode, steps.most_items())?;
-            // The keys, the inode item and the orphan item.
-            let items = Charge::leaves(keys.len() as u64 + 1);
             let found = keys.len();
-            let Some(mut handle) = steps.begin(found, items)? else { continue };
+            let Some(mut handle) = steps.begin(found, charge_of_last_items(found))? else { continue };
             let mut changes = Changes::new(self, inode.subvolume());
             for key in keys {
                 changes.remove(key);
@@ -174,6 +172,12 @@ impl Filesystem {
     }
 }
 
+/// What removing the last items of an inode changes beside the one that its step is promised already: these keys, the orphan
+/// item, and the inode item once more, where it was put in meanwhile ([`Filesystem::forget_inode`]).
+fn charge_of_last_items(keys: usize) -> Charge {
+    Charge::leaves(keys as u64 + 2)
+}
+
 #[cfg(test)]
 mod tests {
     use vlinder_testkit::{Scratch, golden};
@@ -217,6 +221,24 @@ mod tests {
         assert!(FsError::Refused(Refusal::NoSpace).finds_no_space());
         assert!(FsError::Refused(Refusal::HostFull).finds_no_space());
         assert!(!FsError::Refused(Refusal::NotFound).finds_no_space());
+    }
+
+    /// The deletion's handle removes it twice: debug builds assert that it was promised enough for that.
+    #[test]
+    fn a_deletion_is_promised_room_for_an_item_that_is_put_in_meanwhile() {
+        let scratch = Scratch::new("orphan-promise");
+        let image = scratch.join("image");
+        golden::unpack("empty", &image).unwrap();
+        let filesystem = Filesystem::open(&[image], OpenOptions::default()).unwrap();
+        let root = filesystem.root().unwrap();
+        let inode = filesystem.create_directory(&Caller::superuser(), &root, b"directory", 0o755).unwrap();
+        let mut handle = Steps::new(&filesystem, 1).begin(0, charge_of_last_items(0)).unwrap().unwrap();
+        let mut changes = Changes::new(&filesystem, inode.subvolume());
+        changes.remove_pending(orphan::key(inode.number()));
+        changes.remove_pending(InodeItem::key(inode.number()));
+        changes.apply(&mut handle).unwrap();
+        inode.put(&mut filesystem.begin(1).unwrap(), &mut inode.state.lock());
+        filesystem.forget_inode(&mut handle, &inode);
     }
 
     #[test]
