@@ -20,8 +20,8 @@ use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::units::Physical;
 
 use crate::{
-    Completion, Description, Device, DeviceError, DeviceErrorKind, DeviceExt, DeviceKind, HostIdentity,
-    Operation, Request, Ticket,
+    Completion, Description, Device, DeviceError, DeviceErrorKind, DeviceExt, DeviceKind, Durability,
+    HostIdentity, Operation, Request, Ticket,
 };
 
 pub use backend::Backend;
@@ -108,6 +108,13 @@ impl HostFile {
         Ok(())
     }
 
+    /// A write ended in the host's cache ([`transfer::begin_write_back`]).
+    fn note_written(&self, offset: Physical, length_bytes: u64) {
+        if !self.lies_in_memory {
+            transfer::begin_write_back(&self.descriptor, offset.0, length_bytes);
+        }
+    }
+
     /// Runs one request in the calling thread.
     fn run(&self, mut request: Request) -> Completion {
         let result = self.check_request(&request).and_then(|()| {
@@ -116,6 +123,9 @@ impl HostFile {
                 self.fail(kind, request.operation(), request.offset(), request.length_bytes())
             })
         });
+        if let (Ok(()), Request::Write { offset, durability: Durability::Cached, .. }) = (&result, &request) {
+            self.note_written(*offset, request.length_bytes());
+        }
         request.complete(result)
     }
 }

@@ -65,6 +65,9 @@ impl Run {
             || self.requests.len() > 1
                 && are_fine
                 && transfer_all(&host.descriptor, &mut self.requests).is_ok();
+        if let Some((_, first @ Request::Write { .. })) = self.requests.first().filter(|_| is_done) {
+            host.note_written(first.offset(), self.length_bytes);
+        }
         // One by one also where something failed: to say which, and to do the others.
         let finish = |(position, request): (usize, Request)| {
             (position, if is_done { request.complete(Ok(())) } else { host.run(request) })

@@ -1,7 +1,7 @@
 //! One request against one file descriptor, to its end.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -128,6 +128,23 @@ pub(super) fn write_vectored(
         IoSlice::advance_slices(&mut parts, count);
     }
     Ok(())
+}
+
+/// Writes of at least so many bytes are taken for bulk.
+const BULK_BYTES: u64 = 128 << 10;
+
+/// After a bulk write: has the host begin to bring it to the device. Else it would lie in the host's cache until the next flush,
+/// which would have to bring all of it there before a small file beside it is durable. A hint: that it fails changes nothing, and it
+/// takes no error of an earlier write-back away from the flush (it waits for none).
+pub(super) fn begin_write_back(descriptor: &OwnedFd, offset: u64, length_bytes: u64) {
+    if length_bytes < BULK_BYTES {
+        return;
+    }
+    let (Ok(offset), Ok(length)) = (i64::try_from(offset), i64::try_from(length_bytes)) else { return };
+    // SAFETY: sync_file_range(2) takes numbers alone, and the descriptor is open as long as it is borrowed.
+    unsafe {
+        libc::sync_file_range(descriptor.as_raw_fd(), offset, length, libc::SYNC_FILE_RANGE_WRITE);
+    }
 }
 
 /// Gives a range of a block device back (BLKDISCARD).

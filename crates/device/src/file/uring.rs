@@ -177,7 +177,12 @@ impl Ring {
             unreachable!("the kernel completed a request that was not on the ring");
         };
         let completion = match outcome(&request, result) {
-            Outcome::Done => request.complete(Ok(())),
+            Outcome::Done => {
+                if let Request::Write { offset, durability: Durability::Cached, .. } = &request {
+                    host.note_written(*offset, request.length_bytes());
+                }
+                request.complete(Ok(()))
+            }
             Outcome::RunAgain => host.run(request),
             Outcome::Failed(errno) => {
                 let error =
