@@ -97,7 +97,13 @@ class Mount:
         return taken
 
     def end(self):
-        run("umount", self.point) if self.name == "linux" else run(self.tool, "umount", self.point)
+        command = ["umount", self.point] if self.name == "linux" else [self.tool, "umount", self.point]
+        # A load that was killed may still be at its end.
+        for _ in range(50):
+            if subprocess.run(command, capture_output=True).returncode == 0:
+                return
+            time.sleep(.2)
+        run(*command)
 
 
 def main():
