@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use common::{end, make_image, run, target, tool, vlinder};
+use rustix::process::{Pid, Signal, kill_process};
 use vlinder_testkit::{Scratch, eventually, require};
 
 fn image(scratch: &Scratch) -> PathBuf {
@@ -72,9 +73,12 @@ fn an_interrupted_mkfs_takes_back_what_it_began() {
     {
         let mut command = vlinder();
         command.args(["mkfs", "-f", "--compress", "zstd:15", "--rootdir", text(&source), text(target)]);
-        let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        eventually("the image is begun", || is_begun(target));
-        tool("kill", ["-INT", &child.id().to_string()]);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        // Without a pause: the program does not wait to be seen.
+        while !is_begun(target) {
+            assert!(child.try_wait().unwrap().is_none(), "mkfs ended before it was seen to begin");
+        }
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         let output = child.wait_with_output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{told}");

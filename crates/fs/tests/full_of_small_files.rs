@@ -39,7 +39,7 @@ fn fill_and_empty(bytes: usize) {
     btrfs_check(&image).unwrap();
     // The chunks of metadata are empty now, and nothing else waits for a commit: their room is there for data all the same.
     let files = Files::open_with(&image, OpenOptions::default()).unwrap();
-    files.write("/data", &vec![9_u8; DATA_BYTES]).unwrap();
+    files.write("/data", vec![9_u8; DATA_BYTES]).unwrap();
     files.close().unwrap();
     btrfs_check(&image).unwrap();
 }
