@@ -229,8 +229,10 @@ impl Handle<'_> {
         let engine = self.engine;
         let price = |changes| engine.space.price_bytes(changes) / u64::from(engine.node_size());
         let left = self.editor.space.left();
-        // Priced together: each price by itself is rounded up.
-        let used = price(left + Charge { blocks: self.editor.used_blocks(), ..Charge::default() });
+        // Two bounds of the same: each price by itself is rounded up, and priced together the blocks cost their items as well.
+        let taken = self.editor.used_blocks();
+        let together = price(left + Charge { blocks: taken, ..Charge::default() });
+        let used = together.min(taken.saturating_add(price(left)));
         let blocks = price(promised);
         engine.metrics.most_used.note(self.kind, used, blocks);
         if used <= blocks || self.kind == ChangeKind::LogReplay {
