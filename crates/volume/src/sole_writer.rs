@@ -12,6 +12,7 @@ use vlinder_format::{DeviceId, Generation};
 use crate::error::VolumeError;
 use crate::health::HealthEvent;
 use crate::member::Member;
+use crate::superblock;
 use crate::volume::Volume;
 
 /// What lies at the primary superblock of each member, as far as this process knows.
@@ -35,6 +36,18 @@ impl KnownPrimaries {
             Some((member.id, KnownPrimary { last, tried: None }))
         };
         Self { of_device: members.iter().filter_map(known).collect() }
+    }
+
+    /// A member was opened by this superblock of its primary. If another writer published after it was read, what lies there since
+    /// is not what this process goes on from.
+    pub(crate) fn believe(&mut self, device: DeviceId, superblock: &Superblock) {
+        let Some(known) = self.of_device.get_mut(&device) else { return };
+        if Superblock::decode(&known.last).is_ok_and(|found| found == *superblock) {
+            return;
+        }
+        if let Ok(bytes) = superblock::pack(superblock) {
+            known.last = bytes;
+        }
     }
 
     /// A primary is about to be written.

@@ -194,7 +194,11 @@ impl Volume {
         let volume = Self { is_degraded, ..Self::new(members, geometry, access) };
         *volume.published.lock() = published;
         if access == Access::ReadWrite {
-            *volume.primaries.lock() = KnownPrimaries::read(&volume.members);
+            let mut primaries = KnownPrimaries::read(&volume.members);
+            for found in found.iter().filter(|found| found.mirror == SuperblockMirror::Primary) {
+                primaries.believe(found.superblock.device_item.device, &found.superblock);
+            }
+            *volume.primaries.lock() = primaries;
         }
         for entry in superblock.system_chunks() {
             let added = entry

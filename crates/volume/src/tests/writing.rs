@@ -1,4 +1,5 @@
 use super::*;
+use crate::sole_writer::KnownPrimaries;
 use vlinder_device::Data;
 use vlinder_format::superblock::SuperblockFault;
 
@@ -179,4 +180,23 @@ fn a_publication_that_failed_is_not_taken_for_that_of_another_writer() {
     let bytes = superblock::encode(&second, SuperblockMirror::Primary, kind);
     device.write_at(SuperblockMirror::Primary.offset(), bytes).unwrap();
     volume.check_sole_writer().unwrap();
+}
+
+#[test]
+fn what_another_writer_published_while_the_volume_was_opened_is_not_taken_for_what_was_read() {
+    let device = Faulty::new(LENGTH);
+    let [read, published] = [5, 6].map(superblock);
+    let primary =
+        |superblock| superblock::encode(superblock, SuperblockMirror::Primary, ChecksumKind::Crc32c);
+    let offset = SuperblockMirror::Primary.offset();
+    let volume = dup_volume(&device, Access::ReadWrite);
+    device.write_at(offset, primary(&published)).unwrap();
+    let mut primaries = KnownPrimaries::read(volume.members());
+    primaries.believe(DeviceId(1), &read);
+    assert!(matches!(primaries.check(volume.members()), Err(VolumeError::WrittenByAnother { .. })));
+    device.write_at(offset, primary(&read)).unwrap();
+    let mut primaries = KnownPrimaries::read(volume.members());
+    primaries
+        .believe(DeviceId(1), &superblock::find(&*device, SuperblockChoice::default()).unwrap().superblock);
+    primaries.check(volume.members()).unwrap();
 }
