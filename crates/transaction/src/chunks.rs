@@ -403,7 +403,12 @@ impl Engine {
     /// Whether a commit would remove a chunk. It begins with that even where nothing else has changed.
     pub(crate) fn asks_to_remove_chunks(&self) -> bool {
         let waiting = self.waiting_changes() + self.awaited_changes();
-        let has_one = self.space.has_group_to_remove(waiting, self.system_bytes());
+        // A group that stays must not ask for commits, one after the other.
+        let has_one = self.space.removable_groups().iter().any(|group| {
+            let start = group.range.start;
+            self.space.may_remove(start, waiting, self.system_bytes())
+                && self.has_space_cache(start).is_ok_and(|has_cache| !has_cache)
+        });
         if has_one {
             self.phase.lock().changed = true;
         }

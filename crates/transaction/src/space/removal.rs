@@ -55,11 +55,9 @@ impl SpaceManager {
         may_go
     }
 
-    /// Whether a commit would remove a group, so that its room is free for others.
-    pub(crate) fn has_group_to_remove(&self, waiting: Charge, system_bytes: u64) -> bool {
-        let removable = self.removable_groups();
-        let mut state = self.state.lock();
-        removable.iter().any(|group| state.may_remove(group.range.start, waiting, system_bytes))
+    /// Whether [`close_idle`](Self::close_idle) would close a group now.
+    pub(crate) fn may_remove(&self, start: Logical, waiting: Charge, system_bytes: u64) -> bool {
+        self.state.lock().may_remove(start, waiting, system_bytes)
     }
 
     /// A group that was closed goes. Nothing of it waits to be free: every pinned range lies in a group.
