@@ -284,8 +284,18 @@ impl Engine {
     /// # Errors
     /// [`EngineError::NoSuchTree`], or what reading its root item met.
     pub fn tree(&self, id: RootId) -> Result<Arc<Tree>, EngineError> {
-        let tree = self.forest.open(&self.trees, &self.root_tree, id)?;
+        let tree = match self.forest.get(id) {
+            Some(tree) => tree,
+            None => self.open_tree(id)?,
+        };
         self.space.note_levels(u64::from(tree.root().pointer().level.0) + 1);
+        Ok(tree)
+    }
+
+    fn open_tree(&self, id: RootId) -> Result<Arc<Tree>, EngineError> {
+        let tree = self.forest.open(&self.trees, &self.root_tree, id)?;
+        // Before anything changes there. Two threads may both find it new: then the sum is a higher bound.
+        self.space.note_opened(self.blocks_of_files(std::slice::from_ref(&tree)));
         Ok(tree)
     }
 

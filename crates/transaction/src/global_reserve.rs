@@ -51,7 +51,8 @@ impl Engine {
             extent: blocks(&fixed.extent),
             free_space,
             checksum: blocks(&fixed.checksum),
-            others: 0,
+            files: self.blocks_of_files(&open),
+            made: 0,
             roots_and_groups: self.roots_and_groups_bound(open.len(), levels),
             about_blocks: blocks(&fixed.extent).saturating_add(free_space),
         };
@@ -66,6 +67,13 @@ impl Engine {
         let all = self.linux_reserve().min(share.max(room / 2));
         let margin = (u64::from(self.node_size()) * MARGIN_BLOCKS).min(all / 3 * 2);
         self.space.set_sizes(sizes, GlobalReserve { all, margin, overwriting, trees: trees.min(all) });
+    }
+
+    /// Blocks of those among some trees that hold files, by what their root items say.
+    pub(crate) fn blocks_of_files(&self, trees: &[Arc<Tree>]) -> u64 {
+        let files = trees.iter().filter(|tree| tree.id().is_shareable());
+        let bytes = files.map(|tree| tree.item().bytes_used).fold(0, u64::saturating_add);
+        bytes / u64::from(self.node_size())
     }
 
     /// Blocks of root items and group items that a commit may copy: a path for each open tree and for each group, unless

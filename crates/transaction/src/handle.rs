@@ -21,7 +21,7 @@ use crate::handle_space::HandleSpace;
 use crate::reservation::Reservation;
 use crate::snapshots::SnapshotRequest;
 use crate::space::groups::Taken;
-use crate::space::{Charge, Draw, Purpose};
+use crate::space::{Charge, Draw, Purpose, TreeSizes};
 use crate::unwinding::PanicWatch;
 
 /// A run of data space.
@@ -227,13 +227,15 @@ impl Handle<'_> {
     /// again: where the handle changed the checksum tree itself, the leaves are copied already.)
     fn check_use(&self, promised: Charge) {
         let engine = self.engine;
-        let price = |changes| engine.space.price_bytes(changes) / u64::from(engine.node_size());
         let left = self.editor.space.left();
-        // Two bounds of the same: each price by itself is rounded up, and priced together the blocks cost their items as well.
         let taken = self.editor.used_blocks();
-        let together = price(left + Charge { blocks: taken, ..Charge::default() });
-        let used = together.min(taken.saturating_add(price(left)));
-        let blocks = price(promised);
+        let sizes = engine.space.sizes();
+        let before = TreeSizes { made: 0, ..sizes };
+        let after = TreeSizes { made: taken, ..sizes };
+        // Two bounds of the same: each price by itself is rounded up, and priced together the blocks cost their items as well.
+        let together = after.price_blocks(&(left + Charge { blocks: taken, ..Charge::default() }));
+        let used = together.min(taken.saturating_add(after.price_blocks(&left)));
+        let blocks = before.price_blocks(&promised);
         engine.metrics.most_used.note(self.kind, used, blocks);
         if used <= blocks || self.kind == ChangeKind::LogReplay {
             return;

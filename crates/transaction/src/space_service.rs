@@ -202,6 +202,9 @@ impl Space for Engine {
         let kind = Self::block_kind(block, root, *first_key);
         let length = u64::from(self.node_size());
         self.delayed.lock().change(block.logical(), length, kind, Referrer::Root(root), 1, true);
+        if root.is_shareable() {
+            self.space.note_made(1);
+        }
         self.balance_blocks(root, i64::from(self.node_size()));
     }
 
@@ -222,6 +225,9 @@ impl Space for Engine {
         drop(delayed);
         self.balance_blocks(root, -i64::from(self.node_size()));
         if cancelled {
+            if root.is_shareable() {
+                self.space.note_made(-1);
+            }
             // Made by this transaction and never written: nothing on disk knows the address.
             self.release_block(logical);
         }

@@ -168,8 +168,11 @@ pub(crate) struct TreeSizes {
     pub(crate) free_space: u64,
     /// Blocks of the checksum tree.
     pub(crate) checksum: u64,
-    /// Blocks of all other trees whose items pay `leaves` and `items`.
-    pub(crate) others: u64,
+    /// Blocks of the trees of files, shared ones once for each open tree: each copies them for itself.
+    pub(crate) files: u64,
+    /// Blocks that handles made in the trees of files since these came to rest. Of `files`, as many are copied already, or were
+    /// paid for by what filled them.
+    pub(crate) made: u64,
     /// Blocks of the root tree and of the tree of group items that a commit may copy.
     pub(crate) roots_and_groups: u64,
     /// Blocks of the extent and free-space trees that tell of the places where tree blocks lie; all their blocks where
@@ -197,8 +200,8 @@ impl TreeSizes {
         let blocks = [
             charge.blocks,
             leaves.saturating_mul(self.path().saturating_add(1)),
-            self.copies(items, self.others),
-            self.splits(items, item_bytes, self.others),
+            self.copies(items, self.files.saturating_sub(self.made)),
+            self.splits(items, item_bytes, self.files),
             self.copies(references, self.extent),
             self.splits(added_references, REFERENCE_BYTES.saturating_mul(added_references), self.extent),
             self.copies(extents, self.free_space),
@@ -213,6 +216,11 @@ impl TreeSizes {
         blocks
             .saturating_add(self.leaves_for(block_items.saturating_mul(BLOCK_ITEM_BYTES)))
             .saturating_add(blocks.div_ceil(POINTERS_OF_HALF_NODE))
+    }
+
+    /// The price of a charge, in bytes.
+    pub(crate) fn price_bytes(&self, charge: &Charge) -> u64 {
+        self.price_blocks(charge).saturating_mul(self.block_bytes)
     }
 
     /// What every commit that changes anything takes by itself, in blocks: copies and splits of what tells of the places
@@ -258,7 +266,8 @@ mod tests {
             extent: 100,
             free_space: 4,
             checksum: 10,
-            others: 1000,
+            files: 1000,
+            made: 0,
             roots_and_groups: 2,
             about_blocks: 12,
         }
@@ -317,6 +326,18 @@ mod tests {
             *counted = 1;
             assert_eq!(sizes().price_blocks(&alone) == 0, name == "item_bytes", "{name}");
         }
+    }
+
+    #[test]
+    fn what_is_copied_and_what_is_left_cost_no_more_than_all_of_it_did() {
+        let all = Charge::items(5000, 5000 * FILE_EXTENT_ITEM_BYTES);
+        let price = sizes().price_blocks(&all);
+        for made in [1, 30, 600, 1000] {
+            let rest = TreeSizes { made, ..sizes() };
+            let left = Charge::items(4990, 4990 * FILE_EXTENT_ITEM_BYTES);
+            assert!(made + rest.price_blocks(&left) <= price, "{made} made");
+        }
+        assert!(1 + sizes().price_blocks(&all) > price, "a bound that forgets what was copied");
     }
 
     #[test]

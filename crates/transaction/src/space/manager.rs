@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use vlinder_base::sync::atomic::AtomicU64;
+use vlinder_base::sync::atomic::{AtomicI64, AtomicU64};
 use vlinder_base::sync::{Condvar, Mutex};
 use vlinder_format::chunk::BlockGroupFlags;
 use vlinder_format::free_space::FreeSpaceFault;
@@ -97,6 +97,8 @@ pub(crate) struct SpaceManager {
     pub(super) ticket_ended: Condvar,
     /// Counts how often a handle gave back what it was promised; changed under the lock.
     pub(super) given_back: AtomicU64,
+    /// Blocks that handles made in trees of files since these came to rest, less those they let go of again.
+    pub(super) made: AtomicI64,
 }
 
 /// While it lives, nothing is promised: what a chunk leaves to other purposes stays true until its group is added. The holder must
@@ -121,6 +123,7 @@ impl SpaceManager {
             chunk_made: Condvar::new(),
             ticket_ended: Condvar::new(),
             given_back: AtomicU64::new(0),
+            made: AtomicI64::new(0),
         }
     }
 

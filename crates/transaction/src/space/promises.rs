@@ -142,13 +142,18 @@ impl Promises {
             Draw::Accepted => deletions,
             Draw::LastReserve => commit,
         };
-        let metadata = self.price_bytes(&changes).saturating_add(kept);
+        // A promise may be used in the transaction to come, which copies anew, as accepted data may. What waits is of this one.
+        let is_of_this_transaction =
+            draw > Draw::Reserve && self.handles == Charge::NOTHING && wanted == Wanted::default();
+        let made = if is_of_this_transaction { self.sizes.made } else { 0 };
+        let price = TreeSizes { made, ..self.sizes }.price_bytes(&changes);
+        let metadata = price.saturating_add(kept);
         Room { data: data.bytes.saturating_sub(self.placed), metadata }
     }
 
     /// What changes can take at worst, in bytes.
     pub(crate) fn price_bytes(&self, charge: &Charge) -> u64 {
-        self.sizes.price_blocks(charge).saturating_mul(self.sizes.block_bytes)
+        TreeSizes { made: 0, ..self.sizes }.price_bytes(charge)
     }
 
     /// What so much data may take of metadata when they are flushed, in bytes.
@@ -278,7 +283,7 @@ mod tests {
     fn promises() -> Promises {
         let block_bytes = 16 << 10;
         let mut promises = Promises::new(block_bytes);
-        let sizes = TreeSizes { block_bytes, levels: 2, extent: 40, others: 500, ..TreeSizes::default() };
+        let sizes = TreeSizes { block_bytes, levels: 2, extent: 40, files: 500, ..TreeSizes::default() };
         promises.set_sizes(
             sizes,
             GlobalReserve { all: 8 * MEBIBYTE, margin: 3 * MEBIBYTE, overwriting: 0, trees: MEBIBYTE },
@@ -330,6 +335,24 @@ mod tests {
         promises.remove_data(data);
         promises.remove_handle(handle);
         assert_eq!(promises.needs(Draw::LastReserve, Charge::default(), Wanted::default()).data, 0);
+    }
+
+    #[test]
+    fn what_waits_copies_no_block_again_that_a_handle_copied_and_a_promise_may_be_of_the_next_transaction() {
+        let mut promises = promises();
+        promises.sizes_mut().made = 400;
+        let waiting = Charge::items(10_000, 0);
+        let sizes = *promises.sizes_mut();
+        let (now, anew) = (sizes.price_bytes(&waiting), promises.price_bytes(&waiting));
+        assert!(now < anew, "{now} {anew}");
+        let commit = promises.commit_bytes();
+        let needs = |promises: &Promises, draw, wanted| promises.needs(draw, waiting, wanted).metadata;
+        assert_eq!(needs(&promises, Draw::LastReserve, Wanted::default()), commit + now);
+        let more = Wanted { changes: Charge { blocks: 1, ..Charge::NOTHING }, ..Wanted::default() };
+        assert!(needs(&promises, Draw::LastReserve, more) > commit + anew);
+        assert!(needs(&promises, Draw::Reserve, Wanted::default()) >= commit + anew);
+        promises.add_handle(Charge::leaves(1));
+        assert!(needs(&promises, Draw::LastReserve, Wanted::default()) > commit + anew);
     }
 
     #[test]

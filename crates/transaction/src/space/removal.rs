@@ -47,7 +47,7 @@ impl SpaceManager {
     /// is free only once the transaction that removes it is durable: for promises, for what `waiting` changes take of the
     /// commit under way, or for the chunk tree, to which `system_bytes` stay.
     pub(crate) fn close_idle(&self, start: Logical, waiting: Charge, system_bytes: u64) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.up_to_date();
         let may_go = state.may_remove(start, waiting, system_bytes);
         if may_go {
             state.groups.close(start);
@@ -57,7 +57,7 @@ impl SpaceManager {
 
     /// Whether [`close_idle`](Self::close_idle) would close a group now.
     pub(crate) fn may_remove(&self, start: Logical, waiting: Charge, system_bytes: u64) -> bool {
-        self.state.lock().may_remove(start, waiting, system_bytes)
+        self.up_to_date().may_remove(start, waiting, system_bytes)
     }
 
     /// A group that was closed goes. Nothing of it waits to be free: every pinned range lies in a group.
@@ -70,7 +70,6 @@ impl SpaceManager {
 impl State {
     /// Whether an idle group may go; see [`SpaceManager::close_idle`].
     fn may_remove(&mut self, start: Logical, waiting: Charge, system_bytes: u64) -> bool {
-        self.note_sizes();
         let Some(group) = self.groups.get_mut(start).filter(|group| group.is_idle()) else { return false };
         let (flags, room) = (group.flags, group.available());
         let mut without = self.promises.needs(Draw::Nothing, waiting, Wanted::default());

@@ -1,5 +1,6 @@
 //! What is counted on of space, beside what is taken: promises to handles and to data, and whether all of them find room.
 
+use vlinder_base::sync::MutexGuard;
 use vlinder_base::sync::atomic::Ordering;
 
 use super::charge::{Charge, TreeSizes};
@@ -62,8 +63,7 @@ impl State {
     }
 
     /// Whether the groups, and the chunks that can be made, have room for what is wanted beside all else.
-    fn fits(&mut self, draw: Draw, waiting: Charge, wanted: Wanted) -> Promised {
-        self.note_sizes();
+    fn fits(&self, draw: Draw, waiting: Charge, wanted: Wanted) -> Promised {
         let mut needs = self.promises.needs(draw, waiting, wanted);
         let mut lacking = self.lacking(needs);
         if wanted.data.bytes > 0 && lacking.data > 0 && !self.is_mixed {
@@ -82,12 +82,12 @@ impl State {
         }
     }
 
-    /// How large all trees are together, right now.
-    pub(super) fn note_sizes(&mut self) {
-        let taken = self.groups.metadata_taken();
-        let sizes = self.promises.sizes_mut();
+    /// Blocks that are neither of the extent tree nor of the trees of free space and of checksums. Whoever wrote the sizes of the
+    /// other trees to the disk, they have these together.
+    fn other_blocks(&self, sizes: &TreeSizes) -> u64 {
+        let taken = self.groups.metadata_taken() / sizes.block_bytes.max(1);
         let counted = sizes.extent.saturating_add(sizes.free_space).saturating_add(sizes.checksum);
-        sizes.others = (taken / sizes.block_bytes).saturating_sub(counted);
+        taken.saturating_sub(counted)
     }
 }
 
@@ -109,19 +109,40 @@ impl SpaceManager {
         }
     }
 
-    /// A tree that was opened has so many levels.
+    /// A tree that is used has so many levels.
     pub(crate) fn note_levels(&self, levels: u64) {
         let mut state = self.state.lock();
         let sizes = state.promises.sizes_mut();
         sizes.levels = sizes.levels.max(levels);
     }
 
-    /// How large the trees are from now on, and what is kept.
+    /// A tree of files was opened that has so many blocks.
+    pub(crate) fn note_opened(&self, blocks: u64) {
+        let mut state = self.state.lock();
+        let sizes = state.promises.sizes_mut();
+        sizes.files = sizes.files.saturating_add(blocks);
+    }
+
+    /// A handle made a block in a tree of files, or let go of one that the transaction made.
+    pub(crate) fn note_made(&self, blocks: i64) {
+        self.made.fetch_add(blocks, Ordering::Relaxed);
+    }
+
+    /// How large the trees are that have come to rest, and what is kept. No handle is open.
     pub(crate) fn set_sizes(&self, sizes: TreeSizes, reserve: GlobalReserve) {
         let mut state = self.state.lock();
         state.size_changes += 1;
         state.is_counted = false;
-        state.promises.set_sizes(sizes, reserve);
+        let files = sizes.files.max(state.other_blocks(&sizes));
+        state.promises.set_sizes(TreeSizes { files, made: 0, ..sizes }, reserve);
+        self.made.store(0, Ordering::Relaxed);
+    }
+
+    /// The state, with what was made of the trees until now.
+    pub(super) fn up_to_date(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        state.promises.sizes_mut().made = u64::try_from(self.made.load(Ordering::Relaxed)).unwrap_or(0);
+        state
     }
 
     /// What was counted of the trees whose sizes were bounds so far; of no use if they changed meanwhile.
@@ -175,7 +196,7 @@ impl SpaceManager {
     ) -> Promised {
         let given_back = self.given_back.load(Ordering::Acquire);
         let waiting = waiting();
-        let mut state = self.state.lock();
+        let mut state = self.up_to_date();
         while state.is_making_chunk {
             self.chunk_made.wait(&mut state);
         }
@@ -232,16 +253,13 @@ impl SpaceManager {
 
     /// What a commit can take at worst that makes these changes, in bytes.
     pub(crate) fn price_of_commit_bytes(&self, changes: Charge) -> u64 {
-        let mut state = self.state.lock();
-        state.note_sizes();
+        let state = self.up_to_date();
         state.promises.price_bytes(&changes).saturating_add(state.promises.commit_bytes())
     }
 
     /// How large the trees are.
     pub(crate) fn sizes(&self) -> TreeSizes {
-        let mut state = self.state.lock();
-        state.note_sizes();
-        *state.promises.sizes_mut()
+        *self.up_to_date().promises.sizes_mut()
     }
 
     /// What changes can take at worst, in bytes.
@@ -283,8 +301,7 @@ impl SpaceManager {
 
     /// What promises and `waiting` changes, and so much metadata beside them, need of new chunks beyond what the groups have.
     pub(crate) fn lacking(&self, draw: Draw, waiting: Charge, metadata: u64) -> Room {
-        let mut state = self.state.lock();
-        state.note_sizes();
+        let state = self.up_to_date();
         let mut needs = state.promises.needs(draw, waiting, Wanted::default());
         needs.metadata = needs.metadata.saturating_add(metadata);
         state.lacking(needs)
