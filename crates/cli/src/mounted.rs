@@ -218,6 +218,31 @@ impl Mounted {
         }
     }
 
+    /// Makes or deletes the subvolume at this path: by a system call, where that is possible, so that the kernel tells those who
+    /// watch the directory (inotify). What the kernel refuses is asked for again directly, which tells why, if it still fails.
+    pub fn change_subvolume(&self, request: &Request) -> Result<SubvolumeInformation, Failure> {
+        let call = |path: &Path| match request {
+            Request::SubvolumeDelete { .. } => rustix::fs::rmdir(path),
+            _ => rustix::fs::mkdir(path, Mode::from_raw_mode(0o777)),
+        };
+        // A server that is older, or that can't tell this process from others, expects no call.
+        let by_call = Request::ByCall { request: Box::new(request.clone()) };
+        if !matches!(self.request(&by_call), Ok(Answer::Expected)) {
+            return self.subvolume(request);
+        }
+        let called = call(&self.path);
+        match (self.request(&Request::CallOutcome)?, called) {
+            (Answer::Subvolume(record), _) => Ok(records::subvolume(record)),
+            (Answer::NotCalled, Ok(())) if !matches!(request, Request::SubvolumeDelete { .. }) => {
+                // The server did not know the call: what it made is a directory.
+                rustix::fs::rmdir(&self.path).map_err(|errno| Failure::host(&errno.into(), &self.place))?;
+                self.subvolume(request)
+            }
+            (Answer::NotCalled, _) => self.subvolume(request),
+            _ => Err(self.unexpected()),
+        }
+    }
+
     /// All subvolumes by number, deleted ones whose blocks are not all freed too.
     pub fn subvolumes(&self) -> Result<Vec<SubvolumeInformation>, Failure> {
         match self.request(&Request::SubvolumeList)? {

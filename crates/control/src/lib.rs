@@ -7,6 +7,7 @@
 //! Reading path: [`protocol`] (what is said), `frame` (how it travels), [`location`] (where the socket lies), then the two
 //! ends, [`client`] and [`server`], and [`executor`], which does what was asked with the rights of the peer.
 
+pub mod by_call;
 pub mod client;
 mod dead_sockets;
 mod error;

@@ -109,6 +109,15 @@ pub enum Request {
         /// The deletion is durable when the answer comes.
         commit: bool,
     },
+    /// Makes or deletes the subvolume of a path by a system call of the client's, so that the kernel tells those who watch the
+    /// directory: [`Answer::Expected`]. Then the client's process calls mkdir(2) or rmdir(2) there, and asks for
+    /// [`Request::CallOutcome`]. The connection that asks is the only one that may.
+    ByCall {
+        /// [`Request::SubvolumeCreate`], [`Request::SubvolumeSnapshot`], or [`Request::SubvolumeDelete`] of a path.
+        request: Box<Request>,
+    },
+    /// What became of that: the answer to what was asked, an error, or [`Answer::NotCalled`].
+    CallOutcome,
     /// All subvolumes by number, deleted ones whose blocks are not all freed too: [`Answer::Subvolumes`]. For root and the
     /// mount's owner.
     SubvolumeList,
@@ -210,6 +219,10 @@ pub enum Answer {
         /// The generation that holds it.
         generation: u64,
     },
+    /// The next system call of the client's process at that path does what was asked.
+    Expected,
+    /// No call came, and nothing was done.
+    NotCalled,
     /// Who serves the mount.
     Mount(MountInformation),
     /// A subvolume.

@@ -18,6 +18,7 @@ use vlinder_base::thread::{self, JoinHandle};
 use vlinder_fs::{Caller, GroupId, UserId};
 use vlinder_tree::CommitLease;
 
+use crate::by_call::Expectation;
 use crate::dead_sockets;
 use crate::frame::{self, FrameError, MOST_ANSWER_BYTES, MOST_REQUEST_BYTES};
 use crate::location::{LocationError, SocketLocation};
@@ -83,6 +84,8 @@ fn further_groups(process: i32, user: u32) -> Vec<u32> {
 pub struct Conversation {
     /// The state that the client reads.
     pub lease: Option<CommitLease>,
+    /// The system call that the client was told to make.
+    pub call: Option<Expectation>,
 }
 
 /// Does what is asked.

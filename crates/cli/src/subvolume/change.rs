@@ -70,7 +70,7 @@ pub fn create(arguments: &CreateArguments, session: &Session) -> Result<Ending, 
                 }
                 Object::Mounted(mounted) => {
                     let request = Request::SubvolumeCreate { path: mounted.inner(), umask: umask() };
-                    mounted.subvolume(&request)?.id
+                    mounted.change_subvolume(&request)?.id
                 }
             };
             made.push(subvolume_object(root, target));
@@ -169,7 +169,11 @@ fn delete_mounted(arguments: &DeleteArguments, mounted: &Mounted) -> Result<(Roo
         None => mounted.target(),
     };
     let request = Request::SubvolumeDelete { target: target.clone(), commit: arguments.commit_each };
-    let deleted = mounted.subvolume(&request).map_err(|failure| {
+    let deleted = match &target {
+        SubvolumeTarget::Path(_) => mounted.change_subvolume(&request),
+        SubvolumeTarget::Number(_) => mounted.subvolume(&request),
+    };
+    let deleted = deleted.map_err(|failure| {
         let default = mounted.subvolume(&Request::SubvolumeGetDefault);
         let meant = mounted.subvolume(&Request::SubvolumeShow { target });
         let is_default = default.ok().zip(meant.ok()).is_some_and(|(default, meant)| default.id == meant.id);
@@ -309,7 +313,7 @@ fn snapshot_mounted(source: Mounted, target: Mounted, read_only: bool) -> Result
         Err(_) => target,
     };
     let request = Request::SubvolumeSnapshot { source: source.inner(), path: target.inner(), read_only };
-    let made = target.subvolume(&request)?;
+    let made = target.change_subvolume(&request)?;
     Ok((found.id, made.id, target.place().to_owned()))
 }
 

@@ -9,6 +9,7 @@
 //! | `ro` | root, the mount's owner, the subvolume's owner |
 //! | unmount | root, the mount's owner |
 //! | a file's map | who may read the file |
+//! | by a system call | as what the call stands for; the kernel judges the call as well |
 //! | the rest | who may search the path |
 //!
 //! The kernel's dirty pages are pushed out before whatever must see them, and the kernel is told of every name that changed
@@ -29,6 +30,7 @@ use vlinder_fs::{AttributeMode, Caller, Capabilities, Filesystem, Inode, InodeId
 use vlinder_transaction::ReadOnlyReason;
 
 use crate::ErrorBody;
+use crate::by_call::ExpectedCalls;
 use crate::protocol::{Answer, Name, Request};
 use crate::server::{Conversation, Executor, Peer};
 
@@ -83,19 +85,43 @@ pub struct MountFacts {
     pub options: Vec<String>,
 }
 
+/// Does what may find no room, and again where files that were removed are deleted meanwhile: whoever removed them counts on
+/// their room.
+fn with_room<T>(
+    notifier: &dyn KernelNotifier,
+    mut attempt: impl FnMut() -> vlinder_fs::Result<T>,
+) -> vlinder_fs::Result<T> {
+    for _ in 0..MOST_ATTEMPTS {
+        let before = notifier.deletions();
+        match attempt() {
+            Err(error)
+                if error.refusal() == Some(Refusal::NoSpace) && notifier.wait_for_deletions(before) => {}
+            other => return other,
+        }
+    }
+    attempt()
+}
+
 /// Does requests on a file system.
 pub struct FilesystemExecutor {
     filesystem: Filesystem,
     notifier: Arc<dyn KernelNotifier>,
     facts: MountFacts,
     stopping: AtomicBool,
+    calls: Arc<ExpectedCalls>,
 }
 
 impl FilesystemExecutor {
     /// For the file system of a mount.
     #[must_use]
     pub fn new(filesystem: Filesystem, notifier: Arc<dyn KernelNotifier>, facts: MountFacts) -> Self {
-        Self { filesystem, notifier, facts, stopping: AtomicBool::new(false) }
+        Self { filesystem, notifier, facts, stopping: AtomicBool::new(false), calls: Arc::default() }
+    }
+
+    /// The system calls that clients were told to make: whoever answers those of the mount looks for them there.
+    #[must_use]
+    pub fn calls(&self) -> Arc<ExpectedCalls> {
+        Arc::clone(&self.calls)
     }
 
     /// From now on requests that wait for something give up.
@@ -154,21 +180,6 @@ impl FilesystemExecutor {
             return Err(ErrorBody::new(Errno::INVAL, "a name is needed").at(path.to_string()));
         }
         Ok((self.resolve(caller, &Name(parent.to_vec()))?, name))
-    }
-
-    /// Does what may find no room, and again where files that were removed are deleted meanwhile: whoever removed them counts
-    /// on their room.
-    fn with_room<T>(&self, mut attempt: impl FnMut() -> vlinder_fs::Result<T>) -> vlinder_fs::Result<T> {
-        for _ in 0..MOST_ATTEMPTS {
-            let before = self.notifier.deletions();
-            match attempt() {
-                Err(error)
-                    if error.refusal() == Some(Refusal::NoSpace)
-                        && self.notifier.wait_for_deletions(before) => {}
-                other => return other,
-            }
-        }
-        attempt()
     }
 
     fn write_back(&self) -> Result<(), ErrorBody> {
@@ -357,11 +368,15 @@ impl Executor for FilesystemExecutor {
     ) -> Result<Answer, ErrorBody> {
         match request {
             Request::Mount => Ok(Answer::Mount(self.information())),
-            Request::SubvolumeCreate { path, umask } => self.create_subvolume(peer, &path, umask),
-            Request::SubvolumeSnapshot { source, path, read_only } => {
-                self.snapshot(peer, &source, &path, read_only)
+            Request::SubvolumeCreate { .. }
+            | Request::SubvolumeSnapshot { .. }
+            | Request::SubvolumeDelete { .. } => self.change_subvolumes(peer, &request),
+            Request::ByCall { request } => self.expect_call(peer, &request, conversation),
+            Request::CallOutcome => {
+                let call = conversation.call.take();
+                let call = call.ok_or_else(|| ErrorBody::new(Errno::INVAL, "no call was asked for"))?;
+                call.end().unwrap_or(Ok(Answer::NotCalled))
             }
-            Request::SubvolumeDelete { target, commit } => self.delete_subvolume(peer, &target, commit),
             Request::SubvolumeList => self.list_subvolumes(peer),
             Request::SubvolumeShow { target } => self.show_subvolume(peer, &target),
             Request::SubvolumeSetDefault { target } => self.set_default(peer, &target),

@@ -10,48 +10,100 @@ use vlinder_format::Uuid;
 use vlinder_format::inode::Timestamp;
 use vlinder_fs::{Inode, InodeId, RootId, Subvolume, SubvolumeInformation};
 
-use super::FilesystemExecutor;
+use super::{FilesystemExecutor, with_room};
 use crate::ErrorBody;
-use crate::protocol::{Answer, Name, SubvolumeRecord, SubvolumeTarget, Time};
-use crate::server::Peer;
+use crate::by_call::{Call, CallPlace, Job};
+use crate::protocol::{Answer, Name, Request, SubvolumeRecord, SubvolumeTarget, Time};
+use crate::server::{Conversation, Peer};
 
 /// How often deleted subvolumes are looked after.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
+/// A change of the subvolumes that was judged and not done yet.
+struct Change {
+    /// The system call that does the like to directories.
+    call: Call,
+    directory: Arc<Inode>,
+    name: Vec<u8>,
+    job: Job,
+}
+
 impl FilesystemExecutor {
-    pub(super) fn create_subvolume(&self, peer: &Peer, path: &Name, umask: u32) -> Result<Answer, ErrorBody> {
-        let caller = peer.caller(umask);
-        let (directory, name) = self.resolve_parent(&caller, path)?;
-        let made = self.with_room(|| self.filesystem.create_subvolume(&caller, &directory, name));
-        let made = made.map_err(|error| at(error, path))?;
-        self.names_changed(&directory, name);
-        Ok(Answer::Subvolume(self.record(made.root, false)?))
+    /// Makes or deletes a subvolume, and tells the kernel of the name that came or went.
+    pub(super) fn change_subvolumes(&self, peer: &Peer, request: &Request) -> Result<Answer, ErrorBody> {
+        let Change { directory, name, job, .. } = self.prepare(peer, request)?;
+        let answer = job()?;
+        self.names_changed(&directory, &name);
+        Ok(answer)
     }
 
-    pub(super) fn snapshot(
+    /// The same by a system call that the client is to make.
+    pub(super) fn expect_call(
+        &self,
+        peer: &Peer,
+        request: &Request,
+        conversation: &mut Conversation,
+    ) -> Result<Answer, ErrorBody> {
+        conversation.call = None;
+        let process = u32::try_from(peer.process).ok().filter(|process| *process > 0);
+        let process = process.ok_or_else(|| {
+            ErrorBody::new(Errno::OPNOTSUPP, "the calling process can't be told from others here")
+        })?;
+        let Change { call, directory, name, job } = self.prepare(peer, request)?;
+        let place = CallPlace { call, process, directory: directory.id(), name };
+        conversation.call = Some(self.calls.expect(place, job));
+        Ok(Answer::Expected)
+    }
+
+    /// What is to be done. All that may need the kernel is done already: nothing else may be while a call waits for it.
+    fn prepare(&self, peer: &Peer, request: &Request) -> Result<Change, ErrorBody> {
+        match request {
+            Request::SubvolumeCreate { path, umask } => self.creation(peer, path, *umask),
+            Request::SubvolumeSnapshot { source, path, read_only } => {
+                self.snapshot(peer, source, path, *read_only)
+            }
+            Request::SubvolumeDelete { target, commit } => self.deletion(peer, target, *commit),
+            _ => Err(ErrorBody::new(Errno::INVAL, "no system call does that")),
+        }
+    }
+
+    fn creation(&self, peer: &Peer, path: &Name, umask: u32) -> Result<Change, ErrorBody> {
+        let caller = peer.caller(umask);
+        let (directory, name) = self.resolve_parent(&caller, path)?;
+        let (filesystem, notifier) = (self.filesystem.clone(), Arc::clone(&self.notifier));
+        let (place, inside, own_name) = (path.clone(), Arc::clone(&directory), name.to_vec());
+        let job = move || {
+            let made = with_room(&*notifier, || filesystem.create_subvolume(&caller, &inside, &own_name));
+            let made = made.map_err(|error| at(error, &place))?;
+            Ok(Answer::Subvolume(record_of(&filesystem.subvolume_information(made.root)?)))
+        };
+        Ok(Change { call: Call::MakeDirectory, directory, name: name.to_vec(), job: Box::new(job) })
+    }
+
+    fn snapshot(
         &self,
         peer: &Peer,
         source: &Name,
         path: &Name,
         read_only: bool,
-    ) -> Result<Answer, ErrorBody> {
+    ) -> Result<Change, ErrorBody> {
         let caller = peer.caller(0);
         let source_root = self.resolve(&caller, source)?;
         let root = self.subvolume_root(&source_root, source)?.id();
         let (directory, name) = self.resolve_parent(&caller, path)?;
         self.write_back()?;
-        let made = self.with_room(|| self.filesystem.snapshot(&caller, root, &directory, name, read_only));
-        let made = made.map_err(|error| at(error, path))?;
-        self.names_changed(&directory, name);
-        Ok(Answer::Subvolume(self.record(made.root, false)?))
+        let (filesystem, notifier) = (self.filesystem.clone(), Arc::clone(&self.notifier));
+        let (place, inside, own_name) = (path.clone(), Arc::clone(&directory), name.to_vec());
+        let job = move || {
+            let made =
+                with_room(&*notifier, || filesystem.snapshot(&caller, root, &inside, &own_name, read_only));
+            let made = made.map_err(|error| at(error, &place))?;
+            Ok(Answer::Subvolume(record_of(&filesystem.subvolume_information(made.root)?)))
+        };
+        Ok(Change { call: Call::MakeDirectory, directory, name: name.to_vec(), job: Box::new(job) })
     }
 
-    pub(super) fn delete_subvolume(
-        &self,
-        peer: &Peer,
-        target: &SubvolumeTarget,
-        commit: bool,
-    ) -> Result<Answer, ErrorBody> {
+    fn deletion(&self, peer: &Peer, target: &SubvolumeTarget, commit: bool) -> Result<Change, ErrorBody> {
         let caller = self.administrator(peer);
         let (directory, name, place) = match target {
             SubvolumeTarget::Path(path) => {
@@ -72,16 +124,20 @@ impl FilesystemExecutor {
                 (self.filesystem.inode(parent)?, information.name, Name(number.to_string().into_bytes()))
             }
         };
-        let victim = self.filesystem.lookup(&caller, &directory, &name).map_err(|error| at(error, &place))?;
-        let record = self.record(victim.id().root, false)?;
-        drop(victim);
-        let deleted = self.with_room(|| self.filesystem.delete_subvolume(&caller, &directory, &name));
-        deleted.map_err(|error| at(error, &place))?;
-        self.names_changed(&directory, &name);
-        if commit {
-            self.filesystem.sync()?;
-        }
-        Ok(Answer::Subvolume(record))
+        let (filesystem, notifier) = (self.filesystem.clone(), Arc::clone(&self.notifier));
+        let (inside, own_name) = (Arc::clone(&directory), name.clone());
+        let job = move || {
+            let victim = filesystem.lookup(&caller, &inside, &own_name).map_err(|error| at(error, &place))?;
+            let record = record_of(&filesystem.subvolume_information(victim.id().root)?);
+            drop(victim);
+            let deleted = with_room(&*notifier, || filesystem.delete_subvolume(&caller, &inside, &own_name));
+            deleted.map_err(|error| at(error, &place))?;
+            if commit {
+                filesystem.sync()?;
+            }
+            Ok(Answer::Subvolume(record))
+        };
+        Ok(Change { call: Call::RemoveDirectory, directory, name, job: Box::new(job) })
     }
 
     pub(super) fn list_subvolumes(&self, peer: &Peer) -> Result<Answer, ErrorBody> {

@@ -2,6 +2,7 @@
 
 mod aside;
 mod blocks;
+mod by_call;
 mod change_times;
 mod convert;
 mod deletions;
@@ -17,6 +18,7 @@ mod unplaced;
 
 use rustix::io::Errno;
 use vlinder_base::sync::{Arc, OnceLock, Weak};
+use vlinder_control::by_call::{Call, ExpectedCalls};
 use vlinder_fs::{
     AttributeMode, Capabilities, Filesystem, FsError, Inode, InodeId, OpenInode, Refusal, RenameMode, Uuid,
 };
@@ -64,6 +66,7 @@ pub struct MountService {
     /// For jobs that outlive a call.
     this: OnceLock<Weak<Self>>,
     aside: Aside,
+    calls: OnceLock<Arc<ExpectedCalls>>,
 }
 
 impl MountService {
@@ -86,6 +89,7 @@ impl MountService {
             writeback,
             notifier: OnceLock::new(),
             aside: Aside::start()?,
+            calls: OnceLock::new(),
             filesystem,
         })
     }
@@ -308,6 +312,9 @@ impl Service for MountService {
         umask: u32,
     ) -> Reply<Entry> {
         let (caller, directory) = (judged(requester, umask), self.inode(parent)?);
+        if let Some(call) = self.expected_call(requester, Call::MakeDirectory, &directory, name) {
+            return self.make_subvolume(&call, &directory, parent, name);
+        }
         self.with_room(|| {
             self.made(self.filesystem.create_directory(&caller, &directory, name, mode & 0o7777), parent)
         })
@@ -337,6 +344,9 @@ impl Service for MountService {
 
     fn remove_directory(&self, requester: Requester, parent: NodeNumber, name: &[u8]) -> Reply<()> {
         let directory = self.inode(parent)?;
+        if let Some(call) = self.expected_call(requester, Call::RemoveDirectory, &directory, name) {
+            return call.perform();
+        }
         let caller = remover(requester);
         if !self.known.may_hold() {
             return done(self.filesystem.remove_directory(&caller, &directory, name));

@@ -1,0 +1,42 @@
+//! Directories that stand for subvolumes: mkdir(2) and rmdir(2) of a client that asked for one
+//! ([`vlinder_control::by_call`]).
+
+use vlinder_base::sync::Arc;
+use vlinder_control::by_call::{Call, CallPlace, ExpectedCall, ExpectedCalls};
+use vlinder_fs::{Caller, Inode};
+
+use super::MountService;
+use crate::transport::{Entry, NodeNumber, Reply, Requester};
+
+impl MountService {
+    /// Says where the calls are told that clients of the control socket make.
+    pub(crate) fn set_expected_calls(&self, calls: Arc<ExpectedCalls>) {
+        // Said twice, the first stays; a mount has one control socket.
+        let _ = self.calls.set(calls);
+    }
+
+    /// What this call stands for, if it is no call for a directory.
+    pub(super) fn expected_call(
+        &self,
+        requester: Requester,
+        call: Call,
+        directory: &Inode,
+        name: &[u8],
+    ) -> Option<Arc<ExpectedCall>> {
+        let calls = self.calls.get().filter(|calls| !calls.is_empty())?;
+        let (process, directory) = (requester.process, directory.id());
+        calls.take(&CallPlace { call, process, directory, name: name.to_vec() })
+    }
+
+    /// Makes the subvolume that was asked for.
+    pub(super) fn make_subvolume(
+        &self,
+        call: &ExpectedCall,
+        directory: &Arc<Inode>,
+        parent: NodeNumber,
+        name: &[u8],
+    ) -> Reply<Entry> {
+        call.perform()?;
+        self.made(self.filesystem.lookup(&Caller::superuser(), directory, name), parent)
+    }
+}
