@@ -90,7 +90,7 @@ pub fn umount(arguments: &UmountArguments, session: &Session) -> Result<Ending, 
         return Err(failure.hint("findmnt -t fuse.vlinder lists the mount points"));
     };
     let waiting = Waiting::new(session, "writing");
-    match Client::connect(&entry.mountpoint) {
+    match Client::connect_to(entry.clone()) {
         Ok(server) => match server.unmount() {
             Ok(unmounted) => {
                 drop(waiting);
@@ -116,7 +116,7 @@ pub fn umount(arguments: &UmountArguments, session: &Session) -> Result<Ending, 
 /// Takes a mount away whose server has ended.
 fn take_away_dead(entry: &MountEntry, session: &Session) -> Result<Ending, Failure> {
     let mountpoint = &entry.mountpoint;
-    client::detach(mountpoint).map_err(mounted::failure)?;
+    client::detach(entry).map_err(mounted::failure)?;
     if entry.read_only {
         session.warn(format!("the server of {} had ended", mountpoint.display()));
         return Ok(Ending::Done);
@@ -128,7 +128,7 @@ fn take_away_dead(entry: &MountEntry, session: &Session) -> Result<Ending, Failu
 
 /// Unmounts though no server can be asked. It lets go of the image when all is durable.
 fn unmount_unheard(entry: &MountEntry, session: &Session) -> Result<Ending, Failure> {
-    client::unmount(&entry.mountpoint).map_err(mounted::failure)?;
+    client::unmount(entry).map_err(mounted::failure)?;
     let (mountpoint, image) = (entry.mountpoint.display(), entry.source.display());
     if places::is_alive(entry.device) == Some(true) {
         session.warn(format!(

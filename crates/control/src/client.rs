@@ -17,7 +17,7 @@ use crate::mounts::MountEntry;
 use crate::places::{self, Place};
 use crate::protocol::{Answer, AnswerMessage, Name, Outcome, Request, RequestMessage, SCHEMA};
 use crate::server::credentials_of;
-use crate::unmount::{self, Refused};
+use crate::unmount::{HeldMount, Refused};
 
 /// Why the server could not be asked, or what it said.
 #[derive(Debug, thiserror::Error)]
@@ -124,6 +124,14 @@ impl Client {
         let found = found.map_err(|source| ClientError::Path { path: path.to_owned(), source })?;
         let mount = found.filter(MountEntry::is_ours);
         let mount = mount.ok_or_else(|| ClientError::NotMounted { path: path.to_owned() })?;
+        Self::connect_to(mount)
+    }
+
+    /// Connects to the server of a mount.
+    ///
+    /// # Errors
+    /// [`ClientError::NoServer`].
+    pub fn connect_to(mount: MountEntry) -> Result<Self, ClientError> {
         let mut tried = Vec::new();
         for (socket, owner) in location::candidates(&mount) {
             match connect_to(&socket, owner) {
@@ -203,11 +211,13 @@ impl Client {
     /// [`ClientError::Unmount`] where the mount is in use (it goes on); what the last commit met;
     /// [`ClientError::NotStored`].
     pub fn unmount(mut self) -> Result<Unmounted, ClientError> {
+        // Before the server is talked to: it may be anybody's.
+        let held = hold(&self.mount)?;
         let Answer::Prepared { is_durable, .. } = self.request(&Request::Unmount)? else {
             return Err(self.unexpected());
         };
         let mountpoint = self.mount.mountpoint.clone();
-        unmount(&mountpoint)?;
+        held.unmount(false).map_err(|refused| not_unmounted(&self.mount, refused))?;
         if let Some(places) = self.places_that_are_left() {
             return if is_durable {
                 Ok(Unmounted::SeenElsewhere(places))
@@ -272,26 +282,26 @@ fn connect_to(socket: &Path, owner: u32) -> Result<UnixStream, LocationError> {
     Ok(stream)
 }
 
-/// Unmounts: as root by the system call, else with `fusermount3`.
+fn hold(mount: &MountEntry) -> Result<HeldMount, ClientError> {
+    HeldMount::of(mount).map_err(|refused| not_unmounted(mount, refused))
+}
+
+fn not_unmounted(mount: &MountEntry, Refused { message, is_busy }: Refused) -> ClientError {
+    ClientError::Unmount { mountpoint: mount.mountpoint.clone(), message, is_busy }
+}
+
+/// Unmounts without asking the server.
 ///
 /// # Errors
 /// [`ClientError::Unmount`].
-pub fn unmount(mountpoint: &Path) -> Result<(), ClientError> {
-    end(mountpoint, false)
+pub fn unmount(mount: &MountEntry) -> Result<(), ClientError> {
+    hold(mount)?.unmount(false).map_err(|refused| not_unmounted(mount, refused))
 }
 
 /// Takes a mount whose server is gone out of the tree, whoever still stands in it: there is nothing left that could be used.
 ///
 /// # Errors
 /// [`ClientError::Unmount`].
-pub fn detach(mountpoint: &Path) -> Result<(), ClientError> {
-    end(mountpoint, true)
-}
-
-fn end(mountpoint: &Path, lazily: bool) -> Result<(), ClientError> {
-    unmount::unmount(mountpoint, lazily).map_err(|Refused { message, is_busy }| ClientError::Unmount {
-        mountpoint: mountpoint.to_owned(),
-        message,
-        is_busy,
-    })
+pub fn detach(mount: &MountEntry) -> Result<(), ClientError> {
+    hold(mount)?.unmount(true).map_err(|refused| not_unmounted(mount, refused))
 }

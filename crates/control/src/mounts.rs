@@ -5,12 +5,16 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use rustix::mount::MountFlags;
+
 /// The type of the mounts that this program serves.
 pub const FILESYSTEM_TYPE: &str = "fuse.vlinder";
 
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountEntry {
+    /// The mount's number, which no other has as long as it is there.
+    pub id: u64,
     /// The device number, as stat(2) shows it in `st_dev`.
     pub device: (u32, u32),
     /// The directory of the file system that is shown, from its root.
@@ -25,6 +29,8 @@ pub struct MountEntry {
     pub owner: Option<u32>,
     /// Nothing can be changed by way of it.
     pub read_only: bool,
+    /// The kernel's flags of the place and of the file system.
+    pub flags: MountFlags,
 }
 
 impl MountEntry {
@@ -90,13 +96,14 @@ impl MountEntry {
     }
 
     fn parse(line: &[u8]) -> Option<Self> {
-        let mut fields = line.split(|byte| *byte == b' ').skip(2);
+        let mut fields = line.split(|byte| *byte == b' ');
+        let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+        let mut fields = fields.skip(1);
         let device = std::str::from_utf8(fields.next()?).ok()?;
         let (major, minor) = device.split_once(':')?;
         let root = unescape(fields.next()?);
         let mountpoint = unescape(fields.next()?);
-        let has_ro = |options: &[u8]| options.split(|byte| *byte == b',').any(|option| option == b"ro");
-        let is_place_read_only = has_ro(fields.next()?);
+        let of_place = flags_of(fields.next()?);
         let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
         let filesystem_type = String::from_utf8_lossy(fields.next()?).into_owned();
         let source = unescape(fields.next()?);
@@ -105,9 +112,27 @@ impl MountEntry {
             .split(|byte| *byte == b',')
             .find_map(|option| std::str::from_utf8(option.strip_prefix(b"user_id=")?).ok()?.parse().ok());
         let device = (major.parse().ok()?, minor.parse().ok()?);
-        let read_only = is_place_read_only || has_ro(options);
-        Some(Self { device, root, mountpoint, filesystem_type, source, owner, read_only })
+        let flags = of_place | flags_of(options);
+        let read_only = flags.contains(MountFlags::RDONLY);
+        Some(Self { id, device, root, mountpoint, filesystem_type, source, owner, read_only, flags })
     }
+}
+
+/// The flags among options as the table shows them (`show_mnt_opts` and `show_sb_opts`, fs/proc_namespace.c).
+fn flags_of(options: &[u8]) -> MountFlags {
+    let flag = |option: &[u8]| match option {
+        b"ro" => MountFlags::RDONLY,
+        b"nosuid" => MountFlags::NOSUID,
+        b"nodev" => MountFlags::NODEV,
+        b"noexec" => MountFlags::NOEXEC,
+        b"noatime" => MountFlags::NOATIME,
+        b"nodiratime" => MountFlags::NODIRATIME,
+        b"relatime" => MountFlags::RELATIME,
+        b"sync" => MountFlags::SYNCHRONOUS,
+        b"dirsync" => MountFlags::DIRSYNC,
+        _ => MountFlags::empty(),
+    };
+    options.split(|byte| *byte == b',').fold(MountFlags::empty(), |flags, option| flags | flag(option))
 }
 
 /// Undoes the kernel's escapes: `\040` for a space and so on.
@@ -143,6 +168,7 @@ mod tests {
         assert_eq!(entry.mountpoint, Path::new("/mnt/a b"));
         assert_eq!(entry.source, Path::new(r"/x/i\m.img"));
         assert!(entry.is_ours() && !entry.read_only);
+        assert_eq!((entry.id, entry.flags), (36, MountFlags::NOATIME));
         for line in [
             &b"36 35 0:52 / /mnt ro,noatime - fuse.vlinder x rw"[..],
             b"36 35 0:52 / /mnt rw - fuse.vlinder x ro,a",

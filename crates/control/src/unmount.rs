@@ -1,11 +1,20 @@
 //! Taking a mount away: as root by the system call, else with `fusermount3`.
+//!
+//! A mount may lie in a directory of another user's, who can put another mount, or a link to one, in its place while its server
+//! is talked to. So the directory is held open from before, the mount is known by its number in the kernel's table, and nothing
+//! on the way is looked up again.
 
+use std::ffi::OsString;
 use std::io;
-use std::path::Path;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
+use rustix::mount::{MountFlags, UnmountFlags};
+
+use crate::mounts::MountEntry;
 
 /// Why a mount is still there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,30 +25,125 @@ pub struct Refused {
     pub is_busy: bool,
 }
 
-/// Unmounts; lazily, where that is wanted: it vanishes from the tree now and ends when its last user is gone.
-///
-/// # Errors
-/// What the system, or the program, said.
-pub fn unmount(mountpoint: &Path, lazily: bool) -> Result<(), Refused> {
-    let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    match rustix::mount::unmount(mountpoint, flags | UnmountFlags::NOFOLLOW) {
-        Ok(()) => return Ok(()),
-        Err(Errno::PERM) => {}
-        Err(errno) => {
-            let text = io::Error::from(errno).to_string();
-            // Without Rust's number behind the system's words.
-            let message = text.split(" (os error").next().unwrap_or_default().to_owned();
-            return Err(Refused { message, is_busy: errno == Errno::BUSY });
+impl Refused {
+    fn by_system(errno: Errno) -> Self {
+        let text = io::Error::from(errno).to_string();
+        // Without Rust's number behind the system's words.
+        let message = text.split(" (os error").next().unwrap_or_default().to_owned();
+        Self { message, is_busy: errno == Errno::BUSY }
+    }
+
+    fn replaced() -> Self {
+        Self { message: "something else is there now".to_owned(), is_busy: false }
+    }
+}
+
+/// A mount, found in the table of mounts, and the directory that it lies in.
+#[derive(Debug)]
+pub struct HeldMount {
+    directory: OwnedFd,
+    /// In the directory; `.` for a mount that is the root of all.
+    name: OsString,
+    mountpoint: PathBuf,
+    id: u64,
+}
+
+impl HeldMount {
+    /// Holds the mount of an entry.
+    ///
+    /// # Errors
+    /// The place can't be looked up, or something else is there.
+    pub fn of(entry: &MountEntry) -> Result<Self, Refused> {
+        let mountpoint = &entry.mountpoint;
+        let (directory, name) = match (mountpoint.parent(), mountpoint.file_name()) {
+            (Some(directory), Some(name)) => (directory, name.to_owned()),
+            _ => (mountpoint.as_path(), OsString::from(".")),
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory =
+            rustix::fs::openat(CWD, directory, flags, Mode::empty()).map_err(Refused::by_system)?;
+        let held = Self { directory, name, mountpoint: mountpoint.clone(), id: entry.id };
+        held.open()?;
+        Ok(held)
+    }
+
+    /// The root of the mount. While it is open the mount is in use.
+    fn open(&self) -> Result<OwnedFd, Refused> {
+        // Nothing of the file system itself is asked: its server may be dead, or hostile.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let root = rustix::fs::openat(&self.directory, &self.name, flags, Mode::empty());
+        let root = root.map_err(Refused::by_system)?;
+        match mount_of(root.as_fd()) {
+            Ok(id) if id == self.id => Ok(root),
+            Ok(_) => Err(Refused::replaced()),
+            Err(error) => Err(Refused { message: error.to_string(), is_busy: false }),
         }
     }
-    let mut program = Command::new("fusermount3");
-    program.arg("-u").args(lazily.then_some("-z")).arg("--").arg(mountpoint);
-    let output = program
-        .output()
-        .map_err(|error| Refused { message: format!("fusermount3 can't be run: {error}"), is_busy: false })?;
-    if output.status.success() {
-        return Ok(());
+
+    /// Unmounts; lazily, where that is wanted: it vanishes from the tree now and ends when its last user is gone.
+    ///
+    /// # Errors
+    /// What the system, or the program, said; something else is there by now.
+    pub fn unmount(&self, lazily: bool) -> Result<(), Refused> {
+        drop(self.open()?);
+        let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+        let place = path_of(self.directory.as_fd()).join(&self.name);
+        match rustix::mount::unmount(place, flags | UnmountFlags::NOFOLLOW) {
+            Ok(()) => return Ok(()),
+            Err(Errno::PERM) => {}
+            Err(errno) => return Err(Refused::by_system(errno)),
+        }
+        // It looks for itself whose the mount is, and acts as the user who calls it.
+        let mut program = Command::new("fusermount3");
+        program.arg("-u").args(lazily.then_some("-z")).arg("--").arg(&self.mountpoint);
+        let output = program.output().map_err(|error| Refused {
+            message: format!("fusermount3 can't be run: {error}"),
+            is_busy: false,
+        })?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(Refused { is_busy: message.contains("busy"), message })
     }
-    let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(Refused { is_busy: message.contains("busy"), message })
+
+    /// Gives the mount these flags and no others.
+    ///
+    /// # Errors
+    /// What the system said; something else is there by now.
+    pub fn remount(&self, flags: MountFlags) -> Result<(), Refused> {
+        let root = self.open()?;
+        rustix::mount::mount_remount(path_of(root.as_fd()), flags, "").map_err(Refused::by_system)
+    }
+}
+
+/// A descriptor's file as a path that leads to it wherever its names went.
+fn path_of(descriptor: BorrowedFd<'_>) -> PathBuf {
+    Path::new("/proc/self/fd").join(descriptor.as_raw_fd().to_string())
+}
+
+/// The number of the mount that a descriptor's file lies on (proc_pid_fdinfo(5)).
+fn mount_of(descriptor: BorrowedFd<'_>) -> io::Result<u64> {
+    let path = Path::new("/proc/self/fdinfo").join(descriptor.as_raw_fd().to_string());
+    let told = std::fs::read_to_string(path)?;
+    let id = told.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
+    id.ok_or_else(|| io::Error::other("the kernel does not tell on which mount a file lies"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_where_another_mount_or_none_is_now_is_left_alone() {
+        let entry = MountEntry::of_path(Path::new("/proc")).unwrap().unwrap();
+        let held = HeldMount::of(&entry).unwrap();
+        assert!(held.open().is_ok());
+        let replaced = MountEntry { id: entry.id + 1_000_000, ..entry.clone() };
+        assert_eq!(HeldMount::of(&replaced).unwrap_err(), Refused::replaced());
+        let later = HeldMount { id: entry.id + 1_000_000, ..held };
+        assert_eq!(later.unmount(false), Err(Refused::replaced()));
+        assert_eq!(later.remount(MountFlags::RDONLY), Err(Refused::replaced()));
+        assert!(MountEntry::of_path(Path::new("/proc")).unwrap() == Some(entry));
+    }
 }

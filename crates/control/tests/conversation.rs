@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::mount::MountFlags;
 use vlinder_base::sync::{Arc, Mutex};
 use vlinder_base::thread;
 use vlinder_control::{
@@ -53,6 +54,7 @@ impl Rig {
 
     fn client(&self) -> Client {
         let mount = MountEntry {
+            id: 0,
             device: (7, 9),
             root: PathBuf::from("/"),
             mountpoint: PathBuf::from("/nowhere"),
@@ -60,6 +62,7 @@ impl Rig {
             source: PathBuf::from("image"),
             owner: Some(rustix::process::geteuid().as_raw()),
             read_only: false,
+            flags: MountFlags::empty(),
         };
         Client::with_stream(self.stream(), mount)
     }

@@ -13,7 +13,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
 use rustix::mount::MountFlags;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
-use vlinder_control::unmount::{self, Refused};
+use vlinder_control::MountEntry;
+use vlinder_control::unmount::{HeldMount, Refused};
 
 use crate::options::MountOptions;
 use crate::{HelperCause, MountError};
@@ -131,13 +132,23 @@ fn receive_device(stream: &UnixStream) -> Result<OwnedFd, Errno> {
     descriptors.next().and_then(|mut found| found.next()).ok_or(Errno::NOTCONN)
 }
 
-/// Unmounts, as [`vlinder_control::unmount`] says.
+/// Unmounts what is seen at a place, as [`vlinder_control::unmount`] says.
 pub(crate) fn unmount(mountpoint: &Path, lazily: bool) -> Result<(), MountError> {
-    unmount::unmount(mountpoint, lazily).map_err(|Refused { message, is_busy }| MountError::Unmount {
+    let refused = |Refused { message, is_busy }| MountError::Unmount {
         mountpoint: mountpoint.to_owned(),
         message,
         is_busy,
-    })
+    };
+    let no_mount = |message: String| refused(Refused { message, is_busy: false });
+    let entry = at(mountpoint).map_err(|error| no_mount(error.to_string()))?;
+    let entry = entry.ok_or_else(|| no_mount("nothing is mounted there".to_owned()))?;
+    HeldMount::of(&entry).and_then(|held| held.unmount(lazily)).map_err(refused)
+}
+
+/// The mount at a place, as the table has it. The mount itself is not asked. Where several lie over one another the last is
+/// seen.
+pub(crate) fn at(mountpoint: &Path) -> std::io::Result<Option<MountEntry>> {
+    Ok(MountEntry::all()?.into_iter().rfind(|entry| entry.mountpoint == mountpoint))
 }
 
 /// The place as an absolute path without symbolic links; a directory.

@@ -47,6 +47,8 @@ pub struct MountOptions {
     pub subtype: String,
     /// What the kernel is given.
     pub flags: MountFlags,
+    /// Those of the kernel's flags that were asked not to be set; a remount takes them off.
+    pub cleared_flags: MountFlags,
     /// Serve the control socket.
     pub control: bool,
     /// SIGTERM, SIGINT and SIGHUP make everything durable and unmount. A mount that is in use vanishes from the tree and is served
@@ -73,6 +75,7 @@ impl Default for MountOptions {
             source: None,
             subtype: "vlinder".to_owned(),
             flags: MountFlags::empty(),
+            cleared_flags: MountFlags::empty(),
             control: true,
             ends_by_signal: false,
             remount: false,
@@ -122,7 +125,10 @@ impl MountOptions {
     }
 
     fn apply_flag(&mut self, name: &str) -> bool {
-        let mut set = |flags, on| self.flags.set(flags, on);
+        let mut set = |flags, on: bool| {
+            self.flags.set(flags, on);
+            self.cleared_flags.set(flags, !on);
+        };
         match name {
             "ro" => set(MountFlags::RDONLY, true),
             "rw" => set(MountFlags::RDONLY, false),

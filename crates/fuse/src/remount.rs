@@ -3,9 +3,8 @@
 
 use std::path::Path;
 
-use rustix::fs::StatVfsMountFlags;
-use rustix::io::Errno;
 use rustix::mount::MountFlags;
+use vlinder_control::unmount::{HeldMount, Refused};
 use vlinder_control::{Answer, Client, ClientError, MountEntry, Request};
 
 use crate::MountError;
@@ -28,21 +27,22 @@ pub fn remount(options: &MountOptions, mountpoint: &Path) -> Result<Vec<String>,
     let entry =
         entry.filter(MountEntry::is_ours).ok_or_else(|| failed("no vlinder is mounted there".into()))?;
     let refused = |error: ClientError| failed(error.to_string());
-    let mut server = Client::connect(&entry.mountpoint).map_err(refused)?;
-    let read_only = options.flags.contains(MountFlags::RDONLY);
+    let system = |refused: Refused| failed(refused.message);
+    // Before the server is talked to: it may be anybody's.
+    let (held, before) = (HeldMount::of(&entry).map_err(system)?, entry.flags);
+    let mut server = Client::connect_to(entry).map_err(refused)?;
+    let after = flags_after(before, options);
+    let read_only = after.contains(MountFlags::RDONLY);
     let Answer::Mount(information) = server.request(&Request::Mount).map_err(refused)? else {
         return Err(refused(server.unexpected()));
     };
     if let (false, Some(reason)) = (read_only, information.read_only) {
         return Err(failed(format!("it takes no changes ({reason}); unmount it, and mount it for writing")));
     }
-    let change = |flags| rustix::mount::mount_remount(&entry.mountpoint, flags, "");
-    let system = |errno: Errno| failed(std::io::Error::from(errno).to_string());
-    let before = flags_of(&entry.mountpoint).map_err(system)?;
     // The kernel hands its dirty pages over before it is read-only.
-    change(options.flags).map_err(system)?;
+    held.remount(after).map_err(system)?;
     if let Err(error) = server.request(&Request::Remounted { read_only }) {
-        let goes_on = match change(before) {
+        let goes_on = match held.remount(before) {
             Ok(()) => {
                 // It fails as the one before did; what it tells the server arrives.
                 let _ =
@@ -61,19 +61,29 @@ pub fn remount(options: &MountOptions, mountpoint: &Path) -> Result<Vec<String>,
     Ok(options.of_filesystem.iter().filter(is_new).cloned().collect())
 }
 
-/// The flags that a mount has now.
-fn flags_of(mountpoint: &Path) -> Result<MountFlags, Errno> {
-    let found = rustix::fs::statvfs(mountpoint)?.f_flag;
-    let known = [
-        (StatVfsMountFlags::RDONLY, MountFlags::RDONLY),
-        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
-        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
-        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
-        (StatVfsMountFlags::SYNCHRONOUS, MountFlags::SYNCHRONOUS),
-        (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
-        (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
-        (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
-    ];
-    let is_set = known.into_iter().filter(|(shown, _)| found.contains(*shown));
-    Ok(is_set.fold(MountFlags::empty(), |flags, (_, flag)| flags | flag))
+/// What the mount's flags become: those that it has, but for what was asked. So nobody but who writes `suid` or `dev` takes
+/// `nosuid` and `nodev` off a mount, as with mount(8).
+fn flags_after(before: MountFlags, options: &MountOptions) -> MountFlags {
+    let access_times = MountFlags::NOATIME | MountFlags::RELATIME | MountFlags::STRICTATIME;
+    let kept = if options.flags.intersects(access_times) { before.difference(access_times) } else { before };
+    kept.difference(options.cleared_flags) | options.flags
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_remount_changes_the_flags_that_are_asked_for_and_keeps_the_others() {
+        let before = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::RELATIME;
+        let after = |list: &str| flags_after(before, &MountOptions::parse(list).unwrap());
+        assert_eq!(after("remount,ro"), before | MountFlags::RDONLY);
+        assert_eq!(after("remount"), before);
+        assert_eq!(after("remount,rw,noexec"), before | MountFlags::NOEXEC);
+        assert_eq!(after("remount,suid"), MountFlags::NODEV | MountFlags::RELATIME);
+        assert_eq!(after("remount,dev,noatime"), MountFlags::NOSUID | MountFlags::NOATIME);
+        assert_eq!(after("remount,suid,nosuid"), before);
+        let read_only = flags_after(before | MountFlags::RDONLY, &MountOptions::parse("remount,rw").unwrap());
+        assert_eq!(read_only, before);
+    }
 }

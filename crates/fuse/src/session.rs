@@ -12,9 +12,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle as SignalHandle, Signals};
 use vlinder_base::sync::{Arc, Weak};
 use vlinder_base::thread::{self, JoinHandle};
-use vlinder_control::{
-    ErrorBody, FilesystemExecutor, KernelNotifier, MountEntry, MountFacts, Server, SocketLocation,
-};
+use vlinder_control::{ErrorBody, FilesystemExecutor, KernelNotifier, MountFacts, Server, SocketLocation};
 use vlinder_fs::Filesystem;
 use vlinder_transaction::ReadOnlyReason;
 
@@ -135,7 +133,8 @@ pub fn mount_filesystem(
         FuserTransport::connect(connection, service.clone(), settings, registry).map_err(broken)?;
     let notifier = transport.notifier();
     service.set_notifier(Arc::clone(&notifier));
-    let device = device_of(&mountpoint).map_err(broken)?;
+    let entry = mountpoint::at(&mountpoint).map_err(broken)?;
+    let device = entry.ok_or_else(|| broken(io::ErrorKind::NotFound.into()))?.device;
     let serving = fuser::spawn(transport).map_err(broken)?;
     service.keep_room(device).map_err(|source| MountError::NoThreads { source })?;
     let notifier = MountNotifier { service, transport: notifier, mountpoint: mountpoint.clone(), device };
@@ -149,14 +148,6 @@ pub fn mount_filesystem(
         session.handle_signals(signals)?;
     }
     Ok(session)
-}
-
-/// The number of the mount at a place, as stat(2) would show it, without asking the mount itself.
-fn device_of(mountpoint: &Path) -> io::Result<(u32, u32)> {
-    let all = MountEntry::all()?;
-    // Where several lie over one another the last is seen.
-    let found = all.iter().rev().find(|entry| entry.mountpoint == mountpoint);
-    found.map(|entry| entry.device).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 impl Inner {

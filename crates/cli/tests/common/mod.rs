@@ -13,6 +13,7 @@ pub fn vlinder() -> Command {
 }
 
 /// How a command ended.
+#[derive(Debug)]
 pub struct Ended {
     /// Its number.
     pub code: i32,

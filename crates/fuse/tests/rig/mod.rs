@@ -6,7 +6,8 @@ pub mod writers;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use vlinder_control::{Client, ClientError};
+use vlinder_control::unmount::HeldMount;
+use vlinder_control::{Client, ClientError, MountEntry};
 use vlinder_fuse::{MountError, MountOptions, Session};
 use vlinder_testkit::kernel::KernelMount;
 use vlinder_testkit::{Scratch, walk};
@@ -87,7 +88,8 @@ impl Mounted {
 
     /// Takes the mount out of the tree without asking the server, as umount(2) does; how the server's life ended.
     pub fn detach(mut self) -> Result<(), MountError> {
-        while let Err(refused) = vlinder_control::unmount::unmount(&self.mountpoint, false) {
+        let entry = MountEntry::at(&self.mountpoint).unwrap().unwrap();
+        while let Err(refused) = HeldMount::of(&entry).and_then(|held| held.unmount(false)) {
             assert!(refused.is_busy, "{}", refused.message);
             vlinder_base::thread::yield_now();
         }
