@@ -212,11 +212,11 @@ impl Engine {
     }
 
     fn try_measure_waiting(&self) -> Result<Charge, EngineError> {
-        let (mut extents, block_references) = {
+        let (mut extents, waiting) = {
             let delayed = self.delayed.lock();
-            (delayed.touched_data(), delayed.charge().block_references)
+            (delayed.touched_data(), delayed.charge())
         };
-        let mut charge = self.snapshots.charge() + Charge { block_references, ..Charge::default() };
+        let mut charge = self.snapshots.charge() + waiting.of_blocks();
         for id in self.pending.trees() {
             let tree = self.tree(id)?;
             let touches = self.pending.touches(id);
@@ -408,9 +408,8 @@ impl Engine {
         let counted = self.copies_of_leaves(u64::try_from(keys.len()).unwrap_or(u64::MAX));
         self.promise_counted_or_measured((tree.id(), draw), counted, keys.len(), || {
             let touches: Vec<Touch> = keys.iter().map(|key| Touch::at(*key, 0)).collect();
-            let (Charge { block_references, .. }, extents) =
-                self.measure_touches(tree.id(), tree.root(), &touches)?;
-            Ok((Charge { block_references, ..Charge::default() }, extents))
+            let (charge, extents) = self.measure_touches(tree.id(), tree.root(), &touches)?;
+            Ok((charge.of_blocks(), extents))
         })
     }
 }
@@ -419,7 +418,7 @@ impl Engine {
 fn references_of(block: &Block, extents: &mut Vec<TouchedExtent>) -> Charge {
     if !block.is_leaf() {
         let block_references = u64::try_from(block.len()).unwrap_or(u64::MAX);
-        return Charge { block_references, ..Charge::default() };
+        return Charge { block_references, block_places: block_references, ..Charge::default() };
     }
     extents.extend(Engine::data_extents(block).map(|(logical, length, ..)| TouchedExtent {
         logical,

@@ -47,7 +47,7 @@ pub use cursor::{Cursor, Readahead};
 pub use edit::{Action, Change, Edit};
 pub use error::TreeError;
 pub use lease::{CommitLease, LeaseRevoked, Leases};
-pub use measure::{Measured, Precision, Touch};
+pub use measure::{Measured, Precision, Shape, Touch};
 pub use metrics::TreeMetrics;
 pub use plan::AddressPool;
 pub use root::{Root, RootPointer};

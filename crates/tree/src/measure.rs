@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use vlinder_base::sync::Arc;
 use vlinder_format::block::POINTER_SIZE;
-use vlinder_format::{Block, Generation, Key, Level};
+use vlinder_format::{Block, Generation, Key, Level, Logical};
 
 use crate::root::Root;
 use crate::{TreeError, Trees, WantedBlock};
@@ -42,6 +42,22 @@ impl Measured {
     #[must_use]
     pub fn blocks(&self) -> u64 {
         self.copies.saturating_add(self.splits)
+    }
+}
+
+/// Where the blocks of a tree lie, in no order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// The nodes.
+    pub nodes: Vec<Logical>,
+    /// The leaves, each with its first key as the node above has it.
+    pub leaves: Vec<(Key, Logical)>,
+}
+
+impl Shape {
+    /// Nodes and leaves.
+    pub fn places(&self) -> impl Iterator<Item = Logical> + '_ {
+        self.nodes.iter().copied().chain(self.leaves.iter().map(|(_, at)| *at))
     }
 }
 
@@ -90,6 +106,32 @@ impl Trees {
         // A root that splits gets a node above it.
         measured.splits = measured.splits.saturating_add(u64::from(splits));
         Ok(measured)
+    }
+
+    /// Where all blocks of a tree lie. Its nodes are read, its leaves are not.
+    ///
+    /// # Errors
+    /// What reading the tree met.
+    pub fn shape(&self, root: &Arc<Root>) -> Result<Shape, TreeError> {
+        let top = self.block(&WantedBlock::root(root))?;
+        let mut shape = Shape::default();
+        if top.is_leaf() {
+            shape.leaves.push((Key::MIN, top.logical()));
+            return Ok(shape);
+        }
+        let mut nodes = vec![top];
+        while let Some(node) = nodes.pop() {
+            shape.nodes.push(node.logical());
+            for slot in 0..node.len() {
+                let wanted = WantedBlock::child(root.id(), &node, slot);
+                if wanted.level > Level::LEAF {
+                    nodes.push(self.block(&wanted)?);
+                } else {
+                    shape.leaves.push((node.key(slot), wanted.logical));
+                }
+            }
+        }
+        Ok(shape)
     }
 
     /// Measures a block and all below it; gives whether the block may split.

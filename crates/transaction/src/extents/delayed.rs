@@ -139,7 +139,8 @@ pub(crate) struct TouchedExtent {
 fn charge_of(head: &Head, checksum_leaf_bytes: u64) -> Charge {
     let count = head.changes.len();
     if !head.kind.is_data() {
-        return Charge { block_references: count.max(1), ..Charge::default() };
+        let block_references = count.max(1);
+        return Charge { block_references, block_places: u64::from(!head.fresh), ..Charge::default() };
     }
     let added = head.changes.added();
     // A change of references alone leaves space and checksums as they are; an extent that keeps a referrer is not freed.
@@ -284,6 +285,11 @@ impl DelayedReferences {
             moves_space: charge_of(head, 1).extents > 0,
         };
         self.heads.values().filter(|head| head.kind.is_data()).map(touched).collect()
+    }
+
+    /// Places of tree blocks that came or went.
+    pub(crate) fn block_places(&self) -> Vec<Logical> {
+        self.heads.values().filter(|head| !head.kind.is_data()).map(|head| head.logical).collect()
     }
 
     /// How many extents have changes pending.

@@ -17,6 +17,8 @@ use vlinder_format::block::{HEADER_SIZE, ITEM_HEADER_SIZE, POINTER_SIZE};
 use vlinder_format::file_extent::REGULAR_SIZE;
 use vlinder_format::inode::InodeItem;
 
+use super::chains::Chains;
+
 /// Bytes of an inode item with its header.
 pub(crate) const INODE_ITEM_BYTES: u64 = (InodeItem::SIZE + ITEM_HEADER_SIZE) as u64;
 /// Bytes of the item of a file's extent with its header.
@@ -66,6 +68,8 @@ pub struct Charge {
     pub checksum_bytes: u64,
     /// References to tree blocks that may be added or dropped.
     pub block_references: u64,
+    /// Places of tree blocks to which these references belong, but for places that were free before.
+    pub block_places: u64,
 }
 
 impl Charge {
@@ -92,12 +96,20 @@ impl Charge {
         checksums: 0,
         checksum_bytes: 0,
         block_references: 0,
+        block_places: 0,
     };
 
     /// By how much each count is higher than it was before.
     #[must_use]
     pub(crate) fn growth_since(self, before: Self) -> Self {
         self.with(before, u64::saturating_sub)
+    }
+
+    /// Of it, what is about references to tree blocks.
+    #[must_use]
+    pub(crate) fn of_blocks(self) -> Self {
+        let Self { block_references, block_places, .. } = self;
+        Self { block_references, block_places, ..Self::NOTHING }
     }
 
     /// Each count as high as in both charges.
@@ -125,6 +137,7 @@ impl Charge {
             checksums: combine(self.checksums, other.checksums),
             checksum_bytes: combine(self.checksum_bytes, other.checksum_bytes),
             block_references: combine(self.block_references, other.block_references),
+            block_places: combine(self.block_places, other.block_places),
         }
     }
 }
@@ -178,6 +191,33 @@ pub(crate) struct TreeSizes {
     /// Blocks of the extent and free-space trees that tell of the places where tree blocks lie; all their blocks where
     /// nobody has counted.
     pub(crate) about_blocks: u64,
+    /// What every commit changes of these two trees, as far as somebody looked.
+    pub(crate) own_moves: Option<OwnMoves>,
+}
+
+/// What every commit changes of the extent and free-space trees because it moves their own blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OwnMoves {
+    /// Leaves of the extent tree.
+    pub(crate) chains: Chains,
+    /// Nodes of the extent tree, and all blocks of the free-space tree.
+    pub(crate) other_blocks: u64,
+    /// Blocks of root items, and of group items where these have a tree of their own.
+    pub(crate) roots: u64,
+    /// Leaves of the extent tree that tell of free places: new blocks come to lie there, and may split them.
+    pub(crate) about_free: u64,
+}
+
+impl OwnMoves {
+    /// Copies and splits, where blocks of other trees leave so many places.
+    fn blocks(&self, left_places: u64) -> u64 {
+        self.chains
+            .closed
+            .saturating_add(self.chains.longest(left_places))
+            .saturating_add(self.about_free)
+            .saturating_add(self.roots)
+            .saturating_add(self.other_blocks.saturating_mul(2))
+    }
 }
 
 impl TreeSizes {
@@ -223,14 +263,23 @@ impl TreeSizes {
         self.price_blocks(charge).saturating_mul(self.block_bytes)
     }
 
-    /// What every commit that changes anything takes by itself, in blocks: copies and splits of what tells of the places
-    /// of tree blocks, since its own copies come and go there; copies of the root items and of the group items.
-    pub(crate) fn commit_blocks(&self) -> u64 {
-        self.about_blocks
-            .saturating_mul(2)
-            .saturating_add(self.roots_and_groups)
-            .saturating_add(COMMIT_SLACK_BLOCKS)
-            .saturating_add(self.levels.saturating_mul(4))
+    /// What the commit that does these changes takes by itself, in blocks: copies and splits of what tells of the places of tree
+    /// blocks, since the copies come and go there; copies of the root items and of the group items. There are two bounds: by all
+    /// that tells of such places, and by how far the moves of the blocks go.
+    pub(crate) fn commit_blocks(&self, changes: &Charge) -> u64 {
+        let rest = COMMIT_SLACK_BLOCKS.saturating_add(self.levels.saturating_mul(4));
+        let all = self.about_blocks.saturating_mul(2).saturating_add(self.roots_and_groups);
+        let about = self.own_moves.map_or(all, |own| {
+            // Each block that is copied leaves a place; where it goes was free.
+            let left = self.price_blocks(changes).saturating_add(rest).saturating_add(own.roots);
+            all.min(own.blocks(left.saturating_add(changes.block_places)))
+        });
+        about.saturating_add(rest)
+    }
+
+    /// The same, in bytes.
+    pub(crate) fn commit_bytes(&self, changes: &Charge) -> u64 {
+        self.commit_blocks(changes).saturating_mul(self.block_bytes)
     }
 
     /// Nodes and a leaf.
@@ -257,6 +306,9 @@ impl TreeSizes {
 
 #[cfg(test)]
 mod tests {
+    use vlinder_format::{ItemType, Key, Logical, ObjectId};
+
+    use super::super::chains::{ExtentLeaf, ExtentLeaves};
     use super::*;
 
     fn sizes() -> TreeSizes {
@@ -270,13 +322,37 @@ mod tests {
             made: 0,
             roots_and_groups: 2,
             about_blocks: 12,
+            own_moves: None,
         }
     }
 
     #[test]
     fn nothing_costs_nothing_and_a_commit_costs_its_own_part() {
         assert_eq!(sizes().price_blocks(&Charge::default()), 0);
-        assert_eq!(sizes().commit_blocks(), 2 * 12 + 2 + COMMIT_SLACK_BLOCKS + 12);
+        assert_eq!(sizes().commit_blocks(&Charge::default()), 2 * 12 + 2 + COMMIT_SLACK_BLOCKS + 12);
+    }
+
+    #[test]
+    fn where_tree_blocks_lie_everywhere_a_commit_costs_what_it_moves_and_never_more_than_all_that_tells_of_places()
+     {
+        let leaf = |number: u64| ExtentLeaf {
+            first: Key::new(ObjectId(number * 100), ItemType::EXTENT_ITEM, 0),
+            at: Logical(number / 10 * 100 + number),
+        };
+        let chains = ExtentLeaves::new((0..4000).map(leaf).collect()).chains([0]);
+        let own_moves = Some(OwnMoves { chains, other_blocks: 5, roots: 3, about_free: 7 });
+        let sizes = TreeSizes { about_blocks: 4100, own_moves, ..sizes() };
+        let rest = COMMIT_SLACK_BLOCKS + 12;
+        let commit = |changes: Charge| sizes.commit_blocks(&changes);
+        let of_moves = |left| 1 + chains.longest(left) + 7 + 3 + 2 * 5 + rest;
+        assert_eq!(commit(Charge::default()), of_moves(rest + 3));
+        let blocks = Charge { blocks: 7, ..Charge::default() };
+        assert_eq!(commit(blocks), of_moves(rest + 3 + sizes.price_blocks(&blocks)));
+        let references = Charge { block_references: 3, block_places: 2, ..Charge::default() };
+        assert_eq!(commit(references), of_moves(rest + 3 + sizes.price_blocks(&references) + 2));
+        assert_eq!(commit(Charge::leaves(1 << 40)), of_moves(u64::MAX), "every leaf once");
+        let few = TreeSizes { about_blocks: 20, ..sizes };
+        assert_eq!(few.commit_blocks(&Charge::leaves(1 << 40)), 2 * 20 + 2 + rest);
     }
 
     #[test]
@@ -293,7 +369,7 @@ mod tests {
     }
 
     /// Each kind of count, at its name.
-    fn counts(charge: &mut Charge) -> [(&'static str, &mut u64); 10] {
+    fn counts(charge: &mut Charge) -> [(&'static str, &mut u64); 11] {
         [
             ("blocks", &mut charge.blocks),
             ("leaves", &mut charge.leaves),
@@ -305,12 +381,14 @@ mod tests {
             ("checksums", &mut charge.checksums),
             ("checksum_bytes", &mut charge.checksum_bytes),
             ("block_references", &mut charge.block_references),
+            ("block_places", &mut charge.block_places),
         ]
     }
 
     #[test]
-    fn what_counts_more_costs_no_less_and_nothing_is_free_but_bytes_without_an_item() {
-        for kind in 0..10 {
+    fn what_counts_more_costs_no_less_and_nothing_is_free_but_bytes_without_an_item_and_places_without_a_reference()
+     {
+        for kind in 0..11 {
             let mut price = 0;
             for count in [1, 2, 3, 10, 1000, 1 << 20, 1 << 40, u64::MAX] {
                 let mut charge = Charge { items: 1, checksums: 1, ..Charge::default() };
@@ -324,7 +402,11 @@ mod tests {
             let mut alone = Charge::default();
             let (name, counted) = counts(&mut alone).into_iter().nth(kind).unwrap();
             *counted = 1;
-            assert_eq!(sizes().price_blocks(&alone) == 0, name == "item_bytes", "{name}");
+            assert_eq!(
+                sizes().price_blocks(&alone) == 0,
+                matches!(name, "item_bytes" | "block_places"),
+                "{name}"
+            );
         }
     }
 
@@ -371,6 +453,7 @@ mod tests {
             checksums: seed % 19,
             checksum_bytes: seed % 19 * 16,
             block_references: seed % 3 * 100,
+            block_places: seed % 3 * 50,
         };
         for left in 0..200 {
             for right in 0..50 {

@@ -12,7 +12,7 @@
 //! An extent moves reserved → used → pinned → free; a tree block that was never written goes reserved → free.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 use vlinder_format::block_group::BlockGroupFault;
 use vlinder_format::chunk::BlockGroupFlags;
@@ -81,6 +81,17 @@ pub(crate) struct Group {
 }
 
 impl Group {
+    /// Where something may be taken of it: as addresses, in pieces of at least so many bytes. All of it, where nobody knows.
+    pub(super) fn free_places(&self, least_bytes: u64) -> Vec<Range<u64>> {
+        match &self.free {
+            Free::Known(free) => {
+                let long_enough = free.iter().filter(|(_, length)| *length >= least_bytes);
+                long_enough.map(|(start, length)| start..start.saturating_add(length)).collect()
+            }
+            Free::Unknown | Free::Loading => vec![self.range.start.0..self.range.end()],
+        }
+    }
+
     /// A group as its item tells.
     pub(crate) fn existing(
         range: GroupRange,
@@ -398,6 +409,16 @@ impl Groups {
             None if loading => Taken::Wait,
             None => Taken::Chunk,
         }
+    }
+
+    /// A group of tree blocks whose free ranges are not known; the caller reads them.
+    pub(crate) fn begin_loading(&mut self) -> Option<GroupRange> {
+        let is_unknown = |group: &&mut Group| {
+            group.flags.has(BlockGroupFlags::METADATA) && matches!(group.free, Free::Unknown)
+        };
+        let group = self.groups.values_mut().filter(|group| !group.closed).find(is_unknown)?;
+        group.free = Free::Loading;
+        Some(group.range)
     }
 
     /// Of the groups of a purpose of which something may be taken, the one after `last`, beginning with `first` and going

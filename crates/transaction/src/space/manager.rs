@@ -6,7 +6,7 @@ use vlinder_base::sync::atomic::{AtomicI64, AtomicU64};
 use vlinder_base::sync::{Condvar, Mutex};
 use vlinder_format::chunk::BlockGroupFlags;
 use vlinder_format::free_space::FreeSpaceFault;
-use vlinder_format::{Fault, Logical};
+use vlinder_format::{Fault, ItemType, Key, Logical, ObjectId};
 
 use super::free_ranges::FreeRanges;
 use super::free_space_tree::GroupRange;
@@ -408,6 +408,40 @@ impl SpaceManager {
             }
         }
         places
+    }
+
+    /// A group of tree blocks whose free ranges are not known, to be read by the caller, who tells [`loaded`](Self::loaded).
+    pub(crate) fn begin_loading(&self) -> Option<GroupRange> {
+        self.state.lock().groups.begin_loading()
+    }
+
+    /// Places, as addresses, where new tree blocks may come to lie in this transaction: what is free, and what may become so as soon
+    /// as the last transaction is durable, or a lease ends.
+    pub(crate) fn free_places_of_blocks(&self) -> Vec<Range<u64>> {
+        let state = self.state.lock();
+        let block_bytes = state.promises.block_bytes();
+        let mut places = Vec::new();
+        let holds_blocks = |group: &&Group| {
+            group.flags.has(BlockGroupFlags::METADATA) || group.flags.has(BlockGroupFlags::SYSTEM)
+        };
+        for group in state.groups.iter().filter(holds_blocks) {
+            places.extend(group.free_places(block_bytes));
+            let (start, end) = (group.range.start.0, group.range.end());
+            let soon =
+                [&state.committing, &state.released].into_iter().flat_map(|ranges| ranges.within(start, end));
+            places.extend(
+                soon.chain(state.held.within(start, end)).map(|(at, length)| at..at.saturating_add(length)),
+            );
+        }
+        places
+    }
+
+    /// The keys of all groups' items.
+    pub(crate) fn group_keys(&self) -> Vec<Key> {
+        let state = self.state.lock();
+        let key =
+            |range: GroupRange| Key::new(ObjectId(range.start.0), ItemType::BLOCK_GROUP_ITEM, range.length);
+        state.groups.iter().map(|group| key(group.range)).collect()
     }
 
     /// How many groups there are.

@@ -1,5 +1,6 @@
 //! Space: block groups and what of them is taken, free ranges, the free-space tree, new chunks, reservations.
 
+mod chains;
 pub(crate) mod charge;
 mod demand;
 pub(crate) mod free_ranges;
@@ -15,7 +16,9 @@ pub(crate) mod report;
 mod reservations;
 mod tickets;
 
+pub(crate) use chains::{ExtentLeaf, ExtentLeaves};
 pub use charge::Charge;
+pub(crate) use charge::OwnMoves;
 pub(crate) use charge::{FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES, TreeSizes};
 pub(crate) use demand::Wanted;
 pub use demand::{Draw, PromisedData};

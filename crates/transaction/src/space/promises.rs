@@ -124,12 +124,17 @@ impl Promises {
         let mut data = self.data;
         data += wanted.data;
         let mut changes = self.handles + waiting + wanted.changes;
-        let commit = self.commit_bytes();
         let waited_for = self.tickets.bytes_before_this_thread();
-        let deletions = commit.saturating_add(self.reserve.trees);
         if draw <= Draw::Reserve {
             changes += charge_of_data(data);
         }
+        // The commit may have to do a step of deleting a tree as well, where that is kept.
+        let trees = Charge { blocks: self.reserve.trees / self.sizes.block_bytes.max(1), ..Charge::NOTHING };
+        let commit = match draw {
+            Draw::LastReserve => self.sizes.commit_bytes(&changes),
+            _ => self.sizes.commit_bytes(&(changes + trees)),
+        };
+        let deletions = commit.saturating_add(self.reserve.trees);
         let kept = match draw {
             Draw::Nothing | Draw::Margin => {
                 // The margin is for what is asked for, too: Linux asks for more than it takes, not for both.
@@ -161,14 +166,23 @@ impl Promises {
         self.price_bytes(&charge_of_data(data))
     }
 
-    /// What any commit may take by itself, in bytes.
-    pub(crate) fn commit_bytes(&self) -> u64 {
-        self.sizes.commit_blocks().saturating_mul(self.sizes.block_bytes)
+    /// What the commit may take by itself that does these changes, in bytes.
+    pub(crate) fn commit_bytes(&self, changes: &Charge) -> u64 {
+        self.sizes.commit_bytes(changes)
+    }
+
+    /// Bytes of a tree block.
+    pub(super) fn block_bytes(&self) -> u64 {
+        self.sizes.block_bytes
     }
 
     pub(crate) fn set_sizes(&mut self, sizes: TreeSizes, reserve: GlobalReserve) {
         self.sizes = sizes;
         self.reserve = reserve;
+    }
+
+    pub(crate) fn sizes(&self) -> &TreeSizes {
+        &self.sizes
     }
 
     pub(crate) fn sizes_mut(&mut self) -> &mut TreeSizes {
@@ -294,7 +308,7 @@ mod tests {
     #[test]
     fn each_draw_leaves_less_of_the_reserve_and_none_leaves_less_than_a_commit_takes() {
         let mut promises = promises();
-        let commit = promises.commit_bytes();
+        let commit = promises.commit_bytes(&Charge::default());
         assert!(commit > 0 && commit + MEBIBYTE < 8 * MEBIBYTE);
         let metadata =
             |promises: &Promises, draw| promises.needs(draw, Charge::default(), Wanted::default()).metadata;
@@ -304,7 +318,7 @@ mod tests {
         assert_eq!(metadata(&promises, Draw::Accepted), commit + MEBIBYTE);
         assert_eq!(metadata(&promises, Draw::LastReserve), commit);
         promises.sizes_mut().about_blocks = 1000;
-        let commit = promises.commit_bytes();
+        let commit = promises.commit_bytes(&Charge::default());
         assert_eq!(
             metadata(&promises, Draw::Margin),
             commit + MEBIBYTE,
@@ -324,7 +338,10 @@ mod tests {
         let own = promises.price_bytes(&wanted.changes);
         let reserve_user = promises.needs(Draw::LastReserve, waiting, wanted);
         let changes = handle + waiting + Charge::leaves(1);
-        assert_eq!(reserve_user.metadata, promises.price_bytes(&changes) + promises.commit_bytes());
+        assert_eq!(
+            reserve_user.metadata,
+            promises.price_bytes(&changes) + promises.commit_bytes(&Charge::default())
+        );
         assert_eq!(reserve_user.data, 64 * MEBIBYTE);
         let anybody = promises.needs(Draw::Nothing, waiting, wanted);
         let with_data = changes + charge_of_data(data);
@@ -345,7 +362,7 @@ mod tests {
         let sizes = *promises.sizes_mut();
         let (now, anew) = (sizes.price_bytes(&waiting), promises.price_bytes(&waiting));
         assert!(now < anew, "{now} {anew}");
-        let commit = promises.commit_bytes();
+        let commit = promises.commit_bytes(&Charge::default());
         let needs = |promises: &Promises, draw, wanted| promises.needs(draw, waiting, wanted).metadata;
         assert_eq!(needs(&promises, Draw::LastReserve, Wanted::default()), commit + now);
         let more = Wanted { changes: Charge { blocks: 1, ..Charge::NOTHING }, ..Wanted::default() };

@@ -3,7 +3,7 @@
 use vlinder_base::sync::MutexGuard;
 use vlinder_base::sync::atomic::Ordering;
 
-use super::charge::{Charge, TreeSizes};
+use super::charge::{Charge, OwnMoves, TreeSizes};
 use super::demand::{Draw, PromisedData, Wanted};
 use super::groups::Purpose;
 use super::manager::{SpaceManager, State};
@@ -46,6 +46,7 @@ pub(crate) struct SizeChanges(u64);
 pub(crate) struct CountedBlocks {
     pub(crate) about_blocks: u64,
     pub(crate) roots_and_groups: u64,
+    pub(crate) own_moves: OwnMoves,
 }
 
 /// A state of the chunks.
@@ -78,7 +79,11 @@ impl State {
             None => Promised::Unmeasured(ChunkChanges(self.chunk_changes)),
             Some(unallocated) if unallocated.taken_by(lacking) <= unallocated.bytes => Promised::Given,
             Some(_) if !self.is_counted => Promised::Uncounted(SizeChanges(self.size_changes)),
-            Some(_) => Promised::Refused,
+            Some(unallocated) => {
+                let sizes = self.promises.sizes();
+                tracing::debug!(?draw, ?waiting, ?wanted, ?needs, ?lacking, ?unallocated, ?sizes, "no room");
+                Promised::Refused
+            }
         }
     }
 
@@ -155,6 +160,7 @@ impl SpaceManager {
         if let Some(counted) = counted {
             let sizes = state.promises.sizes_mut();
             sizes.about_blocks = sizes.about_blocks.min(counted.about_blocks);
+            sizes.own_moves = Some(counted.own_moves);
             sizes.roots_and_groups = sizes.roots_and_groups.min(counted.roots_and_groups);
         }
     }
@@ -254,7 +260,7 @@ impl SpaceManager {
     /// What a commit can take at worst that makes these changes, in bytes.
     pub(crate) fn price_of_commit_bytes(&self, changes: Charge) -> u64 {
         let state = self.up_to_date();
-        state.promises.price_bytes(&changes).saturating_add(state.promises.commit_bytes())
+        state.promises.price_bytes(&changes).saturating_add(state.promises.commit_bytes(&changes))
     }
 
     /// How large the trees are.
@@ -314,6 +320,7 @@ mod tests {
 
     use vlinder_format::chunk::BlockGroupFlags;
 
+    use super::super::chains::ExtentLeaves;
     use super::super::neighbours::{BLOCKS, neighbours};
     use super::*;
 
@@ -350,7 +357,9 @@ mod tests {
                 let sizes = TreeSizes { about_blocks: 100, ..self.space.sizes() };
                 self.space.set_sizes(sizes, GlobalReserve::default());
             }
-            Some(CountedBlocks { about_blocks: 1, roots_and_groups: 0 })
+            let chains = ExtentLeaves::new(Vec::new()).chains([]);
+            let own_moves = OwnMoves { chains, other_blocks: 1, roots: 0, about_free: 0 };
+            Some(CountedBlocks { about_blocks: 1, roots_and_groups: 0, own_moves })
         }
     }
 
@@ -411,7 +420,7 @@ mod tests {
             space.unpromise(own);
             Charge::default()
         };
-        let room = SCARCE.bytes / BLOCK - space.sizes().commit_blocks();
+        let room = SCARCE.bytes / BLOCK - space.sizes().commit_blocks(&Charge::default());
         let all_of_it = Wanted { changes: Charge { blocks: room - 5, ..Charge::default() }, ..wanted };
         assert!(!ask(all_of_it, &waiting));
         assert!(asked.get() > 1);
