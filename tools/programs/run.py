@@ -48,6 +48,8 @@ def parser():
     top.add_argument("--cache", default="/var/cache/vlinder-programs",
                      help="where packages are kept that were downloaded (default: %(default)s)")
     top.add_argument("--dir", default=default_directory(), help="for images and mounts (default: %(default)s)")
+    top.add_argument("--ordinary", default="/var/tmp",
+                     help="an ordinary file system that can hold overlays (default: %(default)s)")
     top.add_argument("--keep", help="where to keep the images and logs of a run that failed")
     top.add_argument("--limit", type=int, default=3600, help="seconds until a run counts as hanging")
     return top
@@ -106,7 +108,7 @@ def main():
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, raise_exit)
     signal.signal(signal.SIGALRM, raise_hang)
-    hidden = ("vlinder", "dir", "keep", "limit", "program", "cache")
+    hidden = ("vlinder", "dir", "keep", "limit", "program", "cache", "ordinary")
     result = {"name": arguments.program,
               "parameters": {name: value for name, value in vars(arguments).items() if name not in hidden}}
     violations, started, verdict = [], time.monotonic(), "pass"

@@ -45,10 +45,11 @@ def listing(top):
     """Every path below a directory, the directory itself as ".", with what it leads to. Other mounts are left out."""
     found, device = {".": entry(top)}, os.lstat(top).st_dev
     for directory, names, files in os.walk(top, onerror=raise_error):
-        for name in names + files:
+        foreign = {name for name in names + files if os.lstat(os.path.join(directory, name)).st_dev != device}
+        for name in set(names + files) - foreign:
             path = os.path.join(directory, name)
             found[os.path.relpath(path, top)] = entry(path)
-        names[:] = [name for name in names if os.lstat(os.path.join(directory, name)).st_dev == device]
+        names[:] = [name for name in names if name not in foreign]
     return found
 
 

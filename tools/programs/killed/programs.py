@@ -1,6 +1,8 @@
 """The programs by their names."""
 
 from .builds import Builds
+from .containers import Podman
+from .debian import Debian
 from .fio import Fio
 from .mariadb import MariaDB
 from .postgresql import PostgreSQL
@@ -14,4 +16,6 @@ PROGRAMS = {
     "sqlite": SQLite,
     "builds": Builds,
     "fio": Fio,
+    "debootstrap": Debian,
+    "podman": Podman,
 }

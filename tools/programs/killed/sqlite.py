@@ -2,12 +2,14 @@
 
 import os
 import sqlite3
+import time
 
 from .database import Database, SessionEnded, kept_from, schema, transaction
 from .ledger import digest
 from .processes import Failed, require
 
 BUSY_SECONDS = 60
+PAUSE_SECONDS = 0.002
 # With a rollback journal a commit is the removal of the journal. FULL does not sync the directory after it, so that a
 # cut of power may undo the last commit; EXTRA does. With a WAL each commit is a sync of the WAL.
 SYNCHRONOUS = {"delete": "EXTRA", "wal": "FULL"}
@@ -41,9 +43,13 @@ class Session:
         for statement in transaction(client, number, body):
             self.execute(statement)
         self.execute("COMMIT")
+        # SQLite has no queue for its lock: without a pause one client keeps the others away for seconds.
+        time.sleep(PAUSE_SECONDS)
 
     def disturb(self, number):
         if self.mode == "wal":
+            # A checkpoint that waits for readers keeps every other one away meanwhile.
+            self.execute("PRAGMA busy_timeout = 300")
             self.execute("PRAGMA wal_checkpoint(TRUNCATE)" if number % 2 else "PRAGMA wal_checkpoint(PASSIVE)")
         else:
             self.execute("SELECT sum(length(body)) FROM stored")
