@@ -146,9 +146,8 @@ class Builds(Trial):
         self.open(self.make_image())
         generate(self.project())
         if self.number == 0:
-            for _ in range(self.settings.builds):
-                for tool in TOOLS:
-                    self.build_whole(tool)
+            for number in range(self.settings.builds):
+                self.build_whole(TOOLS[number % len(TOOLS)])
         self.kill_a_build(TOOLS[self.number % len(TOOLS)])
 
     def build_whole(self, tool):

@@ -61,8 +61,9 @@ class LineSession:
     def __init__(self, command, mark, log, **more):
         """`mark` is the statement that has the client print the word in its place, and nothing else."""
         self.mark, self.count = mark, 0
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                        stderr=open(log, "a", encoding="utf-8"), **more)
+        with open(log, "a", encoding="utf-8") as errors:
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+                                            text=True, **more)
 
     def execute(self, *statements):
         """The lines that the statements gave, once all have succeeded: the client ends at the first that fails."""

@@ -76,7 +76,7 @@ def read(path):
 def judge(client, asked, acknowledged, kept):
     """Sentences about what a database should hold of a client and does not."""
     if kept.last < acknowledged:
-        return [f"client {client}: transaction {acknowledged} was acknowledged, and the last that is there is {kept.last}"]
+        return [f"client {client}: transaction {acknowledged} was acknowledged, the last that is there is {kept.last}"]
     if kept.last > asked:
         return [f"client {client}: transaction {kept.last} is there, and the last that was asked for is {asked}"]
     expected = rows_after(client, kept.last)

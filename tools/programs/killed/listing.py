@@ -3,7 +3,7 @@
 import hashlib
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # A difference names so many paths.
 MOST_NAMED = 5
@@ -13,6 +13,7 @@ MOST_NAMED = 5
 class Entry:
     """What one name leads to. The access time is left out, since looking changes it."""
 
+    inode: int
     mode: int
     owner: tuple
     links: int
@@ -37,8 +38,8 @@ def entry(path):
     status = os.lstat(path)
     names = sorted(os.listxattr(path, follow_symlinks=False))
     attributes = tuple((name, os.getxattr(path, name, follow_symlinks=False)) for name in names)
-    return Entry(status.st_mode, (status.st_uid, status.st_gid), status.st_nlink, status.st_size, status.st_rdev,
-                 status.st_mtime_ns, status.st_ctime_ns, attributes, content_of(path, status))
+    return Entry(status.st_ino, status.st_mode, (status.st_uid, status.st_gid), status.st_nlink, status.st_size,
+                 status.st_rdev, status.st_mtime_ns, status.st_ctime_ns, attributes, content_of(path, status))
 
 
 def listing(top):
@@ -81,23 +82,36 @@ def named(found):
 
 
 def lost_since(durable, found):
-    """Sentences about what a listing taken before a sync has and a later one lacks.
+    """Sentences about what a listing taken before a sync has and a later one lacks, and how much is as it was.
 
-    What the program changed after the sync is no loss, and has a later time: its own change time, or, where the name
-    is gone, the change time of the nearest directory above that is still there.
+    What the program changed after the sync is no loss, and has a later change time: the file itself, wherever it was
+    renamed to, or, where it was removed, its directory. One thing needs no later time: the replay of an fsync log gives
+    a directory the names of files that were synced, and leaves its times, on Linux too.
     """
-    lost, unchanged = [], 0
     newest = max(entry.changed_ns for entry in durable.values())
+    later = {entry.inode for entry in found.values() if entry.changed_ns > newest}
+    lost, unchanged = [], 0
     for path, before in durable.items():
-        if path in found:
-            if found[path] == before:
-                unchanged += 1
-            elif found[path].changed_ns <= newest:
-                lost.append(f"{path} differs and was not changed later")
-            continue
-        above = os.path.dirname(path) or "."
-        while above not in found:
-            above = os.path.dirname(above) or "."
-        if found[above].changed_ns <= newest:
-            lost.append(f"{path} is missing and was not removed later")
+        if path not in found:
+            if before.inode not in later and found[nearest(path, found)].inode not in later:
+                lost.append(f"{path} is missing and was not removed later")
+        elif found[path] == before:
+            unchanged += 1
+        elif found[path].inode not in later and not has_other_names(path, durable, found):
+            lost.append(f"{path} differs and was not changed later: {differences({path: before}, {path: found[path]})}")
     return lost, unchanged
+
+
+def nearest(path, found):
+    """The nearest directory above that is there."""
+    above = os.path.dirname(path) or "."
+    while above not in found:
+        above = os.path.dirname(above) or "."
+    return above
+
+
+def has_other_names(path, one, other):
+    """Whether a directory differs in its names and in what follows from them, and in nothing else."""
+    names = [{name for name in listed if (os.path.dirname(name) or ".") == path} for listed in (one, other)]
+    alike = [replace(listed[path], size=0, links=0) for listed in (one, other)]
+    return stat.S_ISDIR(one[path].mode) and names[0] != names[1] and alike[0] == alike[1]
