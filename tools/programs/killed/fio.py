@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import time
 
-from .processes import Failed, require
+from .processes import Failed, call, require
 from .trial import Linux, Trial
 
 ENGINES = {
@@ -57,7 +57,9 @@ class Fio(Trial):
 
     def verify(self, job):
         """Reads a job's file and demands each block of it. Raises Failed."""
-        words = require("fio", *job, "--verify_only=1", seconds=JOB_SECONDS, cwd=self.directory)
+        status, words = call("fio", *job, "--verify_only=1", seconds=JOB_SECONDS, cwd=self.directory)
+        if status:
+            raise Failed(f"fio {' '.join(job)}: status {status}: {words.partition('{')[0].strip()[-600:]}")
         result = json.loads(words[words.index("{"):])["jobs"][0]
         read, wanted = result["read"]["io_bytes"], os.path.getsize(f"{self.point}/{result['jobname']}")
         # A verification that reads nothing would find nothing.

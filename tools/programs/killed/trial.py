@@ -178,10 +178,13 @@ class Trial:
 
 
 def unmount_below(point):
-    """Unmounts what a program has mounted below a mount, the last first."""
+    """Unmounts what a program has mounted below a directory, the last first. One place may be mounted twice."""
     below = [path for path, _ in mounts() if path.startswith(f"{point}/")]
     for path in reversed(below):
-        call("umount", "-l", path)
+        require("umount", "-l", path)
+    left = [path for path, _ in mounts() if path.startswith(f"{point}/")]
+    if left:
+        raise Failed(f"still mounted: {', '.join(left)}")
 
 
 def wait_seconds(chooser, low, high):
