@@ -44,7 +44,8 @@ def parser():
     top.add_argument("--rounds", type=int, default=0, help="each with an image of its own (default: the program's)")
     top.add_argument("--options", default="", help="more mount options, joined by commas")
     top.add_argument("--size", default="", help="of the image (default: the program's)")
-    top.add_argument("--builds", type=int, default=4, help="complete builds, by make and ninja in turn (default: %(default)s)")
+    top.add_argument("--builds", type=int, default=4,
+                     help="complete builds, by make and ninja in turn (default: %(default)s)")
     top.add_argument("--cache", default="/var/cache/vlinder-programs",
                      help="where packages are kept that were downloaded (default: %(default)s)")
     top.add_argument("--dir", default=default_directory(), help="for images and mounts (default: %(default)s)")

@@ -113,13 +113,14 @@ def digests(directory):
 
 
 def tear(found, right):
-    """What is wrong about a file that was being written: it may lack its end, and blocks may be zeros, no more."""
+    """What is wrong about a file that was being written. The assembler writes the header last, so that any byte may be
+    zero still and the end may be missing; every other byte must be right.
+    """
     if len(found) > len(right):
         return "is longer than it ever was"
-    for start in range(0, len(found), 4096):
-        block = found[start : start + 4096]
-        if block != right[start : start + len(block)] and block.strip(b"\0"):
-            return f"has bytes at {start} that were never written there"
+    for place, byte in enumerate(found):
+        if byte not in (0, right[place]):
+            return f"has a byte at {place} that was never written there"
     return None
 
 

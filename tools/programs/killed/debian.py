@@ -110,7 +110,7 @@ class Debian(Trial):
         os.unlink(image)
 
     def kill_in_the_middle(self):
-        """Stops the program, notes what is there, syncs, and kills the server: at once, or while the program goes on."""
+        """Stops the program, lists what is there, syncs, kills the server: at once, or after the program went on."""
         self.open(self.make_image())
         command = bootstrap_command(self.settings, self.tree())
         with open(self.path("debootstrap.log"), "wb") as log:

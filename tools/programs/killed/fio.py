@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import time
 
-from .processes import Failed, call, require
+from .processes import Failed, call
 from .trial import Linux, Trial
 
 ENGINES = {
@@ -24,8 +24,9 @@ ENGINES = {
 PATTERNS = ("write", "randwrite")
 BLOCK_SIZES = ("4k", "16k", "64k", "3k-20k")
 SIZE = "6m"
-# Direct writes are whole sectors.
-SECTOR_BLOCK_SIZES = ("4k", "16k", "64k")
+# Direct writes are whole sectors, and the engine of mappings takes whole pages.
+WHOLE_BLOCK_SIZES = ("4k", "16k", "64k")
+WHOLE_BLOCKS = ("aio-direct", "direct", "mmap")
 LEAST_SECONDS, MOST_SECONDS = 2, 8
 JOB_SECONDS = 120
 # One job in so many takes an earlier file; every job does where so little is free.
@@ -48,18 +49,23 @@ class Fio(Trial):
     def job(self, name, engine=None):
         """The arguments of a job that is drawn. Its verification has the same."""
         engine = engine or self.random.choice(list(ENGINES))
-        sizes = SECTOR_BLOCK_SIZES if "--direct=1" in ENGINES[engine] else BLOCK_SIZES
+        sizes = WHOLE_BLOCK_SIZES if engine in WHOLE_BLOCKS else BLOCK_SIZES
         block = self.random.choice(sizes)
         return [f"--name={name}", f"--filename={self.point}/{name}", *ENGINES[engine],
                 f"--rw={self.random.choice(PATTERNS)}", f"--{'bsrange' if '-' in block else 'bs'}={block}",
                 f"--size={SIZE}", f"--randseed={self.random.randrange(1, 1 << 31)}", "--verify=crc32c",
                 "--verify_fatal=1", "--end_fsync=1", "--output-format=json"]
 
+    def run_fio(self, job, *more):
+        """Has fio do a job; what it said. Raises Failed with its errors, which come before its JSON."""
+        status, words = call("fio", *job, *more, seconds=JOB_SECONDS, cwd=self.directory)
+        if status:
+            raise Failed(f"fio {' '.join([*job, *more])}: status {status}: {words.partition('{')[0].strip()[-600:]}")
+        return words
+
     def verify(self, job):
         """Reads a job's file and demands each block of it. Raises Failed."""
-        status, words = call("fio", *job, "--verify_only=1", seconds=JOB_SECONDS, cwd=self.directory)
-        if status:
-            raise Failed(f"fio {' '.join(job)}: status {status}: {words.partition('{')[0].strip()[-600:]}")
+        words = self.run_fio(job, "--verify_only=1")
         result = json.loads(words[words.index("{"):])["jobs"][0]
         read, wanted = result["read"]["io_bytes"], os.path.getsize(f"{self.point}/{result['jobname']}")
         # A verification that reads nothing would find nothing.
@@ -73,7 +79,7 @@ class Fio(Trial):
         for engine in ENGINES:
             name = f"first-{engine}"
             done[name] = self.job(name, engine)
-            require("fio", *done[name], "--do_verify=1", seconds=JOB_SECONDS, cwd=self.directory)
+            self.run_fio(done[name], "--do_verify=1")
         self.unmount()
         self.open_mount(Linux(image, self.point))
         self.verify_all(done)
@@ -109,7 +115,7 @@ class Fio(Trial):
                 break
             if process.returncode:
                 with open(self.path("fio.log"), encoding="utf-8", errors="replace") as log:
-                    raise Failed(f"fio {' '.join(job)}: status {process.returncode}: {log.read()[-500:]}")
+                    raise Failed(f"fio {' '.join(job)}: status {process.returncode}: {log.read()[:600]}")
             done[name] = job
             written += 1
         self.crash()
