@@ -63,14 +63,13 @@ class Fio(Trial):
             raise Failed(f"fio {' '.join([*job, *more])}: status {status}: {words.partition('{')[0].strip()[-600:]}")
         return words
 
-    def verify(self, job):
-        """Reads a job's file and demands each block of it. Raises Failed."""
+    def verify(self, job, written):
+        """Reads a job's file and demands each block that the job wrote. Raises Failed."""
         words = self.run_fio(job, "--verify_only=1")
-        result = json.loads(words[words.index("{"):])["jobs"][0]
-        read, wanted = result["read"]["io_bytes"], os.path.getsize(f"{self.point}/{result['jobname']}")
-        # A verification that reads nothing would find nothing.
-        if result["error"] or not wanted or read < wanted:
-            raise Failed(f"{' '.join(job)}: {read} of {wanted} bytes were verified, error {result['error']}")
+        read = bytes_of(words, "read")
+        # A verification that reads less finds less.
+        if read != written or not written:
+            raise Failed(f"fio {' '.join(job)}: {read} of {written} bytes were verified")
         self.count("bytes_verified", read)
 
     def verify_on_every_mount(self, image):
@@ -78,8 +77,8 @@ class Fio(Trial):
         done = {}
         for engine in ENGINES:
             name = f"first-{engine}"
-            done[name] = self.job(name, engine)
-            self.run_fio(done[name], "--do_verify=1")
+            job = self.job(name, engine)
+            done[name] = job, bytes_of(self.run_fio(job, "--do_verify=1"), "write")
         self.unmount()
         self.open_mount(Linux(image, self.point))
         self.verify_all(done)
@@ -89,8 +88,8 @@ class Fio(Trial):
         return done
 
     def verify_all(self, jobs):
-        for job in jobs.values():
-            self.verify(job)
+        for job, written in jobs.values():
+            self.verify(job, written)
 
     def write_until_killed(self, done):
         """Has jobs write, one after the other, until the server is killed beside one of them.
@@ -113,13 +112,22 @@ class Fio(Trial):
                 time.sleep(0.005)
             if process.poll() is None:
                 break
+            with open(self.path("fio.log"), encoding="utf-8", errors="replace") as log:
+                words = log.read()
             if process.returncode:
-                with open(self.path("fio.log"), encoding="utf-8", errors="replace") as log:
-                    raise Failed(f"fio {' '.join(job)}: status {process.returncode}: {log.read()[:600]}")
-            done[name] = job
+                raise Failed(f"fio {' '.join(job)}: status {process.returncode}: {words[:600]}")
+            done[name] = job, bytes_of(words, "write")
             written += 1
         self.crash()
         self.count("jobs_done", written)
         self.count("files_demanded", len(done))
         for _ in self.replays():
             self.verify_all(done)
+
+
+def bytes_of(words, direction):
+    """How many bytes a job read or wrote, from its JSON, which follows what it said."""
+    result = json.loads(words[words.index("{"):])["jobs"][0]
+    if result["error"]:
+        raise Failed(f"fio: error {result['error']}")
+    return result[direction]["io_bytes"]

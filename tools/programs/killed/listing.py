@@ -71,6 +71,19 @@ def differences(one, other):
     return found
 
 
+def without_replay_times(found, killed_ns):
+    """The listing with one time in place of every time after the kill.
+
+    A replay that removes a name stamps its inode with the present time, which two replays do not have in common. That
+    both stamp the same inodes is still compared.
+    """
+    def settled(time_ns):
+        return min(time_ns, killed_ns)
+
+    return {path: replace(entry, modified_ns=settled(entry.modified_ns), changed_ns=settled(entry.changed_ns))
+            for path, entry in found.items()}
+
+
 def short(value):
     return value.hex()[:16] if isinstance(value, bytes) else str(value)[:200]
 

@@ -6,7 +6,7 @@ import shutil
 import sys
 import time
 
-from .listing import differences, listing, named
+from .listing import differences, listing, named, without_replay_times
 from .processes import Failed, call, kill_descendants, reap_orphans, require
 
 # The mounts of Linux and of vlinder are those of the tool for full disks.
@@ -31,6 +31,7 @@ class Trial:
         self.point = os.path.join(scratch, "mount")
         self.random, self.number, self.directory = None, 0, None
         self.mount, self.report, self.opened = None, {}, []
+        self.killed_ns = 0
 
     # What a program does.
 
@@ -123,6 +124,7 @@ class Trial:
             raise Failed(f"the server ended with {server.returncode} before it was killed")
         server.kill()
         server.wait()
+        self.killed_ns = time.time_ns()
         self.count("kills", 1)
         kill_descendants()
         reap_orphans(self.servers())
@@ -141,11 +143,11 @@ class Trial:
         copy_sparse(image, copy)
         self.check(copy)
         self.open(image)
-        seen = listing(self.point)
+        seen = without_replay_times(listing(self.point), self.killed_ns)
         yield self.mount
         self.unmount()
         self.open_mount(Linux(copy, self.point))
-        found = differences(seen, listing(self.point))
+        found = differences(seen, without_replay_times(listing(self.point), self.killed_ns))
         if found:
             raise Failed(f"vlinder's replay (first) and Linux's (second) differ: {named(found)}")
         self.count("files_compared", len(seen))

@@ -17,7 +17,7 @@ from killed import ledger  # noqa: E402
 from killed.builds import SOURCES, generate, outcome, tear  # noqa: E402
 from killed.containers import last_line  # noqa: E402
 from killed.database import LineSession, SessionEnded, transaction  # noqa: E402
-from killed.listing import differences, listing, lost_since  # noqa: E402
+from killed.listing import differences, listing, lost_since, without_replay_times  # noqa: E402
 from killed.processes import (Failed, adopt_orphans, call, descendants, kill_descendants, reap_orphans,  # noqa: E402
                               require)
 
@@ -142,6 +142,15 @@ class ListingFinds(InDirectory):
         del found["a/new"]
         found["a"] = replace(self.before["a"], size=0)
         self.assertEqual(len(lost_since(self.before, found)[0]), 1)
+
+    def test_two_replays_may_stamp_the_same_inodes_at_other_times(self):
+        newest = max(entry.changed_ns for entry in self.before.values())
+        one, other = ({**self.before, "a/file": replace(self.before["a/file"], changed_ns=newest + later)}
+                      for later in (20, 30))
+        self.assertEqual(len(differences(one, other)), 1)
+        settled = [without_replay_times(listed, newest + 10) for listed in (one, other, self.before)]
+        self.assertEqual(differences(settled[0], settled[1]), [])
+        self.assertEqual(len(differences(settled[0], settled[2])), 1)
 
     def test_a_file_that_was_renamed_later_is_not_lost(self):
         os.rename(self.path("a/file"), self.path("b/moved"))
