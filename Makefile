@@ -31,7 +31,7 @@ coverage:
 suites:
 	tools/suites.sh
 
-# Disks that are filled and emptied again, as root: `make long JOB=full MINUTES=10 SEED=1`.
+# Long runs, as root: `make long JOB=full MINUTES=10 SEED=1`, `make long JOB=programs`; RESUME=1 leaves out what passed.
 long:
 	cargo xtask long $(JOB)
 

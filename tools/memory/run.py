@@ -98,9 +98,9 @@ def turn_in(data, writer, place):
 class Writer:
     """One process. It says each place with its turn once that is durable."""
 
-    def __init__(self, number, path, said, blocks):
-        self.number, self.path, self.said, self.blocks = number, path, said, blocks
-        self.random = random.Random(number)
+    def __init__(self, number, path, said, arguments):
+        self.number, self.path, self.said, self.blocks = number, path, said, arguments.blocks
+        self.random = random.Random(f"{arguments.seed}/{number}")
 
     def say(self, places):
         os.write(self.said, b"".join(SAID.pack(self.number, place, turn) for place, turn in places))
@@ -191,7 +191,7 @@ class Run:
                 continue
             try:
                 self.group.enter()
-                way(Writer(number, f"{self.point}/f{number}", said, self.arguments.blocks))
+                way(Writer(number, f"{self.point}/f{number}", said, self.arguments))
             except OSError as error:
                 print(f"writer {number}: {error}", file=sys.stderr)
             finally:
@@ -291,6 +291,7 @@ def stack(process):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vlinder", default="vlinder", help="the program to try (default: the one in PATH)")
+    parser.add_argument("--seed", type=int, default=1, help="of all that is random (default: 1)")
     parser.add_argument("--seconds", type=int, default=600, help="how long the writers write (default: 600)")
     parser.add_argument("--mebibytes", type=int, default=128, help="of memory that the group has (default: 128)")
     parser.add_argument("--blocks", type=int, default=8192, help="of 4 KiB that a file has (default: 8192)")
@@ -304,7 +305,7 @@ def main():
     if arguments.mebibytes < LEAST_MEBIBYTES:
         print(f"run.py: less than {LEAST_MEBIBYTES} MiB hold no server with its clients", file=sys.stderr)
         return 2
-    result = {"seconds": arguments.seconds, "mebibytes": arguments.mebibytes, "options": arguments.options}
+    result = {"seed": arguments.seed, "seconds": arguments.seconds, "mebibytes": arguments.mebibytes, "options": arguments.options}
     with tempfile.TemporaryDirectory(prefix="vlinder-memory-", dir=arguments.dir) as scratch:
         run = Run(arguments, os.path.abspath(tool), scratch)
         try:

@@ -6,11 +6,12 @@ place of its mount is gone; both checkers find the image clean; what the request
 are second ones: a bind mount of a directory, of a file, of the root, and another mount namespace. There the
 command must end at once, too, and leave all durable, and the server ends once the last place is gone.
 
-Prints a line for each cell that fails, and one with the counts. The exit status is 0 if none failed. Needs
+Prints a line for each cell that fails, and one of JSON with the counts. The exit status is 0 if none failed. Needs
 root, /dev/fuse, fuse3 and btrfs-progs.
 """
 
 import argparse
+import json
 import os
 import random
 import shutil
@@ -237,8 +238,10 @@ def main():
                 print(f"FAILED {cell.name()}: {error}", flush=True)
             finally:
                 trial.close()
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
+    is_good = passed and not failed
+    print(json.dumps({"seed": arguments.seed, "repeat": arguments.repeat, "passed": passed, "failed": failed,
+                      "verdict": "pass" if is_good else "fail"}))
+    return 0 if is_good else 1
 
 
 if __name__ == "__main__":

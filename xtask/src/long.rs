@@ -1,12 +1,12 @@
 //! `cargo xtask long JOB`: long runs that `.ci/run` has no time for, each judged strictly by a program of its
 //! own.
 //!
-//! A job is a matrix of rows; a run is a row and a seed. Without `MINUTES` a job runs its whole matrix; with it,
+//! A job has a tool and a matrix of rows; a run is a row and a seed. Without `MINUTES` a job runs its whole matrix; with it,
 //! runs in an order that the seed chooses, until the minutes are over. Results are appended to
 //! `target/long/JOB.jsonl`, and after them what failed. With `RESUME=1` runs are left out that passed there already, at
 //! whichever commit, so that a whole matrix may take several evenings.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use self::tables::{JOBS, Job, Planned, missing_image, with_corpus};
+use self::tables::{JOBS, Job, Planned, Tool, missing_image, with_corpus};
 use crate::workspace;
 
 mod tables;
 
-/// The job that is a seeded slice of all others.
+/// The job that is a seeded slice of all that fill disks.
 const EVERY_JOB: &str = "full";
 /// Minutes of that job if `MINUTES` doesn't say.
 const DEFAULT_MINUTES: u64 = 10;
@@ -76,10 +76,11 @@ pub fn run(name: &str) -> Result<bool> {
         more,
         failed: Vec::new(),
     };
-    if let Some(lacking) = missing_things().first() {
-        session.count.skip(name, lacking);
+    let tools: BTreeSet<&Tool> = jobs.iter().map(|job| job.tool).collect();
+    if let Some(lacking) = tools.iter().flat_map(|tool| missing_things(tool)).next() {
+        session.count.skip(name, &lacking);
     } else {
-        try_judge()?;
+        tools.iter().try_for_each(|tool| try_judge(tool))?;
         build()?;
         session.all(&jobs, is_slice, minutes)?;
     }
@@ -141,14 +142,14 @@ impl Session {
     }
 
     /// One run: its verdict is counted, its line of JSON kept.
-    fn one(&mut self, Planned { row, seed }: &Planned) -> Result<()> {
+    fn one(&mut self, Planned { tool, row, seed }: &Planned) -> Result<()> {
         if let Some(lacking) = missing_image(row) {
             self.count.skip(row, &lacking);
             return Ok(());
         }
         let seed = seed.to_string();
         let vlinder = self.target.join("release/vlinder");
-        let mut command = Command::new(workspace::root().join("tools/full/run.py"));
+        let mut command = Command::new(workspace::root().join(tool.program));
         command.args(row.split(' ').map(with_corpus)).args(["--seed", &seed]).args(self.more);
         command.arg("--vlinder").arg(vlinder);
         let words: Vec<String> = std::iter::once(command.get_program())
@@ -159,14 +160,17 @@ impl Session {
             self.count.passed_earlier += 1;
             return Ok(());
         }
-        let output =
-            command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("tools/full/run.py")?;
+        let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context(tool.program)?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let result: Value = serde_json::from_str(text.trim()).unwrap_or_default();
+        let (said, result) = split_result(&text);
         let is_good = output.status.success() && result["verdict"] == "pass";
         self.append(&json!({
             "commit": self.commit, "seed": seed, "command": words, "passed": is_good, "result": result,
         }))?;
+        if result["verdict"] == "skip" {
+            self.count.skip(row, result["reason"].as_str().unwrap_or("what it does not say"));
+            return Ok(());
+        }
         println!("{} {row} --seed {seed}", if is_good { "passed" } else { "FAILED" });
         if is_good {
             self.count.passed += 1;
@@ -174,11 +178,19 @@ impl Session {
         }
         self.count.failed += 1;
         self.failed.push(words.join(" "));
-        for violation in result["violations"].as_array().into_iter().flatten() {
-            println!("| {}", violation.as_str().unwrap_or_default());
+        let reasons = result["violations"].as_array().into_iter().flatten().chain(result.get("reason"));
+        for line in said.lines().chain(reasons.filter_map(Value::as_str)) {
+            println!("| {line}");
         }
         Ok(())
     }
+}
+
+/// What a run said before its result, which is the last line; all that it said, and null, if that is no JSON.
+fn split_result(text: &str) -> (&str, Value) {
+    let text = text.trim_end();
+    let (said, last) = text.rsplit_once('\n').unwrap_or(("", text));
+    serde_json::from_str(last).map_or((text, Value::Null), |result| (said, result))
 }
 
 /// The command lines of the runs that passed when they were made last, by the lines of results.
@@ -198,7 +210,8 @@ fn passed_in(results: &str) -> HashSet<String> {
 
 /// The jobs of a name; an error names all jobs.
 fn jobs_of(name: &str) -> Result<Vec<&'static Job>> {
-    let jobs: Vec<&Job> = JOBS.iter().filter(|job| name == EVERY_JOB || job.name == name).collect();
+    let is_meant = |job: &&Job| if name == EVERY_JOB { job.is_sliced() } else { job.name == name };
+    let jobs: Vec<&Job> = JOBS.iter().filter(is_meant).collect();
     if jobs.is_empty() {
         let names: Vec<&str> = JOBS.iter().map(|job| job.name).collect();
         bail!("there is no job {name}: {EVERY_JOB}, {}", names.join(", "));
@@ -227,28 +240,31 @@ fn scrambled(state: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// What every run needs and this machine lacks.
-fn missing_things() -> Vec<String> {
+/// What every run of a tool needs and this machine lacks.
+fn missing_things(tool: &Tool) -> Vec<String> {
     let succeeds = |program: &str, argument: &str| {
         let done = Command::new(program).arg(argument).stdin(Stdio::null()).stdout(Stdio::null()).status();
         done.is_ok_and(|status| status.success())
     };
     let user = Command::new("id").arg("-u").output().map(|output| output.stdout).unwrap_or_default();
-    let needs = [
-        ("root", user.trim_ascii() == b"0"),
-        ("/dev/fuse", Path::new("/dev/fuse").exists()),
-        ("the tool btrfs", succeeds("btrfs", "--version")),
-        ("the tool python3", succeeds("python3", "--version")),
-        ("the tool zstd", succeeds("zstd", "--version")),
-    ];
-    needs.into_iter().filter(|(_, is_there)| !is_there).map(|(name, _)| name.to_owned()).collect()
+    let mut missing = Vec::new();
+    if user.trim_ascii() != b"0" {
+        missing.push("root".to_owned());
+    }
+    if !Path::new("/dev/fuse").exists() {
+        missing.push("/dev/fuse".to_owned());
+    }
+    let commands = tool.needs.iter().filter(|name| !succeeds(name, "--version"));
+    missing.extend(commands.map(|name| format!("the tool {name}")));
+    missing
 }
 
-/// Runs the tests of what judges the runs: a judge that finds nothing must not pass anything.
-fn try_judge() -> Result<()> {
-    let tests = workspace::root().join("tools/full/tests/test_manifest.py");
-    let output = Command::new("python3").arg(&tests).stdin(Stdio::null()).output().context("python3")?;
-    ensure!(output.status.success(), "{}: {}", tests.display(), String::from_utf8_lossy(&output.stderr));
+/// Runs the tests of what judges a tool's runs: a judge that finds nothing must not pass anything.
+fn try_judge(tool: &Tool) -> Result<()> {
+    let Some(tests) = tool.tests else { return Ok(()) };
+    let path = workspace::root().join(tests);
+    let output = Command::new("python3").arg(path).stdin(Stdio::null()).output().context("python3")?;
+    ensure!(output.status.success(), "{tests}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }
 
@@ -298,10 +314,21 @@ mod tests {
     }
 
     #[test]
-    fn the_slice_has_runs_of_every_job() {
+    fn the_slice_has_runs_of_every_job_that_fills_disks_and_of_no_other() {
         for job in JOBS {
-            assert!(!runs_of(&[job], true, 1).is_empty(), "{}", job.name);
+            assert_eq!(runs_of(&[job], true, 1).is_empty(), !job.name.starts_with("full-"), "{}", job.name);
         }
+        let jobs = jobs_of(EVERY_JOB).unwrap();
+        assert!(jobs.iter().all(|job| job.is_sliced()));
+    }
+
+    #[test]
+    fn the_last_line_is_the_result_and_those_before_it_are_shown() {
+        let (said, result) = split_result("FAILED one\nFAILED two\n{\"verdict\": \"fail\"}\n");
+        assert_eq!((said, result["verdict"].as_str()), ("FAILED one\nFAILED two", Some("fail")));
+        assert_eq!(split_result("{\"verdict\": \"pass\"}").1["verdict"], "pass");
+        assert_eq!(split_result("no\nresult\n"), ("no\nresult", Value::Null));
+        assert_eq!(split_result(""), ("", Value::Null));
     }
 
     #[test]
@@ -317,6 +344,8 @@ mod tests {
     #[test]
     fn a_job_that_is_not_there_is_an_error() {
         assert!(jobs_of("full-nothing").is_err());
-        assert_eq!(jobs_of("full-fill").unwrap().len(), 1);
+        for name in ["full-fill", "programs", "memory", "unmount"] {
+            assert_eq!(jobs_of(name).unwrap().len(), 1);
+        }
     }
 }

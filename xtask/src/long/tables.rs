@@ -17,17 +17,49 @@ pub struct Product {
     seeds: u64,
 }
 
-/// A job's name, its whole matrix, and its rows in the job that is a slice of all. Each row of the slice ends
-/// within a minute, so that a step of few minutes is not held up by the run that is last.
-pub struct Job {
-    pub name: &'static str,
-    matrix: &'static [Product],
-    slice: Product,
+/// A program that makes one run. It takes `--seed` and `--vlinder`, prints a line of JSON with the run's verdict
+/// last, and ends with 0 if the run passed.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tool {
+    /// Where it lies, from the root of the repository.
+    pub program: &'static str,
+    /// The tests of what judges its runs, likewise.
+    pub tests: Option<&'static str>,
+    /// Commands that each of its runs needs. What single runs need it says itself, by the verdict "skip".
+    pub needs: &'static [&'static str],
 }
 
-/// One run: the arguments of `tools/full/run.py` without `--seed`, and the seed.
+const FULL: &Tool = &Tool {
+    program: "tools/full/run.py",
+    tests: Some("tools/full/tests/test_manifest.py"),
+    needs: &["btrfs", "python3", "zstd"],
+};
+const PROGRAMS: &Tool = &Tool {
+    program: "tools/programs/run.py",
+    tests: Some("tools/programs/tests/test_judges.py"),
+    needs: &["btrfs", "python3"],
+};
+const MEMORY: &Tool = &Tool { program: "tools/memory/run.py", tests: None, needs: &["btrfs", "python3"] };
+const UNMOUNT: &Tool = &Tool {
+    program: "tools/unmount/table.py",
+    tests: None,
+    needs: &["btrfs", "python3", "fusermount3", "unshare"],
+};
+
+/// A job's name, its tool, its whole matrix, and its rows in the job that is a slice of several. Each row of the
+/// slice ends within a minute, so that a step of few minutes is not held up by the run that is last; a job whose
+/// runs take longer has none there.
+pub struct Job {
+    pub name: &'static str,
+    pub tool: &'static Tool,
+    matrix: &'static [Product],
+    slice: Option<Product>,
+}
+
+/// One run: the tool, its arguments without `--seed`, and the seed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Planned {
+    pub tool: &'static Tool,
     pub row: String,
     pub seed: u64,
 }
@@ -35,6 +67,7 @@ pub struct Planned {
 pub const JOBS: &[Job] = &[
     Job {
         name: "full-fill",
+        tool: FULL,
         matrix: &[
             Product {
                 dimensions: &[
@@ -72,17 +105,18 @@ pub const JOBS: &[Job] = &[
                 seeds: 1,
             },
         ],
-        slice: Product {
+        slice: Some(Product {
             dimensions: &[
                 &["fill --size 128M"],
                 &["--bytes 1400..2049"],
                 &["--empty running", "--empty remount"],
             ],
             seeds: 1,
-        },
+        }),
     },
     Job {
         name: "full-one-process",
+        tool: FULL,
         matrix: &[
             Product {
                 dimensions: &[
@@ -99,17 +133,18 @@ pub const JOBS: &[Job] = &[
             },
             Product { dimensions: &[&["one-process --size 200M --refusals 10000"]], seeds: 1 },
         ],
-        slice: Product {
+        slice: Some(Product {
             dimensions: &[
                 &["one-process --size 140M --refusals 2000"],
                 &["", "--opts compress=zstd", "--opts writeback=off"],
                 &["--empty running"],
             ],
             seeds: 1,
-        },
+        }),
     },
     Job {
         name: "full-snapshots",
+        tool: FULL,
         matrix: &[
             Product {
                 dimensions: &[
@@ -132,7 +167,7 @@ pub const JOBS: &[Job] = &[
                 seeds: 1,
             },
         ],
-        slice: Product {
+        slice: Some(Product {
             dimensions: &[
                 &[
                     "remove-then-snapshot --remove 50..3000 --extents 0..12000",
@@ -141,10 +176,11 @@ pub const JOBS: &[Job] = &[
                 &["--size 200M --empty running"],
             ],
             seeds: 1,
-        },
+        }),
     },
     Job {
         name: "full-scatter",
+        tool: FULL,
         matrix: &[
             Product {
                 dimensions: &[&["scatter --size 200M --extents 20000 --leave 1000 --touch 5"]],
@@ -159,13 +195,14 @@ pub const JOBS: &[Job] = &[
                 seeds: 1,
             },
         ],
-        slice: Product {
+        slice: Some(Product {
             dimensions: &[&["scatter --size 200M --extents 20000 --leave 1000 --touch 5 --empty running"]],
             seeds: 1,
-        },
+        }),
     },
     Job {
         name: "full-stress",
+        tool: FULL,
         matrix: &[
             Product {
                 dimensions: &[
@@ -195,16 +232,63 @@ pub const JOBS: &[Job] = &[
                 seeds: 1,
             },
         ],
-        slice: Product {
+        slice: Some(Product {
             dimensions: &[
                 &["stress --size 140M --seconds 15 --renew 4 --empty running"],
                 &["--profile all", "--profile meta", "--profile dbmix"],
             ],
             seeds: 1,
-        },
+        }),
     },
-    Job { name: "full-images", matrix: &[IMAGES], slice: IMAGES },
+    Job { name: "full-images", tool: FULL, matrix: &[IMAGES], slice: Some(IMAGES) },
+    Job {
+        name: "programs",
+        tool: PROGRAMS,
+        matrix: &[
+            Product {
+                dimensions: &[
+                    &[
+                        "postgresql --rounds 5",
+                        "mariadb --rounds 5",
+                        "redis --rounds 5",
+                        "sqlite --rounds 8",
+                        "builds --rounds 4",
+                        "fio --rounds 4",
+                    ],
+                    CACHE_MODES,
+                ],
+                seeds: 3,
+            },
+            Product {
+                dimensions: &[&["debootstrap --rounds 3", "podman --rounds 3"], CACHE_MODES],
+                seeds: 1,
+            },
+            Product { dimensions: &[&["builds --rounds 1 --builds 200"]], seeds: 1 },
+        ],
+        slice: None,
+    },
+    Job {
+        name: "memory",
+        tool: MEMORY,
+        matrix: &[Product {
+            dimensions: &[
+                &["--seconds 600"],
+                &["--options cache=32M,dirty=8M", "--options cache=32M,dirty=8M,writeback=off"],
+            ],
+            seeds: 1,
+        }],
+        slice: None,
+    },
+    Job {
+        name: "unmount",
+        tool: UNMOUNT,
+        matrix: &[Product { dimensions: &[&["--repeat 20"]], seeds: 1 }],
+        slice: None,
+    },
 ];
+
+/// The kernel holds back what is written, or it does not.
+const CACHE_MODES: &[&str] = &["", "--options writeback=off"];
 
 const IMAGES: Product = Product {
     dimensions: &[&["image --image CORPUS/forever.img.zst", "image --image CORPUS/c-commit-fails.img.zst"]],
@@ -212,8 +296,8 @@ const IMAGES: Product = Product {
 };
 
 impl Product {
-    /// Every row, with the arguments that a seed draws.
-    fn runs(&self, first_seed: u64) -> Vec<Planned> {
+    /// Every row for a tool, with the arguments that a seed draws.
+    fn runs(&self, tool: &'static Tool, first_seed: u64) -> Vec<Planned> {
         let rows = self.dimensions.iter().fold(vec![String::new()], |rows, dimension| {
             let longer = |row: &String| dimension.iter().map(|&word| joined(row, word)).collect::<Vec<_>>();
             rows.iter().flat_map(longer).collect()
@@ -221,7 +305,7 @@ impl Product {
         let mut runs = Vec::new();
         for offset in 0..self.seeds {
             let seed = first_seed.wrapping_add(offset);
-            runs.extend(rows.iter().map(|row| Planned { row: drawn(row, seed), seed }));
+            runs.extend(rows.iter().map(|row| Planned { tool, row: drawn(row, seed), seed }));
         }
         runs
     }
@@ -235,12 +319,17 @@ impl Product {
 impl Job {
     /// All runs of the whole matrix, from a seed on.
     pub fn whole(&self, first_seed: u64) -> Vec<Planned> {
-        self.matrix.iter().flat_map(|product| product.runs(first_seed)).collect()
+        self.matrix.iter().flat_map(|product| product.runs(self.tool, first_seed)).collect()
+    }
+
+    /// Whether the job that is a slice of several has runs of this one.
+    pub fn is_sliced(&self) -> bool {
+        self.slice.is_some()
     }
 
     /// The runs of the slice, from a seed on.
     pub fn slice(&self, first_seed: u64) -> Vec<Planned> {
-        self.slice.runs(first_seed)
+        self.slice.iter().flat_map(|product| product.runs(self.tool, first_seed)).collect()
     }
 
     /// The most seeds that a row has in one turn over the matrix.
@@ -296,9 +385,10 @@ mod tests {
     #[test]
     fn each_matrix_has_its_whole_cross_product() {
         let counts: Vec<usize> = JOBS.iter().map(|job| job.whole(1).len()).collect();
-        assert_eq!(counts, [3 * 14 + 4, 20 * 4 * 3 + 1, 2 * 3 * 5 + 5, 5 + 3, 6 * 10 + 5, 2]);
+        let full_disks = [3 * 14 + 4, 20 * 4 * 3 + 1, 2 * 3 * 5 + 5, 5 + 3, 6 * 10 + 5, 2];
+        assert_eq!(counts, [&full_disks[..], &[6 * 2 * 3 + 2 * 2 + 1, 2, 1]].concat());
         let row = "one-process --refusals 5000 --size 1G --opts writeback=off".to_owned();
-        assert!(job("full-one-process").whole(1).contains(&Planned { row, seed: 20 }));
+        assert!(job("full-one-process").whole(1).contains(&Planned { tool: FULL, row, seed: 20 }));
     }
 
     #[test]
@@ -317,7 +407,7 @@ mod tests {
     #[test]
     fn the_seeds_of_a_product_follow_the_first_and_each_draws_anew() {
         let product = Product { dimensions: &[&["a 0..1000", "b"], &["", "c 0..1000"]], seeds: 3 };
-        let runs = product.runs(u64::MAX);
+        let runs = product.runs(FULL, u64::MAX);
         let seeds: Vec<u64> = runs.iter().map(|run| run.seed).collect();
         assert_eq!(seeds, [[u64::MAX; 4], [0; 4], [1; 4]].concat());
         let words = |run: &Planned| run.row.split(' ').map(str::to_owned).collect::<Vec<_>>();
@@ -325,7 +415,7 @@ mod tests {
             runs.iter().flat_map(words).filter(|word| word.parse::<u64>().is_ok()).collect();
         let different: BTreeSet<&String> = numbers.iter().collect();
         assert_eq!((numbers.len(), different.len()), (12, 12), "{numbers:?}");
-        assert_eq!(product.runs(u64::MAX), runs);
+        assert_eq!(product.runs(FULL, u64::MAX), runs);
     }
 
     #[test]
@@ -338,6 +428,15 @@ mod tests {
         }
         let many: BTreeSet<String> = (0..200).map(|seed| drawn("--remove 50..3000", seed)).collect();
         assert!(many.len() > 180, "{}", many.len());
+    }
+
+    #[test]
+    fn every_tool_and_its_tests_are_there() {
+        for tool in JOBS.iter().map(|job| job.tool) {
+            for path in [Some(tool.program), tool.tests].into_iter().flatten() {
+                assert!(workspace::root().join(path).is_file(), "{path}");
+            }
+        }
     }
 
     #[test]

@@ -1,0 +1,1 @@
+"""Programs that write to a vlinder mount whose server is killed, and what must be there afterwards."""
