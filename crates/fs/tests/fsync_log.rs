@@ -3,11 +3,15 @@
 mod fsync_log_cases;
 mod support;
 
+use std::borrow::Cow;
+
 use fsync_log_cases::{Case, Format};
 use support::fsync_script::{Stage, base, remove_everything, replay, to_file};
 use vlinder_base::sync::Mutex;
 use vlinder_device::{DeviceExt, MemoryDevice};
+use vlinder_format::chunk::BlockGroupFlags;
 use vlinder_format::superblock::Superblock;
+use vlinder_fs::Caller;
 use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
 use vlinder_testkit::power_cut::{Options, PowerCuts};
 use vlinder_testkit::simulated::Recording;
@@ -513,4 +517,26 @@ fn full_commits_are_counted_by_their_reason() {
         stage.run(after).unwrap();
         assert_eq!((counter(&stage, "fsync_log.full_commits"), counter(&stage, reason)), (1, 1), "{reason}");
     }
+}
+
+#[test]
+fn many_fsyncs_between_commits_take_no_chunk_that_data_could_have_had() {
+    let image = base(&Recipe { device_bytes: 512 << 20, ..Recipe::default() }, "");
+    let stage = Stage::open(&image, "commit=300");
+    let filesystem = &stage.filesystem;
+    let metadata = || {
+        let groups = filesystem.engine().space().unwrap().kinds;
+        let of_metadata = groups.iter().filter(|kind| kind.flags.has(BlockGroupFlags::METADATA));
+        of_metadata.map(|kind| kind.total_bytes).sum::<u64>()
+    };
+    let (caller, root) = (Caller::superuser(), filesystem.root().unwrap());
+    let file = filesystem.create_file(&caller, &root, b"file", 0o644).unwrap();
+    filesystem.sync().unwrap();
+    let before = metadata();
+    for _ in 0..4000 {
+        filesystem.append(&caller, &file, Cow::Borrowed(&[1; 8192])).unwrap();
+        filesystem.sync_inode(&file).unwrap();
+    }
+    assert_eq!(metadata(), before);
+    assert!(counter(&stage, "fsync_log.full_commits_no_space") > 0);
 }

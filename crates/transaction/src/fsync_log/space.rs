@@ -11,10 +11,14 @@ use crate::space::{Charge, Draw, Purpose};
 
 impl Engine {
     /// Takes addresses for blocks of a log, from the room that nobody was promised. A chunk is not made for them: the log
-    /// could not use it.
+    /// could not use it. Nor do logs take so much that others would need one: what they have held comes back with the next
+    /// commit, a chunk stays.
     pub(crate) fn take_for_log(&self, count: usize, into: &mut Vec<Logical>) -> Result<(), TreeError> {
         let no_space = TreeError::NoSpace { root: RootId::TREE_LOG, needed_bytes: 0 };
         let block_bytes = u64::from(self.node_size());
+        if self.log_bytes() > self.space.available(Purpose::Metadata) {
+            return Err(no_space);
+        }
         // A leaf costs more than the block that it is.
         let blocks = Charge::leaves(u64::try_from(count).unwrap_or(u64::MAX));
         if !self.try_changes(blocks, Draw::Nothing) {
@@ -34,6 +38,12 @@ impl Engine {
         };
         self.space.unpromise(blocks);
         taken
+    }
+
+    /// Bytes that logs hold until the next commit, by what their blocks are and were.
+    fn log_bytes(&self) -> u64 {
+        let blocks = u64::try_from(self.log.blocks.lock().addresses.len()).unwrap_or(u64::MAX);
+        blocks.saturating_mul(u64::from(self.node_size()))
     }
 
     /// A block came to be in a log.
