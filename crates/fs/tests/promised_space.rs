@@ -293,3 +293,39 @@ fn items_of_direct_writes_find_room_that_names_and_other_writes_left_them() {
         }
     }
 }
+
+/// A small file's bytes lie in its tree. A copy of it that finds no room changes nothing.
+#[test]
+fn a_copy_that_is_refused_leaves_its_target_as_it_was() {
+    require!(Tool("mkfs.btrfs"));
+    let scratch = Scratch::new("refused-copy");
+    let image = image(&scratch, 128, &[]);
+    let filesystem = open(&image);
+    let source = create(&filesystem, "source").unwrap();
+    filesystem.write_at(&root_user(), &source, 0, vec![7; 1800].into()).unwrap();
+    let targets: Vec<_> =
+        (0..64).map(|number| create(&filesystem, &format!("target{number}")).unwrap()).collect();
+    filesystem.sync().unwrap();
+    let filler = create(&filesystem, "filler").unwrap();
+    // Data are full then, metadata are not.
+    let parts = write(&filesystem, &filler, u64::MAX);
+    let sectors = (parts * MEBIBYTE..).step_by(4096);
+    let accepts = |at: &u64| filesystem.write_at(&root_user(), &filler, *at, vec![1; 4096].into()).is_ok();
+    assert!(sectors.take_while(accepts).count() < 256);
+    let (mut done, mut refused) = (0, 0);
+    for target in &targets {
+        let origin = WriteOrigin::OpenFile { keeps_times: false };
+        match filesystem.copy_file_range(&root_user(), (&source, 0), (target, 0), 1800, origin) {
+            Ok(change) => {
+                assert_eq!((change.length_bytes, target.size()), (1800, 1800));
+                done += 1;
+            }
+            Err(error) => {
+                assert!(is_no_space(&error), "{error}");
+                assert_eq!(target.size(), 0);
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 0, "{done} copies found room");
+}

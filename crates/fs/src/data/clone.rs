@@ -38,31 +38,33 @@ pub fn clone_range(
     length: u64,
 ) -> Result<()> {
     let plan = Plan::new(filesystem, source, source_offset, target, target_offset, length)?;
-    let Some(plan) = plan else { return Ok(()) };
-    let inline = {
-        let same = Arc::ptr_eq(source, target);
-        let (first, second) = if source.id() < target.id() { (source, target) } else { (target, source) };
-        let _first = flush::lock_settled(filesystem, first);
-        let _second = (!same).then(|| flush::lock_settled(filesystem, second));
-        flush::flush_locked(filesystem, source)?;
-        if !same {
-            flush::flush_locked(filesystem, target)?;
-        }
-        let old_size = target.size();
-        if target_offset > old_size {
-            zero_tail(filesystem, target, old_size)?;
-            flush::flush_locked(filesystem, target)?;
-            drop_behind_end(filesystem, target, old_size, plan.to.start())?;
-        }
-        plan.share(filesystem)?
-    };
-    // Bytes that lie in an item can't be shared. The locks are free again, since writing may flush.
-    if let Some(part) = inline {
-        let (source_offset, target_offset) = (part.start(), plan.shifted(part.start()));
+    let Some(mut plan) = plan else { return Ok(()) };
+    // Bytes that lie in an item can't be shared. They are written first: for want of room that may fail, and then nothing is
+    // changed. No lock is held meanwhile, since writing may flush.
+    if let Some(part) = plan.inline_part(filesystem)? {
+        let rest = plan.after(part);
         let mut copy = Copy { filesystem, source, source_offset, target, target_offset, done: 0 };
         copy.rewrite(part.length_bytes())?;
+        match rest {
+            Some(rest) => plan = rest,
+            None => return Ok(()),
+        }
     }
-    Ok(())
+    let same = Arc::ptr_eq(source, target);
+    let (first, second) = if source.id() < target.id() { (source, target) } else { (target, source) };
+    let _first = flush::lock_settled(filesystem, first);
+    let _second = (!same).then(|| flush::lock_settled(filesystem, second));
+    flush::flush_locked(filesystem, source)?;
+    if !same {
+        flush::flush_locked(filesystem, target)?;
+    }
+    let old_size = target.size();
+    if plan.to.start() > old_size {
+        zero_tail(filesystem, target, old_size)?;
+        flush::flush_locked(filesystem, target)?;
+        drop_behind_end(filesystem, target, old_size, plan.to.start())?;
+    }
+    plan.share(filesystem)
 }
 
 /// Copies bytes as copy_file_range(2) does: what lies at sector borders of both files is shared, the rest read and
@@ -152,8 +154,8 @@ impl Copy<'_> {
 
 /// A clone that may be done.
 struct Plan<'a> {
-    source: &'a Inode,
-    target: &'a Inode,
+    source: &'a Arc<Inode>,
+    target: &'a Arc<Inode>,
     /// Whole sectors of the source.
     from: ByteRange,
     /// Whole sectors of the target.
@@ -197,24 +199,42 @@ impl<'a> Plan<'a> {
         offset - self.from.start() + self.to.start()
     }
 
-    /// Shares what can be, step by step; gives the bytes of the source that lie in an item.
-    fn share(&self, filesystem: &Filesystem) -> Result<Option<ByteRange>> {
-        let mut inline = None;
+    /// The sectors of the source whose bytes lie in an item, which is the file's first, as far as they are to be cloned.
+    fn inline_part(&self, filesystem: &Filesystem) -> Result<Option<ByteRange>> {
+        if self.from.start() > 0 {
+            return Ok(None);
+        }
+        let _settled = flush::lock_settled(filesystem, self.source);
+        flush::flush_locked(filesystem, self.source)?;
+        let (tree, number) = (self.source.subvolume().tree(), self.source.number());
+        let loaded = items::load(filesystem.engine(), tree, number, self.from, 1)?;
+        let inline = loaded.extents.first().filter(|extent| extent.range().is_none());
+        Ok(inline.and_then(|extent| {
+            let sectors = extent.ram_bytes.next_multiple_of(u64::from(filesystem.sector_size()));
+            ByteRange::new(0, sectors.min(self.source.size()).min(self.from.end()))
+                .filter(|part| !part.is_empty())
+        }))
+    }
+
+    /// The same without a part at its start; none where that is all.
+    fn after(&self, part: ByteRange) -> Option<Self> {
+        let rest = ByteRange::new(part.end(), self.from.end()).filter(|_| part.end() < self.source.size())?;
+        let to = ByteRange::new(self.shifted(part.end()), self.to.end())?;
+        Some(Self { from: rest, to, ..*self }).filter(|plan| !plan.from.is_empty())
+    }
+
+    /// Shares what can be, step by step.
+    fn share(&self, filesystem: &Filesystem) -> Result<()> {
         let mut at = self.from.start();
         while let Some(rest) = ByteRange::new(at, self.from.end()).filter(|rest| !rest.is_empty()) {
             let (tree, number) = (self.source.subvolume().tree(), self.source.number());
             let loaded = items::load(filesystem.engine(), tree, number, rest, ITEMS_IN_STEP)?;
             let sector_size = u64::from(filesystem.sector_size());
             let step = ByteRange::new(at, loaded.complete_to.max(at + sector_size)).unwrap_or(rest);
-            if let Some(first) = loaded.extents.first().filter(|extent| extent.range().is_none()) {
-                let size = first.ram_bytes.min(self.source.size());
-                inline =
-                    ByteRange::new(at.min(size), size.min(self.from.end())).filter(|part| !part.is_empty());
-            }
             self.share_step(filesystem, step, &loaded.extents)?;
             at = step.end();
         }
-        Ok(inline)
+        Ok(())
     }
 
     fn share_step(&self, filesystem: &Filesystem, step: ByteRange, extents: &[Extent]) -> Result<()> {
