@@ -1,16 +1,15 @@
 //! The global reserve, and how large the trees are that a commit changes: what the prices of changes are made of.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 use vlinder_base::sync::Arc;
 use vlinder_format::chunk::BlockGroupFlags;
-use vlinder_format::{Generation, ItemType, Key, Logical, ObjectId};
+use vlinder_format::{Generation, ItemType, Key, ObjectId};
 use vlinder_tree::{Precision, Root, Touch, TreeError};
 
 use crate::engine::Engine;
 use crate::forest::Tree;
-use crate::space::{Charge, CountedBlocks, ExtentLeaf, ExtentLeaves, GlobalReserve, OwnMoves, TreeSizes};
+use crate::space::{Charge, CountedBlocks, GlobalReserve, TreeSizes};
 use crate::waiting::NO_GENERATION;
 
 /// Linux's bound of the global reserve.
@@ -35,7 +34,7 @@ const OVERWRITTEN: Charge = {
 const SHARE_OF_DEVICE: u64 = 8;
 /// Leaves that one step of deleting a tree changes beside what it frees: root item, orphan item, and the trees of UUIDs
 /// and quotas.
-const TREE_DELETION_LEAVES: u64 = 8;
+pub(crate) const TREE_DELETION_LEAVES: u64 = 8;
 
 impl Engine {
     /// Learns anew how large the trees are, and how much is kept for commits and deletions. Called when the trees of a
@@ -57,9 +56,10 @@ impl Engine {
             roots_and_groups: self.roots_and_groups_bound(open.len(), levels),
             about_blocks: blocks(&fixed.extent).saturating_add(free_space),
             own_moves: None,
+            chosen_blocks: 0,
         };
         let trees =
-            sizes.price_blocks(&Charge::leaves(TREE_DELETION_LEAVES)).saturating_mul(sizes.block_bytes);
+            if self.has_subvolumes() { sizes.price_bytes(&Charge::leaves(TREE_DELETION_LEAVES)) } else { 0 };
         let overwriting = sizes.price_blocks(&OVERWRITTEN).saturating_mul(sizes.block_bytes);
         let unallocated = self.unallocated();
         let room =
@@ -118,53 +118,7 @@ impl Engine {
             let groups = self.count_blocks(self.fixed.groups.root(), &everything)?;
             roots_and_groups = roots_and_groups.saturating_add(groups);
         }
-        Ok(CountedBlocks { about_blocks, roots_and_groups, own_moves: self.own_moves()? })
-    }
-
-    /// Looks at how far the moves of the extent tree's own blocks go.
-    fn own_moves(&self) -> Result<OwnMoves, TreeError> {
-        // A group whose free ranges nobody has read is a free place as a whole.
-        while let Some(group) = self.space.begin_loading() {
-            self.load_group(group)?;
-        }
-        let extent = self.trees.shape(self.fixed.extent.root())?;
-        let mut other_blocks = extent.nodes.len();
-        let leaf = |(first, at): &(Key, Logical)| ExtentLeaf { first: *first, at: *at };
-        let leaves = ExtentLeaves::new(extent.leaves.iter().map(leaf).collect());
-        let free = self.space.free_places_of_blocks();
-        let about_free: BTreeSet<usize> = free
-            .iter()
-            .flat_map(|place| {
-                leaves.leaf_about(Logical(place.start))..=leaves.leaf_about(Logical(place.end - 1))
-            })
-            .collect();
-        let mut always = about_free.clone();
-        always.extend(extent.nodes.iter().map(|at| leaves.leaf_about(*at)));
-        for group in self.space.group_keys() {
-            always.insert(leaves.leaf_of(&group));
-        }
-        // All blocks of small trees that every commit may change, and what handles have moved already.
-        let mut moved = self.delayed.lock().block_places();
-        for tree in self.fixed.free_space.iter() {
-            let shape = self.trees.shape(tree.root())?;
-            other_blocks = other_blocks.saturating_add(shape.nodes.len()).saturating_add(shape.leaves.len());
-            moved.extend(shape.places());
-        }
-        let mut roots = 0_usize;
-        let of_groups = Some(self.fixed.groups.root()).filter(|groups| groups.id() != self.fixed.extent.id());
-        for root in std::iter::once(&self.root_tree).chain(of_groups) {
-            let before = moved.len();
-            moved.extend(self.trees.shape(root)?.places());
-            roots += moved.len() - before;
-        }
-        always.extend(moved.iter().map(|at| leaves.leaf_about(*at)));
-        let blocks = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-        Ok(OwnMoves {
-            chains: leaves.chains(always),
-            other_blocks: blocks(other_blocks),
-            roots: blocks(roots),
-            about_free: blocks(about_free.len()),
-        })
+        Ok(CountedBlocks { about_blocks, roots_and_groups, own_moves: self.own_moves(about_blocks)? })
     }
 
     /// Blocks of a tree in which keys of these ranges lie.

@@ -29,6 +29,7 @@ mod metrics;
 mod open;
 #[cfg(test)]
 mod opening_tests;
+mod own_moves;
 mod participant;
 mod pending;
 mod phase;

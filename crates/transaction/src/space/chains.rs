@@ -38,7 +38,7 @@ impl Chains {
         let below = self.longest[power];
         // Each further chain is no longer than the ones before: so the sums grow by no more than in proportion, and not beyond the
         // next of them.
-        let in_proportion = u128::from(below) * u128::from(touched) >> power;
+        let in_proportion = (u128::from(below) * u128::from(touched)) >> power;
         let next = self.longest.get(power + 1).copied().unwrap_or(self.longest[SUMS - 1]);
         u64::try_from(in_proportion).unwrap_or(u64::MAX).min(next)
     }

@@ -27,7 +27,7 @@ pub(crate) const FILE_EXTENT_ITEM_BYTES: u64 = (REGULAR_SIZE + ITEM_HEADER_SIZE)
 /// Bytes that one more reference takes in the extent tree at most: an item of its own with its header.
 const REFERENCE_BYTES: u64 = 64;
 /// Bytes that the item of a tree block takes in the extent tree at most: headers, first key and level, one reference.
-const BLOCK_ITEM_BYTES: u64 = 76;
+pub(crate) const BLOCK_ITEM_BYTES: u64 = 76;
 /// Bytes that the free-space tree or the checksum tree takes for one extent more or less: an item's header, and what is
 /// in it.
 const EXTENT_BYTES: u64 = 64;
@@ -41,7 +41,7 @@ const _: () = {
     let half = ((SMALLEST_NODE - HEADER_SIZE) / POINTER_SIZE / 2) as u64;
     assert!(POINTERS_OF_HALF_NODE < half, "the pointers of one level and of those above");
 };
-/// Blocks that a commit takes beside the trees that are counted: paths of the device, UUID and quota trees, new root
+/// Blocks that a commit takes beside the trees that are counted and the paths of the device, UUID and quota trees: new root
 /// blocks, a conversion of a group to bitmaps, and the addresses that the plan of one edit holds and does not use.
 const COMMIT_SLACK_BLOCKS: u64 = 32;
 
@@ -193,6 +193,8 @@ pub(crate) struct TreeSizes {
     pub(crate) about_blocks: u64,
     /// What every commit changes of these two trees, as far as somebody looked.
     pub(crate) own_moves: Option<OwnMoves>,
+    /// Blocks that places have room for that were chosen for new blocks: what was looked at is true of these.
+    pub(crate) chosen_blocks: u64,
 }
 
 /// What every commit changes of the extent and free-space trees because it moves their own blocks.
@@ -204,8 +206,8 @@ pub(crate) struct OwnMoves {
     pub(crate) other_blocks: u64,
     /// Blocks of root items, and of group items where these have a tree of their own.
     pub(crate) roots: u64,
-    /// Leaves of the extent tree that tell of free places: new blocks come to lie there, and may split them.
-    pub(crate) about_free: u64,
+    /// How often leaves of the extent tree may split, and nodes, where new blocks come to lie in the chosen places.
+    pub(crate) splits: u64,
 }
 
 impl OwnMoves {
@@ -214,7 +216,7 @@ impl OwnMoves {
         self.chains
             .closed
             .saturating_add(self.chains.longest(left_places))
-            .saturating_add(self.about_free)
+            .saturating_add(self.splits)
             .saturating_add(self.roots)
             .saturating_add(self.other_blocks.saturating_mul(2))
     }
@@ -267,14 +269,25 @@ impl TreeSizes {
     /// blocks, since the copies come and go there; copies of the root items and of the group items. There are two bounds: by all
     /// that tells of such places, and by how far the moves of the blocks go.
     pub(crate) fn commit_blocks(&self, changes: &Charge) -> u64 {
-        let rest = COMMIT_SLACK_BLOCKS.saturating_add(self.levels.saturating_mul(4));
+        let paths = self.levels.saturating_mul(4);
+        let rest = COMMIT_SLACK_BLOCKS.saturating_add(paths);
         let all = self.about_blocks.saturating_mul(2).saturating_add(self.roots_and_groups);
-        let about = self.own_moves.map_or(all, |own| {
-            // Each block that is copied leaves a place; where it goes was free.
-            let left = self.price_blocks(changes).saturating_add(rest).saturating_add(own.roots);
-            all.min(own.blocks(left.saturating_add(changes.block_places)))
+        let price = self.price_blocks(changes);
+        let by_moves = self.own_moves.map(|own| {
+            // Each block that is copied leaves a place; where it goes was free, and chosen.
+            let left = price.saturating_add(paths).saturating_add(own.roots);
+            own.blocks(left.saturating_add(changes.block_places))
         });
-        about.saturating_add(rest)
+        let is_true = |about: &u64| {
+            *about < all && price.saturating_add(*about).saturating_add(rest) <= self.chosen_blocks
+        };
+        by_moves.filter(is_true).unwrap_or(all).saturating_add(rest)
+    }
+
+    /// Whether the commit that does these changes is bounded by how far moves go: that is less than all, and true.
+    pub(crate) fn is_bounded_by_moves(&self, changes: &Charge) -> bool {
+        let by_all = TreeSizes { own_moves: None, ..*self };
+        self.commit_blocks(changes) < by_all.commit_blocks(changes)
     }
 
     /// The same, in bytes.
@@ -323,6 +336,7 @@ mod tests {
             roots_and_groups: 2,
             about_blocks: 12,
             own_moves: None,
+            chosen_blocks: 0,
         }
     }
 
@@ -340,17 +354,24 @@ mod tests {
             at: Logical(number / 10 * 100 + number),
         };
         let chains = ExtentLeaves::new((0..4000).map(leaf).collect()).chains([0]);
-        let own_moves = Some(OwnMoves { chains, other_blocks: 5, roots: 3, about_free: 7 });
-        let sizes = TreeSizes { about_blocks: 4100, own_moves, ..sizes() };
+        let own_moves = Some(OwnMoves { chains, other_blocks: 5, roots: 3, splits: 7 });
+        let sizes = TreeSizes { about_blocks: 4100, own_moves, chosen_blocks: u64::MAX, ..sizes() };
         let rest = COMMIT_SLACK_BLOCKS + 12;
         let commit = |changes: Charge| sizes.commit_blocks(&changes);
         let of_moves = |left| 1 + chains.longest(left) + 7 + 3 + 2 * 5 + rest;
-        assert_eq!(commit(Charge::default()), of_moves(rest + 3));
+        assert_eq!(commit(Charge::default()), of_moves(12 + 3));
         let blocks = Charge { blocks: 7, ..Charge::default() };
-        assert_eq!(commit(blocks), of_moves(rest + 3 + sizes.price_blocks(&blocks)));
+        assert_eq!(commit(blocks), of_moves(12 + 3 + sizes.price_blocks(&blocks)));
         let references = Charge { block_references: 3, block_places: 2, ..Charge::default() };
-        assert_eq!(commit(references), of_moves(rest + 3 + sizes.price_blocks(&references) + 2));
+        assert_eq!(commit(references), of_moves(12 + 3 + sizes.price_blocks(&references) + 2));
         assert_eq!(commit(Charge::leaves(1 << 40)), of_moves(u64::MAX), "every leaf once");
+        let enough = commit(blocks) + sizes.price_blocks(&blocks);
+        let chosen = |chosen_blocks| TreeSizes { chosen_blocks, ..sizes }.commit_blocks(&blocks);
+        assert_eq!(
+            (chosen(enough), chosen(enough - 1)),
+            (commit(blocks), 2 * 4100 + 2 + rest),
+            "of other places"
+        );
         let few = TreeSizes { about_blocks: 20, ..sizes };
         assert_eq!(few.commit_blocks(&Charge::leaves(1 << 40)), 2 * 20 + 2 + rest);
     }

@@ -11,8 +11,9 @@
 //!
 //! An extent moves reserved → used → pinned → free; a tree block that was never written goes reserved → free.
 
+mod taking;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Bound, Range};
 
 use vlinder_format::block_group::BlockGroupFault;
 use vlinder_format::chunk::BlockGroupFlags;
@@ -20,6 +21,7 @@ use vlinder_format::free_space::FreeSpaceFault;
 use vlinder_format::{Fault, Logical};
 
 use super::charge::given_back;
+use super::chosen::ChosenPlaces;
 use super::free_ranges::FreeRanges;
 use super::free_space_tree::GroupRange;
 
@@ -81,17 +83,6 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Where something may be taken of it: as addresses, in pieces of at least so many bytes. All of it, where nobody knows.
-    pub(super) fn free_places(&self, least_bytes: u64) -> Vec<Range<u64>> {
-        match &self.free {
-            Free::Known(free) => {
-                let long_enough = free.iter().filter(|(_, length)| *length >= least_bytes);
-                long_enough.map(|(start, length)| start..start.saturating_add(length)).collect()
-            }
-            Free::Unknown | Free::Loading => vec![self.range.start.0..self.range.end()],
-        }
-    }
-
     /// A group as its item tells.
     pub(crate) fn existing(
         range: GroupRange,
@@ -204,6 +195,8 @@ pub(crate) struct Groups {
     open: [BTreeSet<Logical>; 3],
     /// Where the last block of each purpose was taken, so that a transaction's blocks lie together.
     hints: [u64; 3],
+    /// Places that new tree blocks take before all others, if any were chosen.
+    chosen: ChosenPlaces,
     sums: Sums,
 }
 
@@ -238,6 +231,7 @@ impl Groups {
 
     /// Nothing more is taken from a group.
     pub(crate) fn close(&mut self, start: Logical) {
+        self.chosen.choose(Vec::new());
         self.change(start, |group| group.closed = true);
     }
 
@@ -289,154 +283,6 @@ impl Groups {
         length.min(left.unwrap_or_else(|| panic!("{length} bytes at {start} are pinned and in no group")))
     }
 
-    /// Takes `count` blocks of `size` bytes.
-    pub(crate) fn take_blocks(
-        &mut self,
-        purpose: Purpose,
-        count: usize,
-        size: u64,
-        into: &mut Vec<Logical>,
-    ) -> Taken {
-        let hint = self.hints[purpose as usize];
-        let mut wanted = count;
-        let mut unknown = None;
-        let mut loading = false;
-        let first = self.groups.range(..=Logical(hint)).next_back().map_or(Logical(0), |(start, _)| *start);
-        let mut last = None;
-        while let Some(start) = self.next_open(purpose, first, last) {
-            last = Some(start);
-            let Some(group) = self.groups.get_mut(&start) else { continue };
-            let available = group.available();
-            self.sums.leave(group);
-            match &mut group.free {
-                Free::Known(free) => {
-                    while wanted > 0
-                        && let Some(block) = free.take_first(size, hint)
-                    {
-                        group.reserved += size;
-                        self.hints[purpose as usize] = block;
-                        into.push(Logical(block));
-                        wanted -= 1;
-                    }
-                }
-                Free::Unknown if available >= size => unknown = unknown.or(Some(group.range)),
-                Free::Loading => loading = true,
-                Free::Unknown => {}
-            }
-            self.sums.enter(group);
-            list(&mut self.open, group);
-            if wanted == 0 {
-                return Taken::Done;
-            }
-        }
-        self.unfinished(unknown, loading)
-    }
-
-    /// Takes up to `most` bytes in one piece, at least `least`.
-    pub(crate) fn take_data(&mut self, least: u64, most: u64) -> Result<(Logical, u64), Taken> {
-        let mut unknown = None;
-        let mut loading = false;
-        let mut best: Option<(u64, Logical)> = None;
-        let open = self.open[Purpose::Data as usize].iter();
-        for group in open.filter_map(|start| self.groups.get(start)) {
-            match &group.free {
-                Free::Known(free) => {
-                    let largest = free.largest();
-                    if largest >= most {
-                        best = Some((largest, group.range.start));
-                        break;
-                    }
-                    if largest >= least && best.is_none_or(|(length, _)| largest > length) {
-                        best = Some((largest, group.range.start));
-                    }
-                }
-                Free::Unknown if group.available() >= least => unknown = unknown.or(Some(group.range)),
-                Free::Loading => loading = true,
-                Free::Unknown => {}
-            }
-        }
-        // A whole piece elsewhere is better than a part here.
-        let whole = best.is_some_and(|(length, _)| length >= most);
-        if !whole && (unknown.is_some() || loading) {
-            return Err(self.unfinished(unknown, loading));
-        }
-        let (_, start) = best.ok_or(Taken::Chunk)?;
-        let taken = self.change(start, |group| {
-            let Free::Known(free) = &mut group.free else { return None };
-            let (start, length) = free.take_best(least, most)?;
-            group.reserved += length;
-            Some((Logical(start), length))
-        });
-        taken.flatten().ok_or(Taken::Chunk)
-    }
-
-    /// Takes all bytes of a place that is known from elsewhere.
-    pub(crate) fn take_place(&mut self, purpose: Purpose, start: Logical, length: u64) -> TakenPlace {
-        let taken = self.change(start, |group| {
-            let fits = start.checked_add(length).is_some_and(|end| end.0 <= group.range.end());
-            if length == 0 || !fits || !group.flags.has(purpose.flag()) {
-                return TakenPlace::NotFree;
-            }
-            match &mut group.free {
-                Free::Known(free) => {
-                    let is_free = free
-                        .within(start.0, start.0 + length)
-                        .next()
-                        .is_some_and(|(free, bytes)| free <= start.0 && free + bytes >= start.0 + length);
-                    if !is_free {
-                        return TakenPlace::NotFree;
-                    }
-                    free.remove(start.0, length);
-                    group.reserved += length;
-                    TakenPlace::Done
-                }
-                Free::Loading => TakenPlace::Wait,
-                Free::Unknown => {
-                    group.free = Free::Loading;
-                    TakenPlace::Load(group.range)
-                }
-            }
-        });
-        taken.unwrap_or(TakenPlace::NotFree)
-    }
-
-    fn unfinished(&mut self, unknown: Option<GroupRange>, loading: bool) -> Taken {
-        match unknown.and_then(|range| self.groups.get_mut(&range.start)) {
-            Some(group) => {
-                group.free = Free::Loading;
-                Taken::Load(group.range)
-            }
-            None if loading => Taken::Wait,
-            None => Taken::Chunk,
-        }
-    }
-
-    /// A group of tree blocks whose free ranges are not known; the caller reads them.
-    pub(crate) fn begin_loading(&mut self) -> Option<GroupRange> {
-        let is_unknown = |group: &&mut Group| {
-            group.flags.has(BlockGroupFlags::METADATA) && matches!(group.free, Free::Unknown)
-        };
-        let group = self.groups.values_mut().filter(|group| !group.closed).find(is_unknown)?;
-        group.free = Free::Loading;
-        Some(group.range)
-    }
-
-    /// Of the groups of a purpose of which something may be taken, the one after `last`, beginning with `first` and going
-    /// round to it by address.
-    fn next_open(&self, purpose: Purpose, first: Logical, last: Option<Logical>) -> Option<Logical> {
-        let open = &self.open[purpose as usize];
-        let round = |from| open.range((from, Bound::Excluded(first))).next();
-        let next = match last {
-            Some(last) if last < first => round(Bound::Excluded(last)),
-            Some(last) => {
-                let behind = open.range((Bound::Excluded(last), Bound::Unbounded)).next();
-                behind.or_else(|| round(Bound::Unbounded))
-            }
-            None => open.range(first..).next().or_else(|| round(Bound::Unbounded)),
-        };
-        next.copied()
-    }
-
     /// The lists of open groups hold those of which something may be taken, and no others.
     pub(crate) fn assert_lists(&self) {
         for purpose in PURPOSES {
@@ -474,6 +320,7 @@ impl Groups {
             group.reserved = given_back(group.reserved, length);
             group.add_free(logical, length);
         });
+        self.chosen.given_back(logical.0, length);
     }
 
     /// Reserved space got its item.

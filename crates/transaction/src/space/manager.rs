@@ -415,25 +415,15 @@ impl SpaceManager {
         self.state.lock().groups.begin_loading()
     }
 
-    /// Places, as addresses, where new tree blocks may come to lie in this transaction: what is free, and what may become so as soon
-    /// as the last transaction is durable, or a lease ends.
-    pub(crate) fn free_places_of_blocks(&self) -> Vec<Range<u64>> {
+    /// The longest free places for tree blocks, as addresses in whole blocks, of so many blocks in all if there are as many.
+    pub(crate) fn longest_free_places(&self, blocks: u64) -> Vec<Range<u64>> {
         let state = self.state.lock();
-        let block_bytes = state.promises.block_bytes();
-        let mut places = Vec::new();
-        let holds_blocks = |group: &&Group| {
-            group.flags.has(BlockGroupFlags::METADATA) || group.flags.has(BlockGroupFlags::SYSTEM)
-        };
-        for group in state.groups.iter().filter(holds_blocks) {
-            places.extend(group.free_places(block_bytes));
-            let (start, end) = (group.range.start.0, group.range.end());
-            let soon =
-                [&state.committing, &state.released].into_iter().flat_map(|ranges| ranges.within(start, end));
-            places.extend(
-                soon.chain(state.held.within(start, end)).map(|(at, length)| at..at.saturating_add(length)),
-            );
-        }
-        places
+        state.groups.longest_free_places(blocks, state.promises.block_bytes())
+    }
+
+    /// New tree blocks take these places first, those that are free still.
+    pub(crate) fn choose_places(&self, places: &[Range<u64>]) {
+        self.state.lock().groups.choose_free(places);
     }
 
     /// The keys of all groups' items.

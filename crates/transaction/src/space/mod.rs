@@ -2,6 +2,7 @@
 
 mod chains;
 pub(crate) mod charge;
+mod chosen;
 mod demand;
 pub(crate) mod free_ranges;
 pub(crate) mod free_space_tree;
@@ -19,7 +20,7 @@ mod tickets;
 pub(crate) use chains::{ExtentLeaf, ExtentLeaves};
 pub use charge::Charge;
 pub(crate) use charge::OwnMoves;
-pub(crate) use charge::{FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES, TreeSizes};
+pub(crate) use charge::{BLOCK_ITEM_BYTES, FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES, TreeSizes};
 pub(crate) use demand::Wanted;
 pub use demand::{Draw, PromisedData};
 pub use groups::Purpose;

@@ -140,13 +140,17 @@ impl SpaceManager {
         state.is_counted = false;
         let files = sizes.files.max(state.other_blocks(&sizes));
         state.promises.set_sizes(TreeSizes { files, made: 0, ..sizes }, reserve);
+        state.groups.choose_free(&[]);
         self.made.store(0, Ordering::Relaxed);
     }
 
-    /// The state, with what was made of the trees until now.
+    /// The state, with what was made of the trees and is left of chosen places by now.
     pub(super) fn up_to_date(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
-        state.promises.sizes_mut().made = u64::try_from(self.made.load(Ordering::Relaxed)).unwrap_or(0);
+        let chosen_bytes = state.groups.chosen_bytes();
+        let sizes = state.promises.sizes_mut();
+        sizes.made = u64::try_from(self.made.load(Ordering::Relaxed)).unwrap_or(0);
+        sizes.chosen_blocks = chosen_bytes / sizes.block_bytes.max(1);
         state
     }
 
@@ -358,7 +362,7 @@ mod tests {
                 self.space.set_sizes(sizes, GlobalReserve::default());
             }
             let chains = ExtentLeaves::new(Vec::new()).chains([]);
-            let own_moves = OwnMoves { chains, other_blocks: 1, roots: 0, about_free: 0 };
+            let own_moves = OwnMoves { chains, other_blocks: 1, roots: 0, splits: 0 };
             Some(CountedBlocks { about_blocks: 1, roots_and_groups: 0, own_moves })
         }
     }
