@@ -34,7 +34,7 @@ const OVERWRITTEN: Charge = {
 const SHARE_OF_DEVICE: u64 = 8;
 /// Leaves that one step of deleting a tree changes beside what it frees: root item, orphan item, and the trees of UUIDs
 /// and quotas.
-pub(crate) const TREE_DELETION_LEAVES: u64 = 8;
+const TREE_DELETION_LEAVES: u64 = 8;
 
 impl Engine {
     /// Learns anew how large the trees are, and how much is kept for commits and deletions. Called when the trees of a
@@ -93,12 +93,12 @@ impl Engine {
     }
 
     /// Counts what [`TreeSizes`] has bounds for; none where that could not be read, or is no better.
-    pub(crate) fn count_trees(&self) -> Option<CountedBlocks> {
-        let counted = self.try_count_trees();
+    pub(crate) fn count_trees(&self, owed: &Charge) -> Option<CountedBlocks> {
+        let counted = self.try_count_trees(owed);
         counted.inspect_err(|error| tracing::debug!(%error, "the trees could not be counted")).ok()
     }
 
-    fn try_count_trees(&self) -> Result<CountedBlocks, TreeError> {
+    fn try_count_trees(&self, owed: &Charge) -> Result<CountedBlocks, TreeError> {
         let places = self.space.places_of_blocks();
         let keys = |range: &Range<u64>| {
             Key::new(ObjectId(range.start), ItemType(0), 0)..Key::new(ObjectId(range.end), ItemType(0), 0)
@@ -118,7 +118,7 @@ impl Engine {
             let groups = self.count_blocks(self.fixed.groups.root(), &everything)?;
             roots_and_groups = roots_and_groups.saturating_add(groups);
         }
-        Ok(CountedBlocks { about_blocks, roots_and_groups, own_moves: self.own_moves(about_blocks)? })
+        Ok(CountedBlocks { about_blocks, roots_and_groups, own_moves: self.own_moves(about_blocks, owed)? })
     }
 
     /// Blocks of a tree in which keys of these ranges lie.

@@ -8,7 +8,6 @@ use vlinder_format::{Generation, ItemType, Key, Logical, ObjectId};
 use vlinder_tree::{Precision, Touch, TreeError};
 
 use crate::engine::Engine;
-use crate::global_reserve::TREE_DELETION_LEAVES;
 use crate::space::{BLOCK_ITEM_BYTES, Charge, ExtentLeaf, ExtentLeaves, OwnMoves, TreeSizes};
 use crate::waiting::NO_GENERATION;
 
@@ -32,14 +31,14 @@ impl Engine {
         *self.next_subvolume.lock() > ObjectId::FIRST_FREE.0
     }
 
-    /// Chooses places for new blocks, as few as a deletion gets by with, and looks at what commits change that take these.
-    pub(crate) fn own_moves(&self, about_blocks: u64) -> Result<OwnMoves, TreeError> {
+    /// Chooses places for new blocks, as few as what is owed and a deletion get by with, and looks at what commits change that take
+    /// these.
+    pub(crate) fn own_moves(&self, about_blocks: u64, owed: &Charge) -> Result<OwnMoves, TreeError> {
         while let Some(group) = self.space.begin_loading() {
             self.load_group(group)?;
         }
         let trees = self.look_at_own_places()?;
-        let trees_to_delete = if self.has_subvolumes() { TREE_DELETION_LEAVES } else { 0 };
-        let wanted = self.waiting_changes() + Charge::leaves(DELETION_LEAVES + trees_to_delete);
+        let wanted = *owed + Charge::leaves(DELETION_LEAVES);
         let mut blocks = LEAST_CHOSEN;
         loop {
             let places = self.space.longest_free_places(blocks);
@@ -48,14 +47,13 @@ impl Engine {
             let length: u64 = places.iter().map(|place| place.end - place.start).sum();
             let chosen_blocks = length / u64::from(self.node_size());
             let sizes = TreeSizes { about_blocks, own_moves, chosen_blocks, ..self.space.sizes() };
-            if sizes.is_bounded_by_moves(&wanted) || chosen_blocks < blocks {
+            let enough = sizes.blocks_by_moves(&wanted);
+            if enough.is_none_or(|enough| enough <= chosen_blocks) || chosen_blocks < blocks {
                 self.space.choose_places(&places);
                 return Ok(found);
             }
             // As many as would be enough, had the places of more of them no other leaves.
-            let enough = TreeSizes { chosen_blocks: u64::MAX, ..sizes };
-            let enough = enough.price_blocks(&wanted).saturating_add(enough.commit_blocks(&wanted));
-            blocks = enough.max(blocks.saturating_add(blocks / 8));
+            blocks = enough.unwrap_or(0).max(blocks.saturating_add(blocks / 8));
         }
     }
 

@@ -239,8 +239,8 @@ impl LookUps for Engine {
         Engine::unallocated(self)
     }
 
-    fn count_trees(&self) -> Option<CountedBlocks> {
-        Engine::count_trees(self)
+    fn count_trees(&self, owed: &Charge) -> Option<CountedBlocks> {
+        Engine::count_trees(self, owed)
     }
 }
 

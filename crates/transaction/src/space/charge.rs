@@ -284,10 +284,12 @@ impl TreeSizes {
         by_moves.filter(is_true).unwrap_or(all).saturating_add(rest)
     }
 
-    /// Whether the commit that does these changes is bounded by how far moves go: that is less than all, and true.
-    pub(crate) fn is_bounded_by_moves(&self, changes: &Charge) -> bool {
-        let by_all = TreeSizes { own_moves: None, ..*self };
-        self.commit_blocks(changes) < by_all.commit_blocks(changes)
+    /// What these changes and the commit that does them take, bounded by how far moves go, if enough places were chosen; none where
+    /// nobody looked, or the other bound is lower.
+    pub(crate) fn blocks_by_moves(&self, changes: &Charge) -> Option<u64> {
+        let by_moves = TreeSizes { chosen_blocks: u64::MAX, ..*self }.commit_blocks(changes);
+        let by_all = TreeSizes { own_moves: None, ..*self }.commit_blocks(changes);
+        (by_moves < by_all).then(|| by_moves.saturating_add(self.price_blocks(changes)))
     }
 
     /// The same, in bytes.

@@ -37,6 +37,8 @@ pub(super) struct State {
     pub(super) chunk_changes: u64,
     /// The sizes of trees were counted as closely as they can be, since they changed last.
     pub(super) is_counted: bool,
+    /// For so many blocks new places were looked for last.
+    pub(super) chosen_for: u64,
     /// Counts how often the sizes of trees were set.
     pub(super) size_changes: u64,
     /// A chunk is on its way from what is unallocated into a group: for the moment its bytes count as neither.

@@ -3,6 +3,7 @@
 use vlinder_format::Logical;
 use vlinder_format::chunk::BlockGroupFlags;
 
+use super::charge::Charge;
 use super::free_space_tree::GroupRange;
 use super::groups::Group;
 use super::manager::SpaceManager;
@@ -35,7 +36,7 @@ impl LookUps for Neighbours {
         NOTHING
     }
 
-    fn count_trees(&self) -> Option<CountedBlocks> {
+    fn count_trees(&self, _: &Charge) -> Option<CountedBlocks> {
         None
     }
 }

@@ -123,17 +123,9 @@ impl Promises {
     pub(crate) fn needs(&self, draw: Draw, waiting: Charge, wanted: Wanted) -> Room {
         let mut data = self.data;
         data += wanted.data;
-        let mut changes = self.handles + waiting + wanted.changes;
+        let changes = self.changes(draw, waiting, wanted);
         let waited_for = self.tickets.bytes_before_this_thread();
-        if draw <= Draw::Reserve {
-            changes += charge_of_data(data);
-        }
-        // The commit may have to do a step of deleting a tree as well, where that is kept.
-        let trees = Charge { blocks: self.reserve.trees / self.sizes.block_bytes.max(1), ..Charge::NOTHING };
-        let commit = match draw {
-            Draw::LastReserve => self.sizes.commit_bytes(&changes),
-            _ => self.sizes.commit_bytes(&(changes + trees)),
-        };
+        let commit = self.sizes.commit_bytes(&(changes + self.kept_changes(draw)));
         let deletions = commit.saturating_add(self.reserve.trees);
         let kept = match draw {
             Draw::Nothing | Draw::Margin => {
@@ -154,6 +146,30 @@ impl Promises {
         let price = TreeSizes { made, ..self.sizes }.price_bytes(&changes);
         let metadata = price.saturating_add(kept);
         Room { data: data.bytes.saturating_sub(self.placed), metadata }
+    }
+
+    /// All changes that may go into the next commit: those of handles, those that wait, and what is asked for.
+    fn changes(&self, draw: Draw, waiting: Charge, wanted: Wanted) -> Charge {
+        let changes = self.handles + waiting + wanted.changes;
+        if draw > Draw::Reserve {
+            return changes;
+        }
+        let mut data = self.data;
+        data += wanted.data;
+        changes + charge_of_data(data)
+    }
+
+    /// What the commit may have to do beside them, since room is kept for it: a step of deleting a tree.
+    fn kept_changes(&self, draw: Draw) -> Charge {
+        if draw == Draw::LastReserve {
+            return Charge::NOTHING;
+        }
+        Charge { blocks: self.reserve.trees / self.sizes.block_bytes.max(1), ..Charge::NOTHING }
+    }
+
+    /// All that the next commit may do, with what is kept.
+    pub(crate) fn owed(&self, draw: Draw, waiting: Charge, wanted: Wanted) -> Charge {
+        self.changes(draw, waiting, wanted) + self.kept_changes(draw)
     }
 
     /// What changes can take at worst, in bytes.

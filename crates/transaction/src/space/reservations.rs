@@ -19,7 +19,7 @@ enum Promised {
     /// What new chunks can have has to be said first ([`SpaceManager::set_unallocated`]).
     Unmeasured(ChunkChanges),
     /// There is no room by bounds that counting may lower ([`SpaceManager::set_counted`]).
-    Uncounted(SizeChanges),
+    Uncounted(SizeChanges, Charge),
     /// What waits is not known: a handle ended while it was being asked.
     Overtaken,
 }
@@ -29,7 +29,7 @@ pub(crate) trait LookUps {
     /// What new chunks can have.
     fn unallocated(&self) -> Unallocated;
     /// What can be counted of the trees whose sizes are bounds; none where that can't be read.
-    fn count_trees(&self) -> Option<CountedBlocks>;
+    fn count_trees(&self, owed: &Charge) -> Option<CountedBlocks>;
 }
 
 /// Look-ups of one promise. Two are enough at rest; each further one means that a chunk or a commit of another thread made the
@@ -78,13 +78,24 @@ impl State {
         match self.unallocated {
             None => Promised::Unmeasured(ChunkChanges(self.chunk_changes)),
             Some(unallocated) if unallocated.taken_by(lacking) <= unallocated.bytes => Promised::Given,
-            Some(_) if !self.is_counted => Promised::Uncounted(SizeChanges(self.size_changes)),
             Some(unallocated) => {
+                let owed = self.promises.owed(draw, waiting, wanted);
+                if !self.is_counted || self.would_fit_into_more(&owed) {
+                    return Promised::Uncounted(SizeChanges(self.size_changes), owed);
+                }
                 let sizes = self.promises.sizes();
                 tracing::debug!(?draw, ?waiting, ?wanted, ?needs, ?lacking, ?unallocated, ?sizes, "no room");
                 Promised::Refused
             }
         }
+    }
+
+    /// Whether what is owed would have room, were more places chosen for new blocks than there are.
+    fn would_fit_into_more(&self, owed: &Charge) -> bool {
+        let sizes = self.promises.sizes();
+        let room = self.groups.available(Purpose::Metadata) / sizes.block_bytes.max(1);
+        let wanted = sizes.blocks_by_moves(owed).filter(|wanted| *wanted > self.chosen_for);
+        wanted.is_some_and(|wanted| wanted <= room && wanted > sizes.chosen_blocks)
     }
 
     /// Blocks that are neither of the extent tree nor of the trees of free space and of checksums. Whoever wrote the sizes of the
@@ -141,6 +152,7 @@ impl SpaceManager {
         let files = sizes.files.max(state.other_blocks(&sizes));
         state.promises.set_sizes(TreeSizes { files, made: 0, ..sizes }, reserve);
         state.groups.choose_free(&[]);
+        state.chosen_for = 0;
         self.made.store(0, Ordering::Relaxed);
     }
 
@@ -155,7 +167,7 @@ impl SpaceManager {
     }
 
     /// What was counted of the trees whose sizes were bounds so far; of no use if they changed meanwhile.
-    fn set_counted(&self, seen: SizeChanges, counted: Option<CountedBlocks>) {
+    fn set_counted(&self, seen: SizeChanges, counted: Option<CountedBlocks>, owed: &Charge) {
         let mut state = self.state.lock();
         if state.size_changes != seen.0 {
             return;
@@ -164,8 +176,11 @@ impl SpaceManager {
         if let Some(counted) = counted {
             let sizes = state.promises.sizes_mut();
             sizes.about_blocks = sizes.about_blocks.min(counted.about_blocks);
-            sizes.own_moves = Some(counted.own_moves);
             sizes.roots_and_groups = sizes.roots_and_groups.min(counted.roots_and_groups);
+            let before = sizes.blocks_by_moves(owed);
+            sizes.own_moves = Some(counted.own_moves);
+            let now = sizes.blocks_by_moves(owed);
+            state.chosen_for = state.chosen_for.max(before.max(now).unwrap_or(0));
         }
     }
 
@@ -185,7 +200,9 @@ impl SpaceManager {
                 Promised::Given => return true,
                 Promised::Refused => return false,
                 Promised::Unmeasured(chunks) => self.set_unallocated(chunks, look_ups.unallocated()),
-                Promised::Uncounted(sizes) => self.set_counted(sizes, look_ups.count_trees()),
+                Promised::Uncounted(sizes, owed) => {
+                    self.set_counted(sizes, look_ups.count_trees(&owed), &owed);
+                }
                 Promised::Overtaken => {}
             }
         }
@@ -356,7 +373,7 @@ mod tests {
             self.unallocated
         }
 
-        fn count_trees(&self) -> Option<CountedBlocks> {
+        fn count_trees(&self, _: &Charge) -> Option<CountedBlocks> {
             if self.is_disturbed() {
                 let sizes = TreeSizes { about_blocks: 100, ..self.space.sizes() };
                 self.space.set_sizes(sizes, GlobalReserve::default());
