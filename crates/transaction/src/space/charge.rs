@@ -211,11 +211,13 @@ pub(crate) struct OwnMoves {
 }
 
 impl OwnMoves {
-    /// Copies and splits, where blocks of other trees leave so many places.
-    fn blocks(&self, left_places: u64) -> u64 {
+    /// Copies and splits, where blocks of other trees leave so many places, and so many leaves of the extent tree are not copied for
+    /// another reason.
+    fn blocks(&self, left_places: u64, uncopied: u64) -> u64 {
         self.chains
             .closed
             .saturating_add(self.chains.longest(left_places))
+            .min(uncopied)
             .saturating_add(self.splits)
             .saturating_add(self.roots)
             .saturating_add(self.other_blocks.saturating_mul(2))
@@ -276,7 +278,10 @@ impl TreeSizes {
         let by_moves = self.own_moves.map(|own| {
             // Each block that is copied leaves a place; where it goes was free, and chosen.
             let left = price.saturating_add(paths).saturating_add(own.roots);
-            own.blocks(left.saturating_add(changes.block_places))
+            // What references to data make it copy is in the price.
+            let references = changes.added_references.saturating_add(changes.dropped_references);
+            let uncopied = self.extent.saturating_sub(self.copies(references, self.extent));
+            own.blocks(left.saturating_add(changes.block_places), uncopied)
         });
         let is_true = |about: &u64| {
             *about < all && price.saturating_add(*about).saturating_add(rest) <= self.chosen_blocks
@@ -357,7 +362,8 @@ mod tests {
         };
         let chains = ExtentLeaves::new((0..4000).map(leaf).collect()).chains([0]);
         let own_moves = Some(OwnMoves { chains, other_blocks: 5, roots: 3, splits: 7 });
-        let sizes = TreeSizes { about_blocks: 4100, own_moves, chosen_blocks: u64::MAX, ..sizes() };
+        let extent = 5000;
+        let sizes = TreeSizes { about_blocks: 4100, own_moves, chosen_blocks: u64::MAX, extent, ..sizes() };
         let rest = COMMIT_SLACK_BLOCKS + 12;
         let commit = |changes: Charge| sizes.commit_blocks(&changes);
         let of_moves = |left| 1 + chains.longest(left) + 7 + 3 + 2 * 5 + rest;
@@ -367,6 +373,9 @@ mod tests {
         let references = Charge { block_references: 3, block_places: 2, ..Charge::default() };
         assert_eq!(commit(references), of_moves(12 + 3 + sizes.price_blocks(&references) + 2));
         assert_eq!(commit(Charge::leaves(1 << 40)), of_moves(u64::MAX), "every leaf once");
+        let data = Charge { added_references: 1 << 40, ..Charge::default() };
+        let in_price = TreeSizes { extent: 4000, ..sizes };
+        assert_eq!(in_price.commit_blocks(&data), 7 + 3 + 2 * 5 + rest, "all leaves are copied already");
         let enough = commit(blocks) + sizes.price_blocks(&blocks);
         let chosen = |chosen_blocks| TreeSizes { chosen_blocks, ..sizes }.commit_blocks(&blocks);
         assert_eq!(

@@ -118,19 +118,14 @@ impl FreeRanges {
         Some(start)
     }
 
-    /// Takes up to `most` bytes in one piece, at least `least`: the smallest range that has `most`, else the largest.
-    /// Sizes are multiples of the sector size, so pieces are too.
-    pub fn take_best(&mut self, least: u64, most: u64) -> Option<(u64, u64)> {
+    /// Where up to `most` bytes in one piece are best taken, at least `least`: in the smallest range that has `most`, else the
+    /// largest. Sizes are multiples of the sector size, so pieces are too.
+    pub fn best(&self, least: u64, most: u64) -> Option<(u64, u64)> {
         let (length, start) = match self.by_length.range((most, 0)..).next() {
             Some(best) => *best,
             None => *self.by_length.last()?,
         };
-        if length < least {
-            return None;
-        }
-        let taken = length.min(most);
-        self.remove(start, taken);
-        Some((start, taken))
+        (length >= least).then(|| (start, length.min(most)))
     }
 
     fn take_out(&mut self, start: u64, length: u64) {
@@ -231,8 +226,11 @@ mod tests {
                 5 => {
                     let least = 1 + start % length;
                     let best = model.best(least, length);
-                    assert_eq!(ranges.take_best(least, length), best, "{least} to {length}");
-                    best.inspect(|(start, length)| model.set(*start, *length, false));
+                    assert_eq!(ranges.best(least, length), best, "{least} to {length}");
+                    best.inspect(|(start, length)| {
+                        ranges.remove(*start, *length);
+                        model.set(*start, *length, false);
+                    });
                     refusals += u32::from(best.is_none());
                 }
                 6 => {

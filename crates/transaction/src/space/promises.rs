@@ -125,7 +125,8 @@ impl Promises {
         data += wanted.data;
         let changes = self.changes(draw, waiting, wanted);
         let waited_for = self.tickets.bytes_before_this_thread();
-        let commit = self.sizes.commit_bytes(&(changes + self.kept_changes(draw)));
+        let owed = changes + self.kept_changes(draw);
+        let commit = self.sizes_for(draw).commit_bytes(&owed);
         let deletions = commit.saturating_add(self.reserve.trees);
         let kept = match draw {
             Draw::Nothing | Draw::Margin => {
@@ -165,6 +166,13 @@ impl Promises {
             return Charge::NOTHING;
         }
         Charge { blocks: self.reserve.trees / self.sizes.block_bytes.max(1), ..Charge::NOTHING }
+    }
+
+    /// By which sizes a commit is judged. The bound by how far moves go may be higher in the next transaction; where subvolumes must
+    /// still go then, only they count on it.
+    pub(crate) fn sizes_for(&self, draw: Draw) -> TreeSizes {
+        let may_count_on_moves = draw == Draw::LastReserve || self.reserve.trees == 0;
+        TreeSizes { own_moves: self.sizes.own_moves.filter(|_| may_count_on_moves), ..self.sizes }
     }
 
     /// All that the next commit may do, with what is kept.

@@ -80,7 +80,7 @@ impl State {
             Some(unallocated) if unallocated.taken_by(lacking) <= unallocated.bytes => Promised::Given,
             Some(unallocated) => {
                 let owed = self.promises.owed(draw, waiting, wanted);
-                if !self.is_counted || self.would_fit_into_more(&owed) {
+                if !self.is_counted || self.would_fit_into_more(draw, &owed) {
                     return Promised::Uncounted(SizeChanges(self.size_changes), owed);
                 }
                 let sizes = self.promises.sizes();
@@ -91,8 +91,8 @@ impl State {
     }
 
     /// Whether what is owed would have room, were more places chosen for new blocks than there are.
-    fn would_fit_into_more(&self, owed: &Charge) -> bool {
-        let sizes = self.promises.sizes();
+    fn would_fit_into_more(&self, draw: Draw, owed: &Charge) -> bool {
+        let sizes = self.promises.sizes_for(draw);
         let room = self.groups.available(Purpose::Metadata) / sizes.block_bytes.max(1);
         let wanted = sizes.blocks_by_moves(owed).filter(|wanted| *wanted > self.chosen_for);
         wanted.is_some_and(|wanted| wanted <= room && wanted > sizes.chosen_blocks)

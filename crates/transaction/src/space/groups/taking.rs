@@ -1,11 +1,13 @@
 //! Taking space of block groups: which group, which of its free ranges, and which of them first.
 
+use std::borrow::Cow;
 use std::ops::{Bound, Range};
 
 use vlinder_format::Logical;
 use vlinder_format::chunk::BlockGroupFlags;
 
 use super::{Free, Group, Groups, Purpose, Taken, TakenPlace, list};
+use crate::space::chosen::ChosenPlaces;
 use crate::space::free_ranges::FreeRanges;
 use crate::space::free_space_tree::GroupRange;
 
@@ -78,18 +80,8 @@ impl Groups {
 
     /// Takes up to `most` bytes in one piece, at least `least`; chosen places only where there are no others.
     pub(crate) fn take_data(&mut self, least: u64, most: u64) -> Result<(Logical, u64), Taken> {
-        let hidden = self.chosen.left();
-        for (start, length) in &hidden {
-            self.with_free(*start, |free| {
-                free.remove(*start, *length);
-            });
-        }
-        let taken = self.take_unchosen_data(least, most);
-        for (start, length) in &hidden {
-            self.with_free(*start, |free| free.add(*start, *length));
-        }
-        match taken {
-            Err(Taken::Chunk) if !hidden.is_empty() => {
+        match self.take_unchosen_data(least, most) {
+            Err(Taken::Chunk) if self.chosen.bytes() > 0 => {
                 self.chosen.choose(Vec::new());
                 self.take_unchosen_data(least, most)
             }
@@ -97,11 +89,16 @@ impl Groups {
         }
     }
 
-    fn with_free(&mut self, start: u64, change: impl FnOnce(&mut FreeRanges)) {
-        let group = self.groups.range_mut(..=Logical(start)).next_back();
-        if let Some(Free::Known(free)) = group.map(|(_, group)| &mut group.free) {
-            change(free);
+    /// What is free of a group for data: chosen places are not.
+    fn free_for_data<'a>(chosen: &ChosenPlaces, group: &Group, free: &'a FreeRanges) -> Cow<'a, FreeRanges> {
+        if chosen.bytes() == 0 || !group.flags.has(BlockGroupFlags::METADATA) {
+            return Cow::Borrowed(free);
         }
+        let mut rest = free.clone();
+        for (start, length) in chosen.left() {
+            rest.remove(start, length);
+        }
+        Cow::Owned(rest)
     }
 
     /// New tree blocks take these places first, those that are free still, in whole.
@@ -151,7 +148,7 @@ impl Groups {
         for group in open.filter_map(|start| self.groups.get(start)) {
             match &group.free {
                 Free::Known(free) => {
-                    let largest = free.largest();
+                    let largest = Self::free_for_data(&self.chosen, group, free).largest();
                     if largest >= most {
                         best = Some((largest, group.range.start));
                         break;
@@ -171,13 +168,14 @@ impl Groups {
             return Err(self.unfinished(unknown, loading));
         }
         let (_, start) = best.ok_or(Taken::Chunk)?;
-        let taken = self.change(start, |group| {
-            let Free::Known(free) = &mut group.free else { return None };
-            let (start, length) = free.take_best(least, most)?;
-            group.reserved += length;
-            Some((Logical(start), length))
+        let group = self.groups.get(&start);
+        let place = group.and_then(|group| match &group.free {
+            Free::Known(free) => Self::free_for_data(&self.chosen, group, free).best(least, most),
+            Free::Unknown | Free::Loading => None,
         });
-        taken.flatten().ok_or(Taken::Chunk)
+        let (start, length) = place.ok_or(Taken::Chunk)?;
+        self.take_free(Logical(start), length);
+        Ok((Logical(start), length))
     }
 
     /// Takes all bytes of a place that is known from elsewhere.
