@@ -385,7 +385,8 @@ impl Shared {
             }
             self.changed.wait_for(&mut state, LOOK_INTERVAL);
             // While connections close, an end of file may be our own doing.
-            let is_open = state.end.is_some() || !self.path.exists() || is_connected(stream);
+            let is_closing = self.is_closing.load(Ordering::SeqCst);
+            let is_open = state.end.is_some() || is_closing || is_connected(stream);
             if !is_open {
                 return None;
             }

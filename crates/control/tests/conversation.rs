@@ -173,3 +173,26 @@ fn a_path_on_no_mount_of_ours_is_told_apart() {
     let missing = Client::connect(&PathBuf::from("/no/such/path"));
     assert!(matches!(missing, Err(ClientError::Path { .. })), "{missing:?}");
 }
+
+/// The device number of a mount that has ended is given to the next one, whose server puts its socket in the same place.
+#[test]
+fn one_who_unmounts_hears_how_it_ended_though_another_server_took_the_place() {
+    let mut rig = rig();
+    let mut stream = rig.stream();
+    let body = br#"{"schema":"vlinder.control/1","request":{"verb":"unmount"}}"#;
+    stream.write_all(&u32::try_from(body.len()).unwrap().to_le_bytes()).unwrap();
+    stream.write_all(body).unwrap();
+    let mut answer = || {
+        let mut length = [0; 4];
+        stream.read_exact(&mut length).unwrap();
+        let mut body = vec![0; usize::try_from(u32::from_le_bytes(length)).unwrap()];
+        stream.read_exact(&mut body).unwrap();
+        String::from_utf8(body).unwrap()
+    };
+    assert!(answer().contains("prepared"));
+    rig.server.close();
+    std::fs::write(rig.location.path(), "").unwrap();
+    thread::sleep(Duration::from_millis(700));
+    rig.server.finish(Ok(()));
+    assert!(answer().contains("finished"));
+}
