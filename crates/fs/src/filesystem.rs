@@ -415,6 +415,14 @@ impl Filesystem {
         self.begin_with(Reservation::deletion(items).of(kind))
     }
 
+    /// As [`begin_deletion`](Self::begin_deletion), for removing a name, which leaves as much of the reserve as Linux does.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn begin_removal(&self, items: u32) -> Result<Handle<'_>> {
+        self.begin_with(Reservation::removal(items).of(ChangeKind::Names))
+    }
+
     /// As [`begin_deletion`](Self::begin_deletion), for what was accepted before, and leaves no room for the tickets of other threads.
     ///
     /// # Errors

@@ -4,7 +4,6 @@ use vlinder_base::sync::Arc;
 use vlinder_format::directory::{self, DirectoryEntry, DirectoryIndex};
 use vlinder_format::inode::{FileType, InodeItem};
 use vlinder_format::{Damage, orphan};
-use vlinder_transaction::ChangeKind;
 
 use crate::changes::Changes;
 use crate::create::note_names_changed;
@@ -172,7 +171,7 @@ impl Filesystem {
         if victim.is_directory() && victim.size() > 0 {
             return Err(Refusal::NotEmpty.into());
         }
-        let mut handle = self.begin_deletion(ChangeKind::Names, ITEMS)?;
+        let mut handle = self.begin_removal(ITEMS)?;
         let mut changes = Changes::new(self, directory.subvolume());
         let index = changes.remove_reference(target.id.number, directory.number(), name)?;
         changes.remove_entry(directory.number(), name, index)?;
@@ -241,7 +240,7 @@ impl Filesystem {
     /// Removes a name whose subvolume is not there.
     pub(crate) fn remove_placeholder(&self, directory: &Inode, name: &[u8]) -> Result<()> {
         let index = self.find_index(directory, name)?;
-        let mut handle = self.begin_deletion(ChangeKind::Names, ITEMS)?;
+        let mut handle = self.begin_removal(ITEMS)?;
         let mut changes = Changes::new(self, directory.subvolume());
         changes.remove_entry(directory.number(), name, index)?;
         changes.apply(&mut handle)?;

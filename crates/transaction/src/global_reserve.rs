@@ -9,6 +9,7 @@ use vlinder_tree::{Precision, Root, Touch, TreeError};
 
 use crate::engine::Engine;
 use crate::forest::Tree;
+use crate::reservation::SUBVOLUME_DELETION_LEAVES;
 use crate::space::{Charge, CountedBlocks, GlobalReserve, TreeSizes};
 use crate::waiting::NO_GENERATION;
 
@@ -32,9 +33,8 @@ const OVERWRITTEN: Charge = {
 };
 /// A part of the device that the reserve may always take.
 const SHARE_OF_DEVICE: u64 = 8;
-/// Leaves that one step of deleting a tree changes beside what it frees: root item, orphan item, and the trees of UUIDs
-/// and quotas.
-const TREE_DELETION_LEAVES: u64 = 8;
+/// Linux's removals of names leave this part of its reserve (`steal_from_global_rsv`).
+const SHARE_THAT_REMOVALS_LEAVE: u64 = 10;
 
 impl Engine {
     /// Learns anew how large the trees are, and how much is kept for commits and deletions. Called when the trees of a
@@ -58,8 +58,9 @@ impl Engine {
             own_moves: None,
             chosen_blocks: 0,
         };
-        let trees =
-            if self.has_subvolumes() { sizes.price_bytes(&Charge::leaves(TREE_DELETION_LEAVES)) } else { 0 };
+        // Taking the name away changes more than a step of freeing the tree does.
+        let deletion = Charge::leaves(u64::from(SUBVOLUME_DELETION_LEAVES));
+        let trees = if self.has_subvolumes() { sizes.price_bytes(&deletion) } else { 0 };
         let overwriting = sizes.price_blocks(&OVERWRITTEN).saturating_mul(sizes.block_bytes);
         let unallocated = self.unallocated();
         let room =
@@ -68,7 +69,9 @@ impl Engine {
         let share = self.volume.total_bytes() / SHARE_OF_DEVICE / unallocated.metadata_copies.max(1);
         let all = self.linux_reserve().min(share.max(room / 2));
         let margin = (u64::from(self.node_size()) * MARGIN_BLOCKS).min(all / 3 * 2);
-        self.space.set_sizes(sizes, GlobalReserve { all, margin, overwriting, trees: trees.min(all) });
+        let removals = (all / SHARE_THAT_REMOVALS_LEAVE).saturating_add(self.linux_items(UNLINK_ITEMS)).min(all);
+        let trees = trees.min(all);
+        self.space.set_sizes(sizes, GlobalReserve { all, margin, overwriting, removals, trees });
     }
 
     /// Blocks of those among some trees that hold files, by what their root items say.
@@ -150,10 +153,14 @@ impl Engine {
             bytes = bytes.saturating_add(tree.item().bytes_used);
             items += 1;
         }
-        let item = u64::from(self.node_size()) * LEVELS * 2;
         // Each reference that goes may change the free-space tree as well.
         let per_reference = if self.fixed.free_space.is_some() { 2 } else { 1 };
-        bytes.max(item * (items + UNLINK_ITEMS * per_reference)).min(MAX_RESERVED_BYTES)
+        bytes.max(self.linux_items(items + UNLINK_ITEMS * per_reference)).min(MAX_RESERVED_BYTES)
+    }
+
+    /// What Linux asks for to change so many items (`btrfs_calc_insert_metadata_size`), in bytes.
+    fn linux_items(&self, items: u64) -> u64 {
+        u64::from(self.node_size()) * LEVELS * 2 * items
     }
 }
 

@@ -54,7 +54,7 @@ pub use fsync_log::{LogEdit, LogError, LogTicket, NoLog};
 pub use handle::{DataExtent, Handle};
 pub use log_roots::{FsyncLog, SubvolumeLog};
 pub use participant::Participant;
-pub use reservation::{DataPromise, Reservation};
+pub use reservation::{DataPromise, Reservation, SUBVOLUME_DELETION_LEAVES};
 pub use snapshots::{AfterSnapshot, SnapshotRequest};
 pub use space::{Charge, Draw, KindReport, PromisedData, Purpose, SpaceReport, Ticket};
 pub use users::{ExtentUser, ExtentUsers, FoundExtent};

@@ -7,6 +7,9 @@ use crate::engine::Engine;
 use crate::error::METADATA;
 use crate::space::{Charge, CountedBlocks, Draw, LookUps, PromisedData, Ticket, Unallocated, Wanted};
 
+/// Leaves that taking away the name of a subvolume may change, with its root item, its references, the tree of UUIDs and quotas.
+pub const SUBVOLUME_DELETION_LEAVES: u32 = 12;
+
 /// What a handle may need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reservation {
@@ -27,6 +30,11 @@ impl Reservation {
     /// For what is asked for rarely, and told at once if there is no room: it may use the margin.
     pub const fn on_margin(leaves: u32) -> Self {
         Self::new(leaves, Draw::Margin)
+    }
+
+    /// For removing a name.
+    pub const fn removal(leaves: u32) -> Self {
+        Self::new(leaves, Draw::Removal)
     }
 
     /// For what gives back more than it takes.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use vlinder_base::sync::Arc;
 use vlinder_format::root_ref::RootReference;
+use vlinder_transaction::SUBVOLUME_DELETION_LEAVES;
 
 use crate::changes::Changes;
 use crate::create::note_names_changed;
@@ -11,9 +12,6 @@ use crate::inode::Inode;
 use crate::rename::apply_to_root_tree;
 use crate::stamp::Stamp;
 use crate::{Access, Caller, Capabilities, Filesystem, Refusal, Result};
-
-/// Items that a deletion may touch.
-const ITEMS: u32 = 12;
 
 /// How a subvolume is deleted, which decides who may.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -81,7 +79,7 @@ impl Filesystem {
         }
         let subvolume = Arc::clone(victim.subvolume());
         let (parent, _, index) = self.place_of_subvolume(root)?.ok_or(Refusal::NotFound)?;
-        let mut handle = self.begin_tree_deletion(ITEMS)?;
+        let mut handle = self.begin_tree_deletion(SUBVOLUME_DELETION_LEAVES)?;
         let mut changes = Changes::new(self, directory.subvolume());
         changes.remove_entry(directory.number(), name, index)?;
         changes.apply(&mut handle)?;

@@ -10,6 +10,8 @@ pub enum Draw {
     Nothing,
     /// On the margin.
     Margin,
+    /// On what Linux's removals of names draw on: they leave a part of the reserve.
+    Removal,
     /// On the global reserve, for what gives back more than it takes; not on the part for deleting trees. (What a snapshot
     /// shares is copied to be changed, so that deleting files may give back nothing until the snapshot goes.)
     Reserve,

@@ -93,6 +93,8 @@ pub(crate) struct GlobalReserve {
     pub(crate) margin: u64,
     /// What flushing a piece of accepted data may take beyond its promise, because it drops the extents that it overwrites.
     pub(crate) overwriting: u64,
+    /// What removing a name leaves of it, with what the removal itself may take: as much as Linux's does, so that it can go on there.
+    pub(crate) removals: u64,
     /// What is left for deleting trees by those who draw on it for anything else.
     pub(crate) trees: u64,
 }
@@ -128,13 +130,17 @@ impl Promises {
         let owed = changes + self.kept_changes(draw);
         let commit = self.sizes_for(draw).commit_bytes(&owed);
         let deletions = commit.saturating_add(self.reserve.trees);
+        // Linux asks for more than a change takes, not for both: so what it leaves beyond is for what is asked for, too.
+        let own = self.price_bytes(&(wanted.changes + charge_of_data(wanted.data)));
         let kept = match draw {
             Draw::Nothing | Draw::Margin => {
-                // The margin is for what is asked for, too: Linux asks for more than it takes, not for both.
-                let own = self.price_bytes(&(wanted.changes + charge_of_data(wanted.data)));
                 let margin = if draw == Draw::Nothing { self.reserve.margin.saturating_sub(own) } else { 0 };
                 let deletions = deletions.saturating_add(self.reserve.overwriting);
                 self.reserve.all.max(deletions).saturating_add(waited_for).saturating_add(margin)
+            }
+            Draw::Removal => {
+                let left_by_linux = self.reserve.removals.saturating_sub(own);
+                deletions.max(left_by_linux).saturating_add(waited_for)
             }
             Draw::Reserve => deletions.saturating_add(waited_for),
             Draw::Accepted => deletions,
@@ -277,15 +283,22 @@ mod tests {
     #[test]
     fn a_ticket_keeps_its_room_beside_the_reserve_and_not_within_it() {
         let mut promises = promises();
-        let before = [Draw::Nothing, Draw::Margin, Draw::Reserve, Draw::Accepted, Draw::LastReserve];
+        let draws = [
+            Draw::Nothing,
+            Draw::Margin,
+            Draw::Removal,
+            Draw::Reserve,
+            Draw::Accepted,
+            Draw::LastReserve,
+        ];
         let needs = |promises: &Promises| {
-            before.map(|draw| promises.needs(draw, Charge::default(), Wanted::default()).metadata)
+            draws.map(|draw| promises.needs(draw, Charge::default(), Wanted::default()).metadata)
         };
         let without = needs(&promises);
         let other = vlinder_base::thread::spawn("other", vlinder_base::thread::current_id).join().unwrap();
         promises.tickets().add(other, 100);
         let with = needs(&promises);
-        assert_eq!(std::array::from_fn(|draw| with[draw] - without[draw]), [100, 100, 100, 0, 0]);
+        assert_eq!(std::array::from_fn(|draw| with[draw] - without[draw]), [100, 100, 100, 100, 0, 0]);
     }
 
     #[test]
@@ -324,7 +337,13 @@ mod tests {
         let sizes = TreeSizes { block_bytes, levels: 2, extent: 40, files: 500, ..TreeSizes::default() };
         promises.set_sizes(
             sizes,
-            GlobalReserve { all: 8 * MEBIBYTE, margin: 3 * MEBIBYTE, overwriting: 0, trees: MEBIBYTE },
+            GlobalReserve {
+                all: 8 * MEBIBYTE,
+                margin: 3 * MEBIBYTE,
+                overwriting: 0,
+                removals: 5 * MEBIBYTE,
+                trees: MEBIBYTE,
+            },
         );
         promises
     }
@@ -338,6 +357,7 @@ mod tests {
             |promises: &Promises, draw| promises.needs(draw, Charge::default(), Wanted::default()).metadata;
         assert_eq!(metadata(&promises, Draw::Nothing), 11 * MEBIBYTE);
         assert_eq!(metadata(&promises, Draw::Margin), 8 * MEBIBYTE);
+        assert_eq!(metadata(&promises, Draw::Removal), 5 * MEBIBYTE);
         assert_eq!(metadata(&promises, Draw::Reserve), commit + MEBIBYTE);
         assert_eq!(metadata(&promises, Draw::Accepted), commit + MEBIBYTE);
         assert_eq!(metadata(&promises, Draw::LastReserve), commit);
