@@ -23,13 +23,21 @@ use crate::extents::delayed::{ExtentKind, Referrer};
 use crate::forest::Tree;
 use crate::handle::Handle;
 use crate::reservation::Reservation;
+use crate::space::Charge;
 use crate::waiting::ReferenceMoves;
 
 /// Blocks looked at in one transaction handle, so that commits need not wait long.
 const BLOCKS_IN_HANDLE: usize = 256;
 
-/// Leaves that one step changes beside what it frees: of the root tree, and of those of UUIDs and quotas.
-const STEP_LEAVES: u32 = 8;
+/// Leaves that one step changes beside what it frees: of the root tree, of those of UUIDs and quotas, and one of the tree itself
+/// ([`make_holes_in_dead_leaf`](Engine::make_holes_in_dead_leaf)).
+const STEP_LEAVES: u32 = 9;
+/// What the smallest step changes.
+pub(crate) const SMALLEST_STEP: Charge = {
+    let mut charge = Charge::leaves(STEP_LEAVES as u64);
+    (charge.dropped_references, charge.extents, charge.checksums) = (1, 1, 1);
+    charge
+};
 
 /// What the walk does at a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -303,8 +311,12 @@ impl Walk {
             && frame.stage == Stage::Drop
             && frame.block.is_leaf()
         {
-            // A refusal leaves the leaf for a later step.
-            handle.editor.space.charge_reference_changes(&frame.block, ReferenceMoves::Dropped)?;
+            // A refusal leaves the leaf, or what is left of it, for a later step.
+            let leaf = Arc::clone(&frame.block);
+            match handle.editor.space.charge_reference_changes(&leaf, ReferenceMoves::Dropped) {
+                Err(TreeError::NoSpace { .. }) if self.free_in_part(handle, &leaf)? => return Ok(()),
+                charged => charged?,
+            }
         }
         let Some(done) = self.frames.pop() else { return Ok(()) };
         let below_mark = self.frames.last().is_some_and(|parent| parent.stage == Stage::Mark);
@@ -342,6 +354,21 @@ impl Walk {
             }
         }
         Ok(())
+    }
+
+    /// Lets go of some of what a leaf refers to; false where there is no room for that either. The walk is at the same leaf again.
+    fn free_in_part(&mut self, handle: &mut Handle<'_>, leaf: &Block) -> Result<bool, EngineError> {
+        // Where a block's address stands for the tree, a copy would have to change the references of all its children.
+        let is_by_address = self.frames.iter().any(|frame| frame.full);
+        if is_by_address || !Engine::make_holes_in_dead_leaf(handle, &self.tree, leaf)? {
+            return Ok(false);
+        }
+        // The path was copied.
+        self.save_progress(handle);
+        self.started = false;
+        self.frames = self.path_to_start(handle)?;
+        self.started = true;
+        Ok(true)
     }
 
     /// Stores where the walk stands, so that the next mount after a crash, also one by Linux, goes on there: at the next child

@@ -7,6 +7,7 @@ use vlinder_format::chunk::BlockGroupFlags;
 use vlinder_format::{Generation, ItemType, Key, ObjectId};
 use vlinder_tree::{Precision, Root, Touch, TreeError};
 
+use crate::dead_trees::SMALLEST_STEP;
 use crate::engine::Engine;
 use crate::forest::Tree;
 use crate::reservation::SUBVOLUME_DELETION_LEAVES;
@@ -58,9 +59,10 @@ impl Engine {
             own_moves: None,
             chosen_blocks: 0,
         };
-        // Taking the name away changes more than a step of freeing the tree does.
-        let deletion = Charge::leaves(u64::from(SUBVOLUME_DELETION_LEAVES));
-        let trees = if self.has_subvolumes() { sizes.price_bytes(&deletion) } else { 0 };
+        // A subvolume loses its name, and then its blocks.
+        let name = sizes.price_bytes(&Charge::leaves(u64::from(SUBVOLUME_DELETION_LEAVES)));
+        let deletion = name.max(sizes.price_bytes(&SMALLEST_STEP));
+        let trees = if self.has_subvolumes() { deletion } else { 0 };
         let overwriting = sizes.price_blocks(&OVERWRITTEN).saturating_mul(sizes.block_bytes);
         let unallocated = self.unallocated();
         let room =
@@ -69,7 +71,8 @@ impl Engine {
         let share = self.volume.total_bytes() / SHARE_OF_DEVICE / unallocated.metadata_copies.max(1);
         let all = self.linux_reserve().min(share.max(room / 2));
         let margin = (u64::from(self.node_size()) * MARGIN_BLOCKS).min(all / 3 * 2);
-        let removals = (all / SHARE_THAT_REMOVALS_LEAVE).saturating_add(self.linux_items(UNLINK_ITEMS)).min(all);
+        let removals =
+            (all / SHARE_THAT_REMOVALS_LEAVE).saturating_add(self.linux_items(UNLINK_ITEMS)).min(all);
         let trees = trees.min(all);
         self.space.set_sizes(sizes, GlobalReserve { all, margin, overwriting, removals, trees });
     }

@@ -11,6 +11,7 @@ mod checksums;
 mod chunks;
 mod commit;
 mod commit_price;
+mod dead_leaf;
 mod dead_trees;
 mod drain;
 mod editor;

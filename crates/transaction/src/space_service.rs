@@ -119,22 +119,28 @@ impl Engine {
     pub(crate) fn data_extents(
         block: &Block,
     ) -> impl Iterator<Item = (Logical, u64, vlinder_format::ObjectId, u64)> + '_ {
-        (0..block.len()).filter_map(|slot| {
-            let key = block.key(slot);
-            if key.item_type != ItemType::EXTENT_DATA {
-                return None;
+        (0..block.len()).filter_map(|slot| Self::data_extent_at(block, slot))
+    }
+
+    /// The data extent that a leaf's item refers to, if it refers to one; as [`data_extents`](Self::data_extents).
+    pub(crate) fn data_extent_at(
+        block: &Block,
+        slot: usize,
+    ) -> Option<(Logical, u64, vlinder_format::ObjectId, u64)> {
+        let key = block.key(slot);
+        if key.item_type != ItemType::EXTENT_DATA {
+            return None;
+        }
+        // The leaf was judged when it was read, so the item decodes.
+        match FileExtent::decode(block.data(slot)).ok()?.content {
+            FileExtentContent::Regular(range) | FileExtentContent::Preallocated(range)
+                if !range.is_hole() =>
+            {
+                let offset = key.offset.wrapping_sub(range.offset_bytes);
+                Some((range.address, range.disk_bytes, key.objectid, offset))
             }
-            // The leaf was judged when it was read, so the item decodes.
-            match FileExtent::decode(block.data(slot)).ok()?.content {
-                FileExtentContent::Regular(range) | FileExtentContent::Preallocated(range)
-                    if !range.is_hole() =>
-                {
-                    let offset = key.offset.wrapping_sub(range.offset_bytes);
-                    Some((range.address, range.disk_bytes, key.objectid, offset))
-                }
-                _ => None,
-            }
-        })
+            _ => None,
+        }
     }
 }
 

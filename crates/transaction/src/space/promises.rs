@@ -283,14 +283,8 @@ mod tests {
     #[test]
     fn a_ticket_keeps_its_room_beside_the_reserve_and_not_within_it() {
         let mut promises = promises();
-        let draws = [
-            Draw::Nothing,
-            Draw::Margin,
-            Draw::Removal,
-            Draw::Reserve,
-            Draw::Accepted,
-            Draw::LastReserve,
-        ];
+        let draws =
+            [Draw::Nothing, Draw::Margin, Draw::Removal, Draw::Reserve, Draw::Accepted, Draw::LastReserve];
         let needs = |promises: &Promises| {
             draws.map(|draw| promises.needs(draw, Charge::default(), Wanted::default()).metadata)
         };
