@@ -140,7 +140,7 @@ def common_arguments():
     common.add_argument("--keep", help="where to keep the images and logs of a run that failed")
     common.add_argument("--empty", choices=ending.WAYS, default=ending.BOTH,
                         help="the mounts that are emptied: the running one, a new one (default: %(default)s)")
-    common.add_argument("--limit", type=float, default=900, help="seconds until a run counts as hanging")
+    common.add_argument("--limit", type=float, default=2400, help="seconds until a run counts as hanging")
     return common
 
 

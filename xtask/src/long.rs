@@ -25,8 +25,8 @@ mod tables;
 const EVERY_JOB: &str = "full";
 /// Minutes of that job if `MINUTES` doesn't say.
 const DEFAULT_MINUTES: u64 = 10;
-/// Seconds until a run of that job counts as hanging: its rows are short.
-const SLICE_LIMIT: &str = "400";
+/// Seconds until a run of that job counts as hanging: its rows are short, but Linux may take its time to empty a copy.
+const SLICE_LIMIT: &str = "1200";
 
 /// What became of the runs.
 #[derive(Default)]

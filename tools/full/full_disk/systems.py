@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 # A command that takes longer than this counts as hanging.
 COMMAND_SECONDS = 300
+# Linux frees a deleted subvolume on a full disk with a commit for every few references. It may take its time as long as a look
+# after so many seconds finds a further commit.
+LOOK_SECONDS = 60
 MOUNT_SECONDS = 60
 SERVER_SECONDS = 30
 # Mount options that only vlinder has.
@@ -239,6 +242,13 @@ class Linux(Mount):
         if done.failed():
             raise RuntimeError(f"mount: {done.text}")
         self.is_open = True
+
+    def wait_for_deleted_subvolumes(self):
+        while True:
+            before = generation(self.image)
+            done = call(self.tool, "subvolume", "sync", self.point, seconds=LOOK_SECONDS)
+            if done.status != 124 or generation(self.image) == before:
+                return done
 
     def complaints(self):
         """Says so if the kernel has made the mount read-only."""
