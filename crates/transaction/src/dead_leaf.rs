@@ -154,12 +154,12 @@ mod tests {
         let first = Key::new(FILE, ItemType::EXTENT_DATA, 0);
         let position = engine.trees.get(tree.root(), &first).unwrap().unwrap();
         let leaf = Arc::clone(position.leaf());
-        let handle = engine.begin(Reservation::tree_deletion(9)).unwrap();
+        let handle = engine.begin(Reservation::tree_deletion(6)).unwrap();
         let at_once = handle.editor.space.charge_reference_changes(&leaf, ReferenceMoves::Dropped);
         assert!(matches!(at_once, Err(TreeError::NoSpace { .. })), "{at_once:?}");
         drop(handle);
 
-        let mut handle = engine.begin(Reservation::tree_deletion(9)).unwrap();
+        let mut handle = engine.begin(Reservation::tree_deletion(6)).unwrap();
         handle.delete_tree(&tree).unwrap();
         drop(handle);
         let generation = engine.generation();

@@ -31,7 +31,7 @@ const BLOCKS_IN_HANDLE: usize = 256;
 
 /// Leaves that one step changes beside what it frees: of the root tree, of those of UUIDs and quotas, and one of the tree itself
 /// ([`make_holes_in_dead_leaf`](Engine::make_holes_in_dead_leaf)).
-const STEP_LEAVES: u32 = 9;
+const STEP_LEAVES: u32 = 6;
 /// What the smallest step changes.
 pub(crate) const SMALLEST_STEP: Charge = {
     let mut charge = Charge::leaves(STEP_LEAVES as u64);

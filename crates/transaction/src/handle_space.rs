@@ -1,6 +1,8 @@
 //! The engine as the [`Space`] of one handle or of the committer: it counts what a handle takes, and asks for more where
 //! a change turns out to copy a block that another tree shares. The plan phase asks, so that a refusal changes nothing.
 
+use std::collections::BTreeSet;
+
 use vlinder_base::sync::Mutex;
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_format::{Block, Key, Logical, RootId};
@@ -22,6 +24,8 @@ pub(crate) struct HandleSpace<'a> {
     promised: Charge,
     /// What it was promised beyond that.
     further: Mutex<Charge>,
+    /// Blocks whose copies are paid with that already.
+    paid_copies: Mutex<BTreeSet<Logical>>,
     /// What the handle leaves for the commit to do, but for what `further` stands for.
     left: Mutex<Charge>,
 }
@@ -34,6 +38,7 @@ impl<'a> HandleSpace<'a> {
             promised,
             taken_blocks: AtomicU64::new(0),
             further: Mutex::default(),
+            paid_copies: Mutex::default(),
             left: Mutex::default(),
         }
     }
@@ -78,6 +83,7 @@ impl<'a> HandleSpace<'a> {
 
     /// The handle has ended: what it was promised beyond its reservation goes back.
     pub(crate) fn give_back_promise(&self) {
+        self.paid_copies.lock().clear();
         let further = std::mem::take(&mut *self.further.lock());
         self.engine.space.unpromise(further);
     }
@@ -88,17 +94,28 @@ impl<'a> HandleSpace<'a> {
     /// [`TreeError::NoSpace`], with nothing changed; what reading met.
     pub(crate) fn charge_copies(&self, root: RootId, blocks: &[&Block]) -> Result<(), TreeError> {
         let Some(draw) = self.draw else { return Ok(()) };
-        let charge = self.engine.promise_references_of(root, blocks, draw);
+        let unpaid: Vec<&Block> = {
+            let paid = self.paid_copies.lock();
+            blocks.iter().copied().filter(|block| !paid.contains(&block.logical())).collect()
+        };
+        let charge = self.engine.promise_references_of(root, &unpaid, draw);
         self.add(charge).map(drop)
     }
 
-    /// As [`charge_copies`](Self::charge_copies), of the leaves at these keys, in order, so far as others share them.
+    /// As [`charge_copies`](Self::charge_copies), of the leaves at these keys, in order, so far as others share them. A transaction
+    /// copies each block once: where these leaves are known, they are not charged again.
     ///
     /// # Errors
     /// As there.
     pub(crate) fn charge_copies_at(&self, tree: &Tree, keys: &[Key]) -> Result<(), TreeError> {
         let Some(draw) = self.draw else { return Ok(()) };
-        self.add(self.engine.promise_copies_at(tree, keys, draw)).map(drop)
+        let (charge, copied) = match self.engine.promise_copies_at(tree, keys, draw) {
+            Ok(promised) => promised,
+            Err(error) => return self.add(Err(error)).map(drop),
+        };
+        self.add(Ok(charge))?;
+        self.paid_copies.lock().extend(copied);
+        Ok(())
     }
 
     /// Asks for what a snapshot whose name goes to these keys takes, and gives how much that is.
@@ -180,9 +197,12 @@ impl Space for HandleSpace<'_> {
 
 #[cfg(test)]
 mod tests {
+    use vlinder_format::{ItemType, ObjectId};
     use vlinder_testkit::{Scratch, require};
+    use vlinder_tree::{Change, Edit, WantedBlock};
 
     use super::*;
+    use crate::Reservation;
     use crate::opening_tests::{new_image, write};
 
     #[test]
@@ -212,6 +232,30 @@ mod tests {
         space.charge_copies_at(&tree, &[key]).unwrap();
         drop(space);
         assert_eq!(engine.space.promised_changes(), Charge::default());
+    }
+
+    #[test]
+    fn a_copy_is_paid_once() {
+        require!(Tool("mkfs.btrfs"));
+        let scratch = Scratch::new("paid_copies");
+        let engine = write(&new_image(&scratch, &[])).unwrap();
+        let mut handle = engine.begin(Reservation::items(2000)).unwrap();
+        let tree = engine.tree(RootId::FS_TREE).unwrap();
+        let keys = (1000..1744).map(|number| Key::new(ObjectId(number), ItemType::INODE_ITEM, 0));
+        let edits: Vec<Edit<'_>> = keys.map(|key| Edit::new(key, Change::Insert(&[0; 160]))).collect();
+        handle.edit(&tree, &edits).unwrap();
+        let node = engine.trees.block(&WantedBlock::root(tree.root())).unwrap();
+        let children = u64::try_from(node.len()).unwrap();
+        assert!(children > 1);
+        let space = HandleSpace::new(&engine, Some(Draw::Nothing), Charge::default());
+        space.charge_copies(tree.id(), &[&node]).unwrap();
+        assert_eq!(space.further().block_references, children);
+        space.paid_copies.lock().insert(node.logical());
+        space.charge_copies(tree.id(), &[&node]).unwrap();
+        assert_eq!(space.further().block_references, children);
+        space.give_back_promise();
+        space.charge_copies(tree.id(), &[&node]).unwrap();
+        assert_eq!(space.further().block_references, children, "of another promise");
     }
 
     #[test]

@@ -7,8 +7,10 @@ use crate::engine::Engine;
 use crate::error::METADATA;
 use crate::space::{Charge, CountedBlocks, Draw, LookUps, PromisedData, Ticket, Unallocated, Wanted};
 
-/// Leaves that taking away the name of a subvolume may change, with its root item, its references, the tree of UUIDs and quotas.
-pub const SUBVOLUME_DELETION_LEAVES: u32 = 12;
+/// Leaves, each with its path and a split, that taking away the name of a subvolume comes to at most: three of the directory's tree, four
+/// of the root tree (root item, two references, orphan), two each of the trees of UUIDs and quotas. None of them splits, and those of
+/// one tree share its root.
+pub const SUBVOLUME_DELETION_LEAVES: u32 = 9;
 
 /// What a handle may need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -220,7 +220,7 @@ impl Engine {
         for id in self.pending.trees() {
             let tree = self.tree(id)?;
             let touches = self.pending.touches(id);
-            let (blocks, references) = self.measure_touches(id, tree.root(), &touches)?;
+            let (blocks, references) = self.measure_touches(id, tree.root(), &touches, |_| ())?;
             charge += blocks;
             extents.extend(references);
         }
@@ -228,12 +228,14 @@ impl Engine {
         Ok(charge)
     }
 
-    /// What changes at places of one tree take there, and the data extents to which copies of shared leaves add references.
+    /// What changes at places of one tree take there, and the data extents to which copies of shared leaves add references. The
+    /// blocks whose copies add references are told to `copied`.
     fn measure_touches(
         &self,
         id: RootId,
         root: &Arc<Root>,
         touches: &[Touch],
+        mut copied: impl FnMut(Logical),
     ) -> Result<(Charge, Vec<TouchedExtent>), TreeError> {
         let (generation, last_snapshot) = (self.generation(), root.last_snapshot());
         let measured = self.trees.measure(root, generation, last_snapshot, touches, Precision::Leaves)?;
@@ -242,6 +244,7 @@ impl Engine {
         for block in &measured.shared {
             if self.sharing_at(block.logical(), id)?.references > 1 {
                 charge += references_of(block, &mut extents);
+                copied(block.logical());
             }
         }
         Ok((charge, extents))
@@ -395,7 +398,7 @@ impl Engine {
     }
 
     /// Promises what pending items at these keys of a tree take beyond their own leaves: the references that copies of shared
-    /// leaves add.
+    /// leaves add. Gives, where it was measured, which blocks' copies are paid with that.
     ///
     /// # Errors
     /// As [`promise_references_of`](Self::promise_references_of).
@@ -404,13 +407,16 @@ impl Engine {
         tree: &Tree,
         keys: &[Key],
         draw: Draw,
-    ) -> Result<Charge, TreeError> {
+    ) -> Result<(Charge, Vec<Logical>), TreeError> {
         let counted = self.copies_of_leaves(u64::try_from(keys.len()).unwrap_or(u64::MAX));
-        self.promise_counted_or_measured((tree.id(), draw), counted, keys.len(), || {
+        let mut copied = Vec::new();
+        let promised = self.promise_counted_or_measured((tree.id(), draw), counted, keys.len(), || {
             let touches: Vec<Touch> = keys.iter().map(|key| Touch::at(*key, 0)).collect();
-            let (charge, extents) = self.measure_touches(tree.id(), tree.root(), &touches)?;
+            let note = |block| copied.push(block);
+            let (charge, extents) = self.measure_touches(tree.id(), tree.root(), &touches, note)?;
             Ok((charge.of_blocks(), extents))
-        })
+        })?;
+        Ok((promised, copied))
     }
 }
 

@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass, field
 
 from . import figures
-from .systems import Linux, is_mounted
+from .systems import GOES_ON, Linux, is_mounted
 
 # A pass ends after so many refusals: each may take the system a while.
 MAX_REFUSED = 300
@@ -28,6 +28,8 @@ class Emptying:
     removed: int = 0
     deleted_subvolumes: int = 0
     left: int = 0
+    # What was still being freed in the background.
+    unfinished: str = ""
     gauges: dict = field(default_factory=dict)
     space: figures.Space = None
 
@@ -47,7 +49,7 @@ class Emptying:
     def as_json(self):
         return {"removed": self.removed, "deleted_subvolumes": self.deleted_subvolumes,
                 "first_refused": self.first_refused, "refused": self.refused, "failed": self.failed,
-                "left": self.left, "gauges": self.gauges, "space": self.space and self.space.as_json()}
+                "left": self.left, "unfinished": self.unfinished, "gauges": self.gauges, "space": self.space and self.space.as_json()}
 
     def violations(self, who, is_linux=False):
         """Sentences about everything that failed.
@@ -134,7 +136,10 @@ def empty(mount, emptying):
             delete_subvolumes(mount, emptying)
             remove_all(mount, emptying)
     # Both systems free the blocks of a deleted subvolume in the background, and go on with that at the next mount.
-    emptying.note("waiting for deleted subvolumes", mount.wait_for_deleted_subvolumes())
+    waited = mount.wait_for_deleted_subvolumes()
+    emptying.note("waiting for deleted subvolumes", waited)
+    if waited.text.startswith(GOES_ON):
+        emptying.unfinished = waited.text
     emptying.note("sync after emptying", mount.sync())
     emptying.left = len(entries(mount.point))
 
