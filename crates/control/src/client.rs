@@ -184,7 +184,7 @@ impl Client {
     /// What the server refused, or that it can't be reached any more.
     pub fn request(&mut self, request: &Request) -> Result<Answer, ClientError> {
         let request = serde_json::to_value(request).map_err(|source| self.failed(source.into()))?;
-        let message = RequestMessage { schema: SCHEMA.to_owned(), request };
+        let message = RequestMessage { schema: SCHEMA.to_owned(), mount: Some(self.mount.id), request };
         frame::send(&mut self.stream, &message, MOST_REQUEST_BYTES).map_err(|source| self.failed(source))?;
         self.answer()
     }

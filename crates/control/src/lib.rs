@@ -10,6 +10,7 @@
 pub mod by_call;
 pub mod client;
 mod dead_sockets;
+mod effect;
 mod error;
 pub mod executor;
 mod frame;
@@ -21,6 +22,7 @@ pub mod server;
 pub mod unmount;
 
 pub use client::{Client, ClientError};
+pub use effect::Effect;
 pub use error::{ErrorBody, ErrorKind};
 pub use executor::{FilesystemExecutor, KernelNotifier, MountFacts, Unplaced};
 pub use frame::FrameError;

@@ -118,6 +118,33 @@ impl MountEntry {
     }
 }
 
+/// Whether the file system of a device is read-only for a process that came by way of the mount of this number. Whether the
+/// process came that way is its own word: it counts only among the mounts that the process sees, and without it any of those
+/// that is writable. A process that is not known (0) sees what this one sees. False where no mount is seen: what the kernel
+/// holds of one that left the tree is open files, and it looks at them by itself.
+#[must_use]
+pub fn is_read_only_for(device: (u32, u32), process: i32, mount: Option<u64>) -> bool {
+    let seen_in = |table: &Path| {
+        let entries = MountEntry::in_table(table).unwrap_or_default();
+        entries.into_iter().filter(|entry| entry.device == device && entry.is_ours()).collect::<Vec<_>>()
+    };
+    let mut entries = Vec::new();
+    if process > 0 {
+        entries = seen_in(&Path::new("/proc").join(process.to_string()).join("mountinfo"));
+    }
+    if entries.is_empty() {
+        entries = seen_in(Path::new("/proc/self/mountinfo"));
+    }
+    takes_no_changes(&entries, mount)
+}
+
+fn takes_no_changes(entries: &[MountEntry], mount: Option<u64>) -> bool {
+    match entries.iter().find(|entry| Some(entry.id) == mount) {
+        Some(entry) => entry.read_only,
+        None => !entries.is_empty() && entries.iter().all(|entry| entry.read_only),
+    }
+}
+
 /// The flags among options as the table shows them (`show_mnt_opts` and `show_sb_opts`, fs/proc_namespace.c).
 fn flags_of(options: &[u8]) -> MountFlags {
     let flag = |option: &[u8]| match option {
@@ -178,6 +205,22 @@ mod tests {
         assert_eq!(entry.inner_path(Path::new("/mnt/a b/c/d")).unwrap(), Path::new("sub/c/d"));
         assert_eq!(entry.inner_path(Path::new("/mnt/other")), None);
         assert_eq!(MountEntry::parse(b""), None);
+    }
+
+    #[test]
+    fn the_mount_that_was_come_by_decides_and_else_any_that_is_writable() {
+        let entry = |id: u32, of_place: &str, of_filesystem: &str| {
+            let line = format!("{id} 1 0:9 / /m {of_place} - fuse.vlinder x {of_filesystem},user_id=0");
+            MountEntry::parse(line.as_bytes()).unwrap()
+        };
+        let mixed = [entry(1, "rw", "rw"), entry(2, "ro", "rw")];
+        assert!(!takes_no_changes(&mixed, Some(1)) && takes_no_changes(&mixed, Some(2)));
+        assert!(!takes_no_changes(&mixed, Some(3)) && !takes_no_changes(&mixed, None));
+        let places = [entry(1, "ro", "rw"), entry(2, "ro", "rw")];
+        assert!(takes_no_changes(&places, None) && takes_no_changes(&places, Some(3)));
+        let whole = [entry(1, "rw", "ro"), entry(2, "rw", "ro")];
+        assert!([None, Some(1), Some(3)].into_iter().all(|mount| takes_no_changes(&whole, mount)));
+        assert!(!takes_no_changes(&[], Some(1)));
     }
 
     #[test]

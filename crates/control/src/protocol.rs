@@ -553,6 +553,10 @@ pub enum MetricValue {
 pub struct RequestMessage {
     /// [`SCHEMA`].
     pub schema: String,
+    /// The number of the mount by way of which the client came, as its `/proc/self/mountinfo` has it: one that is
+    /// read-only takes no changes, though another of the same file system may. An older client names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount: Option<u64>,
     /// What is asked.
     pub request: serde_json::Value,
 }

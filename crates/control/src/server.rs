@@ -86,6 +86,8 @@ pub struct Conversation {
     pub lease: Option<CommitLease>,
     /// The system call that the client was told to make.
     pub call: Option<Expectation>,
+    /// The mount by way of which the client says that it came.
+    pub mount: Option<u64>,
 }
 
 /// Does what is asked.
@@ -335,6 +337,7 @@ impl Shared {
                 let error = usage(said).hint("use the version of vlinder that serves the mount");
                 return self.answer(&mut stream, Err(error));
             }
+            conversation.mount = message.mount;
             let result = match serde_json::from_value::<Request>(message.request) {
                 Ok(request) => self.execute(peer, request, &mut conversation),
                 Err(error) => Err(usage(format!("the request can't be understood: {error}"))),

@@ -7,7 +7,8 @@ use rustix::io::Errno;
 use vlinder_base::sync::{Arc, Mutex};
 use vlinder_control::protocol::SubvolumeTarget;
 use vlinder_control::{
-    Answer, Conversation, Executor, FilesystemExecutor, KernelNotifier, MountFacts, Peer, Request, Unplaced,
+    Answer, Conversation, ErrorKind, Executor, FilesystemExecutor, KernelNotifier, MountFacts, Peer, Request,
+    Unplaced,
 };
 use vlinder_fs::{Caller, Filesystem, GroupId, InodeId, OpenOptions, SetAttributes, UserId};
 use vlinder_testkit::{Scratch, golden};
@@ -16,9 +17,15 @@ use vlinder_testkit::{Scratch, golden};
 #[derive(Default)]
 struct NoKernel {
     failure: Mutex<Option<Errno>>,
+    /// The mount that is read-only.
+    read_only: Mutex<Option<u64>>,
 }
 
 impl KernelNotifier for NoKernel {
+    fn is_read_only(&self, _: i32, mount: Option<u64>) -> bool {
+        mount.is_some() && mount == *self.read_only.lock()
+    }
+
     fn deletions(&self) -> u64 {
         0
     }
@@ -158,6 +165,61 @@ fn each_request_is_for_whom_linux_allows_it() {
     }
     assert_eq!(rig.judge(|_| Request::Lease), PRIVILEGED);
     assert_eq!(rig.judge(|_| Request::Unmount), PRIVILEGED);
+}
+
+/// Case R5: what the kernel shows read-only changes through the socket no more than by a system call.
+#[test]
+fn a_request_that_changes_something_is_refused_on_a_read_only_mount() {
+    let rig = Rig::new("");
+    let set = |path: &str, name: &str, value: &str| Request::PropertySet {
+        path: path.into(),
+        name: name.to_owned(),
+        value: value.into(),
+        force: false,
+    };
+    let create = Request::SubvolumeCreate { path: "open/new".into(), umask: 0 };
+    let delete =
+        |name: &str| Request::SubvolumeDelete { target: SubvolumeTarget::Path(name.into()), commit: false };
+    let changes = [
+        create.clone(),
+        Request::SubvolumeSnapshot { source: "theirs/sub".into(), path: "open/s".into(), read_only: true },
+        Request::SubvolumeSetDefault { target: sub() },
+        Request::LabelSet { label: "name".into() },
+        set("", "label", "other"),
+        set("theirs/sub", "ro", "true"),
+        set("theirs/sub", "ro", "false"),
+        set("theirs", "compression", "zstd"),
+        Request::ByCall { request: Box::new(create) },
+        Request::ByCall { request: Box::new(delete("theirs/victim-0")) },
+        delete("theirs/victim-1000"),
+    ];
+    let keeps = [
+        Request::Mount,
+        Request::SubvolumeList,
+        Request::FilesystemSync,
+        Request::LabelGet,
+        Request::Statistics,
+        Request::Remounted { read_only: true },
+        Request::Lease,
+        Request::LeaseConfirm,
+        Request::Remounted { read_only: false },
+        Request::Unmount,
+    ];
+    let mut conversation = Conversation { mount: Some(7), ..Conversation::default() };
+    let mut ask = |request: &Request| rig.executor.execute(&peer(0), request.clone(), &mut conversation);
+    *rig.kernel.read_only.lock() = Some(7);
+    for request in &changes {
+        let refused = ask(request).unwrap_err();
+        assert_eq!((refused.kind, refused.errno), (ErrorKind::ReadOnly, 30), "{request:?}");
+    }
+    for request in &keeps {
+        assert!(ask(request).is_ok(), "{request:?}");
+    }
+    // Another mount of the same file system is writable.
+    *rig.kernel.read_only.lock() = Some(8);
+    for request in &changes {
+        assert!(ask(request).is_ok(), "{request:?}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use vlinder_base::sync::Arc;
-use vlinder_control::{KernelNotifier, Unplaced};
+use vlinder_control::{KernelNotifier, Unplaced, mounts};
 use vlinder_fs::InodeId;
 
 use crate::service::MountService;
@@ -55,6 +55,10 @@ impl KernelNotifier for MountNotifier {
 
     fn unplaced(&self) -> Unplaced {
         self.service.unplaced()
+    }
+
+    fn is_read_only(&self, process: i32, mount: Option<u64>) -> bool {
+        mounts::is_read_only_for(self.device, process, mount)
     }
 
     fn attributes_changed(&self, inode: InodeId) {

@@ -12,6 +12,8 @@
 //! | by a system call | as what the call stands for; the kernel judges the call as well |
 //! | the rest | who may search the path |
 //!
+//! What changes the file system is refused to everybody where the mount is read-only (`effect.rs`).
+//!
 //! The kernel's dirty pages are pushed out before whatever must see them, and the kernel is told of every name that changed
 //! behind its back.
 
@@ -29,10 +31,10 @@ use vlinder_format::superblock::Label;
 use vlinder_fs::{AttributeMode, Caller, Capabilities, Filesystem, Inode, InodeId, ObjectId, Refusal};
 use vlinder_transaction::ReadOnlyReason;
 
-use crate::ErrorBody;
 use crate::by_call::ExpectedCalls;
 use crate::protocol::{Answer, Name, Request};
 use crate::server::{Conversation, Executor, Peer};
+use crate::{Effect, ErrorBody};
 
 /// How often what finds no room is tried while files are being deleted.
 const MOST_ATTEMPTS: usize = 64;
@@ -59,6 +61,9 @@ pub trait KernelNotifier: Send + Sync {
     fn unplaced(&self) -> Unplaced;
     /// How many files without names were deleted so far because the kernel forgot them.
     fn deletions(&self) -> u64;
+    /// Whether the kernel shows the file system read-only to a process (0 for one that is not known) that came by way of the
+    /// mount of this number, or by any where none is named.
+    fn is_read_only(&self, process: i32, mount: Option<u64>) -> bool;
     /// Waits until more are deleted than `before`, where some are about to be; whether that is so.
     fn wait_for_deletions(&self, before: u64) -> bool;
 }
@@ -139,6 +144,28 @@ impl FilesystemExecutor {
         }
         let body = ErrorBody::new(Errno::PERM, "only root and the one who mounted may do this");
         Err(body.at(self.facts.mountpoint.display().to_string()))
+    }
+
+    /// Nothing is changed by way of a mount that is read-only, whether it was made so or the kernel was told later: mount(2)
+    /// says no word of that to the server.
+    fn require_writable(
+        &self,
+        peer: &Peer,
+        request: &Request,
+        conversation: &Conversation,
+    ) -> Result<(), ErrorBody> {
+        let is_read_only = || self.notifier.is_read_only(peer.process, conversation.mount);
+        if request.effect() == Effect::Keeps || !(self.filesystem.is_read_only() || is_read_only()) {
+            return Ok(());
+        }
+        let body = ErrorBody::new(Errno::ROFS, "the mount is read-only and takes no changes");
+        let body = body.at(self.facts.mountpoint.display().to_string());
+        let hint = match self.filesystem.engine().read_only_reason() {
+            Some(ReadOnlyReason::Error(_)) => "an error made it so, of which the server's log tells",
+            Some(_) => "unmount it, and mount it for writing",
+            None => "make it writable with mount -o remount,rw",
+        };
+        Err(body.hint(hint))
     }
 
     /// The peer, with every capability if it is the mount's owner.
@@ -227,9 +254,6 @@ impl FilesystemExecutor {
     fn set_label(&self, peer: &Peer, label: &Name) -> Result<Answer, ErrorBody> {
         self.require_privilege(peer)?;
         let label = Label::new(&label.0).map_err(|fault| ErrorBody::new(Errno::INVAL, fault.to_string()))?;
-        if self.filesystem.is_read_only() {
-            return Err(vlinder_fs::FsError::from(Refusal::ReadOnly).into());
-        }
         {
             // The handle makes the running transaction one that has something to write.
             let handle = self.filesystem.begin(0)?;
@@ -366,6 +390,7 @@ impl Executor for FilesystemExecutor {
         request: Request,
         conversation: &mut Conversation,
     ) -> Result<Answer, ErrorBody> {
+        self.require_writable(peer, &request, conversation)?;
         match request {
             Request::Mount => Ok(Answer::Mount(self.information())),
             Request::SubvolumeCreate { .. }
