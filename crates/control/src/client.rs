@@ -185,8 +185,15 @@ impl Client {
     pub fn request(&mut self, request: &Request) -> Result<Answer, ClientError> {
         let request = serde_json::to_value(request).map_err(|source| self.failed(source.into()))?;
         let message = RequestMessage { schema: SCHEMA.to_owned(), mount: Some(self.mount.id), request };
-        frame::send(&mut self.stream, &message, MOST_REQUEST_BYTES).map_err(|source| self.failed(source))?;
-        self.answer()
+        match frame::send(&mut self.stream, &message, MOST_REQUEST_BYTES) {
+            Ok(()) => self.answer(),
+            Err(source) if is_closed_by_peer(&source) => match self.answer() {
+                // The server said why before it closed.
+                Err(said @ ClientError::Server(_)) => Err(said),
+                _ => Err(self.failed(source)),
+            },
+            Err(source) => Err(self.failed(source)),
+        }
     }
 
     fn answer(&mut self) -> Result<Answer, ClientError> {
@@ -270,6 +277,11 @@ impl Client {
     fn failed(&self, source: FrameError) -> ClientError {
         ClientError::Conversation { mountpoint: self.mount.mountpoint.clone(), source }
     }
+}
+
+fn is_closed_by_peer(error: &FrameError) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset};
+    matches!(error, FrameError::Stream { source } if matches!(source.kind(), BrokenPipe | ConnectionReset))
 }
 
 fn connect_to(socket: &Path, owner: u32) -> Result<UnixStream, LocationError> {

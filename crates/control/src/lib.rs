@@ -9,6 +9,7 @@
 
 pub mod by_call;
 pub mod client;
+mod connections;
 mod dead_sockets;
 mod effect;
 mod error;
@@ -16,6 +17,7 @@ pub mod executor;
 mod frame;
 pub mod location;
 pub mod mounts;
+mod patience;
 pub mod places;
 pub mod protocol;
 pub mod server;

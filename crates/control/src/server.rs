@@ -19,14 +19,14 @@ use vlinder_fs::{Caller, GroupId, UserId};
 use vlinder_tree::CommitLease;
 
 use crate::by_call::Expectation;
+use crate::connections::Connections;
 use crate::dead_sockets;
 use crate::frame::{self, FrameError, MOST_ANSWER_BYTES, MOST_REQUEST_BYTES};
 use crate::location::{LocationError, SocketLocation};
+use crate::patience::{Limited, Patience};
 use crate::protocol::{Answer, AnswerMessage, Request, RequestMessage, SCHEMA};
 use crate::{ErrorBody, ErrorKind};
 
-/// How many connections there may be at once.
-const MOST_CONNECTIONS: usize = 64;
 /// How often one who waits for the mount's end is looked after.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a client may take to read an answer.
@@ -120,9 +120,9 @@ struct Shared {
     is_closing: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
+    patience: Patience,
 }
 
-#[derive(Default)]
 struct State {
     /// None once the server is closing.
     executor: Option<Arc<dyn Executor>>,
@@ -130,9 +130,7 @@ struct State {
     running: usize,
     /// How the mount ended; none while it lasts.
     end: Option<Result<(), ErrorBody>>,
-    /// One more handle of each connection, to wake its thread.
-    connections: Vec<(u64, UnixStream)>,
-    next_connection: u64,
+    connections: Connections,
 }
 
 /// A socket that can't be served.
@@ -158,7 +156,16 @@ impl Server {
     /// # Errors
     /// The place is not safe or can't be made.
     pub fn start(location: &SocketLocation, executor: Arc<dyn Executor>) -> Result<Self, ServerError> {
-        location.prepare(rustix::process::geteuid().as_raw())?;
+        Self::start_with(location, executor, Patience::default())
+    }
+
+    fn start_with(
+        location: &SocketLocation,
+        executor: Arc<dyn Executor>,
+        patience: Patience,
+    ) -> Result<Self, ServerError> {
+        let owner = rustix::process::geteuid().as_raw();
+        location.prepare(owner)?;
         let path = location.path();
         let host = |source| ServerError::Host { path: path.clone(), source };
         let (listener, identity) = bind(&path, location.for_everybody).map_err(host)?;
@@ -167,8 +174,14 @@ impl Server {
             identity,
             listener,
             is_closing: AtomicBool::new(false),
-            state: Mutex::new(State { executor: Some(executor), ..State::default() }),
+            state: Mutex::new(State {
+                executor: Some(executor),
+                running: 0,
+                end: None,
+                connections: Connections::new(owner),
+            }),
             changed: Condvar::new(),
+            patience,
         });
         let accepting = {
             let shared = Arc::clone(&shared);
@@ -195,10 +208,7 @@ impl Server {
         let _ = rustix::net::shutdown(&self.shared.listener, Shutdown::Both);
         let _ = accepting.join();
         let mut state = self.shared.state.lock();
-        for (_, stream) in &state.connections {
-            // Reading ends; an answer under way is still sent.
-            let _ = stream.shutdown(std::net::Shutdown::Read);
-        }
+        state.connections.stop_reading();
         let executor = state.executor.take();
         while state.running > 0 {
             self.shared.changed.wait(&mut state);
@@ -291,15 +301,11 @@ impl Shared {
     fn begin(self: &Arc<Self>, stream: UnixStream) -> io::Result<()> {
         stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
         let peer = Peer::of(&stream)?;
-        let number = {
-            let mut state = self.state.lock();
-            if state.connections.len() >= MOST_CONNECTIONS {
-                return Err(Errno::USERS.into());
-            }
-            let number = state.next_connection;
-            state.next_connection += 1;
-            state.connections.push((number, stream.try_clone()?));
-            number
+        let handle = stream.try_clone()?;
+        let added = self.state.lock().connections.add(peer.user, handle);
+        let number = match added {
+            Ok(number) => number,
+            Err(refused) => return self.refuse(stream, refused),
         };
         let shared = Arc::clone(self);
         let spawned = thread::try_spawn("control-client", move || {
@@ -315,17 +321,35 @@ impl Shared {
         spawned.map(drop)
     }
 
+    /// Says why a connection is not served. Nobody waits for a client that takes no answer.
+    fn refuse(&self, mut stream: UnixStream, refused: ErrorBody) -> io::Result<()> {
+        tracing::debug!(%refused, "a control connection is refused");
+        stream.set_nonblocking(true)?;
+        if let Err(error) = self.answer(&mut stream, Err(refused)) {
+            tracing::debug!(%error, "a client could not be told that it is refused");
+        }
+        Ok(())
+    }
+
     fn forget(&self, number: u64) {
-        self.state.lock().connections.retain(|(one, _)| *one != number);
+        self.state.lock().connections.remove(number);
         self.changed.notify_all();
     }
 
     fn converse(&self, mut stream: UnixStream, peer: &Peer) -> Result<(), FrameError> {
         let mut conversation = Conversation::default();
+        let is_privileged = self.state.lock().connections.is_privileged(peer.user);
+        let mut is_first = true;
         loop {
-            let message: RequestMessage = match frame::receive(&mut stream, MOST_REQUEST_BYTES) {
+            let limit = self.patience.limit(std::mem::replace(&mut is_first, false), is_privileged);
+            let received = frame::receive(&mut Limited::new(&stream, limit), MOST_REQUEST_BYTES);
+            let message: RequestMessage = match received {
                 Ok(message) => message,
                 Err(FrameError::Closed) => return Ok(()),
+                Err(FrameError::Stream { source }) if source.kind() == io::ErrorKind::TimedOut => {
+                    // A client that asks after all reads this.
+                    return self.answer(&mut stream, Err(silence(limit.unwrap_or_default())));
+                }
                 Err(error @ (FrameError::TooLong { .. } | FrameError::Content { .. })) => {
                     self.answer(&mut stream, Err(usage(error.to_string())))?;
                     return Err(error);
@@ -401,9 +425,17 @@ fn usage(message: String) -> ErrorBody {
     ErrorBody { kind: ErrorKind::Usage, ..ErrorBody::new(Errno::INVAL, message) }
 }
 
+fn silence(limit: Duration) -> ErrorBody {
+    let message = format!("the mount's server ended a connection on which no request came for {limit:?}");
+    ErrorBody { kind: ErrorKind::Busy, ..ErrorBody::new(Errno::TIMEDOUT, message) }.hint("try again")
+}
+
 /// Whether the client is still there.
 fn is_connected(stream: &UnixStream) -> bool {
     let mut byte = [0_u8; 1];
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     !matches!(rustix::net::recv(stream, &mut byte, flags), Ok((0, _)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! Connections of many users over a real socket. A thread takes another user for itself alone, so these need root.
+
+use std::io::{Read, Write};
+use std::path::PathBuf;
+
+use rustix::mount::MountFlags;
+use rustix::process::Uid;
+use vlinder_base::clock::{Clock, SystemClock};
+use vlinder_testkit::{Scratch, require};
+
+use super::*;
+use crate::connections::{MAX_OF_ANOTHER, MAX_OF_OTHERS};
+use crate::{Client, ClientError, MountEntry};
+
+const STRANGER: u32 = 54_321;
+const OWNER: u32 = 54_320;
+
+struct Fake;
+
+impl Executor for Fake {
+    fn execute(&self, _: &Peer, request: Request, _: &mut Conversation) -> Result<Answer, ErrorBody> {
+        Ok(match request {
+            Request::Unmount => Answer::Prepared { process: 1, is_durable: true },
+            _ => Answer::Done,
+        })
+    }
+}
+
+struct Rig {
+    _scratch: Scratch,
+    location: SocketLocation,
+    server: Server,
+}
+
+/// A server whose mount belongs to `owner`.
+fn rig(owner: u32, patience: Patience) -> Rig {
+    let scratch = Scratch::new("connections");
+    let location = SocketLocation::in_directory(scratch.join("run"), (7, 9), true);
+    let server = Server::start_with(&location, Arc::new(Fake), patience).unwrap();
+    server.shared.state.lock().connections = Connections::new(owner);
+    Rig { _scratch: scratch, location, server }
+}
+
+/// A mount that is nowhere.
+fn entry() -> MountEntry {
+    MountEntry {
+        id: 0,
+        device: (7, 9),
+        root: PathBuf::from("/"),
+        mountpoint: PathBuf::from("/nowhere"),
+        filesystem_type: "fuse.vlinder".into(),
+        source: PathBuf::from("image"),
+        owner: Some(OWNER),
+        read_only: false,
+        flags: MountFlags::empty(),
+    }
+}
+
+/// Does something as a user, in a thread of its own.
+fn as_user<T: Send + 'static>(user: u32, job: impl FnOnce() -> T + Send + 'static) -> T {
+    thread::spawn("user", move || {
+        let user = Uid::from_raw(user);
+        rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+        job()
+    })
+    .join()
+    .unwrap()
+}
+
+impl Rig {
+    fn streams_of(&self, user: u32, count: usize) -> Vec<UnixStream> {
+        let path = self.location.path();
+        as_user(user, move || (0..count).map(|_| UnixStream::connect(&path).unwrap()).collect())
+    }
+
+    fn client_of(&self, user: u32) -> Client {
+        let stream = self.streams_of(user, 1).pop().unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        Client::with_stream(stream, entry())
+    }
+
+    /// Asks as a user.
+    fn ask(&self, user: u32) -> Result<Answer, ClientError> {
+        self.client_of(user).request(&Request::FilesystemSync)
+    }
+}
+
+fn assert_refused(result: Result<Answer, ClientError>, words: &str) {
+    let Err(ClientError::Server(body)) = result else { panic!("{result:?}") };
+    assert_eq!(body.kind, ErrorKind::Busy, "{body}");
+    assert!(body.to_string().contains(words) && body.to_string().contains("try again"), "{body}");
+}
+
+/// Case R4.
+#[test]
+fn idle_connections_of_others_lock_out_neither_the_owner_nor_root() {
+    require!(Root);
+    let rig = rig(OWNER, Patience::default());
+    let idle = rig.streams_of(STRANGER, 100);
+    for user in [OWNER, 0] {
+        assert_eq!(rig.ask(user).unwrap(), Answer::Done, "{user}");
+        let prepared = rig.client_of(user).request(&Request::Unmount).unwrap();
+        assert!(matches!(prepared, Answer::Prepared { .. }), "{user}: {prepared:?}");
+    }
+    assert_refused(rig.ask(STRANGER), "too many connections of user 54321");
+    assert_eq!(rig.ask(STRANGER + 1).unwrap(), Answer::Done);
+    // Many users, each within the share.
+    let more = (1..20).map(|user| rig.streams_of(STRANGER + user, MAX_OF_ANOTHER)).collect::<Vec<_>>();
+    assert!(more.len() * MAX_OF_ANOTHER > MAX_OF_OTHERS);
+    assert_refused(rig.ask(STRANGER + 20), "too many connections of all users");
+    for user in [OWNER, 0] {
+        assert_eq!(rig.ask(user).unwrap(), Answer::Done, "{user}");
+    }
+    drop((idle, more));
+    rig.server.finish(Ok(()));
+}
+
+#[test]
+fn connections_that_end_make_room_for_others_of_their_user() {
+    require!(Root);
+    let rig = rig(OWNER, Patience::default());
+    let mut idle = rig.streams_of(STRANGER, MAX_OF_ANOTHER);
+    assert_refused(rig.ask(STRANGER), "too many connections of user 54321");
+    idle.pop();
+    let clock = SystemClock::new();
+    while rig.ask(STRANGER).is_err() {
+        assert!(clock.monotonic() < Duration::from_secs(10), "no room came");
+        thread::sleep(Duration::from_millis(5));
+    }
+    rig.server.finish(Ok(()));
+}
+
+/// All that comes on a stream until its end.
+fn heard(mut stream: &UnixStream) -> String {
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut all = Vec::new();
+    stream.read_to_end(&mut all).unwrap();
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+#[test]
+fn a_connection_that_asks_nothing_is_ended_in_words() {
+    let limit = Duration::from_millis(300);
+    let rig = rig(rustix::process::geteuid().as_raw(), Patience { first: limit, next: limit });
+    let mute = UnixStream::connect(rig.location.path()).unwrap();
+    let mut half = UnixStream::connect(rig.location.path()).unwrap();
+    half.write_all(&[200, 0, 0, 0, b'{']).unwrap();
+    for stream in [&mute, &half] {
+        let said = heard(stream);
+        assert!(said.contains("no request came for 300ms") && said.contains("try again"), "{said}");
+    }
+    // A client that asks too late hears of it.
+    let late = UnixStream::connect(rig.location.path()).unwrap();
+    let mut client = Client::with_stream(late, entry());
+    thread::sleep(limit * 3);
+    assert_refused(client.request(&Request::Mount), "no request came");
+    rig.server.finish(Ok(()));
+}
+
+#[test]
+fn only_root_and_the_owner_may_be_silent_between_requests() {
+    require!(Root);
+    let limit = Duration::from_millis(300);
+    let rig = rig(OWNER, Patience { first: Duration::from_secs(60), next: limit });
+    let mut clients = [STRANGER, OWNER, 0].map(|user| rig.client_of(user));
+    for client in &mut clients {
+        client.request(&Request::Mount).unwrap();
+    }
+    thread::sleep(limit * 3);
+    let [stranger, owner, root] = &mut clients;
+    assert_refused(stranger.request(&Request::Mount), "no request came");
+    assert_eq!(owner.request(&Request::Mount).unwrap(), Answer::Done);
+    assert_eq!(root.request(&Request::Mount).unwrap(), Answer::Done);
+    rig.server.finish(Ok(()));
+}
