@@ -72,11 +72,11 @@ impl Trap {
         command.arg("mount").args(["-o", "nosuid,nodev"]).arg(&place.image).arg(theirs.join("m"));
         common::end(&mut command).done();
         let device = entry(&theirs.join("m")).unwrap().device;
-        let location = SocketLocation::for_server(device, 0, false);
+        let location = SocketLocation::for_server(device, 0, false).remove(0);
         let (real_socket, hidden_socket) = (location.path(), location.path().with_extension("hidden"));
         std::fs::rename(&real_socket, &hidden_socket).unwrap();
         let hostile = Hostile { directory: theirs, moved: moved.clone(), other: other.clone() };
-        let server = Server::start(&location, Arc::new(hostile)).unwrap();
+        let server = Server::start(std::slice::from_ref(&location), Arc::new(hostile)).unwrap();
         Self { place, other, moved, real_socket, hidden_socket, _server: server }
     }
 

@@ -1,19 +1,31 @@
-//! Where a mount's socket lies: `MAJ:MIN.sock`, by the device number that stat(2) shows in the mount, in
+//! Where a mount's socket lies: `MAJ:MIN.sock`, by the device number that stat(2) shows in the mount, in the first of these
+//! directories that can be used:
 //!
-//! | directory | for mounts of |
-//! |---|---|
-//! | `/run/vlinder` | root |
-//! | `$XDG_RUNTIME_DIR/vlinder` | others, unless everybody may use the mount (`allow_other`) |
-//! | `/tmp/vlinder-UID` (0711) | others where that is not set or everybody may use the mount |
+//! | | directory | for mounts of |
+//! |---|---|---|
+//! | 1 | `/run/vlinder` | root |
+//! | 2 | `$XDG_RUNTIME_DIR/vlinder` | all |
+//! | 3 | `/run/user/UID/vlinder` | all: the usual value of that, for a process that does not have it |
+//! | 4 | `/tmp/vlinder-UID` | all |
+//! | 5 | `/tmp/vlinder-UID-RANDOM` | all: anybody may have made the one before |
 //!
-//! A client looks at all three, and trusts a directory and a socket only if they belong to the one who mounted.
+//! Where everybody may use the mount (`allow_other`), 2 and 3 come last, since others than the owner can't reach them. A
+//! directory that can't be made, is not safe, or whose socket's path is too long for the kernel, is skipped. A client looks
+//! at all of them in this order, and trusts a directory and a socket only if they belong to the one who mounted.
 
 use std::fs::DirBuilder;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use vlinder_base::random::{OsRandom, Random};
+
 use crate::mounts::MountEntry;
+
+const ROOTS_DIRECTORY: &str = "/run/vlinder";
+/// Where everybody may make directories, and nobody may touch another's.
+const SHARED_PARENT: &str = "/tmp";
 
 /// A place for a socket that can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +48,7 @@ pub enum LocationError {
     },
 }
 
-/// Where a server puts its socket.
+/// A place where a server may put its socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketLocation {
     /// The directory.
@@ -47,16 +59,19 @@ pub struct SocketLocation {
 }
 
 impl SocketLocation {
-    /// The place for the mount of this device number, made by this user.
+    /// The places for the mount of this device number, made by this user, in the order in which they are to be tried.
     #[must_use]
-    pub fn for_server(device: (u32, u32), user: u32, allow_other: bool) -> Self {
-        let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !allow_other).map(PathBuf::from);
-        let directory = match runtime {
-            _ if user == 0 => PathBuf::from("/run/vlinder"),
-            Some(runtime) if runtime.is_absolute() => runtime.join("vlinder"),
-            _ => shared_directory(user),
-        };
-        Self { directory, for_everybody: allow_other, name: socket_name(device) }
+    pub fn for_server(device: (u32, u32), user: u32, allow_other: bool) -> Vec<Self> {
+        let mut directories = directories(user, runtime_directory());
+        // One that is there, so that a user's mounts do not each leave one behind.
+        let random = own_directories(user).into_iter().next();
+        directories.push(random.unwrap_or_else(|| random_directory(user)));
+        if allow_other {
+            // The sort keeps the order among equals.
+            directories.sort_by_key(|directory| !is_reached_by_others(directory, user));
+        }
+        let at = |directory| Self { directory, for_everybody: allow_other, name: socket_name(device) };
+        directories.into_iter().map(at).collect()
     }
 
     /// A place of one's own choice, for tests.
@@ -91,23 +106,52 @@ impl SocketLocation {
     }
 }
 
-/// The sockets that a client may try for a mount, with the one whom each must belong to.
-#[must_use]
-pub fn candidates(entry: &MountEntry) -> Vec<(PathBuf, u32)> {
-    let owner = entry.owner.unwrap_or(0);
+/// The sockets that a client may try for a mount, with the one whom each must belong to. The directories with random names are
+/// looked for only where the others did not do.
+pub fn candidates(entry: &MountEntry) -> impl Iterator<Item = (PathBuf, u32)> + use<> {
+    let (owner, name) = (entry.owner.unwrap_or(0), socket_name(entry.device));
+    let random = std::iter::once_with(move || own_directories(owner)).flatten();
+    let directories = directories(owner, runtime_directory()).into_iter().chain(random);
+    directories.map(move |directory| (directory.join(&name), owner))
+}
+
+/// The directories with fixed names for mounts of a user, in order.
+fn directories(user: u32, runtime: Option<PathBuf>) -> Vec<PathBuf> {
     let mut directories = Vec::new();
-    if owner == 0 {
-        directories.push(PathBuf::from("/run/vlinder"));
-    }
-    if let Some(runtime) =
-        std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute())
-    {
-        directories.push(runtime.join("vlinder"));
-    }
-    // Root looks into the owner's runtime directory, too.
-    directories.push(PathBuf::from(format!("/run/user/{owner}/vlinder")));
-    directories.push(shared_directory(owner));
-    directories.into_iter().map(|directory| (directory.join(socket_name(entry.device)), owner)).collect()
+    directories.extend((user == 0).then(|| PathBuf::from(ROOTS_DIRECTORY)));
+    let usual = PathBuf::from(format!("/run/user/{user}"));
+    let runtime = runtime.filter(|runtime| *runtime != usual);
+    directories.extend(runtime.into_iter().chain([usual]).map(|runtime| runtime.join("vlinder")));
+    directories.push(shared_directory(user));
+    directories
+}
+
+fn runtime_directory() -> Option<PathBuf> {
+    std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+fn is_reached_by_others(directory: &Path, user: u32) -> bool {
+    let name = directory.file_name().unwrap_or_default().as_bytes();
+    let is_shared = || {
+        directory.parent() == Some(Path::new(SHARED_PARENT)) && name.starts_with(shared_name(user).as_bytes())
+    };
+    directory == Path::new(ROOTS_DIRECTORY) || is_shared()
+}
+
+/// The directories with random names that a user has: those that are safe.
+fn own_directories(user: u32) -> Vec<PathBuf> {
+    let prefix = shared_name(user) + "-";
+    let entries = std::fs::read_dir(SHARED_PARENT).into_iter().flatten().flatten();
+    let named = entries.filter(|entry| entry.file_name().as_bytes().starts_with(prefix.as_bytes()));
+    let mut own: Vec<PathBuf> =
+        named.map(|entry| entry.path()).filter(|path| check_directory(path, user).is_ok()).collect();
+    own.sort();
+    own
+}
+
+/// One that nobody can have made before.
+fn random_directory(user: u32) -> PathBuf {
+    Path::new(SHARED_PARENT).join(format!("{}-{:016x}", shared_name(user), OsRandom.next_u64()))
 }
 
 /// Sees that a directory and a socket in it belong to this user and nobody else could have put them there.
@@ -139,7 +183,11 @@ fn check_directory(path: &Path, owner: u32) -> Result<(), LocationError> {
 }
 
 fn shared_directory(user: u32) -> PathBuf {
-    PathBuf::from(format!("/tmp/vlinder-{user}"))
+    Path::new(SHARED_PARENT).join(shared_name(user))
+}
+
+fn shared_name(user: u32) -> String {
+    format!("vlinder-{user}")
 }
 
 fn socket_name(device: (u32, u32)) -> String {
@@ -154,12 +202,26 @@ mod tests {
         rustix::process::geteuid().as_raw()
     }
 
+    fn shown(locations: &[SocketLocation]) -> Vec<String> {
+        locations.iter().map(|location| location.directory.display().to_string()).collect()
+    }
+
     #[test]
-    fn the_place_follows_the_user_and_allow_other() {
-        let of_root = SocketLocation::for_server((0, 41), 0, true);
-        assert_eq!(of_root.path(), Path::new("/run/vlinder/0:41.sock"));
-        let shared = SocketLocation::for_server((0, 41), 1000, true);
-        assert_eq!(shared.path(), Path::new("/tmp/vlinder-1000/0:41.sock"));
+    fn a_server_tries_the_places_in_the_order_of_the_table() {
+        let of_root = directories(0, Some("/there".into()));
+        let expected = ["/run/vlinder", "/there/vlinder", "/run/user/0/vlinder", "/tmp/vlinder-0"];
+        assert_eq!(of_root, expected.map(PathBuf::from));
+        let of_user = directories(1000, Some("/run/user/1000".into()));
+        assert_eq!(of_user, ["/run/user/1000/vlinder", "/tmp/vlinder-1000"].map(PathBuf::from));
+        // A user that no system has.
+        let user = u32::MAX - 7;
+        let private = shown(&SocketLocation::for_server((0, 41), user, false));
+        let last = private.last().unwrap();
+        assert!(last.starts_with(&format!("/tmp/vlinder-{user}-")) && last.len() > 30, "{last}");
+        let shared = SocketLocation::for_server((0, 41), user, true);
+        assert_eq!(shared[0].path(), Path::new(&format!("/tmp/vlinder-{user}/0:41.sock")));
+        assert!(shared[1].directory.starts_with("/tmp"));
+        assert!(!shared[2].directory.starts_with("/tmp") && shared.len() == private.len());
     }
 
     #[test]

@@ -136,12 +136,15 @@ struct State {
 /// A socket that can't be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// There is no place for it.
-    #[error(transparent)]
-    Location(#[from] LocationError),
-    /// The system refuses.
-    #[error("the control socket {} can't be made: {source}; see that its directory is there and yours to write", .path.display())]
-    Host {
+    /// None of the places for it can be used.
+    #[error("there is no place for the control socket: {}", .refused.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    NoPlace {
+        /// What is wrong with each.
+        refused: Vec<LocationError>,
+    },
+    /// There is no thread to serve it.
+    #[error("the control socket {} can't be served: {source}; allow more processes (ulimit -u), and try again", .path.display())]
+    NoThread {
         /// The socket.
         path: PathBuf,
         /// Why.
@@ -150,25 +153,22 @@ pub enum ServerError {
 }
 
 impl Server {
-    /// Makes the socket and serves it in threads of its own. A socket that is there belongs to a mount that is gone, since
-    /// device numbers are unique among the mounts that are there, and is replaced.
+    /// Makes the socket in the first of these places that can be used, and serves it in threads of its own. A socket that is
+    /// there belongs to a mount that is gone, since device numbers are unique among the mounts that are there, and is replaced.
     ///
     /// # Errors
-    /// The place is not safe or can't be made.
-    pub fn start(location: &SocketLocation, executor: Arc<dyn Executor>) -> Result<Self, ServerError> {
-        Self::start_with(location, executor, Patience::default())
+    /// No place is safe and can be made.
+    pub fn start(locations: &[SocketLocation], executor: Arc<dyn Executor>) -> Result<Self, ServerError> {
+        Self::start_with(locations, executor, Patience::default())
     }
 
     fn start_with(
-        location: &SocketLocation,
+        locations: &[SocketLocation],
         executor: Arc<dyn Executor>,
         patience: Patience,
     ) -> Result<Self, ServerError> {
         let owner = rustix::process::geteuid().as_raw();
-        location.prepare(owner)?;
-        let path = location.path();
-        let host = |source| ServerError::Host { path: path.clone(), source };
-        let (listener, identity) = bind(&path, location.for_everybody).map_err(host)?;
+        let Bound { path, listener, identity } = bind_first(locations, owner)?;
         let shared = Arc::new(Shared {
             path: path.clone(),
             identity,
@@ -185,7 +185,8 @@ impl Server {
         });
         let accepting = {
             let shared = Arc::clone(&shared);
-            thread::try_spawn("control", move || shared.accept()).map_err(host)?
+            let no_thread = |source| ServerError::NoThread { path: path.clone(), source };
+            thread::try_spawn("control", move || shared.accept()).map_err(no_thread)?
         };
         Ok(Self { shared, accepting: Some(accepting) })
     }
@@ -238,6 +239,35 @@ impl Drop for Server {
         state.end.get_or_insert(Err(unknown));
         self.shared.changed.notify_all();
     }
+}
+
+/// A socket that is listened at.
+struct Bound {
+    path: PathBuf,
+    listener: UnixListener,
+    identity: (u64, u64),
+}
+
+/// Makes the socket in the first place that can be used.
+fn bind_first(locations: &[SocketLocation], owner: u32) -> Result<Bound, ServerError> {
+    let mut refused = Vec::new();
+    for location in locations {
+        let path = location.path();
+        let bound = location.prepare(owner).and_then(|()| {
+            bind(&path, location.for_everybody)
+                .map_err(|source| LocationError::Host { path: path.clone(), source })
+        });
+        match bound {
+            Ok((listener, identity)) => {
+                for error in refused {
+                    tracing::info!(%error, "a place for the control socket was passed over");
+                }
+                return Ok(Bound { path, listener, identity });
+            }
+            Err(error) => refused.push(error),
+        }
+    }
+    Err(ServerError::NoPlace { refused })
 }
 
 /// Puts a socket in place of what is there; and which it is.

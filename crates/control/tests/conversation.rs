@@ -43,7 +43,7 @@ fn rig() -> Rig {
     let scratch = Scratch::new("control");
     let location = SocketLocation::in_directory(scratch.join("run"), (7, 9), false);
     let fake = Arc::new(Fake::default());
-    let server = Server::start(&location, fake.clone()).unwrap();
+    let server = Server::start(std::slice::from_ref(&location), fake.clone()).unwrap();
     Rig { _scratch: scratch, location, fake, server }
 }
 
@@ -88,7 +88,7 @@ fn requests_are_answered_in_order_with_the_peer_as_the_kernel_knows_it() {
 #[test]
 fn a_server_that_ends_leaves_the_socket_of_the_next_mount_alone() {
     let mut rig = rig();
-    let next = Server::start(&rig.location, Arc::new(Fake::default())).unwrap();
+    let next = Server::start(std::slice::from_ref(&rig.location), Arc::new(Fake::default())).unwrap();
     rig.server.close();
     assert_eq!(rig.client().request(&Request::Mount).unwrap(), Answer::Done);
     next.finish(Ok(()));

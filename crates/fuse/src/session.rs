@@ -194,9 +194,9 @@ impl Session {
         };
         let notifier: Arc<dyn KernelNotifier> = self.inner.notifier.clone();
         let executor = Arc::new(FilesystemExecutor::new(self.inner.filesystem.clone(), notifier, facts));
-        let location = SocketLocation::for_server(device, owner, options.allow_other);
+        let locations = SocketLocation::for_server(device, owner, options.allow_other);
         self.inner.notifier.service.set_expected_calls(executor.calls());
-        self.server = Some(Server::start(&location, executor.clone())?);
+        self.server = Some(Server::start(&locations, executor.clone())?);
         self.executor = Some(executor);
         Ok(())
     }

@@ -36,7 +36,7 @@ struct Rig {
 fn rig(owner: u32, patience: Patience) -> Rig {
     let scratch = Scratch::new("connections");
     let location = SocketLocation::in_directory(scratch.join("run"), (7, 9), true);
-    let server = Server::start_with(&location, Arc::new(Fake), patience).unwrap();
+    let server = Server::start_with(std::slice::from_ref(&location), Arc::new(Fake), patience).unwrap();
     server.shared.state.lock().connections = Connections::new(owner);
     Rig { _scratch: scratch, location, server }
 }
@@ -172,4 +172,41 @@ fn only_root_and_the_owner_may_be_silent_between_requests() {
     assert_eq!(owner.request(&Request::Mount).unwrap(), Answer::Done);
     assert_eq!(root.request(&Request::Mount).unwrap(), Answer::Done);
     rig.server.finish(Ok(()));
+}
+
+/// Case R7.
+#[test]
+fn a_place_that_can_not_be_used_is_passed_over() {
+    use std::os::unix::fs::symlink;
+    let scratch = Scratch::new("places");
+    let at = |name: &str| SocketLocation::in_directory(scratch.join(name), (7, 9), false);
+    let unusable = [at("open"), at("link"), at("file"), at("absent/run"), at(&"long".repeat(30))];
+    std::fs::create_dir(scratch.join("open")).unwrap();
+    std::fs::set_permissions(scratch.join("open"), std::fs::Permissions::from_mode(0o777)).unwrap();
+    symlink("/", scratch.join("link")).unwrap();
+    std::fs::write(scratch.join("file"), b"").unwrap();
+    let Err(ServerError::NoPlace { refused }) = Server::start(&unusable, Arc::new(Fake)) else {
+        panic!("an unusable place was used")
+    };
+    assert_eq!(refused.len(), unusable.len(), "{refused:?}");
+    let mut locations = unusable.to_vec();
+    locations.extend([at("first"), at("second")]);
+    let server = Server::start(&locations, Arc::new(Fake)).unwrap();
+    assert_eq!(server.path(), at("first").path());
+    assert!(!at("second").directory.exists());
+    let stream = UnixStream::connect(server.path()).unwrap();
+    assert_eq!(Client::with_stream(stream, entry()).request(&Request::Mount).unwrap(), Answer::Done);
+    server.finish(Ok(()));
+}
+
+#[test]
+fn a_place_of_another_user_is_passed_over() {
+    require!(Root);
+    let scratch = Scratch::new("places-of-others");
+    let at = |name: &str| SocketLocation::in_directory(scratch.join(name), (7, 9), false);
+    std::fs::create_dir(scratch.join("theirs")).unwrap();
+    std::os::unix::fs::chown(scratch.join("theirs"), Some(STRANGER), None).unwrap();
+    let server = Server::start(&[at("theirs"), at("own")], Arc::new(Fake)).unwrap();
+    assert_eq!(server.path(), at("own").path());
+    server.finish(Ok(()));
 }

@@ -1,0 +1,84 @@
+//! A mount finds a place for its control socket though some can't be used, and verbs find it there (case R7).
+
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use common::{Ended, end, vlinder};
+use vlinder_testkit::{Scratch, require};
+
+/// Root's part: a `/tmp` and a `/dev/fuse` of the test's own, seen by no other process, with an image and a mount point that
+/// are the user's. `as_user` runs words as a user whom every system knows by name.
+const PREPARE: &str = r#"
+set -e
+mount --make-rprivate /
+mknod -m 666 "$1/fuse" c 10 229
+mount --bind "$1/fuse" /dev/fuse
+mount --bind "$1/tmp" /tmp
+cd /tmp
+./vlinder mkfs -q -b 128M disk.img
+mkdir point
+chown 65534:65534 disk.img point
+unset XDG_RUNTIME_DIR
+as_user() { setpriv --reuid 65534 --regid 65534 --clear-groups -- "$@"; }
+"#;
+
+/// What a user does with a mount.
+const USE: &str = r#"
+set -e
+./vlinder mount -o owners=me disk.img point
+./vlinder subvolume create point/made
+./vlinder filesystem sync point
+./vlinder subvolume delete point/made >/dev/null
+ls -d /tmp/vlinder-* | sed 's/-[0-9a-f]\{16\}$/-RANDOM/'
+ls /tmp/vlinder-*/ | grep -c 'sock$'
+./vlinder umount point
+"#;
+
+fn run_as_root(script: &str) -> Ended {
+    let scratch = Scratch::new("socket-places");
+    let directory = scratch.join("tmp");
+    std::fs::create_dir(&directory).unwrap();
+    for (path, mode) in [(scratch.path(), 0o755), (&directory, 0o1777)] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    }
+    std::fs::copy(vlinder().get_program(), directory.join("vlinder")).unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["-m", "--", "sh", "-c", &format!("{PREPARE}{script}"), "sh"]).arg(scratch.path());
+    end(command.env("USE", USE))
+}
+
+const SAID: &str = "Create subvolume 'point/made'\n";
+
+#[test]
+fn a_directory_that_another_user_planted_stops_no_mount() {
+    require!(Fuse, Root, Tool("setpriv"), Tool("unshare"), Tool("fusermount3"));
+    let planted = "mkdir -m 777 vlinder-65534\nchown 1 vlinder-65534\n";
+    let places = "/tmp/vlinder-65534\n/tmp/vlinder-65534-RANDOM\n1\n";
+    // The second mount uses the first one's directory.
+    for times in [1, 2] {
+        let said = run_as_root(&format!("{planted}{}", r#"as_user sh -c "$USE"; "#.repeat(times)));
+        assert_eq!(said.done().text(), format!("{SAID}{places}").repeat(times));
+    }
+}
+
+#[test]
+fn an_unusable_or_long_runtime_directory_stops_no_mount() {
+    require!(Fuse, Root, Tool("setpriv"), Tool("unshare"), Tool("fusermount3"));
+    for runtime in ["/root/none", "/dev/null", "relative", &format!("/tmp/{}", "long/".repeat(40))] {
+        let export =
+            format!("mkdir -p -m 777 {runtime} 2>/dev/null || true\nexport XDG_RUNTIME_DIR={runtime}\n");
+        let said = run_as_root(&format!("{export}as_user sh -c \"$USE\""));
+        assert_eq!(said.text(), format!("{SAID}/tmp/vlinder-65534\n1\n"), "{runtime}: {}", said.err);
+        assert_eq!(said.code, 0, "{runtime}");
+    }
+}
+
+#[test]
+fn a_mount_in_a_user_namespace_has_a_socket() {
+    require!(Fuse, Root, Tool("setpriv"), Tool("unshare"));
+    // /run/vlinder of the real root is there and stays its own.
+    let said = run_as_root("mkdir -p -m 711 /run/vlinder\nas_user unshare -Urm sh -c \"$USE\"");
+    assert_eq!(said.done().text(), format!("{SAID}/tmp/vlinder-0\n1\n"));
+}
