@@ -83,9 +83,10 @@ impl Connections {
         Ok(number)
     }
 
-    /// A connection has ended.
-    pub(crate) fn remove(&mut self, number: u64) {
-        self.open.retain(|one| one.number != number);
+    /// A connection has ended: the handle of it.
+    pub(crate) fn remove(&mut self, number: u64) -> Option<UnixStream> {
+        let position = self.open.iter().position(|one| one.number == number)?;
+        Some(self.open.swap_remove(position).stream)
     }
 
     /// Whether there are none.

@@ -1,6 +1,6 @@
-//! How long a server waits for a request.
+//! How long a server waits for its clients.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -13,18 +13,28 @@ pub(crate) const FIRST_REQUEST_LIMIT: Duration = Duration::from_secs(10);
 /// minute is for a pager or a terminal that holds their output up.
 pub(crate) const NEXT_REQUEST_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long a server waits for the requests of a connection.
+/// From an answer's first byte to its last: a client reads all of it before anything else. Once the mount has ended the server
+/// still waits so long for its last clients.
+pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+
+/// Bytes of one write: the kernel's time limit starts anew with each of the pieces that it cuts a longer write into
+/// (`unix_stream_sendmsg`, net/unix/af_unix.c), and this is one piece.
+const WRITE_BYTES: usize = 32 << 10;
+
+/// How long a server waits for the client of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// For the first.
+    /// For the first request.
     pub(crate) first: Duration,
-    /// For each that follows.
+    /// For each request that follows.
     pub(crate) next: Duration,
+    /// Until an answer is read.
+    pub(crate) answer: Duration,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { first: FIRST_REQUEST_LIMIT, next: NEXT_REQUEST_LIMIT }
+        Self { first: FIRST_REQUEST_LIMIT, next: NEXT_REQUEST_LIMIT, answer: ANSWER_LIMIT }
     }
 }
 
@@ -40,7 +50,7 @@ impl Patience {
     }
 }
 
-/// A stream that ends with [`io::ErrorKind::TimedOut`] after so long, however its bytes come.
+/// A stream that ends with [`io::ErrorKind::TimedOut`] after so long, however its bytes come and go.
 pub(crate) struct Limited<'a> {
     stream: &'a UnixStream,
     limit: Option<Duration>,
@@ -54,25 +64,44 @@ impl<'a> Limited<'a> {
     }
 }
 
+impl Limited<'_> {
+    /// What is left of the time; none where there is no limit.
+    fn left(&self) -> io::Result<Option<Duration>> {
+        match self.limit.map(|limit| limit.saturating_sub(self.clock.monotonic())) {
+            Some(Duration::ZERO) => Err(io::ErrorKind::TimedOut.into()),
+            left => Ok(left),
+        }
+    }
+}
+
+/// A socket whose time is over says that it would block.
+fn timed_out(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+        _ => error,
+    }
+}
+
 impl Read for Limited<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = self.limit.map(|limit| limit.saturating_sub(self.clock.monotonic()));
-        if left == Some(Duration::ZERO) {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        self.stream.set_read_timeout(left)?;
-        self.stream.read(buffer).map_err(|error| match error.kind() {
-            // What a socket says when its time is over.
-            io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
-            _ => error,
-        })
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(buffer).map_err(timed_out)
+    }
+}
+
+impl Write for Limited<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(&bytes[..bytes.len().min(WRITE_BYTES)]).map_err(timed_out)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use vlinder_base::thread;
 
     use super::*;
@@ -92,6 +121,26 @@ mod tests {
         assert!(clock.monotonic() >= Duration::from_millis(300) && !all.is_empty());
         drop(ours);
         writer.join().unwrap();
+    }
+
+    #[test]
+    fn a_reader_that_takes_byte_by_byte_lengthens_no_limit() {
+        let (mut theirs, ours) = UnixStream::pair().unwrap();
+        let reader = thread::spawn("reader", move || {
+            // Often enough that no single write waits for long.
+            let mut bytes = [0; 4096];
+            while theirs.read(&mut bytes).is_ok_and(|count| count > 0) {
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let clock = SystemClock::new();
+        let all = vec![0; 64 << 20];
+        let ended = Limited::new(&ours, Some(Duration::from_millis(300))).write_all(&all);
+        assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(clock.monotonic() >= Duration::from_millis(300));
+        ours.shutdown(std::net::Shutdown::Both).unwrap();
+        drop(ours);
+        reader.join().unwrap();
     }
 
     #[test]

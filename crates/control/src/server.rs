@@ -29,8 +29,6 @@ use crate::{ErrorBody, ErrorKind};
 
 /// How often one who waits for the mount's end is looked after.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
-/// How long a client may take to read an answer.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The one at the other end, as the kernel names it (SO_PEERCRED).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -329,13 +327,12 @@ impl Shared {
     }
 
     fn begin(self: &Arc<Self>, stream: UnixStream) -> io::Result<()> {
-        stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
         let peer = Peer::of(&stream)?;
         let handle = stream.try_clone()?;
         let added = self.state.lock().connections.add(peer.user, handle);
         let number = match added {
             Ok(number) => number,
-            Err(refused) => return self.refuse(stream, refused),
+            Err(refused) => return self.refuse(&stream, refused),
         };
         let shared = Arc::clone(self);
         let spawned = thread::try_spawn("control-client", move || {
@@ -345,17 +342,21 @@ impl Shared {
             }
             shared.forget(number);
         });
-        if spawned.is_err() {
-            self.forget(number);
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "there is no thread for a connection to the control socket");
+            let unserved = self.state.lock().connections.remove(number);
+            let message = format!("the mount's server has no thread for one more connection: {error}");
+            let refused = ErrorBody::new(Errno::AGAIN, message).hint("try again");
+            return unserved.map_or(Ok(()), |stream| self.refuse(&stream, refused));
         }
-        spawned.map(drop)
+        Ok(())
     }
 
     /// Says why a connection is not served. Nobody waits for a client that takes no answer.
-    fn refuse(&self, mut stream: UnixStream, refused: ErrorBody) -> io::Result<()> {
+    fn refuse(&self, stream: &UnixStream, refused: ErrorBody) -> io::Result<()> {
         tracing::debug!(%refused, "a control connection is refused");
         stream.set_nonblocking(true)?;
-        if let Err(error) = self.answer(&mut stream, Err(refused)) {
+        if let Err(error) = self.answer(stream, Err(refused)) {
             tracing::debug!(%error, "a client could not be told that it is refused");
         }
         Ok(())
@@ -366,7 +367,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    fn converse(&self, mut stream: UnixStream, peer: &Peer) -> Result<(), FrameError> {
+    fn converse(&self, stream: UnixStream, peer: &Peer) -> Result<(), FrameError> {
         let mut conversation = Conversation::default();
         let is_privileged = self.state.lock().connections.is_privileged(peer.user);
         let mut is_first = true;
@@ -378,10 +379,10 @@ impl Shared {
                 Err(FrameError::Closed) => return Ok(()),
                 Err(FrameError::Stream { source }) if source.kind() == io::ErrorKind::TimedOut => {
                     // A client that asks after all reads this.
-                    return self.answer(&mut stream, Err(silence(limit.unwrap_or_default())));
+                    return self.answer(&stream, Err(silence(limit.unwrap_or_default())));
                 }
                 Err(error @ (FrameError::TooLong { .. } | FrameError::Content { .. })) => {
-                    self.answer(&mut stream, Err(usage(error.to_string())))?;
+                    self.answer(&stream, Err(usage(error.to_string())))?;
                     return Err(error);
                 }
                 Err(error) => return Err(error),
@@ -389,7 +390,7 @@ impl Shared {
             if message.schema != SCHEMA {
                 let said = format!("the server speaks {SCHEMA} and the client {}", message.schema);
                 let error = usage(said).hint("use the version of vlinder that serves the mount");
-                return self.answer(&mut stream, Err(error));
+                return self.answer(&stream, Err(error));
             }
             conversation.mount = message.mount;
             let result = match serde_json::from_value::<Request>(message.request) {
@@ -397,10 +398,10 @@ impl Shared {
                 Err(error) => Err(usage(format!("the request can't be understood: {error}"))),
             };
             let waits = matches!(result, Ok(Answer::Prepared { .. }));
-            self.answer(&mut stream, result)?;
+            self.answer(&stream, result)?;
             if waits {
                 if let Some(end) = self.wait_for_end(&stream) {
-                    self.answer(&mut stream, end.map(|()| Answer::Finished))?;
+                    self.answer(&stream, end.map(|()| Answer::Finished))?;
                 }
                 return Ok(());
             }
@@ -429,8 +430,9 @@ impl Shared {
         })
     }
 
-    fn answer(&self, stream: &mut UnixStream, result: Result<Answer, ErrorBody>) -> Result<(), FrameError> {
-        frame::send(stream, &AnswerMessage::from(result), MOST_ANSWER_BYTES)
+    fn answer(&self, stream: &UnixStream, result: Result<Answer, ErrorBody>) -> Result<(), FrameError> {
+        let mut stream = Limited::new(stream, Some(self.patience.answer));
+        frame::send(&mut stream, &AnswerMessage::from(result), MOST_ANSWER_BYTES)
     }
 
     /// Waits for the mount's end; none if the client gave up (the mount is busy).

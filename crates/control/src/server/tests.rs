@@ -10,7 +10,7 @@ use vlinder_testkit::{Scratch, require};
 
 use super::*;
 use crate::connections::{MAX_OF_ANOTHER, MAX_OF_OTHERS};
-use crate::{Client, ClientError, MountEntry};
+use crate::{Client, ClientError, MountEntry, Name};
 
 const STRANGER: u32 = 54_321;
 const OWNER: u32 = 54_320;
@@ -20,6 +20,8 @@ struct Fake;
 impl Executor for Fake {
     fn execute(&self, _: &Peer, request: Request, _: &mut Conversation) -> Result<Answer, ErrorBody> {
         Ok(match request {
+            // Far more than a socket holds, and more than a slow reader takes in time.
+            Request::LabelGet => Answer::Label { label: Name(vec![b'x'; 4 << 20]) },
             Request::Unmount => Answer::Prepared { process: 1, is_durable: true },
             _ => Answer::Done,
         })
@@ -141,7 +143,10 @@ fn heard(mut stream: &UnixStream) -> String {
 #[test]
 fn a_connection_that_asks_nothing_is_ended_in_words() {
     let limit = Duration::from_millis(300);
-    let rig = rig(rustix::process::geteuid().as_raw(), Patience { first: limit, next: limit });
+    let rig = rig(
+        rustix::process::geteuid().as_raw(),
+        Patience { first: limit, next: limit, ..Patience::default() },
+    );
     let mute = UnixStream::connect(rig.location.path()).unwrap();
     let mut half = UnixStream::connect(rig.location.path()).unwrap();
     half.write_all(&[200, 0, 0, 0, b'{']).unwrap();
@@ -161,7 +166,7 @@ fn a_connection_that_asks_nothing_is_ended_in_words() {
 fn only_root_and_the_owner_may_be_silent_between_requests() {
     require!(Root);
     let limit = Duration::from_millis(300);
-    let rig = rig(OWNER, Patience { first: Duration::from_secs(60), next: limit });
+    let rig = rig(OWNER, Patience { next: limit, ..Patience::default() });
     let mut clients = [STRANGER, OWNER, 0].map(|user| rig.client_of(user));
     for client in &mut clients {
         client.request(&Request::Mount).unwrap();
@@ -172,6 +177,28 @@ fn only_root_and_the_owner_may_be_silent_between_requests() {
     assert_eq!(owner.request(&Request::Mount).unwrap(), Answer::Done);
     assert_eq!(root.request(&Request::Mount).unwrap(), Answer::Done);
     rig.server.finish(Ok(()));
+}
+
+/// Once the mount has ended nothing but its clients keeps the server.
+#[test]
+fn a_client_that_does_not_read_its_answer_keeps_no_server() {
+    let patience = Patience { answer: Duration::from_millis(300), ..Patience::default() };
+    let rig = rig(rustix::process::geteuid().as_raw(), patience);
+    let mut stream = UnixStream::connect(rig.location.path()).unwrap();
+    let body = br#"{"schema":"vlinder.control/1","request":{"verb":"label-get"}}"#;
+    stream.write_all(&u32::try_from(body.len()).unwrap().to_le_bytes()).unwrap();
+    stream.write_all(body).unwrap();
+    // The answer has begun.
+    stream.read_exact(&mut [0; 4]).unwrap();
+    let reader = thread::spawn("slow-reader", move || {
+        while stream.read(&mut [0; 4096]).is_ok_and(|count| count > 0) {
+            thread::sleep(Duration::from_millis(20));
+        }
+    });
+    let clock = SystemClock::new();
+    rig.server.finish(Ok(()));
+    assert!(clock.monotonic() < Duration::from_secs(3), "{:?}", clock.monotonic());
+    reader.join().unwrap();
 }
 
 /// Case R7.
