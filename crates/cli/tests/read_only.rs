@@ -5,7 +5,8 @@ mod common;
 #[path = "common/place.rs"]
 mod place;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use common::{run, tool};
 use place::Place;
@@ -85,18 +86,37 @@ fn a_mount_that_was_made_read_only_takes_no_change_by_the_socket() {
     place.unmount().done();
 }
 
+/// One more place of a mount, which does not outlive the test.
+struct Bound(PathBuf);
+
+impl Bound {
+    fn new(place: &Place) -> Self {
+        let bound = place.scratch.join("bound");
+        std::fs::create_dir(&bound).unwrap();
+        tool("mount", ["--bind", place.point.to_str().unwrap(), bound.to_str().unwrap()]);
+        Self(bound)
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        // A panic in a drop would hide the test's own; what stays is seen when the mount does not end.
+        if let Err(error) = Command::new("umount").arg(&self.0).status() {
+            eprintln!("{} stays mounted: {error}", self.0.display());
+        }
+    }
+}
+
 #[test]
 fn a_read_only_place_of_a_writable_mount_takes_no_change_by_the_socket() {
     require!(Fuse, Root);
     let place = prepared("read-only-place");
-    let bound = place.scratch.join("bound");
-    std::fs::create_dir(&bound).unwrap();
-    tool("mount", ["--bind", place.point.to_str().unwrap(), bound.to_str().unwrap()]);
-    tool("mount", ["-i", "-o", "remount,bind,ro", bound.to_str().unwrap()]);
-    assert_read_only(&bound);
+    let bound = Bound::new(&place);
+    tool("mount", ["-i", "-o", "remount,bind,ro", bound.0.to_str().unwrap()]);
+    assert_read_only(&bound.0);
     for words in changes(&place.point) {
         run(&words).done();
     }
-    tool("umount", [bound.to_str().unwrap()]);
+    drop(bound);
     place.unmount().done();
 }
