@@ -1,6 +1,6 @@
 //! What can be found: each kind with a stable identifier, a severity and one sentence.
 
-use vlinder_format::inode::{FileType, InodeFlags};
+use vlinder_format::inode::{FileType, GroupId, InodeFlags, UserId};
 use vlinder_format::quota::QuotaGroupId;
 use vlinder_format::{DeviceId, Fault, Generation, ItemType, Key, Logical, ObjectId, Physical, RootId};
 
@@ -379,6 +379,15 @@ finding_kinds! {
         /// Names.
         expected: u64,
     } "inode {inode} counts {found} links and has {expected}";
+    /// An owner or group of 2^32-1, which no file can be given: chown(2) takes that number as "leave it".
+    Warning "inode-owner" InodeOwner {
+        /// The inode.
+        inode: ObjectId,
+        /// Its owner.
+        user: UserId,
+        /// Its group.
+        group: GroupId,
+    } "inode {inode} belongs to user {user} and group {group}, and 4294967295 is no id";
     /// An inode without names is not listed for deletion.
     Error "inode-orphan" InodeOrphan {
         /// The inode.

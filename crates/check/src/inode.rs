@@ -137,9 +137,14 @@ impl Inode {
         self.file_type().map_or(DirectoryEntryType::UNKNOWN, DirectoryEntryType::from)
     }
 
-    pub(crate) fn set_item(&mut self, data: &[u8], place: Place) {
-        self.item = InodeItem::decode(data).ok();
-        self.place = place;
+    pub(crate) fn set_item(&mut self, item: &Item<'_>, collector: &mut Collector<'_>) {
+        self.item = InodeItem::decode(item.data).ok();
+        self.place = item.place();
+        if let Some(InodeItem { user, group, .. }) = self.item
+            && !(user.is_id() && group.is_id())
+        {
+            collector.find(FindingKind::InodeOwner { inode: self.number, user, group }, self.place);
+        }
     }
 
     /// Its item breaks a rule.

@@ -297,7 +297,7 @@ fn run(
 
 fn take_item(collector: &mut Collector<'_>, gathered: &mut Gathered, inode: &mut Inode, item: &Item<'_>) {
     match item.key.item_type {
-        ItemType::INODE_ITEM => inode.set_item(item.data, item.place()),
+        ItemType::INODE_ITEM => inode.set_item(item, collector),
         ItemType::INODE_REF => inode.add_references(item, collector),
         ItemType::INODE_EXTREF => inode.add_extended_references(item, collector),
         ItemType::DIR_ITEM => inode.add_entries(collector, item),

@@ -9,6 +9,7 @@ use vlinder_device::DeviceExt;
 use vlinder_format::extent::{ExtentFlags, ExtentItem, Reference};
 use vlinder_format::features::{CompatReadOnlyFeatures, IncompatFeatures};
 use vlinder_format::file_extent::FileExtent;
+use vlinder_format::inode::{GroupId, InodeItem, UserId};
 use vlinder_format::inode_ref::{self, InodeReference};
 use vlinder_format::quota::{QuotaGroupId, relation_key};
 use vlinder_format::superblock::SuperblockMirror;
@@ -103,6 +104,33 @@ fn rules_of_files_and_directories() {
     m.insert(FS, inode_ref::key(directory, other), &name.encode());
     let item = m.find_of(directory, Type::INODE_ITEM);
     assert_found(&m, FindingKind::DirectoryLinks { inode: directory }, place(FS, item));
+}
+
+/// Sets the owner and the group of an inode item.
+fn set_owner(m: &Mutator, item: Found, user: u32, group: u32) {
+    m.change_item(item, |data| {
+        let mut item = InodeItem::decode(data).unwrap();
+        (item.user, item.group) = (UserId(user), GroupId(group));
+        data.copy_from_slice(&item.encode());
+    });
+}
+
+#[test]
+fn owners_and_names_of_no_file() {
+    require!(KernelBtrfs, Tool("btrfs"));
+    let image = image(&[], SMALL);
+
+    for (user, group) in [(u32::MAX, 0), (0, u32::MAX), (u32::MAX, u32::MAX)] {
+        let m = Mutator::new(&image);
+        let item = of(&m, "file", Type::INODE_ITEM);
+        set_owner(&m, item, user, group);
+        let (user, group) = (UserId(user), GroupId(group));
+        let kind = FindingKind::InodeOwner { inode: item.key.objectid, user, group };
+        assert_eq!(findings(&m), [Finding { kind, place: place(FS, item) }], "a warning, and nothing else");
+    }
+    let m = Mutator::new(&image);
+    set_owner(&m, of(&m, "file", Type::INODE_ITEM), u32::MAX - 1, u32::MAX - 1);
+    assert_eq!(findings(&m), [], "the largest ids are sound");
 }
 
 #[test]

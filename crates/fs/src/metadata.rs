@@ -141,7 +141,8 @@ impl Filesystem {
     /// Changes attributes.
     ///
     /// # Errors
-    /// Those of permissions; those of changing the size, which comes first.
+    /// [`Refusal::InvalidArgument`] for an owner or group that is no id; those of permissions; those of changing the size,
+    /// which comes first.
     pub fn set_attributes(
         &self,
         caller: &Caller,
@@ -168,6 +169,11 @@ impl Filesystem {
     }
 
     fn may_set(&self, caller: &Caller, inode: &Inode, changes: &SetAttributes) -> Result<()> {
+        // chown(2) takes 2^32-1 as "leave it": a file of that owner could not be copied to any host with its owner.
+        let are_ids = changes.user.is_none_or(UserId::is_id) && changes.group.is_none_or(GroupId::is_id);
+        if !are_ids {
+            return Err(Refusal::InvalidArgument.into());
+        }
         let item = self.changeable_item(inode)?;
         if changes.handed_over {
             return Ok(());

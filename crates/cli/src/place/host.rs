@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, FileType as HostType, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags,
+    AtFlags, FileType as HostType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno;
 use vlinder_base::random::{OsRandom, Random};
@@ -17,7 +17,7 @@ use vlinder_format::inode::{FileType, Timestamp};
 use vlinder_format::superblock::MAGIC;
 
 use super::stream::HostStream;
-use super::{Attributed, Change, Directory, Entry, Location, Sink, Source, Status, Take};
+use super::{Attributed, Change, Directory, Entry, Location, Owner, Sink, Source, Status, Take};
 use crate::failure::{Failure, Kind};
 use crate::target::meant_in_image;
 
@@ -82,6 +82,11 @@ fn file_type(host: HostType) -> FileType {
         HostType::Socket => FileType::Socket,
         _ => FileType::Regular,
     }
+}
+
+/// Owner and group, as the system takes them.
+fn host_owner(owner: Owner) -> (Uid, Gid) {
+    (Uid::from_raw(owner.user().0), Gid::from_raw(owner.group().0))
 }
 
 /// Times of access and modification, as the system takes them.
@@ -321,8 +326,8 @@ impl HostDirectory {
 
     pub fn change(&self, name: &[u8], change: &Change) -> Result<(), Failure> {
         let path = OsStr::from_bytes(name);
-        if let Some((user, group)) = change.owner {
-            let (user, group) = (rustix::fs::Uid::from_raw(user), rustix::fs::Gid::from_raw(group));
+        if let Some(owner) = change.owner {
+            let (user, group) = host_owner(owner);
             rustix::fs::chownat(&self.descriptor, path, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)
                 .map_err(|errno| self.fail(errno, name))?;
         }
@@ -445,8 +450,8 @@ impl HostSink {
 
 impl Attributed for HostSink {
     fn change(&self, change: &Change) -> Result<(), Failure> {
-        if let Some((user, group)) = change.owner {
-            let (user, group) = (rustix::fs::Uid::from_raw(user), rustix::fs::Gid::from_raw(group));
+        if let Some(owner) = change.owner {
+            let (user, group) = host_owner(owner);
             self.done(rustix::fs::fchown(&self.file, Some(user), Some(group)))?;
         }
         if let Some(permissions) = change.permissions {

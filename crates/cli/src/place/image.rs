@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use vlinder_base::sync::Arc;
-use vlinder_format::inode::{DeviceNumber, FileType, GroupId, UserId};
+use vlinder_format::inode::{DeviceNumber, FileType};
 use vlinder_fs::data::{self, OpenCache, Stretch};
 use vlinder_fs::{
     AttributeMode, Caller, Filesystem, FsError, Inode, OpenInode, Refusal, RenameMode, SetAttributes,
@@ -396,11 +396,11 @@ impl ImageDirectory {
         let apply = |changes: SetAttributes| {
             filesystem.set_attributes(caller, inode, &changes).map(drop).map_err(self.fail(name))
         };
-        if let Some((user, group)) = change.owner {
+        if let Some(owner) = change.owner {
             // Alone: a change of owner takes set-id bits away, which the permissions then give back.
             apply(SetAttributes {
-                user: Some(UserId(user)),
-                group: Some(GroupId(group)),
+                user: Some(owner.user()),
+                group: Some(owner.group()),
                 ..SetAttributes::default()
             })?;
         }

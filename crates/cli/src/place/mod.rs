@@ -8,7 +8,7 @@ pub mod image;
 pub mod stream;
 
 use vlinder_base::sync::Arc;
-use vlinder_format::inode::{FileType, Timestamp};
+use vlinder_format::inode::{FileType, GroupId, Timestamp, UserId};
 
 use crate::failure::{Failure, Kind};
 use host::HostDirectory;
@@ -56,11 +56,37 @@ pub struct Entry {
     pub file_type: FileType,
 }
 
+/// An owner and a group that a file can be given. Neither is 2^32-1, which an image may hold: chown(2) takes that number as
+/// "leave it as it is", and would report success while the file stays the caller's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    user: UserId,
+    group: GroupId,
+}
+
+impl Owner {
+    /// The owner of these numbers; none where a number is no id.
+    pub fn new(user: u32, group: u32) -> Option<Self> {
+        let (user, group) = (UserId(user), GroupId(group));
+        (user.is_id() && group.is_id()).then_some(Self { user, group })
+    }
+
+    /// The user.
+    pub const fn user(self) -> UserId {
+        self.user
+    }
+
+    /// The group.
+    pub const fn group(self) -> GroupId {
+        self.group
+    }
+}
+
 /// Attributes to set. None leaves one as it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Change {
     /// Owner and group.
-    pub owner: Option<(u32, u32)>,
+    pub owner: Option<Owner>,
     /// The twelve permission bits; not for symbolic links.
     pub permissions: Option<u32>,
     /// Last access, last change of the content.
@@ -75,14 +101,16 @@ pub trait Attributed {
     fn set_attribute(&self, attribute: &[u8], value: &[u8]) -> Result<(), Failure>;
 }
 
-/// Gives a copy the owner of its original, and says which permissions it may have then: where only root may do that, those
-/// without set-id bits, which would give rights away under the wrong owner. It comes before attributes and permissions,
-/// since a change of owner takes capabilities and set-id bits away.
+/// Gives a copy the owner of its original, and says which permissions it may have then. Where the owner is refused, because
+/// only root may give it or because it is no id, these are the permissions without set-id bits: under the wrong owner, the
+/// bits would give rights away. It comes before attributes and permissions, since a change of owner takes capabilities and
+/// set-id bits away.
 pub fn give_owner(to: &dyn Attributed, original: &Status) -> Result<u32, Failure> {
-    let owner = Change { owner: Some((original.user, original.group)), ..Change::default() };
-    match to.change(&owner) {
+    let without_set_id_bits = original.permissions & 0o1777;
+    let Some(owner) = Owner::new(original.user, original.group) else { return Ok(without_set_id_bits) };
+    match to.change(&Change { owner: Some(owner), ..Change::default() }) {
         Ok(()) => Ok(original.permissions),
-        Err(failure) if failure.kind == Kind::Permission => Ok(original.permissions & 0o1777),
+        Err(failure) if failure.kind == Kind::Permission => Ok(without_set_id_bits),
         Err(failure) => Err(failure),
     }
 }

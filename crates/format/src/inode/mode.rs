@@ -27,6 +27,22 @@ number!(
     GroupId(u32)
 );
 
+impl UserId {
+    /// Whether a file can be given this owner. 2^32-1 is no id: chown(2) takes it as "leave the owner as it is".
+    #[must_use]
+    pub const fn is_id(self) -> bool {
+        self.0 != u32::MAX
+    }
+}
+
+impl GroupId {
+    /// Whether a file can be given this group. 2^32-1 is no id: chown(2) takes it as "leave the group as it is".
+    #[must_use]
+    pub const fn is_id(self) -> bool {
+        self.0 != u32::MAX
+    }
+}
+
 wrapped! {
     UserId => u32;
     GroupId => u32;
