@@ -465,6 +465,15 @@ finding_kinds! {
         /// What is wrong.
         reason: &'static str,
     } "a name in directory {directory} for {child} {reason}";
+    /// A name that no file can have: programs that take it for one go round, or out of the directory.
+    Warning "name-unusable" NameUnusable {
+        /// The directory.
+        directory: ObjectId,
+        /// What the name leads to.
+        child: ObjectId,
+        /// The name, escaped.
+        name: String,
+    } "directory {directory} has the name \"{name}\" for {child}, which no file can have";
     /// So many names differ that not all are listed.
     Error "names-not-listed" NamesNotListed {
     } "more names disagree with their inodes than are listed";

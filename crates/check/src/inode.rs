@@ -1,6 +1,8 @@
 //! One inode: its item against its names, its entries and its extents.
 
-use vlinder_format::directory::{DirectoryEntries, DirectoryEntry, DirectoryEntryType, DirectoryIndex};
+use vlinder_format::directory::{
+    DirectoryEntries, DirectoryEntry, DirectoryEntryType, DirectoryIndex, is_file_name,
+};
 use vlinder_format::file_extent::{CompressionId, FileExtent, FileExtentContent};
 use vlinder_format::inode::{FileType, InodeFlags, InodeItem, Mode};
 use vlinder_format::inode_ref::{ExtendedReferences, InodeReferences};
@@ -61,6 +63,19 @@ pub(crate) struct Finished {
     pub(crate) is_unlinked: bool,
     /// Of a directory: where its name lies.
     pub(crate) parent: Option<ObjectId>,
+}
+
+/// A name in a directory for a child, as an item says.
+fn judge_name(
+    collector: &mut Collector<'_>,
+    item: &Item<'_>,
+    (directory, child): (ObjectId, ObjectId),
+    name: &[u8],
+) {
+    if !is_file_name(name) {
+        let name = name.escape_ascii().to_string();
+        collector.find(FindingKind::NameUnusable { directory, child, name }, item.place());
+    }
 }
 
 impl Inode {
@@ -157,14 +172,14 @@ impl Inode {
     pub(crate) fn add_references(&mut self, item: &Item<'_>, collector: &mut Collector<'_>) {
         let parent = ObjectId(item.key.offset);
         for reference in InodeReferences::new(item.data).flatten() {
-            self.add_name(parent, reference.index, reference.name, collector);
+            self.add_name(parent, reference.index, reference.name, collector, item);
         }
     }
 
     /// Names in any parents.
     pub(crate) fn add_extended_references(&mut self, item: &Item<'_>, collector: &mut Collector<'_>) {
         for reference in ExtendedReferences::new(item.data).flatten() {
-            self.add_name(reference.parent, reference.index, reference.name, collector);
+            self.add_name(reference.parent, reference.index, reference.name, collector, item);
         }
     }
 
@@ -174,10 +189,12 @@ impl Inode {
         index: DirectoryIndex,
         name: &[u8],
         collector: &mut Collector<'_>,
+        item: &Item<'_>,
     ) {
         self.names = self.names.saturating_add(1);
         // The root directory names itself; nobody else does.
         if parent != self.number {
+            judge_name(collector, item, (parent, self.number), name);
             self.parent = Some(parent);
             collector.names.add_reference(parent, index, name, self.number, self.entry_type());
         }
@@ -194,6 +211,7 @@ impl Inode {
         }
         let mut seen: Vec<&[u8]> = Vec::new();
         for entry in DirectoryEntries::new(item.data).flatten() {
+            judge_name(collector, item, (self.number, entry.location.objectid), entry.name);
             let length = u64::try_from(entry.name.len()).unwrap_or(u64::MAX);
             self.entries_bytes = self.entries_bytes.saturating_add(length);
             if seen.contains(&entry.name) {

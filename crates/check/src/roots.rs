@@ -3,7 +3,7 @@
 
 use std::iter::Peekable;
 
-use vlinder_format::directory::DirectoryIndex;
+use vlinder_format::directory::{DirectoryIndex, is_file_name};
 use vlinder_format::root_item::RootItem;
 use vlinder_format::root_ref::RootReference;
 use vlinder_format::{Generation, ItemType, Key, Level, Logical, ObjectId, Place, RootId, Uuid, orphan};
@@ -249,7 +249,7 @@ impl RootTree {
 }
 
 impl ItemVisitor for RootTree {
-    fn item(&mut self, _: &mut Context<'_>, item: &Item<'_>) {
+    fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
         let (objectid, offset) = (item.key.objectid, item.key.offset);
         match item.key.item_type {
             ItemType::ROOT_ITEM => {
@@ -264,6 +264,11 @@ impl ItemVisitor for RootTree {
                 let Ok(reference) = RootReference::decode(item.data) else { return };
                 let is_forward = item.key.item_type == ItemType::ROOT_REF;
                 let (parent, child) = if is_forward { (objectid.0, offset) } else { (offset, objectid.0) };
+                if !is_file_name(reference.name) {
+                    let name = reference.name.escape_ascii().to_string();
+                    let (directory, child) = (reference.directory, ObjectId(child));
+                    context.find(FindingKind::NameUnusable { directory, child, name }, item.place());
+                }
                 let name = RootName {
                     child: RootId(child),
                     directory: reference.directory,

@@ -131,6 +131,38 @@ fn owners_and_names_of_no_file() {
     let m = Mutator::new(&image);
     set_owner(&m, of(&m, "file", Type::INODE_ITEM), u32::MAX - 1, u32::MAX - 1);
     assert_eq!(findings(&m), [], "the largest ids are sound");
+
+    for name in [&b"."[..], b"/", b"\0"] {
+        let m = Mutator::new(&image);
+        let (directory, child) = (inode(&m, "x"), inode(&m, "p"));
+        let places = [
+            m.find(FS, |key, _| key.objectid == directory && key.item_type == Type::DIR_ITEM),
+            entry(&m, "p"),
+            of(&m, "p", Type::INODE_REF),
+        ];
+        for found in places {
+            m.change_item(found, |data| data.last_mut().into_iter().for_each(|byte| *byte = name[0]));
+        }
+        let hashed = m.find(FS, |key, _| key == places[0].key);
+        m.set_key(hashed, directory::item_key(directory, name));
+        let kind = || FindingKind::NameUnusable { directory, child, name: name.escape_ascii().to_string() };
+        let mut found = findings(&m);
+        found.sort_by_key(|finding| finding.place.key);
+        let hashed = Found { key: directory::item_key(directory, name), ..hashed };
+        let expected =
+            [hashed, places[1], places[2]].map(|found| Finding { kind: kind(), place: place(FS, found) });
+        assert_eq!(found, expected, "a warning for each place of the name, and nothing else");
+    }
+    let m = Mutator::new(&image);
+    for item_type in [Type::ROOT_REF, Type::ROOT_BACKREF] {
+        let found = m.find(RootId::ROOT_TREE, |key, data| {
+            key.item_type == item_type && data.ends_with(b"s") && data.len() == 19
+        });
+        m.change_item(found, |data| data[18] = b'.');
+        let (directory, child) = (ObjectId::FIRST_FREE, ObjectId(256));
+        let kind = FindingKind::NameUnusable { directory, child, name: ".".to_owned() };
+        assert_found(&m, kind, place(RootId::ROOT_TREE, found));
+    }
 }
 
 #[test]

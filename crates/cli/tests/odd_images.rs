@@ -3,19 +3,22 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::process::Command;
 
-use common::{run, target};
+use common::{Ended, run, target};
 use rustix::io::Errno;
 use vlinder_base::sync::Arc;
 use vlinder_device::{Device, MemoryDevice};
 use vlinder_format::inode::{GroupId, InodeItem, UserId};
-use vlinder_format::{ItemType, ObjectId, RootId};
+use vlinder_format::{ItemType, ObjectId, RootId, directory};
 use vlinder_fs::path::Files;
 use vlinder_fs::{Caller, Filesystem, OpenOptions, SetAttributes};
 use vlinder_testkit::Scratch;
-use vlinder_testkit::mutator::Mutator;
+use vlinder_testkit::mutator::{Found, Mutator};
+use vlinder_testkit::require;
 use vlinder_testkit::subject::Recipe;
 
 const FS: RootId = RootId::FS_TREE;
@@ -48,12 +51,130 @@ fn text(path: &Path) -> &str {
 
 /// The inode of a name in the top-level subvolume.
 fn inode(mutator: &Mutator, name: &str) -> ObjectId {
-    let is_entry = |key: vlinder_format::Key, data: &[u8]| {
-        key.item_type == ItemType::DIR_INDEX && &data[30..] == name.as_bytes()
-    };
-    let found = mutator.find(FS, is_entry);
+    let found = entry(mutator, name);
     let block = mutator.block(found.leaf);
     ObjectId(u64::from_le_bytes(block.data(found.slot)[..8].try_into().unwrap()))
+}
+
+/// The entry of a name in the index of its directory.
+fn entry(mutator: &Mutator, name: &str) -> Found {
+    mutator.find(FS, |key, data| key.item_type == ItemType::DIR_INDEX && &data[30..] == name.as_bytes())
+}
+
+/// Gives a name of the top-level subvolume, in all three places where it stands, another of the same length.
+fn rename(mutator: &Mutator, name: &str, to: &[u8]) {
+    let (child, index) = (inode(mutator, name), entry(mutator, name));
+    let directory = index.key.objectid;
+    let hash = directory::item_key(directory, name.as_bytes());
+    let hashed = mutator.find(FS, |key, _| key == hash);
+    for found in [hashed, index, mutator.find_of(child, ItemType::INODE_REF)] {
+        mutator.change_item(found, |data| {
+            let start = data.len() - to.len();
+            data[start..].copy_from_slice(to);
+        });
+    }
+    let data = mutator.block(hashed.leaf).data(hashed.slot).to_vec();
+    mutator.remove(hashed);
+    mutator.insert(FS, directory::item_key(directory, to), &data);
+}
+
+/// Every path below a directory of the host, from there.
+fn below(root: &Path) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut pending = vec![root.to_owned()];
+    while let Some(path) = pending.pop() {
+        for entry in std::fs::read_dir(&path).unwrap() {
+            let entry = entry.unwrap();
+            found.insert(entry.path().strip_prefix(root).unwrap().display().to_string());
+            if entry.file_type().unwrap().is_dir() {
+                pending.push(entry.path());
+            }
+        }
+    }
+    found
+}
+
+/// Runs a verb that has to end by itself, within a time and memory that are ample for these images.
+fn bounded(words: &[&str]) -> Ended {
+    let limits = ["-c", "ulimit -t 20; ulimit -v 4000000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_vlinder")];
+    common::end(Command::new("sh").args(limits).args(words))
+}
+
+#[test]
+fn a_name_that_no_file_can_have_is_left_out_alone() {
+    for (odd, is_directory) in
+        [(&b".."[..], true), (b".", true), (b".", false), (b"/", true), (b"\0", false), (b"a/b", true)]
+    {
+        let plain = "abcdef".get(..odd.len()).unwrap();
+        let sound = image(|files| {
+            files.create_dir_all("/top/sub").unwrap();
+            files.write("/top/before", b"before").unwrap();
+            let path = format!("/top/{plain}");
+            if is_directory {
+                files.create_dir(&path).unwrap()
+            } else {
+                files.write(&path, b"odd").unwrap()
+            }
+            files.write("/top/sub/inner", b"inner").unwrap();
+            files.write("/top/behind", b"behind").unwrap();
+        });
+        let mutator = Mutator::new(&sound);
+        rename(&mutator, plain, odd);
+        let scratch = Scratch::new("odd-name");
+        let path = scratch.join("image");
+        write_image(&mutator.device(), &path);
+        let case = odd.escape_ascii().to_string();
+        let top = target(&path, "/top");
+        let expected: BTreeSet<String> =
+            ["before", "behind", "sub", "sub/inner"].into_iter().map(str::to_owned).collect();
+        for flag in ["-r", "-a"] {
+            let copy = scratch.join(format!("copy{flag}"));
+            bounded(&["cp", flag, &top, text(&copy)]).failed(3, &["is no name of a file; it is left out"]);
+            assert_eq!(below(&copy), expected, "{case}");
+        }
+        let out = scratch.join("out");
+        std::fs::create_dir(&out).unwrap();
+        bounded(&["--quiet", "restore", text(&path), text(&out)]).failed(3, &["is no name of a file"]);
+        assert_eq!(below(&out.join("top")), expected, "{case}");
+        for words in [&["ls"][..], &["ls", "-l"], &["tree"]] {
+            let ended = bounded(&[words, &[&*top]].concat()).failed(3, &["is no name of a file"]);
+            for name in ["before", "behind", "sub"] {
+                assert!(ended.text().contains(name), "{case}: {}", ended.text());
+            }
+        }
+        let checked = bounded(&["check", text(&path)]);
+        assert_eq!(checked.code, 0, "{case}: {}{}", checked.text(), checked.err);
+        assert!(checked.text().contains("name-unusable"), "{case}: {}", checked.text());
+        bounded(&["rm", "-r", &top]).failed(1, &["is no name of a file", "/top: it stays"]);
+        let left = bounded(&["ls", &top]).failed(3, &["is no name of a file"]);
+        assert_eq!(left.text(), "", "{case}: all else is removed");
+    }
+}
+
+#[test]
+fn a_mount_shows_all_names_but_the_odd_one() {
+    require!(Fuse);
+    for odd in [&b"."[..], b"..", b"a/b", b"\0"] {
+        let plain = "abcdef".get(..odd.len()).unwrap();
+        let sound = image(|files| {
+            for name in ["before", plain, "behind"] {
+                files.write(format!("/{name}"), name).unwrap();
+            }
+        });
+        let mutator = Mutator::new(&sound);
+        rename(&mutator, plain, odd);
+        let scratch = Scratch::new("odd-mount");
+        let (path, point) = (scratch.join("image"), scratch.join("point"));
+        write_image(&mutator.device(), &path);
+        std::fs::create_dir(&point).unwrap();
+        run(["mount", text(&path), text(&point)]).done();
+        let names = std::fs::read_dir(&point).map(|entries| {
+            entries.map(|entry| entry.map(|entry| entry.file_name())).collect::<Result<BTreeSet<_>, _>>()
+        });
+        run(["umount", text(&point)]).done();
+        let expected = ["before", "behind"].map(std::ffi::OsString::from);
+        assert_eq!(names.unwrap().unwrap(), expected.into(), "{}", odd.escape_ascii());
+    }
 }
 
 #[test]

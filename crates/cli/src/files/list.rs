@@ -11,7 +11,7 @@ use vlinder_format::inode::FileType;
 use super::mode::{object, short_time, symbolic};
 use crate::failure::{Failure, Status as Ending};
 use crate::image::{Follow, ImageArguments, Images, Purpose};
-use crate::place::{Directory, Location, Status};
+use crate::place::{Directory, DirectoryNames, Location, Status};
 use crate::report;
 use crate::session::Session;
 use crate::units::{Base, Units};
@@ -154,7 +154,8 @@ impl Listing<'_> {
 
     /// Lists one directory, and gives the names of those below it.
     fn one_directory(&mut self, directory: &Directory, title: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
-        let mut entries = directory.list()?;
+        let DirectoryNames { mut entries, refused } = directory.list()?;
+        refused.into_iter().for_each(|failure| self.tally.add(Err(failure), self.session));
         if !self.arguments.unsorted {
             entries.sort_by(|left, right| left.name.cmp(&right.name));
         }

@@ -8,7 +8,7 @@ use vlinder_format::inode::FileType;
 
 use crate::failure::{Failure, Kind, Status as Ending};
 use crate::image::{ImageArguments, Images};
-use crate::place::{Directory, Entry, Location};
+use crate::place::{Directory, DirectoryNames, Entry, Location};
 use crate::progress::Waiting;
 use crate::session::Session;
 
@@ -42,10 +42,12 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
     for target in &arguments.targets {
         let result = super::locate_name(&images, target).and_then(|location| {
             super::spare_image(&location, arguments.force)?;
-            remove(&location, arguments.recursive, &mut |place| {
+            let mut done = |place| {
                 removed += 1;
                 if arguments.verbose { session.tell(format!("removed {place}")) } else { Ok(()) }
-            })
+            };
+            let mut refuse = |failure| tally.add(Err(failure), session);
+            remove(&location, arguments.recursive, &mut done, &mut refuse)
         });
         let result = match result {
             Err(failure) if arguments.force && failure.kind == Kind::NotFound => Ok(()),
@@ -61,11 +63,12 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
     Ok(tally.ending())
 }
 
-/// Removes a file, or a directory with all below it.
-pub fn remove(
+/// Removes a file, or a directory with all below it. Gives `done` what each removed name was called, and `refuse` what stays.
+fn remove(
     location: &Location,
     recursive: bool,
     done: &mut dyn FnMut(String) -> Result<(), Failure>,
+    refuse: &mut dyn FnMut(Failure),
 ) -> Result<(), Failure> {
     let status = location.status()?;
     if location.name == b"." {
@@ -80,23 +83,28 @@ pub fn remove(
             .at(location.place())
             .hint("remove it with -r"));
     }
-    remove_tree(location, done)
+    remove_tree(location, done, refuse)
 }
 
 struct Frame {
     directory: Directory,
     entries: std::vec::IntoIter<Entry>,
     name: Vec<u8>,
+    /// Something in it stays, and so does the directory.
+    stays: bool,
 }
 
 fn remove_tree(
     location: &Location,
     done: &mut dyn FnMut(String) -> Result<(), Failure>,
+    refuse: &mut dyn FnMut(Failure),
 ) -> Result<(), Failure> {
-    let open = |directory: &Directory, name: &[u8]| -> Result<Frame, Failure> {
+    let mut open = |directory: &Directory, name: &[u8]| -> Result<Frame, Failure> {
         let directory = directory.enter(name)?;
-        let entries = directory.list()?.into_iter();
-        Ok(Frame { directory, entries, name: name.to_vec() })
+        let DirectoryNames { entries, refused } = directory.list()?;
+        let stays = !refused.is_empty();
+        refused.into_iter().for_each(&mut *refuse);
+        Ok(Frame { directory, entries: entries.into_iter(), name: name.to_vec(), stays })
     };
     let mut frames = vec![open(&location.directory, &location.name)?];
     while let Some(frame) = frames.last_mut() {
@@ -110,7 +118,15 @@ fn remove_tree(
             }
             continue;
         }
-        let Some(Frame { name, .. }) = frames.pop() else { break };
+        let Some(Frame { name, stays, .. }) = frames.pop() else { break };
+        if stays {
+            let Some(above) = frames.last_mut() else {
+                let failure = Failure::new(Kind::Corruption, "it stays: a name in it can't be removed");
+                return Err(failure.at(location.place()));
+            };
+            above.stays = true;
+            continue;
+        }
         let parent = frames.last().map_or(&location.directory, |frame| &frame.directory);
         parent.remove_directory(&name)?;
         done(parent.place(&name))?;

@@ -10,7 +10,7 @@ use vlinder_format::inode::FileType;
 use super::mode::type_name;
 use crate::failure::{Failure, Status as Ending};
 use crate::image::{Follow, ImageArguments, Images, Purpose};
-use crate::place::{Directory, Entry};
+use crate::place::{Directory, DirectoryNames, Entry};
 use crate::report;
 use crate::session::Session;
 
@@ -120,8 +120,9 @@ impl Drawing<'_> {
         Ok(())
     }
 
-    fn frame(&self, directory: Directory) -> Result<Frame, Failure> {
-        let mut entries = directory.list()?;
+    fn frame(&mut self, directory: Directory) -> Result<Frame, Failure> {
+        let DirectoryNames { mut entries, refused } = directory.list()?;
+        refused.into_iter().for_each(|failure| self.tally.add(Err(failure), self.session));
         entries.retain(|entry| {
             (self.arguments.all || entry.name.first() != Some(&b'.'))
                 && (!self.arguments.directories || entry.file_type == FileType::Directory)

@@ -7,11 +7,13 @@ use vlinder_base::sync::Arc;
 use vlinder_format::inode::{DeviceNumber, FileType};
 use vlinder_fs::data::{self, OpenCache, Stretch};
 use vlinder_fs::{
-    AttributeMode, Caller, Filesystem, FsError, Inode, OpenInode, Refusal, RenameMode, SetAttributes,
-    SetTime, WriteOrigin,
+    AttributeMode, Caller, DirectoryRecord, Filesystem, FsError, Inode, OpenInode, Refusal, RenameMode,
+    SetAttributes, SetTime, WriteOrigin,
 };
 
-use super::{Attributed, Change, Directory, Entry, Location, Sink, Source, Status, Take, check_name};
+use super::{
+    Attributed, Change, Directory, DirectoryNames, Entry, Location, Sink, Source, Status, Take, check_entry,
+};
 use crate::failure::{Failure, Kind};
 
 /// Symbolic links on one path, as on Linux.
@@ -244,20 +246,31 @@ impl ImageDirectory {
         Self { image: Arc::clone(&self.image), inode, path }
     }
 
-    pub fn list(&self) -> Result<Vec<Entry>, Failure> {
+    /// The names in it; those that no file can have are left out.
+    pub fn list(&self) -> Result<DirectoryNames, Failure> {
         let open =
             self.filesystem().open_directory(&self.image.caller, &self.inode).map_err(self.fail(b"."))?;
-        let mut entries = Vec::new();
+        let mut names = DirectoryNames::default();
+        // Those at the end of the directory are met twice.
+        let mut refused_to = 0;
         // 0 and 1 are `.` and `..`.
         let mut next = 2;
         loop {
-            let records = open.read(next, BATCH).map_err(self.fail(b"."))?;
-            let Some(last) = records.last() else { return Ok(entries) };
+            let records = open.read_and_tell(next, BATCH, &mut |record| {
+                if record.offset > refused_to
+                    && let Err(failure) = check_entry(&record.name)
+                {
+                    refused_to = record.offset;
+                    names.refused.push(failure.at(self.place(b".")));
+                }
+            });
+            let records = records.map_err(self.fail(b"."))?;
+            let Some(last) = records.last() else { return Ok(names) };
             next = last.offset.saturating_add(1);
-            for record in records {
-                check_name(&record.name).map_err(|failure| failure.at(self.place(b".")))?;
-                entries.push(Entry { name: record.name, file_type: record.file_type });
-            }
+            let entries = records.into_iter();
+            names
+                .entries
+                .extend(entries.map(|DirectoryRecord { name, file_type, .. }| Entry { name, file_type }));
         }
     }
 

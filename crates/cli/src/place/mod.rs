@@ -8,6 +8,7 @@ pub mod image;
 pub mod stream;
 
 use vlinder_base::sync::Arc;
+use vlinder_format::directory::is_file_name;
 use vlinder_format::inode::{FileType, GroupId, Timestamp, UserId};
 
 use crate::failure::{Failure, Kind};
@@ -80,6 +81,15 @@ impl Owner {
     pub const fn group(self) -> GroupId {
         self.group
     }
+}
+
+/// The names in a directory.
+#[derive(Debug, Default)]
+pub struct DirectoryNames {
+    /// All but `.` and `..`, in the directory's order.
+    pub entries: Vec<Entry>,
+    /// Says of each name that no file can have that it is left out.
+    pub refused: Vec<Failure>,
 }
 
 /// Attributes to set. None leaves one as it is.
@@ -172,13 +182,18 @@ macro_rules! dispatch {
     };
 }
 
-/// Refuses a name that is none: empty, `..`, with a slash or a NUL. What reads names from disk asks before it uses them.
-pub fn check_name(name: &[u8]) -> Result<(), Failure> {
-    if name.is_empty() || name == b".." || name.contains(&b'/') || name.contains(&0) {
-        let text = format!("{:?} is no name of a file; it is left out", crate::report::escaped(name));
-        return Err(Failure::new(Kind::Corruption, text));
+/// Refuses a name that no file can have. What reads names from disk asks before it uses them.
+pub fn check_entry(name: &[u8]) -> Result<(), Failure> {
+    if is_file_name(name) {
+        return Ok(());
     }
-    Ok(())
+    let text = format!("{:?} is no name of a file; it is left out", crate::report::escaped(name));
+    Err(Failure::new(Kind::Corruption, text).hint("see what else is wrong there with vlinder check"))
+}
+
+/// As [`check_entry`], for what may be the open directory itself, too, which is called `.`.
+fn check_name(name: &[u8]) -> Result<(), Failure> {
+    if name == b"." { Ok(()) } else { check_entry(name) }
 }
 
 impl Directory {
@@ -187,9 +202,12 @@ impl Directory {
         dispatch!(self, directory => directory.place(name))
     }
 
-    /// All names but `.` and `..`, in the directory's order.
-    pub fn list(&self) -> Result<Vec<Entry>, Failure> {
-        dispatch!(self, directory => directory.list())
+    /// The names in it.
+    pub fn list(&self) -> Result<DirectoryNames, Failure> {
+        match self {
+            Self::Host(directory) => Ok(DirectoryNames { entries: directory.list()?, refused: Vec::new() }),
+            Self::Image(directory) => directory.list(),
+        }
     }
 
     /// What `lstat` says.

@@ -14,7 +14,7 @@ use super::content::Copy;
 use super::numbers::NumberSet;
 use super::report::Report;
 use crate::failure::{Failure, Kind};
-use crate::place::{Attributed, Change, Directory, Location, Status, check_name, give_owner};
+use crate::place::{Attributed, Change, Directory, Location, Status, check_entry, give_owner};
 use crate::progress::Progress;
 use crate::session::Session;
 
@@ -198,8 +198,8 @@ impl<'a> Restorer<'a> {
 
     /// What becomes of a name; gives a directory, whose names are to follow.
     fn entry(&mut self, frame: &Frame, name: &Name) -> Result<Option<Below>, Failure> {
-        check_name(&name.name)?;
-        if name.name == b"." || self.filter.as_ref().is_some_and(|filter| !filter.is_match(&self.path)) {
+        check_entry(&name.name)?;
+        if self.filter.as_ref().is_some_and(|filter| !filter.is_match(&self.path)) {
             return Ok(None);
         }
         let to = frame.to.as_ref().map(|to| Location { directory: to.clone(), name: name.name.clone() });
@@ -427,7 +427,7 @@ impl<'a> Restorer<'a> {
             return;
         }
         let (parent, name) = match self.salvage.own_name(id) {
-            Ok(Some((parent, name))) if check_name(&name).is_ok() && name != b"." => (parent.0, name),
+            Ok(Some((parent, name))) if check_entry(&name).is_ok() => (parent.0, name),
             _ => (0, format!("inode-{}", id.number).into_bytes()),
         };
         self.see(id);

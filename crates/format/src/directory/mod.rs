@@ -30,6 +30,14 @@ use raw::EntryHeader;
 
 /// The longest name of a file or attribute, in bytes (`BTRFS_NAME_LEN`, `XATTR_NAME_MAX`).
 pub const LONGEST_NAME: usize = 255;
+/// Whether a file can have this name in a directory. Names that were read from disk may be others, which no program must use:
+/// `.` and `..` lead round or out, `/` and NUL end a name.
+#[must_use]
+pub fn is_file_name(name: &[u8]) -> bool {
+    let is_length = (1..=LONGEST_NAME).contains(&name.len());
+    is_length && !matches!(name, b"." | b"..") && !name.iter().any(|byte| matches!(byte, b'/' | 0))
+}
+
 /// Bytes of an entry before its name.
 pub const ENTRY_HEADER_SIZE: usize = EntryHeader::SIZE;
 

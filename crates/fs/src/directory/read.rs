@@ -86,11 +86,24 @@ impl OpenDirectory {
         Ok(self.filesystem.first_free_index(&self.inode)? > self.end)
     }
 
-    /// At most `most` names from an offset on; none at the end.
+    /// At most `most` names from an offset on; none at the end. A name that no file can have is left out.
     ///
     /// # Errors
     /// What reading met.
     pub fn read(&self, from: u64, most: usize) -> Result<Vec<DirectoryRecord>> {
+        self.read_and_tell(from, most, &mut |_| {})
+    }
+
+    /// As [`read`](Self::read); gives `refuse` each name that is left out.
+    ///
+    /// # Errors
+    /// What reading met.
+    pub fn read_and_tell(
+        &self,
+        from: u64,
+        most: usize,
+        refuse: &mut dyn FnMut(DirectoryRecord),
+    ) -> Result<Vec<DirectoryRecord>> {
         let mut records = Vec::new();
         let _operation = self.inode.operation.read();
         if self.inode.state.lock().deleted {
@@ -115,7 +128,12 @@ impl OpenDirectory {
             let Some((last, _)) = items.last() else { break };
             next = DirectoryIndex(last.offset.saturating_add(1));
             for (key, data) in &items {
-                records.push(self.record(key, data)?);
+                let record = self.record(key, data)?;
+                if directory::is_file_name(&record.name) {
+                    records.push(record);
+                } else {
+                    refuse(record);
+                }
             }
         }
         Ok(records)

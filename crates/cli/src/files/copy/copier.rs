@@ -12,7 +12,9 @@ use vlinder_format::inode::FileType;
 use super::Arguments;
 use crate::failure::{Failure, Kind};
 use crate::files::{Tally, mode};
-use crate::place::{Attributed, Change, Directory, Entry, Location, Sink, Source, Status, Take, give_owner};
+use crate::place::{
+    Attributed, Change, Directory, DirectoryNames, Entry, Location, Sink, Source, Status, Take, give_owner,
+};
 use crate::progress::Progress;
 use crate::report::escaped;
 use crate::session::Session;
@@ -271,7 +273,8 @@ impl<'a> Copier<'a> {
             None => to.directory.make_directory(&to.name, 0o700)?,
         }
         let (source, target) = (from.directory.enter(&from.name)?, to.directory.enter(&to.name)?);
-        let entries = source.list()?.into_iter();
+        let DirectoryNames { entries, refused } = source.list()?;
+        refused.into_iter().for_each(|failure| self.note(Err(failure)));
         let made = target.status(b".")?;
         self.made.lock().insert((target.is_image(), made.volume, made.inode));
         self.progress.name(&from.place());
@@ -284,7 +287,7 @@ impl<'a> Copier<'a> {
             target: to.clone(),
             parent: parent.map(Arc::clone),
         });
-        Ok(OpenFrame { frame, entries })
+        Ok(OpenFrame { frame, entries: entries.into_iter() })
     }
 
     fn finish_directory(&self, frame: &Frame) -> Result<(), Failure> {
