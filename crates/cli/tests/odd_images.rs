@@ -12,8 +12,10 @@ use common::{Ended, run, target};
 use rustix::io::Errno;
 use vlinder_base::sync::Arc;
 use vlinder_device::{Device, MemoryDevice};
+use vlinder_format::directory::{DirectoryEntry, DirectoryEntryType, DirectoryIndex};
 use vlinder_format::inode::{GroupId, InodeItem, UserId};
-use vlinder_format::{ItemType, ObjectId, RootId, directory};
+use vlinder_format::root_ref::RootReference;
+use vlinder_format::{Generation, ItemType, Key, ObjectId, RootId, directory};
 use vlinder_fs::path::Files;
 use vlinder_fs::{Caller, Filesystem, OpenOptions, SetAttributes};
 use vlinder_testkit::Scratch;
@@ -148,6 +150,61 @@ fn a_name_that_no_file_can_have_is_left_out_alone() {
         bounded(&["rm", "-r", &top]).failed(1, &["is no name of a file", "/top: it stays"]);
         let left = bounded(&["ls", &top]).failed(3, &["is no name of a file"]);
         assert_eq!(left.text(), "", "{case}: all else is removed");
+    }
+}
+
+/// Adds a name for a subvolume to the root directory of a subvolume, with these of its references.
+fn name_subvolume(mutator: &Mutator, (parent, child): (RootId, RootId), name: &[u8], references: [bool; 2]) {
+    let (directory, index) = (ObjectId::FIRST_FREE, DirectoryIndex(900));
+    let entry = DirectoryEntry {
+        location: Key::new(child.object_id(), ItemType::ROOT_ITEM, u64::MAX),
+        transaction: Generation(7),
+        entry_type: DirectoryEntryType::DIRECTORY,
+        name,
+        data: &[],
+    };
+    mutator.insert(parent, directory::index_key(directory, index), &entry.encode());
+    mutator.insert(parent, directory::item_key(directory, name), &entry.encode());
+    let root = mutator.find(parent, |key, _| key == InodeItem::key(directory));
+    mutator.add_u64(root, 16, 2 * name.len() as u64);
+    let reference = RootReference { directory, index, name }.encode();
+    let keys = [RootReference::forward_key(parent, child), RootReference::backward_key(child, parent)];
+    for (key, _) in keys.into_iter().zip(references).filter(|(_, is_added)| *is_added) {
+        mutator.insert(RootId::ROOT_TREE, key, &reference);
+    }
+}
+
+#[test]
+fn subvolumes_in_a_circle_are_entered_at_one_place() {
+    let sound = image(|files| {
+        files.create_subvolume("/outer").unwrap();
+        files.create_subvolume("/outer/inner").unwrap();
+        files.write("/outer/inner/file", b"file").unwrap();
+    });
+    let (top, outer, inner) = (RootId::FS_TREE, RootId(256), RootId(257));
+    // The outer one lies in the inner one too; so does the top-level subvolume.
+    for (child, references) in
+        [(outer, [true, false]), (outer, [true, true]), (top, [true, false]), (top, [true, true])]
+    {
+        let mutator = Mutator::new(&sound);
+        name_subvolume(&mutator, (inner, child), b"again", references);
+        let scratch = Scratch::new("circle");
+        let path = scratch.join("image");
+        write_image(&mutator.device(), &path);
+        let case = format!("{child}, {references:?}");
+        let shown = bounded(&["tree", &target(&path, "/")]);
+        assert_eq!(shown.code, 0, "{case}: {}", shown.err);
+        assert_eq!(shown.text().matches("again").count(), 1, "{case}: {}", shown.text());
+        let copy = scratch.join("copy");
+        let copied = bounded(&["cp", "-r", &target(&path, "/"), text(&copy)]);
+        assert_eq!(copied.code, 0, "{case}: {}", copied.err);
+        let expected = ["outer", "outer/inner", "outer/inner/again", "outer/inner/file"];
+        assert_eq!(below(&copy), expected.into_iter().map(str::to_owned).collect(), "{case}");
+        let removed = bounded(&["rm", "-r", &target(&path, "/outer")]);
+        assert!([0, 1, 3].contains(&removed.code), "{case}: {removed:?}");
+        let left = bounded(&["tree", &target(&path, "/")]);
+        assert_eq!(left.code, 0, "{case}: {}", left.err);
+        assert!(!left.text().contains("file\n"), "{case}: {}", left.text());
     }
 }
 

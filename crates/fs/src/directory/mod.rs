@@ -135,8 +135,18 @@ impl Filesystem {
         Ok(Target { id, location, entry_type: entry.entry_type })
     }
 
-    /// Whether a subvolume's one name is this one: in a snapshot of its parent the name is there, the subvolume is not.
+    /// Whether a subvolume lies at this name. In a snapshot of its parent the name is there, the subvolume is not.
+    ///
+    /// A subvolume lies at one place: its first back reference names it, and a forward reference agrees. The shown subvolume
+    /// lies in no other. So subvolumes are a tree for whoever goes down from the shown root, whatever their references say.
     fn is_mounted_at(&self, nested: RootId, directory: &Inode, name: &[u8]) -> Result<bool> {
+        if nested == self.root_id().root {
+            return Ok(false);
+        }
+        match self.place_of_subvolume(nested)? {
+            Some((place, own, _)) if place == directory.id() && own == name => {}
+            _ => return Ok(false),
+        }
         let key = RootReference::forward_key(directory.id().root, nested);
         let Some(found) = self.engine().trees().get(self.engine().root_tree(), &key)? else {
             return Ok(false);
