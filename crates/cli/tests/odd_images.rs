@@ -153,6 +153,32 @@ fn a_name_that_no_file_can_have_is_left_out_alone() {
     }
 }
 
+#[test]
+fn a_mount_shows_all_names_but_the_odd_one() {
+    require!(Fuse);
+    for odd in [&b"."[..], b"..", b"a/b", b"\0"] {
+        let plain = "abcdef".get(..odd.len()).unwrap();
+        let sound = image(|files| {
+            for name in ["before", plain, "behind"] {
+                files.write(format!("/{name}"), name).unwrap();
+            }
+        });
+        let mutator = Mutator::new(&sound);
+        rename(&mutator, plain, odd);
+        let scratch = Scratch::new("odd-mount");
+        let (path, point) = (scratch.join("image"), scratch.join("point"));
+        write_image(&mutator.device(), &path);
+        std::fs::create_dir(&point).unwrap();
+        run(["mount", text(&path), text(&point)]).done();
+        let names = std::fs::read_dir(&point).map(|entries| {
+            entries.map(|entry| entry.map(|entry| entry.file_name())).collect::<Result<BTreeSet<_>, _>>()
+        });
+        run(["umount", text(&point)]).done();
+        let expected = ["before", "behind"].map(std::ffi::OsString::from);
+        assert_eq!(names.unwrap().unwrap(), expected.into(), "{}", odd.escape_ascii());
+    }
+}
+
 /// Adds a name for a subvolume to the root directory of a subvolume, with these of its references.
 fn name_subvolume(mutator: &Mutator, (parent, child): (RootId, RootId), name: &[u8], references: [bool; 2]) {
     let (directory, index) = (ObjectId::FIRST_FREE, DirectoryIndex(900));
@@ -209,28 +235,46 @@ fn subvolumes_in_a_circle_are_entered_at_one_place() {
 }
 
 #[test]
-fn a_mount_shows_all_names_but_the_odd_one() {
-    require!(Fuse);
-    for odd in [&b"."[..], b"..", b"a/b", b"\0"] {
-        let plain = "abcdef".get(..odd.len()).unwrap();
-        let sound = image(|files| {
-            for name in ["before", plain, "behind"] {
-                files.write(format!("/{name}"), name).unwrap();
-            }
-        });
+fn no_name_follows_the_last_index() {
+    let sound = image(|files| {
+        files.create_dir("/full").unwrap();
+        files.write("/full/last", b"last").unwrap();
+        files.write("/other", b"other").unwrap();
+    });
+    for index in [u64::MAX, u64::MAX - 1] {
         let mutator = Mutator::new(&sound);
-        rename(&mutator, plain, odd);
-        let scratch = Scratch::new("odd-mount");
-        let (path, point) = (scratch.join("image"), scratch.join("point"));
-        write_image(&mutator.device(), &path);
-        std::fs::create_dir(&point).unwrap();
-        run(["mount", text(&path), text(&point)]).done();
-        let names = std::fs::read_dir(&point).map(|entries| {
-            entries.map(|entry| entry.map(|entry| entry.file_name())).collect::<Result<BTreeSet<_>, _>>()
-        });
-        run(["umount", text(&point)]).done();
-        let expected = ["before", "behind"].map(std::ffi::OsString::from);
-        assert_eq!(names.unwrap().unwrap(), expected.into(), "{}", odd.escape_ascii());
+        let found = entry(&mutator, "last");
+        let child = inode(&mutator, "last");
+        mutator.set_key(found, Key { offset: index, ..found.key });
+        mutator.set_u64(mutator.find_of(child, ItemType::INODE_REF), 0, index);
+        let device = mutator.device();
+        let devices = vec![Arc::clone(&device) as Arc<dyn Device>];
+        let filesystem = Filesystem::open_devices(devices, OpenOptions::default()).unwrap();
+        let files = Files::new(filesystem, Caller::superuser());
+        let made = [
+            files.write("/full/new", b"new"),
+            files.create_dir("/full/directory"),
+            files.symlink("last", "/full/link"),
+            files.hard_link("/other", "/full/again"),
+            files.rename("/other", "/full/moved"),
+            files.create_subvolume("/full/volume").map(drop),
+            files.snapshot("/", "/full/shot", false).map(drop),
+        ];
+        for (number, made) in made.into_iter().enumerate() {
+            assert_eq!(made.unwrap_err().errno(), Errno::OVERFLOW, "{index}, {number}");
+        }
+        files.close().unwrap();
+        let again = Mutator::new(&device.snapshot());
+        assert_eq!(entry(&again, "last").key.offset, index);
+        let devices = vec![device as Arc<dyn Device>];
+        let filesystem = Filesystem::open_devices(devices, OpenOptions::default()).unwrap();
+        let files = Files::new(filesystem, Caller::superuser());
+        assert_eq!(files.read("/full/last").unwrap(), b"last");
+        assert_eq!(files.read("/other").unwrap(), b"other");
+        for name in ["new", "directory", "link", "again", "moved", "volume", "shot"] {
+            assert!(!files.exists(format!("/full/{name}")).unwrap(), "{name}");
+        }
+        files.close().unwrap();
     }
 }
 

@@ -76,6 +76,8 @@ refusals! {
     TooLarge = TOOBIG, "the value is too large";
     /// Names whose hashes collide fill an item.
     Overflow = OVERFLOW, "too many names with the same hash in one directory";
+    /// A name of the directory has the last index that there is.
+    IndexUsedUp = OVERFLOW, "the directory takes no further names, for one of its names has the last index; move its files into a new directory";
     /// Past the end of what a file can hold.
     FileTooLarge = FBIG, "the file would be too large";
     /// The kind of file, or this file system, can't do it.

@@ -292,14 +292,18 @@ impl Filesystem {
     }
 
     /// The index for a new name; the caller holds the directory's operation lock exclusively. Numbers go up from the
-    /// highest that is or waits to be in the tree.
+    /// highest that is or waits to be in the tree. The last one, 2^64-1, is given to no name: no other could follow.
+    ///
+    /// # Errors
+    /// [`Refusal::IndexUsedUp`]; what reading met.
     pub(crate) fn take_index(&self, directory: &Inode) -> Result<DirectoryIndex> {
         let known = directory.state.lock().next_index;
         let next = match known {
             Some(next) => next,
             None => self.first_free_index(directory)?,
         };
-        directory.state.lock().next_index = Some(DirectoryIndex(next.0.saturating_add(1)));
+        let following = next.0.checked_add(1).ok_or(Refusal::IndexUsedUp)?;
+        directory.state.lock().next_index = Some(DirectoryIndex(following));
         Ok(next)
     }
 
