@@ -17,7 +17,7 @@ use vlinder_format::inode::{GroupId, InodeItem, UserId};
 use vlinder_format::root_ref::RootReference;
 use vlinder_format::{Generation, ItemType, Key, ObjectId, RootId, directory};
 use vlinder_fs::path::Files;
-use vlinder_fs::{Caller, Filesystem, OpenOptions, SetAttributes};
+use vlinder_fs::{AttributeMode, Caller, Filesystem, OpenOptions, SetAttributes};
 use vlinder_testkit::Scratch;
 use vlinder_testkit::mutator::{Found, Mutator};
 use vlinder_testkit::require;
@@ -27,7 +27,7 @@ const FS: RootId = RootId::FS_TREE;
 
 /// An image in memory, filled through the library.
 fn image(fill: impl FnOnce(&Files)) -> MemoryDevice {
-    let recipe = Recipe { node_size: 4096, device_bytes: 128 << 20, ..Recipe::default() };
+    let recipe = Recipe { device_bytes: 128 << 20, ..Recipe::default() };
     let device = Arc::new(recipe.in_memory());
     let devices = vec![Arc::clone(&device) as Arc<dyn Device>];
     let filesystem = Filesystem::open_devices(devices, OpenOptions::default()).unwrap();
@@ -276,6 +276,65 @@ fn no_name_follows_the_last_index() {
         }
         files.close().unwrap();
     }
+}
+
+/// Makes a file system of ext4 and mounts it; unmounts it when it goes.
+struct Ext4(std::path::PathBuf);
+
+impl Ext4 {
+    fn new(scratch: &Scratch) -> Self {
+        let (image, point) = (scratch.join("ext4.img"), scratch.join("ext4"));
+        std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+        std::fs::create_dir(&point).unwrap();
+        common::tool("mkfs.ext4", ["-q", "-b", "4096", text(&image)]);
+        common::tool("mount", ["-o", "loop", text(&image), text(&point)]);
+        Self(point)
+    }
+}
+
+impl Drop for Ext4 {
+    fn drop(&mut self) {
+        common::tool("umount", [&self.0]);
+    }
+}
+
+#[test]
+fn an_attribute_that_the_target_refuses_is_left_out_alone() {
+    require!(Root, Tool("mkfs.ext4"));
+    let sound = image(|files| {
+        let (caller, mode) = (Caller::superuser(), AttributeMode::Create);
+        for directory in 0..4 {
+            files.create_dir(format!("/directory-{directory}")).unwrap();
+            files.write(format!("/directory-{directory}/file"), b"content").unwrap();
+        }
+        let file = files.open_file("/directory-1/file").unwrap();
+        let set = |name: &[u8], value: &[u8]| {
+            files.filesystem().set_extended_attribute(&caller, file.inode(), name, value, mode).unwrap();
+        };
+        set(b"user.a", b"before");
+        set(b"user.large", &[7; 6_000]);
+        set(b"user.z", b"behind");
+    });
+    let scratch = Scratch::new("odd-attribute");
+    let path = scratch.join("image");
+    write_image(&sound, &path);
+    let target_place = Ext4::new(&scratch);
+    let copy = target_place.0.join("copy");
+    let ended = run(["cp", "-a", &target(&path, "/"), text(&copy)]);
+    let ended = ended.failed(3, &["directory-1/file", "attribute user.large", "left out"]);
+    assert!(!ended.err.contains("free some space"), "{}", ended.err);
+    for directory in 0..4 {
+        let file = copy.join(format!("directory-{directory}/file"));
+        assert_eq!(std::fs::read(file).unwrap(), b"content", "{directory}");
+    }
+    let file = copy.join("directory-1/file");
+    for (name, value) in [("user.a", b"before"), ("user.z", b"behind")] {
+        let mut found = vec![0; 64];
+        let length = rustix::fs::getxattr(&file, name, &mut found).unwrap();
+        assert_eq!(found[..length], value[..], "{name}");
+    }
+    let mut found = vec![0; 64];
+    assert_eq!(rustix::fs::getxattr(&file, "user.large", &mut found).unwrap_err(), Errno::NODATA);
 }
 
 #[test]

@@ -436,7 +436,7 @@ impl<'a> Copier<'a> {
         }
         let permissions = give_owner(to, status)?;
         if self.arguments.archive {
-            self.extended_attributes(from, to)?;
+            self.extended_attributes(from, to);
         }
         let change = Change {
             owner: None,
@@ -446,24 +446,38 @@ impl<'a> Copier<'a> {
         to.change(&change)
     }
 
-    fn extended_attributes(&self, from: &Location, to: &dyn Attributed) -> Result<(), Failure> {
-        for attribute in from.directory.attributes(&from.name)? {
-            let value = from.directory.attribute(&from.name, &attribute)?;
-            match to.set_attribute(&attribute, &value) {
+    /// Copies the extended attributes of a file. One that can't be copied is told and left out; the file and its other
+    /// attributes are copied nevertheless, as by GNU cp. (If the destination is full, the next file meets that too.)
+    fn extended_attributes(&self, from: &Location, to: &dyn Attributed) {
+        let attributes = match from.directory.attributes(&from.name) {
+            Ok(attributes) => attributes,
+            Err(failure) => return self.leave_out("its attributes", failure),
+        };
+        for attribute in attributes {
+            let value = from.directory.attribute(&from.name, &attribute);
+            match value.and_then(|value| to.set_attribute(&attribute, &value)) {
                 Ok(()) => {}
-                // As cp -a: what only root may set, or the destination does not know, is left out.
+                // As cp -a: what only root may set, or the destination does not know, is left out in silence.
                 Err(failure)
                     if !attribute.starts_with(b"user.")
                         && matches!(failure.kind, Kind::Permission | Kind::Unsupported) => {}
-                Err(failure) => {
-                    let name = crate::report::escaped(&attribute);
-                    return Err(Failure {
-                        message: format!("attribute {name}: {}", failure.message),
-                        ..failure
-                    });
-                }
+                Err(failure) => self.leave_out(&format!("attribute {}", escaped(&attribute)), failure),
             }
         }
-        Ok(())
+    }
+
+    /// Tells that a part of a file's attributes was not copied.
+    fn leave_out(&self, what: &str, failure: Failure) {
+        let message = format!("{what}: {}; left out", failure.message);
+        // For attributes, "no space" means mostly that the destination takes none of this size.
+        let hint = if failure.kind == Kind::NoSpace {
+            Some(
+                "the destination has no room for it there: it limits the size of attributes, or is full"
+                    .to_owned(),
+            )
+        } else {
+            failure.hint
+        };
+        self.note(Err(Failure { message, hint, ..failure }));
     }
 }
