@@ -278,6 +278,29 @@ fn no_name_follows_the_last_index() {
     }
 }
 
+#[test]
+fn a_link_that_cant_be_read_hides_nothing_else() {
+    let sound = image(|files| {
+        files.create_dir("/directory").unwrap();
+        files.write("/directory/a", b"a").unwrap();
+        files.symlink("a", "/directory/link").unwrap();
+        files.write("/directory/z", b"z").unwrap();
+    });
+    let mutator = Mutator::new(&sound);
+    mutator.remove(mutator.find_of(inode(&mutator, "link"), ItemType::EXTENT_DATA));
+    let scratch = Scratch::new("odd-link");
+    let path = scratch.join("image");
+    write_image(&mutator.device(), &path);
+    for words in [&["ls"][..], &["ls", "-l"], &["tree"]] {
+        let ended = bounded(&[words, &[&*target(&path, "/directory")]].concat());
+        let ended = ended.failed(3, &["/directory/link: "]);
+        let shown: Vec<String> = ended.text().split_whitespace().map(str::to_owned).collect();
+        for name in ["a", "z"] {
+            assert!(shown.iter().any(|word| word == name), "{words:?}: {}", ended.text());
+        }
+    }
+}
+
 /// Makes a file system of ext4 and mounts it; unmounts it when it goes.
 struct Ext4(std::path::PathBuf);
 

@@ -144,7 +144,7 @@ impl Listing<'_> {
                     path.extend_from_slice(&name);
                     match directory.enter(&name) {
                         Ok(directory) => pending.push((directory, path)),
-                        Err(failure) => self.session.complain(&failure),
+                        Err(failure) => self.tally.add(Err(failure), self.session),
                     }
                 }
             }
@@ -172,15 +172,17 @@ impl Listing<'_> {
             let status = match directory.status(&entry.name) {
                 Ok(status) => status,
                 Err(failure) => {
-                    self.session.complain(&failure);
-                    self.tally.failed += 1;
+                    self.tally.add(Err(failure), self.session);
                     continue;
                 }
             };
             if status.file_type == FileType::Directory {
                 below.push(entry.name.clone());
             }
-            rows.push(Self::row(directory, &entry.name, &entry.name, status)?);
+            match Self::row(directory, &entry.name, &entry.name, status) {
+                Ok(row) => rows.push(row),
+                Err(failure) => self.tally.add(Err(failure), self.session),
+            }
         }
         self.show(&rows, title, false)?;
         Ok(below)

@@ -103,8 +103,15 @@ impl Drawing<'_> {
             }
             let is_directory = entry.file_type == FileType::Directory;
             let link = match entry.file_type {
-                FileType::SymbolicLink => Some(frame.directory.read_link(&entry.name)?),
+                FileType::SymbolicLink => Some(frame.directory.read_link(&entry.name)),
                 _ => None,
+            };
+            let link = match link.transpose() {
+                Ok(link) => link,
+                Err(failure) => {
+                    self.tally.add(Err(failure), self.session);
+                    continue;
+                }
             };
             let below = is_directory.then(|| frame.directory.enter(&entry.name));
             self.show(&frames, &path, target, &entry, link.as_deref())?;
