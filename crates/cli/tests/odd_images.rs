@@ -301,6 +301,30 @@ fn a_link_that_cant_be_read_hides_nothing_else() {
     }
 }
 
+#[test]
+fn deep_directories_take_memory_in_proportion_to_their_depth() {
+    const DEPTH: usize = 20_000;
+    let sound = image(|files| {
+        let (filesystem, caller) = (files.filesystem(), Caller::superuser());
+        let mut directory = filesystem.root().unwrap();
+        for _ in 0..DEPTH {
+            directory = filesystem.create_directory(&caller, &directory, b"d", 0o755).unwrap();
+        }
+    });
+    let scratch = Scratch::new("odd-depth");
+    let path = scratch.join("image");
+    write_image(&sound, &path);
+    let script = "ulimit -d 262144; exec \"$0\" \"$@\"";
+    let ended =
+        common::end(
+            Command::new("sh")
+                .args(["-c", script, env!("CARGO_BIN_EXE_vlinder"), "--json", "rm", "-r"])
+                .args(["-o", "cache=96M,dirty=32M", &target(&path, "/d")]),
+        );
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert_eq!(ended.json()["removed"], DEPTH);
+}
+
 /// Makes a file system of ext4 and mounts it; unmounts it when it goes.
 struct Ext4(std::path::PathBuf);
 

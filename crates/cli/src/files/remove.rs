@@ -42,9 +42,12 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
     for target in &arguments.targets {
         let result = super::locate_name(&images, target).and_then(|location| {
             super::spare_image(&location, arguments.force)?;
-            let mut done = |place| {
+            let mut done = |directory: &Directory, name: &[u8]| {
                 removed += 1;
-                if arguments.verbose { session.tell(format!("removed {place}")) } else { Ok(()) }
+                if !arguments.verbose {
+                    return Ok(());
+                }
+                session.tell(format!("removed {}", directory.place(name)))
             };
             let mut refuse = |failure| tally.add(Err(failure), session);
             remove(&location, arguments.recursive, &mut done, &mut refuse)
@@ -63,11 +66,14 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
     Ok(tally.ending())
 }
 
-/// Removes a file, or a directory with all below it. Gives `done` what each removed name was called, and `refuse` what stays.
+/// Takes a name that was removed, with its directory.
+type Done<'a> = &'a mut dyn FnMut(&Directory, &[u8]) -> Result<(), Failure>;
+
+/// Removes a file, or a directory with all below it. Gives `done` each removed name with its directory, and `refuse` what stays.
 fn remove(
     location: &Location,
     recursive: bool,
-    done: &mut dyn FnMut(String) -> Result<(), Failure>,
+    done: Done<'_>,
     refuse: &mut dyn FnMut(Failure),
 ) -> Result<(), Failure> {
     let status = location.status()?;
@@ -76,7 +82,7 @@ fn remove(
     }
     if status.file_type != FileType::Directory {
         location.directory.unlink(&location.name)?;
-        return done(location.place());
+        return done(&location.directory, &location.name);
     }
     if !recursive {
         return Err(Failure::new(Kind::Invalid, "a directory")
@@ -94,11 +100,7 @@ struct Frame {
     stays: bool,
 }
 
-fn remove_tree(
-    location: &Location,
-    done: &mut dyn FnMut(String) -> Result<(), Failure>,
-    refuse: &mut dyn FnMut(Failure),
-) -> Result<(), Failure> {
+fn remove_tree(location: &Location, done: Done<'_>, refuse: &mut dyn FnMut(Failure)) -> Result<(), Failure> {
     let mut open = |directory: &Directory, name: &[u8]| -> Result<Frame, Failure> {
         let directory = directory.enter(name)?;
         let DirectoryNames { entries, refused } = directory.list()?;
@@ -114,7 +116,7 @@ fn remove_tree(
                 frames.push(below);
             } else {
                 frame.directory.unlink(&entry.name)?;
-                done(frame.directory.place(&entry.name))?;
+                done(&frame.directory, &entry.name)?;
             }
             continue;
         }
@@ -129,7 +131,7 @@ fn remove_tree(
         }
         let parent = frames.last().map_or(&location.directory, |frame| &frame.directory);
         parent.remove_directory(&name)?;
-        done(parent.place(&name))?;
+        done(parent, &name)?;
     }
     Ok(())
 }

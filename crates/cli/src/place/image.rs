@@ -11,6 +11,7 @@ use vlinder_fs::{
     SetAttributes, SetTime, WriteOrigin,
 };
 
+use super::shared_path::SharedPath;
 use super::{
     Attributed, Change, Directory, DirectoryNames, Entry, Location, Sink, Source, Status, Take, check_entry,
 };
@@ -39,14 +40,15 @@ pub struct ImageDirectory {
     image: Arc<OpenImage>,
     inode: Arc<Inode>,
     /// From the root that is shown, without a slash at the end.
-    path: Vec<u8>,
+    path: SharedPath,
 }
 
 /// The location that a path in an image names; with `follow`, that of what a symbolic link there leads to.
 pub fn locate(image: &Arc<OpenImage>, path: &[u8], follow: bool) -> Result<Location, Failure> {
     let root = image.filesystem.root().map_err(|error| from_fs(error, &image.label))?;
     let mut above: Vec<ImageDirectory> = Vec::new();
-    let mut current = ImageDirectory { image: Arc::clone(image), inode: root.clone(), path: Vec::new() };
+    let mut current =
+        ImageDirectory { image: Arc::clone(image), inode: root.clone(), path: SharedPath::default() };
     let mut names: VecDeque<Vec<u8>> = split(path);
     let wants_directory = path.ends_with(b"/");
     let (mut links, mut steps) = (0, 0);
@@ -85,7 +87,7 @@ pub fn locate(image: &Arc<OpenImage>, path: &[u8], follow: bool) -> Result<Locat
                 let text = current.read_link(&name)?;
                 if text.starts_with(b"/") {
                     above.clear();
-                    current = ImageDirectory { inode: root.clone(), path: Vec::new(), ..current };
+                    current = ImageDirectory { inode: root.clone(), path: SharedPath::default(), ..current };
                 }
                 for name in split(&text).into_iter().rev() {
                     names.push_front(name);
@@ -199,7 +201,7 @@ pub fn status_of(filesystem: &Filesystem, inode: &Inode) -> Status {
 impl ImageDirectory {
     /// In messages: `IMAGE:/path`.
     pub fn place(&self, name: &[u8]) -> String {
-        let mut path = self.path.clone();
+        let mut path = self.path.to_bytes();
         if name != b"." || path.is_empty() {
             path.push(b'/');
         }
@@ -229,8 +231,7 @@ impl ImageDirectory {
     }
 
     fn fail(&self, name: &[u8]) -> impl FnOnce(FsError) -> Failure {
-        let place = self.place(name);
-        move |error| from_fs(error, place)
+        move |error| from_fs(error, self.place(name))
     }
 
     /// The file of a name, or this directory for `.`.
@@ -242,8 +243,7 @@ impl ImageDirectory {
     }
 
     fn at(&self, inode: Arc<Inode>, name: &[u8]) -> Self {
-        let path = [&self.path[..], b"/", name].concat();
-        Self { image: Arc::clone(&self.image), inode, path }
+        Self { image: Arc::clone(&self.image), inode, path: self.path.below(name) }
     }
 
     /// The names in it; those that no file can have are left out.

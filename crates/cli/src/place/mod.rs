@@ -5,6 +5,7 @@
 
 pub mod host;
 pub mod image;
+mod shared_path;
 pub mod stream;
 
 use vlinder_base::sync::Arc;
