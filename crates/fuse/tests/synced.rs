@@ -133,7 +133,8 @@ fn synchronous_writes_that_pass_the_kernels_cache_by_are_in_the_log() {
 }
 
 fn sync_in_all_ways(options: &str, ways: &[(&str, &str)]) {
-    let rig = Rig::new(512);
+    // Large enough that the logs of all ways together leave half of the metadata free: a commit ends those that don't.
+    let rig = Rig::new(1024);
     let mounted = rig.mount(options);
     // A chunk that is made meanwhile would make an fsync commit.
     shell(
