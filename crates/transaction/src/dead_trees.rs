@@ -1,6 +1,6 @@
 //! Freeing the blocks of deleted subvolumes, in steps between which commits may happen, resumed after a crash.
 //!
-//! A walk over the tree, which never changes: a block that only this tree references gives up its children's references
+//! A walk over the tree, which changes only where a leaf goes by and by (`dead_leaf.rs`): a block that only this tree references gives up its children's references
 //! and goes; a shared block stays for the others. Where this tree *owns* a shared block, its children (and theirs) are
 //! referenced by this tree's number, which goes: they are first referenced by their parents' addresses (Linux:
 //! `btrfs_drop_snapshot`, stages DROP_REFERENCE and UPDATE_BACKREF).

@@ -24,8 +24,9 @@ pub(crate) struct HandleSpace<'a> {
     promised: Charge,
     /// What it was promised beyond that.
     further: Mutex<Charge>,
-    /// Blocks whose copies are paid with that already.
-    paid_copies: Mutex<BTreeSet<Logical>>,
+    /// Blocks whose copies are paid with that already, each with the tree that gets the copy: another that shares the block copies it
+    /// for itself.
+    paid_copies: Mutex<BTreeSet<(RootId, Logical)>>,
     /// What the handle leaves for the commit to do, but for what `further` stands for.
     left: Mutex<Charge>,
 }
@@ -96,7 +97,7 @@ impl<'a> HandleSpace<'a> {
         let Some(draw) = self.draw else { return Ok(()) };
         let unpaid: Vec<&Block> = {
             let paid = self.paid_copies.lock();
-            blocks.iter().copied().filter(|block| !paid.contains(&block.logical())).collect()
+            blocks.iter().copied().filter(|block| !paid.contains(&(root, block.logical()))).collect()
         };
         let charge = self.engine.promise_references_of(root, &unpaid, draw);
         self.add(charge).map(drop)
@@ -114,7 +115,7 @@ impl<'a> HandleSpace<'a> {
             Err(error) => return self.add(Err(error)).map(drop),
         };
         self.add(Ok(charge))?;
-        self.paid_copies.lock().extend(copied);
+        self.paid_copies.lock().extend(copied.into_iter().map(|block| (tree.id(), block)));
         Ok(())
     }
 
@@ -250,9 +251,11 @@ mod tests {
         let space = HandleSpace::new(&engine, Some(Draw::Nothing), Charge::default());
         space.charge_copies(tree.id(), &[&node]).unwrap();
         assert_eq!(space.further().block_references, children);
-        space.paid_copies.lock().insert(node.logical());
+        space.paid_copies.lock().insert((tree.id(), node.logical()));
         space.charge_copies(tree.id(), &[&node]).unwrap();
         assert_eq!(space.further().block_references, children);
+        space.charge_copies(RootId(999), &[&node]).unwrap();
+        assert_eq!(space.further().block_references, 2 * children, "another tree copies it for itself");
         space.give_back_promise();
         space.charge_copies(tree.id(), &[&node]).unwrap();
         assert_eq!(space.further().block_references, children, "of another promise");
