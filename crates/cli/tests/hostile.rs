@@ -13,10 +13,10 @@ use std::time::Duration;
 use common::{run, target};
 use vlinder_base::clock::{Clock, SystemClock};
 use vlinder_base::thread;
-use vlinder_device::{Device, MemoryDevice};
 use vlinder_testkit::hostile::{self, CASES, FLOODED, FLOODS};
 use vlinder_testkit::mutator::Mutator;
 use vlinder_testkit::require::{Requirement, corpus};
+use vlinder_testkit::subject::write_image;
 use vlinder_testkit::{Scratch, require};
 
 const MOST_KIB: u64 = 256 << 10;
@@ -189,16 +189,6 @@ impl Bench {
             costs.insert(action, cost);
         }
         costs
-    }
-}
-
-fn write_image(device: &MemoryDevice, path: &Path) {
-    use std::os::unix::fs::FileExt;
-    let file = std::fs::File::create(path).unwrap();
-    file.set_len(device.length()).unwrap();
-    for (start, bytes) in device.written_chunks() {
-        let length = (device.length() - start.0).min(bytes.len() as u64) as usize;
-        file.write_all_at(&bytes[..length], start.0).unwrap();
     }
 }
 

@@ -21,7 +21,7 @@ use vlinder_fs::{AttributeMode, Caller, Filesystem, OpenOptions, SetAttributes};
 use vlinder_testkit::Scratch;
 use vlinder_testkit::mutator::{Found, Mutator};
 use vlinder_testkit::require;
-use vlinder_testkit::subject::Recipe;
+use vlinder_testkit::subject::{Recipe, write_image};
 
 const FS: RootId = RootId::FS_TREE;
 
@@ -35,16 +35,6 @@ fn image(fill: impl FnOnce(&Files)) -> MemoryDevice {
     fill(&files);
     files.close().unwrap();
     device.snapshot()
-}
-
-fn write_image(device: &MemoryDevice, path: &Path) {
-    use std::os::unix::fs::FileExt;
-    let file = std::fs::File::create(path).unwrap();
-    file.set_len(device.length()).unwrap();
-    for (start, bytes) in device.written_chunks() {
-        let length = (device.length() - start.0).min(bytes.len() as u64) as usize;
-        file.write_all_at(&bytes[..length], start.0).unwrap();
-    }
 }
 
 fn text(path: &Path) -> &str {

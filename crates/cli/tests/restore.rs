@@ -19,7 +19,7 @@ use vlinder_fs::{AttributeMode, Caller, Filesystem, OpenOptions, SetAttributes, 
 use vlinder_testkit::Scratch;
 use vlinder_testkit::mutator::Mutator;
 use vlinder_testkit::require;
-use vlinder_testkit::subject::Recipe;
+use vlinder_testkit::subject::{Recipe, write_image};
 
 /// Bytes that tell which file they are of.
 fn content(number: usize) -> Vec<u8> {
@@ -56,16 +56,6 @@ fn sound() -> MemoryDevice {
     }
     files.close().unwrap();
     device.snapshot()
-}
-
-fn write_image(device: &MemoryDevice, path: &Path) {
-    use std::os::unix::fs::FileExt;
-    let file = std::fs::File::create(path).unwrap();
-    file.set_len(device.length()).unwrap();
-    for (start, bytes) in device.written_chunks() {
-        let length = (device.length() - start.0).min(bytes.len() as u64) as usize;
-        file.write_all_at(&bytes[..length], start.0).unwrap();
-    }
 }
 
 fn text(path: &Path) -> &str {

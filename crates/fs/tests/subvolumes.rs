@@ -2,7 +2,6 @@
 
 mod support;
 
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -10,12 +9,12 @@ use std::time::Duration;
 use support::{image, open, root_user};
 use vlinder_base::sync::Arc;
 use vlinder_base::thread;
-use vlinder_device::{Device, MemoryDevice};
+use vlinder_device::MemoryDevice;
 use vlinder_fs::{
     Caller, Filesystem, GroupId, OpenOptions, Refusal, RootId, SetAttributes, SubvolumeInformation, UserId,
 };
 use vlinder_testkit::kernel::{KernelMount, btrfs_check};
-use vlinder_testkit::subject::own_check;
+use vlinder_testkit::subject::{own_check, write_image};
 use vlinder_testkit::{Scratch, SimulatedDevice, require};
 
 fn paths(filesystem: &Filesystem) -> Vec<String> {
@@ -128,14 +127,6 @@ fn an_ordinary_user_removes_an_empty_subvolume_as_a_directory_and_may_not_delete
 /// Bytes of metadata and data that hold something.
 fn used(filesystem: &Filesystem) -> u64 {
     filesystem.engine().space().unwrap().kinds.iter().map(|kind| kind.used_bytes - kind.pinned_bytes).sum()
-}
-
-fn write_image(image: &MemoryDevice, path: &Path) {
-    let file = std::fs::File::create(path).unwrap();
-    file.set_len(image.length()).unwrap();
-    for (place, bytes) in image.written_chunks() {
-        file.write_all_at(&bytes, place.0).unwrap();
-    }
 }
 
 /// Nothing but what the test asks for happens in the background.

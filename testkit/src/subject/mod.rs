@@ -23,6 +23,6 @@ pub use library_walk::{LibraryWalkError, library_walk, list, read, without_place
 pub use log_cut::{History, judge_by_kernel};
 pub use look::{LookError, seen};
 pub use order::OrderChecker;
-pub use recorded::{CutTotals, Recorded, SmallPlan, check_image};
+pub use recorded::{CutTotals, Recorded, SmallPlan, check_image, write_image};
 pub use run::{Failure, Judges, Plan, Run, Step, Totals};
 pub use shrink::shrink;

@@ -337,7 +337,7 @@ pub fn check_image(scratch: &Scratch, image: &MemoryDevice) -> Result<(), String
 ///
 /// # Panics
 /// If there is no room for it.
-pub(super) fn write_image(image: &MemoryDevice, path: &Path) {
+pub fn write_image(image: &MemoryDevice, path: &Path) {
     use std::os::unix::fs::FileExt;
     use vlinder_device::Device;
     let written = std::fs::File::create(path).and_then(|file| {
