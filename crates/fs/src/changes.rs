@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use smallvec::SmallVec;
 use vlinder_base::sync::Arc;
 use vlinder_format::block::{HEADER_SIZE, ITEM_HEADER_SIZE};
 use vlinder_format::directory::{self, DirectoryEntry, DirectoryEntryType, DirectoryIndex};
@@ -22,8 +23,8 @@ pub(crate) struct Changes<'a> {
     tree: Arc<Tree>,
     items: BTreeMap<Key, Option<Vec<u8>>>,
     pending: BTreeMap<Key, Option<Vec<u8>>>,
-    /// Inodes whose items the caller puts in with the same handle.
-    touched: Vec<ObjectId>,
+    /// Inodes whose items the caller puts in with the same handle: few.
+    touched: SmallVec<[ObjectId; 4]>,
     /// Items of names as the tree has them, read ahead by [`load_entries`](Self::load_entries).
     loaded: BTreeMap<Key, Vec<u8>>,
     /// Where the changes are noted for the next fsync; none for a subvolume that is just being made.

@@ -51,3 +51,31 @@ fn small_files_that_were_accepted_are_stored_and_all_can_go() {
         fill_and_empty(bytes);
     }
 }
+
+/// Who deletes a snapshot to make room, and goes on at once, finds it.
+#[test]
+fn the_room_of_a_subvolume_that_was_just_deleted_is_there_for_the_next_change() {
+    require!(Tool("mkfs.btrfs"), Tool("btrfs"));
+    let scratch = Scratch::in_memory("deleted-subvolume");
+    let image = scratch.join("image");
+    let made = std::process::Command::new("truncate").args(["-s", "128M"]).arg(&image).status().unwrap();
+    assert!(made.success());
+    let made = std::process::Command::new("mkfs.btrfs").arg("-q").arg(&image).status().unwrap();
+    assert!(made.success());
+    let files = Files::open_with(&image, OpenOptions::default()).unwrap();
+    let subvolume = files.create_subvolume("/large").unwrap();
+    let content = vec![7_u8; 1800];
+    let refused = (0..).find_map(|number| files.write(format!("/large/file-{number}"), &content).err());
+    assert_eq!(refused.unwrap().refusal(), Some(Refusal::NoSpace));
+    assert!(files.write("/refused", &content).is_err());
+    // Whoever has it open keeps its blocks; when they let go nobody hurries.
+    let held = files.filesystem().inode(subvolume).unwrap();
+    files.delete_subvolume("/large").unwrap();
+    files.sync().unwrap();
+    drop(held);
+    for number in 0..3000 {
+        files.write(format!("/file-{number}"), &content).unwrap_or_else(|error| panic!("{number}: {error}"));
+    }
+    files.close().unwrap();
+    btrfs_check(&image).unwrap();
+}

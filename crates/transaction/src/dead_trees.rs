@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 
+use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
 use vlinder_format::root_item::RootFlags;
 use vlinder_format::uuid_item::UuidKind;
@@ -71,6 +72,8 @@ pub(crate) struct DeadTrees {
     walks: Mutex<VecDeque<Walk>>,
     /// Held by the thread that frees their blocks.
     cleaning: Mutex<()>,
+    /// Steps that were made ever.
+    steps: AtomicU64,
 }
 
 impl Handle<'_> {
@@ -110,7 +113,8 @@ impl Engine {
     /// others, and is tried again by a later call: the error may have passed by then (Linux, too, keeps it:
     /// `btrfs_add_dead_root`).
     pub fn clean(&self, budget_blocks: usize) -> Result<bool, EngineError> {
-        if self.read_only_reason().is_some() {
+        // Who commits may do so for a step of this.
+        if self.read_only_reason().is_some() || Self::is_committing_thread() {
             return Ok(false);
         }
         let _cleaning = self.dead_trees.cleaning.lock();
@@ -130,6 +134,7 @@ impl Engine {
             match walk.run(&mut handle, left.min(BLOCKS_IN_HANDLE)) {
                 Ok(looked_at) => {
                     has_committed = false;
+                    self.dead_trees.steps.fetch_add(1, Ordering::Relaxed);
                     left = left.saturating_sub(looked_at.max(1));
                     if walk.frames.is_empty() {
                         // Without this the root item would name blocks that are free.
@@ -154,6 +159,11 @@ impl Engine {
             }
         }
         Ok(!self.dead_trees.walks.lock().is_empty())
+    }
+
+    /// How often blocks of deleted trees were freed: whoever found no room before may find some once that has grown.
+    pub fn deletion_steps(&self) -> u64 {
+        self.dead_trees.steps.load(Ordering::Relaxed)
     }
 
     /// Deleted trees that are closed and not fully freed, in the order of freeing.

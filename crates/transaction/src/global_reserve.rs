@@ -11,7 +11,7 @@ use crate::dead_trees::SMALLEST_STEP;
 use crate::engine::Engine;
 use crate::forest::Tree;
 use crate::reservation::SUBVOLUME_DELETION_LEAVES;
-use crate::space::{Charge, CountedBlocks, GlobalReserve, TreeSizes};
+use crate::space::{Charge, CountedBlocks, FILE_EXTENT_ITEM_BYTES, GlobalReserve, TreeSizes};
 use crate::waiting::NO_GENERATION;
 
 /// Linux's bound of the global reserve.
@@ -20,6 +20,8 @@ const MAX_RESERVED_BYTES: u64 = 512 << 20;
 const LEVELS: u64 = 8;
 /// Items that removing a name changes (Linux 6.18: `BTRFS_UNLINK_METADATA_UNITS`).
 const UNLINK_ITEMS: u64 = 6;
+/// Items that a snapshot asks Linux for (`create_snapshot`).
+const SNAPSHOT_ITEMS: u64 = 8;
 /// What making a file asks Linux for beyond its reserve, each item by its path, copied and split, and twice more for the
 /// delayed references (`btrfs_start_transaction`; seen on full file systems of 128 and 256 MiB): two of Linux's five items,
 /// since vlinder's leaves are less full by what three come to.
@@ -74,7 +76,18 @@ impl Engine {
         let removals =
             (all / SHARE_THAT_REMOVALS_LEAVE).saturating_add(self.linux_items(UNLINK_ITEMS)).min(all);
         let trees = trees.min(all);
-        self.space.set_sizes(sizes, GlobalReserve { all, margin, overwriting, removals, trees });
+        let references = u64::from(self.node_size()) / FILE_EXTENT_ITEM_BYTES;
+        let leaf = Charge {
+            dropped_references: references,
+            extents: references,
+            checksums: references,
+            ..SMALLEST_STEP
+        };
+        let dead_leaf =
+            if self.has_subvolumes() { sizes.price_bytes(&leaf).min(all / 2).max(trees) } else { 0 };
+        let snapshot = self.linux_items(SNAPSHOT_ITEMS);
+        let reserve = GlobalReserve { all, margin, snapshot, overwriting, removals, trees, dead_leaf };
+        self.space.set_sizes(sizes, reserve);
     }
 
     /// Blocks of those among some trees that hold files, by what their root items say.

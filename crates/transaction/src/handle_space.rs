@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use vlinder_base::sync::Mutex;
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_format::{Block, Key, Logical, RootId};
-use vlinder_tree::{ChildReferences, Sharing, Space, TreeError};
+use vlinder_tree::{ChildReferences, CopyEffect, Sharing, Space, TreeError};
 
 use crate::engine::Engine;
 use crate::forest::Tree;
-use crate::space::{Charge, Draw};
+use crate::space::{Asker, Charge, Draw};
 use crate::waiting::ReferenceMoves;
 
 /// A handle's view of space.
@@ -65,6 +65,11 @@ impl<'a> HandleSpace<'a> {
         *self.left.lock() += changes;
     }
 
+    /// The handle as it asks for more; none for the committer.
+    fn asker(&self) -> Option<Asker> {
+        self.draw.map(|draw| Asker { draw, held: self.promised + self.further(), copies_shared: false })
+    }
+
     /// Adds what was granted to what the handle was promised. On a refusal, raises `needed_bytes` by everything promised so far,
     /// because the caller begins anew without it.
     fn add(&self, asked: Result<Charge, TreeError>) -> Result<Charge, TreeError> {
@@ -89,17 +94,22 @@ impl<'a> HandleSpace<'a> {
         self.engine.space.unpromise(further);
     }
 
-    /// Asks for more than the reservation: for references that copies of these blocks, which others share, add.
+    /// Asks for more than the reservation: for references that copies of these blocks add or replace.
     ///
     /// # Errors
     /// [`TreeError::NoSpace`], with nothing changed; what reading met.
-    pub(crate) fn charge_copies(&self, root: RootId, blocks: &[&Block]) -> Result<(), TreeError> {
-        let Some(draw) = self.draw else { return Ok(()) };
-        let unpaid: Vec<&Block> = {
+    pub(crate) fn charge_copies(
+        &self,
+        root: RootId,
+        blocks: &[(&Block, CopyEffect)],
+    ) -> Result<(), TreeError> {
+        let Some(asker) = self.asker() else { return Ok(()) };
+        let unpaid: Vec<(&Block, CopyEffect)> = {
             let paid = self.paid_copies.lock();
-            blocks.iter().copied().filter(|block| !paid.contains(&(root, block.logical()))).collect()
+            let is_unpaid = |(block, _): &(&Block, _)| !paid.contains(&(root, block.logical()));
+            blocks.iter().copied().filter(is_unpaid).collect()
         };
-        let charge = self.engine.promise_references_of(root, &unpaid, draw);
+        let charge = self.engine.promise_references_of(root, &unpaid, asker);
         self.add(charge).map(drop)
     }
 
@@ -109,8 +119,8 @@ impl<'a> HandleSpace<'a> {
     /// # Errors
     /// As there.
     pub(crate) fn charge_copies_at(&self, tree: &Tree, keys: &[Key]) -> Result<(), TreeError> {
-        let Some(draw) = self.draw else { return Ok(()) };
-        let (charge, copied) = match self.engine.promise_copies_at(tree, keys, draw) {
+        let Some(asker) = self.asker() else { return Ok(()) };
+        let (charge, copied) = match self.engine.promise_copies_at(tree, keys, asker) {
             Ok(promised) => promised,
             Err(error) => return self.add(Err(error)).map(drop),
         };
@@ -124,8 +134,8 @@ impl<'a> HandleSpace<'a> {
     /// # Errors
     /// As [`charge_copies`](Self::charge_copies).
     pub(crate) fn charge_snapshot(&self, tree: &Tree, keys: &[Key]) -> Result<Charge, TreeError> {
-        let Some(draw) = self.draw else { return Ok(Charge::default()) };
-        self.add(self.engine.promise_snapshot(tree, keys, draw))
+        let Some(asker) = self.asker() else { return Ok(Charge::default()) };
+        self.add(self.engine.promise_snapshot(tree, keys, asker))
     }
 
     /// Asks for what references of a block's children take that come or go.
@@ -137,8 +147,8 @@ impl<'a> HandleSpace<'a> {
         block: &Block,
         changes: ReferenceMoves,
     ) -> Result<(), TreeError> {
-        let Some(draw) = self.draw else { return Ok(()) };
-        self.add(self.engine.promise_reference_changes(block, changes, draw)).map(drop)
+        let Some(asker) = self.asker() else { return Ok(()) };
+        self.add(self.engine.promise_reference_changes(block, changes, asker)).map(drop)
     }
 }
 
@@ -167,8 +177,8 @@ impl Space for HandleSpace<'_> {
         self.engine.sharing(block)
     }
 
-    fn charge_copy(&self, root: RootId, block: &Block) -> Result<(), TreeError> {
-        self.charge_copies(root, &[block])
+    fn charge_copy(&self, root: RootId, block: &Block, effect: CopyEffect) -> Result<(), TreeError> {
+        self.charge_copies(root, &[(block, effect)])
     }
 
     fn sharing_gate(&self) -> &Mutex<()> {
@@ -249,15 +259,15 @@ mod tests {
         let children = u64::try_from(node.len()).unwrap();
         assert!(children > 1);
         let space = HandleSpace::new(&engine, Some(Draw::Nothing), Charge::default());
-        space.charge_copies(tree.id(), &[&node]).unwrap();
+        space.charge_copies(tree.id(), &[(&node, CopyEffect::Added)]).unwrap();
         assert_eq!(space.further().block_references, children);
         space.paid_copies.lock().insert((tree.id(), node.logical()));
-        space.charge_copies(tree.id(), &[&node]).unwrap();
+        space.charge_copies(tree.id(), &[(&node, CopyEffect::Added)]).unwrap();
         assert_eq!(space.further().block_references, children);
-        space.charge_copies(RootId(999), &[&node]).unwrap();
+        space.charge_copies(RootId(999), &[(&node, CopyEffect::Added)]).unwrap();
         assert_eq!(space.further().block_references, 2 * children, "another tree copies it for itself");
         space.give_back_promise();
-        space.charge_copies(tree.id(), &[&node]).unwrap();
+        space.charge_copies(tree.id(), &[(&node, CopyEffect::Added)]).unwrap();
         assert_eq!(space.further().block_references, children, "of another promise");
     }
 

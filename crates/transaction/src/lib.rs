@@ -11,6 +11,8 @@ mod checksums;
 mod chunks;
 mod commit;
 mod commit_price;
+#[cfg(test)]
+mod copy_tests;
 mod dead_leaf;
 mod dead_trees;
 mod drain;

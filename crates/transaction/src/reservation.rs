@@ -5,7 +5,7 @@ use crate::EngineError;
 use crate::change_kind::ChangeKind;
 use crate::engine::Engine;
 use crate::error::METADATA;
-use crate::space::{Charge, CountedBlocks, Draw, LookUps, PromisedData, Ticket, Unallocated, Wanted};
+use crate::space::{Asker, Charge, CountedBlocks, Draw, LookUps, PromisedData, Ticket, Unallocated, Wanted};
 
 /// Leaves, each with its path and a split, that taking away the name of a subvolume comes to at most: three of the directory's tree, four
 /// of the root tree (root item, two references, orphan), two each of the trees of UUIDs and quotas. None of them splits, and those of
@@ -29,9 +29,9 @@ impl Reservation {
         Self::new(leaves, Draw::Nothing)
     }
 
-    /// For what is asked for rarely, and told at once if there is no room: it may use the margin.
-    pub const fn on_margin(leaves: u32) -> Self {
-        Self::new(leaves, Draw::Margin)
+    /// For making a subvolume or a snapshot.
+    pub const fn subvolume(leaves: u32) -> Self {
+        Self::new(leaves, Draw::Snapshot)
     }
 
     /// For removing a name.
@@ -177,8 +177,10 @@ impl Engine {
     }
 
     /// Promises metadata if there is room; false where there is none. There is room for nothing always.
-    pub(crate) fn try_changes(&self, changes: Charge, draw: Draw) -> bool {
-        changes == Charge::default() || self.try_promise(Wanted { changes, ..Wanted::default() }, draw)
+    pub(crate) fn try_changes(&self, changes: Charge, asker: impl Into<Asker>) -> bool {
+        let Asker { draw, held, copies_shared } = asker.into();
+        let wanted = Wanted { changes, held, copies_shared, ..Wanted::default() };
+        changes == Charge::default() || self.try_promise(wanted, draw)
     }
 
     /// Asks for a promise: by counts of what waits for the commit, by what was measured of that before, and at last measured

@@ -5,13 +5,13 @@ use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
 use vlinder_format::checksum_item::ChecksumGeometry;
 use vlinder_format::{Block, Generation, ItemType, Key, Logical, ObjectId, RootId};
-use vlinder_tree::{Precision, Root, Touch, TreeError};
+use vlinder_tree::{CopyEffect, MaybeShared, Measured, Precision, Root, Touch, TreeError};
 
 use crate::EngineError;
 use crate::engine::Engine;
 use crate::extents::delayed::{MAX_REFERENCE_BYTES, TouchedExtent};
 use crate::forest::Tree;
-use crate::space::{Charge, Draw, FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES};
+use crate::space::{Asker, Charge, Draw, FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES};
 
 /// What the engine knows of what waits for the commit.
 #[derive(Default)]
@@ -165,10 +165,10 @@ impl Engine {
         Charge::items(items, items.saturating_mul(INODE_ITEM_BYTES)) + self.copies_of_leaves(shared)
     }
 
-    /// References that copies of so many shared leaves add at worst: where each item is that of an extent.
+    /// References that copies of so many shared leaves add or replace at worst: where each item is that of an extent.
     pub(crate) fn copies_of_leaves(&self, leaves: u64) -> Charge {
-        let references = u64::from(self.node_size()) / FILE_EXTENT_ITEM_BYTES;
-        Charge { added_references: leaves.saturating_mul(references), ..Charge::default() }
+        let references = leaves.saturating_mul(u64::from(self.node_size()) / FILE_EXTENT_ITEM_BYTES);
+        Charge { added_references: references, dropped_references: references, ..Charge::default() }
     }
 
     /// What the next commit has to do, as it was measured in this transaction, with what came since by counts; none if
@@ -230,7 +230,7 @@ impl Engine {
 
     /// What changes at places of one tree take there, and the data extents to which copies of shared leaves add references. The
     /// blocks whose copies add references are told to `copied`.
-    fn measure_touches(
+    pub(crate) fn measure_touches(
         &self,
         id: RootId,
         root: &Arc<Root>,
@@ -241,9 +241,14 @@ impl Engine {
         let measured = self.trees.measure(root, generation, last_snapshot, touches, Precision::Leaves)?;
         let mut charge = Charge { blocks: measured.blocks(), ..Charge::default() };
         let mut extents = Vec::new();
-        for block in &measured.shared {
-            if self.sharing_at(block.logical(), id)?.references > 1 {
-                charge += references_of(block, &mut extents);
+        let mut effects = Vec::with_capacity(measured.shared.len());
+        for MaybeShared { block, parent } in &measured.shared {
+            let inherited =
+                parent.is_some_and(|parent| effects.get(parent) == Some(&Some(CopyEffect::Added)));
+            let effect = self.sharing_at(block.logical(), id)?.effect_of_copy(inherited);
+            effects.push(effect);
+            if let Some(effect) = effect {
+                charge += references_of(block, effect, &mut extents);
                 copied(block.logical());
             }
         }
@@ -267,18 +272,20 @@ impl Engine {
         };
         let places = extents.iter().map(|extent| touch_extent(extent, extent.growth_bytes));
         let places: Vec<Touch> = places.collect();
-        let mut blocks = measure(self.fixed.extent.root(), &places, Precision::Leaves)?.blocks();
+        let mut charge = Charge::default();
+        let mut add = |measured: Measured| {
+            charge += Charge { blocks: measured.blocks(), returned: measured.copies, ..Charge::default() };
+        };
+        add(measure(self.fixed.extent.root(), &places, Precision::Leaves)?);
         extents.retain(|extent| extent.moves_space);
         if let Some(free_space) = &self.fixed.free_space {
             let places = extents.iter().map(|extent| touch_extent(extent, MAX_SPACE_ITEM_BYTES));
             let places: Vec<Touch> = places.collect();
-            let measured = measure(free_space.root(), &places, Precision::Leaves)?;
-            blocks = blocks.saturating_add(measured.blocks());
+            add(measure(free_space.root(), &places, Precision::Leaves)?);
         }
         let checksums: Vec<Touch> = extents.iter().map(touch_checksums).collect();
-        let measured = measure(self.fixed.checksum.root(), &checksums, Precision::Nodes)?;
-        blocks = blocks.saturating_add(measured.blocks());
-        Ok(Charge { blocks, ..Charge::default() })
+        add(measure(self.fixed.checksum.root(), &checksums, Precision::Nodes)?);
+        Ok(charge)
     }
 
     /// Promises changes: as counted where there is room for that, else as measured. `measure` gives a charge of its own and data
@@ -288,12 +295,12 @@ impl Engine {
     /// [`TreeError::NoSpace`], of changes in the tree of `root`; what reading met.
     fn promise_counted_or_measured(
         &self,
-        (root, draw): (RootId, Draw),
+        (root, asker): (RootId, Asker),
         counted: Charge,
         items: usize,
         measure: impl FnOnce() -> Result<(Charge, Vec<TouchedExtent>), TreeError>,
     ) -> Result<Charge, TreeError> {
-        if self.try_changes(counted, draw) {
+        if self.try_changes(counted, asker) {
             return Ok(counted);
         }
         let refused = |changes| TreeError::NoSpace { root, needed_bytes: self.space.price_bytes(changes) };
@@ -306,28 +313,33 @@ impl Engine {
         }
         let measured = charge + self.measure_extents(beside_others(extents))?;
         let promised =
-            self.try_changes(measured, draw) || (self.revoke_leases() && self.try_changes(measured, draw));
+            self.try_changes(measured, asker) || (self.revoke_leases() && self.try_changes(measured, asker));
         if promised { Ok(measured) } else { Err(refused(measured)) }
     }
 
-    /// Promises what references take that copies of these blocks add, of which other trees hold references.
+    /// Promises what the references of these blocks' children take that copies of the blocks add, or replace.
     ///
     /// # Errors
     /// [`TreeError::NoSpace`]; what reading met.
     pub(crate) fn promise_references_of(
         &self,
         root: RootId,
-        blocks: &[&Block],
-        draw: Draw,
+        blocks: &[(&Block, CopyEffect)],
+        asker: Asker,
     ) -> Result<Charge, TreeError> {
         let mut extents = Vec::new();
         let mut charge = Charge::default();
-        for block in blocks {
-            charge += references_of(block, &mut extents);
+        let mut counted = Charge::default();
+        for (block, effect) in blocks {
+            let before = extents.len();
+            charge += references_of(block, *effect, &mut extents);
+            let count = u64::try_from(extents.len() - before).unwrap_or(u64::MAX);
+            counted.added_references += count;
+            counted.dropped_references += if *effect == CopyEffect::Renamed { count } else { 0 };
         }
-        let added_references = u64::try_from(extents.len()).unwrap_or(u64::MAX);
-        let counted = Charge { added_references, ..charge };
-        self.promise_counted_or_measured((root, draw), counted, 0, || Ok((charge, extents)))
+        let counted = counted + charge;
+        let asker = asker.for_shared_copies();
+        self.promise_counted_or_measured((root, asker), counted, 0, || Ok((charge, extents)))
     }
 
     /// Promises what references of a leaf's data extents, or of a node's children, take that come or go.
@@ -338,10 +350,10 @@ impl Engine {
         &self,
         block: &Block,
         changes: ReferenceMoves,
-        draw: Draw,
+        asker: Asker,
     ) -> Result<Charge, TreeError> {
         let mut extents = Vec::new();
-        let charge = references_of(block, &mut extents).times(2);
+        let charge = references_of(block, CopyEffect::Renamed, &mut extents);
         let count = u64::try_from(extents.len()).unwrap_or(u64::MAX);
         let counted = match changes {
             ReferenceMoves::Dropped => {
@@ -355,7 +367,7 @@ impl Engine {
             extent.moves_space = changes == ReferenceMoves::Dropped;
             extent.growth_bytes = if extent.moves_space { 0 } else { MAX_REFERENCE_BYTES };
         }
-        self.promise_counted_or_measured((block.owner(), draw), counted, 0, || Ok((charge, extents)))
+        self.promise_counted_or_measured((block.owner(), asker), counted, 0, || Ok((charge, extents)))
     }
 
     /// Blocks that a new root takes in the trees that tell of roots: for each item a path, and a leaf that splits; for each tree
@@ -378,20 +390,21 @@ impl Engine {
         &self,
         tree: &Tree,
         keys: &[Key],
-        draw: Draw,
+        asker: Asker,
     ) -> Result<Charge, TreeError> {
         let own = Charge { blocks: self.blocks_of_new_root(), ..Charge::default() };
         let leaves = u64::try_from(keys.len()).unwrap_or(u64::MAX);
         let counted = own + Charge::leaves(leaves) + self.copies_of_leaves(leaves);
-        self.promise_counted_or_measured((tree.id(), draw), counted, keys.len(), || {
+        self.promise_counted_or_measured((tree.id(), asker), counted, keys.len(), || {
             // No generation's block is the transaction's own, once the tree is copied.
             let touches: Vec<Touch> = keys.iter().map(|key| Touch::at(*key, SNAPSHOT_NAME_BYTES)).collect();
             let measured =
                 self.trees.measure(tree.root(), NO_GENERATION, NO_GENERATION, &touches, Precision::Leaves)?;
             let mut extents = Vec::new();
             let mut charge = own + Charge { blocks: measured.blocks(), ..Charge::default() };
-            for block in &measured.shared {
-                charge += references_of(block, &mut extents);
+            for MaybeShared { block, .. } in &measured.shared {
+                // The tree was copied beside, so each block has another reference.
+                charge += references_of(block, CopyEffect::Added, &mut extents);
             }
             Ok((charge, extents))
         })
@@ -406,11 +419,12 @@ impl Engine {
         &self,
         tree: &Tree,
         keys: &[Key],
-        draw: Draw,
+        asker: Asker,
     ) -> Result<(Charge, Vec<Logical>), TreeError> {
         let counted = self.copies_of_leaves(u64::try_from(keys.len()).unwrap_or(u64::MAX));
         let mut copied = Vec::new();
-        let promised = self.promise_counted_or_measured((tree.id(), draw), counted, keys.len(), || {
+        let asker = asker.for_shared_copies();
+        let promised = self.promise_counted_or_measured((tree.id(), asker), counted, keys.len(), || {
             let touches: Vec<Touch> = keys.iter().map(|key| Touch::at(*key, 0)).collect();
             let note = |block| copied.push(block);
             let (charge, extents) = self.measure_touches(tree.id(), tree.root(), &touches, note)?;
@@ -420,11 +434,13 @@ impl Engine {
     }
 }
 
-/// The references that a copy of a block adds: those to tree blocks as a charge, those to data extents one by one.
-fn references_of(block: &Block, extents: &mut Vec<TouchedExtent>) -> Charge {
+/// The references that a copy of a block adds or replaces: those to tree blocks as a charge, those to data extents one by one.
+fn references_of(block: &Block, effect: CopyEffect, extents: &mut Vec<TouchedExtent>) -> Charge {
     if !block.is_leaf() {
-        let block_references = u64::try_from(block.len()).unwrap_or(u64::MAX);
-        return Charge { block_references, block_places: block_references, ..Charge::default() };
+        let block_places = u64::try_from(block.len()).unwrap_or(u64::MAX);
+        let changes = if effect == CopyEffect::Renamed { 2 } else { 1 };
+        let block_references = block_places.saturating_mul(changes);
+        return Charge { block_references, block_places, ..Charge::default() };
     }
     extents.extend(Engine::data_extents(block).map(|(logical, length, ..)| TouchedExtent {
         logical,

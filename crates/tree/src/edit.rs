@@ -157,8 +157,8 @@ impl Trees {
         for block in &needs.sharing {
             learned.insert(block.logical(), space.sharing(block)?);
         }
-        for block in &needs.charges {
-            space.charge_copy(root.id(), block)?;
+        for (block, effect) in &needs.charges {
+            space.charge_copy(root.id(), block, *effect)?;
             learned.copy_charged(block.logical());
         }
         pool.fill(space, root.id(), needs.addresses)

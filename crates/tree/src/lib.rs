@@ -47,14 +47,14 @@ pub use cursor::{Cursor, Readahead};
 pub use edit::{Action, Change, Edit};
 pub use error::TreeError;
 pub use lease::{CommitLease, LeaseRevoked, Leases};
-pub use measure::{Measured, Precision, Shape, Touch};
+pub use measure::{MaybeShared, Measured, Precision, Shape, Touch};
 pub use metrics::TreeMetrics;
 pub use plan::AddressPool;
 pub use root::{Root, RootPointer};
 pub use salvage::{Lost, Salvage};
 pub use search::Position;
 pub use source::{BlockSource, WantedBlock};
-pub use space::{ChildReferences, Sharing, Space};
+pub use space::{ChildReferences, CopyEffect, Sharing, Space};
 pub use volume_blocks::VolumeBlocks;
 
 use vlinder_base::sync::Arc;

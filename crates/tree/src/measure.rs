@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use vlinder_base::sync::Arc;
-use vlinder_format::block::POINTER_SIZE;
+use vlinder_format::block::{BLOCK_FLAG_RELOCATION, POINTER_SIZE};
 use vlinder_format::{Block, Generation, Key, Level, Logical};
 
 use crate::root::Root;
@@ -33,8 +33,17 @@ pub struct Measured {
     pub copies: u64,
     /// Leaves and nodes that the growth of their items may split.
     pub splits: u64,
-    /// Blocks to be copied that another tree may share: their children get one reference more each.
-    pub shared: Vec<Arc<Block>>,
+    /// Blocks to be copied that another tree may share, each behind its parent if that is one of them.
+    pub shared: Vec<MaybeShared>,
+}
+
+/// A block to be copied that another tree may share.
+#[derive(Clone, Debug)]
+pub struct MaybeShared {
+    /// The block.
+    pub block: Arc<Block>,
+    /// The number of its parent, if that may be shared as well: the parent's copy may add a reference to this block.
+    pub parent: Option<usize>,
 }
 
 impl Measured {
@@ -78,6 +87,13 @@ struct Look<'a> {
     precision: Precision,
 }
 
+impl Look<'_> {
+    /// Whether the tree may share blocks with others.
+    fn shares(&self) -> bool {
+        self.root.id().is_shareable()
+    }
+}
+
 impl Trees {
     /// Measures changes of a tree at touched places, which are in order and apart, as the transaction of `generation`
     /// would make them, where blocks up to `last_snapshot` may be shared. A tree that changes meanwhile may be measured wrong, or give an error.
@@ -102,7 +118,7 @@ impl Trees {
         }
         let top = self.block(&WantedBlock::root(root))?;
         measured.copies = u64::from(top.generation() != generation);
-        let splits = self.measure_below(&look, &top, &touches, &mut measured)?;
+        let splits = self.measure_below(&look, (&top, None), &touches, &mut measured)?;
         // A root that splits gets a node above it.
         measured.splits = measured.splits.saturating_add(u64::from(splits));
         Ok(measured)
@@ -134,11 +150,11 @@ impl Trees {
         Ok(shape)
     }
 
-    /// Measures a block and all below it; gives whether the block may split.
+    /// Measures a block, which comes with its number if it may be shared, and all below it; gives whether the block may split.
     fn measure_below(
         &self,
         look: &Look<'_>,
-        block: &Arc<Block>,
+        (block, number): (&Arc<Block>, Option<usize>),
         touches: &[Touch],
         measured: &mut Measured,
     ) -> Result<bool, TreeError> {
@@ -156,10 +172,12 @@ impl Trees {
             measured.copies = measured.copies.saturating_add(u64::from(is_copied));
             let splits = if wanted.level > Level::LEAF || look.precision == Precision::Leaves || may_share {
                 let child = self.block(&wanted)?;
-                if may_share && is_copied {
-                    measured.shared.push(Arc::clone(&child));
+                let may_share = may_share || (look.shares() && child.has_flag(BLOCK_FLAG_RELOCATION));
+                let child_number = (may_share && is_copied).then_some(measured.shared.len());
+                if child_number.is_some() {
+                    measured.shared.push(MaybeShared { block: Arc::clone(&child), parent: number });
                 }
-                self.measure_below(look, &child, below, measured)?
+                self.measure_below(look, (&child, child_number), below, measured)?
             } else {
                 let grows = below.iter().any(|touch| touch.growth_bytes > 0);
                 measured.splits = measured.splits.saturating_add(u64::from(grows));

@@ -1,6 +1,7 @@
 //! Merges: what became empty goes, what became small joins a sibling, and a root with one child gives way to it.
 //!
-//! A merge is a saving, not a duty: it is done where the sibling is in memory and may be copied with what the plan holds.
+//! A merge is a saving, not a duty: it is done where the sibling is in memory and may be copied with what the plan holds. A sibling
+//! that others share is left alone: its copy would add a reference to each of its children, more than the merge saves. (Linux copies it.)
 
 use vlinder_base::sync::Arc;
 use vlinder_format::block::ChildPointer;
@@ -62,13 +63,13 @@ impl Writer<'_> {
         fits && self.may_make_writable(parent, slot)
     }
 
-    /// Whether the child at a slot is in memory and may be copied with what the plan holds.
+    /// Whether the child at a slot is in memory and may be copied with what the plan holds, which is an address and no references.
     pub(crate) fn may_make_writable(&mut self, parent: &Block, slot: usize) -> bool {
         let wanted = child_block(self.root.id(), parent, slot);
         let Ok(Some(block)) = self.find(&wanted) else { return false };
         !self.must_cow(&block)
             || (self.pool.held() > 0
-                && (!self.root.may_share(&block, false) || self.learned.get(block.logical()).is_some()))
+                && (!self.root.may_share(&block, false) || self.learned.is_copied_alone(block.logical())))
     }
 
     /// Removes a pointer from a writable node; what becomes of the node then follows.

@@ -13,7 +13,7 @@ use vlinder_format::{Block, Generation, Key, Level, Logical, RootId};
 use crate::edit::{Action, Change, Edit};
 use crate::root::{Root, RootState};
 use crate::search::{Pins, child_block, root_block};
-use crate::{Sharing, Space, TreeError, Trees, WantedBlock};
+use crate::{CopyEffect, Sharing, Space, TreeError, Trees, WantedBlock};
 
 /// Free addresses held for changes, so that an apply never has to ask for one.
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ impl AddressPool {
 #[derive(Default)]
 pub(crate) struct Learned {
     sharing: HashMap<Logical, Sharing>,
-    /// Shared blocks whose copies were charged.
+    /// Blocks whose copies change references of their children, and were charged.
     charged: HashSet<Logical>,
     /// Siblings that were asked for once; those that could not be read are done without.
     siblings: HashSet<Logical>,
@@ -90,10 +90,20 @@ impl Learned {
         self.charged.insert(logical);
     }
 
-    /// Whether copying a block has to be charged before: others reference it too, as far as is known.
-    fn lacks_charge(&self, block: &Block) -> bool {
-        let is_shared = self.sharing.get(&block.logical()).is_some_and(|sharing| sharing.references > 1);
-        is_shared && !self.charged.contains(&block.logical())
+    /// Whether a copy of a block is known to leave its children's references as they are.
+    pub(crate) fn is_copied_alone(&self, logical: Logical) -> bool {
+        self.sharing.get(&logical).is_some_and(|sharing| sharing.effect_of_copy(false).is_none())
+    }
+
+    /// What copying a block changes of its children's references, as far as is known.
+    fn effect_of_copy(&self, block: &Block, inherited: bool) -> Option<CopyEffect> {
+        self.sharing.get(&block.logical())?.effect_of_copy(inherited)
+    }
+
+    /// The effect of copying a block that has to be charged before.
+    fn lacks_charge(&self, block: &Block, inherited: bool) -> Option<CopyEffect> {
+        let effect = self.effect_of_copy(block, inherited);
+        effect.filter(|_| !self.charged.contains(&block.logical()))
     }
 
     pub(crate) fn sibling_asked(&mut self, logical: Logical) {
@@ -115,8 +125,8 @@ pub(crate) struct Needs {
     pub(crate) siblings: Vec<WantedBlock>,
     /// Blocks whose references must be known.
     pub(crate) sharing: Vec<Arc<Block>>,
-    /// Shared blocks whose copies must be charged.
-    pub(crate) charges: Vec<Arc<Block>>,
+    /// Blocks whose copies must be charged.
+    pub(crate) charges: Vec<(Arc<Block>, CopyEffect)>,
     /// Addresses to hold.
     pub(crate) addresses: usize,
     /// What was learned of sharing no longer holds.
@@ -182,24 +192,32 @@ impl Count<'_> {
         }
     }
 
-    /// Counts what copying a block takes, if it must be copied.
-    fn copy(&mut self, block: &Arc<Block>, is_root: bool) {
-        if !self.root.must_cow(block, self.generation) || !self.counted.insert(block.logical()) {
-            return;
+    /// Counts what copying a block takes, if it must be copied. `inherited` says that its parent's copy adds a reference to it; gives
+    /// whether its own copy adds one to its children.
+    fn copy(&mut self, block: &Arc<Block>, is_root: bool, inherited: bool) -> bool {
+        if !self.root.must_cow(block, self.generation) {
+            return false;
         }
-        self.addresses = self.addresses.saturating_add(1);
-        if self.root.may_share(block, is_root) {
-            self.learn(block);
+        let may_share = self.root.may_share(block, is_root);
+        if self.counted.insert(block.logical()) {
+            self.addresses = self.addresses.saturating_add(1);
+            if may_share
+                && !self.lacks_sharing(block)
+                && let Some(effect) = self.learned.lacks_charge(block, inherited)
+            {
+                self.needs.charges.push((Arc::clone(block), effect));
+            }
         }
+        may_share && self.learned.effect_of_copy(block, inherited) == Some(CopyEffect::Added)
     }
 
-    /// Asks for what has to be known of a block that may be shared, before it is copied.
-    fn learn(&mut self, block: &Arc<Block>) {
-        if self.learned.get(block.logical()).is_none() {
+    /// Asks for what has to be known of a block that may be shared, before it is copied, and gives whether it is not known.
+    fn lacks_sharing(&mut self, block: &Arc<Block>) -> bool {
+        let lacks = self.learned.get(block.logical()).is_none();
+        if lacks {
             self.needs.sharing.push(Arc::clone(block));
-        } else if self.learned.lacks_charge(block) {
-            self.needs.charges.push(Arc::clone(block));
         }
+        lacks
     }
 }
 
@@ -313,10 +331,11 @@ impl Trees {
         pins: &mut Pins,
         count: &mut Count<'_>,
     ) -> Result<(), TreeError> {
+        let mut inherited = false;
         for (depth, (node, _)) in path.iter().enumerate() {
-            count.copy(node, depth == 0);
+            inherited = count.copy(node, depth == 0, inherited);
         }
-        count.copy(leaf, path.is_empty());
+        count.copy(leaf, path.is_empty(), inherited);
         let height = root_level.index().saturating_add(1);
         let capacity = leaf.capacity_bytes();
         if leaf.used_bytes().saturating_add(change.grows_bytes) > capacity {
@@ -341,7 +360,8 @@ impl Trees {
         Ok(())
     }
 
-    /// Asks for the leaves beside one that shrinks or overflows, so that it can be merged or give them items.
+    /// Asks for the leaves beside one that shrinks or overflows, so that it can be merged or give them items. They are not charged:
+    /// one whose copy changes references is left alone, since a split or a small leaf takes less.
     fn count_siblings(
         &self,
         parent: &Block,
@@ -358,7 +378,7 @@ impl Trees {
                     let may_share = count.root.must_cow(&sibling, count.generation)
                         && count.root.may_share(&sibling, false);
                     if may_share {
-                        count.learn(&sibling);
+                        count.lacks_sharing(&sibling);
                     }
                 }
                 None if !count.learned.siblings.contains(&wanted.logical) => {

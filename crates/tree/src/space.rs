@@ -16,6 +16,29 @@ pub struct Sharing {
     pub version: u64,
 }
 
+/// What a copy of a block changes of the references of each of its children.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyEffect {
+    /// Each child gets one more: the block stays for others.
+    Added,
+    /// Each child's goes, and one of another kind comes: the block was left by those whose root its children's references name.
+    Renamed,
+}
+
+impl Sharing {
+    /// What a copy of the block changes of its children's references; none where these stay as they are. `inherited` says that
+    /// the block's parent is copied first, beside the old one, which adds a reference to the block.
+    #[must_use]
+    pub fn effect_of_copy(&self, inherited: bool) -> Option<CopyEffect> {
+        let is_shared = self.references.saturating_add(u64::from(inherited)) > 1;
+        match (is_shared, self.full_back_references) {
+            (true, _) => Some(CopyEffect::Added),
+            (false, true) => Some(CopyEffect::Renamed),
+            (false, false) => None,
+        }
+    }
+}
+
 /// How a block's children are referenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildReferences {
@@ -45,12 +68,12 @@ pub trait Space: Send + Sync {
     /// What reading the extent tree met.
     fn sharing(&self, block: &Block) -> Result<Sharing, TreeError>;
 
-    /// A block that others reference too is going to be copied, which adds a reference to each of its children. Called in the
-    /// plan phase, where a refusal changes nothing; once for each block of an edit, and the copy need not come.
+    /// A block is going to be copied, which has an effect on the references of its children. Called in the plan phase, where a
+    /// refusal changes nothing; once for each block of an edit, and the copy need not come.
     ///
     /// # Errors
     /// [`TreeError::NoSpace`], or what reading met.
-    fn charge_copy(&self, _root: RootId, _block: &Block) -> Result<(), TreeError> {
+    fn charge_copy(&self, _root: RootId, _block: &Block, _effect: CopyEffect) -> Result<(), TreeError> {
         Ok(())
     }
 

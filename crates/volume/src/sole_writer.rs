@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use vlinder_device::DeviceExt;
+use vlinder_device::{Data, DeviceError, DeviceExt, Request};
 use vlinder_format::superblock::{SUPERBLOCK_SIZE, Superblock, SuperblockMirror};
 use vlinder_format::{DeviceId, Generation};
 
@@ -22,18 +22,22 @@ pub(crate) struct KnownPrimaries {
 }
 
 /// One of them; both are possible after a write that failed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct KnownPrimary {
     last: Vec<u8>,
-    tried: Option<Vec<u8>>,
+    tried: Vec<u8>,
+    /// A write of `tried` has begun and is not known to have succeeded.
+    is_unsure: bool,
+    /// What it is read into: each fsync asks, and none needs memory of its own for it.
+    found: Vec<u8>,
 }
 
 impl KnownPrimaries {
     /// Reads the primaries as they are now. One that can't be read is not known, and is not compared before it was written.
     pub(crate) fn read(members: &[Member]) -> Self {
         let known = |member: &Member| {
-            let last = read_primary(member)?;
-            Some((member.id, KnownPrimary { last, tried: None }))
+            let last = read_primary(member, Vec::new())?;
+            Some((member.id, KnownPrimary { last, ..KnownPrimary::default() }))
         };
         Self { of_device: members.iter().filter_map(known).collect() }
     }
@@ -50,39 +54,48 @@ impl KnownPrimaries {
         }
     }
 
-    /// A primary is about to be written.
-    pub(crate) fn begin_write(&mut self, device: DeviceId, bytes: &[u8]) {
-        if let Some(known) = self.of_device.get_mut(&device) {
-            known.tried = Some(bytes.to_vec());
-        }
-    }
-
-    /// A primary was written.
-    pub(crate) fn end_write(&mut self, device: DeviceId, bytes: Vec<u8>) {
-        self.of_device.insert(device, KnownPrimary { last: bytes, tried: None });
+    /// Writes a primary durably, and keeps what is there then.
+    pub(crate) fn write(&mut self, member: &Member, bytes: Vec<u8>) -> Result<(), DeviceError> {
+        let offset = SuperblockMirror::Primary.offset();
+        let Some(known) = self.of_device.get_mut(&member.id) else {
+            member.device.write_durable_at(offset, bytes.as_slice())?;
+            self.of_device.insert(member.id, KnownPrimary { last: bytes, ..KnownPrimary::default() });
+            return Ok(());
+        };
+        // Before the write: a device that fails, or that never answers, may have stored it all the same.
+        known.tried.clear();
+        known.tried.extend_from_slice(&bytes);
+        known.is_unsure = true;
+        member.device.write_durable_at(offset, bytes)?;
+        std::mem::swap(&mut known.last, &mut known.tried);
+        known.is_unsure = false;
+        Ok(())
     }
 
     /// Reads each primary and compares it with what is known. One that can't be read tells nothing; its write will.
-    pub(crate) fn check(&self, members: &[Member]) -> Result<(), VolumeError> {
+    pub(crate) fn check(&mut self, members: &[Member]) -> Result<(), VolumeError> {
         members.iter().try_for_each(|member| self.check_member(member))
     }
 
-    fn check_member(&self, member: &Member) -> Result<(), VolumeError> {
-        let Some(known) = self.of_device.get(&member.id) else { return Ok(()) };
-        let Some(found) = read_primary(member) else { return Ok(()) };
-        if found == known.last || known.tried.as_ref().is_some_and(|tried| found == *tried) {
+    fn check_member(&mut self, member: &Member) -> Result<(), VolumeError> {
+        let Some(known) = self.of_device.get_mut(&member.id) else { return Ok(()) };
+        let Some(found) = read_primary(member, std::mem::take(&mut known.found)) else { return Ok(()) };
+        known.found = found;
+        let found = &known.found;
+        if *found == known.last || (known.is_unsure && *found == known.tried) {
             return Ok(());
         }
         Err(VolumeError::WrittenByAnother {
             device: member.device.describe().name.to_string(),
             expected: generation(&known.last),
-            found: generation(&found),
+            found: generation(found),
         })
     }
 }
 
-fn read_primary(member: &Member) -> Option<Vec<u8>> {
-    let read = member.device.read_at(SuperblockMirror::Primary.offset(), SUPERBLOCK_SIZE);
+fn read_primary(member: &Member, into: Vec<u8>) -> Option<Vec<u8>> {
+    let request = Request::read_into(SuperblockMirror::Primary.offset(), SUPERBLOCK_SIZE, into);
+    let read = member.device.one(request).map(Data::into_vec);
     read.inspect_err(|_| member.health.record(HealthEvent::Read)).ok()
 }
 

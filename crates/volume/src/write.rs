@@ -208,17 +208,12 @@ impl Volume {
         let mut result = Ok(());
         let mut known = self.primaries.lock();
         for (member, superblock) in own {
-            let primary = SuperblockMirror::Primary;
-            let bytes = encode(superblock, primary, kind);
-            known.begin_write(member.id, &bytes);
-            match member.device.write_durable_at(primary.offset(), bytes.clone()) {
-                Ok(()) => known.end_write(member.id, bytes),
-                Err(error) => {
-                    if !lacks_room_on_host(&error) {
-                        member.health.record(HealthEvent::Write);
-                    }
-                    result = result.and(Err(error.into()));
+            let bytes = encode(superblock, SuperblockMirror::Primary, kind);
+            if let Err(error) = known.write(member, bytes) {
+                if !lacks_room_on_host(&error) {
+                    member.health.record(HealthEvent::Write);
                 }
+                result = result.and(Err(error.into()));
             }
         }
         result

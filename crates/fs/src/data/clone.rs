@@ -72,7 +72,7 @@ pub fn clone_range(
 /// Locks and times as for [`clone_range`].
 ///
 /// # Errors
-/// As [`clone_range`], [`read`] and [`write`]; nothing is copied then.
+/// As [`clone_range`], [`read`] and [`write()`]; nothing is copied then.
 pub fn copy_range(
     filesystem: &Filesystem,
     source: &Arc<Inode>,

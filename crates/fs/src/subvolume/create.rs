@@ -32,7 +32,7 @@ impl Filesystem {
         let _operation = directory.operation.write();
         self.may_add_subvolume(caller, directory, name)?;
         let parent_root = self.inode(InodeId::root_of(directory.id().root))?;
-        let mut handle = self.begin_with(Reservation::on_margin(ITEMS).of(ChangeKind::Subvolume))?;
+        let mut handle = self.begin_with(Reservation::subvolume(ITEMS).of(ChangeKind::Subvolume))?;
         let index = self.take_index(directory)?;
         let tree =
             handle.create_subvolume_tree(Uuid(self.engine().random().uuid()), Stamp::of(&handle).time)?;
@@ -168,7 +168,7 @@ impl Filesystem {
     ) -> Result<RootId> {
         // What waits in memory alone belongs into the snapshot.
         self.put_dirty_inodes()?;
-        let mut handle = self.begin_with(Reservation::on_margin(ITEMS).of(ChangeKind::Subvolume))?;
+        let mut handle = self.begin_with(Reservation::subvolume(ITEMS).of(ChangeKind::Subvolume))?;
         self.check_room_for_entry(directory, name)?;
         let id = handle.new_subvolume_number()?;
         let (filesystem, parent, entry_name) = (self.clone(), Arc::clone(directory), name.to_vec());

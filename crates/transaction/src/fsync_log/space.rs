@@ -9,14 +9,17 @@ use crate::engine::Engine;
 use crate::space::groups::Taken;
 use crate::space::{Charge, Draw, Purpose};
 
+/// Logs hold at most three times as much as they leave.
+const LEAST_LEFT_SHARE: u64 = 3;
+
 impl Engine {
     /// Takes addresses for blocks of a log, from the room that nobody was promised. A chunk is not made for them: the log
-    /// could not use it. Nor do logs take so much that others would need one: what they have held comes back with the next
-    /// commit, a chunk stays.
+    /// could not use it. Nor do logs take so much that others would need one: a quarter of what was free before them stays, since
+    /// what they have held comes back with the next commit, and a chunk stays.
     pub(crate) fn take_for_log(&self, count: usize, into: &mut Vec<Logical>) -> Result<(), TreeError> {
         let no_space = TreeError::NoSpace { root: RootId::TREE_LOG, needed_bytes: 0 };
         let block_bytes = u64::from(self.node_size());
-        if self.log_bytes() > self.space.available(Purpose::Metadata) {
+        if self.log_bytes() / LEAST_LEFT_SHARE > self.space.available(Purpose::Metadata) {
             return Err(no_space);
         }
         // A leaf costs more than the block that it is.

@@ -10,6 +10,8 @@ pub enum Draw {
     Nothing,
     /// On the margin.
     Margin,
+    /// On what Linux's snapshots draw on: of the reserve, what they take beyond what they ask for.
+    Snapshot,
     /// On what Linux's removals of names draw on: they leave a part of the reserve.
     Removal,
     /// On the global reserve, for what gives back more than it takes; not on the part for deleting trees. (What a snapshot
@@ -69,4 +71,34 @@ pub(crate) struct Wanted {
     pub(crate) changes: Charge,
     /// Data that a write asks for.
     pub(crate) data: PromisedData,
+    /// What the same operation was promised before, which is among the promises. What an operation may take is judged as a whole,
+    /// whether it asks at once or bit by bit.
+    pub(crate) held: Charge,
+    /// The changes are copies of blocks that other trees share.
+    pub(crate) copies_shared: bool,
+}
+
+/// Who asks for changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asker {
+    /// What the operation may draw on.
+    pub(crate) draw: Draw,
+    /// What it was promised before.
+    pub(crate) held: Charge,
+    /// It asks for copies of blocks that other trees share.
+    pub(crate) copies_shared: bool,
+}
+
+impl Asker {
+    /// The same, asking for copies of blocks that other trees share.
+    pub(crate) fn for_shared_copies(self) -> Self {
+        Self { copies_shared: true, ..self }
+    }
+}
+
+impl From<Draw> for Asker {
+    /// An operation that begins.
+    fn from(draw: Draw) -> Self {
+        Self { draw, held: Charge::default(), copies_shared: false }
+    }
 }

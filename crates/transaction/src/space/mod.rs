@@ -21,7 +21,7 @@ pub(crate) use chains::{ExtentLeaf, ExtentLeaves};
 pub use charge::Charge;
 pub(crate) use charge::OwnMoves;
 pub(crate) use charge::{BLOCK_ITEM_BYTES, FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES, TreeSizes};
-pub(crate) use demand::Wanted;
+pub(crate) use demand::{Asker, Wanted};
 pub use demand::{Draw, PromisedData};
 pub use groups::Purpose;
 pub(crate) use leased::Needing;

@@ -91,12 +91,16 @@ pub(crate) struct GlobalReserve {
     pub(crate) all: u64,
     /// Beyond that, what ordinary changes leave, as Linux's do by asking for more than they take.
     pub(crate) margin: u64,
+    /// What a snapshot asks Linux for beyond the reserve, on which it draws where it takes more.
+    pub(crate) snapshot: u64,
     /// What flushing a piece of accepted data may take beyond its promise, because it drops the extents that it overwrites.
     pub(crate) overwriting: u64,
     /// What removing a name leaves of it, with what the removal itself may take: as much as Linux's does, so that it can go on there.
     pub(crate) removals: u64,
     /// What is left for deleting trees by those who draw on it for anything else.
     pub(crate) trees: u64,
+    /// What is left for freeing a leaf of a deleted tree as one, by those who copy what trees share.
+    pub(crate) dead_leaf: u64,
 }
 
 /// The sums of all promises.
@@ -131,12 +135,20 @@ impl Promises {
         let commit = self.sizes_for(draw).commit_bytes(&owed);
         let deletions = commit.saturating_add(self.reserve.trees);
         // Linux asks for more than a change takes, not for both: so what it leaves beyond is for what is asked for, too.
-        let own = self.price_bytes(&(wanted.changes + charge_of_data(wanted.data)));
+        let own = self.price_bytes(&(wanted.held + wanted.changes + charge_of_data(wanted.data)));
         let kept = match draw {
             Draw::Nothing | Draw::Margin => {
                 let margin = if draw == Draw::Nothing { self.reserve.margin.saturating_sub(own) } else { 0 };
                 let deletions = deletions.saturating_add(self.reserve.overwriting);
                 self.reserve.all.max(deletions).saturating_add(waited_for).saturating_add(margin)
+            }
+            Draw::Snapshot => {
+                let left_by_linux =
+                    self.reserve.all.saturating_add(self.reserve.snapshot).saturating_sub(own);
+                deletions
+                    .saturating_add(self.reserve.overwriting)
+                    .max(left_by_linux)
+                    .saturating_add(waited_for)
             }
             Draw::Removal => {
                 let left_by_linux = self.reserve.removals.saturating_sub(own);
@@ -151,7 +163,13 @@ impl Promises {
             draw > Draw::Reserve && self.handles == Charge::NOTHING && wanted == Wanted::default();
         let made = if is_of_this_transaction { self.sizes.made } else { 0 };
         let price = TreeSizes { made, ..self.sizes }.price_bytes(&changes);
-        let metadata = price.saturating_add(kept);
+        let mut metadata = price.saturating_add(kept);
+        if wanted.copies_shared && draw != Draw::LastReserve {
+            // A copy leaves the leaf to the trees that share it, of which the last frees it as one. That comes after a commit.
+            let lasting = self.sizes.lasting_blocks(&changes).saturating_mul(self.sizes.block_bytes);
+            let left = commit.saturating_add(self.reserve.dead_leaf).saturating_add(waited_for);
+            metadata = metadata.max(lasting.saturating_add(left));
+        }
         Room { data: data.bytes.saturating_sub(self.placed), metadata }
     }
 
@@ -209,6 +227,10 @@ impl Promises {
     pub(crate) fn set_sizes(&mut self, sizes: TreeSizes, reserve: GlobalReserve) {
         self.sizes = sizes;
         self.reserve = reserve;
+    }
+
+    pub(crate) fn reserve(&self) -> &GlobalReserve {
+        &self.reserve
     }
 
     pub(crate) fn sizes(&self) -> &TreeSizes {
@@ -283,8 +305,15 @@ mod tests {
     #[test]
     fn a_ticket_keeps_its_room_beside_the_reserve_and_not_within_it() {
         let mut promises = promises();
-        let draws =
-            [Draw::Nothing, Draw::Margin, Draw::Removal, Draw::Reserve, Draw::Accepted, Draw::LastReserve];
+        let draws = [
+            Draw::Nothing,
+            Draw::Margin,
+            Draw::Snapshot,
+            Draw::Removal,
+            Draw::Reserve,
+            Draw::Accepted,
+            Draw::LastReserve,
+        ];
         let needs = |promises: &Promises| {
             draws.map(|draw| promises.needs(draw, Charge::default(), Wanted::default()).metadata)
         };
@@ -292,7 +321,7 @@ mod tests {
         let other = vlinder_base::thread::spawn("other", vlinder_base::thread::current_id).join().unwrap();
         promises.tickets().add(other, 100);
         let with = needs(&promises);
-        assert_eq!(std::array::from_fn(|draw| with[draw] - without[draw]), [100, 100, 100, 100, 0, 0]);
+        assert_eq!(std::array::from_fn(|draw| with[draw] - without[draw]), [100, 100, 100, 100, 100, 0, 0]);
     }
 
     #[test]
@@ -334,9 +363,11 @@ mod tests {
             GlobalReserve {
                 all: 8 * MEBIBYTE,
                 margin: 3 * MEBIBYTE,
+                snapshot: 2 * MEBIBYTE,
                 overwriting: 0,
                 removals: 5 * MEBIBYTE,
                 trees: MEBIBYTE,
+                dead_leaf: 4 * MEBIBYTE,
             },
         );
         promises
@@ -362,6 +393,52 @@ mod tests {
             commit + MEBIBYTE,
             "a commit that takes more than the reserve"
         );
+    }
+
+    #[test]
+    fn a_snapshot_draws_on_the_reserve_for_what_it_does_not_ask_linux_for_and_leaves_what_deletions_need() {
+        let promises = promises();
+        let blocks = |bytes| Charge { blocks: bytes / promises.sizes().block_bytes, ..Charge::NOTHING };
+        for bytes in [MEBIBYTE, 4 * MEBIBYTE, 8 * MEBIBYTE, 20 * MEBIBYTE] {
+            let wanted = Wanted { changes: blocks(bytes), ..Wanted::default() };
+            let needs = |draw| promises.needs(draw, Charge::default(), wanted).metadata;
+            assert_eq!(needs(Draw::Snapshot), (10 * MEBIBYTE).max(needs(Draw::Reserve)), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn what_an_operation_may_take_is_judged_as_a_whole() {
+        let mut promises = promises();
+        let blocks = |bytes| Charge { blocks: bytes / promises.sizes().block_bytes, ..Charge::NOTHING };
+        let (first, second) = (blocks(MEBIBYTE), blocks(2 * MEBIBYTE));
+        for draw in [Draw::Nothing, Draw::Snapshot, Draw::Removal] {
+            let at_once = Wanted { changes: first + second, ..Wanted::default() };
+            let at_once = promises.needs(draw, Charge::default(), at_once);
+            promises.add_handle(first);
+            let bit_by_bit = Wanted { changes: second, held: first, ..Wanted::default() };
+            assert_eq!(promises.needs(draw, Charge::default(), bit_by_bit), at_once, "{draw:?}");
+            promises.remove_handle(first);
+        }
+    }
+
+    #[test]
+    fn copies_of_what_trees_share_leave_room_for_freeing_a_leaf_and_what_the_commit_gives_back_counts_for_that()
+     {
+        let promises = promises();
+        let changes = Charge { blocks: 100, returned: 90, ..Charge::NOTHING };
+        let needs = |draw, copies_shared| {
+            let wanted = Wanted { changes, copies_shared, ..Wanted::default() };
+            promises.needs(draw, Charge::default(), wanted).metadata
+        };
+        let lasting = promises.price_bytes(&Charge { blocks: 10, ..Charge::NOTHING });
+        let commit = promises.commit_bytes(&Charge::default());
+        for draw in [Draw::Reserve, Draw::Accepted] {
+            let (alone, shared) = (needs(draw, false), needs(draw, true));
+            assert!(alone < shared, "{draw:?}");
+            assert_eq!(shared, lasting + commit + 4 * MEBIBYTE, "{draw:?}");
+        }
+        assert_eq!(needs(Draw::LastReserve, false), needs(Draw::LastReserve, true));
+        assert_eq!(needs(Draw::Nothing, false), needs(Draw::Nothing, true), "it leaves more anyway");
     }
 
     #[test]

@@ -84,7 +84,7 @@ impl State {
                     return Promised::Uncounted(SizeChanges(self.size_changes), owed);
                 }
                 let sizes = self.promises.sizes();
-                tracing::debug!(?draw, ?waiting, ?wanted, ?needs, ?lacking, ?unallocated, ?sizes, "no room");
+                tracing::debug!(?draw, ?waiting, ?wanted, ?needs, ?lacking, ?unallocated, ?sizes, reserve = ?self.promises.reserve(), "no room");
                 Promised::Refused
             }
         }

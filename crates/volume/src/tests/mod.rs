@@ -34,6 +34,7 @@ pub(crate) const CHUNK: Logical = Logical(16 * MEBIBYTE);
 struct Faults {
     reads: BTreeSet<u64>,
     writes: BTreeSet<u64>,
+    unanswered_writes: BTreeSet<u64>,
     flush: bool,
     flushes: usize,
     log: Vec<(&'static str, u64)>,
@@ -56,6 +57,11 @@ impl Faulty {
 
     pub(crate) fn fail_writes_of(&self, byte: u64) {
         self.faults.lock().writes.insert(byte);
+    }
+
+    /// Writes of this byte are stored, and nobody says so.
+    pub(crate) fn leave_writes_unanswered(&self, byte: u64) {
+        self.faults.lock().unanswered_writes.insert(byte);
     }
 
     pub(crate) fn fail_flushes(&self) {
@@ -84,7 +90,14 @@ impl Faulty {
             let durable = *durability == vlinder_device::Durability::Durable;
             faults.log.push((if durable { "durable" } else { "write" }, offset.0));
         }
+        let is_write = matches!(request, Request::Write { .. });
+        let is_unanswered =
+            is_write && faults.unanswered_writes.range(offset.0..offset.0 + length).next().is_some();
         drop(faults);
+        if is_unanswered {
+            self.inner.submit(vec![request]).wait();
+            return Ticket::ready(Vec::new());
+        }
         if fails {
             let error = self.inner.error(DeviceErrorKind::Io { errno: 5 }, operation, offset, length);
             return Ticket::ready(vec![request.complete(Err(error))]);

@@ -183,6 +183,17 @@ fn a_publication_that_failed_is_not_taken_for_that_of_another_writer() {
 }
 
 #[test]
+fn a_publication_that_was_stored_and_never_answered_is_not_taken_for_that_of_another_writer() {
+    let device = Faulty::new(LENGTH);
+    let volume = dup_volume(&device, Access::ReadWrite);
+    let [first, second] = [5, 6].map(superblock);
+    volume.write_superblocks(&first, &[first.device_item]).unwrap();
+    device.leave_writes_unanswered(SuperblockMirror::Primary.offset().0);
+    assert!(volume.write_superblocks(&second, &[second.device_item]).is_err());
+    volume.check_sole_writer().unwrap();
+}
+
+#[test]
 fn what_another_writer_published_while_the_volume_was_opened_is_not_taken_for_what_was_read() {
     let device = Faulty::new(LENGTH);
     let [read, published] = [5, 6].map(superblock);
