@@ -306,11 +306,14 @@ fn extent(case: &Case<'_>) -> bool {
         let room = u64::MAX - item.header.references;
         let before = item.position(&reference).ok().and_then(|at| item.inline.get(at));
         let fits = before.is_none_or(|found| found.count().checked_add(reference.count()).is_some());
+        let mut changed = item.clone();
+        let added = changed.add(reference.clone());
         if room < u64::from(reference.count()) || !fits {
+            assert!(added.is_err(), "a count that can't grow is refused");
+            assert_eq!(changed, item, "and nothing is changed");
             continue;
         }
-        let mut changed = item.clone();
-        changed.add(reference.clone());
+        assert_eq!(added, Ok(()));
         assert!(changed.position(&reference).is_ok(), "what was added is found");
         assert_eq!(
             changed.header.references,

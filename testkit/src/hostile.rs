@@ -2,6 +2,8 @@
 //! its checksums made right; or one with a [flood](FLOODS) of what is allowed.
 
 mod floods;
+pub mod lies;
+mod rich;
 
 use vlinder_base::random::{Random, SeededRandom};
 use vlinder_base::sync::Arc;
@@ -17,6 +19,7 @@ use crate::mutator::{Found, Mutator};
 use crate::subject::Recipe;
 
 pub use floods::{FLOODED, FLOODS, Flood};
+pub use rich::rich;
 
 /// A way to change an image.
 pub struct Case {

@@ -199,6 +199,17 @@ impl Mutator {
         self.change_block(leaf.logical(), |block| block.insert_items(slot, &[(key, data)]));
     }
 
+    /// As [`Mutator::insert`], unless the leaf has no room; false then.
+    pub fn insert_where_room(&self, tree: RootId, key: Key, data: &[u8]) -> bool {
+        let leaves = self.leaves_below(self.root(tree));
+        let leaf = leaves.iter().rev().find(|leaf| leaf.first_key().is_some_and(|first| first <= key));
+        let has_room = leaf.unwrap_or(&leaves[0]).free_bytes() >= ITEM_HEADER_SIZE + data.len();
+        if has_room {
+            self.insert(tree, key, data);
+        }
+        has_room
+    }
+
     /// Writes a tree anew, with these items, ascending by key, to where no tree block lies, and makes its root item lead there.
     /// That space is still said to be free.
     pub fn plant(&self, tree: RootId, items: &[(Key, Vec<u8>)]) {

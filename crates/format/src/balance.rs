@@ -5,6 +5,7 @@
 
 use crate::chunk::BlockGroupFlags;
 use crate::key::{ItemType, Key};
+use crate::layout::Layout;
 use crate::record::{Reserved, record, wrapped};
 use crate::types::{DeviceId, Logical, ObjectId, Physical};
 use crate::validate::ItemContext;
@@ -159,6 +160,11 @@ impl BalanceItem {
     pub fn encode(&self) -> [u8; Self::SIZE] {
         self.to_array()
     }
+}
+
+/// The fields of the state of a balance.
+pub(crate) fn lay_out(layout: &mut Layout<'_>) {
+    layout.record::<BalanceItem>();
 }
 
 /// Checks the state of a balance. Linux does not.

@@ -2,6 +2,7 @@
 
 use crate::chunk::BlockGroupFlags;
 use crate::key::{ItemType, Key};
+use crate::layout::Layout;
 use crate::record::record;
 use crate::types::{Logical, ObjectId};
 use crate::validate::ItemContext;
@@ -120,6 +121,11 @@ impl BlockGroupItem {
 /// The rules for a BLOCK_GROUP_ITEM of a leaf.
 pub(crate) fn check(key: &Key, data: &[u8], _context: &ItemContext<'_>) -> Result<(), BlockGroupFault> {
     BlockGroupItem::decode(data)?.check(key)
+}
+
+/// The fields of a block group item.
+pub(crate) fn lay_out(layout: &mut Layout<'_>) {
+    layout.record::<BlockGroupItem>();
 }
 
 #[cfg(test)]

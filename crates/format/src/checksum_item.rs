@@ -5,6 +5,7 @@
 
 use crate::block::{HEADER_SIZE, ITEM_HEADER_SIZE};
 use crate::key::{ItemType, Key};
+use crate::layout::Layout;
 use crate::record::is_aligned;
 use crate::types::{Logical, ObjectId};
 use crate::validate::ItemContext;
@@ -127,6 +128,14 @@ pub(crate) fn check(key: &Key, data: &[u8], context: &ItemContext<'_>) -> Result
         return Err(ChecksumItemFault::Overlap { start: Logical(before.offset), limit: start });
     }
     Ok(())
+}
+
+/// The fields of an item: its checksums.
+pub(crate) fn lay_out(layout: &mut Layout<'_>, checksum_size: u32) {
+    let width = usize::try_from(checksum_size).unwrap_or(usize::MAX).max(1);
+    while !layout.left().is_empty() {
+        layout.bytes("ChecksumItem", "checksum", width);
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Member devices and the runs of them that chunks take.
 
 use crate::key::{ItemType, Key};
+use crate::layout::Layout;
 use crate::record::{is_aligned, record};
 use crate::types::{DeviceId, Generation, Logical, ObjectId, RootId, Uuid};
 use crate::validate::ItemContext;
@@ -234,6 +235,16 @@ pub(crate) fn check_extent(key: &Key, data: &[u8], context: &ItemContext<'_>) ->
     };
     let before = before.as_ref().map(|(key, extent)| (*key, extent));
     DeviceExtent::decode(data)?.check(key, before, context.rules.sector_size)
+}
+
+/// The fields of a device item.
+pub(crate) fn lay_out_item(layout: &mut Layout<'_>) {
+    layout.record::<DeviceItem>();
+}
+
+/// The fields of a device extent.
+pub(crate) fn lay_out_extent(layout: &mut Layout<'_>) {
+    layout.record::<DeviceExtent>();
 }
 
 #[cfg(test)]

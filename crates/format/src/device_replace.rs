@@ -1,6 +1,7 @@
 //! The state of a device replacement (DEV_REPLACE): key (0, 250, 0) in the device tree.
 
 use crate::key::{ItemType, Key};
+use crate::layout::Layout;
 use crate::record::record;
 use crate::types::{DeviceId, ObjectId};
 
@@ -62,6 +63,11 @@ impl DeviceReplace {
     pub const fn is_unfinished(&self) -> bool {
         matches!(self.state, 1 | 4)
     }
+}
+
+/// The fields of the state.
+pub(crate) fn lay_out(layout: &mut Layout<'_>) {
+    layout.record::<DeviceReplace>();
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Error counters of a device (DEV_STATS): key (0, 249, device) in the device tree.
 
 use crate::key::{ItemType, Key};
+use crate::layout::Layout;
 use crate::record::record;
 use crate::types::{DeviceId, ObjectId};
 
@@ -60,6 +61,12 @@ impl DeviceStatistics {
     pub fn encode(&self) -> [u8; Self::SIZE] {
         self.to_array()
     }
+}
+
+/// The fields of the counters, and those that are not known.
+pub(crate) fn lay_out(layout: &mut Layout<'_>) {
+    layout.record::<DeviceStatistics>();
+    layout.rest("DeviceStatistics", "further counters");
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! together cover the whole group, a set bit for each free sector. Lengths are bytes.
 
 use crate::key::{ItemType, Key};
+use crate::layout::Layout;
 use crate::record::{is_aligned, record, widen_u64};
 use crate::types::{Logical, ObjectId};
 use crate::validate::ItemContext;
@@ -270,6 +271,16 @@ fn check_overlap(key: &Key, context: &ItemContext<'_>) -> Result<(), FreeSpaceFa
         return Ok(());
     }
     Err(FreeSpaceFault::Overlap { start: Logical(key.objectid.0), previous_end })
+}
+
+/// The fields of a group's head.
+pub(crate) fn lay_out_info(layout: &mut Layout<'_>) {
+    layout.record::<FreeSpaceInfo>();
+}
+
+/// The fields of a bitmap: its bits.
+pub(crate) fn lay_out_bitmap(layout: &mut Layout<'_>) {
+    layout.rest("FreeSpaceBitmap", "bits");
 }
 
 #[cfg(test)]

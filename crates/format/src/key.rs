@@ -4,6 +4,7 @@
 
 use core::fmt;
 
+use crate::layout::{Structure, structure};
 use crate::types::ObjectId;
 
 /// The middle part of a key: what the item is. Unknown types are kept as they are.
@@ -14,6 +15,9 @@ macro_rules! item_types {
     ($($(#[$doc:meta])* $name:ident = $value:literal, $text:literal;)*) => {
         impl ItemType {
             $($(#[$doc])* pub const $name: Self = Self($value);)*
+
+            /// Every type that has a name.
+            pub const NAMED: &[Self] = &[$(Self::$name,)*];
 
             /// The format's name of this type as btrfs-progs prints it, if the type is known.
             pub const fn name(self) -> Option<&'static str> {
@@ -137,7 +141,18 @@ pub struct Key {
     pub offset: u64,
 }
 
+structure! {
+    /// What [`Key::decode`] reads.
+    KEY: "Key", 17 bytes {
+        objectid: 0, 8;
+        item_type: 8, 1;
+        offset: 9, 8;
+    }
+}
+
 impl Key {
+    /// The fields of a key.
+    pub(crate) const STRUCTURE: &'static Structure = KEY;
     /// Bytes of a key on disk.
     pub const SIZE: usize = 17;
     /// The smallest key.

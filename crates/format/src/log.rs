@@ -6,6 +6,7 @@
 
 use crate::directory::DirectoryIndex;
 use crate::key::{ItemType, Key};
+use crate::layout::{Layout, structure};
 use crate::types::{Logical, ObjectId, RootId};
 use crate::validate::ItemContext;
 
@@ -115,6 +116,18 @@ pub fn check(key: &Key, data: &[u8], _context: &ItemContext<'_>) -> Result<(), L
         return Err(LogFault::Range { first: DirectoryIndex(key.offset), last: range.last });
     }
     Ok(())
+}
+
+structure! {
+    /// What [`DirectoryLogRange::decode`] reads.
+    RANGE: "DirectoryLogRange", 8 bytes {
+        last: 0, 8;
+    }
+}
+
+/// The field of a range.
+pub(crate) fn lay_out(layout: &mut Layout<'_>) {
+    layout.structure(RANGE);
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@
 use core::fmt;
 
 use crate::key::{ItemType, Key};
+use crate::layout::Layout;
 use crate::record::{record, wrapped};
 use crate::types::{Generation, Logical, ObjectId, RootId};
 use crate::validate::ItemContext;
@@ -302,6 +303,22 @@ pub fn check(key: &Key, data: &[u8], _context: &ItemContext<'_>) -> Result<(), Q
         _ if key.offset != 0 => Err(QuotaFault::Key { found: *key }),
         _ => QuotaStatus::decode(data).map(drop),
     }
+}
+
+/// The fields of the state of quotas, in either form.
+pub(crate) fn lay_out_status(layout: &mut Layout<'_>) {
+    layout.record::<StatusBase>();
+    layout.record::<StatusExtension>();
+}
+
+/// The fields of what a group uses.
+pub(crate) fn lay_out_info(layout: &mut Layout<'_>) {
+    layout.record::<QuotaGroupInfo>();
+}
+
+/// The fields of what a group may use.
+pub(crate) fn lay_out_limit(layout: &mut Layout<'_>) {
+    layout.record::<QuotaGroupLimit>();
 }
 
 #[cfg(test)]

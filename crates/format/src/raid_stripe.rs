@@ -4,6 +4,7 @@
 
 use crate::features::IncompatFeatures;
 use crate::key::Key;
+use crate::layout::Layout;
 use crate::record::{is_aligned, record};
 use crate::types::{DeviceId, Logical, Physical};
 use crate::validate::ItemContext;
@@ -60,6 +61,11 @@ pub(crate) fn check(key: &Key, data: &[u8], context: &ItemContext<'_>) -> Result
         return Err(RaidStripeFault::Feature);
     }
     decode(data).map(drop)
+}
+
+/// The fields of an item: its places.
+pub(crate) fn lay_out(layout: &mut Layout<'_>) {
+    layout.records::<RaidStride>();
 }
 
 #[cfg(test)]

@@ -8,12 +8,16 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::key::Key;
+use crate::layout::Inner;
 use crate::types::{DeviceId, FileOffset, Generation, Level, Logical, ObjectId, Physical, RootId, Uuid};
 
 /// A value that has a fixed number of bytes on disk.
 pub(crate) trait Field: Sized {
     /// Its little-endian form.
     type Raw: FromBytes + IntoBytes + Unaligned + Immutable + KnownLayout + Clone;
+
+    /// Which fields it consists of itself.
+    const INNER: Inner = Inner::Nothing;
 
     /// From the disk's form.
     fn from_raw(raw: &Self::Raw) -> Self;
@@ -105,6 +109,7 @@ impl Field for Uuid {
 
 impl Field for Key {
     type Raw = [u8; Self::SIZE];
+    const INNER: Inner = Inner::One(Self::STRUCTURE);
     fn from_raw(raw: &Self::Raw) -> Self {
         Self::decode(raw)
     }
@@ -168,8 +173,27 @@ macro_rules! record {
 
         const _: () = assert!(core::mem::size_of::<$raw>() == $size);
 
+        impl $crate::layout::Record for $name {
+            const STRUCTURE: &'static $crate::layout::Structure = &$crate::layout::Structure {
+                name: stringify!($name),
+                size: $size,
+                fields: &[$($crate::layout::FieldPlace {
+                    name: stringify!($field),
+                    start: core::mem::offset_of!($raw, $field),
+                    width: core::mem::size_of::<<$field_type as $crate::record::Field>::Raw>(),
+                    inner: <$field_type as $crate::record::Field>::INNER,
+                },)*],
+            };
+
+            fn split(bytes: &[u8]) -> Option<(Self, &[u8])> {
+                Self::split_from(bytes)
+            }
+        }
+
         impl $crate::record::Field for $name {
             type Raw = $raw;
+            const INNER: $crate::layout::Inner =
+                $crate::layout::Inner::One(<Self as $crate::layout::Record>::STRUCTURE);
             fn from_raw(raw: &$raw) -> Self {
                 Self { $($field: $crate::record::Field::from_raw(&raw.$field),)* }
             }

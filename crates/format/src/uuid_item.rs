@@ -5,6 +5,7 @@
 //! subvolume was received more than once. Brought by Linux 3.12.
 
 use crate::key::{ItemType, Key};
+use crate::layout::{Layout, structure};
 use crate::types::{ObjectId, RootId, Uuid};
 use crate::validate::ItemContext;
 
@@ -102,6 +103,18 @@ pub fn check(_key: &Key, data: &[u8], _context: &ItemContext<'_>) -> Result<(), 
         return Err(UuidItemFault::Size { found: 0 });
     }
     decode(data).map(drop)
+}
+
+structure! {
+    /// What [`decode`] reads of each subvolume.
+    ENTRY: "UuidItem", 8 bytes {
+        subvolume: 0, 8;
+    }
+}
+
+/// The fields of an item: its subvolumes.
+pub(crate) fn lay_out(layout: &mut Layout<'_>) {
+    while layout.structure(ENTRY) {}
 }
 
 #[cfg(test)]

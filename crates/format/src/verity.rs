@@ -9,6 +9,7 @@
 //! Pieces have up to 2 KiB and mean nothing to Btrfs. Source: `struct btrfs_verity_descriptor_item`.
 
 use crate::key::{ItemType, Key};
+use crate::layout::Layout;
 use crate::record::{Reserved, record};
 use crate::types::ObjectId;
 use crate::validate::ItemContext;
@@ -126,6 +127,21 @@ pub fn check(key: &Key, data: &[u8], _context: &ItemContext<'_>) -> Result<(), V
         return Err(VerityFault::End { found: data.len(), position: key.offset });
     }
     Ok(())
+}
+
+/// The fields of an item of a descriptor: its head, or a piece that may hold the whole.
+pub(crate) fn lay_out_descriptor(key: &Key, layout: &mut Layout<'_>) {
+    match key.offset {
+        0 => drop(layout.record::<VerityDescriptor>()),
+        1 => drop(layout.record::<MerkleDescriptor>()),
+        _ => {}
+    }
+    layout.rest("VerityDescriptor", "piece");
+}
+
+/// The fields of a piece of a Merkle tree.
+pub(crate) fn lay_out_merkle(layout: &mut Layout<'_>) {
+    layout.rest("VerityMerkle", "piece");
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ pub const FLOODS: &[Flood] = &[
 pub const FLOODED: &str = "/flooded";
 
 /// A copy of an image, in which something was done.
-fn with(image: &MemoryDevice, change: impl FnOnce(&Files)) -> MemoryDevice {
+pub(super) fn with(image: &MemoryDevice, change: impl FnOnce(&Files)) -> MemoryDevice {
     let device = Arc::new(image.snapshot());
     let devices = vec![Arc::clone(&device) as Arc<dyn Device>];
     let filesystem = Filesystem::open_devices(devices, OpenOptions::default()).unwrap();
@@ -262,6 +262,11 @@ fn ways(levels: u64) -> Relations {
     let of_level = |level| (0..4).map(move |pair| (group(level, pair & 1), group(level + 1, pair >> 1)));
     let top = (0..2).map(|number| (group(0, 256), group(1, number)));
     top.chain((1..levels).flat_map(of_level)).collect()
+}
+
+/// An image with a few quota groups.
+pub(super) fn small_quotas(sound: &MemoryDevice) -> MemoryDevice {
+    quotas(sound, pair())
 }
 
 /// An image that says that it has these quota groups, and that what they count is right.

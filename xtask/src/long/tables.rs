@@ -46,6 +46,8 @@ const UNMOUNT: &Tool = &Tool {
     needs: &["btrfs", "python3", "fusermount3", "unshare"],
 };
 
+const HOSTILE: &Tool = &Tool { program: "tools/hostile/run.py", tests: None, needs: &["cargo", "python3"] };
+
 /// A job's name, its tool, its whole matrix, and its rows in the job that is a slice of several. Each row of the
 /// slice ends within a minute, so that a step of few minutes is not held up by the run that is last; a job whose
 /// runs take longer has none there.
@@ -285,6 +287,24 @@ pub const JOBS: &[Job] = &[
         matrix: &[Product { dimensions: &[&["--repeat 20"]], seeds: 1 }],
         slice: None,
     },
+    Job {
+        name: "hostile",
+        tool: HOSTILE,
+        matrix: &[Product {
+            dimensions: &[&[
+                "--part 1/8",
+                "--part 2/8",
+                "--part 3/8",
+                "--part 4/8",
+                "--part 5/8",
+                "--part 6/8",
+                "--part 7/8",
+                "--part 8/8",
+            ]],
+            seeds: 1,
+        }],
+        slice: None,
+    },
 ];
 
 /// The kernel holds back what is written, or it does not.
@@ -386,7 +406,7 @@ mod tests {
     fn each_matrix_has_its_whole_cross_product() {
         let counts: Vec<usize> = JOBS.iter().map(|job| job.whole(1).len()).collect();
         let full_disks = [3 * 14 + 4, 20 * 4 * 3 + 1, 2 * 3 * 5 + 5, 5 + 3, 6 * 10 + 5, 2];
-        assert_eq!(counts, [&full_disks[..], &[6 * 2 * 3 + 2 * 2 + 1, 2, 1]].concat());
+        assert_eq!(counts, [&full_disks[..], &[6 * 2 * 3 + 2 * 2 + 1, 2, 1, 8]].concat());
         let row = "one-process --refusals 5000 --size 1G --opts writeback=off".to_owned();
         assert!(job("full-one-process").whole(1).contains(&Planned { tool: FULL, row, seed: 20 }));
     }

@@ -1,6 +1,8 @@
 //! The header of a tree block: 101 bytes (`struct btrfs_header`).
 
 use super::{Block, BlockIdentity};
+use crate::key::Key;
+use crate::layout::{Inner, Layout, PlacedField, structure};
 use crate::types::{Generation, Level, Logical, RootId, Uuid};
 
 /// Bytes of the header.
@@ -22,6 +24,40 @@ pub(super) const NRITEMS: usize = 96;
 pub(super) const LEVEL: usize = 100;
 /// The top byte of the flags field is the back reference revision.
 const FLAGS_MASK: u64 = (1 << 56) - 1;
+
+structure! {
+    /// What the accessors of a block's header read.
+    HEADER: "BlockHeader", 101 bytes {
+        checksum: 0, 32;
+        fsid: 32, 16;
+        bytenr: 48, 8;
+        flags: 56, 7;
+        back_reference_revision: 63, 1;
+        chunk_tree_uuid: 64, 16;
+        generation: 80, 8;
+        owner: 88, 8;
+        nritems: 96, 4;
+        level: 100, 1;
+    }
+}
+
+structure! {
+    /// What stands in a leaf for each item.
+    ITEM_HEADER: "ItemHeader", 25 bytes {
+        key: 0, 17, Inner::One(Key::STRUCTURE);
+        data_offset: 17, 4;
+        data_size: 21, 4;
+    }
+}
+
+structure! {
+    /// What stands in a node for each child.
+    POINTER: "ChildPointer", 33 bytes {
+        key: 0, 17, Inner::One(Key::STRUCTURE);
+        logical: 17, 8;
+        generation: 25, 8;
+    }
+}
 
 /// The top byte of the flags field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,6 +214,16 @@ impl Block {
 
     pub(super) fn set_len(&mut self, len: usize) {
         put(&mut self.bytes, NRITEMS, &narrow(len).to_le_bytes());
+    }
+
+    /// The fields of the header, and of the item headers or pointers; those of items' data are their families'.
+    pub fn header_fields(&self) -> Vec<PlacedField> {
+        let mut layout = Layout::new(&self.bytes);
+        layout.structure(HEADER);
+        for _ in 0..self.len() {
+            layout.structure(if self.is_leaf() { ITEM_HEADER } else { POINTER });
+        }
+        layout.into_fields()
     }
 
     fn uuid_at(&self, at: usize) -> Uuid {

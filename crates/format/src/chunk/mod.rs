@@ -12,6 +12,7 @@
 
 use crate::features::IncompatFeatures;
 use crate::key::Key;
+use crate::layout::Layout;
 use crate::record::{is_aligned, record, widen_u64, wrapped};
 use crate::types::{DeviceId, Logical, ObjectId, Physical, RootId, Uuid};
 use crate::validate::ItemContext;
@@ -488,6 +489,14 @@ pub(crate) fn check(key: &Key, data: &[u8], context: &ItemContext<'_>) -> Result
 
 const fn usize_of(value: u16) -> usize {
     crate::record::widen_usize(value)
+}
+
+/// The fields of a chunk and its stripes.
+pub(crate) fn lay_out_chunk(layout: &mut Layout<'_>) {
+    let Some(header) = layout.record::<ChunkHeader>() else { return };
+    for _ in 0..header.stripe_count {
+        layout.record::<Stripe>();
+    }
 }
 
 #[cfg(test)]

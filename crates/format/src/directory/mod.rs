@@ -24,6 +24,7 @@ use vlinder_codec::name_hash::name_hash;
 
 use crate::inode::FileType;
 use crate::key::{ItemType, Key};
+use crate::layout::Layout;
 use crate::record::{widen_usize, wrapped};
 use crate::types::{Generation, ObjectId};
 use raw::EntryHeader;
@@ -321,6 +322,14 @@ fn split_entry(bytes: &[u8]) -> Result<(DirectoryEntry<'_>, &[u8]), DirectoryFau
         data,
     };
     Ok((entry, after_data))
+}
+
+/// The fields of the entries of an item.
+pub(crate) fn lay_out(layout: &mut Layout<'_>) {
+    while let Some(header) = layout.record::<EntryHeader>() {
+        layout.bytes("EntryHeader", "name", widen_usize(header.name_len));
+        layout.bytes("EntryHeader", "data", widen_usize(header.data_len));
+    }
 }
 
 #[cfg(test)]

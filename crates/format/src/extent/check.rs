@@ -119,6 +119,12 @@ pub enum ExtentFault {
         /// What was to be dropped.
         wanted: Reference,
     },
+    /// The count of references can't grow by what is to be added.
+    #[error("the extent counts {found} references, and can't have one more; check the file system")]
+    TooManyReferences {
+        /// In the item.
+        found: u64,
+    },
 }
 
 /// The rules for an EXTENT_ITEM or METADATA_ITEM of a leaf.

@@ -25,6 +25,7 @@ pub(crate) use check::check;
 
 use crate::block::{HEADER_SIZE, ITEM_HEADER_SIZE};
 use crate::key::{ItemType, Key};
+use crate::layout::{Layout, structure};
 use crate::record::{Field, record, wrapped};
 use crate::types::{Generation, Level, Logical, ObjectId};
 
@@ -194,16 +195,30 @@ impl ExtentItem {
     }
 
     /// Adds a reference inline, or its count to one that is there; and its count to the header.
-    pub fn add(&mut self, reference: Reference) {
-        self.header.references = self.header.references.saturating_add(u64::from(reference.count()));
+    ///
+    /// # Errors
+    /// [`ExtentFault::TooManyReferences`] where a count can't grow so far; nothing is changed then.
+    pub fn add(&mut self, reference: Reference) -> Result<(), ExtentFault> {
+        let total = self.grown(&reference)?;
         match self.position(&reference) {
             Ok(position) => {
                 if let Some(found) = self.inline.get_mut(position) {
-                    found.set_count(found.count().saturating_add(reference.count()));
+                    found.set_count(found.grown(&reference)?);
                 }
             }
             Err(position) => self.inline.insert(position, reference),
         }
+        self.header.references = total;
+        Ok(())
+    }
+
+    /// The header's count with that of one more reference, inline or not.
+    ///
+    /// # Errors
+    /// [`ExtentFault::TooManyReferences`].
+    pub fn grown(&self, by: &Reference) -> Result<u64, ExtentFault> {
+        let found = self.header.references;
+        found.checked_add(u64::from(by.count())).ok_or(ExtentFault::TooManyReferences { found })
     }
 
     /// Takes a reference's count from the inline one, which goes when none is left, and from the header.
@@ -250,6 +265,31 @@ impl ExtentItem {
 pub fn decode_shared_data_count(bytes: &[u8]) -> Result<u32, ExtentFault> {
     let field: [u8; 4] = bytes.try_into().map_err(|_| ExtentFault::Size { found: bytes.len() })?;
     Ok(u32::from_raw(&field.into()))
+}
+
+structure! {
+    /// What [`decode_shared_data_count`] reads.
+    SHARED_DATA_COUNT: "SharedDataCount", 4 bytes {
+        count: 0, 4;
+    }
+}
+
+/// The fields of an extent or metadata item.
+pub(crate) fn lay_out(key: &Key, layout: &mut Layout<'_>) {
+    let Some(header) = layout.record::<ExtentHeader>() else { return };
+    if header.flags.has(ExtentFlags::TREE_BLOCK) && key.item_type != ItemType::METADATA_ITEM {
+        layout.record::<TreeBlockInfo>();
+    }
+    while reference::lay_out_inline(layout) {}
+}
+
+/// The fields of a reference that is an item of its own.
+pub(crate) fn lay_out_reference(key: &Key, layout: &mut Layout<'_>) {
+    match key.item_type {
+        ItemType::EXTENT_DATA_REF => drop(layout.record::<DataReference>()),
+        ItemType::SHARED_DATA_REF => drop(layout.structure(SHARED_DATA_COUNT)),
+        _ => {}
+    }
 }
 
 #[cfg(test)]

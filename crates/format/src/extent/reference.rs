@@ -6,6 +6,7 @@ use vlinder_codec::name_hash::extent_data_ref_hash;
 
 use super::ExtentFault;
 use crate::key::{ItemType, Key};
+use crate::layout::{Layout, Structure, structure};
 use crate::record::record;
 use crate::types::{Logical, ObjectId, RootId};
 
@@ -143,6 +144,15 @@ impl Reference {
         }
     }
 
+    /// The count with that of the same reference, found once more.
+    ///
+    /// # Errors
+    /// [`ExtentFault::TooManyReferences`].
+    pub fn grown(&self, by: &Self) -> Result<u32, ExtentFault> {
+        let fault = ExtentFault::TooManyReferences { found: u64::from(self.count()) };
+        self.count().checked_add(by.count()).ok_or(fault)
+    }
+
     /// Whether the count is stored, so that it can differ from 1.
     pub const fn is_counted(&self) -> bool {
         matches!(self, Self::ExtentData(_) | Self::SharedData { .. })
@@ -241,4 +251,44 @@ impl Iterator for InlineReferences<'_> {
         }
         Some(step)
     }
+}
+
+structure! {
+    /// A reference by root or parent.
+    NUMBER_REFERENCE: "InlineReference", 9 bytes {
+        reference_type: 0, 1;
+        number: 1, 8;
+    }
+}
+
+structure! {
+    /// A data reference by leaf.
+    SHARED_DATA_REFERENCE: "InlineSharedDataReference", 13 bytes {
+        reference_type: 0, 1;
+        parent: 1, 8;
+        count: 9, 4;
+    }
+}
+
+structure! {
+    /// The type before a data reference.
+    REFERENCE_TYPE: "InlineDataReference", 1 bytes {
+        reference_type: 0, 1;
+    }
+}
+
+/// Claims the fields of one inline reference; false at the end, and at what [`InlineReferences`] stops at.
+pub(super) fn lay_out_inline(layout: &mut Layout<'_>) -> bool {
+    let Some(type_byte) = layout.left().first() else { return false };
+    let structure: &'static Structure = match ItemType(*type_byte) {
+        ItemType::EXTENT_DATA_REF => {
+            return layout.structure(REFERENCE_TYPE) && layout.record::<DataReference>().is_some();
+        }
+        ItemType::EXTENT_OWNER_REF | ItemType::TREE_BLOCK_REF | ItemType::SHARED_BLOCK_REF => {
+            NUMBER_REFERENCE
+        }
+        ItemType::SHARED_DATA_REF => SHARED_DATA_REFERENCE,
+        _ => return false,
+    };
+    layout.structure(structure)
 }

@@ -28,17 +28,17 @@ fn data_reference(inode: u64, count: u32) -> Reference {
 
 fn data_item() -> ExtentItem {
     let mut item = ExtentItem::new_data(Generation(7));
-    item.add(Reference::SharedData { parent: Logical(8192), count: 2 });
-    item.add(data_reference(257, 1));
-    item.add(data_reference(258, 3));
+    item.add(Reference::SharedData { parent: Logical(8192), count: 2 }).unwrap();
+    item.add(data_reference(257, 1)).unwrap();
+    item.add(data_reference(258, 3)).unwrap();
     item
 }
 
 fn metadata_item() -> ExtentItem {
     let mut item = ExtentItem::new_tree_block(Generation(7), ExtentFlags::default(), None);
-    item.add(Reference::SharedBlock { parent: Logical(8192) });
-    item.add(Reference::TreeBlock { root: RootId(5) });
-    item.add(Reference::TreeBlock { root: RootId(300) });
+    item.add(Reference::SharedBlock { parent: Logical(8192) }).unwrap();
+    item.add(Reference::TreeBlock { root: RootId(5) }).unwrap();
+    item.add(Reference::TreeBlock { root: RootId(300) }).unwrap();
     item
 }
 
@@ -68,7 +68,7 @@ fn references_are_kept_in_linuxs_order_and_counted() {
 #[test]
 fn counts_rise_fall_and_vanish() {
     let mut item = data_item();
-    item.add(data_reference(257, 4));
+    item.add(data_reference(257, 4)).unwrap();
     assert_eq!((item.inline.len(), item.header.references), (3, 10));
     item.drop_reference(&data_reference(257, 2)).unwrap();
     assert_eq!((item.inline.len(), item.header.references), (3, 8));
@@ -87,7 +87,7 @@ fn room_ends_at_a_sixteenth_of_a_leaf() {
     let mut item = ExtentItem::new_data(Generation(7));
     let mut inode = 256;
     while item.has_room_for(&data_reference(inode, 1), 16384) {
-        item.add(data_reference(inode, 1));
+        item.add(data_reference(inode, 1)).unwrap();
         inode += 1;
     }
     assert!(item.size() < 992 && item.size() + 29 >= 992, "{}", item.size());
@@ -98,7 +98,7 @@ fn room_ends_at_a_sixteenth_of_a_leaf() {
 fn a_fat_tree_block_has_level_and_first_key() {
     let info = TreeBlockInfo { first_key: Key::new(ObjectId(9), ItemType::INODE_ITEM, 0), level: Level(1) };
     let mut item = ExtentItem::new_tree_block(Generation(7), ExtentFlags::default(), Some(info));
-    item.add(Reference::TreeBlock { root: RootId(5) });
+    item.add(Reference::TreeBlock { root: RootId(5) }).unwrap();
     let key = ExtentItem::tree_block_key(AT, Level(1), 16384, false);
     let bytes = item.encode();
     assert_eq!(bytes.len(), 24 + 18 + 9);
@@ -184,7 +184,7 @@ fn each_rule_of_inline_references_has_its_fault() {
         DataReference { count: 0, ..sound },
     ] {
         let mut item = ExtentItem::new_data(Generation(7));
-        item.add(Reference::ExtentData(odd));
+        item.add(Reference::ExtentData(odd)).unwrap();
         let fault = ExtentFault::DataReference { found: Reference::ExtentData(odd) };
         assert_eq!(judge(data_key(), &item.encode(), None), Err(fault));
     }
@@ -251,7 +251,7 @@ proptest! {
         let mut item = ExtentItem::new_data(Generation(3));
         item.header.flags = ExtentFlags(flags & !2);
         for reference in &references {
-            item.add(reference.clone());
+            item.add(reference.clone()).unwrap();
         }
         prop_assert!(item.inline.windows(2).all(|pair| pair[0].order() <= pair[1].order()));
         let bytes = item.encode();
@@ -262,4 +262,18 @@ proptest! {
         }
         prop_assert_eq!((item.header.references, item.inline.len()), (0, 0));
     }
+}
+
+#[test]
+fn a_count_that_cant_grow_is_refused_and_nothing_is_changed() {
+    let mut item = ExtentItem::new_data(Generation(7));
+    item.add(data_reference(257, u32::MAX)).unwrap();
+    let before = item.clone();
+    let found = u64::from(u32::MAX);
+    assert_eq!(item.add(data_reference(257, 1)), Err(ExtentFault::TooManyReferences { found }));
+    assert_eq!(item, before);
+    item.header.references = u64::MAX;
+    let before = item.clone();
+    assert_eq!(item.add(data_reference(258, 1)), Err(ExtentFault::TooManyReferences { found: u64::MAX }));
+    assert_eq!(item, before);
 }

@@ -21,6 +21,7 @@ pub use rules::{ExtentField, FileExtentFault, check};
 use core::fmt;
 
 use crate::key::{ItemType, Key};
+use crate::layout::Layout;
 use crate::record::wrapped;
 use crate::types::{FileOffset, Generation, Logical, ObjectId};
 use raw::{ExtentHeader, ExtentLocation};
@@ -286,6 +287,16 @@ impl<'a> FileExtent<'a> {
 /// Bytes of inline data.
 fn length_of(data: &[u8]) -> u64 {
     u64::try_from(data.len()).unwrap_or(u64::MAX)
+}
+
+/// The fields of a file extent.
+pub(crate) fn lay_out(layout: &mut Layout<'_>) {
+    let Some(header) = layout.record::<ExtentHeader>() else { return };
+    if header.extent_type == INLINE {
+        layout.rest("ExtentHeader", "inline data");
+    } else {
+        layout.record::<ExtentLocation>();
+    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ pub use rules::{InodeFault, check};
 pub use timestamp::Timestamp;
 
 use crate::key::{ItemType, Key};
+use crate::layout::Layout;
 use crate::record::{Reserved, record};
 use crate::types::{Generation, Logical, ObjectId};
 
@@ -92,6 +93,11 @@ impl InodeItem {
     pub const fn file_type(&self) -> Option<FileType> {
         self.mode.file_type()
     }
+}
+
+/// The fields of an inode item.
+pub(crate) fn lay_out(layout: &mut Layout<'_>) {
+    layout.record::<InodeItem>();
 }
 
 #[cfg(test)]

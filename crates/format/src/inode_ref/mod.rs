@@ -25,6 +25,7 @@ use vlinder_codec::name_hash::extref_hash;
 
 use crate::directory::DirectoryIndex;
 use crate::key::{ItemType, Key};
+use crate::layout::Layout;
 use crate::record::widen_usize;
 use crate::types::ObjectId;
 use raw::{ExtendedHeader, ReferenceHeader};
@@ -281,6 +282,20 @@ fn drain(item: &mut Vec<u8>, position: Option<(usize, usize)>) -> bool {
     };
     item.drain(start..end);
     true
+}
+
+/// The fields of an INODE_REF.
+pub(crate) fn lay_out(layout: &mut Layout<'_>) {
+    while let Some(header) = layout.record::<ReferenceHeader>() {
+        layout.bytes("ReferenceHeader", "name", widen_usize(header.name_len));
+    }
+}
+
+/// The fields of an INODE_EXTREF.
+pub(crate) fn lay_out_extended(layout: &mut Layout<'_>) {
+    while let Some(header) = layout.record::<ExtendedHeader>() {
+        layout.bytes("ExtendedHeader", "name", widen_usize(header.name_len));
+    }
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ pub use raw::{RootItemBase, RootItemExtension};
 pub use rules::{RootItemFault, check};
 
 use crate::key::{ItemType, Key};
+use crate::layout::Layout;
 use crate::record::wrapped;
 use crate::types::{Generation, RootId, Uuid};
 
@@ -179,6 +180,12 @@ impl RootItem {
     pub const fn is_deleted(&self) -> bool {
         self.base.reference_count == 0
     }
+}
+
+/// The fields of a root item of either form.
+pub(crate) fn lay_out(layout: &mut Layout<'_>) {
+    layout.record::<RootItemBase>();
+    layout.record::<RootItemExtension>();
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use raw::RootReferenceHeader;
 
 use crate::directory::{DirectoryIndex, LONGEST_NAME};
 use crate::key::{ItemType, Key};
+use crate::layout::Layout;
 use crate::record::widen_usize;
 use crate::types::{ObjectId, RootId};
 use crate::validate::ItemContext;
@@ -115,6 +116,12 @@ pub fn check(_key: &Key, data: &[u8], _context: &ItemContext<'_>) -> Result<(), 
         return Err(RootReferenceFault::NameLength { found: reference.name.len() });
     }
     Ok(())
+}
+
+/// The fields of a reference.
+pub(crate) fn lay_out(layout: &mut Layout<'_>) {
+    layout.record::<RootReferenceHeader>();
+    layout.rest("RootReferenceHeader", "name");
 }
 
 #[cfg(test)]

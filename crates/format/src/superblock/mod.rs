@@ -24,6 +24,7 @@ pub use system_array::{SYSTEM_CHUNK_ARRAY_SIZE, SystemArrayFault, SystemChunkArr
 
 use crate::device::DeviceItem;
 use crate::features::{CompatFeatures, CompatReadOnlyFeatures, Features, IncompatFeatures};
+use crate::layout::{Inner, Layout, PlacedField, Record};
 use crate::record::{Reserved, record};
 use crate::types::{Generation, Level, Logical, ObjectId, Physical, Uuid};
 
@@ -134,6 +135,7 @@ record! {
 
 impl<const COUNT: usize> crate::record::Field for [BackupRoot; COUNT] {
     type Raw = [RawBackupRoot; COUNT];
+    const INNER: Inner = Inner::Many(BackupRoot::STRUCTURE);
     fn from_raw(raw: &Self::Raw) -> Self {
         raw.each_ref().map(BackupRoot::from_raw)
     }
@@ -223,6 +225,9 @@ record! {
     }
 }
 
+/// Where the system chunk array begins.
+const SYSTEM_CHUNK_ARRAY_START: usize = core::mem::offset_of!(RawSuperblock, system_chunk_array);
+
 impl Superblock {
     /// Reads a superblock; anything of the right length decodes, the checks come after.
     ///
@@ -270,6 +275,19 @@ impl Superblock {
     /// Whether there is an fsync log to replay.
     pub const fn has_log(&self) -> bool {
         self.log_root.0 != 0
+    }
+
+    /// The fields of a superblock's bytes, in order.
+    #[must_use]
+    pub fn fields(bytes: &[u8]) -> Vec<PlacedField> {
+        let mut layout = Layout::new(bytes);
+        let Some(superblock) = layout.record::<Self>() else { return Vec::new() };
+        let mut fields = layout.into_fields();
+        fields.extend(superblock.system_chunk_array.fields(superblock.system_array_size).into_iter().map(
+            |field| PlacedField { start: field.start.saturating_add(SYSTEM_CHUNK_ARRAY_START), ..field },
+        ));
+        fields.sort_by_key(|field| field.start);
+        fields
     }
 
     /// The chunks of the system array.

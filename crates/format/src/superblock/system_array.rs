@@ -1,7 +1,8 @@
 //! The system chunk array: where the chunk tree lies, so that it can be read before any chunk is known.
 
-use crate::chunk::{Chunk, ChunkFault};
+use crate::chunk::{Chunk, ChunkFault, lay_out_chunk};
 use crate::key::{ItemType, Key};
+use crate::layout::{Inner, Layout, PlacedField};
 use crate::record::Field;
 use crate::types::{Logical, ObjectId};
 
@@ -81,6 +82,17 @@ impl SystemChunkArray {
         Ok((array, size))
     }
 
+    /// The fields in the array, of which `size` bytes are used.
+    pub(super) fn fields(&self, size: u32) -> Vec<PlacedField> {
+        let mut layout = Layout::new(&self.0);
+        let unused = SYSTEM_CHUNK_ARRAY_SIZE.saturating_sub(usize::try_from(size).unwrap_or(usize::MAX));
+        while layout.left().len() > unused && layout.structure(Key::STRUCTURE) {
+            lay_out_chunk(&mut layout);
+        }
+        layout.rest("SystemChunkArray", "unused");
+        layout.into_fields()
+    }
+
     /// The chunks in the first `size` bytes.
     pub fn iterate(&self, size: u32) -> SystemChunks<'_> {
         match usize::try_from(size).ok().and_then(|size| self.0.get(..size)) {
@@ -100,6 +112,7 @@ impl core::fmt::Debug for SystemChunkArray {
 
 impl Field for SystemChunkArray {
     type Raw = [u8; SYSTEM_CHUNK_ARRAY_SIZE];
+    const INNER: Inner = Inner::Elsewhere;
     fn from_raw(raw: &Self::Raw) -> Self {
         Self(*raw)
     }

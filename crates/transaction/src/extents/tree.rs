@@ -163,19 +163,19 @@ impl ExtentTree<'_> {
     ) -> Result<(), TreeError> {
         let inline = found.item.position(&reference).is_ok()
             || (!found.has_keyed && found.item.has_room_for(&reference, self.node_size));
+        let place = found.place;
+        let refused = |fault: ExtentFault| Damage::new(fault, place);
         if inline {
-            found.item.add(reference);
-            return Ok(());
+            return found.item.add(reference).map_err(|fault| refused(fault).into());
         }
-        let count = u64::from(reference.count());
-        let (key, present) = match self.find_keyed(edits, logical, &reference, NEW_REFERENCE_SPAN)? {
-            Some((key, present)) => (key, present.count()),
-            None => (self.vacant_key(edits, reference.key(logical))?, 0),
+        let references = found.item.grown(&reference).map_err(refused)?;
+        let (key, total) = match self.find_keyed(edits, logical, &reference, NEW_REFERENCE_SPAN)? {
+            Some((key, present)) => (key, present.grown(&reference).map_err(refused)?),
+            None => (self.vacant_key(edits, reference.key(logical))?, reference.count()),
         };
-        let total = present.saturating_add(reference.count());
         edits.insert(key, Some(with_count(&reference, total).encode_item()));
         found.has_keyed = true;
-        found.item.header.references += count;
+        found.item.header.references = references;
         Ok(())
     }
 

@@ -247,7 +247,7 @@ impl Planting<'_> {
                 let info = TreeBlockInfo { first_key: block.first_key, level: block.level };
                 let info = (!skinny).then_some(info);
                 let mut item = ExtentItem::new_tree_block(FIRST_GENERATION, ExtentFlags::TREE_BLOCK, info);
-                item.add(Reference::TreeBlock { root });
+                item.add(Reference::TreeBlock { root }).expect("a new item counts nothing yet");
                 (ExtentItem::tree_block_key(block.logical, block.level, node_size, skinny), item.encode())
             })
             .collect();

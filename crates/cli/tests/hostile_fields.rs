@@ -1,0 +1,277 @@
+//! Every field × every lie × every verb that opens an image: each run ends by itself within ten seconds and 256 MiB, and
+//! none by a panic or a signal. A seeded slice is tried each time; `make long JOB=hostile` tries the whole table
+//! (`VLINDER_HOSTILE_FIELDS=PART/PARTS`). `VLINDER_HOSTILE_SEED` chooses the slice, and which structure of a kind lies.
+
+mod common;
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use common::{target, verbs_but, vlinder};
+use vlinder_base::clock::{Clock, SystemClock};
+use vlinder_base::random::{Random, SeededRandom};
+use vlinder_base::thread;
+use vlinder_device::MemoryDevice;
+use vlinder_format::ItemType;
+use vlinder_testkit::Scratch;
+use vlinder_testkit::hostile::lies::{Lie, Target, targets};
+use vlinder_testkit::hostile::rich;
+use vlinder_testkit::mutator::Mutator;
+use vlinder_testkit::subject::write_image;
+
+/// A verb with its words; `IMAGE` and `OUT` stand for paths.
+struct Row {
+    words: &'static str,
+    /// Whether it may change the image.
+    writes: bool,
+}
+
+const fn reads(words: &'static str) -> Row {
+    Row { words, writes: false }
+}
+
+const fn writes(words: &'static str) -> Row {
+    Row { words, writes: true }
+}
+
+/// Every verb that opens an image.
+const ROWS: &[Row] = &[
+    reads("ls -l IMAGE:/"),
+    reads("ls IMAGE:/many"),
+    reads("tree IMAGE:/"),
+    reads("stat IMAGE:/linked IMAGE:/many IMAGE:/volume"),
+    reads("cat IMAGE:/linked IMAGE:/plain IMAGE:/holes IMAGE:/many/file-1 IMAGE:/many/file-2"),
+    reads("filemap IMAGE:/plain"),
+    reads("filemap IMAGE:/zeros"),
+    reads("cp -r IMAGE:/many OUT"),
+    reads("cp -a IMAGE:/volume OUT"),
+    writes("cp -r IMAGE:/many IMAGE:/copied"),
+    writes("mv IMAGE:/plain IMAGE:/moved"),
+    writes("rm -r IMAGE:/many"),
+    writes("rm IMAGE:/plain IMAGE:/linked"),
+    writes("mkdir IMAGE:/made"),
+    writes("ln IMAGE:/linked IMAGE:/again"),
+    writes("subvolume create IMAGE:/made"),
+    writes("subvolume snapshot IMAGE:/volume IMAGE:/made"),
+    writes("subvolume delete IMAGE:/shot"),
+    reads("subvolume list IMAGE"),
+    reads("subvolume show IMAGE:/shot"),
+    reads("subvolume get-default IMAGE"),
+    writes("subvolume set-default IMAGE:/volume"),
+    writes("subvolume sync IMAGE"),
+    writes("filesystem sync IMAGE"),
+    reads("filesystem df IMAGE"),
+    reads("filesystem usage IMAGE"),
+    reads("filesystem label IMAGE"),
+    writes("filesystem label IMAGE name"),
+    reads("property get IMAGE:/shot ro"),
+    reads("property list IMAGE:/shot"),
+    writes("property set IMAGE:/plain compression zstd"),
+    reads("check IMAGE"),
+    reads("restore IMAGE OUT"),
+    reads("restore -s -x -m IMAGE OUT"),
+    reads("inspect-internal dump-super -f IMAGE"),
+    reads("inspect-internal dump-tree IMAGE"),
+    reads("inspect-internal tree-stats IMAGE"),
+    reads("inspect-internal rootid IMAGE:/volume"),
+    reads("inspect-internal inode-resolve 257 IMAGE"),
+    reads("inspect-internal logical-resolve 13631488 IMAGE"),
+];
+
+/// Verbs that open no image, or ask a mount's server instead.
+const ELSEWHERE: [&str; 5] = ["mkfs", "mount", "umount", "stats", "generate"];
+
+/// KiB of private memory that a verb may have.
+const MOST_KIB: u32 = 256 << 10;
+/// How long a verb may run.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the slice goes on.
+const SLICE: Duration = Duration::from_secs(40);
+/// What is read of a verb's output. A file of 2^62 zeros is right in its place; nobody has to read all of it.
+const MOST_OUTPUT: u64 = 16 << 20;
+
+/// Where the runs take place.
+struct Bench {
+    scratch: Scratch,
+    clock: SystemClock,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let scratch = Scratch::in_memory("hostile-fields");
+        std::fs::create_dir(scratch.join("out")).unwrap();
+        Self { scratch, clock: SystemClock::new() }
+    }
+
+    fn write(&self, image: &MemoryDevice) {
+        write_image(image, &self.scratch.join("image"));
+    }
+
+    /// Runs a verb; why it broke a bound.
+    fn run(&self, row: &Row) -> Result<(), String> {
+        let (image, out) = (self.scratch.join("image"), self.scratch.join("out"));
+        let script = format!("ulimit -c 0; ulimit -d {MOST_KIB}; exec \"$@\"");
+        let words = row.words.split(' ').map(|word| match word.strip_prefix("IMAGE:") {
+            Some(path) => target(&image, path),
+            None => word.replace("IMAGE", image.to_str().unwrap()).replace("OUT", out.to_str().unwrap()),
+        });
+        let mut child = Command::new("sh")
+            .args(["-c", &script, "sh"])
+            .arg(vlinder().get_program())
+            .args(words)
+            .env("TZ", "UTC")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(std::fs::File::create(self.scratch.join("stderr")).unwrap())
+            .spawn()
+            .unwrap();
+        let output = child.stdout.take().unwrap();
+        let reader = thread::try_spawn("reader", move || {
+            let _ = std::io::copy(&mut output.take(MOST_OUTPUT), &mut std::io::sink());
+        });
+        let ended = self.wait(&mut child);
+        let _ = reader.map(|reader| reader.join());
+        std::fs::remove_dir_all(&out).unwrap();
+        std::fs::create_dir(&out).unwrap();
+        let said = String::from_utf8_lossy(&std::fs::read(self.scratch.join("stderr")).unwrap()).into_owned();
+        let status = ended?;
+        let is_good = status.code().is_some_and(|code| code < 100) && !said.contains("panicked");
+        if is_good {
+            Ok(())
+        } else {
+            Err(format!("{status}: {}", said.lines().take(4).collect::<Vec<_>>().join(" / ")))
+        }
+    }
+
+    fn wait(&self, child: &mut Child) -> Result<std::process::ExitStatus, String> {
+        let start = self.clock.monotonic();
+        loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                return Ok(status);
+            }
+            if self.clock.monotonic() > start + PATIENCE {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(format!("it does not end within {} s", PATIENCE.as_secs()));
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Runs verbs on an image with a lie; false where there is nothing to tell.
+    fn judge(
+        &self,
+        sound: &MemoryDevice,
+        target: &Target,
+        lie: Lie,
+        rows: &[&Row],
+        broken: &mut Vec<String>,
+    ) -> bool {
+        let mutator = Mutator::new(sound);
+        if !target.tell(&mutator, lie) {
+            return false;
+        }
+        let image = mutator.device();
+        self.write(&image);
+        for row in rows {
+            if let Err(error) = self.run(row) {
+                let line = format!("{} says {lie:?}: {}: {error}", target.name, row.words);
+                println!("FAILED {line}");
+                broken.push(line);
+            }
+            if row.writes {
+                self.write(&image);
+            }
+        }
+        true
+    }
+}
+
+/// A number that the environment gives.
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name)
+        .ok()
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
+}
+
+#[test]
+fn lies_cost_bounded_time_and_memory_and_no_panic() {
+    let bench = Bench::new();
+    let sound = rich();
+    bench.write(&sound);
+    for row in ROWS {
+        assert_eq!(bench.run(row), Ok(()), "the sound image: {}", row.words);
+        bench.write(&sound);
+    }
+    let seed = number("VLINDER_HOSTILE_SEED").unwrap_or(1);
+    let targets = targets(&Mutator::new(&sound), seed);
+    assert!(targets.len() > 500, "{}", targets.len());
+    let (mut images, mut broken) = (0, Vec::new());
+    if let Ok(part) = std::env::var("VLINDER_HOSTILE_FIELDS") {
+        let (part, parts) = part.split_once('/').expect("VLINDER_HOSTILE_FIELDS is PART/PARTS");
+        let (part, parts): (usize, usize) = (part.parse().unwrap(), parts.parse().unwrap());
+        let rows: Vec<&Row> = ROWS.iter().collect();
+        for target in targets.iter().skip(part - 1).step_by(parts) {
+            for lie in Lie::ALL {
+                images += u64::from(bench.judge(&sound, target, lie, &rows, &mut broken));
+            }
+        }
+    } else {
+        let random = SeededRandom::new(seed);
+        let below = |bound: usize| usize::try_from(random.next_u64() % bound as u64).unwrap();
+        let start = bench.clock.monotonic();
+        while bench.clock.monotonic() < start + SLICE {
+            let (target, lie) = (&targets[below(targets.len())], Lie::ALL[below(Lie::ALL.len())]);
+            let rows = [&ROWS[below(ROWS.len())], &ROWS[below(ROWS.len())], &ROWS[below(ROWS.len())]];
+            images += u64::from(bench.judge(&sound, target, lie, &rows, &mut broken));
+        }
+    }
+    println!("{} fields, {images} images, {} runs broke a bound", targets.len(), broken.len());
+    assert!(broken.is_empty(), "seed {seed}:\n{}", broken.join("\n"));
+}
+
+/// Types of items with data that the image lacks; fields of theirs are lied about by nobody yet.
+const LACKING: &[ItemType] = &[
+    ItemType::VERITY_MERKLE_ITEM,
+    ItemType::DIR_LOG_ITEM,
+    ItemType::DIR_LOG_INDEX,
+    ItemType::EXTENT_DATA_REF,
+    ItemType::SHARED_DATA_REF,
+    ItemType::FREE_SPACE_BITMAP,
+    ItemType::RAID_STRIPE,
+    ItemType::QUOTA_GROUP_LIMIT,
+    ItemType::UUID_RECEIVED_SUBVOLUME,
+];
+
+#[test]
+fn the_image_has_every_type_of_item_but_those_that_are_named() {
+    let targets = targets(&Mutator::new(&rich()), 1);
+    let has = |item_type: &ItemType| {
+        let name = format!("/{item_type}");
+        // A field of its data: an item header alone lies about the key.
+        targets.iter().any(|target| {
+            let kind = target.name.split_once(&name).map(|(_, rest)| rest);
+            kind.is_some_and(|rest| rest.starts_with(['/', ' ']) && !rest.contains("/ItemHeader."))
+        })
+    };
+    let without_data = [
+        ItemType::ORPHAN_ITEM,
+        ItemType::EXTENT_OWNER_REF,
+        ItemType::TREE_BLOCK_REF,
+        ItemType::SHARED_BLOCK_REF,
+        ItemType::FREE_SPACE_EXTENT,
+        ItemType::QUOTA_GROUP_RELATION,
+        ItemType::STRING_ITEM,
+    ];
+    let lacking = ItemType::NAMED.iter().copied().filter(|kind| !has(kind) && !without_data.contains(kind));
+    assert_eq!(lacking.collect::<Vec<_>>(), LACKING);
+}
+
+#[test]
+fn no_verb_is_without_a_row() {
+    let known = verbs_but(&ELSEWHERE);
+    let has_row = |verb: &&String| ROWS.iter().any(|row| row.words.starts_with(&format!("{verb} ")));
+    let without: Vec<&String> = known.iter().filter(|verb| !has_row(verb)).collect();
+    assert!(without.is_empty(), "{without:?}");
+}
