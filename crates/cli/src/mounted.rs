@@ -1,6 +1,7 @@
 //! The one place where a path of the host is recognised as one of a mounted vlinder, and where verbs that the kernel has
 //! no system call for are handed to that mount.
 
+mod holder;
 mod records;
 
 use std::cell::RefCell;
@@ -10,9 +11,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use vlinder_control::client::NoServerReason;
 use vlinder_control::protocol::{ConditionRecord, MountInformation, SubvolumeTarget};
 use vlinder_control::{Answer, Client, ClientError, ErrorBody, MountEntry, Name, Request};
-use vlinder_device::HostIdentity;
 use vlinder_format::RootId;
 use vlinder_fs::data::MappedExtent;
 use vlinder_fs::{SubvolumeChoice, SubvolumeInformation};
@@ -21,6 +23,8 @@ use vlinder_transaction::SpaceReport;
 use crate::failure::{Failure, Kind};
 use crate::image::Follow;
 use crate::stats::Reading;
+
+pub use holder::server_of;
 
 /// What a path of the host is, to a verb that works on whole file systems or subvolumes.
 pub enum HostPath {
@@ -42,7 +46,11 @@ pub fn recognise(path: &Path, follow: Follow) -> Result<HostPath, Failure> {
     if let Some(mounted) = Mounted::at(path, follow)? {
         return Ok(HostPath::Mounted(Box::new(mounted)));
     }
-    let status = std::fs::metadata(path).map_err(|error| Failure::host(&error, path.display()))?;
+    // Of a mount whose server has ended the kernel may know the root for a moment still, so any of the looks above may have failed.
+    let status = std::fs::metadata(path).map_err(|error| {
+        let failure = Failure::host(&error, path.display());
+        if is_dead(&error) && is_on_ours(path) { failure.hint(SERVER_ENDED_HINT) } else { failure }
+    })?;
     let is_image = status.is_file() || status.file_type().is_block_device();
     Ok(if is_image { HostPath::Image } else { HostPath::Elsewhere })
 }
@@ -50,6 +58,9 @@ pub fn recognise(path: &Path, follow: Follow) -> Result<HostPath, Failure> {
 /// What to do about a mount that can't be unmounted because it is in use.
 pub const BUSY_HINT: &str =
     "a program has a file or its working directory there (fuser -vm lists them): end it, then try again";
+
+/// What to do about a mount whose server has ended.
+const SERVER_ENDED_HINT: &str = "its server has ended: vlinder umount takes the mount away";
 
 /// A failure to open an image that is in use, with the mount that uses it, where that is one of this user's.
 pub fn advise(failure: Failure, image: &Path) -> Failure {
@@ -257,11 +268,12 @@ impl Mounted {
         let Answer::Space(record) = self.request(&Request::FilesystemUsage)? else {
             return Err(self.unexpected());
         };
+        let is_trusted = vlinder_control::is_trusted(self.client.borrow().mount());
         let length = |path: &Name| {
-            let device = std::fs::File::open(Path::new(OsStr::from_bytes(&path.0))).ok()?;
-            rustix::fs::seek(device, rustix::fs::SeekFrom::End(0)).ok()
+            let path = Path::new(OsStr::from_bytes(&path.0));
+            is_trusted.then(|| holder::device_length(path)).flatten()
         };
-        // Of a device that the user may not open nothing more is known.
+        // Of a device that the user may not open, or that another user's server names, nothing more is known.
         let slack = record
             .devices
             .iter()
@@ -340,22 +352,6 @@ impl Mounted {
     }
 }
 
-/// The server that holds an image, among those that answer to this user.
-pub fn server_of(image: &Path) -> Option<(Client, MountInformation)> {
-    let identity = |path: &Path| rustix::fs::stat(path).ok().map(|status| HostIdentity::of(&status));
-    let wanted = identity(image)?;
-    let ours = MountEntry::all().ok()?.into_iter().filter(MountEntry::is_ours);
-    for entry in ours {
-        let Ok(mut client) = Client::connect(&entry.mountpoint) else { continue };
-        let Ok(Answer::Mount(information)) = client.request(&Request::Mount) else { continue };
-        let mut devices = information.devices.iter().map(|name| Path::new(OsStr::from_bytes(&name.0)));
-        if devices.any(|device| identity(device) == Some(wanted)) {
-            return Some((client, information));
-        }
-    }
-    None
-}
-
 /// The path of the host that a path in a mounted image stands for. Its symbolic links can't lead out of the mount.
 fn below(mountpoint: &Path, path: &[u8], follow: Follow) -> rustix::io::Result<PathBuf> {
     let root =
@@ -393,11 +389,23 @@ fn busy_hint(error: &ClientError) -> String {
     }
 }
 
+/// The server of the FUSE mount that was asked has ended.
+fn is_dead(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error())
+}
+
+fn is_on_ours(path: &Path) -> bool {
+    MountEntry::by_name(path).is_ok_and(|entry| entry.is_some_and(|entry| entry.is_ours()))
+}
+
 /// What a conversation with a mount's server met.
 pub fn failure(error: ClientError) -> Failure {
     let kind = match error {
         ClientError::Server(body) => return of_server(body),
-        ClientError::Path { path, source } => return Failure::host(&source, path.display()),
+        ClientError::Path { path, source } => {
+            let failure = Failure::host(&source, path.display());
+            return if is_dead(&source) { failure.hint(SERVER_ENDED_HINT) } else { failure };
+        }
         ClientError::NotMounted { .. } => Kind::Invalid,
         ClientError::Schema { .. } => Kind::Unsupported,
         ClientError::Unmount { is_busy: true, .. } => Kind::Busy,
@@ -407,10 +415,20 @@ pub fn failure(error: ClientError) -> Failure {
         | ClientError::Lost { .. }
         | ClientError::NotStored { .. } => Kind::Device,
     };
-    let failure = Failure::new(kind, error.to_string());
-    match kind {
-        Kind::Busy => failure.hint(busy_hint(&error)),
-        Kind::Permission => failure.hint("vlinder umount takes a mount away whose server has ended"),
+    // What other processes said stands in some of these.
+    let failure = Failure::new(kind, crate::report::escaped(error.to_string().as_bytes()));
+    match error {
+        ClientError::Unmount { is_busy: true, .. } => failure.hint(busy_hint(&error)),
+        ClientError::Unmount { .. } => failure.hint("root and the one who mounted may take it away"),
+        ClientError::NoServer { reason, .. } => failure.hint(match reason {
+            NoServerReason::Ended => SERVER_ENDED_HINT,
+            NoServerReason::Denied => {
+                "ask the one who mounted; others than that user and root need a mount with allow_other"
+            }
+            NoServerReason::Unknown => {
+                "the mount must be one that this process's namespaces show, and XDG_RUNTIME_DIR what it was for the server"
+            }
+        }),
         _ => failure,
     }
 }

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use vlinder_base::clock::{Clock, SystemClock};
 use vlinder_base::thread;
 use vlinder_control::MountEntry;
-use vlinder_control::client::{self, Client, ClientError, Unmounted};
+use vlinder_control::client::{self, Client, ClientError, NoServerReason, Unmounted};
 use vlinder_control::places::{self, Place};
 use vlinder_device::{DeviceError, DeviceErrorKind, FileDevice, LockMode, OpenOptions};
 
@@ -108,9 +108,17 @@ pub fn umount(arguments: &UmountArguments, session: &Session) -> Result<Ending, 
             Err(error) => Err(mounted::failure(error)),
         },
         Err(_) if is_server_gone(&entry.mountpoint) => take_away_dead(&entry, session),
+        Err(error @ ClientError::NoServer { reason: NoServerReason::Denied, .. }) if !is_own(&entry) => {
+            Err(mounted::failure(error))
+        }
         Err(ClientError::NoServer { .. }) => unmount_unheard(&entry, session),
         Err(error) => Err(mounted::failure(error)),
     }
+}
+
+/// Whether this user mounted it. The server of another user's mount is not unheard: it is not for this user to ask.
+fn is_own(entry: &MountEntry) -> bool {
+    entry.owner == Some(rustix::process::geteuid().as_raw())
 }
 
 /// Takes a mount away whose server has ended.

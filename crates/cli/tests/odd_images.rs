@@ -137,7 +137,7 @@ fn a_name_that_no_file_can_have_is_left_out_alone() {
         let checked = bounded(&["check", text(&path)]);
         assert_eq!(checked.code, 0, "{case}: {}{}", checked.text(), checked.err);
         assert!(checked.text().contains("name-unusable"), "{case}: {}", checked.text());
-        bounded(&["rm", "-r", &top]).failed(1, &["is no name of a file", "/top: it stays"]);
+        bounded(&["rm", "-r", &top]).failed(3, &["is no name of a file", "/top: it stays"]);
         let left = bounded(&["ls", &top]).failed(3, &["is no name of a file"]);
         assert_eq!(left.text(), "", "{case}: all else is removed");
     }
@@ -424,6 +424,25 @@ fn an_owner_that_is_no_id_leaves_no_set_id_bits() {
     let inode = files.open_file("/program-2").unwrap();
     let shown = files.filesystem().attributes(inode.inode());
     assert_eq!((shown.mode.permissions(), shown.user, shown.group), (0o755, UserId(own), GroupId(own)));
+}
+
+/// As root of a user namespace, chown(2) says EINVAL of an id that the namespace maps to nothing.
+#[test]
+fn an_owner_that_the_user_namespace_does_not_map_leaves_no_set_id_bits() {
+    require!(Root, Tool("unshare"));
+    let scratch = Scratch::new("unmapped-owner");
+    let (source, path, copy) = (scratch.join("source"), scratch.join("image"), scratch.join("copy"));
+    std::fs::create_dir(&source).unwrap();
+    std::fs::write(source.join("file"), "content").unwrap();
+    std::os::unix::fs::chown(source.join("file"), Some(1000), Some(1000)).unwrap();
+    std::fs::set_permissions(source.join("file"), PermissionsExt::from_mode(0o6755)).unwrap();
+    run(["mkfs", "--rootdir", text(&source), text(&path)]).done();
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", common::vlinder().get_program().to_str().unwrap()]);
+    common::end(command.args(["cp", "-a", &target(&path, "/file"), text(&copy)])).done();
+    assert_eq!(std::fs::read(&copy).unwrap(), b"content");
+    let status = std::fs::metadata(&copy).unwrap();
+    assert_eq!((status.uid(), status.mode() & 0o7777), (0, 0o755));
 }
 
 #[test]

@@ -1,17 +1,21 @@
-//! What other users do to the control socket of a mount that everybody may use (case R4).
+//! What other users do: to the control socket of a mount that everybody may use, and with mounts of their own (cases R4, R6).
 
 mod common;
 #[allow(dead_code, reason = "it is shared with tests that wait for servers")]
 #[path = "common/place.rs"]
 mod place;
 
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{run, vlinder};
 use place::Place;
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::Uid;
 use vlinder_base::thread;
 use vlinder_control::MountEntry;
@@ -62,4 +66,132 @@ fn idle_connections_of_a_stranger_keep_no_verb_of_roots_waiting() {
     as_stranger(&place, &["filesystem", "df", point]).failed(1, &words);
     place.unmount().done();
     drop(idle);
+}
+
+/// A mount of another user's that answers nothing, neither the kernel nor a client: a server that is stopped, or hostile.
+struct Silent {
+    point: PathBuf,
+    kernel: Option<OwnedFd>,
+    directory: PathBuf,
+    clients: Option<UnixListener>,
+}
+
+impl Silent {
+    fn new(point: PathBuf, source: &Path) -> Self {
+        std::fs::create_dir(&point).unwrap();
+        let kernel = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let options = format!(
+            "fd={},rootmode=40000,user_id={STRANGER},group_id={STRANGER},allow_other",
+            kernel.as_raw_fd()
+        );
+        let options = CString::new(options).unwrap();
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        rustix::mount::mount(source, &point, "fuse.vlinder", flags, options.as_c_str()).unwrap();
+        let (major, minor) =
+            MountEntry::all().unwrap().into_iter().rfind(|entry| entry.mountpoint == point).unwrap().device;
+        let directory = PathBuf::from(format!("/tmp/vlinder-{STRANGER}"));
+        let inside = directory.clone();
+        let listen = move || {
+            let (user, group) = (Uid::from_raw(STRANGER), rustix::process::Gid::from_raw(STRANGER));
+            rustix::thread::set_thread_res_gid(group, group, group).unwrap();
+            rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+            if !inside.exists() {
+                std::fs::create_dir(&inside).unwrap();
+                std::fs::set_permissions(&inside, PermissionsExt::from_mode(0o711)).unwrap();
+            }
+            UnixListener::bind(inside.join(format!("{major}:{minor}.sock"))).unwrap()
+        };
+        let clients = thread::spawn("stranger", listen).join().unwrap();
+        Self { point, kernel: Some(kernel), directory, clients: Some(clients) }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.clients.as_ref().unwrap().local_addr().unwrap().as_pathname().unwrap().to_owned()
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.socket());
+        // Others of this user may have sockets there.
+        let _ = std::fs::remove_dir(&self.directory);
+        // What waits for an answer hears now that none comes.
+        drop(self.kernel.take());
+        let _ = rustix::mount::unmount(&self.point, UnmountFlags::DETACH);
+    }
+}
+
+/// A verb that has ended within the time, which it could not if it waited for the silent server.
+#[track_caller]
+fn in_time(seconds: u32, arguments: &[&str]) -> common::Ended {
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", &seconds.to_string()]).arg(vlinder().get_program()).args(arguments);
+    common::end(&mut command)
+}
+
+/// Case R6: verbs look for the mount that holds an image which is in use; one of another user's is none of its.
+#[test]
+fn a_silent_server_of_a_stranger_keeps_no_verb_on_another_image_waiting() {
+    require!(Fuse, Root, Tool("timeout"));
+    let place = Place::new("silent-server");
+    let theirs = place.scratch.join("theirs.img");
+    std::fs::write(&theirs, b"").unwrap();
+    let silent = Silent::new(place.scratch.join("silent"), &theirs);
+    // It claims to hold root's image, too, which its user could not even write.
+    let claimed = Silent::new(place.scratch.join("claimed"), &place.image.canonicalize().unwrap());
+    place.mount("rw").done();
+    let image = place.image.to_str().unwrap();
+    // Both wait for ever if they ask; the time is for a machine that is busy.
+    in_time(60, &["ls", &format!("{image}:/")]).done();
+    in_time(60, &["check", image]).done();
+    for silent in [&silent, &claimed] {
+        let listener = silent.clients.as_ref().unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let came = listener.accept().map(|_| ());
+        assert_eq!(came.unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "it was asked");
+    }
+    drop((silent, claimed));
+    place.unmount().done();
+}
+
+/// Case R6: where the stranger could hold the image the server is asked, but not for ever.
+#[test]
+fn a_silent_server_of_the_images_owner_is_waited_for_only_so_long() {
+    require!(Fuse, Root, Tool("timeout"));
+    let place = Place::new("silent-owner");
+    std::os::unix::fs::chown(&place.image, Some(STRANGER), Some(STRANGER)).unwrap();
+    let image = place.image.canonicalize().unwrap();
+    let silent = Silent::new(place.scratch.join("silent"), &image);
+    place.mount("rw").done();
+    // The mount of root's is asked after it.
+    in_time(60, &["ls", &format!("{}:/", image.display())]).done();
+    let listener = silent.clients.as_ref().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    listener.accept().expect("it was asked");
+    drop(silent);
+    place.unmount().done();
+}
+
+#[test]
+fn a_mount_is_said_to_be_dead_only_where_its_server_has_ended() {
+    require!(Fuse, Root, Tool("setpriv"), Tool("pgrep"));
+    let place = Place::new("dead-or-denied");
+    place.mount("rw").done();
+    let point = place.point.to_str().unwrap();
+    let denied = as_stranger(&place, &["umount", point]).failed(1, &["Permission denied", "allow_other"]);
+    assert!(!denied.err.contains("has ended"), "{}", denied.err);
+    rustix::process::kill_process(place.server(), rustix::process::Signal::KILL).unwrap();
+    place::wait_for("the end of the connection", || {
+        rustix::fs::statfs(&place.point).is_err_and(|errno| errno == rustix::io::Errno::NOTCONN)
+    });
+    let is_told = || {
+        run(["filesystem", "df", point])
+            .failed(1, &["its server has ended: vlinder umount takes the mount away"]);
+    };
+    is_told();
+    // The kernel may have answered from what it remembered of the root.
+    place::wait_for("the end of the kernel's attributes of the root", || place.point.metadata().is_err());
+    is_told();
+    place.unmount();
+    assert!(!place.is_mounted());
 }

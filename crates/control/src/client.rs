@@ -9,13 +9,18 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use vlinder_base::clock::{Clock, SystemClock};
+use vlinder_base::thread;
 
 use crate::ErrorBody;
-use crate::frame::{self, FrameError, MOST_ANSWER_BYTES, MOST_REQUEST_BYTES};
+use crate::frame::{self, FrameError, MOST_REQUEST_BYTES};
+use crate::limits;
 use crate::location::{self, LocationError};
 use crate::mounts::MountEntry;
+use crate::patience::Limited;
 use crate::places::{self, Place};
-use crate::protocol::{Answer, AnswerMessage, Name, Outcome, Request, RequestMessage, SCHEMA};
+use crate::protocol::{
+    Answer, AnswerMessage, MountInformation, Name, Outcome, Request, RequestMessage, SCHEMA,
+};
 use crate::server::credentials_of;
 use crate::unmount::{HeldMount, Refused};
 
@@ -37,12 +42,14 @@ pub enum ClientError {
         path: PathBuf,
     },
     /// There is no socket of the mount that could be trusted.
-    #[error("no control socket of the mount at {} answers (looked at {tried}); is its server running, and may you use it?", .mountpoint.display())]
+    #[error("no control socket of the mount at {} answers (looked at {tried})", .mountpoint.display())]
     NoServer {
         /// Where it is mounted.
         mountpoint: PathBuf,
         /// What was looked at, and what was wrong with it.
         tried: String,
+        /// Why, as far as that is known.
+        reason: NoServerReason,
     },
     /// The conversation failed.
     #[error("the control socket of the mount at {} failed: {source}", .mountpoint.display())]
@@ -93,6 +100,17 @@ pub enum ClientError {
     },
 }
 
+/// Why no server of a mount was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoServerReason {
+    /// Nobody listens at the mount's socket any more: its server has ended.
+    Ended,
+    /// This user may not use the socket.
+    Denied,
+    /// It can't be told: there is no socket in the places that this process sees, or none that it may trust.
+    Unknown,
+}
+
 /// What became of a mount whose place is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unmounted {
@@ -107,11 +125,62 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// A server whose last place is gone has ended before this; one that has not has a place that this process can't see.
 const LONGEST_END: Duration = Duration::from_secs(10);
 
+/// How long a server may take from the mount to its socket, and how often it is looked for.
+const LONGEST_BEGIN: Duration = Duration::from_secs(1);
+const BEGIN_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Where no server was found.
+struct Tried {
+    /// The places, and what is wrong with each.
+    found: Vec<String>,
+    /// There is no socket in any of them.
+    is_nowhere: bool,
+    reason: NoServerReason,
+}
+
+/// Connects again as long as there is no socket and there may be one soon.
+fn wait_while_nowhere<T>(connect: impl Fn() -> Result<T, Tried>) -> Result<T, Tried> {
+    let clock = SystemClock::new();
+    let begun = clock.monotonic();
+    loop {
+        match connect() {
+            Err(tried) if tried.is_nowhere && clock.monotonic().saturating_sub(begun) < LONGEST_BEGIN => {
+                thread::sleep(BEGIN_INTERVAL);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Connects to the first socket of the mount that can be trusted.
+fn connect_to_any(
+    mount: &MountEntry,
+    connect: impl Fn(&Path) -> io::Result<UnixStream>,
+) -> Result<UnixStream, Tried> {
+    let mut tried = Tried { found: Vec::new(), is_nowhere: true, reason: NoServerReason::Unknown };
+    for (socket, owner) in location::candidates(mount) {
+        match connect_to(&socket, owner, &connect) {
+            Ok(stream) => return Ok(stream),
+            Err(LocationError::Host { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                tried.found.push(socket.display().to_string());
+            }
+            Err(error) => {
+                tried.is_nowhere = false;
+                tried.reason = reason_of(&error).unwrap_or(tried.reason);
+                tried.found.push(error.to_string());
+            }
+        }
+    }
+    Err(tried)
+}
+
 /// A conversation with the server of a mount.
 #[derive(Debug)]
 pub struct Client {
     stream: UnixStream,
     mount: MountEntry,
+    /// How long a request may take, and its answer as long again; none waits as long as the user does.
+    limit: Option<Duration>,
 }
 
 impl Client {
@@ -127,28 +196,42 @@ impl Client {
         Self::connect_to(mount)
     }
 
-    /// Connects to the server of a mount.
+    /// Connects to the server of a mount. A server that has just mounted makes its socket next, so one that is nowhere is waited for,
+    /// for a moment.
     ///
     /// # Errors
     /// [`ClientError::NoServer`].
     pub fn connect_to(mount: MountEntry) -> Result<Self, ClientError> {
-        let mut tried = Vec::new();
-        for (socket, owner) in location::candidates(&mount) {
-            match connect_to(&socket, owner) {
-                Ok(stream) => return Ok(Self { stream, mount }),
-                Err(LocationError::Host { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                    tried.push(socket.display().to_string());
-                }
-                Err(error) => tried.push(error.to_string()),
-            }
+        let connect = |socket: &Path| UnixStream::connect(socket);
+        match wait_while_nowhere(|| connect_to_any(&mount, connect)) {
+            Ok(stream) => Ok(Self::with_stream(stream, mount)),
+            Err(tried) => Err(no_server(mount, tried)),
         }
-        Err(ClientError::NoServer { mountpoint: mount.mountpoint, tried: tried.join(", ") })
+    }
+
+    /// Asks who serves a mount, and takes no longer than `limit` for it, whatever that server does. The mount itself is not
+    /// touched: a system call on it may wait for its server without end.
+    ///
+    /// # Errors
+    /// [`ClientError::NoServer`]; what the conversation met, [`io::ErrorKind::TimedOut`] among it.
+    pub fn enquire(mount: MountEntry, limit: Duration) -> Result<(Self, MountInformation), ClientError> {
+        let clock = SystemClock::new();
+        let left = || limit.saturating_sub(clock.monotonic());
+        let connect = |socket: &Path| limits::connect_within(socket, left());
+        let stream = connect_to_any(&mount, connect).map_err(|tried| no_server(mount.clone(), tried))?;
+        let mut client = Self::with_stream(stream, mount);
+        client.limit = Some(left());
+        let Answer::Mount(information) = client.request(&Request::Mount)? else {
+            return Err(client.unexpected());
+        };
+        client.limit = None;
+        Ok((client, information))
     }
 
     /// A conversation on a stream that is there already, for tests.
     #[must_use]
     pub fn with_stream(stream: UnixStream, mount: MountEntry) -> Self {
-        Self { stream, mount }
+        Self { stream, mount, limit: None }
     }
 
     /// The mount.
@@ -183,11 +266,13 @@ impl Client {
     /// # Errors
     /// What the server refused, or that it can't be reached any more.
     pub fn request(&mut self, request: &Request) -> Result<Answer, ClientError> {
+        let kind = request;
         let request = serde_json::to_value(request).map_err(|source| self.failed(source.into()))?;
         let message = RequestMessage { schema: SCHEMA.to_owned(), mount: Some(self.mount.id), request };
-        match frame::send(&mut self.stream, &message, MOST_REQUEST_BYTES) {
-            Ok(()) => self.answer(),
-            Err(source) if is_closed_by_peer(&source) => match self.answer() {
+        let most = limits::most_answer_bytes(kind, limits::is_trusted(&self.mount));
+        match frame::send(&mut Limited::new(&self.stream, self.limit), &message, MOST_REQUEST_BYTES) {
+            Ok(()) => self.answer(most),
+            Err(source) if is_closed_by_peer(&source) => match self.answer(most) {
                 // The server said why before it closed.
                 Err(said @ ClientError::Server(_)) => Err(said),
                 _ => Err(self.failed(source)),
@@ -196,9 +281,9 @@ impl Client {
         }
     }
 
-    fn answer(&mut self) -> Result<Answer, ClientError> {
-        let message: AnswerMessage =
-            frame::receive(&mut self.stream, MOST_ANSWER_BYTES).map_err(|source| self.failed(source))?;
+    fn answer(&mut self, most: u32) -> Result<Answer, ClientError> {
+        let message: AnswerMessage = frame::receive(&mut Limited::new(&self.stream, self.limit), most)
+            .map_err(|source| self.failed(source))?;
         if message.schema != SCHEMA {
             return Err(ClientError::Schema {
                 mountpoint: self.mount.mountpoint.clone(),
@@ -232,7 +317,7 @@ impl Client {
                 Err(ClientError::NotStored { mountpoint })
             };
         }
-        match self.answer() {
+        match self.answer(limits::most_answer_bytes(&Request::Unmount, false)) {
             Ok(Answer::Finished) => Ok(Unmounted::Ended),
             Ok(_) => Err(self.unexpected()),
             Err(ClientError::Conversation { .. }) => Err(ClientError::Lost { mountpoint }),
@@ -284,10 +369,28 @@ fn is_closed_by_peer(error: &FrameError) -> bool {
     matches!(error, FrameError::Stream { source } if matches!(source.kind(), BrokenPipe | ConnectionReset))
 }
 
-fn connect_to(socket: &Path, owner: u32) -> Result<UnixStream, LocationError> {
+/// What an error of a socket that is there tells.
+fn reason_of(error: &LocationError) -> Option<NoServerReason> {
+    let LocationError::Host { source, .. } = error else { return None };
+    match source.kind() {
+        io::ErrorKind::ConnectionRefused => Some(NoServerReason::Ended),
+        io::ErrorKind::PermissionDenied => Some(NoServerReason::Denied),
+        _ => None,
+    }
+}
+
+fn no_server(mount: MountEntry, Tried { found, reason, .. }: Tried) -> ClientError {
+    ClientError::NoServer { mountpoint: mount.mountpoint, tried: found.join(", "), reason }
+}
+
+fn connect_to(
+    socket: &Path,
+    owner: u32,
+    connect: impl Fn(&Path) -> io::Result<UnixStream>,
+) -> Result<UnixStream, LocationError> {
     location::check_socket(socket, owner)?;
     let host = |source| LocationError::Host { path: socket.to_owned(), source };
-    let stream = UnixStream::connect(socket).map_err(host)?;
+    let stream = connect(socket).map_err(host)?;
     if credentials_of(&stream).map_err(host)?.uid() != owner {
         return Err(LocationError::Unsafe { path: socket.to_owned(), reason: "somebody else serves it" });
     }
@@ -316,4 +419,34 @@ pub fn unmount(mount: &MountEntry) -> Result<(), ClientError> {
 /// [`ClientError::Unmount`].
 pub fn detach(mount: &MountEntry) -> Result<(), ClientError> {
     hold(mount)?.unmount(true).map_err(|refused| not_unmounted(mount, refused))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_socket_that_comes_soon_is_waited_for_and_one_that_refuses_is_not() {
+        let calls = Cell::new(0);
+        let nth = |ready: u32, is_nowhere| {
+            calls.set(0);
+            wait_while_nowhere(|| {
+                calls.set(calls.get() + 1);
+                if calls.get() < ready {
+                    Err(Tried { found: Vec::new(), is_nowhere, reason: NoServerReason::Unknown })
+                } else {
+                    Ok(())
+                }
+            })
+        };
+        assert!(nth(4, true).is_ok());
+        assert_eq!(calls.get(), 4);
+        assert!(nth(4, false).is_err());
+        assert_eq!(calls.get(), 1);
+        let begun = SystemClock::new();
+        assert!(nth(u32::MAX, true).is_err());
+        assert!(begun.monotonic() >= LONGEST_BEGIN);
+    }
 }

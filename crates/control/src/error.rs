@@ -4,6 +4,8 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use vlinder_fs::FsError;
 
+use crate::limits::as_printable;
+
 /// The kinds of failure: what a server answers with, and `error.kind` in the JSON of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -77,10 +79,13 @@ pub struct ErrorBody {
     /// What a system call would return, by Linux's number.
     pub errno: i32,
     /// What it is about.
+    #[serde(deserialize_with = "as_printable::option", default)]
     pub place: Option<String>,
     /// What happened.
+    #[serde(deserialize_with = "as_printable::text")]
     pub message: String,
     /// What to do about it.
+    #[serde(deserialize_with = "as_printable::option", default)]
     pub hint: Option<String>,
 }
 

@@ -67,6 +67,18 @@ impl MountEntry {
         Ok(Self::all()?.into_iter().rfind(|entry| entry.mountpoint == place))
     }
 
+    /// The mount whose place a path's own names lead to, as far as the table knows them: nothing is looked up, so that a path on a
+    /// mount whose server is gone is found, too.
+    ///
+    /// # Errors
+    /// The working directory or the table can't be read.
+    pub fn by_name(path: &Path) -> io::Result<Option<Self>> {
+        let path = std::path::absolute(path)?;
+        let above = Self::all()?.into_iter().filter(|entry| path.starts_with(&entry.mountpoint));
+        // Of several mounts over one another at the same place the last is what is seen.
+        Ok(above.max_by_key(|entry| entry.mountpoint.as_os_str().len()))
+    }
+
     /// All mounts that this process sees.
     ///
     /// # Errors

@@ -3,72 +3,17 @@
 //!
 //! Paths lead from the root of the mount and have no leading slash; the empty path is that root itself.
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use vlinder_fs::Condition;
 use vlinder_transaction::ReadOnlyReason;
 
 use crate::ErrorBody;
+use crate::limits::as_printable;
+pub use crate::name::Name;
 
 /// The schema of the messages below.
 pub const SCHEMA: &str = "vlinder.control/1";
-
-/// A name, path or label: bytes. In JSON a string, or `{"hex": …}` where the bytes are not UTF-8.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name(pub Vec<u8>);
-
-#[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-enum NameForm {
-    Text(String),
-    Hex { hex: String },
-}
-
-impl Serialize for Name {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let form = match std::str::from_utf8(&self.0) {
-            Ok(text) => NameForm::Text(text.to_owned()),
-            Err(_) => NameForm::Hex { hex: self.0.iter().map(|byte| format!("{byte:02x}")).collect() },
-        };
-        form.serialize(serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for Name {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match NameForm::deserialize(deserializer)? {
-            NameForm::Text(text) => Ok(Self(text.into_bytes())),
-            NameForm::Hex { hex } => {
-                let digits: Option<Vec<u8>> = hex
-                    .bytes()
-                    .map(|digit| char::from(digit).to_digit(16).and_then(|digit| digit.try_into().ok()))
-                    .collect();
-                let digits = digits.filter(|digits| digits.len().is_multiple_of(2));
-                let digits =
-                    digits.ok_or_else(|| serde::de::Error::custom("hex: no pairs of hexadecimal digits"))?;
-                Ok(Self(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()))
-            }
-        }
-    }
-}
-
-impl From<&[u8]> for Name {
-    fn from(bytes: &[u8]) -> Self {
-        Self(bytes.to_vec())
-    }
-}
-
-impl From<&str> for Name {
-    fn from(text: &str) -> Self {
-        Self(text.as_bytes().to_vec())
-    }
-}
-
-impl std::fmt::Display for Name {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{}", String::from_utf8_lossy(&self.0).escape_debug())
-    }
-}
 
 /// Which subvolume: the one that a path lies in or leads to, or the one of a number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -301,6 +246,7 @@ pub struct MountInformation {
     /// The process.
     pub process: u32,
     /// The version of the program.
+    #[serde(deserialize_with = "as_printable::text")]
     pub version: String,
     /// The mounted files or block devices, as the server was told.
     pub devices: Vec<Name>,
@@ -309,11 +255,13 @@ pub struct MountInformation {
     /// The subvolume that is shown as the root.
     pub root: u64,
     /// Why it takes no changes; none where it takes them.
+    #[serde(deserialize_with = "as_printable::option", default)]
     pub read_only: Option<String>,
     /// The file system's UUID.
+    #[serde(deserialize_with = "as_printable::text")]
     pub uuid: String,
     /// The options of the file system that it was mounted with, as they were given.
-    #[serde(default)]
+    #[serde(deserialize_with = "as_printable::list", default)]
     pub options: Vec<String>,
 }
 
@@ -382,10 +330,13 @@ pub struct SubvolumeRecord {
     /// It was deleted, and its blocks are not all freed yet.
     pub deleted: bool,
     /// Its UUID.
+    #[serde(deserialize_with = "as_printable::text")]
     pub uuid: String,
     /// Of what it is a snapshot.
+    #[serde(deserialize_with = "as_printable::option", default)]
     pub parent_uuid: Option<String>,
     /// What it was received as.
+    #[serde(deserialize_with = "as_printable::option", default)]
     pub received_uuid: Option<String>,
     /// When it was made.
     pub creation_time: Time,
@@ -433,6 +384,7 @@ pub struct SpaceRecord {
 #[serde(default)]
 pub struct ConditionRecord {
     /// Why it takes no changes; none where it takes them, or was mounted so that it does not.
+    #[serde(deserialize_with = "as_printable::option", default)]
     pub read_only: Option<String>,
     /// The host has no space for the image.
     pub is_host_full: bool,
@@ -452,6 +404,7 @@ pub struct FailedCommitRecord {
     /// The transaction that was running then.
     pub generation: u64,
     /// What went wrong.
+    #[serde(deserialize_with = "as_printable::text")]
     pub reason: String,
     /// How many failed for this reason, one after the other.
     pub count: u64,
@@ -508,10 +461,13 @@ pub struct SpaceDevice {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Metric {
     /// Its name, `part.what`.
+    #[serde(deserialize_with = "as_printable::text")]
     pub name: String,
     /// One sentence.
+    #[serde(deserialize_with = "as_printable::text")]
     pub help: String,
     /// What its numbers count.
+    #[serde(deserialize_with = "as_printable::text")]
     pub unit: String,
     /// The device that they are about, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -565,6 +521,7 @@ pub struct RequestMessage {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AnswerMessage {
     /// [`SCHEMA`].
+    #[serde(deserialize_with = "as_printable::text")]
     pub schema: String,
     /// How it went.
     pub result: Outcome,

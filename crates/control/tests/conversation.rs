@@ -10,8 +10,8 @@ use rustix::mount::MountFlags;
 use vlinder_base::sync::{Arc, Mutex};
 use vlinder_base::thread;
 use vlinder_control::{
-    Answer, Client, ClientError, Conversation, ErrorBody, ErrorKind, Executor, MountEntry, Peer, Request,
-    Server, SocketLocation,
+    Answer, Client, ClientError, Conversation, ErrorBody, ErrorKind, Executor, FrameError, MountEntry, Peer,
+    Request, Server, SocketLocation,
 };
 use vlinder_testkit::Scratch;
 
@@ -53,18 +53,21 @@ impl Rig {
     }
 
     fn client(&self) -> Client {
-        let mount = MountEntry {
-            id: 0,
-            device: (7, 9),
-            root: PathBuf::from("/"),
-            mountpoint: PathBuf::from("/nowhere"),
-            filesystem_type: "fuse.vlinder".into(),
-            source: PathBuf::from("image"),
-            owner: Some(rustix::process::geteuid().as_raw()),
-            read_only: false,
-            flags: MountFlags::empty(),
-        };
-        Client::with_stream(self.stream(), mount)
+        Client::with_stream(self.stream(), mount_of(rustix::process::geteuid().as_raw()))
+    }
+}
+
+fn mount_of(owner: u32) -> MountEntry {
+    MountEntry {
+        id: 0,
+        device: (7, 9),
+        root: PathBuf::from("/"),
+        mountpoint: PathBuf::from("/nowhere"),
+        filesystem_type: "fuse.vlinder".into(),
+        source: PathBuf::from("image"),
+        owner: Some(owner),
+        read_only: false,
+        flags: MountFlags::empty(),
     }
 }
 
@@ -195,4 +198,63 @@ fn one_who_unmounts_hears_how_it_ended_though_another_server_took_the_place() {
     thread::sleep(Duration::from_millis(700));
     rig.server.finish(Ok(()));
     assert!(answer().contains("finished"));
+}
+
+/// A client of a server that says nothing but these bytes, and the mount's owner as the client knows it.
+fn client_of(owner: u32, said: &[u8]) -> (Client, UnixStream) {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    theirs.write_all(said).unwrap();
+    (Client::with_stream(ours, mount_of(owner)), theirs)
+}
+
+fn too_long(outcome: Result<Answer, ClientError>) -> Option<u32> {
+    match outcome {
+        Err(ClientError::Conversation { source: FrameError::TooLong { most, .. }, .. }) => Some(most),
+        _ => None,
+    }
+}
+
+/// Case R6: the length of an answer is the server's word, and the server may be anybody's.
+#[test]
+fn an_answer_that_is_too_long_is_not_taken() {
+    let me = rustix::process::geteuid().as_raw();
+    let stranger = me + 54_321;
+    for (owner, request, length, most) in [
+        (me, Request::Mount, 1 << 29, 1 << 20),
+        (stranger, Request::Mount, 1 << 29, 1 << 20),
+        (stranger, Request::SubvolumeList, 1 << 29, 8 << 20),
+        (me, Request::SubvolumeList, (1 << 29) + 1, 1 << 29),
+    ] {
+        let (mut client, server) = client_of(owner, &u32::to_le_bytes(length));
+        // Where the length is not judged, the client waits for so many bytes: what it then gets is their end.
+        server.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(too_long(client.request(&request)), Some(most), "{owner} {request:?}");
+    }
+    let (mut client, server) = client_of(me, &u32::to_le_bytes(16 << 20));
+    server.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(too_long(client.request(&Request::SubvolumeList)), None);
+}
+
+/// Case R6: what a server says reaches a terminal.
+#[test]
+fn texts_of_an_answer_hold_no_control_characters() {
+    let error = r#"{"kind":"busy","errno":16,"place":"p\u001b[2J","message":"m\n","hint":"h\u009b"}"#;
+    let said = format!(r#"{{"schema":"vlinder.control/1","result":{{"error":{error}}}}}"#);
+    let frame = [&u32::try_from(said.len()).unwrap().to_le_bytes(), said.as_bytes()].concat();
+    let (mut client, _server) = client_of(1, &frame);
+    let Err(ClientError::Server(body)) = client.request(&Request::LabelGet) else { panic!("no error") };
+    assert_eq!(body.to_string(), r"p\033[2J: m\012; h\302\233");
+    let answer = r#"{"answer":"mount","process":1,"version":"\u001bc","devices":["a\nb"],"mountpoint":"","root":5,
+        "read_only":"\u0007","uuid":"\u0007","options":["\u0007"]}"#;
+    let said = format!(r#"{{"schema":"vlinder.control/1","result":{{"answer":{answer}}}}}"#);
+    let frame = [&u32::try_from(said.len()).unwrap().to_le_bytes(), said.as_bytes()].concat();
+    let (mut client, _server) = client_of(1, &frame);
+    let Ok(Answer::Mount(told)) = client.request(&Request::Mount) else { panic!("no answer") };
+    assert_eq!((told.version.as_str(), told.uuid.as_str()), (r"\033c", r"\007"));
+    assert_eq!(
+        (told.read_only.as_deref(), told.options.as_slice()),
+        (Some(r"\007"), &[r"\007".to_owned()][..])
+    );
+    // Names are bytes, and escaped where they are shown.
+    assert_eq!(told.devices[0].0, b"a\nb");
 }

@@ -63,7 +63,11 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
     if session.json {
         session.object(json!({ "removed": removed, "failures": tally.failed, "errors": tally.errors() }))?;
     }
-    Ok(tally.ending())
+    // Of a tree that stays, some may be gone.
+    Ok(match tally.ending() {
+        Ending::Failed if removed > 0 => Ending::Partial,
+        ending => ending,
+    })
 }
 
 /// Takes a name that was removed, with its directory.

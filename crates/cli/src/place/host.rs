@@ -170,7 +170,11 @@ impl HostDirectory {
             return Ok(false);
         }
         let mut mark = [0; size_of::<u64>()];
-        let file = File::from(self.open_at(name, OFlags::RDONLY)?);
+        let file = match self.open_at(name, OFlags::RDONLY) {
+            // Who may not read it can't have meant a path in it. The right to remove or replace it is the directory's.
+            Err(failure) if failure.kind == Kind::Permission => return Ok(false),
+            other => File::from(other?),
+        };
         match file.read_exact_at(&mut mark, PRIMARY_MARK_OFFSET) {
             Ok(()) => Ok(u64::from_le_bytes(mark) == MAGIC),
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),

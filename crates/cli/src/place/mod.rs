@@ -121,7 +121,8 @@ pub fn give_owner(to: &dyn Attributed, original: &Status) -> Result<u32, Failure
     let Some(owner) = Owner::new(original.user, original.group) else { return Ok(without_set_id_bits) };
     match to.change(&Change { owner: Some(owner), ..Change::default() }) {
         Ok(()) => Ok(original.permissions),
-        Err(failure) if failure.kind == Kind::Permission => Ok(without_set_id_bits),
+        // EINVAL: the user namespace maps nothing to that id, so nobody in it may give it (chown_common, fs/open.c).
+        Err(failure) if matches!(failure.kind, Kind::Permission | Kind::Invalid) => Ok(without_set_id_bits),
         Err(failure) => Err(failure),
     }
 }

@@ -1,6 +1,7 @@
 //! What the tests of the command share.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -86,4 +87,27 @@ pub fn make_image(path: &Path) {
 /// `IMAGE:/PATH`.
 pub fn target(image: &Path, path: &str) -> String {
     format!("{}:{path}", image.display())
+}
+
+/// The verbs that the help of the command, or of a verb that has verbs, lists.
+fn verbs_below(above: &[&str]) -> Vec<String> {
+    let help = run(above.iter().copied().chain(["--help"])).done().text();
+    let Some((_, list)) = help.split_once("\nCommands:\n") else { return Vec::new() };
+    let lines = list.lines().take_while(|line| !line.is_empty());
+    let verbs = lines.filter_map(|line| line.strip_prefix("  ").filter(|rest| !rest.starts_with(' ')));
+    let verbs = verbs.filter_map(|line| line.split_whitespace().next());
+    verbs.filter(|verb| *verb != "help").map(str::to_owned).collect()
+}
+
+/// All verbs but those, as the help lists them: a verb with verbs below it counts once for each of these.
+pub fn verbs_but(elsewhere: &[&str]) -> BTreeSet<String> {
+    let mut known = BTreeSet::new();
+    for verb in verbs_below(&[]).into_iter().filter(|verb| !elsewhere.contains(&verb.as_str())) {
+        match verbs_below(&[&verb]) {
+            inner if inner.is_empty() => drop(known.insert(verb)),
+            inner => known.extend(inner.into_iter().map(|inner| format!("{verb} {inner}"))),
+        }
+    }
+    assert!(known.len() > 30, "{known:?}");
+    known
 }

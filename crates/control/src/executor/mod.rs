@@ -158,6 +158,7 @@ impl FilesystemExecutor {
         if request.effect() == Effect::Keeps || !(self.filesystem.is_read_only() || is_read_only()) {
             return Ok(());
         }
+        self.require_first_right(peer, request)?;
         let body = ErrorBody::new(Errno::ROFS, "the mount is read-only and takes no changes");
         let body = body.at(self.facts.mountpoint.display().to_string());
         let hint = match self.filesystem.engine().read_only_reason() {
@@ -166,6 +167,25 @@ impl FilesystemExecutor {
             None => "make it writable with mount -o remount,rw",
         };
         Err(body.hint(hint))
+    }
+
+    /// The right that Linux judges before it looks whether the mount is read-only: `btrfs_ioctl_default_subvol`,
+    /// `btrfs_ioctl_set_fslabel` and `btrfs_ioctl_subvol_setflags` call `mnt_want_write_file` after it, all others before.
+    fn require_first_right(&self, peer: &Peer, request: &Request) -> Result<(), ErrorBody> {
+        match request {
+            Request::SubvolumeSetDefault { .. } | Request::LabelSet { .. } => self.require_privilege(peer),
+            Request::PropertySet { name, .. } if name == "label" => self.require_privilege(peer),
+            Request::PropertySet { path, name, .. } if name == "ro" && !self.is_privileged(peer) => {
+                let inode = self.resolve(&peer.caller(0), path)?;
+                if self.filesystem.attributes(&inode).user.0 == peer.user {
+                    return Ok(());
+                }
+                let body =
+                    ErrorBody::new(Errno::PERM, "only root, the one who mounted and the owner may do this");
+                Err(body.at(path.to_string()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The peer, with every capability if it is the mount's owner.
