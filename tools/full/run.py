@@ -107,6 +107,20 @@ class Run:
         else:
             ending.Judge(self, image).judge(mount)
 
+    def left_by_linux_alone(self):
+        """How many names Linux leaves of the same workload on its own file system; none where that can't be told."""
+        if self.arguments.workload == "image":
+            return None
+        # Its limit is its own.
+        self.watchdog.cancel()
+        done = call(sys.executable, *sys.argv, "--linux", seconds=2 * self.arguments.limit)
+        results = [line for line in done.text.splitlines() if line.startswith("{")]
+        try:
+            return json.loads(results[-1])["linux"]["left"]
+        except (IndexError, KeyError, ValueError):
+            self.violations.append(f"the workload on Linux alone: {done.short()}")
+            return None
+
     def keep(self):
         """Keeps the images and the logs of a run that failed."""
         target = os.path.join(self.arguments.keep, os.path.basename(self.scratch))

@@ -54,7 +54,8 @@ class Emptying:
     def violations(self, who, is_linux=False):
         """Sentences about everything that failed.
 
-        Linux may refuse a removal and do it later; only its refusals after an abort count."""
+        Linux may refuse a removal and do it later; only its refusals after an abort count. Whether names that it left are a
+        violation, the judge says."""
         found = [f"{who}: {failure}" for failure in self.failed]
         for why, count in self.refused.items():
             if not is_linux or any(sign in why for sign in ABORTED):
@@ -62,7 +63,7 @@ class Emptying:
         for why, count in self.first_refused.items():
             if why in ABORTED:
                 found.append(f"{who}: {count} first removals refused ({why})")
-        if self.left:
+        if self.left and not is_linux:
             found.append(f"{who}: {self.left} names are left")
         return found
 

@@ -11,6 +11,8 @@
    files fill the disk, which is told, and tries again after them. Of the files that are unlinked first,
    vlinder may refuse no more than Linux.
 4. Both checkers must accept what vlinder left, and as much space must be free as on Linux.
+5. What vlinder left when the disk was full must be enough for Linux to empty it. Where Linux leaves names, the
+   same workload runs on Linux's own file system: if Linux empties that, the run fails.
 """
 
 import os
@@ -125,7 +127,7 @@ class Judge:
         """The kernel keeps the size of a file whose bytes were refused: the server is asked for its own.
 
         How many files that concerned is told."""
-        if larger and "held_bytes" in self.run.report:
+        if larger and "held_bytes" in self.run.report and self.run.mounts[0].is_open:
             drop_cached(INODES)
             shown = listings.show_again(self.run.mounts[0].point, larger)
             self.run.report["kept_sizes"] = sum(shown[path].size != self.listed[path].size for path in larger)
@@ -134,7 +136,8 @@ class Judge:
     def held(self, peer):
         """What the running mount still holds in memory, if it is the one that was listed."""
         byte_count = self.run.report.get("held_bytes", 0)
-        return listings.Held(byte_count, self.run.mounts[0].point, peer.point) if byte_count else None
+        running = self.run.mounts[0]
+        return listings.Held(byte_count, running.point, peer.point) if byte_count and running.is_open else None
 
     def empty(self, name, mount):
         """Opens the mount if need be, empties it, and judges what vlinder left."""
@@ -176,6 +179,16 @@ class Judge:
                 missing = figures.missing_space(own.space, linux.space)
                 self.found(f"{name}: {sentence}" for sentence in missing)
 
+    def judge_names_left_by_linux(self):
+        """Names that Linux can't remove are a violation unless it can't do better on a disk that it filled itself."""
+        left = self.emptied.get("linux", Emptying()).left
+        if not left:
+            return
+        own_fill = self.run.left_by_linux_alone()
+        self.run.report["left_by_linux_alone"] = own_fill
+        if not own_fill:
+            self.found([f"linux: {left} names are left, {own_fill} where it filled the disk itself"])
+
     def take_snapshot(self, mount):
         """Takes a snapshot of the full state, on a copy of its own. Gives what it ended with."""
         self.copy(mount.image)
@@ -213,6 +226,9 @@ class Judge:
             self.settle(mount)
             if way == REMOUNT:
                 self.found(unmount_once(mount, "unmount of the full state"))
+                if self.run.report.get("held_bytes"):
+                    # What had no room was lost with the mount, as its writers were told.
+                    self.listed = None
         for_linux, for_vlinder = self.path("linux.img"), self.path("remount.img")
         self.copy(for_linux)
         findings = check(self.run.vlinder, for_linux, "full")
@@ -232,9 +248,9 @@ class Judge:
         if way != RUNNING:
             self.empty(REMOUNT, remounted)
         if not findings:
-            # What Linux can't empty fails the run as well: what vlinder leaves must be enough for it.
             self.empty("linux", self.run.adopt(Linux(for_linux, self.path("linux"), self.run.options)))
         self.compare()
+        self.judge_names_left_by_linux()
 
 
 def judge_linux_alone(run, mount):

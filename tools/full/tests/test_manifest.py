@@ -8,6 +8,8 @@ import unittest
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+from full_disk.emptying import Emptying  # noqa: E402
+from full_disk.ending import Judge  # noqa: E402
 from full_disk.listings import Held, compare_listings, listing  # noqa: E402
 from full_disk.manifest import Manifest  # noqa: E402
 from full_disk.records import Whole  # noqa: E402
@@ -150,6 +152,31 @@ class ListingsFind(InDirectory):
         self.assertEqual(len(self.compare(2)), 1)
         self.write("peer/file", b"bytes and more")
         self.assertEqual(len(self.compare(100)), 1)
+
+
+class RunWithLinuxAlone:
+    """A run whose workload leaves so many names on Linux's own file system."""
+
+    def __init__(self, left):
+        self.left, self.violations, self.report = left, [], {}
+
+    def left_by_linux_alone(self):
+        return self.left
+
+
+class NamesLeftByLinux(unittest.TestCase):
+    def violations(self, left, by_linux_alone):
+        run = RunWithLinuxAlone(by_linux_alone)
+        judge = Judge(run, "image")
+        judge.emptied["linux"] = Emptying(left=left)
+        judge.judge_names_left_by_linux()
+        return len(run.violations)
+
+    def test_are_a_violation_unless_linux_leaves_some_of_its_own_fill(self):
+        self.assertEqual(self.violations(0, 0), 0)
+        self.assertEqual(self.violations(3, 0), 1)
+        self.assertEqual(self.violations(3, None), 1)
+        self.assertEqual(self.violations(3, 200), 0)
 
 
 if __name__ == "__main__":
