@@ -95,13 +95,14 @@ const MOST_OUTPUT: u64 = 16 << 20;
 struct Bench {
     scratch: Scratch,
     clock: SystemClock,
+    patience: Duration,
 }
 
 impl Bench {
-    fn new() -> Self {
+    fn new(patience: Duration) -> Self {
         let scratch = Scratch::in_memory("hostile-fields");
         std::fs::create_dir(scratch.join("out")).unwrap();
-        Self { scratch, clock: SystemClock::new() }
+        Self { scratch, clock: SystemClock::new(), patience }
     }
 
     fn write(&self, image: &MemoryDevice) {
@@ -111,15 +112,23 @@ impl Bench {
     /// Runs a verb; why it broke a bound.
     fn run(&self, row: &Row) -> Result<(), String> {
         let (image, out) = (self.scratch.join("image"), self.scratch.join("out"));
-        let script = format!("ulimit -c 0; ulimit -d {MOST_KIB}; exec \"$@\"");
         let words = row.words.split(' ').map(|word| match word.strip_prefix("IMAGE:") {
             Some(path) => target(&image, path),
             None => word.replace("IMAGE", image.to_str().unwrap()).replace("OUT", out.to_str().unwrap()),
         });
+        let ended = self.run_program(Command::new(vlinder().get_program()).args(words));
+        std::fs::remove_dir_all(&out).unwrap();
+        std::fs::create_dir(&out).unwrap();
+        ended
+    }
+
+    /// Runs a program within the bounds; why it broke one.
+    fn run_program(&self, program: &Command) -> Result<(), String> {
+        let script = format!("ulimit -c 0; ulimit -d {MOST_KIB}; exec \"$@\"");
         let mut child = Command::new("sh")
             .args(["-c", &script, "sh"])
-            .arg(vlinder().get_program())
-            .args(words)
+            .arg(program.get_program())
+            .args(program.get_args())
             .env("TZ", "UTC")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -132,8 +141,6 @@ impl Bench {
         });
         let ended = self.wait(&mut child);
         let _ = reader.map(|reader| reader.join());
-        std::fs::remove_dir_all(&out).unwrap();
-        std::fs::create_dir(&out).unwrap();
         let said = String::from_utf8_lossy(&std::fs::read(self.scratch.join("stderr")).unwrap()).into_owned();
         let status = ended?;
         let is_good = status.code().is_some_and(|code| code < 100) && !said.contains("panicked");
@@ -150,10 +157,10 @@ impl Bench {
             if let Some(status) = child.try_wait().unwrap() {
                 return Ok(status);
             }
-            if self.clock.monotonic() > start + PATIENCE {
+            if self.clock.monotonic() > start + self.patience {
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(format!("it does not end within {} s", PATIENCE.as_secs()));
+                return Err(format!("it does not end within {:?}", self.patience));
             }
             thread::sleep(Duration::from_millis(1));
         }
@@ -188,6 +195,30 @@ impl Bench {
     }
 }
 
+/// What the bench is there to find, done by programs of which that is known.
+#[test]
+fn a_panic_a_signal_a_hang_and_much_memory_are_found() {
+    let bench = Bench::new(Duration::from_secs(2));
+    let shell = |script: &str| bench.run_program(Command::new("sh").args(["-c", script]));
+    assert_eq!(shell("echo out; echo why >&2; exit 1"), Ok(()), "an ordinary refusal");
+    let caught = |script: &str, words: &str| {
+        let error = shell(script).expect_err(script);
+        assert!(error.contains(words), "{script}: {error}");
+    };
+    caught("exit 101", "101");
+    caught("echo 'thread main panicked at x.rs:1' >&2; exit 1", "panicked");
+    caught("kill -SEGV $$", "signal");
+    caught("sleep 60", "does not end");
+    let memory = |mebibytes: u64| {
+        let program =
+            format!("import os\ntry: kept = bytearray({mebibytes} << 20)\nexcept MemoryError: os.abort()\n");
+        bench.run_program(Command::new("python3").args(["-c", &program]))
+    };
+    assert_eq!(memory(128), Ok(()));
+    let error = memory(300).expect_err("300 MiB");
+    assert!(error.contains("signal"), "{error}");
+}
+
 /// A number that the environment gives.
 fn number(name: &str) -> Option<u64> {
     std::env::var(name)
@@ -197,7 +228,7 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn lies_cost_bounded_time_and_memory_and_no_panic() {
-    let bench = Bench::new();
+    let bench = Bench::new(PATIENCE);
     let sound = rich();
     bench.write(&sound);
     for row in ROWS {

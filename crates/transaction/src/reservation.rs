@@ -1,10 +1,15 @@
 //! Space promised before it is used, so that what was accepted never fails for lack of it: metadata to handles, data to
 //! writes that are not allocated yet.
 
+use std::ops::Range;
+
+use vlinder_format::Key;
+
 use crate::EngineError;
 use crate::change_kind::ChangeKind;
 use crate::engine::Engine;
 use crate::error::METADATA;
+use crate::forest::Tree;
 use crate::space::{Asker, Charge, CountedBlocks, Draw, LookUps, PromisedData, Ticket, Unallocated, Wanted};
 
 /// Leaves, each with its path and a split, that taking away the name of a subvolume comes to at most: three of the directory's tree, four
@@ -77,7 +82,12 @@ impl Reservation {
 pub struct DataPromise<'a> {
     engine: &'a Engine,
     space: PromisedData,
+    /// Of its copies, what each run counts for.
+    copies_of_run: Charge,
 }
+
+/// Leaves that a run changes and that hold other items, too: one at either end, and that of its inode's item.
+const LEAVES_AROUND_RUN: u64 = 3;
 
 /// How often a promise is tried, with a commit between two tries.
 const TRIES: u32 = 3;
@@ -216,11 +226,41 @@ impl Engine {
         self.check_writable()?;
         let wanted = Wanted { data: space, ..Wanted::default() };
         if self.promise_making_room(wanted, Draw::Margin)? {
-            return Ok(DataPromise { engine: self, space });
+            return Ok(DataPromise { engine: self, space, copies_of_run: Charge::default() });
         }
         match self.space.metadata_of_refused(space) {
             Some(needed_bytes) => Err(EngineError::NoSpace { kind: METADATA, needed_bytes }),
             None => Err(EngineError::NoSpace { kind: "data", needed_bytes: space.bytes }),
+        }
+    }
+
+    /// As [`promise_data`](Self::promise_data), for data whose items lie at these keys of a tree, in order, those of their inodes among
+    /// them: what copies of the leaves there add is promised, too, so far as other trees share them.
+    ///
+    /// # Errors
+    /// As there; what reading the tree met.
+    pub fn promise_data_at(
+        &self,
+        tree: &Tree,
+        keys: impl FnOnce() -> Vec<Range<Key>>,
+        space: PromisedData,
+    ) -> Result<DataPromise<'_>, EngineError> {
+        if !tree.may_share_blocks() {
+            return self.promise_data(space);
+        }
+        self.check_writable()?;
+        let copies_of_run = self.copies_of_leaves(LEAVES_AROUND_RUN);
+        // Each leaf between the ends holds nothing but what is overwritten.
+        let sectors = space.bytes / u64::from(self.sector_size());
+        let between = Charge { added_references: sectors, dropped_references: sectors, ..Charge::default() };
+        let counted = space.with_copies(copies_of_run.times(space.runs) + between);
+        let wanted = Wanted { data: counted, ..Wanted::default() };
+        if self.try_promise(wanted, Draw::Margin) {
+            return Ok(DataPromise { engine: self, space: counted, copies_of_run });
+        }
+        match self.measure_copies_at(tree, keys())? {
+            Some(copies) => self.promise_data(space.with_copies(copies)),
+            None => self.promise_data(counted),
         }
     }
 
@@ -267,14 +307,15 @@ impl DataPromise<'_> {
     pub fn split(&mut self, bytes: u64) -> Self {
         let bytes = bytes.min(self.space.bytes);
         let preallocated_bytes = bytes.min(self.space.preallocated_bytes);
-        let space = PromisedData { bytes, runs: 0, preallocated_bytes };
+        let space = PromisedData { preallocated_bytes, ..PromisedData::written(bytes, 0) };
         self.space -= space;
-        Self { engine: self.engine, space }
+        Self { engine: self.engine, space, copies_of_run: self.copies_of_run }
     }
 
     /// Gives back the promise for all but `runs` of the runs.
     pub fn keep_runs(&mut self, runs: u64) {
-        let surplus = PromisedData::written(0, self.space.runs.saturating_sub(runs));
+        let runs = self.space.runs.saturating_sub(runs);
+        let surplus = PromisedData::written(0, runs).with_copies(self.copies_of_run.times(runs));
         self.space -= surplus;
         self.engine.space.unpromise_data(surplus, 0);
     }
@@ -297,7 +338,12 @@ mod tests {
     use std::cell::Cell;
     use std::convert::Infallible;
 
+    use vlinder_format::file_extent::FileExtent;
+    use vlinder_format::{FileOffset, ObjectId, RootId};
+    use vlinder_testkit::{Scratch, require};
+
     use super::*;
+    use crate::opening_tests::{new_image, write};
 
     /// Attempts until there is room, which the commit of this number makes, or which another thread makes when it is looked
     /// whether a commit would gain. Gives whether it succeeded, the attempts and the commits.
@@ -336,5 +382,30 @@ mod tests {
     #[test]
     fn what_another_commit_freed_just_before_the_look_is_found() {
         assert_eq!(attempts(3, None, true), (true, 2, 0));
+    }
+
+    /// A leaf of a tree that may share blocks is promised with the data; what was counted for runs that there are not goes back.
+    #[test]
+    fn data_are_promised_copies_where_trees_may_share_leaves_and_give_all_of_them_back() {
+        require!(Tool("mkfs.btrfs"));
+        let scratch = Scratch::new("data_at");
+        let engine = write(&new_image(&scratch, &[])).unwrap();
+        let tree = engine.tree(RootId::FS_TREE).unwrap();
+        let key = FileExtent::key(ObjectId(257), FileOffset(0));
+        let promise =
+            |space| engine.promise_data_at(&tree, || vec![key..key.next().unwrap()], space).unwrap();
+        let space = PromisedData::written(8192, 2);
+        assert_eq!(promise(space).space(), space, "nothing can be shared");
+        tree.root().mark_snapshot(engine.generation());
+        let mut counted = promise(space);
+        let all = counted.space().copies;
+        let between = Charge { added_references: 2, dropped_references: 2, ..Charge::default() };
+        assert_eq!(all, engine.copies_of_leaves(2 * LEAVES_AROUND_RUN) + between);
+        counted.keep_runs(1);
+        let kept = counted.keep();
+        assert_eq!(kept.copies, engine.copies_of_leaves(LEAVES_AROUND_RUN) + between);
+        engine.settle_data_promise(kept, 0);
+        let measured = engine.measure_copies_at(&tree, vec![key..key.next().unwrap()]).unwrap();
+        assert_eq!(measured, Some(Charge::default()), "the leaf of a new file system describes no extent");
     }
 }

@@ -1,6 +1,8 @@
 //! What the next commit has to do that no handle holds a promise for: pending items, delayed references, snapshots.
 //! First as a bound from counts; where that finds no room, measured in the trees.
 
+use std::ops::Range;
+
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
 use vlinder_format::checksum_item::ChecksumGeometry;
@@ -431,6 +433,24 @@ impl Engine {
             Ok((charge.of_blocks(), extents))
         })?;
         Ok((promised, copied))
+    }
+
+    /// References that copies of shared leaves at these keys of a tree add or replace, as they would be promised by measure; none where
+    /// that is too much to be looked at.
+    ///
+    /// # Errors
+    /// What reading met.
+    pub(crate) fn measure_copies_at(
+        &self,
+        tree: &Tree,
+        keys: Vec<Range<Key>>,
+    ) -> Result<Option<Charge>, TreeError> {
+        let touches: Vec<Touch> = keys.into_iter().map(|keys| Touch { keys, growth_bytes: 0 }).collect();
+        let (charge, extents) = self.measure_touches(tree.id(), tree.root(), &touches, |_| ())?;
+        if !self.may_promise_by_measure(extents.len(), 0) {
+            return Ok(None);
+        }
+        Ok(Some(charge.of_blocks() + self.measure_extents(beside_others(extents))?))
     }
 }
 

@@ -1,9 +1,13 @@
 //! Writing: into memory, with the space promised.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use vlinder_base::sync::Arc;
 use vlinder_extent_state::ByteRange;
+use vlinder_format::file_extent::FileExtent;
+use vlinder_format::inode::InodeItem;
+use vlinder_format::{FileOffset, Key, ObjectId};
 use vlinder_transaction::{DataPromise, EngineError, PromisedData};
 
 use super::file_data::DELALLOC;
@@ -160,7 +164,8 @@ fn promise<'a>(
     }
     let engine = filesystem.engine();
     let space = PromisedData::written(new, sectors.len() as u64);
-    match engine.promise_data(space) {
+    let (tree, keys) = (inode.subvolume().tree(), || item_keys(inode.number(), sectors));
+    match engine.promise_data_at(tree, keys, space) {
         Ok(promise) => return Ok(Promised::Space(promise)),
         Err(error @ EngineError::NoSpace { .. }) => {
             tracing::debug!(%error, "flushing, since what waits may take less than promised");
@@ -177,11 +182,21 @@ fn promise<'a>(
     if !filesystem.make_room()? {
         return Err(Refusal::NoSpace.into());
     }
-    match engine.promise_data(space) {
+    match engine.promise_data_at(tree, keys, space) {
         Ok(promise) => Ok(Promised::Space(promise)),
         Err(EngineError::NoSpace { .. }) => Err(Refusal::NoSpace.into()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Where the items lie that writing these ranges of a file changes: its own, and those of extents.
+fn item_keys(inode: ObjectId, ranges: &[ByteRange]) -> Vec<Range<Key>> {
+    let own = InodeItem::key(inode);
+    let extents = |range: &ByteRange| {
+        let key = |offset| FileExtent::key(inode, FileOffset(offset));
+        key(range.start())..key(range.end())
+    };
+    std::iter::once(own..own.next().unwrap_or(own)).chain(ranges.iter().map(extents)).collect()
 }
 
 /// Puts a range's bytes into memory, with the rest of its sectors.
@@ -270,7 +285,9 @@ pub(crate) fn put_sectors(
     bytes: Vec<u8>,
 ) -> Result<()> {
     let range = ByteRange::with_length(start, bytes.len() as u64).ok_or(Refusal::FileTooLarge)?;
-    let promised = match filesystem.engine().promise_data(PromisedData::written(range.length_bytes(), 1)) {
+    let keys = || item_keys(inode.number(), &[range]);
+    let space = PromisedData::written(range.length_bytes(), 1);
+    let promised = match filesystem.engine().promise_data_at(inode.subvolume().tree(), keys, space) {
         Ok(promise) => Promised::Space(promise),
         Err(error) if error.is_no_space() => return Err(Refusal::NoSpace.into()),
         Err(error) => return Err(error.into()),

@@ -32,19 +32,27 @@ pub struct PromisedData {
     pub runs: u64,
     /// Of the bytes, those that become preallocated extents, which are as long as free space allows.
     pub preallocated_bytes: u64,
+    /// References that copies of leaves add into which the bytes go, where other trees share these leaves.
+    pub copies: Charge,
 }
 
 impl PromisedData {
     /// Bytes that are written, in so many runs.
     #[must_use]
     pub const fn written(bytes: u64, runs: u64) -> Self {
-        Self { bytes, runs, preallocated_bytes: 0 }
+        Self { bytes, runs, preallocated_bytes: 0, copies: Charge::NOTHING }
     }
 
     /// Bytes of preallocated extents, in so many runs.
     #[must_use]
     pub const fn preallocated(bytes: u64, runs: u64) -> Self {
-        Self { bytes, runs, preallocated_bytes: bytes }
+        Self { bytes, runs, preallocated_bytes: bytes, copies: Charge::NOTHING }
+    }
+
+    /// The same, with what copies of shared leaves add.
+    #[must_use]
+    pub const fn with_copies(self, copies: Charge) -> Self {
+        Self { copies, ..self }
     }
 }
 
@@ -53,6 +61,7 @@ impl std::ops::AddAssign for PromisedData {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.runs = self.runs.saturating_add(other.runs);
         self.preallocated_bytes = self.preallocated_bytes.saturating_add(other.preallocated_bytes);
+        self.copies += other.copies;
     }
 }
 
@@ -61,6 +70,7 @@ impl std::ops::SubAssign for PromisedData {
         self.bytes = given_back(self.bytes, other.bytes);
         self.runs = given_back(self.runs, other.runs);
         self.preallocated_bytes = given_back(self.preallocated_bytes, other.preallocated_bytes);
+        self.copies -= other.copies;
     }
 }
 

@@ -164,7 +164,8 @@ impl Promises {
         let made = if is_of_this_transaction { self.sizes.made } else { 0 };
         let price = TreeSizes { made, ..self.sizes }.price_bytes(&changes);
         let mut metadata = price.saturating_add(kept);
-        if wanted.copies_shared && draw != Draw::LastReserve {
+        let copies_for_data = draw <= Draw::Reserve && data.copies != Charge::NOTHING;
+        if copies_for_data || (wanted.copies_shared && draw != Draw::LastReserve) {
             // A copy leaves the leaf to the trees that share it, of which the last frees it as one. That comes after a commit.
             let lasting = self.sizes.lasting_blocks(&changes).saturating_mul(self.sizes.block_bytes);
             let left = commit.saturating_add(self.reserve.dead_leaf).saturating_add(waited_for);
@@ -293,7 +294,7 @@ impl Promises {
 /// What so much data may change when they are flushed.
 fn charge_of_data(data: PromisedData) -> Charge {
     let pieces = data.bytes.saturating_sub(data.preallocated_bytes) / PIECE_BYTES;
-    RUN.times(data.runs) + PIECE.times(pieces)
+    RUN.times(data.runs) + PIECE.times(pieces) + data.copies
 }
 
 #[cfg(test)]
@@ -439,6 +440,27 @@ mod tests {
         }
         assert_eq!(needs(Draw::LastReserve, false), needs(Draw::LastReserve, true));
         assert_eq!(needs(Draw::Nothing, false), needs(Draw::Nothing, true), "it leaves more anyway");
+    }
+
+    /// What flushing them asks for by then (`Draw::Accepted`) has been left by everybody.
+    #[test]
+    fn data_that_go_into_shared_leaves_find_the_room_for_the_copies_when_they_are_flushed() {
+        let mut promises = promises();
+        let copies = Charge { blocks: 100, returned: 90, ..Charge::NOTHING };
+        let data = PromisedData::written(4096, 1).with_copies(copies);
+        let changes = charge_of_data(data);
+        let flush = Wanted { changes, copies_shared: true, ..Wanted::default() };
+        let flush = promises.needs(Draw::Accepted, Charge::default(), flush).metadata;
+        let asked = Wanted { data, ..Wanted::default() };
+        assert!(promises.needs(Draw::Margin, Charge::default(), asked).metadata >= flush);
+        promises.add_data(data);
+        for draw in [Draw::Nothing, Draw::Margin, Draw::Snapshot, Draw::Removal, Draw::Reserve] {
+            let left = promises.needs(draw, Charge::default(), Wanted::default()).metadata;
+            assert!(left >= flush, "{draw:?}");
+        }
+        promises.remove_data(data);
+        let without = promises.needs(Draw::Reserve, Charge::default(), Wanted::default()).metadata;
+        assert_eq!(without, promises.commit_bytes(&Charge::NOTHING) + MEBIBYTE);
     }
 
     #[test]
