@@ -152,7 +152,7 @@ pub(crate) fn read(context: &mut Context<'_>) -> Layout {
         context.find(FindingKind::ChunkUnreadable { logical: chunk.logical }, Place::default());
     }
     for (logical, chunk) in context.judge.superblock.system_chunks().flatten() {
-        if layout.chunks.get(&logical).is_none_or(|found| found.chunk != chunk) {
+        if layout.chunks.get(&logical).is_none_or(|found| !found.chunk.is_same_as(&chunk)) {
             context.find(FindingKind::SystemChunk { logical }, Place::default());
         }
     }

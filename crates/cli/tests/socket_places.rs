@@ -82,3 +82,36 @@ fn a_mount_in_a_user_namespace_has_a_socket() {
     let said = run_as_root("mkdir -p -m 711 /run/vlinder\nas_user unshare -Urm sh -c \"$USE\"");
     assert_eq!(said.done().text(), format!("{SAID}/tmp/vlinder-0\n1\n"));
 }
+
+/// No directory at all: each that is there is read-only, or not there.
+const NO_DIRECTORY: &str = r#"
+mkdir none
+mount --bind /tmp /mnt
+cd /mnt
+chmod 1777 .
+for directory in /run /tmp; do
+    mount --bind none $directory
+    mount -o remount,bind,ro $directory
+done
+"#;
+
+#[test]
+fn where_no_directory_can_be_used_the_mount_tells_its_socket() {
+    require!(Fuse, Root, Tool("setpriv"), Tool("unshare"), Tool("fusermount3"));
+    let use_it = r#"
+set -e
+./vlinder mount -o owners=me disk.img point 2>said
+grep -q the.mount.itself.tells.its.name said || { cat said >&2; exit 1; }
+./vlinder subvolume create point/made
+./vlinder ls disk.img:/
+./vlinder filesystem sync point
+"#;
+    let said = run_as_root(&format!(
+        "{NO_DIRECTORY}as_user sh -c '{use_it}'
+./vlinder subvolume list point || true
+as_user ./vlinder umount point
+as_user ./vlinder ls disk.img:/"
+    ));
+    assert_eq!(said.text(), format!("{SAID}made\nmade\n"), "{}", said.err);
+    assert_eq!(said.code, 0);
+}

@@ -13,7 +13,6 @@ use vlinder_base::thread;
 
 use crate::ErrorBody;
 use crate::frame::{self, FrameError, MOST_REQUEST_BYTES};
-use crate::limits;
 use crate::location::{self, LocationError};
 use crate::mounts::MountEntry;
 use crate::patience::Limited;
@@ -23,6 +22,7 @@ use crate::protocol::{
 };
 use crate::server::credentials_of;
 use crate::unmount::{HeldMount, Refused};
+use crate::{last_resort, limits};
 
 /// Why the server could not be asked, or what it said.
 #[derive(Debug, thiserror::Error)]
@@ -128,6 +128,8 @@ const LONGEST_END: Duration = Duration::from_secs(10);
 /// How long a server may take from the mount to its socket, and how often it is looked for.
 const LONGEST_BEGIN: Duration = Duration::from_secs(1);
 const BEGIN_INTERVAL: Duration = Duration::from_millis(10);
+/// How long a mount may take to tell the name of its socket.
+const LONGEST_TELLING: Duration = Duration::from_secs(5);
 
 /// Where no server was found.
 struct Tried {
@@ -156,6 +158,7 @@ fn wait_while_nowhere<T>(connect: impl Fn() -> Result<T, Tried>) -> Result<T, Tr
 fn connect_to_any(
     mount: &MountEntry,
     connect: impl Fn(&Path) -> io::Result<UnixStream>,
+    limit: Duration,
 ) -> Result<UnixStream, Tried> {
     let mut tried = Tried { found: Vec::new(), is_nowhere: true, reason: NoServerReason::Unknown };
     for (socket, owner) in location::candidates(mount) {
@@ -169,6 +172,14 @@ fn connect_to_any(
                 tried.reason = reason_of(&error).unwrap_or(tried.reason);
                 tried.found.push(error.to_string());
             }
+        }
+    }
+    match last_resort::connect(mount, limit) {
+        Ok(stream) => return Ok(stream),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => {
+            tried.is_nowhere = false;
+            tried.found.push(format!("the name that the mount tells: {error}"));
         }
     }
     Err(tried)
@@ -203,14 +214,14 @@ impl Client {
     /// [`ClientError::NoServer`].
     pub fn connect_to(mount: MountEntry) -> Result<Self, ClientError> {
         let connect = |socket: &Path| UnixStream::connect(socket);
-        match wait_while_nowhere(|| connect_to_any(&mount, connect)) {
+        match wait_while_nowhere(|| connect_to_any(&mount, connect, LONGEST_TELLING)) {
             Ok(stream) => Ok(Self::with_stream(stream, mount)),
             Err(tried) => Err(no_server(mount, tried)),
         }
     }
 
-    /// Asks who serves a mount, and takes no longer than `limit` for it, whatever that server does. The mount itself is not
-    /// touched: a system call on it may wait for its server without end.
+    /// Asks who serves a mount, and takes no longer than `limit` for it, whatever that server does. This thread does not touch the
+    /// mount itself: a system call on it may wait for its server without end.
     ///
     /// # Errors
     /// [`ClientError::NoServer`]; what the conversation met, [`io::ErrorKind::TimedOut`] among it.
@@ -218,7 +229,8 @@ impl Client {
         let clock = SystemClock::new();
         let left = || limit.saturating_sub(clock.monotonic());
         let connect = |socket: &Path| limits::connect_within(socket, left());
-        let stream = connect_to_any(&mount, connect).map_err(|tried| no_server(mount.clone(), tried))?;
+        let stream =
+            connect_to_any(&mount, connect, left()).map_err(|tried| no_server(mount.clone(), tried))?;
         let mut client = Self::with_stream(stream, mount);
         client.limit = Some(left());
         let Answer::Mount(information) = client.request(&Request::Mount)? else {

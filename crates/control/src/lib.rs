@@ -15,6 +15,7 @@ mod effect;
 mod error;
 pub mod executor;
 mod frame;
+mod last_resort;
 mod limits;
 pub mod location;
 pub mod mounts;

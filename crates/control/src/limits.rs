@@ -45,11 +45,15 @@ pub(crate) fn most_answer_bytes(request: &Request, is_trusted: bool) -> u32 {
 /// Connects to a socket, or says after so long that its server takes no connection: the kernel lets connect(2) wait without end
 /// where the queue of a server that is stopped is full.
 pub(crate) fn connect_within(path: &Path, limit: Duration) -> io::Result<UnixStream> {
-    let flags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
-    let (address, clock) = (SocketAddrUnix::new(path)?, SystemClock::new());
+    connect_to_address_within(&SocketAddrUnix::new(path)?, limit)
+}
+
+/// As [`connect_within`], to an address of any kind.
+pub(crate) fn connect_to_address_within(address: &SocketAddrUnix, limit: Duration) -> io::Result<UnixStream> {
+    let (flags, clock) = (SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC), SystemClock::new());
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     loop {
-        match connect(&socket, &address) {
+        match connect(&socket, address) {
             Ok(()) => {
                 let stream = UnixStream::from(socket);
                 stream.set_nonblocking(false)?;

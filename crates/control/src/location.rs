@@ -8,10 +8,12 @@
 //! | 3 | `/run/user/UID/vlinder` | all: the usual value of that, for a process that does not have it |
 //! | 4 | `/tmp/vlinder-UID` | all |
 //! | 5 | `/tmp/vlinder-UID-RANDOM` | all: anybody may have made the one before |
+//! | 6 | none: a name that the mount tells (`last_resort`) | all, where no directory can be used |
 //!
 //! Where everybody may use the mount (`allow_other`), 2 and 3 come last, since others than the owner can't reach them. A
 //! directory that can't be made, is not safe, or whose socket's path is too long for the kernel, is skipped. A client looks
-//! at all of them in this order, and trusts a directory and a socket only if they belong to the one who mounted.
+//! at all of them in this order, and trusts a directory and a socket only if they belong to the one who mounted. It asks the mount
+//! at last, if it trusts whoever mounted.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -55,7 +57,7 @@ pub struct SocketLocation {
     pub directory: PathBuf,
     /// Others than the owner may connect.
     pub for_everybody: bool,
-    name: String,
+    device: (u32, u32),
 }
 
 impl SocketLocation {
@@ -70,20 +72,25 @@ impl SocketLocation {
             // The sort keeps the order among equals.
             directories.sort_by_key(|directory| !is_reached_by_others(directory, user));
         }
-        let at = |directory| Self { directory, for_everybody: allow_other, name: socket_name(device) };
+        let at = |directory| Self { directory, for_everybody: allow_other, device };
         directories.into_iter().map(at).collect()
     }
 
     /// A place of one's own choice, for tests.
     #[must_use]
     pub fn in_directory(directory: PathBuf, device: (u32, u32), allow_other: bool) -> Self {
-        Self { directory, for_everybody: allow_other, name: socket_name(device) }
+        Self { directory, for_everybody: allow_other, device }
     }
 
     /// The socket.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        self.directory.join(&self.name)
+        self.directory.join(socket_name(self.device))
+    }
+
+    /// The device number of the mount.
+    pub(crate) fn device(&self) -> (u32, u32) {
+        self.device
     }
 
     /// Makes the directory, or sees that the one that is there is safe.

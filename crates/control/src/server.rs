@@ -1,15 +1,15 @@
 //! The server's end: accepts connections, sees who is there, hands requests to an [`Executor`].
 
+mod bound;
+
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{UnixCredentials, getsockopt};
-use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown};
 use vlinder_base::sync::atomic::{AtomicBool, Ordering};
@@ -20,12 +20,12 @@ use vlinder_tree::CommitLease;
 
 use crate::by_call::Expectation;
 use crate::connections::Connections;
-use crate::dead_sockets;
 use crate::frame::{self, FrameError, MOST_ANSWER_BYTES, MOST_REQUEST_BYTES};
 use crate::location::{LocationError, SocketLocation};
 use crate::patience::{Limited, Patience};
 use crate::protocol::{Answer, AnswerMessage, Request, RequestMessage, SCHEMA};
 use crate::{ErrorBody, ErrorKind};
+use bound::Bound;
 
 /// How often one who waits for the mount's end is looked after.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
@@ -109,11 +109,7 @@ pub struct Server {
 }
 
 struct Shared {
-    path: PathBuf,
-    /// The socket's file system and inode: a mount that got the device number after this one may have put its own in its
-    /// place. The listener keeps the number from being used again.
-    identity: (u64, u64),
-    listener: UnixListener,
+    bound: Bound,
     /// The listener is shut down. At the limit of open files accept(2) does not tell that.
     is_closing: AtomicBool,
     state: Mutex<State>,
@@ -141,18 +137,17 @@ pub enum ServerError {
         refused: Vec<LocationError>,
     },
     /// There is no thread to serve it.
-    #[error("the control socket {} can't be served: {source}; allow more processes (ulimit -u), and try again", .path.display())]
+    #[error("the control socket can't be served: {source}; allow more processes (ulimit -u), and try again")]
     NoThread {
-        /// The socket.
-        path: PathBuf,
         /// Why.
         source: io::Error,
     },
 }
 
 impl Server {
-    /// Makes the socket in the first of these places that can be used, and serves it in threads of its own. A socket that is
-    /// there belongs to a mount that is gone, since device numbers are unique among the mounts that are there, and is replaced.
+    /// Makes the socket in the first of these places that can be used, or under a name that the mount has to tell, and serves it in
+    /// threads of its own. A socket that is there belongs to a mount that is gone, since device numbers are unique among the mounts
+    /// that are there, and is replaced.
     ///
     /// # Errors
     /// No place is safe and can be made.
@@ -166,11 +161,9 @@ impl Server {
         patience: Patience,
     ) -> Result<Self, ServerError> {
         let owner = rustix::process::geteuid().as_raw();
-        let Bound { path, listener, identity } = bind_first(locations, owner)?;
+        let bound = Bound::to_first(locations, owner)?;
         let shared = Arc::new(Shared {
-            path: path.clone(),
-            identity,
-            listener,
+            bound,
             is_closing: AtomicBool::new(false),
             state: Mutex::new(State {
                 executor: Some(executor),
@@ -183,16 +176,22 @@ impl Server {
         });
         let accepting = {
             let shared = Arc::clone(&shared);
-            let no_thread = |source| ServerError::NoThread { path: path.clone(), source };
+            let no_thread = |source| ServerError::NoThread { source };
             thread::try_spawn("control", move || shared.accept()).map_err(no_thread)?
         };
         Ok(Self { shared, accepting: Some(accepting) })
     }
 
-    /// Where the socket lies.
+    /// Where the socket lies; none where the mount has to tell its [name](Self::told_name).
     #[must_use]
-    pub fn path(&self) -> &std::path::Path {
-        &self.shared.path
+    pub fn path(&self) -> Option<&Path> {
+        self.shared.bound.path()
+    }
+
+    /// The name that the mount has to tell, since there is no directory for the socket.
+    #[must_use]
+    pub fn told_name(&self) -> Option<&[u8]> {
+        self.shared.bound.told_name()
     }
 
     /// Takes no more connections and ends those that ask nothing at the moment, but for clients that wait for the end.
@@ -200,11 +199,11 @@ impl Server {
     pub fn close(&mut self) {
         let Some(accepting) = self.accepting.take() else { return };
         // Whoever finds no socket knows that there is no server.
-        if let Err(error) = self.shared.remove_socket() {
-            tracing::debug!(%error, path = %self.shared.path.display(), "the control socket stays behind");
+        if let Err(error) = self.shared.bound.remove() {
+            tracing::debug!(%error, path = ?self.path(), "the control socket stays behind");
         }
         self.shared.is_closing.store(true, Ordering::SeqCst);
-        let _ = rustix::net::shutdown(&self.shared.listener, Shutdown::Both);
+        let _ = rustix::net::shutdown(&self.shared.bound.listener, Shutdown::Both);
         let _ = accepting.join();
         let mut state = self.shared.state.lock();
         state.connections.stop_reading();
@@ -239,75 +238,11 @@ impl Drop for Server {
     }
 }
 
-/// A socket that is listened at.
-struct Bound {
-    path: PathBuf,
-    listener: UnixListener,
-    identity: (u64, u64),
-}
-
-/// Makes the socket in the first place that can be used.
-fn bind_first(locations: &[SocketLocation], owner: u32) -> Result<Bound, ServerError> {
-    let mut refused = Vec::new();
-    for location in locations {
-        let path = location.path();
-        let bound = location.prepare(owner).and_then(|()| {
-            bind(&path, location.for_everybody)
-                .map_err(|source| LocationError::Host { path: path.clone(), source })
-        });
-        match bound {
-            Ok((listener, identity)) => {
-                for error in refused {
-                    tracing::info!(%error, "a place for the control socket was passed over");
-                }
-                return Ok(Bound { path, listener, identity });
-            }
-            Err(error) => refused.push(error),
-        }
-    }
-    Err(ServerError::NoPlace { refused })
-}
-
-/// Puts a socket in place of what is there; and which it is.
-fn bind(path: &Path, for_everybody: bool) -> io::Result<(UnixListener, (u64, u64))> {
-    let _lock = lock_directory_of(path)?;
-    dead_sockets::remove_from(path.parent().unwrap_or(Path::new("/")));
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let listener = UnixListener::bind(path)?;
-    let mode = if for_everybody { 0o666 } else { 0o600 };
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
-    Ok((listener, identity_of(path)?))
-}
-
-fn identity_of(path: &Path) -> io::Result<(u64, u64)> {
-    let status = std::fs::symlink_metadata(path)?;
-    Ok((status.dev(), status.ino()))
-}
-
-/// Held while sockets in the directory come and go, so that what was looked at is what is removed.
-fn lock_directory_of(path: &Path) -> io::Result<std::fs::File> {
-    let directory = std::fs::File::open(path.parent().unwrap_or(Path::new("/")))?;
-    rustix::fs::flock(&directory, FlockOperation::LockExclusive)?;
-    Ok(directory)
-}
-
 impl Shared {
-    /// Removes the socket, unless another server's has taken its place.
-    fn remove_socket(&self) -> io::Result<()> {
-        let _lock = lock_directory_of(&self.path)?;
-        if identity_of(&self.path)? == self.identity {
-            std::fs::remove_file(&self.path)?;
-        }
-        Ok(())
-    }
-
     fn accept(self: &Arc<Self>) {
         let mut has_told = false;
         loop {
-            let stream = match self.listener.accept() {
+            let stream = match self.bound.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(_) if self.is_closing.load(Ordering::SeqCst) => return,
                 Err(error) => {
@@ -329,7 +264,15 @@ impl Shared {
     fn begin(self: &Arc<Self>, stream: UnixStream) -> io::Result<()> {
         let peer = Peer::of(&stream)?;
         let handle = stream.try_clone()?;
-        let added = self.state.lock().connections.add(peer.user, handle);
+        let mut state = self.state.lock();
+        if self.bound.is_for_privileged_alone() && !state.connections.is_privileged(peer.user) {
+            drop(state);
+            let refused =
+                ErrorBody::new(Errno::ACCESS, "only root and the mount's owner may use its control socket");
+            return self.refuse(&stream, refused);
+        }
+        let added = state.connections.add(peer.user, handle);
+        drop(state);
         let number = match added {
             Ok(number) => number,
             Err(refused) => return self.refuse(&stream, refused),

@@ -196,7 +196,11 @@ impl Session {
         let executor = Arc::new(FilesystemExecutor::new(self.inner.filesystem.clone(), notifier, facts));
         let locations = SocketLocation::for_server(device, owner, options.allow_other);
         self.inner.notifier.service.set_expected_calls(executor.calls());
-        self.server = Some(Server::start(&locations, executor.clone())?);
+        let server = Server::start(&locations, executor.clone())?;
+        if let Some(name) = server.told_name() {
+            self.inner.notifier.service.tell_name(name);
+        }
+        self.server = Some(server);
         self.executor = Some(executor);
         Ok(())
     }

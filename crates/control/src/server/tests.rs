@@ -1,6 +1,9 @@
 //! Connections of many users over a real socket. A thread takes another user for itself alone, so these need root.
 
 use std::io::{Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::SocketAddr;
 use std::path::PathBuf;
 
 use rustix::mount::MountFlags;
@@ -212,16 +215,20 @@ fn a_place_that_can_not_be_used_is_passed_over() {
     std::fs::set_permissions(scratch.join("open"), std::fs::Permissions::from_mode(0o777)).unwrap();
     symlink("/", scratch.join("link")).unwrap();
     std::fs::write(scratch.join("file"), b"").unwrap();
-    let Err(ServerError::NoPlace { refused }) = Server::start(&unusable, Arc::new(Fake)) else {
-        panic!("an unusable place was used")
-    };
-    assert_eq!(refused.len(), unusable.len(), "{refused:?}");
+    let server = Server::start(&unusable, Arc::new(Fake)).unwrap();
+    assert_eq!(server.path(), None, "an unusable place was used");
+    let address = SocketAddr::from_abstract_name(server.told_name().unwrap()).unwrap();
+    let stream = UnixStream::connect_addr(&address).unwrap();
+    assert_eq!(Client::with_stream(stream, entry()).request(&Request::Mount).unwrap(), Answer::Done);
+    server.finish(Ok(()));
+    assert!(UnixStream::connect_addr(&address).is_err(), "it has ended");
+    assert!(matches!(Server::start(&[], Arc::new(Fake)), Err(ServerError::NoPlace { .. })));
     let mut locations = unusable.to_vec();
     locations.extend([at("first"), at("second")]);
     let server = Server::start(&locations, Arc::new(Fake)).unwrap();
-    assert_eq!(server.path(), at("first").path());
+    assert_eq!((server.path(), server.told_name()), (Some(&*at("first").path()), None));
     assert!(!at("second").directory.exists());
-    let stream = UnixStream::connect(server.path()).unwrap();
+    let stream = UnixStream::connect(server.path().unwrap()).unwrap();
     assert_eq!(Client::with_stream(stream, entry()).request(&Request::Mount).unwrap(), Answer::Done);
     server.finish(Ok(()));
 }
@@ -234,6 +241,35 @@ fn a_place_of_another_user_is_passed_over() {
     std::fs::create_dir(scratch.join("theirs")).unwrap();
     std::os::unix::fs::chown(scratch.join("theirs"), Some(STRANGER), None).unwrap();
     let server = Server::start(&[at("theirs"), at("own")], Arc::new(Fake)).unwrap();
-    assert_eq!(server.path(), at("own").path());
+    assert_eq!(server.path(), Some(&*at("own").path()));
     server.finish(Ok(()));
+}
+
+/// A name has no mode, and everybody can read it in /proc/net/unix.
+#[test]
+fn a_name_that_the_mount_tells_is_for_others_only_where_the_mount_is() {
+    require!(Root);
+    let scratch = Scratch::new("told-names");
+    for (for_everybody, user, expected) in
+        [(false, 0, true), (false, OWNER, true), (false, STRANGER, false), (true, STRANGER, true)]
+    {
+        let unusable = SocketLocation::in_directory(scratch.join("absent/run"), (7, 9), for_everybody);
+        let server = as_user(OWNER, move || Server::start(&[unusable], Arc::new(Fake)).unwrap());
+        let address = SocketAddr::from_abstract_name(server.told_name().unwrap()).unwrap();
+        let asked = as_user(user, move || {
+            let stream = UnixStream::connect_addr(&address).unwrap();
+            Client::with_stream(stream, entry()).request(&Request::Mount)
+        });
+        match asked {
+            Ok(answer) => assert!(expected && answer == Answer::Done, "{user} {for_everybody}"),
+            Err(ClientError::Server(refused)) => {
+                assert!(
+                    !expected && refused.errno == Errno::ACCESS.raw_os_error(),
+                    "{user} {for_everybody}: {refused:?}"
+                );
+            }
+            Err(error) => panic!("{user} {for_everybody}: {error}"),
+        }
+        server.finish(Ok(()));
+    }
 }

@@ -408,6 +408,29 @@ impl Chunk {
         bytes
     }
 
+    /// Whether two items describe one chunk. `sub_stripes` means something in RAID10 alone: elsewhere mkfs.btrfs before 5.4 left 0 where
+    /// Linux writes 1, and Linux reads neither (`read_one_chunk`, fs/btrfs/volumes.c).
+    #[must_use]
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        let is_read = self.flags.profile() == BlockGroupFlags::RAID10;
+        let Self {
+            length,
+            owner,
+            stripe_length,
+            flags,
+            io_align,
+            io_width,
+            sector_size,
+            sub_stripes,
+            stripes,
+        } = self;
+        (length, owner, stripe_length, flags)
+            == (&other.length, &other.owner, &other.stripe_length, &other.flags)
+            && (io_align, io_width, sector_size) == (&other.io_align, &other.io_width, &other.sector_size)
+            && *stripes == other.stripes
+            && (!is_read || *sub_stripes == other.sub_stripes)
+    }
+
     /// Bytes that each stripe takes on its device; none where the profile or the count is impossible.
     pub fn stripe_bytes(&self) -> Option<u64> {
         let shape = ProfileShape::of(self.flags.profile())?;

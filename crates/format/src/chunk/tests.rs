@@ -161,3 +161,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn sub_stripes_tell_chunks_apart_in_raid10_alone() {
+    for (flags, stripes, is_same) in [
+        (BlockGroupFlags::SYSTEM.with(BlockGroupFlags::DUP), 2, true),
+        (BlockGroupFlags::DATA, 1, true),
+        (BlockGroupFlags::DATA.with(BlockGroupFlags::RAID10), 4, false),
+    ] {
+        let one = chunk(flags, stripes);
+        let other = Chunk { sub_stripes: one.sub_stripes ^ 1, ..one.clone() };
+        assert_eq!(one.is_same_as(&other), is_same, "{flags:?}");
+        assert!(
+            one.is_same_as(&one.clone()) && !one.is_same_as(&Chunk { length: one.length * 2, ..one.clone() })
+        );
+    }
+}

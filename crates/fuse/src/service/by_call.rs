@@ -15,6 +15,13 @@ impl MountService {
         let _ = self.calls.set(calls);
     }
 
+    /// Whoever asks the mount is told this name of its control socket.
+    pub(crate) fn tell_name(&self, name: &[u8]) {
+        if let Some(answer) = vlinder_device::encode_mount_name(name) {
+            let _ = self.told_name.set(answer);
+        }
+    }
+
     /// What this call stands for, if it is no call for a directory.
     pub(super) fn expected_call(
         &self,

@@ -19,6 +19,7 @@ mod unplaced;
 use rustix::io::Errno;
 use vlinder_base::sync::{Arc, OnceLock, Weak};
 use vlinder_control::by_call::{Call, ExpectedCalls};
+use vlinder_device::MOUNT_NAME_COMMAND;
 use vlinder_fs::{
     AttributeMode, Capabilities, Filesystem, FsError, Inode, InodeId, OpenInode, Refusal, RenameMode, Uuid,
 };
@@ -67,6 +68,7 @@ pub struct MountService {
     this: OnceLock<Weak<Self>>,
     aside: Aside,
     calls: OnceLock<Arc<ExpectedCalls>>,
+    told_name: OnceLock<Vec<u8>>,
 }
 
 impl MountService {
@@ -90,6 +92,7 @@ impl MountService {
             notifier: OnceLock::new(),
             aside: Aside::start()?,
             calls: OnceLock::new(),
+            told_name: OnceLock::new(),
             filesystem,
         })
     }
@@ -579,6 +582,9 @@ impl Service for MountService {
     }
 
     fn control(&self, requester: Requester, node: NodeNumber, command: u32, data: &[u8]) -> Reply<Vec<u8>> {
+        if command == MOUNT_NAME_COMMAND {
+            return self.told_name.get().cloned().ok_or(Errno::NOTTY);
+        }
         self.control_file(&judged(requester, 0), &self.inode(node)?, command, data)
     }
 }
