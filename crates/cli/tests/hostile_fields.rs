@@ -208,7 +208,7 @@ fn a_panic_a_signal_a_hang_and_much_memory_are_found() {
     caught("exit 101", "101");
     caught("echo 'thread main panicked at x.rs:1' >&2; exit 1", "panicked");
     caught("kill -SEGV $$", "signal");
-    caught("sleep 60", "does not end");
+    caught("exec sleep 60", "does not end");
     let memory = |mebibytes: u64| {
         let program =
             format!("import os\ntry: kept = bytearray({mebibytes} << 20)\nexcept MemoryError: os.abort()\n");
