@@ -7,9 +7,8 @@ use vlinder_format::block::BlockRules;
 use vlinder_format::features::CompatReadOnlyFeatures;
 use vlinder_format::superblock::Superblock;
 use vlinder_format::validate::LeafRules;
-use vlinder_format::{Generation, Level, Logical, Place, RootId};
-use vlinder_volume::superblock::SuperblockChoice;
-use vlinder_volume::{Access, Opened, Volume, VolumeError};
+use vlinder_format::{DeviceId, Generation, Level, Logical, Place, RootId};
+use vlinder_volume::{Access, OpenRules, Opened, Volume, VolumeError};
 
 use crate::bitmap::BlockSet;
 use crate::checksums::{self, ChecksumTree};
@@ -19,6 +18,7 @@ use crate::extents::{ExtentTree, Gathered, GroupItems};
 use crate::faulty::Faulty;
 use crate::finding::FindingKind;
 use crate::free_space::{FreeSpace, FreeSpaceTree};
+use crate::histories;
 use crate::ledger::Balance;
 use crate::logs;
 use crate::owners::Owners;
@@ -44,6 +44,8 @@ pub struct Options<'a> {
     pub progress: Option<&'a dyn Fn(u64, Option<u64>)>,
     /// Devices may be missing: what the others have is checked.
     pub degraded: bool,
+    /// Of members that were written to apart from one another, the one whose history is checked.
+    pub history: Option<DeviceId>,
     /// How many threads read and judge; otherwise as many as are good for this machine. The report is the same.
     pub threads: Option<usize>,
     /// Temporary space for what grows with the file system (lists of ranges, 16 bytes for each run of neighbours; sets of tree
@@ -88,8 +90,8 @@ fn known(opened: Opened) -> Result<Opened, CheckError> {
 /// [`CheckError::Open`], [`CheckError::UnknownFeatures`], [`CheckError::Temporary`]; everything that is wrong further in is a
 /// finding.
 pub fn check(devices: Vec<Arc<dyn Device>>, options: &Options<'_>) -> Result<Report, CheckError> {
-    let open = if options.degraded { Volume::open_degraded } else { Volume::open };
-    let opened = known(open(devices.clone(), SuperblockChoice::Automatic, Access::ReadOnly)?)?;
+    let rules = OpenRules { may_miss: options.degraded, history: options.history, ..OpenRules::default() };
+    let opened = known(Volume::open_by(devices.clone(), rules, Access::ReadOnly)?)?;
     judge(opened, &devices, State::Newest, options)
 }
 
@@ -117,6 +119,9 @@ fn judge(
     let mut context = Context::new(Arc::new(opened.volume), &superblock, options);
     superblocks::judge(&mut context, devices, &superblock, state);
     let mut layout = chunks::read(&mut context);
+    if state == State::Newest {
+        histories::refuse_two(&context)?;
+    }
     let roots = roots::read(&mut context);
     let checked = judge_trees(&mut context, &mut layout, &roots);
     roots::judge(&mut context, &roots);

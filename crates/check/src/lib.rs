@@ -33,6 +33,7 @@ mod extents;
 pub mod faulty;
 mod finding;
 mod free_space;
+mod histories;
 mod inode;
 mod ledger;
 mod logged;

@@ -68,7 +68,7 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Status, Failure> 
             "vlinder restore gets files out; keep a copy of the image before anything else changes it",
         ));
     }
-    let degraded = arguments.options.read()?.degraded;
+    let opening = arguments.options.read()?;
     let source = Source::open(&arguments.images)?;
     let progress = RefCell::new(Progress::new(session, "checking", None));
     let moved = |bytes: u64, total: Option<u64>| {
@@ -82,7 +82,8 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Status, Failure> 
     let options = Options {
         data_checksums: arguments.check_data_csum,
         progress: Some(&moved),
-        degraded,
+        degraded: opening.degraded,
+        history: opening.history,
         temporary: Some(&temporary),
         lists_bytes: Some(usize::try_from(arguments.list_memory).unwrap_or(usize::MAX)),
         ..Options::default()

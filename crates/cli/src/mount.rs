@@ -72,6 +72,9 @@ Of the file system, as Linux's btrfs has them (every verb that opens an image ta
                     taken, and without effect here
 
 Of vlinder:
+  history=DEVID     of devices that were each written to
+                    without the others, the one that is read;
+                    nothing is written
   owners=keep, owners=me
                     whose files these are for an ordinary user
   cache=BYTES, dirty=BYTES

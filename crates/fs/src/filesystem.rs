@@ -118,6 +118,7 @@ impl Filesystem {
         };
         let rules = OpenRules {
             may_miss: options.degraded,
+            history: options.history,
             ignores_flags: options.rescue.ignores_super_flags,
             ..OpenRules::default()
         };

@@ -19,6 +19,7 @@
 //! | `notreelog`, `treelog`, `flushoncommit`, `noflushoncommit` | as on Linux |
 //! | `rescue=PART[:PART…]` ([`RescueOptions`]) | with `ro` only: what may be damaged |
 //! | `degraded` | devices may be missing; what the others have is read then, and nothing written |
+//! | `history=DEVID` | of devices that were written to apart from one another, the one that is read; nothing is written |
 //! | `ssd`, `space_cache`, … ([`WITHOUT_EFFECT`]) | Linux's, taken and without effect here |
 
 use std::time::Duration;
@@ -29,7 +30,7 @@ use vlinder_base::metrics::Registry;
 use vlinder_base::random::{OsRandom, Random};
 use vlinder_base::sync::Arc;
 use vlinder_codec::compress::Compression;
-use vlinder_format::RootId;
+use vlinder_format::{DeviceId, RootId};
 use vlinder_transaction::{Disabled, Rescue};
 use vlinder_tree::bootstrap::Leniency;
 
@@ -165,6 +166,8 @@ pub struct OpenOptions {
     pub rescue: RescueOptions,
     /// Devices may be missing: what the others have is read then.
     pub degraded: bool,
+    /// Of devices that were written to apart from one another, the one whose history is read; nothing is written then.
+    pub history: Option<DeviceId>,
     /// Whose files these are.
     pub owners: Owners,
     /// Bound of the tree blocks and inodes in memory, in bytes (`cache=`).
@@ -205,6 +208,7 @@ impl Default for OpenOptions {
             flush_on_commit: false,
             rescue: RescueOptions::default(),
             degraded: false,
+            history: None,
             owners: Owners::Keep,
             cache_bytes: 256 << 20,
             cached_inodes: None,
@@ -407,6 +411,11 @@ impl OpenOptions {
                 let number =
                     given("number of a subvolume")?.parse().map_err(|_| bad("number of a subvolume"))?;
                 self.subvolume = SubvolumeChoice::Number(RootId(number));
+            }
+            "history" => {
+                let number = given("number of a device")?.parse().map_err(|_| bad("number of a device"))?;
+                self.history = Some(DeviceId(number));
+                self.read_only = true;
             }
             "max_inline" => {
                 self.max_inline_bytes =

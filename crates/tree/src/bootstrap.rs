@@ -79,6 +79,9 @@ pub fn bootstrap(
         level: superblock.root_level,
     };
     let root_tree = Root::new(RootId::ROOT_TREE, root_pointer, Generation(0));
+    if reading != ChunkReading::Salvage {
+        blocks.refuse_two_histories([&chunk_tree, &root_tree])?;
+    }
     Ok(Bootstrap { trees, blocks, chunk_tree, root_tree })
 }
 

@@ -10,7 +10,7 @@ use vlinder_format::{Block, Damage, Generation, Place, RootId, Uuid};
 use vlinder_volume::{MappedBy, ReadRequest, Volume};
 
 use crate::search::verify_block;
-use crate::{BlockSource, TreeError, WantedBlock};
+use crate::{BlockSource, Root, TreeError, WantedBlock};
 
 /// Where a block says whose it is.
 const OWNER: std::ops::Range<usize> = 88..96;
@@ -75,6 +75,32 @@ impl VolumeBlocks {
         Ok(sealed)
     }
 
+    /// Sees that all good copies of the root blocks of these trees are the same.
+    ///
+    /// # Errors
+    /// [`VolumeError::TwoHistories`] with the first two members of which that is not true.
+    pub(crate) fn refuse_two_histories(&self, roots: [&Root; 2]) -> Result<(), TreeError> {
+        for wanted in roots.map(WantedBlock::root) {
+            let (request, by) = self.request(&wanted);
+            let mut is_good = |bytes: &[u8]| self.judge(bytes.to_vec(), &wanted).is_ok();
+            // A block that lies nowhere is told of where it is read.
+            if let Ok(Some((first, second))) = self.volume.differing_copies(request, by, &mut is_good) {
+                return Err(self.volume.two_histories(first, second).into());
+            }
+        }
+        Ok(())
+    }
+
+    fn request(&self, wanted: &WantedBlock) -> (ReadRequest, MappedBy) {
+        let length = usize::try_from(self.rules.node_size).unwrap_or(usize::MAX);
+        // What maps the blocks of the chunk tree must not be looked for in the chunk tree.
+        let by = match wanted.tree {
+            RootId::CHUNK_TREE => MappedBy::SystemChunks,
+            _ => MappedBy::AnyChunk,
+        };
+        (ReadRequest { logical: wanted.logical, length }, by)
+    }
+
     fn block_rules(&self) -> BlockRules {
         BlockRules { node_size: self.rules.node_size, sector_size: self.rules.sector_size }
     }
@@ -133,15 +159,7 @@ impl BlockSource for VolumeBlocks {
     }
 
     fn read(&self, wanted: &[WantedBlock]) -> Vec<Result<Arc<Block>, TreeError>> {
-        let length = usize::try_from(self.rules.node_size).unwrap_or(usize::MAX);
-        let requests = wanted.iter().map(|wanted| {
-            // What maps the blocks of the chunk tree must not be looked for in the chunk tree.
-            let by = match wanted.tree {
-                RootId::CHUNK_TREE => MappedBy::SystemChunks,
-                _ => MappedBy::AnyChunk,
-            };
-            (ReadRequest { logical: wanted.logical, length }, by)
-        });
+        let requests = wanted.iter().map(|wanted| self.request(wanted));
         let results = self.volume.submit_reads_by(requests).wait(&mut |number, bytes| {
             // The volume answers each request under its own number.
             let wanted = wanted.get(number).copied().unwrap_or_default();
@@ -153,7 +171,7 @@ impl BlockSource for VolumeBlocks {
                 Err(error) => error,
             };
             // Only where every copy failed: one with its checksum is better than one without.
-            let request = ReadRequest { logical: wanted.logical, length };
+            let (request, _) = self.request(wanted);
             let again = self
                 .ignores_checksums
                 .then(|| self.volume.read_verified(request, &mut |bytes| self.judge_content(bytes, wanted)));

@@ -178,6 +178,27 @@ pub enum VolumeError {
         /// Bytes that were looked through.
         searched_bytes: u64,
     },
+    /// Members were written to apart from one another, and none is older than the other.
+    #[error(
+        "device {} ({}) and device {} ({}) were each written to without the other and hold two histories of this file system, of \
+         which vlinder joins none; read one with -o history={} or -o history={}, copy out what you need, and make that device's \
+         file system whole with new ones",
+        .first.0, .first.1, .second.0, .second.1, .first.0, .second.0
+    )]
+    TwoHistories {
+        /// One, and its name.
+        first: (DeviceId, String),
+        /// Another, and its name.
+        second: (DeviceId, String),
+    },
+    /// The device whose history was chosen is not among those given.
+    #[error(
+        "no device {device} was given, whose history is to be read; vlinder inspect-internal dump-super tells a device's number (dev_item.devid)"
+    )]
+    NoSuchHistory {
+        /// The number.
+        device: DeviceId,
+    },
     /// Two devices with the same number.
     #[error("two devices with number {device}; give each device once, and no copy of it")]
     DuplicateDevice {

@@ -24,6 +24,7 @@ mod chunk_source;
 mod error;
 mod gate;
 mod health;
+mod histories;
 mod kept;
 mod member;
 pub mod profile;

@@ -17,11 +17,20 @@ use crate::chunk_source::Unread;
 use crate::error::VolumeError;
 use crate::gate::Gate;
 use crate::health::{Healing, HealthEvent};
+use crate::histories::contradiction;
 use crate::kept::KeptWrites;
 use crate::member::Member;
 use crate::profile::{Profile, is_readable};
 use crate::sole_writer::KnownPrimaries;
 use crate::superblock::{self, FoundSuperblock, OpenRules, SuperblockChoice};
+
+/// The superblock that is believed: the newest, or that of the chosen history.
+fn believed(found: &[FoundSuperblock], history: Option<DeviceId>) -> Result<&FoundSuperblock, VolumeError> {
+    let newest = found.iter().max_by_key(|found| found.superblock.generation).ok_or(VolumeError::NoDevice)?;
+    let Some(device) = history else { return Ok(newest) };
+    let is_chosen = |found: &&FoundSuperblock| found.superblock.device_item.device == device;
+    found.iter().find(is_chosen).ok_or(VolumeError::NoSuchHistory { device })
+}
 
 /// What may be done with a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +105,8 @@ pub struct Volume {
     read_only: AtomicBool,
     /// Whether members may be missing: chunks may then lie on devices that nobody gave.
     is_degraded: bool,
+    /// The member whose history was chosen.
+    pub(crate) history: Option<DeviceId>,
 }
 
 impl Volume {
@@ -167,13 +178,13 @@ impl Volume {
         access: Access,
         rules: OpenRules,
     ) -> Result<Opened, VolumeError> {
-        let newest =
-            found.iter().max_by_key(|found| found.superblock.generation).ok_or(VolumeError::NoDevice)?;
+        let newest = believed(found, rules.history)?;
         let (superblock, mirror) = (newest.superblock.clone(), newest.mirror);
         let mut members = Vec::with_capacity(devices.len());
         let mut published = Vec::with_capacity(devices.len());
         for (device, found) in devices.into_iter().zip(found) {
-            let member = superblock::member(device, &found.superblock, &superblock, rules.salvages)?;
+            let mut member = superblock::member(device, &found.superblock, &superblock, rules.salvages)?;
+            member.is_stale |= rules.history.is_some_and(|history| history != member.id);
             published.push(match member.seed {
                 Some(_) => found.superblock.clone(),
                 None => Superblock { device_item: found.superblock.device_item, ..superblock.clone() },
@@ -184,14 +195,17 @@ impl Volume {
         members.sort_by_key(|member: &Member| member.id);
         let is_degraded = check_members(&members, &superblock, rules.may_miss)?;
         let access = match access {
-            Access::ReadWrite if is_degraded => Access::ReadOnly,
+            Access::ReadWrite if is_degraded || rules.history.is_some() => Access::ReadOnly,
             access => access,
         };
         let name =
             members.first().map(|member| member.device.describe().name.to_string()).unwrap_or_default();
         let refuse = |fault| VolumeError::Superblock { device: name.clone(), fault, usable_copy: None };
         let geometry = Geometry::of(&superblock).map_err(refuse)?;
-        let volume = Self { is_degraded, ..Self::new(members, geometry, access) };
+        let volume = Self { is_degraded, history: rules.history, ..Self::new(members, geometry, access) };
+        if let Some((first, second)) = contradiction(found).filter(|_| rules.history.is_none()) {
+            return Err(volume.two_histories(first.device_item.device, second.device_item.device));
+        }
         *volume.published.lock() = published;
         if access == Access::ReadWrite {
             let mut primaries = KnownPrimaries::read(&volume.members);
@@ -230,6 +244,7 @@ impl Volume {
             primaries: Mutex::default(),
             read_only: AtomicBool::new(access == Access::ReadOnly),
             is_degraded: false,
+            history: None,
         }
     }
 

@@ -77,7 +77,13 @@ impl Salvage {
         let mut notes = Vec::new();
         let mut first_error = None;
         for choice in mirrors {
-            let rules = OpenRules { choice, may_miss: true, ignores_flags: true, salvages: true };
+            let rules = OpenRules {
+                choice,
+                may_miss: true,
+                ignores_flags: true,
+                history: how.options.history,
+                salvages: true,
+            };
             let opened = match Volume::open_by(devices.to_vec(), rules, Access::ReadOnly) {
                 Ok(opened) => opened,
                 Err(error) => {

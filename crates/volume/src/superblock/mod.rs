@@ -8,7 +8,7 @@ use vlinder_device::{Device, DeviceError, DeviceExt};
 use vlinder_format::superblock::{
     SUPERBLOCK_FLAG_SEEDING, SUPERBLOCK_SIZE, Superblock, SuperblockFault, SuperblockMirror,
 };
-use vlinder_format::{Generation, Uuid};
+use vlinder_format::{DeviceId, Generation, Uuid};
 
 use crate::error::VolumeError;
 use crate::member::{Member, SeedIdentity};
@@ -34,6 +34,8 @@ pub struct OpenRules {
     pub may_miss: bool,
     /// Flags of a superblock that are not known count for nothing (`rescue=ignoresuperflags`).
     pub ignores_flags: bool,
+    /// Of members that were written to apart from one another, the one that is believed; the others give what it has not.
+    pub history: Option<DeviceId>,
     /// For getting files out of what is damaged: devices may be shorter than they should be, and an array of system
     /// chunks is read as far as it is right.
     pub salvages: bool,
@@ -235,8 +237,8 @@ pub(crate) fn member(
         return Err(VolumeError::DeviceTooShort { device: name(), found, expected: item.total_bytes });
     }
     let mut member = Member::new(item.device, item.uuid, item.total_bytes, device);
-    // A power cut while superblocks are written leaves some one commit behind, with all else on them.
-    member.is_stale = !is_seed && own.generation.0.saturating_add(1) < newest.generation.0;
+    // One that is a single commit behind, too: after a power cut between two superblocks the newer member has all that the older one has.
+    member.is_stale = !is_seed && own.generation < newest.generation;
     member.seed = is_seed.then_some(SeedIdentity { fsid: own.fsid, tree_block_uuid: own.tree_block_uuid() });
     Ok(member)
 }
