@@ -262,7 +262,8 @@ impl Inode {
         self.end = end.checked_next_multiple_of(sector).unwrap_or(u64::MAX);
         self.is_inline = matches!(extent.content, FileExtentContent::Inline(_));
         if self.is_inline {
-            self.inline_bytes = self.inline_bytes.saturating_add(length);
+            let is_ended = self.ends_with_nul(&extent, length);
+            self.inline_bytes = self.inline_bytes.saturating_add(length.saturating_sub(u64::from(is_ended)));
         }
         if let Some(size) = self.size_before(&extent, start, sector) {
             self.is_past_end = true;
@@ -272,6 +273,16 @@ impl Inode {
             self.allocated_bytes = self.allocated_bytes.saturating_add(length);
         }
         self.judge_range(collector, item, &extent);
+    }
+
+    /// Whether this is the target of a link with one NUL behind its size: btrfs-convert put it there until 6.3, and everybody reads up
+    /// to the size.
+    fn ends_with_nul(&self, extent: &FileExtent<'_>, length: u64) -> bool {
+        let size = self.item.map(|item| item.size_bytes).unwrap_or_default();
+        let FileExtentContent::Inline(target) = &extent.content else { return false };
+        self.file_type() == Some(FileType::SymbolicLink)
+            && size.checked_add(1) == Some(length)
+            && target.last() == Some(&0)
     }
 
     /// The size of the file, if a written extent begins behind it and none did before.

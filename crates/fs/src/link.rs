@@ -2,7 +2,7 @@
 
 use vlinder_base::sync::Arc;
 use vlinder_format::directory::DirectoryEntryType;
-use vlinder_format::file_extent::{FileExtent, FileExtentContent};
+use vlinder_format::file_extent::{FileExtent, FileExtentContent, FileExtentFault};
 use vlinder_format::inode::{FileType, InodeFlags, InodeItem};
 use vlinder_format::{Damage, FileOffset, orphan};
 use vlinder_transaction::ChangeKind;
@@ -91,10 +91,10 @@ impl Filesystem {
         Ok(())
     }
 
-    /// The target of a symbolic link.
+    /// The target of a symbolic link: as many bytes as the link's size says. (Some btrfs-convert put a NUL behind them.)
     ///
     /// # Errors
-    /// [`Refusal::InvalidArgument`] for any other file; what reading met.
+    /// [`Refusal::InvalidArgument`] for any other file; what reading met, fewer bytes among it.
     pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
         if inode.file_type() != FileType::SymbolicLink {
             return Err(Refusal::InvalidArgument.into());
@@ -105,7 +105,13 @@ impl Filesystem {
         let extent =
             FileExtent::decode(found.data()).map_err(|fault| Damage::new(fault, found.place(tree.id())))?;
         match extent.content {
-            FileExtentContent::Inline(target) => Ok(target.to_vec()),
+            FileExtentContent::Inline(target) => {
+                let size = inode.size();
+                let shown = usize::try_from(size).ok().and_then(|size| target.get(..size));
+                let short = || FileExtentFault::InlineSize { found: target.len() as u64, expected: size };
+                let shown = shown.ok_or_else(|| Damage::new(short(), found.place(tree.id())))?;
+                Ok(shown.to_vec())
+            }
             FileExtentContent::Regular(_) | FileExtentContent::Preallocated(_) => {
                 Err(Refusal::NotSupported.into())
             }
