@@ -80,6 +80,10 @@ Of vlinder:
   writeback=on, writeback=off
                     whether the kernel holds back what is
                     written
+  killpriv=server, killpriv=kernel
+                    who takes set-id bits off a file that
+                    changes; kernel for the upper layer of an
+                    overlay (one request more for each write)
   transport=fuse    how requests come
   disable=NAME[:NAME...]
                     mechanisms turned off for measurement:
