@@ -100,6 +100,12 @@ impl Failure {
             Some(errno) => (Kind::of_errno(Errno::from_raw_os_error(errno)), text_of(errno)),
             None => (Kind::Device, error.to_string()),
         };
+        let place = place.to_string();
+        if kind == Kind::Permission
+            && let Some(hint) = crate::mounted::is_anothers(std::path::Path::new(&place))
+        {
+            return Self::new(kind, text).at(place).hint(hint);
+        }
         let failure = Self::new(kind, text).at(place);
         match error.raw_os_error().and_then(|errno| hint_of(Errno::from_raw_os_error(errno))) {
             Some(hint) => failure.hint(hint),

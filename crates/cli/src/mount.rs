@@ -326,7 +326,7 @@ fn close_inherited() {
 impl From<MountError> for Failure {
     fn from(error: MountError) -> Self {
         let hint = match &error {
-            MountError::Option(_) => Some("vlinder mount --help lists the options"),
+            MountError::Option(_) => Some("vlinder mount --help lists the options".to_owned()),
             MountError::Mountpoint { path, source } => {
                 let failure = Failure::host(source, path.display());
                 if source.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) {
@@ -341,6 +341,7 @@ impl From<MountError> for Failure {
                 let text = format!("fusermount3 did not mount at {}: {message}", mountpoint.display());
                 return Self::new(Kind::Permission, text).hint(cause.advice());
             }
+            MountError::Remount { advice, .. } => advice.clone(),
             _ => None,
         };
         let kind = match error {
