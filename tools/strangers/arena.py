@@ -77,8 +77,8 @@ def is_mounted(path):
 
 def mount_lines(path):
     """The lines of the table of mounts for a place, each as its fields."""
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as table:
-        lines = [line.split() for line in table]
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="replace", newline="") as table:
+        lines = [line.split(" ") for line in table.read().split("\n") if line]
     return [fields for fields in lines if fields[4] == os.path.realpath(path)]
 
 
@@ -262,8 +262,9 @@ class Arena:
             quietly(os.killpg, child, signal.SIGKILL)
             quietly(os.kill, child, signal.SIGKILL)
             quietly(os.waitpid, child, 0)
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as table:
-            points = [unescaped(line.split()[4]) for line in table]
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace", newline="") as table:
+            # A name may hold what else Python takes for a space.
+            points = [unescaped(line.split(" ")[4]) for line in table.read().split("\n") if line]
         for point in reversed([point for point in points if point.startswith(f"{self.top}/")]):
             subprocess.run(["umount", "-i", "-q", "-l", point], check=False)
         shutil.rmtree(self.top, ignore_errors=True)
