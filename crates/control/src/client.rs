@@ -208,6 +208,12 @@ fn connect_to_any(
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => {
             tried.is_nowhere = false;
+            let reason = match error.kind() {
+                io::ErrorKind::PermissionDenied if mount.is_for_its_owner_alone() => NoServerReason::Denied,
+                io::ErrorKind::TimedOut => NoServerReason::Unknown,
+                _ => tried.reason,
+            };
+            tried.reason = tried.reason.min(reason);
             tried.found.push(format!("the name that the mount tells: {error}"));
         }
     }
