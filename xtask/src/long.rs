@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn a_job_that_is_not_there_is_an_error() {
         assert!(jobs_of("full-nothing").is_err());
-        for name in ["full-fill", "programs", "memory", "unmount", "hostile"] {
+        for name in ["full-fill", "programs", "memory", "unmount", "hostile", "strangers", "setid"] {
             assert_eq!(jobs_of(name).unwrap().len(), 1);
         }
     }

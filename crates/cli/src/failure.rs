@@ -9,6 +9,8 @@ use vlinder_device::{DeviceError, DeviceErrorKind};
 use vlinder_format::superblock::SuperblockFault;
 use vlinder_volume::{ChunkTreeFault, CopyFault, VolumeError};
 
+use crate::report::{escaped, lines_escaped};
+
 /// How a verb ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
@@ -100,6 +102,12 @@ impl Failure {
             Some(errno) => (Kind::of_errno(Errno::from_raw_os_error(errno)), text_of(errno)),
             None => (Kind::Device, error.to_string()),
         };
+        let place = place.to_string();
+        if kind == Kind::Permission
+            && let Some(hint) = crate::mounted::is_anothers(std::path::Path::new(&place))
+        {
+            return Self::new(kind, text).at(place).hint(hint);
+        }
         let failure = Self::new(kind, text).at(place);
         match error.raw_os_error().and_then(|errno| hint_of(Errno::from_raw_os_error(errno))) {
             Some(hint) => failure.hint(hint),
@@ -135,12 +143,13 @@ pub fn text_of(errno: i32) -> String {
 
 impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Names of files and what other programs said may stand in each of them.
         if let Some(place) = &self.place {
-            write!(formatter, "{place}: ")?;
+            write!(formatter, "{}: ", escaped(place.as_bytes()))?;
         }
-        formatter.write_str(&self.message)?;
+        formatter.write_str(&lines_escaped(&self.message))?;
         match &self.hint {
-            Some(hint) => write!(formatter, "\n  {hint}"),
+            Some(hint) => write!(formatter, "\n  {}", lines_escaped(hint)),
             None => Ok(()),
         }
     }
@@ -268,6 +277,12 @@ mod tests {
         assert_eq!(failure.to_string(), "a.img:/b: no such file\n  look with ls");
         assert_eq!(failure.status, Status::Failed);
         assert_eq!(Failure::usage("x").status, Status::Usage);
+    }
+
+    #[test]
+    fn a_failure_writes_no_control_characters() {
+        let failure = Failure::new(Kind::NotFound, "no\u{1b}[2J\nfile").at("a\n\u{1b}]0;x\u{7}").hint("\r");
+        assert_eq!(failure.to_string(), "a\\012\\033]0;x\\007: no\\033[2J\nfile\n  \\015");
     }
 
     #[test]

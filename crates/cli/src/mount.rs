@@ -83,6 +83,10 @@ Of vlinder:
   writeback=on, writeback=off
                     whether the kernel holds back what is
                     written
+  killpriv=server, killpriv=kernel
+                    who takes set-id bits off a file that
+                    changes; kernel for the upper layer of an
+                    overlay (one request more for each write)
   transport=fuse    how requests come
   disable=NAME[:NAME...]
                     mechanisms turned off for measurement:
@@ -325,7 +329,7 @@ fn close_inherited() {
 impl From<MountError> for Failure {
     fn from(error: MountError) -> Self {
         let hint = match &error {
-            MountError::Option(_) => Some("vlinder mount --help lists the options"),
+            MountError::Option(_) => Some("vlinder mount --help lists the options".to_owned()),
             MountError::Mountpoint { path, source } => {
                 let failure = Failure::host(source, path.display());
                 if source.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) {
@@ -340,6 +344,7 @@ impl From<MountError> for Failure {
                 let text = format!("fusermount3 did not mount at {}: {message}", mountpoint.display());
                 return Self::new(Kind::Permission, text).hint(cause.advice());
             }
+            MountError::Remount { advice, .. } => advice.clone(),
             _ => None,
         };
         let kind = match error {

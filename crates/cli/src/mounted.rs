@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use vlinder_control::client::NoServerReason;
 use vlinder_control::protocol::{ConditionRecord, MountInformation, SubvolumeTarget};
 use vlinder_control::{Answer, Client, ClientError, ErrorBody, MountEntry, Name, Request};
 use vlinder_format::RootId;
@@ -62,7 +61,7 @@ pub const BUSY_HINT: &str =
 /// What to do about a mount whose server has ended.
 const SERVER_ENDED_HINT: &str = "its server has ended: vlinder umount takes the mount away";
 
-/// A failure to open an image that is in use, with the mount that uses it, where that is one of this user's.
+/// A failure to open an image that is in use, with the mount that uses it, or that another user's mount says it is.
 pub fn advise(failure: Failure, image: &Path) -> Failure {
     match server_of(image) {
         Some((client, _)) => {
@@ -70,7 +69,12 @@ pub fn advise(failure: Failure, image: &Path) -> Failure {
             failure
                 .hint(format!("it is mounted on {mountpoint}: work there, or end that with vlinder umount"))
         }
-        None => failure,
+        None => match holder::shown_holder(image) {
+            Some((mountpoint, owner)) => failure.hint(format!(
+                "the system shows it mounted on {mountpoint} by user {owner}: ask that user, or wait for that to end"
+            )),
+            None => failure,
+        },
     }
 }
 
@@ -398,6 +402,16 @@ fn is_on_ours(path: &Path) -> bool {
     MountEntry::by_name(path).is_ok_and(|entry| entry.is_some_and(|entry| entry.is_ours()))
 }
 
+/// Who may use a mount that the kernel shows to its owner alone, where a path lies on one of another user's.
+pub fn is_anothers(path: &Path) -> Option<String> {
+    let entry = MountEntry::by_name(path).ok()??;
+    let owner = entry.owner.filter(|_| entry.is_ours() && entry.is_for_its_owner_alone())?;
+    let mountpoint = crate::report::escaped(entry.mountpoint.as_os_str().as_bytes());
+    Some(format!(
+        "{mountpoint} is a mount of user {owner} without allow_other, which nobody else may use, not even root: ask that user"
+    ))
+}
+
 /// What a conversation with a mount's server met.
 pub fn failure(error: ClientError) -> Failure {
     let kind = match error {
@@ -420,15 +434,7 @@ pub fn failure(error: ClientError) -> Failure {
     match error {
         ClientError::Unmount { is_busy: true, .. } => failure.hint(busy_hint(&error)),
         ClientError::Unmount { .. } => failure.hint("root and the one who mounted may take it away"),
-        ClientError::NoServer { reason, .. } => failure.hint(match reason {
-            NoServerReason::Ended => SERVER_ENDED_HINT,
-            NoServerReason::Denied => {
-                "ask the one who mounted; others than that user and root need a mount with allow_other"
-            }
-            NoServerReason::Unknown => {
-                "the mount must be one that this process's namespaces show, and XDG_RUNTIME_DIR what it was for the server"
-            }
-        }),
+        ClientError::NoServer { reason, owner, .. } => failure.hint(reason.advice(owner)),
         _ => failure,
     }
 }

@@ -65,6 +65,11 @@ pub fn escaped(bytes: &[u8]) -> String {
     text
 }
 
+/// As [`escaped`], for a text of several lines.
+pub fn lines_escaped(text: &str) -> String {
+    text.split('\n').map(|line| escaped(line.as_bytes())).collect::<Vec<_>>().join("\n")
+}
+
 /// Standard output; a reader that went away (`| head`) ends the output, not the verb.
 pub struct Output {
     inner: Option<io::BufWriter<io::Stdout>>,

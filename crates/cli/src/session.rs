@@ -4,7 +4,7 @@ use serde_json::Value;
 use vlinder_base::sync::Mutex;
 
 use crate::failure::{Failure, Status};
-use crate::report::{self, Output};
+use crate::report::{self, Output, lines_escaped};
 
 /// Which program the call name asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,13 +119,13 @@ impl Session {
     /// Says on standard error what a verb does that goes on until it is ended: not with `--quiet`, not with `--json`.
     pub fn note(&self, text: impl AsRef<str>) {
         if !self.quiet && !self.json {
-            eprintln!("{}: {}", self.program.name(), text.as_ref());
+            eprintln!("{}: {}", self.program.name(), lines_escaped(text.as_ref()));
         }
     }
 
     /// Says on standard error what the user should know though the verb goes on.
     pub fn warn(&self, text: impl AsRef<str>) {
-        eprintln!("{}: warning: {}", self.program.name(), text.as_ref());
+        eprintln!("{}: warning: {}", self.program.name(), lines_escaped(text.as_ref()));
     }
 
     /// Ends the session: hands the output over, reports a failure, and gives the process's number.

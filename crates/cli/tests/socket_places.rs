@@ -1,28 +1,12 @@
 //! A mount finds a place for its control socket though some can't be used, and verbs find it there (case R7).
 
 mod common;
+#[path = "common/namespace.rs"]
+mod namespace;
 
-use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
-
-use common::{Ended, end, vlinder};
-use vlinder_testkit::{Scratch, require};
-
-/// Root's part: a `/tmp` and a `/dev/fuse` of the test's own, seen by no other process, with an image and a mount point that
-/// are the user's. `as_user` runs words as a user whom every system knows by name.
-const PREPARE: &str = r#"
-set -e
-mount --make-rprivate /
-mknod -m 666 "$1/fuse" c 10 229
-mount --bind "$1/fuse" /dev/fuse
-mount --bind "$1/tmp" /tmp
-cd /tmp
-./vlinder mkfs -q -b 128M disk.img
-mkdir point
-chown 65534:65534 disk.img point
-unset XDG_RUNTIME_DIR
-as_user() { setpriv --reuid 65534 --regid 65534 --clear-groups -- "$@"; }
-"#;
+use common::Ended;
+use namespace::run_in_namespace;
+use vlinder_testkit::require;
 
 /// What a user does with a mount.
 const USE: &str = r#"
@@ -37,16 +21,7 @@ ls /tmp/vlinder-*/ | grep -c 'sock$'
 "#;
 
 fn run_as_root(script: &str) -> Ended {
-    let scratch = Scratch::new("socket-places");
-    let directory = scratch.join("tmp");
-    std::fs::create_dir(&directory).unwrap();
-    for (path, mode) in [(scratch.path(), 0o755), (&directory, 0o1777)] {
-        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
-    }
-    std::fs::copy(vlinder().get_program(), directory.join("vlinder")).unwrap();
-    let mut command = Command::new("unshare");
-    command.args(["-m", "--", "sh", "-c", &format!("{PREPARE}{script}"), "sh"]).arg(scratch.path());
-    end(command.env("USE", USE))
+    run_in_namespace(script, &[("USE", USE)])
 }
 
 const SAID: &str = "Create subvolume 'point/made'\n";

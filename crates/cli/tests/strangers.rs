@@ -1,6 +1,8 @@
 //! What other users do: to the control socket of a mount that everybody may use, and with mounts of their own (cases R4, R6).
 
 mod common;
+#[path = "common/namespace.rs"]
+mod namespace;
 #[allow(dead_code, reason = "it is shared with tests that wait for servers")]
 #[path = "common/place.rs"]
 mod place;
@@ -170,6 +172,56 @@ fn a_silent_server_of_the_images_owner_is_waited_for_only_so_long() {
     listener.accept().expect("it was asked");
     drop(silent);
     place.unmount().done();
+}
+
+/// What the verbs say that are run in a namespace, each on standard error.
+fn said_in_namespace(script: &str) -> Vec<String> {
+    let script = format!("set +e; say() {{ \"$@\" 2>&1 >/dev/null | tr '\\n' ' '; echo; }}\n{script}");
+    namespace::run_in_namespace(&script, &[]).text().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_mount_of_another_user_says_whose_it_is() {
+    require!(Fuse, Root, Tool("setpriv"), Tool("unshare"), Tool("fusermount3"));
+    let said = said_in_namespace(
+        "as_user ./vlinder mount -o owners=me disk.img point
+        say ./vlinder ls point; say as_stranger ./vlinder subvolume list point; say as_stranger ./vlinder umount point
+        say as_stranger ./vlinder mount -o remount,ro disk.img point; say as_stranger ./vlinder check disk.img
+        say ./vlinder umount point",
+    );
+    let private =
+        "/tmp/point is a mount of user 65534 without allow_other, which nobody else may use, not even root";
+    for (number, words) in [
+        (0, &[private, "ask that user"][..]),
+        (1, &[private]),
+        (2, &["it is a mount of user 65534: ask that user, or have it mounted with allow_other"]),
+        (3, &["it is a mount of user 65534"]),
+        (4, &["in use by process", "mounted on /tmp/point by user 65534"]),
+    ] {
+        for word in words {
+            assert!(said[number].contains(word), "{word:?} is not in {:?}", said[number]);
+        }
+    }
+    assert_eq!((said.len(), said[5].as_str()), (6, ""), "root takes it away: {said:?}");
+}
+
+#[test]
+fn a_server_whose_socket_is_not_seen_is_told_from_a_socket_that_is_not_safe() {
+    require!(Fuse, Root, Tool("unshare"));
+    let said = said_in_namespace(
+        "mkdir -p /run/vlinder; mount -t tmpfs -o mode=711 tmpfs /run/vlinder; ./vlinder mount disk.img point
+        mount -t tmpfs -o mode=711 tmpfs /run/vlinder; say ./vlinder filesystem df point
+        chmod 777 /run/vlinder; say ./vlinder filesystem df point
+        umount /run/vlinder; say ./vlinder umount point",
+    );
+    let elsewhere = "has its socket in a /run or /tmp that this process does not see";
+    assert!(said[0].contains(elsewhere) && said[0].contains("of user 0"), "{said:?}");
+    assert!(
+        said[1].contains("/run/vlinder is not safe for a control socket: others may write to it"),
+        "{said:?}"
+    );
+    assert!(said[1].contains("only what belongs to user 0") && !said[1].contains(elsewhere), "{said:?}");
+    assert_eq!((said.len(), said[2].as_str()), (3, ""), "{said:?}");
 }
 
 #[test]

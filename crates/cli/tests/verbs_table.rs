@@ -1,6 +1,8 @@
 //! The table of verbs and users in docs/design/rights.md: its command lines are run as it says (row T1).
 
 mod common;
+#[path = "common/namespace.rs"]
+mod namespace;
 #[allow(dead_code, reason = "it is shared with tests that wait for servers")]
 #[path = "common/place.rs"]
 mod place;
@@ -10,6 +12,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::{Ended, run, verbs_but, vlinder};
+use namespace::run_in_namespace;
 use place::Place;
 use vlinder_testkit::require;
 
@@ -92,6 +95,63 @@ fn each_verb_ends_for_each_user_as_the_table_says() {
         for (row, found) in table.iter().zip(outcomes(is_stranger, allow_other, is_read_only)) {
             if found != row[index + 1] {
                 differences.push(format!("{column}: {}: {found}, on the page {}", row[0], row[index + 1]));
+            }
+        }
+    }
+    assert!(differences.is_empty(), "{differences:#?}");
+}
+
+/// An ordinary user's mount with the same files, each request of `$1` by the user that is set.
+const ON_A_USERS_MOUNT: &str = r#"
+chmod 600 disk.img
+as_user ./vlinder mount -o "$OPTIONS" disk.img point
+as_user sh -c 'mkdir point/theirs; for name in open theirs/open theirs/file; do echo x > point/$name; done'
+as_user sh -c 'for name in sub victim; do ./vlinder subvolume create point/theirs/$name; done' >/dev/null
+chmod() { as_user chmod "$@"; }
+chmod 600 point/theirs/file
+set +e
+echo "$LINES_" | while read -r line; do
+    case $ASKED in
+        root) ./vlinder $line ;;
+        *) "as_$ASKED" ./vlinder $line ;;
+    esac </dev/null >said 2>&1
+    echo "$? $(tr '\n' ' ' <said)"
+done
+as_user ./vlinder umount point >/dev/null 2>&1 || umount -l point 2>/dev/null
+"#;
+
+/// What all rows of a new mount of an ordinary user's come to.
+fn outcomes_of_users(asked: &str, options: &str) -> Vec<String> {
+    let absolute = |line: &str| line.replace("MOUNT", "/tmp/point").replace("IMAGE", "/tmp/disk.img");
+    let lines: Vec<String> = table().iter().map(|row| absolute(row[0])).collect();
+    let environment = [("ASKED", asked), ("OPTIONS", options), ("LINES_", &lines.join("\n"))];
+    let ended = run_in_namespace(ON_A_USERS_MOUNT, &environment);
+    let text = ended.text();
+    let outcome = |line: &str| {
+        let (code, said) = line.split_once(' ').unwrap();
+        kind_of(&Ended { code: code.parse().unwrap(), out: Vec::new(), err: said.to_owned() })
+    };
+    let outcomes: Vec<String> = text.lines().map(outcome).collect();
+    assert_eq!(outcomes.len(), lines.len(), "{text}{}", ended.err);
+    outcomes
+}
+
+#[test]
+fn each_verb_on_a_users_mount_ends_as_the_table_says() {
+    require!(Fuse, Root, Tool("setpriv"), Tool("unshare"), Tool("fusermount3"));
+    let columns = [
+        ("theirs: its user", "user", "owners=me"),
+        ("theirs: root", "root", "owners=me,allow_other"),
+        ("theirs: root, no allow_other", "root", "owners=me"),
+        ("theirs: stranger", "stranger", "owners=me,allow_other"),
+    ];
+    let (table, before) = (table(), 6);
+    let mut differences = Vec::new();
+    for (index, (column, asked, options)) in columns.into_iter().enumerate() {
+        for (row, found) in table.iter().zip(outcomes_of_users(asked, options)) {
+            let expected = row.get(before + index).copied().unwrap_or("no cell");
+            if found != expected {
+                differences.push(format!("{column}: {}: {found}, on the page {expected}", row[0]));
             }
         }
     }

@@ -50,6 +50,8 @@ pub enum ClientError {
         tried: String,
         /// Why, as far as that is known.
         reason: NoServerReason,
+        /// Who mounted it.
+        owner: u32,
     },
     /// The conversation failed.
     #[error("the control socket of the mount at {} failed: {source}", .mountpoint.display())]
@@ -100,15 +102,41 @@ pub enum ClientError {
     },
 }
 
-/// Why no server of a mount was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why no server of a mount was found. Of several reasons the first of these is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NoServerReason {
     /// Nobody listens at the mount's socket any more: its server has ended.
     Ended,
-    /// This user may not use the socket.
+    /// The mount is another user's alone, and so is its socket.
     Denied,
-    /// It can't be told: there is no socket in the places that this process sees, or none that it may trust.
+    /// The system did not connect to a socket that is there, for another reason.
     Unknown,
+    /// Something is in a socket's place that another user could have put there.
+    Unsafe,
+    /// There is no socket in any place that this process sees: the server sees other ones.
+    Nowhere,
+}
+
+impl NoServerReason {
+    /// What to do about it, for a mount of that user's.
+    #[must_use]
+    pub fn advice(self, owner: u32) -> String {
+        match self {
+            Self::Ended => "its server has ended: vlinder umount takes the mount away".to_owned(),
+            Self::Denied => {
+                format!("it is a mount of user {owner}: ask that user, or have it mounted with allow_other")
+            }
+            Self::Unsafe => format!(
+                "only what belongs to user {owner}, who mounted it, and what nobody else can write to is trusted: see with \
+                 ls -l whose these are"
+            ),
+            Self::Nowhere => format!(
+                "its server (of user {owner}) has its socket in a /run or /tmp that this process does not see, or in another \
+                 XDG_RUNTIME_DIR: call vlinder in the container or session in which it was mounted"
+            ),
+            Self::Unknown => "try again; if that does not help, see that its server runs".to_owned(),
+        }
+    }
 }
 
 /// What became of a mount whose place is gone.
@@ -160,7 +188,7 @@ fn connect_to_any(
     connect: impl Fn(&Path) -> io::Result<UnixStream>,
     limit: Duration,
 ) -> Result<UnixStream, Tried> {
-    let mut tried = Tried { found: Vec::new(), is_nowhere: true, reason: NoServerReason::Unknown };
+    let mut tried = Tried { found: Vec::new(), is_nowhere: true, reason: NoServerReason::Nowhere };
     for (socket, owner) in location::candidates(mount) {
         match connect_to(&socket, owner, &connect) {
             Ok(stream) => return Ok(stream),
@@ -168,8 +196,9 @@ fn connect_to_any(
                 tried.found.push(socket.display().to_string());
             }
             Err(error) => {
-                tried.is_nowhere = false;
-                tried.reason = reason_of(&error).unwrap_or(tried.reason);
+                let reason = reason_of(&error, mount);
+                tried.is_nowhere &= reason == NoServerReason::Nowhere;
+                tried.reason = tried.reason.min(reason);
                 tried.found.push(error.to_string());
             }
         }
@@ -179,6 +208,12 @@ fn connect_to_any(
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => {
             tried.is_nowhere = false;
+            let reason = match error.kind() {
+                io::ErrorKind::PermissionDenied if mount.is_for_its_owner_alone() => NoServerReason::Denied,
+                io::ErrorKind::TimedOut => NoServerReason::Unknown,
+                _ => tried.reason,
+            };
+            tried.reason = tried.reason.min(reason);
             tried.found.push(format!("the name that the mount tells: {error}"));
         }
     }
@@ -381,18 +416,21 @@ fn is_closed_by_peer(error: &FrameError) -> bool {
     matches!(error, FrameError::Stream { source } if matches!(source.kind(), BrokenPipe | ConnectionReset))
 }
 
-/// What an error of a socket that is there tells.
-fn reason_of(error: &LocationError) -> Option<NoServerReason> {
-    let LocationError::Host { source, .. } = error else { return None };
+/// What an error of a socket's place tells.
+fn reason_of(error: &LocationError, mount: &MountEntry) -> NoServerReason {
+    let LocationError::Host { source, .. } = error else { return NoServerReason::Unsafe };
     match source.kind() {
-        io::ErrorKind::ConnectionRefused => Some(NoServerReason::Ended),
-        io::ErrorKind::PermissionDenied => Some(NoServerReason::Denied),
-        _ => None,
+        io::ErrorKind::ConnectionRefused => NoServerReason::Ended,
+        io::ErrorKind::PermissionDenied if mount.is_for_its_owner_alone() => NoServerReason::Denied,
+        // A directory that only its owner may search, where the socket of a mount for everybody is not.
+        io::ErrorKind::PermissionDenied => NoServerReason::Nowhere,
+        _ => NoServerReason::Unknown,
     }
 }
 
 fn no_server(mount: MountEntry, Tried { found, reason, .. }: Tried) -> ClientError {
-    ClientError::NoServer { mountpoint: mount.mountpoint, tried: found.join(", "), reason }
+    let owner = mount.owner.unwrap_or(0);
+    ClientError::NoServer { mountpoint: mount.mountpoint, tried: found.join(", "), reason, owner }
 }
 
 fn connect_to(
@@ -447,7 +485,7 @@ mod tests {
             wait_while_nowhere(|| {
                 calls.set(calls.get() + 1);
                 if calls.get() < ready {
-                    Err(Tried { found: Vec::new(), is_nowhere, reason: NoServerReason::Unknown })
+                    Err(Tried { found: Vec::new(), is_nowhere, reason: NoServerReason::Nowhere })
                 } else {
                     Ok(())
                 }

@@ -66,11 +66,17 @@ pub(crate) fn connect_to_address_within(address: &SocketAddrUnix, limit: Duratio
     }
 }
 
-/// A text of the other side's for people: without control characters, which could make a terminal show anything.
+/// Turns the order of letters round, so that a text reads as another (UAX #9: embeddings, overrides and isolates).
+const fn changes_direction(character: char) -> bool {
+    matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A text of the other side's for people: without control characters, which could make a terminal show anything, and without
+/// those that change the direction of letters.
 pub(crate) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
-        if character.is_control() {
+        if character.is_control() || changes_direction(character) {
             let mut encoded = [0; 4];
             for byte in character.encode_utf8(&mut encoded).bytes() {
                 shown.push_str(&format!("\\{byte:03o}"));
@@ -130,5 +136,6 @@ mod tests {
     fn texts_hold_no_control_characters() {
         assert_eq!(printable("a\u{1b}[2Jb\nc\u{9b}d"), "a\\033[2Jb\\012c\\302\\233d");
         assert_eq!(printable("d\u{fc}n"), "d\u{fc}n");
+        assert_eq!(printable("a\u{202e}b\u{2066}c"), "a\\342\\200\\256b\\342\\201\\246c");
     }
 }

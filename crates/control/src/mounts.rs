@@ -27,6 +27,8 @@ pub struct MountEntry {
     pub source: PathBuf,
     /// Who mounted it: the option `user_id` of FUSE.
     pub owner: Option<u32>,
+    /// Not only its owner may use it: the option `allow_other` of FUSE.
+    pub allow_other: bool,
     /// Nothing can be changed by way of it.
     pub read_only: bool,
     /// The kernel's flags of the place and of the file system.
@@ -99,6 +101,12 @@ impl MountEntry {
         self.filesystem_type == FILESYSTEM_TYPE
     }
 
+    /// Whether it is another user's, and the kernel shows it to nobody else: not even to root.
+    #[must_use]
+    pub fn is_for_its_owner_alone(&self) -> bool {
+        !self.allow_other && self.owner != Some(rustix::process::geteuid().as_raw())
+    }
+
     /// The path from the file system's root of a path below the mount point.
     #[must_use]
     pub fn inner_path(&self, path: &Path) -> Option<PathBuf> {
@@ -123,10 +131,22 @@ impl MountEntry {
         let owner = options
             .split(|byte| *byte == b',')
             .find_map(|option| std::str::from_utf8(option.strip_prefix(b"user_id=")?).ok()?.parse().ok());
+        let allow_other = options.split(|byte| *byte == b',').any(|option| option == b"allow_other");
         let device = (major.parse().ok()?, minor.parse().ok()?);
         let flags = of_place | flags_of(options);
         let read_only = flags.contains(MountFlags::RDONLY);
-        Some(Self { id, device, root, mountpoint, filesystem_type, source, owner, read_only, flags })
+        Some(Self {
+            id,
+            device,
+            root,
+            mountpoint,
+            filesystem_type,
+            source,
+            owner,
+            allow_other,
+            read_only,
+            flags,
+        })
     }
 }
 
@@ -206,7 +226,7 @@ mod tests {
         assert_eq!((entry.device, entry.owner), ((0, 52), Some(1000)));
         assert_eq!(entry.mountpoint, Path::new("/mnt/a b"));
         assert_eq!(entry.source, Path::new(r"/x/i\m.img"));
-        assert!(entry.is_ours() && !entry.read_only);
+        assert!(entry.is_ours() && !entry.read_only && !entry.allow_other);
         assert_eq!((entry.id, entry.flags), (36, MountFlags::NOATIME));
         for line in [
             &b"36 35 0:52 / /mnt ro,noatime - fuse.vlinder x rw"[..],

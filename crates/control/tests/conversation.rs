@@ -66,6 +66,7 @@ fn mount_of(owner: u32) -> MountEntry {
         filesystem_type: "fuse.vlinder".into(),
         source: PathBuf::from("image"),
         owner: Some(owner),
+        allow_other: false,
         read_only: false,
         flags: MountFlags::empty(),
     }

@@ -178,6 +178,7 @@ fn mount_entry() -> MountEntry {
         filesystem_type: "fuse.vlinder".into(),
         source: PathBuf::from("/image"),
         owner: Some(MOUNTER),
+        allow_other: false,
         read_only: false,
         flags: MountFlags::empty(),
     }

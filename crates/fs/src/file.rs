@@ -23,6 +23,9 @@ pub enum WriteOrigin {
     /// A cache that took the bytes from their writer earlier, and saw to times and privileges then. It hands the times over
     /// later; until then those of the file are not older than this.
     WriteBack,
+    /// Pages of a mapping, which no program writes by a call: the times move, and privileges stay (`filemap_page_mkwrite`,
+    /// mm/filemap.c).
+    Mapped,
     /// Bytes from such a cache that had found no room before; their times were handed over since.
     WriteBackAgain,
 }
@@ -31,6 +34,11 @@ impl WriteOrigin {
     /// Whether the bytes were accepted earlier.
     pub(crate) fn is_write_back(self) -> bool {
         matches!(self, Self::WriteBack | Self::WriteBackAgain)
+    }
+
+    /// Whether set-id bits and capabilities stay.
+    pub(crate) fn keeps_privileges(self) -> bool {
+        self.is_write_back() || self == Self::Mapped
     }
 }
 
@@ -196,7 +204,7 @@ impl Filesystem {
             }
             return Ok(false);
         }
-        let mode_changed = self.kill_privileges(caller, inode)?;
+        let mode_changed = !origin.keeps_privileges() && self.kill_privileges(caller, inode)?;
         if origin != (WriteOrigin::OpenFile { keeps_times: true }) {
             let mut state = inode.state.lock();
             state.note_content_change(self.now());

@@ -58,6 +58,10 @@ pub struct SetAttributes {
     pub size: Option<u64>,
     /// The size is changed through a handle open for writing, whose opener was judged then.
     pub opened_for_writing: bool,
+    /// A change of owner leaves set-id bits: the kernel of a mount has seen to them.
+    pub keeps_set_id: bool,
+    /// A change of owner or size leaves capabilities: the kernel of a mount takes them away by itself where they have to go.
+    pub keeps_capability: bool,
     /// Last access.
     pub access_time: Option<SetTime>,
     /// Last change of the data.
@@ -153,12 +157,14 @@ impl Filesystem {
             let _operation = inode.operation.write();
             self.may_set(caller, inode, changes)?;
             if let Some(size) = changes.size {
-                self.set_size(caller, inode, size)?;
+                self.set_size(caller, inode, size, changes.keeps_capability)?;
             }
             if *changes
                 != (SetAttributes {
                     size: changes.size,
                     opened_for_writing: changes.opened_for_writing,
+                    keeps_set_id: changes.keeps_set_id,
+                    keeps_capability: changes.keeps_capability,
                     ..SetAttributes::default()
                 })
             {
@@ -253,8 +259,14 @@ impl Filesystem {
         Ok(())
     }
 
-    fn set_size(&self, caller: &Caller, inode: &Arc<Inode>, size: u64) -> Result<()> {
-        self.kill_privileges(caller, inode)?;
+    fn set_size(&self, caller: &Caller, inode: &Arc<Inode>, size: u64, keeps_capability: bool) -> Result<()> {
+        if !keeps_capability {
+            self.kill_privileges(caller, inode)?;
+        } else if let Some(kept) = self.permissions_after_write(caller, inode) {
+            let changes =
+                SetAttributes { permissions: Some(kept), keeps_capability, ..SetAttributes::default() };
+            self.set_others_or_keep_times(caller, inode, &changes)?;
+        }
         self.with_room(|| crate::data::truncate(self, inode, size))?;
         let mut handle = self.begin_accepted(ChangeKind::Attributes, 1)?;
         let charged = inode.charge_item(&mut handle);
@@ -309,8 +321,10 @@ impl Filesystem {
             None => None,
         };
         let changes_owner = changes.user.is_some() || changes.group.is_some();
-        let drops_capability =
-            changes_owner && !inode.is_directory() && self.read_attribute(inode, CAPABILITY_NAME)?.is_some();
+        let drops_capability = changes_owner
+            && !changes.keeps_capability
+            && !inode.is_directory()
+            && self.read_attribute(inode, CAPABILITY_NAME)?.is_some();
         let mut item = inode.state.lock().item;
         self.adapt(caller, inode, &mut item, changes);
         let mut edits = Changes::new(self, inode.subvolume());
@@ -355,15 +369,11 @@ impl Filesystem {
     /// Owner and mode as they will be.
     fn adapt(&self, caller: &Caller, inode: &Inode, item: &mut InodeItem, changes: &SetAttributes) {
         if changes.user.is_some() || changes.group.is_some() {
+            if !inode.is_directory() && !changes.keeps_set_id {
+                item.mode = item.mode.with_permissions(self.without_set_id(caller, item));
+            }
             item.user = changes.user.unwrap_or(item.user);
             item.group = changes.group.unwrap_or(item.group);
-            if !inode.is_directory() {
-                let mut permissions = item.mode.permissions() & !SET_USER_ID;
-                if permissions & GROUP_EXECUTE != 0 {
-                    permissions &= !SET_GROUP_ID;
-                }
-                item.mode = item.mode.with_permissions(permissions);
-            }
         }
         if let Some(permissions) = changes.permissions {
             let mut permissions = permissions;
@@ -425,15 +435,30 @@ impl Filesystem {
     /// change.
     pub(crate) fn privileges_to_drop(&self, caller: &Caller, inode: &Inode) -> Result<Option<(u32, u32)>> {
         let permissions = inode.state.lock().item.mode.permissions();
-        let mut kept = permissions;
-        if !caller.has(Capabilities::FSETID) {
-            kept &= !SET_USER_ID;
-            if permissions & GROUP_EXECUTE != 0 {
-                kept &= !SET_GROUP_ID;
-            }
-        }
+        let kept = self.permissions_after_write(caller, inode).unwrap_or(permissions);
         let drops_capability = self.has_capability_attribute(inode)?;
         Ok((kept != permissions || drops_capability).then_some((permissions, kept)))
+    }
+
+    /// The permission bits that a change of its data leaves a file, if others than it has.
+    fn permissions_after_write(&self, caller: &Caller, inode: &Inode) -> Option<u32> {
+        if caller.has(Capabilities::FSETID) { None } else { self.permissions_without_set_id(caller, inode) }
+    }
+
+    /// What a change of owner leaves of a file's permission bits: no set-user-id, and set-group-id only where the group can't
+    /// execute the file and the caller is in it or may keep it (`setattr_should_drop_sgid`, fs/attr.c).
+    fn without_set_id(&self, caller: &Caller, item: &InodeItem) -> u32 {
+        let permissions = item.mode.permissions() & !SET_USER_ID;
+        let may_keep = caller.is_in_group(self.shown_owner(item).1) || caller.has(Capabilities::FSETID);
+        if permissions & GROUP_EXECUTE == 0 && may_keep { permissions } else { permissions & !SET_GROUP_ID }
+    }
+
+    /// The permission bits that a change of owner by the caller would leave a file, if others than it has.
+    #[must_use]
+    pub fn permissions_without_set_id(&self, caller: &Caller, inode: &Inode) -> Option<u32> {
+        let item = inode.state.lock().item;
+        let kept = self.without_set_id(caller, &item);
+        (!inode.is_directory() && kept != item.mode.permissions()).then_some(kept)
     }
 
     /// Whether a file has capabilities; that it has none is remembered, for this is asked at each write.

@@ -60,6 +60,6 @@ impl Filesystem {
         if inode.file_type() != FileType::Regular || overwrites {
             return Ok(false);
         }
-        Ok(origin.is_write_back() || self.privileges_to_drop(caller, inode)?.is_none())
+        Ok(origin.keeps_privileges() || self.privileges_to_drop(caller, inode)?.is_none())
     }
 }

@@ -8,8 +8,8 @@ use support::{image, open, root_user};
 use vlinder_base::sync::Arc;
 use vlinder_fs::data::Allocate;
 use vlinder_fs::{
-    AttributeMode, Caller, FileChange, Filesystem, GroupId, Inode, InodeFlags, Refusal, SetAttributes,
-    SetTime, Timestamp, UserId, WriteOrigin,
+    AttributeMode, Caller, Capabilities, FileChange, Filesystem, GroupId, Inode, InodeFlags, Refusal,
+    SetAttributes, SetTime, Timestamp, UserId, WriteOrigin,
 };
 use vlinder_testkit::{Scratch, require};
 
@@ -85,6 +85,7 @@ fn privileges_go_and_times_move_with_every_kind_of_change() {
         ("times-kept", ordinary(), KEEPS_TIMES, (0o755, false, false)),
         ("root", root_user(), WriteOrigin::Caller, (0o6755, false, true)),
         ("written-back", ordinary(), WriteOrigin::WriteBack, (0o6755, true, false)),
+        ("mapped", ordinary(), WriteOrigin::Mapped, (0o6755, true, true)),
     ];
     for (kind, change) in changes {
         for (case, caller, origin, expected) in &cases {
@@ -99,6 +100,54 @@ fn privileges_go_and_times_move_with_every_kind_of_change() {
     let nothing =
         filesystem.write_file(&ordinary(), &untouched, 0, Cow::Borrowed(b""), WriteOrigin::Caller).unwrap();
     assert_eq!((nothing, seen(&filesystem, &untouched)), (FileChange::default(), (0o6755, true, false)));
+    filesystem.close().unwrap();
+}
+
+/// As `setattr_should_drop_sgid` (fs/attr.c) has it: where the group can't execute the file, its members keep the bit.
+#[test]
+fn set_group_id_without_execution_stays_for_members_of_the_group_alone() {
+    require!(Tool("mkfs.btrfs"));
+    let scratch = Scratch::new("set-group-id");
+    let filesystem = open(&image(&scratch, 256, &[]));
+    let (root, keeper) = (root_user(), Capabilities::FSETID);
+    let group = SetAttributes { group: Some(GroupId(7)), ..SetAttributes::default() };
+    let member = Caller { groups: vec![GroupId(7)], ..ordinary() };
+    let capable = Caller { capabilities: keeper, ..ordinary() };
+    let owner = Caller { capabilities: Capabilities::CHOWN, ..ordinary() };
+    let file = filesystem.create_file(&root, &filesystem.root().unwrap(), b"file", 0o666).unwrap();
+    filesystem.set_attributes(&root, &file, &group).unwrap();
+    let left = |permissions, change: &dyn Fn()| {
+        let set = SetAttributes { permissions: Some(permissions), ..SetAttributes::default() };
+        filesystem.set_attributes(&root, &file, &set).unwrap();
+        change();
+        filesystem.attributes(&file).mode.permissions()
+    };
+    let cases = [
+        (&root, 0o6666, 0o2666),
+        (&member, 0o2666, 0o2666),
+        (&capable, 0o6666, 0o2666),
+        (&ordinary(), 0o666, 0o666),
+    ];
+    for (caller, after_write, after_chown) in cases {
+        let write = || {
+            let bytes = Cow::Borrowed(&b"x"[..]);
+            filesystem.write_file(caller, &file, 0, bytes, OPEN_FILE).map(drop).unwrap();
+        };
+        assert_eq!(left(0o6666, &write), after_write, "{caller:?}");
+        let may_chown =
+            Caller { capabilities: caller.capabilities.with(owner.capabilities), ..caller.clone() };
+        let chown = || {
+            filesystem.set_attributes(&may_chown, &file, &group).map(drop).unwrap();
+        };
+        assert_eq!(left(0o6666, &chown), after_chown, "{caller:?}");
+        // With execution nobody keeps it.
+        assert_eq!(left(0o2676, &chown), 0o676, "{caller:?}");
+    }
+    let kept = SetAttributes { keeps_set_id: true, ..group };
+    let chown = || {
+        filesystem.set_attributes(&root, &file, &kept).map(drop).unwrap();
+    };
+    assert_eq!(left(0o6755, &chown), 0o6755, "the kernel has seen to it");
     filesystem.close().unwrap();
 }
 

@@ -79,6 +79,8 @@ pub enum MountError {
         reason: String,
         /// What the mount is like now.
         goes_on: &'static str,
+        /// What to do about it, where that is known.
+        advice: Option<String>,
     },
     /// The mount can't be undone.
     #[error("{} can't be unmounted: {message}; {}", .mountpoint.display(), advice_on_unmounting(*.is_busy))]

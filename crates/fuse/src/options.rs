@@ -5,6 +5,7 @@
 //! | those of `vlinder_fs::OpenOptions` | the file system's |
 //! | `threads=N` | requests answered at a time |
 //! | `writeback=on`, `writeback=off` | the kernel keeps written pages for a while, or hands each write over at once |
+//! | `killpriv=server`, `killpriv=kernel` | who drops set-id bits when a file changes: with `kernel` a chown through an overlay keeps them |
 //! | `transport=fuse` | how requests arrive (the only way so far) |
 //! | `allow_other` | not only the one who mounts may use it |
 //! | `default_permissions` | always on |
@@ -37,6 +38,8 @@ pub struct MountOptions {
     pub threads: usize,
     /// The kernel keeps written pages for a while.
     pub writeback: bool,
+    /// The kernel drops set-id bits itself, rather than leave that to the server.
+    pub kernel_kills_privileges: bool,
     /// Not only the one who mounts may use it.
     pub allow_other: bool,
     /// The mount goes when this process dies.
@@ -70,6 +73,7 @@ impl Default for MountOptions {
             },
             threads: thread::available_parallelism().clamp(LEAST_DEFAULT_THREADS, MOST_DEFAULT_THREADS),
             writeback: true,
+            kernel_kills_privileges: false,
             allow_other: false,
             auto_unmount: false,
             source: None,
@@ -191,6 +195,13 @@ impl MountOptions {
                     _ => return Err(bad("word: on or off")),
                 };
             }
+            "killpriv" => {
+                self.kernel_kills_privileges = match value {
+                    "server" => false,
+                    "kernel" => true,
+                    _ => return Err(bad("word: server or kernel")),
+                };
+            }
             "transport" if value == "fuse" => {}
             "transport" => return Err(bad("transport: fuse")),
             "fsname" => self.source = Some(value.to_owned()),
@@ -261,7 +272,8 @@ mod tests {
             let error = MountOptions::parse(unknown).err();
             assert!(matches!(error, Some(OptionError::Unknown { .. })), "{unknown}: {error:?}");
         }
-        for bad in ["threads=0", "threads=x", "writeback=yes", "transport=pigeon", "commit=x"] {
+        for bad in ["threads=0", "threads=x", "writeback=yes", "killpriv=on", "transport=pigeon", "commit=x"]
+        {
             let error = MountOptions::parse(bad).err();
             assert!(matches!(error, Some(OptionError::Value { .. })), "{bad}: {error:?}");
         }

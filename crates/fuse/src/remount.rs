@@ -18,16 +18,28 @@ use crate::options::MountOptions;
 /// [`MountError::Remount`]: there is no mount of this program, its server does not answer, the system refuses, or the image
 /// was opened read-only and can't become writable.
 pub fn remount(options: &MountOptions, mountpoint: &Path) -> Result<Vec<String>, MountError> {
-    let failed = |reason: String| MountError::Remount {
+    let failed_with = |reason: String, advice| MountError::Remount {
         mountpoint: mountpoint.to_owned(),
         reason,
         goes_on: "it goes on as it was mounted",
+        advice,
     };
+    let failed = |reason: String| failed_with(reason, None);
     let entry = MountEntry::at(mountpoint).map_err(|error| failed(error.to_string()))?;
     let entry =
         entry.filter(MountEntry::is_ours).ok_or_else(|| failed("no vlinder is mounted there".into()))?;
-    let refused = |error: ClientError| failed(error.to_string());
-    let system = |refused: Refused| failed(refused.message);
+    let refused = |error: ClientError| {
+        let advice = match &error {
+            ClientError::NoServer { reason, owner, .. } => Some(reason.advice(*owner)),
+            _ => None,
+        };
+        failed_with(error.to_string(), advice)
+    };
+    let system = |refused: Refused| {
+        let advice = "only root may change the flags of a mount: unmount it, and mount it with these options";
+        let is_root = rustix::process::geteuid().is_root();
+        failed_with(refused.message, (!is_root).then(|| advice.to_owned()))
+    };
     // Before the server is talked to: it may be anybody's.
     let (held, before) = (HeldMount::of(&entry).map_err(system)?, entry.flags);
     let mut server = Client::connect_to(entry).map_err(refused)?;
@@ -55,6 +67,7 @@ pub fn remount(options: &MountOptions, mountpoint: &Path) -> Result<Vec<String>,
             mountpoint: mountpoint.to_owned(),
             reason: error.to_string(),
             goes_on,
+            advice: None,
         });
     }
     let is_new = |option: &&String| !information.options.contains(option);

@@ -113,8 +113,14 @@ pub fn mount_filesystem(
     // Said before there is a mount: one whose top can't be read would be of no use to anybody.
     let root = filesystem.root_id();
     filesystem.root().map_err(|source| MountError::Root { root, source })?;
-    let service = MountService::new(filesystem.clone(), options.writeback)
-        .map_err(|source| MountError::NoThreads { source })?;
+    let settings = Settings {
+        threads: options.threads,
+        writeback: options.writeback,
+        kernel_kills_privileges: options.kernel_kills_privileges,
+        validity: VALIDITY,
+    };
+    let service =
+        MountService::new(filesystem.clone(), settings).map_err(|source| MountError::NoThreads { source })?;
     let service = Arc::new(service);
     let reserve =
         reserve_descriptors(options.threads).map_err(|source| MountError::NoDescriptors { source })?;
@@ -123,7 +129,6 @@ pub fn mount_filesystem(
     let signals = signals.map_err(|source| MountError::Signals { source })?;
     let connection = mountpoint::mount(&options, &source, &mountpoint)?;
     let mut guard = Guard { mountpoint: mountpoint.clone(), is_armed: true, watcher: None, reserve };
-    let settings = Settings { threads: options.threads, writeback: options.writeback, validity: VALIDITY };
     let broken = |source| MountError::Transport { source };
     if options.auto_unmount {
         guard.watcher = Some(Watcher::start(&mountpoint).map_err(|source| MountError::Watcher { source })?);

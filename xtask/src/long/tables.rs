@@ -48,6 +48,14 @@ const UNMOUNT: &Tool = &Tool {
 
 const HOSTILE: &Tool = &Tool { program: "tools/hostile/run.py", tests: None, needs: &["cargo", "python3"] };
 
+const STRANGERS: &Tool = &Tool {
+    program: "tools/strangers/run.py",
+    tests: None,
+    needs: &["python3", "fusermount3", "setpriv", "unshare"],
+};
+const SETID: &Tool =
+    &Tool { program: "tools/setid/table.py", tests: None, needs: &["mkfs.btrfs", "python3"] };
+
 /// A job's name, its tool, its whole matrix, and its rows in the job that is a slice of several. Each row of the
 /// slice ends within a minute, so that a step of few minutes is not held up by the run that is last; a job whose
 /// runs take longer has none there.
@@ -285,6 +293,23 @@ pub const JOBS: &[Job] = &[
         name: "unmount",
         tool: UNMOUNT,
         matrix: &[Product { dimensions: &[&["--repeat 20"]], seeds: 1 }],
+        slice: None,
+    },
+    Job {
+        name: "strangers",
+        tool: STRANGERS,
+        matrix: &[Product {
+            dimensions: &[&[
+                "--case R1", "--case R2", "--case R3", "--case R4", "--case R5", "--case R6", "--case R7", "--case R8",
+            ]],
+            seeds: 3,
+        }],
+        slice: None,
+    },
+    Job {
+        name: "setid",
+        tool: SETID,
+        matrix: &[Product { dimensions: &[&["--share 1"]], seeds: 1 }],
         slice: None,
     },
     Job {

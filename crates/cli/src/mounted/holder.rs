@@ -50,6 +50,15 @@ pub fn server_of(image: &Path) -> Option<(Client, MountInformation)> {
     })
 }
 
+/// Where the table of mounts shows an image, and whose mount that is. Nobody vouches for it: it is to be told, and no more.
+pub fn shown_holder(image: &Path) -> Option<(String, u32)> {
+    let source = image.canonicalize().ok()?;
+    let mut ours = MountEntry::all().ok()?.into_iter().filter(MountEntry::is_ours);
+    let me = rustix::process::geteuid().as_raw();
+    let entry = ours.find(|entry| entry.source == source && entry.owner != Some(me))?;
+    Some((crate::report::escaped(entry.mountpoint.as_os_str().as_bytes()), entry.owner?))
+}
+
 fn identity_of(path: &Path) -> Option<HostIdentity> {
     rustix::fs::stat(path).ok().map(|status| HostIdentity::of(&status))
 }
@@ -99,6 +108,7 @@ mod tests {
             filesystem_type: "fuse.vlinder".into(),
             source: source.to_owned(),
             owner: Some(owner),
+            allow_other: false,
             read_only: false,
             flags: MountFlags::empty(),
         }

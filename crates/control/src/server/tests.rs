@@ -56,6 +56,7 @@ fn entry() -> MountEntry {
         filesystem_type: "fuse.vlinder".into(),
         source: PathBuf::from("image"),
         owner: Some(OWNER),
+        allow_other: false,
         read_only: false,
         flags: MountFlags::empty(),
     }

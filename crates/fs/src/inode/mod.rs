@@ -183,6 +183,12 @@ impl Inode {
         self.state.lock().item.flags
     }
 
+    /// Whether the file has a set-id bit.
+    #[must_use]
+    pub fn has_set_id(&self) -> bool {
+        !self.is_directory() && self.state.lock().item.mode.permissions() & 0o6000 != 0
+    }
+
     /// The size that readers see, and the flags.
     #[must_use]
     pub fn size_and_flags(&self) -> (u64, InodeFlags) {

@@ -30,15 +30,6 @@ pub(super) fn judged(requester: Requester, umask: u32) -> Caller {
     caller
 }
 
-/// As [`judged`], with the further groups, for the one place where they decide what becomes of a set-group-id bit.
-pub(super) fn judged_with_groups(requester: Requester) -> Caller {
-    let mut caller = judged(requester, 0);
-    let status = std::fs::read_to_string(format!("/proc/{}/status", requester.process)).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
-    caller.groups = line.split_whitespace().filter_map(|group| group.parse().ok()).map(GroupId).collect();
-    caller
-}
-
 /// As [`judged`] for the removal of directories: an empty subvolume goes with its name, whichever user removes it.
 pub(super) fn remover(requester: Requester) -> Caller {
     Caller { capabilities: Capabilities::ALL, ..judged(requester, 0) }

@@ -5,13 +5,15 @@ use std::borrow::Cow;
 use rustix::io::Errno;
 use vlinder_base::sync::Arc;
 use vlinder_fs::data::{self, Allocate, Seek};
-use vlinder_fs::{Caller, Capabilities, FileChange, FileType, Filesystem, FsError, Inode, InodeFlags};
+use vlinder_fs::{FileChange, FileType, Filesystem, FsError, Inode, InodeFlags};
 
 use super::MountService;
 use super::convert::errno;
 use super::handles::{FileAccess, OpenFile};
 use super::unplaced::graver;
-use crate::transport::{Deferred, FilePosition, HandleNumber, Opened, Reply, SeekFor, WriteOrigin};
+use crate::transport::{
+    Deferred, FilePosition, HandleNumber, Opened, Reply, Requester, SeekFor, WriteOrigin,
+};
 
 const O_ACCMODE: i32 = 0o3;
 const O_RDONLY: i32 = 0;
@@ -75,7 +77,7 @@ impl MountService {
     /// Writes; gives whether the file has to be durable before that is answered.
     fn write_file(
         &self,
-        caller: &Caller,
+        requester: Requester,
         handle: HandleNumber,
         offset: u64,
         data: &[u8],
@@ -86,18 +88,14 @@ impl MountService {
         if !origin.past_cache {
             self.kept_pages.note_use(inode.id());
         }
-        let mut caller = caller.clone();
-        caller.capabilities = if origin.kills_privileges {
-            caller.capabilities.without(Capabilities::FSETID)
-        } else {
-            caller.capabilities.with(Capabilities::FSETID)
-        };
+        let caller = Self::writer(requester, inode, origin);
         let open = vlinder_fs::WriteOrigin::OpenFile { keeps_times: false };
         let filesystem = &self.filesystem;
         let turn = self.turn_with_unplaced();
         let written = if origin.cache {
             // Without the writeback cache only mapped bytes come so, and the kernel keeps no times for them.
-            let cached = if self.writeback { vlinder_fs::WriteOrigin::WriteBack } else { open };
+            let mapped = vlinder_fs::WriteOrigin::Mapped;
+            let cached = if self.writeback { vlinder_fs::WriteOrigin::WriteBack } else { mapped };
             filesystem.write_file(&caller, inode, offset, Cow::Borrowed(data), cached)
         } else if origin.direct {
             filesystem.write_file_direct(&caller, inode, &[(offset, data)], open)
@@ -124,7 +122,7 @@ impl MountService {
     /// kernel has taken them are kept.
     pub(super) fn write_or_keep(
         &self,
-        caller: &Caller,
+        requester: Requester,
         handle: HandleNumber,
         offset: u64,
         data: &[u8],
@@ -133,7 +131,7 @@ impl MountService {
         // As the kernel had it when the program wrote, as far as is known here: afterwards the bytes lie inside the file.
         let watched = if origin.cache && self.is_gate_shut() { self.handles.file(handle).ok() } else { None };
         let size_before = watched.as_ref().map(|file| file.open.inode().size());
-        let written = self.with_room(|| self.write_file(caller, handle, offset, data, origin));
+        let written = self.with_room(|| self.write_file(requester, handle, offset, data, origin));
         let is_refused = origin.cache && matches!(written, Err(Errno::NOSPC | Errno::DQUOT));
         if let Some(file) = watched.or_else(|| is_refused.then(|| self.handles.file(handle).ok()).flatten()) {
             let inode = file.open.inode();
@@ -242,7 +240,7 @@ impl MountService {
 
     pub(super) fn allocate_range(
         &self,
-        caller: &Caller,
+        requester: Requester,
         handle: HandleNumber,
         offset: u64,
         length: u64,
@@ -264,7 +262,8 @@ impl MountService {
         // A range that is preallocated must not hide older bytes that find their place later.
         let placed = self.place(inode.id());
         let turn = self.turn_with_unplaced();
-        let allocated = self.filesystem.allocate_file(caller, inode, what, offset, length, origin);
+        let caller = self.changer(requester, inode);
+        let allocated = self.filesystem.allocate_file(&caller, inode, what, offset, length, origin);
         if allocated.is_ok() && placed.is_err() && !matches!(what, Allocate::Reserve { .. }) {
             self.drop_unplaced(inode.id(), offset, offset.saturating_add(length));
         }
@@ -294,7 +293,7 @@ impl MountService {
 
     pub(super) fn copy_file_range(
         &self,
-        caller: &Caller,
+        requester: Requester,
         from: FilePosition,
         to: FilePosition,
         length: u64,
@@ -307,8 +306,9 @@ impl MountService {
         // What the source lacks can't be copied.
         self.place(source.id())?;
         let turn = self.turn_with_unplaced();
+        let caller = self.changer(requester, &target);
         let copied = self.filesystem.copy_file_range(
-            caller,
+            &caller,
             (&source, from.offset),
             (&target, to.offset),
             length,

@@ -14,31 +14,31 @@ mod gate;
 mod handles;
 mod kept_pages;
 mod known;
+mod privileges;
 mod unplaced;
 
 use rustix::io::Errno;
 use vlinder_base::sync::{Arc, OnceLock, Weak};
 use vlinder_control::by_call::{Call, ExpectedCalls};
 use vlinder_device::MOUNT_NAME_COMMAND;
-use vlinder_fs::{
-    AttributeMode, Capabilities, Filesystem, FsError, Inode, InodeId, OpenInode, Refusal, RenameMode, Uuid,
-};
+use vlinder_fs::{AttributeMode, Filesystem, FsError, Inode, InodeId, OpenInode, Refusal, RenameMode, Uuid};
 
 use self::aside::Aside;
 use self::blocks::Blocks;
 use self::change_times::ChangeTimes;
-use self::convert::{decode_device, errno, file_type_of, judged, judged_with_groups, remover, timestamp_of};
+use self::convert::{decode_device, errno, file_type_of, judged, remover, timestamp_of};
 use self::files::is_synchronous;
 use self::gate::Gate;
 use self::handles::Handles;
 use self::kept_pages::KeptPages;
 use self::known::Known;
+use self::privileges::judged_by_process;
 use self::unplaced::UnplacedBytes;
 use crate::numbers::Numbers;
 use crate::transport::{
     AttributeChanges, Deferred, Entry, EntrySink, FilePosition, HandleNumber, NameSink, NodeAttributes,
-    NodeNumber, Notifier, Opened, OpenedDirectory, Reply, Requester, SeekFor, Service, SetTime, Statistics,
-    WriteOrigin,
+    NodeNumber, Notifier, Opened, OpenedDirectory, Reply, Requester, SeekFor, Service, SetTime, Settings,
+    Statistics, WriteOrigin,
 };
 
 /// How often what found no space is tried again while removed files are being deleted.
@@ -59,6 +59,7 @@ pub struct MountService {
     known: Known,
     kept_pages: Arc<KeptPages>,
     writeback: bool,
+    kernel_kills_privileges: bool,
     notifier: OnceLock<Arc<dyn Notifier>>,
     gate: Gate,
     blocks: Blocks,
@@ -72,11 +73,11 @@ pub struct MountService {
 }
 
 impl MountService {
-    /// For a file system that is mounted; `writeback` as the transport's settings have it.
+    /// For a file system that is mounted; `settings` are the transport's.
     ///
     /// # Errors
     /// The system's, where it gives no more threads.
-    pub fn new(filesystem: Filesystem, writeback: bool) -> std::io::Result<Self> {
+    pub fn new(filesystem: Filesystem, settings: Settings) -> std::io::Result<Self> {
         Ok(Self {
             uuid: filesystem.engine().superblock().fsid,
             numbers: Numbers::new(filesystem.root_id().root),
@@ -88,7 +89,8 @@ impl MountService {
             change_times: ChangeTimes::default(),
             unplaced: UnplacedBytes::default(),
             this: OnceLock::new(),
-            writeback,
+            writeback: settings.writeback,
+            kernel_kills_privileges: settings.kernel_kills_privileges,
             notifier: OnceLock::new(),
             aside: Aside::start()?,
             calls: OnceLock::new(),
@@ -249,7 +251,7 @@ impl Service for MountService {
             }
             SetTime::At(time) => vlinder_fs::SetTime::At(timestamp_of(time)),
         };
-        let set = vlinder_fs::SetAttributes {
+        let mut set = vlinder_fs::SetAttributes {
             permissions: changes.mode.map(|mode| mode & 0o7777),
             user: changes.user.map(vlinder_fs::UserId),
             group: changes.group.map(vlinder_fs::GroupId),
@@ -260,12 +262,11 @@ impl Service for MountService {
             change_time: changes.change_time.map(timestamp_of),
             birth_time: None,
             handed_over: changes.is_handed_over(),
+            keeps_set_id: self.kernel_kills_privileges,
+            // It removes the attribute, where that has to go, before it asks for the change.
+            keeps_capability: true,
         };
-        // The kernel has seen to the set-group-id bit of a new mode already.
-        let mut caller = judged(requester, 0);
-        if changes.mode.is_some() && changes.size_bytes.is_none() {
-            caller.capabilities = caller.capabilities.with(Capabilities::FSETID);
-        }
+        let caller = self.attribute_changer(requester, &inode, changes, &mut set);
         let turn = set.size.and_then(|_| self.turn_with_unplaced());
         let attributes =
             self.filesystem.set_attributes(&caller, &inode, &set).map_err(|error| errno(&error))?;
@@ -433,7 +434,7 @@ impl Service for MountService {
         data: &[u8],
         origin: WriteOrigin,
     ) -> Reply<()> {
-        self.write_or_keep(&judged(requester, 0), handle, offset, data, origin)
+        self.write_or_keep(requester, handle, offset, data, origin)
     }
 
     fn write_past_cache(
@@ -445,7 +446,7 @@ impl Service for MountService {
         origin: WriteOrigin,
         answer: Deferred<()>,
     ) {
-        let written = self.write_or_keep(&judged(requester, 0), handle, offset, data, origin);
+        let written = self.write_or_keep(requester, handle, offset, data, origin);
         self.answer_past_cache(handle, (offset, data.len() as u64), written, answer);
     }
 
@@ -530,7 +531,7 @@ impl Service for MountService {
             _ => return Err(Errno::INVAL),
         };
         let is_acl = name.starts_with(b"system.posix_acl_");
-        let caller = if is_acl { judged_with_groups(requester) } else { judged(requester, 0) };
+        let caller = if is_acl { judged_by_process(requester) } else { judged(requester, 0) };
         let inode = self.inode(node)?;
         self.with_room(|| done(self.filesystem.set_extended_attribute(&caller, &inode, name, value, mode)))
     }
@@ -559,8 +560,7 @@ impl Service for MountService {
         length: u64,
         mode: i32,
     ) -> Reply<()> {
-        let caller = judged(requester, 0);
-        let allocated = self.with_room(|| self.allocate_range(&caller, handle, offset, length, mode));
+        let allocated = self.with_room(|| self.allocate_range(requester, handle, offset, length, mode));
         self.note_taken(length, &allocated);
         allocated
     }
@@ -576,7 +576,7 @@ impl Service for MountService {
         to: FilePosition,
         length: u64,
     ) -> Reply<u64> {
-        let copied = self.copy_file_range(&judged(requester, 0), from, to, length);
+        let copied = self.copy_file_range(requester, from, to, length);
         self.note_taken(*copied.as_ref().unwrap_or(&0), &copied);
         copied
     }

@@ -129,6 +129,12 @@ impl AttributeChanges {
         self.change_time.is_some() && others.iter().all(Option::is_none) && self.size_bytes.is_none()
     }
 
+    /// Whether this is chown(2) of neither owner nor group under the writeback cache.
+    #[must_use]
+    pub fn is_change_time_alone(&self) -> bool {
+        self.is_only_times() && self.access_time.is_none() && self.modification_time.is_none()
+    }
+
     /// Whether the kernel hands over times that it kept: both of them and nothing else (`fuse_flush_times`, fs/fuse/dir.c). A
     /// user who gives a time of modification alone looks the same.
     #[must_use]
@@ -474,6 +480,8 @@ pub struct Settings {
     pub threads: usize,
     /// The kernel keeps written pages for a while.
     pub writeback: bool,
+    /// The kernel drops set-id bits of files that change itself.
+    pub kernel_kills_privileges: bool,
     /// How long the kernel may remember names and attributes. It hears of every change, so this is long.
     pub validity: Duration,
 }

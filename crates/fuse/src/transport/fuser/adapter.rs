@@ -66,7 +66,7 @@ impl Adapter {
 
 impl ::fuser::Filesystem for Adapter {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        features::ask_for(config, self.settings.writeback);
+        features::ask_for(config, self.settings);
         Ok(())
     }
 

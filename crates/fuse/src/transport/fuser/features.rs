@@ -2,13 +2,13 @@
 
 use ::fuser::{InitFlags, KernelConfig};
 
-use crate::transport::LARGEST_TRANSFER;
+use crate::transport::{LARGEST_TRANSFER, Settings};
 
 /// Requests that the kernel sends on its own account (write-back, readahead) at a time.
 const MOST_BACKGROUND: u16 = 64;
 
 /// Asks for features and sizes; those that the kernel lacks are done without.
-pub(super) fn ask_for(config: &mut KernelConfig, writeback: bool) {
+pub(super) fn ask_for(config: &mut KernelConfig, settings: Settings) {
     let mut wanted = InitFlags::FUSE_ASYNC_READ
         // Handles lead to files that the kernel forgot.
         | InitFlags::FUSE_EXPORT_SUPPORT
@@ -25,7 +25,7 @@ pub(super) fn ask_for(config: &mut KernelConfig, writeback: bool) {
         | InitFlags::FUSE_DONT_MASK
         | InitFlags::FUSE_EXPLICIT_INVAL_DATA
         | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
-    if writeback {
+    if settings.writeback {
         wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
     }
     for flag in wanted.iter() {
@@ -34,8 +34,10 @@ pub(super) fn ask_for(config: &mut KernelConfig, writeback: bool) {
         }
     }
     // The first version can't be told from none by those who write through the cache; without the second the kernel
-    // drops set-id bits itself.
-    if config.add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2).is_err() {
+    // drops set-id bits itself, and asks for security.capability at each write.
+    if !settings.kernel_kills_privileges
+        && config.add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2).is_err()
+    {
         tracing::debug!("the kernel drops set-id bits itself");
     }
     // The bounds are the crate's, and both are inside.
