@@ -9,10 +9,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::sync::mpsc;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
+use vlinder_base::channel;
 use vlinder_base::random::{OsRandom, Random};
 use vlinder_base::thread;
 
@@ -52,7 +52,7 @@ pub(crate) fn connect(mount: &MountEntry, limit: Duration) -> io::Result<UnixStr
 
 /// Asks in a thread of its own, which may wait for the server longer than anybody waits for the thread.
 fn ask_within(mount: MountEntry, limit: Duration) -> io::Result<Vec<u8>> {
-    let (sender, answer) = mpsc::sync_channel(1);
+    let (sender, answer) = channel::bounded(1);
     thread::try_spawn("mount name", move || {
         // Nobody may wait any more.
         let _ = sender.send(ask(&mount));

@@ -82,8 +82,8 @@ impl Reservation {
 pub struct DataPromise<'a> {
     engine: &'a Engine,
     space: PromisedData,
-    /// Of its copies, what each run counts for.
-    copies_of_run: Charge,
+    /// Leaves for whose copies each of its runs was counted.
+    leaves_of_run: u64,
 }
 
 /// Leaves that a run changes and that hold other items, too: one at either end, and that of its inode's item.
@@ -226,7 +226,7 @@ impl Engine {
         self.check_writable()?;
         let wanted = Wanted { data: space, ..Wanted::default() };
         if self.promise_making_room(wanted, Draw::Margin)? {
-            return Ok(DataPromise { engine: self, space, copies_of_run: Charge::default() });
+            return Ok(DataPromise { engine: self, space, leaves_of_run: 0 });
         }
         match self.space.metadata_of_refused(space) {
             Some(needed_bytes) => Err(EngineError::NoSpace { kind: METADATA, needed_bytes }),
@@ -249,14 +249,14 @@ impl Engine {
             return self.promise_data(space);
         }
         self.check_writable()?;
-        let copies_of_run = self.copies_of_leaves(LEAVES_AROUND_RUN);
+        let copies = self.copies_of_leaves(LEAVES_AROUND_RUN.saturating_mul(space.runs));
         // Each leaf between the ends holds nothing but what is overwritten.
         let sectors = space.bytes / u64::from(self.sector_size());
         let between = Charge { added_references: sectors, dropped_references: sectors, ..Charge::default() };
-        let counted = space.with_copies(copies_of_run.times(space.runs) + between);
+        let counted = space.with_copies(copies + between);
         let wanted = Wanted { data: counted, ..Wanted::default() };
         if self.try_promise(wanted, Draw::Margin) {
-            return Ok(DataPromise { engine: self, space: counted, copies_of_run });
+            return Ok(DataPromise { engine: self, space: counted, leaves_of_run: LEAVES_AROUND_RUN });
         }
         match self.measure_copies_at(tree, keys())? {
             Some(copies) => self.promise_data(space.with_copies(copies)),
@@ -309,13 +309,14 @@ impl DataPromise<'_> {
         let preallocated_bytes = bytes.min(self.space.preallocated_bytes);
         let space = PromisedData { preallocated_bytes, ..PromisedData::written(bytes, 0) };
         self.space -= space;
-        Self { engine: self.engine, space, copies_of_run: self.copies_of_run }
+        Self { engine: self.engine, space, leaves_of_run: self.leaves_of_run }
     }
 
     /// Gives back the promise for all but `runs` of the runs.
     pub fn keep_runs(&mut self, runs: u64) {
         let runs = self.space.runs.saturating_sub(runs);
-        let surplus = PromisedData::written(0, runs).with_copies(self.copies_of_run.times(runs));
+        let copies = self.engine.copies_of_leaves(self.leaves_of_run.saturating_mul(runs));
+        let surplus = PromisedData::written(0, runs).with_copies(copies);
         self.space -= surplus;
         self.engine.space.unpromise_data(surplus, 0);
     }

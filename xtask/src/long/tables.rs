@@ -300,7 +300,14 @@ pub const JOBS: &[Job] = &[
         tool: STRANGERS,
         matrix: &[Product {
             dimensions: &[&[
-                "--case R1", "--case R2", "--case R3", "--case R4", "--case R5", "--case R6", "--case R7", "--case R8",
+                "--case R1",
+                "--case R2",
+                "--case R3",
+                "--case R4",
+                "--case R5",
+                "--case R6",
+                "--case R7",
+                "--case R8",
             ]],
             seeds: 3,
         }],

@@ -36,7 +36,12 @@ fn main() -> Result<()> {
     // The same settings as a mount without options.
     let options = MountOptions::parse("")?;
     let validity = Duration::from_secs(1 << 30);
-    let settings = Settings { threads: options.threads, writeback: options.writeback, validity };
+    let settings = Settings {
+        threads: options.threads,
+        writeback: options.writeback,
+        kernel_kills_privileges: false,
+        validity,
+    };
     let service = Arc::new(Arithmetic::new(files));
     FuserTransport::connect(device, service, settings, &Registry::new())?.serve()?;
     Ok(())
