@@ -152,9 +152,9 @@ fn plant_items(mutator: &Mutator) {
     let key = Key::new(many, ItemType::DIR_LOG_ITEM, 0);
     let is_log = |logical: &Logical| {
         let block = mutator.block(*logical);
-        block.is_leaf() && block.len() > 0 && block.key(0).item_type != ItemType::ROOT_ITEM
+        block.is_leaf() && !block.is_empty() && block.key(0).item_type != ItemType::ROOT_ITEM
     };
-    let leaf = log_blocks(mutator).into_iter().filter(is_log).next_back().expect("a log");
+    let leaf = log_blocks(mutator).into_iter().rfind(is_log).expect("a log");
     mutator.change_block(leaf, |block| {
         let slot = block.search(&key).unwrap_err();
         block.insert_items(slot, &[(key, &range.encode())]);
