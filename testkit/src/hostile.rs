@@ -254,7 +254,12 @@ pub fn random_change(mutator: &Mutator, seed: u64) {
 
 /// Every block of a tree, the root first.
 fn blocks(mutator: &Mutator, tree: RootId) -> Vec<Logical> {
-    let mut all = vec![mutator.root(tree)];
+    blocks_below(mutator, mutator.root(tree))
+}
+
+/// A block and all below it.
+fn blocks_below(mutator: &Mutator, root: Logical) -> Vec<Logical> {
+    let mut all = vec![root];
     let mut next = 0;
     while let Some(logical) = all.get(next).copied() {
         next += 1;

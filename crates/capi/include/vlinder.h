@@ -33,7 +33,8 @@ const char *vlinder_last_error(void);
 
 /* Opens an image or block device; options as in "vlinder mount -o", or NULL. An image is open once: -EBUSY otherwise. */
 int vlinder_open(const char *image, const char *options, vlinder_filesystem **out);
-/* Makes everything durable and gives the handle back, whatever comes of that. Close its files before. */
+/* Makes everything durable and gives the handle back, whatever comes of that. While files of it are open: -EBUSY, and the
+ * handle stays good. */
 int vlinder_close(vlinder_filesystem *filesystem);
 /* Makes durable what was done so far. */
 int vlinder_sync(const vlinder_filesystem *filesystem);
@@ -45,7 +46,8 @@ int64_t vlinder_file_size_by_path(const vlinder_filesystem *filesystem, const ch
 /* Removes the file at a path. */
 int vlinder_remove(const vlinder_filesystem *filesystem, const char *path);
 
-/* flags as in open(2): O_RDONLY, O_WRONLY or O_RDWR; O_CREAT, O_EXCL, O_TRUNC, O_APPEND. */
+/* flags as in open(2): O_RDONLY, O_WRONLY or O_RDWR; O_CREAT, O_EXCL, O_TRUNC, O_APPEND. Regular files, and directories with
+ * O_RDONLY and without O_CREAT; -EOPNOTSUPP for pipes, sockets and devices. */
 int vlinder_file_open(const vlinder_filesystem *filesystem, const char *path, int flags, uint32_t permissions,
 		      vlinder_file **out);
 void vlinder_file_close(vlinder_file *file);

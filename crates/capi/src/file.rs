@@ -5,6 +5,7 @@ use std::slice;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use vlinder_base::sync::Arc;
 use vlinder_fs::path::File;
 
 use crate::answer::{Failure, answer, known, path, status};
@@ -12,7 +13,14 @@ use crate::filesystem::VlinderFilesystem;
 
 /// An open file, to C a pointer.
 #[derive(Debug)]
-pub struct VlinderFile(File);
+pub struct VlinderFile {
+    file: File,
+    /// Counts it as open as long as it is there.
+    _held: Arc<()>,
+}
+
+/// No slice is longer.
+const MOST_BYTES: usize = isize::MAX.unsigned_abs();
 
 /// Bytes and where in the file they go.
 #[repr(C)]
@@ -56,7 +64,8 @@ pub unsafe extern "C" fn vlinder_file_open(
             .create_new(flags.contains(OFlags::CREATE | OFlags::EXCL))
             .permissions(permissions)
             .open(name)?;
-        *out = Box::into_raw(Box::new(VlinderFile(file)));
+        let held = Arc::clone(&filesystem.files_open);
+        *out = Box::into_raw(Box::new(VlinderFile { file, _held: held }));
         Ok(())
     })
 }
@@ -84,7 +93,7 @@ pub unsafe extern "C" fn vlinder_file_close(file: *mut VlinderFile) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vlinder_file_size(file: *const VlinderFile) -> i64 {
     // SAFETY: the caller's word.
-    answer(|| Ok(unsafe { known(file) }?.0.metadata().len()))
+    answer(|| Ok(unsafe { known(file) }?.file.metadata().len()))
 }
 
 /// Reads from an offset; gives how many bytes, fewer only at the end of the file.
@@ -107,9 +116,17 @@ pub unsafe extern "C" fn vlinder_file_read(
         if buffer.is_null() {
             return Err(Failure::new(Errno::FAULT, "there is no buffer to read into"));
         }
-        // SAFETY: not null; the length is the caller's word, who lets nobody else use the buffer meanwhile.
-        let buffer = unsafe { slice::from_raw_parts_mut(buffer.cast::<u8>(), length) };
-        Ok(file.0.read_at(buffer, offset)? as u64)
+        // No more than the file has: the bytes behind its end stay as they are.
+        let left = file.file.metadata().len().saturating_sub(offset);
+        let length = length.min(usize::try_from(left).unwrap_or(usize::MAX)).min(MOST_BYTES);
+        let buffer = buffer.cast::<u8>();
+        // SAFETY: not null; the length is the caller's word, who lets nobody else use the buffer meanwhile. Its bytes may never
+        // have been written to, which no slice of Rust may hold: they are made zeros first.
+        let buffer = unsafe {
+            buffer.write_bytes(0, length);
+            slice::from_raw_parts_mut(buffer, length)
+        };
+        Ok(file.file.read_at(buffer, offset)? as u64)
     })
 }
 
@@ -129,7 +146,7 @@ pub unsafe extern "C" fn vlinder_file_write(
         let file = unsafe { known(file) }?;
         // SAFETY: the caller's word.
         let data = unsafe { bytes(data, length) }?;
-        file.0.write_at(data, offset)?;
+        file.file.write_at(data, offset)?;
         Ok(length as u64)
     })
 }
@@ -153,6 +170,9 @@ pub unsafe extern "C" fn vlinder_file_write_direct(
         if parts.is_null() {
             return Err(Failure::new(Errno::FAULT, "there are no parts to write"));
         }
+        if count > MOST_BYTES / size_of::<VlinderPart>() {
+            return Err(Failure::new(Errno::INVAL, "more parts to write than memory can hold"));
+        }
         // SAFETY: not null; the count is the caller's word.
         let parts = unsafe { slice::from_raw_parts(parts, count) };
         // SAFETY: the caller's word for each.
@@ -160,7 +180,7 @@ pub unsafe extern "C" fn vlinder_file_write_direct(
             .iter()
             .map(|part| Ok((part.offset, unsafe { bytes(part.data, part.length) }?)))
             .collect::<Result<_, Failure>>()?;
-        Ok(file.0.write_direct(&parts)?)
+        Ok(file.file.write_direct(&parts)?)
     })
 }
 
@@ -171,7 +191,7 @@ pub unsafe extern "C" fn vlinder_file_write_direct(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vlinder_file_sync(file: *const VlinderFile) -> c_int {
     // SAFETY: the caller's word.
-    status(|| Ok(unsafe { known(file) }?.0.sync_all()?))
+    status(|| Ok(unsafe { known(file) }?.file.sync_all()?))
 }
 
 /// Cuts the file, or extends it by a hole.
@@ -181,7 +201,7 @@ pub unsafe extern "C" fn vlinder_file_sync(file: *const VlinderFile) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vlinder_file_truncate(file: *const VlinderFile, size: u64) -> c_int {
     // SAFETY: the caller's word.
-    status(|| Ok(unsafe { known(file) }?.0.set_len(size)?))
+    status(|| Ok(unsafe { known(file) }?.file.set_len(size)?))
 }
 
 /// The caller's bytes.
@@ -194,6 +214,9 @@ unsafe fn bytes<'a>(data: *const c_void, length: usize) -> Result<&'a [u8], Fail
     }
     if data.is_null() {
         return Err(Failure::new(Errno::FAULT, "there are no bytes to write: the pointer is null"));
+    }
+    if length > MOST_BYTES {
+        return Err(Failure::new(Errno::INVAL, "more bytes to write than memory can hold"));
     }
     // SAFETY: not null; the rest is the caller's word.
     Ok(unsafe { slice::from_raw_parts(data.cast::<u8>(), length) })

@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char, c_int};
 
 use rustix::io::Errno;
 use vlinder_base::metrics::Value;
+use vlinder_base::sync::Arc;
 use vlinder_fs::OpenOptions;
 use vlinder_fs::path::Files;
 
@@ -13,6 +14,8 @@ use crate::answer::{Failure, answer, known, path, status};
 #[derive(Debug)]
 pub struct VlinderFilesystem {
     pub(crate) files: Files,
+    /// Every open file holds it, too.
+    pub(crate) files_open: Arc<()>,
 }
 
 /// Opens an image or block device with the options of `vlinder mount -o`, as the superuser.
@@ -40,20 +43,27 @@ pub unsafe extern "C" fn vlinder_open(
         let out = unsafe { out.as_mut() };
         let out = out.ok_or_else(|| Failure::new(Errno::FAULT, "there is no place for the handle"))?;
         let files = Files::open_with(image, options)?;
-        *out = Box::into_raw(Box::new(VlinderFilesystem { files }));
+        *out = Box::into_raw(Box::new(VlinderFilesystem { files, files_open: Arc::default() }));
         Ok(())
     })
 }
 
-/// Makes everything durable and gives the handle back, whatever comes of that. Its files are to be closed before.
+/// Makes everything durable and gives the handle back, whatever comes of that. While files of it are open this is refused
+/// with `-EBUSY`, and the handle stays good.
 ///
 /// # Safety
-/// See the crate; the handle is not used again.
+/// See the crate; the handle is not used again, unless the call was refused.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vlinder_close(filesystem: *mut VlinderFilesystem) -> c_int {
     status(|| {
         if filesystem.is_null() {
             return Ok(());
+        }
+        // SAFETY: the caller's word.
+        let open = Arc::strong_count(&unsafe { known(filesystem) }?.files_open) - 1;
+        if open > 0 {
+            let text = format!("{open} of its files are open: close them with vlinder_file_close first");
+            return Err(Failure::new(Errno::BUSY, text));
         }
         // SAFETY: it came from `Box::into_raw` in `vlinder_open`, and is given back once.
         let filesystem = unsafe { Box::from_raw(filesystem) };

@@ -15,7 +15,10 @@ const EBADF: i32 = 9;
 const EFAULT: i32 = 14;
 const EBUSY: i32 = 16;
 const EEXIST: i32 = 17;
+const ENOTDIR: i32 = 20;
+const EISDIR: i32 = 21;
 const EINVAL: i32 = 22;
+const EOPNOTSUPP: i32 = 95;
 
 fn text(text: &str) -> CString {
     CString::new(text).unwrap()
@@ -116,6 +119,70 @@ fn what_makes_no_sense_is_an_error() {
         assert_eq!(vlinder_file_write(file, ptr::null::<c_void>(), 5, 0), -i64::from(EFAULT));
         assert_eq!(vlinder_file_write(file, ptr::null::<c_void>(), 0, 0), 0);
         assert_eq!(vlinder_file_write_direct(file, ptr::null(), 3), -EFAULT);
+        vlinder_file_close(file);
+        assert_eq!(vlinder_close(filesystem), 0);
+    }
+}
+
+#[test]
+fn only_files_and_directories_are_opened_and_close_waits_for_them() {
+    let scratch = Scratch::new("capi-kinds");
+    let image = scratch.join("image");
+    golden::unpack("empty", &image).unwrap();
+    let files = vlinder_fs::path::Files::open(&image).unwrap();
+    files.create_dir("/directory").unwrap();
+    files.write("/directory/file", vec![5; 100]).unwrap();
+    let (caller, root) = (vlinder_fs::Caller::superuser(), files.filesystem().root().unwrap());
+    let (kind, device) =
+        (vlinder_format::inode::FileType::Fifo, vlinder_format::inode::DeviceNumber::default());
+    files.filesystem().create_node(&caller, &root, b"pipe", kind, 0o600, device).unwrap();
+    drop(root);
+    files.close().unwrap();
+    let path = text(image.to_str().unwrap());
+    let mut filesystem = ptr::null_mut();
+    // SAFETY: as above.
+    unsafe {
+        assert_eq!(vlinder_open(path.as_ptr(), ptr::null(), &raw mut filesystem), 0);
+        let open = |name: &str, flags: i32| {
+            let mut file = ptr::null_mut();
+            let status = vlinder_file_open(filesystem, text(name).as_ptr(), flags, 0o600, &raw mut file);
+            (status, file)
+        };
+        for (name, flags, error) in [
+            ("/x/", O_RDWR | O_CREAT, EISDIR),
+            ("/x/.", O_RDWR | O_CREAT, EINVAL),
+            ("/x/..", O_RDWR | O_CREAT, EINVAL),
+            ("/directory/", O_CREAT, EISDIR),
+            ("/directory", O_CREAT, EISDIR),
+            ("/directory", O_RDWR, EISDIR),
+            ("/directory/..", O_CREAT, EISDIR),
+            ("..", O_RDWR, EISDIR),
+            ("/directory/file/", O_RDWR, ENOTDIR),
+            ("/directory/file/..", O_RDWR, ENOTDIR),
+            ("/pipe", 0, EOPNOTSUPP),
+            ("/pipe", O_RDWR | O_CREAT, EOPNOTSUPP),
+        ] {
+            assert_eq!(open(name, flags).0, -error, "{name} {flags:o}");
+        }
+        for name in ["/x", "/x/."] {
+            assert_eq!(vlinder_file_size_by_path(filesystem, text(name).as_ptr()), -i64::from(ENOENT));
+        }
+        assert_eq!(vlinder_remove(filesystem, text("/directory/file/").as_ptr()), -ENOTDIR);
+        let (status, directory) = open("/directory", 0);
+        assert_eq!(status, 0);
+        let mut one = 0_u8;
+        assert_eq!(vlinder_file_read(directory, (&raw mut one).cast(), 1, 0), -i64::from(EISDIR));
+        vlinder_file_close(directory);
+
+        let (_, file) = open("/directory/file", 0);
+        assert_eq!(vlinder_close(filesystem), -EBUSY);
+        assert!(sentence().contains("close them"), "{}", sentence());
+        // A buffer that nobody wrote to, and a length that no slice can have.
+        let mut buffer = Vec::<u8>::with_capacity(200);
+        assert_eq!(vlinder_file_read(file, buffer.as_mut_ptr().cast(), usize::MAX, 0), 100);
+        buffer.set_len(100);
+        assert_eq!(buffer, [5; 100]);
+        assert_eq!(vlinder_file_write(file, buffer.as_ptr().cast(), usize::MAX, 0), -i64::from(EINVAL));
         vlinder_file_close(file);
         assert_eq!(vlinder_close(filesystem), 0);
     }

@@ -444,11 +444,6 @@ finding_kinds! {
         /// Where the gap begins.
         start: u64,
     } "inode {inode} has a gap from byte {start} on, where a hole must be an item";
-    /// An inline extent is not alone in its file: old kernels made that, and all read it.
-    Warning "file-inline" FileInline {
-        /// The inode.
-        inode: ObjectId,
-    } "inode {inode} has an inline extent that another extent follows";
     /// A file's uncompressed extent counts other bytes than it has.
     Error "file-extent-size" FileExtentSize {
         /// The inode.

@@ -28,8 +28,6 @@ pub(crate) struct Inode {
     end: u64,
     /// Where the first gap between extents begins.
     first_gap: Option<u64>,
-    /// The last extent is inline.
-    is_inline: bool,
     /// Bytes of its inline extents.
     inline_bytes: u64,
     /// That it has written bytes past its end was found.
@@ -53,7 +51,7 @@ pub(crate) struct Facts {
     sums: [u64; 4],
     end: u64,
     first_gap: Option<u64>,
-    flags: [bool; 4],
+    flags: [bool; 3],
     parent: Option<ObjectId>,
 }
 
@@ -89,7 +87,6 @@ impl Inode {
             allocated_bytes: 0,
             end: 0,
             first_gap: None,
-            is_inline: false,
             inline_bytes: 0,
             is_past_end: false,
             parent: None,
@@ -133,7 +130,7 @@ impl Inode {
             sums: [self.names, self.entries_bytes, self.allocated_bytes, self.inline_bytes],
             end: self.end,
             first_gap: self.first_gap,
-            flags: [self.is_inline, self.is_past_end, self.is_incomplete, self.has_unknown_item],
+            flags: [self.is_past_end, self.is_incomplete, self.has_unknown_item],
             parent: self.parent,
         }
     }
@@ -253,15 +250,12 @@ impl Inode {
         } else if self.end < start {
             self.first_gap.get_or_insert(self.end);
         }
-        if self.is_inline {
-            collector.find(FindingKind::FileInline { inode }, item.place());
-        }
+        // Others may follow an inline extent: Linux leaves it so where copy_file_range(2) adds bytes behind it, and reads it.
         let sector = u64::from(collector.judge.rules.sector_size).max(1);
         let length = extent.file_bytes();
         let end = start.saturating_add(length);
         self.end = end.checked_next_multiple_of(sector).unwrap_or(u64::MAX);
-        self.is_inline = matches!(extent.content, FileExtentContent::Inline(_));
-        if self.is_inline {
+        if matches!(extent.content, FileExtentContent::Inline(_)) {
             let is_ended = self.ends_with_nul(&extent, length);
             self.inline_bytes = self.inline_bytes.saturating_add(length.saturating_sub(u64::from(is_ended)));
         }

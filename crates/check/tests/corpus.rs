@@ -22,7 +22,6 @@ const WARNED_OF: &[&str] = &["fsck/058"];
 /// The warning that a sound image is known for.
 fn warnings(name: &str) -> BTreeSet<&'static str> {
     let own = match name {
-        "fsck/020-extent-ref-cases/inline_regular_coexist.img" => Some("file-inline"),
         "fsck/042-half-dropped-inode/default.raw.xz" => Some("superblock-stale"),
         _ => None,
     };

@@ -20,6 +20,10 @@ use crate::place::image::OpenImage;
 use crate::place::{self, Location};
 use crate::target::Target;
 
+/// What a verb that only reads keeps of an image, unless `cache=` says otherwise: it mostly goes through it once, and has to do
+/// with 256 MiB whatever the image holds.
+const READERS_CACHE_BYTES: u64 = 128 << 20;
+
 /// What a verb will do with an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
@@ -268,6 +272,9 @@ impl<'a> Images<'a> {
             return Err(failure.at(path.display()).hint("leave -o ro out"));
         }
         options.read_only = purpose != Purpose::Write;
+        if options.read_only && options.cache_bytes == OpenOptions::default().cache_bytes {
+            options.cache_bytes = READERS_CACHE_BYTES;
+        }
         let mut paths = vec![path.to_owned()];
         paths.extend(self.arguments.devices.iter().cloned());
         self.open_devices(&paths, options, purpose)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use vlinder_base::clock::{Clock, SystemClock};
-use vlinder_base::sync::atomic::{AtomicBool, Ordering};
+use vlinder_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Condvar, Mutex};
 use vlinder_base::thread::{self, JoinHandle};
 
@@ -13,6 +13,9 @@ use crate::session::Session;
 
 /// How long a verb may take before it shows a bar.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long a name is shown at least.
+const MIN_SHOWN_MILLISECONDS: u64 = 100;
 
 /// How a bar looks when the end is known.
 const KNOWN: &str = "{prefix} [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} {eta}";
@@ -23,6 +26,8 @@ pub struct Progress {
     clock: SystemClock,
     start: Duration,
     waits: AtomicBool,
+    /// Milliseconds from the start to when it was said last what is being worked on.
+    named: AtomicU64,
 }
 
 impl Progress {
@@ -44,7 +49,7 @@ impl Progress {
         }
         let bar = bar.with_prefix(what);
         let waits = !session.quiet && !session.json && std::io::stderr().is_terminal();
-        Self { start: clock.monotonic(), bar, clock, waits: AtomicBool::new(waits) }
+        Self { start: clock.monotonic(), bar, clock, waits: AtomicBool::new(waits), named: AtomicU64::new(0) }
     }
 
     /// So many bytes more are done.
@@ -68,9 +73,18 @@ impl Progress {
         }
     }
 
-    /// What is being worked on.
-    pub fn name(&self, name: &str) {
-        self.bar.set_message(name.to_owned());
+    /// What is being worked on. The name is made only where it is shown, and not more often than it can be seen: deep in a
+    /// tree it is long.
+    pub fn name(&self, name: impl FnOnce() -> String) {
+        if self.bar.is_hidden() {
+            return;
+        }
+        let now = self.clock.monotonic().saturating_sub(self.start).as_millis();
+        let now = u64::try_from(now).unwrap_or(u64::MAX);
+        if now >= self.named.load(Ordering::Relaxed).saturating_add(MIN_SHOWN_MILLISECONDS) {
+            self.named.store(now, Ordering::Relaxed);
+            self.bar.set_message(name());
+        }
     }
 }
 

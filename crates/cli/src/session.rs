@@ -101,6 +101,16 @@ impl Session {
         if self.quiet || self.json { Ok(()) } else { self.line(text) }
     }
 
+    /// Begins the verb's one JSON object with a list; [`Session::object`] ends it.
+    pub fn begin_list(&self, name: &str) -> Result<(), Failure> {
+        self.output.lock().begin_list(name)
+    }
+
+    /// Writes an item of the list that was begun.
+    pub fn list_item(&self, value: &Value) -> Result<(), Failure> {
+        self.output.lock().list_item(value)
+    }
+
     /// Writes the verb's one JSON object.
     pub fn object(&self, fields: Value) -> Result<(), Failure> {
         self.output.lock().json(&report::object(&self.verb, fields))

@@ -2,16 +2,17 @@
 //! subvolumes in a circle. Each verb ends, leaves out what is odd, tells it, and does the rest.
 
 mod common;
+mod odd;
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
 use std::process::Command;
 
-use common::{Ended, run, target};
+use common::{run, target};
+use odd::{below, bounded, entry, image, inode, rename, text};
 use rustix::io::Errno;
 use vlinder_base::sync::Arc;
-use vlinder_device::{Device, MemoryDevice};
+use vlinder_device::Device;
 use vlinder_format::directory::{DirectoryEntry, DirectoryEntryType, DirectoryIndex};
 use vlinder_format::inode::{GroupId, InodeItem, UserId};
 use vlinder_format::root_ref::RootReference;
@@ -19,78 +20,9 @@ use vlinder_format::{Generation, ItemType, Key, ObjectId, RootId, directory};
 use vlinder_fs::path::Files;
 use vlinder_fs::{AttributeMode, Caller, Filesystem, OpenOptions, SetAttributes};
 use vlinder_testkit::Scratch;
-use vlinder_testkit::mutator::{Found, Mutator};
+use vlinder_testkit::mutator::Mutator;
 use vlinder_testkit::require;
-use vlinder_testkit::subject::{Recipe, write_image};
-
-const FS: RootId = RootId::FS_TREE;
-
-/// An image in memory, filled through the library.
-fn image(fill: impl FnOnce(&Files)) -> MemoryDevice {
-    let recipe = Recipe { device_bytes: 128 << 20, ..Recipe::default() };
-    let device = Arc::new(recipe.in_memory());
-    let devices = vec![Arc::clone(&device) as Arc<dyn Device>];
-    let filesystem = Filesystem::open_devices(devices, OpenOptions::default()).unwrap();
-    let files = Files::new(filesystem, Caller::superuser());
-    fill(&files);
-    files.close().unwrap();
-    device.snapshot()
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
-
-/// The inode of a name in the top-level subvolume.
-fn inode(mutator: &Mutator, name: &str) -> ObjectId {
-    let found = entry(mutator, name);
-    let block = mutator.block(found.leaf);
-    ObjectId(u64::from_le_bytes(block.data(found.slot)[..8].try_into().unwrap()))
-}
-
-/// The entry of a name in the index of its directory.
-fn entry(mutator: &Mutator, name: &str) -> Found {
-    mutator.find(FS, |key, data| key.item_type == ItemType::DIR_INDEX && &data[30..] == name.as_bytes())
-}
-
-/// Gives a name of the top-level subvolume, in all three places where it stands, another of the same length.
-fn rename(mutator: &Mutator, name: &str, to: &[u8]) {
-    let (child, index) = (inode(mutator, name), entry(mutator, name));
-    let directory = index.key.objectid;
-    let hash = directory::item_key(directory, name.as_bytes());
-    let hashed = mutator.find(FS, |key, _| key == hash);
-    for found in [hashed, index, mutator.find_of(child, ItemType::INODE_REF)] {
-        mutator.change_item(found, |data| {
-            let start = data.len() - to.len();
-            data[start..].copy_from_slice(to);
-        });
-    }
-    let data = mutator.block(hashed.leaf).data(hashed.slot).to_vec();
-    mutator.remove(hashed);
-    mutator.insert(FS, directory::item_key(directory, to), &data);
-}
-
-/// Every path below a directory of the host, from there.
-fn below(root: &Path) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    let mut pending = vec![root.to_owned()];
-    while let Some(path) = pending.pop() {
-        for entry in std::fs::read_dir(&path).unwrap() {
-            let entry = entry.unwrap();
-            found.insert(entry.path().strip_prefix(root).unwrap().display().to_string());
-            if entry.file_type().unwrap().is_dir() {
-                pending.push(entry.path());
-            }
-        }
-    }
-    found
-}
-
-/// Runs a verb that has to end by itself, within a time and memory that are ample for these images.
-fn bounded(words: &[&str]) -> Ended {
-    let limits = ["-c", "ulimit -t 20; ulimit -v 4000000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_vlinder")];
-    common::end(Command::new("sh").args(limits).args(words))
-}
+use vlinder_testkit::subject::write_image;
 
 #[test]
 fn a_name_that_no_file_can_have_is_left_out_alone() {
@@ -261,6 +193,9 @@ fn no_name_follows_the_last_index() {
         let files = Files::new(filesystem, Caller::superuser());
         assert_eq!(files.read("/full/last").unwrap(), b"last");
         assert_eq!(files.read("/other").unwrap(), b"other");
+        let names: Vec<_> =
+            files.read_dir("/full").unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["last"], "{index}");
         for name in ["new", "directory", "link", "again", "moved", "volume", "shot"] {
             assert!(!files.exists(format!("/full/{name}")).unwrap(), "{name}");
         }
@@ -289,30 +224,6 @@ fn a_link_that_cant_be_read_hides_nothing_else() {
             assert!(shown.iter().any(|word| word == name), "{words:?}: {}", ended.text());
         }
     }
-}
-
-#[test]
-fn deep_directories_take_memory_in_proportion_to_their_depth() {
-    const DEPTH: usize = 20_000;
-    let sound = image(|files| {
-        let (filesystem, caller) = (files.filesystem(), Caller::superuser());
-        let mut directory = filesystem.root().unwrap();
-        for _ in 0..DEPTH {
-            directory = filesystem.create_directory(&caller, &directory, b"d", 0o755).unwrap();
-        }
-    });
-    let scratch = Scratch::new("odd-depth");
-    let path = scratch.join("image");
-    write_image(&sound, &path);
-    let script = "ulimit -d 262144; exec \"$0\" \"$@\"";
-    let ended =
-        common::end(
-            Command::new("sh")
-                .args(["-c", script, env!("CARGO_BIN_EXE_vlinder"), "--json", "rm", "-r"])
-                .args(["-o", "cache=96M,dirty=32M", &target(&path, "/d")]),
-        );
-    assert_eq!(ended.code, 0, "{}", ended.err);
-    assert_eq!(ended.json()["removed"], DEPTH);
 }
 
 /// Makes a file system of ext4 and mounts it; unmounts it when it goes.

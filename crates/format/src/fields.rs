@@ -13,6 +13,17 @@ use crate::{
 
 pub use crate::layout::PlacedField;
 
+/// Types of items without data, and those that nobody decodes: they have no fields.
+pub const WITHOUT_DATA: [ItemType; 7] = [
+    ItemType::ORPHAN_ITEM,
+    ItemType::EXTENT_OWNER_REF,
+    ItemType::TREE_BLOCK_REF,
+    ItemType::SHARED_BLOCK_REF,
+    ItemType::FREE_SPACE_EXTENT,
+    ItemType::QUOTA_GROUP_RELATION,
+    ItemType::STRING_ITEM,
+];
+
 /// The fields of an item's data, in order. Items that have no data have none, nor have those that no family claims.
 #[must_use]
 pub fn of_item(key: &Key, data: &[u8], checksum_size: u32) -> Vec<PlacedField> {

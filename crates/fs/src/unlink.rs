@@ -7,7 +7,7 @@ use vlinder_format::{Damage, orphan};
 
 use crate::changes::Changes;
 use crate::create::note_names_changed;
-use crate::directory::{Target, check_new_name};
+use crate::directory::{Target, check_new_name, end_of_indexes};
 use crate::inode::Inode;
 use crate::inode::load::place;
 use crate::stamp::Stamp;
@@ -253,13 +253,11 @@ impl Filesystem {
     /// A name's index, for one that no reference knows: found by reading the whole directory.
     pub(crate) fn find_index(&self, directory: &Inode, name: &[u8]) -> Result<DirectoryIndex> {
         let tree = directory.subvolume().tree();
-        let end = directory::index_key(directory.number(), DirectoryIndex(u64::MAX));
+        let end = end_of_indexes(directory);
         let mut next = DirectoryIndex::FIRST;
         loop {
             let items =
                 self.engine().items(tree, directory::index_key(directory.number(), next), end, 4096)?;
-            let Some((last, _)) = items.last() else { return Err(Refusal::NotFound.into()) };
-            next = DirectoryIndex(last.offset.saturating_add(1));
             for (key, data) in &items {
                 let entry = DirectoryEntry::decode(data)
                     .map_err(|fault| Damage::new(fault, place(directory.subvolume(), *key)))?;
@@ -267,6 +265,8 @@ impl Filesystem {
                     return Ok(DirectoryIndex(key.offset));
                 }
             }
+            let following = items.last().and_then(|(last, _)| last.offset.checked_add(1));
+            next = DirectoryIndex(following.ok_or(Refusal::NotFound)?);
         }
     }
 }

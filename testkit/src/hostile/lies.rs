@@ -7,10 +7,11 @@ use vlinder_format::block::{HEADER_SIZE, ITEM_HEADER_SIZE};
 use vlinder_format::fields::{self, PlacedField};
 use vlinder_format::file_extent::FileExtent;
 use vlinder_format::inode::InodeItem;
+use vlinder_format::root_item::RootItem;
 use vlinder_format::superblock::{SUPERBLOCK_SIZE, Superblock};
 use vlinder_format::{Block, ItemType, Key, Logical, ObjectId, RootId};
 
-use super::blocks;
+use super::{blocks, blocks_below};
 use crate::mutator::Mutator;
 
 /// What a field is made to say.
@@ -95,6 +96,11 @@ pub fn targets(mutator: &Mutator, seed: u64) -> Vec<Target> {
             }
         }
     }
+    for logical in log_blocks(mutator) {
+        for target in block_targets(&mutator.block(logical), RootId::TREE_LOG) {
+            kinds.entry(target.name.clone()).or_default().push(target);
+        }
+    }
     let choose = |kind: Vec<Target>| {
         let chosen = usize::try_from(seed % kind.len() as u64).unwrap_or(0);
         let sibling = kind[(chosen + 1) % kind.len()].truth.clone();
@@ -110,6 +116,23 @@ fn trees(mutator: &Mutator) -> Vec<RootId> {
     trees.extend(roots.iter().map(|root| RootId(root.key.objectid.0)));
     trees.dedup();
     trees
+}
+
+/// The blocks of the tree of logs and of the logs, if there are any.
+pub(super) fn log_blocks(mutator: &Mutator) -> Vec<Logical> {
+    if mutator.superblock.log_root == Logical(0) {
+        return Vec::new();
+    }
+    let mut found = blocks_below(mutator, mutator.superblock.log_root);
+    for logical in found.clone() {
+        let block = mutator.block(logical);
+        for slot in (0..block.len()).filter(|_| block.is_leaf()) {
+            if let Ok(root) = RootItem::decode(block.data(slot)) {
+                found.extend(blocks_below(mutator, root.address));
+            }
+        }
+    }
+    found
 }
 
 /// What is mended with every change: a lie about it would be undone.
@@ -133,7 +156,11 @@ fn new_target(
 
 /// The fields of a block's header and entries, and those of its items.
 fn block_targets(block: &Block, tree: RootId) -> Vec<Target> {
-    let class = if tree.is_subvolume() { "subvolume".to_owned() } else { tree.to_string() };
+    let class = match tree {
+        RootId::TREE_LOG => "log".to_owned(),
+        tree if tree.is_subvolume() => "subvolume".to_owned(),
+        tree => tree.to_string(),
+    };
     let (logical, bytes) = (block.logical(), block.bytes());
     let height = if block.is_leaf() { "leaf" } else { "node" };
     let mut found = Vec::new();

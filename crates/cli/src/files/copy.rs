@@ -37,11 +37,17 @@ pub struct Arguments {
     #[arg(short, long, short_alias = 'R')]
     recursive: bool,
     /// As -r, and keep owners, modes, times, extended attributes, ACLs and hard links.
+    ///
+    /// For root, that is set-id bits and file capabilities too: where others made the image, give --no-setid, or copy to a
+    /// file system that is mounted nosuid.
     #[arg(short, long)]
     archive: bool,
-    /// Keep owners, modes and times.
+    /// Keep owners, modes and times. For root, set-id bits too.
     #[arg(short, long)]
     preserve: bool,
+    /// With -a or -p: leave away set-id bits and file capabilities.
+    #[arg(long = "no-setid")]
+    drops_rights: bool,
     /// Make device nodes on the host too.
     #[arg(long = "devices")]
     makes_devices: bool,

@@ -5,13 +5,13 @@ use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
 use jiff::tz::TimeZone;
-use serde_json::{Value, json};
+use serde_json::json;
 use vlinder_format::inode::FileType;
 
 use super::mode::{object, short_time, symbolic};
 use crate::failure::{Failure, Status as Ending};
 use crate::image::{Follow, ImageArguments, Images, Purpose};
-use crate::place::{Directory, DirectoryNames, Location, Status};
+use crate::place::{Directory, DirectoryNames, Location, Names, Status};
 use crate::report;
 use crate::session::Session;
 use crate::units::{Base, Units};
@@ -64,11 +64,19 @@ struct Row {
     link: Option<Vec<u8>>,
 }
 
+/// Rows that are shown at a time, in columns of one width: more would take much memory.
+const MOST_ROWS: usize = 1 << 15;
+
+/// A directory that was listed, and those in it that are to be.
+struct Level {
+    directory: Directory,
+    below: Names,
+}
+
 struct Listing<'a> {
     arguments: &'a Arguments,
     session: &'a Session,
     zone: TimeZone,
-    rows: Vec<Value>,
     tally: super::Tally,
     titles: bool,
     is_first: bool,
@@ -81,21 +89,20 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
         arguments,
         session,
         zone: TimeZone::system(),
-        rows: Vec::new(),
         tally: super::Tally::default(),
         titles: arguments.recursive || arguments.targets.len() > 1,
         is_first: true,
     };
+    if session.json {
+        session.begin_list("entries")?;
+    }
     for target in &arguments.targets {
         let result = listing.target(&images, target);
         listing.tally.add(result, session);
     }
     images.close()?;
     if session.json {
-        let rows = std::mem::take(&mut listing.rows);
-        session.object(
-            json!({ "entries": rows, "failures": listing.tally.failed, "errors": listing.tally.errors() }),
-        )?;
+        session.object(json!({ "failures": listing.tally.failed, "errors": listing.tally.errors() }))?;
     }
     Ok(listing.tally.ending())
 }
@@ -110,7 +117,7 @@ impl Listing<'_> {
             return self.directory(&location, target.as_bytes());
         }
         let row = Self::row(&location.directory, &location.name, target.as_bytes(), status)?;
-        self.show(&[row], target.as_bytes(), true)
+        self.show(&[row], None)
     }
 
     fn row(directory: &Directory, name: &[u8], shown: &[u8], status: Status) -> Result<Row, Failure> {
@@ -120,51 +127,65 @@ impl Listing<'_> {
     }
 
     fn directory(&mut self, location: &Location, title: &[u8]) -> Result<(), Failure> {
-        let mut pending = vec![(location.directory.enter(&location.name)?, title.to_vec())];
+        let top = Level { directory: location.directory.enter(&location.name)?, below: Names::default() };
         let mut result = Ok(());
-        while let Some((directory, title)) = pending.pop() {
+        let mut path = title.to_vec();
+        let mut levels: Vec<(Level, usize)> = Vec::new();
+        let mut next = Some(top);
+        while let Some(mut level) = next {
             if self.session.is_output_closed() {
                 break;
             }
-            let below = match self.one_directory(&directory, &title) {
-                Ok(below) => below,
+            match self.one_directory(&level.directory, &path) {
+                Ok(below) => level.below = below,
                 Err(failure) => {
                     self.session.complain(&failure);
                     result =
                         Err(Failure::new(failure.kind, "not all of it could be listed").at(location.place()));
-                    continue;
-                }
-            };
-            if self.arguments.recursive {
-                for name in below.into_iter().rev() {
-                    let mut path = title.clone();
-                    if path.last() != Some(&b'/') {
-                        path.push(b'/');
-                    }
-                    path.extend_from_slice(&name);
-                    match directory.enter(&name) {
-                        Ok(directory) => pending.push((directory, path)),
-                        Err(failure) => self.tally.add(Err(failure), self.session),
-                    }
                 }
             }
+            levels.push((level, path.len()));
+            next = self.next_directory(&mut levels, &mut path);
         }
         result
     }
 
-    /// Lists one directory, and gives the names of those below it.
-    fn one_directory(&mut self, directory: &Directory, title: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+    /// The directory to be listed after the last one, with its path: only the way down is held.
+    fn next_directory(&mut self, levels: &mut Vec<(Level, usize)>, path: &mut Vec<u8>) -> Option<Level> {
+        while let Some((level, length)) = levels.last_mut() {
+            path.truncate(*length);
+            let Some(entry) = level.below.next() else {
+                levels.pop();
+                continue;
+            };
+            match level.directory.enter(&entry.name) {
+                Ok(directory) => {
+                    if path.last() != Some(&b'/') {
+                        path.push(b'/');
+                    }
+                    path.extend_from_slice(&entry.name);
+                    return Some(Level { directory, below: Names::default() });
+                }
+                Err(failure) => self.tally.add(Err(failure), self.session),
+            }
+        }
+        None
+    }
+
+    /// Lists one directory; with -R, gives the names of those below it.
+    fn one_directory(&mut self, directory: &Directory, title: &[u8]) -> Result<Names, Failure> {
         let DirectoryNames { mut entries, refused } = directory.list()?;
         refused.into_iter().for_each(|failure| self.tally.add(Err(failure), self.session));
         if !self.arguments.unsorted {
-            entries.sort_by(|left, right| left.name.cmp(&right.name));
+            entries.sort();
         }
-        let mut rows = Vec::with_capacity(entries.len());
+        self.begin(title)?;
+        let mut rows = Vec::new();
         if self.arguments.all {
             rows.push(Row { name: b".".to_vec(), status: directory.status(b".")?, link: None });
         }
         let hides = !(self.arguments.all || self.arguments.almost_all);
-        let mut below = Vec::new();
+        let mut below = Names::default();
         for entry in entries {
             if hides && entry.name.first() == Some(&b'.') {
                 continue;
@@ -176,38 +197,53 @@ impl Listing<'_> {
                     continue;
                 }
             };
-            if status.file_type == FileType::Directory {
-                below.push(entry.name.clone());
+            if status.file_type == FileType::Directory && self.arguments.recursive {
+                below.push(&entry.name, status.file_type);
             }
             match Self::row(directory, &entry.name, &entry.name, status) {
                 Ok(row) => rows.push(row),
                 Err(failure) => self.tally.add(Err(failure), self.session),
             }
+            if rows.len() >= MOST_ROWS {
+                self.show(&rows, Some(title))?;
+                rows.clear();
+                if self.session.is_output_closed() {
+                    break;
+                }
+            }
         }
-        self.show(&rows, title, false)?;
+        self.show(&rows, Some(title))?;
+        below.shrink();
         Ok(below)
     }
 
-    fn show(&mut self, rows: &[Row], title: &[u8], is_single: bool) -> Result<(), Failure> {
+    /// Shows the title of a directory, where there may be several.
+    fn begin(&mut self, title: &[u8]) -> Result<(), Failure> {
+        if self.titles && !self.session.json {
+            let separator = if self.is_first { "" } else { "\n" };
+            self.session.line(format!("{separator}{}:", report::escaped(title)))?;
+        }
+        self.is_first = false;
+        Ok(())
+    }
+
+    /// Shows rows, of the directory with a title or of a target by itself.
+    fn show(&mut self, rows: &[Row], title: Option<&[u8]>) -> Result<(), Failure> {
+        self.is_first = false;
         if self.session.json {
             for row in rows {
                 let mut value = object(&row.status);
                 value["name"] = report::name(&row.name);
-                if !is_single {
+                if let Some(title) = title {
                     value["directory"] = report::name(title);
                 }
                 if let Some(link) = &row.link {
                     value["target"] = report::name(link);
                 }
-                self.rows.push(value);
+                self.session.list_item(&value)?;
             }
             return Ok(());
         }
-        if self.titles && !is_single {
-            let separator = if self.is_first { "" } else { "\n" };
-            self.session.line(format!("{separator}{}:", report::escaped(title)))?;
-        }
-        self.is_first = false;
         let texts: Vec<[String; 6]> = rows.iter().map(|row| self.columns(row)).collect();
         let mut widths = [0; 6];
         for text in &texts {

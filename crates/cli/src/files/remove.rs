@@ -8,7 +8,7 @@ use vlinder_format::inode::FileType;
 
 use crate::failure::{Failure, Kind, Status as Ending};
 use crate::image::{ImageArguments, Images};
-use crate::place::{Directory, DirectoryNames, Entry, Location};
+use crate::place::{Directory, DirectoryNames, Location, Names};
 use crate::progress::Waiting;
 use crate::session::Session;
 
@@ -98,7 +98,7 @@ fn remove(
 
 struct Frame {
     directory: Directory,
-    entries: std::vec::IntoIter<Entry>,
+    entries: Names,
     name: Vec<u8>,
     /// Something in it stays, and so does the directory.
     stays: bool,
@@ -110,7 +110,7 @@ fn remove_tree(location: &Location, done: Done<'_>, refuse: &mut dyn FnMut(Failu
         let DirectoryNames { entries, refused } = directory.list()?;
         let stays = !refused.is_empty();
         refused.into_iter().for_each(&mut *refuse);
-        Ok(Frame { directory, entries: entries.into_iter(), name: name.to_vec(), stays })
+        Ok(Frame { directory, entries, name: name.to_vec(), stays })
     };
     let mut frames = vec![open(&location.directory, &location.name)?];
     while let Some(frame) = frames.last_mut() {

@@ -4,13 +4,13 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 use vlinder_format::inode::FileType;
 
 use super::mode::type_name;
 use crate::failure::{Failure, Status as Ending};
 use crate::image::{Follow, ImageArguments, Images, Purpose};
-use crate::place::{Directory, DirectoryNames, Entry};
+use crate::place::{Directory, DirectoryNames, Entry, Names};
 use crate::report;
 use crate::session::Session;
 
@@ -37,7 +37,7 @@ pub struct Arguments {
 /// A directory whose names are being shown.
 struct Frame {
     directory: Directory,
-    entries: std::vec::IntoIter<Entry>,
+    entries: Names,
 }
 
 #[derive(Default)]
@@ -51,19 +51,16 @@ struct Drawing<'a> {
     session: &'a Session,
     tally: super::Tally,
     counts: Counts,
-    entries: Vec<Value>,
 }
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
     let images = Images::new(&arguments.images)?;
-    let mut drawing = Drawing {
-        arguments,
-        session,
-        tally: super::Tally::default(),
-        counts: Counts::default(),
-        entries: Vec::new(),
-    };
+    let mut drawing =
+        Drawing { arguments, session, tally: super::Tally::default(), counts: Counts::default() };
+    if session.json {
+        session.begin_list("entries")?;
+    }
     for target in &arguments.targets {
         let result = drawing.target(&images, target);
         drawing.tally.add(result, session);
@@ -72,10 +69,9 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
     let (directories, files) = (drawing.counts.directories, drawing.counts.files);
     if session.json {
         let failures = drawing.tally.failed;
-        let entries = std::mem::take(&mut drawing.entries);
         let counts = json!({ "directories": directories, "files": files, "failures": failures });
         let errors = drawing.tally.errors();
-        session.object(json!({ "entries": entries, "counts": counts, "errors": errors }))?;
+        session.object(json!({ "counts": counts, "errors": errors }))?;
     } else {
         let directories = report::counted(directories, "directory", "directories");
         session.tell(format!("\n{directories}, {}", report::counted(files, "file", "files")))?;
@@ -134,8 +130,8 @@ impl Drawing<'_> {
             (self.arguments.all || entry.name.first() != Some(&b'.'))
                 && (!self.arguments.directories || entry.file_type == FileType::Directory)
         });
-        entries.sort_by(|left, right| left.name.cmp(&right.name));
-        Ok(Frame { directory, entries: entries.into_iter() })
+        entries.sort();
+        Ok(Frame { directory, entries })
     }
 
     fn show(
@@ -153,20 +149,19 @@ impl Drawing<'_> {
         if self.session.json {
             let mut below = path.to_vec();
             below.push(entry.name.clone());
-            self.entries.push(json!({
+            return self.session.list_item(&json!({
                 "root": report::name(target.as_bytes()),
                 "path": report::name(&below.join(&b'/')),
                 "type": type_name(entry.file_type),
                 "target": link.map(report::name),
             }));
-            return Ok(());
         }
         let mut text = String::new();
         let (last, above) = frames.split_last().map_or((None, frames), |(last, above)| (Some(last), above));
         for frame in above {
-            text.push_str(if frame.entries.len() > 0 { "│   " } else { "    " });
+            text.push_str(if !frame.entries.is_empty() { "│   " } else { "    " });
         }
-        text.push_str(if last.is_some_and(|frame| frame.entries.len() > 0) {
+        text.push_str(if last.is_some_and(|frame| !frame.entries.is_empty()) {
             "├── "
         } else {
             "└── "

@@ -1,4 +1,7 @@
-//! Directories of the host, each held open by its descriptor, so that what lies above may be moved or replaced meanwhile.
+//! Directories of the host. Names are looked up in an open directory, so that what lies above may be moved or replaced
+//! meanwhile.
+
+mod held;
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,7 +20,7 @@ use vlinder_format::inode::{FileType, Timestamp};
 use vlinder_format::superblock::MAGIC;
 
 use super::stream::HostStream;
-use super::{Attributed, Change, Directory, Entry, Location, Owner, Sink, Source, Status, Take};
+use super::{Attributed, Change, Directory, Location, Names, Owner, Sink, Source, Status, Take};
 use crate::failure::{Failure, Kind};
 use crate::target::meant_in_image;
 
@@ -26,12 +29,7 @@ const PRIMARY_MARK_OFFSET: u64 = 65536 + 64;
 /// Bytes read at a time.
 const STEP: usize = 1 << 20;
 
-/// An open directory.
-#[derive(Debug)]
-pub struct HostDirectory {
-    descriptor: OwnedFd,
-    path: PathBuf,
-}
+pub use held::HostDirectory;
 
 fn failure(errno: Errno, place: impl std::fmt::Display) -> Failure {
     Failure::host(&errno.into(), place)
@@ -68,8 +66,7 @@ pub fn locate(path: &Path, follow: bool) -> Result<Location, Failure> {
             rustix::fs::open(opened, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::PATH, Mode::empty())
         })
         .map_err(|errno| failure_of_path(errno, path, path.display()))?;
-    let directory = Directory::Host(Arc::new(HostDirectory { descriptor, path: parent }));
-    Ok(Location { directory, name })
+    Ok(Location { directory: Directory::Host(HostDirectory::first(descriptor, parent)), name })
 }
 
 fn file_type(host: HostType) -> FileType {
@@ -99,26 +96,57 @@ fn timestamp(seconds: i64, nanoseconds: u32) -> Timestamp {
     Timestamp { seconds, nanoseconds }
 }
 
+fn status_of(found: &rustix::fs::Statx) -> Status {
+    use rustix::fs::StatxFlags;
+    let has_birth = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
+    let time = |time: rustix::fs::StatxTimestamp| timestamp(time.tv_sec, time.tv_nsec);
+    Status {
+        file_type: file_type(HostType::from_raw_mode(found.stx_mode.into())),
+        permissions: u32::from(found.stx_mode) & 0o7777,
+        user: found.stx_uid,
+        group: found.stx_gid,
+        links: found.stx_nlink.into(),
+        size_bytes: found.stx_size,
+        allocated_bytes: found.stx_blocks.saturating_mul(512),
+        device: (found.stx_rdev_major, found.stx_rdev_minor),
+        volume: rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor),
+        inode: found.stx_ino,
+        access_time: time(found.stx_atime),
+        modification_time: time(found.stx_mtime),
+        change_time: time(found.stx_ctime),
+        birth_time: has_birth.then(|| time(found.stx_btime)),
+    }
+}
+
 impl HostDirectory {
     /// In messages: the path as the user wrote it.
     pub fn place(&self, name: &[u8]) -> String {
-        let path = if name == b"." { self.path.clone() } else { self.path.join(OsStr::from_bytes(name)) };
+        let mut path = self.path();
+        if name != b"." {
+            path.push(OsStr::from_bytes(name));
+        }
         crate::report::escaped(path.as_os_str().as_bytes())
     }
 
+    /// Only the path of a name in the first directory is one that a user wrote.
     fn fail(&self, errno: Errno, name: &[u8]) -> Failure {
-        failure_of_path(errno, &self.path.join(OsStr::from_bytes(name)), self.place(name))
+        if self.is_first() {
+            failure_of_path(errno, &self.path().join(OsStr::from_bytes(name)), self.place(name))
+        } else {
+            failure(errno, self.place(name))
+        }
     }
 
-    /// A path to a name here that leads through this very directory, for the calls that take only paths.
-    fn through_proc(&self, name: &[u8]) -> PathBuf {
-        let directory = PathBuf::from(format!("/proc/self/fd/{}", self.descriptor.as_fd().as_raw_fd()));
+    /// A path to a name in an open directory that leads through this very directory, for the calls that take only paths.
+    fn through_proc(descriptor: &OwnedFd, name: &[u8]) -> PathBuf {
+        let directory = PathBuf::from(format!("/proc/self/fd/{}", descriptor.as_raw_fd()));
         if name == b"." { directory.join(".") } else { directory.join(OsStr::from_bytes(name)) }
     }
 
-    pub fn list(&self) -> Result<Vec<Entry>, Failure> {
-        let mut entries = Vec::new();
-        let listing = rustix::fs::Dir::read_from(&self.descriptor).map_err(|errno| self.fail(errno, b"."))?;
+    pub fn list(self: &Arc<Self>) -> Result<Names, Failure> {
+        let mut entries = Names::default();
+        let listing =
+            rustix::fs::Dir::read_from(&*self.descriptor()?).map_err(|errno| self.fail(errno, b"."))?;
         for entry in listing {
             let entry = entry.map_err(|errno| self.fail(errno, b"."))?;
             let name = entry.file_name().to_bytes();
@@ -129,43 +157,37 @@ impl HostDirectory {
                 HostType::Unknown => self.status(name)?.file_type,
                 known => file_type(known),
             };
-            entries.push(Entry { name: name.to_vec(), file_type });
+            entries.push(name, file_type);
         }
+        entries.shrink();
         Ok(entries)
     }
 
-    pub fn status(&self, name: &[u8]) -> Result<Status, Failure> {
+    pub fn status(self: &Arc<Self>, name: &[u8]) -> Result<Status, Failure> {
+        self.find(name)?.map_err(|errno| self.fail(errno, name))
+    }
+
+    /// As [`HostDirectory::status`], with none for a name that does not exist.
+    pub fn look(self: &Arc<Self>, name: &[u8]) -> Result<Option<Status>, Failure> {
+        match self.find(name)? {
+            Ok(status) => Ok(Some(status)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(self.fail(errno, name)),
+        }
+    }
+
+    /// What `lstat` says, or why it says nothing: no failure is made of a name that is only looked for.
+    fn find(self: &Arc<Self>, name: &[u8]) -> Result<Result<Status, Errno>, Failure> {
         use rustix::fs::StatxFlags;
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-        let found = rustix::fs::statx(&self.descriptor, OsStr::from_bytes(name), flags, wanted)
-            .map_err(|errno| self.fail(errno, name))?;
-        let has_birth = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
-        let time = |time: rustix::fs::StatxTimestamp| timestamp(time.tv_sec, time.tv_nsec);
-        Ok(Status {
-            file_type: file_type(HostType::from_raw_mode(found.stx_mode.into())),
-            permissions: u32::from(found.stx_mode) & 0o7777,
-            user: found.stx_uid,
-            group: found.stx_gid,
-            links: found.stx_nlink.into(),
-            size_bytes: found.stx_size,
-            allocated_bytes: found.stx_blocks.saturating_mul(512),
-            device: (found.stx_rdev_major, found.stx_rdev_minor),
-            volume: rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor),
-            inode: found.stx_ino,
-            access_time: time(found.stx_atime),
-            modification_time: time(found.stx_mtime),
-            change_time: time(found.stx_ctime),
-            birth_time: has_birth.then(|| time(found.stx_btime)),
-        })
+        let found = rustix::fs::statx(&*self.descriptor()?, OsStr::from_bytes(name), flags, wanted);
+        Ok(found.map(|found| status_of(&found)))
     }
 
     /// Whether a name stands for a regular file or block device with the mark of a Btrfs superblock.
-    pub fn is_image(&self, name: &[u8]) -> Result<bool, Failure> {
-        let status = match self.status(name) {
-            Err(failure) if failure.kind == Kind::NotFound => return Ok(false),
-            other => other?,
-        };
+    pub fn is_image(self: &Arc<Self>, name: &[u8]) -> Result<bool, Failure> {
+        let Some(status) = self.look(name)? else { return Ok(false) };
         if !matches!(status.file_type, FileType::Regular | FileType::BlockDevice) {
             return Ok(false);
         }
@@ -182,30 +204,34 @@ impl HostDirectory {
         }
     }
 
-    fn open_at(&self, name: &[u8], flags: OFlags) -> Result<OwnedFd, Failure> {
+    fn open_at(self: &Arc<Self>, name: &[u8], flags: OFlags) -> Result<OwnedFd, Failure> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        rustix::fs::openat(&self.descriptor, OsStr::from_bytes(name), flags, Mode::empty())
+        rustix::fs::openat(&*self.descriptor()?, OsStr::from_bytes(name), flags, Mode::empty())
             .map_err(|errno| self.fail(errno, name))
     }
 
-    pub fn enter(&self, name: &[u8]) -> Result<Self, Failure> {
+    pub fn enter(self: &Arc<Self>, name: &[u8]) -> Result<Arc<Self>, Failure> {
         let opened = self.open_at(name, OFlags::DIRECTORY | OFlags::RDONLY);
         let descriptor = opened.map_err(|failure| match self.is_image(name) {
             Ok(true) => failure.hint(format!("what is in an image is written {}:/", self.place(name))),
             _ => failure,
         })?;
-        Ok(Self { descriptor, path: self.path.join(OsStr::from_bytes(name)) })
+        Ok(self.below(descriptor, name))
     }
 
-    pub fn read_link(&self, name: &[u8]) -> Result<Vec<u8>, Failure> {
-        let text = rustix::fs::readlinkat(&self.descriptor, OsStr::from_bytes(name), Vec::new());
+    pub fn read_link(self: &Arc<Self>, name: &[u8]) -> Result<Vec<u8>, Failure> {
+        let text = rustix::fs::readlinkat(&*self.descriptor()?, OsStr::from_bytes(name), Vec::new());
         Ok(text.map_err(|errno| self.fail(errno, name))?.into_bytes())
     }
 
-    pub fn open(&self, name: &[u8]) -> Result<Box<dyn Source>, Failure> {
+    pub fn open(self: &Arc<Self>, name: &[u8]) -> Result<Box<dyn Source>, Failure> {
         // O_NONBLOCK: a fifo that took the file's place would make open(2) wait for a peer.
         let descriptor = self.open_at(name, OFlags::RDONLY | OFlags::NONBLOCK)?;
-        Ok(Box::new(HostSource { file: File::from(descriptor), place: self.place(name) }))
+        Ok(Box::new(HostSource {
+            file: File::from(descriptor),
+            directory: Arc::clone(self),
+            name: name.to_vec(),
+        }))
     }
 
     pub fn create(self: &Arc<Self>, name: &[u8], permissions: u32) -> Result<Box<dyn Sink>, Failure> {
@@ -213,10 +239,11 @@ impl HostDirectory {
     }
 
     /// Opens a pipe or a character device for writing.
-    pub fn open_stream(&self, name: &[u8]) -> Result<HostStream, Failure> {
+    pub fn open_stream(self: &Arc<Self>, name: &[u8]) -> Result<HostStream, Failure> {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY;
-        let descriptor = rustix::fs::openat(&self.descriptor, OsStr::from_bytes(name), flags, Mode::empty())
-            .map_err(|errno| self.fail(errno, name))?;
+        let descriptor =
+            rustix::fs::openat(&*self.descriptor()?, OsStr::from_bytes(name), flags, Mode::empty())
+                .map_err(|errno| self.fail(errno, name))?;
         let status = rustix::fs::fstat(&descriptor).map_err(|errno| self.fail(errno, name))?;
         let kind = HostType::from_raw_mode(status.st_mode);
         // Another file may have come since the caller looked; a disk must not be written by mistake.
@@ -241,29 +268,29 @@ impl HostDirectory {
         // A file without a name goes with the program, however that ends.
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
         if Path::new(OWN_DESCRIPTORS).exists()
-            && let Ok(descriptor) = rustix::fs::openat(&self.descriptor, c".", flags, mode)
+            && let Ok(descriptor) = rustix::fs::openat(&*self.descriptor()?, c".", flags, mode)
         {
             return Ok(sink(descriptor, Unfinished::Nameless));
         }
         // Some file systems have no such files (vfat, NFS, FUSE servers).
         let temporary = temporary_name();
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let descriptor = rustix::fs::openat(&self.descriptor, &*temporary, flags, mode)
+        let descriptor = rustix::fs::openat(&*self.descriptor()?, &*temporary, flags, mode)
             .map_err(|errno| self.fail(errno, name))?;
         Ok(sink(descriptor, Unfinished::Named(temporary)))
     }
 
-    pub fn make_directory(&self, name: &[u8], permissions: u32) -> Result<(), Failure> {
-        rustix::fs::mkdirat(&self.descriptor, OsStr::from_bytes(name), Mode::from_raw_mode(permissions))
+    pub fn make_directory(self: &Arc<Self>, name: &[u8], permissions: u32) -> Result<(), Failure> {
+        rustix::fs::mkdirat(&*self.descriptor()?, OsStr::from_bytes(name), Mode::from_raw_mode(permissions))
             .map_err(|errno| self.fail(errno, name))
     }
 
-    pub fn make_link(&self, name: &[u8], text: &[u8]) -> Result<(), Failure> {
-        rustix::fs::symlinkat(OsStr::from_bytes(text), &self.descriptor, OsStr::from_bytes(name))
+    pub fn make_link(self: &Arc<Self>, name: &[u8], text: &[u8]) -> Result<(), Failure> {
+        rustix::fs::symlinkat(OsStr::from_bytes(text), &*self.descriptor()?, OsStr::from_bytes(name))
             .map_err(|errno| self.fail(errno, name))
     }
 
-    pub fn make_node(&self, name: &[u8], status: &Status) -> Result<(), Failure> {
+    pub fn make_node(self: &Arc<Self>, name: &[u8], status: &Status) -> Result<(), Failure> {
         let host_type = match status.file_type {
             FileType::CharacterDevice => HostType::CharacterDevice,
             FileType::BlockDevice => HostType::BlockDevice,
@@ -272,38 +299,47 @@ impl HostDirectory {
         };
         let device = rustix::fs::makedev(status.device.0, status.device.1);
         let mode = Mode::from_raw_mode(status.permissions & 0o777);
-        rustix::fs::mknodat(&self.descriptor, OsStr::from_bytes(name), host_type, mode, device)
+        rustix::fs::mknodat(&*self.descriptor()?, OsStr::from_bytes(name), host_type, mode, device)
             .map_err(|errno| self.fail(errno, name))
     }
 
-    pub fn unlink(&self, name: &[u8]) -> Result<(), Failure> {
-        rustix::fs::unlinkat(&self.descriptor, OsStr::from_bytes(name), AtFlags::empty())
+    pub fn unlink(self: &Arc<Self>, name: &[u8]) -> Result<(), Failure> {
+        rustix::fs::unlinkat(&*self.descriptor()?, OsStr::from_bytes(name), AtFlags::empty())
             .map_err(|errno| self.fail(errno, name))
     }
 
-    pub fn remove_directory(&self, name: &[u8]) -> Result<(), Failure> {
-        rustix::fs::unlinkat(&self.descriptor, OsStr::from_bytes(name), AtFlags::REMOVEDIR)
+    pub fn remove_directory(self: &Arc<Self>, name: &[u8]) -> Result<(), Failure> {
+        rustix::fs::unlinkat(&*self.descriptor()?, OsStr::from_bytes(name), AtFlags::REMOVEDIR)
             .map_err(|errno| self.fail(errno, name))
     }
 
-    pub fn rename(&self, name: &[u8], to: &Self, to_name: &[u8], replace: bool) -> Result<(), Failure> {
+    pub fn rename(
+        self: &Arc<Self>,
+        name: &[u8],
+        to: &Arc<Self>,
+        to_name: &[u8],
+        replace: bool,
+    ) -> Result<(), Failure> {
         let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         let (from_name, to_path) = (OsStr::from_bytes(name), OsStr::from_bytes(to_name));
-        rustix::fs::renameat_with(&self.descriptor, from_name, &to.descriptor, to_path, flags).map_err(
-            |errno| if errno == Errno::XDEV { self.fail(errno, name) } else { to.fail(errno, to_name) },
-        )
+        let (from_open, to_open) = (self.descriptor()?, to.descriptor()?);
+        rustix::fs::renameat_with(&*from_open, from_name, &*to_open, to_path, flags).map_err(|errno| {
+            if errno == Errno::XDEV { self.fail(errno, name) } else { to.fail(errno, to_name) }
+        })
     }
 
-    pub fn link(&self, name: &[u8], to: &Self, to_name: &[u8]) -> Result<(), Failure> {
+    pub fn link(self: &Arc<Self>, name: &[u8], to: &Arc<Self>, to_name: &[u8]) -> Result<(), Failure> {
         let (from_name, to_path) = (OsStr::from_bytes(name), OsStr::from_bytes(to_name));
-        rustix::fs::linkat(&self.descriptor, from_name, &to.descriptor, to_path, AtFlags::empty())
+        let (from_open, to_open) = (self.descriptor()?, to.descriptor()?);
+        rustix::fs::linkat(&*from_open, from_name, &*to_open, to_path, AtFlags::empty())
             .map_err(|errno| to.fail(errno, to_name))
     }
 
-    pub fn attributes(&self, name: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+    pub fn attributes(self: &Arc<Self>, name: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
         // XATTR_LIST_MAX: no list is longer.
         let mut list = vec![0u8; 65536];
-        let size = match rustix::fs::llistxattr(self.through_proc(name), &mut list[..]) {
+        let open = self.descriptor()?;
+        let size = match rustix::fs::llistxattr(Self::through_proc(&open, name), &mut list[..]) {
             Ok(size) => size,
             Err(Errno::OPNOTSUPP) => 0,
             Err(errno) => return Err(self.fail(errno, name)),
@@ -312,28 +348,41 @@ impl HostDirectory {
         Ok(names.map(<[u8]>::to_vec).collect())
     }
 
-    pub fn attribute(&self, name: &[u8], attribute: &[u8]) -> Result<Vec<u8>, Failure> {
+    pub fn attribute(self: &Arc<Self>, name: &[u8], attribute: &[u8]) -> Result<Vec<u8>, Failure> {
         // XATTR_SIZE_MAX.
         let mut value = vec![0u8; 65536];
-        let path = self.through_proc(name);
+        let open = self.descriptor()?;
+        let path = Self::through_proc(&open, name);
         let size = rustix::fs::lgetxattr(&path, OsStr::from_bytes(attribute), &mut value[..])
             .map_err(|errno| self.fail(errno, name))?;
         value.truncate(size);
         Ok(value)
     }
 
-    pub fn set_attribute(&self, name: &[u8], attribute: &[u8], value: &[u8]) -> Result<(), Failure> {
-        let path = self.through_proc(name);
+    pub fn set_attribute(
+        self: &Arc<Self>,
+        name: &[u8],
+        attribute: &[u8],
+        value: &[u8],
+    ) -> Result<(), Failure> {
+        let open = self.descriptor()?;
+        let path = Self::through_proc(&open, name);
         rustix::fs::lsetxattr(&path, OsStr::from_bytes(attribute), value, XattrFlags::empty())
             .map_err(|errno| self.fail(errno, name))
     }
 
-    pub fn change(&self, name: &[u8], change: &Change) -> Result<(), Failure> {
+    pub fn change(self: &Arc<Self>, name: &[u8], change: &Change) -> Result<(), Failure> {
         let path = OsStr::from_bytes(name);
         if let Some(owner) = change.owner {
             let (user, group) = host_owner(owner);
-            rustix::fs::chownat(&self.descriptor, path, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)
-                .map_err(|errno| self.fail(errno, name))?;
+            rustix::fs::chownat(
+                &*self.descriptor()?,
+                path,
+                Some(user),
+                Some(group),
+                AtFlags::SYMLINK_NOFOLLOW,
+            )
+            .map_err(|errno| self.fail(errno, name))?;
         }
         if let Some(permissions) = change.permissions {
             // chmod(2) follows links: through a descriptor of the file itself it can't.
@@ -347,7 +396,7 @@ impl HostDirectory {
         }
         if let Some(times) = change.times {
             let times = host_times(times);
-            rustix::fs::utimensat(&self.descriptor, path, &times, AtFlags::SYMLINK_NOFOLLOW)
+            rustix::fs::utimensat(&*self.descriptor()?, path, &times, AtFlags::SYMLINK_NOFOLLOW)
                 .map_err(|errno| self.fail(errno, name))?;
         }
         Ok(())
@@ -356,7 +405,8 @@ impl HostDirectory {
 
 struct HostSource {
     file: File,
-    place: String,
+    directory: Arc<HostDirectory>,
+    name: Vec<u8>,
 }
 
 impl Source for HostSource {
@@ -368,7 +418,7 @@ impl Source for HostSource {
                 Ok(0) => break,
                 Ok(read) => done += read,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Failure::host(&error, &self.place)),
+                Err(error) => return Err(Failure::host(&error, self.directory.place(&self.name))),
             }
         }
         Ok(done)
@@ -399,11 +449,11 @@ impl HostSource {
             Err(Errno::NXIO) => return Ok(None),
             // A file system that knows no holes: all is data.
             Err(Errno::INVAL | Errno::OPNOTSUPP) => offset,
-            Err(errno) => return Err(failure(errno, &self.place)),
+            Err(errno) => return Err(failure(errno, self.directory.place(&self.name))),
         };
         let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start))
             .or_else(|_| rustix::fs::fstat(&self.file).map(|status| status.st_size.unsigned_abs()));
-        let end = end.map_err(|errno| failure(errno, &self.place))?;
+        let end = end.map_err(|errno| failure(errno, self.directory.place(&self.name)))?;
         Ok((end > start).then_some((start, end)))
     }
 }
@@ -441,10 +491,10 @@ impl HostSink {
     }
 
     /// Gives a file without a name one.
-    fn link(&self, name: &OsStr) -> Result<(), Errno> {
+    fn link(&self, to: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
         // With AT_EMPTY_PATH only who may read every file could.
         let file = format!("{OWN_DESCRIPTORS}/{}", self.file.as_fd().as_raw_fd());
-        rustix::fs::linkat(rustix::fs::CWD, &*file, &self.directory.descriptor, name, AtFlags::SYMLINK_FOLLOW)
+        rustix::fs::linkat(rustix::fs::CWD, &*file, to, name, AtFlags::SYMLINK_FOLLOW)
     }
 
     fn done<T>(&self, result: Result<T, Errno>) -> Result<T, Failure> {
@@ -492,12 +542,13 @@ impl Sink for HostSink {
 
     fn finish(mut self: Box<Self>) -> Result<(), Failure> {
         let name = OsStr::from_bytes(&self.name).to_owned();
+        let directory = self.directory.descriptor()?;
         if let Unfinished::Nameless = self.unfinished {
-            match self.link(&name) {
+            match self.link(&directory, &name) {
                 // link(2) replaces nothing, rename(2) does.
                 Err(Errno::EXIST) => {
                     let temporary = temporary_name();
-                    self.done(self.link(OsStr::new(&temporary)))?;
+                    self.done(self.link(&directory, OsStr::new(&temporary)))?;
                     self.unfinished = Unfinished::Named(temporary);
                 }
                 linked => {
@@ -507,8 +558,7 @@ impl Sink for HostSink {
             }
         }
         if let Unfinished::Named(temporary) = &self.unfinished {
-            let directory = &self.directory.descriptor;
-            self.done(rustix::fs::renameat(directory, &**temporary, directory, &*name))?;
+            self.done(rustix::fs::renameat(&*directory, &**temporary, &*directory, &*name))?;
             self.unfinished = Unfinished::Whole;
         }
         Ok(())
@@ -519,7 +569,7 @@ impl Drop for HostSink {
     fn drop(&mut self) {
         if let Unfinished::Named(temporary) = &self.unfinished {
             // What failed is reported already; a file that can't be removed is found by its name.
-            let _ = rustix::fs::unlinkat(&self.directory.descriptor, &**temporary, AtFlags::empty());
+            let _ = self.directory.unlink(temporary.as_bytes());
         }
     }
 }

@@ -7,13 +7,13 @@ use vlinder_base::sync::Arc;
 use vlinder_format::inode::{DeviceNumber, FileType};
 use vlinder_fs::data::{self, OpenCache, Stretch};
 use vlinder_fs::{
-    AttributeMode, Caller, DirectoryRecord, Filesystem, FsError, Inode, OpenInode, Refusal, RenameMode,
+    AttributeMode, Caller, Filesystem, FsError, Inode, InodeId, OpenInode, Refusal, RenameMode,
     SetAttributes, SetTime, WriteOrigin,
 };
 
 use super::shared_path::SharedPath;
 use super::{
-    Attributed, Change, Directory, DirectoryNames, Entry, Location, Sink, Source, Status, Take, check_entry,
+    Attributed, Change, Directory, DirectoryNames, Location, Sink, Source, Status, Take, check_entry,
 };
 use crate::failure::{Failure, Kind};
 
@@ -38,17 +38,17 @@ pub struct OpenImage {
 #[derive(Clone)]
 pub struct ImageDirectory {
     image: Arc<OpenImage>,
-    inode: Arc<Inode>,
+    /// Its number, not the inode itself: a walk holds many directories.
+    id: InodeId,
     /// From the root that is shown, without a slash at the end.
     path: SharedPath,
 }
 
 /// The location that a path in an image names; with `follow`, that of what a symbolic link there leads to.
 pub fn locate(image: &Arc<OpenImage>, path: &[u8], follow: bool) -> Result<Location, Failure> {
-    let root = image.filesystem.root().map_err(|error| from_fs(error, &image.label))?;
+    let root = image.filesystem.root().map_err(|error| from_fs(error, &image.label))?.id();
     let mut above: Vec<ImageDirectory> = Vec::new();
-    let mut current =
-        ImageDirectory { image: Arc::clone(image), inode: root.clone(), path: SharedPath::default() };
+    let mut current = ImageDirectory { image: Arc::clone(image), id: root, path: SharedPath::default() };
     let mut names: VecDeque<Vec<u8>> = split(path);
     let wants_directory = path.ends_with(b"/");
     let (mut links, mut steps) = (0, 0);
@@ -87,14 +87,14 @@ pub fn locate(image: &Arc<OpenImage>, path: &[u8], follow: bool) -> Result<Locat
                 let text = current.read_link(&name)?;
                 if text.starts_with(b"/") {
                     above.clear();
-                    current = ImageDirectory { inode: root.clone(), path: SharedPath::default(), ..current };
+                    current = ImageDirectory { id: root, path: SharedPath::default(), ..current };
                 }
                 for name in split(&text).into_iter().rev() {
                     names.push_front(name);
                 }
             }
             FileType::Directory if !is_last => {
-                let next = current.at(found, &name);
+                let next = current.at(found.id(), &name);
                 above.push(std::mem::replace(&mut current, next));
             }
             _ if is_last => return Ok(Location { directory: Directory::Image(current), name }),
@@ -216,14 +216,19 @@ impl ImageDirectory {
         Arc::ptr_eq(&self.image, &other.image)
     }
 
+    /// A number that no other opened image has.
+    pub fn address(&self) -> usize {
+        Arc::as_ptr(&self.image).addr()
+    }
+
     /// The image.
     pub fn image(&self) -> &Arc<OpenImage> {
         &self.image
     }
 
     /// The directory's inode.
-    pub fn inode(&self) -> &Arc<Inode> {
-        &self.inode
+    pub fn inode(&self) -> Result<Arc<Inode>, Failure> {
+        self.filesystem().inode(self.id).map_err(self.fail(b"."))
     }
 
     fn filesystem(&self) -> &Filesystem {
@@ -237,40 +242,40 @@ impl ImageDirectory {
     /// The file of a name, or this directory for `.`.
     pub fn lookup(&self, name: &[u8]) -> Result<Arc<Inode>, Failure> {
         if name == b"." {
-            return Ok(Arc::clone(&self.inode));
+            return self.inode();
         }
-        self.filesystem().lookup(&self.image.caller, &self.inode, name).map_err(self.fail(name))
+        self.filesystem().lookup(&self.image.caller, &self.inode()?, name).map_err(self.fail(name))
     }
 
-    fn at(&self, inode: Arc<Inode>, name: &[u8]) -> Self {
-        Self { image: Arc::clone(&self.image), inode, path: self.path.below(name) }
+    fn at(&self, id: InodeId, name: &[u8]) -> Self {
+        Self { image: Arc::clone(&self.image), id, path: self.path.below(name) }
     }
 
     /// The names in it; those that no file can have are left out.
     pub fn list(&self) -> Result<DirectoryNames, Failure> {
-        let open =
-            self.filesystem().open_directory(&self.image.caller, &self.inode).map_err(self.fail(b"."))?;
+        let inode = self.inode()?;
+        let open = self.filesystem().open_directory(&self.image.caller, &inode).map_err(self.fail(b"."))?;
         let mut names = DirectoryNames::default();
         // Those at the end of the directory are met twice.
-        let mut refused_to = 0;
+        let mut refused_to = None;
         // 0 and 1 are `.` and `..`.
         let mut next = 2;
         loop {
             let records = open.read_and_tell(next, BATCH, &mut |record| {
-                if record.offset > refused_to
+                if Some(record.offset) > refused_to
                     && let Err(failure) = check_entry(&record.name)
                 {
-                    refused_to = record.offset;
+                    refused_to = Some(record.offset);
                     names.refused.push(failure.at(self.place(b".")));
                 }
             });
             let records = records.map_err(self.fail(b"."))?;
-            let Some(last) = records.last() else { return Ok(names) };
+            let Some(last) = records.last() else {
+                names.entries.shrink();
+                return Ok(names);
+            };
             next = last.offset.saturating_add(1);
-            let entries = records.into_iter();
-            names
-                .entries
-                .extend(entries.map(|DirectoryRecord { name, file_type, .. }| Entry { name, file_type }));
+            records.iter().for_each(|record| names.entries.push(&record.name, record.file_type));
         }
     }
 
@@ -279,12 +284,30 @@ impl ImageDirectory {
         Ok(status_of(self.filesystem(), &inode))
     }
 
+    /// As [`ImageDirectory::status`], with none for a name that does not exist.
+    pub fn look(&self, name: &[u8]) -> Result<Option<Status>, Failure> {
+        let inode = self.inode()?;
+        // `.` is answered by the file system, too; a directory that was entered needs no right for that.
+        let found = match name {
+            b"." => Ok(inode),
+            name => self.filesystem().lookup(&self.image.caller, &inode, name),
+        };
+        match found {
+            Ok(inode) => Ok(Some(status_of(self.filesystem(), &inode))),
+            Err(error) if error.refusal() == Some(Refusal::NotFound) => Ok(None),
+            Err(error) => {
+                let failure = self.fail(name)(error);
+                if failure.kind == Kind::NotFound { Ok(None) } else { Err(failure) }
+            }
+        }
+    }
+
     pub fn enter(&self, name: &[u8]) -> Result<Self, Failure> {
         let inode = self.lookup(name)?;
         if !inode.is_directory() {
             return Err(Failure::new(Kind::Invalid, "not a directory").at(self.place(name)));
         }
-        Ok(self.at(inode, name))
+        Ok(self.at(inode.id(), name))
     }
 
     pub fn read_link(&self, name: &[u8]) -> Result<Vec<u8>, Failure> {
@@ -298,21 +321,21 @@ impl ImageDirectory {
             return Err(Failure::new(Kind::Invalid, "no regular file").at(self.place(name)));
         }
         Ok(Box::new(ImageSource {
-            image: Arc::clone(&self.image),
             inode,
             cache: OpenCache::new(),
             used: None,
-            place: self.place(name),
+            directory: self.clone(),
+            name: name.to_vec(),
         }))
     }
 
     pub fn create(&self, name: &[u8], permissions: u32) -> Result<Box<dyn Sink>, Failure> {
-        let (filesystem, caller) = (self.filesystem(), &self.image.caller);
-        let made = match filesystem.create_file(caller, &self.inode, name, permissions) {
+        let (filesystem, caller, inode) = (self.filesystem(), &self.image.caller, self.inode()?);
+        let made = match filesystem.create_file(caller, &inode, name, permissions) {
             Ok(inode) => Made::Named(inode),
             // A file without a name until it is whole: what it replaces stays until then.
             Err(error) if error.refusal() == Some(Refusal::Exists) => Made::Temporary(
-                filesystem.create_temporary(caller, &self.inode, permissions).map_err(self.fail(name))?,
+                filesystem.create_temporary(caller, &inode, permissions).map_err(self.fail(name))?,
             ),
             Err(error) => return Err(self.fail(name)(error)),
         };
@@ -330,13 +353,13 @@ impl ImageDirectory {
 
     pub fn make_directory(&self, name: &[u8], permissions: u32) -> Result<(), Failure> {
         self.refuse_itself(name)?;
-        let made = self.filesystem().create_directory(&self.image.caller, &self.inode, name, permissions);
+        let made = self.filesystem().create_directory(&self.image.caller, &self.inode()?, name, permissions);
         made.map(drop).map_err(self.fail(name))
     }
 
     pub fn make_link(&self, name: &[u8], text: &[u8]) -> Result<(), Failure> {
         self.refuse_itself(name)?;
-        let made = self.filesystem().create_symbolic_link(&self.image.caller, &self.inode, name, text);
+        let made = self.filesystem().create_symbolic_link(&self.image.caller, &self.inode()?, name, text);
         made.map(drop).map_err(self.fail(name))
     }
 
@@ -344,23 +367,30 @@ impl ImageDirectory {
         self.refuse_itself(name)?;
         let device = DeviceNumber::new(status.device.0, status.device.1);
         let (caller, permissions) = (&self.image.caller, status.permissions & 0o777);
-        let made =
-            self.filesystem().create_node(caller, &self.inode, name, status.file_type, permissions, device);
+        let made = self.filesystem().create_node(
+            caller,
+            &self.inode()?,
+            name,
+            status.file_type,
+            permissions,
+            device,
+        );
         made.map(drop).map_err(self.fail(name))
     }
 
     pub fn unlink(&self, name: &[u8]) -> Result<(), Failure> {
-        self.filesystem().unlink(&self.image.caller, &self.inode, name).map_err(self.fail(name))
+        self.filesystem().unlink(&self.image.caller, &self.inode()?, name).map_err(self.fail(name))
     }
 
     pub fn remove_directory(&self, name: &[u8]) -> Result<(), Failure> {
-        self.filesystem().remove_directory(&self.image.caller, &self.inode, name).map_err(self.fail(name))
+        self.filesystem().remove_directory(&self.image.caller, &self.inode()?, name).map_err(self.fail(name))
     }
 
     pub fn rename(&self, name: &[u8], to: &Self, to_name: &[u8], replace: bool) -> Result<(), Failure> {
         let mode = if replace { RenameMode::Replace } else { RenameMode::NoReplace };
         let caller = &self.image.caller;
-        self.filesystem().rename(caller, &self.inode, name, &to.inode, to_name, mode).map_err(|error| {
+        let (inode, to_inode) = (self.inode()?, to.inode()?);
+        self.filesystem().rename(caller, &inode, name, &to_inode, to_name, mode).map_err(|error| {
             let place =
                 if error.refusal() == Some(Refusal::NotFound) { self.place(name) } else { to.place(to_name) };
             from_fs(error, place)
@@ -369,7 +399,7 @@ impl ImageDirectory {
 
     pub fn link(&self, name: &[u8], to: &Self, to_name: &[u8]) -> Result<(), Failure> {
         let inode = self.lookup(name)?;
-        let linked = self.filesystem().link(&self.image.caller, &inode, &to.inode, to_name);
+        let linked = self.filesystem().link(&self.image.caller, &inode, &to.inode()?, to_name);
         linked.map_err(|error| from_fs(error, to.place(to_name)))
     }
 
@@ -430,19 +460,19 @@ impl ImageDirectory {
 }
 
 struct ImageSource {
-    image: Arc<OpenImage>,
+    directory: ImageDirectory,
+    name: Vec<u8>,
     inode: Arc<Inode>,
     cache: OpenCache,
     /// What was read last, whose memory is used again.
     used: Option<Stretch>,
-    place: String,
 }
 
 impl Source for ImageSource {
     fn read_at(&mut self, offset: u64, target: &mut [u8]) -> Result<usize, Failure> {
         let _operation = self.inode.operation.read();
-        data::read(&self.image.filesystem, &self.inode, &self.cache, offset, target)
-            .map_err(|error| from_fs(error, &self.place))
+        data::read(self.directory.filesystem(), &self.inode, &self.cache, offset, target)
+            .map_err(self.directory.fail(&self.name))
     }
 
     fn read_data(
@@ -453,9 +483,9 @@ impl Source for ImageSource {
     ) -> Result<Option<u64>, Failure> {
         let found = {
             let _operation = self.inode.operation.read();
-            data::read_data(&self.image.filesystem, &self.inode, &self.cache, offset, self.used.take())
+            data::read_data(self.directory.filesystem(), &self.inode, &self.cache, offset, self.used.take())
         };
-        let Some(stretch) = found.map_err(|error| from_fs(error, &self.place))? else { return Ok(None) };
+        let Some(stretch) = found.map_err(self.directory.fail(&self.name))? else { return Ok(None) };
         take(&stretch.runs().collect::<Vec<_>>())?;
         let end = stretch.end();
         self.used = Some(stretch);
@@ -525,7 +555,7 @@ impl Sink for ImageSink {
             directory.unlink(&self.name)?;
             directory
                 .filesystem()
-                .link(caller, open.inode(), &directory.inode, &self.name)
+                .link(caller, open.inode(), &directory.inode()?, &self.name)
                 .map_err(directory.fail(&self.name))?;
         }
         self.is_finished = true;

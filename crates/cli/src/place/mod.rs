@@ -5,6 +5,7 @@
 
 pub mod host;
 pub mod image;
+mod names;
 mod shared_path;
 pub mod stream;
 
@@ -15,6 +16,7 @@ use vlinder_format::inode::{FileType, GroupId, Timestamp, UserId};
 use crate::failure::{Failure, Kind};
 use host::HostDirectory;
 use image::ImageDirectory;
+pub use names::Names;
 
 /// What `stat` knows of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +90,7 @@ impl Owner {
 #[derive(Debug, Default)]
 pub struct DirectoryNames {
     /// All but `.` and `..`, in the directory's order.
-    pub entries: Vec<Entry>,
+    pub entries: Names,
     /// Says of each name that no file can have that it is left out.
     pub refused: Vec<Failure>,
 }
@@ -112,12 +114,17 @@ pub trait Attributed {
     fn set_attribute(&self, attribute: &[u8], value: &[u8]) -> Result<(), Failure>;
 }
 
+/// The permission bits without set-user-id and set-group-id.
+pub const WITHOUT_SET_ID_BITS: u32 = 0o1777;
+/// The extended attribute that holds what a program may do without being root's.
+pub const CAPABILITIES: &[u8] = b"security.capability";
+
 /// Gives a copy the owner of its original, and says which permissions it may have then. Where the owner is refused, because
 /// only root may give it or because it is no id, these are the permissions without set-id bits: under the wrong owner, the
 /// bits would give rights away. It comes before attributes and permissions, since a change of owner takes capabilities and
 /// set-id bits away.
 pub fn give_owner(to: &dyn Attributed, original: &Status) -> Result<u32, Failure> {
-    let without_set_id_bits = original.permissions & 0o1777;
+    let without_set_id_bits = original.permissions & WITHOUT_SET_ID_BITS;
     let Some(owner) = Owner::new(original.user, original.group) else { return Ok(without_set_id_bits) };
     match to.change(&Change { owner: Some(owner), ..Change::default() }) {
         Ok(()) => Ok(original.permissions),
@@ -165,6 +172,10 @@ pub enum Directory {
     /// Of an image.
     Image(ImageDirectory),
 }
+
+/// The host, or an image as long as it is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Origin(usize);
 
 /// A name in a directory, which may not exist yet.
 #[derive(Clone)]
@@ -220,11 +231,8 @@ impl Directory {
 
     /// As [`Directory::status`], with none for a name that does not exist.
     pub fn look(&self, name: &[u8]) -> Result<Option<Status>, Failure> {
-        match self.status(name) {
-            Ok(status) => Ok(Some(status)),
-            Err(failure) if failure.kind == Kind::NotFound => Ok(None),
-            Err(failure) => Err(failure),
-        }
+        check_name(name)?;
+        dispatch!(self, directory => directory.look(name))
     }
 
     /// Opens a directory below this one; a symbolic link is none.
@@ -234,7 +242,7 @@ impl Directory {
             return Ok(self.clone());
         }
         match self {
-            Self::Host(directory) => Ok(Self::Host(Arc::new(directory.enter(name)?))),
+            Self::Host(directory) => Ok(Self::Host(directory.enter(name)?)),
             Self::Image(directory) => Ok(Self::Image(directory.enter(name)?)),
         }
     }
@@ -342,12 +350,12 @@ impl Directory {
         dispatch!(self, directory => directory.change(name, change))
     }
 
-    /// Whether this and another directory belong to the same host or image, so that equal numbers mean the same file.
-    pub fn is_same(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Host(_), Self::Host(_)) => true,
-            (Self::Image(left), Self::Image(right)) => left.is_same_image(right),
-            _ => false,
+    /// Tells hosts and opened images apart: of two files with the same one, equal numbers of volume and inode mean the same
+    /// file.
+    pub fn origin(&self) -> Origin {
+        match self {
+            Self::Host(_) => Origin(0),
+            Self::Image(directory) => Origin(directory.address()),
         }
     }
 

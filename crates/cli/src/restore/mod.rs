@@ -51,12 +51,15 @@ pub struct Arguments {
     /// Restore snapshots too.
     #[arg(short, long)]
     snapshots: bool,
-    /// Restore extended attributes.
+    /// Restore extended attributes. For root, file capabilities too: where others made the image, give --no-setid.
     #[arg(short, long = "xattr")]
     xattr: bool,
-    /// Restore owners, modes and times.
+    /// Restore owners, modes and times. For root, set-id bits too: where others made the image, give --no-setid.
     #[arg(short, long)]
     metadata: bool,
+    /// With -m or -x: leave away set-id bits and file capabilities.
+    #[arg(long = "no-setid")]
+    drops_rights: bool,
     /// Restore symbolic links.
     #[arg(short = 'S', long = "symlink", alias = "symlinks")]
     symlinks: bool,

@@ -14,7 +14,10 @@ use super::content::Copy;
 use super::numbers::NumberSet;
 use super::report::Report;
 use crate::failure::{Failure, Kind};
-use crate::place::{Attributed, Change, Directory, Location, Status, check_entry, give_owner};
+use crate::place::{
+    Attributed, CAPABILITIES, Change, Directory, Location, Status, WITHOUT_SET_ID_BITS, check_entry,
+    give_owner,
+};
 use crate::progress::Progress;
 use crate::session::Session;
 
@@ -26,11 +29,11 @@ const PARTIAL: &[u8] = b".partial";
 const MOST_LINKED: usize = 1 << 17;
 
 /// A directory whose names are to follow, and where they go.
-type Below = (Arc<Inode>, Option<Directory>);
+type Below = (InodeId, Option<Directory>);
 
 /// A directory that is being restored.
 struct Frame {
-    inode: Arc<Inode>,
+    id: InodeId,
     /// None in a dry run.
     to: Option<Directory>,
     /// Length of the path of the directory above.
@@ -111,7 +114,7 @@ impl<'a> Restorer<'a> {
         match self.salvage.filesystem().inode(id) {
             Ok(inode) if inode.is_directory() => {
                 self.see(id);
-                self.directory(inode, to);
+                self.directory(id, to);
             }
             Ok(_) => self.lose("the root of a subvolume is no directory"),
             Err(error) => {
@@ -135,9 +138,9 @@ impl<'a> Restorer<'a> {
     }
 
     /// Restores what lies in a directory, which is there already. Nothing is held but the way down.
-    fn directory(&mut self, inode: Arc<Inode>, to: Option<Directory>) {
+    fn directory(&mut self, id: InodeId, to: Option<Directory>) {
         let above = self.path.len();
-        let mut frames = vec![Frame::new(inode, to, above)];
+        let mut frames = vec![Frame::new(id, to, above)];
         while let Some(frame) = frames.last_mut() {
             if self.is_stopped {
                 return;
@@ -152,8 +155,8 @@ impl<'a> Restorer<'a> {
             self.path.push(b'/');
             self.path.extend_from_slice(&name.name);
             match self.entry(frame, &name) {
-                Ok(Some((inode, to))) => {
-                    frames.push(Frame::new(inode, to, length));
+                Ok(Some((id, to))) => {
+                    frames.push(Frame::new(id, to, length));
                     continue;
                 }
                 Ok(None) => {}
@@ -174,7 +177,7 @@ impl<'a> Restorer<'a> {
                 return Some(name);
             }
             let from = frame.next.take()?;
-            let id = frame.inode.id();
+            let id = frame.id;
             if id.absent.is_some() {
                 return None;
             }
@@ -206,7 +209,7 @@ impl<'a> Restorer<'a> {
         if frame.is_doubtful && self.has_seen(name.id) && is_there(to.as_ref())? {
             return Ok(None);
         }
-        if name.id.root != frame.inode.id().root && !self.is_wanted(frame.inode.id().root, name.id.root) {
+        if name.id.root != frame.id.root && !self.is_wanted(frame.id.root, name.id.root) {
             self.report.skipped += 1;
             return Ok(None);
         }
@@ -255,7 +258,7 @@ impl<'a> Restorer<'a> {
         if file_type == FileType::Directory {
             let to = to.map(|to| make_directory(&to, existing.as_ref())).transpose()?;
             self.report.directories += 1;
-            return Ok(Some((inode, to)));
+            return Ok(Some((inode.id(), to)));
         }
         if existing.as_ref().is_some_and(|existing| existing.file_type == FileType::Directory) {
             return Err(Failure::new(Kind::Exists, "a directory is in its place"));
@@ -356,7 +359,10 @@ impl<'a> Restorer<'a> {
     fn attributes(&mut self, inode: &Arc<Inode>, to: &dyn Attributed) -> Result<(), Failure> {
         let status = self.status(inode);
         let is_link = status.file_type == FileType::SymbolicLink;
-        let permissions = if self.arguments.metadata { Some(give_owner(to, &status)?) } else { None };
+        let mut permissions = if self.arguments.metadata { Some(give_owner(to, &status)?) } else { None };
+        if self.arguments.drops_rights {
+            permissions = permissions.map(|permissions| permissions & WITHOUT_SET_ID_BITS);
+        }
         if self.arguments.xattr {
             self.extended_attributes(inode, to);
         }
@@ -371,7 +377,11 @@ impl<'a> Restorer<'a> {
 
     fn extended_attributes(&mut self, inode: &Arc<Inode>, to: &dyn Attributed) {
         let mut failures = Vec::new();
+        let drops_rights = self.arguments.drops_rights;
         let lost = self.salvage.attributes(inode.id(), &mut |(name, value)| {
+            if drops_rights && name == CAPABILITIES {
+                return;
+            }
             match to.set_attribute(&name, &value) {
                 Ok(()) => {}
                 // What only root may set, or the host does not know, is left out, as by cp -a.
@@ -401,8 +411,13 @@ impl<'a> Restorer<'a> {
             return;
         }
         let place = Location { directory: to.clone(), name: b".".to_vec() };
-        if let Err(failure) = self.attributes(&frame.inode, &place) {
-            self.fail(&failure);
+        match self.salvage.filesystem().inode(frame.id) {
+            Ok(inode) => {
+                if let Err(failure) = self.attributes(&inode, &place) {
+                    self.fail(&failure);
+                }
+            }
+            Err(error) => self.lose(&format!("its attributes are lost: {error}")),
         }
     }
 
@@ -439,7 +454,7 @@ impl<'a> Restorer<'a> {
             self.file_of_any_type(inode, to)
         });
         match done {
-            Ok(Some((inode, to))) => self.directory(inode, to),
+            Ok(Some((id, to))) => self.directory(id, to),
             Ok(None) => {}
             Err(failure) => self.fail(&failure),
         }
@@ -474,8 +489,8 @@ impl<'a> Restorer<'a> {
 }
 
 impl Frame {
-    fn new(inode: Arc<Inode>, to: Option<Directory>, above: usize) -> Self {
-        Self { inode, to, above, names: VecDeque::new(), next: Some(None), is_doubtful: false }
+    fn new(id: InodeId, to: Option<Directory>, above: usize) -> Self {
+        Self { id, to, above, names: VecDeque::new(), next: Some(None), is_doubtful: false }
     }
 }
 

@@ -64,8 +64,8 @@ pub fn create(arguments: &CreateArguments, session: &Session) -> Result<Ending, 
             let root = match &object {
                 Object::Image(named) => {
                     named.directory.refuse_itself(&named.name)?;
-                    let (image, directory) = (named.image(), named.directory.inode());
-                    let made = image.filesystem.create_subvolume(&image.caller, directory, &named.name);
+                    let (image, directory) = (named.image(), named.directory.inode()?);
+                    let made = image.filesystem.create_subvolume(&image.caller, &directory, &named.name);
                     made.map_err(|error| from_fs(error, named.place()))?.root
                 }
                 Object::Mounted(mounted) => {
@@ -198,7 +198,7 @@ fn delete_in_image(arguments: &DeleteArguments, named: &Named) -> Result<(RootId
             // `IMAGE:/` with another subvolume as root: its name lies above what is shown.
             match named.name.as_slice() {
                 b"." => by_number(image, root)?,
-                entry => (named.directory.inode().clone(), entry.to_vec(), root),
+                entry => (named.directory.inode()?, entry.to_vec(), root),
             }
         }
         Some(number) => by_number(image, RootId(number))?,
@@ -337,7 +337,7 @@ fn snapshot_in_image(source: &Named, target: Named, read_only: bool) -> Result<S
     let image = source.image();
     let id = image
         .filesystem
-        .snapshot(&image.caller, root, target.directory.inode(), &target.name, read_only)
+        .snapshot(&image.caller, root, &target.directory.inode()?, &target.name, read_only)
         .map_err(|error| from_fs(error, target.place()))?;
     Ok((root, id.root, target.place()))
 }

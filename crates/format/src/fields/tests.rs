@@ -10,17 +10,6 @@ use crate::types::{Generation, Level, Logical, RootId, Uuid};
 
 const CHECKSUM_SIZE: u32 = 4;
 
-/// Items without data, and those that nobody decodes.
-const WITHOUT_DATA: [ItemType; 7] = [
-    ItemType::ORPHAN_ITEM,
-    ItemType::EXTENT_OWNER_REF,
-    ItemType::TREE_BLOCK_REF,
-    ItemType::SHARED_BLOCK_REF,
-    ItemType::FREE_SPACE_EXTENT,
-    ItemType::QUOTA_GROUP_RELATION,
-    ItemType::STRING_ITEM,
-];
-
 fn key(item_type: ItemType) -> Key {
     let objectid = match item_type {
         ItemType::TEMPORARY_ITEM => ObjectId::BALANCE,

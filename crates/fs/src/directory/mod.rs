@@ -307,16 +307,19 @@ impl Filesystem {
         Ok(next)
     }
 
+    /// The index behind the highest. The last one, 2^64-1, stands as well for none: a name may have it already, and none
+    /// is given it.
     pub(crate) fn first_free_index(&self, directory: &Inode) -> Result<DirectoryIndex> {
         if let Some(next) = directory.state.lock().next_index {
             return Ok(next);
         }
         let tree = directory.subvolume().tree();
-        let end = directory::index_key(directory.number(), DirectoryIndex(u64::MAX));
+        let last = directory::index_key(directory.number(), DirectoryIndex(u64::MAX));
+        let end = end_of_indexes(directory);
         let mut next = DirectoryIndex::FIRST;
         let is_index = |key: &Key| key.objectid == directory.number() && key.item_type == ItemType::DIR_INDEX;
         if let Some(last) =
-            self.engine().trees().floor(tree.root(), &end)?.filter(|last| is_index(&last.key()))
+            self.engine().trees().floor(tree.root(), &last)?.filter(|last| is_index(&last.key()))
         {
             next = next.max(DirectoryIndex(last.key().offset.saturating_add(1)));
         }
@@ -324,7 +327,16 @@ impl Filesystem {
             let from = directory::index_key(directory.number(), next);
             let waiting = self.engine().items(tree, from, end, 4096)?;
             let Some((last, _)) = waiting.last() else { return Ok(next) };
-            next = DirectoryIndex(last.offset.saturating_add(1));
+            match last.offset.checked_add(1) {
+                Some(following) => next = DirectoryIndex(following),
+                None => return Ok(DirectoryIndex(u64::MAX)),
+            }
         }
     }
+}
+
+/// The first key behind all indexes of a directory: one with the last index, 2^64-1, lies before it.
+pub(crate) fn end_of_indexes(directory: &Inode) -> Key {
+    let behind = ItemType(ItemType::DIR_INDEX.0.saturating_add(1));
+    Key::new(directory.number(), behind, 0)
 }

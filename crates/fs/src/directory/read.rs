@@ -19,7 +19,8 @@ pub struct DirectoryRecord {
     pub id: InodeId,
     /// The file's type.
     pub file_type: FileType,
-    /// Where it lies in the listing: 0 is `.`, 1 is `..`, then the names' indexes. The listing goes on at one more.
+    /// Where it lies in the listing: 0 is `.`, 1 is `..`, then the names' indexes. The listing goes on at one more, and ends
+    /// behind the last index, 2^64-1.
     pub offset: u64,
 }
 
@@ -29,7 +30,7 @@ pub struct OpenDirectory {
     filesystem: Filesystem,
     inode: Arc<Inode>,
     /// Names made later are not listed, so that a listing ends even if each name read makes a new one (a rename of all
-    /// files does).
+    /// files does). The last index stands for the end of all: a name that has it is listed.
     end: DirectoryIndex,
 }
 
@@ -86,7 +87,8 @@ impl OpenDirectory {
         Ok(self.filesystem.first_free_index(&self.inode)? > self.end)
     }
 
-    /// At most `most` names from an offset on; none at the end. A name that no file can have is left out.
+    /// Names from an offset on, none at the end; at most `most`, and one more where only the last index would be left. A name
+    /// that no file can have is left out.
     ///
     /// # Errors
     /// What reading met.
@@ -119,14 +121,18 @@ impl OpenDirectory {
         if self.inode.is_placeholder() {
             return Ok(records);
         }
+        // A reader that goes on at the last index has had the name before it, and the last one with it.
+        if from == u64::MAX {
+            return Ok(records);
+        }
         let mut next = DirectoryIndex(from).max(DirectoryIndex::FIRST);
-        while records.len() < most && next < self.end {
-            let key = |index| directory::index_key(self.inode.number(), index);
+        let last = DirectoryIndex(u64::MAX);
+        let index = |index| directory::index_key(self.inode.number(), index);
+        let end = if self.end == last { super::end_of_indexes(&self.inode) } else { index(self.end) };
+        while next < self.end && records.len() < most || next == last && self.end == last {
             let tree = self.inode.subvolume().tree();
-            let wanted = most - records.len();
-            let items = self.filesystem.engine().items(tree, key(next), key(self.end), wanted)?;
-            let Some((last, _)) = items.last() else { break };
-            next = DirectoryIndex(last.offset.saturating_add(1));
+            let wanted = most.saturating_sub(records.len()).max(1);
+            let items = self.filesystem.engine().items(tree, index(next), end, wanted)?;
             for (key, data) in &items {
                 let record = self.record(key, data)?;
                 if directory::is_file_name(&record.name) {
@@ -134,6 +140,10 @@ impl OpenDirectory {
                 } else {
                     refuse(record);
                 }
+            }
+            match items.last().and_then(|(last, _)| last.offset.checked_add(1)) {
+                Some(following) => next = DirectoryIndex(following),
+                None => break,
             }
         }
         Ok(records)

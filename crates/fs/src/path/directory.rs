@@ -54,7 +54,7 @@ impl Iterator for ReadDir {
             let from = self.next?;
             match at(&self.path, self.directory.read(from, BATCH)) {
                 Ok(records) => {
-                    self.next = records.last().map(|last| last.offset + 1);
+                    self.next = records.last().and_then(|last| last.offset.checked_add(1));
                     self.records = records.into();
                 }
                 Err(error) => {

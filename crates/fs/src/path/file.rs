@@ -2,14 +2,39 @@
 
 use std::borrow::Cow;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use vlinder_base::sync::Arc;
 use vlinder_extent_state::ByteRange;
+use vlinder_format::inode::FileType;
 
 use super::{Files, Metadata, at};
 use crate::data::{self, MappedExtent, OpenCache};
 use crate::{Inode, OpenInode, OpenMode, Refusal, Result, SetAttributes, WriteOrigin};
+
+/// Bytes that are taken without a look at whether the image has them.
+const SMALL_BYTES: u64 = 16 << 20;
+/// Zeros that stand for holes in what [`Files::read`] gives, at most.
+const MOST_HOLE_BYTES: u64 = 256 << 20;
+
+/// Makes a buffer so long, with zeros.
+fn grow(bytes: &mut Vec<u8>, length: u64) -> Result<()> {
+    let length = usize::try_from(length).map_err(|_| Refusal::FileTooLarge)?;
+    let more = length.saturating_sub(bytes.len());
+    bytes.try_reserve(more).map_err(|_| Refusal::FileTooLarge)?;
+    bytes.resize(length, 0);
+    Ok(())
+}
+
+/// What was sought, or the end of the file where nothing more of it follows.
+fn or_end(found: Result<u64>, end: u64) -> Result<u64> {
+    match found {
+        Ok(found) => Ok(found.min(end)),
+        Err(error) if error.refusal() == Some(Refusal::NoSuchOffset) => Ok(end),
+        Err(error) => Err(error),
+    }
+}
 
 /// How to open a file, as `std::fs::OpenOptions`.
 #[derive(Clone, Debug)]
@@ -65,14 +90,22 @@ impl FileOptions {
         self
     }
 
-    /// Opens a file.
+    /// Opens a file, or a directory for reading; neither reads nor writes the latter's content.
     ///
     /// # Errors
-    /// As looking the path up, making and opening a file.
+    /// As looking the path up, making and opening a file; [`Refusal::NotSupported`] for pipes, sockets and devices;
+    /// [`Refusal::IsADirectory`] where a file is to be made and a directory is there, or the path ends with a slash.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();
         let files = &self.files;
         let (inode, is_new) = self.find_or_create(path)?;
+        // As open(2) with O_CREAT.
+        if inode.is_directory() && self.create {
+            return at(path, Err(Refusal::IsADirectory.into()));
+        }
+        if !matches!(inode.file_type(), FileType::Regular | FileType::Directory | FileType::SymbolicLink) {
+            return at(path, Err(Refusal::NotSupported.into()));
+        }
         let filesystem = &files.filesystem;
         // Who made a file may write it, whatever its permissions are to be.
         let open = if is_new {
@@ -93,6 +126,9 @@ impl FileOptions {
         let files = &self.files;
         if !self.create && !self.create_new {
             return Ok((files.resolve(path)?, false));
+        }
+        if path.as_os_str().as_bytes().ends_with(b"/") {
+            return at(path, Err(Refusal::IsADirectory.into()));
         }
         if !self.create_new {
             match files.resolve(path) {
@@ -130,20 +166,14 @@ impl Files {
         self.options().write(true).create(true).truncate(true).open(path)
     }
 
-    /// All bytes of a file.
+    /// All bytes of a file. Its size is the image's word, so memory is taken as the bytes come, and not for many holes:
+    /// [`File`] reads such a file part by part.
     ///
     /// # Errors
-    /// As opening and reading it.
+    /// As opening and reading it; [`Refusal::FileTooLarge`] where it has more than 256 MiB of holes, or memory has no room.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         let file = self.open_file(path.as_ref())?;
-        // The size is the image's word: a sparse file may claim more than any memory holds.
-        let size = usize::try_from(file.inode().size()).map_err(|_| Refusal::FileTooLarge)?;
-        let mut bytes = Vec::new();
-        at(path.as_ref(), bytes.try_reserve_exact(size).map_err(|_| Refusal::FileTooLarge.into()))?;
-        bytes.resize(size, 0);
-        let count = at(path, file.read_at(&mut bytes, 0))?;
-        bytes.truncate(count);
-        Ok(bytes)
+        at(path, file.read_all())
     }
 
     /// A file's text.
@@ -187,6 +217,41 @@ impl File {
             return Err(Refusal::BadHandle.into());
         }
         self.files.filesystem.read_at(self.inode(), &self.cache, offset, target)
+    }
+
+    fn read_all(&self) -> Result<Vec<u8>> {
+        let size = self.inode().size();
+        let mut bytes = Vec::new();
+        if size <= SMALL_BYTES {
+            grow(&mut bytes, size)?;
+            let count = self.read_at(&mut bytes, 0)?;
+            bytes.truncate(count);
+            return Ok(bytes);
+        }
+        let (mut at, mut holes) = (0, 0_u64);
+        while at < size {
+            let data = or_end(self.seek_from(at, data::Seek::Data), size)?;
+            holes = holes.saturating_add(data.saturating_sub(at));
+            if holes > MOST_HOLE_BYTES {
+                return Err(Refusal::FileTooLarge.into());
+            }
+            grow(&mut bytes, data)?;
+            at = data;
+            let end = or_end(self.seek_from(at, data::Seek::Hole), size)?;
+            while at < end {
+                let next = end.min(at.saturating_add(SMALL_BYTES));
+                let start = bytes.len();
+                grow(&mut bytes, next)?;
+                let count = self.read_at(bytes.get_mut(start..).unwrap_or_default(), at)?;
+                // Cut meanwhile.
+                if u64::try_from(count).unwrap_or(u64::MAX) < next - at {
+                    bytes.truncate(start.saturating_add(count));
+                    return Ok(bytes);
+                }
+                at = next;
+            }
+        }
+        Ok(bytes)
     }
 
     /// Writes all bytes at an offset; at the end where the file was opened for appending.

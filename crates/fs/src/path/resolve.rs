@@ -33,15 +33,29 @@ impl Files {
     /// The directory that a path's last name is in, and that name.
     ///
     /// # Errors
-    /// As [`resolve`](Self::resolve), for the directory; [`Refusal::InvalidArgument`] for a path without a last name.
+    /// As [`resolve`](Self::resolve), for the directory; [`Refusal::InvalidArgument`] for a path without a last name: its
+    /// last part is `.` or `..`.
     pub fn resolve_parent(&self, path: &Path) -> Result<(Arc<Inode>, Vec<u8>)> {
-        let name = path.file_name().ok_or(Refusal::InvalidArgument);
+        // Path::file_name passes over a dot at the end.
+        let is_dot = path.as_os_str().as_bytes().ends_with(b"/.");
+        let name = path.file_name().filter(|_| !is_dot).ok_or(Refusal::InvalidArgument);
         let name = at(path, name.map_err(Into::into))?.as_bytes().to_vec();
         let directory = self.resolve(path.parent().unwrap_or(Path::new("")))?;
         if !directory.is_directory() {
             return at(path, Err(Refusal::NotADirectory.into()));
         }
         Ok((directory, name))
+    }
+
+    /// As [`resolve_parent`](Self::resolve_parent), for what is no directory: a slash at the end of its path is refused.
+    ///
+    /// # Errors
+    /// As there; [`Refusal::NotADirectory`].
+    pub(super) fn resolve_parent_of_file(&self, path: &Path) -> Result<(Arc<Inode>, Vec<u8>)> {
+        if path.as_os_str().as_bytes().ends_with(b"/") {
+            return at(path, Err(Refusal::NotADirectory.into()));
+        }
+        self.resolve_parent(path)
     }
 
     fn walk(&self, path: &Path, follow_last: bool) -> Result<Arc<Inode>> {

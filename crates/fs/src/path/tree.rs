@@ -6,7 +6,20 @@ use std::path::{Path, PathBuf};
 use vlinder_format::inode::FileType;
 
 use super::{Files, at};
-use crate::{Refusal, RenameMode, Result, SetAttributes, WriteOrigin};
+use crate::{InodeId, Refusal, RenameMode, Result, SetAttributes, WriteOrigin};
+
+/// Names that are read from a directory at a time.
+const BATCH: usize = 256;
+/// 0 and 1 are `.` and `..`.
+const FIRST_NAME: u64 = 2;
+
+/// A directory that is being removed.
+struct Level {
+    id: InodeId,
+    name: Vec<u8>,
+    /// Where its names go on.
+    next: u64,
+}
 
 impl Files {
     /// Makes a directory.
@@ -46,7 +59,7 @@ impl Files {
     /// # Errors
     /// As [`Filesystem::unlink`](crate::Filesystem::unlink).
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
-        let (directory, name) = self.resolve_parent(path.as_ref())?;
+        let (directory, name) = self.resolve_parent_of_file(path.as_ref())?;
         at(path, self.filesystem.unlink(&self.caller, &directory, &name))
     }
 
@@ -64,22 +77,35 @@ impl Files {
     /// # Errors
     /// The first thing that could not be removed; what came before is gone.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        // A stack of directories instead of recursion: a path can be deeper than a thread's stack.
-        let mut waiting = vec![path.as_ref().to_owned()];
-        while let Some(directory) = waiting.last().cloned() {
-            let mut has_directories = false;
-            for entry in self.read_dir(&directory)? {
-                let entry = entry?;
-                if entry.file_type() == FileType::Directory {
-                    has_directories = true;
-                    waiting.push(entry.path());
+        let (parent, name) = self.resolve_parent(path.as_ref())?;
+        let top = self.resolve_link(path.as_ref())?;
+        if !top.is_directory() {
+            return at(path, Err(Refusal::NotADirectory.into()));
+        }
+        at(path, self.remove_below(parent.id(), Level { id: top.id(), name, next: FIRST_NAME }))
+    }
+
+    /// Removes a directory of another with all that is in it. Only the way down is held, by numbers.
+    fn remove_below(&self, parent: InodeId, top: Level) -> Result<()> {
+        let (filesystem, caller) = (&self.filesystem, &self.caller);
+        let mut way = vec![top];
+        while let Some(level) = way.last_mut() {
+            let directory = filesystem.inode(level.id)?;
+            let records = filesystem.open_directory(caller, &directory)?.read(level.next, BATCH)?;
+            if records.is_empty() {
+                let name = way.pop().map(|level| level.name).unwrap_or_default();
+                let above = filesystem.inode(way.last().map_or(parent, |level| level.id))?;
+                filesystem.remove_directory(caller, &above, &name)?;
+                continue;
+            }
+            for record in records {
+                level.next = record.offset.saturating_add(1);
+                if record.file_type == FileType::Directory {
+                    let id = filesystem.lookup(caller, &directory, &record.name)?.id();
+                    way.push(Level { id, name: record.name, next: FIRST_NAME });
                     break;
                 }
-                self.remove_file(entry.path())?;
-            }
-            if !has_directories {
-                self.remove_dir(&directory)?;
-                waiting.pop();
+                filesystem.unlink(caller, &directory, &record.name)?;
             }
         }
         Ok(())
@@ -133,7 +159,7 @@ impl Files {
     /// As [`Filesystem::link`](crate::Filesystem::link).
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let inode = self.resolve_link(original.as_ref())?;
-        let (directory, name) = self.resolve_parent(link.as_ref())?;
+        let (directory, name) = self.resolve_parent_of_file(link.as_ref())?;
         at(link, self.filesystem.link(&self.caller, &inode, &directory, &name))
     }
 
@@ -142,7 +168,7 @@ impl Files {
     /// # Errors
     /// As [`Filesystem::create_symbolic_link`](crate::Filesystem::create_symbolic_link).
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
-        let (directory, name) = self.resolve_parent(link.as_ref())?;
+        let (directory, name) = self.resolve_parent_of_file(link.as_ref())?;
         let target = target.as_ref().as_os_str().as_bytes();
         at(link, self.filesystem.create_symbolic_link(&self.caller, &directory, &name, target)).map(drop)
     }

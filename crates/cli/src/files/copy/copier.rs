@@ -13,7 +13,8 @@ use super::Arguments;
 use crate::failure::{Failure, Kind};
 use crate::files::{Tally, mode};
 use crate::place::{
-    Attributed, Change, Directory, DirectoryNames, Entry, Location, Sink, Source, Status, Take, give_owner,
+    Attributed, CAPABILITIES, Change, Directory, DirectoryNames, Entry, Location, Names, Origin, Sink,
+    Source, Status, Take, WITHOUT_SET_ID_BITS, give_owner,
 };
 use crate::progress::Progress;
 use crate::report::escaped;
@@ -28,9 +29,9 @@ pub(super) struct Copier<'a> {
     session: &'a Session,
     progress: Progress,
     /// The first copy of each file that has several names.
-    links: Mutex<HashMap<(u64, u64), Location>>,
+    links: Mutex<HashMap<(Origin, u64, u64), Location>>,
     /// Directories that this copy made: a source that contains its own destination must not go round.
-    made: Mutex<HashSet<(bool, u64, u64)>>,
+    made: Mutex<HashSet<(Origin, u64, u64)>>,
     umask: u32,
     tally: Mutex<Tally>,
     bytes: AtomicU64,
@@ -56,7 +57,7 @@ pub(super) struct Frame {
 /// A directory with the names that are still to be copied.
 pub(super) struct OpenFrame {
     pub(super) frame: Arc<Frame>,
-    pub(super) entries: std::vec::IntoIter<Entry>,
+    pub(super) entries: Names,
 }
 
 /// What one thread uses again from file to file.
@@ -146,9 +147,9 @@ impl<'a> Copier<'a> {
         let is_vacant = status.file_type == FileType::Regular && parent.is_some_and(|parent| parent.is_new);
         let existing = if is_vacant { None } else { to.look()? };
         if let Some(existing) = &existing {
-            let is_same = (from.directory.is_image(), status.volume, status.inode)
-                == (to.directory.is_image(), existing.volume, existing.inode);
-            if is_same && from.directory.is_same(&to.directory) {
+            let is_same = (from.directory.origin(), status.volume, status.inode)
+                == (to.directory.origin(), existing.volume, existing.inode);
+            if is_same {
                 return Err(
                     Failure::new(Kind::Invalid, "source and destination are the same file").at(to.place())
                 );
@@ -260,7 +261,7 @@ impl<'a> Copier<'a> {
                 .at(from.place())
                 .hint("copy it with -r or -a"));
         }
-        if self.made.lock().contains(&(from.directory.is_image(), status.volume, status.inode)) {
+        if self.made.lock().contains(&(from.directory.origin(), status.volume, status.inode)) {
             return Err(Failure::new(Kind::Invalid, "the destination lies in it; left out").at(from.place()));
         }
         match existing {
@@ -276,8 +277,8 @@ impl<'a> Copier<'a> {
         let DirectoryNames { entries, refused } = source.list()?;
         refused.into_iter().for_each(|failure| self.note(Err(failure)));
         let made = target.status(b".")?;
-        self.made.lock().insert((target.is_image(), made.volume, made.inode));
-        self.progress.name(&from.place());
+        self.made.lock().insert((target.origin(), made.volume, made.inode));
+        self.progress.name(|| from.place());
         let frame = Arc::new(Frame {
             from: source,
             to: target,
@@ -287,7 +288,7 @@ impl<'a> Copier<'a> {
             target: to.clone(),
             parent: parent.map(Arc::clone),
         });
-        Ok(OpenFrame { frame, entries: entries.into_iter() })
+        Ok(OpenFrame { frame, entries })
     }
 
     fn finish_directory(&self, frame: &Frame) -> Result<(), Failure> {
@@ -314,7 +315,7 @@ impl<'a> Copier<'a> {
         }
         // Held until the first name is there, for the others are linked to it.
         let mut links = self.links.lock();
-        let identity = (status.volume, status.inode);
+        let identity = (from.directory.origin(), status.volume, status.inode);
         if let Some(first) = links.get(&identity) {
             if existing.is_some() || to.look()?.is_some() {
                 to.directory.unlink(&to.name)?;
@@ -434,7 +435,10 @@ impl<'a> Copier<'a> {
             let change = Change { permissions: (!is_link).then_some(permissions), ..Change::default() };
             return to.change(&change);
         }
-        let permissions = give_owner(to, status)?;
+        let mut permissions = give_owner(to, status)?;
+        if self.arguments.drops_rights {
+            permissions &= WITHOUT_SET_ID_BITS;
+        }
         if self.arguments.archive {
             self.extended_attributes(from, to);
         }
@@ -454,6 +458,9 @@ impl<'a> Copier<'a> {
             Err(failure) => return self.leave_out("its attributes", failure),
         };
         for attribute in attributes {
+            if self.arguments.drops_rights && attribute == CAPABILITIES {
+                continue;
+            }
             let value = from.directory.attribute(&from.name, &attribute);
             match value.and_then(|value| to.set_attribute(&attribute, &value)) {
                 Ok(()) => {}

@@ -67,10 +67,9 @@ impl Copier<'_> {
             if let Some(crew) = crew.filter(|_| !is_directory(&entry)) {
                 let mut entries = vec![entry];
                 while entries.len() < BATCH
-                    && let Some(entry) = open.entries.as_slice().first().filter(|entry| !is_directory(entry))
+                    && open.entries.next_type().is_some_and(|next| next != FileType::Directory)
                 {
-                    entries.push(entry.clone());
-                    open.entries.next();
+                    entries.extend(open.entries.next());
                 }
                 let batch = Batch { frame: Arc::clone(&open.frame), entries };
                 if let Err(refused) = crew.send(batch) {
