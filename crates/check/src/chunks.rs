@@ -202,6 +202,9 @@ fn judge_stripes(context: &mut Context<'_>, layout: &Layout) {
                 let kind = FindingKind::StripeWithoutDeviceExtent { logical: *logical, device, physical };
                 context.find(kind, found.place);
             }
+            if layout.devices.get(&device).is_some_and(|(item, _)| item.uuid != stripe.device_uuid) {
+                context.find(FindingKind::StripeDeviceUuid { logical: *logical, device }, found.place);
+            }
             belonging.insert((device, physical), *logical);
         }
     }
@@ -233,8 +236,11 @@ fn judge_devices(context: &mut Context<'_>, layout: &Layout) {
                 context.find(kind, extent.place);
             }
         }
-        if context.judge.volume.member(device).is_none() {
-            context.find(FindingKind::DeviceAbsent { device }, *place);
+        let own = context.judge.volume.member(device).map(|member| member.uuid);
+        match own {
+            None => context.find(FindingKind::DeviceAbsent { device }, *place),
+            Some(own) if own != item.uuid => context.find(FindingKind::DeviceUuid { device }, *place),
+            Some(_) => {}
         }
         if item.bytes_used != used {
             context.find(FindingKind::DeviceUsed { device, found: item.bytes_used, expected: used }, *place);

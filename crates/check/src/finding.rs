@@ -164,6 +164,18 @@ finding_kinds! {
         /// Where the stripe lies.
         physical: Physical,
     } "a stripe of the chunk at {logical} has no device extent at {physical} of device {device}";
+    /// A stripe names its device by another UUID than the device has, so that Linux finds no such device.
+    Error "stripe-device-uuid" StripeDeviceUuid {
+        /// The chunk.
+        logical: Logical,
+        /// The device.
+        device: DeviceId,
+    } "a stripe of the chunk at {logical} names device {device} by another UUID than the device's item";
+    /// A device's item and its superblock name it by different UUIDs, so that Linux finds no such device.
+    Error "device-uuid" DeviceUuid {
+        /// The device.
+        device: DeviceId,
+    } "the item of device {device} has another UUID than the device's superblock";
     /// A device extent belongs to no stripe.
     Error "device-extent-without-stripe" DeviceExtentWithoutStripe {
         /// The chunk that it names.
@@ -451,6 +463,13 @@ finding_kinds! {
         /// In the item.
         ram_bytes: u64,
     } "the extent of inode {inode} shows bytes past the {ram_bytes} that it has";
+    /// An extent's item is newer than the file system.
+    Error "file-extent-generation" FileExtentGeneration {
+        /// The inode.
+        inode: ObjectId,
+        /// In the item.
+        generation: Generation,
+    } "the extent of inode {inode} is of generation {generation}, which is still to come";
     /// Something of a name is missing or contradicts the rest.
     Error "name" Name {
         /// The directory.

@@ -244,6 +244,10 @@ impl Inode {
         let Ok(extent) = FileExtent::decode(item.data) else { return };
         self.judge_item(collector, item, &[FileType::Regular, FileType::SymbolicLink]);
         let (inode, start) = (self.number, item.key.offset);
+        if extent.generation > collector.judge.superblock.generation {
+            let generation = extent.generation;
+            collector.find(FindingKind::FileExtentGeneration { inode, generation }, item.place());
+        }
         if self.end > start {
             let kind = FindingKind::FileExtentOverlap { inode, previous_end: self.end };
             collector.find(kind, item.place());

@@ -330,6 +330,10 @@ pub(crate) fn judge(context: &mut Context<'_>, roots: &Roots) {
             let reason = "the tree's root block is another tree's too";
             context.find(FindingKind::Root { reason }, root.place());
         }
+        if root.id == RootId::FS_TREE && root.is_deleted {
+            // Nobody can delete it.
+            context.find(FindingKind::RootOrphan { root: root.id }, root.place());
+        }
         if !root.id.is_subvolume() || root.id == RootId::FS_TREE {
             continue;
         }

@@ -400,6 +400,7 @@ impl OpenOptions {
             expected,
         };
         let given = |expected| value.filter(|value| !value.is_empty()).ok_or_else(|| bad(expected));
+        let number = |expected| given(expected)?.parse::<u64>().map_err(|_| bad(expected));
         match name {
             "compress" | "compress-force" => self
                 .set_compress(value, name == "compress-force")
@@ -407,14 +408,9 @@ impl OpenOptions {
             "subvol" => {
                 self.subvolume = SubvolumeChoice::Path(given("path of a subvolume")?.as_bytes().to_vec())
             }
-            "subvolid" => {
-                let number =
-                    given("number of a subvolume")?.parse().map_err(|_| bad("number of a subvolume"))?;
-                self.subvolume = SubvolumeChoice::Number(RootId(number));
-            }
+            "subvolid" => self.subvolume = SubvolumeChoice::Number(RootId(number("number of a subvolume")?)),
             "history" => {
-                let number = given("number of a device")?.parse().map_err(|_| bad("number of a device"))?;
-                self.history = Some(DeviceId(number));
+                self.history = Some(DeviceId(number("number of a device")?));
                 self.read_only = true;
             }
             "max_inline" => {

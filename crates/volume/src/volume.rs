@@ -123,20 +123,8 @@ impl Volume {
         Self::open_by(devices, OpenRules { choice, ..OpenRules::default() }, access)
     }
 
-    /// As [`Volume::open`], but where members are missing it opens what those that are left have, for reading.
-    /// [`Volume::unreadable_chunks`] tells what is not there.
-    ///
-    /// # Errors
-    /// As [`Volume::open`]; where no system chunk can be read, what reads the chunk tree says so.
-    pub fn open_degraded(
-        devices: Vec<Arc<dyn Device>>,
-        choice: SuperblockChoice,
-        access: Access,
-    ) -> Result<Opened, VolumeError> {
-        Self::open_by(devices, OpenRules { choice, may_miss: true, ..OpenRules::default() }, access)
-    }
-
-    /// As [`Volume::open`], as strictly as these rules say.
+    /// As [`Volume::open`], as strictly as these rules say: where members may be missing, [`Volume::unreadable_chunks`] tells what is not
+    /// there.
     ///
     /// # Errors
     /// As there.

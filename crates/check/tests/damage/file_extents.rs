@@ -11,6 +11,7 @@ use crate::common::expected::only;
 use crate::image::{FS, SECTOR, in_tree, of, place, range_of, user};
 
 /// Offsets in an extent's item.
+const GENERATION: usize = 0;
 const RAM_BYTES: usize = 8;
 const COMPRESSION: usize = 16;
 const TYPE: usize = 20;
@@ -60,6 +61,12 @@ pub const DAMAGES: &[Damage] = &[
         only(FindingKind::Item { fault: fault.into() }, place(FS, at))
             .and(extra, extents)
             .and(missing, extents)
+    }),
+    ("extent of a generation to come", |m| {
+        let at = extent_of(m, "file");
+        let generation = m.superblock.generation.next();
+        m.set_u64(at, GENERATION, generation.0);
+        only(FindingKind::FileExtentGeneration { inode: at.key.objectid, generation }, place(FS, at))
     }),
     ("extent length on disk", |m| {
         let at = extent_of(m, "file");

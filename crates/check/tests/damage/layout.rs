@@ -22,6 +22,8 @@ const GROUP_FLAGS: usize = 16;
 const CHUNK_LENGTH: usize = 0;
 const CHUNK_STRIPE_LENGTH: usize = 16;
 const CHUNK_PHYSICAL: usize = 56;
+const CHUNK_DEVICE_UUID: usize = 64;
+const DEVICE_UUID: usize = 66;
 const DEVICE_BYTES: usize = 8;
 const DEVICE_USED: usize = 16;
 const DEVICE_EXTENT_CHUNK: usize = 16;
@@ -172,6 +174,21 @@ pub const DAMAGES: &[Damage] = &[
         let sum = FindingKind::SuperblockTotalBytes { found: total, expected: total + 1 };
         only(FindingKind::DeviceSize { device: DEVICE, found: total + 1 }, place(CHUNKS, device))
             .and(sum, NOWHERE)
+    }),
+    ("stripe's device UUID", |m| {
+        let (chunk, logical, _) = chunk(m);
+        m.add_u64(chunk, CHUNK_DEVICE_UUID, 1);
+        only(FindingKind::StripeDeviceUuid { logical, device: DEVICE }, place(CHUNKS, chunk))
+    }),
+    ("device's UUID in its item", |m| {
+        let device = device_item(m);
+        m.add_u64(device, DEVICE_UUID, 1);
+        only(FindingKind::DeviceUuid { device: DEVICE }, place(CHUNKS, device))
+            .besides(["stripe-device-uuid"])
+    }),
+    ("device's UUID in the superblock", |m| {
+        m.change_superblock(|s| s.device_item.uuid.0[5] ^= 1);
+        only(FindingKind::DeviceUuid { device: DEVICE }, place(CHUNKS, device_item(m)))
     }),
     ("device item gone", |m| {
         m.remove(device_item(m));

@@ -53,6 +53,11 @@ fn uuid_item(m: &Mutator, subvolume: RootId) -> Found {
 }
 
 pub const DAMAGES: &[Damage] = &[
+    ("top subvolume deleted", |m| {
+        let at = root_item(m, FS);
+        m.add_u32(at, REFERENCES, u32::MAX);
+        only(FindingKind::RootOrphan { root: FS }, place(ROOTS, at))
+    }),
     ("no root item", |m| {
         let tree = RootId::CHECKSUM_TREE;
         let (unused, at) = unused_root(m, tree);
