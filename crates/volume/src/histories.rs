@@ -72,7 +72,10 @@ impl Volume {
             let Ok(bytes) = self.read_copy(&chunk, request, way, Trust::Current) else { continue };
             match &first {
                 _ if !is_good(&bytes) => {}
-                Some((other, content)) if *content != bytes => return Ok(Some((*other, device))),
+                // One device has one history. Two good copies on it are of a transaction that was begun twice.
+                Some((other, content)) if *other != device && *content != bytes => {
+                    return Ok(Some((*other, device)));
+                }
                 Some(_) => {}
                 None => first = Some((device, bytes)),
             }
@@ -93,10 +96,16 @@ impl Volume {
 
 #[cfg(test)]
 mod tests {
+    use vlinder_base::sync::Arc;
+    use vlinder_device::{Device, DeviceExt};
+    use vlinder_format::chunk::BlockGroupFlags;
     use vlinder_format::superblock::SuperblockMirror;
-    use vlinder_format::{Generation, Logical};
+    use vlinder_format::{Generation, Logical, Physical, Uuid};
 
     use super::*;
+    use crate::member::Member;
+    use crate::tests::{CHUNK, Faulty, GEOMETRY, LENGTH, chunk};
+    use crate::volume::Access;
 
     fn found(generation: u64, root: u64) -> FoundSuperblock {
         let mut superblock = Superblock::decode(&[0; 4096]).unwrap();
@@ -104,6 +113,38 @@ mod tests {
         superblock.backup_roots[0].tree_root_generation = Generation(generation);
         superblock.backup_roots[0].tree_root = Logical(root);
         FoundSuperblock { superblock, mirror: SuperblockMirror::Primary }
+    }
+
+    /// Two copies that differ, both of them good.
+    #[test]
+    fn copies_that_differ_are_two_histories_only_on_two_devices() {
+        let devices = [1, 2].map(|number| (DeviceId(number), Faulty::new(LENGTH)));
+        let members = devices.iter().map(|(id, device)| {
+            Member::new(*id, Uuid([4; 16]), LENGTH, Arc::clone(device) as Arc<dyn Device>)
+        });
+        let volume = Volume::new(members.collect(), GEOMETRY, Access::ReadOnly);
+        let places = [32 << 20, 48 << 20];
+        for (number, (flag, expected)) in
+            [(BlockGroupFlags::DUP, None), (BlockGroupFlags::RAID1, Some((DeviceId(1), DeviceId(2))))]
+                .into_iter()
+                .enumerate()
+        {
+            let logical = Logical(CHUNK.0 + (number as u64) * (64 << 20));
+            let mut chunk = chunk(BlockGroupFlags::METADATA.with(flag), &places);
+            if expected.is_some() {
+                chunk.stripes[1].device = DeviceId(2);
+            }
+            let copies: Vec<(DeviceId, Physical)> =
+                chunk.stripes.iter().map(|stripe| (stripe.device, stripe.physical)).collect();
+            volume.add_chunk(logical, chunk).unwrap();
+            for (content, (on, physical)) in (1..).zip(copies) {
+                let (_, device) = devices.iter().find(|(id, _)| *id == on).unwrap();
+                device.write_at(physical, vec![content; 4096]).unwrap();
+            }
+            let request = ReadRequest { logical, length: 4096 };
+            let found = volume.differing_copies(request, MappedBy::AnyChunk, &mut |_| true);
+            assert_eq!(found, Ok(expected), "{flag:?}");
+        }
     }
 
     fn remembers(mut found: FoundSuperblock, generation: u64, root: u64) -> FoundSuperblock {
