@@ -1,6 +1,6 @@
 # Thin callers; what they do is written in xtask/ and tools/. MINUTES, SEED, ROWS, JOB and what the program at
 # the head of its source lists are passed on where they mean something.
-.PHONY: demo test proof matrix fuzz coverage suites bench fio-engine long
+.PHONY: demo test proof judges matrix fuzz coverage suites bench fio-engine long
 
 demo:
 	tools/demo.sh
@@ -15,6 +15,10 @@ bench:
 
 proof:
 	cargo run --release -p vlinder-testkit --features engine --bin proof
+
+# Small changes that both checkers are shown: SEED, COUNT, MINUTES, JOBS, ALL=1.
+judges:
+	cargo run --release -p vlinder-testkit --features engine --bin judges
 
 matrix:
 	cargo run --release -p vlinder-testkit --features engine --bin matrix

@@ -10,7 +10,7 @@ use crate::Scratch;
 use crate::kernel_log::{KernelLog, matches, unexpected};
 
 mod check;
-pub use check::{btrfs_check, btrfs_check_all, btrfs_check_data};
+pub use check::{btrfs_check, btrfs_check_all, btrfs_check_data, btrfs_check_within};
 
 /// A judge that is not content, or could not judge.
 #[derive(Debug, thiserror::Error)]

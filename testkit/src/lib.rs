@@ -12,6 +12,8 @@ mod eventually;
 pub mod golden;
 #[cfg(feature = "engine")]
 pub mod hostile;
+#[cfg(feature = "engine")]
+pub mod judges;
 pub mod kernel;
 mod kernel_log;
 #[cfg(feature = "engine")]

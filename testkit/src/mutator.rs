@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use vlinder_base::sync::Arc;
 use vlinder_base::units::Physical;
-use vlinder_codec::checksum::checksum;
+use vlinder_codec::checksum::{ChecksumKind, checksum};
 use vlinder_device::{Device, DeviceExt, MemoryDevice};
 use vlinder_format::block::{
     BLOCK_FLAG_WRITTEN, BlockIdentity, BlockRules, ChildPointer, HEADER_SIZE, ITEM_HEADER_SIZE,
@@ -59,6 +59,11 @@ impl Mutator {
     /// The image as it is now.
     pub fn device(&self) -> Arc<MemoryDevice> {
         Arc::clone(&self.device)
+    }
+
+    /// How checksums are made.
+    pub fn checksum_kind(&self) -> ChecksumKind {
+        self.volume.geometry().checksum_kind
     }
 
     fn rules(&self) -> BlockRules {

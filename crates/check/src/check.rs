@@ -1,5 +1,7 @@
 //! The order of the passes.
 
+use std::collections::BTreeSet;
+
 use vlinder_base::random::{OsRandom, Random};
 use vlinder_base::sync::Arc;
 use vlinder_device::Device;
@@ -13,12 +15,12 @@ use vlinder_volume::{Access, OpenRules, Opened, Volume, VolumeError};
 use crate::bitmap::BlockSet;
 use crate::checksums::{self, ChecksumTree};
 use crate::chunks::{self, DeviceTree, Layout};
+use crate::compressed;
 use crate::context::{Context, Judge};
 use crate::extents::{ExtentTree, Gathered, GroupItems};
 use crate::faulty::Faulty;
 use crate::finding::FindingKind;
 use crate::free_space::{FreeSpace, FreeSpaceTree};
-use crate::histories;
 use crate::ledger::Balance;
 use crate::logs;
 use crate::owners::Owners;
@@ -28,11 +30,12 @@ use crate::references;
 use crate::report::Report;
 use crate::roots::{self, Roots};
 use crate::shared::Summaries;
+use crate::sorted::Sorter;
 use crate::store::{Store, StoreError};
 use crate::subvolume;
 use crate::superblocks::{self, State};
 use crate::uuids;
-use crate::walk::{ItemVisitor, Nobody, Tree, walk, walk_leaves};
+use crate::walk::{ItemVisitor, Nobody, Tree, Unasked, walk, walk_leaves};
 use crate::workers::Workers;
 
 /// What to check beyond the trees.
@@ -120,7 +123,7 @@ fn judge(
     superblocks::judge(&mut context, devices, &superblock, state);
     let mut layout = chunks::read(&mut context);
     if state == State::Newest {
-        histories::refuse_two(&context)?;
+        context.judge.volume.refuse_two_histories(&superblock)?;
     }
     let roots = roots::read(&mut context);
     let checked = judge_trees(&mut context, &mut layout, &roots);
@@ -164,10 +167,13 @@ impl<'a> Context<'a> {
             rules,
             block_rules: BlockRules { node_size: geometry.node_size, sector_size: geometry.sector_size },
             checksum_kind: geometry.checksum_kind,
+            unpacks: options.data_checksums,
             secret: OsRandom.next_u64(),
         };
         Self {
             reached: set(),
+            relocated: set(),
+            packed: Sorter::new(&store, options.list_bytes()),
             judge,
             options,
             workers: Workers::new(options.threads),
@@ -175,6 +181,8 @@ impl<'a> Context<'a> {
             references: Balance::new(),
             owners: None,
             summaries: Summaries::default(),
+            relocates: false,
+            left: BTreeSet::new(),
             faulty_extents: Faulty::default(),
             expected_bytes: None,
             judging: true,
@@ -219,6 +227,7 @@ fn walk_required(context: &mut Context<'_>, roots: &Roots, id: RootId, visitor: 
 fn judge_trees(context: &mut Context<'_>, layout: &mut Layout, roots: &Roots) -> Checked {
     let has_groups = context.judge.superblock.compat_read_only.has(CompatReadOnlyFeatures::BLOCK_GROUP_TREE);
     context.owners = Owners::new(context, roots);
+    context.relocates = roots.get(RootId::TREE_RELOCATION).is_some();
     // The extent tree comes first: it says which blocks refer to their children by parent.
     let mut extents = ExtentTree::new(layout, Some(Gathered::new(context)));
     walk_required(context, roots, RootId::EXTENT_TREE, &mut extents);
@@ -238,6 +247,9 @@ fn judge_trees(context: &mut Context<'_>, layout: &mut Layout, roots: &Roots) ->
     let mut free_space = FreeSpaceTree::new(context);
     if has_free_space_tree(context.judge.superblock) {
         walk_required(context, roots, RootId::FREE_SPACE_TREE, &mut free_space);
+    } else if context.judge.superblock.compat_read_only.has(CompatReadOnlyFeatures::FREE_SPACE_TREE) {
+        // Linux wants it (`load_global_roots`), though it does not believe it, and makes it anew.
+        walk_required(context, roots, RootId::FREE_SPACE_TREE, &mut Unasked);
     }
     let free_space = free_space.finish();
     uuids::judge(context, roots);
@@ -257,6 +269,7 @@ fn judge_trees(context: &mut Context<'_>, layout: &mut Layout, roots: &Roots) ->
     }
     // Nobody asks for them any more.
     context.summaries = Summaries::default();
+    compressed::judge(context);
     let logs = logs::read(context, roots);
     logs.judge(context, &used, roots.get(RootId::EXTENT_TREE));
     logs.judge_checksums(context, &checksums);
@@ -318,5 +331,5 @@ fn explain_references(context: &mut Context<'_>, layout: &mut Layout, roots: &Ro
 }
 
 fn whole(id: RootId, logical: Logical, generation: Generation, level: Level) -> Tree {
-    Tree { id, logical, generation, level, has_references: true, dropped_to: None }
+    Tree { id, logical, generation, level, has_references: true, dropped_to: None, last_snapshot: None }
 }

@@ -138,10 +138,12 @@ pub(crate) fn read(context: &mut Context<'_>) -> Layout {
         level: context.judge.superblock.chunk_root_level,
         has_references: true,
         dropped_to: None,
+        last_snapshot: None,
     };
     walk(context, &tree, &mut ChunkTree(&mut layout));
     for (logical, found) in &layout.chunks {
         context.reached.add_chunk(*logical, found.chunk.length);
+        context.relocated.add_chunk(*logical, found.chunk.length);
         context.judge.full.add_chunk(*logical, found.chunk.length);
         context.judge.shared.add_chunk(*logical, found.chunk.length);
         if let Err(error) = context.judge.volume.add_chunk(*logical, found.chunk.clone()) {
@@ -150,6 +152,9 @@ pub(crate) fn read(context: &mut Context<'_>) -> Layout {
     }
     for chunk in context.judge.volume.unreadable_chunks() {
         context.find(FindingKind::ChunkUnreadable { logical: chunk.logical }, Place::default());
+    }
+    for chunk in context.judge.volume.stale_chunks() {
+        context.find(FindingKind::ChunkStale { logical: chunk.logical }, Place::default());
     }
     for (logical, chunk) in context.judge.superblock.system_chunks().flatten() {
         if layout.chunks.get(&logical).is_none_or(|found| !found.chunk.is_same_as(&chunk)) {
@@ -236,17 +241,13 @@ fn judge_devices(context: &mut Context<'_>, layout: &Layout) {
                 context.find(kind, extent.place);
             }
         }
-        let own = context.judge.volume.member(device).map(|member| member.uuid);
-        match own {
-            None => context.find(FindingKind::DeviceAbsent { device }, *place),
-            Some(own) if own != item.uuid => context.find(FindingKind::DeviceUuid { device }, *place),
-            Some(_) => {}
-        }
+        judge_device(context, item, *place);
         if item.bytes_used != used {
             context.find(FindingKind::DeviceUsed { device, found: item.bytes_used, expected: used }, *place);
         }
         if !item.total_bytes.is_multiple_of(u64::from(context.judge.rules.sector_size)) {
-            context.find(FindingKind::DeviceSize { device, found: item.total_bytes }, *place);
+            let (found, reason) = (item.total_bytes, "which is no multiple of the sector size");
+            context.find(FindingKind::DeviceSize { device, found, reason }, *place);
         }
     }
     for device in context.superblock_devices() {
@@ -257,6 +258,25 @@ fn judge_devices(context: &mut Context<'_>, layout: &Layout) {
     if context.judge.superblock.total_bytes != total {
         let found = context.judge.superblock.total_bytes;
         context.find(FindingKind::SuperblockTotalBytes { found, expected: total }, Place::default());
+    }
+}
+
+/// A device's item says what the device's own superblock says.
+fn judge_device(context: &mut Context<'_>, item: &DeviceItem, place: Place) {
+    let device = item.device;
+    let Some(member) = context.judge.volume.member(device) else {
+        return context.find(FindingKind::DeviceAbsent { device }, place);
+    };
+    let fsid = member.seed.map_or(context.judge.superblock.tree_block_uuid(), |seed| seed.fsid);
+    let (uuid, total_bytes) = (member.uuid, member.total_bytes);
+    // One that was away, and a seed, keep the superblock that they had.
+    let is_current = !member.is_stale && member.seed.is_none();
+    if uuid != item.uuid || fsid != item.fsid {
+        context.find(FindingKind::DeviceUuid { device }, place);
+    }
+    if is_current && total_bytes != item.total_bytes {
+        let (found, reason) = (item.total_bytes, "another size than its superblock says");
+        context.find(FindingKind::DeviceSize { device, found, reason }, place);
     }
 }
 

@@ -1,9 +1,11 @@
 //! What every pass shares: the volume, the rules, the blocks that were reached, the references counted so far, and the
 //! report.
 
+use std::collections::BTreeSet;
+
 use vlinder_base::sync::Arc;
 use vlinder_codec::checksum::ChecksumKind;
-use vlinder_format::block::BlockRules;
+use vlinder_format::block::{BLOCK_FLAG_RELOCATION, BLOCK_FLAG_WRITTEN, BackReferenceRevision, BlockRules};
 use vlinder_format::extent::{ExtentFlags, ExtentHeader};
 use vlinder_format::file_extent::FileExtent;
 use vlinder_format::superblock::Superblock;
@@ -13,11 +15,13 @@ use vlinder_volume::Volume;
 
 use crate::Options;
 use crate::bitmap::BlockSet;
+use crate::compressed::Packed;
 use crate::faulty::Faulty;
 use crate::finding::FindingKind;
 use crate::ledger::{Balance, Prepared, Side};
 use crate::owners::{Head, Owners};
 use crate::ranges::Gathering;
+use crate::reader::Expected;
 use crate::references::{Extent, Use, User};
 use crate::report::{Finding, Report};
 use crate::shared::Summaries;
@@ -29,10 +33,10 @@ use crate::workers::Workers;
 /// Findings that are listed; the others are counted.
 const MOST_FINDINGS: usize = 10_000;
 /// What grows with a file system and is there at one time: lists of data extents, of all extents, of free space and of
-/// checksums; sets of blocks that were reached, are shared, and refer by parent; five lists of what the root tree says; and three
+/// checksums; sets of blocks that were reached, were relocated, are shared, and refer by parent; five lists of what the root tree says; and three
 /// that come and go: of one subvolume its orphans, its inodes without a name and the subvolumes in it, or two levels of what
-/// subvolumes use, or what of the root tree is put in another order.
-const LISTS: usize = 15;
+/// subvolumes use, or what of the root tree is put in another order. And, where data are read, one of compressed extents.
+const LISTS: usize = 17;
 /// What they take in memory together, before they go to temporary space: half a million runs each.
 const LISTS_BYTES: usize = 64 << 20;
 /// Where Linux's scrub cannot read a tree block: across this border.
@@ -49,6 +53,8 @@ pub(crate) struct Judge<'a> {
     pub(crate) full: BlockSet,
     /// Blocks that several others refer to.
     pub(crate) shared: BlockSet,
+    /// Compressed data are unpacked.
+    pub(crate) unpacks: bool,
     /// Nobody who made the image knows it.
     pub(crate) secret: u64,
 }
@@ -62,14 +68,22 @@ pub(crate) struct Context<'a> {
     pub(crate) store: Store,
     /// Blocks that were reached.
     pub(crate) reached: BlockSet,
+    /// Of these, those that a relocation put where they are.
+    pub(crate) relocated: BlockSet,
     /// Who uses which extent.
     pub(crate) references: Balance<Use>,
     /// What simple quotas count, if they are on.
     pub(crate) owners: Option<Owners>,
     /// What shared blocks of subvolumes come to.
     pub(crate) summaries: Summaries,
+    /// There are trees of a relocation.
+    pub(crate) relocates: bool,
+    /// Blocks that are said to be left by their owners, and are not.
+    pub(crate) left: BTreeSet<Logical>,
     /// Items of extents that could not be used.
     pub(crate) faulty_extents: Faulty,
+    /// Compressed extents, where they are unpacked.
+    pub(crate) packed: Sorter<Packed>,
     /// Bytes that are to be read and judged, as far as that is known.
     pub(crate) expected_bytes: Option<u64>,
     /// What is found by the rules goes into the report; off while facts are collected for an explanation.
@@ -175,6 +189,24 @@ impl Context<'_> {
             }
             return;
         }
+        if head.is_relocated() {
+            self.relocated.insert(logical);
+        }
+        let is_own = is_root || !tree.id.is_shareable() || head.owner == tree.id && !head.is_relocated();
+        if tree.has_references && is_own && self.judge.full.contains(logical) {
+            self.find_left(logical);
+        }
+        // Snapshots are read after what they are of, so that the owner is the first unless it has left the block.
+        let is_foreign = tree.id.is_shareable() && head.owner != tree.id;
+        if tree.has_references && is_foreign && !self.relocates && !self.judge.full.contains(logical) {
+            let reason = "belongs to another tree, which does not lead to it";
+            self.find(FindingKind::BlockOwner { reason }, place);
+        }
+        if tree.has_references {
+            let extent = self.judge.block_extent(logical, head.level);
+            self.references.add(Side::Claimed, Use { extent, user: User::Made(head.generation) }, 1);
+            self.judge_flags(tree, head, place);
+        }
         let node_size = u64::from(self.judge.rules.node_size);
         if self.judging {
             self.report.blocks = self.report.blocks.saturating_add(1);
@@ -185,6 +217,20 @@ impl Context<'_> {
         }
         if (logical.0 % STRIPE_BYTES).saturating_add(node_size) > STRIPE_BYTES {
             self.find(FindingKind::BlockCrossesStripe {}, place);
+        }
+    }
+
+    /// A block's flags are known; only of shareable trees a relocation leaves marks, on blocks that refer by parent.
+    fn judge_flags(&mut self, tree: &Tree, head: &Head, place: Place) {
+        let known = BLOCK_FLAG_WRITTEN | BLOCK_FLAG_RELOCATION;
+        let may_be_relocated =
+            tree.id.is_shareable() && (self.relocates || self.judge.full.contains(head.logical));
+        let is_odd = head.flags & !known != 0
+            || head.revision != BackReferenceRevision::MIXED
+            || (head.is_relocated() && !may_be_relocated);
+        if is_odd {
+            let (found, revision) = (head.flags, head.revision.0);
+            self.find(FindingKind::BlockFlags { found, revision }, place);
         }
     }
 
@@ -200,11 +246,59 @@ impl Context<'_> {
         }
     }
 
+    /// What several trees share is no newer than the last snapshot of each of them, or was put there by a relocation: a writer
+    /// takes what is newer for the tree's own, writes it over and frees it (`btrfs_block_can_be_shared`,
+    /// `update_ref_for_cow`). Children before the first slot are gone.
+    ///
+    /// No node leads to what is newer than itself, so that what lies below a shared block that was judged needs no look.
+    pub(crate) fn judge_sharing(&mut self, tree: &Tree, node: &Block, first_slot: usize) {
+        let Some(last_snapshot) = tree.last_snapshot.filter(|_| self.judging) else { return };
+        for (slot, child) in node.children().enumerate().skip(first_slot) {
+            let (found, block) = (child.generation, child.logical);
+            let is_right = found <= last_snapshot || !self.judge.shared.contains(block);
+            if is_right || self.is_relocated(&Expected::of_child(tree.id, node, slot)) {
+                continue;
+            }
+            let place = Place {
+                tree: Some(tree.id),
+                block: Some(node.logical()),
+                slot: u32::try_from(slot).ok(),
+                key: Some(child.key),
+            };
+            self.find(FindingKind::SharedNewer { block, found, last_snapshot }, place);
+        }
+    }
+
+    /// Whether a block was put where it is by a relocation; also where it can't be read, which is found elsewhere. What another
+    /// tree reached before is not read again: after a balance all that a thousand snapshots share is such.
+    fn is_relocated(&self, expected: &Expected) -> bool {
+        if self.reached.contains(expected.logical) {
+            return self.relocated.contains(expected.logical);
+        }
+        let mut found_elsewhere = Vec::new();
+        let block = self.judge.read(&[*expected], &mut found_elsewhere).pop().flatten();
+        block.is_none_or(|block| block.has_flag(BLOCK_FLAG_RELOCATION))
+    }
+
+    /// A block that its owner has not left is said to be left; found once. While a relocation is under way its trees and others
+    /// lead to such blocks.
+    fn find_left(&mut self, block: Logical) {
+        if !self.relocates && self.left.len() < MOST_FINDINGS && self.left.insert(block) {
+            let place = Place { tree: Some(RootId::EXTENT_TREE), block: Some(block), ..Place::default() };
+            let reason = "is said to be left by its owner, whose tree leads to it";
+            self.find(FindingKind::BlockOwner { reason }, place);
+        }
+    }
+
     /// Notes how a block is referred to, and how it refers to its children.
     pub(crate) fn note_block(&mut self, logical: Logical, header: &ExtentHeader) {
         let is_full = header.flags.has(ExtentFlags::FULL_BACK_REFERENCE);
         if is_full {
             self.judge.full.insert(logical);
+            // Trees that are read before this one share nothing.
+            if self.reached.contains(logical) {
+                self.find_left(logical);
+            }
         }
         if header.references > 1 {
             self.judge.shared.insert(logical);

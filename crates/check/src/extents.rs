@@ -113,6 +113,8 @@ impl<'a> ExtentTree<'a> {
         self.place_in_chunk(context, &extent, item);
         if is_block {
             context.note_block(logical, &decoded.header);
+            let made = Use { extent, user: User::Made(decoded.header.generation) };
+            context.references.add(Side::Recorded, made, 1);
             self.block_bytes = self.block_bytes.saturating_add(length);
         } else {
             self.data_extents = self.data_extents.saturating_add(1);

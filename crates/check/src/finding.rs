@@ -4,59 +4,12 @@ use vlinder_format::inode::{FileType, GroupId, InodeFlags, UserId};
 use vlinder_format::quota::QuotaGroupId;
 use vlinder_format::{DeviceId, Fault, Generation, ItemType, Key, Logical, ObjectId, Physical, RootId};
 
-/// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Severity {
-    /// Linux mends it by itself, or it costs nothing but space: the file system may be used.
-    Warning,
-    /// Something contradicts something else, or cannot be read.
-    Error,
-}
-
-impl Severity {
-    /// As it is printed.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Warning => "warning",
-            Self::Error => "error",
-        }
-    }
-}
-
-macro_rules! finding_kinds {
-    ($(
-        $(#[doc = $doc:literal])+
-        $severity:ident $id:literal $name:ident { $($(#[doc = $field_doc:literal])+ $field:ident: $kind:ty),* $(,)? } $text:literal;
-    )*) => {
-        /// What is wrong.
-        #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-        #[non_exhaustive]
-        pub enum FindingKind {
-            $($(#[doc = $doc])+ #[error($text)] $name { $($(#[doc = $field_doc])+ $field: $kind),* },)*
-        }
-
-        impl FindingKind {
-            /// The identifier, which never changes its meaning.
-            pub const fn id(&self) -> &'static str {
-                match self {
-                    $(Self::$name { .. } => $id,)*
-                }
-            }
-
-            /// How bad it is.
-            pub const fn severity(&self) -> Severity {
-                match self {
-                    $(Self::$name { .. } => Severity::$severity,)*
-                }
-            }
-        }
-    };
-}
+use crate::finding_table::finding_kinds;
+use crate::severity::Severity;
 
 finding_kinds! {
     /// A superblock copy is damaged or was never written; Linux writes it anew with the next commit.
     Warning "superblock-copy" SuperblockCopy {
-        /// The device.
         device: String,
         /// Where the copy lies.
         offset: Physical,
@@ -65,7 +18,6 @@ finding_kinds! {
     } "the superblock copy at {offset} of {device} is damaged: {reason}";
     /// A superblock copy is older than the one that is believed; Linux writes them together.
     Warning "superblock-stale" SuperblockStale {
-        /// The device.
         device: String,
         /// Where the copy lies.
         offset: Physical,
@@ -88,6 +40,14 @@ finding_kinds! {
         /// By the device items.
         expected: u64,
     } "the superblock counts {found} bytes in all, the devices have {expected}";
+    /// The superblock names a stripe size that is not its sector size, as nobody makes it. Linux takes any power of two and uses
+    /// none; btrfs-progs does not open the file system.
+    Error "superblock-stripe-size" SuperblockStripeSize {
+        /// In the superblock.
+        found: u32,
+        /// The sector size.
+        expected: u32,
+    } "the superblock names stripes of {found} bytes, not of {expected} as its sectors; btrfs-progs does not open it";
     /// No copy of a tree block can be read and believed.
     Error "block-unreadable" BlockUnreadable {
         /// Why.
@@ -95,7 +55,6 @@ finding_kinds! {
     } "the tree block has no good copy: {reason}";
     /// One copy of a tree block is bad; another is good.
     Error "copy-bad" BadCopy {
-        /// The device.
         device: DeviceId,
         /// Where the copy lies.
         physical: Physical,
@@ -112,6 +71,11 @@ finding_kinds! {
         /// The first key of the block to the right.
         bound: Key,
     } "the key is not below {bound}, where the block to the right begins";
+    /// An item of a type that its tree has no use for.
+    Error "item-in-wrong-tree" ItemInWrongTree {
+        /// The type.
+        item_type: ItemType,
+    } "no item of the type {item_type} belongs into this tree";
     /// A tree that there must be is missing.
     Error "tree-missing" TreeMissing {
         /// Which.
@@ -120,10 +84,37 @@ finding_kinds! {
     /// A tree block is reached from two places of one tree, or from trees that share nothing.
     Error "block-shared" BlockShared {
     } "the block is reached a second time, from a tree that shares none";
+    /// Several trees share a block that is newer than the last snapshot of one of them, whose writers take it for theirs.
+    Error "block-shared-since-snapshot" SharedNewer {
+        /// The block.
+        block: Logical,
+        /// Its generation.
+        found: Generation,
+        /// The generation of the tree's last snapshot.
+        last_snapshot: Generation,
+    } "block {block} of generation {found} is shared, and the tree's last snapshot is of generation {last_snapshot}: the next writer frees it";
+    /// Whom a block belongs to contradicts who leads to it.
+    Error "block-owner" BlockOwner {
+        /// How.
+        reason: &'static str,
+    } "the block {reason}";
+    /// A block's header has flags that nobody knows or that its tree can't have, or the revision of before 2009.
+    Error "block-flags" BlockFlags {
+        /// In its header.
+        found: u64,
+        /// Of its references; 1 is right.
+        revision: u8,
+    } "the block has the flags {found:#x} and references of revision {revision}";
+    /// A block's extent item is of another generation than the block.
+    Error "block-generation" BlockGeneration {
+        /// In the item.
+        found: Generation,
+        /// In the block.
+        expected: Generation,
+    } "the block's extent item is of generation {found}, the block of {expected}";
     /// A tree block crosses a 64 KiB stripe border, which Linux's scrub cannot read.
     Error "block-crosses-stripe" BlockCrossesStripe {
     } "the block crosses a stripe border";
-
     /// A chunk that cannot be where it says.
     Error "chunk" Chunk {
         /// First byte.
@@ -159,7 +150,6 @@ finding_kinds! {
     Error "stripe-without-device-extent" StripeWithoutDeviceExtent {
         /// The chunk.
         logical: Logical,
-        /// The device.
         device: DeviceId,
         /// Where the stripe lies.
         physical: Physical,
@@ -168,26 +158,22 @@ finding_kinds! {
     Error "stripe-device-uuid" StripeDeviceUuid {
         /// The chunk.
         logical: Logical,
-        /// The device.
         device: DeviceId,
     } "a stripe of the chunk at {logical} names device {device} by another UUID than the device's item";
     /// A device's item and its superblock name it by different UUIDs, so that Linux finds no such device.
     Error "device-uuid" DeviceUuid {
-        /// The device.
         device: DeviceId,
     } "the item of device {device} has another UUID than the device's superblock";
     /// A device extent belongs to no stripe.
     Error "device-extent-without-stripe" DeviceExtentWithoutStripe {
         /// The chunk that it names.
         logical: Logical,
-        /// The device.
         device: DeviceId,
         /// Where it lies.
         physical: Physical,
     } "the device extent at {physical} of device {device} belongs to no stripe of a chunk at {logical}";
     /// A device extent ends behind its device.
     Error "device-extent-outside" DeviceExtentOutside {
-        /// The device.
         device: DeviceId,
         /// Where it ends.
         end: u64,
@@ -196,7 +182,6 @@ finding_kinds! {
     } "a device extent ends at {end} of device {device}, which has {device_bytes} bytes";
     /// A device item counts other bytes in use than its device extents have.
     Error "device-used" DeviceUsed {
-        /// The device.
         device: DeviceId,
         /// In the item.
         found: u64,
@@ -205,12 +190,10 @@ finding_kinds! {
     } "device {device} counts {found} bytes in use, its device extents are {expected}";
     /// There is no device item for a device that the superblock or a stripe names.
     Error "device-missing" DeviceMissing {
-        /// The device.
         device: DeviceId,
     } "device {device} has no device item";
     /// A device was not given; what is on the others was checked.
     Warning "device-absent" DeviceAbsent {
-        /// The device.
         device: DeviceId,
     } "device {device} is not there; what is on the others was checked";
     /// Of a chunk too many devices are missing: not all of it can be read.
@@ -218,14 +201,19 @@ finding_kinds! {
         /// First byte.
         logical: Logical,
     } "parts of the chunk at {logical} lie on devices that are not there alone";
-    /// A device's size is no multiple of the sector size.
+    /// Of a chunk the members that are there and were not away have not all bytes: those without checksums may be old.
+    Warning "chunk-stale" ChunkStale {
+        /// The chunk.
+        logical: Logical,
+    } "parts of the chunk at {logical} are had only from a device that was away: data without checksums may be old";
+    /// A device's size is no multiple of the sector size, or another than in its superblock.
     Error "device-size" DeviceSize {
-        /// The device.
         device: DeviceId,
         /// In the item.
         found: u64,
-    } "device {device} has {found} bytes, which is no multiple of the sector size";
-
+        /// What is wrong with it.
+        reason: &'static str,
+    } "device {device} has {found} bytes by its item, {reason}";
     /// An extent overlaps the one before.
     Error "extent-overlap" ExtentOverlap {
         /// Where the one before ends.
@@ -341,6 +329,15 @@ finding_kinds! {
         /// Why.
         reason: String,
     } "the data at {logical} are bad: {reason}";
+    /// Compressed data do not unpack to what their file shows, whatever their checksums say.
+    Error "data-not-unpacked" DataNotUnpacked {
+        /// A file that shows them.
+        inode: ObjectId,
+        /// Where in the file.
+        offset: u64,
+        /// Why.
+        reason: String,
+    } "the compressed data of inode {inode} at offset {offset} can't be unpacked: {reason}";
 
     /// A root item that is not well: its block is shared with another, or so.
     Error "root" Root {
@@ -379,12 +376,10 @@ finding_kinds! {
 
     /// Items of an inode without its inode item.
     Error "inode-missing" InodeMissing {
-        /// The inode.
         inode: ObjectId,
     } "inode {inode} has items and no inode item";
     /// The number of links differs from the names.
     Error "inode-links" InodeLinks {
-        /// The inode.
         inode: ObjectId,
         /// In the item.
         found: u64,
@@ -393,7 +388,6 @@ finding_kinds! {
     } "inode {inode} counts {found} links and has {expected}";
     /// An owner or group of 2^32-1, which no file can be given: chown(2) takes that number as "leave it".
     Warning "inode-owner" InodeOwner {
-        /// The inode.
         inode: ObjectId,
         /// Its owner.
         user: UserId,
@@ -402,12 +396,10 @@ finding_kinds! {
     } "inode {inode} belongs to user {user} and group {group}, and 4294967295 is no id";
     /// An inode without names is not listed for deletion.
     Error "inode-orphan" InodeOrphan {
-        /// The inode.
         inode: ObjectId,
     } "inode {inode} has no name, and no orphan item says that it is to be deleted";
     /// A directory's size differs from its names.
     Error "directory-size" DirectorySize {
-        /// The inode.
         inode: ObjectId,
         /// In the item.
         found: u64,
@@ -416,12 +408,10 @@ finding_kinds! {
     } "directory {inode} has size {found}, its names make {expected}";
     /// A directory with several names.
     Error "directory-links" DirectoryLinks {
-        /// The inode.
         inode: ObjectId,
     } "directory {inode} has several names";
     /// A file's bytes differ from its extents.
     Error "inode-bytes" InodeBytes {
-        /// The inode.
         inode: ObjectId,
         /// In the item.
         found: u64,
@@ -430,49 +420,48 @@ finding_kinds! {
     } "inode {inode} counts {found} bytes, its extents have {expected}";
     /// An item that an inode of this type cannot have.
     Error "inode-odd-item" InodeOddItem {
-        /// The inode.
         inode: ObjectId,
         /// What it is.
         file_type: FileType,
     } "inode {inode}, a {file_type:?}, cannot have this item";
     /// An inode has flags that its type cannot have.
     Error "inode-flags" InodeOddFlags {
-        /// The inode.
         inode: ObjectId,
         /// In the item.
         flags: InodeFlags,
     } "inode {inode}, a symbolic link, has the flags {flags}";
     /// A file's extents overlap.
     Error "file-extent-overlap" FileExtentOverlap {
-        /// The inode.
         inode: ObjectId,
         /// Where the extent before ends.
         previous_end: u64,
     } "the extent of inode {inode} begins before {previous_end}, where the one before ends";
     /// A file has a gap between extents, on a file system where holes are items.
     Error "file-hole" FileHole {
-        /// The inode.
         inode: ObjectId,
         /// Where the gap begins.
         start: u64,
     } "inode {inode} has a gap from byte {start} on, where a hole must be an item";
     /// A file's uncompressed extent counts other bytes than it has.
     Error "file-extent-size" FileExtentSize {
-        /// The inode.
         inode: ObjectId,
         /// In the item.
         ram_bytes: u64,
     } "the extent of inode {inode} shows bytes past the {ram_bytes} that it has";
+    /// An extent's item says what no writer writes.
+    Error "file-extent-form" FileExtentForm {
+        inode: ObjectId,
+        /// What.
+        reason: &'static str,
+    } "the extent of inode {inode} {reason}";
     /// An extent's item is newer than the file system.
     Error "file-extent-generation" FileExtentGeneration {
-        /// The inode.
         inode: ObjectId,
         /// In the item.
         generation: Generation,
     } "the extent of inode {inode} is of generation {generation}, which is still to come";
     /// Something of a name is missing or contradicts the rest.
     Error "name" Name {
-        /// The directory.
         directory: ObjectId,
         /// What the name leads to.
         child: ObjectId,
@@ -481,7 +470,6 @@ finding_kinds! {
     } "a name in directory {directory} for {child} {reason}";
     /// A name that no file can have: programs that take it for one go round, or out of the directory.
     Warning "name-unusable" NameUnusable {
-        /// The directory.
         directory: ObjectId,
         /// What the name leads to.
         child: ObjectId,
@@ -493,7 +481,6 @@ finding_kinds! {
     } "more names disagree with their inodes than are listed";
     /// A place in a directory's index that stands for `.` or `..`: a name there is never listed.
     Error "directory-index" DirectoryIndex {
-        /// The directory.
         directory: ObjectId,
         /// The place.
         index: u64,
@@ -508,7 +495,6 @@ finding_kinds! {
     } "there are too many directories to see whether some lie in themselves";
     /// A symbolic link whose size is not that of its target.
     Error "link-size" LinkSize {
-        /// The inode.
         inode: ObjectId,
         /// In the item.
         found: u64,
@@ -517,7 +503,6 @@ finding_kinds! {
     } "symbolic link {inode} has size {found}, its target {expected} bytes";
     /// Written bytes past a file's end: a crash between a write and its end leaves that, and nobody sees them.
     Warning "file-past-end" FilePastEnd {
-        /// The inode.
         inode: ObjectId,
         /// Its size.
         size: u64,
@@ -550,8 +535,7 @@ finding_kinds! {
         /// By the trees.
         expected: u64,
     } "quota group {group} counts {found} bytes that it {what}, and there are {expected}";
-    /// Subvolumes share extents in so many ways, or there are so many quota groups or members of groups, that what these use was
-    /// not counted.
+    /// There are so many ways to share extents, quota groups, or members of groups that what these use was not counted.
     Warning "quota-not-counted" QuotaNotCounted {
     } "there are too many quota groups, members of them or ways to share extents to see whether quota groups count right";
     /// A log of what is no subvolume: opening for writing fails.
@@ -580,7 +564,6 @@ finding_kinds! {
     } "no log holds a {item_type}";
     /// A log speaks of an inode that is not there, or of another type: replaying it fails, or leaves what fits nothing.
     Error "log-inode" LogInode {
-        /// The inode.
         inode: ObjectId,
         /// What is wrong.
         reason: &'static str,

@@ -76,6 +76,22 @@ fn judge_name(
     }
 }
 
+/// What of an extent's item no writer writes, though its decoder knows what it means.
+fn odd_form(extent: &FileExtent<'_>, sector_size: u64) -> Option<&'static str> {
+    let is_plain = extent.compression == CompressionId::NONE;
+    let is_long = |stored: &[u8]| {
+        let stored_bytes = u64::try_from(stored.len()).unwrap_or(u64::MAX);
+        stored_bytes >= sector_size || (!is_plain && extent.ram_bytes > sector_size)
+    };
+    match extent.content {
+        FileExtentContent::Preallocated(_) if !is_plain => Some("is compressed, and was never written"),
+        FileExtentContent::Inline([]) => Some("is inline, and has no bytes"),
+        FileExtentContent::Inline(stored) if is_long(stored) => Some("is inline, and too long for that"),
+        _ if extent.other_encoding != 0 => Some("has an encoding that nobody knows"),
+        _ => None,
+    }
+}
+
 impl Inode {
     pub(crate) fn new(number: ObjectId, place: Place) -> Self {
         Self {
@@ -190,7 +206,13 @@ impl Inode {
     ) {
         self.names = self.names.saturating_add(1);
         // The root directory names itself; nobody else does.
-        if parent != self.number {
+        if parent == self.number {
+            if (name, index) != (&b".."[..], DirectoryIndex(0)) {
+                let (directory, child) = (parent, self.number);
+                let reason = "is not `..` in the root directory's own reference";
+                collector.find(FindingKind::Name { directory, child, reason }, item.place());
+            }
+        } else {
             judge_name(collector, item, (parent, self.number), name);
             self.parent = Some(parent);
             collector.names.add_reference(parent, index, name, self.number, self.entry_type());
@@ -248,6 +270,9 @@ impl Inode {
             let generation = extent.generation;
             collector.find(FindingKind::FileExtentGeneration { inode, generation }, item.place());
         }
+        if let Some(reason) = odd_form(&extent, u64::from(collector.judge.rules.sector_size)) {
+            collector.find(FindingKind::FileExtentForm { inode, reason }, item.place());
+        }
         if self.end > start {
             let kind = FindingKind::FileExtentOverlap { inode, previous_end: self.end };
             collector.find(kind, item.place());
@@ -293,12 +318,15 @@ impl Inode {
 
     /// An extent on disk: it shows no more than it has, and has the checksums that it should.
     fn judge_range(&self, collector: &mut Collector<'_>, item: &Item<'_>, extent: &FileExtent<'_>) {
-        let Some(range) = extent.range().filter(|range| !range.is_hole()) else { return };
+        let Some(range) = extent.range() else { return };
         let shown = range.offset_bytes.saturating_add(range.file_bytes);
         let is_plain = extent.compression == CompressionId::NONE;
-        if shown > extent.ram_bytes || (is_plain && shown > range.disk_bytes) {
+        if shown > extent.ram_bytes || (is_plain && !range.is_hole() && shown > range.disk_bytes) {
             let kind = FindingKind::FileExtentSize { inode: self.number, ram_bytes: extent.ram_bytes };
             collector.find(kind, item.place());
+        }
+        if range.is_hole() {
+            return;
         }
         // Data under relocation have the checksums of those that they came from, or none.
         if item.tree == RootId::DATA_RELOCATION_TREE {
@@ -391,6 +419,37 @@ impl Inode {
         let gap = self.first_gap.or((self.end < item.size_bytes).then_some(self.end));
         if let Some(start) = gap.filter(|start| *start < item.size_bytes) {
             collector.find(FindingKind::FileHole { inode, start }, self.place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vlinder_format::Generation;
+
+    use super::*;
+
+    #[test]
+    fn what_was_never_written_is_not_compressed() {
+        let plain = FileExtent::preallocated(Logical(1 << 20), 4096, Generation(7));
+        let odd = FileExtent { compression: CompressionId::ZSTD, ..plain };
+        assert_eq!((odd_form(&plain, 4096), odd_form(&odd, 4096).is_some()), (None, true));
+        let FileExtentContent::Preallocated(range) = odd.content else { panic!("{odd:?}") };
+        assert_eq!(odd_form(&FileExtent { content: FileExtentContent::Regular(range), ..odd }, 4096), None);
+    }
+
+    #[test]
+    fn what_is_inline_is_shorter_than_a_sector() {
+        for (stored, ram_bytes, compression, is_odd) in [
+            (4095, 4095, CompressionId::NONE, false),
+            (4096, 4096, CompressionId::NONE, true),
+            (100, 4096, CompressionId::ZSTD, false),
+            (100, 4097, CompressionId::ZSTD, true),
+            (4096, 4096, CompressionId::ZSTD, true),
+        ] {
+            let bytes = vec![7; stored];
+            let extent = FileExtent { ram_bytes, compression, ..FileExtent::inline(&bytes, Generation(7)) };
+            assert_eq!(odd_form(&extent, 4096).is_some(), is_odd, "{stored} bytes of {ram_bytes}");
         }
     }
 }

@@ -9,8 +9,8 @@
 //! buckets concerned collected in a second pass, and explained. See [`ledger`].
 //!
 //! Reading path: [`check()`] (the order of the passes), [`finding`] (what can be found), [`walk`] and [`reader`] (how trees
-//! are read), then one module for each body of rules: [`chunks`], [`extents`], [`free_space`], [`checksums`], [`roots`],
-//! [`subvolume`] (with [`summary`] and [`shared`]), [`quotas`] (with [`usage`] and [`owners`]), [`logs`] (with [`logged`]).
+//! are read), [`belongings`] (which items a tree may hold), then one module for each body of rules: [`chunks`], [`extents`], [`free_space`], [`checksums`], [`compressed`], [`roots`],
+//! [`subvolume`] (with [`summary`] and [`shared`]), [`quotas`] (with [`usage`], [`root_sets`] and [`owners`]), [`logs`] (with [`logged`]).
 
 #![cfg_attr(
     not(test),
@@ -24,16 +24,18 @@
     )
 )]
 
+mod belongings;
 mod bitmap;
 mod check;
 mod checksums;
 mod chunks;
+mod compressed;
 mod context;
 mod extents;
 pub mod faulty;
 mod finding;
+mod finding_table;
 mod free_space;
-mod histories;
 mod inode;
 mod ledger;
 mod logged;
@@ -46,7 +48,9 @@ mod ranges;
 mod reader;
 mod references;
 mod report;
+mod root_sets;
 mod roots;
+mod severity;
 mod shared;
 mod sorted;
 mod store;
@@ -59,6 +63,7 @@ mod walk;
 mod workers;
 
 pub use check::{CheckError, Options, check, check_leased};
-pub use finding::{FindingKind, Severity};
+pub use finding::FindingKind;
 pub use report::{Finding, Report};
+pub use severity::Severity;
 pub use store::StoreError;

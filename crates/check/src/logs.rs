@@ -9,6 +9,7 @@ use vlinder_format::file_extent::{CompressionId, FileExtent, FileExtentContent};
 use vlinder_format::inode::{InodeFlags, InodeItem};
 use vlinder_format::{ItemType, Key, Logical, ObjectId, Place, RootId};
 
+use crate::belongings::log_may_hold;
 use crate::context::Context;
 use crate::finding::FindingKind;
 use crate::logged::Inodes;
@@ -16,22 +17,6 @@ use crate::ranges::{Gathering, Ranges};
 use crate::roots::{FoundRoot, Roots, take};
 use crate::sorted::{Pass, Record, Sorted, Sorter};
 use crate::walk::{Item, ItemVisitor, Tree, walk};
-
-/// What a log may hold.
-const ITEMS: &[ItemType] = &[
-    ItemType::INODE_ITEM,
-    ItemType::INODE_REF,
-    ItemType::INODE_EXTREF,
-    ItemType::XATTR_ITEM,
-    ItemType::VERITY_DESCRIPTOR_ITEM,
-    ItemType::VERITY_MERKLE_ITEM,
-    ItemType::DIR_ITEM,
-    ItemType::DIR_INDEX,
-    ItemType::DIR_LOG_ITEM,
-    ItemType::DIR_LOG_INDEX,
-    ItemType::EXTENT_DATA,
-    ItemType::EXTENT_CHECKSUM,
-];
 
 /// A range that a log uses, and where it says so: for a block its leaf, for a data extent the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -220,7 +205,7 @@ impl ItemVisitor for Log<'_> {
     fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
         self.blocks.note(item);
         let item_type = item.key.item_type;
-        if !ITEMS.contains(&item_type) {
+        if !log_may_hold(item_type) {
             return context.find(FindingKind::LogItem { item_type }, item.place());
         }
         if let Some(inodes) = &mut self.inodes {
@@ -255,6 +240,7 @@ pub(crate) fn read(context: &mut Context<'_>, roots: &Roots) -> Logs {
         level: superblock.log_root_level,
         has_references: false,
         dropped_to: None,
+        last_snapshot: None,
     };
     let (mut blocks, mut found) = (Blocks::new(context), Data::new(context));
     let mut of_subvolumes = LogRoots { logs: Vec::new(), blocks: &mut blocks };

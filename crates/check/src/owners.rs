@@ -6,8 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use vlinder_format::block::{BLOCK_FLAG_RELOCATION, BackReferenceRevision};
 use vlinder_format::quota::QuotaStatus;
-use vlinder_format::{Block, Generation, Logical, RootId};
+use vlinder_format::{Block, Generation, Level, Logical, RootId};
 
 use crate::context::{Context, Judge};
 use crate::roots::Roots;
@@ -36,13 +37,29 @@ struct Owned {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     pub(crate) logical: Logical,
-    owner: RootId,
-    generation: Generation,
+    pub(crate) owner: RootId,
+    pub(crate) generation: Generation,
+    pub(crate) level: Level,
+    /// Without the revision.
+    pub(crate) flags: u64,
+    pub(crate) revision: BackReferenceRevision,
 }
 
 impl Head {
     pub(crate) fn of(block: &Block) -> Self {
-        Self { logical: block.logical(), owner: block.owner(), generation: block.generation() }
+        Self {
+            logical: block.logical(),
+            owner: block.owner(),
+            generation: block.generation(),
+            level: block.level(),
+            flags: block.flags(),
+            revision: block.back_reference_revision(),
+        }
+    }
+
+    /// Whether a relocation put it there.
+    pub(crate) fn is_relocated(&self) -> bool {
+        self.flags & BLOCK_FLAG_RELOCATION != 0
     }
 }
 

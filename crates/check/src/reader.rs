@@ -22,6 +22,13 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
+    /// What a node says of the child in a slot that it has.
+    pub(crate) fn of_child(tree: RootId, node: &Block, slot: usize) -> Self {
+        let level = node.level().below().unwrap_or(Level::LEAF);
+        let child = node.child(slot);
+        Self { tree, logical: child.logical, generation: child.generation, level, first_key: Some(child.key) }
+    }
+
     pub(crate) fn place(&self) -> Place {
         Place { tree: Some(self.tree), block: Some(self.logical), ..Place::default() }
     }
@@ -146,7 +153,7 @@ pub(crate) fn is_possible_owner(owner: RootId, tree: RootId) -> bool {
 
 /// Whether a copy that was not good is worth a finding: that a device is absent is found once, and for itself.
 pub(crate) fn is_bad(copy: &BadCopy) -> bool {
-    !matches!(copy.failure.fault, CopyFault::MissingDevice { .. })
+    !matches!(copy.failure.fault, CopyFault::MissingDevice { .. } | CopyFault::StaleDevice { .. })
 }
 
 /// Why a block could not be read, each copy in a few words.

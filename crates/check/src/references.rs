@@ -2,11 +2,11 @@
 
 use core::fmt;
 
-use vlinder_format::{Level, Logical, ObjectId, Place, RootId};
+use vlinder_format::{Generation, Level, Logical, ObjectId, Place, RootId};
 
 use crate::context::Context;
 use crate::finding::FindingKind;
-use crate::ledger::Fact;
+use crate::ledger::{Fact, Said};
 use crate::roots::Roots;
 
 /// An extent: data, or a tree block of a level.
@@ -28,6 +28,8 @@ pub(crate) enum User {
     File { root: RootId, inode: ObjectId, offset: u64 },
     /// A leaf, data.
     Leaf(Logical),
+    /// Nobody: a tree block is of this generation, by itself and by its item.
+    Made(Generation),
 }
 
 impl fmt::Display for User {
@@ -39,6 +41,7 @@ impl fmt::Display for User {
                 write!(formatter, "inode {inode} of tree {root} at offset {offset}")
             }
             Self::Leaf(leaf) => write!(formatter, "leaf {leaf}"),
+            Self::Made(generation) => write!(formatter, "generation {generation}"),
         }
     }
 }
@@ -48,7 +51,7 @@ impl User {
     fn root(self) -> Option<RootId> {
         match self {
             Self::Root(root) | Self::File { root, .. } => Some(root),
-            Self::Parent(_) | Self::Leaf(_) => None,
+            Self::Parent(_) | Self::Leaf(_) | Self::Made(_) => None,
         }
     }
 
@@ -59,6 +62,7 @@ impl User {
             Self::Parent(parent) => [1, parent.0, 0, 0],
             Self::File { root, inode, offset } => [2, root.0, inode.0, offset],
             Self::Leaf(leaf) => [3, leaf.0, 0, 0],
+            Self::Made(generation) => [4, generation.0, 0, 0],
         }
     }
 }
@@ -93,8 +97,11 @@ impl Fact for Use {
 pub(crate) fn explain(context: &mut Context<'_>, roots: &Roots) {
     let uses = context.references.take();
     for of_extent in uses.chunk_by(|left, right| left.fact.extent == right.fact.extent) {
-        let is_recorded = of_extent.iter().any(|said| said.recorded > 0);
-        for said in of_extent.iter().filter(|said| said.claimed != said.recorded) {
+        let (made, used): (Vec<Said<Use>>, Vec<Said<Use>>) =
+            of_extent.iter().copied().partition(|said| matches!(said.fact.user, User::Made(_)));
+        explain_generation(context, &made);
+        let is_recorded = used.iter().any(|said| said.recorded > 0);
+        for said in used.iter().filter(|said| said.claimed != said.recorded) {
             let extent = said.fact.extent;
             let is_missing = said.claimed > said.recorded;
             let is_unknown = if is_missing {
@@ -118,5 +125,18 @@ pub(crate) fn explain(context: &mut Context<'_>, roots: &Roots) {
             let block = extent.level.map(|_| logical);
             context.list(kind, Place { tree: Some(RootId::EXTENT_TREE), block, ..Place::default() });
         }
+    }
+}
+
+/// Reports a block that is of another generation than its item says. A block that is not reached, or has no item, is another's
+/// matter.
+fn explain_generation(context: &mut Context<'_>, made: &[Said<Use>]) {
+    let is_odd = |said: &&Said<Use>| said.claimed != said.recorded;
+    let claimed = made.iter().filter(is_odd).find(|said| said.claimed > 0).map(|said| said.fact);
+    let recorded = made.iter().filter(is_odd).find(|said| said.recorded > 0).map(|said| said.fact.user);
+    if let (Some(Use { extent, user: User::Made(expected) }), Some(User::Made(found))) = (claimed, recorded) {
+        let block = Some(extent.logical);
+        let place = Place { tree: Some(RootId::EXTENT_TREE), block, ..Place::default() };
+        context.list(FindingKind::BlockGeneration { found, expected }, place);
     }
 }

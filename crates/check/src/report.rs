@@ -4,7 +4,8 @@ use core::fmt;
 
 use vlinder_format::Place;
 
-use crate::finding::{FindingKind, Severity};
+use crate::finding::FindingKind;
+use crate::severity::Severity;
 
 /// A finding: what, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]

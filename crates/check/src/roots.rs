@@ -57,6 +57,8 @@ pub(crate) struct FoundRoot {
     address: Logical,
     generation: Generation,
     level: Level,
+    last_snapshot: Generation,
+    root_directory: ObjectId,
     is_deleted: bool,
     /// Of a half-deleted subvolume.
     dropped_to: Option<(Key, Level)>,
@@ -78,6 +80,8 @@ impl FoundRoot {
             address: decoded.address,
             generation: decoded.generation,
             level: decoded.level,
+            last_snapshot: decoded.last_snapshot,
+            root_directory: decoded.root_directory,
             is_deleted: decoded.is_deleted(),
             dropped_to: is_half.then_some((decoded.drop_progress, decoded.drop_level)),
             uuid: decoded.uuid(),
@@ -90,7 +94,8 @@ impl FoundRoot {
     /// The tree that the item points at.
     pub(crate) fn tree(&self) -> Tree {
         let Self { id, address: logical, generation, level, dropped_to, .. } = *self;
-        Tree { id, logical, generation, level, has_references: true, dropped_to }
+        let last_snapshot = (id.is_shareable() && !self.is_deleted).then_some(self.last_snapshot);
+        Tree { id, logical, generation, level, has_references: true, dropped_to, last_snapshot }
     }
 
     fn place(&self) -> Place {
@@ -102,13 +107,14 @@ impl FoundRoot {
         }
     }
 
-    fn numbers(&self) -> [u64; 6] {
-        [self.id.0, self.offset, self.number, self.address.0, self.generation.0, self.leaf.0]
+    fn numbers(&self) -> [u64; 8] {
+        let Self { id, offset, number, address, generation, last_snapshot, root_directory, leaf, .. } = *self;
+        [id.0, offset, number, address.0, generation.0, last_snapshot.0, root_directory.0, leaf.0]
     }
 }
 
 impl Record for FoundRoot {
-    const BYTES: usize = 6 * 8 + 4 + 4 + Key::SIZE + 2 * 16;
+    const BYTES: usize = 8 * 8 + 4 + 4 + Key::SIZE + 2 * 16;
 
     fn encode(&self, bytes: &mut Vec<u8>) {
         self.numbers().encode(bytes);
@@ -123,8 +129,8 @@ impl Record for FoundRoot {
 
     fn decode(bytes: &[u8]) -> Self {
         let mut rest = bytes;
-        let [id, offset, number, address, generation, leaf] =
-            <[u64; 6]>::decode(&take::<{ <[u64; 6]>::BYTES }>(&mut rest));
+        let [id, offset, number, address, generation, last_snapshot, root_directory, leaf] =
+            <[u64; 8]>::decode(&take::<{ <[u64; 8]>::BYTES }>(&mut rest));
         let slot = u32::from_le_bytes(take(&mut rest));
         let [level, is_deleted, is_half, drop_level] = take(&mut rest);
         let progress = Key::decode(&take(&mut rest));
@@ -135,6 +141,8 @@ impl Record for FoundRoot {
             address: Logical(address),
             generation: Generation(generation),
             level: Level(level),
+            last_snapshot: Generation(last_snapshot),
+            root_directory: ObjectId(root_directory),
             is_deleted: is_deleted == 1,
             dropped_to: (is_half == 1).then_some((progress, Level(drop_level))),
             uuid: Uuid(take(&mut rest)),
@@ -309,6 +317,7 @@ pub(crate) fn read(context: &mut Context<'_>) -> Roots {
         level: superblock.root_level,
         has_references: true,
         dropped_to: None,
+        last_snapshot: None,
     };
     let mut roots = RootTree::new(context);
     walk(context, &tree, &mut roots);
@@ -330,6 +339,9 @@ pub(crate) fn judge(context: &mut Context<'_>, roots: &Roots) {
             let reason = "the tree's root block is another tree's too";
             context.find(FindingKind::Root { reason }, root.place());
         }
+        if let Some(reason) = odd_root(&root) {
+            context.find(FindingKind::Root { reason }, root.place());
+        }
         if root.id == RootId::FS_TREE && root.is_deleted {
             // Nobody can delete it.
             context.find(FindingKind::RootOrphan { root: root.id }, root.place());
@@ -344,6 +356,17 @@ pub(crate) fn judge(context: &mut Context<'_>, roots: &Roots) {
         let is_orphan = orphans.peek() == Some(&[root.id.0]);
         judge_subvolume(context, roots, &root, last.1, is_orphan);
     }
+}
+
+/// What of a root item Linux would not find, or not find its way by: trees that are no subvolumes are looked up with the offset 0
+/// (`read_tree_root`), and the root directory of a subvolume is inode 256 (`btrfs_mkdir`, `BTRFS_FIRST_FREE_OBJECTID`).
+fn odd_root(root: &FoundRoot) -> Option<&'static str> {
+    if !root.id.is_shareable() && root.offset != 0 {
+        return Some("the tree's root item is not where it is looked for: the offset of its key is not 0");
+    }
+    let has_files = root.id.is_subvolume() || root.id == RootId::DATA_RELOCATION_TREE;
+    let is_odd = has_files && root.root_directory != ObjectId::FIRST_FREE;
+    is_odd.then_some("the subvolume's root directory is said not to be inode 256")
 }
 
 /// What parents say of their children is what these say of them.
@@ -462,6 +485,8 @@ mod tests {
         address: Logical(0x2122_2324_2526_2728),
         generation: Generation(u64::MAX - 1),
         level: Level(7),
+        last_snapshot: Generation(0x5152_5354_5556_5758),
+        root_directory: ObjectId(0x6162_6364_6566_6768),
         is_deleted: false,
         dropped_to: None,
         uuid: Uuid([0xab; 16]),
@@ -597,6 +622,9 @@ mod tests {
             }
             with_context(|context| {
                 judge(context, &roots);
+                // By itself each root item is judged elsewhere.
+                let is_odd = |kind: &FindingKind| matches!(kind, FindingKind::Root { reason } if reason.contains("is said") || reason.contains("looked for"));
+                context.report.findings.retain(|finding| !is_odd(&finding.kind));
                 assert_eq!(context.report.findings, said.findings());
                 kinds.extend(context.report.findings.iter().map(|finding| finding.kind.to_string()));
             });
@@ -605,6 +633,20 @@ mod tests {
         let words =
             ["do not agree", "lies in itself", "several names", "another tree's", "no name", "deleted, and"];
         assert!(words.into_iter().all(has), "{kinds:?}");
+    }
+
+    #[test]
+    fn a_root_item_is_where_linux_looks_and_leads_to_the_first_inode() {
+        let root = |id: u64, offset, root_directory| {
+            let (id, root_directory) = (RootId(id), ObjectId(root_directory));
+            odd_root(&FoundRoot { id, offset, root_directory, ..ROOT }).is_some()
+        };
+        assert!(!root(7, 0, 0) && !root(5, 0, 256) && !root(300, 9, 256));
+        assert!(root(7, 1, 0) && root(5, 0, 257) && root(300, 9, 0));
+        let RootId(relocation) = RootId::DATA_RELOCATION_TREE;
+        assert!(!root(relocation, 0, 256) && root(relocation, 0, 255));
+        let RootId(relocations) = RootId::TREE_RELOCATION;
+        assert!(!root(relocations, 5, 0), "named by the tree that is relocated");
     }
 
     #[test]

@@ -50,6 +50,10 @@ pub(crate) fn judge(
         State::Newest => found == believed.generation,
         State::Leased => found >= believed.generation,
     };
+    let (found, expected) = (believed.stripe_size, believed.sector_size);
+    if found != expected {
+        context.find(FindingKind::SuperblockStripeSize { found, expected }, Place::default());
+    }
     for device in devices {
         for mirror in SuperblockMirror::ALL.into_iter().filter(|mirror| mirror.fits(device.length())) {
             let (name, offset) = (device.describe().name.to_string(), mirror.offset());

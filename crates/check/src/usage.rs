@@ -8,12 +8,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::iter::Peekable;
 
-use vlinder_base::sync::Arc;
 use vlinder_format::file_extent::FileExtent;
 use vlinder_format::{Block, Generation, ItemType, Key, Level, Logical, RootId};
 
 use crate::context::Context;
 use crate::reader::Expected;
+use crate::root_sets::{RootSets, Run, Runs, SetId};
 use crate::roots::Roots;
 use crate::sorted::{Pass, Record, Sorted, Sorter};
 use crate::walk::Tree;
@@ -22,13 +22,6 @@ use crate::walk::Tree;
 const BATCH: usize = 128;
 /// Data extents of one part, at some 50 bytes each.
 const MOST_EXTENTS: u64 = 500_000;
-/// Numbers in all sets together, at 4 bytes each and as much again to find them.
-const MOST_MEMBERS: usize = 8 << 20;
-/// What a set takes beside its numbers, as so many of them.
-const MEMBERS_OF_A_SET: usize = 24;
-/// Subvolumes, at some 60 bytes each. Each has a group where quotas count, and of these no more are kept.
-const MOST_SUBVOLUMES: usize = 400_000;
-
 /// Bytes that a group of subvolumes uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
@@ -45,71 +38,6 @@ pub(crate) enum Uncounted {
     Damaged,
     /// There are too many different sets of subvolumes that share extents, quota groups, or members of groups.
     TooMany,
-}
-
-/// A set of subvolumes, by its place in the table.
-type SetId = u32;
-
-/// All sets that were met, each once. The first are those of one subvolume each.
-struct Sets {
-    subvolumes: SetId,
-    /// Of two members and more: ascending positions in the list of subvolumes.
-    sets: Vec<Arc<[u32]>>,
-    known: HashMap<Arc<[u32]>, SetId>,
-    unions: HashMap<(SetId, SetId), SetId>,
-    members: usize,
-}
-
-impl Sets {
-    fn new(subvolumes: usize) -> Result<Self, Uncounted> {
-        if subvolumes > MOST_SUBVOLUMES {
-            return Err(Uncounted::TooMany);
-        }
-        let subvolumes = SetId::try_from(subvolumes).map_err(|_| Uncounted::TooMany)?;
-        Ok(Self { subvolumes, sets: Vec::new(), known: HashMap::new(), unions: HashMap::new(), members: 0 })
-    }
-
-    fn of(&mut self, set: Vec<u32>) -> Result<SetId, Uncounted> {
-        if let [only] = *set {
-            return Ok(only);
-        }
-        let set: Arc<[u32]> = set.into();
-        if let Some(id) = self.known.get(&set) {
-            return Ok(*id);
-        }
-        self.members = self.members.saturating_add(set.len()).saturating_add(MEMBERS_OF_A_SET);
-        let id = SetId::try_from(self.sets.len()).ok().and_then(|number| self.subvolumes.checked_add(number));
-        let id = id.filter(|_| self.members <= MOST_MEMBERS).ok_or(Uncounted::TooMany)?;
-        self.sets.push(Arc::clone(&set));
-        self.known.insert(set, id);
-        Ok(id)
-    }
-
-    /// The members of a set, in order.
-    fn get(&self, id: SetId) -> impl Iterator<Item = u32> {
-        let shared = id.checked_sub(self.subvolumes);
-        let shared = shared.and_then(|number| self.sets.get(usize::try_from(number).ok()?));
-        let shared = shared.map_or(&[][..], |set| set);
-        (id < self.subvolumes).then_some(id).into_iter().chain(shared.iter().copied())
-    }
-
-    fn union(&mut self, left: SetId, right: SetId) -> Result<SetId, Uncounted> {
-        if left == right {
-            return Ok(left);
-        }
-        let pair = (left.min(right), left.max(right));
-        if let Some(id) = self.unions.get(&pair) {
-            return Ok(*id);
-        }
-        let both: BTreeSet<u32> = self.get(left).chain(self.get(right)).collect();
-        let id = self.of(both.into_iter().collect())?;
-        // What is forgotten is only worked out again.
-        if self.unions.len() >= MOST_MEMBERS / 16 {
-            self.unions.clear();
-        }
-        self.unions.insert(pair, id);
-        Ok(id)
-    }
 }
 
 /// A block that is to be read: what a pointer says of it, and who leads to it.
@@ -167,34 +95,42 @@ type Blocks<'a> = Peekable<Pass<'a, Wanted>>;
 pub(crate) struct Counted {
     /// In order; with what each uses by itself.
     subvolumes: Vec<(RootId, Usage)>,
-    /// Bytes by the set of subvolumes that lead to them, for sets of several: ascending positions among the subvolumes.
-    shared: Vec<(Arc<[u32]>, u64)>,
-    /// Members of these sets together.
-    members: usize,
+    /// Bytes by the set of subvolumes that lead to them, for sets of several: positions among the subvolumes.
+    shared: Vec<(Runs, u64)>,
+    /// Runs of these sets together.
+    runs: usize,
 }
 
 impl Counted {
     /// From the bytes that each subvolume alone leads to, and those that several do.
-    pub(crate) fn new(alone: Vec<(RootId, u64)>, shared: Vec<(Arc<[u32]>, u64)>) -> Self {
+    pub(crate) fn new(alone: Vec<(RootId, u64)>, shared: Vec<(Runs, u64)>) -> Self {
         let usage = |bytes| Usage { referenced: bytes, exclusive: bytes };
         let mut subvolumes: Vec<(RootId, Usage)> =
             alone.into_iter().map(|(subvolume, bytes)| (subvolume, usage(bytes))).collect();
-        for (set, bytes) in &shared {
-            for position in set.iter().filter_map(|position| usize::try_from(*position).ok()) {
-                if let Some((_, usage)) = subvolumes.get_mut(position) {
-                    usage.referenced = usage.referenced.saturating_add(*bytes);
-                }
+        // What begins at each position, and what has ended there.
+        let mut steps = vec![(0u64, 0u64); subvolumes.len().saturating_add(1)];
+        for (run, bytes) in shared.iter().flat_map(|(set, bytes)| set.iter().map(move |run| (run, bytes))) {
+            if let Some((begins, _)) = at(&mut steps, run.first) {
+                *begins = begins.saturating_add(*bytes);
+            }
+            if let Some((_, ends)) = at(&mut steps, run.end) {
+                *ends = ends.saturating_add(*bytes);
             }
         }
-        let members = shared.iter().map(|(set, _)| set.len()).fold(0, usize::saturating_add);
-        Self { subvolumes, shared, members }
+        let mut sum = 0u64;
+        for ((_, usage), (begins, ends)) in subvolumes.iter_mut().zip(steps) {
+            sum = sum.saturating_add(begins).saturating_sub(ends);
+            usage.referenced = usage.referenced.saturating_add(sum);
+        }
+        let runs = shared.iter().map(|(set, _)| set.len()).fold(0, usize::saturating_add);
+        Self { subvolumes, shared, runs }
     }
 
     /// How many steps [`of`](Self::of) takes at most.
     pub(crate) fn steps_of(&self, subvolumes: &BTreeSet<RootId>) -> usize {
         match subvolumes.len() {
             0 | 1 => 1,
-            count => self.members.saturating_add(self.shared.len().saturating_mul(count)),
+            count => self.runs.saturating_add(count),
         }
     }
 
@@ -211,13 +147,11 @@ impl Counted {
             found.iter().filter_map(usage_of).map(|usage| usage.exclusive).fold(0, u64::saturating_add);
         let mut usage = Usage { referenced: exclusive, exclusive };
         for (set, bytes) in &self.shared {
-            let is_of =
-                |member: &u32| usize::try_from(*member).is_ok_and(|at| found.binary_search(&at).is_ok());
-            let members = set.iter().filter(|member| is_of(member)).count();
+            let members: usize = set.iter().map(|run| members_in(&found, run)).sum();
             if members > 0 {
                 usage.referenced = usage.referenced.saturating_add(*bytes);
             }
-            if members == set.len() {
+            if members == set.iter().map(Run::len).sum() {
                 usage.exclusive = usage.exclusive.saturating_add(*bytes);
             }
         }
@@ -225,10 +159,24 @@ impl Counted {
     }
 }
 
+fn at<T>(list: &mut [T], position: u32) -> Option<&mut T> {
+    list.get_mut(usize::try_from(position).ok()?)
+}
+
+/// How many of these positions, which are in order, lie in a run.
+fn members_in(positions: &[usize], run: &Run) -> usize {
+    let before = |bound: u32| {
+        positions.partition_point(|position| {
+            u64::try_from(*position).is_ok_and(|position| position < u64::from(bound))
+        })
+    };
+    before(run.end).saturating_sub(before(run.first))
+}
+
 /// What is still to be read.
 struct Counter<'c, 'a> {
     context: &'c mut Context<'a>,
-    sets: Sets,
+    sets: RootSets,
     /// Bytes by set.
     bytes: Vec<u64>,
 }
@@ -383,7 +331,8 @@ pub(crate) fn count(
     // A number of a higher level is no subvolume's.
     let is_counted = |tree: &Tree| tree.id.is_subvolume() && tree.id.0 >> 48 == 0;
     let subvolumes = || roots.iter().map(|root| root.tree()).filter(is_counted);
-    let sets = Sets::new(subvolumes().take(MOST_SUBVOLUMES.saturating_add(1)).count())?;
+    let most = RootSets::most_subvolumes().saturating_add(1);
+    let sets = RootSets::new(subvolumes().take(most).count())?;
     let mut counter = Counter { context, sets, bytes: Vec::new() };
     let leaves = counter.descend(subvolumes())?;
     counter.count_leaves(&leaves, data_extents)?;
@@ -391,7 +340,7 @@ pub(crate) fn count(
     let mut bytes = bytes.into_iter().chain(core::iter::repeat(0));
     let alone = subvolumes().map(|tree| tree.id).zip(bytes.by_ref()).collect();
     // Sets that nothing is of in the end count nothing.
-    let shared = sets.sets.into_iter().zip(bytes).filter(|(_, bytes)| *bytes > 0).collect();
+    let shared = sets.into_shared().into_iter().zip(bytes).filter(|(_, bytes)| *bytes > 0).collect();
     Ok(Counted::new(alone, shared))
 }
 
@@ -404,25 +353,6 @@ mod tests {
     use super::*;
     use crate::context::tests::with_context;
     use crate::{chunks, roots};
-
-    #[test]
-    fn sets_are_joined_and_kept_once() {
-        let mut sets = Sets::new(4).unwrap();
-        let (one, two, three) =
-            (sets.of(vec![1]).unwrap(), sets.of(vec![2]).unwrap(), sets.of(vec![3]).unwrap());
-        assert_eq!((one, two, three, sets.members), (1, 2, 3, 0), "sets of one take no place");
-        let both = sets.union(one, two).unwrap();
-        assert!(both >= 4 && sets.get(both).eq([1, 2]) && sets.get(one).eq([1]));
-        assert_eq!(sets.union(two, one), Ok(both));
-        let left = sets.union(both, three).unwrap();
-        let right = sets.union(two, three).unwrap();
-        assert_eq!(sets.union(one, right), Ok(left));
-        assert_eq!(sets.union(two, two), Ok(two));
-        assert_eq!(sets.union(left, two), Ok(left));
-        let many = (0..=u32::try_from(MOST_MEMBERS).unwrap()).collect();
-        assert_eq!(sets.of(many), Err(Uncounted::TooMany));
-        assert_eq!(Sets::new(MOST_SUBVOLUMES + 1).map(drop), Err(Uncounted::TooMany));
-    }
 
     #[test]
     fn what_is_wanted_of_a_block_comes_back_from_its_bytes() {
@@ -446,30 +376,13 @@ mod tests {
     fn what_is_used_alone_is_what_nobody_else_leads_to() {
         let set = |ids: &[u64]| ids.iter().map(|id| RootId(*id)).collect::<BTreeSet<_>>();
         let alone = vec![(RootId(5), 1), (RootId(256), 100), (RootId(257), 1000)];
-        let counted = Counted::new(alone, vec![(vec![0, 1].into(), 10)]);
+        let counted = Counted::new(alone, vec![([Run { first: 0, end: 2 }].into(), 10)]);
         assert_eq!(counted.of(&set(&[5])), Usage { referenced: 11, exclusive: 1 });
         assert_eq!(counted.of(&set(&[258])), Usage::default());
         assert_eq!(counted.of(&set(&[5, 256])), Usage { referenced: 111, exclusive: 111 });
         assert_eq!(counted.of(&set(&[256, 257])), Usage { referenced: 1110, exclusive: 1100 });
         assert_eq!(counted.of(&set(&[])), Usage::default());
-        assert_eq!((counted.steps_of(&set(&[5])), counted.steps_of(&set(&[5, 256]))), (1, 2 + 2));
-    }
-
-    #[test]
-    fn unions_that_are_forgotten_are_worked_out_again() {
-        // Of two of these the longer one is the union.
-        let count = 1_100;
-        let mut sets = Sets::new(1_100).unwrap();
-        let first: Vec<SetId> = (1..=count).map(|members| sets.of((0..members).collect()).unwrap()).collect();
-        let pairs = || (0..count).flat_map(|left| (0..left).map(move |right| (left, right)));
-        assert!(pairs().count() > MOST_MEMBERS / 16);
-        for (left, right) in pairs() {
-            let at = |number: u32| first[usize::try_from(number).unwrap()];
-            assert_eq!(sets.union(at(left), at(right)), Ok(at(left)));
-        }
-        assert!((1..=MOST_MEMBERS / 16).contains(&sets.unions.len()), "{}", sets.unions.len());
-        assert_eq!(sets.union(first[0], first[1]), Ok(first[1]));
-        assert!(sets.get(first[1]).eq([0, 1]));
+        assert_eq!((counted.steps_of(&set(&[5])), counted.steps_of(&set(&[5, 256]))), (1, 1 + 2));
     }
 
     #[test]
@@ -510,7 +423,10 @@ mod tests {
             let roots = roots::read(context);
             let [once, parts] = [1, 3].map(|parts| count(context, &roots, parts * MOST_EXTENTS).unwrap());
             assert!(once.subvolumes.iter().any(|(_, usage)| usage.exclusive > 0), "some is not shared");
-            assert!(once.shared.iter().any(|(set, _)| set.len() == 2), "some is shared");
+            assert!(
+                once.shared.iter().any(|(set, _)| set.iter().map(Run::len).sum::<usize>() == 2),
+                "some is shared"
+            );
             assert_eq!((once.subvolumes, once.shared), (parts.subvolumes, parts.shared));
         });
     }

@@ -7,6 +7,8 @@ use vlinder_base::sync::Arc;
 use vlinder_format::validate::{ItemContext, check_item};
 use vlinder_format::{Block, Fault, Generation, Key, Level, Logical, Place, RootId};
 
+use crate::belongings::may_hold;
+use crate::compressed::{self, Packed};
 use crate::context::{Context, Judge};
 use crate::finding::FindingKind;
 use crate::ledger::{Balance, Prepared};
@@ -33,6 +35,9 @@ pub(crate) struct Tree {
     pub(crate) has_references: bool,
     /// Of a half-deleted subvolume: what lies before this key is gone, as far as nodes of this level or above lead there.
     pub(crate) dropped_to: Option<(Key, Level)>,
+    /// When a writer last made a snapshot of the tree: it takes every block that is newer for the tree's own. None where no
+    /// writer comes.
+    pub(crate) last_snapshot: Option<Generation>,
 }
 
 /// An item; where nothing else is said, one that keeps the rules of its family.
@@ -165,6 +170,13 @@ impl Visitor for Nobody {
     fn take(&mut self, _: &mut Context<'_>, _: &Expected, (): ()) {}
 }
 
+/// The same for a tree that is walked item by item.
+pub(crate) struct Unasked;
+
+impl ItemVisitor for Unasked {
+    fn item(&mut self, _: &mut Context<'_>, _: &Item<'_>) {}
+}
+
 /// Shows a tree's items.
 struct InOrder<'a>(&'a mut dyn ItemVisitor);
 
@@ -274,6 +286,7 @@ struct Done<P> {
     head: Head,
     faults: Vec<Finding>,
     claims: Prepared<Use>,
+    packed: Vec<Packed>,
     part: P,
 }
 
@@ -322,7 +335,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
         frame.slot = next;
         let upper = if next < frame.node.len() { Some(frame.node.key(next)) } else { frame.upper };
         let on_edge = core::mem::take(&mut frame.on_edge);
-        let expected = child(self.tree.id, &frame.node, slot);
+        let expected = Expected::of_child(self.tree.id, &frame.node, slot);
         let child = Child { expected, upper, is_root: false, on_edge };
         self.frames.push(frame);
         let is_kept = self.visitor.keeps(self.context, expected.logical);
@@ -352,7 +365,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
         let mut ahead = VecDeque::new();
         let mut wanted = Vec::new();
         for slot in (frame.slot..frame.node.len()).take(READ_AHEAD) {
-            let expected = child(self.tree.id, &frame.node, slot);
+            let expected = Expected::of_child(self.tree.id, &frame.node, slot);
             ahead.push_back(match self.visitor.known(self.context, &expected) {
                 Some(known) => Ahead::Known(known),
                 None if is_leaf => Ahead::Leaf,
@@ -385,6 +398,9 @@ impl<V: Visitor> Walk<'_, '_, V> {
         let slot = edge.map_or(0, |(key, _)| node.child_slot(&key));
         let is_first = self.context.reached.insert(node.logical());
         self.context.reach(self.tree, &Head::of(&node), child.is_root, is_first);
+        if self.tree.has_references {
+            self.context.judge_sharing(self.tree, &node, slot);
+        }
         if is_first {
             if self.tree.has_references {
                 self.context.claim_children(&node, slot);
@@ -491,6 +507,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
             }
         }
         self.context.references.add_prepared(done.claims);
+        done.packed.into_iter().for_each(|packed| self.context.packed.add(packed));
         self.visitor.take(self.context, &child.expected, done.part);
     }
 }
@@ -498,13 +515,6 @@ impl<V: Visitor> Walk<'_, '_, V> {
 /// A block's last slot and its key.
 fn last_of(block: &Block) -> Option<(usize, Key)> {
     block.last_key().map(|key| (block.len().saturating_sub(1), key))
-}
-
-/// What a node says of the child in a slot that it has.
-fn child(tree: RootId, node: &Block, slot: usize) -> Expected {
-    let level = node.level().below().unwrap_or(Level::LEAF);
-    let child = node.child(slot);
-    Expected { tree, logical: child.logical, generation: child.generation, level, first_key: Some(child.key) }
 }
 
 /// Reads a leaf, judges its items, and makes of it what the visitor wants.
@@ -525,16 +535,31 @@ fn work<V: Visitor>(
         if is_first && tree.has_references {
             judge.claim_extents(references, &block, &mut claims);
         }
+        let (mut packed, mut not_unpacked) = (Vec::new(), Vec::new());
+        if is_first && judge.unpacks {
+            packed = compressed::of_leaf(judge, tree.id, &block, &faults, &mut not_unpacked);
+        }
         let part = visitor.prepare(judge, &leaf);
         let last = last_of(&block);
         let found = |(slot, fault): (usize, Fault)| Finding {
             kind: FindingKind::Item { fault },
             place: place(tree.id, &block, slot),
         };
-        let faults = if is_first { faults.into_iter().map(found).collect() } else { Vec::new() };
-        Done { last, head: Head::of(&block), faults, claims, part }
+        let faults = if is_first {
+            faults.into_iter().map(found).chain(misplaced(tree, &block)).chain(not_unpacked).collect()
+        } else {
+            Vec::new()
+        };
+        Done { last, head: Head::of(&block), faults, claims, packed, part }
     });
     Worked { findings, done }
+}
+
+/// The items of a leaf that do not belong into the tree. (What belongs into a log is its own pass's matter.)
+fn misplaced(tree: &Tree, leaf: &Block) -> Vec<Finding> {
+    let slots = (0..leaf.len()).filter(|slot| tree.has_references && !may_hold(tree.id, &leaf.key(*slot)));
+    let kind = |slot| FindingKind::ItemInWrongTree { item_type: leaf.key(slot).item_type };
+    slots.map(|slot| Finding { kind: kind(slot), place: place(tree.id, leaf, slot) }).collect()
 }
 
 /// Judges the items of a leaf, each by the rules of its family.

@@ -6,6 +6,7 @@ mod common;
 use common::{assert_found, findings, image, place, place_of};
 use vlinder_check::{CheckError, Finding, FindingKind, Options, check};
 use vlinder_device::DeviceExt;
+use vlinder_format::block::BLOCK_FLAG_RELOCATION;
 use vlinder_format::extent::{ExtentFlags, ExtentItem, Reference};
 use vlinder_format::features::{CompatReadOnlyFeatures, IncompatFeatures};
 use vlinder_format::file_extent::FileExtent;
@@ -59,6 +60,61 @@ fn of(mutator: &Mutator, name: &str, item_type: Type) -> Found {
 fn moved(mutator: &Mutator, tree: RootId, found: Found, key: Key) -> Place {
     mutator.set_key(found, key);
     place(tree, Found { key, ..found })
+}
+
+/// A subvolume of several leaves, and a snapshot of it that changed one of them.
+const SNAPSHOT: &str = r"
+    btrfs subvolume create s > /dev/null; i=0; while [ $i -lt 200 ]; do echo $i > s/name-$i; i=$((i+1)); done; sync -f .
+    btrfs subvolume snapshot s t > /dev/null; echo changed > t/name-7; sync -f .
+";
+
+/// Linux loads the tree before it looks whether it is to be believed.
+#[test]
+fn a_free_space_tree_that_is_announced_is_there_believed_or_not() {
+    require!(KernelBtrfs, Tool("btrfs"));
+    let tree = RootId::FREE_SPACE_TREE;
+    let features = |m: &Mutator, value: CompatReadOnlyFeatures| {
+        m.change_superblock(|superblock| superblock.compat_read_only = value);
+    };
+    let m = Mutator::new(&image(&[], SMALL));
+    features(&m, CompatReadOnlyFeatures::FREE_SPACE_TREE);
+    assert_eq!(findings(&m), [], "the next writer makes it anew");
+    let m = Mutator::new(&image(&["-R", "^free-space-tree"], SMALL));
+    features(&m, CompatReadOnlyFeatures::FREE_SPACE_TREE);
+    let place = Place { tree: Some(RootId::ROOT_TREE), ..Place::default() };
+    assert_eq!(findings(&m), [Finding { kind: FindingKind::TreeMissing { tree }, place }]);
+}
+
+/// devices.md, X5: both modes of `btrfs check` call such an image clean, and the next writer frees what others use.
+#[test]
+fn what_is_shared_is_no_newer_than_the_last_snapshot() {
+    require!(KernelBtrfs, Tool("btrfs"));
+    let image = image(&["-n", "4096"], SNAPSHOT);
+    let (snapshot, last_snapshot_at) = (RootId(257), 200);
+    assert_eq!(findings(&Mutator::new(&image)), [], "the image without damage");
+    let m = Mutator::new(&image);
+    let node = m.block(m.root(snapshot));
+    let children: Vec<_> = node.children().enumerate().collect();
+    let own = children.iter().filter(|(_, child)| child.generation == node.generation()).count();
+    assert!(own > 0 && own < children.len(), "some are shared, some not");
+    let root = m.find(RootId::ROOT_TREE, |key, _| {
+        key.objectid == snapshot.object_id() && key.item_type == Type::ROOT_ITEM
+    });
+    m.set_u64(root, last_snapshot_at, 2);
+    let found = findings(&m);
+    assert_eq!(found.len(), children.len() - own);
+    let (slot, child) = children.iter().find(|(_, child)| child.generation != node.generation()).unwrap();
+    let (block, last_snapshot) = (child.logical, Generation(2));
+    let kind = FindingKind::SharedNewer { block, found: child.generation, last_snapshot };
+    let slot = u32::try_from(*slot).ok();
+    let (tree, at) = (Some(snapshot), Some(node.logical()));
+    assert_found(&m, kind, Place { tree, block: at, slot, key: Some(child.key) });
+    // A relocation has put them there.
+    for (_, child) in &children {
+        m.change_block(child.logical, |block| block.set_flag(BLOCK_FLAG_RELOCATION, true));
+    }
+    let found = findings(&m);
+    assert!(found.iter().all(|found| matches!(found.kind, FindingKind::BlockFlags { .. })), "{found:#?}");
 }
 
 #[test]

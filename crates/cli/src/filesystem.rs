@@ -1,6 +1,7 @@
 //! The family `filesystem`.
 
 mod table;
+mod totals;
 
 use std::ffi::OsString;
 
@@ -15,13 +16,16 @@ use vlinder_transaction::{KindReport, SpaceReport};
 
 use crate::condition;
 use crate::failure::{Failure, Kind, Status as Ending};
+use crate::fullness::{Fullness, ShownDevice};
 use crate::image::{Follow, ImageArguments, Images, Purpose};
-use crate::object::{Fullness, Object};
+use crate::object::Object;
 use crate::place::image::{OpenImage, from_fs};
 use crate::progress::Waiting;
 use crate::report;
 use crate::session::Session;
 use crate::units::{UnitArguments, Units};
+
+use self::totals::Totals;
 
 /// The verbs of `filesystem`.
 // A verb is described where its arguments are: a comment here would take the place of that description.
@@ -216,11 +220,12 @@ fn df_of_progs(report: &SpaceReport, session: &Session) -> Result<(), Failure> {
 fn usage(arguments: &UsageArguments, session: &Session) -> Result<Ending, Failure> {
     let fullness = arguments.space.fullness()?;
     let report = &fullness.report;
-    let totals = Totals::of(report);
+    let totals = Totals::of(&fullness);
     if session.json {
         let kinds: Vec<Value> = sorted(report).into_iter().map(kind_object).collect();
         session.object(json!({
-            "device_bytes": report.device_bytes,
+            "device_bytes": totals.device_bytes,
+            "missing_bytes": totals.missing,
             "allocated_bytes": totals.allocated,
             "unallocated_bytes": totals.unallocated,
             "used_bytes": totals.used,
@@ -229,6 +234,7 @@ fn usage(arguments: &UsageArguments, session: &Session) -> Result<Ending, Failur
             "available_bytes": fullness.available_bytes,
             "global_reserve_bytes": report.linux_reserve_bytes,
             "kinds": kinds,
+            "devices": fullness.devices.iter().map(|device| device_object(&fullness, device)).collect::<Vec<_>>(),
             "condition": condition::object(&fullness.condition),
         }))?;
         return Ok(Ending::Done);
@@ -238,57 +244,17 @@ fn usage(arguments: &UsageArguments, session: &Session) -> Result<Ending, Failur
     Ok(Ending::Done)
 }
 
-/// Sums over all kinds, in bytes of devices unless something else is said.
-struct Totals {
-    allocated: u64,
-    /// The first mebibyte, which no chunk may take, counts here as on Linux.
-    unallocated: u64,
-    used: u64,
-    /// Of data, as df(1) sees it: free in data chunks, and what is not allocated yet.
-    free: u64,
-    /// The same if all that is not allocated became the most redundant profile there is.
-    least_free: u64,
-    data_ratio: f64,
-    metadata_ratio: f64,
-}
-
-impl Totals {
-    fn of(report: &SpaceReport) -> Self {
-        let sum = |amount: &dyn Fn(&KindReport) -> u64| {
-            report.kinds.iter().map(amount).fold(0, u64::saturating_add)
-        };
-        let of_data = |kind: &KindReport| kind.flags.has(BlockGroupFlags::DATA);
-        let of_metadata = |kind: &KindReport| kind.flags.has(BlockGroupFlags::METADATA) && !of_data(kind);
-        let on_devices = |kind: &KindReport| kind.total_bytes.saturating_mul(kind.flags.copies());
-        let ratio = |chosen: &dyn Fn(&KindReport) -> bool| {
-            let of = |amount: &dyn Fn(&KindReport) -> u64| {
-                sum(&|kind| if chosen(kind) { amount(kind) } else { 0 })
-            };
-            let (devices, logical) = (of(&on_devices), of(&|kind| kind.total_bytes));
-            // Sizes far below 2^53 where the ratio has two digits.
-            #[allow(clippy::cast_precision_loss, reason = "shown with two decimals")]
-            let ratio = devices as f64 / logical as f64;
-            if logical == 0 { 1.0 } else { ratio }
-        };
-        let (data_ratio, metadata_ratio) = (ratio(&of_data), ratio(&of_metadata));
-        let free_data = sum(&|kind| {
-            if of_data(kind) { kind.total_bytes.saturating_sub(kind.occupied_bytes()) } else { 0 }
-        });
-        let most = report.kinds.iter().map(|kind| kind.flags.copies()).max().unwrap_or(1);
-        let data_copies =
-            report.kinds.iter().filter(|kind| of_data(kind)).map(|kind| kind.flags.copies()).max();
-        let allocated = sum(&on_devices);
-        let unallocated = report.device_bytes.saturating_sub(allocated);
-        Self {
-            allocated,
-            unallocated,
-            used: sum(&|kind| kind.occupied_bytes().saturating_mul(kind.flags.copies())),
-            free: free_data.saturating_add(unallocated / data_copies.unwrap_or(1)),
-            least_free: free_data.saturating_add(unallocated / most),
-            data_ratio,
-            metadata_ratio,
-        }
-    }
+fn device_object(fullness: &Fullness, device: &ShownDevice) -> Value {
+    let allocated = fullness.allocated_on(device, |_| true);
+    json!({
+        "number": device.report.number.0,
+        "name": device.name,
+        "missing": device.report.is_missing,
+        "total_bytes": device.report.total_bytes,
+        "allocated_bytes": allocated,
+        "unallocated_bytes": device.report.total_bytes.saturating_sub(allocated),
+        "slack_bytes": device.slack_bytes,
+    })
 }
 
 fn print_usage(
@@ -298,15 +264,15 @@ fn print_usage(
     units: Units,
     session: &Session,
 ) -> Result<(), Failure> {
-    let Fullness { report, device, .. } = fullness;
+    let report = &fullness.report;
     let width = if units == Units::Raw { 18 } else { 10 };
     let row = |title: &str, value: u64| session.line(format!("    {title}{:>width$}", units.show(value)));
     session.line("Overall:")?;
-    row("Device size:\t\t", report.device_bytes)?;
+    row("Device size:\t\t", totals.device_bytes)?;
     row("Device allocated:\t\t", totals.allocated)?;
     row("Device unallocated:\t\t", totals.unallocated)?;
-    row("Device missing:\t\t", 0)?;
-    row("Device slack:\t\t", fullness.slack_bytes)?;
+    row("Device missing:\t\t", totals.missing)?;
+    row("Device slack:\t\t", totals.slack)?;
     row("Used:\t\t\t", totals.used)?;
     let (free, least) = (units.show(totals.free), units.show(totals.least_free));
     session.line(format!("    Free (estimated):\t\t{free:>width$}\t(min: {least})"))?;
@@ -328,11 +294,19 @@ fn print_usage(
         let (what, how) = (content(kind.flags), profile(kind.flags));
         let (size, full) = (units.show(total), units.show(taken));
         session.line(format!("\n{what},{how}: Size:{size}, Used:{full} ({percent:.2}%)"))?;
-        let on_devices = units.show(total.saturating_mul(kind.flags.copies()));
-        session.line(format!("   {device}\t{on_devices:>10}"))?;
+        for device in &fullness.devices {
+            let bytes = fullness.allocated_on(device, |flags| flags == kind.flags);
+            if bytes > 0 {
+                session.line(format!("   {}\t{:>10}", device.name, units.show(bytes)))?;
+            }
+        }
     }
-    let unallocated = units.show(totals.unallocated);
-    session.line(format!("\nUnallocated:\n   {device}\t{unallocated:>10}"))
+    session.line("\nUnallocated:")?;
+    for device in &fullness.devices {
+        let bytes = device.report.total_bytes.saturating_sub(fullness.allocated_on(device, |_| true));
+        session.line(format!("   {}\t{:>10}", device.name, units.show(bytes)))?;
+    }
+    Ok(())
 }
 
 fn has_multiple_profiles(report: &SpaceReport) -> bool {

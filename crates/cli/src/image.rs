@@ -9,7 +9,7 @@ use clap::Args;
 use vlinder_base::sync::Arc;
 use vlinder_control::MountEntry;
 use vlinder_device::{Device, FileDevice, HostIdentity};
-use vlinder_format::inode::{GroupId, UserId};
+use vlinder_format::inode::{FileType, GroupId, UserId};
 use vlinder_fs::{Caller, Filesystem, OpenOptions, RootId, SubvolumeChoice};
 
 use crate::failure::{Failure, Kind};
@@ -17,7 +17,7 @@ use crate::leased::{self, Lease};
 use crate::mounted::{self, HostPath, Mounted};
 use crate::options;
 use crate::place::image::OpenImage;
-use crate::place::{self, Location};
+use crate::place::{self, Location, Status};
 use crate::target::Target;
 
 /// What a verb that only reads keeps of an image, unless `cache=` says otherwise: it mostly goes through it once, and has to do
@@ -137,6 +137,8 @@ pub struct Images<'a> {
 
 struct Opened {
     identity: HostIdentity,
+    /// Of its first device.
+    path: PathBuf,
     purpose: Purpose,
     image: Arc<OpenImage>,
     lease: Option<Lease>,
@@ -158,13 +160,20 @@ impl<'a> Images<'a> {
     /// Where it names nothing, the image can't be opened, or the path leads nowhere.
     pub fn locate(&self, argument: &OsStr, purpose: Purpose, follow: Follow) -> Result<Location, Failure> {
         let target = Target::parse(argument).map_err(|fault| Failure::usage(fault.to_string()))?;
-        match target {
+        let location = match target {
             Target::Host(path) => place::host::locate(&path, follow == Follow::Yes),
             Target::Image { image, path } => match self.reach(&image, &path, purpose, follow)? {
                 InImage::Opened(location) => Ok(location),
                 InImage::Mounted(mounted) => place::host::locate(mounted.path(), false),
             },
+        }?;
+        // What is written, the verb judges itself: it may be about to be made.
+        let wants_directory = purpose == Purpose::Read && argument.as_bytes().ends_with(b"/");
+        if wants_directory && location.look()?.is_some_and(|found| found.file_type != FileType::Directory) {
+            let failure = Failure::new(Kind::Invalid, "not a directory").at(location.place());
+            return Err(failure.hint("leave out the slash behind it to name the file itself"));
         }
+        Ok(location)
     }
 
     /// As [`Images::locate`], for verbs that work on a file system as such: a path of the host is one of a mounted
@@ -221,8 +230,33 @@ impl<'a> Images<'a> {
         let subvolume = SubvolumeChoice::Number(RootId(information.root));
         let options = OpenOptions { read_only: true, subvolume, ..self.options.clone() };
         let image = self.open_devices(&paths, options, Purpose::Leased)?;
-        let image = self.keep(HostIdentity::of(&status), Purpose::Leased, image);
+        let image = self.keep(HostIdentity::of(&status), first, Purpose::Leased, image);
         place::image::locate(&image, &mounted.inner().0, true)
+    }
+
+    /// Refuses to copy or move a file of the host that an opened image lies in, or a directory with it: it would go into
+    /// itself, or be lost with what went into it.
+    ///
+    /// # Errors
+    /// Where that is so; where the image's path leads nowhere any more.
+    pub fn refuse_own(&self, from: &Location, status: &Status) -> Result<(), Failure> {
+        if from.directory.is_image() {
+            return Ok(());
+        }
+        let opened: Vec<PathBuf> = self.open.borrow().iter().map(|opened| opened.path.clone()).collect();
+        for path in opened.iter().chain(&self.arguments.devices) {
+            let image = place::host::locate(path, true)?;
+            let found = image.status()?;
+            let is_it = (found.volume, found.inode) == (status.volume, status.inode);
+            let is_below = status.file_type == FileType::Directory && image.directory.lies_in(status)?;
+            if is_it || is_below {
+                let text = "it is, or has in it, the image that this command works on";
+                return Err(Failure::new(Kind::Invalid, text)
+                    .at(from.place())
+                    .hint("leave the image out, or work on a copy of it"));
+            }
+        }
+        Ok(())
     }
 
     /// The images that are open for writing.
@@ -251,17 +285,24 @@ impl<'a> Images<'a> {
             return Err(failure.hint("copy by way of a directory of the host"));
         }
         let image = self.open(path, purpose)?;
-        Ok(self.keep(identity, purpose, image))
+        Ok(self.keep(identity, path, purpose, image))
     }
 
     fn keep(
         &self,
         identity: HostIdentity,
+        path: &Path,
         purpose: Purpose,
         (image, lease): (OpenImage, Option<Lease>),
     ) -> Arc<OpenImage> {
         let image = Arc::new(image);
-        self.open.borrow_mut().push(Opened { identity, purpose, image: Arc::clone(&image), lease });
+        self.open.borrow_mut().push(Opened {
+            identity,
+            path: path.to_owned(),
+            purpose,
+            image: Arc::clone(&image),
+            lease,
+        });
         image
     }
 

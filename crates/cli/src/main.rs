@@ -12,6 +12,7 @@ mod failure;
 mod files;
 mod filesystem;
 mod fsck;
+mod fullness;
 mod generate;
 mod image;
 mod inspect;

@@ -12,14 +12,15 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use vlinder_control::protocol::{ConditionRecord, MountInformation, SubvolumeTarget};
+use vlinder_control::protocol::{ConditionRecord, MountInformation, SpaceDevice, SubvolumeTarget};
 use vlinder_control::{Answer, Client, ClientError, ErrorBody, MountEntry, Name, Request};
 use vlinder_format::RootId;
 use vlinder_fs::data::MappedExtent;
 use vlinder_fs::{SubvolumeChoice, SubvolumeInformation};
-use vlinder_transaction::SpaceReport;
+use vlinder_transaction::DeviceReport;
 
 use crate::failure::{Failure, Kind};
+use crate::fullness::{Fullness, ShownDevice};
 use crate::image::Follow;
 use crate::stats::Reading;
 
@@ -266,27 +267,29 @@ impl Mounted {
         }
     }
 
-    /// How full the file system is, and how it fares; its device as the server names it, and its number; bytes of devices behind what it
-    /// uses.
-    pub fn space(&self) -> Result<(SpaceReport, ConditionRecord, String, u64, u64), Failure> {
+    /// How full the file system is, and how it fares, with the bytes that statfs(2) tells are available.
+    pub fn space(&self, available_bytes: u64) -> Result<Fullness, Failure> {
         let Answer::Space(record) = self.request(&Request::FilesystemUsage)? else {
             return Err(self.unexpected());
         };
         let is_trusted = vlinder_control::is_trusted(self.client.borrow().mount());
+        // Of a device that the user may not open, or that another user's server names, nothing more is known.
         let length = |path: &Name| {
             let path = Path::new(OsStr::from_bytes(&path.0));
             is_trusted.then(|| holder::device_length(path)).flatten()
         };
-        // Of a device that the user may not open, or that another user's server names, nothing more is known.
-        let slack = record
-            .devices
-            .iter()
-            .map(|device| length(&device.path).map_or(0, |length| length.saturating_sub(device.total_bytes)))
-            .sum();
-        let device = record.devices.first();
-        let (name, number) =
-            device.map(|device| (crate::report::escaped(&device.path.0), device.number)).unwrap_or_default();
-        Ok((records::space(&record), record.condition, name, number, slack))
+        let report = records::space(&record);
+        let devices = record.devices.iter().zip(&report.devices);
+        let shown = |(told, report): (&SpaceDevice, &DeviceReport)| {
+            ShownDevice::new(*report, &told.path.0, length(&told.path).filter(|_| !report.is_missing))
+        };
+        Ok(Fullness {
+            devices: devices.map(shown).collect(),
+            shares: records::shares(&record),
+            report,
+            available_bytes,
+            condition: record.condition,
+        })
     }
 
     /// The label.

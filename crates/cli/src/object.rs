@@ -7,9 +7,10 @@ use vlinder_control::Request;
 use vlinder_control::protocol::{ConditionRecord, SubvolumeTarget};
 use vlinder_format::RootId;
 use vlinder_fs::SubvolumeInformation;
-use vlinder_transaction::SpaceReport;
+use vlinder_transaction::DeviceReport;
 
 use crate::failure::{Failure, Kind};
+use crate::fullness::{Fullness, ShownDevice};
 use crate::image::{Follow, Images, InImage, Purpose};
 use crate::mounted::Mounted;
 use crate::place::Directory;
@@ -23,22 +24,6 @@ pub enum Object {
     Image(Named),
     /// On a mount.
     Mounted(Mounted),
-}
-
-/// How full a file system is.
-pub struct Fullness {
-    /// Of the engine.
-    pub report: SpaceReport,
-    /// What statfs tells.
-    pub available_bytes: u64,
-    /// Bytes of devices behind what the file system uses.
-    pub slack_bytes: u64,
-    /// The device in messages.
-    pub device: String,
-    /// The device's number.
-    pub device_number: u64,
-    /// How the file system fares.
-    pub condition: ConditionRecord,
 }
 
 impl Object {
@@ -185,30 +170,25 @@ impl Object {
                 let fail = |error| from_fs(error, &image.label);
                 let statistics = image.filesystem.statistics().map_err(fail)?;
                 let report = image.filesystem.engine().space().map_err(|error| fail(error.into()))?;
-                let members = image.filesystem.engine().volume().members();
-                let slack =
-                    members.iter().map(|member| member.device.length().saturating_sub(member.total_bytes));
+                let shares = image.filesystem.engine().chunk_shares().map_err(|error| fail(error.into()))?;
+                let volume = image.filesystem.engine().volume();
+                let shown = |report: &DeviceReport| {
+                    let member = volume.member(report.number);
+                    let path = member.map(|member| member.device.describe().name).unwrap_or_default();
+                    ShownDevice::new(*report, path.as_bytes(), member.map(|member| member.device.length()))
+                };
                 Ok(Fullness {
+                    devices: report.devices.iter().map(shown).collect(),
                     report,
+                    shares,
                     available_bytes: statistics.available_blocks.saturating_mul(statistics.block_size.into()),
-                    slack_bytes: slack.sum(),
-                    device: image.label.clone(),
-                    device_number: members.first().map_or(0, |member| member.id.0),
                     condition: ConditionRecord::from(&image.filesystem.condition()),
                 })
             }
             Self::Mounted(mounted) => {
                 let statistics = rustix::fs::statvfs(mounted.path())
                     .map_err(|errno| Failure::host(&errno.into(), mounted.place()))?;
-                let (report, condition, device, device_number, slack_bytes) = mounted.space()?;
-                Ok(Fullness {
-                    report,
-                    condition,
-                    device_number,
-                    available_bytes: statistics.f_bavail.saturating_mul(statistics.f_frsize),
-                    slack_bytes,
-                    device,
-                })
+                mounted.space(statistics.f_bavail.saturating_mul(statistics.f_frsize))
             }
         }
     }

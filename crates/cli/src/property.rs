@@ -55,9 +55,9 @@ impl Property {
 
     const fn help(self) -> &'static str {
         match self {
-            Self::Ro => "read-only flag of a subvolume",
-            Self::Label => "label of the file system",
-            Self::Compression => "compression of a file or directory",
+            Self::Ro => "read-only status of a subvolume",
+            Self::Label => "label of the filesystem",
+            Self::Compression => "compression algorithm for the file or directory",
         }
     }
 
@@ -294,7 +294,22 @@ fn set_compression(named: &Named, value: &[u8]) -> Result<(), Failure> {
     } else {
         filesystem.set_extended_attribute(caller, &inode, COMPRESSION, value, AttributeMode::Either)
     };
-    set.map_err(|error| from_fs(error, named.place()))
+    set.map_err(|error| match error.refusal() {
+        Some(Refusal::InvalidArgument) => refuse_compression(value, &named.place()),
+        _ => from_fs(error, named.place()),
+    })
+}
+
+/// The failure to set a compression that the file can't have.
+fn refuse_compression(value: &[u8], place: &str) -> Failure {
+    let algorithms = [b"zlib".as_slice(), b"lzo", b"zstd"];
+    let is_known = matches!(value, b"no" | b"none") || algorithms.iter().any(|name| value.starts_with(name));
+    let hint = if is_known {
+        "a file without copy-on-write or checksums (chattr +C, nodatacow, nodatasum) can't be compressed"
+    } else {
+        "the values are zlib, lzo, zstd, no and none"
+    };
+    Failure::new(Kind::Invalid, "failed to set compression: Invalid argument").at(place).hint(hint)
 }
 
 /// By system calls, so that the kernel knows at once.
@@ -308,7 +323,10 @@ fn set_mounted_compression(mounted: &Mounted, value: &[u8]) -> Result<(), Failur
     } else {
         rustix::fs::lsetxattr(mounted.path(), COMPRESSION, value, rustix::fs::XattrFlags::empty())
     };
-    set.map_err(|errno| Failure::host(&errno.into(), mounted.place()))
+    set.map_err(|errno| match errno {
+        Errno::INVAL => refuse_compression(value, mounted.place()),
+        _ => Failure::host(&errno.into(), mounted.place()),
+    })
 }
 
 fn set_read_only(subject: &Subject, read_only: bool, force: bool) -> Result<(), Failure> {

@@ -44,12 +44,19 @@ pub fn error_fields(failure: &Failure) -> Value {
     })
 }
 
+/// Whether a character is an order to a terminal rather than something to see: control characters, those that change the
+/// direction of what follows, and separators of lines and paragraphs.
+fn is_order(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// Writes a name for a terminal: control characters and what is not UTF-8 as `\ooo`, all else as it is.
 pub fn escaped(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for character in chunk.valid().chars() {
-            if character.is_control() {
+            if is_order(character) {
                 let mut encoded = [0; 4];
                 for byte in character.encode_utf8(&mut encoded).bytes() {
                     text.push_str(&format!("\\{byte:03o}"));
@@ -171,6 +178,8 @@ mod tests {
     #[test]
     fn terminals_see_no_control_characters() {
         assert_eq!(escaped(b"a\x1b[31m\xffb\xc3\xa4"), "a\\033[31m\\377bä");
+        // A name that would be read backwards: `gpj.exe` behind the order to turn.
+        assert_eq!(escaped("a\u{202e}gpj.exe".as_bytes()), "a\\342\\200\\256gpj.exe");
     }
 
     #[test]

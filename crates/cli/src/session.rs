@@ -1,5 +1,7 @@
 //! What every verb is given: how to speak, and to whom.
 
+use std::io::IsTerminal;
+
 use serde_json::Value;
 use vlinder_base::sync::Mutex;
 
@@ -89,6 +91,12 @@ impl Session {
     /// Writes bytes to standard output.
     pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         self.output.lock().bytes(bytes)
+    }
+
+    /// A name as a listing that scripts read shows it: on a terminal [escaped](report::escaped), elsewhere its bytes, as
+    /// btrfs-progs has them.
+    pub fn name(&self, bytes: &[u8]) -> Vec<u8> {
+        if std::io::stdout().is_terminal() { report::escaped(bytes).into_bytes() } else { bytes.to_vec() }
     }
 
     /// Writes a line to standard output.

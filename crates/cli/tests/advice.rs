@@ -216,7 +216,9 @@ fn what_is_not_there_is_told_with_how_to_look() {
         run([verb, text(&nowhere)]).failed(1, &["nowhere: No such file or directory\n", "check the path"]);
     }
     run(["cp", text(&file), &target(&image, "/file")]).done();
-    run(["cp", "-r", text(scratch.path()), &target(&image, "/file")])
+    let directory = scratch.join("directory");
+    std::fs::create_dir(&directory).unwrap();
+    run(["cp", "-r", text(&directory), &target(&image, "/file")])
         .failed(1, &["/file: it is there, and is no directory\n", "remove it first"]);
     end(vlinder().args(["generate", "man", "/proc/none"])).failed(1, &["/proc/none: ", "check the path"]);
 }

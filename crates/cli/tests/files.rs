@@ -235,7 +235,7 @@ fn verbs_that_change_names_do_so() {
     run(["mv", &at("/d/x"), &at("/d/y")]).done();
     run(["mv", "-n", &at("/d/y"), &at("/d/e/x")]).done();
     run(["mv", &at("/d"), &at("/d/e")]).failed(1, &["/d", "can't be moved into itself"]);
-    run(["mv", &at("/d/e"), text(scratch.path())]).failed(1, &["different file systems", "cp -a"]);
+    run(["ln", &at("/d/e"), text(&scratch.join("e"))]).failed(1, &["different file systems", "cp -a"]);
     let names = run(["tree", &at("/")]).done().text();
     let expected = format!(
         "{}\n└── d\n    ├── e\n    │   ├── f\n    │   └── x\n    └── y\n\n3 directories, 2 files\n",
@@ -372,10 +372,14 @@ const AS_ON_THE_HOST: &str = "\
 cp f new|cp f g|cp f d/|cp f lf|cp f ld|cp f ld/|cp f ln|cp f hard|cp lf copy|cp lf d|cp -r lf d|cp -r d copy|cp -r d e
 cp -r d copy/|cp f copy/|cp -r d/. e|cp -a d e|cp -a ld e|cp -r ld/ e|cp d copy|cp f g e|cp f nope e|cp f g h|cp -T f d
 cp -rT d d2|cp -r d d2|cp -n f g|cp f f|cp lf f|cp f full/z/|cp -a hard f e|cp -r f d g e
+cp f/ new|cp -r f/ new|cp lf/ new|cp -a lf/ new|cp f/ e|cp f f e|cp d/x d2/x e|cp f hard|cp -a f hard|cp -a g f|cp -rT d d
 mv f new|mv f g|mv f d|mv f lf|mv f ld|mv f ln|mv d e|mv d d2|mv d ld|mv d lf|mv d f|mv f full/|mv f nope/|mv d d/sub
+mv f f|mv f ./f|mv f hard|mv -f hard f|mv -n f hard|mv -n f f|mv d d|mv -T d d|mv f d/x e|mv d/x d2/x e
+mv lf f|mv -f lf f|mv -n lf f|mv lf hard|mv lg g|mv llg g|mv llg lg|mv d/lg g|mv lg f|mv -T lg e|mv g lg|mv ln f
 mv d/ new|mv ld/ new|mv ld/ e|mv lf/ new|mv f/ new|mv lf d|mv -T d e|mv -T d full|mv -T f d|mv -n f g|mv f g e
 rm d|rm lf|rm ld|rm -r ld|rm ld/|rm lf/|rm f/|rm -r d/|rm -r d/sub/|rm ln/|rm ln|rm f nope g|mkdir d|mkdir -p d|mkdir -p ld/a|mkdir -p f/a|mkdir lf|mkdir ln
 ln f new|ln f g|ln -f f g|ln -f f hard|ln -f f f|ln -f nope g|ln -f d g|ln f d|ln f ld|ln d new|ln nope new|ln -s f g
+ln f g e|ln -s f g e|ln f nope e|ln f d e|ln f g nodir|ln -f f g d|ln -T f g e
 ln -sf f g|ln -s f d|ln -s f ld/|ln -sf x ld|ln -sfT x ld|ln -sf x lf|ln -sf x ln|ln -s x ln|ln -sfT f d|ln -s ../f d/";
 
 /// What a directory holds, without times.
@@ -416,7 +420,7 @@ fn names_are_changed_as_the_programs_of_the_host_change_them() {
         (scratch.join("disk.img"), scratch.join("first"), scratch.join("first.img"));
     let setup = "mkdir \"$1\"; cd \"$1\"; mkdir d d/sub d2 e full; echo one > f; echo two > g; echo in > d/x; \
                  echo sub > d/sub/y; echo full > full/z; echo other > d2/x; ln -s f lf; ln -s d ld; ln -s nowhere ln; ln f hard; \
-                 chmod 640 g";
+                 chmod 640 g; ln -s g lg; ln -s lg llg; ln -s ../g d/lg";
     tool("sh", ["-ec", setup, "sh", text(&first)]);
     run(["mkfs", "-q", "-b", "64M", "-m", "single", "--rootdir", text(&first), text(&first_image)]).done();
     let mut differences: Vec<String> = Vec::new();
@@ -424,10 +428,11 @@ fn names_are_changed_as_the_programs_of_the_host_change_them() {
         let words: Vec<&str> = call.split(' ').collect();
         let is_symbolic = words[0] == "ln" && words[1].contains('s');
         let mut names = 0;
+        let last_name = words.iter().skip(1).filter(|word| !word.starts_with('-')).count();
         let in_image = words.iter().enumerate().map(|(position, word)| {
             let is_name = position > 0 && !word.starts_with('-');
             names += usize::from(is_name);
-            if is_name && !(is_symbolic && names == 1) {
+            if is_name && !(is_symbolic && names < last_name) {
                 target(&image, &format!("/{word}"))
             } else {
                 (*word).to_owned()
@@ -486,21 +491,51 @@ fn listings_show_no_control_characters_and_json_shows_all_bytes() {
 }
 
 #[test]
-fn one_of_two_names_of_a_file_moved_onto_the_other_is_gone() {
+fn of_two_names_of_a_file_neither_is_moved_onto_the_other() {
     let scratch = Scratch::new("files");
-    let image = scratch.join("disk.img");
-    make_image(&image);
+    let image = image(&scratch);
     let host = scratch.join("host");
-    std::fs::create_dir(&host).unwrap();
-    std::fs::write(host.join("a"), "text").unwrap();
-    std::fs::hard_link(host.join("a"), host.join("b")).unwrap();
-    run(["cp", "-a", host.to_str().unwrap(), &target(&image, "/")]).done();
-    for root in [host.to_str().unwrap().to_owned(), target(&image, "/host")] {
+    fs::create_dir(&host).unwrap();
+    fs::write(host.join("a"), "text").unwrap();
+    fs::hard_link(host.join("a"), host.join("b")).unwrap();
+    run(["cp", "-a", text(&host), &target(&image, "/")]).done();
+    for root in [text(&host).to_owned(), target(&image, "/host")] {
         let (a, b) = (format!("{root}/a"), format!("{root}/b"));
-        run(["mv", &a, &a]).done();
-        assert_eq!(run(["cat", &a]).done().text(), "text");
-        run(["mv", &a, &b]).done();
-        run(["stat", &a]).failed(1, &["o such file"]);
-        assert_eq!(run(["cat", &b]).done().text(), "text");
+        for (from, to) in [(&a, &a), (&a, &b)] {
+            run(["mv", from, to]).failed(1, &["the same file", "vlinder rm"]);
+            run(["mv", "-n", from, to]).done();
+        }
+        for name in [&a, &b] {
+            assert_eq!(run(["cat", name]).done().text(), "text");
+        }
+        run(["cat", &format!("{a}/")]).failed(1, &["not a directory", "leave out the slash"]);
     }
+}
+
+#[test]
+fn a_directory_is_not_copied_into_itself_and_nothing_of_it_is() {
+    let scratch = Scratch::new("into-itself");
+    let image = image(&scratch);
+    let host = scratch.join("host");
+    fs::create_dir_all(host.join("d/sub/deep")).unwrap();
+    fs::write(host.join("d/file"), "text").unwrap();
+    symlink("d/sub", host.join("link")).unwrap();
+    run(["cp", "-a", text(&host), &target(&image, "/")]).done();
+    let before = walk(&host);
+    for root in [text(&host).to_owned(), target(&image, "/host")] {
+        let at = |name: &str| format!("{root}/{name}");
+        for to in ["d/new", "d/sub", "d/sub/", "d", "link", "d/sub/deep", "d/sub/deep/new"] {
+            run(["cp", "-r", &at("d"), &at(to)]).failed(1, &["can't be copied into itself", "outside"]);
+            run(["cp", "-a", &at("d"), &at(to)]).failed(1, &["can't be copied into itself"]);
+        }
+    }
+    run(["cp", "-r", &target(&image, "/"), &target(&image, "/host/new")])
+        .failed(1, &["can't be copied into itself"]);
+    assert_eq!(walk(&host), before);
+    let out = scratch.join("out");
+    run(["cp", "-aT", &target(&image, "/host"), text(&out)]).done();
+    assert_eq!(walk(&out), before);
+    // Beside itself, and where the names only begin alike.
+    run(["cp", "-r", &target(&image, "/host/d"), &target(&image, "/host/dd")]).done();
+    run(["cp", "-r", &target(&image, "/host/d"), &target(&image, "/host/dd")]).done();
 }

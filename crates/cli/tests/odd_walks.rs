@@ -95,6 +95,26 @@ fn deep_trees_take_few_descriptors_and_no_paths() {
     }
 }
 
+/// A directory beside each next one makes both passes over the source, the count and the listing, come back to every level.
+#[test]
+fn mkfs_takes_few_descriptors_for_a_deep_source() {
+    const DEPTH: usize = 2_000;
+    let name = "n".repeat(200);
+    let scratch = Scratch::in_memory("odd-source");
+    let (path, first, made) = (scratch.join("image"), scratch.join("first"), scratch.join("made"));
+    write_image(&deep(DEPTH, &name), &path);
+    let copied = limited(&[&["cp", "-r"][..], &SMALL, &[&target(&path, "/"), text(&first)]].concat());
+    assert_eq!(copied.code, 0, "{}", copied.err.get(..500).unwrap_or(&copied.err));
+    let ended = limited(&["mkfs", "-q", "--rootdir", text(&first), text(&made)]);
+    assert_eq!(ended.code, 0, "{}", ended.err.get(..500).unwrap_or(&ended.err));
+    // All of it is there: a file and two directories on each level.
+    let removed = limited(&["--json", "rm", "-r", &target(&made, &format!("/{name}"))]);
+    assert_eq!(removed.code, 0, "{}", removed.err.get(..500).unwrap_or(&removed.err));
+    assert_eq!(removed.json()["removed"], 3 * DEPTH - 2);
+    let removed = limited(&["rm", "-r", text(&first)]);
+    assert_eq!(removed.code, 0, "{}", removed.err.get(..500).unwrap_or(&removed.err));
+}
+
 #[test]
 fn a_name_that_is_not_there_is_asked_for_once() {
     require!(Tool("strace"));
@@ -106,14 +126,18 @@ fn a_name_that_is_not_there_is_asked_for_once() {
         }
     });
     let scratch = Scratch::new("odd-statx");
-    let (path, out, trace) = (scratch.join("image"), scratch.join("out"), scratch.join("trace"));
+    let (path, out, traces) = (scratch.join("image"), scratch.join("out"), scratch.join("traces"));
+    let trace = traces.join("trace");
     write_image(&sound, &path);
     std::fs::create_dir(&out).unwrap();
-    let words = ["-f", "-e", "trace=statx,newfstatat", "-o", text(&trace), env!("CARGO_BIN_EXE_vlinder")];
+    std::fs::create_dir(&traces).unwrap();
+    // A file for each thread: in one for all, a call that another thread's comes between is on two lines.
+    let words = ["-ff", "-e", "trace=statx,newfstatat", "-o", text(&trace), env!("CARGO_BIN_EXE_vlinder")];
     let command = ["cp", "-r", &target(&path, "/top"), text(&out)];
     // The loader would look for libraries in what cargo has put there.
     end(Command::new("strace").args(words).args(command).env_remove("LD_LIBRARY_PATH")).done();
-    let trace = std::fs::read_to_string(&trace).unwrap();
+    let traces = std::fs::read_dir(&traces).unwrap().map(|trace| trace.unwrap().path());
+    let trace: String = traces.map(|trace| std::fs::read_to_string(trace).unwrap()).collect();
     let missing: Vec<&str> = trace.lines().filter(|line| line.contains("ENOENT")).collect();
     let names = missing.iter().filter(|line| line.contains("link-")).count();
     assert_eq!(names, NAMES, "{missing:#?}");

@@ -62,6 +62,36 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
+/// What a directory of the image hides from others is not shown to them on the host, whatever the flags; a directory that is there
+/// keeps its mode, unless metadata are asked for.
+#[test]
+fn a_private_directory_stays_private() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let device = Arc::new(Recipe { device_bytes: 128 << 20, ..Recipe::default() }.in_memory());
+    let files = files_of(&device);
+    for (name, mode) in [("/private", 0o700), ("/open", 0o755), ("/locked", 0o500)] {
+        files.create_dir(name).unwrap();
+        files.write(format!("{name}/file"), b"content").unwrap();
+        files.set_permissions(format!("{name}/file"), 0o644).unwrap();
+        files.set_permissions(name, mode).unwrap();
+    }
+    files.close().unwrap();
+    let scratch = Scratch::in_memory("restore-private");
+    let (image, out) = (scratch.join("image"), scratch.join("out"));
+    write_image(&device, &image);
+    std::fs::create_dir(&out).unwrap();
+    std::fs::create_dir(out.join("open")).unwrap();
+    std::fs::set_permissions(out.join("open"), std::fs::Permissions::from_mode(0o711)).unwrap();
+    let modes = || {
+        ["private", "open", "locked"].map(|name| std::fs::metadata(out.join(name)).unwrap().mode() & 0o7777)
+    };
+    run(["restore", text(&image), text(&out)]).done();
+    assert_eq!(modes(), [0o700, 0o711, 0o700], "the owner can go on in a directory that was locked");
+    assert_eq!(found(&out).len(), 3);
+    run(["restore", "-m", "-o", text(&image), text(&out)]).done();
+    assert_eq!(modes(), [0o700, 0o755, 0o500]);
+}
+
 /// Restores into a new directory.
 fn restore(scratch: &Scratch, device: &MemoryDevice, flags: &[&str]) -> (Ended, PathBuf) {
     let (image, out) = (scratch.join("image"), scratch.join("out"));
@@ -489,4 +519,53 @@ fn a_directory_is_entered_once_however_many_names_lead_to_it() {
     let (ended, _) = restore(&scratch, &mutator.device(), &[]);
     assert_eq!(ended.code, 3, "{}", ended.err);
     assert!(ended.json()["directories"].as_u64().unwrap() <= 24, "{}", ended.text());
+}
+
+/// Each tree block is sound, and two directory entries are not what they should be.
+#[test]
+fn files_that_no_name_leads_to_are_restored_though_nothing_is_damaged() {
+    let device = Arc::new(Recipe { device_bytes: 128 << 20, ..Recipe::default() }.in_memory());
+    let files = files_of(&device);
+    let names = ["one", "two", "six"];
+    for name in names {
+        files.write(format!("/{name}"), name.as_bytes()).unwrap();
+    }
+    files.create_dir_all("/directory").unwrap();
+    files.write("/directory/inside", b"inside").unwrap();
+    files.close().unwrap();
+    let mutator = Mutator::new(&device.snapshot());
+    rename_index(&mutator, b"two", b"one");
+    for name in [&b"six"[..], b"directory"] {
+        mutator.remove(mutator.find(RootId::FS_TREE, |key, data| {
+            key.item_type == ItemType::DIR_INDEX && DirectoryEntry::decode(data).unwrap().name == name
+        }));
+    }
+    let scratch = Scratch::in_memory("restore-nameless");
+    let (ended, out) = restore(&scratch, &mutator.device(), &[]);
+    assert_eq!(ended.code, 3, "{}", ended.err);
+    let restored: Vec<Vec<u8>> = found(&out).into_values().collect();
+    for content in names.iter().chain(&["inside"]) {
+        let count = restored.iter().filter(|restored| *restored == content.as_bytes()).count();
+        assert_eq!(count, 1, "{content}: {}", ended.err);
+    }
+}
+
+/// The host has a file where a directory is to come: names lead to what lies in the directory, so nothing of it is nameless.
+#[test]
+fn what_the_host_does_not_take_is_not_nameless() {
+    let device = Arc::new(Recipe { device_bytes: 128 << 20, ..Recipe::default() }.in_memory());
+    let files = files_of(&device);
+    files.create_dir_all("/directory").unwrap();
+    files.write("/directory/inside", b"inside").unwrap();
+    files.write("/outside", b"outside").unwrap();
+    files.close().unwrap();
+    let scratch = Scratch::in_memory("restore-in-the-way");
+    let (image, out) = (scratch.join("image"), scratch.join("out"));
+    write_image(&device.snapshot(), &image);
+    std::fs::create_dir(&out).unwrap();
+    std::fs::write(out.join("directory"), b"in the way").unwrap();
+    let ended = run(["restore", text(&image), text(&out)]);
+    assert_eq!(ended.code, 3, "{}", ended.err);
+    let paths: Vec<String> = found(&out).into_keys().collect();
+    assert_eq!(paths, ["/directory", "/outside"], "{}", ended.err);
 }

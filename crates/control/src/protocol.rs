@@ -372,8 +372,11 @@ pub struct SpaceRecord {
     pub data_available_bytes: u64,
     /// A chunk for metadata can be made.
     pub can_make_metadata: bool,
-    /// The members.
+    /// The members, those that are missing among them.
     pub devices: Vec<SpaceDevice>,
+    /// What chunks have on each of them. An older server tells nothing of it.
+    #[serde(default)]
+    pub shares: Vec<SpaceShare>,
     /// How the file system fares.
     #[serde(default)]
     pub condition: ConditionRecord,
@@ -455,6 +458,22 @@ pub struct SpaceDevice {
     pub total_bytes: u64,
     /// Bytes of it that belong to chunks.
     pub allocated_bytes: u64,
+    /// It was not given when the file system was opened.
+    #[serde(default)]
+    pub is_missing: bool,
+}
+
+/// What the chunks of one type and number of stripes have on one device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpaceShare {
+    /// Content and profile, as the disk's block group flags.
+    pub flags: u64,
+    /// The device's number.
+    pub device: u64,
+    /// How many stripes each of the chunks has.
+    pub stripe_count: u16,
+    /// Bytes of logical address space of the chunks, once for each stripe on the device.
+    pub chunk_bytes: u64,
 }
 
 /// A counter, gauge or histogram.

@@ -224,11 +224,11 @@ impl Filesystem {
         }
         let _operation = directory.operation.write();
         let mut changes = Changes::new(self, directory.subvolume());
-        for Named { caller, name, .. } in files {
+        for Named { caller, name, new } in files {
             self.access(caller, directory, Access::EXECUTE)?;
             // That it exists is told before that it may not be made.
             changes.load_entries(directory, name)?;
-            self.may_add_name(caller, directory)?;
+            self.may_make(caller, directory, new.file_type)?;
         }
         let items = u32::try_from(files.len()).unwrap_or(u32::MAX).saturating_mul(ITEMS);
         let mut handle = self.begin_for(ChangeKind::Names, items)?;

@@ -32,6 +32,8 @@ pub enum AttributeMode {
     Create,
     /// It must (`XATTR_REPLACE`).
     Replace,
+    /// It must and must not: always refused, as Linux does.
+    CreateAndReplace,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -72,7 +74,9 @@ impl Filesystem {
     pub fn extended_attribute(&self, caller: &Caller, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
         let family = family_of(name)?;
         if inode.is_placeholder() {
-            return Err(Refusal::NotSupported.into());
+            // Linux asks whether a placeholder has attributes after it looked for ACLs, of which there are none.
+            let is_acl = family == Family::Acl && self.options().acl;
+            return Err(if is_acl { Refusal::NoAttribute } else { Refusal::NotSupported }.into());
         }
         match family {
             Family::Trusted if !caller.has(Capabilities::SYS_ADMIN) => {
@@ -120,7 +124,7 @@ impl Filesystem {
         let _operation = inode.operation.write();
         match self.may_set_attribute(caller, inode, name)? {
             Family::Acl => self.set_acl(caller, inode, name, value),
-            Family::Btrfs => self.set_property(inode, name, value),
+            Family::Btrfs => self.set_property(inode, name, value, mode),
             Family::User | Family::Trusted | Family::Security => {
                 self.change_attribute(inode, name, Some(value), mode, |_| {})
             }
@@ -138,6 +142,9 @@ impl Filesystem {
                 if name != COMPRESSION_NAME {
                     return Err(Refusal::InvalidArgument.into());
                 }
+                if !has_compression(inode) {
+                    return Ok(());
+                }
                 self.change_attribute(inode, name, None, AttributeMode::Replace, |state| {
                     CompressionProperty::None.apply(state);
                 })
@@ -152,7 +159,7 @@ impl Filesystem {
 
     fn may_set_attribute(&self, caller: &Caller, inode: &Inode, name: &[u8]) -> Result<Family> {
         let family = family_of(name)?;
-        let item = self.changeable_item(inode)?;
+        let item = self.changeable_or_forgotten_item(inode)?;
         if item.flags.has_any(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
             return Err(Refusal::NotPermitted.into());
         }
@@ -163,7 +170,7 @@ impl Filesystem {
             Family::Trusted => caller.has(Capabilities::SYS_ADMIN),
             Family::Security if name == CAPABILITY_NAME => caller.has(Capabilities::SETFCAP),
             Family::Security => caller.has(Capabilities::SYS_ADMIN),
-            Family::Acl => owner,
+            Family::Acl => owner || inode.is_placeholder(),
             Family::Btrfs => true,
         };
         if !allowed {
@@ -172,7 +179,7 @@ impl Filesystem {
         if matches!(family, Family::User | Family::Btrfs) {
             self.access(caller, inode, Access::WRITE)?;
         }
-        Ok(family)
+        if inode.is_placeholder() { Err(Refusal::NotSupported.into()) } else { Ok(family) }
     }
 
     fn set_acl(&self, caller: &Caller, inode: &Arc<Inode>, name: &[u8], value: &[u8]) -> Result<()> {
@@ -204,19 +211,19 @@ impl Filesystem {
         })
     }
 
-    fn set_property(&self, inode: &Arc<Inode>, name: &[u8], value: &[u8]) -> Result<()> {
+    fn set_property(&self, inode: &Arc<Inode>, name: &[u8], value: &[u8], mode: AttributeMode) -> Result<()> {
         if name != COMPRESSION_NAME {
             return Err(Refusal::InvalidArgument.into());
         }
         let property = CompressionProperty::parse(value).ok_or(Refusal::InvalidArgument)?;
-        if !matches!(inode.file_type(), FileType::Regular | FileType::Directory) {
-            return Err(Refusal::InvalidArgument.into());
-        }
         if inode.flags().has_any(InodeFlags::NODATACOW | InodeFlags::NODATASUM) {
             return Err(Refusal::InvalidArgument.into());
         }
+        if !has_compression(inode) {
+            return Ok(());
+        }
         let stored = (!value.is_empty()).then_some(value);
-        self.change_attribute(inode, name, stored, AttributeMode::Either, |state| property.apply(state))?;
+        self.change_attribute(inode, name, stored, mode, |state| property.apply(state))?;
         if let CompressionProperty::Algorithm(algorithm) = property {
             self.require_compression_feature(algorithm)?;
         }
@@ -276,6 +283,12 @@ impl Filesystem {
     }
 }
 
+/// Whether the property of compression means something: on other files Linux takes it and keeps nothing
+/// (`prop_compression_ignore`, fs/btrfs/props.c).
+fn has_compression(inode: &Inode) -> bool {
+    matches!(inode.file_type(), FileType::Regular | FileType::Directory)
+}
+
 /// Only files and directories: on others a mode does not say who may write.
 fn takes_user_attributes(inode: &Inode) -> bool {
     matches!(inode.file_type(), FileType::Regular | FileType::Directory)
@@ -299,8 +312,12 @@ impl Changes<'_> {
         let mut item = self.current(&key)?.unwrap_or_default();
         let was_there = directory::remove(&mut item, name).map_err(|fault| self.damage(key, fault))?;
         match (mode, was_there) {
-            (AttributeMode::Create, true) => return Err(Refusal::Exists.into()),
-            (AttributeMode::Replace, false) => return Err(Refusal::NoAttribute.into()),
+            (AttributeMode::Create | AttributeMode::CreateAndReplace, true) => {
+                return Err(Refusal::Exists.into());
+            }
+            (AttributeMode::Replace | AttributeMode::CreateAndReplace, false) => {
+                return Err(Refusal::NoAttribute.into());
+            }
             _ => {}
         }
         if let Some(value) = value {

@@ -312,7 +312,7 @@ impl Filesystem {
     }
 
     /// Runs work with two files locked, in the order of their ids.
-    fn with_two<T>(
+    pub(crate) fn with_two<T>(
         &self,
         source: &Arc<Inode>,
         target: &Arc<Inode>,

@@ -12,7 +12,7 @@ use vlinder_format::{Generation, RootId};
 use vlinder_transaction::{
     ChangeKind, Engine, EngineError, EngineOptions, Handle, Participant, ReadOnlyReason, Reservation,
 };
-use vlinder_volume::{OpenRules, Opened, Volume};
+use vlinder_volume::{MappedChunk, OpenRules, Opened, Volume};
 
 use crate::background::Background;
 use crate::data::{ReadAheadBudget, WriteBack};
@@ -162,14 +162,13 @@ impl Filesystem {
         for device in self.engine().missing_devices() {
             tracing::warn!("device {device} is missing; what is only there can't be read");
         }
-        let unreadable = volume.unreadable_chunks();
-        for chunk in unreadable.iter().take(CHUNKS_NAMED) {
-            let (start, length, kind) = (chunk.logical, chunk.chunk.length, chunk.chunk.flags);
-            tracing::warn!("the chunk of {length} bytes at {start} ({kind}) can't be read whole");
+        warn_of_chunks(&volume.unreadable_chunks(), "can't be read whole");
+        if volume.members().iter().any(|member| member.is_stale) {
+            // A chunk that can't be read is told of where somebody wants to read it.
+            let _ = volume.load_chunks();
         }
-        if let Some(more) = unreadable.len().checked_sub(CHUNKS_NAMED).filter(|more| *more > 0) {
-            tracing::warn!("{more} more chunks can't be read whole");
-        }
+        let stale = "is had only from a device that was away: data without checksums may be old";
+        warn_of_chunks(&volume.stale_chunks(), stale);
     }
 
     /// Opens a committed state, for reading, that another process has leased to this one
@@ -521,5 +520,16 @@ impl Filesystem {
 impl std::fmt::Debug for Filesystem {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Filesystem").field("root", &self.root_id().root).finish_non_exhaustive()
+    }
+}
+
+/// Names chunks that something is wrong with, the first few one by one.
+fn warn_of_chunks(chunks: &[Arc<MappedChunk>], what: &str) {
+    for chunk in chunks.iter().take(CHUNKS_NAMED) {
+        let (start, length, kind) = (chunk.logical, chunk.chunk.length, chunk.chunk.flags);
+        tracing::warn!("the chunk of {length} bytes at {start} ({kind}) {what}");
+    }
+    if let Some(more) = chunks.len().checked_sub(CHUNKS_NAMED).filter(|more| *more > 0) {
+        tracing::warn!("of {more} more chunks the same is true");
     }
 }

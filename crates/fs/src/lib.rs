@@ -46,6 +46,7 @@ pub mod path;
 mod permission;
 mod property;
 mod rename;
+mod replacement;
 mod room;
 pub mod salvage;
 mod stamp;
@@ -74,6 +75,7 @@ pub use options::{
 };
 pub use property::CompressionProperty;
 pub use rename::RenameMode;
+pub use replacement::Replacement;
 pub use statistics::Statistics;
 pub use subvolume::{Subvolume, SubvolumeInformation};
 

@@ -1,14 +1,18 @@
 //! Further names of a file, and the targets of symbolic links.
 
+use std::borrow::Cow;
+
 use vlinder_base::sync::Arc;
+use vlinder_codec::compress::{Compression, decompress};
 use vlinder_format::directory::DirectoryEntryType;
-use vlinder_format::file_extent::{FileExtent, FileExtentContent, FileExtentFault};
+use vlinder_format::file_extent::{CompressionId, FileExtent, FileExtentContent, FileExtentFault};
 use vlinder_format::inode::{FileType, InodeFlags, InodeItem};
 use vlinder_format::{Damage, FileOffset, orphan};
 use vlinder_transaction::ChangeKind;
 
 use crate::changes::Changes;
 use crate::create::note_names_changed;
+use crate::data::{DataError, DataFault};
 use crate::directory::check_new_name;
 use crate::inode::Inode;
 use crate::stamp::Stamp;
@@ -91,7 +95,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// The target of a symbolic link: as many bytes as the link's size says. (Some btrfs-convert put a NUL behind them.)
+    /// The target of a symbolic link: as many bytes as the link's size says, up to the first NUL. (Some btrfs-convert put a NUL
+    /// behind them; no link has one inside that Linux made, and Linux reads up to it.)
     ///
     /// # Errors
     /// [`Refusal::InvalidArgument`] for any other file; what reading met, fewer bytes among it.
@@ -105,16 +110,43 @@ impl Filesystem {
         let extent =
             FileExtent::decode(found.data()).map_err(|fault| Damage::new(fault, found.place(tree.id())))?;
         match extent.content {
-            FileExtentContent::Inline(target) => {
+            FileExtentContent::Inline(stored) => {
+                let mut target = self.plain_target(inode, &extent, stored)?.into_owned();
                 let size = inode.size();
-                let shown = usize::try_from(size).ok().and_then(|size| target.get(..size));
-                let short = || FileExtentFault::InlineSize { found: target.len() as u64, expected: size };
-                let shown = shown.ok_or_else(|| Damage::new(short(), found.place(tree.id())))?;
-                Ok(shown.to_vec())
+                let short = FileExtentFault::InlineSize { found: target.len() as u64, expected: size };
+                match usize::try_from(size) {
+                    Ok(size) if size <= target.len() => target.truncate(size),
+                    _ => return Err(Damage::new(short, found.place(tree.id())).into()),
+                }
+                let end = target.iter().position(|byte| *byte == 0).unwrap_or(target.len());
+                target.truncate(end);
+                Ok(target)
             }
             FileExtentContent::Regular(_) | FileExtentContent::Preallocated(_) => {
                 Err(Refusal::NotSupported.into())
             }
         }
+    }
+
+    /// The bytes of an inline extent as they were before they were compressed. Linux compresses no target, and reads those that are.
+    fn plain_target<'a>(
+        &self,
+        inode: &Inode,
+        extent: &FileExtent<'_>,
+        stored: &'a [u8],
+    ) -> Result<Cow<'a, [u8]>> {
+        if extent.compression == CompressionId::NONE {
+            return Ok(Cow::Borrowed(stored));
+        }
+        let fail = |fault| Box::new(DataError { inode: inode.id(), offset: 0, fault });
+        let method = extent.compression.0;
+        let compression =
+            Compression::from_disk(method).ok_or_else(|| fail(DataFault::UnknownCompression { method }))?;
+        let sector_bytes = self.sector_size() as usize;
+        let length = usize::try_from(extent.ram_bytes).unwrap_or(usize::MAX).min(sector_bytes);
+        let mut target = vec![0; length];
+        let decoded = decompress(compression, stored, &mut target, sector_bytes);
+        decoded.map_err(|error| fail(error.into()))?;
+        Ok(Cow::Owned(target))
     }
 }

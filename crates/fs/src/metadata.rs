@@ -156,6 +156,10 @@ impl Filesystem {
         {
             let _operation = inode.operation.write();
             self.may_set(caller, inode, changes)?;
+            if inode.is_placeholder() {
+                self.set_for_now(caller, inode, changes);
+                return Ok(self.attributes(inode));
+            }
             if let Some(size) = changes.size {
                 self.set_size(caller, inode, size, changes.keeps_capability)?;
             }
@@ -180,7 +184,7 @@ impl Filesystem {
         if !are_ids {
             return Err(Refusal::InvalidArgument.into());
         }
-        let item = self.changeable_item(inode)?;
+        let item = self.changeable_or_forgotten_item(inode)?;
         if changes.handed_over {
             return Ok(());
         }
@@ -206,6 +210,22 @@ impl Filesystem {
             self.may_resize(caller, inode, &item, changes)?;
         }
         Ok(())
+    }
+
+    /// As [`changeable_item`](Self::changeable_item); of a placeholder, whose changes are taken and forgotten, even in a
+    /// subvolume that is read-only, as on Linux.
+    pub(crate) fn changeable_or_forgotten_item(&self, inode: &Inode) -> Result<InodeItem> {
+        if inode.is_placeholder() { Ok(inode.state.lock().item) } else { self.changeable_item(inode) }
+    }
+
+    /// Changes a placeholder, which is in memory alone.
+    fn set_for_now(&self, caller: &Caller, inode: &Inode, changes: &SetAttributes) {
+        let changes = self.without_shown_owner(*changes);
+        let mut item = inode.state.lock().item;
+        self.adapt(caller, inode, &mut item, &changes);
+        let mut state = inode.state.lock();
+        (state.item.user, state.item.group, state.item.mode) = (item.user, item.group, item.mode);
+        set_times(&mut state, &changes, self.recently(), || self.now());
     }
 
     /// The item of an inode whose attributes are to be changed.

@@ -28,7 +28,7 @@ impl Filesystem {
         if access.has(Access::WRITE) {
             let on_disk =
                 matches!(inode.file_type(), FileType::Regular | FileType::Directory | FileType::SymbolicLink);
-            if on_disk {
+            if on_disk && !inode.is_placeholder() {
                 self.check_writable(inode.subvolume())?;
             }
             if item.flags.has(InodeFlags::IMMUTABLE) {
@@ -96,11 +96,8 @@ impl Filesystem {
         Ok(Acl::decode(&value)?.map(Arc::new))
     }
 
-    /// Whether a caller may add a name to a directory.
+    /// Whether a caller may add a name to a directory. A placeholder takes none.
     pub(crate) fn may_add_name(&self, caller: &Caller, directory: &Inode) -> Result<()> {
-        if directory.is_placeholder() {
-            return Err(Refusal::NotPermitted.into());
-        }
         // A directory that was removed may still be open, or await its deletion; it takes no names any more.
         let is_dead = {
             let state = directory.state.lock();
@@ -109,7 +106,23 @@ impl Filesystem {
         if is_dead {
             return Err(Refusal::NotFound.into());
         }
-        self.access(caller, directory, Access::WRITE.with(Access::EXECUTE))
+        self.access(caller, directory, Access::WRITE.with(Access::EXECUTE))?;
+        if directory.is_placeholder() { Err(Refusal::NotPermitted.into()) } else { Ok(()) }
+    }
+
+    /// As [`may_add_name`](Self::may_add_name), for a new file: of a placeholder, Linux says that regular files are denied
+    /// (`vfs_create`, fs/namei.c) and others not permitted.
+    pub(crate) fn may_make(&self, caller: &Caller, directory: &Inode, file_type: FileType) -> Result<()> {
+        match self.may_add_name(caller, directory) {
+            Err(error)
+                if directory.is_placeholder()
+                    && file_type == FileType::Regular
+                    && error.refusal() == Some(Refusal::NotPermitted) =>
+            {
+                Err(Refusal::AccessDenied.into())
+            }
+            judged => judged,
+        }
     }
 
     /// Whether a caller may remove the name of a file from a directory (Linux: `may_delete`).

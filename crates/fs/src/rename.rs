@@ -300,8 +300,7 @@ impl Filesystem {
         plan.take_name(old, &moved.target)?;
         let mut fate = Fate::Lives;
         if let Some(replaced) = &found.replaced {
-            plan.take_name(new, &replaced.target)?;
-            fate = self.plan_loss(plan.changes(new), &replaced.inode, rename.last)?;
+            fate = plan.lose_name(new, replaced, rename.last)?;
         }
         plan.give_name(new, &moved.target, &moved.inode, generation)?;
         let whiteout = match rename.mode {
@@ -314,7 +313,8 @@ impl Filesystem {
         if let Some(whiteout) = whiteout {
             self.remember(old.directory, whiteout);
         }
-        if let Some(inode) = found.replaced_inode() {
+        // Of a placeholder nothing but the name was there.
+        if let Some(inode) = found.replaced_inode().filter(|inode| !inode.is_placeholder()) {
             self.lose_name(handle, inode, fate);
         }
         self.note_renamed(handle, &moved.inode);
@@ -386,7 +386,9 @@ fn may_cross(rename: &Rename<'_>, found: &Found) -> Result<()> {
     if stays(moved) || (rename.is_exchange() && replaced.is_some_and(stays)) {
         return Err(Refusal::CrossesSubvolumes.into());
     }
-    if moved.is_placeholder() || replaced.is_some_and(|inode| inode.is_placeholder()) {
+    // Linux lets a placeholder be exchanged, and then stops the file system in the middle of it (`btrfs_rename_exchange`).
+    let is_kept = |inode: &Arc<Inode>| rename.is_exchange() && inode.is_placeholder();
+    if moved.is_placeholder() || replaced.is_some_and(is_kept) {
         return Err(Refusal::NotEmpty.into());
     }
     if !rename.is_exchange() && replaced.is_some_and(|inode| inode.id().is_subvolume_root()) {
@@ -421,6 +423,18 @@ impl<'a> RenamePlan<'a> {
             Some(new) if side.directory.id().root != self.old_root => new,
             _ => &mut self.old,
         }
+    }
+
+    /// Takes a name away from what a rename replaces.
+    fn lose_name(&mut self, side: &Side<'_>, replaced: &Named, last: LastName) -> Result<Fate> {
+        let filesystem = self.filesystem;
+        if replaced.inode.is_placeholder() {
+            let index = filesystem.find_index(side.directory, side.name)?;
+            self.changes(side).remove_entry(side.directory.number(), side.name, index)?;
+            return Ok(Fate::Gone);
+        }
+        self.take_name(side, &replaced.target)?;
+        filesystem.plan_loss(self.changes(side), &replaced.inode, last)
     }
 
     /// Takes away a name, with its reference.

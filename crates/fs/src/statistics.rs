@@ -2,7 +2,7 @@
 
 use vlinder_format::Uuid;
 use vlinder_format::chunk::{BlockGroupFlags, STRIPE_LENGTH};
-use vlinder_transaction::{KindReport, SpaceReport};
+use vlinder_transaction::{DeviceReport, KindReport, SpaceReport};
 
 use crate::directory::LONGEST;
 use crate::{Filesystem, Result};
@@ -33,15 +33,19 @@ impl Filesystem {
     /// call.
     pub fn statistics(&self) -> Result<Statistics> {
         let report = self.engine().space()?;
+        let superblock = self.engine().superblock();
         let block = u64::from(self.sector_size());
         let fullness = Fullness::of(&report);
+        let blocks = superblock.total_bytes / fullness.factor / block;
+        let used = fullness.used_bytes / fullness.factor / block;
+        let free = blocks.saturating_sub(used);
         Ok(Statistics {
             block_size: self.sector_size(),
-            blocks: report.device_bytes / fullness.factor / block,
-            free_blocks: fullness.free_bytes / block,
+            blocks,
+            free_blocks: free.saturating_sub(report.linux_reserve_bytes / block),
             available_blocks: fullness.available_bytes / block,
             longest_name: LONGEST,
-            uuid: self.engine().superblock().fsid,
+            uuid: superblock.fsid,
         })
     }
 }
@@ -55,7 +59,8 @@ const THRESHOLD_BYTES: u64 = 4 << 20;
 struct Fullness {
     /// How often each byte of data is on the devices.
     factor: u64,
-    free_bytes: u64,
+    /// Bytes of devices that hold something; parity is not counted.
+    used_bytes: u64,
     available_bytes: u64,
 }
 
@@ -66,20 +71,113 @@ impl Fullness {
         let is_metadata = |kind: &KindReport| kind.flags.has(BlockGroupFlags::METADATA);
         let free = |kind: &KindReport| kind.total_bytes.saturating_sub(kind.occupied_bytes());
         let on_devices = |kind: &KindReport, bytes: u64| bytes.saturating_mul(kind.flags.copies());
-        let data = report.kinds.iter().find(|kind| is_data(kind));
-        let factor = data.map_or(1, |kind| kind.flags.copies());
-        let used = sum(&|kind| on_devices(kind, kind.occupied_bytes()));
+        let data = || report.kinds.iter().filter(|kind| is_data(kind));
+        // Of several profiles, Linux takes the last in the order of its table.
+        let last =
+            DataProfile::ALL.iter().rev().find(|one| data().any(|kind| kind.flags.profile() == one.flags));
+        let factor = last.map_or(1, |profile| profile.flags.copies());
         let reserve = report.linux_reserve_bytes;
-        let free_bytes = (report.device_bytes / factor).saturating_sub(used / factor).saturating_sub(reserve);
-        let free_data = sum(&|kind| if is_data(kind) { on_devices(kind, free(kind)) } else { 0 });
-        let allocated = sum(&|kind| on_devices(kind, kind.total_bytes));
-        let unallocated = report.device_bytes.saturating_sub(allocated).saturating_sub(RESERVED_BYTES);
-        let unallocated = unallocated / STRIPE_LENGTH * STRIPE_LENGTH;
+        let is_frozen =
+            |kind: &KindReport| is_unmirrored(kind.flags) && data().any(|other| is_mirrored(other.flags));
+        let is_free_data = |kind: &KindReport| is_data(kind) && !is_frozen(kind);
+        let free_data = sum(&|kind| if is_free_data(kind) { on_devices(kind, free(kind)) } else { 0 });
+        let profiles = data().fold(0, |bits, kind| bits | profile_bit(kind.flags));
+        let unallocated = unallocated_for_data(&report.devices, profiles);
         let free_metadata = sum(&|kind| if is_metadata(kind) { on_devices(kind, free(kind)) } else { 0 });
         let is_mixed = report.kinds.iter().any(|kind| is_data(kind) && is_metadata(kind));
         let lacks_metadata =
             !is_mixed && !report.can_make_metadata && free_metadata < reserve.saturating_add(THRESHOLD_BYTES);
-        let available_bytes = if lacks_metadata { 0 } else { (free_data + unallocated) / factor };
-        Self { factor, free_bytes, available_bytes }
+        let available_bytes =
+            if lacks_metadata { 0 } else { (free_data / factor).saturating_add(unallocated / factor) };
+        Self { factor, used_bytes: sum(&|kind| on_devices(kind, kind.occupied_bytes())), available_bytes }
     }
+}
+
+/// The bit of a profile in a set of profiles; *single* has none in a chunk's type.
+const SINGLE_BIT: u64 = 1 << 48;
+
+fn profile_bit(flags: BlockGroupFlags) -> u64 {
+    match flags.profile() {
+        BlockGroupFlags(0) => SINGLE_BIT,
+        profile => profile.0,
+    }
+}
+
+/// Where there are groups of both kinds, Linux makes the unmirrored ones read-only when it mounts, and what is free in them does not
+/// count (`btrfs_read_block_groups`).
+fn is_mirrored(flags: BlockGroupFlags) -> bool {
+    !is_unmirrored(flags)
+}
+
+fn is_unmirrored(flags: BlockGroupFlags) -> bool {
+    matches!(flags.profile(), BlockGroupFlags(0) | BlockGroupFlags::RAID0)
+}
+
+/// What Linux's table of profiles (`btrfs_raid_array`) says of new chunks.
+struct DataProfile {
+    flags: BlockGroupFlags,
+    /// Devices that a chunk takes at least.
+    least_devices: usize,
+    /// On how many devices at once `btrfs_calc_avail_data_space` takes room; all where none is said. It says 1 of RAID5 and
+    /// RAID6, too.
+    spread: Option<usize>,
+    /// Which of several profiles new chunks get (`btrfs_reduce_alloc_profile`): the highest that the devices suffice for.
+    rank: u8,
+}
+
+impl DataProfile {
+    /// In the order of the table.
+    const ALL: [Self; 9] = [
+        Self::new(BlockGroupFlags(0), 1, Some(1), 0),
+        Self::new(BlockGroupFlags::RAID0, 1, None, 1),
+        Self::new(BlockGroupFlags::RAID1, 2, Some(2), 3),
+        Self::new(BlockGroupFlags::DUP, 1, Some(1), 2),
+        Self::new(BlockGroupFlags::RAID10, 2, Some(4), 4),
+        Self::new(BlockGroupFlags::RAID5, 2, Some(1), 5),
+        Self::new(BlockGroupFlags::RAID6, 3, Some(1), 7),
+        Self::new(BlockGroupFlags::RAID1C3, 3, Some(3), 6),
+        Self::new(BlockGroupFlags::RAID1C4, 4, Some(4), 8),
+    ];
+
+    const fn new(flags: BlockGroupFlags, least_devices: usize, spread: Option<usize>, rank: u8) -> Self {
+        Self { flags, least_devices, spread, rank }
+    }
+
+    /// That of new chunks of data, on so many devices, where there are chunks of these profiles.
+    fn of_new_chunks(profiles: u64, devices: usize) -> &'static Self {
+        let [single, ..] = &Self::ALL;
+        let possible = Self::ALL
+            .iter()
+            .filter(|one| profiles & profile_bit(one.flags) != 0 && one.least_devices <= devices);
+        possible.max_by_key(|one| one.rank).unwrap_or(single)
+    }
+}
+
+/// Bytes of devices that new chunks of data may take, as Linux reckons them (`btrfs_calc_avail_data_space`): from the device
+/// with the least room up, as much as it has is taken from it and from as many before it as a chunk is spread over.
+fn unallocated_for_data(devices: &[DeviceReport], profiles: u64) -> u64 {
+    let present = || devices.iter().filter(|device| !device.is_missing);
+    let profile = DataProfile::of_new_chunks(profiles, present().count());
+    let least_bytes = if profile.flags == BlockGroupFlags::DUP { 2 * STRIPE_LENGTH } else { STRIPE_LENGTH };
+    let mut rooms: Vec<u64> = present()
+        .map(|device| {
+            device.total_bytes.saturating_sub(device.allocated_bytes) / STRIPE_LENGTH * STRIPE_LENGTH
+        })
+        .filter(|bytes| *bytes > RESERVED_BYTES + least_bytes)
+        .map(|bytes| bytes - RESERVED_BYTES)
+        .collect();
+    rooms.sort_unstable_by(|left, right| right.cmp(left));
+    let mut spread = profile.spread.unwrap_or_else(|| present().count());
+    let mut available = 0_u64;
+    while rooms.len() >= profile.least_devices {
+        spread = spread.min(rooms.len());
+        let Some(smallest) = rooms.last().copied() else { break };
+        if smallest >= least_bytes {
+            available = available.saturating_add(smallest.saturating_mul(spread as u64));
+            let first = rooms.len() - spread;
+            rooms.iter_mut().skip(first).for_each(|room| *room = room.saturating_sub(smallest));
+        }
+        rooms.pop();
+    }
+    available
 }

@@ -233,7 +233,9 @@ const BALANCE_LINES: &[&str] = &[
 fn balance_cuts(scratch: &Scratch) -> (PathBuf, PathBuf) {
     let script = r#"
         truncate -s 3G host; mkfs.btrfs -q host; mkdir h m; H=$(losetup -f --show host); mount "$H" h
-        L=; trap 'umount m; [ -z "$L" ] || losetup -d "$L"; umount h; losetup -d "$H"' EXIT
+        # The inner loop device lets go of its file when whoever looks at new devices has closed it.
+        end() { umount m; [ -z "$L" ] || losetup -d "$L"; for try in $(seq 100); do umount -q h && break; sleep 0.1; done; losetup -d "$H"; }
+        L=; trap end EXIT
         truncate -s 512M h/b; mkfs.btrfs -q h/b; L=$(losetup -f --show h/b); mount -o commit=600 "$L" m
         for d in $(seq 10); do mkdir m/$d; for i in $(seq 300); do seq $((i * 9)) > m/$d/$i; done; done
         cd m; FILL; cd ..; sync -f m

@@ -173,7 +173,9 @@ fn a_log_beside_a_balance_that_was_cut_while_it_moved_a_chunk_is_replayed_in_mem
     // A reflinked copy of the loop device's file is what a power cut at that moment would leave.
     let script = r#"
         truncate -s 3G host; mkfs.btrfs -q host; mkdir h m; H=$(losetup -f --show host); mount "$H" h
-        L=; trap 'umount m; [ -z "$L" ] || losetup -d "$L"; umount h; losetup -d "$H"' EXIT
+        # The inner loop device lets go of its file when whoever looks at new devices has closed it.
+        end() { umount m; [ -z "$L" ] || losetup -d "$L"; for try in $(seq 100); do umount -q h && break; sleep 0.1; done; losetup -d "$H"; }
+        L=; trap end EXIT
         truncate -s 512M h/b; mkfs.btrfs -q h/b; L=$(losetup -f --show h/b); mount -o commit=600 "$L" m
         for d in $(seq 10); do mkdir m/$d; for i in $(seq 300); do seq $((i * 9)) > m/$d/$i; done; done
         sync -f m

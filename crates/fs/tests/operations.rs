@@ -509,7 +509,7 @@ fn subvolumes_snapshots_and_their_deletion() {
     assert_eq!(list(&filesystem, &ours).len(), 4);
     let placeholder = filesystem.lookup(&caller, &ours, b"nested").unwrap();
     assert!(placeholder.is_placeholder() && list(&filesystem, &placeholder).is_empty());
-    assert_eq!(refused(filesystem.create_file(&caller, &placeholder, b"x", 0o644)), Refusal::NotPermitted);
+    assert_eq!(refused(filesystem.create_file(&caller, &placeholder, b"x", 0o644)), Refusal::AccessDenied);
     filesystem.remove_directory(&caller, &ours, b"nested").unwrap();
     let fixed = filesystem.inode(frozen).unwrap();
     assert_eq!(refused(filesystem.create_file(&caller, &fixed, b"x", 0o644)), Refusal::ReadOnly);

@@ -1,5 +1,8 @@
 //! How full a file system is, compared with what Linux's statfs(2) says of the same image.
 
+use std::path::PathBuf;
+use std::process::Command;
+
 use vlinder_fs::{Filesystem, OpenOptions};
 use vlinder_testkit::kernel::KernelMount;
 use vlinder_testkit::{Scratch, golden, require};
@@ -23,4 +26,73 @@ fn statfs_says_what_linux_says_of_the_golden_images() {
             "{name}: all, free, available"
         );
     }
+}
+
+/// Profiles of data and metadata, and MiB of the devices.
+const DEVICES: [(&str, &str, &[u64]); 9] = [
+    ("raid5", "raid1", &[500, 700, 1024, 2048]),
+    ("raid6", "raid1c3", &[500, 700, 1024, 2048]),
+    ("raid1", "raid1", &[1024, 1024, 1024]),
+    ("raid1c3", "raid1c3", &[500, 700, 1024, 2048]),
+    ("raid10", "raid10", &[500, 700, 900, 1024, 2048]),
+    ("raid0", "raid1", &[300, 2048]),
+    ("raid1c4", "raid1c4", &[500, 600, 700, 1024, 2048]),
+    ("raid6", "raid6", &[600, 600, 600, 600]),
+    ("raid10", "raid1", &[700, 700, 700, 700, 400]),
+];
+
+/// Case A10.
+#[test]
+fn statfs_of_several_devices_says_what_linux_says() {
+    require!(KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"));
+    for (data, metadata, sizes) in DEVICES {
+        let scratch = Scratch::new("statistics-devices");
+        let images: Vec<PathBuf> =
+            (1..=sizes.len()).map(|number| scratch.join(format!("{number}.img"))).collect();
+        for (image, megabytes) in images.iter().zip(sizes) {
+            std::fs::File::create(image).unwrap().set_len(megabytes << 20).unwrap();
+        }
+        let made = Command::new("mkfs.btrfs").args(["-q", "-d", data, "-m", metadata]).args(&images).output();
+        assert!(made.unwrap().status.success());
+        let mount = KernelMount::of(&images, "", &["*"]).unwrap();
+        std::fs::write(mount.path().join("file"), vec![7; 30 << 20]).unwrap();
+        mount.unmount().unwrap();
+        compare_with_linux(&images, &format!("{data}, {metadata}, {sizes:?}"));
+    }
+}
+
+fn compare_with_linux(images: &[PathBuf], what: &str) {
+    let filesystem = Filesystem::open(images, OpenOptions::default()).unwrap();
+    let ours = filesystem.statistics().unwrap();
+    filesystem.close().unwrap();
+    let mount = KernelMount::of(images, "ro", &["*"]).unwrap();
+    let theirs = rustix::fs::statvfs(mount.path()).unwrap();
+    mount.unmount().unwrap();
+    assert_eq!(
+        (ours.blocks, ours.free_blocks, ours.available_blocks),
+        (theirs.f_blocks, theirs.f_bfree, theirs.f_bavail),
+        "{what}: all, free, available"
+    );
+}
+
+/// Linux makes groups of one copy read-only beside mirrored ones: a balance to another profile was ended before its end.
+#[test]
+fn statfs_counts_nothing_free_in_groups_that_linux_makes_read_only() {
+    require!(KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"));
+    let scratch = Scratch::new("statistics-converted");
+    let images: Vec<PathBuf> = (1..=3).map(|number| scratch.join(format!("{number}.img"))).collect();
+    for image in &images {
+        std::fs::File::create(image).unwrap().set_len(1 << 30).unwrap();
+    }
+    let made = Command::new("mkfs.btrfs").args(["-q", "-d", "raid1", "-m", "raid1"]).args(&images).output();
+    assert!(made.unwrap().status.success());
+    let mount = KernelMount::of(&images, "", &["*"]).unwrap();
+    std::fs::write(mount.path().join("file"), vec![7; 400 << 20]).unwrap();
+    let mut balance = Command::new("btrfs");
+    balance.args(["balance", "start", "-f", "-dconvert=single,limit=1"]).arg(mount.path());
+    let balanced = balance.output().unwrap();
+    assert!(balanced.status.success(), "{balanced:?}");
+    std::fs::File::options().write(true).open(mount.path().join("file")).unwrap().set_len(100 << 20).unwrap();
+    mount.unmount().unwrap();
+    compare_with_linux(&images, "a single chunk beside mirrored ones");
 }

@@ -117,6 +117,7 @@ pub fn mount_filesystem(
         threads: options.threads,
         writeback: options.writeback,
         kernel_kills_privileges: options.kernel_kills_privileges,
+        acls: filesystem.options().acl,
         validity: VALIDITY,
     };
     let service =

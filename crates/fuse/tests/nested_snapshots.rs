@@ -171,3 +171,76 @@ fn programs_across_nested_snapshots_say_what_they_say_on_the_kernels_mount() {
     compare(&worked, &answers(&WORKING, kernel.path(), &home));
     kernel.unmount().unwrap();
 }
+
+/// Snapshots with names of subvolumes that are not in them: writable, read-only, and of another owner.
+const ABSENT: &str = "
+btrfs -q subvolume create a
+for name in in two three four five; do btrfs -q subvolume create a/$name; touch a/$name/content; done
+echo f > a/f; mkdir a/full a/empty; touch a/full/x
+btrfs -q subvolume snapshot a s; btrfs -q subvolume snapshot -r a r; btrfs -q subvolume snapshot a o
+chown 1234:1234 o; mkdir outside
+for name in s r o; do btrfs -q subvolume create mine_$name; touch mine_$name/here; done
+";
+
+/// What answers otherwise on a mount: the call, Linux's answer, the mount's. The kernel gives each of them before it asks the
+/// server (docs/known-limits.md).
+const KERNEL_ANSWERS_FIRST: [(&str, &str, &str); 22] = [
+    ("user s/in setxattr acl", "ENOTSUP", "EPERM"),
+    ("user s/in setxattr default acl", "ENOTSUP", "EPERM"),
+    ("user s/in removexattr acl", "ENOTSUP", "EPERM"),
+    ("user s/in SETFLAGS", "ENOTTY", "EPERM"),
+    ("user s/in FSSETXATTR", "ENOTTY", "EPERM"),
+    ("root r/in link of it", "EROFS", "EPERM"),
+    ("root r/in unlink", "EROFS", "EISDIR"),
+    ("root r/in rename file onto", "EROFS", "EISDIR"),
+    ("user r/in setxattr acl", "ENOTSUP", "EPERM"),
+    ("user r/in setxattr default acl", "ENOTSUP", "EPERM"),
+    ("user r/in removexattr acl", "ENOTSUP", "EPERM"),
+    ("user r/in SETFLAGS", "ENOTTY", "EPERM"),
+    ("user r/in FSSETXATTR", "ENOTTY", "EPERM"),
+    ("user r/in rename into", "EROFS", "EACCES"),
+    ("user r/in rename directory into", "EROFS", "EACCES"),
+    ("user r/in rename", "EROFS", "EACCES"),
+    ("user r/in rename to a directory", "EROFS", "EACCES"),
+    ("user r/in rename to another", "EROFS", "EACCES"),
+    ("user r/in rename noreplace", "EROFS", "EACCES"),
+    ("user r/in rename outside", "EROFS", "EACCES"),
+    ("user r/in unlink", "EROFS", "EACCES"),
+    ("user r/in rename file onto", "EROFS", "EACCES"),
+];
+
+#[test]
+fn names_of_absent_subvolumes_answer_as_on_linux() {
+    require!(Fuse, KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("python3"), Tool("rsync"));
+    let rig = Rig::new(300);
+    let kernel = KernelMount::new(&rig.image, "").unwrap();
+    shell(kernel.path(), ABSENT);
+    kernel.unmount().unwrap();
+    let copy = rig.outside("copy");
+    std::fs::copy(&rig.image, &copy).unwrap();
+    let script = format!("python3 {}/tests/absent_subvolumes.py .", env!("CARGO_MANIFEST_DIR"));
+    let onto = "mkdir -p src/in; echo text > src/file; chmod 700 src/in; rsync -a src/ s/; find s -type d -printf '%P %m\\n' | sort";
+    let alike = |root: &Path| (shell(root, &script), shell(root, onto));
+
+    let kernel = KernelMount::new(&copy, "").unwrap();
+    let theirs = alike(kernel.path());
+    kernel.unmount().unwrap();
+    let mounted = rig.mount("allow_other");
+    let ours = alike(&rig.mountpoint);
+    mounted.unmount();
+    btrfs_check_data(&rig.image).unwrap();
+
+    let line = |call: &str, answer: &str| format!("{call}: {answer}");
+    let expected = KERNEL_ANSWERS_FIRST.map(|(call, linux, mount)| (line(call, linux), line(call, mount)));
+    let differing: Vec<(String, String)> = theirs
+        .0
+        .lines()
+        .zip(ours.0.lines())
+        .filter(|(linux, mount)| linux != mount)
+        .map(|(linux, mount)| (linux.to_owned(), mount.to_owned()))
+        .collect();
+    assert_eq!(differing, expected);
+    assert_eq!(theirs.0.lines().count(), ours.0.lines().count());
+    assert!(ours.0.lines().count() > 400, "{}", ours.0);
+    assert_eq!(theirs.1, ours.1);
+}

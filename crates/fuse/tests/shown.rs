@@ -244,3 +244,102 @@ fn a_write_through_a_mapping_moves_the_times() {
         assert_eq!(same_on_both(MAPPED, cache).trim(), "True True\nTrue");
     }
 }
+
+/// What [the calls](../small_differences.py) answer otherwise on a mount: the call, Linux's answer, the mount's. Each has its
+/// line in docs/known-limits.md.
+const DIFFERENCES: [(&str, &str, &str); 7] = [
+    ("a hole in a hole moves the time", "False", "True"),
+    ("a hole behind the end moves the time", "False", "True"),
+    ("birth time", "True", "False"),
+    ("GETVERSION", "done", "ENOTTY"),
+    ("GETFSLABEL", "done", "ENOTTY"),
+    ("FITRIM", "done", "ENOTTY"),
+    ("FIBMAP", "EINVAL", "done"),
+];
+
+#[test]
+fn small_differences_are_those_that_are_written_down() {
+    require!(Root, Fuse, KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("python3"));
+    let script = format!("{}/tests/small_differences.py", env!("CARGO_MANIFEST_DIR"));
+    let says = |place: &Path| run(Command::new("python3").arg(&script).arg(place));
+    let rig = Rig::new(300);
+    let feature = "BTRFS info (device DEVICE): setting incompat feature flag for COMPRESS_*";
+    let kernel = KernelMount::of(&[&rig.image], "", &[feature]).unwrap();
+    let linux = says(kernel.path());
+    kernel.unmount().unwrap();
+    assert!(linux.lines().count() > 70, "{linux}");
+    let line = |call: &str, answer: &str| format!("{call}: {answer}");
+    let expected = DIFFERENCES.map(|(call, linux, mount)| (line(call, linux), line(call, mount)));
+    for options in CACHES {
+        let rig = Rig::new(300);
+        let mounted = rig.mount(options);
+        let own = says(&rig.mountpoint);
+        mounted.unmount();
+        btrfs_check_data(&rig.image).unwrap();
+        assert_eq!(own.lines().count(), linux.lines().count());
+        let both = linux.lines().zip(own.lines()).filter(|(linux, own)| linux != own);
+        let differing: Vec<_> = both.map(|(linux, own)| (linux.to_owned(), own.to_owned())).collect();
+        assert_eq!(differing, expected, "with {options:?}");
+    }
+}
+
+/// Gives a file an ACL for users from 1000 on, which only setxattr(2) can make as long.
+const MANY_ENTRIES: &str = r"
+import os, struct
+open('many', 'w').write('text')
+entries = [(1, 6, 0xffffffff)] + [(2, 4, 1000 + one) for one in range(600)]
+entries += [(4, 0, 0xffffffff), (16, 6, 0xffffffff), (32, 0, 0xffffffff)]
+packed = b''.join(struct.pack('<HHI', *entry) for entry in entries)
+os.setxattr('many', 'system.posix_acl_access', struct.pack('<I', 2) + packed)
+open('plain', 'w').write('text')
+os.chmod('plain', 0o644)
+";
+
+/// What users get who open the files, and what root sees of the ACL.
+const OPENED: &str = r"
+import errno, os, sys
+def told(call, *arguments):
+    try:
+        call(*arguments)
+        return 'done'
+    except OSError as error:
+        return errno.errorcode[error.errno]
+print('root', told(os.getxattr, 'many', 'system.posix_acl_access'), told(os.open, 'many', os.O_RDONLY))
+sys.stdout.flush()
+for user in (1500, 4000):
+    pid = os.fork()
+    if pid == 0:
+        os.setgroups([])
+        os.setgid(user)
+        os.setuid(user)
+        print(user, told(os.open, 'many', os.O_RDONLY), told(os.open, 'plain', os.O_RDONLY))
+        sys.stdout.flush()
+        os._exit(0)
+    os.waitpid(pid, 0)
+";
+
+/// Case A16: FUSE asks for an ACL with room for a page of it.
+#[test]
+fn acls_longer_than_a_page_deny_users_unless_there_are_none() {
+    require!(Root, Fuse, KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("python3"));
+    let rig = Rig::new(300);
+    let python =
+        |place: &Path, script: &str| run(Command::new("python3").args(["-c", script]).current_dir(place));
+    let kernel = KernelMount::new(&rig.image, "").unwrap();
+    python(kernel.path(), MANY_ENTRIES);
+    run(Command::new("chmod").arg("755").arg(kernel.path()));
+    assert_eq!(python(kernel.path(), OPENED), "root done done\n1500 done done\n4000 EACCES done\n");
+    kernel.unmount().unwrap();
+    let kernel = KernelMount::new(&rig.image, "noacl").unwrap();
+    let without = python(kernel.path(), OPENED);
+    kernel.unmount().unwrap();
+    for (options, expected) in [
+        ("allow_other", "root E2BIG done\n1500 E2BIG done\n4000 E2BIG done\n"),
+        ("allow_other,noacl", without.as_str()),
+    ] {
+        let mounted = rig.mount(options);
+        let told = python(&rig.mountpoint, OPENED);
+        mounted.unmount();
+        assert_eq!(told, expected, "with {options:?}");
+    }
+}

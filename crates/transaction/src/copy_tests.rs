@@ -98,10 +98,8 @@ fn change(engine: &Engine, tree: &Tree, key: Key) -> (Charge, Charge) {
 
 /// The blocks whose copies a measurement of a change at a key counts.
 fn measured_copies(engine: &Engine, tree: &Tree, key: Key) -> Vec<Logical> {
-    let mut copied = Vec::new();
     let touches = [Touch::at(key, 0)];
-    engine.measure_touches(tree.id(), tree.root(), &touches, |block| copied.push(block)).unwrap();
-    copied
+    engine.measure_touches(tree.id(), tree.root(), &touches).unwrap().copied
 }
 
 #[test]

@@ -59,5 +59,7 @@ pub use log_roots::{FsyncLog, SubvolumeLog};
 pub use participant::Participant;
 pub use reservation::{DataPromise, Reservation, SUBVOLUME_DELETION_LEAVES};
 pub use snapshots::{AfterSnapshot, SnapshotRequest};
-pub use space::{Charge, Draw, KindReport, PromisedData, Purpose, SpaceReport, Ticket};
+pub use space::{
+    Charge, ChunkShare, DeviceReport, Draw, KindReport, PromisedData, Purpose, SpaceReport, Ticket,
+};
 pub use users::{ExtentUser, ExtentUsers, FoundExtent};

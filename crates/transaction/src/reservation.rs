@@ -238,7 +238,7 @@ impl Engine {
     /// them: what copies of the leaves there add is promised, too, so far as other trees share them.
     ///
     /// # Errors
-    /// As there; what reading the tree met.
+    /// As there.
     pub fn promise_data_at(
         &self,
         tree: &Tree,
@@ -258,7 +258,7 @@ impl Engine {
         if self.try_promise(wanted, Draw::Margin) {
             return Ok(DataPromise { engine: self, space: counted, leaves_of_run: LEAVES_AROUND_RUN });
         }
-        match self.measure_copies_at(tree, keys())? {
+        match self.measure_copies_at(tree, keys()) {
             Some(copies) => self.promise_data(space.with_copies(copies)),
             None => self.promise_data(counted),
         }
@@ -406,7 +406,7 @@ mod tests {
         let kept = counted.keep();
         assert_eq!(kept.copies, engine.copies_of_leaves(LEAVES_AROUND_RUN) + between);
         engine.settle_data_promise(kept, 0);
-        let measured = engine.measure_copies_at(&tree, vec![key..key.next().unwrap()]).unwrap();
+        let measured = engine.measure_copies_at(&tree, vec![key..key.next().unwrap()]);
         assert_eq!(measured, Some(Charge::default()), "the leaf of a new file system describes no extent");
     }
 }

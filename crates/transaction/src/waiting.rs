@@ -66,6 +66,17 @@ struct MeasuredChanges {
     changes: Charge,
 }
 
+/// What changes at places of one tree take, as the tree was when it was measured.
+#[derive(Debug, Default)]
+pub(crate) struct MeasuredTouches {
+    /// What they take in the tree itself, and of references to tree blocks.
+    pub(crate) charge: Charge,
+    /// Data extents to which copies of shared leaves add references.
+    pub(crate) extents: Vec<TouchedExtent>,
+    /// The blocks whose copies add references.
+    pub(crate) copied: Vec<Logical>,
+}
+
 /// How references of a block's children change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReferenceMoves {
@@ -222,27 +233,36 @@ impl Engine {
         for id in self.pending.trees() {
             let tree = self.tree(id)?;
             let touches = self.pending.touches(id);
-            let (blocks, references) = self.measure_touches(id, tree.root(), &touches, |_| ())?;
-            charge += blocks;
-            extents.extend(references);
+            let copies = self.measure_touches(id, tree.root(), &touches)?;
+            charge += copies.charge;
+            extents.extend(copies.extents);
         }
         charge += self.measure_extents(extents)?;
         Ok(charge)
     }
 
-    /// What changes at places of one tree take there, and the data extents to which copies of shared leaves add references. The
-    /// blocks whose copies add references are told to `copied`.
+    /// What changes at places of one tree take there, and what copies of shared blocks add.
     pub(crate) fn measure_touches(
         &self,
         id: RootId,
         root: &Arc<Root>,
         touches: &[Touch],
-        mut copied: impl FnMut(Logical),
-    ) -> Result<(Charge, Vec<TouchedExtent>), TreeError> {
+    ) -> Result<MeasuredTouches, TreeError> {
+        root.read_unlocked(|| self.measure_touches_once(id, root, touches))
+    }
+
+    fn measure_touches_once(
+        &self,
+        id: RootId,
+        root: &Arc<Root>,
+        touches: &[Touch],
+    ) -> Result<MeasuredTouches, TreeError> {
         let (generation, last_snapshot) = (self.generation(), root.last_snapshot());
         let measured = self.trees.measure(root, generation, last_snapshot, touches, Precision::Leaves)?;
-        let mut charge = Charge { blocks: measured.blocks(), ..Charge::default() };
-        let mut extents = Vec::new();
+        let mut found = MeasuredTouches {
+            charge: Charge { blocks: measured.blocks(), ..Charge::default() },
+            ..MeasuredTouches::default()
+        };
         let mut effects = Vec::with_capacity(measured.shared.len());
         for MaybeShared { block, parent } in &measured.shared {
             let inherited =
@@ -250,11 +270,11 @@ impl Engine {
             let effect = self.sharing_at(block.logical(), id)?.effect_of_copy(inherited);
             effects.push(effect);
             if let Some(effect) = effect {
-                charge += references_of(block, effect, &mut extents);
-                copied(block.logical());
+                found.charge += references_of(block, effect, &mut found.extents);
+                found.copied.push(block.logical());
             }
         }
-        Ok((charge, extents))
+        Ok(found)
     }
 
     /// What changes of data extents' references take of the extent, free-space and checksum trees.
@@ -428,29 +448,29 @@ impl Engine {
         let asker = asker.for_shared_copies();
         let promised = self.promise_counted_or_measured((tree.id(), asker), counted, keys.len(), || {
             let touches: Vec<Touch> = keys.iter().map(|key| Touch::at(*key, 0)).collect();
-            let note = |block| copied.push(block);
-            let (charge, extents) = self.measure_touches(tree.id(), tree.root(), &touches, note)?;
-            Ok((charge.of_blocks(), extents))
+            let measured = self.measure_touches(tree.id(), tree.root(), &touches)?;
+            copied = measured.copied;
+            Ok((measured.charge.of_blocks(), measured.extents))
         })?;
         Ok((promised, copied))
     }
 
     /// References that copies of shared leaves at these keys of a tree add or replace, as they would be promised by measure; none where
-    /// that is too much to be looked at.
-    ///
-    /// # Errors
-    /// What reading met.
-    pub(crate) fn measure_copies_at(
-        &self,
-        tree: &Tree,
-        keys: Vec<Range<Key>>,
-    ) -> Result<Option<Charge>, TreeError> {
-        let touches: Vec<Touch> = keys.into_iter().map(|keys| Touch { keys, growth_bytes: 0 }).collect();
-        let (charge, extents) = self.measure_touches(tree.id(), tree.root(), &touches, |_| ())?;
-        if !self.may_promise_by_measure(extents.len(), 0) {
-            return Ok(None);
-        }
-        Ok(Some(charge.of_blocks() + self.measure_extents(beside_others(extents))?))
+    /// that is too much to be looked at, or can't be read: no handle need be open, so a commit may take away what is read.
+    pub(crate) fn measure_copies_at(&self, tree: &Tree, keys: Vec<Range<Key>>) -> Option<Charge> {
+        let measure = || {
+            let touches: Vec<Touch> = keys.into_iter().map(|keys| Touch { keys, growth_bytes: 0 }).collect();
+            let MeasuredTouches { charge, extents, .. } =
+                self.measure_touches(tree.id(), tree.root(), &touches)?;
+            if !self.may_promise_by_measure(extents.len(), 0) {
+                return Ok(None);
+            }
+            Ok(Some(charge.of_blocks() + self.measure_extents(beside_others(extents))?))
+        };
+        measure().unwrap_or_else(|error: TreeError| {
+            tracing::debug!(%error, "copies of shared leaves could not be measured");
+            None
+        })
     }
 }
 

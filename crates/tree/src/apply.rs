@@ -71,7 +71,6 @@ impl Trees {
         edits: &[Edit<'_>],
         plan: Plan,
     ) {
-        state.version = state.version.wrapping_add(1);
         let mut writer = Writer::new(self, root, state, generation, space, pool, pins, learned);
         let (mut edits, mut resolved) = (edits, plan.resolved.as_slice());
         while let (Some(edit), Some(resolution)) = (edits.first(), resolved.first()) {
@@ -98,6 +97,7 @@ impl<'a> Writer<'a> {
         pins: &'a mut Pins,
         learned: &'a mut Learned,
     ) -> Self {
+        state.version = state.version.wrapping_add(1);
         Self { trees, root, state, generation, space, pool, pins, learned, made: HashSet::new() }
     }
 }

@@ -80,7 +80,7 @@ pub fn bootstrap(
     };
     let root_tree = Root::new(RootId::ROOT_TREE, root_pointer, Generation(0));
     if reading != ChunkReading::Salvage {
-        blocks.refuse_two_histories([&chunk_tree, &root_tree])?;
+        volume.refuse_two_histories(superblock)?;
     }
     Ok(Bootstrap { trees, blocks, chunk_tree, root_tree })
 }

@@ -6,7 +6,7 @@ use vlinder_base::sync::Arc;
 use vlinder_format::{Generation, Key};
 
 use crate::plan::{AddressPool, Learned, Needs, Planned};
-use crate::root::Root;
+use crate::root::{Root, Unlocked};
 use crate::search::Pins;
 use crate::{Space, TreeError, Trees};
 
@@ -99,13 +99,13 @@ impl Trees {
         );
         let Some(first) = edits.first() else { return Ok(()) };
         let mut pins = Pins::default();
-        let mut learned = Learned::default();
+        let (mut learned, mut unlocked) = (Learned::default(), Unlocked::new());
         for _ in 0..ROUNDS {
-            let needs = {
+            let (needs, version) = {
                 let mut state = root.write();
                 let _timer = self.metrics.root_lock_hold_time.time();
                 match self.plan(root, &state, generation, &mut pins, &learned, pool, edits)? {
-                    Planned::Needs(needs) => needs,
+                    Planned::Needs(needs) => (needs, state.version),
                     Planned::Ready(plan) => {
                         // What was learned of sharing stays true until the gate is free again.
                         let gate = plan.relies_on_sharing.then(|| space.sharing_gate().lock());
@@ -123,12 +123,16 @@ impl Trees {
                             );
                             return Ok(());
                         }
-                        Needs::relearn()
+                        (Needs::relearn(), state.version)
                     }
                 }
             };
             self.metrics.replans.increment();
-            self.fulfil(root, space, pool, &mut pins, &mut learned, needs)?;
+            match self.fulfil(root, space, pool, &mut pins, &mut learned, needs) {
+                // Another writer of the tree let go of a block that was asked for: nobody refers to it any more.
+                Err(error) if unlocked.excuses(&error, root, version) => learned.forget(),
+                fulfilled => fulfilled?,
+            }
         }
         Err(TreeError::Unsettled { root: root.id(), key: first.key })
     }

@@ -96,7 +96,8 @@ impl Look<'_> {
 
 impl Trees {
     /// Measures changes of a tree at touched places, which are in order and apart, as the transaction of `generation`
-    /// would make them, where blocks up to `last_snapshot` may be shared. A tree that changes meanwhile may be measured wrong, or give an error.
+    /// would make them, where blocks up to `last_snapshot` may be shared. A tree that changes meanwhile may be measured wrong; where no
+    /// transaction handle is open, it may give an error, too.
     ///
     /// # Errors
     /// What reading the tree met.
@@ -110,15 +111,19 @@ impl Trees {
     ) -> Result<Measured, TreeError> {
         let last_snapshot = if root.id().is_shareable() { last_snapshot } else { Generation(0) };
         let look = Look { root, generation, last_snapshot, precision };
-        let mut measured = Measured::default();
         let touches: Vec<Touch> =
             touches.iter().filter(|touch| touch.keys.start < touch.keys.end).cloned().collect();
         if touches.is_empty() {
-            return Ok(measured);
+            return Ok(Measured::default());
         }
-        let top = self.block(&WantedBlock::root(root))?;
-        measured.copies = u64::from(top.generation() != generation);
-        let splits = self.measure_below(&look, (&top, None), &touches, &mut measured)?;
+        root.read_unlocked(|| self.measure_from_root(&look, &touches))
+    }
+
+    fn measure_from_root(&self, look: &Look<'_>, touches: &[Touch]) -> Result<Measured, TreeError> {
+        let top = self.block(&WantedBlock::root(look.root))?;
+        let mut measured =
+            Measured { copies: u64::from(top.generation() != look.generation), ..Measured::default() };
+        let splits = self.measure_below(look, (&top, None), touches, &mut measured)?;
         // A root that splits gets a node above it.
         measured.splits = measured.splits.saturating_add(u64::from(splits));
         Ok(measured)
@@ -129,6 +134,10 @@ impl Trees {
     /// # Errors
     /// What reading the tree met.
     pub fn shape(&self, root: &Arc<Root>) -> Result<Shape, TreeError> {
+        root.read_unlocked(|| self.shape_from_root(root))
+    }
+
+    fn shape_from_root(&self, root: &Root) -> Result<Shape, TreeError> {
         let top = self.block(&WantedBlock::root(root))?;
         let mut shape = Shape::default();
         if top.is_leaf() {

@@ -6,6 +6,33 @@ use vlinder_format::block::BLOCK_FLAG_RELOCATION;
 use vlinder_format::block::BLOCK_FLAG_WRITTEN;
 use vlinder_format::{Block, Generation, Level, Logical, RootId};
 
+use crate::TreeError;
+
+/// How often what failed without a lock is tried again, where the tree changed meanwhile. A block that a device can't read, beside
+/// writers who change the tree all the time, must not be asked for again and again: each try may take a device seconds.
+const EXCUSES: u32 = 8;
+
+/// What is read of a tree with no lock held, and may be of the past by the time it is there.
+pub(crate) struct Unlocked {
+    left: u32,
+}
+
+impl Unlocked {
+    pub(crate) fn new() -> Self {
+        Self { left: EXCUSES }
+    }
+
+    /// Whether an error is to be forgotten, and what met it done again: the tree was at `version` before, and changed.
+    pub(crate) fn excuses(&mut self, error: &TreeError, root: &Root, version: u64) -> bool {
+        if !error.may_be_of_the_past() || root.version() == version {
+            return false;
+        }
+        let left = self.left.checked_sub(1);
+        self.left = left.unwrap_or_default();
+        left.is_some()
+    }
+}
+
 /// Where a root block lies, as the tree's root item or the superblock records it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RootPointer {
@@ -57,6 +84,21 @@ impl Root {
         self.state.read().version
     }
 
+    /// Reads with no lock held. What fails while the tree changes is read again: the tree may have let go of what was read.
+    ///
+    /// # Errors
+    /// That of a read during which the tree stayed as it was, or of the last of a few.
+    pub fn read_unlocked<T>(&self, mut read: impl FnMut() -> Result<T, TreeError>) -> Result<T, TreeError> {
+        let mut unlocked = Unlocked::new();
+        loop {
+            let version = self.version();
+            match read() {
+                Err(error) if unlocked.excuses(&error, self, version) => {}
+                result => return result,
+            }
+        }
+    }
+
     /// The generation of the newest snapshot taken of this tree: older blocks may be shared.
     pub fn last_snapshot(&self) -> Generation {
         Generation(self.last_snapshot.load(Ordering::Acquire))
@@ -94,5 +136,43 @@ impl Root {
         self.id.is_shareable()
             && !is_root
             && (block.generation() <= self.last_snapshot() || block.has_flag(BLOCK_FLAG_RELOCATION))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vlinder_format::block::BlockFault;
+    use vlinder_format::{Damage, Place};
+
+    use super::*;
+
+    fn damage() -> TreeError {
+        Damage::new(BlockFault::Address { found: Logical(0) }, Place::default()).into()
+    }
+
+    fn changed(root: &Root) {
+        root.write().version += 1;
+    }
+
+    #[test]
+    fn what_fails_is_read_again_while_the_tree_changes_but_not_for_ever() {
+        let root = Root::new(RootId::FS_TREE, RootPointer::default(), Generation(0));
+        let tries = |changes: u32, fails: u32, error: fn() -> TreeError| {
+            let mut tries = 0;
+            let read = root.read_unlocked(|| {
+                tries += 1;
+                if tries <= changes {
+                    changed(&root);
+                }
+                if tries <= fails { Err(error()) } else { Ok(()) }
+            });
+            (tries, read.is_ok())
+        };
+        let no_space = || TreeError::NoSpace { root: RootId::FS_TREE, needed_bytes: 0 };
+        assert_eq!(tries(0, 1, damage), (1, false), "the tree stayed as it was");
+        assert_eq!(tries(1, 1, damage), (2, true));
+        assert_eq!(tries(1, 2, damage), (2, false));
+        assert_eq!(tries(u32::MAX, u32::MAX, damage), (1 + EXCUSES, false));
+        assert_eq!(tries(u32::MAX, u32::MAX, no_space), (1, false), "no error of the past");
     }
 }

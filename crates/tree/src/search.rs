@@ -7,7 +7,7 @@ use vlinder_base::sync::Arc;
 use vlinder_format::block::BlockFault;
 use vlinder_format::{Block, Damage, Key, Level, Logical, Place, RootId};
 
-use crate::root::{Root, RootState};
+use crate::root::{Root, RootState, Unlocked};
 use crate::{Readahead, TreeError, Trees, WantedBlock};
 
 /// How often a search may find something missing before the tree is called unsound: every round loads at least one
@@ -180,15 +180,19 @@ impl Trees {
         readahead: Readahead,
     ) -> Result<Option<Position>, TreeError> {
         self.metrics.descents.increment();
-        let mut pins = Pins::default();
+        let (mut pins, mut unlocked) = (Pins::default(), Unlocked::new());
         for _ in 0..ROUNDS {
-            let attempt = {
+            let (attempt, version) = {
                 let state = root.read();
-                self.attempt(root, &state, key, direction, readahead, &pins)?
+                (self.attempt(root, &state, key, direction, readahead, &pins)?, state.version)
             };
             match attempt {
                 Attempt::Found(position) => return Ok(position),
-                Attempt::Missing(wanted) => self.load(&wanted, &mut pins)?,
+                Attempt::Missing(wanted) => match self.load(&wanted, &mut pins) {
+                    // The tree let go of the block meanwhile, whose place others may have by now.
+                    Err(error) if unlocked.excuses(&error, root, version) => {}
+                    loaded => loaded?,
+                },
             }
         }
         Err(TreeError::Unsettled { root: root.id(), key: *key })

@@ -10,7 +10,7 @@ use vlinder_format::{Block, Damage, Generation, Place, RootId, Uuid};
 use vlinder_volume::{MappedBy, ReadRequest, Volume};
 
 use crate::search::verify_block;
-use crate::{BlockSource, Root, TreeError, WantedBlock};
+use crate::{BlockSource, TreeError, WantedBlock};
 
 /// Where a block says whose it is.
 const OWNER: std::ops::Range<usize> = 88..96;
@@ -73,22 +73,6 @@ impl VolumeBlocks {
         validate_leaf(&sealed, &self.leaf_rules())
             .map_err(|fault| fault.into_damage(Some(block.owner()), block.logical()))?;
         Ok(sealed)
-    }
-
-    /// Sees that all good copies of the root blocks of these trees are the same.
-    ///
-    /// # Errors
-    /// [`VolumeError::TwoHistories`] with the first two members of which that is not true.
-    pub(crate) fn refuse_two_histories(&self, roots: [&Root; 2]) -> Result<(), TreeError> {
-        for wanted in roots.map(WantedBlock::root) {
-            let (request, by) = self.request(&wanted);
-            let mut is_good = |bytes: &[u8]| self.judge(bytes.to_vec(), &wanted).is_ok();
-            // A block that lies nowhere is told of where it is read.
-            if let Ok(Some((first, second))) = self.volume.differing_copies(request, by, &mut is_good) {
-                return Err(self.volume.two_histories(first, second).into());
-            }
-        }
-        Ok(())
     }
 
     fn request(&self, wanted: &WantedBlock) -> (ReadRequest, MappedBy) {

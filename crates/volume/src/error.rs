@@ -181,8 +181,8 @@ pub enum VolumeError {
     /// Members were written to apart from one another, and none is older than the other.
     #[error(
         "device {} ({}) and device {} ({}) were each written to without the other and hold two histories of this file system, of \
-         which vlinder joins none; read one with -o history={} or -o history={}, copy out what you need, and make that device's \
-         file system whole with new ones",
+         which vlinder joins none; read one with -o history={} or -o history={} (restore: --options history=…), copy out what you \
+         need, and make that device's file system whole with new ones",
         .first.0, .first.1, .second.0, .second.1, .first.0, .second.0
     )]
     TwoHistories {

@@ -1,6 +1,6 @@
 //! A volume: its members, its chunks, and what is the same for all of them.
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 
 use vlinder_base::sync::atomic::{self, AtomicBool};
 use vlinder_base::sync::{Arc, Mutex, RwLock};
@@ -24,9 +24,14 @@ use crate::profile::{Profile, is_readable};
 use crate::sole_writer::KnownPrimaries;
 use crate::superblock::{self, FoundSuperblock, OpenRules, SuperblockChoice};
 
-/// The superblock that is believed: the newest, or that of the chosen history.
+/// The superblock that is believed: the newest, or that of the chosen history. Of equal ones it is that of the first device, in
+/// whichever order they were given.
 fn believed(found: &[FoundSuperblock], history: Option<DeviceId>) -> Result<&FoundSuperblock, VolumeError> {
-    let newest = found.iter().max_by_key(|found| found.superblock.generation).ok_or(VolumeError::NoDevice)?;
+    let age = |found: &&FoundSuperblock| {
+        let superblock = &found.superblock;
+        (superblock::age(superblock), Reverse(superblock.device_item.device))
+    };
+    let newest = found.iter().max_by_key(age).ok_or(VolumeError::NoDevice)?;
     let Some(device) = history else { return Ok(newest) };
     let is_chosen = |found: &&FoundSuperblock| found.superblock.device_item.device == device;
     found.iter().find(is_chosen).ok_or(VolumeError::NoSuchHistory { device })
@@ -107,6 +112,10 @@ pub struct Volume {
     is_degraded: bool,
     /// The member whose history was chosen.
     pub(crate) history: Option<DeviceId>,
+    /// What the superblocks of stale members say, oldest first.
+    pub(crate) pasts: Vec<Superblock>,
+    /// Of the other members, those that have a fsync log, with the superblock that names it.
+    pub(crate) logs: Vec<Superblock>,
 }
 
 impl Volume {
@@ -170,8 +179,14 @@ impl Volume {
         let (superblock, mirror) = (newest.superblock.clone(), newest.mirror);
         let mut members = Vec::with_capacity(devices.len());
         let mut published = Vec::with_capacity(devices.len());
+        let (mut pasts, mut logs) = (Vec::new(), Vec::new());
         for (device, found) in devices.into_iter().zip(found) {
             let mut member = superblock::member(device, &found.superblock, &superblock, rules.salvages)?;
+            if member.is_stale {
+                pasts.push(found.superblock.clone());
+            } else if member.seed.is_none() && found.superblock.log_root != Logical(0) {
+                logs.push(found.superblock.clone());
+            }
             member.is_stale |= rules.history.is_some_and(|history| history != member.id);
             published.push(match member.seed {
                 Some(_) => found.superblock.clone(),
@@ -180,6 +195,8 @@ impl Volume {
             members.push(member);
         }
         published.sort_by_key(|superblock| superblock.device_item.device);
+        pasts.sort_by_key(|past| (past.generation, past.device_item.device));
+        logs.sort_by_key(|log| log.device_item.device);
         members.sort_by_key(|member: &Member| member.id);
         let is_degraded = check_members(&members, &superblock, rules.may_miss)?;
         let access = match access {
@@ -190,7 +207,8 @@ impl Volume {
             members.first().map(|member| member.device.describe().name.to_string()).unwrap_or_default();
         let refuse = |fault| VolumeError::Superblock { device: name.clone(), fault, usable_copy: None };
         let geometry = Geometry::of(&superblock).map_err(refuse)?;
-        let volume = Self { is_degraded, history: rules.history, ..Self::new(members, geometry, access) };
+        let volume =
+            Self { is_degraded, history: rules.history, pasts, logs, ..Self::new(members, geometry, access) };
         if let Some((first, second)) = contradiction(found).filter(|_| rules.history.is_none()) {
             return Err(volume.two_histories(first.device_item.device, second.device_item.device));
         }
@@ -233,6 +251,8 @@ impl Volume {
             read_only: AtomicBool::new(access == Access::ReadOnly),
             is_degraded: false,
             history: None,
+            pasts: Vec::new(),
+            logs: Vec::new(),
         }
     }
 
@@ -249,6 +269,19 @@ impl Volume {
         }
         let is_there = |device: DeviceId| self.member(device).is_some();
         self.chunks.snapshot().into_iter().filter(|chunk| !is_readable(chunk, is_there)).collect()
+    }
+
+    /// The known chunks of which some bytes are had only from members that were away ([`Member::is_stale`]): what has no
+    /// checksums there may be old.
+    pub fn stale_chunks(&self) -> Vec<Arc<MappedChunk>> {
+        if !self.members.iter().any(|member| member.is_stale) {
+            return Vec::new();
+        }
+        let is_there = |device: DeviceId| self.member(device).is_some();
+        let is_current = |device: DeviceId| self.member(device).is_some_and(|member| !member.is_stale);
+        let is_stale =
+            |chunk: &Arc<MappedChunk>| is_readable(chunk, is_there) && !is_readable(chunk, is_current);
+        self.chunks.snapshot().into_iter().filter(is_stale).collect()
     }
 
     /// Sizes and checksum kind.

@@ -1,7 +1,7 @@
 //! Lies: each field that a decoder lists, in each kind of structure that an image holds, with each value that arithmetic,
 //! loops and reservations fear. Checksums are made right, so that nothing but the lie is wrong.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use vlinder_format::block::{HEADER_SIZE, ITEM_HEADER_SIZE};
 use vlinder_format::fields::{self, PlacedField};
@@ -60,7 +60,8 @@ impl Lie {
 
 /// Where a structure lies.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+pub enum Place {
+    /// The superblock.
     Superblock,
     /// In the block at this address, from this byte on.
     Block(Logical, usize),
@@ -82,6 +83,17 @@ pub struct Target {
 /// One field of each kind that the image holds. The seed chooses which structure of a kind lies.
 #[must_use]
 pub fn targets(mutator: &Mutator, seed: u64) -> Vec<Target> {
+    let choose = |kind: Vec<Target>| {
+        let chosen = usize::try_from(seed % kind.len() as u64).unwrap_or(0);
+        let sibling = kind[(chosen + 1) % kind.len()].truth.clone();
+        Target { sibling, ..kind[chosen].clone() }
+    };
+    targets_by_kind(mutator).into_values().map(choose).collect()
+}
+
+/// All fields of an image by their kinds. The values of siblings are not set.
+#[must_use]
+pub fn targets_by_kind(mutator: &Mutator) -> BTreeMap<String, Vec<Target>> {
     let mut kinds: BTreeMap<String, Vec<Target>> = BTreeMap::new();
     let bytes = mutator.superblock.encode();
     for field in Superblock::fields(&bytes).iter().filter(|field| !is_mended(field)) {
@@ -101,12 +113,15 @@ pub fn targets(mutator: &Mutator, seed: u64) -> Vec<Target> {
             kinds.entry(target.name.clone()).or_default().push(target);
         }
     }
-    let choose = |kind: Vec<Target>| {
-        let chosen = usize::try_from(seed % kind.len() as u64).unwrap_or(0);
-        let sibling = kind[(chosen + 1) % kind.len()].truth.clone();
-        Target { sibling, ..kind[chosen].clone() }
-    };
-    kinds.into_values().map(choose).collect()
+    kinds
+}
+
+/// All tree blocks, those of logs among them; each once.
+#[must_use]
+pub fn all_blocks(mutator: &Mutator) -> Vec<Logical> {
+    let of_trees = trees(mutator).into_iter().flat_map(|tree| blocks(mutator, tree));
+    let all: BTreeSet<Logical> = of_trees.chain(log_blocks(mutator)).collect();
+    all.into_iter().collect()
 }
 
 /// The trees that the superblock and the root tree name.
@@ -206,6 +221,18 @@ fn kind_of(block: &Block, slot: usize) -> String {
 }
 
 impl Target {
+    /// The structure that the field is of, and where the field begins in it.
+    #[must_use]
+    pub fn site(&self) -> (Place, usize) {
+        (self.place, self.start)
+    }
+
+    /// What the field says.
+    #[must_use]
+    pub fn truth(&self) -> &[u8] {
+        &self.truth
+    }
+
     /// What the field says after a lie; none where that is the truth.
     #[must_use]
     pub fn value(&self, lie: Lie) -> Option<Vec<u8>> {

@@ -53,6 +53,23 @@ pub fn btrfs_check(image: &Path) -> Result<(), JudgeError> {
     judge(image, &[], &[])
 }
 
+/// As [`btrfs_check`] of an image that it may not get to the end of: after so many seconds it is killed, and that is a
+/// complaint.
+pub fn btrfs_check_within(image: &Path, seconds: u64) -> Result<(), JudgeError> {
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", &seconds.to_string(), "btrfs", "check", "--readonly"]).arg(image);
+    match judge_output(&mut command, &[]) {
+        Err(JudgeError::Complained { complaints, .. }) if names_no_fault(&complaints, &[]) => {
+            judge(image, &[], &[])
+        }
+        Err(JudgeError::Complained { command, status, complaints }) => {
+            let complaints = unknown_lines(&complaints, &[]).collect::<Vec<_>>().join("\n");
+            Err(JudgeError::Complained { command, status, complaints })
+        }
+        verdict => verdict,
+    }
+}
+
 /// As [`btrfs_check`], and verifies the checksums of all data.
 pub fn btrfs_check_data(image: &Path) -> Result<(), JudgeError> {
     judge(image, &["--check-data-csum"], &[])
@@ -81,7 +98,11 @@ fn judge(image: &Path, arguments: &[&str], allowed: &[&str]) -> Result<(), Judge
 fn run_check(image: &Path, arguments: &[&str], allowed: &[&str]) -> Result<(), JudgeError> {
     let mut command = Command::new("btrfs");
     command.args(["check", "--readonly"]).args(arguments).arg(image);
-    let output = run(&mut command)?;
+    judge_output(&mut command, allowed)
+}
+
+fn judge_output(command: &mut Command, allowed: &[&str]) -> Result<(), JudgeError> {
+    let output = run(command)?;
     let complaints: Vec<&str> = unknown_lines(&output, allowed).collect();
     if complaints.is_empty() {
         return Ok(());

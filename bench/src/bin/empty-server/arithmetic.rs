@@ -70,6 +70,7 @@ impl Arithmetic {
             access_time: Time::default(),
             modification_time: Time::default(),
             change_time: Time::default(),
+            is_volatile: false,
         }
     }
 

@@ -40,6 +40,7 @@ fn main() -> Result<()> {
         threads: options.threads,
         writeback: options.writeback,
         kernel_kills_privileges: false,
+        acls: true,
         validity,
     };
     let service = Arc::new(Arithmetic::new(files));

@@ -78,12 +78,13 @@ impl Population<'_> {
         let inode = self.filesystem.root()?;
         let sector_bytes = usize::try_from(self.filesystem.sector_size()).unwrap_or(usize::MAX);
         source::read(root, self.threads, sector_bytes, |reading| {
-            let level = Level { inode, entry: Some(entry), path: Vec::new(), below: VecDeque::new() };
+            let level = Level { inode, entry: Some(entry), above_bytes: 0, below: VecDeque::new() };
             let mut writer = Writer {
                 population: self,
                 progress,
                 told: 0,
                 levels: vec![level],
+                path: Vec::new(),
                 links: HashMap::new(),
                 read_only: Vec::new(),
                 default: None,
@@ -107,7 +108,8 @@ struct Level {
     inode: Arc<Inode>,
     /// Until its attributes are set.
     entry: Option<Entry>,
-    path: Vec<u8>,
+    /// Bytes of the path of the directory above.
+    above_bytes: usize,
     /// Directories in it that were made and are to be filled.
     below: VecDeque<(Arc<Inode>, Entry)>,
 }
@@ -121,6 +123,8 @@ struct Writer<'a> {
     /// Names copied when `progress` was called last.
     told: u64,
     levels: Vec<Level>,
+    /// The last level's below the source directory. One for each level would take memory with the square of their number.
+    path: Vec<u8>,
     /// With how many names are still to come at most. Other subvolumes get an inode of their own.
     links: HashMap<LinkKey, (Arc<Inode>, u64)>,
     read_only: Vec<RootId>,
@@ -165,20 +169,23 @@ impl Sink for Writer<'_> {
         let level = self.levels.last_mut().expect("the source's root is never left");
         let inode = Arc::clone(&level.inode);
         let Some(entry) = level.entry.take() else { return Ok(()) };
-        self.set_attributes(&inode, &entry).map_err(|error| self.fail_at(&self.level().path, error))
+        self.set_attributes(&inode, &entry).map_err(|error| self.fail_at(&self.path, error))
     }
 
     fn enter(&mut self) -> Result<(), MkfsError> {
         let level = self.levels.last_mut().expect("the source's root is never left");
         // None came: what was a directory when it was listed was none when it was loaded.
-        let (inode, entry) = level.below.pop_front().ok_or_else(|| SourceError::changed(&level.path))?;
-        let path = join(&level.path, &entry.name);
-        self.levels.push(Level { inode, entry: Some(entry), path, below: VecDeque::new() });
+        let (inode, entry) = level.below.pop_front().ok_or_else(|| SourceError::changed(&self.path))?;
+        let above_bytes = self.path.len();
+        self.path = join(&self.path, &entry.name);
+        self.levels.push(Level { inode, entry: Some(entry), above_bytes, below: VecDeque::new() });
         Ok(())
     }
 
     fn leave(&mut self) {
-        self.levels.pop();
+        if let Some(left) = self.levels.pop() {
+            self.path.truncate(left.above_bytes);
+        }
     }
 }
 
@@ -273,7 +280,7 @@ impl Writer<'_> {
 
     fn make(&mut self, parent: &Arc<Inode>, entry: &Entry) -> Result<Arc<Inode>, MkfsError> {
         if matches!(entry.kind, Kind::Directory) {
-            let path = join(&self.level().path, &entry.name);
+            let path = join(&self.path, &entry.name);
             if let Some(subvolume) = self.population.subvolumes.get(&path) {
                 let (is_default, access) = (subvolume.is_default, subvolume.access);
                 return self
@@ -416,7 +423,7 @@ impl Writer<'_> {
     }
 
     fn fail(&self, entry: &Entry, error: FsError) -> MkfsError {
-        self.fail_at(&join(&self.level().path, &entry.name), error)
+        self.fail_at(&join(&self.path, &entry.name), error)
     }
 
     fn fail_at(&self, path: &[u8], error: FsError) -> MkfsError {

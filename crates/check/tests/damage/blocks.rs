@@ -66,6 +66,28 @@ pub const DAMAGES: &[Damage] = &[
         only_unreadable(m, tree, root, fault).besides(WITHOUT_EXTENTS)
     }),
     ("block fsid", |m| bad_root(m, |bytes| bytes[33] ^= 1, BlockFault::FileSystem)),
+    ("block of a subvolume that has none such", |m| {
+        let reason = "belongs to another tree, which does not lead to it";
+        let (kind, root) = (FindingKind::BlockOwner { reason }, m.block(m.root(FS)));
+        // A leaf without extents, whose owner nobody else has recorded.
+        let leaf = root
+            .children()
+            .map(|child| m.block(child.logical))
+            .find(|leaf| (0..leaf.len()).all(|slot| leaf.key(slot).item_type != Type::EXTENT_DATA));
+        let leaf = leaf.expect("a leaf of names").logical();
+        m.change_bytes(leaf, |bytes| bytes[88 + 2] = 255);
+        only(kind, at_block(FS, leaf))
+    }),
+    ("block of the time before references by parent", |m| {
+        let root = m.root(RootId::CHECKSUM_TREE);
+        m.change_bytes(root, |bytes| bytes[63] = 0);
+        only(FindingKind::BlockFlags { found: 1, revision: 0 }, at_block(RootId::CHECKSUM_TREE, root))
+    }),
+    ("block of a tree that is never relocated so", |m| {
+        let root = m.root(RootId::CHECKSUM_TREE);
+        m.change_bytes(root, |bytes| bytes[56] |= 2);
+        only(FindingKind::BlockFlags { found: 3, revision: 1 }, at_block(RootId::CHECKSUM_TREE, root))
+    }),
     ("block level", |m| {
         let expected = m.block(m.root(FS)).level();
         bad_root(m, |bytes| bytes[100] += 1, BlockFault::Level { found: Level(expected.0 + 1), expected })

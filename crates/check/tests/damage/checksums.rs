@@ -1,6 +1,6 @@
 //! The checksums of data.
 
-use vlinder_check::FindingKind;
+use vlinder_check::{Finding, FindingKind};
 use vlinder_format::{ItemType as Type, Key, Logical, ObjectId, RootId};
 use vlinder_testkit::mutator::Mutator;
 use vlinder_testkit::require;
@@ -8,10 +8,12 @@ use vlinder_testkit::require;
 use crate::Damage;
 use crate::common::expected::only;
 use crate::image::{
-    FS, SECTOR, SUBVOLUMES, data_of, free_range, in_tree, inside, of, place, place_of, range_of,
+    FS, SECTOR, SUBVOLUMES, data_of, filled, free_range, in_tree, inside, of, place, place_of, range_of,
 };
 
 const TREE: RootId = RootId::CHECKSUM_TREE;
+/// The offset of the method in an extent's item.
+const COMPRESSION: usize = 16;
 
 /// A sector of data whose one copy is bad.
 fn bad_data(m: &Mutator, logical: Logical) -> FindingKind {
@@ -69,4 +71,26 @@ pub const DAMAGES: &[Damage] = &[
 fn damaged_checksums_are_found() {
     require!(KernelBtrfs, Tool("btrfs"), Tool("setfattr"), Tool("chattr"));
     crate::assert_each_is_found(DAMAGES);
+}
+
+/// kdave/btrfs-progs#1135: extents that were called compressed and are not have the right checksums, and no judge said a word.
+#[test]
+fn compressed_data_that_do_not_unpack_are_found() {
+    require!(KernelBtrfs, Tool("btrfs"), Tool("setfattr"), Tool("chattr"));
+    let (zlib, zstd) = (1, 3);
+    let m = Mutator::new(filled());
+    let extent = of(&m, "text", Type::EXTENT_DATA);
+    m.change_item(extent, |data| {
+        assert_eq!(data[COMPRESSION], zlib);
+        data[COMPRESSION] = zstd;
+    });
+    let found = crate::findings(m.device());
+    let [Finding { kind: FindingKind::DataNotUnpacked { inode, offset: 0, reason }, place: at }] = &*found
+    else {
+        panic!("{found:#?}");
+    };
+    assert_eq!((*inode, *at), (extent.key.objectid, place(FS, extent)));
+    assert!(reason.contains("zstd"), "{reason}");
+    // Who reads no data can't know.
+    assert_eq!(crate::common::findings(&m), []);
 }

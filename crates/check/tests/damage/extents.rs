@@ -19,6 +19,8 @@ const TREE: RootId = RootId::EXTENT_TREE;
 const REFERENCES: usize = 0;
 const GENERATION: usize = 8;
 const FLAGS: usize = 16;
+/// A bit of the flags.
+const FULL_BACK_REFERENCE: u64 = 1 << 8;
 const BLOCK_ROOT: usize = 25;
 const DATA_INODE: usize = 33;
 const DATA_OFFSET: usize = 41;
@@ -36,6 +38,11 @@ fn block(m: &Mutator) -> (Found, RootId) {
 
 fn start(found: Found) -> Logical {
     Logical(found.key.objectid.0)
+}
+
+/// A block that refers to its children by parent, though its tree has it.
+fn left() -> FindingKind {
+    FindingKind::BlockOwner { reason: "is said to be left by its owner, whose tree leads to it" }
 }
 
 /// An extent that its user is not recorded for.
@@ -80,6 +87,19 @@ pub const DAMAGES: &[Damage] = &[
             FindingKind::Item { fault: ExtentFault::Generation { found, newest }.into() },
             place(TREE, extent),
         )
+    }),
+    ("a block said to be left by its owner", |m| {
+        let (extent, tree) = block(m);
+        m.add_u64(extent, FLAGS, FULL_BACK_REFERENCE);
+        assert_eq!(tree, RootId::CHUNK_TREE);
+        only(left(), at_block(TREE, start(extent)))
+    }),
+    ("generation of a block's extent", |m| {
+        let (extent, _) = block(m);
+        let expected = m.block(start(extent)).generation();
+        m.set_u64(extent, GENERATION, 1);
+        let kind = FindingKind::BlockGeneration { found: Generation(1), expected };
+        only(kind, at_block(TREE, start(extent)))
     }),
     ("extent flags", |m| {
         let (extent, _) = data(m);
@@ -138,9 +158,9 @@ pub const DAMAGES: &[Damage] = &[
             let node = format!("node {}", root.logical());
             [missing(extent, node), extra(extent, format!("tree {FS}"))].map(|kind| (kind, child.logical))
         });
-        let mut all = children.map(|(kind, child)| (kind, at_block(TREE, child)));
-        let (kind, place) = all.next().unwrap();
-        all.fold(only(kind, place), |expected, (kind, place)| expected.and(kind, place))
+        let all = children.map(|(kind, child)| (kind, at_block(TREE, child)));
+        let first = only(left(), at_block(TREE, root.logical()));
+        all.fold(first, |expected, (kind, place)| expected.and(kind, place))
     }),
     ("extent of nothing", |m| {
         let logical = Logical(free_range(m).key.objectid.0);

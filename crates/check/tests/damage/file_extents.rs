@@ -8,13 +8,16 @@ use vlinder_testkit::require;
 
 use crate::Damage;
 use crate::common::expected::only;
-use crate::image::{FS, SECTOR, in_tree, of, place, range_of, user};
+use crate::image::{FS, SECTOR, data_of, in_tree, of, place, range_of, user};
 
 /// Offsets in an extent's item.
 const GENERATION: usize = 0;
 const RAM_BYTES: usize = 8;
 const COMPRESSION: usize = 16;
+const OTHER_ENCODING: usize = 18;
 const TYPE: usize = 20;
+/// Where the bytes of an inline extent begin.
+const INLINE_BYTES: usize = 21;
 const ADDRESS: usize = 21;
 const DISK_BYTES: usize = 29;
 const OFFSET: usize = 37;
@@ -122,6 +125,24 @@ pub const DAMAGES: &[Damage] = &[
             FindingKind::Item { fault: FileExtentFault::InlineSize { found, expected: found + 1 }.into() },
             place(FS, at),
         )
+    }),
+    ("another encoding", |m| {
+        let at = extent_of(m, "prealloc");
+        m.change_item(at, |data| data[OTHER_ENCODING] = 1);
+        let reason = "has an encoding that nobody knows";
+        only(FindingKind::FileExtentForm { inode: at.key.objectid, reason }, place(FS, at))
+    }),
+    ("inline without bytes", |m| {
+        let (at, inode) = (extent_of(m, "small"), of(m, "small", Type::INODE_ITEM));
+        let head = data_of(m, at)[..INLINE_BYTES].to_vec();
+        m.remove(at);
+        m.insert(FS, at.key, &head);
+        m.set_u64(at, RAM_BYTES, 0);
+        let number = at.key.objectid;
+        let reason = "is inline, and has no bytes";
+        let bytes = FindingKind::InodeBytes { inode: number, found: "hello".len() as u64, expected: 0 };
+        only(FindingKind::FileExtentForm { inode: number, reason }, place(FS, at))
+            .and(bytes, place(FS, inode))
     }),
     ("extent gone", |m| {
         let at = extent_of(m, "file");

@@ -24,6 +24,8 @@ const CHUNK_STRIPE_LENGTH: usize = 16;
 const CHUNK_PHYSICAL: usize = 56;
 const CHUNK_DEVICE_UUID: usize = 64;
 const DEVICE_UUID: usize = 66;
+/// The file system's UUID in a device's item.
+const DEVICE_FSID: usize = 82;
 const DEVICE_BYTES: usize = 8;
 const DEVICE_USED: usize = 16;
 const DEVICE_EXTENT_CHUNK: usize = 16;
@@ -172,8 +174,15 @@ pub const DAMAGES: &[Damage] = &[
         let total = u64_at(m, device, DEVICE_BYTES);
         m.add_u64(device, DEVICE_BYTES, 1);
         let sum = FindingKind::SuperblockTotalBytes { found: total, expected: total + 1 };
-        only(FindingKind::DeviceSize { device: DEVICE, found: total + 1 }, place(CHUNKS, device))
+        let kind = |reason| FindingKind::DeviceSize { device: DEVICE, found: total + 1, reason };
+        only(kind("which is no multiple of the sector size"), place(CHUNKS, device))
+            .and(kind("another size than its superblock says"), place(CHUNKS, device))
             .and(sum, NOWHERE)
+    }),
+    ("device's file system in its item", |m| {
+        let device = device_item(m);
+        m.add_u64(device, DEVICE_FSID, 1);
+        only(FindingKind::DeviceUuid { device: DEVICE }, place(CHUNKS, device))
     }),
     ("stripe's device UUID", |m| {
         let (chunk, logical, _) = chunk(m);

@@ -3,6 +3,7 @@
 use vlinder_check::FindingKind;
 use vlinder_codec::name_hash::name_hash;
 use vlinder_format::directory::{DirectoryEntryType, DirectoryFault};
+use vlinder_format::inode_ref;
 use vlinder_format::{ItemType as Type, Key, ObjectId, Place};
 use vlinder_testkit::mutator::{Found, Mutator};
 use vlinder_testkit::require;
@@ -57,6 +58,13 @@ pub const DAMAGES: &[Damage] = &[
         let ((size, directory), [(in_inode, place), (by_hash, _)]) =
             (directory_size(m, "name-5"), INDEX_LACKS.map(|reason| name_of(child, reason)));
         only(in_inode, place).and(by_hash, place).and(size, directory)
+    }),
+    ("the root directory's own reference", |m| {
+        let own = m.find(FS, |key, _| key == inode_ref::key(ROOT_DIRECTORY, ROOT_DIRECTORY));
+        m.change_item(own, |data| data[0] = 1);
+        let reason = "is not `..` in the root directory's own reference";
+        let kind = FindingKind::Name { directory: ROOT_DIRECTORY, child: ROOT_DIRECTORY, reason };
+        only(kind, place(FS, own))
     }),
     ("entry to another inode", |m| {
         let child = inode(m, "name-5");

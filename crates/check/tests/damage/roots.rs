@@ -7,7 +7,6 @@ use vlinder_format::{Generation, ItemType as Type, Key, Level, Logical, Place, R
 use vlinder_testkit::mutator::{Found, Mutator};
 use vlinder_testkit::require;
 
-use crate::Damage;
 use crate::blocks::unreadable;
 use crate::common::expected::only;
 use crate::image::{
@@ -15,12 +14,14 @@ use crate::image::{
     root_directory, root_item, u64_at, user,
 };
 use crate::names::name_of;
+use crate::{Damage, common};
 
 const ROOTS: RootId = RootId::ROOT_TREE;
 const EXTENTS: RootId = RootId::EXTENT_TREE;
 const SUBVOLUME: RootId = SUBVOLUMES[0];
 /// Offsets in a root item.
 const GENERATION: usize = 160;
+const ROOT_DIRECTORY_OFFSET: usize = 168;
 const ADDRESS: usize = 176;
 const FLAGS: usize = 208;
 const REFERENCES: usize = 216;
@@ -108,6 +109,41 @@ pub const DAMAGES: &[Damage] = &[
             FindingKind::Item { fault: RootItemFault::Flags { found: RootFlags(1 << 20) }.into() },
             place(ROOTS, at),
         )
+    }),
+    // What is left of a relocation, in the reports of those whose file systems went read-only by it.
+    ("root items in the extent tree", |m| {
+        let key = Key::new(RootId::TREE_LOG.object_id(), Type::ROOT_ITEM, 256);
+        let root = root_item(m, FS);
+        let item = m.block(root.leaf).data(root.slot).to_vec();
+        m.insert(EXTENTS, key, &item);
+        let kind = FindingKind::ItemInWrongTree { item_type: Type::ROOT_ITEM };
+        only(kind, common::place_of(m, EXTENTS, key))
+    }),
+    ("an inode in the checksum tree", |m| {
+        let inode = root_directory(m);
+        let item = m.block(inode.leaf).data(inode.slot).to_vec();
+        m.insert(RootId::CHECKSUM_TREE, inode.key, &item);
+        let kind = FindingKind::ItemInWrongTree { item_type: Type::INODE_ITEM };
+        only(kind, common::place_of(m, RootId::CHECKSUM_TREE, inode.key))
+    }),
+    ("a type that is not known", |m| {
+        let key = Key::new(ROOT_DIRECTORY, Type(111), 0);
+        m.insert(FS, key, b"?");
+        let kind = FindingKind::ItemInWrongTree { item_type: Type(111) };
+        only(kind, common::place_of(m, FS, key))
+    }),
+    ("root directory in a root item", |m| {
+        let at = root_item(m, SUBVOLUME);
+        m.add_u64(at, ROOT_DIRECTORY_OFFSET, 1);
+        let reason = "the subvolume's root directory is said not to be inode 256";
+        only(FindingKind::Root { reason }, place(ROOTS, at))
+    }),
+    ("key of a tree's root item", |m| {
+        let at = root_item(m, RootId::CHECKSUM_TREE);
+        let key = Key { offset: 1, ..at.key };
+        m.set_key(at, key);
+        let reason = "the tree's root item is not where it is looked for: the offset of its key is not 0";
+        only(FindingKind::Root { reason }, place(ROOTS, Found { key, ..at }))
     }),
     ("root references", |m| {
         let at = root_item(m, SUBVOLUME);

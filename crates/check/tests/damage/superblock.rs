@@ -33,6 +33,11 @@ pub const DAMAGES: &[Damage] = &[
         let expected = m.superblock.total_bytes;
         only(FindingKind::SuperblockTotalBytes { found: expected - 4096, expected }, NOWHERE)
     }),
+    ("stripe size", |m| {
+        m.change_superblock(|s| s.stripe_size = 32768);
+        let expected = m.superblock.sector_size;
+        only(FindingKind::SuperblockStripeSize { found: 32768, expected }, NOWHERE)
+    }),
     ("root generation", |m| {
         let (found, root) = (m.superblock.generation, m.superblock.root);
         m.change_superblock(|s| s.generation = found.next());

@@ -6,6 +6,7 @@
 mod copier;
 mod crew;
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::PathBuf;
@@ -14,17 +15,19 @@ use clap::Args;
 use serde_json::json;
 use vlinder_format::inode::FileType;
 
-use self::copier::Copier;
+pub use self::copier::Copier;
 use crate::failure::{Failure, Kind, Status as Ending};
 use crate::image::{Follow, ImageArguments, Images, Purpose};
-use crate::place::Location;
+use crate::place::{Location, Origin, Status};
 use crate::session::Session;
 use crate::target::Target;
 
 /// Copy files, between the host and images in any direction.
 ///
-/// Where the destination is a directory, the copies go into it. Holes stay holes. A file that exists is replaced when its
-/// copy is whole. Of a pipe or character device, /dev/stdin among them, the content is copied, unless -r or -a is given.
+/// Where the destination is a directory, the copies go into it. Holes stay holes. A file that exists stays the file that it
+/// is: it keeps its owner, permissions, attributes, flags and, in an image, its further names, and gets the new content when
+/// all of that is there; until then, and where the copy fails, it has the old one. With -a or -p it gets the attributes of
+/// the source as well; with -a, one that has several names is replaced by a new file, as by cp -a. Of a pipe or character device, /dev/stdin among them, the content is copied, unless -r or -a is given.
 #[derive(Args, Debug)]
 #[command(
     override_usage = "vlinder cp [OPTIONS] <SOURCE>... <DESTINATION>",
@@ -63,11 +66,34 @@ pub struct Arguments {
     /// Tell each file that is copied.
     #[arg(short, long)]
     verbose: bool,
+    /// A file that exists gives its name to a new file, as for a move.
+    #[arg(skip)]
+    replaces: bool,
     #[command(flatten)]
     images: ImageArguments,
     /// What to copy, and where to: IMAGE:/PATH or paths of the host.
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "DESTINATION"])]
     targets: Vec<OsString>,
+}
+
+impl Arguments {
+    /// Of the copy that a move between file systems begins with.
+    pub fn of_move(drops_rights: bool, makes_devices: bool) -> Self {
+        Self {
+            recursive: false,
+            archive: true,
+            preserve: false,
+            drops_rights,
+            makes_devices,
+            no_clobber: false,
+            force: false,
+            no_target_directory: false,
+            verbose: false,
+            replaces: true,
+            images: ImageArguments::default(),
+            targets: Vec::new(),
+        }
+    }
 }
 
 /// Where copies go.
@@ -109,8 +135,7 @@ pub fn destination(
             let link = location.place();
             location = images.locate(target, Purpose::Write, Follow::Yes)?;
             if location.look()?.is_none() {
-                let failure = Failure::new(Kind::NotFound, "a symbolic link that leads nowhere").at(link);
-                return Err(failure.hint("remove it first, or name what it leads to"));
+                return Err(dangling(link));
             }
         } else if !is_name
             && let Ok(leads_to) = images.locate(target, Purpose::Write, Follow::Yes)
@@ -128,6 +153,47 @@ pub fn destination(
     Ok(Destination { location, is_directory, must_be_directory })
 }
 
+/// Refuses to write through a link to what does not exist.
+fn dangling(link: String) -> Failure {
+    let failure = Failure::new(Kind::NotFound, "a symbolic link that leads nowhere").at(link);
+    failure.hint("remove it first, or name what it leads to")
+}
+
+/// The files that went into one directory by their own names: a second one of a name would take the place of the first.
+#[derive(Default)]
+pub struct TakenNames(HashMap<Vec<u8>, (Origin, u64, u64)>);
+
+impl TakenNames {
+    /// Notes that a source takes a name; false where it has it already, because it was given twice. Directories are merged.
+    pub fn take(&mut self, name: &[u8], source: &Location, status: &Status) -> Result<bool, Failure> {
+        if status.file_type == FileType::Directory {
+            return Ok(true);
+        }
+        let identity = (source.directory.origin(), status.volume, status.inode);
+        match self.0.insert(name.to_vec(), identity) {
+            None => Ok(true),
+            Some(before) if before == identity => Ok(false),
+            Some(_) => {
+                let text = "another source of the same name is there already, just copied";
+                Err(Failure::new(Kind::Exists, text)
+                    .at(source.place())
+                    .hint("give one of them a name of its own in a command of its own"))
+            }
+        }
+    }
+}
+
+/// Refuses to copy a directory to a place in itself, before anything is copied.
+fn refuse_into_itself(from: &Location, status: &Status, target: &Location) -> Result<(), Failure> {
+    let is_directory = status.file_type == FileType::Directory;
+    let is_near = from.directory.origin() == target.directory.origin();
+    if !(is_directory && is_near && target.directory.lies_in(status)?) {
+        return Ok(());
+    }
+    let text = format!("a directory can't be copied into itself; this lies in {}", from.place());
+    Err(Failure::new(Kind::Invalid, text).at(target.place()).hint("name a destination outside of it"))
+}
+
 /// Runs the verb.
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
     let Some((to, sources)) = arguments.targets.split_last() else { return Ok(Ending::Done) };
@@ -138,6 +204,7 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
         super::spare_target(&into.location, arguments.force)?;
     }
     let copier = Copier::new(arguments, session);
+    let mut taken = TakenNames::default();
     for source in sources {
         // A slash at the end asks for the directory that a link leads to.
         let keeps_links = arguments.recursive || arguments.archive;
@@ -153,7 +220,8 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
             continue;
         }
         let result = images.locate(source, Purpose::Read, follow).and_then(|from| {
-            into.takes(from.status()?.file_type)?;
+            let status = from.status()?;
+            into.takes(status.file_type)?;
             let name = last_name(source);
             // The content of a directory that has no name of its own (IMAGE:/) goes straight into the destination.
             let target = if into.is_directory && name != b"." {
@@ -161,6 +229,14 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
             } else {
                 into.location.clone()
             };
+            if into.is_directory && !taken.take(&name, &from, &status)? {
+                session.warn(format!("{}: given more than once; it is copied once", from.place()));
+                return Ok(());
+            }
+            images.refuse_own(&from, &status)?;
+            if keeps_links {
+                refuse_into_itself(&from, &status, &target)?;
+            }
             copier.copy(&from, &target)
         });
         if let Err(failure) = result {

@@ -1,6 +1,6 @@
 //! `mkdir` and `ln`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
@@ -8,7 +8,7 @@ use serde_json::json;
 use vlinder_base::random::{OsRandom, Random as _};
 use vlinder_format::inode::FileType;
 
-use super::copy::destination;
+use super::copy::{Destination, destination};
 use crate::failure::{Failure, Kind, Status as Ending};
 use crate::image::{Follow, ImageArguments, Images, Purpose};
 use crate::place::{Change, Location, Status};
@@ -80,10 +80,10 @@ fn make(
         other => other?,
     }
     if let Some(mode) = arguments.mode {
-        // The umask took bits away that were asked for.
-        location
-            .directory
-            .change(&location.name, &Change { permissions: Some(mode), ..Change::default() })?;
+        // The umask took bits away that were asked for. A set-group-id bit from the directory above stays, as with mkdir(1).
+        let inherited = location.status()?.permissions & 0o2000;
+        let change = Change { permissions: Some(mode | inherited), ..Change::default() };
+        location.directory.change(&location.name, &change)?;
     }
     if arguments.verbose { session.tell(format!("made {}", location.place())) } else { Ok(()) }
 }
@@ -107,13 +107,15 @@ fn ancestors(target: &OsString) -> Result<Vec<OsString>, Failure> {
 /// Make hard or symbolic links.
 ///
 /// With -s, SOURCE is the text of the link, taken as it is. Where LINK is a directory, the link is made in it under the
-/// source's name.
+/// source's name; of several sources, each gets a link there.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  vlinder ln disk.img:/a disk.img:/b\n  vlinder ln -s ../lib disk.img:/usr/lib64"
+    override_usage = "vlinder ln [OPTIONS] <SOURCE>... <LINK>",
+    after_help = "Examples:\n  vlinder ln disk.img:/a disk.img:/b\n  vlinder ln -s ../lib disk.img:/usr/lib64\n  \
+                  vlinder ln disk.img:/a disk.img:/b disk.img:/directory/"
 )]
 pub struct LinkArguments {
-    /// Make a symbolic link.
+    /// Make symbolic links.
     #[arg(short, long)]
     symbolic: bool,
     /// Remove what has the link's name.
@@ -122,87 +124,109 @@ pub struct LinkArguments {
     /// Take LINK as the link's name, even if it is a directory.
     #[arg(short = 'T', long, visible_short_alias = 'n')]
     no_target_directory: bool,
-    /// Tell the link that is made.
+    /// Tell each link that is made.
     #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]
     images: ImageArguments,
-    /// What the link leads to.
-    source: OsString,
-    /// The link: IMAGE:/PATH or a path of the host.
-    link: OsString,
+    /// What the links lead to, and the link or a directory for them: IMAGE:/PATH or paths of the host.
+    #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "LINK"])]
+    targets: Vec<OsString>,
 }
 
 /// Runs `ln`.
 pub fn run_link(arguments: &LinkArguments, session: &Session) -> Result<Ending, Failure> {
+    let Some((to, sources)) = arguments.targets.split_last() else { return Ok(Ending::Done) };
     let images = Images::new(&arguments.images)?;
+    let into = destination(&images, to, sources.len(), arguments.no_target_directory, Follow::No)?;
+    into.takes(FileType::SymbolicLink)?;
+    let mut tally = super::Tally::default();
+    for source in sources {
+        tally.add(make_link(arguments, &images, source, &into, session), session);
+    }
+    images.close()?;
+    if session.json {
+        session.object(json!({ "made": tally.done, "failures": tally.failed, "errors": tally.errors() }))?;
+    }
+    Ok(tally.ending())
+}
+
+fn make_link(
+    arguments: &LinkArguments,
+    images: &Images<'_>,
+    text: &OsStr,
+    into: &Destination,
+    session: &Session,
+) -> Result<(), Failure> {
     let source = match arguments.symbolic {
         true => None,
-        false => Some(images.locate(&arguments.source, Purpose::Write, Follow::No)?),
+        false => Some(images.locate(text, Purpose::Write, Follow::No)?),
     };
-    let into = destination(&images, &arguments.link, 1, arguments.no_target_directory, Follow::No)?;
-    into.takes(FileType::SymbolicLink)?;
     let location = if into.is_directory {
         let name = match &source {
             Some(source) => source.name.clone(),
             None => {
-                let bytes = arguments.source.as_bytes();
+                let bytes = text.as_bytes();
                 bytes.rsplit(|byte| *byte == b'/').find(|part| !part.is_empty()).unwrap_or(b".").to_vec()
             }
         };
         into.location.below(&name)?
     } else {
-        into.location
+        into.location.clone()
     };
-    let replaced = location.look()?.filter(|_| arguments.force);
+    let link = NewLink { text, source, location };
+    let replaced = link.location.look()?.filter(|_| arguments.force);
     match replaced.filter(|found| found.file_type != FileType::Directory) {
-        Some(found) => replace(arguments, source.as_ref(), &location, &found)?,
-        None => give_link(arguments, source.as_ref(), &location)?,
+        Some(found) => link.replace(&found)?,
+        None => link.give(&link.location)?,
     }
-    if arguments.verbose {
-        session.tell(format!("made {}", location.place()))?;
-    }
-    images.close()?;
-    if session.json {
-        session.object(json!({ "made": 1, "failures": 0, "errors": [] }))?;
-    }
-    Ok(Ending::Done)
+    if arguments.verbose { session.tell(format!("made {}", link.location.place())) } else { Ok(()) }
 }
 
-fn give_link(arguments: &LinkArguments, source: Option<&Location>, link: &Location) -> Result<(), Failure> {
-    match source {
-        Some(source) => source.directory.link(&source.name, link),
-        None => link.directory.make_link(&link.name, arguments.source.as_bytes()),
-    }
+/// A link that is to be made.
+struct NewLink<'a> {
+    /// What the user wrote as its source: the text of a symbolic link.
+    text: &'a OsStr,
+    /// The file that a hard link leads to.
+    source: Option<Location>,
+    location: Location,
 }
 
-/// Gives the link a name of its own first, which then takes the place of what is there: whatever fails, that stays.
-fn replace(
-    arguments: &LinkArguments,
-    source: Option<&Location>,
-    link: &Location,
-    found: &Status,
-) -> Result<(), Failure> {
-    if let Some(source) = source {
-        let status = source.status()?;
-        if (status.volume, status.inode) == (found.volume, found.inode) {
-            let directory =
-                |of: &Location| of.directory.status(b".").map(|found| (found.volume, found.inode));
-            if source.name == link.name && directory(source)? == directory(link)? {
-                return Err(Failure::new(Kind::Invalid, "source and link are the same file").at(link.place()));
-            }
-            // It is a link to the file already; rename(2) would leave both names.
-            return Ok(());
+impl NewLink<'_> {
+    fn give(&self, link: &Location) -> Result<(), Failure> {
+        match &self.source {
+            Some(source) => source.directory.link(&source.name, link),
+            None => link.directory.make_link(&link.name, self.text.as_bytes()),
         }
     }
-    let temporary = Location {
-        directory: link.directory.clone(),
-        name: format!(".vlinder-{:016x}", OsRandom.next_u64()).into_bytes(),
-    };
-    give_link(arguments, source, &temporary)
-        .map_err(|failure| Failure { place: Some(link.place()), ..failure })?;
-    link.directory.rename(&temporary.name, link, true).inspect_err(|_| {
-        // What can't be renamed is told; that its name can't be taken back either says nothing new.
-        let _ = temporary.directory.unlink(&temporary.name);
-    })
+
+    /// Gives the link a name of its own first, which then takes the place of what is there: whatever fails, that stays.
+    fn replace(&self, found: &Status) -> Result<(), Failure> {
+        let link = &self.location;
+        if let Some(source) = &self.source {
+            let status = source.status()?;
+            if (status.volume, status.inode) == (found.volume, found.inode) {
+                let directory =
+                    |of: &Location| of.directory.status(b".").map(|found| (found.volume, found.inode));
+                if source.name == link.name && directory(source)? == directory(link)? {
+                    return Err(
+                        Failure::new(Kind::Invalid, "source and link are the same file").at(link.place())
+                    );
+                }
+                // It is a link to the file already; rename(2) would leave both names.
+                return Ok(());
+            }
+        }
+        let temporary = Location {
+            directory: link.directory.clone(),
+            name: format!(".vlinder-{:016x}", OsRandom.next_u64()).into_bytes(),
+        };
+        self.give(&temporary).map_err(|failure| Failure { place: Some(link.place()), ..failure })?;
+        let renamed = link.directory.rename(&temporary.name, link, true).inspect_err(|_| {
+            // What can't be renamed is told; that its name can't be taken back either says nothing new.
+            let _ = temporary.directory.unlink(&temporary.name);
+        });
+        // Both names are in one directory.
+        renamed.map(drop)
+    }
 }

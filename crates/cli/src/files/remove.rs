@@ -71,10 +71,10 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
 }
 
 /// Takes a name that was removed, with its directory.
-type Done<'a> = &'a mut dyn FnMut(&Directory, &[u8]) -> Result<(), Failure>;
+pub type Done<'a> = &'a mut dyn FnMut(&Directory, &[u8]) -> Result<(), Failure>;
 
 /// Removes a file, or a directory with all below it. Gives `done` each removed name with its directory, and `refuse` what stays.
-fn remove(
+pub fn remove(
     location: &Location,
     recursive: bool,
     done: Done<'_>,

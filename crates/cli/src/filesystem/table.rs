@@ -1,8 +1,9 @@
 //! `filesystem usage -T`: one row for each device, one column for each content and profile, as btrfs-progs lays it out.
 
-use super::{Totals, by_content, content, profile};
+use super::totals::Totals;
+use super::{by_content, content, profile};
 use crate::failure::Failure;
-use crate::object::Fullness;
+use crate::fullness::{Fullness, ShownDevice};
 use crate::session::Session;
 use crate::units::Units;
 
@@ -43,22 +44,28 @@ pub(super) fn print(
     units: Units,
     session: &Session,
 ) -> Result<(), Failure> {
-    let Fullness { report, device, device_number, slack_bytes, .. } = fullness;
-    let kinds = by_content(report);
+    let kinds = by_content(&fullness.report);
     let size = |bytes: u64| Cell::Right(units.show(bytes));
     let size_or_none = |bytes: u64| if bytes == 0 { Cell::Right("-".to_owned()) } else { size(bytes) };
     let row = |head: [Cell; 2], middle: &dyn Fn(usize) -> Cell, tail: [Cell; 3]| -> Vec<Cell> {
         head.into_iter().chain((0..kinds.len()).map(middle)).chain(tail).collect()
     };
     let (none, rule) = (|| left(""), || Cell::Rule);
-    let on_device = |column: usize| {
-        kinds.get(column).map_or(0, |kind| kind.total_bytes.saturating_mul(kind.flags.copies()))
+    let device_row = |device: &ShownDevice| {
+        let of_kind = |column: usize| {
+            let kind = kinds.get(column);
+            size_or_none(kind.map_or(0, |kind| fullness.allocated_on(device, |flags| flags == kind.flags)))
+        };
+        let total = device.report.total_bytes;
+        let unallocated = total.saturating_sub(fullness.allocated_on(device, |_| true));
+        let head = [Cell::Right(device.report.number.to_string()), left(&device.name)];
+        row(head, &of_kind, [size(unallocated), size(total), size_or_none(device.slack_bytes)])
     };
     let of = |column: usize, of: &dyn Fn(&vlinder_transaction::KindReport) -> Cell| {
         kinds.get(column).map_or_else(none, |kind| of(kind))
     };
     let line = || row([rule(), rule()], &|_| rule(), [rule(), rule(), rule()]);
-    let rows = [
+    let mut rows = vec![
         row(
             [none(), none()],
             &|column| of(column, &|kind| left(content(kind.flags))),
@@ -70,23 +77,21 @@ pub(super) fn print(
             [left("Unallocated"), left("Total"), left("Slack")],
         ),
         line(),
-        row(
-            [Cell::Right(device_number.to_string()), left(device)],
-            &|column| size_or_none(on_device(column)),
-            [size(totals.unallocated), size(report.device_bytes), size_or_none(*slack_bytes)],
-        ),
+    ];
+    rows.extend(fullness.devices.iter().map(device_row));
+    rows.extend([
         line(),
         row(
             [none(), left("Total")],
             &|column| of(column, &|kind| size(kind.total_bytes)),
-            [size(totals.unallocated), size(report.device_bytes), size(*slack_bytes)],
+            [size(totals.unallocated), size(totals.device_bytes), size(totals.slack)],
         ),
         row(
             [none(), left("Used")],
             &|column| of(column, &|kind| size(kind.occupied_bytes())),
             [none(), none(), none()],
         ),
-    ];
+    ]);
     let widths: Vec<usize> = (0..kinds.len() + 5)
         .map(|column| rows.iter().filter_map(|row| row.get(column)).map(Cell::width).max().unwrap_or(0))
         .collect();

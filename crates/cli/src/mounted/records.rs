@@ -6,10 +6,10 @@ use vlinder_format::chunk::BlockGroupFlags;
 use vlinder_format::directory::DirectoryIndex;
 use vlinder_format::inode::Timestamp;
 use vlinder_format::root_item::RootFlags;
-use vlinder_format::{Generation, Logical, ObjectId, RootId, Uuid};
+use vlinder_format::{DeviceId, Generation, Logical, ObjectId, RootId, Uuid};
 use vlinder_fs::data::MappedExtent;
 use vlinder_fs::{InodeId, SubvolumeInformation};
-use vlinder_transaction::{KindReport, SpaceReport};
+use vlinder_transaction::{ChunkShare, DeviceReport, KindReport, SpaceReport};
 
 use crate::stats::Reading;
 
@@ -73,8 +73,15 @@ pub fn space(record: &SpaceRecord) -> SpaceReport {
         pinned_bytes: 0,
         reserved_bytes: 0,
     });
+    let devices = record.devices.iter().map(|device| DeviceReport {
+        number: DeviceId(device.number),
+        total_bytes: device.total_bytes,
+        allocated_bytes: device.allocated_bytes,
+        is_missing: device.is_missing,
+    });
     SpaceReport {
         kinds: kinds.collect(),
+        devices: devices.collect(),
         unallocated_bytes: record.unallocated_bytes,
         device_bytes: record.device_bytes,
         global_reserve_bytes: record.global_reserve_bytes,
@@ -82,6 +89,17 @@ pub fn space(record: &SpaceRecord) -> SpaceReport {
         data_available_bytes: record.data_available_bytes,
         can_make_metadata: record.can_make_metadata,
     }
+}
+
+/// What chunks have on each device.
+pub fn shares(record: &SpaceRecord) -> Vec<ChunkShare> {
+    let shares = record.shares.iter().map(|share| ChunkShare {
+        flags: BlockGroupFlags(share.flags),
+        device: DeviceId(share.device),
+        stripe_count: share.stripe_count,
+        chunk_bytes: share.chunk_bytes,
+    });
+    shares.collect()
 }
 
 /// A counter, gauge or histogram.

@@ -2,6 +2,7 @@
 //! meanwhile.
 
 mod held;
+mod sink;
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,13 +15,15 @@ use rustix::fs::{
     AtFlags, FileType as HostType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno;
-use vlinder_base::random::{OsRandom, Random};
 use vlinder_base::sync::Arc;
 use vlinder_format::inode::{FileType, Timestamp};
 use vlinder_format::superblock::MAGIC;
 
 use super::stream::HostStream;
-use super::{Attributed, Change, Directory, Location, Names, Owner, Sink, Source, Status, Take};
+use super::{
+    Attributed, CAPABILITIES, Change, Directory, Location, Names, Owner, Renamed, Sink, Source, Status, Take,
+    give_owner,
+};
 use crate::failure::{Failure, Kind};
 use crate::target::meant_in_image;
 
@@ -30,6 +33,8 @@ const PRIMARY_MARK_OFFSET: u64 = 65536 + 64;
 const STEP: usize = 1 << 20;
 
 pub use held::HostDirectory;
+pub use sink::HostSink;
+use sink::{OWN_DESCRIPTORS, Unfinished, temporary_name};
 
 fn failure(errno: Errno, place: impl std::fmt::Display) -> Failure {
     Failure::host(&errno.into(), place)
@@ -238,6 +243,56 @@ impl HostDirectory {
         Ok(Box::new(self.begin(name, permissions)?))
     }
 
+    /// As [`Directory::overwrite`]: the new file takes over what the old one is beside its content. Only further names of the
+    /// old one stay with the old content, for on the host no call exchanges contents at once.
+    pub fn overwrite(self: &Arc<Self>, name: &[u8]) -> Result<Box<dyn Sink>, Failure> {
+        let old = self.status(name)?;
+        let sink = self.begin(name, 0o600)?;
+        // Before any data: with some, a file can't be taken from copy-on-write any more.
+        if let Ok(file) = self.open_at(name, OFlags::RDONLY | OFlags::NONBLOCK) {
+            sink.take_flags(&file);
+        }
+        let permissions = give_owner(&sink, &old)?;
+        for attribute in self.attributes(name)?.iter().filter(|attribute| *attribute != CAPABILITIES) {
+            let value = self.attribute(name, attribute)?;
+            match sink.set_attribute(attribute, &value) {
+                // What only root may give, or what belongs to this one file alone.
+                Err(failure) if matches!(failure.kind, Kind::Permission | Kind::Unsupported) => {}
+                other => other?,
+            }
+        }
+        sink.change(&Change { permissions: Some(permissions), ..Change::default() })?;
+        Ok(Box::new(sink))
+    }
+
+    /// Whether this directory is the one of these numbers, or lies below it.
+    pub fn lies_in(self: &Arc<Self>, volume: u64, inode: u64) -> Result<bool, Failure> {
+        let mut above: Option<OwnedFd> = None;
+        let mut last = None;
+        loop {
+            let status = match &above {
+                Some(descriptor) => rustix::fs::fstat(descriptor),
+                None => rustix::fs::fstat(&*self.descriptor()?),
+            };
+            let status = status.map_err(|errno| self.fail(errno, b"."))?;
+            let found = (status.st_dev, status.st_ino);
+            if found == (volume, inode) {
+                return Ok(true);
+            }
+            // Above the root is the root.
+            if last == Some(found) {
+                return Ok(false);
+            }
+            last = Some(found);
+            let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::PATH;
+            let opened = match &above {
+                Some(descriptor) => rustix::fs::openat(descriptor, c"..", flags, Mode::empty()),
+                None => rustix::fs::openat(&*self.descriptor()?, c"..", flags, Mode::empty()),
+            };
+            above = Some(opened.map_err(|errno| self.fail(errno, b"."))?);
+        }
+    }
+
     /// Opens a pipe or a character device for writing.
     pub fn open_stream(self: &Arc<Self>, name: &[u8]) -> Result<HostStream, Failure> {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY;
@@ -258,13 +313,7 @@ impl HostDirectory {
     /// As [`Directory::create`], for a file whose name may still change before it is finished.
     pub fn begin(self: &Arc<Self>, name: &[u8], permissions: u32) -> Result<HostSink, Failure> {
         let mode = Mode::from_raw_mode(permissions & 0o777);
-        let sink = |descriptor, unfinished| HostSink {
-            file: File::from(descriptor),
-            directory: Arc::clone(self),
-            unfinished,
-            name: name.to_vec(),
-            written_to: 0,
-        };
+        let sink = |descriptor, unfinished| HostSink::new(descriptor, self, unfinished, name);
         // A file without a name goes with the program, however that ends.
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
         if Path::new(OWN_DESCRIPTORS).exists()
@@ -319,13 +368,26 @@ impl HostDirectory {
         to: &Arc<Self>,
         to_name: &[u8],
         replace: bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<Renamed, Failure> {
         let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         let (from_name, to_path) = (OsStr::from_bytes(name), OsStr::from_bytes(to_name));
         let (from_open, to_open) = (self.descriptor()?, to.descriptor()?);
-        rustix::fs::renameat_with(&*from_open, from_name, &*to_open, to_path, flags).map_err(|errno| {
-            if errno == Errno::XDEV { self.fail(errno, name) } else { to.fail(errno, to_name) }
-        })
+        match rustix::fs::renameat_with(&*from_open, from_name, &*to_open, to_path, flags) {
+            Ok(()) => Ok(Renamed::Done),
+            Err(Errno::XDEV) => Ok(Renamed::OtherFileSystem),
+            Err(errno) => Err(to.fail(errno, to_name)),
+        }
+    }
+
+    pub fn sync(self: &Arc<Self>) -> Result<(), Failure> {
+        match rustix::fs::syncfs(&*self.descriptor()?) {
+            // A directory that may be searched but not read has no descriptor for this call.
+            Err(Errno::BADF) => {
+                rustix::fs::sync();
+                Ok(())
+            }
+            other => other.map_err(|errno| self.fail(errno, b".")),
+        }
     }
 
     pub fn link(self: &Arc<Self>, name: &[u8], to: &Arc<Self>, to_name: &[u8]) -> Result<(), Failure> {
@@ -369,6 +431,19 @@ impl HostDirectory {
         let path = Self::through_proc(&open, name);
         rustix::fs::lsetxattr(&path, OsStr::from_bytes(attribute), value, XattrFlags::empty())
             .map_err(|errno| self.fail(errno, name))
+    }
+
+    /// As [`Directory::remove_attribute`].
+    pub fn remove_attribute(self: &Arc<Self>, name: &[u8], attribute: &[u8]) -> Result<(), Failure> {
+        let open = self.descriptor()?;
+        let path = Self::through_proc(&open, name);
+        let attribute = OsStr::from_bytes(attribute);
+        // Asked first: most file systems begin a transaction even to remove what is not there.
+        let found = rustix::fs::lgetxattr(&path, attribute, &mut [0u8; 0][..]);
+        match found.and_then(|_| rustix::fs::lremovexattr(&path, attribute)) {
+            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+            Err(errno) => Err(self.fail(errno, name)),
+        }
     }
 
     pub fn change(self: &Arc<Self>, name: &[u8], change: &Change) -> Result<(), Failure> {
@@ -455,121 +530,5 @@ impl HostSource {
             .or_else(|_| rustix::fs::fstat(&self.file).map(|status| status.st_size.unsigned_abs()));
         let end = end.map_err(|errno| failure(errno, self.directory.place(&self.name)))?;
         Ok((end > start).then_some((start, end)))
-    }
-}
-
-/// Where the system shows the descriptors of this process.
-const OWN_DESCRIPTORS: &str = "/proc/self/fd";
-
-/// What a file is called before it is whole.
-enum Unfinished {
-    Nameless,
-    /// By a name of its own in its directory.
-    Named(String),
-    /// It has its name.
-    Whole,
-}
-
-fn temporary_name() -> String {
-    format!(".vlinder-{:016x}", OsRandom.next_u64())
-}
-
-/// A file that gets its name when it is whole, and goes if it never is.
-pub struct HostSink {
-    file: File,
-    directory: Arc<HostDirectory>,
-    unfinished: Unfinished,
-    name: Vec<u8>,
-    /// Behind the last byte written, which is the file's length until that is set.
-    written_to: u64,
-}
-
-impl HostSink {
-    /// The name that it gets when it is finished, instead of the one that it was begun for.
-    pub fn set_name(&mut self, name: &[u8]) {
-        self.name = name.to_vec();
-    }
-
-    /// Gives a file without a name one.
-    fn link(&self, to: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
-        // With AT_EMPTY_PATH only who may read every file could.
-        let file = format!("{OWN_DESCRIPTORS}/{}", self.file.as_fd().as_raw_fd());
-        rustix::fs::linkat(rustix::fs::CWD, &*file, to, name, AtFlags::SYMLINK_FOLLOW)
-    }
-
-    fn done<T>(&self, result: Result<T, Errno>) -> Result<T, Failure> {
-        result.map_err(|errno| self.directory.fail(errno, &self.name))
-    }
-}
-
-impl Attributed for HostSink {
-    fn change(&self, change: &Change) -> Result<(), Failure> {
-        if let Some(owner) = change.owner {
-            let (user, group) = host_owner(owner);
-            self.done(rustix::fs::fchown(&self.file, Some(user), Some(group)))?;
-        }
-        if let Some(permissions) = change.permissions {
-            self.done(rustix::fs::fchmod(&self.file, Mode::from_raw_mode(permissions)))?;
-        }
-        if let Some(times) = change.times {
-            self.done(rustix::fs::futimens(&self.file, &host_times(times)))?;
-        }
-        Ok(())
-    }
-
-    fn set_attribute(&self, attribute: &[u8], value: &[u8]) -> Result<(), Failure> {
-        let name = OsStr::from_bytes(attribute);
-        self.done(rustix::fs::fsetxattr(&self.file, name, value, XattrFlags::empty()))
-    }
-}
-
-impl Sink for HostSink {
-    fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), Failure> {
-        let written = self.file.write_all_at(data, offset);
-        written.map_err(|error| Failure::host(&error, self.directory.place(&self.name)))?;
-        let length = u64::try_from(data.len()).unwrap_or(u64::MAX);
-        self.written_to = self.written_to.max(offset.saturating_add(length));
-        Ok(())
-    }
-
-    fn set_size(&mut self, size_bytes: u64) -> Result<(), Failure> {
-        if self.written_to == size_bytes {
-            return Ok(());
-        }
-        let set = self.file.set_len(size_bytes);
-        set.map_err(|error| Failure::host(&error, self.directory.place(&self.name)))
-    }
-
-    fn finish(mut self: Box<Self>) -> Result<(), Failure> {
-        let name = OsStr::from_bytes(&self.name).to_owned();
-        let directory = self.directory.descriptor()?;
-        if let Unfinished::Nameless = self.unfinished {
-            match self.link(&directory, &name) {
-                // link(2) replaces nothing, rename(2) does.
-                Err(Errno::EXIST) => {
-                    let temporary = temporary_name();
-                    self.done(self.link(&directory, OsStr::new(&temporary)))?;
-                    self.unfinished = Unfinished::Named(temporary);
-                }
-                linked => {
-                    self.done(linked)?;
-                    self.unfinished = Unfinished::Whole;
-                }
-            }
-        }
-        if let Unfinished::Named(temporary) = &self.unfinished {
-            self.done(rustix::fs::renameat(&*directory, &**temporary, &*directory, &*name))?;
-            self.unfinished = Unfinished::Whole;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for HostSink {
-    fn drop(&mut self) {
-        if let Unfinished::Named(temporary) = &self.unfinished {
-            // What failed is reported already; a file that can't be removed is found by its name.
-            let _ = self.directory.unlink(temporary.as_bytes());
-        }
     }
 }

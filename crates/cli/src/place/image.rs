@@ -1,20 +1,20 @@
 //! Directories of an image.
 
-use std::borrow::Cow;
+mod sink;
+
 use std::collections::VecDeque;
 
 use vlinder_base::sync::Arc;
 use vlinder_format::inode::{DeviceNumber, FileType};
 use vlinder_fs::data::{self, OpenCache, Stretch};
 use vlinder_fs::{
-    AttributeMode, Caller, Filesystem, FsError, Inode, InodeId, OpenInode, Refusal, RenameMode,
-    SetAttributes, SetTime, WriteOrigin,
+    AttributeMode, Caller, Filesystem, FsError, Inode, InodeId, Refusal, RenameMode, Replacement,
+    SetAttributes, SetTime,
 };
 
+use self::sink::{ImageSink, Made};
 use super::shared_path::SharedPath;
-use super::{
-    Attributed, Change, Directory, DirectoryNames, Location, Sink, Source, Status, Take, check_entry,
-};
+use super::{Change, Directory, DirectoryNames, Location, Sink, Source, Status, Take, check_entry};
 use crate::failure::{Failure, Kind};
 
 /// Symbolic links on one path, as on Linux.
@@ -339,7 +339,44 @@ impl ImageDirectory {
             ),
             Err(error) => return Err(self.fail(name)(error)),
         };
-        Ok(Box::new(ImageSink { directory: self.clone(), name: name.to_vec(), made, is_finished: false }))
+        Ok(Box::new(ImageSink::new(self, name, made)))
+    }
+
+    /// As [`Directory::overwrite`].
+    pub fn overwrite(&self, name: &[u8]) -> Result<Box<dyn Sink>, Failure> {
+        let target = self.lookup(name)?;
+        let begun = Replacement::begin(self.filesystem(), &self.image.caller, &target);
+        let replacement = begun.map_err(|error| self.refused_overwriting(name, error))?;
+        Ok(Box::new(ImageSink::new(self, name, Made::Content(replacement))))
+    }
+
+    fn refused_overwriting(&self, name: &[u8], error: FsError) -> Failure {
+        let is_not_permitted = error.refusal() == Some(Refusal::NotPermitted);
+        let failure = self.fail(name)(error);
+        if is_not_permitted {
+            failure.hint("the file is immutable, can only grow, or is sealed by fs-verity: mount the image and take the flag away with chattr -i or -a, or copy to another name")
+        } else {
+            failure
+        }
+    }
+
+    /// The location that a symbolic link leads to.
+    pub fn follow(&self, name: &[u8]) -> Result<Location, Failure> {
+        locate(&self.image, &[&self.path.to_bytes(), &b"/"[..], name].concat(), true)
+    }
+
+    /// Whether this directory is the one of these numbers, or lies below it.
+    pub fn lies_in(&self, volume: u64, inode: u64) -> Result<bool, Failure> {
+        let is_it = |id: InodeId| (id.root.0, id.number.0) == (volume, inode);
+        let root = self.filesystem().root().map_err(self.fail(b"."))?.id();
+        let mut above = Self { image: Arc::clone(&self.image), id: root, path: SharedPath::default() };
+        for name in split(&self.path.to_bytes()) {
+            if is_it(above.id) {
+                return Ok(true);
+            }
+            above = above.enter(&name)?;
+        }
+        Ok(is_it(above.id))
     }
 
     /// Refuses `.` as a name for what is to be made: the directory itself is there.
@@ -397,6 +434,10 @@ impl ImageDirectory {
         })
     }
 
+    pub fn sync(&self) -> Result<(), Failure> {
+        self.filesystem().sync().map(drop).map_err(|error| from_fs(error, &self.image.label))
+    }
+
     pub fn link(&self, name: &[u8], to: &Self, to_name: &[u8]) -> Result<(), Failure> {
         let inode = self.lookup(name)?;
         let linked = self.filesystem().link(&self.image.caller, &inode, &to.inode()?, to_name);
@@ -428,6 +469,23 @@ impl ImageDirectory {
         self.filesystem()
             .set_extended_attribute(&self.image.caller, inode, attribute, value, mode)
             .map_err(self.fail(name))
+    }
+
+    /// As [`Directory::remove_attribute`].
+    pub fn remove_attribute(&self, name: &[u8], attribute: &[u8]) -> Result<(), Failure> {
+        self.remove_attribute_of(&self.lookup(name)?, name, attribute)
+    }
+
+    fn remove_attribute_of(&self, inode: &Arc<Inode>, name: &[u8], attribute: &[u8]) -> Result<(), Failure> {
+        let (filesystem, caller) = (self.filesystem(), &self.image.caller);
+        // Asked first: the removal of what is not there would begin a transaction for each file.
+        match filesystem.extended_attribute(caller, inode, attribute) {
+            Ok(_) => filesystem.remove_extended_attribute(caller, inode, attribute).map_err(self.fail(name)),
+            Err(error) if matches!(error.refusal(), Some(Refusal::NoAttribute | Refusal::NotSupported)) => {
+                Ok(())
+            }
+            Err(error) => Err(self.fail(name)(error)),
+        }
     }
 
     pub fn change(&self, name: &[u8], change: &Change) -> Result<(), Failure> {
@@ -490,84 +548,5 @@ impl Source for ImageSource {
         let end = stretch.end();
         self.used = Some(stretch);
         Ok(Some(end))
-    }
-}
-
-/// A file that is being written.
-enum Made {
-    /// It has its name already, and loses it if it is not finished.
-    Named(Arc<Inode>),
-    /// It has none yet; another file has it.
-    Temporary(OpenInode),
-}
-
-struct ImageSink {
-    directory: ImageDirectory,
-    name: Vec<u8>,
-    made: Made,
-    is_finished: bool,
-}
-
-impl ImageSink {
-    fn inode(&self) -> &Arc<Inode> {
-        match &self.made {
-            Made::Named(inode) => inode,
-            Made::Temporary(open) => open.inode(),
-        }
-    }
-}
-
-impl Attributed for ImageSink {
-    fn change(&self, change: &Change) -> Result<(), Failure> {
-        self.directory.change_of(self.inode(), &self.name, change)
-    }
-
-    fn set_attribute(&self, attribute: &[u8], value: &[u8]) -> Result<(), Failure> {
-        self.directory.set_attribute_of(self.inode(), &self.name, attribute, value)
-    }
-}
-
-impl Sink for ImageSink {
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Failure> {
-        let inode = self.inode();
-        let (filesystem, caller) = (self.directory.filesystem(), &self.directory.image.caller);
-        // The copy sets mode and times at the end.
-        let origin = WriteOrigin::OpenFile { keeps_times: true };
-        let written = filesystem.write_file(caller, inode, offset, Cow::Borrowed(bytes), origin);
-        written.map(drop).map_err(self.directory.fail(&self.name))
-    }
-
-    fn set_size(&mut self, size_bytes: u64) -> Result<(), Failure> {
-        let inode = self.inode();
-        if inode.size() == size_bytes {
-            return Ok(());
-        }
-        let changes =
-            SetAttributes { size: Some(size_bytes), opened_for_writing: true, ..SetAttributes::default() };
-        let caller = &self.directory.image.caller;
-        let set = self.directory.filesystem().set_attributes(caller, inode, &changes);
-        set.map(drop).map_err(self.directory.fail(&self.name))
-    }
-
-    fn finish(mut self: Box<Self>) -> Result<(), Failure> {
-        if let Made::Temporary(open) = &self.made {
-            let (directory, caller) = (&self.directory, &self.directory.image.caller);
-            directory.unlink(&self.name)?;
-            directory
-                .filesystem()
-                .link(caller, open.inode(), &directory.inode()?, &self.name)
-                .map_err(directory.fail(&self.name))?;
-        }
-        self.is_finished = true;
-        Ok(())
-    }
-}
-
-impl Drop for ImageSink {
-    fn drop(&mut self) {
-        if !self.is_finished && matches!(self.made, Made::Named(_)) {
-            // What failed is reported already; if this fails too, the file stays as far as it came.
-            let _ = self.directory.unlink(&self.name);
-        }
     }
 }

@@ -112,12 +112,17 @@ pub trait Attributed {
     fn change(&self, change: &Change) -> Result<(), Failure>;
     /// Sets an extended attribute.
     fn set_attribute(&self, attribute: &[u8], value: &[u8]) -> Result<(), Failure>;
+    /// Removes an extended attribute, if it is there.
+    fn remove_attribute(&self, attribute: &[u8]) -> Result<(), Failure>;
 }
 
 /// The permission bits without set-user-id and set-group-id.
 pub const WITHOUT_SET_ID_BITS: u32 = 0o1777;
 /// The extended attribute that holds what a program may do without being root's.
 pub const CAPABILITIES: &[u8] = b"security.capability";
+
+/// The list that says who else may use a file, and the one that what is made in a directory gets.
+pub const ACCESS_LISTS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 
 /// Gives a copy the owner of its original, and says which permissions it may have then. Where the owner is refused, because
 /// only root may give it or because it is no id, these are the permissions without set-id bits: under the wrong owner, the
@@ -160,7 +165,12 @@ pub trait Sink: Attributed {
     fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), Failure>;
     /// Sets the length; what was not written is a hole.
     fn set_size(&mut self, size_bytes: u64) -> Result<(), Failure>;
-    /// Gives the file its name. Without this nothing is left of it.
+    /// Whether owner, permissions and attributes are to be set by name after [`Sink::finish`]: the file is there already, and
+    /// must stay as it is where its content never becomes whole.
+    fn takes_attributes_last(&self) -> bool {
+        false
+    }
+    /// Gives the file its name, or the file that was there its new content. Without this nothing is left of it.
     fn finish(self: Box<Self>) -> Result<(), Failure>;
 }
 
@@ -171,6 +181,15 @@ pub enum Directory {
     Host(Arc<HostDirectory>),
     /// Of an image.
     Image(ImageDirectory),
+}
+
+/// What became of a renaming.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renamed {
+    /// It is done.
+    Done,
+    /// Both names lie on different file systems; nothing was done.
+    OtherFileSystem,
 }
 
 /// The host, or an image as long as it is open.
@@ -265,6 +284,18 @@ impl Directory {
         dispatch!(self, directory => directory.create(name, permissions))
     }
 
+    /// Begins new content for a regular file that exists, as a program does that opens it and cuts it (`O_TRUNC`): owner,
+    /// permissions, attributes, flags and further names stay. The old content stays until the new one is whole.
+    pub fn overwrite(&self, name: &[u8]) -> Result<Box<dyn Sink>, Failure> {
+        check_name(name)?;
+        dispatch!(self, directory => directory.overwrite(name))
+    }
+
+    /// Whether this directory is the one with these numbers of volume and inode on the same file system, or lies below it.
+    pub fn lies_in(&self, status: &Status) -> Result<bool, Failure> {
+        dispatch!(self, directory => directory.lies_in(status.volume, status.inode))
+    }
+
     /// Makes a directory.
     pub fn make_directory(&self, name: &[u8], permissions: u32) -> Result<(), Failure> {
         check_name(name)?;
@@ -295,17 +326,22 @@ impl Directory {
         dispatch!(self, directory => directory.remove_directory(name))
     }
 
-    /// Gives a file another name on the same file system.
-    pub fn rename(&self, name: &[u8], to: &Location, replace: bool) -> Result<(), Failure> {
+    /// Gives a file another name, if that is on the same file system.
+    pub fn rename(&self, name: &[u8], to: &Location, replace: bool) -> Result<Renamed, Failure> {
         check_name(name)?;
         check_name(&to.name)?;
         match (self, &to.directory) {
             (Self::Host(from), Self::Host(directory)) => from.rename(name, directory, &to.name, replace),
             (Self::Image(from), Self::Image(directory)) if from.is_same_image(directory) => {
-                from.rename(name, directory, &to.name, replace)
+                from.rename(name, directory, &to.name, replace).map(|()| Renamed::Done)
             }
-            _ => Err(self.crosses(name)),
+            _ => Ok(Renamed::OtherFileSystem),
         }
+    }
+
+    /// Makes what was made in this directory, and all else on its file system, durable.
+    pub fn sync(&self) -> Result<(), Failure> {
+        dispatch!(self, directory => directory.sync())
     }
 
     /// Gives a file one more name on the same file system.
@@ -344,6 +380,12 @@ impl Directory {
         dispatch!(self, directory => directory.set_attribute(name, attribute, value))
     }
 
+    /// Removes an extended attribute, if it is there.
+    pub fn remove_attribute(&self, name: &[u8], attribute: &[u8]) -> Result<(), Failure> {
+        check_name(name)?;
+        dispatch!(self, directory => directory.remove_attribute(name, attribute))
+    }
+
     /// Sets owner, permissions and times, in this order.
     pub fn change(&self, name: &[u8], change: &Change) -> Result<(), Failure> {
         check_name(name)?;
@@ -372,6 +414,10 @@ impl Attributed for Location {
 
     fn set_attribute(&self, attribute: &[u8], value: &[u8]) -> Result<(), Failure> {
         self.directory.set_attribute(&self.name, attribute, value)
+    }
+
+    fn remove_attribute(&self, attribute: &[u8]) -> Result<(), Failure> {
+        self.directory.remove_attribute(&self.name, attribute)
     }
 }
 

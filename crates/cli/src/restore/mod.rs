@@ -5,6 +5,7 @@
 //! lead to it. A file that could be read in part only gets another name, `NAME.partial`.
 
 mod content;
+mod filter;
 mod numbers;
 mod report;
 mod walk;
@@ -12,7 +13,6 @@ mod walk;
 use std::path::PathBuf;
 
 use clap::Args;
-use regex::bytes::{Regex, RegexBuilder};
 use serde_json::json;
 use vlinder_base::sync::Arc;
 use vlinder_device::Device;
@@ -21,6 +21,7 @@ use vlinder_format::superblock::SuperblockMirror;
 use vlinder_format::{Logical, RootId};
 use vlinder_fs::salvage::{Salvage, SalvageOptions};
 
+use self::filter::PathFilter;
 use self::report::Report;
 use self::walk::Restorer;
 use crate::failure::{Failure, Kind, Status};
@@ -89,6 +90,8 @@ pub struct Arguments {
     dry_run: bool,
     /// Only what this expression matches, by its path from the root (each directory on the way must match too):
     /// ^/(|home(|/me(|/.*)))$
+    ///
+    /// A name is bytes: . stands for any letter and for any byte, a newline among them; \xFF in (?-u:\xFF) is that byte.
     #[arg(long, value_name = "REGEX")]
     path_regex: Option<String>,
     /// Letters of either case match in --path-regex.
@@ -112,9 +115,9 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    fn filter(&self) -> Result<Option<Regex>, Failure> {
+    fn filter(&self) -> Result<Option<PathFilter>, Failure> {
         let Some(expression) = &self.path_regex else { return Ok(None) };
-        let built = RegexBuilder::new(expression).case_insensitive(self.ignores_case).build();
+        let built = PathFilter::new(expression, self.ignores_case);
         built.map(Some).map_err(|error| Failure::usage(format!("--path-regex: {error}")))
     }
 

@@ -1,8 +1,8 @@
 //! From name to name: what becomes of each.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 
-use regex::bytes::Regex;
 use vlinder_base::sync::Arc;
 use vlinder_format::inode::FileType;
 use vlinder_format::{ItemType, Key, ObjectId, RootId};
@@ -11,6 +11,7 @@ use vlinder_fs::{Inode, InodeId};
 
 use super::Arguments;
 use super::content::Copy;
+use super::filter::PathFilter;
 use super::numbers::NumberSet;
 use super::report::Report;
 use crate::failure::{Failure, Kind};
@@ -28,14 +29,19 @@ const PARTIAL: &[u8] = b".partial";
 /// Files with several names that are remembered, to be linked again: further ones become copies.
 const MOST_LINKED: usize = 1 << 17;
 
-/// A directory whose names are to follow, and where they go.
-type Below = (InodeId, Option<Directory>);
+/// A directory whose names are to follow, where they go, and whether it was made for them.
+type Below = (InodeId, Option<Directory>, bool);
+/// Of a directory as long as it is being filled, and of those in lost+found: what it hides in the image is not shown to others
+/// before it has the mode that it had there.
+const WHILE_FILLED: u32 = 0o700;
 
 /// A directory that is being restored.
 struct Frame {
     id: InodeId,
     /// None in a dry run.
     to: Option<Directory>,
+    /// It was made here, so that its mode is not settled yet.
+    is_new: bool,
     /// Length of the path of the directory above.
     above: usize,
     names: VecDeque<Name>,
@@ -43,6 +49,8 @@ struct Frame {
     next: Option<Next>,
     /// Some indexes are lost: names are looked for by their hashes too, and then come a second time.
     is_doubtful: bool,
+    /// Which inode each name that came stands for. A hash of the name takes the same memory for long names and short ones.
+    came: HashMap<u64, ObjectId>,
 }
 
 /// One restoration.
@@ -50,13 +58,17 @@ pub struct Restorer<'a> {
     arguments: &'a Arguments,
     session: &'a Session,
     salvage: &'a Salvage,
-    filter: Option<Regex>,
+    filter: Option<PathFilter>,
     report: Report<'a>,
     /// Inodes that some name led to, by subvolume.
     seen: BTreeMap<RootId, NumberSet>,
     /// Subvolumes of which blocks are lost: not every file of theirs may have been met.
     damaged: BTreeSet<RootId>,
+    /// Subvolumes of which the host took not every directory: names lead to what lies there.
+    unentered: BTreeSet<RootId>,
     links: HashMap<InodeId, Location>,
+    /// An image can't know which names have one hash.
+    hasher: RandomState,
     /// From the root that is restored.
     path: Vec<u8>,
     buffer: Vec<u8>,
@@ -71,7 +83,7 @@ impl<'a> Restorer<'a> {
         arguments: &'a Arguments,
         session: &'a Session,
         salvage: &'a Salvage,
-        filter: Option<Regex>,
+        filter: Option<PathFilter>,
         report: Report<'a>,
     ) -> Self {
         Self {
@@ -82,7 +94,9 @@ impl<'a> Restorer<'a> {
             report,
             seen: BTreeMap::new(),
             damaged: BTreeSet::new(),
+            unentered: BTreeSet::new(),
             links: HashMap::new(),
+            hasher: RandomState::new(),
             path: Vec::new(),
             buffer: Vec::new(),
             progress: Progress::new(session, "restoring", None),
@@ -104,8 +118,12 @@ impl<'a> Restorer<'a> {
         if all && self.report.has_losses() {
             self.nameless_subvolumes(target);
         }
-        for root in std::mem::take(&mut self.damaged) {
-            self.nameless_files(root, target);
+        // In a subvolume without damage, too: its names and its inodes need not agree.
+        let damaged = std::mem::take(&mut self.damaged);
+        let entered = self.seen.keys().filter(|root| !self.unentered.contains(*root));
+        let roots: BTreeSet<RootId> = entered.chain(&damaged).copied().collect();
+        for root in roots {
+            self.nameless_files(root, target, damaged.contains(&root));
         }
     }
 
@@ -140,7 +158,7 @@ impl<'a> Restorer<'a> {
     /// Restores what lies in a directory, which is there already. Nothing is held but the way down.
     fn directory(&mut self, id: InodeId, to: Option<Directory>) {
         let above = self.path.len();
-        let mut frames = vec![Frame::new(id, to, above)];
+        let mut frames = vec![Frame::new(id, to, false, above)];
         while let Some(frame) = frames.last_mut() {
             if self.is_stopped {
                 return;
@@ -155,8 +173,8 @@ impl<'a> Restorer<'a> {
             self.path.push(b'/');
             self.path.extend_from_slice(&name.name);
             match self.entry(frame, &name) {
-                Ok(Some((id, to))) => {
-                    frames.push(Frame::new(id, to, length));
+                Ok(Some((id, to, is_new))) => {
+                    frames.push(Frame::new(id, to, is_new, length));
                     continue;
                 }
                 Ok(None) => {}
@@ -200,7 +218,7 @@ impl<'a> Restorer<'a> {
     }
 
     /// What becomes of a name; gives a directory, whose names are to follow.
-    fn entry(&mut self, frame: &Frame, name: &Name) -> Result<Option<Below>, Failure> {
+    fn entry(&mut self, frame: &mut Frame, name: &Name) -> Result<Option<Below>, Failure> {
         check_entry(&name.name)?;
         if self.filter.as_ref().is_some_and(|filter| !filter.is_match(&self.path)) {
             return Ok(None);
@@ -211,6 +229,9 @@ impl<'a> Restorer<'a> {
         }
         if name.id.root != frame.id.root && !self.is_wanted(frame.id.root, name.id.root) {
             self.report.skipped += 1;
+            return Ok(None);
+        }
+        if name.id.root == frame.id.root && self.is_taken(frame, name) {
             return Ok(None);
         }
         let inode = match self.salvage.filesystem().inode(name.id) {
@@ -226,7 +247,24 @@ impl<'a> Restorer<'a> {
             self.lose("a second name of a directory; what is in it was restored under its first");
             return Ok(None);
         }
-        self.file_of_any_type(inode, to)
+        let is_directory = inode.is_directory();
+        let done = self.file_of_any_type(inode, to);
+        if is_directory && done.is_err() {
+            self.unentered.insert(name.id.root);
+        }
+        done
+    }
+
+    /// Whether the name came before in its directory. Where it stood for another file, this one is looked for by its number later.
+    fn is_taken(&mut self, frame: &mut Frame, name: &Name) -> bool {
+        let number = name.id.number;
+        let Some(first) = frame.came.insert(self.hasher.hash_one(&name.name[..]), number) else {
+            return false;
+        };
+        if first != number && !self.has_seen(name.id) {
+            self.lose("another file in the directory has this name, too");
+        }
+        true
     }
 
     /// Whether a subvolume belongs under a directory of another, and was asked for.
@@ -258,7 +296,7 @@ impl<'a> Restorer<'a> {
         if file_type == FileType::Directory {
             let to = to.map(|to| make_directory(&to, existing.as_ref())).transpose()?;
             self.report.directories += 1;
-            return Ok(Some((inode.id(), to)));
+            return Ok(Some((inode.id(), to, existing.is_none())));
         }
         if existing.as_ref().is_some_and(|existing| existing.file_type == FileType::Directory) {
             return Err(Failure::new(Kind::Exists, "a directory is in its place"));
@@ -300,7 +338,7 @@ impl<'a> Restorer<'a> {
         } else {
             to.directory.make_node(&to.name, &self.status(inode))?;
         }
-        self.attributes(inode, to)
+        self.attributes(inode, to, true)
     }
 
     fn regular(&mut self, inode: &Arc<Inode>, to: Option<Location>) -> Result<(), Failure> {
@@ -324,7 +362,7 @@ impl<'a> Restorer<'a> {
         let mut copy =
             Copy { salvage: self.salvage, inode, buffer: &mut self.buffer, progress: &self.progress };
         let copied = copy.run(&mut sink)?;
-        self.attributes(inode, &sink)?;
+        self.attributes(inode, &sink, true)?;
         let is_whole = copied.holes.is_empty();
         for hole in &copied.holes {
             self.report.lose(&self.path, Some((hole.start, hole.end)), &hole.reason);
@@ -355,8 +393,9 @@ impl<'a> Restorer<'a> {
         crate::place::image::status_of(self.salvage.filesystem(), inode)
     }
 
-    /// Gives what was restored the attributes that were asked for.
-    fn attributes(&mut self, inode: &Arc<Inode>, to: &dyn Attributed) -> Result<(), Failure> {
+    /// Gives what was restored the attributes that were asked for. A directory that was there before (not `is_new`) keeps its
+    /// mode where none were asked for.
+    fn attributes(&mut self, inode: &Arc<Inode>, to: &dyn Attributed, is_new: bool) -> Result<(), Failure> {
         let status = self.status(inode);
         let is_link = status.file_type == FileType::SymbolicLink;
         let mut permissions = if self.arguments.metadata { Some(give_owner(to, &status)?) } else { None };
@@ -368,8 +407,13 @@ impl<'a> Restorer<'a> {
         }
         let Some(permissions) = permissions else {
             let permissions = status.permissions & 0o777 & !self.umask;
-            let is_file = status.file_type == FileType::Regular;
-            return to.change(&Change { permissions: is_file.then_some(permissions), ..Change::default() });
+            let permissions = match status.file_type {
+                FileType::Regular => Some(permissions),
+                // The user who restores it can go on to work in it.
+                FileType::Directory if is_new => Some(permissions | WHILE_FILLED),
+                _ => None,
+            };
+            return to.change(&Change { permissions, ..Change::default() });
         };
         let times = Some((status.access_time, status.modification_time));
         to.change(&Change { owner: None, permissions: (!is_link).then_some(permissions), times })
@@ -407,13 +451,14 @@ impl<'a> Restorer<'a> {
     /// Attributes come last: what is made in a directory changes its times.
     fn finish(&mut self, frame: &Frame) {
         let Some(to) = &frame.to else { return };
-        if frame.above == self.path.len() || !(self.arguments.metadata || self.arguments.xattr) {
+        let is_asked_for = frame.is_new || self.arguments.metadata || self.arguments.xattr;
+        if frame.above == self.path.len() || !is_asked_for {
             return;
         }
         let place = Location { directory: to.clone(), name: b".".to_vec() };
         match self.salvage.filesystem().inode(frame.id) {
             Ok(inode) => {
-                if let Err(failure) = self.attributes(&inode, &place) {
+                if let Err(failure) = self.attributes(&inode, &place, frame.is_new) {
                     self.fail(&failure);
                 }
             }
@@ -421,13 +466,14 @@ impl<'a> Restorer<'a> {
         }
     }
 
-    /// Files of a damaged subvolume that no name led to: their directory is lost, or its part with their names.
-    fn nameless_files(&mut self, root: RootId, target: Option<&Directory>) {
+    /// Files of a subvolume that no name led to: their directory is lost, or its part with their names, or the directory has
+    /// another file of that name.
+    fn nameless_files(&mut self, root: RootId, target: Option<&Directory>, is_told: bool) {
         let mut at = ObjectId::FIRST_FREE;
         while let Ok(Some(number)) = self.salvage.next_inode(root, at) {
             let id = InodeId::new(root, number);
             if !self.has_seen(id) && !self.is_stopped {
-                self.nameless_file(id, target);
+                self.nameless_file(id, target, is_told);
             }
             match number.0.checked_add(1) {
                 Some(next) => at = ObjectId(next),
@@ -436,7 +482,8 @@ impl<'a> Restorer<'a> {
         }
     }
 
-    fn nameless_file(&mut self, id: InodeId, target: Option<&Directory>) {
+    /// `is_told`: it is known that names of the subvolume are lost.
+    fn nameless_file(&mut self, id: InodeId, target: Option<&Directory>, is_told: bool) {
         let Ok(inode) = self.salvage.filesystem().inode(id) else { return };
         if self.salvage.filesystem().attributes(&inode).link_count == 0 {
             return;
@@ -448,13 +495,16 @@ impl<'a> Restorer<'a> {
         self.see(id);
         let place = format!("{}-{parent}", id.root).into_bytes();
         self.path = [b"/", LOST_AND_FOUND, b"/", &place, b"/", &name].concat();
+        if !is_told {
+            self.lose("no directory leads to it by this name");
+        }
         let made = target.map(|target| lost_and_found(target, &place)).transpose();
         let done = made.and_then(|directory| {
             let to = directory.map(|directory| Location { directory, name });
             self.file_of_any_type(inode, to)
         });
         match done {
-            Ok(Some((id, to))) => self.directory(id, to),
+            Ok(Some((id, to, _))) => self.directory(id, to),
             Ok(None) => {}
             Err(failure) => self.fail(&failure),
         }
@@ -489,8 +539,17 @@ impl<'a> Restorer<'a> {
 }
 
 impl Frame {
-    fn new(id: InodeId, to: Option<Directory>, above: usize) -> Self {
-        Self { id, to, above, names: VecDeque::new(), next: Some(None), is_doubtful: false }
+    fn new(id: InodeId, to: Option<Directory>, is_new: bool, above: usize) -> Self {
+        Self {
+            id,
+            to,
+            is_new,
+            above,
+            names: VecDeque::new(),
+            next: Some(None),
+            is_doubtful: false,
+            came: HashMap::new(),
+        }
     }
 }
 
@@ -503,7 +562,7 @@ fn make_directory(to: &Location, existing: Option<&Status>) -> Result<Directory,
     match existing {
         Some(existing) if existing.file_type == FileType::Directory => {}
         Some(_) => return Err(Failure::new(Kind::Exists, "it is there, and is no directory")),
-        None => to.directory.make_directory(&to.name, 0o777)?,
+        None => to.directory.make_directory(&to.name, WHILE_FILLED)?,
     }
     to.directory.enter(&to.name)
 }

@@ -1,5 +1,6 @@
 //! `subvolume list`.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -13,13 +14,12 @@ use super::{parent, uuid_or_dash};
 use crate::failure::{Failure, Kind, Status as Ending};
 use crate::image::{Follow, ImageArguments, Images, Purpose};
 use crate::object::Object;
-use crate::report;
 use crate::session::Session;
 use crate::values::Choice;
 
 /// List subvolumes and snapshots.
 ///
-/// Paths are shown from the top level.
+/// Without -o and -a, what lies below the target's subvolume is shown from there, all else from the top level.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  vlinder subvolume list -s disk.img:/")]
 pub struct Arguments {
@@ -135,16 +135,27 @@ impl SortKey {
         Ok(Self { by, descending })
     }
 
-    fn compare(self, left: &SubvolumeInformation, right: &SubvolumeInformation) -> std::cmp::Ordering {
+    fn compare(self, left: &Listed, right: &Listed) -> std::cmp::Ordering {
+        let (one, other) = (&left.subvolume, &right.subvolume);
         let order = match self.by {
-            By::Generation => left.generation.cmp(&right.generation),
-            By::Creation => left.creation_transaction.cmp(&right.creation_transaction),
-            By::Number => left.id.cmp(&right.id),
+            By::Generation => one.generation.cmp(&other.generation),
+            By::Creation => one.creation_transaction.cmp(&other.creation_transaction),
+            By::Number => one.id.cmp(&other.id),
             By::Path => left.path.cmp(&right.path),
         };
         if self.descending { order.reverse() } else { order }
     }
 }
+
+/// A subvolume of the list.
+struct Listed {
+    subvolume: SubvolumeInformation,
+    /// As it is shown: from the top level or from the target's subvolume.
+    path: Vec<u8>,
+}
+
+/// Titles and values of a line.
+type Row = Vec<(&'static str, Vec<u8>)>;
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
@@ -154,27 +165,74 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
     let here = object.root()?;
     let found = object.subvolumes()?;
     images.close()?;
-    let mut chosen: Vec<SubvolumeInformation> =
-        found.into_iter().filter(|subvolume| is_chosen(subvolume, arguments, here)).collect();
-    for key in arguments.sort.iter().rev() {
-        chosen.sort_by(|left, right| key.compare(left, right));
-    }
+    let parents: BTreeMap<u64, u64> = found.iter().map(|one| (one.id.0, parent(one))).collect();
+    let top = found.iter().find(|subvolume| subvolume.id == here).map(|subvolume| subvolume.path.clone());
+    let mut chosen: Vec<Listed> = found
+        .into_iter()
+        .filter(|subvolume| is_chosen(subvolume, arguments, here))
+        .map(|subvolume| {
+            let is_relative = !arguments.all && !arguments.only_below && is_below(&subvolume, here, &parents);
+            let top = top.as_deref().filter(|_| is_relative);
+            Listed { path: shown_path(&subvolume, arguments, here, top), subvolume }
+        })
+        .collect();
+    chosen.sort_by(|left, right| {
+        let orders = arguments.sort.iter().map(|key| key.compare(left, right));
+        orders.fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then)
+    });
     if session.json {
-        let subvolumes: Vec<_> = chosen.iter().map(super::show::described).collect();
+        let subvolumes: Vec<_> =
+            chosen.iter().map(|listed| super::show::described(&listed.subvolume)).collect();
         session.object(json!({ "subvolumes": subvolumes }))?;
         return Ok(Ending::Done);
     }
     let zone = TimeZone::system();
-    let rows: Vec<Vec<(&str, String)>> =
-        chosen.iter().map(|subvolume| columns(subvolume, arguments, here, &zone)).collect();
+    let row = |listed| columns(listed, arguments, session, &zone);
+    let rows: Vec<Row> = chosen.iter().map(row).collect();
     if arguments.table {
         return table(&rows, arguments, session).map(|()| Ending::Done);
     }
     for row in rows {
-        let cells: Vec<String> = row.into_iter().map(|(title, value)| format!("{title} {value}")).collect();
-        session.line(cells.join(" "))?;
+        let cells: Vec<Vec<u8>> =
+            row.into_iter().map(|(title, value)| [title.as_bytes(), b" ", &value].concat()).collect();
+        session.bytes(&cells.join(&b' '))?;
+        session.line("")?;
     }
     Ok(Ending::Done)
+}
+
+/// Whether a subvolume lies in another, at any depth.
+fn is_below(subvolume: &SubvolumeInformation, here: RootId, parents: &BTreeMap<u64, u64>) -> bool {
+    let mut above = parent(subvolume);
+    // Damaged references may lead round; no way up is longer than all subvolumes.
+    for _ in 0..=parents.len() {
+        if above == here.0 {
+            return true;
+        }
+        match parents.get(&above) {
+            Some(next) => above = *next,
+            None => return false,
+        }
+    }
+    false
+}
+
+/// The path as btrfs-progs shows it; `top` is that of the subvolume from which it is to be shown, if not the top level.
+fn shown_path(
+    subvolume: &SubvolumeInformation,
+    arguments: &Arguments,
+    here: RootId,
+    top: Option<&[u8]>,
+) -> Vec<u8> {
+    if subvolume.is_deleted {
+        return b"DELETED".to_vec();
+    }
+    let path = subvolume.path.as_slice();
+    if arguments.all && parent(subvolume) != here.0 {
+        return [b"<FS_TREE>/", path].concat();
+    }
+    let below = top.and_then(|top| path.strip_prefix(top)?.strip_prefix(b"/"));
+    below.unwrap_or(path).to_vec()
 }
 
 fn is_chosen(subvolume: &SubvolumeInformation, arguments: &Arguments, here: RootId) -> bool {
@@ -187,24 +245,21 @@ fn is_chosen(subvolume: &SubvolumeInformation, arguments: &Arguments, here: Root
         && arguments.by_creation.is_none_or(|bound| bound.admits(subvolume.creation_transaction.0))
 }
 
-/// Titles and values of a row.
-fn columns(
-    subvolume: &SubvolumeInformation,
-    arguments: &Arguments,
-    here: RootId,
-    zone: &TimeZone,
-) -> Vec<(&'static str, String)> {
-    let above = parent(subvolume).to_string();
-    let mut row = vec![("ID", subvolume.id.to_string()), ("gen", subvolume.generation.to_string())];
+fn columns(listed: &Listed, arguments: &Arguments, session: &Session, zone: &TimeZone) -> Row {
+    let subvolume = &listed.subvolume;
+    let number = |number: u64| number.to_string().into_bytes();
+    let above = number(parent(subvolume));
+    let mut row = vec![("ID", number(subvolume.id.0)), ("gen", number(subvolume.generation.0))];
     if arguments.creation || arguments.snapshots || arguments.by_creation.is_some() {
-        row.push(("cgen", subvolume.creation_transaction.to_string()));
+        row.push(("cgen", number(subvolume.creation_transaction.0)));
     }
     if arguments.parent {
         row.push(("parent", above.clone()));
     }
     row.push(("top level", above));
     if arguments.snapshots {
-        row.push(("otime", crate::inspect::local_time(subvolume.creation_time.seconds, zone)));
+        let time = crate::inspect::local_time(subvolume.creation_time.seconds, zone);
+        row.push(("otime", time.into_bytes()));
     }
     for (is_shown, title, uuid) in [
         (arguments.parent_uuid, "parent_uuid", subvolume.parent_uuid),
@@ -212,21 +267,15 @@ fn columns(
         (arguments.uuid, "uuid", subvolume.uuid),
     ] {
         if is_shown {
-            row.push((title, format!("{:<36}", uuid_or_dash(uuid))));
+            row.push((title, format!("{:<36}", uuid_or_dash(uuid)).into_bytes()));
         }
     }
-    let path = if subvolume.is_deleted {
-        "DELETED".to_owned()
-    } else {
-        let is_elsewhere = arguments.all && parent(subvolume) != here.0;
-        format!("{}{}", if is_elsewhere { "<FS_TREE>/" } else { "" }, report::escaped(&subvolume.path))
-    };
-    row.push(("path", path));
+    row.push(("path", session.name(&listed.path)));
     row
 }
 
 /// Columns separated by tabs, under their titles.
-fn table(rows: &[Vec<(&str, String)>], arguments: &Arguments, session: &Session) -> Result<(), Failure> {
+fn table(rows: &[Row], arguments: &Arguments, session: &Session) -> Result<(), Failure> {
     let Some(first) = rows.first() else {
         return if arguments.deleted { Ok(()) } else { session.tell("no subvolumes") };
     };
@@ -234,15 +283,14 @@ fn table(rows: &[Vec<(&str, String)>], arguments: &Arguments, session: &Session)
     session.line(titles.iter().map(|title| format!("{title}\t")).collect::<String>())?;
     session.line(titles.iter().map(|title| format!("{}\t", "-".repeat(title.len()))).collect::<String>())?;
     for row in rows {
-        let mut text = String::new();
         for (position, (title, value)) in row.iter().enumerate() {
-            text.push_str(value);
+            session.bytes(value)?;
             if position + 1 < row.len() {
                 // The title is as wide as two stops.
-                text.push_str(if *title == "top level" { "\t\t" } else { "\t" });
+                session.bytes(if *title == "top level" { b"\t\t" } else { b"\t" })?;
             }
         }
-        session.line(text)?;
+        session.line("")?;
     }
     Ok(())
 }

@@ -4,7 +4,6 @@ use rustix::io::Errno;
 use vlinder_volume::superblock::pack;
 
 use super::FilesystemExecutor;
-use super::report::path_name;
 use crate::protocol::{Answer, LeasedDevice, Name};
 use crate::server::{Conversation, Peer};
 use crate::{ErrorBody, ErrorKind};
@@ -20,12 +19,9 @@ impl FilesystemExecutor {
         let members = engine.volume().members();
         let mut devices = Vec::with_capacity(members.len());
         for (superblock, member) in lease.superblocks().iter().zip(members) {
-            let position = members.iter().position(|one| one.id == member.id);
-            let path = position.and_then(|position| self.facts.devices.get(position));
             let superblock =
                 pack(superblock).map_err(|fault| ErrorBody::new(Errno::IO, fault.to_string()))?;
-            let path = path.map(|path| path_name(path)).unwrap_or_default();
-            devices.push(LeasedDevice { path, superblock: Name(superblock) });
+            devices.push(LeasedDevice { path: self.path_of(member.id), superblock: Name(superblock) });
         }
         let generation = lease.generation().0;
         conversation.lease = Some(lease);

@@ -4,6 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use vlinder_base::metrics::Value;
+use vlinder_format::DeviceId;
 use vlinder_fs::data::{MappedExtent, OpenCache};
 use vlinder_fs::{Access, ByteRange};
 
@@ -11,7 +12,7 @@ use super::FilesystemExecutor;
 use crate::ErrorBody;
 use crate::protocol::{
     Answer, ConditionRecord, FileRun, Metric, MetricValue, MountInformation, Name, SpaceDevice, SpaceKind,
-    SpaceRecord,
+    SpaceRecord, SpaceShare,
 };
 use crate::server::Peer;
 
@@ -76,17 +77,19 @@ impl FilesystemExecutor {
             total_bytes: kind.total_bytes,
             used_bytes: kind.occupied_bytes(),
         });
-        let members = self.filesystem.engine().volume().members();
-        let devices = members.iter().enumerate().map(|(position, member)| SpaceDevice {
-            number: member.id.0,
-            path: self.facts.devices.get(position).map(|path| path_name(path)).unwrap_or_default(),
-            total_bytes: member.total_bytes,
-            // Of several members, which are read-only so far, only the sum is known.
-            allocated_bytes: if members.len() == 1 {
-                report.device_bytes.saturating_sub(report.unallocated_bytes)
-            } else {
-                0
-            },
+        let devices = report.devices.iter().map(|device| SpaceDevice {
+            number: device.number.0,
+            path: self.path_of(device.number),
+            total_bytes: device.total_bytes,
+            allocated_bytes: device.allocated_bytes,
+            is_missing: device.is_missing,
+        });
+        let shares = self.filesystem.engine().chunk_shares().map_err(vlinder_fs::FsError::from)?;
+        let shares = shares.into_iter().map(|share| SpaceShare {
+            flags: share.flags.0,
+            device: share.device.0,
+            stripe_count: share.stripe_count,
+            chunk_bytes: share.chunk_bytes,
         });
         Ok(Answer::Space(SpaceRecord {
             kinds: kinds.collect(),
@@ -97,8 +100,23 @@ impl FilesystemExecutor {
             can_make_metadata: report.can_make_metadata,
             data_available_bytes: report.data_available_bytes,
             devices: devices.collect(),
+            shares: shares.collect(),
             condition: self.condition(),
         }))
+    }
+
+    /// The file or block device of a member; empty where it is missing. Members are by number, paths as they were given.
+    pub(super) fn path_of(&self, number: DeviceId) -> Name {
+        let members = self.filesystem.engine().volume().members();
+        let Some(position) = members.iter().position(|member| member.id == number) else {
+            return Name::default();
+        };
+        let told = members.get(position).map(|member| member.device.describe().name);
+        let is_it = |path: &&std::path::PathBuf| {
+            told.as_deref().is_some_and(|name| path.ends_with(name.trim_start_matches("./")))
+        };
+        let path = self.facts.devices.iter().find(is_it).or_else(|| self.facts.devices.get(position));
+        path.map(|path| path_name(path)).unwrap_or_default()
     }
 
     /// How the file system fares, with what the mount keeps beside it.

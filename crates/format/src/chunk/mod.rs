@@ -91,6 +91,12 @@ impl BlockGroupFlags {
     pub fn copies(self) -> u64 {
         ProfileShape::of(self.profile()).map_or(1, |shape| u64::from(shape.copies))
     }
+
+    /// How many stripes of parity a row of the profile has; 0 where more than one profile is set.
+    #[must_use]
+    pub fn parities(self) -> u64 {
+        ProfileShape::of(self.profile()).map_or(0, |shape| u64::from(shape.parities))
+    }
 }
 
 impl core::fmt::Display for BlockGroupFlags {

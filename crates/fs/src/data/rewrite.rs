@@ -135,6 +135,12 @@ impl Rewrite {
         }
     }
 
+    /// Whether a part of the range is preallocated space that the tree's snapshot of `last_snapshot` may share.
+    pub(crate) fn shares_preallocated(&self, range: ByteRange, last_snapshot: Generation) -> bool {
+        let overlapping = self.overlapping(range);
+        overlapping.iter().any(|extent| extent.is_preallocated() && extent.generation <= last_snapshot)
+    }
+
     /// Joins neighbours that are parts of one extent in a row, or holes, where one of them was changed.
     pub(crate) fn join_neighbours(&mut self) {
         let mut joined: BTreeMap<u64, Extent> = BTreeMap::new();

@@ -22,6 +22,8 @@ pub(crate) struct DataMetrics {
     pub(crate) compressed_extents: Arc<Counter>,
     /// Runs written in place.
     pub(crate) in_place: Arc<Counter>,
+    /// Batches written in place whose space a snapshot came to share before they were entered.
+    pub(crate) overtaken: Arc<Counter>,
     /// Files put into their tree.
     pub(crate) inline: Arc<Counter>,
     /// How long a flush takes.
@@ -47,6 +49,10 @@ impl DataMetrics {
             extents: counter("write_back.extents", "extents written to new space"),
             compressed_extents: counter("write_back.compressed_extents", "extents written compressed"),
             in_place: counter("write_back.in_place", "runs written in place"),
+            overtaken: counter(
+                "write_back.overtaken",
+                "batches written in place whose space a snapshot came to share before they were entered",
+            ),
             inline: counter("write_back.inline", "files put into their tree"),
             flush_time: registry.histogram(
                 "write_back.flush_time_ns",

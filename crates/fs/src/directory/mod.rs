@@ -124,6 +124,7 @@ impl Filesystem {
                 if self.is_mounted_at(nested, directory, entry.name)? {
                     InodeId::root_of(nested)
                 } else {
+                    directory.subvolume().note_absent(nested, directory.number());
                     InodeId::placeholder(root, nested)
                 }
             }
@@ -168,8 +169,9 @@ impl Filesystem {
         if id.is_subvolume_root() {
             return Ok(self.place_of_subvolume(id.root)?.map_or(id, |(parent, ..)| parent));
         }
-        if directory.is_placeholder() {
-            return Ok(InodeId::root_of(id.root));
+        if let Some(absent) = id.absent {
+            let place = directory.subvolume().place_of_absent(absent).unwrap_or(ObjectId::FIRST_FREE);
+            return Ok(InodeId::new(id.root, place));
         }
         let first = inode_ref::key(id.number, ObjectId(0));
         let found = self.engine().trees().ceiling(directory.subvolume().tree().root(), &first)?;

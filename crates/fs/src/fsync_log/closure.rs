@@ -97,7 +97,7 @@ impl Search<'_> {
             return Ok(());
         }
         let Some(known) = self.record.inodes.get(&number) else { return Ok(()) };
-        for place in &known.names {
+        for place in known.names.iter() {
             let NameChange { before, now } = self.change(place);
             if before == now {
                 continue;

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use vlinder_base::sync::{Mutex, MutexGuard, RwLock};
+use vlinder_base::sync::{Arc, Mutex, MutexGuard, RwLock};
 use vlinder_extent_state::ByteRange;
 use vlinder_format::directory::DirectoryIndex;
 use vlinder_format::inode::FileType;
@@ -32,8 +32,46 @@ pub(super) struct NameChange {
     pub(super) now: Option<Named>,
 }
 
+/// The bytes of a name, which several records share.
+pub(crate) type Name = Arc<[u8]>;
+
 /// A directory and a name in it.
-pub(super) type Place = (ObjectId, Box<[u8]>);
+pub(super) type Place = (ObjectId, Name);
+
+/// A set of places. The first costs no allocation: most inodes get or lose one name in a transaction.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    first: Option<Place>,
+    others: BTreeSet<Place>,
+}
+
+impl Places {
+    fn insert(&mut self, place: Place) {
+        match &self.first {
+            None if !self.others.contains(&place) => self.first = Some(place),
+            Some(first) if *first != place => {
+                self.others.insert(place);
+            }
+            _ => {}
+        }
+    }
+
+    fn remove(&mut self, place: &Place) {
+        if self.first.as_ref() == Some(place) {
+            self.first = None;
+        } else {
+            self.others.remove(place);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.first.is_none() && self.others.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Place> {
+        self.first.iter().chain(&self.others)
+    }
+}
 
 /// How much of an inode the log has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,7 +92,7 @@ pub(super) struct InodeRecord {
     /// It has no name.
     pub(super) is_nameless: bool,
     /// The names that it got or lost.
-    pub(super) names: BTreeSet<Place>,
+    pub(super) names: Places,
     /// Ranges of the file whose items changed and are not in the log as they are now.
     pub(super) ranges: Ranges,
     /// Changed ranges behind the end of the file as it was logged: the replay drops all there, and where the file grows
@@ -78,12 +116,12 @@ impl InodeRecord {
 #[derive(Debug, Default)]
 pub(super) struct Record {
     pub(super) generation: Generation,
-    pub(super) names: HashMap<ObjectId, BTreeMap<Box<[u8]>, NameChange>>,
+    pub(super) names: HashMap<ObjectId, BTreeMap<Name, NameChange>>,
     pub(super) inodes: HashMap<ObjectId, InodeRecord>,
     /// Inodes in the log whose names are others now.
     pub(super) stale: BTreeSet<ObjectId>,
     /// Directories in which names of subvolumes came or went, and these names.
-    pub(super) subvolume_names: HashMap<ObjectId, HashSet<Box<[u8]>>>,
+    pub(super) subvolume_names: HashMap<ObjectId, HashSet<Name>>,
     /// Indexes of committed names that the log says are gone.
     pub(super) logged_removals: HashSet<(ObjectId, DirectoryIndex)>,
 }
@@ -92,11 +130,11 @@ pub(super) struct Record {
 #[derive(Clone, Debug)]
 pub(crate) enum Note {
     /// A directory got a name.
-    Added { directory: ObjectId, name: Box<[u8]>, named: Named },
+    Added { directory: ObjectId, name: Name, named: Named },
     /// A directory lost a name.
-    Removed { directory: ObjectId, name: Box<[u8]>, named: Named },
+    Removed { directory: ObjectId, name: Name, named: Named },
     /// A name of a subvolume came or went.
-    SubvolumeName { directory: ObjectId, name: Box<[u8]> },
+    SubvolumeName { directory: ObjectId, name: Name },
     /// An inode was made.
     Made(ObjectId),
     /// An inode is gone.
@@ -213,12 +251,12 @@ impl Record {
     fn change_name(
         &mut self,
         directory: ObjectId,
-        name: Box<[u8]>,
+        name: Name,
         inode: ObjectId,
         apply: impl FnOnce(&mut NameChange),
     ) {
         let names = self.names.entry(directory).or_default();
-        let change = names.entry(name.clone()).or_default();
+        let change = names.entry(Arc::clone(&name)).or_default();
         apply(change);
         let is_nothing = change.before.is_none() && change.now.is_none();
         if is_nothing {

@@ -1,7 +1,7 @@
 //! From the tree into memory.
 
 use vlinder_base::sync::Arc;
-use vlinder_format::inode::{FileType, InodeItem, Mode};
+use vlinder_format::inode::InodeItem;
 use vlinder_format::{Damage, Key, Place};
 
 use super::{Inode, InodeId};
@@ -19,7 +19,12 @@ impl Filesystem {
     pub fn inode(&self, id: InodeId) -> Result<Arc<Inode>> {
         for _ in 0..ROUNDS {
             let ticket = match self.shared().inodes.get(id) {
-                Ok(inode) => return Ok(inode),
+                Ok(inode) => {
+                    if let Some(absent) = id.absent {
+                        self.forget_changes(&inode, absent)?;
+                    }
+                    return Ok(inode);
+                }
                 Err(ticket) => ticket,
             };
             let subvolume = self.subvolume(id.root)?;
@@ -32,8 +37,8 @@ impl Filesystem {
     }
 
     fn load(&self, subvolume: Arc<Subvolume>, id: InodeId) -> Result<Inode> {
-        if id.absent.is_some() {
-            return Ok(self.placeholder(subvolume, id));
+        if let Some(absent) = id.absent {
+            return self.load_placeholder(subvolume, id, absent);
         }
         let key = InodeItem::key(id.number);
         let data = self.engine().item(subvolume.tree(), &key)?.ok_or(Refusal::NotFound)?;
@@ -43,22 +48,6 @@ impl Filesystem {
             item.file_type().ok_or(vlinder_format::inode::InodeFault::FileType { found: item.mode });
         let file_type = unknown.map_err(damage)?;
         Ok(Inode::new(subvolume, id, file_type, item))
-    }
-
-    /// What a name shows whose subvolume is not there: an empty directory that only its owner may look into.
-    fn placeholder(&self, subvolume: Arc<Subvolume>, id: InodeId) -> Inode {
-        let created =
-            subvolume.tree().item().extension.map(|extension| extension.creation_time).unwrap_or_default();
-        let item = InodeItem {
-            link_count: 1,
-            mode: Mode::new(FileType::Directory, 0o755),
-            access_time: created,
-            change_time: created,
-            modification_time: created,
-            birth_time: created,
-            ..InodeItem::default()
-        };
-        Inode::new(subvolume, id, FileType::Directory, item)
     }
 
     /// The inode, if it is in memory.

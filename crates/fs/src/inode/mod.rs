@@ -3,6 +3,7 @@
 pub(crate) mod cache;
 pub(crate) mod dirty;
 pub(crate) mod load;
+mod placeholder;
 
 use core::fmt;
 
@@ -160,7 +161,7 @@ impl Inode {
         self.file_type == FileType::Directory
     }
 
-    /// Whether it stands for a nested subvolume that is not there: an empty directory that takes no changes.
+    /// Whether it stands for a nested subvolume that is not there: an empty directory that keeps no changes.
     #[must_use]
     pub fn is_placeholder(&self) -> bool {
         self.id.absent.is_some()

@@ -23,7 +23,7 @@ pub use items::{ExtendedAttribute, LostPart, Name, Names, Next, Run, Runs};
 
 use self::chunks::LostChunks;
 use crate::options::SubvolumeChoice;
-use crate::{Filesystem, OpenOptions, Result};
+use crate::{Filesystem, FsError, OpenOptions, Result};
 
 /// Where to look, if not everywhere.
 #[derive(Clone, Default)]
@@ -62,6 +62,10 @@ pub struct ListedRoot {
     pub is_deleted: bool,
 }
 
+const fn is_two_histories(error: &FsError) -> bool {
+    matches!(error, FsError::Volume(VolumeError::TwoHistories { .. }))
+}
+
 impl Salvage {
     /// Opens what there is. Nothing is written.
     ///
@@ -86,6 +90,8 @@ impl Salvage {
             };
             let opened = match Volume::open_by(devices.to_vec(), rules, Access::ReadOnly) {
                 Ok(opened) => opened,
+                // Another superblock or an older root may say less of it, and would join them.
+                Err(error @ VolumeError::TwoHistories { .. }) => return Err(error.into()),
                 Err(error) => {
                     notes.push(format!("superblock ({}): {error}", name_of(choice)));
                     first_error.get_or_insert(error.into());
@@ -107,6 +113,7 @@ impl Salvage {
                         }
                         return Ok(Self { filesystem, notes, start, is_older: number > 0 });
                     }
+                    Err(error) if is_two_histories(&error) => return Err(error),
                     Err(error) => {
                         notes.push(format!("{name}: {error}"));
                         first_error.get_or_insert(error);
@@ -135,7 +142,9 @@ impl Salvage {
             let (opened, other) = (reopen(state.clone())?, reopen(state)?);
             let metrics = TreeMetrics::new(&engine_options.registry);
             chunks.complete(&opened, other, leniency, &metrics)?;
-            Ok(Engine::open(opened, engine_options.clone())?)
+            let engine = Engine::open(opened, engine_options.clone())?;
+            engine.volume().refuse_two_histories(&engine.superblock())?;
+            Ok(engine)
         };
         let mut engine = open(state)?;
         if let Some(address) = how.root_tree {

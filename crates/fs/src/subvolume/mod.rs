@@ -9,6 +9,7 @@ mod list;
 pub use list::SubvolumeInformation;
 
 use core::fmt;
+use std::collections::BTreeMap;
 
 use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 use vlinder_base::sync::{Arc, Mutex, Weak};
@@ -29,6 +30,8 @@ pub struct Subvolume {
     /// What changed since the last commit, for fsyncs; none where these commit instead.
     journal: Option<Arc<Journal>>,
     drops: Drops,
+    /// The directories that hold names whose subvolumes are not there, as far as they were looked up.
+    absent: Mutex<BTreeMap<RootId, ObjectId>>,
 }
 
 impl fmt::Debug for Subvolume {
@@ -46,6 +49,7 @@ impl Subvolume {
             deleted: AtomicBool::new(false),
             journal: has_log.then(Arc::default),
             drops,
+            absent: Mutex::default(),
         }
     }
 
@@ -68,6 +72,16 @@ impl Subvolume {
     /// Counts what its files drop.
     pub(crate) fn drops(&self) -> &Drops {
         &self.drops
+    }
+
+    /// Notes in which of its directories the name of a subvolume lies that is not there.
+    pub(crate) fn note_absent(&self, absent: RootId, directory: ObjectId) {
+        self.absent.lock().insert(absent, directory);
+    }
+
+    /// The directory that [`note_absent`](Self::note_absent) was told.
+    pub(crate) fn place_of_absent(&self, absent: RootId) -> Option<ObjectId> {
+        self.absent.lock().get(&absent).copied()
     }
 
     /// Whether it takes no changes.

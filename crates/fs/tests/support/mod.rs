@@ -3,6 +3,7 @@
 
 pub mod fsync_script;
 pub mod log_maker;
+pub mod sectors;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -58,6 +58,8 @@ pub(super) fn attributes_of(attributes: &Attributes, number: u64) -> NodeAttribu
         access_time: time_of(attributes.access_time),
         modification_time: time_of(attributes.modification_time),
         change_time: time_of(attributes.change_time),
+        // What is changed about a placeholder is forgotten when its last user is gone.
+        is_volatile: attributes.id.absent.is_some(),
     }
 }
 

@@ -117,6 +117,10 @@ impl MountService {
         command: u32,
         data: &[u8],
     ) -> Reply<Vec<u8>> {
+        // Linux's placeholders have no file operations that answer it.
+        if inode.is_placeholder() {
+            return Err(Errno::NOTTY);
+        }
         let changed = match command {
             GET_FLAGS => return Ok(shown_flags(inode.flags()).to_ne_bytes().to_vec()),
             GET_ATTRIBUTES => {

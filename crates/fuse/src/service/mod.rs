@@ -49,6 +49,7 @@ const RENAME_EXCHANGE: u32 = 2;
 const RENAME_WHITEOUT: u32 = 4;
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
+const XATTR_BOTH: i32 = XATTR_CREATE | XATTR_REPLACE;
 
 /// Answers the requests of one mount.
 pub struct MountService {
@@ -528,6 +529,7 @@ impl Service for MountService {
             0 => AttributeMode::Either,
             XATTR_CREATE => AttributeMode::Create,
             XATTR_REPLACE => AttributeMode::Replace,
+            XATTR_BOTH => AttributeMode::CreateAndReplace,
             _ => return Err(Errno::INVAL),
         };
         let is_acl = name.starts_with(b"system.posix_acl_");

@@ -78,6 +78,8 @@ pub struct NodeAttributes {
     pub modification_time: Time,
     /// Last change of the inode.
     pub change_time: Time,
+    /// The kernel asks for them each time, because they may change without a request.
+    pub is_volatile: bool,
 }
 
 /// A file that the kernel learns of.
@@ -167,6 +169,7 @@ impl NodeAttributes {
             access_time: Time::default(),
             modification_time: Time::default(),
             change_time: Time::default(),
+            is_volatile: false,
         }
     }
 }
@@ -482,6 +485,8 @@ pub struct Settings {
     pub writeback: bool,
     /// The kernel drops set-id bits of files that change itself.
     pub kernel_kills_privileges: bool,
+    /// Permissions go by ACLs as well.
+    pub acls: bool,
     /// How long the kernel may remember names and attributes. It hears of every change, so this is long.
     pub validity: Duration,
 }

@@ -27,6 +27,6 @@ pub use groups::Purpose;
 pub(crate) use leased::Needing;
 pub(crate) use manager::{ChangedGroup, SpaceManager, Waiting};
 pub(crate) use promises::{GlobalReserve, Room, Unallocated};
-pub use report::{KindReport, SpaceReport};
+pub use report::{ChunkShare, DeviceReport, KindReport, SpaceReport};
 pub(crate) use reservations::{CountedBlocks, LookUps};
 pub use tickets::Ticket;

@@ -1,5 +1,6 @@
 //! How full the file system is, for statfs and `filesystem df`.
 
+use vlinder_format::DeviceId;
 use vlinder_format::chunk::BlockGroupFlags;
 
 /// The groups of one content and profile.
@@ -25,11 +26,60 @@ impl KindReport {
     }
 }
 
+/// A device of the file system, there or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceReport {
+    /// Its number.
+    pub number: DeviceId,
+    /// Bytes that the file system may use.
+    pub total_bytes: u64,
+    /// Bytes of it that chunks take, as its item counts them.
+    pub allocated_bytes: u64,
+    /// It was not given when the file system was opened.
+    pub is_missing: bool,
+}
+
+/// What the chunks of one type and number of stripes have on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkShare {
+    /// Content and profile of the chunks.
+    pub flags: BlockGroupFlags,
+    /// The device.
+    pub device: DeviceId,
+    /// How many stripes each of the chunks has.
+    pub stripe_count: u16,
+    /// Logical bytes of the chunks, counted once for each stripe on the device.
+    pub chunk_bytes: u64,
+}
+
+impl ChunkShare {
+    /// How many stripes of each chunk hold data, or 1 where each stripe holds all of them.
+    #[must_use]
+    pub fn data_stripes(&self) -> u64 {
+        let count = u64::from(self.stripe_count);
+        let stripes = match self.flags.profile() {
+            BlockGroupFlags::RAID0 => count,
+            BlockGroupFlags::RAID10 => count / 2,
+            BlockGroupFlags::RAID5 | BlockGroupFlags::RAID6 => count.saturating_sub(self.flags.parities()),
+            _ => 1,
+        };
+        stripes.max(1)
+    }
+
+    /// Bytes of the device that the chunks take.
+    #[must_use]
+    pub fn device_bytes(&self) -> u64 {
+        self.chunk_bytes / self.data_stripes()
+    }
+}
+
 /// How full the file system is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpaceReport {
     /// By content and profile.
     pub kinds: Vec<KindReport>,
+    /// The devices, by number; of one that was built on a seed, its own alone.
+    pub devices: Vec<DeviceReport>,
     /// Bytes of the devices that belong to no chunk.
     pub unallocated_bytes: u64,
     /// Bytes of all devices.

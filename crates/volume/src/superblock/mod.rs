@@ -8,7 +8,7 @@ use vlinder_device::{Device, DeviceError, DeviceExt};
 use vlinder_format::superblock::{
     SUPERBLOCK_FLAG_SEEDING, SUPERBLOCK_SIZE, Superblock, SuperblockFault, SuperblockMirror,
 };
-use vlinder_format::{DeviceId, Generation, Uuid};
+use vlinder_format::{DeviceId, Generation, Logical, Uuid};
 
 use crate::error::VolumeError;
 use crate::member::{Member, SeedIdentity};
@@ -237,10 +237,16 @@ pub(crate) fn member(
         return Err(VolumeError::DeviceTooShort { device: name(), found, expected: item.total_bytes });
     }
     let mut member = Member::new(item.device, item.uuid, item.total_bytes, device);
-    // One that is a single commit behind, too: after a power cut between two superblocks the newer member has all that the older one has.
-    member.is_stale = !is_seed && own.generation < newest.generation;
+    // One that is a single commit or a log behind, too: after a power cut between two superblocks the newer member has all that the
+    // older one has.
+    member.is_stale = !is_seed && age(own) < age(newest);
     member.seed = is_seed.then_some(SeedIdentity { fsid: own.fsid, tree_block_uuid: own.tree_block_uuid() });
     Ok(member)
+}
+
+/// What makes a superblock newer: its transaction, then a log of what was fsynced since.
+pub(crate) fn age(superblock: &Superblock) -> (Generation, bool) {
+    (superblock.generation, superblock.log_root != Logical(0))
 }
 
 /// Whether a device is a seed on which the file system of `newest` may have been built: it keeps its own identity and is never

@@ -135,12 +135,11 @@ impl Model {
 
     pub(super) fn set_compression(&mut self, place: Place, value: &[u8]) -> Result<(), Errno> {
         let (file, node) = self.changeable(place, FIXED)?;
-        if !matches!(node.kind, NodeKind::File | NodeKind::Directory)
-            || node.has(flag::NODATACOW | flag::NODATASUM)
-        {
+        if node.has(flag::NODATACOW | flag::NODATASUM) {
             return Err(Errno::INVAL);
         }
-        if !self.is_trial {
+        // On what has no data of its own Linux takes the property and keeps nothing.
+        if matches!(node.kind, NodeKind::File | NodeKind::Directory) && !self.is_trial {
             let node = self.change(file);
             node.flags = None;
             node.compression = Some(value.to_vec());

@@ -6,9 +6,10 @@ use vlinder_base::parallel;
 use vlinder_base::sync::Arc;
 
 use super::entry::{data_ranges, may_have_holes, open_file, open_quietly};
+use super::levels::Levels;
 use super::{Event, Job, NAMES_IN_PART, SourceDirectory, SourceError, join};
 
-/// Directories that are counted at once. Each that has others in it stays open until these are counted, too.
+/// Directories that are counted at once.
 const COUNTED_AT_ONCE: usize = 8;
 
 /// Lists everything below the root, until it is done or nobody listens any more.
@@ -36,28 +37,21 @@ struct Listing<'a> {
     jobs: &'a Sender<Job>,
 }
 
-/// A directory whose subdirectories are being listed.
-struct Level {
-    directory: Arc<SourceDirectory>,
-    /// Names of subdirectories that are not listed yet, the next last.
-    rest: Vec<Vec<u8>>,
-}
-
 impl Listing<'_> {
     fn run(&self, root: Arc<SourceDirectory>) -> Result<(), Stop> {
         let rest = self.directory(&root)?;
-        let mut levels = vec![Level { directory: root, rest }];
-        while let Some(level) = levels.last_mut() {
-            match level.rest.pop() {
+        let mut levels = Levels::default();
+        levels.push(root, 0, rest)?;
+        while let Some((directory, depth, rest)) = levels.last() {
+            match rest.pop() {
                 Some(name) => {
-                    let below = Arc::new(open_directory(&level.directory, &name)?);
+                    let below = Arc::new(open_directory(directory, &name)?);
                     self.say(Event::Enter)?;
                     let rest = self.directory(&below)?;
-                    levels.push(Level { directory: below, rest });
+                    levels.push(below, depth + 1, rest)?;
                 }
                 None => {
-                    levels.pop();
-                    if !levels.is_empty() {
+                    if levels.pop()? {
                         self.say(Event::Leave)?;
                     }
                 }
@@ -154,48 +148,49 @@ pub(in super::super) struct Totals {
 /// The first that reading met, in the order in which directories are opened.
 pub(in super::super) fn totals(root: Arc<SourceDirectory>, sector_size: u64) -> Result<Totals, SourceError> {
     let mut totals = Totals::default();
-    let mut levels = vec![counted(root, sector_size, &mut totals)?];
-    while let Some(level) = levels.last_mut() {
-        let next = level.rest.split_off(level.rest.len().saturating_sub(COUNTED_AT_ONCE));
+    let rest = counted(&root, sector_size, &mut totals)?;
+    let mut levels = Levels::default();
+    levels.push(root, 0, rest)?;
+    while let Some((directory, depth, rest)) = levels.last() {
+        let next = rest.split_off(rest.len().saturating_sub(COUNTED_AT_ONCE));
         if next.is_empty() {
-            levels.pop();
+            levels.pop()?;
             continue;
         }
-        let above = Arc::clone(&level.directory);
+        let above = Arc::clone(directory);
         let count = |name: &Vec<u8>| {
             let mut totals = Totals::default();
             let below = Arc::new(open_directory(&above, name)?);
-            counted(below, sector_size, &mut totals).map(|level| (level, totals))
+            counted(&below, sector_size, &mut totals).map(|rest| (below, rest, totals))
         };
         for found in parallel::map(&next, count) {
-            let (level, below) = found?;
-            totals.add(&below);
-            // Only directories with others in them stay open.
-            if !level.rest.is_empty() {
-                levels.push(level);
+            let (below, rest, found) = found?;
+            totals.add(&found);
+            if !rest.is_empty() {
+                levels.push(below, depth + 1, rest)?;
             }
         }
     }
     Ok(totals)
 }
 
-/// Adds a directory's entries; gives what is to be counted in it.
+/// Adds a directory's entries; gives the names of the directories in it, which are to be counted.
 fn counted(
-    directory: Arc<SourceDirectory>,
+    directory: &SourceDirectory,
     sector_size: u64,
     totals: &mut Totals,
-) -> Result<Level, SourceError> {
-    let names = names(&directory)?;
+) -> Result<Vec<Vec<u8>>, SourceError> {
+    let names = names(directory)?;
     for name in names.all {
         let status = rustix::fs::statat(&directory.file, &name, AtFlags::SYMLINK_NOFOLLOW)
             .map_err(|errno| SourceError::call(&join(&directory.path, &name), "stat", errno))?;
         totals.entries += 1;
         totals.name_bytes += u64::try_from(name.len()).unwrap_or(u64::MAX);
         if FileType::from_raw_mode(status.st_mode) == FileType::RegularFile {
-            totals.add_file(&directory, &name, &status, sector_size)?;
+            totals.add_file(directory, &name, &status, sector_size)?;
         }
     }
-    Ok(Level { directory, rest: names.directories })
+    Ok(names.directories)
 }
 
 impl Totals {

@@ -8,6 +8,7 @@
 
 mod dropped;
 mod entry;
+mod levels;
 mod list;
 
 use std::collections::VecDeque;

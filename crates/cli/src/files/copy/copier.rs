@@ -13,8 +13,8 @@ use super::Arguments;
 use crate::failure::{Failure, Kind};
 use crate::files::{Tally, mode};
 use crate::place::{
-    Attributed, CAPABILITIES, Change, Directory, DirectoryNames, Entry, Location, Names, Origin, Sink,
-    Source, Status, Take, WITHOUT_SET_ID_BITS, give_owner,
+    ACCESS_LISTS, Attributed, CAPABILITIES, Change, Directory, DirectoryNames, Entry, Location, Names,
+    Origin, Sink, Source, Status, Take, WITHOUT_SET_ID_BITS, give_owner,
 };
 use crate::progress::Progress;
 use crate::report::escaped;
@@ -24,7 +24,7 @@ use crate::session::Session;
 const STEP: usize = 1 << 20;
 
 /// What all threads of a copy share.
-pub(super) struct Copier<'a> {
+pub struct Copier<'a> {
     arguments: &'a Arguments,
     session: &'a Session,
     progress: Progress,
@@ -32,6 +32,7 @@ pub(super) struct Copier<'a> {
     links: Mutex<HashMap<(Origin, u64, u64), Location>>,
     /// Directories that this copy made: a source that contains its own destination must not go round.
     made: Mutex<HashSet<(Origin, u64, u64)>>,
+    /// Asked once: to ask, the process has none for a moment.
     umask: u32,
     tally: Mutex<Tally>,
     bytes: AtomicU64,
@@ -48,6 +49,8 @@ pub(super) struct Frame {
     status: Status,
     /// This copy made it: nothing lay in it.
     is_new: bool,
+    /// The permissions that it gets at the end, where it has more until then for what is to be made in it.
+    restores: Option<u32>,
     source: Location,
     target: Location,
     /// The one that it lies in, which may be closed to us once it has its permissions.
@@ -67,7 +70,8 @@ pub(super) struct Scratch {
 }
 
 impl<'a> Copier<'a> {
-    pub(super) fn new(arguments: &'a Arguments, session: &'a Session) -> Self {
+    /// None is copied yet.
+    pub fn new(arguments: &'a Arguments, session: &'a Session) -> Self {
         Self {
             arguments,
             session,
@@ -85,6 +89,11 @@ impl<'a> Copier<'a> {
     /// Counts one that is done or failed; a failure is told at once.
     pub(super) fn note(&self, result: Result<(), Failure>) {
         self.tally.lock().add(result, self.session);
+    }
+
+    /// How many files could not be copied.
+    pub fn failures(&self) -> u64 {
+        self.tally.lock().failed()
     }
 
     /// How the copies went, and how many bytes they have.
@@ -143,20 +152,17 @@ impl<'a> Copier<'a> {
         scratch: &mut Scratch,
     ) -> Result<Option<OpenFrame>, Failure> {
         let status = from.status()?;
-        // A regular file takes its place by a rename, whatever may have come there; where nothing was, nothing is asked.
-        let is_vacant = status.file_type == FileType::Regular && parent.is_some_and(|parent| parent.is_new);
-        let existing = if is_vacant { None } else { to.look()? };
-        if let Some(existing) = &existing {
-            let is_same = (from.directory.origin(), status.volume, status.inode)
-                == (to.directory.origin(), existing.volume, existing.inode);
-            if is_same {
-                return Err(
-                    Failure::new(Kind::Invalid, "source and destination are the same file").at(to.place())
-                );
-            }
+        let is_content = status.file_type == FileType::Regular;
+        // Into a directory that this copy made nothing but this copy puts a name.
+        let is_vacant = is_content && parent.is_some_and(|parent| parent.is_new);
+        let follows = is_content && parent.is_none() && !self.arguments.replaces;
+        let (to, existing) = if is_vacant { (to.clone(), None) } else { self.reached(to, follows)? };
+        if existing.as_ref().is_some_and(|existing| is_same_file((from, &status), (&to, existing))) {
+            let failure = Failure::new(Kind::Invalid, "source and destination are the same file");
+            return Err(failure.at(to.place()));
         }
         if status.file_type == FileType::Directory {
-            return self.directory(from, to, status, existing.as_ref(), parent).map(Some);
+            return self.directory(from, &to, status, existing.as_ref(), parent).map(Some);
         }
         if let Some(existing) = &existing {
             if existing.file_type == FileType::Directory {
@@ -165,18 +171,34 @@ impl<'a> Copier<'a> {
             if self.arguments.no_clobber {
                 return Ok(None);
             }
-            if !matches!(existing.file_type, FileType::Regular | FileType::SymbolicLink)
-                && !to.directory.is_image()
-            {
-                return self.stream(from, to, &status, existing, parent, scratch).map(|()| None);
+            let takes_content = is_content && !self.arguments.replaces;
+            if takes_content && !matches!(existing.file_type, FileType::Regular | FileType::SymbolicLink) {
+                return self.stream(from, &to, &status, existing, parent, scratch).map(|()| None);
             }
         }
-        self.file(from, to, &status, existing.as_ref(), scratch)?;
+        self.file(from, &to, &status, existing.as_ref(), scratch)?;
         self.note(Ok(()));
         if self.arguments.verbose {
             self.session.tell(format!("{} -> {}", from.place(), to.place()))?;
         }
         Ok(None)
+    }
+
+    /// The location that content for a name goes to, with what is there. Where `follows`, and in an image, a symbolic link
+    /// stands for the file that it leads to there, as for cp. On the host, and below a directory that is copied, no link is
+    /// followed: it may come from an image, and would lead the copy out of the directory that the user named.
+    fn reached(&self, to: &Location, follows: bool) -> Result<(Location, Option<Status>), Failure> {
+        let existing = to.look()?;
+        let is_link = existing.as_ref().is_some_and(|found| found.file_type == FileType::SymbolicLink);
+        let Directory::Image(directory) = &to.directory else { return Ok((to.clone(), existing)) };
+        if !(is_link && follows) || self.arguments.no_clobber {
+            return Ok((to.clone(), existing));
+        }
+        let reached = directory.follow(&to.name)?;
+        match reached.look()? {
+            Some(found) => Ok((reached, Some(found))),
+            None => Err(super::dangling(to.place())),
+        }
     }
 
     /// Writes a file into a pipe or a character device that was named as the target, as cp does.
@@ -209,13 +231,10 @@ impl<'a> Copier<'a> {
 
     /// Copies what comes out of a pipe or a character device of the host.
     pub(super) fn copy_stream(&self, from: &Path, to: &Location) -> Result<(), Failure> {
-        let existing = to.look()?;
-        let is_replaced = |found: &Status| match found.file_type {
-            FileType::Regular | FileType::SymbolicLink => true,
-            FileType::Directory => false,
-            _ => to.directory.is_image(),
-        };
-        if existing.as_ref().is_some_and(|found| !is_replaced(found)) {
+        let (to, existing) = self.reached(to, true)?;
+        let is_regular =
+            |found: &Status| matches!(found.file_type, FileType::Regular | FileType::SymbolicLink);
+        if existing.as_ref().is_some_and(|found| !is_regular(found)) {
             let failure = Failure::new(Kind::Exists, "no regular file").at(to.place());
             return Err(failure.hint("remove it, or name another target"));
         }
@@ -224,7 +243,7 @@ impl<'a> Copier<'a> {
         }
         let place = escaped(from.as_os_str().as_encoded_bytes());
         let mut stream = File::open(from).map_err(|error| Failure::host(&error, &place))?;
-        let mut sink = to.directory.create(&to.name, 0o600)?;
+        let mut sink = self.sink(&to, 0o666, self.overwritten(existing.as_ref()))?;
         let mut buffer = vec![0; STEP];
         let mut offset = 0;
         loop {
@@ -240,9 +259,6 @@ impl<'a> Copier<'a> {
             self.progress.add(read);
         }
         sink.set_size(offset)?;
-        let kept = existing.filter(|found| found.file_type == FileType::Regular);
-        let permissions = kept.map_or(0o666 & !self.umask, |found| found.permissions);
-        sink.change(&Change { permissions: Some(permissions), ..Change::default() })?;
         sink.finish()?;
         self.bytes.fetch_add(offset, Ordering::Relaxed);
         if self.arguments.verbose { self.session.tell(format!("{place} -> {}", to.place())) } else { Ok(()) }
@@ -271,12 +287,21 @@ impl<'a> Copier<'a> {
                     .at(to.place())
                     .hint("remove it first, or name another destination"));
             }
-            None => to.directory.make_directory(&to.name, 0o700)?,
+            None if self.keeps() => to.directory.make_directory(&to.name, 0o700)?,
+            // With all its bits at once, so that umask, default ACLs and set-group-id come from the directory above. Where a
+            // default ACL takes the place of the umask, cp leaves the umask's rights to write away nevertheless.
+            None => {
+                let refused = 0o022 & self.umask;
+                to.directory.make_directory(&to.name, status.permissions & 0o1777 & !refused | 0o700)?;
+            }
         }
         let (source, target) = (from.directory.enter(&from.name)?, to.directory.enter(&to.name)?);
         let DirectoryNames { entries, refused } = source.list()?;
         refused.into_iter().for_each(|failure| self.note(Err(failure)));
         let made = target.status(b".")?;
+        let surplus = 0o700 & !status.permissions;
+        let restores =
+            (existing.is_none() && !self.keeps() && surplus != 0).then_some(made.permissions & !surplus);
         self.made.lock().insert((target.origin(), made.volume, made.inode));
         self.progress.name(|| from.place());
         let frame = Arc::new(Frame {
@@ -284,6 +309,7 @@ impl<'a> Copier<'a> {
             to: target,
             status,
             is_new: existing.is_none(),
+            restores,
             source: from.clone(),
             target: to.clone(),
             parent: parent.map(Arc::clone),
@@ -292,10 +318,11 @@ impl<'a> Copier<'a> {
     }
 
     fn finish_directory(&self, frame: &Frame) -> Result<(), Failure> {
-        if frame.is_new || self.keeps() {
-            self.attributes(&frame.source, &frame.target, &frame.status, None)?;
+        if self.keeps() {
+            return self.attributes(&frame.source, &frame.target, &frame.status);
         }
-        Ok(())
+        let change = Change { permissions: frame.restores, ..Change::default() };
+        if change.permissions.is_some() { frame.target.change(&change) } else { Ok(()) }
     }
 
     fn keeps(&self) -> bool {
@@ -337,27 +364,66 @@ impl<'a> Copier<'a> {
     ) -> Result<(), Failure> {
         if status.file_type != FileType::Regular {
             self.special(from, to, status, existing)?;
-            return self.attributes(from, to, status, None);
+            return if self.keeps() { self.attributes(from, to, status) } else { Ok(()) };
         }
-        let (sink, copied_bytes) = self.content(from, to, status, scratch)?;
-        let kept_mode =
-            existing.filter(|found| found.file_type == FileType::Regular).map(|found| found.permissions);
-        self.attributes(from, &*sink, status, kept_mode)?;
-        sink.finish()?;
+        let overwritten = self.overwritten(existing);
+        let (sink, copied_bytes) = self.content(from, to, status, overwritten, scratch)?;
+        if !self.keeps() {
+            sink.finish()?;
+        } else if sink.takes_attributes_last() {
+            sink.finish()?;
+            self.attributes(from, to, status)?;
+        } else {
+            self.attributes(from, &*sink, status)?;
+            sink.finish()?;
+        }
         self.bytes.fetch_add(copied_bytes, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Makes a file with the content of another, without a name yet; says how many bytes that are.
+    /// The file that stays and gets new content, if what exists is one. As with cp -a, a copy that keeps hard links cuts
+    /// those that a file had before.
+    fn overwritten<'e>(&self, existing: Option<&'e Status>) -> Option<&'e Status> {
+        existing.filter(|found| {
+            found.file_type == FileType::Regular
+                && !self.arguments.replaces
+                && !(self.arguments.archive && found.links > 1)
+        })
+    }
+
+    /// Begins a file: with these permissions, as far as the umask leaves them, or as new content of one that stays.
+    fn sink(
+        &self,
+        to: &Location,
+        permissions: u32,
+        overwritten: Option<&Status>,
+    ) -> Result<Box<dyn Sink>, Failure> {
+        let Some(old) = overwritten else { return to.directory.create(&to.name, permissions) };
+        if old.links > 1 && !to.directory.is_image() {
+            let others = old.links - 1;
+            let names = if others == 1 { "name" } else { "names" };
+            self.session.warn(format!(
+                "{}: {others} other {names} of the file will keep the old content; to change it under all of them, use cat and a \
+                 redirection of the shell",
+                to.place()
+            ));
+        }
+        to.directory.overwrite(&to.name)
+    }
+
+    /// Begins a file with the content of another; says how many bytes that are.
     fn content(
         &self,
         from: &Location,
         to: &Location,
         status: &Status,
+        overwritten: Option<&Status>,
         scratch: &mut Scratch,
     ) -> Result<(Box<dyn Sink>, u64), Failure> {
         let mut source = from.directory.open(&from.name)?;
-        let mut sink = to.directory.create(&to.name, 0o600)?;
+        // What gets its owner later is nobody else's until then.
+        let permissions = if self.keeps() { 0o600 } else { status.permissions & 0o777 };
+        let mut sink = self.sink(to, permissions, overwritten)?;
         let mut end = 0;
         let copied_bytes = self.transfer(&mut *source, scratch, &mut |runs| {
             for (offset, data) in runs {
@@ -421,27 +487,14 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// Gives a copy its attributes; `kept_mode` is that of the file whose place it took.
-    fn attributes(
-        &self,
-        from: &Location,
-        to: &dyn Attributed,
-        status: &Status,
-        kept_mode: Option<u32>,
-    ) -> Result<(), Failure> {
+    /// Gives a copy the attributes of its source that are to be kept.
+    fn attributes(&self, from: &Location, to: &dyn Attributed, status: &Status) -> Result<(), Failure> {
         let is_link = status.file_type == FileType::SymbolicLink;
-        if !self.keeps() {
-            let permissions = kept_mode.unwrap_or(status.permissions & 0o777 & !self.umask);
-            let change = Change { permissions: (!is_link).then_some(permissions), ..Change::default() };
-            return to.change(&change);
-        }
         let mut permissions = give_owner(to, status)?;
         if self.arguments.drops_rights {
             permissions &= WITHOUT_SET_ID_BITS;
         }
-        if self.arguments.archive {
-            self.extended_attributes(from, to);
-        }
+        self.extended_attributes(from, to, status.file_type);
         let change = Change {
             owner: None,
             permissions: (!is_link).then_some(permissions),
@@ -450,25 +503,40 @@ impl<'a> Copier<'a> {
         to.change(&change)
     }
 
-    /// Copies the extended attributes of a file. One that can't be copied is told and left out; the file and its other
-    /// attributes are copied nevertheless, as by GNU cp. (If the destination is full, the next file meets that too.)
-    fn extended_attributes(&self, from: &Location, to: &dyn Attributed) {
+    /// Copies the extended attributes of a file, or of them what belongs to its permissions. One that can't be copied is told
+    /// and left out; the file and its other attributes are copied nevertheless, as by GNU cp. (If the destination is full,
+    /// the next file meets that too.)
+    fn extended_attributes(&self, from: &Location, to: &dyn Attributed, file_type: FileType) {
         let attributes = match from.directory.attributes(&from.name) {
             Ok(attributes) => attributes,
             Err(failure) => return self.leave_out("its attributes", failure),
         };
-        for attribute in attributes {
-            if self.arguments.drops_rights && attribute == CAPABILITIES {
+        for attribute in &attributes {
+            let is_list = ACCESS_LISTS.contains(&&**attribute);
+            if self.arguments.drops_rights && attribute == CAPABILITIES
+                || !(self.arguments.archive || is_list)
+            {
                 continue;
             }
-            let value = from.directory.attribute(&from.name, &attribute);
-            match value.and_then(|value| to.set_attribute(&attribute, &value)) {
+            let value = from.directory.attribute(&from.name, attribute);
+            match value.and_then(|value| to.set_attribute(attribute, &value)) {
                 Ok(()) => {}
                 // As cp -a: what only root may set, or the destination does not know, is left out in silence.
                 Err(failure)
                     if !attribute.starts_with(b"user.")
                         && matches!(failure.kind, Kind::Permission | Kind::Unsupported) => {}
-                Err(failure) => self.leave_out(&format!("attribute {}", escaped(&attribute)), failure),
+                Err(failure) => self.leave_out(&format!("attribute {}", escaped(attribute)), failure),
+            }
+        }
+        // A list that the copy has, of its directory or from before, would give rights that the source does not give.
+        let lists = match file_type {
+            FileType::SymbolicLink => &[][..],
+            FileType::Directory => &ACCESS_LISTS[..],
+            _ => &ACCESS_LISTS[..1],
+        };
+        for list in lists.iter().filter(|list| !attributes.iter().any(|attribute| attribute == *list)) {
+            if let Err(failure) = to.remove_attribute(list) {
+                self.leave_out("its access control list", failure);
             }
         }
     }
@@ -487,4 +555,13 @@ impl<'a> Copier<'a> {
         };
         self.note(Err(Failure { message, hint, ..failure }));
     }
+}
+
+/// Whether two locations, of which the status is known, stand for one file.
+fn is_same_file(
+    (one, one_status): (&Location, &Status),
+    (other, other_status): (&Location, &Status),
+) -> bool {
+    (one.directory.origin(), one_status.volume, one_status.inode)
+        == (other.directory.origin(), other_status.volume, other_status.inode)
 }

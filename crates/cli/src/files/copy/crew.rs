@@ -28,7 +28,7 @@ struct Batch {
 
 impl Copier<'_> {
     /// Copies a file, or a directory and what is below it.
-    pub(super) fn copy(&self, from: &Location, to: &Location) -> Result<(), Failure> {
+    pub fn copy(&self, from: &Location, to: &Location) -> Result<(), Failure> {
         let mut scratch = Scratch::default();
         let Some(top) = self.one(from, to, None, &mut scratch)? else { return Ok(()) };
         let threads = thread::available_parallelism().min(MOST_THREADS);

@@ -43,6 +43,17 @@ struct FileRewrite {
     ranges: Vec<ByteRange>,
 }
 
+/// What became of a batch that is on the devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a batch that was overtaken is planned anew"]
+pub(super) enum Entered {
+    /// It is in the tree.
+    Done,
+    /// A snapshot came to share preallocated space that was written to. It holds the space as preallocated still, so the bytes
+    /// belong elsewhere: nothing was changed, and what new space was taken is given back.
+    Overtaken,
+}
+
 /// Enters a batch. On an error nothing was changed and the space is given back, except for damage met half-way, after
 /// which the file system is read-only.
 pub(super) fn enter(
@@ -50,17 +61,14 @@ pub(super) fn enter(
     jobs: &[Job],
     batch: &[Part],
     stored: Vec<Stored>,
-) -> Result<()> {
+) -> Result<Entered> {
     let result = enter_stored(filesystem, jobs, batch, &stored);
-    if let Err((error, refers)) = result {
-        if refers {
-            filesystem.engine().latch_read_only(&error);
-        } else {
-            release(filesystem, &stored);
-        }
-        return Err(error);
+    match &result {
+        Ok(Entered::Done) => {}
+        Err((error, true)) => filesystem.engine().latch_read_only(error),
+        Ok(Entered::Overtaken) | Err((_, false)) => release(filesystem, &stored),
     }
-    Ok(())
+    result.map_err(|(error, _)| error)
 }
 
 /// An error, and whether items may refer to what was stored.
@@ -71,14 +79,23 @@ fn enter_stored(
     jobs: &[Job],
     batch: &[Part],
     stored: &[Stored],
-) -> std::result::Result<(), Failure> {
+) -> std::result::Result<Entered, Failure> {
     let before = |error: crate::FsError| (error, false);
     let (mut files, loaded) = load(filesystem, jobs, batch).map_err(before)?;
     let _ranges = lock_ranges(filesystem, jobs, &files).map_err(before)?;
     let Some(tree) = files.first().map(|file| Arc::clone(jobs[file.job].inode.subvolume().tree())) else {
-        return Ok(());
+        return Ok(Entered::Done);
     };
     let mut handle = super::begin(filesystem, changes_of(&loaded, stored, files.len())).map_err(before)?;
+    // As long as the handle is open, no further snapshot comes.
+    let last_snapshot = tree.root().last_snapshot();
+    let is_overtaken = |file: &FileRewrite| {
+        let pieces = stored.iter().filter(|piece| piece.job == file.job && piece.is_in_place());
+        pieces.into_iter().any(|piece| file.rewrite.shares_preallocated(piece.range, last_snapshot))
+    };
+    if files.iter().any(is_overtaken) {
+        return Ok(Entered::Overtaken);
+    }
     let generation = handle.generation();
     let mut changes = Vec::with_capacity(files.len());
     for file in &mut files {
@@ -102,7 +119,7 @@ fn enter_stored(
         put_inode(&mut handle, &jobs[file.job], file, changes);
     }
     count(filesystem, &stored);
-    Ok(())
+    Ok(Entered::Done)
 }
 
 /// What entering may change: the files' items, as many as were loaded beside what is stored, their inodes, and checksums.

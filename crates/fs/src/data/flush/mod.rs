@@ -26,6 +26,7 @@ use vlinder_extent_state::ByteRange;
 use vlinder_format::inode::InodeFlags;
 use vlinder_transaction::{ChangeKind, Charge, Handle, PromisedData, Reservation};
 
+use self::enter::Entered;
 use self::steps::Step;
 use self::store::Stored;
 use super::file_data::{DELALLOC, FileData, Unflushed};
@@ -348,22 +349,35 @@ fn parts(jobs: &[Job]) -> Vec<Part> {
 }
 
 fn flush_batch(filesystem: &Filesystem, jobs: &mut [Job], batch: &[Part]) -> Result<()> {
-    let plan = plan::plan(filesystem, jobs, batch)?;
-    let stored = store::store(filesystem, jobs, plan)?;
-    enter_batch(filesystem, jobs, batch, stored)
+    loop {
+        let plan = plan::plan(filesystem, jobs, batch)?;
+        let stored = store::store(filesystem, jobs, plan)?;
+        match enter_batch(filesystem, jobs, batch, stored)? {
+            Entered::Done => return Ok(()),
+            // The plan to come finds the space shared, so this goes on only as long as new preallocated space comes.
+            Entered::Overtaken => filesystem.shared().write_back.metrics.overtaken.increment(),
+        }
+    }
 }
 
 /// Enters a batch that is on the devices.
-fn enter_batch(filesystem: &Filesystem, jobs: &mut [Job], batch: &[Part], stored: Vec<Stored>) -> Result<()> {
+fn enter_batch(
+    filesystem: &Filesystem,
+    jobs: &mut [Job],
+    batch: &[Part],
+    stored: Vec<Stored>,
+) -> Result<Entered> {
     let placed: Vec<(usize, u64)> = stored.iter().map(|piece| (piece.job, piece.new_bytes())).collect();
-    enter::enter(filesystem, jobs, batch, stored)?;
-    for (job, bytes) in placed {
-        jobs[job].placed_bytes += bytes;
+    let entered = enter::enter(filesystem, jobs, batch, stored)?;
+    if entered == Entered::Done {
+        for (job, bytes) in placed {
+            jobs[job].placed_bytes += bytes;
+        }
+        for part in batch {
+            jobs[part.job].done_to = part.range.end();
+        }
     }
-    for part in batch {
-        jobs[part.job].done_to = part.range.end();
-    }
-    Ok(())
+    Ok(entered)
 }
 
 /// Forgets what is in the tree now, and gives the rest back to the dirty bytes.

@@ -10,6 +10,7 @@ use vlinder_base::sync::{Arc, MutexGuard};
 use vlinder_format::inode::InodeFlags;
 use vlinder_transaction::PromisedData;
 
+use super::enter::Entered;
 use super::store::Stored;
 use super::{BATCH_BYTES, Flight, Job, clear_states, enter, parts, plan, store, under_way};
 use crate::data::file_data::ExtentsGuard;
@@ -212,7 +213,8 @@ impl<'a> Entering<'a> {
         let stored = std::mem::take(&mut self.stored);
         let jobs = std::slice::from_ref(&self.job);
         let ranges = parts(jobs);
-        enter::enter(self.filesystem, jobs, &ranges, stored)?;
+        let entered = enter::enter(self.filesystem, jobs, &ranges, stored)?;
+        assert_eq!(entered, Entered::Done, "what is ordered is in new extents");
         self.entered = true;
         let data = &self.job.inode.data;
         let cleared = {

@@ -6,6 +6,7 @@
 
 use vlinder_format::inode::InodeFlags;
 
+use super::enter::Entered;
 use super::store::{self, Storing};
 use super::{BATCH_BYTES, Job, Part, enter_batch, flush_in_parts, parts, plan};
 use crate::{Filesystem, Refusal, Result};
@@ -105,6 +106,9 @@ pub(super) fn finish(filesystem: &Filesystem, jobs: &mut [Job], step: Option<Ste
     let stored = storing.finish(filesystem)?;
     match enter_batch(filesystem, jobs, &batch, stored) {
         Err(error) if error.refusal() == Some(Refusal::NoSpace) => flush_in_parts(filesystem, jobs, &batch),
-        other => other,
+        entered => {
+            assert_eq!(entered?, Entered::Done, "what is overwritten in place is waited for");
+            Ok(())
+        }
     }
 }

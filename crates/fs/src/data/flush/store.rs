@@ -39,6 +39,11 @@ impl Stored {
         }
     }
 
+    /// Whether it was written to space that the file had.
+    pub(super) fn is_in_place(&self) -> bool {
+        matches!(self.place, Place::Present)
+    }
+
     /// Bytes of its checksums.
     pub(super) fn checksum_bytes(&self) -> u64 {
         self.checksums.as_ref().map_or(0, |(_, checksums)| checksums.len() as u64)

@@ -16,7 +16,7 @@ use vlinder_base::sync::Arc;
 
 use super::answers::{
     self, absent, answer_attribute_value, answer_attributes, answer_empty, attributes_of, from_system_time,
-    guarded, handle, node, open_flags, requester, set_time, to_errno, unreadable, write_origin,
+    guarded, handle, node, open_flags, requester, set_time, to_errno, unreadable, validity_of, write_origin,
 };
 use super::features;
 use crate::transport::attendance::{Attendance, Work};
@@ -53,7 +53,8 @@ impl Adapter {
         match result {
             Ok(entry) => {
                 let attributes = attributes_of(&entry.attributes, entry.node.0);
-                reply.entry(&self.settings.validity, &attributes, Generation(entry.generation));
+                let validity = validity_of(self.settings.validity, &entry.attributes);
+                reply.entry(&validity, &attributes, Generation(entry.generation));
             }
             Err(errno) => reply.error(to_errno(errno)),
         }
@@ -416,10 +417,10 @@ impl ::fuser::Filesystem for Adapter {
         let result = self.answer(Opcode::ReadDirPlus, || {
             let room = answers::DIRECTORY_ROOM;
             self.service.read_directory_plus(handle(directory), offset, room, &mut |name, entry| {
-                let (attributes, generation) = match entry {
-                    Some(entry) => (attributes_of(&entry.attributes, entry.node.0), entry.generation),
-                    None => (unreadable(name), 0),
-                };
+                let attributes = entry
+                    .map_or_else(|| unreadable(name), |entry| attributes_of(&entry.attributes, entry.node.0));
+                let generation = entry.map_or(0, |entry| entry.generation);
+                let validity = entry.map_or(validity, |entry| validity_of(validity, &entry.attributes));
                 let file = attributes.ino;
                 let bytes = OsStr::from_bytes(name.name);
                 !reply.add(file, name.next, bytes, &validity, &attributes, Generation(generation))

@@ -73,9 +73,16 @@ pub(super) fn seek_for(whence: i32) -> Option<SeekFor> {
 
 pub(super) fn answer_attributes(validity: Duration, reply: ReplyAttr, result: Reply<NodeAttributes>) {
     match result {
-        Ok(attributes) => reply.attr(&validity, &attributes_of(&attributes, attributes.number)),
+        Ok(attributes) => {
+            reply.attr(&validity_of(validity, &attributes), &attributes_of(&attributes, attributes.number))
+        }
         Err(errno) => reply.error(to_errno(errno)),
     }
+}
+
+/// How long the kernel may keep attributes, and the name behind which it found them.
+pub(super) fn validity_of(validity: Duration, attributes: &NodeAttributes) -> Duration {
+    if attributes.is_volatile { Duration::ZERO } else { validity }
 }
 
 pub(super) fn answer_empty(reply: ReplyEmpty, result: Reply<()>) {
@@ -176,8 +183,11 @@ pub(super) fn unreadable(name: &ListedName<'_>) -> FileAttr {
 
 fn to_system_time(time: Time) -> SystemTime {
     let nanoseconds = Duration::from_nanos(time.nanoseconds.into());
-    let whole = Duration::from_secs(time.seconds.unsigned_abs());
-    let start = if time.seconds >= 0 { UNIX_EPOCH.checked_add(whole) } else { UNIX_EPOCH.checked_sub(whole) };
+    // The kernel hands times back, and the thread that reads them ends at the least number of seconds, where fuser 0.18 turns the
+    // sign and takes the nanoseconds away.
+    let seconds = time.seconds.max(-i64::MAX);
+    let whole = Duration::from_secs(seconds.unsigned_abs());
+    let start = if seconds >= 0 { UNIX_EPOCH.checked_add(whole) } else { UNIX_EPOCH.checked_sub(whole) };
     start.and_then(|start| start.checked_add(nanoseconds)).unwrap_or(UNIX_EPOCH)
 }
 
@@ -200,6 +210,18 @@ pub(super) fn from_system_time(time: SystemTime) -> Time {
 mod tests {
     use super::*;
 
+    /// What the kernel is told of the earliest time is a time that `fuser` can take from it.
+    #[test]
+    fn the_earliest_time_comes_back() {
+        let earliest = Time { seconds: i64::MIN, nanoseconds: 999_999_999 };
+        let told = to_system_time(earliest).duration_since(UNIX_EPOCH).unwrap_err().duration();
+        // Its nanoseconds were added; fuser takes them away from these seconds.
+        assert_eq!(told, Duration::new(i64::MAX.unsigned_abs() - 1, 1));
+        let seconds = -i64::MAX;
+        let taken = UNIX_EPOCH - Duration::new((-seconds).unsigned_abs(), 999_999_999);
+        assert_eq!(from_system_time(taken), Time { seconds, nanoseconds: 999_999_999 });
+    }
+
     #[test]
     fn times_before_1970_keep_their_nanoseconds() {
         // What fuser 0.18 makes of (-2 s, 800,000,000 ns).
@@ -209,9 +231,10 @@ mod tests {
         assert_eq!(shown, UNIX_EPOCH - Duration::new(1, 200_000_000));
         let later = Time { seconds: 7, nanoseconds: 9 };
         assert_eq!(from_system_time(to_system_time(later)), later);
+        let early = Time { seconds: 1 - i64::MAX, nanoseconds: 5 };
         assert_eq!(
-            to_system_time(Time { seconds: i64::MIN, nanoseconds: 0 }),
-            UNIX_EPOCH - Duration::from_secs(1 << 63)
+            to_system_time(early),
+            UNIX_EPOCH - Duration::from_secs((1 << 63) - 2) + Duration::from_nanos(5)
         );
     }
 

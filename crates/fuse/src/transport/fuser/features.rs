@@ -20,11 +20,15 @@ pub(super) fn ask_for(config: &mut KernelConfig, settings: Settings) {
         | InitFlags::FUSE_DO_READDIRPLUS
         | InitFlags::FUSE_READDIRPLUS_AUTO
         | InitFlags::FUSE_CACHE_SYMLINKS
-        | InitFlags::FUSE_POSIX_ACL
         // Default ACLs stand in place of the umask, so the kernel must not apply it first.
         | InitFlags::FUSE_DONT_MASK
         | InitFlags::FUSE_EXPLICIT_INVAL_DATA
         | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
+    // With it the kernel asks for the ACLs of each file that it judges, and an answer that there are none on this mount would
+    // be the error of the call.
+    if settings.acls {
+        wanted |= InitFlags::FUSE_POSIX_ACL;
+    }
     if settings.writeback {
         wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
     }

@@ -1,0 +1,113 @@
+//! A file of an image that is being written.
+
+use std::borrow::Cow;
+
+use vlinder_base::sync::Arc;
+use vlinder_fs::{Inode, OpenInode, Replacement, SetAttributes, WriteOrigin};
+
+use super::super::{Attributed, Change, Sink};
+use super::ImageDirectory;
+use crate::failure::{Failure, Kind};
+
+/// A file that is being written.
+pub(super) enum Made {
+    /// It has its name already, and loses it if it is not finished.
+    Named(Arc<Inode>),
+    /// It has none yet; another file has it.
+    Temporary(OpenInode),
+    /// It is the coming content of the file that has the name, which stays that file.
+    Content(Replacement),
+}
+
+pub(super) struct ImageSink {
+    directory: ImageDirectory,
+    name: Vec<u8>,
+    /// None once it is finished.
+    made: Option<Made>,
+}
+
+impl ImageSink {
+    pub(super) fn new(directory: &ImageDirectory, name: &[u8], made: Made) -> Self {
+        Self { directory: directory.clone(), name: name.to_vec(), made: Some(made) }
+    }
+
+    /// The file whose data are written.
+    fn inode(&self) -> Result<&Arc<Inode>, Failure> {
+        match &self.made {
+            Some(Made::Named(inode)) => Ok(inode),
+            Some(Made::Temporary(open)) => Ok(open.inode()),
+            Some(Made::Content(replacement)) => Ok(replacement.content()),
+            None => Err(Failure::new(Kind::Invalid, "finished already").at(self.directory.place(&self.name))),
+        }
+    }
+}
+
+impl Attributed for ImageSink {
+    fn change(&self, change: &Change) -> Result<(), Failure> {
+        self.directory.change_of(self.inode()?, &self.name, change)
+    }
+
+    fn set_attribute(&self, attribute: &[u8], value: &[u8]) -> Result<(), Failure> {
+        self.directory.set_attribute_of(self.inode()?, &self.name, attribute, value)
+    }
+
+    fn remove_attribute(&self, attribute: &[u8]) -> Result<(), Failure> {
+        self.directory.remove_attribute_of(self.inode()?, &self.name, attribute)
+    }
+}
+
+impl Sink for ImageSink {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Failure> {
+        let inode = self.inode()?;
+        let (filesystem, caller) = (self.directory.filesystem(), &self.directory.image.caller);
+        // The copy sets mode and times at the end.
+        let origin = WriteOrigin::OpenFile { keeps_times: true };
+        let written = filesystem.write_file(caller, inode, offset, Cow::Borrowed(bytes), origin);
+        written.map(drop).map_err(self.directory.fail(&self.name))
+    }
+
+    fn set_size(&mut self, size_bytes: u64) -> Result<(), Failure> {
+        let inode = self.inode()?;
+        if inode.size() == size_bytes {
+            return Ok(());
+        }
+        let changes =
+            SetAttributes { size: Some(size_bytes), opened_for_writing: true, ..SetAttributes::default() };
+        let caller = &self.directory.image.caller;
+        let set = self.directory.filesystem().set_attributes(caller, inode, &changes);
+        set.map(drop).map_err(self.directory.fail(&self.name))
+    }
+
+    fn takes_attributes_last(&self) -> bool {
+        matches!(self.made, Some(Made::Content(_)))
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), Failure> {
+        let (directory, caller) = (&self.directory, &self.directory.image.caller);
+        match &self.made {
+            Some(Made::Temporary(open)) => {
+                directory.unlink(&self.name)?;
+                directory
+                    .filesystem()
+                    .link(caller, open.inode(), &directory.inode()?, &self.name)
+                    .map_err(directory.fail(&self.name))?;
+            }
+            Some(Made::Named(_) | Made::Content(_)) | None => {}
+        }
+        match self.made.take() {
+            Some(Made::Content(replacement)) => {
+                replacement.finish(caller).map_err(directory.fail(&self.name))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for ImageSink {
+    fn drop(&mut self) {
+        if matches!(self.made, Some(Made::Named(_))) {
+            // What failed is reported already; if this fails too, the file stays as far as it came.
+            let _ = self.directory.unlink(&self.name);
+        }
+    }
+}
