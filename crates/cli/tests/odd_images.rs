@@ -12,7 +12,7 @@ use common::{run, target};
 use odd::{below, bounded, entry, image, inode, rename, text};
 use rustix::io::Errno;
 use vlinder_base::sync::Arc;
-use vlinder_device::Device;
+use vlinder_device::{Device, MemoryDevice};
 use vlinder_format::directory::{DirectoryEntry, DirectoryEntryType, DirectoryIndex};
 use vlinder_format::inode::{GroupId, InodeItem, UserId};
 use vlinder_format::root_ref::RootReference;
@@ -101,6 +101,39 @@ fn a_mount_shows_all_names_but_the_odd_one() {
     }
 }
 
+#[test]
+fn a_listing_gives_no_directory_at_a_second_place() {
+    require!(Fuse);
+    let sound = image(|files| {
+        files.create_dir_all("/first").unwrap();
+        files.write("/first/file", b"file").unwrap();
+    });
+    let mutator = Mutator::new(&sound);
+    let (number, index) = (inode(&mutator, "first"), DirectoryIndex(900));
+    let entry = DirectoryEntry {
+        location: InodeItem::key(number),
+        transaction: Generation(7),
+        entry_type: DirectoryEntryType::DIRECTORY,
+        name: b"second",
+        data: &[],
+    };
+    let root = ObjectId::FIRST_FREE;
+    mutator.insert(RootId::FS_TREE, directory::index_key(root, index), &entry.encode());
+    mutator.insert(RootId::FS_TREE, directory::item_key(root, b"second"), &entry.encode());
+    let scratch = Scratch::new("second-place");
+    let (path, point) = (scratch.join("image"), scratch.join("point"));
+    write_image(&mutator.device(), &path);
+    std::fs::create_dir(&point).unwrap();
+    run(["mount", text(&path), text(&point)]).done();
+    // The kernel asks for the attributes of what it lists first, and keeps them.
+    let names = std::fs::read_dir(&point).unwrap().filter(Result::is_ok).count();
+    let (first, second) = (point.join("first/file").metadata(), point.join("second").metadata());
+    run(["umount", text(&point)]).done();
+    assert_eq!(names, 2);
+    assert_eq!(first.unwrap().len(), 4);
+    assert_eq!(second.unwrap_err().raw_os_error(), Some(Errno::IO.raw_os_error()));
+}
+
 /// Adds a name for a subvolume to the root directory of a subvolume, with these of its references.
 fn name_subvolume(mutator: &Mutator, (parent, child): (RootId, RootId), name: &[u8], references: [bool; 2]) {
     let (directory, index) = (ObjectId::FIRST_FREE, DirectoryIndex(900));
@@ -124,11 +157,7 @@ fn name_subvolume(mutator: &Mutator, (parent, child): (RootId, RootId), name: &[
 
 #[test]
 fn subvolumes_in_a_circle_are_entered_at_one_place() {
-    let sound = image(|files| {
-        files.create_subvolume("/outer").unwrap();
-        files.create_subvolume("/outer/inner").unwrap();
-        files.write("/outer/inner/file", b"file").unwrap();
-    });
+    let sound = nested();
     let (top, outer, inner) = (RootId::FS_TREE, RootId(256), RootId(257));
     // The outer one lies in the inner one too; so does the top-level subvolume.
     for (child, references) in
@@ -153,6 +182,107 @@ fn subvolumes_in_a_circle_are_entered_at_one_place() {
         let left = bounded(&["tree", &target(&path, "/")]);
         assert_eq!(left.code, 0, "{case}: {}", left.err);
         assert!(!left.text().contains("file\n"), "{case}: {}", left.text());
+    }
+}
+
+/// A subvolume in a subvolume with a file.
+fn nested() -> MemoryDevice {
+    image(|files| {
+        files.create_subvolume("/outer").unwrap();
+        files.create_subvolume("/outer/inner").unwrap();
+        files.write("/outer/inner/file", b"file").unwrap();
+    })
+}
+
+/// Takes away the references back of all subvolumes.
+fn remove_references_back(mutator: &Mutator) {
+    for found in mutator.all(RootId::ROOT_TREE, |key, _| key.item_type == ItemType::ROOT_BACKREF) {
+        let again = mutator.find(RootId::ROOT_TREE, |key, _| key == found.key);
+        mutator.remove(again);
+    }
+}
+
+#[test]
+fn a_subvolume_without_a_reference_back_lies_where_the_lowest_parent_says() {
+    let mutator = Mutator::new(&nested());
+    remove_references_back(&mutator);
+    // By its number the inner one may lie in itself as well; the outer one comes first.
+    name_subvolume(&mutator, (RootId(257), RootId(257)), b"again", [true, false]);
+    let scratch = Scratch::new("no-reference-back");
+    let path = scratch.join("image");
+    write_image(&mutator.device(), &path);
+    let expected: BTreeSet<String> =
+        ["outer", "outer/inner", "outer/inner/again", "outer/inner/file"].map(str::to_owned).into();
+    let copy = scratch.join("copy");
+    let copied = bounded(&["cp", "-r", &target(&path, "/"), text(&copy)]);
+    assert_eq!((copied.code, below(&copy)), (0, expected), "{}", copied.err);
+    let out = scratch.join("out");
+    std::fs::create_dir(&out).unwrap();
+    let restored = bounded(&["--quiet", "restore", text(&path), text(&out)]);
+    assert!(restored.err.contains("/outer/inner/again: a second name of a directory"), "{}", restored.err);
+    assert_eq!(std::fs::read(out.join("outer/inner/file")).unwrap(), b"file");
+    let listed = bounded(&["subvolume", "list", text(&path)]);
+    assert_eq!(listed.code, 0, "{}", listed.err);
+    assert!(listed.text().contains("path outer\n"), "{}", listed.text());
+    assert!(listed.text().contains("path outer/inner\n"), "{}", listed.text());
+}
+
+#[test]
+fn both_references_of_a_subvolume_go_with_its_name_or_none() {
+    let mutator = Mutator::new(&nested());
+    remove_references_back(&mutator);
+    let scratch = Scratch::new("one-reference");
+    let path = scratch.join("image");
+    write_image(&mutator.device(), &path);
+    let inner = target(&path, "/outer/inner");
+    bounded(&["subvolume", "delete", &inner]).failed(1, &["no reference back", "run a check"]);
+    let elsewhere = target(&path, "/elsewhere");
+    bounded(&["mv", &inner, &elsewhere]).failed(1, &["no reference back"]);
+    let kept = bounded(&["cat", &target(&path, "/outer/inner/file")]);
+    assert_eq!((kept.code, kept.text().as_ref()), (0, "file"), "{}", kept.err);
+}
+
+#[test]
+fn a_default_subvolume_that_is_not_there_is_named() {
+    let sound = image(|files| {
+        files.create_subvolume("/gone").unwrap();
+        files.write("/file", b"file").unwrap();
+    });
+    let scratch = Scratch::new("no-default");
+    let path = scratch.join("image");
+    let mutator = Mutator::new(&sound);
+    let name = directory::item_key(ObjectId::ROOT_TREE_DIRECTORY, b"default");
+    let found = mutator.find(RootId::ROOT_TREE, |key, _| key == name);
+    mutator.change_item(found, |data| data[..8].copy_from_slice(&300_u64.to_le_bytes()));
+    write_image(&mutator.device(), &path);
+    bounded(&["ls", &target(&path, "/")])
+        .failed(1, &["default subvolume, 300, is not there", "-o subvolid=5"]);
+    let listed = bounded(&["ls", "-o", "subvolid=5", &target(&path, "/")]);
+    assert_eq!((listed.code, listed.text().as_ref()), (0, "file\ngone\n"), "{}", listed.err);
+    bounded(&["subvolume", "set-default", "-o", "subvolid=5", "5", text(&path)]).done();
+    bounded(&["ls", &target(&path, "/")]).done();
+}
+
+#[test]
+fn subvolumes_in_a_circle_are_listed() {
+    let mutator = Mutator::new(&nested());
+    let place = |mutator: &Mutator| {
+        mutator.all(RootId::ROOT_TREE, |key, _| {
+            key == RootReference::forward_key(RootId::FS_TREE, RootId(256))
+                || key == RootReference::backward_key(RootId(256), RootId::FS_TREE)
+        })
+    };
+    while let Some(found) = place(&mutator).first() {
+        mutator.remove(*found);
+    }
+    name_subvolume(&mutator, (RootId(257), RootId(256)), b"again", [true, true]);
+    let scratch = Scratch::new("listed-circle");
+    let path = scratch.join("image");
+    write_image(&mutator.device(), &path);
+    let listed = bounded(&["subvolume", "list", text(&path)]);
+    assert_eq!(listed.code, 0, "{}", listed.err);
+    for shown in ["path <UNREACHABLE>/again\n", "path <UNREACHABLE>/inner\n"] {
+        assert!(listed.text().contains(shown), "{}", listed.text());
     }
 }
 

@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use vlinder_device::DeviceError;
 use vlinder_extent_state::StateError;
-use vlinder_format::Damage;
+use vlinder_format::{Damage, RootId};
 use vlinder_transaction::EngineError;
 use vlinder_tree::TreeError;
 use vlinder_volume::VolumeError;
@@ -141,6 +141,23 @@ pub enum FsError {
         /// What it leads to.
         found: InodeId,
     },
+    /// The root tree names a default subvolume that is not there.
+    #[error(
+        "the default subvolume, {subvolume}, is not there; the top level can be had with the option subvolid=5"
+    )]
+    NoDefaultSubvolume {
+        /// Its number.
+        subvolume: RootId,
+    },
+    /// A subvolume that is to lose its name does not say where it lies.
+    #[error(
+        "subvolume {subvolume} has no reference back to the one that it lies in; the file system is damaged: copy what is in it, and \
+         run a check"
+    )]
+    NoBackReference {
+        /// The subvolume.
+        subvolume: RootId,
+    },
     /// An operation on a path, with that path (of the path interface).
     #[error("{path}: {source}")]
     Path {
@@ -161,6 +178,7 @@ impl FsError {
             Self::Tree(TreeError::NoSpace { .. }) => Errno::NOSPC,
             Self::Option(_) => Errno::INVAL,
             Self::NoThreads { .. } => Errno::AGAIN,
+            Self::NoDefaultSubvolume { .. } => Errno::NOENT,
             Self::Path { source, .. } => source.errno(),
             Self::Device(error) => Errno::from_raw_os_error(error.errno()),
             Self::Volume(error) if error.full_host().is_some() => Errno::NOSPC,
@@ -169,6 +187,7 @@ impl FsError {
             | Self::Volume(_)
             | Self::Data(_)
             | Self::SecondPlace { .. }
+            | Self::NoBackReference { .. }
             | Self::State(_) => Errno::IO,
         }
     }

@@ -24,8 +24,8 @@ use crate::inode::{Inode, InodeId};
 use crate::nearness::Attempts;
 use crate::options::{OpenOptions, Owners};
 use crate::orphan::PutOff;
-use crate::subvolume::Subvolume;
-use crate::{Refusal, Result};
+use crate::subvolume::{LowestParents, Subvolume};
+use crate::{FsError, Refusal, Result, SubvolumeChoice};
 
 /// An estimate of what an inode in memory takes, which turns a bound in bytes into one in inodes.
 const INODE_BYTES: u64 = 1024;
@@ -64,6 +64,8 @@ pub(crate) struct Shared {
     /// Held while subvolumes get, change or lose their places, so that none is put into one that is being deleted.
     /// Comes before the rename lock.
     pub(crate) subvolume_places: Mutex<()>,
+    /// Known once a subvolume was met that has no reference back.
+    pub(crate) lowest_parents: Mutex<Option<LowestParents>>,
     /// Unflushed data.
     pub(crate) write_back: WriteBack,
     pub(crate) attempts_to_make_room: Attempts,
@@ -213,7 +215,14 @@ impl Filesystem {
         let filesystem = Self::assemble(engine, options);
         let root = filesystem.choose_subvolume(&choice)?;
         filesystem.shared.root.store(root.0, Ordering::Release);
-        filesystem.subvolume(root)?;
+        match filesystem.subvolume(root) {
+            Err(error)
+                if error.refusal() == Some(Refusal::NotFound) && choice == SubvolumeChoice::Default =>
+            {
+                return Err(FsError::NoDefaultSubvolume { subvolume: root });
+            }
+            other => other?,
+        };
         if filesystem.engine().read_only_reason().is_none() {
             let participant = crate::participant::register(&filesystem);
             *filesystem.shared.participant.lock() = Some(participant);
@@ -247,6 +256,7 @@ impl Filesystem {
             rename: Mutex::new(()),
             dirty_inodes: DirtyInodes::default(),
             subvolume_places: Mutex::new(()),
+            lowest_parents: Mutex::new(None),
             root: AtomicU64::new(RootId::FS_TREE.0),
             shown_owner,
             subvolumes: Mutex::new(HashMap::new()),

@@ -442,14 +442,13 @@ impl<'a> RenamePlan<'a> {
         let directory = side.directory.id();
         let index = match target.subvolume() {
             Some(subvolume) => {
-                let place = self.filesystem.place_of_subvolume(subvolume)?;
-                let (parent, name, index) = place.ok_or(Refusal::NotFound)?;
-                if parent != directory || name != side.name {
+                let place = self.filesystem.whole_place_of_subvolume(subvolume)?.ok_or(Refusal::NotFound)?;
+                if place.directory != directory || place.name != side.name {
                     return Err(Refusal::NotEmpty.into());
                 }
                 self.roots.insert(RootReference::forward_key(directory.root, subvolume), None);
                 self.roots.insert(RootReference::backward_key(subvolume, directory.root), None);
-                index
+                place.index
             }
             None => self.changes(side).remove_reference(target.id.number, directory.number, side.name)?,
         };

@@ -2,6 +2,7 @@
 
 mod rig;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -243,6 +244,32 @@ fn a_write_through_a_mapping_moves_the_times() {
     for cache in CACHES {
         assert_eq!(same_on_both(MAPPED, cache).trim(), "True True\nTrue");
     }
+}
+
+#[test]
+fn the_earliest_time_that_a_program_can_set_is_taken_and_shown() {
+    require!(Fuse, Tool("mkfs.btrfs"));
+    let rig = Rig::new(256);
+    let mounted = rig.mount("threads=2");
+    let path = rig.mountpoint.join("file");
+    std::fs::write(&path, b"file").unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    // The second after the earliest is the earliest that is shown as it is.
+    for (seconds, shown) in [(i64::MIN, i64::MIN + 1), (i64::MIN + 1, i64::MIN + 1), (-1, -1)] {
+        for tv_nsec in [0, 5] {
+            let time = rustix::fs::Timespec { tv_sec: seconds, tv_nsec };
+            rustix::fs::futimens(
+                &file,
+                &rustix::fs::Timestamps { last_access: time, last_modification: time },
+            )
+            .unwrap();
+        }
+        let found = std::fs::metadata(&path).unwrap();
+        assert_eq!(found.atime(), shown);
+        assert!([seconds, shown].contains(&found.mtime()), "{}", found.mtime());
+    }
+    drop(file);
+    mounted.unmount();
 }
 
 /// What [the calls](../small_differences.py) answer otherwise on a mount: the call, Linux's answer, the mount's. Each has its

@@ -126,9 +126,9 @@ impl Drawing<'_> {
     fn frame(&mut self, directory: Directory) -> Result<Frame, Failure> {
         let DirectoryNames { mut entries, refused } = directory.list()?;
         refused.into_iter().for_each(|failure| self.tally.add(Err(failure), self.session));
-        entries.retain(|entry| {
-            (self.arguments.all || entry.name.first() != Some(&b'.'))
-                && (!self.arguments.directories || entry.file_type == FileType::Directory)
+        entries.retain(|name, file_type| {
+            (self.arguments.all || name.first() != Some(&b'.'))
+                && (!self.arguments.directories || file_type == FileType::Directory)
         });
         entries.sort();
         Ok(Frame { directory, entries })

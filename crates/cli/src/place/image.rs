@@ -117,6 +117,9 @@ pub fn from_fs(error: FsError, place: impl std::fmt::Display) -> Failure {
         FsError::Device(error) => error.into(),
         FsError::Option(error) => Failure::usage(error.to_string()),
         FsError::NoThreads { source } => Failure::no_threads(&source),
+        FsError::NoDefaultSubvolume { .. } => Failure::new(Kind::NotFound, error.to_string()).hint(
+            "give -o subvolid=5, and choose another one with vlinder subvolume set-default -o subvolid=5 NUMBER IMAGE",
+        ),
         FsError::Damage(damage) => Failure::new(Kind::Corruption, damage.to_string()).hint(
             "the file system is damaged: keep the image as it is, and look at it with inspect-internal",
         ),

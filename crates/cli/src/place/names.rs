@@ -53,12 +53,21 @@ impl Names {
         self.left == 0
     }
 
-    /// Leaves out all but these; before they are sorted or given out.
-    pub fn retain(&mut self, keep: impl Fn(&Entry) -> bool) {
-        *self = std::mem::take(self).filter(keep).fold(Self::default(), |mut kept, entry| {
-            kept.push(&entry.name, entry.file_type);
-            kept
-        });
+    /// Leaves out all but these; before they are sorted or given out. Takes no second place for those that stay.
+    pub fn retain(&mut self, keep: impl Fn(&[u8], FileType) -> bool) {
+        let (mut start, mut kept_to) = (0, 0);
+        while start < self.bytes.len() {
+            let (file_type, name) = self.at(start);
+            let end = start + HEAD + name.len();
+            if keep(name, file_type) {
+                self.bytes.copy_within(start..end, kept_to);
+                kept_to += end - start;
+            } else {
+                self.left -= 1;
+            }
+            start = end;
+        }
+        self.bytes.truncate(kept_to);
         self.shrink();
     }
 
@@ -130,5 +139,8 @@ mod tests {
             assert_eq!(names.next_type(), Some(kind));
         }
         assert_eq!(Names::default().next(), None);
+        let mut some = names();
+        some.retain(|name, file_type| name.len() == 1 && file_type != FileType::Regular || name.is_empty());
+        assert_eq!((some.left, given(some)), (2, vec![0, 1]));
     }
 }

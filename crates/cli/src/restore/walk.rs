@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use vlinder_base::sync::Arc;
 use vlinder_format::inode::FileType;
-use vlinder_format::{ItemType, Key, ObjectId, RootId};
+use vlinder_format::{ObjectId, RootId};
 use vlinder_fs::salvage::{Name, Next, Salvage};
 use vlinder_fs::{Inode, InodeId};
 
@@ -269,10 +269,8 @@ impl<'a> Restorer<'a> {
 
     /// Whether a subvolume belongs under a directory of another, and was asked for.
     fn is_wanted(&self, parent: RootId, child: RootId) -> bool {
-        let engine = self.salvage.filesystem().engine();
-        let back = Key::new(child.object_id(), ItemType::ROOT_BACKREF, parent.0);
         // In a snapshot, the names of subvolumes that lie in its source show nothing.
-        if engine.trees().get(engine.root_tree(), &back).is_ok_and(|found| found.is_none()) {
+        if self.salvage.filesystem().lies_in(child, parent).is_ok_and(|lies| !lies) {
             return false;
         }
         self.arguments.snapshots || !self.salvage.is_snapshot(child).unwrap_or(false)

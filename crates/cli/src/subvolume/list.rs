@@ -1,5 +1,6 @@
 //! `subvolume list`.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -227,12 +228,20 @@ fn shown_path(
     if subvolume.is_deleted {
         return b"DELETED".to_vec();
     }
-    let path = subvolume.path.as_slice();
+    let path = path_of(subvolume);
     if arguments.all && parent(subvolume) != here.0 {
-        return [b"<FS_TREE>/", path].concat();
+        return [b"<FS_TREE>/", &*path].concat();
     }
     let below = top.and_then(|top| path.strip_prefix(top)?.strip_prefix(b"/"));
-    below.unwrap_or(path).to_vec()
+    below.unwrap_or(&path).to_vec()
+}
+
+/// The path from the top level, or of what has a name to which no directories lead from there, that name.
+pub fn path_of(subvolume: &SubvolumeInformation) -> Cow<'_, [u8]> {
+    if subvolume.parent.is_some() && subvolume.path.is_empty() {
+        return [b"<UNREACHABLE>/", subvolume.name.as_slice()].concat().into();
+    }
+    Cow::Borrowed(&subvolume.path)
 }
 
 fn is_chosen(subvolume: &SubvolumeInformation, arguments: &Arguments, here: RootId) -> bool {

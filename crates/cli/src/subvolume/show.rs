@@ -9,7 +9,8 @@ use vlinder_format::inode::Timestamp;
 use vlinder_format::{RootId, Uuid};
 use vlinder_fs::SubvolumeInformation;
 
-use super::{list::missing, parent, uuid_or_dash};
+use super::list::{missing, path_of};
+use super::{parent, uuid_or_dash};
 use crate::failure::{Failure, Status as Ending};
 use crate::image::{Follow, ImageArguments, Images, Purpose};
 use crate::inspect::parse_number;
@@ -79,7 +80,7 @@ fn print(
         if time == Timestamp::default() { "-".to_owned() } else { local_time_with_offset(time, &zone) }
     };
     let is_top = found.id == RootId::FS_TREE;
-    session.line(if is_top { "/".to_owned() } else { report::escaped(&found.path) })?;
+    session.line(if is_top { "/".to_owned() } else { report::escaped(&path_of(found)) })?;
     let shown_name = if is_top { "<FS_TREE>".to_owned() } else { report::escaped(&found.name) };
     let above = parent(found).to_string();
     let rows = [
@@ -104,7 +105,7 @@ fn print(
         session.line(format!("\t{title}{value}"))?;
     }
     for snapshot in snapshots {
-        session.line(format!("\t\t\t\t{}", report::escaped(&snapshot.path)))?;
+        session.line(format!("\t\t\t\t{}", report::escaped(&path_of(snapshot))))?;
     }
     Ok(())
 }
@@ -127,7 +128,7 @@ pub fn described(subvolume: &SubvolumeInformation) -> Value {
         "id": subvolume.id.0,
         "parent_id": subvolume.parent.map(|parent| parent.root.0),
         "name": report::name(&subvolume.name),
-        "path": report::name(&subvolume.path),
+        "path": report::name(&path_of(subvolume)),
         "generation": subvolume.generation.0,
         "creation_transaction": subvolume.creation_transaction.0,
         "send_transaction": subvolume.send_transaction.0,

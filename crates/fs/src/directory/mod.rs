@@ -7,7 +7,6 @@ pub use read::{DirectoryRecord, OpenDirectory};
 use vlinder_base::sync::Arc;
 use vlinder_format::directory::{self, DirectoryEntry, DirectoryEntryType, DirectoryIndex, LONGEST_NAME};
 use vlinder_format::inode_ref::{self, InodeReferences};
-use vlinder_format::root_ref::RootReference;
 use vlinder_format::{Damage, ItemType, Key, ObjectId, RootId};
 use vlinder_tree::Readahead;
 
@@ -87,6 +86,23 @@ impl Filesystem {
         Ok(inode)
     }
 
+    /// The file behind a name that a listing gave, as a look-up of that name would give it.
+    ///
+    /// # Errors
+    /// As [`lookup`](Self::lookup) for who may do everything.
+    pub fn listed(&self, directory: &Arc<Inode>, record: &DirectoryRecord) -> Result<Arc<Inode>> {
+        if record.id.is_subvolume_root() {
+            // Only a look-up tells whether the subvolume is there.
+            return self.lookup(&Caller::superuser(), directory, &record.name);
+        }
+        let inode = self.inode(record.id)?;
+        match self.check_place(directory, &record.name, &inode) {
+            // Or it was moved since it was listed.
+            Err(FsError::SecondPlace { .. }) => self.lookup(&Caller::superuser(), directory, &record.name),
+            other => other.map(|()| inode),
+        }
+    }
+
     /// Makes sure that a directory is entered where it lies and nowhere else. So the directories of a subvolume are a tree
     /// for whoever goes down, whatever their names say: no way leads round, and none leads twice to the same place. (Of a
     /// subvolume, [`Self::is_mounted_at`] says so.)
@@ -136,27 +152,6 @@ impl Filesystem {
         Ok(Target { id, location, entry_type: entry.entry_type })
     }
 
-    /// Whether a subvolume lies at this name. In a snapshot of its parent the name is there, the subvolume is not.
-    ///
-    /// A subvolume lies at one place: its first back reference names it, and a forward reference agrees. The shown subvolume
-    /// lies in no other. So subvolumes are a tree for whoever goes down from the shown root, whatever their references say.
-    fn is_mounted_at(&self, nested: RootId, directory: &Inode, name: &[u8]) -> Result<bool> {
-        if nested == self.root_id().root {
-            return Ok(false);
-        }
-        match self.place_of_subvolume(nested)? {
-            Some((place, own, _)) if place == directory.id() && own == name => {}
-            _ => return Ok(false),
-        }
-        let key = RootReference::forward_key(directory.id().root, nested);
-        let Some(found) = self.engine().trees().get(self.engine().root_tree(), &key)? else {
-            return Ok(false);
-        };
-        let reference = RootReference::decode(found.data())
-            .map_err(|fault| Damage::new(fault, found.place(RootId::ROOT_TREE)))?;
-        Ok(reference.directory == directory.number() && reference.name == name)
-    }
-
     /// The directory that a directory lies in; that of the shown root, and of a subvolume without a name, is itself.
     ///
     /// # Errors
@@ -167,7 +162,7 @@ impl Filesystem {
             return Ok(id);
         }
         if id.is_subvolume_root() {
-            return Ok(self.place_of_subvolume(id.root)?.map_or(id, |(parent, ..)| parent));
+            return Ok(self.place_of_subvolume(id.root)?.map_or(id, |place| place.directory));
         }
         if let Some(absent) = id.absent {
             let place = directory.subvolume().place_of_absent(absent).unwrap_or(ObjectId::FIRST_FREE);
@@ -182,25 +177,6 @@ impl Filesystem {
         Ok(InodeId::new(id.root, ObjectId(parent)))
     }
 
-    /// Where a subvolume has its name: directory, name, and the name's index.
-    pub(crate) fn place_of_subvolume(
-        &self,
-        root: RootId,
-    ) -> Result<Option<(InodeId, Vec<u8>, DirectoryIndex)>> {
-        let first = RootReference::backward_key(root, RootId(0));
-        let Some(found) = self.engine().trees().ceiling(self.engine().root_tree(), &first)? else {
-            return Ok(None);
-        };
-        let key = found.key();
-        if key.objectid != root.object_id() || key.item_type != ItemType::ROOT_BACKREF {
-            return Ok(None);
-        }
-        let reference = RootReference::decode(found.data())
-            .map_err(|fault| Damage::new(fault, found.place(RootId::ROOT_TREE)))?;
-        let directory = InodeId::new(RootId(key.offset), reference.directory);
-        Ok(Some((directory, reference.name.to_vec(), reference.index)))
-    }
-
     /// One name of a file, for showing where it is: its directory, and the name there.
     ///
     /// # Errors
@@ -208,7 +184,7 @@ impl Filesystem {
     pub fn first_name(&self, inode: &Inode) -> Result<Option<(InodeId, Vec<u8>)>> {
         let id = inode.id();
         if id.is_subvolume_root() {
-            return Ok(self.place_of_subvolume(id.root)?.map(|(directory, name, _)| (directory, name)));
+            return Ok(self.place_of_subvolume(id.root)?.map(|place| (place.directory, place.name)));
         }
         let first = inode_ref::key(id.number, ObjectId(0));
         let tree = inode.subvolume().tree();

@@ -78,7 +78,8 @@ impl Filesystem {
             return Err(Refusal::NotEmpty.into());
         }
         let subvolume = Arc::clone(victim.subvolume());
-        let (parent, _, index) = self.place_of_subvolume(root)?.ok_or(Refusal::NotFound)?;
+        let place = self.whole_place_of_subvolume(root)?.ok_or(Refusal::NotFound)?;
+        let (parent, index) = (place.directory, place.index);
         let mut handle = self.begin_tree_deletion(SUBVOLUME_DELETION_LEAVES)?;
         let mut changes = Changes::new(self, directory.subvolume());
         changes.remove_entry(directory.number(), name, index)?;

@@ -10,6 +10,7 @@ use vlinder_format::{Generation, ItemType, Key, ObjectId, RootId, Uuid, orphan};
 use vlinder_transaction::{EngineError, Tree};
 use vlinder_tree::Readahead;
 
+use super::place::SubvolumePlace;
 use crate::{Filesystem, InodeId, Refusal, Result};
 
 /// More names on the way to the top than any path has.
@@ -26,7 +27,8 @@ pub struct SubvolumeInformation {
     pub name: Vec<u8>,
     /// The name's index there.
     pub index: DirectoryIndex,
-    /// The path of its name from the top level; empty for the top level.
+    /// The path of its name from the top level; empty for the top level, for deleted ones, and where the directories above the name
+    /// do not lead to the top level in a damaged file system.
     pub path: Vec<u8>,
     /// The transaction of its root block.
     pub generation: Generation,
@@ -114,18 +116,19 @@ impl Filesystem {
             Err(error) => return Err(error.into()),
         };
         let place = self.place_of_subvolume(root)?;
-        let path = match &place {
-            Some((directory, name, _)) => {
-                let mut path = self.path_of(*directory)?;
-                if !path.is_empty() {
-                    path.push(b'/');
-                }
-                path.extend_from_slice(name);
-                path
-            }
-            None => Vec::new(),
-        };
+        let path = place.as_ref().map(|place| self.path_of_name(place));
+        // One subvolume that lies in a circle, or in one that is lost, does not hide the others.
+        let path = path.and_then(Result::ok).unwrap_or_default();
         Ok(information(&tree, place, path))
+    }
+
+    fn path_of_name(&self, place: &SubvolumePlace) -> Result<Vec<u8>> {
+        let mut path = self.path_of(place.directory)?;
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(&place.name);
+        Ok(path)
     }
 
     /// The path of a directory (or of one name of a file) from the top level, without a leading slash.
@@ -168,15 +171,11 @@ impl Filesystem {
     }
 }
 
-fn information(
-    tree: &Arc<Tree>,
-    place: Option<(InodeId, Vec<u8>, DirectoryIndex)>,
-    path: Vec<u8>,
-) -> SubvolumeInformation {
+fn information(tree: &Arc<Tree>, place: Option<SubvolumePlace>, path: Vec<u8>) -> SubvolumeInformation {
     let item = tree.item();
     let extension = item.current_extension().copied().unwrap_or_default();
     let (parent, name, index) = match place {
-        Some((parent, name, index)) => (Some(parent), name, index),
+        Some(place) => (Some(place.directory), place.name, place.index),
         None => (None, Vec::new(), DirectoryIndex::default()),
     };
     SubvolumeInformation {

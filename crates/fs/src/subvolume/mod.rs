@@ -5,8 +5,10 @@ mod create;
 mod default;
 mod delete;
 mod list;
+mod place;
 
 pub use list::SubvolumeInformation;
+pub(crate) use place::LowestParents;
 
 use core::fmt;
 use std::collections::BTreeMap;

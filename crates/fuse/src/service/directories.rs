@@ -1,7 +1,7 @@
 //! Listing directories.
 
 use vlinder_base::sync::Arc;
-use vlinder_fs::{Caller, DirectoryRecord, FsError, Inode};
+use vlinder_fs::{DirectoryRecord, FsError, Inode};
 
 use super::MountService;
 use super::convert::errno;
@@ -71,13 +71,8 @@ impl MountService {
 
     /// The file of a name; none where it can't be read, so that its neighbours still are.
     fn listed_inode(&self, directory: &Arc<Inode>, record: &DirectoryRecord) -> Option<Arc<Inode>> {
-        let found = if record.id.is_subvolume_root() {
-            // Only a look-up tells whether the subvolume is there.
-            self.filesystem.lookup(&Caller::superuser(), directory, &record.name)
-        } else {
-            self.filesystem.inode(record.id)
-        };
-        found
+        self.filesystem
+            .listed(directory, record)
             .inspect_err(|error| tracing::warn!(%error, file = %record.id, "a listed file can't be read"))
             .ok()
     }
