@@ -216,7 +216,9 @@ impl From<VolumeError> for Failure {
             )
             .hint("give the devices of one file system")
             .at(device),
-            error @ VolumeError::DuplicateDevice { .. } => Self::usage(error.to_string()),
+            error @ (VolumeError::DuplicateDevice { .. } | VolumeError::RemovedDevices { .. }) => {
+                Self::usage(error.to_string())
+            }
             VolumeError::DeviceCount { found, expected } => {
                 let text = format!("the file system has {expected} devices, {found} given");
                 Self::new(Kind::Device, text)

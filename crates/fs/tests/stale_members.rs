@@ -116,3 +116,30 @@ fn a_sole_copy_on_a_member_that_was_away_is_told() {
     assert!(plain_of(&left, "ro,degraded").iter().all(|byte| *byte == b'n'));
     assert_eq!(stale_chunks(&left), 0);
 }
+
+/// The kernel wipes the superblock of a device that it removes: only a copy of it from before comes back.
+#[test]
+fn a_device_that_was_removed_is_named() {
+    require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"));
+    let scratch = Scratch::in_memory("removed");
+    let images: Vec<PathBuf> = (0..3).map(|number| scratch.join(format!("device-{number}"))).collect();
+    for image in &images {
+        std::fs::File::create(image).unwrap().set_len(DEVICE_BYTES).unwrap();
+    }
+    tool(Command::new("mkfs.btrfs").args(["-q", "-d", "raid1", "-m", "raid1"]).args(&images));
+    let all: Vec<&Path> = images.iter().map(PathBuf::as_path).collect();
+    mounted(&all, "echo before > file");
+    let copy = scratch.join("copy");
+    std::fs::copy(&images[1], &copy).unwrap();
+    mounted(&all, "btrfs device remove 2 .; echo after > file");
+    let options = || OpenOptions::parse("ro").unwrap();
+    for order in [[0, 1, 2], [1, 2, 0], [2, 0, 1]] {
+        let given: Vec<&Path> =
+            order.iter().map(|number| if *number == 1 { copy.as_path() } else { all[*number] }).collect();
+        let refused = Filesystem::open(&given, options()).err().map(|error| error.to_string()).unwrap();
+        let named = format!("device 2 ({}) is older", copy.display());
+        assert!(refused.contains(&named) && refused.contains("has 2 devices"), "{refused}");
+    }
+    let left = Filesystem::open(&[all[0], all[2]], options()).unwrap();
+    assert_eq!(Files::new(left, Caller::superuser()).read("/file").unwrap(), b"after\n");
+}

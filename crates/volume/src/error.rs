@@ -205,6 +205,18 @@ pub enum VolumeError {
         /// The number.
         device: DeviceId,
     },
+    /// More devices than the file system has, whose own are all among them.
+    #[error(
+        "the file system has {expected} devices, which are all there; {} older, and no longer among them: leave out what was removed from \
+         it",
+        removed_devices(.removed)
+    )]
+    RemovedDevices {
+        /// What the superblock says.
+        expected: u64,
+        /// The others, with their names.
+        removed: Vec<(DeviceId, String)>,
+    },
     /// Some devices are missing, or there are too many.
     #[error("the file system has {expected} devices, {found} were given; {}", count_advice(*.found, *.expected))]
     DeviceCount {
@@ -312,6 +324,11 @@ fn count_advice(found: u64, expected: u64) -> &'static str {
     } else {
         "give all of them and no other"
     }
+}
+
+fn removed_devices(removed: &[(DeviceId, String)]) -> String {
+    let names: Vec<String> = removed.iter().map(|(id, name)| format!("device {id} ({name})")).collect();
+    format!("{} {}", names.join(", "), if removed.len() == 1 { "is" } else { "are" })
 }
 
 fn advice(usable_copy: &Option<(SuperblockMirror, Generation)>) -> String {

@@ -414,6 +414,18 @@ fn check_members(members: &[Member], superblock: &Superblock, may_miss: bool) ->
     match found.cmp(&expected) {
         Ordering::Equal => Ok(false),
         Ordering::Less if may_miss => Ok(true),
+        Ordering::Greater if is_whole_without_stale(members, expected) => {
+            let stale = members.iter().filter(|member| member.is_stale);
+            let removed =
+                stale.map(|member| (member.id, member.device.describe().name.to_string())).collect();
+            Err(VolumeError::RemovedDevices { expected, removed })
+        }
         _ => Err(VolumeError::DeviceCount { found, expected }),
     }
+}
+
+/// Whether the members of the newest state are as many as it has devices.
+fn is_whole_without_stale(members: &[Member], expected: u64) -> bool {
+    let current = members.iter().filter(|member| !member.is_stale).count();
+    u64::try_from(current) == Ok(expected)
 }
