@@ -145,6 +145,13 @@ pub const DAMAGES: &[Damage] = &[
         let reason = "the tree's root item is not where it is looked for: the offset of its key is not 0";
         only(FindingKind::Root { reason }, place(ROOTS, Found { key, ..at }))
     }),
+    ("a snapshot of what is to come", |m| {
+        let at = root_item(m, SUBVOLUME);
+        let key = Key { offset: m.superblock.generation.0 + 1, ..at.key };
+        m.set_key(at, key);
+        let reason = "the subvolume is said to be a snapshot of a transaction that came after its root block";
+        only(FindingKind::Root { reason }, place(ROOTS, Found { key, ..at }))
+    }),
     ("root references", |m| {
         let at = root_item(m, SUBVOLUME);
         m.add_u32(at, REFERENCES, u32::MAX);
