@@ -79,11 +79,18 @@ class Shown:
         return ", ".join(found)
 
 
-def show(path, found):
-    """What is to be seen of a path. Raises OSError."""
+def show(path, found, contents):
+    """What is to be seen of a path. Raises OSError.
+
+    A file with several names is read under the first: `contents` has what was read, by device and inode."""
     content = b""
     if stat.S_ISREG(found.st_mode):
-        _, content = digest_of_file(path)
+        identity = found.st_dev, found.st_ino
+        content = contents.get(identity)
+        if content is None:
+            _, content = digest_of_file(path)
+        if found.st_nlink > 1:
+            contents[identity] = content
     elif stat.S_ISLNK(found.st_mode):
         content = os.readlink(os.fsencode(path))
     return Shown(found.st_mode, found.st_size, found.st_nlink, (found.st_uid, found.st_gid),
@@ -92,13 +99,15 @@ def show(path, found):
 
 def listing(point):
     """Every path below a mount point, in subvolumes too, with what is shown of it. Raises OSError."""
-    found, directories = {}, [""]
+    found, contents, directories = {}, {}, [""]
     while directories:
         directory = directories.pop()
         with os.scandir(os.path.join(point, directory)) as scan:
             for entry in scan:
                 path, told = os.path.join(directory, entry.name), entry.stat(follow_symlinks=False)
-                found[path] = show(entry.path, told)
+                # A mount by vlinder shows files of several subvolumes under one device: each lies under a name of the top.
+                top = path.partition("/")[0]
+                found[path] = show(entry.path, told, contents.setdefault(top, {}))
                 if stat.S_ISDIR(told.st_mode):
                     directories.append(path)
     return found
@@ -111,7 +120,7 @@ def larger_paths(own, peer):
 
 def show_again(point, paths):
     """What is to be seen of these paths now. Raises OSError."""
-    return {path: show(os.path.join(point, path), os.lstat(os.path.join(point, path))) for path in paths}
+    return {path: show(os.path.join(point, path), os.lstat(os.path.join(point, path)), {}) for path in paths}
 
 
 def shortened(what, all_found):
