@@ -180,7 +180,11 @@ fn number_of(slot: usize) -> u32 {
 
 fn check_slot(block: &Block, slot: usize, context: &ItemContext<'_>) -> Result<(), ItemFault> {
     let key = block.key(slot);
-    check_item(&key, block.data(slot), context).map_err(|fault| ItemFault { slot: number_of(slot), key, fault })
+    check_item(&key, block.data(slot), context).map_err(|fault| ItemFault {
+        slot: number_of(slot),
+        key,
+        fault,
+    })
 }
 
 /// Checks one item by the rules of its family. Item types that no family claims pass.

@@ -1,9 +1,9 @@
 //! Getting files out of a damaged file system: every way to open it is tried, and what can't be read is told and passed by.
 //!
 //! [`Salvage::open`] tries the superblock copies and, for each, the state of the last commit and those of the backup roots,
-//! until one has a root tree whose root block can be read. Where the chunk tree can't be read whole, its older leaves are looked
-//! for in the system chunks. All copies of each block and of the data are tried in any case
-//! ([`vlinder_volume`]). Names, runs of data and attributes are then given a batch at a time, beside what is lost of them:
+//! until one has a root tree whose root block can be read; one that lacks the root item of a subvolume comes after all others.
+//! Where the chunk tree can't be read whole, its older leaves are looked for in the system chunks. All copies of each block and
+//! of the data are tried in any case ([`vlinder_volume`]). Names, runs of data and attributes are then given a batch at a time, beside what is lost of them:
 //! nothing that grows with the image is held.
 
 mod chunks;
@@ -13,13 +13,13 @@ use vlinder_base::sync::Arc;
 use vlinder_device::Device;
 use vlinder_format::block::{BlockFault, BlockRules};
 use vlinder_format::superblock::{Superblock, SuperblockMirror};
-use vlinder_format::{Block, Damage, Generation, Level, Logical, Place, RootId};
+use vlinder_format::{Block, Damage, Generation, ItemType, Key, Level, Logical, Place, RootId};
 use vlinder_transaction::{Engine, EngineOptions, ReadOnlyReason, Rescue};
 use vlinder_tree::bootstrap::Leniency;
 use vlinder_tree::{TreeMetrics, WantedBlock};
 use vlinder_volume::{Access, OpenRules, Opened, ReadRequest, SuperblockChoice, Volume, VolumeError};
 
-pub use items::{ExtendedAttribute, LostPart, Name, Names, Next, Run, Runs};
+pub use items::{ExtendedAttribute, ItemPlace, LeftOutItem, LostPart, Name, Names, Next, Run, Runs, item_of};
 
 use self::chunks::LostChunks;
 use crate::options::SubvolumeChoice;
@@ -66,20 +66,61 @@ const fn is_two_histories(error: &FsError) -> bool {
     matches!(error, FsError::Volume(VolumeError::TwoHistories { .. }))
 }
 
+/// A state that was opened.
+struct State {
+    filesystem: Filesystem,
+    start: RootId,
+    /// What it lacks that another state may have.
+    lacking: Option<Damage>,
+}
+
+/// What was tried so far.
+#[derive(Default)]
+struct Tried {
+    notes: Vec<String>,
+    first_error: Option<FsError>,
+    /// A state has a root tree whose root block lacks an item by which files are found, and is taken where nothing better is.
+    has_second_best: bool,
+}
+
+impl Tried {
+    fn fail(&mut self, what: &str, error: FsError) {
+        self.notes.push(format!("{what}: {error}"));
+        self.first_error.get_or_insert(error);
+    }
+}
+
 impl Salvage {
     /// Opens what there is. Nothing is written.
     ///
     /// # Errors
     /// That of the first try, where none leads to a root tree.
     pub fn open(devices: &[Arc<dyn Device>], how: &SalvageOptions) -> Result<Self> {
+        let mut tried = Tried::default();
+        if let Some(found) = Self::open_best(devices, how, &mut tried, false)? {
+            return Ok(found);
+        }
+        if tried.has_second_best
+            && let Some(found) = Self::open_best(devices, how, &mut Tried::default(), true)?
+        {
+            return Ok(found);
+        }
+        Err(tried.first_error.unwrap_or_else(|| VolumeError::NoDevice.into()))
+    }
+
+    /// The first state that can be opened; with `settles`, one that lacks a root item, too.
+    fn open_best(
+        devices: &[Arc<dyn Device>],
+        how: &SalvageOptions,
+        tried: &mut Tried,
+        settles: bool,
+    ) -> Result<Option<Self>> {
         let mirrors: Vec<SuperblockChoice> = match how.mirror {
             Some(mirror) => vec![SuperblockChoice::Mirror(mirror)],
             None => std::iter::once(SuperblockChoice::Automatic)
                 .chain(SuperblockMirror::ALL.map(SuperblockChoice::Mirror))
                 .collect(),
         };
-        let mut notes = Vec::new();
-        let mut first_error = None;
         for choice in mirrors {
             let rules = OpenRules {
                 choice,
@@ -93,8 +134,7 @@ impl Salvage {
                 // Another superblock or an older root may say less of it, and would join them.
                 Err(error @ VolumeError::TwoHistories { .. }) => return Err(error.into()),
                 Err(error) => {
-                    notes.push(format!("superblock ({}): {error}", name_of(choice)));
-                    first_error.get_or_insert(error.into());
+                    tried.fail(&format!("superblock ({})", name_of(choice)), error.into());
                     continue;
                 }
             };
@@ -106,22 +146,27 @@ impl Salvage {
                     opened.map(|opened| Opened { superblock, ..opened })
                 };
                 match Self::open_state(&reopen, state, how, &mut chunks) {
-                    Ok((filesystem, start)) => {
+                    Ok(State { lacking: Some(damage), .. }) if !settles => {
+                        tried.has_second_best = true;
+                        tried.fail(&name, damage.into());
+                    }
+                    Ok(State { filesystem, start, lacking }) => {
+                        let mut notes = std::mem::take(&mut tried.notes);
+                        notes.extend(
+                            lacking.map(|damage| format!("{name} lacks a tree, as all others do: {damage}")),
+                        );
                         notes.extend(chunks.into_note());
                         if !notes.is_empty() {
                             notes.push(format!("shown is {name}, by the superblock ({})", name_of(choice)));
                         }
-                        return Ok(Self { filesystem, notes, start, is_older: number > 0 });
+                        return Ok(Some(Self { filesystem, notes, start, is_older: number > 0 }));
                     }
                     Err(error) if is_two_histories(&error) => return Err(error),
-                    Err(error) => {
-                        notes.push(format!("{name}: {error}"));
-                        first_error.get_or_insert(error);
-                    }
+                    Err(error) => tried.fail(&name, error),
                 }
             }
         }
-        Err(first_error.unwrap_or_else(|| VolumeError::NoDevice.into()))
+        Ok(None)
     }
 
     fn open_state(
@@ -129,7 +174,7 @@ impl Salvage {
         state: Superblock,
         how: &SalvageOptions,
         chunks: &mut LostChunks,
-    ) -> Result<(Filesystem, RootId)> {
+    ) -> Result<State> {
         let mut options = how.options.clone();
         options.read_only = true;
         let leniency = Leniency { ignores_checksums: options.rescue.ignores_block_checksums, salvages: true };
@@ -151,14 +196,15 @@ impl Salvage {
             engine = open(with_root_tree(&engine, address)?)?;
         }
         // With this block gone there is nothing to find files by.
-        engine.trees().block(&WantedBlock::root(engine.root_tree()))?;
+        let root_block = engine.trees().block(&WantedBlock::root(engine.root_tree()))?;
+        let lacking = lacking(&engine, &root_block);
         let choice = options.subvolume.clone();
         let filesystem = Filesystem::assemble(engine, options);
         let start = match choice {
             SubvolumeChoice::Default => RootId::FS_TREE,
             other => filesystem.choose_subvolume(&other)?,
         };
-        Ok((filesystem, start))
+        Ok(State { filesystem, start, lacking })
     }
 
     /// The file system. Reading through it ends at damage; what is sound it gives.
@@ -184,6 +230,18 @@ impl Salvage {
     pub fn start(&self) -> RootId {
         self.start
     }
+}
+
+/// An item that the root block of the root tree lacks, if files are found by it, or their data verified: what was done since an
+/// earlier commit is less than a whole subvolume. Of further blocks of the root tree any may be lost, and the rest is taken.
+fn lacking(engine: &Engine, root_block: &Block) -> Option<Damage> {
+    let left_out = engine.trees().left_out()?.of(root_block);
+    let is_needed = |key: &Key| {
+        let tree = RootId(key.objectid.0);
+        key.item_type == ItemType::ROOT_ITEM && (tree.is_subvolume() || tree == RootId::CHECKSUM_TREE)
+    };
+    let lacking = left_out.iter().find(|item| is_needed(&item.key))?;
+    Some(lacking.clone().into_damage(Some(RootId::ROOT_TREE), root_block.logical()))
 }
 
 fn name_of(choice: SuperblockChoice) -> String {
