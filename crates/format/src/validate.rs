@@ -108,9 +108,10 @@ pub fn validate_leaf(block: &Block, rules: &LeafRules) -> Result<(), ItemFault> 
 
 /// Every item of a leaf that has to go so that the others keep the rules, by slot; none of a node.
 ///
-/// What an item must not overlap are those that stay: what a faulty item says of its own end counts for nothing. Of an item
-/// that reaches over the next two, which get along, it is the one to go, with the fault of the first of them. That an inode's
-/// item comes before its others is asked of the leaf as it is: where the inode's item is faulty, its others stay.
+/// What an item must not overlap are those that stay: what a faulty item says of its own end counts for nothing. Of two that
+/// overlap it is the second, unless the first reaches over one more, which gets along with the second, or is a run past the end
+/// of its extent: then that one goes, with the fault of the other. That an inode's item comes before its others is asked of the
+/// leaf as it is: where the inode's item is faulty, its others stay.
 pub fn faulty_items(block: &Block, rules: &LeafRules) -> Vec<ItemFault> {
     let mut faults = Vec::new();
     if !block.is_leaf() {
@@ -125,7 +126,7 @@ pub fn faulty_items(block: &Block, rules: &LeafRules) -> Vec<ItemFault> {
             (kept, gone) = (Some(slot), None);
             continue;
         };
-        match kept.filter(|kept| reaches_over_two(block, *kept, slot, &context)) {
+        match kept.filter(|kept| is_too_long(block, *kept, slot, &context)) {
             Some(long) => {
                 faults.push(ItemFault { slot: number_of(long), key: block.key(long), fault: found.fault });
                 (kept, gone) = (Some(slot), None);
@@ -152,22 +153,23 @@ fn before(block: &Block, slot: usize, kept: Option<usize>, gone: Option<usize>) 
     }
 }
 
-/// Whether an item that is sound by itself is at fault beside `long` alone, and so is the next one.
-fn reaches_over_two(block: &Block, long: usize, slot: usize, context: &ItemContext<'_>) -> bool {
-    let next = slot.saturating_add(1);
-    if next >= block.len() {
-        return false;
-    }
+/// Whether an item that is sound by itself is at fault beside `long` alone, and by what else is known that is the one at fault.
+fn is_too_long(block: &Block, long: usize, slot: usize, context: &ItemContext<'_>) -> bool {
     // Of items of several inodes, one may be missing the inode's own.
-    let is_of_one = || [slot, next].iter().all(|slot| block.key(*slot).objectid == block.key(long).objectid);
+    let is_of_one =
+        |slot: usize| !is_file_tree(context.owner) || block.key(slot).objectid == block.key(long).objectid;
     let is_sound = |slot, previous: Option<usize>| {
         let previous = previous.map(|slot| item_at(block, slot));
         check_slot(block, slot, &ItemContext { previous, ..*context }).is_ok()
     };
-    (!is_file_tree(context.owner) || is_of_one())
-        && is_sound(slot, None)
-        && is_sound(next, Some(slot))
-        && !is_sound(next, Some(long))
+    let next = slot.saturating_add(1);
+    let reaches_over_next =
+        || next < block.len() && is_of_one(next) && is_sound(next, Some(slot)) && !is_sound(next, Some(long));
+    let is_past_its_extent = || {
+        block.key(long).item_type == ItemType::EXTENT_DATA
+            && file_extent::is_past_its_extent(block.data(long))
+    };
+    is_of_one(slot) && is_sound(slot, None) && (is_past_its_extent() || reaches_over_next())
 }
 
 fn item_at(block: &Block, slot: usize) -> Item<'_> {

@@ -543,7 +543,8 @@ impl<'a> Restorer<'a> {
             self.lose_item(part.item, &format!("subvolumes may be lost: {}", part.reason));
         }
         for root in roots {
-            if self.seen.contains_key(&root) || self.is_stopped {
+            // Of one that some name led to in vain that was told.
+            if self.seen.contains_key(&root) || self.damaged.contains(&root) || self.is_stopped {
                 continue;
             }
             let place = format!("subvolume-{root}").into_bytes();

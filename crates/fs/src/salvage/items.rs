@@ -80,7 +80,7 @@ pub struct Run {
 pub struct Runs {
     /// In order; what lies between them reads as zeros, or was lost.
     pub runs: Vec<Run>,
-    /// What could not be read.
+    /// What could not be read, in order.
     pub lost: Vec<LostPart>,
     /// Where to go on.
     pub next: Next,
@@ -165,12 +165,19 @@ impl Salvage {
         let batch = self.batch(file.root, from.unwrap_or(key(0))..=key(u64::MAX))?;
         let mut found = Runs { runs: Vec::new(), lost: batch.lost, next: batch.next };
         let sector_size = u64::from(self.filesystem().sector_size());
-        for position in &batch.items {
+        for (number, position) in batch.items.iter().enumerate() {
             let extent = match Extent::decode(position.key().offset, position.data()) {
                 Ok(extent) => extent,
                 Err(fault) => {
-                    let reason = Damage::new(fault, position.place(file.root)).to_string();
-                    found.lost.push(LostPart { keys: position.key()..=position.key(), reason, item: None });
+                    let place = position.place(file.root);
+                    // What it describes may reach to where the next one begins, if that is known.
+                    let next = batch.items.get(number + 1).map(Position::key);
+                    let lost = found.lost.iter().map(|part| *part.keys.start());
+                    let next = next.into_iter().chain(lost.filter(|start| *start > position.key())).min();
+                    let last = next.and_then(Key::previous).unwrap_or(key(u64::MAX));
+                    let reason = Damage::new(fault, place).to_string();
+                    let keys = position.key()..=last;
+                    found.lost.push(LostPart { keys, reason, item: item_place(&place) });
                     continue;
                 }
             };
@@ -185,6 +192,7 @@ impl Salvage {
                 found.runs.push(Run { start: range.start(), end: range.end(), is_compressed });
             }
         }
+        found.lost.sort_by_key(|part| *part.keys.start());
         Ok(found)
     }
 

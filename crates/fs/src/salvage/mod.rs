@@ -1,7 +1,7 @@
 //! Getting files out of a damaged file system: every way to open it is tried, and what can't be read is told and passed by.
 //!
 //! [`Salvage::open`] tries the superblock copies and, for each, the state of the last commit and those of the backup roots,
-//! until one has a root tree whose root block can be read; one that lacks the root item of a subvolume comes after all others.
+//! until one has a root tree whose root block can be read; one that lacks the root item of a subvolume comes after those that have it.
 //! Where the chunk tree can't be read whole, its older leaves are looked for in the system chunks. All copies of each block and
 //! of the data are tried in any case ([`vlinder_volume`]). Names, runs of data and attributes are then given a batch at a time, beside what is lost of them:
 //! nothing that grows with the image is held.
@@ -13,7 +13,7 @@ use vlinder_base::sync::Arc;
 use vlinder_device::Device;
 use vlinder_format::block::{BlockFault, BlockRules};
 use vlinder_format::superblock::{Superblock, SuperblockMirror};
-use vlinder_format::{Block, Damage, Generation, ItemType, Key, Level, Logical, Place, RootId};
+use vlinder_format::{Block, Damage, Generation, ItemType, Level, Logical, Place, RootId};
 use vlinder_transaction::{Engine, EngineOptions, ReadOnlyReason, Rescue};
 use vlinder_tree::bootstrap::Leniency;
 use vlinder_tree::{TreeMetrics, WantedBlock};
@@ -70,8 +70,15 @@ const fn is_two_histories(error: &FsError) -> bool {
 struct State {
     filesystem: Filesystem,
     start: RootId,
-    /// What it lacks that another state may have.
-    lacking: Option<Damage>,
+    /// Trees that it lacks and that another state may have, and why.
+    lacking: Vec<(RootId, Damage)>,
+}
+
+impl State {
+    /// Whether it has one of these trees.
+    fn has_any(&self, trees: &[RootId]) -> bool {
+        trees.iter().any(|tree| self.filesystem.engine().tree(*tree).is_ok())
+    }
 }
 
 /// What was tried so far.
@@ -79,14 +86,32 @@ struct State {
 struct Tried {
     notes: Vec<String>,
     first_error: Option<FsError>,
-    /// A state has a root tree whose root block lacks an item by which files are found, and is taken where nothing better is.
-    has_second_best: bool,
+    /// Trees that the newest state lacks which has a root tree. It is taken where no other state has one of them.
+    missed: Vec<RootId>,
 }
 
 impl Tried {
     fn fail(&mut self, what: &str, error: FsError) {
         self.notes.push(format!("{what}: {error}"));
         self.first_error.get_or_insert(error);
+    }
+
+    /// Whether another state may be better than this one.
+    fn puts_off(&mut self, name: &str, state: &State) -> bool {
+        for (_, damage) in &state.lacking {
+            self.fail(name, damage.clone().into());
+        }
+        if !state.lacking.is_empty() {
+            if self.missed.is_empty() {
+                self.missed = state.lacking.iter().map(|(tree, _)| *tree).collect();
+            }
+            return true;
+        }
+        let is_no_better = !self.missed.is_empty() && !state.has_any(&self.missed);
+        if is_no_better {
+            self.notes.push(format!("{name}: it does not have that tree either"));
+        }
+        is_no_better
     }
 }
 
@@ -100,7 +125,7 @@ impl Salvage {
         if let Some(found) = Self::open_best(devices, how, &mut tried, false)? {
             return Ok(found);
         }
-        if tried.has_second_best
+        if !tried.missed.is_empty()
             && let Some(found) = Self::open_best(devices, how, &mut Tried::default(), true)?
         {
             return Ok(found);
@@ -146,15 +171,11 @@ impl Salvage {
                     opened.map(|opened| Opened { superblock, ..opened })
                 };
                 match Self::open_state(&reopen, state, how, &mut chunks) {
-                    Ok(State { lacking: Some(damage), .. }) if !settles => {
-                        tried.has_second_best = true;
-                        tried.fail(&name, damage.into());
-                    }
+                    Ok(state) if !settles && tried.puts_off(&name, &state) => {}
                     Ok(State { filesystem, start, lacking }) => {
                         let mut notes = std::mem::take(&mut tried.notes);
-                        notes.extend(
-                            lacking.map(|damage| format!("{name} lacks a tree, as all others do: {damage}")),
-                        );
+                        let lacks = |(_, damage)| format!("{name} lacks a tree that no other has: {damage}");
+                        notes.extend(lacking.into_iter().map(lacks));
                         notes.extend(chunks.into_note());
                         if !notes.is_empty() {
                             notes.push(format!("shown is {name}, by the superblock ({})", name_of(choice)));
@@ -232,16 +253,18 @@ impl Salvage {
     }
 }
 
-/// An item that the root block of the root tree lacks, if files are found by it, or their data verified: what was done since an
-/// earlier commit is less than a whole subvolume. Of further blocks of the root tree any may be lost, and the rest is taken.
-fn lacking(engine: &Engine, root_block: &Block) -> Option<Damage> {
-    let left_out = engine.trees().left_out()?.of(root_block);
-    let is_needed = |key: &Key| {
-        let tree = RootId(key.objectid.0);
-        key.item_type == ItemType::ROOT_ITEM && (tree.is_subvolume() || tree == RootId::CHECKSUM_TREE)
-    };
-    let lacking = left_out.iter().find(|item| is_needed(&item.key))?;
-    Some(lacking.clone().into_damage(Some(RootId::ROOT_TREE), root_block.logical()))
+/// Trees whose root items the root block of the root tree lacks, if files are found by them, or their data verified: what was
+/// done since an earlier commit is less than a whole subvolume. Of further blocks of the root tree any may be lost, and the rest
+/// is taken.
+fn lacking(engine: &Engine, root_block: &Block) -> Vec<(RootId, Damage)> {
+    let left_out = engine.trees().left_out().map(|left_out| left_out.of(root_block)).unwrap_or_default();
+    let lost = left_out.iter().filter(|item| item.key.item_type == ItemType::ROOT_ITEM).filter_map(|item| {
+        let tree = RootId(item.key.objectid.0);
+        let is_needed = tree.is_subvolume() || tree == RootId::CHECKSUM_TREE;
+        let damage = || item.clone().into_damage(Some(RootId::ROOT_TREE), root_block.logical());
+        is_needed.then(|| (tree, damage()))
+    });
+    lost.collect()
 }
 
 fn name_of(choice: SuperblockChoice) -> String {
