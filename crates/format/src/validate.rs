@@ -40,6 +40,9 @@ impl LeafRules {
     }
 }
 
+/// An item: its key and its data.
+type Item<'a> = (Key, &'a [u8]);
+
 /// Where an item is being checked.
 #[derive(Clone, Copy, Debug)]
 pub struct ItemContext<'a> {
@@ -48,7 +51,7 @@ pub struct ItemContext<'a> {
     /// The leaf's owner. A leaf reached from a relocation tree has the subvolume as owner.
     pub owner: RootId,
     /// The item before this one in the same leaf.
-    pub previous: Option<(Key, &'a [u8])>,
+    pub previous: Option<Item<'a>>,
 }
 
 impl ItemContext<'_> {
@@ -97,15 +100,93 @@ pub fn validate_leaf(block: &Block, rules: &LeafRules) -> Result<(), ItemFault> 
     }
     let mut context = ItemContext { rules, owner: block.owner(), previous: None };
     for slot in 0..block.len() {
-        let (key, data) = (block.key(slot), block.data(slot));
-        check_item(&key, data, &context).map_err(|fault| ItemFault {
-            slot: u32::try_from(slot).unwrap_or(u32::MAX),
-            key,
-            fault,
-        })?;
-        context.previous = Some((key, data));
+        check_slot(block, slot, &context)?;
+        context.previous = Some(item_at(block, slot));
     }
     Ok(())
+}
+
+/// Every item of a leaf that has to go so that the others keep the rules, by slot; none of a node.
+///
+/// What an item must not overlap are those that stay: what a faulty item says of its own end counts for nothing. Of two that
+/// overlap it is the second, unless the first reaches over one more, which gets along with the second, or is a run past the end
+/// of its extent: then that one goes, with the fault of the other. That an inode's item comes before its others is asked of the
+/// leaf as it is: where the inode's item is faulty, its others stay.
+pub fn faulty_items(block: &Block, rules: &LeafRules) -> Vec<ItemFault> {
+    let mut faults = Vec::new();
+    if !block.is_leaf() {
+        return faults;
+    }
+    let mut context = ItemContext { rules, owner: block.owner(), previous: None };
+    // The slot of the last item that stays, and of the one after it, if that goes.
+    let (mut kept, mut gone): (Option<usize>, Option<usize>) = (None, None);
+    for slot in 0..block.len() {
+        context.previous = before(block, slot, kept, gone).map(|slot| item_at(block, slot));
+        let Err(found) = check_slot(block, slot, &context) else {
+            (kept, gone) = (Some(slot), None);
+            continue;
+        };
+        match kept.filter(|kept| is_too_long(block, *kept, slot, &context)) {
+            Some(long) => {
+                faults.push(ItemFault { slot: number_of(long), key: block.key(long), fault: found.fault });
+                (kept, gone) = (Some(slot), None);
+            }
+            None => {
+                faults.push(found);
+                gone = Some(slot);
+            }
+        }
+    }
+    faults.sort_by_key(|fault| fault.slot);
+    faults
+}
+
+/// The item that one is to be compared with, where the one right before it may have to go.
+fn before(block: &Block, slot: usize, kept: Option<usize>, gone: Option<usize>) -> Option<usize> {
+    let object = |slot: usize| block.key(slot).objectid;
+    let is_of_another = is_file_tree(block.owner()) && kept.map(object) != Some(object(slot));
+    match gone {
+        // The inode's item is that one, or was before it; the inode has nothing else to be compared with.
+        Some(gone) if is_of_another && object(gone) == object(slot) => None,
+        Some(gone) if is_of_another => Some(gone),
+        _ => kept,
+    }
+}
+
+/// Whether an item that is sound by itself is at fault beside `long` alone, and by what else is known that is the one at fault.
+fn is_too_long(block: &Block, long: usize, slot: usize, context: &ItemContext<'_>) -> bool {
+    // Of items of several inodes, one may be missing the inode's own.
+    let is_of_one =
+        |slot: usize| !is_file_tree(context.owner) || block.key(slot).objectid == block.key(long).objectid;
+    let is_sound = |slot, previous: Option<usize>| {
+        let previous = previous.map(|slot| item_at(block, slot));
+        check_slot(block, slot, &ItemContext { previous, ..*context }).is_ok()
+    };
+    let next = slot.saturating_add(1);
+    let reaches_over_next =
+        || next < block.len() && is_of_one(next) && is_sound(next, Some(slot)) && !is_sound(next, Some(long));
+    let is_past_its_extent = || {
+        block.key(long).item_type == ItemType::EXTENT_DATA
+            && file_extent::is_past_its_extent(block.data(long))
+    };
+    is_of_one(slot) && is_sound(slot, None) && (is_past_its_extent() || reaches_over_next())
+}
+
+fn item_at(block: &Block, slot: usize) -> Item<'_> {
+    (block.key(slot), block.data(slot))
+}
+
+fn number_of(slot: usize) -> u32 {
+    u32::try_from(slot).unwrap_or(u32::MAX)
+}
+
+fn check_slot(block: &Block, slot: usize, context: &ItemContext<'_>) -> Result<(), ItemFault> {
+    let key = block.key(slot);
+    check_item(&key, block.data(slot), context).map_err(|fault| ItemFault {
+        slot: number_of(slot),
+        key,
+        fault,
+    })
 }
 
 /// Checks one item by the rules of its family. Item types that no family claims pass.

@@ -54,7 +54,7 @@ impl Engine {
             reason.is_none() && !keeps_log,
             options.cache_bytes,
             TreeMetrics::new(&options.registry),
-            options.rescue.leniency.ignores_checksums,
+            options.rescue.leniency,
             reading,
         )?;
         reason = reason.or_else(|| reason_in_chunks(&volume));

@@ -27,7 +27,8 @@ pub struct Bootstrap {
 pub struct Leniency {
     /// Blocks without a right checksum, if nothing else is wrong with them (`rescue=ignoremetacsums`).
     pub ignores_checksums: bool,
-    /// A chunk tree of which parts can't be read, and chunks that break a rule ([`ChunkReading::Salvage`]).
+    /// A chunk tree of which parts can't be read, and chunks that break a rule ([`ChunkReading::Salvage`]); leaves in which
+    /// items alone break a rule, without those ([`LeftOut`](crate::LeftOut)).
     pub salvages: bool,
 }
 
@@ -53,11 +54,11 @@ pub fn bootstrap(
     writable: bool,
     cache_bytes: u64,
     metrics: TreeMetrics,
-    ignores_checksums: bool,
+    leniency: Leniency,
     reading: ChunkReading,
 ) -> Result<Bootstrap, TreeError> {
     let blocks = VolumeBlocks::new(Arc::clone(volume), superblock, writable);
-    let blocks = Arc::new(blocks.ignoring_checksums(ignores_checksums));
+    let blocks = Arc::new(blocks.with_leniency(leniency));
     let source: Arc<dyn crate::BlockSource> = blocks.clone();
     let trees = Arc::new(Trees::new(source, cache_bytes, metrics));
     let chunk_tree = chunk_tree_of(superblock);
@@ -105,7 +106,7 @@ pub fn add_readable_chunks(
     metrics: TreeMetrics,
 ) -> Result<(), TreeError> {
     let blocks = VolumeBlocks::new(Arc::clone(volume), superblock, false);
-    let source = Arc::new(blocks.ignoring_checksums(leniency.ignores_checksums));
+    let source = Arc::new(blocks.with_leniency(leniency));
     let trees = Trees::new(source, 0, metrics);
     salvage_chunks(&trees, &chunk_tree_of(superblock), volume).map_or(Ok(()), Err)
 }

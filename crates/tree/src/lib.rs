@@ -29,6 +29,7 @@ mod cursor;
 pub mod edit;
 mod error;
 pub mod lease;
+mod left_out;
 mod measure;
 mod merge;
 mod metrics;
@@ -47,6 +48,7 @@ pub use cursor::{Cursor, Readahead};
 pub use edit::{Action, Change, Edit};
 pub use error::TreeError;
 pub use lease::{CommitLease, LeaseRevoked, Leases};
+pub use left_out::LeftOut;
 pub use measure::{MaybeShared, Measured, Precision, Shape, Touch};
 pub use metrics::TreeMetrics;
 pub use plan::AddressPool;
@@ -63,6 +65,8 @@ use vlinder_base::sync::Arc;
 pub struct Trees {
     cache: cache::BlockCache,
     source: Arc<dyn BlockSource>,
+    /// What the source left out of leaves, if it does that.
+    left_out: Option<Arc<LeftOut>>,
     metrics: TreeMetrics,
 }
 
@@ -71,12 +75,18 @@ impl Trees {
     /// ones of a transaction take a quarter of that.
     pub fn new(source: Arc<dyn BlockSource>, cache_bytes: u64, metrics: TreeMetrics) -> Self {
         let cache = cache::BlockCache::new(cache_bytes, source.node_size());
-        Self { cache, source, metrics }
+        let left_out = source.left_out();
+        Self { cache, source, left_out, metrics }
     }
 
     /// Where blocks come from.
     pub fn source(&self) -> &dyn BlockSource {
         &*self.source
+    }
+
+    /// What was left out of leaves; none where nothing is ever left out.
+    pub fn left_out(&self) -> Option<&LeftOut> {
+        self.left_out.as_deref()
     }
 
     /// What the mechanisms of this crate count.

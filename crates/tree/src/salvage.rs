@@ -2,12 +2,14 @@
 //!
 //! Invariant: what the walk gives, items and losses, is in ascending order of keys and overlaps nowhere. A child counts only
 //! if all its keys lie between the pointer to it and the next one. So no block is entered twice in one walk, however the
-//! pointers of a damaged tree lead back or aside, and the walk costs no more than the tree's blocks.
+//! pointers of a damaged tree lead back or aside, and the walk costs no more than the tree's blocks. An item that was left out
+//! of a leaf comes in its place, as a loss that ends where the next item begins.
 
 use std::ops::RangeInclusive;
 
 use vlinder_base::sync::Arc;
 use vlinder_format::block::BlockFault;
+use vlinder_format::validate::ItemFault;
 use vlinder_format::{Block, Damage, Key, Level, Place, RootId};
 
 use crate::root::Root;
@@ -17,10 +19,24 @@ use crate::{TreeError, Trees, WantedBlock};
 /// Part of a tree that can't be read.
 #[derive(Debug)]
 pub struct Lost {
-    /// Every item that was lost has one of these keys.
+    /// Every item that was lost has one of these keys. Of an item alone it is the first, and the next item's key follows the
+    /// last: what the item described may reach so far.
     pub keys: RangeInclusive<Key>,
     /// Why.
     pub error: Box<TreeError>,
+    /// One item alone was lost, for it was left out of its leaf. The error is then a [`Damage`] with its place.
+    pub is_item: bool,
+}
+
+/// A leaf, and what comes next of it.
+struct LeafStep {
+    leaf: Arc<Block>,
+    slot: usize,
+    /// The items that the leaf lacks, and how many of them came.
+    left_out: Arc<[ItemFault]>,
+    came: usize,
+    /// No key in the leaf may be above this one.
+    last: Key,
 }
 
 /// A node on the way down.
@@ -40,7 +56,7 @@ pub struct Salvage<'a> {
     pending: Option<(WantedBlock, Key)>,
     range: RangeInclusive<Key>,
     path: Vec<Step>,
-    leaf: Option<Position>,
+    leaf: Option<LeafStep>,
 }
 
 impl Trees {
@@ -58,17 +74,19 @@ impl Salvage<'_> {
         let first = wanted.first_key.unwrap_or(Key::MIN);
         let lost = |error: TreeError| {
             let keys = first.max(*self.range.start())..=last.min(*self.range.end());
-            Lost { keys, error: Box::new(error) }
+            Lost { keys, error: Box::new(error), is_item: false }
         };
         let block = self.trees.block(wanted).map_err(lost)?;
-        let highest = block.len().checked_sub(1).map(|slot| block.key(slot));
+        let highest = self.trees.span(&block).map(|(_, highest)| highest);
         if let Some(key) = highest.filter(|highest| *highest > last) {
             let place = Place { tree: Some(wanted.tree), block: Some(wanted.logical), slot: None, key: None };
             return Err(lost(Damage::new(BlockFault::KeyOrder { key, next: last }, place).into()));
         }
         if block.is_leaf() {
             let slot = block.search(self.range.start()).unwrap_or_else(|slot| slot);
-            self.leaf = (slot < block.len()).then(|| Position::new(block, slot));
+            let left_out = self.trees.left_out().map(|left_out| left_out.of(&block)).unwrap_or_default();
+            let came = left_out.partition_point(|item| item.key < *self.range.start());
+            self.leaf = Some(LeafStep { leaf: block, slot, left_out, came, last });
         } else {
             let slot = block.child_slot(self.range.start());
             self.path.push(Step { node: block, slot, last });
@@ -96,22 +114,42 @@ impl Salvage<'_> {
     }
 }
 
+impl LeafStep {
+    fn key(&self) -> Option<Key> {
+        (self.slot < self.leaf.len()).then(|| self.leaf.key(self.slot))
+    }
+
+    /// The next item, or what is lost before it; none at the end of the leaf or of the range.
+    fn next(&mut self, tree: RootId, range_end: Key) -> Option<Result<Position, Lost>> {
+        let (key, lost) = (self.key(), self.left_out.get(self.came));
+        let lost = lost.filter(|lost| key.is_none_or(|key| lost.key < key));
+        let at = lost.map(|lost| lost.key).or(key).filter(|at| *at <= range_end)?;
+        let Some(lost) = lost.cloned() else {
+            let position = Position::new(Arc::clone(&self.leaf), self.slot);
+            self.slot = self.slot.saturating_add(1);
+            return Some(Ok(position));
+        };
+        self.came = self.came.saturating_add(1);
+        let beside = self.left_out.get(self.came).map(|next| next.key);
+        let next = [key, beside].into_iter().flatten().min();
+        let end = next.and_then(Key::previous).unwrap_or(self.last).min(range_end);
+        let damage = lost.into_damage(Some(tree), self.leaf.logical());
+        Some(Err(Lost { keys: at..=end.max(at), error: Box::new(damage.into()), is_item: true }))
+    }
+}
+
 impl Iterator for Salvage<'_> {
     type Item = Result<Position, Lost>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(position) = &mut self.leaf {
-                let found = position.clone();
-                if !position.advance_in_leaf() {
-                    self.leaf = None;
+            if let Some(leaf) = &mut self.leaf {
+                let found = leaf.next(self.tree, *self.range.end());
+                if found.is_some() {
+                    return found;
                 }
-                if found.key() > *self.range.end() {
-                    self.leaf = None;
-                    self.path.clear();
-                    return None;
-                }
-                return Some(Ok(found));
+                // What comes next is behind the leaf, whose pointer may have been the last one inside the range.
+                self.leaf = None;
             }
             let (wanted, last) = self.next_block()?;
             if let Err(lost) = self.enter(&wanted, last) {

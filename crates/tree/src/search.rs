@@ -109,6 +109,8 @@ enum Direction {
     Ceiling,
     /// At the last item at or before the key.
     Floor,
+    /// As the floor, for who wants the key itself or nothing.
+    Exact,
 }
 
 enum Attempt {
@@ -123,13 +125,13 @@ impl Trees {
     /// The item of a key.
     ///
     /// # Errors
-    /// What reading the path met.
+    /// What reading the path met; what is wrong with the item, if it was [left out](crate::LeftOut).
     pub fn get(&self, root: &Root, key: &Key) -> Result<Option<Position>, TreeError> {
-        let position = self.search(root, key, Direction::Floor, Readahead::None)?;
+        let position = self.search(root, key, Direction::Exact, Readahead::None)?;
         Ok(position.filter(|position| position.key() == *key))
     }
 
-    /// The first item at or after a key.
+    /// The first item at or after a key. Items that were [left out](crate::LeftOut) are passed by.
     ///
     /// # Errors
     /// What reading the path met.
@@ -140,7 +142,8 @@ impl Trees {
     /// The last item at or before a key.
     ///
     /// # Errors
-    /// What reading the path met.
+    /// What reading the path met; what is wrong with an item behind the one to give, if it was [left out](crate::LeftOut):
+    /// nobody shall take an older or a lower one for it.
     pub fn floor(&self, root: &Root, key: &Key) -> Result<Option<Position>, TreeError> {
         self.search(root, key, Direction::Floor, Readahead::None)
     }
@@ -238,19 +241,42 @@ impl Trees {
         let slot = match (leaf.search(key), direction) {
             (Ok(slot), _) => Some(slot),
             (Err(slot), Direction::Ceiling) => (slot < leaf.len()).then_some(slot),
-            (Err(slot), Direction::Floor) => slot.checked_sub(1),
+            (Err(slot), Direction::Floor | Direction::Exact) => slot.checked_sub(1),
         };
+        self.refuse_left_out(root, &leaf, slot, key, direction)?;
         match slot {
             Some(slot) => Ok(Attempt::Found(Some(Position { leaf, slot }))),
-            None => self.neighbour(root, path, direction, readahead, pins),
+            None => self.neighbour(root, path, key, direction, readahead, pins),
+        }
+    }
+
+    /// Refuses the item at a slot of a leaf as what was sought, where one behind it was left out that is nearer.
+    fn refuse_left_out(
+        &self,
+        root: &Root,
+        leaf: &Block,
+        slot: Option<usize>,
+        key: &Key,
+        direction: Direction,
+    ) -> Result<(), TreeError> {
+        let Some(left_out) = self.left_out().filter(|_| direction != Direction::Ceiling) else {
+            return Ok(());
+        };
+        let behind = slot.map(|slot| leaf.key(slot));
+        let nearer = left_out.between(leaf, behind, key);
+        match nearer.filter(|item| direction == Direction::Floor || item.key == *key) {
+            Some(item) => Err(item.into_damage(Some(root.id()), leaf.logical()).into()),
+            None => Ok(()),
         }
     }
 
     /// The item at the near border of the next leaf (or the previous one).
+    #[allow(clippy::too_many_arguments, reason = "the state of one descent, private to this file")]
     fn neighbour(
         &self,
         root: &Root,
         mut path: Vec<Step>,
+        key: &Key,
         direction: Direction,
         readahead: Readahead,
         pins: &Pins,
@@ -261,7 +287,7 @@ impl Trees {
             };
             let beside = match direction {
                 Direction::Ceiling => slot.checked_add(1).filter(|slot| *slot < node.len()),
-                Direction::Floor => slot.checked_sub(1),
+                Direction::Floor | Direction::Exact => slot.checked_sub(1),
             };
             if let Some(beside) = beside {
                 break (node, beside);
@@ -276,9 +302,10 @@ impl Trees {
             };
             slot = match direction {
                 Direction::Ceiling => 0,
-                Direction::Floor => block.len().saturating_sub(1),
+                Direction::Floor | Direction::Exact => block.len().saturating_sub(1),
             };
             if block.is_leaf() {
+                self.refuse_left_out(root, &block, (!block.is_empty()).then_some(slot), key, direction)?;
                 let position = (!block.is_empty()).then_some(Position { leaf: block, slot });
                 return Ok(Attempt::Found(position));
             }
@@ -294,9 +321,17 @@ impl Trees {
     ) -> Result<Option<Arc<Block>>, TreeError> {
         let found = self.cache.get(wanted.logical, wanted.generation).or_else(|| pins.get(wanted));
         if let Some(block) = &found {
-            verify(block, wanted)?;
+            verify(block, self.span(block), wanted)?;
         }
         Ok(found)
+    }
+
+    /// The first and the last key that a block has on disk; none if it is empty.
+    pub(crate) fn span(&self, block: &Block) -> Option<(Key, Key)> {
+        match &self.left_out {
+            Some(left_out) if block.is_leaf() => left_out.span(block),
+            _ => span_of(block),
+        }
     }
 
     /// Reads blocks into the cache and pins them.
@@ -372,12 +407,17 @@ pub(crate) fn child_block(tree: RootId, node: &Block, slot: usize) -> WantedBloc
     }
 }
 
-/// Whether a block is the one that its parent speaks of: generation, level, first and last key, owner.
+/// The first and the last key of a block; none if it is empty.
+pub(crate) fn span_of(block: &Block) -> Option<(Key, Key)> {
+    block.first_key().zip(block.last_key())
+}
+
+/// Whether a block is the one that its parent speaks of: generation, level, first and last key (`span`), owner.
 ///
 /// # Errors
 /// The first difference, with the block's place.
-pub(crate) fn verify(block: &Block, wanted: &WantedBlock) -> Result<(), Damage> {
-    verify_block(block, wanted).map_err(|fault| {
+pub(crate) fn verify(block: &Block, span: Option<(Key, Key)>, wanted: &WantedBlock) -> Result<(), Damage> {
+    verify_block(block, span, wanted).map_err(|fault| {
         Damage::new(
             fault,
             Place { tree: Some(wanted.tree), block: Some(wanted.logical), slot: None, key: None },
@@ -386,7 +426,11 @@ pub(crate) fn verify(block: &Block, wanted: &WantedBlock) -> Result<(), Damage> 
 }
 
 /// [`verify`] without the place.
-pub(crate) fn verify_block(block: &Block, wanted: &WantedBlock) -> Result<(), BlockFault> {
+pub(crate) fn verify_block(
+    block: &Block,
+    span: Option<(Key, Key)>,
+    wanted: &WantedBlock,
+) -> Result<(), BlockFault> {
     if block.logical() != wanted.logical {
         return Err(BlockFault::Address { found: block.logical() });
     }
@@ -397,12 +441,12 @@ pub(crate) fn verify_block(block: &Block, wanted: &WantedBlock) -> Result<(), Bl
         return Err(BlockFault::Level { found: block.level(), expected: wanted.level });
     }
     if let Some(expected) = wanted.first_key {
-        let found = block.first_key().unwrap_or(Key::MAX);
+        let found = span.map_or(Key::MAX, |(first, _)| first);
         if found != expected {
             return Err(BlockFault::FirstKey { found, expected });
         }
     }
-    if let (Some(next), Some(key)) = (wanted.before, block.last_key())
+    if let (Some(next), Some((_, key))) = (wanted.before, span)
         && key >= next
     {
         return Err(BlockFault::KeyOrder { key, next });

@@ -3,7 +3,7 @@
 use vlinder_base::sync::Arc;
 use vlinder_format::{Block, Generation, Key, Level, Logical, RootId};
 
-use crate::TreeError;
+use crate::{LeftOut, TreeError};
 
 /// A block to read, with all that its parent says of it. Each copy is tried until one keeps to that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,4 +31,9 @@ pub trait BlockSource: Send + Sync {
     /// Reads blocks, in one batch, each verified: checksum, address, file system, structure, generation, level, first
     /// key. One result for each wanted block, in order.
     fn read(&self, wanted: &[WantedBlock]) -> Vec<Result<Arc<Block>, TreeError>>;
+
+    /// Where the source remembers the items that leaves lack which it gave; none if it gives whole leaves alone.
+    fn left_out(&self) -> Option<Arc<LeftOut>> {
+        None
+    }
 }

@@ -1,5 +1,7 @@
 //! Blocks on a volume: each copy is judged completely before it is believed.
 
+use std::collections::BTreeMap;
+
 use vlinder_base::sync::Arc;
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_codec::checksum::{Checksum, ChecksumKind, checksum};
@@ -9,8 +11,9 @@ use vlinder_format::validate::{LeafRules, validate_leaf};
 use vlinder_format::{Block, Damage, Generation, Place, RootId, Uuid};
 use vlinder_volume::{MappedBy, ReadRequest, Volume};
 
-use crate::search::verify_block;
-use crate::{BlockSource, TreeError, WantedBlock};
+use crate::bootstrap::Leniency;
+use crate::search::{span_of, verify_block};
+use crate::{BlockSource, LeftOut, TreeError, WantedBlock};
 
 /// Where a block says whose it is.
 const OWNER: std::ops::Range<usize> = 88..96;
@@ -23,6 +26,8 @@ pub struct VolumeBlocks {
     fsid: Uuid,
     checksum_kind: ChecksumKind,
     ignores_checksums: bool,
+    /// Who salvages.
+    left_out: Option<Arc<LeftOut>>,
 }
 
 impl VolumeBlocks {
@@ -40,14 +45,15 @@ impl VolumeBlocks {
         let checksum_kind = geometry.checksum_kind;
         let generation = AtomicU64::new(superblock.generation.0);
         let fsid = superblock.tree_block_uuid();
-        Self { rules, generation, fsid, checksum_kind, volume, ignores_checksums: false }
+        Self { rules, generation, fsid, checksum_kind, volume, ignores_checksums: false, left_out: None }
     }
 
-    /// A block of which no copy has its checksum is taken all the same, if nothing else is wrong with it
-    /// (`rescue=ignoremetacsums`).
+    /// Blocks without their checksum are taken all the same, if nothing else is wrong with them; leaves of which items alone
+    /// are, without those. Both only where no copy is good.
     #[must_use]
-    pub const fn ignoring_checksums(mut self, ignores: bool) -> Self {
-        self.ignores_checksums = ignores;
+    pub fn with_leniency(mut self, leniency: Leniency) -> Self {
+        self.ignores_checksums = leniency.ignores_checksums;
+        self.left_out = leniency.salvages.then(Arc::default);
         self
     }
 
@@ -93,28 +99,47 @@ impl VolumeBlocks {
         LeafRules { generation: Generation(self.generation.load(Ordering::Acquire)), ..self.rules }
     }
 
-    /// Judges the bytes of one copy.
-    fn judge(&self, bytes: Vec<u8>, wanted: &WantedBlock) -> Result<Arc<Block>, Damage> {
+    /// Judges the bytes of one copy, but for the items of a leaf.
+    fn judge_block(&self, bytes: Vec<u8>, wanted: &WantedBlock) -> Result<Block, Damage> {
         if !self.checksum_matches(&bytes) {
-            let place = Place { tree: Some(wanted.tree), block: Some(wanted.logical), slot: None, key: None };
-            return Err(Damage::new(BlockFault::Checksum, place));
+            return Err(Damage::new(BlockFault::Checksum, place_of(wanted)));
         }
-        self.judge_content(bytes, wanted)
+        self.judge_structure(bytes, wanted)
     }
 
-    /// Judges the bytes of one copy, but for their checksum.
-    fn judge_content(&self, bytes: Vec<u8>, wanted: &WantedBlock) -> Result<Arc<Block>, Damage> {
-        let place = Place { tree: Some(wanted.tree), block: Some(wanted.logical), slot: None, key: None };
+    /// Judges the bytes of one copy, but for their checksum and the items of a leaf.
+    fn judge_structure(&self, bytes: Vec<u8>, wanted: &WantedBlock) -> Result<Block, Damage> {
+        let place = place_of(wanted);
         let damage = |fault: BlockFault| Damage::new(fault, place);
         let block = Block::parse(bytes.into_boxed_slice(), &self.block_rules())
             .map_err(|(fault, slot)| Damage::new(fault, Place { slot, ..place }))?;
         if block.fsid() != self.fsid && !self.volume.is_seed_block_uuid(block.fsid()) {
             return Err(damage(BlockFault::FileSystem));
         }
-        verify_block(&block, wanted).map_err(damage)?;
-        validate_leaf(&block, &self.leaf_rules())
-            .map_err(|fault| fault.into_damage(Some(wanted.tree), wanted.logical))?;
-        Ok(Arc::new(block))
+        verify_block(&block, span_of(&block), wanted).map_err(damage)?;
+        Ok(block)
+    }
+
+    fn judge_items(&self, block: &Block, wanted: &WantedBlock) -> Result<(), Damage> {
+        let judged = validate_leaf(block, &self.leaf_rules());
+        judged.map_err(|fault| fault.into_damage(Some(wanted.tree), wanted.logical))
+    }
+
+    /// What may be believed of a block of which no copy is good; `faulty` is one in which items alone are not.
+    fn second_best(&self, wanted: &WantedBlock, faulty: Option<Block>) -> Option<Arc<Block>> {
+        let left_out = self.left_out.as_ref().zip(faulty);
+        let without =
+            left_out.and_then(|(left_out, leaf)| left_out.leave_out(leaf, wanted.tree, &self.leaf_rules()));
+        if without.is_some() || !self.ignores_checksums {
+            return without.map(Arc::new);
+        }
+        let (request, _) = self.request(wanted);
+        let again = self.volume.read_verified(request, &mut |bytes| {
+            let block = self.judge_structure(bytes, wanted)?;
+            self.judge_items(&block, wanted)?;
+            Ok(Arc::new(block))
+        });
+        again.ok().map(|verified| verified.value)
     }
 
     /// A leaf of a tree in bytes that nothing led to, if they are one that was committed.
@@ -144,26 +169,38 @@ impl BlockSource for VolumeBlocks {
 
     fn read(&self, wanted: &[WantedBlock]) -> Vec<Result<Arc<Block>, TreeError>> {
         let requests = wanted.iter().map(|wanted| self.request(wanted));
+        // Of each request, the first copy in which nothing is wrong but items.
+        let mut faulty: BTreeMap<usize, Block> = BTreeMap::new();
         let results = self.volume.submit_reads_by(requests).wait(&mut |number, bytes| {
             // The volume answers each request under its own number.
             let wanted = wanted.get(number).copied().unwrap_or_default();
-            self.judge(bytes, &wanted)
+            let block = self.judge_block(bytes, &wanted)?;
+            match self.judge_items(&block, &wanted) {
+                Ok(()) => Ok(Arc::new(block)),
+                Err(damage) => {
+                    if self.left_out.is_some() {
+                        faulty.entry(number).or_insert(block);
+                    }
+                    Err(damage)
+                }
+            }
         });
-        let blocks = results.into_iter().zip(wanted).map(|(result, wanted)| {
+        let blocks = results.into_iter().zip(wanted).enumerate().map(|(number, (result, wanted))| {
             let error = match result {
                 Ok(verified) => return Ok(verified.value),
                 Err(error) => error,
             };
             // Only where every copy failed: one with its checksum is better than one without.
-            let (request, _) = self.request(wanted);
-            let again = self
-                .ignores_checksums
-                .then(|| self.volume.read_verified(request, &mut |bytes| self.judge_content(bytes, wanted)));
-            match again {
-                Some(Ok(verified)) => Ok(verified.value),
-                _ => Err(TreeError::from(error)),
-            }
+            self.second_best(wanted, faulty.remove(&number)).ok_or_else(|| TreeError::from(error))
         });
         blocks.collect()
     }
+
+    fn left_out(&self) -> Option<Arc<LeftOut>> {
+        self.left_out.clone()
+    }
+}
+
+fn place_of(wanted: &WantedBlock) -> Place {
+    Place { tree: Some(wanted.tree), block: Some(wanted.logical), slot: None, key: None }
 }

@@ -3,8 +3,8 @@
 use vlinder_base::sync::Arc;
 use vlinder_format::ItemType;
 use vlinder_fs::data::{self, OpenCache};
-use vlinder_fs::salvage::{LostPart, Run, Salvage};
-use vlinder_fs::{FsError, Inode, ObjectId};
+use vlinder_fs::salvage::{ItemPlace, LostPart, Run, Salvage};
+use vlinder_fs::{FsError, Inode};
 
 use crate::failure::Failure;
 use crate::place::Sink;
@@ -22,6 +22,8 @@ pub struct Hole {
     pub start: u64,
     pub end: u64,
     pub reason: String,
+    /// What described it, if that alone was lost.
+    pub item: Option<ItemPlace>,
 }
 
 /// What became of a file's bytes.
@@ -57,19 +59,24 @@ impl Copy<'_> {
             let found = match self.salvage.runs(self.inode.id(), next) {
                 Ok(found) => found,
                 Err(error) => {
-                    add(&mut copied.holes, done_to, size, &error.to_string());
+                    add(&mut copied.holes, done_to, size, &error.to_string(), None);
                     break;
                 }
             };
+            let mut lost_from = Vec::new();
             for part in &found.lost {
-                let (start, end) = range_of(part, self.inode.id().number, size);
+                let (start, end) = self.range_of(part, size);
                 if start < end {
-                    add(&mut copied.holes, start, end, &part.reason);
+                    add(&mut copied.holes, start, end, &part.reason, part.item);
+                    lost_from.push(start);
                 }
             }
             for run in found.runs {
-                // Runs that overlap are damage: what comes first counts, as when the file is read.
-                let run = Run { start: run.start.max(done_to), end: run.end.min(size), ..run };
+                // Runs that overlap are damage: what comes first counts, as when the file is read. What is told as lost is not
+                // taken from the run before.
+                let next_lost = lost_from.partition_point(|start| *start <= run.start);
+                let most = lost_from.get(next_lost).map_or(size, |start| size.min(*start));
+                let run = Run { start: run.start.max(done_to), end: run.end.min(most), ..run };
                 if run.start < run.end {
                     self.copy_run(run, &cache, sink, &mut copied)?;
                     done_to = run.end;
@@ -97,14 +104,14 @@ impl Copy<'_> {
             match self.read(cache, at, end) {
                 Ok(()) => self.write(sink, at, copied)?,
                 // All of it depends on the same bytes.
-                Err(error) if run.is_compressed => add(&mut copied.holes, at, end, &error.to_string()),
+                Err(error) if run.is_compressed => add(&mut copied.holes, at, end, &error.to_string(), None),
                 Err(_) => {
                     let mut from = at;
                     while from < end {
                         let to = end.min((from / sector).saturating_add(1).saturating_mul(sector));
                         match self.read(cache, from, to) {
                             Ok(()) => self.write(sink, from, copied)?,
-                            Err(error) => add(&mut copied.holes, from, to, &error.to_string()),
+                            Err(error) => add(&mut copied.holes, from, to, &error.to_string(), None),
                         }
                         from = to;
                     }
@@ -119,6 +126,19 @@ impl Copy<'_> {
         self.buffer.resize(usize::try_from(end.saturating_sub(start)).unwrap_or(0), 0);
         let _operation = self.inode.operation.read();
         data::read(self.salvage.filesystem(), self.inode, cache, start, self.buffer).map(drop)
+    }
+
+    /// The bytes of the file that may have been described by what was lost. A key with an odd offset is a wrong one of which the
+    /// sector is right.
+    fn range_of(&self, part: &LostPart, size: u64) -> (u64, u64) {
+        let inode = self.inode.id().number;
+        let of = |key: &vlinder_format::Key| {
+            (key.objectid == inode && key.item_type == ItemType::EXTENT_DATA).then_some(key.offset)
+        };
+        let sector = u64::from(self.salvage.filesystem().sector_size()).max(1);
+        let start = of(part.keys.start()).unwrap_or(0);
+        let end = of(part.keys.end()).map_or(size, |last| last.saturating_add(1)).min(size);
+        (start - start % sector, end)
     }
 
     /// Writes what was read; zeros are left out.
@@ -137,19 +157,10 @@ impl Copy<'_> {
     }
 }
 
-/// Adds a range that could not be read; it grows the one before if it follows it.
-fn add(holes: &mut Vec<Hole>, start: u64, end: u64, reason: &str) {
+/// Adds a range that could not be read; it grows the one before if it follows it and is not lost with an item of its own.
+fn add(holes: &mut Vec<Hole>, start: u64, end: u64, reason: &str, item: Option<ItemPlace>) {
     match holes.last_mut() {
-        Some(last) if last.end == start => last.end = end,
-        _ => holes.push(Hole { start, end, reason: reason.to_owned() }),
+        Some(last) if last.end == start && last.item == item => last.end = end,
+        _ => holes.push(Hole { start, end, reason: reason.to_owned(), item }),
     }
-}
-
-/// The bytes of a file that may have been described by what was lost.
-fn range_of(part: &LostPart, inode: ObjectId, size: u64) -> (u64, u64) {
-    let of = |key: &vlinder_format::Key| {
-        (key.objectid == inode && key.item_type == ItemType::EXTENT_DATA).then_some(key.offset)
-    };
-    let end = of(part.keys.end()).map_or(size, |last| last.saturating_add(1)).min(size);
-    (of(part.keys.start()).unwrap_or(0), end)
 }

@@ -1,7 +1,9 @@
 //! What was restored and what could not be read.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
-use vlinder_fs::salvage::Salvage;
+use vlinder_fs::salvage::{ItemPlace, Salvage};
 
 use crate::failure::{Failure, Status};
 use crate::report::{counted, escaped, name};
@@ -31,6 +33,8 @@ pub struct Report<'a> {
     pub unverified_bytes: u64,
     lost: Vec<Value>,
     lost_not_listed: u64,
+    /// Items of the image that were told as lost; no more than were left out of its tree blocks.
+    told_items: HashSet<ItemPlace>,
     roots: Vec<Value>,
 }
 
@@ -48,6 +52,7 @@ impl<'a> Report<'a> {
             unverified_bytes: 0,
             lost: Vec::new(),
             lost_not_listed: 0,
+            told_items: HashSet::new(),
             roots: Vec::new(),
         }
     }
@@ -69,6 +74,16 @@ impl<'a> Report<'a> {
             "end_byte": range.map(|(_, end)| end),
             "reason": reason,
         }));
+    }
+
+    /// The loss of an item is told with what it described.
+    pub fn note_item(&mut self, item: Option<ItemPlace>) {
+        self.told_items.extend(item);
+    }
+
+    /// Whether the loss of an item was told.
+    pub fn has_told(&self, item: &ItemPlace) -> bool {
+        self.told_items.contains(item)
     }
 
     /// Whether anything was lost.

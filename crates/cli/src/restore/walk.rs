@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use vlinder_base::sync::Arc;
 use vlinder_format::inode::FileType;
 use vlinder_format::{ObjectId, RootId};
-use vlinder_fs::salvage::{Name, Next, Salvage};
+use vlinder_fs::salvage::{ItemPlace, Name, Next, Salvage, item_of};
 use vlinder_fs::{Inode, InodeId};
 
 use super::Arguments;
@@ -122,8 +122,15 @@ impl<'a> Restorer<'a> {
         let damaged = std::mem::take(&mut self.damaged);
         let entered = self.seen.keys().filter(|root| !self.unentered.contains(*root));
         let roots: BTreeSet<RootId> = entered.chain(&damaged).copied().collect();
-        for root in roots {
-            self.nameless_files(root, target, damaged.contains(&root));
+        for root in &roots {
+            self.nameless_files(*root, target, damaged.contains(root));
+        }
+        // What nothing missed that was restored, such as what only says once more where a file lies.
+        for item in self.salvage.left_out() {
+            let is_met = roots.contains(&item.tree) || (all && item.tree == RootId::ROOT_TREE);
+            if is_met && !self.report.has_told(&item.place) {
+                self.lose(&format!("an item was left out: {}", item.reason));
+            }
         }
     }
 
@@ -137,7 +144,7 @@ impl<'a> Restorer<'a> {
             Ok(_) => self.lose("the root of a subvolume is no directory"),
             Err(error) => {
                 self.damaged.insert(root);
-                self.lose(&format!("subvolume {root}: {error}"));
+                self.lose_item(item_of(&error), &format!("subvolume {root}: {error}"));
             }
         }
     }
@@ -145,6 +152,11 @@ impl<'a> Restorer<'a> {
     fn lose(&mut self, reason: &str) {
         let shown: &[u8] = if self.path.is_empty() { b"/" } else { &self.path };
         self.report.lose(shown, None, reason);
+    }
+
+    fn lose_item(&mut self, item: Option<ItemPlace>, reason: &str) {
+        self.report.note_item(item);
+        self.lose(reason);
     }
 
     fn see(&mut self, id: InodeId) -> bool {
@@ -204,7 +216,7 @@ impl<'a> Restorer<'a> {
                     for part in &found.lost {
                         self.damaged.insert(id.root);
                         frame.is_doubtful = true;
-                        self.lose(&format!("names in it may be lost: {}", part.reason));
+                        self.lose_item(part.item, &format!("names in it may be lost: {}", part.reason));
                     }
                     frame.names = found.names.into();
                     frame.next = found.next.map(Some);
@@ -238,7 +250,7 @@ impl<'a> Restorer<'a> {
             Ok(inode) => inode,
             Err(error) => {
                 self.damaged.insert(name.id.root);
-                self.lose(&error.to_string());
+                self.lose_item(item_of(&error), &error.to_string());
                 return Ok(None);
             }
         };
@@ -331,7 +343,10 @@ impl<'a> Restorer<'a> {
     fn special(&mut self, inode: &Arc<Inode>, to: &Location) -> Result<(), Failure> {
         if inode.file_type() == FileType::SymbolicLink {
             let text = self.salvage.filesystem().read_link(inode);
-            let text = text.map_err(|error| Failure::new(Kind::Corruption, error.to_string()))?;
+            let text = text.map_err(|error| {
+                self.report.note_item(item_of(&error));
+                Failure::new(Kind::Corruption, error.to_string())
+            })?;
             to.directory.make_link(&to.name, &text)?;
         } else {
             to.directory.make_node(&to.name, &self.status(inode))?;
@@ -363,6 +378,7 @@ impl<'a> Restorer<'a> {
         self.attributes(inode, &sink, true)?;
         let is_whole = copied.holes.is_empty();
         for hole in &copied.holes {
+            self.report.note_item(hole.item);
             self.report.lose(&self.path, Some((hole.start, hole.end)), &hole.reason);
         }
         self.report.restored_bytes += copied.bytes;
@@ -438,7 +454,10 @@ impl<'a> Restorer<'a> {
             }
         });
         match lost {
-            Ok(lost) => failures.extend(lost.into_iter().map(|part| format!("attributes: {}", part.reason))),
+            Ok(lost) => failures.extend(lost.into_iter().map(|part| {
+                self.report.note_item(part.item);
+                format!("attributes: {}", part.reason)
+            })),
             Err(error) => failures.push(format!("attributes: {error}")),
         }
         for failure in failures {
@@ -460,7 +479,7 @@ impl<'a> Restorer<'a> {
                     self.fail(&failure);
                 }
             }
-            Err(error) => self.lose(&format!("its attributes are lost: {error}")),
+            Err(error) => self.lose_item(item_of(&error), &format!("its attributes are lost: {error}")),
         }
     }
 
@@ -519,10 +538,11 @@ impl<'a> Restorer<'a> {
             }
         });
         for part in lost {
-            self.lose(&format!("subvolumes may be lost: {}", part.reason));
+            self.lose_item(part.item, &format!("subvolumes may be lost: {}", part.reason));
         }
         for root in roots {
-            if self.seen.contains_key(&root) || self.is_stopped {
+            // Of one that some name led to in vain that was told.
+            if self.seen.contains_key(&root) || self.damaged.contains(&root) || self.is_stopped {
                 continue;
             }
             let place = format!("subvolume-{root}").into_bytes();

@@ -16,6 +16,7 @@
 mod raw;
 mod rules;
 
+pub(crate) use rules::is_past_its_extent;
 pub use rules::{ExtentField, FileExtentFault, check};
 
 use core::fmt;

@@ -5,12 +5,13 @@ use std::ops::RangeInclusive;
 use vlinder_format::directory::{DirectoryEntries, DirectoryEntry};
 use vlinder_format::file_extent::CompressionId;
 use vlinder_format::inode_ref::{ExtendedReferences, InodeReferences};
-use vlinder_format::{Damage, ItemType, Key, ObjectId, RootId};
-use vlinder_tree::{Lost, Position};
+use vlinder_format::{Damage, ItemType, Key, Logical, ObjectId, Place, RootId};
+use vlinder_transaction::EngineError;
+use vlinder_tree::{Lost, Position, TreeError};
 
 use super::{ListedRoot, Salvage};
 use crate::data::{Content, Extent};
-use crate::{FileType, InodeId, Result};
+use crate::{FileType, FsError, InodeId, Result};
 
 /// Items looked at for one batch, so that none takes long or much memory.
 const BATCH_ITEMS: usize = 256;
@@ -21,6 +22,22 @@ pub struct LostPart {
     /// Every key that was lost is one of these.
     pub keys: RangeInclusive<Key>,
     /// Why.
+    pub reason: String,
+    /// What was left out of its leaf, if that is all that was lost.
+    pub item: Option<ItemPlace>,
+}
+
+/// An item on disk: its block and its key.
+pub type ItemPlace = (Logical, Key);
+
+/// An item that breaks a rule, in a tree block that is sound but for such items.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOutItem {
+    /// The tree that was being read. Snapshots share blocks: others may lack the item, too.
+    pub tree: RootId,
+    /// Where it is.
+    pub place: ItemPlace,
+    /// Where it is and what is wrong with it, in words.
     pub reason: String,
 }
 
@@ -63,7 +80,7 @@ pub struct Run {
 pub struct Runs {
     /// In order; what lies between them reads as zeros, or was lost.
     pub runs: Vec<Run>,
-    /// What could not be read.
+    /// What could not be read, in order.
     pub lost: Vec<LostPart>,
     /// Where to go on.
     pub next: Next,
@@ -81,7 +98,28 @@ struct Batch {
 
 impl LostPart {
     fn of(lost: Lost) -> Self {
-        Self { keys: lost.keys, reason: lost.error.to_string() }
+        let item = match &*lost.error {
+            TreeError::Damage(damage) if lost.is_item => item_place(&damage.place),
+            _ => None,
+        };
+        Self { keys: lost.keys, reason: lost.error.to_string(), item }
+    }
+}
+
+fn item_place(place: &Place) -> Option<ItemPlace> {
+    place.block.zip(place.key)
+}
+
+/// The item that an error is about, if it is about one alone.
+#[must_use]
+pub fn item_of(error: &FsError) -> Option<ItemPlace> {
+    match error {
+        FsError::Tree(TreeError::Damage(damage))
+        | FsError::Damage(damage)
+        | FsError::Engine(EngineError::Damage(damage) | EngineError::Tree(TreeError::Damage(damage))) => {
+            item_place(&damage.place)
+        }
+        _ => None,
     }
 }
 
@@ -127,12 +165,19 @@ impl Salvage {
         let batch = self.batch(file.root, from.unwrap_or(key(0))..=key(u64::MAX))?;
         let mut found = Runs { runs: Vec::new(), lost: batch.lost, next: batch.next };
         let sector_size = u64::from(self.filesystem().sector_size());
-        for position in &batch.items {
+        for (number, position) in batch.items.iter().enumerate() {
             let extent = match Extent::decode(position.key().offset, position.data()) {
                 Ok(extent) => extent,
                 Err(fault) => {
-                    let reason = Damage::new(fault, position.place(file.root)).to_string();
-                    found.lost.push(LostPart { keys: position.key()..=position.key(), reason });
+                    let place = position.place(file.root);
+                    // What it describes may reach to where the next one begins, if that is known.
+                    let next = batch.items.get(number + 1).map(Position::key);
+                    let lost = found.lost.iter().map(|part| *part.keys.start());
+                    let next = next.into_iter().chain(lost.filter(|start| *start > position.key())).min();
+                    let last = next.and_then(Key::previous).unwrap_or(key(u64::MAX));
+                    let reason = Damage::new(fault, place).to_string();
+                    let keys = position.key()..=last;
+                    found.lost.push(LostPart { keys, reason, item: item_place(&place) });
                     continue;
                 }
             };
@@ -147,6 +192,7 @@ impl Salvage {
                 found.runs.push(Run { start: range.start(), end: range.end(), is_compressed });
             }
         }
+        found.lost.sort_by_key(|part| *part.keys.start());
         Ok(found)
     }
 
@@ -246,11 +292,24 @@ impl Salvage {
                 }),
                 Err(fault) => {
                     let reason = Damage::new(fault, position.place(RootId::ROOT_TREE)).to_string();
-                    lost.push(LostPart { keys: key..=key, reason });
+                    lost.push(LostPart { keys: key..=key, reason, item: None });
                 }
             }
         }
         lost
+    }
+
+    /// Every item that was left out of a tree block so far, because it breaks a rule. Of some of them nobody was told:
+    /// whoever read the block looked for others.
+    #[must_use]
+    pub fn left_out(&self) -> Vec<LeftOutItem> {
+        let trees = self.filesystem().engine().trees();
+        let all = trees.left_out().map(|left_out| left_out.all()).unwrap_or_default();
+        let items = all.into_iter().filter_map(|damage| {
+            let (tree, place) = (damage.place.tree?, item_place(&damage.place)?);
+            Some(LeftOutItem { tree, place, reason: damage.to_string() })
+        });
+        items.collect()
     }
 
     /// Whether a subvolume is a snapshot of another.

@@ -1,9 +1,9 @@
 //! Getting files out of a damaged file system: every way to open it is tried, and what can't be read is told and passed by.
 //!
 //! [`Salvage::open`] tries the superblock copies and, for each, the state of the last commit and those of the backup roots,
-//! until one has a root tree whose root block can be read. Where the chunk tree can't be read whole, its older leaves are looked
-//! for in the system chunks. All copies of each block and of the data are tried in any case
-//! ([`vlinder_volume`]). Names, runs of data and attributes are then given a batch at a time, beside what is lost of them:
+//! until one has a root tree whose root block can be read; one that lacks the root item of a subvolume comes after those that have it.
+//! Where the chunk tree can't be read whole, its older leaves are looked for in the system chunks. All copies of each block and
+//! of the data are tried in any case ([`vlinder_volume`]). Names, runs of data and attributes are then given a batch at a time, beside what is lost of them:
 //! nothing that grows with the image is held.
 
 mod chunks;
@@ -13,13 +13,13 @@ use vlinder_base::sync::Arc;
 use vlinder_device::Device;
 use vlinder_format::block::{BlockFault, BlockRules};
 use vlinder_format::superblock::{Superblock, SuperblockMirror};
-use vlinder_format::{Block, Damage, Generation, Level, Logical, Place, RootId};
+use vlinder_format::{Block, Damage, Generation, ItemType, Level, Logical, Place, RootId};
 use vlinder_transaction::{Engine, EngineOptions, ReadOnlyReason, Rescue};
 use vlinder_tree::bootstrap::Leniency;
 use vlinder_tree::{TreeMetrics, WantedBlock};
 use vlinder_volume::{Access, OpenRules, Opened, ReadRequest, SuperblockChoice, Volume, VolumeError};
 
-pub use items::{ExtendedAttribute, LostPart, Name, Names, Next, Run, Runs};
+pub use items::{ExtendedAttribute, ItemPlace, LeftOutItem, LostPart, Name, Names, Next, Run, Runs, item_of};
 
 use self::chunks::LostChunks;
 use crate::options::SubvolumeChoice;
@@ -66,20 +66,86 @@ const fn is_two_histories(error: &FsError) -> bool {
     matches!(error, FsError::Volume(VolumeError::TwoHistories { .. }))
 }
 
+/// A state that was opened.
+struct State {
+    filesystem: Filesystem,
+    start: RootId,
+    /// Trees that it lacks and that another state may have, and why.
+    lacking: Vec<(RootId, Damage)>,
+}
+
+impl State {
+    /// Whether it has one of these trees.
+    fn has_any(&self, trees: &[RootId]) -> bool {
+        trees.iter().any(|tree| self.filesystem.engine().tree(*tree).is_ok())
+    }
+}
+
+/// What was tried so far.
+#[derive(Default)]
+struct Tried {
+    notes: Vec<String>,
+    first_error: Option<FsError>,
+    /// Trees that the newest state lacks which has a root tree. It is taken where no other state has one of them.
+    missed: Vec<RootId>,
+}
+
+impl Tried {
+    fn fail(&mut self, what: &str, error: FsError) {
+        self.notes.push(format!("{what}: {error}"));
+        self.first_error.get_or_insert(error);
+    }
+
+    /// Whether another state may be better than this one.
+    fn puts_off(&mut self, name: &str, state: &State) -> bool {
+        for (_, damage) in &state.lacking {
+            self.fail(name, damage.clone().into());
+        }
+        if !state.lacking.is_empty() {
+            if self.missed.is_empty() {
+                self.missed = state.lacking.iter().map(|(tree, _)| *tree).collect();
+            }
+            return true;
+        }
+        let is_no_better = !self.missed.is_empty() && !state.has_any(&self.missed);
+        if is_no_better {
+            self.notes.push(format!("{name}: it does not have that tree either"));
+        }
+        is_no_better
+    }
+}
+
 impl Salvage {
     /// Opens what there is. Nothing is written.
     ///
     /// # Errors
     /// That of the first try, where none leads to a root tree.
     pub fn open(devices: &[Arc<dyn Device>], how: &SalvageOptions) -> Result<Self> {
+        let mut tried = Tried::default();
+        if let Some(found) = Self::open_best(devices, how, &mut tried, false)? {
+            return Ok(found);
+        }
+        if !tried.missed.is_empty()
+            && let Some(found) = Self::open_best(devices, how, &mut Tried::default(), true)?
+        {
+            return Ok(found);
+        }
+        Err(tried.first_error.unwrap_or_else(|| VolumeError::NoDevice.into()))
+    }
+
+    /// The first state that can be opened; with `settles`, one that lacks a root item, too.
+    fn open_best(
+        devices: &[Arc<dyn Device>],
+        how: &SalvageOptions,
+        tried: &mut Tried,
+        settles: bool,
+    ) -> Result<Option<Self>> {
         let mirrors: Vec<SuperblockChoice> = match how.mirror {
             Some(mirror) => vec![SuperblockChoice::Mirror(mirror)],
             None => std::iter::once(SuperblockChoice::Automatic)
                 .chain(SuperblockMirror::ALL.map(SuperblockChoice::Mirror))
                 .collect(),
         };
-        let mut notes = Vec::new();
-        let mut first_error = None;
         for choice in mirrors {
             let rules = OpenRules {
                 choice,
@@ -93,8 +159,7 @@ impl Salvage {
                 // Another superblock or an older root may say less of it, and would join them.
                 Err(error @ VolumeError::TwoHistories { .. }) => return Err(error.into()),
                 Err(error) => {
-                    notes.push(format!("superblock ({}): {error}", name_of(choice)));
-                    first_error.get_or_insert(error.into());
+                    tried.fail(&format!("superblock ({})", name_of(choice)), error.into());
                     continue;
                 }
             };
@@ -106,22 +171,23 @@ impl Salvage {
                     opened.map(|opened| Opened { superblock, ..opened })
                 };
                 match Self::open_state(&reopen, state, how, &mut chunks) {
-                    Ok((filesystem, start)) => {
+                    Ok(state) if !settles && tried.puts_off(&name, &state) => {}
+                    Ok(State { filesystem, start, lacking }) => {
+                        let mut notes = std::mem::take(&mut tried.notes);
+                        let lacks = |(_, damage)| format!("{name} lacks a tree that no other has: {damage}");
+                        notes.extend(lacking.into_iter().map(lacks));
                         notes.extend(chunks.into_note());
                         if !notes.is_empty() {
                             notes.push(format!("shown is {name}, by the superblock ({})", name_of(choice)));
                         }
-                        return Ok(Self { filesystem, notes, start, is_older: number > 0 });
+                        return Ok(Some(Self { filesystem, notes, start, is_older: number > 0 }));
                     }
                     Err(error) if is_two_histories(&error) => return Err(error),
-                    Err(error) => {
-                        notes.push(format!("{name}: {error}"));
-                        first_error.get_or_insert(error);
-                    }
+                    Err(error) => tried.fail(&name, error),
                 }
             }
         }
-        Err(first_error.unwrap_or_else(|| VolumeError::NoDevice.into()))
+        Ok(None)
     }
 
     fn open_state(
@@ -129,7 +195,7 @@ impl Salvage {
         state: Superblock,
         how: &SalvageOptions,
         chunks: &mut LostChunks,
-    ) -> Result<(Filesystem, RootId)> {
+    ) -> Result<State> {
         let mut options = how.options.clone();
         options.read_only = true;
         let leniency = Leniency { ignores_checksums: options.rescue.ignores_block_checksums, salvages: true };
@@ -151,14 +217,15 @@ impl Salvage {
             engine = open(with_root_tree(&engine, address)?)?;
         }
         // With this block gone there is nothing to find files by.
-        engine.trees().block(&WantedBlock::root(engine.root_tree()))?;
+        let root_block = engine.trees().block(&WantedBlock::root(engine.root_tree()))?;
+        let lacking = lacking(&engine, &root_block);
         let choice = options.subvolume.clone();
         let filesystem = Filesystem::assemble(engine, options);
         let start = match choice {
             SubvolumeChoice::Default => RootId::FS_TREE,
             other => filesystem.choose_subvolume(&other)?,
         };
-        Ok((filesystem, start))
+        Ok(State { filesystem, start, lacking })
     }
 
     /// The file system. Reading through it ends at damage; what is sound it gives.
@@ -184,6 +251,20 @@ impl Salvage {
     pub fn start(&self) -> RootId {
         self.start
     }
+}
+
+/// Trees whose root items the root block of the root tree lacks, if files are found by them, or their data verified: what was
+/// done since an earlier commit is less than a whole subvolume. Of further blocks of the root tree any may be lost, and the rest
+/// is taken.
+fn lacking(engine: &Engine, root_block: &Block) -> Vec<(RootId, Damage)> {
+    let left_out = engine.trees().left_out().map(|left_out| left_out.of(root_block)).unwrap_or_default();
+    let lost = left_out.iter().filter(|item| item.key.item_type == ItemType::ROOT_ITEM).filter_map(|item| {
+        let tree = RootId(item.key.objectid.0);
+        let is_needed = tree.is_subvolume() || tree == RootId::CHECKSUM_TREE;
+        let damage = || item.clone().into_damage(Some(RootId::ROOT_TREE), root_block.logical());
+        is_needed.then(|| (tree, damage()))
+    });
+    lost.collect()
 }
 
 fn name_of(choice: SuperblockChoice) -> String {
