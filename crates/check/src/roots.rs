@@ -366,7 +366,9 @@ fn odd_root(root: &FoundRoot) -> Option<&'static str> {
     }
     // A snapshot's item has the transaction that took it, in which its root block was made; a relocated tree's has the tree's number.
     if root.id.is_subvolume() && root.offset > root.generation.0 {
-        return Some("the subvolume is said to be a snapshot of a transaction that came after its root block");
+        return Some(
+            "the subvolume is said to be a snapshot of a transaction that came after its root block",
+        );
     }
     let has_files = root.id.is_subvolume() || root.id == RootId::DATA_RELOCATION_TREE;
     let is_odd = has_files && root.root_directory != ObjectId::FIRST_FREE;
@@ -647,7 +649,11 @@ mod tests {
         };
         assert!(!root(7, 0, 0) && !root(5, 0, 256) && !root(300, 9, 256));
         assert!(root(7, 1, 0) && root(5, 0, 257) && root(300, 9, 0));
-        assert!(!root(300, u64::MAX - 1, 256) && root(300, u64::MAX, 256), "the root block is of {}", ROOT.generation);
+        assert!(
+            !root(300, u64::MAX - 1, 256) && root(300, u64::MAX, 256),
+            "the root block is of {}",
+            ROOT.generation
+        );
         let RootId(relocation) = RootId::DATA_RELOCATION_TREE;
         assert!(!root(relocation, 0, 256) && root(relocation, 0, 255));
         let RootId(relocations) = RootId::TREE_RELOCATION;

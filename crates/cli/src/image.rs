@@ -164,7 +164,7 @@ impl<'a> Images<'a> {
             Target::Host(path) => place::host::locate(&path, follow == Follow::Yes),
             Target::Image { image, path } => match self.reach(&image, &path, purpose, follow)? {
                 InImage::Opened(location) => Ok(location),
-                InImage::Mounted(mounted) => place::host::locate(mounted.path(), false),
+                InImage::Mounted(mounted) => mounted.location(),
             },
         }?;
         // What is written, the verb judges itself: it may be about to be made.
@@ -221,6 +221,12 @@ impl<'a> Images<'a> {
     /// # Errors
     /// What the mount's server refused; where the path leads nowhere.
     pub fn locate_leased(&self, mounted: &Mounted) -> Result<Location, Failure> {
+        if !mounted.is_trusted() {
+            let text = "the mount is another user's, and so is what it says of its devices";
+            return Err(Failure::new(Kind::Permission, text)
+                .at(mounted.place())
+                .hint("give the image itself, as IMAGE or IMAGE:/PATH"));
+        }
         let information = mounted.information()?;
         let names = information.devices.iter();
         let paths: Vec<PathBuf> = names.map(|name| PathBuf::from(OsStr::from_bytes(&name.0))).collect();

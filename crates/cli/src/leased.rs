@@ -44,7 +44,9 @@ impl Lease {
             let text = format!("the mounted file system has {} devices, not {}", devices.len(), paths.len());
             return Err(Failure::new(Kind::Invalid, text).at(place).hint("name each of its devices once"));
         }
-        let superblocks = paths.iter().map(|path| superblock_of(path, &devices)).collect::<Result<_, _>>()?;
+        let is_trusted = vlinder_control::is_trusted(client.mount());
+        let superblocks =
+            paths.iter().map(|path| superblock_of(path, &devices, is_trusted)).collect::<Result<_, _>>()?;
         Ok(Some(Self { client: RefCell::new(client), superblocks, place }))
     }
 
@@ -68,12 +70,16 @@ impl Lease {
     }
 }
 
-fn superblock_of(path: &Path, devices: &[LeasedDevice]) -> Result<Superblock, Failure> {
+/// The leased superblock of a device. The paths that another user's server names are compared, and not looked at.
+fn superblock_of(path: &Path, devices: &[LeasedDevice], is_trusted: bool) -> Result<Superblock, Failure> {
     let identity = |path: &Path| rustix::fs::stat(path).ok().map(|status| HostIdentity::of(&status));
-    let wanted = identity(path);
+    let (wanted, canonical) = (identity(path), path.canonicalize().ok());
     let leased = devices.iter().find(|device| {
-        let path = Path::new(OsStr::from_bytes(&device.path.0));
-        wanted.is_some() && identity(path) == wanted
+        let named = Path::new(OsStr::from_bytes(&device.path.0));
+        match is_trusted {
+            true => wanted.is_some() && identity(named) == wanted,
+            false => canonical.as_deref() == Some(named),
+        }
     });
     let leased = leased.ok_or_else(|| {
         Failure::new(Kind::Invalid, "it is no device of the mounted file system").at(path.display())

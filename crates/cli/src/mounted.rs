@@ -1,16 +1,17 @@
 //! The one place where a path of the host is recognised as one of a mounted vlinder, and where verbs that the kernel has
 //! no system call for are handed to that mount.
 
+mod held;
 mod holder;
 mod records;
 
 use std::cell::RefCell;
-use std::ffi::OsStr;
-use std::os::fd::AsRawFd;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use vlinder_control::protocol::{ConditionRecord, MountInformation, SpaceDevice, SubvolumeTarget};
 use vlinder_control::{Answer, Client, ClientError, ErrorBody, MountEntry, Name, Request};
@@ -22,8 +23,10 @@ use vlinder_transaction::DeviceReport;
 use crate::failure::{Failure, Kind};
 use crate::fullness::{Fullness, ShownDevice};
 use crate::image::Follow;
+use crate::place::{self, Location};
 use crate::stats::Reading;
 
+use held::HeldPath;
 pub use holder::server_of;
 
 /// What a path of the host is, to a verb that works on whole file systems or subvolumes.
@@ -59,6 +62,9 @@ pub fn recognise(path: &Path, follow: Follow) -> Result<HostPath, Failure> {
 pub const BUSY_HINT: &str =
     "a program has a file or its working directory there (fuser -vm lists them): end it, then try again";
 
+/// The most extents of a file that another user's server is believed: some 100 MiB here.
+const MOST_STRANGERS_RUNS: usize = 1 << 20;
+
 /// What to do about a mount whose server has ended.
 const SERVER_ENDED_HINT: &str = "its server has ended: vlinder umount takes the mount away";
 
@@ -91,6 +97,8 @@ pub struct Mounted {
     client: RefCell<Client>,
     /// For system calls.
     path: PathBuf,
+    /// Of a path in an image, which no path of the host was written for: then `path` leads by this.
+    held: Option<Box<HeldPath>>,
     /// For requests.
     inner: Name,
     /// In messages.
@@ -119,7 +127,7 @@ impl Mounted {
         let client = Client::connect(known).map_err(failure)?;
         let inner = client.inner_path(&path).map_err(failure)?;
         let place = crate::report::escaped(path.as_os_str().as_bytes());
-        Ok(Some(Self { client: RefCell::new(client), path, inner, place }))
+        Ok(Some(Self { client: RefCell::new(client), path, held: None, inner, place }))
     }
 
     /// The path in an image that a mount of this user's holds; none where no such mount is found.
@@ -151,9 +159,29 @@ impl Mounted {
                 .at(place)
                 .hint("give a path on the mount, or unmount it with vlinder umount"));
         }
-        let path = below(&mountpoint, path, follow).map_err(|errno| Failure::host(&errno.into(), &place))?;
-        let inner = client.inner_path(&path).map_err(failure)?;
-        Ok(Some(Self { client: RefCell::new(client), path, inner, place }))
+        let held = HeldPath::of(client.mount(), path, follow).map_err(|failure| failure.at(&place))?;
+        let inner = client.mount().inner_path(held.shown());
+        let inner =
+            inner.ok_or_else(|| failure(ClientError::NotMounted { path: held.shown().to_owned() }))?;
+        let inner = Name(inner.as_os_str().as_bytes().to_vec());
+        Ok(Some(Self {
+            client: RefCell::new(client),
+            path: held.path(),
+            held: Some(Box::new(held)),
+            inner,
+            place,
+        }))
+    }
+
+    /// Where it lies on the host.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn location(&self) -> Result<Location, Failure> {
+        match &self.held {
+            Some(held) => held.location().map_err(|failure| failure.at(&self.place)),
+            None => place::host::locate(&self.path, false),
+        }
     }
 
     /// The path for system calls.
@@ -186,12 +214,19 @@ impl Mounted {
         let slash: &[u8] = if self.inner.0.is_empty() { b"" } else { b"/" };
         let inner = Name([&self.inner.0, slash, name].concat());
         let place = format!("{}/{}", self.place.trim_end_matches('/'), crate::report::escaped(name));
-        Self { client: self.client, path: self.path.join(OsStr::from_bytes(name)), inner, place }
+        let path = self.path.join(OsStr::from_bytes(name));
+        let held = self.held.and_then(|held| held.enter(name)).map(Box::new);
+        Self { client: self.client, path, held, inner, place }
     }
 
     /// Whether both lie on one mount.
     pub fn is_same_mount(&self, other: &Self) -> bool {
         self.client.borrow().mount().device == other.client.borrow().mount().device
+    }
+
+    /// Whether root or this user serves the mount.
+    pub fn is_trusted(&self) -> bool {
+        vlinder_control::is_trusted(self.client.borrow().mount())
     }
 
     /// Who serves the mount, and what.
@@ -237,26 +272,39 @@ impl Mounted {
     /// Makes or deletes the subvolume at this path: by a system call, where that is possible, so that the kernel tells those who
     /// watch the directory (inotify). What the kernel refuses is asked for again directly, which tells why, if it still fails.
     pub fn change_subvolume(&self, request: &Request) -> Result<SubvolumeInformation, Failure> {
-        let call = |path: &Path| match request {
-            Request::SubvolumeDelete { .. } => rustix::fs::rmdir(path),
-            _ => rustix::fs::mkdir(path, Mode::from_raw_mode(0o777)),
+        let Some((directory, name)) = self.directory_on_mount() else { return self.subvolume(request) };
+        let remove = || rustix::fs::unlinkat(&directory, &name, AtFlags::REMOVEDIR);
+        let call = || match request {
+            Request::SubvolumeDelete { .. } => remove(),
+            _ => rustix::fs::mkdirat(&directory, &name, Mode::from_raw_mode(0o777)),
         };
         // A server that is older, or that can't tell this process from others, expects no call.
         let by_call = Request::ByCall { request: Box::new(request.clone()) };
         if !matches!(self.request(&by_call), Ok(Answer::Expected)) {
             return self.subvolume(request);
         }
-        let called = call(&self.path);
+        let called = call();
         match (self.request(&Request::CallOutcome)?, called) {
             (Answer::Subvolume(record), _) => Ok(records::subvolume(record)),
             (Answer::NotCalled, Ok(())) if !matches!(request, Request::SubvolumeDelete { .. }) => {
                 // The server did not know the call: what it made is a directory.
-                rustix::fs::rmdir(&self.path).map_err(|errno| Failure::host(&errno.into(), &self.place))?;
+                remove().map_err(|errno| Failure::host(&errno.into(), &self.place))?;
                 self.subvolume(request)
             }
             (Answer::NotCalled, _) => self.subvolume(request),
             _ => Err(self.unexpected()),
         }
+    }
+
+    /// The directory that the path lies in, with the path's last name, if it lies on the mount. It is held before the server
+    /// is asked, which may be another user's, as the directories on the way may be: the name is not looked up by them again.
+    fn directory_on_mount(&self) -> Option<(OwnedFd, OsString)> {
+        let (parent, name) = (self.path.parent()?, self.path.file_name()?);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        let directory = rustix::fs::open(parent, flags, Mode::empty()).ok()?;
+        let mount = vlinder_control::unmount::mount_of(directory.as_fd()).ok()?;
+        (mount == self.client.borrow().mount().id).then(|| (directory, name.to_owned()))
     }
 
     /// All subvolumes by number, deleted ones whose blocks are not all freed too.
@@ -272,7 +320,7 @@ impl Mounted {
         let Answer::Space(record) = self.request(&Request::FilesystemUsage)? else {
             return Err(self.unexpected());
         };
-        let is_trusted = vlinder_control::is_trusted(self.client.borrow().mount());
+        let is_trusted = self.is_trusted();
         // Of a device that the user may not open, or that another user's server names, nothing more is known.
         let length = |path: &Name| {
             let path = Path::new(OsStr::from_bytes(&path.0));
@@ -341,6 +389,13 @@ impl Mounted {
                 return Err(self.unexpected());
             };
             runs.extend(found.iter().map(records::run));
+            if runs.len() > MOST_STRANGERS_RUNS && !self.is_trusted() {
+                let text =
+                    "another user's mount tells of more extents than this command takes from a stranger";
+                return Err(Failure::new(Kind::Device, text)
+                    .at(&self.place)
+                    .hint("give the image itself, as IMAGE:/PATH"));
+            }
             match runs.last().filter(|_| !found.is_empty()) {
                 Some(last) if !last.last => from = last.offset.saturating_add(last.length),
                 _ => return Ok((size_bytes, block_bytes, runs)),
@@ -357,21 +412,6 @@ impl Mounted {
             _ => Err(self.unexpected()),
         }
     }
-}
-
-/// The path of the host that a path in a mounted image stands for. Its symbolic links can't lead out of the mount.
-fn below(mountpoint: &Path, path: &[u8], follow: Follow) -> rustix::io::Result<PathBuf> {
-    let root =
-        rustix::fs::open(mountpoint, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut flags = OFlags::PATH | OFlags::CLOEXEC;
-    if follow == Follow::No {
-        flags |= OFlags::NOFOLLOW;
-    }
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let found = rustix::fs::openat2(&root, path, flags, Mode::empty(), resolve)?;
-    let shown = format!("/proc/self/fd/{}", found.as_raw_fd());
-    let shown = rustix::fs::readlink(shown, Vec::new())?;
-    Ok(PathBuf::from(OsStr::from_bytes(shown.as_bytes())))
 }
 
 fn of_server(body: ErrorBody) -> Failure {

@@ -46,7 +46,7 @@ pub fn error_fields(failure: &Failure) -> Value {
 
 /// Whether a character is an order to a terminal rather than something to see: control characters, those that change the
 /// direction of what follows, and separators of lines and paragraphs.
-fn is_order(character: char) -> bool {
+pub fn is_order(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -145,9 +145,15 @@ fn unmount_unheard(entry: &MountEntry, session: &Session) -> Result<Ending, Fail
         ));
         return Ok(Ending::Partial);
     }
-    let unsure = match wait_for_image(&entry.source) {
-        Ok(true) => return Ok(Ending::Done),
-        Ok(false) => format!("and has not let go of {image} within {} seconds", LONGEST_END.as_secs()),
+    // What another user's mount shows as its source may be anything, and lie anywhere.
+    let waited = vlinder_control::is_trusted(entry).then(|| wait_for_image(&entry.source)).transpose();
+    let unsure = match waited {
+        Ok(Some(true)) => return Ok(Ending::Done),
+        Ok(None) => format!(
+            "and whether it still has {image} open is not looked at, since the mount was user {}'s",
+            entry.owner.unwrap_or(0)
+        ),
+        Ok(Some(false)) => format!("and has not let go of {image} within {} seconds", LONGEST_END.as_secs()),
         Err(error) => format!("and whether it still has {image} open can't be seen ({error})"),
     };
     session.warn(format!(

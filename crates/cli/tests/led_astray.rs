@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use common::{run, tool, vlinder};
 use place::Place;
+use rustix::mount::MountFlags;
 use vlinder_base::sync::Arc;
 use vlinder_control::protocol::MountInformation;
 use vlinder_control::{
@@ -29,6 +30,8 @@ impl Executor for Hostile {
             std::os::unix::fs::symlink(&self.other, &self.directory).unwrap();
         }
         Ok(match request {
+            Request::ByCall { .. } => Answer::Expected,
+            Request::CallOutcome => Answer::NotCalled,
             Request::Unmount => Answer::Prepared { process: 1, is_durable: true },
             Request::Mount => Answer::Mount(MountInformation {
                 process: 1,
@@ -116,6 +119,48 @@ fn a_directory_that_is_swapped_while_its_server_answers_leads_to_no_other_mount(
 }
 
 #[test]
+fn a_subvolume_is_made_and_deleted_where_it_was_named_or_nowhere() {
+    require!(Fuse, Root);
+    for verb in ["create", "delete"] {
+        let trap = Trap::new("led-astray-call");
+        for point in [trap.mountpoint(), trap.other.join("m")] {
+            std::fs::create_dir(point.join("there")).unwrap();
+        }
+        let name = if verb == "create" { "made" } else { "there" };
+        // The server says nothing of what became of it, so that the verb fails.
+        let ended = common::end(vlinder().args(["subvolume", verb]).arg(trap.mountpoint().join(name)));
+        assert_ne!(ended.code, 0, "{ended:?}");
+        let others: Vec<_> = std::fs::read_dir(trap.other.join("m"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        assert_eq!(others, ["there"], "{verb}: {ended:?}");
+        assert!(!trap.moved.join("m/made").exists(), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_server_that_is_told_to_end_unmounts_its_own_mount_wherever_that_went() {
+    require!(Fuse, Root);
+    let place = Place::new("swapped-end");
+    let [ours, other, moved] = ["ours", "other", "moved"].map(|name| place.scratch.join(name));
+    for directory in [&ours, &other, &ours.join("m"), &other.join("m")] {
+        std::fs::create_dir(directory).unwrap();
+    }
+    tool("mount", ["-t", "tmpfs", "tmpfs", other.join("m").to_str().unwrap()]);
+    common::end(vlinder().arg("mount").arg(&place.image).arg(ours.join("m"))).done();
+    let server = place.server();
+    for (from, to) in [(&ours, &moved), (&other, &ours), (&moved, &other)] {
+        std::fs::rename(from, to).unwrap();
+    }
+    rustix::process::kill_process(server, rustix::process::Signal::TERM).unwrap();
+    place::wait_for("the mount's end", || entry(&other.join("m")).is_none());
+    let left = entry(&ours.join("m"));
+    tool("umount", [ours.join("m").to_str().unwrap()]);
+    assert_eq!(left.unwrap().filesystem_type, "tmpfs");
+}
+
+#[test]
 fn a_remount_takes_off_no_flag_that_nobody_named() {
     require!(Fuse, Root);
     let place = Place::new("remount-flags");
@@ -133,5 +178,10 @@ fn a_remount_takes_off_no_flag_that_nobody_named() {
         run(["mount", "-o", options, place.image.to_str().unwrap(), place.point.to_str().unwrap()]).done();
         assert_eq!(flags(&place.point), expected, "{options}");
     }
+    // mount(8) of older systems does not know it.
+    let flags_now = MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::from_bits_retain(256);
+    rustix::mount::mount_remount(&place.point, flags_now, "").unwrap();
+    run(["mount", "-o", "remount,ro", place.image.to_str().unwrap(), place.point.to_str().unwrap()]).done();
+    assert!(flags(&place.point).contains(&"nosymfollow".to_owned()), "{:?}", flags(&place.point));
     place.unmount().done();
 }

@@ -30,6 +30,8 @@ pub struct CallPlace {
     pub call: Call,
     /// The process that calls, as the server sees it.
     pub process: u32,
+    /// As whom it calls (`fsuid`). A set-user-id program that the process has become since is not who asked.
+    pub user: u32,
     /// The directory that the name lies in.
     pub directory: InodeId,
     /// The name.
@@ -150,7 +152,7 @@ mod tests {
 
     fn place(process: u32, name: &[u8]) -> CallPlace {
         let directory = InodeId::new(RootId::FS_TREE, ObjectId(256));
-        CallPlace { call: Call::MakeDirectory, process, directory, name: name.to_vec() }
+        CallPlace { call: Call::MakeDirectory, process, user: 1000, directory, name: name.to_vec() }
     }
 
     #[test]
@@ -162,7 +164,9 @@ mod tests {
         assert!(calls.take(&place(8, b"new")).is_none(), "another process");
         assert!(calls.take(&place(7, b"old")).is_none(), "another name");
         let other = CallPlace { call: Call::RemoveDirectory, ..place(7, b"new") };
+        let become_another = CallPlace { user: 0, ..place(7, b"new") };
         assert!(calls.take(&other).is_none(), "another call");
+        assert!(calls.take(&become_another).is_none(), "another user");
         let call = calls.take(&place(7, b"new")).unwrap();
         assert!(calls.take(&place(7, b"new")).is_none(), "it came already");
         assert_eq!(call.perform(), Ok(()));

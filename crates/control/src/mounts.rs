@@ -177,6 +177,9 @@ fn takes_no_changes(entries: &[MountEntry], mount: Option<u64>) -> bool {
     }
 }
 
+/// `MS_NOSYMFOLLOW` (include/uapi/linux/mount.h), since Linux 5.10.
+const NO_SYMBOLIC_LINKS: MountFlags = MountFlags::from_bits_retain(256);
+
 /// The flags among options as the table shows them (`show_mnt_opts` and `show_sb_opts`, fs/proc_namespace.c).
 fn flags_of(options: &[u8]) -> MountFlags {
     let flag = |option: &[u8]| match option {
@@ -189,6 +192,8 @@ fn flags_of(options: &[u8]) -> MountFlags {
         b"relatime" => MountFlags::RELATIME,
         b"sync" => MountFlags::SYNCHRONOUS,
         b"dirsync" => MountFlags::DIRSYNC,
+        b"lazytime" => MountFlags::LAZYTIME,
+        b"nosymfollow" => NO_SYMBOLIC_LINKS,
         _ => MountFlags::empty(),
     };
     options.split(|byte| *byte == b',').fold(MountFlags::empty(), |flags, option| flags | flag(option))

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
@@ -60,15 +60,23 @@ impl HeldMount {
             _ => (mountpoint.as_path(), OsString::from(".")),
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        // The table of mounts has no links in its paths: what is one now was put there since.
         let directory =
-            rustix::fs::openat(CWD, directory, flags, Mode::empty()).map_err(Refused::by_system)?;
+            match rustix::fs::openat2(CWD, directory, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+                Err(Errno::NOSYS) => rustix::fs::openat(CWD, directory, flags, Mode::empty()),
+                other => other,
+            };
+        let directory = directory.map_err(Refused::by_system)?;
         let held = Self { directory, name, mountpoint: mountpoint.clone(), id: entry.id };
-        held.open()?;
+        held.root()?;
         Ok(held)
     }
 
-    /// The root of the mount. While it is open the mount is in use.
-    fn open(&self) -> Result<OwnedFd, Refused> {
+    /// The root of the mount, as a descriptor that no file is read or written by. While it is open the mount is in use.
+    ///
+    /// # Errors
+    /// What the system said; something else is there by now.
+    pub fn root(&self) -> Result<OwnedFd, Refused> {
         // Nothing of the file system itself is asked: its server may be dead, or hostile.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = rustix::fs::openat(&self.directory, &self.name, flags, Mode::empty());
@@ -85,7 +93,7 @@ impl HeldMount {
     /// # Errors
     /// What the system, or the program, said; something else is there by now.
     pub fn unmount(&self, lazily: bool) -> Result<(), Refused> {
-        drop(self.open()?);
+        drop(self.root()?);
         let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
         let place = path_of(self.directory.as_fd()).join(&self.name);
         match rustix::mount::unmount(place, flags | UnmountFlags::NOFOLLOW) {
@@ -112,7 +120,7 @@ impl HeldMount {
     /// # Errors
     /// What the system said; something else is there by now.
     pub fn remount(&self, flags: MountFlags) -> Result<(), Refused> {
-        let root = self.open()?;
+        let root = self.root()?;
         rustix::mount::mount_remount(path_of(root.as_fd()), flags, "").map_err(Refused::by_system)
     }
 }
@@ -123,7 +131,10 @@ fn path_of(descriptor: BorrowedFd<'_>) -> PathBuf {
 }
 
 /// The number of the mount that a descriptor's file lies on (proc_pid_fdinfo(5)).
-fn mount_of(descriptor: BorrowedFd<'_>) -> io::Result<u64> {
+///
+/// # Errors
+/// What the system said; a kernel that does not tell it.
+pub fn mount_of(descriptor: BorrowedFd<'_>) -> io::Result<u64> {
     let path = Path::new("/proc/self/fdinfo").join(descriptor.as_raw_fd().to_string());
     let told = std::fs::read_to_string(path)?;
     let id = told.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
@@ -138,7 +149,7 @@ mod tests {
     fn a_place_where_another_mount_or_none_is_now_is_left_alone() {
         let entry = MountEntry::of_path(Path::new("/proc")).unwrap().unwrap();
         let held = HeldMount::of(&entry).unwrap();
-        assert!(held.open().is_ok());
+        assert!(held.root().is_ok());
         let replaced = MountEntry { id: entry.id + 1_000_000, ..entry.clone() };
         assert_eq!(HeldMount::of(&replaced).unwrap_err(), Refused::replaced());
         let later = HeldMount { id: entry.id + 1_000_000, ..held };

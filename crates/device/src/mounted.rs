@@ -81,7 +81,7 @@ fn mount_of(directory: &Path, servers: Servers) -> Option<KernelMount> {
         let name = node.file_name()?;
         let mountpoint = mounts
             .split(|byte| *byte == b'\n')
-            .find_map(|line| mountpoint_of(line, number.trim_end(), servers));
+            .find_map(|line| mountpoint_of(line, number.trim_end(), Path::new(name), servers));
         let is_used = mountpoint.is_some() || is_btrfs_member(Path::new(name));
         is_used.then(|| KernelMount { device: Path::new("/dev").join(name), mountpoint })
     })
@@ -90,15 +90,18 @@ fn mount_of(directory: &Path, servers: Servers) -> Option<KernelMount> {
 /// The mount point of a mountinfo line whose file system is on the block device with this number.
 ///
 /// `36 35 98:0 /root /mountpoint options optional… - type source superoptions`. Btrfs shows an anonymous number in
-/// the third field, so the source's own number counts as well.
-fn mountpoint_of(line: &[u8], number: &str, servers: Servers) -> Option<PathBuf> {
+/// the third field, so the source's own number counts as well. What a FUSE mount shows as its source is any user's word: it is
+/// compared with the device's name and not looked at, for it may lie on a mount whose server never answers.
+fn mountpoint_of(line: &[u8], number: &str, name: &Path, servers: Servers) -> Option<PathBuf> {
     let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
     let separator = fields.iter().position(|field| *field == b"-")?;
     let source = unescape(fields.get(separator + 2)?);
-    let is_fuse = fields.get(separator + 1)?.starts_with(b"fuse.");
+    let filesystem_type = *fields.get(separator + 1)?;
+    let is_fuse = filesystem_type == b"fuse" || filesystem_type.starts_with(b"fuse.");
     let is_source = || {
-        if is_fuse && servers == Servers::Lock {
-            return None;
+        if is_fuse {
+            let is_named = servers == Servers::Count && source == Path::new("/dev").join(name);
+            return is_named.then_some(());
         }
         let status = rustix::fs::stat(&source).ok()?;
         let is_node = FileType::from_raw_mode(status.st_mode) == FileType::BlockDevice;
@@ -146,8 +149,21 @@ mod tests {
     #[test]
     fn a_mount_is_found_by_the_number_in_its_line() {
         let line = b"36 35 98:3 / /mnt\\040x rw,noatime master:1 shared:2 - ext3 none rw,errors=continue";
-        assert_eq!(mountpoint_of(line, "98:3", Servers::Lock), Some(PathBuf::from("/mnt x")));
-        assert_eq!(mountpoint_of(line, "98:30", Servers::Lock), None);
-        assert_eq!(mountpoint_of(b"garbage", "98:3", Servers::Lock), None);
+        assert_eq!(
+            mountpoint_of(line, "98:3", Path::new("loop3"), Servers::Lock),
+            Some(PathBuf::from("/mnt x"))
+        );
+        assert_eq!(mountpoint_of(line, "98:30", Path::new("loop30"), Servers::Lock), None);
+        // The source of a user's mount is compared and not looked at.
+        for (kind, servers, source, expected) in [
+            ("fuse.vlinder", Servers::Count, "/dev/loop3", true),
+            ("fuse.vlinder", Servers::Lock, "/dev/loop3", false),
+            ("fuse", Servers::Count, "/dev/../dev/loop3", false),
+        ] {
+            let line = format!("36 35 0:99 / /mnt rw - {kind} {source} rw");
+            let found = mountpoint_of(line.as_bytes(), "7:3", Path::new("loop3"), servers);
+            assert_eq!(found.is_some(), expected, "{line}");
+        }
+        assert_eq!(mountpoint_of(b"garbage", "98:3", Path::new("loop3"), Servers::Lock), None);
     }
 }

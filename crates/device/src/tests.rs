@@ -366,6 +366,18 @@ fn a_flush_tells_that_the_file_was_cut_or_removed() {
 }
 
 #[test]
+fn a_file_that_has_taken_the_place_of_the_device_s_stays() {
+    let (scratch, moved) = (Scratch::new("removed"), Scratch::new("removed-moved"));
+    let device = FileDevice::create(&scratch.0, LENGTH, &OpenOptions::writer()).unwrap();
+    std::fs::rename(&scratch.0, &moved.0).unwrap();
+    std::fs::write(&scratch.0, b"another's").unwrap();
+    device.remove(&scratch.0).unwrap();
+    assert_eq!(std::fs::read(&scratch.0).unwrap(), b"another's");
+    device.remove(&moved.0).unwrap();
+    assert!(!moved.0.exists());
+}
+
+#[test]
 fn a_file_that_never_had_a_name_is_flushed() {
     let scratch = Scratch::new("nameless");
     let file = std::fs::File::create_new(&scratch.0).unwrap();

@@ -340,6 +340,20 @@ fn attributes_flags_and_lists() {
     assert_eq!(filesystem.attributes(&listed).mode.0, 0o100664);
     let below = filesystem.create_directory(&caller, &directory, b"below", 0o777).unwrap();
     assert_eq!(filesystem.extended_attribute(&caller, &below, b"system.posix_acl_default").unwrap(), acl);
+    // Of a subvolume the list cuts the mode, and stays behind: as Linux did it with this list and a stricter one.
+    let masked = Caller { umask: 0o022, ..caller.clone() };
+    for (others, name, mode) in [(5_u16, &b"whole"[..], 0o755), (0, b"strict", 0o750)] {
+        let mut list = acl.clone();
+        let end = list.len() - 6;
+        list[end..end + 2].copy_from_slice(&others.to_le_bytes());
+        filesystem
+            .set_extended_attribute(&caller, &directory, both[0], &list, AttributeMode::Either)
+            .unwrap();
+        let made = filesystem.create_subvolume(&masked, &directory, name).unwrap();
+        let made = filesystem.inode(made).unwrap();
+        assert_eq!(filesystem.attributes(&made).mode.0, 0o40_000 | mode);
+        assert!(filesystem.extended_attribute(&caller, &made, both[0]).is_err());
+    }
     let named = Caller::user(UserId(1000), GroupId(1000));
     assert!(filesystem.access(&named, &directory, vlinder_fs::Access::WRITE).is_ok());
     let chmod = SetAttributes { permissions: Some(0o700), ..SetAttributes::default() };

@@ -132,15 +132,53 @@ fn receive_device(stream: &UnixStream) -> Result<OwnedFd, Errno> {
     descriptors.next().and_then(|mut found| found.next()).ok_or(Errno::NOTCONN)
 }
 
-/// Unmounts what is seen at a place, as [`vlinder_control::unmount`] says.
+/// A mount of this process's: the directories above it may get other names.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnMount {
+    /// Where it was mounted, in messages.
+    pub(crate) mountpoint: PathBuf,
+    /// In the kernel's table.
+    pub(crate) id: u64,
+    /// The number of the file system.
+    pub(crate) device: (u32, u32),
+}
+
+impl OwnMount {
+    /// The mount that was just made at a place.
+    pub(crate) fn at(mountpoint: &Path) -> std::io::Result<Self> {
+        let MountEntry { id, device, .. } = at(mountpoint)?.ok_or(ErrorKind::NotFound)?;
+        Ok(Self { mountpoint: mountpoint.to_owned(), id, device })
+    }
+
+    /// Where it is now; none if it is nowhere any more.
+    pub(crate) fn entry(&self) -> std::io::Result<Option<MountEntry>> {
+        let is_it = |entry: &MountEntry| (entry.id, entry.device) == (self.id, self.device);
+        Ok(MountEntry::all()?.into_iter().find(is_it))
+    }
+
+    /// Unmounts it, and nothing else, as [`vlinder_control::unmount`] says.
+    pub(crate) fn unmount(&self, lazily: bool) -> Result<(), MountError> {
+        unmount_entry(&self.mountpoint, self.entry(), lazily)
+    }
+}
+
+/// Unmounts what is seen at a place.
 pub(crate) fn unmount(mountpoint: &Path, lazily: bool) -> Result<(), MountError> {
+    unmount_entry(mountpoint, at(mountpoint), lazily)
+}
+
+fn unmount_entry(
+    mountpoint: &Path,
+    entry: std::io::Result<Option<MountEntry>>,
+    lazily: bool,
+) -> Result<(), MountError> {
     let refused = |Refused { message, is_busy }| MountError::Unmount {
         mountpoint: mountpoint.to_owned(),
         message,
         is_busy,
     };
     let no_mount = |message: String| refused(Refused { message, is_busy: false });
-    let entry = at(mountpoint).map_err(|error| no_mount(error.to_string()))?;
+    let entry = entry.map_err(|error| no_mount(error.to_string()))?;
     let entry = entry.ok_or_else(|| no_mount("nothing is mounted there".to_owned()))?;
     HeldMount::of(&entry).and_then(|held| held.unmount(lazily)).map_err(refused)
 }

@@ -1,13 +1,14 @@
 //! What the control socket changes is told to the kernel, and what it must see is fetched from there.
 
 use std::io;
-use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use vlinder_base::sync::Arc;
+use vlinder_control::unmount::HeldMount;
 use vlinder_control::{KernelNotifier, Unplaced, mounts};
 use vlinder_fs::InodeId;
 
+use crate::mountpoint::OwnMount;
 use crate::service::MountService;
 use crate::transport::Notifier;
 
@@ -15,8 +16,7 @@ use crate::transport::Notifier;
 pub(crate) struct MountNotifier {
     pub(crate) service: Arc<MountService>,
     pub(crate) transport: Arc<dyn Notifier>,
-    pub(crate) mountpoint: PathBuf,
-    pub(crate) device: (u32, u32),
+    pub(crate) own: OwnMount,
 }
 
 impl MountNotifier {
@@ -58,7 +58,7 @@ impl KernelNotifier for MountNotifier {
     }
 
     fn is_read_only(&self, process: i32, mount: Option<u64>) -> bool {
-        mounts::is_read_only_for(self.device, process, mount)
+        mounts::is_read_only_for(self.own.device, process, mount)
     }
 
     fn attributes_changed(&self, inode: InodeId) {
@@ -72,7 +72,7 @@ impl MountNotifier {
     /// come. That the invalidation of a file does, so the files that are open for writing follow one by one; when the others
     /// were closed, all of theirs had come.
     fn fetch(&self) -> io::Result<()> {
-        match synchronize(&self.mountpoint, self.device) {
+        match synchronize(&self.own) {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => {
                 return Ok(());
@@ -91,14 +91,12 @@ impl MountNotifier {
     }
 }
 
-/// Does nothing where something else lies at the path.
-fn synchronize(mountpoint: &Path, device: (u32, u32)) -> io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let root = rustix::fs::open(mountpoint, flags, Mode::empty())?;
-    let status = rustix::fs::fstat(&root)?;
-    if (rustix::fs::major(status.st_dev), rustix::fs::minor(status.st_dev)) != device {
-        return Ok(());
-    }
+/// Does nothing where the mount can't be reached: it was taken away, or somebody put something in its way.
+fn synchronize(own: &OwnMount) -> io::Result<()> {
+    let Some(entry) = own.entry()? else { return Ok(()) };
+    let Ok(place) = HeldMount::of(&entry).and_then(|held| held.root()) else { return Ok(()) };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::openat(&place, ".", flags, Mode::empty())?;
     rustix::fs::syncfs(&root)?;
     Ok(())
 }

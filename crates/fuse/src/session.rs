@@ -17,7 +17,7 @@ use vlinder_fs::Filesystem;
 use vlinder_transaction::ReadOnlyReason;
 
 use crate::MountError;
-use crate::mountpoint;
+use crate::mountpoint::{self, OwnMount};
 use crate::notifier::MountNotifier;
 use crate::options::MountOptions;
 use crate::service::MountService;
@@ -42,7 +42,7 @@ pub struct Session {
 struct Inner {
     filesystem: Filesystem,
     notifier: Arc<MountNotifier>,
-    mountpoint: PathBuf,
+    own: OwnMount,
 }
 
 /// Takes a mount that nobody serves out of the tree, lest everybody who touches it gets errors.
@@ -139,12 +139,12 @@ pub fn mount_filesystem(
         FuserTransport::connect(connection, service.clone(), settings, registry).map_err(broken)?;
     let notifier = transport.notifier();
     service.set_notifier(Arc::clone(&notifier));
-    let entry = mountpoint::at(&mountpoint).map_err(broken)?;
-    let device = entry.ok_or_else(|| broken(io::ErrorKind::NotFound.into()))?.device;
+    let own = OwnMount::at(&mountpoint).map_err(broken)?;
+    let device = own.device;
     let serving = fuser::spawn(transport).map_err(broken)?;
     service.keep_room(device).map_err(|source| MountError::NoThreads { source })?;
-    let notifier = MountNotifier { service, transport: notifier, mountpoint: mountpoint.clone(), device };
-    let inner = Arc::new(Inner { filesystem, notifier: Arc::new(notifier), mountpoint });
+    let notifier = MountNotifier { service, transport: notifier, own: own.clone() };
+    let inner = Arc::new(Inner { filesystem, notifier: Arc::new(notifier), own });
     let mut session =
         Session { inner, transport: serving, server: None, executor: None, signals: None, guard };
     if options.control {
@@ -159,7 +159,7 @@ pub fn mount_filesystem(
 impl Inner {
     fn unmount(&self, lazily: bool) -> Result<(), MountError> {
         self.commit();
-        mountpoint::unmount(&self.mountpoint, lazily)
+        self.own.unmount(lazily)
     }
 
     /// Makes durable what there is, as far as it goes: the end of the mount tells what did not.
@@ -176,7 +176,7 @@ impl Inner {
 
     /// Ends the connection to the kernel whoever uses the mount.
     fn abort(&self) {
-        let path = format!("/sys/fs/fuse/connections/{}/abort", self.notifier.device.1);
+        let path = format!("/sys/fs/fuse/connections/{}/abort", self.own.device.1);
         if let Err(error) = std::fs::write(&path, "1") {
             tracing::error!(%error, path, "the connection to the kernel could not be ended");
         }
@@ -194,7 +194,7 @@ impl Session {
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
         let facts = MountFacts {
             devices: devices.iter().map(absolute).collect(),
-            mountpoint: self.inner.mountpoint.clone(),
+            mountpoint: self.inner.own.mountpoint.clone(),
             owner,
             options: options.of_filesystem.clone(),
         };
@@ -214,7 +214,7 @@ impl Session {
     /// Where it is mounted.
     #[must_use]
     pub fn mountpoint(&self) -> &Path {
-        &self.inner.mountpoint
+        &self.inner.own.mountpoint
     }
 
     /// The file system.
@@ -296,10 +296,10 @@ fn end_by_signal(inner: &Inner, came_before: bool) {
         Ok(()) => {}
         Err(MountError::Unmount { is_busy: true, .. }) => {
             tracing::warn!(
-                mountpoint = %inner.mountpoint.display(),
+                mountpoint = %inner.own.mountpoint.display(),
                 "the mount is in use; it is served until its last user is gone, or another signal comes"
             );
-            if let Err(error) = mountpoint::unmount(&inner.mountpoint, true) {
+            if let Err(error) = inner.own.unmount(true) {
                 tracing::error!(%error, "the mount can't be taken out of the tree");
             }
         }

@@ -187,7 +187,7 @@ impl Drop for Target {
         }
         // The error that brought us here is the one to tell; these can only leave more behind.
         if self.created {
-            let _ = std::fs::remove_file(&self.path);
+            let _ = self.device.remove(&self.path);
         } else if self.touched {
             for mirror in SuperblockMirror::ALL {
                 if mirror.fits(self.device.length()) {

@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, FileType as HostType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid, XattrFlags,
+    AtFlags, CWD, FileType as HostType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno;
 use vlinder_base::sync::Arc;
@@ -64,14 +64,27 @@ pub fn locate(path: &Path, follow: bool) -> Result<Location, Failure> {
         _ => (resolved, b".".to_vec()),
     };
     let opened = if parent.as_os_str().is_empty() { Path::new(".") } else { &parent };
-    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
-    let descriptor = rustix::fs::open(opened, flags, Mode::empty())
-        // A directory that may be searched but not read is enough to reach a name in it.
-        .or_else(|_| {
-            rustix::fs::open(opened, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::PATH, Mode::empty())
-        })
-        .map_err(|errno| failure_of_path(errno, path, path.display()))?;
+    let descriptor =
+        open_directory(CWD, opened).map_err(|errno| failure_of_path(errno, path, path.display()))?;
     Ok(Location { directory: Directory::Host(HostDirectory::first(descriptor, parent)), name })
+}
+
+/// A name in a directory that is held, and shown under a path.
+///
+/// # Errors
+/// What the system said.
+pub fn locate_in(directory: impl AsFd, shown: &Path, name: &[u8]) -> Result<Location, Failure> {
+    let descriptor = open_directory(directory, Path::new("."))
+        .map_err(|errno| Failure::host(&errno.into(), shown.display()))?;
+    let directory = Directory::Host(HostDirectory::first(descriptor, shown.to_owned()));
+    Ok(Location { directory, name: name.to_vec() })
+}
+
+fn open_directory(from: impl AsFd, path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    // A directory that may be searched but not read is enough to reach a name in it.
+    rustix::fs::openat(&from, path, flags | OFlags::RDONLY, Mode::empty())
+        .or_else(|_| rustix::fs::openat(&from, path, flags | OFlags::PATH, Mode::empty()))
 }
 
 fn file_type(host: HostType) -> FileType {
@@ -197,7 +210,7 @@ impl HostDirectory {
             return Ok(false);
         }
         let mut mark = [0; size_of::<u64>()];
-        let file = match self.open_at(name, OFlags::RDONLY) {
+        let file = match self.open_at(name, OFlags::RDONLY | OFlags::NONBLOCK) {
             // Who may not read it can't have meant a path in it. The right to remove or replace it is the directory's.
             Err(failure) if failure.kind == Kind::Permission => return Ok(false),
             other => File::from(other?),
@@ -485,6 +498,16 @@ struct HostSource {
 }
 
 impl Source for HostSource {
+    fn check_is(&self, seen: &Status) -> Result<(), Failure> {
+        let place = || self.directory.place(&self.name);
+        let found = rustix::fs::fstat(&self.file).map_err(|errno| failure(errno, place()))?;
+        if (found.st_dev, found.st_ino) == (seen.volume, seen.inode) {
+            return Ok(());
+        }
+        let text = "another file has taken its place while it was copied";
+        Err(Failure::new(Kind::Exists, text).at(place()).hint("copy it when nobody changes its directory"))
+    }
+
     fn read_at(&mut self, offset: u64, target: &mut [u8]) -> Result<usize, Failure> {
         let mut done = 0;
         while done < target.len() {

@@ -147,6 +147,11 @@ pub type Take<'a> = &'a mut dyn FnMut(&[Run<'_>]) -> Result<(), Failure>;
 
 /// A file that is read.
 pub trait Source {
+    /// Refuses a file that is not the one of which this was seen: another may have taken its name, in a directory that others
+    /// change. An image is changed by nobody else.
+    fn check_is(&self, _seen: &Status) -> Result<(), Failure> {
+        Ok(())
+    }
     /// Reads at an offset; fewer bytes than asked for only at the end.
     fn read_at(&mut self, offset: u64, target: &mut [u8]) -> Result<usize, Failure>;
     /// Gives the data of a part of the file, at or after an offset, to `take`: runs in order, each with its offset.

@@ -50,7 +50,7 @@ impl FilesystemExecutor {
             ErrorBody::new(Errno::OPNOTSUPP, "the calling process can't be told from others here")
         })?;
         let Change { call, directory, name, job } = self.prepare(peer, request)?;
-        let place = CallPlace { call, process, directory: directory.id(), name };
+        let place = CallPlace { call, process, user: peer.user, directory: directory.id(), name };
         conversation.call = Some(self.calls.expect(place, job));
         Ok(Answer::Expected)
     }

@@ -13,7 +13,7 @@ mod uring;
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use vlinder_base::sync::Arc;
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
@@ -153,7 +153,7 @@ impl FileDevice {
         let sized = device.set_length(length_bytes);
         if sized.is_err() {
             // The file is empty and ours; its size is the error worth reporting, whatever becomes of the removal.
-            let _ = std::fs::remove_file(path);
+            let _ = device.remove(path);
         }
         sized.map(|()| device)
     }
@@ -190,6 +190,23 @@ impl FileDevice {
         transfer::retry(|| rustix::fs::ftruncate(&self.host.descriptor, length_bytes))
             .map_err(|errno| fail(errno.into()))?;
         self.host.length.store(length_bytes, Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes away the opened file's name, if the path still leads to that file: others may write in the directories on the way.
+    ///
+    /// # Errors
+    /// What the system said. That another file is there is no error.
+    pub fn remove(&self, path: &std::path::Path) -> std::io::Result<()> {
+        let Some(name) = path.file_name() else { return Ok(()) };
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(parent.unwrap_or(".".as_ref()), flags, Mode::empty())?;
+        let found = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let ours = rustix::fs::fstat(&self.host.descriptor)?;
+        if HostIdentity::of(&found) == HostIdentity::of(&ours) {
+            rustix::fs::unlinkat(&directory, name, AtFlags::empty())?;
+        }
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use vlinder_format::{Key, ObjectId, RootId, Uuid};
 use vlinder_transaction::{ChangeKind, EngineError, Handle, Reservation, SnapshotRequest, Tree};
 use vlinder_tree::{Change, Edit};
 
+use crate::acl::Acl;
 use crate::changes::Changes;
 use crate::create::NewFile;
 use crate::create::note_names_changed;
@@ -65,9 +66,15 @@ impl Filesystem {
         let new = NewFile::of(FileType::Directory, 0o777);
         let mut prepared = self.prepare(caller, directory, new, stamp)?;
         prepared.number = ObjectId::FIRST_FREE;
-        // Nothing of owner, mode or ACLs comes from the directory that holds the name (Linux: `btrfs_new_subvol_inode`).
+        // Neither owner nor ACLs come from the directory that holds the name (Linux: `btrfs_new_subvol_inode`); its default ACL
+        // still cuts the mode, after the umask has (`posix_acl_create`).
         prepared.item.group = caller.group;
-        prepared.item.mode = Mode::new(FileType::Directory, new.permissions & !caller.umask);
+        let permissions = new.permissions & !caller.umask;
+        let permissions = match self.default_acl(directory)? {
+            Some(default) => Acl::clone(&default).cut_to(permissions),
+            None => permissions,
+        };
+        prepared.item.mode = Mode::new(FileType::Directory, permissions);
         (prepared.access_acl, prepared.default_acl) = (None, None);
         prepared.item.flags = InodeFlags::NONE;
         prepared.compression =

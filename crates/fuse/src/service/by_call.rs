@@ -31,8 +31,8 @@ impl MountService {
         name: &[u8],
     ) -> Option<Arc<ExpectedCall>> {
         let calls = self.calls.get().filter(|calls| !calls.is_empty())?;
-        let (process, directory) = (requester.process, directory.id());
-        calls.take(&CallPlace { call, process, directory, name: name.to_vec() })
+        let Requester { user, process, .. } = requester;
+        calls.take(&CallPlace { call, process, user, directory: directory.id(), name: name.to_vec() })
     }
 
     /// Makes the subvolume that was asked for.

@@ -123,7 +123,7 @@ impl Loader<'_> {
             return Ok((Content::Unread, None));
         }
         *budget -= size;
-        let file = open_file(self.directory, self.name)?;
+        let file = open_file(self.directory, self.name, (status.st_dev, status.st_ino))?;
         let bytes = read_range(&file, 0, usize::try_from(size).unwrap_or(usize::MAX), self.sector_bytes);
         let bytes = bytes.map_err(|errno| self.fail("read", errno))?;
         if u64::try_from(bytes.len()) != Ok(size) {
@@ -192,13 +192,24 @@ pub(super) fn may_have_holes(status: &Stat) -> bool {
     status.st_blocks.unsigned_abs().saturating_mul(512) < status.st_size.unsigned_abs()
 }
 
-/// Opens a regular file of a directory.
+/// Opens a regular file of a directory that was looked at before: what was seen of one file, its owner and its mode above all,
+/// is never given to the bytes of another.
 ///
 /// # Errors
-/// What the system says.
-pub(in super::super) fn open_file(directory: &SourceDirectory, name: &[u8]) -> Result<OwnedFd, SourceError> {
-    open_quietly(&directory.file, name, OFlags::NOFOLLOW | OFlags::NONBLOCK)
-        .map_err(|errno| SourceError::call(&join(&directory.path, name), "open", errno))
+/// What the system says; another file has taken its name.
+pub(in super::super) fn open_file(
+    directory: &SourceDirectory,
+    name: &[u8],
+    identity: (u64, u64),
+) -> Result<OwnedFd, SourceError> {
+    let fail = |call, errno| SourceError::call(&join(&directory.path, name), call, errno);
+    let file = open_quietly(&directory.file, name, OFlags::NOFOLLOW | OFlags::NONBLOCK)
+        .map_err(|errno| fail("open", errno))?;
+    let found = rustix::fs::fstat(&file).map_err(|errno| fail("stat", errno))?;
+    if (found.st_dev, found.st_ino) != identity {
+        return Err(SourceError::changed(&join(&directory.path, name)));
+    }
+    Ok(file)
 }
 
 /// Opens for reading, without changing the access time where that is allowed.
@@ -290,4 +301,28 @@ fn attributes(
     }
     found.sort_unstable();
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use vlinder_testkit::Scratch;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_took_another_s_name_is_not_read_for_it() {
+        let scratch = Scratch::new("swapped-source");
+        for name in ["seen", "other"] {
+            std::fs::write(scratch.join(name), name).unwrap();
+        }
+        let status = scratch.join("seen").metadata().unwrap();
+        let file = OwnedFd::from(std::fs::File::open(scratch.path()).unwrap());
+        let directory = SourceDirectory { file, path: Vec::new() };
+        let open = || open_file(&directory, b"seen", (status.dev(), status.ino()));
+        assert!(open().is_ok());
+        std::fs::rename(scratch.join("other"), scratch.join("seen")).unwrap();
+        assert_eq!(open().unwrap_err(), SourceError::changed(b"seen"));
+    }
 }

@@ -217,7 +217,8 @@ impl Totals {
             return Ok(());
         }
         let data = if may_have_holes(status) {
-            let ranges = data_ranges(&open_file(directory, name)?, size)
+            let file = open_file(directory, name, (status.st_dev, status.st_ino))?;
+            let ranges = data_ranges(&file, size)
                 .map_err(|errno| SourceError::call(&join(&directory.path, name), "lseek", errno))?;
             // Each range may touch a sector more at each end.
             ranges.iter().map(|range| range.end - range.start + 2 * sector_size).sum()

@@ -180,7 +180,7 @@ impl Reading {
         mut take: impl FnMut(u64, Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
         let path = join(&directory.path, &entry.name);
-        let file = Arc::new(entry::open_file(directory, &entry.name)?);
+        let file = Arc::new(entry::open_file(directory, &entry.name, entry.identity)?);
         let ranges = if entry.may_have_holes {
             entry::data_ranges(&file, entry.size_bytes)
                 .map_err(|errno| SourceError::call(&path, "lseek", errno))?

@@ -222,6 +222,7 @@ impl<'a> Copier<'a> {
         };
         let mut stream = host.open_stream(&to.name)?;
         let mut source = from.directory.open(&from.name)?;
+        source.check_is(status)?;
         let copied_bytes = self.transfer(&mut *source, scratch, &mut |runs| stream.write_runs(runs))?;
         stream.finish(status.size_bytes)?;
         self.bytes.fetch_add(copied_bytes, Ordering::Relaxed);
@@ -421,6 +422,7 @@ impl<'a> Copier<'a> {
         scratch: &mut Scratch,
     ) -> Result<(Box<dyn Sink>, u64), Failure> {
         let mut source = from.directory.open(&from.name)?;
+        source.check_is(status)?;
         // What gets its owner later is nobody else's until then.
         let permissions = if self.keeps() { 0o600 } else { status.permissions & 0o777 };
         let mut sink = self.sink(to, permissions, overwritten)?;

@@ -7,16 +7,26 @@ use vlinder_format::log::DirectoryLogRange;
 use super::super::keys::key;
 use super::super::text::{Context, line, put};
 use super::Result;
+use crate::report::is_order;
 
-/// Appends a name or value after these words, or that it is hidden. It is shown as it is, but for control characters of
-/// ASCII, which could command a terminal: they are written `\ooo`.
+/// Appends a name or value after these words, or that it is hidden. It is shown as it is, but for characters that could command
+/// a terminal: they are written `\ooo`, a byte at a time.
 pub fn shown(text: &mut Vec<u8>, words: &str, bytes: &[u8], context: &Context) {
     text.extend_from_slice(words.as_bytes());
     if context.style.hide_names {
         text.extend_from_slice(b"HIDDEN");
     } else {
-        for byte in &bytes[..bytes.len().min(LONGEST_NAME)] {
-            if byte.is_ascii_control() { put!(text, "\\{byte:03o}") } else { text.push(*byte) }
+        for chunk in bytes[..bytes.len().min(LONGEST_NAME)].utf8_chunks() {
+            for character in chunk.valid().chars() {
+                let mut encoded = [0; 4];
+                let encoded = character.encode_utf8(&mut encoded).as_bytes();
+                if is_order(character) {
+                    encoded.iter().for_each(|byte| put!(text, "\\{byte:03o}"));
+                } else {
+                    text.extend_from_slice(encoded);
+                }
+            }
+            text.extend_from_slice(chunk.invalid());
         }
     }
     text.push(b'\n');
