@@ -222,7 +222,7 @@ impl<'a> Images<'a> {
     /// What the mount's server refused; where the path leads nowhere.
     pub fn locate_leased(&self, mounted: &Mounted) -> Result<Location, Failure> {
         if !mounted.is_trusted() {
-            let text = "the mount is another user's, and so is what it says of its devices";
+            let text = "it is not permitted on another user's mount, whose server names the devices to read";
             return Err(Failure::new(Kind::Permission, text)
                 .at(mounted.place())
                 .hint("give the image itself, as IMAGE or IMAGE:/PATH"));

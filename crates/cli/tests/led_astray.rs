@@ -90,7 +90,12 @@ impl Trap {
 
 impl Drop for Trap {
     fn drop(&mut self) {
-        let _ = std::fs::rename(&self.hidden_socket, &self.real_socket);
+        // A mount that has ended has given its number back, and with it the socket's name: it may be another's by now.
+        if entry(&self.moved.join("m")).is_some() {
+            let _ = std::fs::rename(&self.hidden_socket, &self.real_socket);
+        } else {
+            let _ = std::fs::remove_file(&self.hidden_socket);
+        }
         for mountpoint in [self.other.join("m"), self.moved.join("m"), self.mountpoint()] {
             let _ = std::process::Command::new("umount").args(["-l"]).arg(mountpoint).output();
         }

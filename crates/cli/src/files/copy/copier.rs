@@ -319,11 +319,12 @@ impl<'a> Copier<'a> {
     }
 
     fn finish_directory(&self, frame: &Frame) -> Result<(), Failure> {
+        let target = itself(&frame.to, &frame.target);
         if self.keeps() {
-            return self.attributes(&frame.source, &frame.target, &frame.status);
+            return self.attributes(&itself(&frame.from, &frame.source), &target, &frame.status);
         }
         let change = Change { permissions: frame.restores, ..Change::default() };
-        if change.permissions.is_some() { frame.target.change(&change) } else { Ok(()) }
+        if change.permissions.is_some() { target.change(&change) } else { Ok(()) }
     }
 
     fn keeps(&self) -> bool {
@@ -566,4 +567,12 @@ fn is_same_file(
 ) -> bool {
     (one.directory.origin(), one_status.volume, one_status.inode)
         == (other.directory.origin(), other_status.volume, other_status.inode)
+}
+
+/// A directory that was entered, by what it was entered by: on the host another file may have its name by now.
+fn itself(entered: &Directory, named: &Location) -> Location {
+    match entered {
+        Directory::Host(_) => Location { directory: entered.clone(), name: b".".to_vec() },
+        Directory::Image(_) => named.clone(),
+    }
 }
