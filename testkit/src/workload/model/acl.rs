@@ -101,11 +101,23 @@ impl Node {
         if self.kind == NodeKind::Directory {
             self.attributes.insert(DEFAULT.to_vec(), value.clone());
         }
-        let Some(mut acl) = Acl::decode(value) else { return };
-        acl.cut_to(self.permissions);
-        self.permissions = self.permissions & !0o777 | acl.mode();
+        let Some(acl) = self.cut_by(value) else { return };
         if !acl.is_only_mode() {
             self.attributes.insert(ACCESS.to_vec(), acl.encode());
         }
+    }
+
+    /// What the root directory of a new subvolume gets from the default ACL of the directory that has its name: the mode alone.
+    pub(super) fn cut_by_acl_of(&mut self, directory: &Node) {
+        if let Some(value) = directory.attributes.get(DEFAULT) {
+            self.cut_by(value);
+        }
+    }
+
+    fn cut_by(&mut self, value: &[u8]) -> Option<Acl> {
+        let mut acl = Acl::decode(value)?;
+        acl.cut_to(self.permissions);
+        self.permissions = self.permissions & !0o777 | acl.mode();
+        Some(acl)
     }
 }

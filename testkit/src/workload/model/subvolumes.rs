@@ -14,6 +14,9 @@ impl Model {
         let (Some(made), false) = (self.made, self.is_trial) else { return Ok(()) };
         let mut root = Node::new(NodeKind::Directory, 0o777, self.now);
         root.parent = ROOT_DIRECTORY;
+        if let Some(parent) = self.node(directory) {
+            root.cut_by_acl_of(parent);
+        }
         let nodes = BTreeMap::from([(ROOT_DIRECTORY, Arc::new(root))]);
         self.add_subvolume(
             made,
