@@ -99,7 +99,8 @@ fn a_writer_of_large_blocks_is_told() {
 #[test]
 fn requests_for_attributes_do_not_open_the_gate() {
     require!(Root, Fuse, Tool("mkfs.btrfs"));
-    let rig = Rig::new(256);
+    // Large enough to be asked about several times even where other programs take the processors.
+    let rig = Rig::new(768);
     let mounted = rig.mount("dirty=8M");
     let free = available(&rig.mountpoint);
     let is_over = Arc::new(AtomicBool::new(false));
