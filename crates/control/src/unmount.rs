@@ -33,6 +33,12 @@ impl Refused {
         Self { message, is_busy: errno == Errno::BUSY }
     }
 
+    /// Whether another mount, or none, is at the place.
+    #[must_use]
+    pub fn is_replaced(&self) -> bool {
+        *self == Self::replaced()
+    }
+
     fn replaced() -> Self {
         Self { message: "something else is there now".to_owned(), is_busy: false }
     }
@@ -63,7 +69,8 @@ impl HeldMount {
         // The table of mounts has no links in its paths: what is one now was put there since.
         let directory =
             match rustix::fs::openat2(CWD, directory, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-                Err(Errno::NOSYS) => rustix::fs::openat(CWD, directory, flags, Mode::empty()),
+                // Sandboxes refuse a call that they don't know by either; a look-up is never refused by them.
+                Err(Errno::NOSYS | Errno::PERM) => rustix::fs::openat(CWD, directory, flags, Mode::empty()),
                 other => other,
             };
         let directory = directory.map_err(Refused::by_system)?;

@@ -91,10 +91,15 @@ impl MountNotifier {
     }
 }
 
-/// Does nothing where the mount can't be reached: it was taken away, or somebody put something in its way.
+/// Does nothing where the mount can't be reached: it was taken away, or lies under another. Whatever else keeps it from being
+/// synced is told.
 fn synchronize(own: &OwnMount) -> io::Result<()> {
     let Some(entry) = own.entry()? else { return Ok(()) };
-    let Ok(place) = HeldMount::of(&entry).and_then(|held| held.root()) else { return Ok(()) };
+    let place = match HeldMount::of(&entry).and_then(|held| held.root()) {
+        Ok(place) => place,
+        Err(refused) if refused.is_replaced() => return Ok(()),
+        Err(refused) => return Err(io::Error::other(refused.message)),
+    };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::openat(&place, ".", flags, Mode::empty())?;
     rustix::fs::syncfs(&root)?;

@@ -48,6 +48,8 @@ struct Inner {
 /// Takes a mount that nobody serves out of the tree, lest everybody who touches it gets errors.
 struct Guard {
     mountpoint: PathBuf,
+    /// Known as soon as the mount is looked up in the kernel's table.
+    own: Option<OwnMount>,
     is_armed: bool,
     /// Does so if this process can't (`auto_unmount`); it is dismissed after that.
     watcher: Option<Watcher>,
@@ -76,7 +78,10 @@ impl Drop for Guard {
     fn drop(&mut self) {
         self.reserve.clear();
         if self.is_armed
-            && let Err(error) = mountpoint::unmount(&self.mountpoint, true)
+            && let Err(error) = match &self.own {
+                Some(own) => own.unmount(true),
+                None => mountpoint::unmount(&self.mountpoint, true),
+            }
         {
             tracing::warn!(%error, "a mount stays behind");
         }
@@ -129,7 +134,8 @@ pub fn mount_filesystem(
     let signals = options.ends_by_signal.then(|| Signals::new([SIGTERM, SIGINT, SIGHUP])).transpose();
     let signals = signals.map_err(|source| MountError::Signals { source })?;
     let connection = mountpoint::mount(&options, &source, &mountpoint)?;
-    let mut guard = Guard { mountpoint: mountpoint.clone(), is_armed: true, watcher: None, reserve };
+    let mut guard =
+        Guard { mountpoint: mountpoint.clone(), own: None, is_armed: true, watcher: None, reserve };
     let broken = |source| MountError::Transport { source };
     if options.auto_unmount {
         guard.watcher = Some(Watcher::start(&mountpoint).map_err(|source| MountError::Watcher { source })?);
@@ -141,6 +147,7 @@ pub fn mount_filesystem(
     service.set_notifier(Arc::clone(&notifier));
     let own = OwnMount::at(&mountpoint).map_err(broken)?;
     let device = own.device;
+    guard.own = Some(own.clone());
     let serving = fuser::spawn(transport).map_err(broken)?;
     service.keep_room(device).map_err(|source| MountError::NoThreads { source })?;
     let notifier = MountNotifier { service, transport: notifier, own: own.clone() };

@@ -3,8 +3,8 @@
 //! [`Salvage::open`] tries the superblock copies and, for each, the state of the last commit and those of the backup roots,
 //! until one has a root tree whose root block can be read; one that lacks the root item of a subvolume comes after those that have it.
 //! Where the chunk tree can't be read whole, its older leaves are looked for in the system chunks. All copies of each block and
-//! of the data are tried in any case ([`vlinder_volume`]). Names, runs of data and attributes are then given a batch at a time, beside what is lost of them:
-//! nothing that grows with the image is held.
+//! of the data are tried in any case ([`vlinder_volume`]). Names, runs of data and attributes are then given a batch at a time,
+//! beside what is lost of them: nothing that grows with the image is held.
 
 mod chunks;
 mod items;

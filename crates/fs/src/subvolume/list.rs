@@ -11,7 +11,7 @@ use vlinder_transaction::{EngineError, Tree};
 use vlinder_tree::Readahead;
 
 use super::place::SubvolumePlace;
-use crate::{Filesystem, InodeId, Refusal, Result};
+use crate::{Filesystem, FsError, InodeId, Refusal, Result};
 
 /// More names on the way to the top than any path has.
 const MOST_STEPS: usize = 1 << 16;
@@ -117,8 +117,11 @@ impl Filesystem {
         };
         let place = self.place_of_subvolume(root)?;
         let path = place.as_ref().map(|place| self.path_of_name(place));
-        // One subvolume that lies in a circle, or in one that is lost, does not hide the others.
-        let path = path.and_then(Result::ok).unwrap_or_default();
+        let path = match path.transpose() {
+            // One subvolume that lies in a circle, or where there is no directory, does not hide the others.
+            Err(error) if is_unreachable(&error) => Vec::new(),
+            other => other?.unwrap_or_default(),
+        };
         Ok(information(&tree, place, path))
     }
 
@@ -169,6 +172,10 @@ impl Filesystem {
         }
         Ok(nested)
     }
+}
+
+fn is_unreachable(error: &FsError) -> bool {
+    matches!(error.refusal(), Some(Refusal::NotFound | Refusal::SymbolicLinkLoop))
 }
 
 fn information(tree: &Arc<Tree>, place: Option<SubvolumePlace>, path: Vec<u8>) -> SubvolumeInformation {
