@@ -352,7 +352,20 @@ impl Model {
             (_, Some(Entry::Inode(number))) => {
                 self.check_replaced(source, moved, FileId { root: target.root, number })
             }
-            (_, Some(_)) => Err(Errno::NOTEMPTY),
+            // An empty directory to everyone but the one that asks for its inode.
+            (_, Some(Entry::Placeholder)) if self.is_directory(source, moved) => Ok(()),
+            (_, Some(Entry::Placeholder)) => Err(Errno::ISDIR),
+            (_, Some(Entry::Subvolume(_))) => Err(Errno::NOTEMPTY),
+        }
+    }
+
+    /// Whether a name in the directory `home` stands for a directory, of whatever kind.
+    fn is_directory(&self, home: FileId, entry: Entry) -> bool {
+        match entry {
+            Entry::Inode(number) => self
+                .node(FileId { root: home.root, number })
+                .is_some_and(|node: &Node| node.kind == NodeKind::Directory),
+            Entry::Subvolume(_) | Entry::Placeholder => true,
         }
     }
 
@@ -366,12 +379,8 @@ impl Model {
 
     fn check_replaced(&self, source: FileId, moved: Entry, victim: FileId) -> Result<(), Errno> {
         self.removable(victim)?;
-        let is_directory = |file| self.node(file).is_some_and(|node: &Node| node.kind == NodeKind::Directory);
-        let moves_directory = match moved {
-            Entry::Inode(number) => is_directory(FileId { root: source.root, number }),
-            _ => true,
-        };
-        match (moves_directory, is_directory(victim)) {
+        let replaces_directory = self.is_directory(victim, Entry::Inode(victim.number));
+        match (self.is_directory(source, moved), replaces_directory) {
             (true, false) => Err(Errno::NOTDIR),
             (false, true) => Err(Errno::ISDIR),
             (true, true) if moved == Entry::Inode(victim.number) && source.root == victim.root => Ok(()),
