@@ -35,7 +35,8 @@ coverage:
 suites:
 	tools/suites.sh
 
-# Long runs, as root: `make long JOB=full MINUTES=10 SEED=1`, `make long JOB=programs`; RESUME=1 leaves out what passed.
+# Long runs, as root: `make long JOB=full MINUTES=10 SEED=1`, `make long JOB=programs`; RESUME=1 leaves out what passed,
+# LIST=1 only names the runs.
 long:
 	cargo xtask long $(JOB)
 

@@ -4,7 +4,8 @@
 //! A job has a tool and a matrix of rows; a run is a row and a seed. Without `MINUTES` a job runs its whole matrix; with it,
 //! runs in an order that the seed chooses, until the minutes are over. Results are appended to
 //! `target/long/JOB.jsonl`, and after them what failed. With `RESUME=1` runs are left out that passed there already, at
-//! whichever commit, so that a whole matrix may take several evenings.
+//! whichever commit, so that a whole matrix may take several evenings. `LIST=1` prints the runs of the matrix and
+//! makes none.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::OpenOptions;
@@ -61,9 +62,17 @@ pub fn run(name: &str) -> Result<bool> {
     let results = target.join("long").join(format!("{name}.jsonl"));
     std::fs::create_dir_all(target.join("long"))?;
     let more: &[&str] = if is_slice { &["--limit", SLICE_LIMIT] } else { &[] };
-    let resumes = number("RESUME")?.is_some_and(|number| number != 0);
+    let is_wanted = |name| anyhow::Ok(number(name)?.is_some_and(|number| number != 0));
+    let resumes = is_wanted("RESUME")?;
+    let seed = number("SEED")?.unwrap_or(1);
+    if is_wanted("LIST")? {
+        for Planned { row, seed, .. } in runs_of(&jobs, is_slice, seed) {
+            println!("{row} --seed {seed}");
+        }
+        return Ok(true);
+    }
     let mut session = Session {
-        seed: number("SEED")?.unwrap_or(1),
+        seed,
         earlier: if resumes {
             passed_in(&std::fs::read_to_string(&results).unwrap_or_default())
         } else {

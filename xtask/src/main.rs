@@ -13,8 +13,9 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-const USAGE: &str = "usage: cargo xtask tidy [--bless] | test | user-test USER | long JOB
-  tidy            floors, forbidden names, growth, documents; --bless accepts today's sizes as the baseline
+const USAGE: &str = "usage: cargo xtask tidy [--bless] | circles | test | user-test USER | long JOB
+  tidy            floors, forbidden names, structure, growth, documents; --bless lowers the accepted sizes
+  circles         names the imports that tie files of a crate into circles
   test            format, clippy, tidy and all tests; the last line is `N passed, N failed, N skipped`
   user-test USER  builds the tests and runs them as that user (needs root)
   long JOB        full, full-fill, full-one-process, full-snapshots, full-scatter, full-stress or full-images,
@@ -37,6 +38,7 @@ fn run() -> Result<bool> {
     match arguments.as_slice() {
         ["tidy"] => tidy::run(),
         ["tidy", "--bless"] => tidy::bless().map(|()| true),
+        ["circles"] => tidy::circles(),
         ["test"] => test::run(),
         ["user-test", user] => test::run_as(user),
         ["long", job] => long::run(job),

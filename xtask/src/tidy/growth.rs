@@ -1,56 +1,17 @@
-//! Files and functions that grew past the sizes of CONTRIBUTING.md. What was larger when the rule came, or was argued for since,
-//! stands in the baseline with its size, and may shrink but not grow.
-
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-
-use anyhow::{Context, Result};
+//! Files and functions that grew past the sizes of CONTRIBUTING.md.
 
 use super::Source;
+use super::baseline::Measure;
 use super::lexer::is_word;
-use crate::workspace;
 
-const MOST_FILE_LINES: usize = 600;
-const MOST_FUNCTION_LINES: usize = 70;
+const MAX_FILE_LINES: usize = 600;
+const MAX_FUNCTION_LINES: usize = 70;
+const ADVICE: &str = "lines are too many: split it by concept";
 
-fn baseline_path() -> PathBuf {
-    workspace::root().join("xtask/growth-baseline.txt")
-}
-
-/// Names and accepted sizes.
-pub fn baseline() -> Result<BTreeMap<String, usize>> {
-    let path = baseline_path();
-    if !path.exists() {
-        return Ok(BTreeMap::new());
-    }
-    let text = std::fs::read_to_string(&path)?;
-    let entry = |line: &str| {
-        let (name, size) =
-            line.rsplit_once(' ').with_context(|| format!("no size in the baseline: {line}"))?;
-        Ok((name.to_owned(), size.parse().with_context(|| format!("no size in the baseline: {line}"))?))
-    };
-    text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).map(entry).collect()
-}
-
-/// Writes the sizes of today that are past the limits.
-pub fn bless(sources: &[Source]) -> Result<()> {
-    let mut text = String::from(
-        "# Files (lines without tests) and functions past the sizes of CONTRIBUTING.md: they may shrink, not grow.\n",
-    );
-    for (name, size, _) in sources.iter().flat_map(oversized) {
-        text += &format!("{name} {size}\n");
-    }
-    Ok(std::fs::write(baseline_path(), text)?)
-}
-
-/// What is larger than it may be.
-pub fn check(sources: &[Source], baseline: &BTreeMap<String, usize>) -> Vec<String> {
-    let is_grown =
-        |(name, size, _): &(String, usize, usize)| baseline.get(name).is_none_or(|accepted| size > accepted);
-    let tell = |(name, size, most): (String, usize, usize)| {
-        format!("{name} has {size} lines (at most {most}): split it by concept")
-    };
-    sources.iter().flat_map(oversized).filter(is_grown).map(tell).collect()
+/// Lines of what is past its limit: files without their tests, and functions.
+pub fn measures(sources: &[Source]) -> Vec<Measure> {
+    let measure = |(name, size, limit)| Measure { name, size, limit, advice: ADVICE };
+    sources.iter().flat_map(oversized).map(measure).collect()
 }
 
 /// Name, size and limit of what is past its limit in a file.
@@ -61,11 +22,11 @@ fn oversized(source: &Source) -> Vec<(String, usize, usize)> {
     let path = source.path.display().to_string();
     let code = without_tests(&source.code);
     let mut found = Vec::new();
-    if code.lines().count() > MOST_FILE_LINES {
-        found.push((path.clone(), code.lines().count(), MOST_FILE_LINES));
+    if code.lines().count() > MAX_FILE_LINES {
+        found.push((path.clone(), code.lines().count(), MAX_FILE_LINES));
     }
-    let functions = functions(code).into_iter().filter(|(_, size)| *size > MOST_FUNCTION_LINES);
-    found.extend(functions.map(|(name, size)| (format!("{path}::{name}"), size, MOST_FUNCTION_LINES)));
+    let functions = functions(code).into_iter().filter(|(_, size)| *size > MAX_FUNCTION_LINES);
+    found.extend(functions.map(|(name, size)| (format!("{path}::{name}"), size, MAX_FUNCTION_LINES)));
     found
 }
 
@@ -128,16 +89,9 @@ mod tests {
     fn functions_and_files_are_measured_without_their_tests() {
         assert_eq!(oversized(&source(68, "")), []);
         let found = oversized(&source(69, ""));
-        assert_eq!(found, [("crates/x/src/y.rs::long".to_owned(), 71, MOST_FUNCTION_LINES)]);
+        assert_eq!(found, [("crates/x/src/y.rs::long".to_owned(), 71, MAX_FUNCTION_LINES)]);
         let tests = format!("\nmod tests {{\n{}}}\n", "a();\n".repeat(700));
         assert_eq!(oversized(&source(3, &tests)), []);
         assert_eq!(oversized(&source(3, &"a();\n".repeat(700))).len(), 1);
-    }
-
-    #[test]
-    fn what_is_in_the_baseline_may_not_grow() {
-        let baseline = BTreeMap::from([("crates/x/src/y.rs::long".to_owned(), 80)]);
-        assert!(check(&[source(78, "")], &baseline).is_empty());
-        assert_eq!(check(&[source(79, "")], &baseline).len(), 1);
     }
 }
