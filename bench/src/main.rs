@@ -1,8 +1,10 @@
-//! Workloads timed against their peers, in the same run, in turn: `cargo run --release -p vlinder-bench -- ROW…`.
+//! Workloads timed against their peers, in the same run, in turn:
+//! `cargo run --release -p vlinder-bench -- ROW…`.
 //!
-//! A row has a workload, a side that is vlinder, and peers. Both sides start from the same state and end durable, inside
-//! the time; what they made is verified after each run, outside the time. This crate must not know how vlinder works: it
-//! runs the command, as users do; but for the empty server in `bin/`, which borrows the mount's transport.
+//! A row has a workload, a side that is vlinder, and peers. Both sides start from the same state and end
+//! durable, inside the time; what they made is verified after each run, outside the time. This crate must not
+//! know how vlinder works: it runs the command, as users do; but for the empty server in `bin/`, which
+//! borrows the mount's transport.
 
 mod command;
 mod compare;

@@ -45,7 +45,8 @@ fn counts(side: &SideResult) -> String {
     if counts.is_empty() { String::new() } else { format!(" [{}]", counts.join(", ")) }
 }
 
-/// Makes the page anew. What is wanted of a row is what its code says now, not what it said when the row was run.
+/// Makes the page anew. What is wanted of a row is what its code says now, not what it said when the row was
+/// run.
 pub fn render(known: &[Row]) -> Result<()> {
     let mut results: Vec<RowResult> = Vec::new();
     for entry in std::fs::read_dir(directory())? {

@@ -111,15 +111,16 @@ pub struct RowResult {
 }
 
 impl Row {
-    /// Whether a name means this row: its own, or without the letter, or what follows a dash, that tells the parts of a row
-    /// apart.
+    /// Whether a name means this row: its own, or without the letter, or what follows a dash, that tells the
+    /// parts of a row apart.
     pub fn is_named(&self, name: &str) -> bool {
         let (id, name) = (self.id.to_uppercase(), name.to_uppercase());
         let part_of = |part: &str| id.strip_prefix(part).is_some_and(|rest| rest.starts_with('-'));
         id == name || part_of(&name) || id.trim_end_matches(|end: char| end.is_ascii_alphabetic()) == name
     }
 
-    /// Runs all sides in turn, once to warm up and then as often as the settings say; a side that takes long, once in all.
+    /// Runs all sides in turn, once to warm up and then as often as the settings say; a side that takes long,
+    /// once in all.
     pub fn run(&self, host: &Host, settings: &Settings) -> Result<RowResult> {
         (self.prepare)(host, settings)?;
         let present: Vec<&Side> = self

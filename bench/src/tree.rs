@@ -1,4 +1,5 @@
-//! The tree of files that most rows work on: text, 14 KiB on average, 50,000 files unless FILES says otherwise.
+//! The tree of files that most rows work on: text, 14 KiB on average, 50,000 files unless FILES says
+//! otherwise.
 
 use std::fmt::Write as _;
 use std::path::Path;

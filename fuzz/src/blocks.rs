@@ -12,8 +12,8 @@ const NODE_SIZE: u32 = 4096;
 
 const RULES: BlockRules = BlockRules { node_size: NODE_SIZE, sector_size: 4096 };
 
-/// Any bytes as a block: the first part of the input is its front (behind the checksum), the second its end, where the
-/// items' data lie.
+/// Any bytes as a block: the first part of the input is its front (behind the checksum), the second its end,
+/// where the items' data lie.
 ///
 /// # Panics
 /// Where a law is broken.

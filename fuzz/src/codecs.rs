@@ -18,8 +18,8 @@ fn read(kind: Compression, input: &[u8]) {
     let first = decompress(kind, stream, &mut output, sector);
     let Ok(length) = first else { return };
     assert!(length <= wanted && output[length..].iter().all(|byte| *byte == 0));
-    // What lies behind a stream's end, on disk zeros up to the end of the sector, changes nothing. (Where less is wanted
-    // than a stream holds, nobody looks whether it has an end.)
+    // What lies behind a stream's end, on disk zeros up to the end of the sector, changes nothing. (Where
+    // less is wanted than a stream holds, nobody looks whether it has an end.)
     if length < wanted {
         let mut padded = stream.to_vec();
         padded.resize(stream.len() + 100, 0);
@@ -30,7 +30,8 @@ fn read(kind: Compression, input: &[u8]) {
     // Fewer bytes wanted are the first of those.
     let mut fewer = vec![0x33; wanted / 2];
     let less = decompress(kind, stream, &mut fewer, sector);
-    // The library takes blocks larger than the frame's window at once, and refuses them piece by piece, as Linux does.
+    // The library takes blocks larger than the frame's window at once, and refuses them piece by piece, as
+    // Linux does.
     if kind == Compression::Zstd && less.is_err() {
         return;
     }

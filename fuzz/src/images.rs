@@ -1,8 +1,9 @@
-//! Whole file systems: a small sound one with changes in its tree blocks and superblock, all checksums made right.
+//! Whole file systems: a small sound one with changes in its tree blocks and superblock, all checksums made
+//! right.
 //!
-//! An input is: which image, what is done with it, and changes until its end, each a block, a kind of change and its
-//! arguments. Three judge: nothing panics or hangs; what `vlinder check` finds nothing in can be opened and read to its
-//! last byte; and what it finds nothing in is as clean after something was written.
+//! An input is: which image, what is done with it, and changes until its end, each a block, a kind of change
+//! and its arguments. Three judge: nothing panics or hangs; what `vlinder check` finds nothing in can be
+//! opened and read to its last byte; and what it finds nothing in is as clean after something was written.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -43,8 +44,8 @@ struct TreeBlock {
 }
 
 impl Base {
-    /// Finds the tree blocks of an image: every sector that begins one is looked at, and those are kept that can be
-    /// reached from the superblock.
+    /// Finds the tree blocks of an image: every sector that begins one is looked at, and those are kept that
+    /// can be reached from the superblock.
     ///
     /// # Panics
     /// If there is no file system.
@@ -345,7 +346,8 @@ const NUMBERS: [u64; 20] = [
     u64::MAX,
 ];
 
-/// Puts a number of 1, 2, 4 or 8 bytes at a place: a given one, one of those that matter, or a little more or less.
+/// Puts a number of 1, 2, 4 or 8 bytes at a place: a given one, one of those that matter, or a little more or
+/// less.
 fn put(bytes: &mut [u8], at: usize, input: &mut Input<'_>) {
     let how = input.u8();
     let width = (1 << (how & 3)).min(bytes.len() - at.min(bytes.len()));
@@ -425,7 +427,8 @@ pub fn sound_inputs() -> Vec<Vec<u8>> {
     (0..choices).flat_map(|base| [0, 4].map(|settings| vec![40, base, settings])).collect()
 }
 
-/// What an input changes, to be read by whoever looks for the cause of a finding: each run of changed bytes with its block.
+/// What an input changes, to be read by whoever looks for the cause of a finding: each run of changed bytes
+/// with its block.
 pub fn explain(input: &[u8]) -> Vec<String> {
     let mut input = Input(input);
     let bases = bases();

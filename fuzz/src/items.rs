@@ -1,7 +1,7 @@
 //! One item of a leaf: read, written back, judged.
 //!
-//! An input is: settings, owner, object id (8), offset (8), what lies before (a type, 0 for nothing; then object id,
-//! offset, length and data), and the item's data.
+//! An input is: settings, owner, object id (8), offset (8), what lies before (a type, 0 for nothing; then
+//! object id, offset, length and data), and the item's data.
 
 use vlinder_format::balance::BalanceItem;
 use vlinder_format::block_group::BlockGroupItem;

@@ -1,5 +1,6 @@
-//! What an item that was accepted must be like: the rules of docs/reliability.md once more, read from the bytes by their
-//! offsets and from nothing else, so that a decoder that reads the wrong field and a rule that forgets one are both seen.
+//! What an item that was accepted must be like: the rules of docs/reliability.md once more, read from the
+//! bytes by their offsets and from nothing else, so that a decoder that reads the wrong field and a rule that
+//! forgets one are both seen.
 
 use vlinder_codec::name_hash::name_hash;
 use vlinder_format::features::IncompatFeatures;

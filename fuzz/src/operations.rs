@@ -1,5 +1,5 @@
-//! Operations on a sound image, chosen by the input: the model says what each must do, and what must be seen after each
-//! commit; `vlinder check` judges each commit, and now and then `btrfs check`.
+//! Operations on a sound image, chosen by the input: the model says what each must do, and what must be seen
+//! after each commit; `vlinder check` judges each commit, and now and then `btrfs check`.
 //!
 //! An input is: which image, and the choices of the workload's generator until its end.
 

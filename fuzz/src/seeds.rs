@@ -15,7 +15,8 @@ use vlinder_volume::Profile;
 use crate::items::{Case, OWNERS};
 use crate::{images, target};
 
-/// What the images are like: today's defaults, small nodes without newer features, many names, and one with a log.
+/// What the images are like: today's defaults, small nodes without newer features, many names, and one with a
+/// log.
 fn recipes() -> Vec<(Recipe, usize)> {
     let plain = Recipe { device_bytes: 128 << 20, ..Recipe::default() };
     let old = MkfsFeatures {
@@ -58,8 +59,8 @@ fn image(recipe: &Recipe, names: usize) -> MemoryDevice {
     }
 }
 
-/// Something of everything: files of each size class, links, attributes, subvolumes, snapshots. Gives the image as the
-/// power's loss after an fsync leaves it, where that is asked for.
+/// Something of everything: files of each size class, links, attributes, subvolumes, snapshots. Gives the
+/// image as the power's loss after an fsync leaves it, where that is asked for.
 fn fill(
     device: &Arc<MemoryDevice>,
     names: usize,
@@ -123,8 +124,8 @@ fn open(device: &Arc<MemoryDevice>, list: &str) -> Result<Files, Box<dyn std::er
     Ok(Files::new(filesystem, Caller::superuser()))
 }
 
-/// Inputs to begin with, each with its target: the items, blocks and superblock of the images, streams of each codec, and
-/// the images without a change.
+/// Inputs to begin with, each with its target: the items, blocks and superblock of the images, streams of
+/// each codec, and the images without a change.
 pub fn inputs() -> Vec<(&'static str, Vec<u8>)> {
     let mut inputs = Vec::new();
     for device in images() {

@@ -7,7 +7,8 @@ use crate::{blocks, codecs, items, superblocks};
 /// Something that takes any bytes.
 #[derive(Clone, Copy)]
 pub struct Target {
-    /// The first byte of its inputs. It is never given to another target, or the regression files lose their meaning.
+    /// The first byte of its inputs. It is never given to another target, or the regression files lose their
+    /// meaning.
     pub number: u8,
     /// What it is called, and the directory of its regression files.
     pub name: &'static str,

@@ -1,6 +1,8 @@
-//! Golden images: file systems that Linux made, kept compressed in `tests/golden` with the kernel's walk of each.
+//! Golden images: file systems that Linux made, kept compressed in `tests/golden` with the kernel's walk of
+//! each.
 //!
-//! `cargo run -p vlinder-testkit --bin golden` makes them anew (as root); `manifest.txt` tells how each was made.
+//! `cargo run -p vlinder-testkit --bin golden` makes them anew (as root); `manifest.txt` tells how each was
+//! made.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -1,5 +1,5 @@
-//! Images that an enemy could make: each a sound one with a change that aims at the time or the memory of whoever reads it,
-//! its checksums made right; or one with a [flood](FLOODS) of what is allowed.
+//! Images that an enemy could make: each a sound one with a change that aims at the time or the memory of
+//! whoever reads it, its checksums made right; or one with a [flood](FLOODS) of what is allowed.
 
 mod floods;
 pub mod lies;
@@ -187,8 +187,8 @@ pub const CASES: &[Case] = &[
 /// Names of the directories that lie in one another.
 const DEPTH: usize = 28;
 
-/// A sound image with something for each case: `files` files with attributes, extents of every kind, directories in one
-/// another, subvolumes and a snapshot.
+/// A sound image with something for each case: `files` files with attributes, extents of every kind,
+/// directories in one another, subvolumes and a snapshot.
 ///
 /// # Panics
 /// If it can't be made: it is a test's own.

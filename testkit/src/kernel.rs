@@ -1,4 +1,5 @@
-//! The outside judges: `btrfs check`, the kernel's mount of an image on a loop device with its log, `btrfs scrub`.
+//! The outside judges: `btrfs check`, the kernel's mount of an image on a loop device with its log,
+//! `btrfs scrub`.
 //!
 //! Tests that use them begin with `require!(KernelBtrfs, Tool("btrfs"))` (or what they need of it).
 
@@ -93,14 +94,15 @@ impl Drop for LoopDevice {
     }
 }
 
-/// A file system mounted by the kernel's btrfs, of one image or of several. [`KernelMount::unmount`] judges the kernel's
-/// log; a drop only cleans up.
+/// A file system mounted by the kernel's btrfs, of one image or of several. [`KernelMount::unmount`] judges
+/// the kernel's log; a drop only cleans up.
 ///
-/// The kernel is asked only about images that `btrfs check` accepts, because a broken one could take the machine down:
-/// [`KernelMount::new`] runs it first.
+/// The kernel is asked only about images that `btrfs check` accepts, because a broken one could take the
+/// machine down: [`KernelMount::new`] runs it first.
 #[derive(Debug)]
 pub struct KernelMount {
-    // Dropped in this order: the mount is undone by `Drop`, then the devices detached, then the directory removed.
+    // Dropped in this order: the mount is undone by `Drop`, then the devices detached, then the directory
+    // removed.
     devices: Vec<LoopDevice>,
     directory: Scratch,
     log: KernelLog,
@@ -116,14 +118,15 @@ impl KernelMount {
         Self::unchecked(image, options)
     }
 
-    /// As [`KernelMount::new`] for an image that is known to be sound though the installed `btrfs check` can't say so
-    /// (newer features than its own). Never for one that was damaged on purpose.
+    /// As [`KernelMount::new`] for an image that is known to be sound though the installed `btrfs check`
+    /// can't say so (newer features than its own). Never for one that was damaged on purpose.
     pub fn unchecked(image: &Path, options: &str) -> Result<Self, JudgeError> {
         Self::of(&[image], options, &[])
     }
 
-    /// As [`KernelMount::unchecked`], of the images of all its devices. Lines of the kernel's log that fit one of the
-    /// patterns in `allowed` (in which `DEVICE` and `*` mean what they do in the list of expected ones) are expected too.
+    /// As [`KernelMount::unchecked`], of the images of all its devices. Lines of the kernel's log that fit
+    /// one of the patterns in `allowed` (in which `DEVICE` and `*` mean what they do in the list of expected
+    /// ones) are expected too.
     pub fn of<P: AsRef<Path>>(images: &[P], options: &str, allowed: &[&str]) -> Result<Self, JudgeError> {
         let attach = |image: &P| LoopDevice::attach(image.as_ref());
         let devices: Vec<LoopDevice> = images.iter().map(attach).collect::<Result<_, _>>()?;
@@ -196,7 +199,8 @@ impl KernelMount {
         if lines.is_empty() { Ok(()) } else { Err(JudgeError::Log { device, lines }) }
     }
 
-    /// The kernel remembers the devices of file systems of several, and would take them for the next one's of that UUID.
+    /// The kernel remembers the devices of file systems of several, and would take them for the next one's of
+    /// that UUID.
     fn forget(&self) {
         for device in self.devices.iter().filter(|_| self.devices.len() > 1) {
             if let Err(error) =
@@ -208,8 +212,8 @@ impl KernelMount {
     }
 }
 
-/// Unmounts. A busy mount gets a little time: a program that another thread is just starting has this one's descriptors
-/// until it runs, and a process of the desktop may look at new mounts.
+/// Unmounts. A busy mount gets a little time: a program that another thread is just starting has this one's
+/// descriptors until it runs, and a process of the desktop may look at new mounts.
 ///
 /// # Errors
 /// What umount(8) said at last.

@@ -9,16 +9,17 @@ use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
 use vlinder_base::thread;
 
-/// The lines that mean nothing is wrong, after the time stamp. `*` stands for anything, `DEVICE` for the loop device's
-/// name with an optional state (`loop0`, `loop0 state E`). From Linux 6.1 to 6.18: scan, first mount, checksum,
-/// options, discard, space tree or cache, UUID tree, scrub, last unmount.
+/// The lines that mean nothing is wrong, after the time stamp. `*` stands for anything, `DEVICE` for the loop
+/// device's name with an optional state (`loop0`, `loop0 state E`). From Linux 6.1 to 6.18: scan, first
+/// mount, checksum, options, discard, space tree or cache, UUID tree, scrub, last unmount.
 const EXPECTED: &[&str] = &[
     "DEVICE: detected capacity change from *",
     "BTRFS: device fsid * devid * transid * /dev/DEVICE (*) scanned by *",
     "BTRFS: device label * devid * transid * /dev/DEVICE scanned by *",
     "BTRFS: device label * devid * transid * /dev/DEVICE (*) scanned by *",
     "BTRFS: device fsid * devid * transid * /dev/DEVICE scanned by *",
-    // Two images of one UUID (the same recipe, made twice) are looked at at once by tests that run side by side.
+    // Two images of one UUID (the same recipe, made twice) are looked at at once by tests that run side by
+    // side.
     "BTRFS info: device /dev/DEVICE (*) using temp-fsid *",
     "BTRFS info (device DEVICE): first mount of filesystem *",
     "BTRFS info (device DEVICE): last unmount of filesystem *",
@@ -60,8 +61,8 @@ const ALARMS: &[&str] = &["WARNING:", "BUG:", "kernel BUG", "Oops", "cut here ]"
 /// How often a follower looks: the kernel's ring holds what it says in seconds of the worst noise.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A reader of the kernel's log from a moment on. A thread follows the log as long as this lives, because the kernel
-/// overwrites what nobody has read, and others make noise too.
+/// A reader of the kernel's log from a moment on. A thread follows the log as long as this lives, because the
+/// kernel overwrites what nobody has read, and others make noise too.
 #[derive(Debug)]
 pub(crate) struct KernelLog {
     reader: Arc<Mutex<Reader>>,
@@ -156,7 +157,8 @@ fn is_expected(line: &str, device: &str, allowed: &[String]) -> bool {
     let shown =
         line.split_once(&format!("(device {device} state ")).and_then(|(_, rest)| rest.split_once(')'));
     let name = match shown {
-        // M is a remount; E a recorded error or a rescue option, and the lines about a recorded error are on no list.
+        // M is a remount; E a recorded error or a rescue option, and the lines about a recorded error are on
+        // no list.
         Some((states, _)) if states.chars().all(|state| matches!(state, 'E' | 'M')) => {
             format!("{device} state {states}")
         }

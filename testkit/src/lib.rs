@@ -1,9 +1,9 @@
-//! What tests lean on: a simulated device that can fail, lie and lose power ([`SimulatedDevice`], [`power_cut`]), the
-//! walk of a mounted tree ([`walk`]), seeded workloads with their model ([`workload`]), the outside judges ([`kernel`]), and
-//! the way a test says what it needs ([`require!`]).
+//! What tests lean on: a simulated device that can fail, lie and lose power ([`SimulatedDevice`],
+//! [`power_cut`]), the walk of a mounted tree ([`walk`]), seeded workloads with their model ([`workload`]),
+//! the outside judges ([`kernel`]), and the way a test says what it needs ([`require!`]).
 //!
-//! The kit must not know how the engine does its work: it sees devices, mounted trees and other people's tools; with the
-//! feature `engine` also the library, as any of its users does (`subject`).
+//! The kit must not know how the engine does its work: it sees devices, mounted trees and other people's
+//! tools; with the feature `engine` also the library, as any of its users does (`subject`).
 
 // What goes wrong here ends a test, with its message.
 #![allow(clippy::missing_errors_doc)]

@@ -1,4 +1,5 @@
-//! What the long tiers (`make matrix`, `make proof`) have in common: where they read their bounds and leave their results.
+//! What the long tiers (`make matrix`, `make proof`) have in common: where they read their bounds and leave
+//! their results.
 
 use std::path::PathBuf;
 

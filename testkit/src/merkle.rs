@@ -1,13 +1,13 @@
-//! Merkle trees as fs-verity makes them, from its description alone (Linux: `Documentation/filesystems/fsverity.rst`), with
-//! SHA-256.
+//! Merkle trees as fs-verity makes them, from its description alone (Linux:
+//! `Documentation/filesystems/fsverity.rst`), with SHA-256.
 
 use sha2::{Digest, Sha256};
 
 /// Bytes that SHA-256 takes in at once, to which a salt is filled up.
 const INPUT_BYTES: usize = 64;
 
-/// The tree over a file's data with blocks of so many bytes, its topmost block first, and the hash of that block (or of
-/// the only block of data; zeros where there is none).
+/// The tree over a file's data with blocks of so many bytes, its topmost block first, and the hash of that
+/// block (or of the only block of data; zeros where there is none).
 pub fn merkle_tree(data: &[u8], block_bytes: usize, salt: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let hash = |block: &[u8]| {
         let mut message = salt.to_vec();

@@ -1,5 +1,5 @@
-//! Damage, made from the format's description: a sound image is parsed, one thing is changed, and checksums are made right,
-//! so that only the change itself is wrong.
+//! Damage, made from the format's description: a sound image is parsed, one thing is changed, and checksums
+//! are made right, so that only the change itself is wrong.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,8 @@ use vlinder_format::{Block, ItemType, Key, Level, Logical, ObjectId, RootId};
 use vlinder_volume::profile::{plan_read, plan_write};
 use vlinder_volume::{Access, SuperblockChoice, Volume};
 
-/// An image that is being damaged. All calls panic where the image is not what they expect: it is a test's own.
+/// An image that is being damaged. All calls panic where the image is not what they expect: it is a test's
+/// own.
 pub struct Mutator {
     device: Arc<MemoryDevice>,
     volume: Volume,
@@ -215,8 +216,8 @@ impl Mutator {
         has_room
     }
 
-    /// Writes a tree anew, with these items, ascending by key, to where no tree block lies, and makes its root item lead there.
-    /// That space is still said to be free.
+    /// Writes a tree anew, with these items, ascending by key, to where no tree block lies, and makes its
+    /// root item lead there. That space is still said to be free.
     pub fn plant(&self, tree: RootId, items: &[(Key, Vec<u8>)]) {
         self.plant_at(tree, self.free_places(), items);
     }

@@ -1,9 +1,10 @@
 //! Every image that a power cut could have left, from the record of a workload.
 //!
-//! The failure model: a cut loses any subset of the writes (and discards) since the last successful flush, each
-//! possibly torn at 512 bytes or 4 KiB; a durable write survives once acknowledged, and what survives keeps its order.
-//! A cut can fall on every write of the workload: the one it falls on is in flight, so it too is whole, torn or absent,
-//! durable or not. Where the open epoch holds few writes all subsets are made, elsewhere a seeded sample.
+//! The failure model: a cut loses any subset of the writes (and discards) since the last successful flush,
+//! each possibly torn at 512 bytes or 4 KiB; a durable write survives once acknowledged, and what survives
+//! keeps its order. A cut can fall on every write of the workload: the one it falls on is in flight, so it
+//! too is whole, torn or absent, durable or not. Where the open epoch holds few writes all subsets are made,
+//! elsewhere a seeded sample.
 
 use std::collections::HashSet;
 
@@ -41,7 +42,8 @@ impl Default for Options {
 pub struct Cut {
     /// The image that was left.
     pub image: MemoryDevice,
-    /// The event (its position in the record) that the cut fell on; the number of events if it came after all.
+    /// The event (its position in the record) that the cut fell on; the number of events if it came after
+    /// all.
     pub event: usize,
     /// The last mark before the cut: what the workload had been promised by then.
     pub mark: Option<u64>,
@@ -53,8 +55,8 @@ pub struct Cut {
     pub hash: u128,
 }
 
-/// The states of one recording, in order; see the module. States that equal an earlier one in image and mark are left
-/// out.
+/// The states of one recording, in order; see the module. States that equal an earlier one in image and mark
+/// are left out.
 pub struct PowerCuts {
     options: Options,
     random: SeededRandom,
@@ -88,8 +90,8 @@ impl Recording {
         self.events.iter().filter(|event| matches!(event, Event::Flush)).count()
     }
 
-    /// The same record as if the workload had left out its flush with this number (from 0): two epochs become one.
-    /// A test of an engine must fail on it, or it proves nothing about that flush.
+    /// The same record as if the workload had left out its flush with this number (from 0): two epochs become
+    /// one. A test of an engine must fail on it, or it proves nothing about that flush.
     #[must_use]
     pub fn without_flush(&self, number: usize) -> Self {
         let mut flushes = 0..;
@@ -100,7 +102,8 @@ impl Recording {
         }
     }
 
-    /// The same record as if the device had lost the writes that a function chooses, and had acknowledged them.
+    /// The same record as if the device had lost the writes that a function chooses, and had acknowledged
+    /// them.
     #[must_use]
     pub fn without_writes(&self, mut is_lost: impl FnMut(&LoggedWrite) -> bool) -> Self {
         let keep = |event: &&Event| !matches!(event, Event::Write(write) if is_lost(write));
@@ -148,7 +151,8 @@ impl PowerCuts {
         }
     }
 
-    /// Takes in events up to the next change and makes the states of a cut that falls on it. False at the end.
+    /// Takes in events up to the next change and makes the states of a cut that falls on it. False at the
+    /// end.
     fn advance(&mut self) -> bool {
         while let Some(event) = self.events.get(self.next_event).cloned() {
             let position = self.next_event;

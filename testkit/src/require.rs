@@ -1,9 +1,10 @@
 //! How a test says what it needs of the machine, and how a test that can't run is counted and named.
 //!
-//! `require!(Root, Tool("btrfs"))` at the head of a test returns from it where something is missing, after one line
-//! `SKIPPED crate::module::test: reason` on standard error (past the capture of the test runner) and in the file that
-//! `VLINDER_SKIP_LOG` names, from which `cargo xtask test` counts. With `VLINDER_REQUIRE=all` it panics instead, unless
-//! all that is missing is what no preparation of the machine can give ([`Requirement::can_be_given`]).
+//! `require!(Root, Tool("btrfs"))` at the head of a test returns from it where something is missing, after
+//! one line `SKIPPED crate::module::test: reason` on standard error (past the capture of the test runner) and
+//! in the file that `VLINDER_SKIP_LOG` names, from which `cargo xtask test` counts. With
+//! `VLINDER_REQUIRE=all` it panics instead, unless all that is missing is what no preparation of the machine
+//! can give ([`Requirement::can_be_given`]).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -71,9 +72,8 @@ impl Requirement {
 }
 
 impl Requirement {
-    /// False for what `VLINDER_REQUIRE=all` can't ask for: another user, another machine, or files that are not part of the
-    /// project. Such
-    /// a test is skipped, counted and named even then.
+    /// False for what `VLINDER_REQUIRE=all` can't ask for: another user, another machine, or files that are
+    /// not part of the project. Such a test is skipped, counted and named even then.
     pub fn can_be_given(&self) -> bool {
         !matches!(self, Requirement::OrdinaryUser | Requirement::Processors(_) | Requirement::Corpus)
     }
@@ -101,7 +101,8 @@ pub fn corpus() -> Option<PathBuf> {
     directory.is_dir().then_some(directory)
 }
 
-/// True if the test must return because of a missing requirement; see the module. Use [`require!`](crate::require!).
+/// True if the test must return because of a missing requirement; see the module. Use
+/// [`require!`](crate::require!).
 ///
 /// # Panics
 /// If something is missing that could be given, and `VLINDER_REQUIRE=all` says that nothing may be.

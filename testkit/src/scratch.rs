@@ -19,7 +19,8 @@ impl Scratch {
         Self::below(&std::env::temp_dir(), name)
     }
 
-    /// As [`Scratch::new`], in memory where the machine has a place for that: for images, which are flushed often.
+    /// As [`Scratch::new`], in memory where the machine has a place for that: for images, which are flushed
+    /// often.
     ///
     /// # Panics
     /// If it can't be made.

@@ -1,11 +1,12 @@
 //! The walk of a directory tree of the host (a kernel mount or a FUSE mount), to be compared with another.
 //!
 //! One line for each entry below the root, in the order of a depth-first walk by name:
-//! `path|mode|uid|gid|links|mtime|size`, where `links` is `d` for a directory, then for everything else the first path
-//! of the same inode, the device number (`major:minor`, nodes only), the target (symlinks only), one
-//! `name=hash` for each extended attribute in the order of names, and the hash of a regular file's content. Modes are
-//! `0o40755`, times nanoseconds since 1970, hashes the first 20 hexadecimal digits of SHA-256. Data ranges, if asked for,
-//! come last as `data=start+length,…`. Bytes that would spoil a line are written as `\xNN`.
+//! `path|mode|uid|gid|links|mtime|size`, where `links` is `d` for a directory, then for everything else the
+//! first path of the same inode, the device number (`major:minor`, nodes only), the target (symlinks only),
+//! one `name=hash` for each extended attribute in the order of names, and the hash of a regular file's
+//! content. Modes are `0o40755`, times nanoseconds since 1970, hashes the first 20 hexadecimal digits of
+//! SHA-256. Data ranges, if asked for, come last as `data=start+length,…`. Bytes that would spoil a line are
+//! written as `\xNN`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -27,7 +28,8 @@ pub enum InodeIdentity {
     /// By device and number, as POSIX has it.
     #[default]
     DeviceAndNumber,
-    /// By number alone: an inode of a snapshot is then the same as in its source. So the golden walks were made.
+    /// By number alone: an inode of a snapshot is then the same as in its source. So the golden walks were
+    /// made.
     NumberAlone,
     /// By the low 40 bits of the number, which is what the object id is on our own mounts: the same as
     /// `NumberAlone` on the kernel's.
@@ -195,7 +197,8 @@ impl Walker<'_> {
             if name != b"." && name != b".." {
                 let earlier = names.insert(name.clone(), ());
                 if earlier.is_some() {
-                    // A name listed twice is a fault of the file system; show it as a wrong tree, not as a panic.
+                    // A name listed twice is a fault of the file system; show it as a wrong tree, not as a
+                    // panic.
                     return Err(self.fail("getdents (name listed twice)", &join(path, &name), Errno::EXIST));
                 }
             }

@@ -1,5 +1,5 @@
-//! An image filled, aged and snapshotted by vlinder, continued by the kernel, continued by vlinder, twice over: all judges
-//! content at every change of hands, and nobody's files changed by the other.
+//! An image filled, aged and snapshotted by vlinder, continued by the kernel, continued by vlinder, twice
+//! over: all judges content at every change of hands, and nobody's files changed by the other.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -150,7 +150,8 @@ fn a_full_host_is_told_apart_from_a_broken_disk() {
     assert_eq!(error.unwrap_err().kind, DeviceErrorKind::HostFull);
 }
 
-/// Puts the superblocks back to those of the commit before: what a power cut before the last one would have left.
+/// Puts the superblocks back to those of the commit before: what a power cut before the last one would have
+/// left.
 fn take_back_a_commit(image: &Path) {
     let device = FileDevice::open(image, &OpenOptions::writer()).unwrap();
     for mirror in [SuperblockMirror::Primary, SuperblockMirror::Second] {
@@ -171,8 +172,8 @@ fn take_back_a_commit(image: &Path) {
     }
 }
 
-/// Linux makes a snapshot with the orphans of its source and deletes them in the next commit. Its own state in between is
-/// refused by the usual mode of `btrfs check`, which can't say why.
+/// Linux makes a snapshot with the orphans of its source and deletes them in the next commit. Its own state
+/// in between is refused by the usual mode of `btrfs check`, which can't say why.
 #[test]
 fn a_snapshot_with_orphans_is_sound_although_check_finds_fault_without_naming_one() {
     require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"));

@@ -1,9 +1,9 @@
 //! Space that runs out at every place of a workload: nothing aborts, no space is lost, deleting always works.
 //!
-//! Data and metadata share their groups here, so that one number says how much is free. An image is filled to the last
-//! sector; then it gets 0, 1, 2 … sectors back, and each time the workload runs against that: whatever it allocates or
-//! reserves, at some of these numbers it is the first thing that finds no room. It ends where the whole workload finds
-//! room. `NO_SPACE_STEP` is the step between the numbers, 1 for all.
+//! Data and metadata share their groups here, so that one number says how much is free. An image is filled to
+//! the last sector; then it gets 0, 1, 2 … sectors back, and each time the workload runs against that:
+//! whatever it allocates or reserves, at some of these numbers it is the first thing that finds no room. It
+//! ends where the whole workload finds room. `NO_SPACE_STEP` is the step between the numbers, 1 for all.
 
 use std::os::unix::fs::FileExt;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! The power is cut at every write of small workloads: each state opens, equals the last commit that was reported durable
-//! or what was in flight, and passes `btrfs check`.
+//! The power is cut at every write of small workloads: each state opens, equals the last commit that was
+//! reported durable or what was in flight, and passes `btrfs check`.
 
 use vlinder_base::sync::Arc;
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
@@ -24,8 +24,8 @@ fn record(plan: &SmallPlan) -> Recorded {
 #[test]
 fn every_state_after_a_cut_is_one_that_was_promised() {
     require!(Tool("btrfs"));
-    // The last three: a range of a file that is written where it lies is zeroed; a snapshot shares a leaf with two orphans;
-    // a file that is written where it lies has lost its name and is written on.
+    // The last three: a range of a file that is written where it lies is zeroed; a snapshot shares a leaf
+    // with two orphans; a file that is written where it lies has lost its name and is written on.
     for seed in (1..=6).chain([2_340_379, 696_358, 2_763_547]) {
         match SmallPlan::of_seed(seed).cut_everywhere() {
             Ok(totals) => println!("seed {seed}: {totals:?}"),
@@ -64,8 +64,9 @@ fn under_leases_every_state_after_a_cut_is_one_that_was_promised_too() {
     }
 }
 
-/// The seeds: `FSYNC_SEEDS=FIRST..LAST` for others. The later ones found files without a name that got one after an fsync
-/// (117, 314), names that were a subvolume's (289, 361), and a compression that only the log knew (1001).
+/// The seeds: `FSYNC_SEEDS=FIRST..LAST` for others. The later ones found files without a name that got one
+/// after an fsync (117, 314), names that were a subvolume's (289, 361), and a compression that only the log
+/// knew (1001).
 #[test]
 fn with_fsyncs_every_state_after_a_cut_keeps_what_they_promised() {
     require!(Tool("btrfs"), KernelBtrfs);
@@ -182,7 +183,8 @@ impl Device for WithoutFlush {
     }
 }
 
-/// Makes a directory and commits, through a device that leaves out this flush; gives what the order checker saw.
+/// Makes a directory and commits, through a device that leaves out this flush; gives what the order checker
+/// saw.
 fn violations_without(number: u64) -> Vec<String> {
     let recipe = Recipe { device_bytes: 256 << 20, ..Recipe::default() };
     let device = Arc::new(SimulatedDevice::from_image(recipe.in_memory()));

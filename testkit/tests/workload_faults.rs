@@ -1,5 +1,5 @@
-//! A device that fails at its first, second, third … request: nothing panics, every error has a type, and what was
-//! reported durable stays.
+//! A device that fails at its first, second, third … request: nothing panics, every error has a type, and
+//! what was reported durable stays.
 
 use vlinder_base::sync::Arc;
 use vlinder_device::{DeviceErrorKind, Operation as DeviceOperation};
@@ -34,7 +34,8 @@ fn limits() -> Limits {
     }
 }
 
-/// Opens the image, works, commits twice; then looks at what is durable. The fault is met somewhere in between.
+/// Opens the image, works, commits twice; then looks at what is durable. The fault is met somewhere in
+/// between.
 fn run(recipe: &Recipe, operation: DeviceOperation, number: u64, repeat: Repeat, scratch: &Scratch) -> End {
     let device = Arc::new(SimulatedDevice::from_image(recipe.in_memory()));
     device.fail_at(Some(operation), number, repeat, DeviceErrorKind::Io { errno: 5 });
@@ -72,7 +73,8 @@ fn work(device: &Arc<SimulatedDevice>, what: &str) -> bool {
             let now = (START + commit * 1000 + step, 0);
             let operation = generator.next(&mut model);
             subject.set_time(now);
-            // From the first error on the model knows no more what there is; that nothing panics is what counts.
+            // From the first error on the model knows no more what there is; that nothing panics is what
+            // counts.
             let outcome = subject.carry_out(&model, &operation);
             is_sound &= match outcome {
                 Ok(outcome) => match model.take_in(&operation, now, &outcome) {

@@ -1,5 +1,5 @@
-//! A file system that is filled and emptied again and again: nothing aborts, deleting always works, and as much fits as
-//! with the kernel's btrfs.
+//! A file system that is filled and emptied again and again: nothing aborts, deleting always works, and as
+//! much fits as with the kernel's btrfs.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! Random workloads over every operation, judged after each commit by `btrfs check` and by the model, at the end by the
-//! kernel.
+//! Random workloads over every operation, judged after each commit by `btrfs check` and by the model, at the
+//! end by the kernel.
 
 use vlinder_testkit::require;
 use vlinder_testkit::subject::{Bulk, Judges, Plan, Recipe, Totals, shrink};

@@ -89,8 +89,9 @@ fn flags_and_the_compression_property_agree() {
     );
 }
 
-/// A file without names that is open when a snapshot is taken is nobody's there: it goes from the snapshot at once, a
-/// read-only one too, as on Linux. (Left there, and a snapshot of that one taken, btrfs check saw errors.)
+/// A file without names that is open when a snapshot is taken is nobody's there: it goes from the snapshot at
+/// once, a read-only one too, as on Linux. (Left there, and a snapshot of that one taken, btrfs check saw
+/// errors.)
 #[test]
 fn a_snapshot_keeps_no_file_without_names() {
     let device = Arc::new(Recipe { device_bytes: 256 << 20, ..Recipe::default() }.in_memory());
@@ -113,7 +114,8 @@ fn a_snapshot_keeps_no_file_without_names() {
     own_check(Arc::new(device.snapshot())).unwrap();
 }
 
-/// A file that lost its last name gets none again, though it is still open; one that never had a name gets its first.
+/// A file that lost its last name gets none again, though it is still open; one that never had a name gets
+/// its first.
 #[test]
 fn an_open_file_that_lost_its_names_gets_none_again() {
     require!(Tool("btrfs"));
@@ -161,8 +163,8 @@ fn a_compressed_inline_extent_is_cut() {
     }
 }
 
-/// A flush that comes between the bytes of a write and its size took the bytes with the old size, and nobody wrote the
-/// new one afterwards: what was appended was lost, fsync or not.
+/// A flush that comes between the bytes of a write and its size took the bytes with the old size, and nobody
+/// wrote the new one afterwards: what was appended was lost, fsync or not.
 #[test]
 fn what_is_appended_while_others_flush_is_durable() {
     const FILES: usize = 3000;

@@ -1,11 +1,11 @@
 //! `cargo xtask long JOB`: long runs that `.ci/run` has no time for, each judged strictly by a program of its
 //! own.
 //!
-//! A job has a tool and a matrix of rows; a run is a row and a seed. Without `MINUTES` a job runs its whole matrix; with it,
-//! runs in an order that the seed chooses, until the minutes are over. Results are appended to
-//! `target/long/JOB.jsonl`, and after them what failed. With `RESUME=1` runs are left out that passed there already, at
-//! whichever commit, so that a whole matrix may take several evenings. `LIST=1` prints the runs of the matrix and
-//! makes none.
+//! A job has a tool and a matrix of rows; a run is a row and a seed. Without `MINUTES` a job runs its whole
+//! matrix; with it, runs in an order that the seed chooses, until the minutes are over. Results are appended
+//! to `target/long/JOB.jsonl`, and after them what failed. With `RESUME=1` runs are left out that passed
+//! there already, at whichever commit, so that a whole matrix may take several evenings. `LIST=1` prints the
+//! runs of the matrix and makes none.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::OpenOptions;
@@ -17,16 +17,19 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
+use self::scrambled::scrambled;
 use self::tables::{JOBS, Job, Planned, Tool, missing_image, with_corpus};
 use crate::workspace;
 
+mod scrambled;
 mod tables;
 
 /// The job that is a seeded slice of all that fill disks.
 const EVERY_JOB: &str = "full";
 /// Minutes of that job if `MINUTES` doesn't say.
 const DEFAULT_MINUTES: u64 = 10;
-/// Seconds until a run of that job counts as hanging: its rows are short, but Linux may take its time to empty a copy.
+/// Seconds until a run of that job counts as hanging: its rows are short, but Linux may take its time to
+/// empty a copy.
 const SLICE_LIMIT: &str = "1200";
 
 /// What became of the runs.
@@ -113,8 +116,8 @@ impl Count {
 }
 
 impl Session {
-    /// The whole matrix once; with a number of minutes in an order that the seed chooses, again and again with
-    /// further seeds, and no run begins after the minutes.
+    /// The whole matrix once; with a number of minutes in an order that the seed chooses, again and again
+    /// with further seeds, and no run begins after the minutes.
     fn all(&mut self, jobs: &[&Job], is_slice: bool, minutes: Option<u64>) -> Result<()> {
         let Some(minutes) = minutes else {
             return runs_of(jobs, is_slice, self.seed).iter().try_for_each(|run| self.one(run));
@@ -239,14 +242,6 @@ fn shuffled(runs: Vec<Planned>, seed: u64) -> Vec<Planned> {
         (0_u64..).map(|index| scrambled(seed ^ scrambled(index))).zip(runs).collect();
     keyed.sort_unstable();
     keyed.into_iter().map(|(_, run)| run).collect()
-}
-
-/// SplitMix64's output for a state.
-fn scrambled(state: u64) -> u64 {
-    let mixed = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 /// What every run of a tool needs and this machine lacks.

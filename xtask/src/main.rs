@@ -1,5 +1,5 @@
-//! Chores of this repository: `cargo xtask tidy` (what the compiler does not check), `cargo xtask test` (everything fast,
-//! counted), `cargo xtask user-test USER` (the built tests again, as somebody who is not
+//! Chores of this repository: `cargo xtask tidy` (what the compiler does not check), `cargo xtask test`
+//! (everything fast, counted), `cargo xtask user-test USER` (the built tests again, as somebody who is not
 //! root), `cargo xtask long JOB` (long runs, each judged strictly).
 //!
 //! It must not know how the engine works; it sees manifests, sources and test results.

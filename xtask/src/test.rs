@@ -1,7 +1,7 @@
 //! Runs everything fast and counts it.
 //!
-//! A test that could not run says so itself, with a line in the file that `VLINDER_SKIP_LOG` names; to the test runner
-//! it looks passed, so it is counted over here.
+//! A test that could not run says so itself, with a line in the file that `VLINDER_SKIP_LOG` names; to the
+//! test runner it looks passed, so it is counted over here.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use crate::{tidy, workspace};
 
-/// Lines of each failed test program that are said again at the end: so many of the first and of the last ones, where what
-/// the test said before it failed begins, and where it failed.
+/// Lines of each failed test program that are said again at the end: so many of the first and of the last
+/// ones, where what the test said before it failed begins, and where it failed.
 const FIRST_LINES: usize = 20;
 const LAST_LINES: usize = 60;
 
@@ -40,7 +40,8 @@ impl Tally {
         }
     }
 
-    /// Adds a runner's summary: `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; …`.
+    /// Adds a runner's summary:
+    /// `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; …`.
     fn add_line(&mut self, line: &str) {
         let Some(summary) = line.trim().strip_prefix("test result: ") else { return };
         let counts = summary.split_once(". ").map_or("", |(_, counts)| counts);
@@ -54,8 +55,8 @@ impl Tally {
         }
     }
 
-    /// Runs a command that runs tests; shows and counts its output. A command that fails without a failed test (it did
-    /// not compile, or a test process died) counts as one failure.
+    /// Runs a command that runs tests; shows and counts its output. A command that fails without a failed
+    /// test (it did not compile, or a test process died) counts as one failure.
     fn run(&mut self, name: &str, command: &mut Command) -> Result<()> {
         println!("--- {name}");
         let before = self.failed;
@@ -146,8 +147,8 @@ pub fn run() -> Result<bool> {
     tally.finish(&skip_log)
 }
 
-/// Every package with the feature `shuttle` shows its interleavings: its tests in modules whose names begin with `model_`,
-/// built with that feature. Ordinary tests can't run so.
+/// Every package with the feature `shuttle` shows its interleavings: its tests in modules whose names begin
+/// with `model_`, built with that feature. Ordinary tests can't run so.
 fn model_runs(tally: &mut Tally, skip_log: &Path) -> Result<()> {
     let is_model = |package: &workspace::Package| package.features.iter().any(|name| name == "shuttle");
     for package in workspace::packages()?.into_iter().filter(is_model) {

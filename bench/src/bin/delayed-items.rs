@@ -1,8 +1,10 @@
-//! Files made in a directory and every other one removed, again and again through the library, in one process: what the
-//! batches of pending items take. It is the workload of `delayed_batch` (docs/benchmarks/workloads.md) without the transport.
+//! Files made in a directory and every other one removed, again and again through the library, in one
+//! process: what the batches of pending items take. It is the workload of `delayed_batch`
+//! (docs/benchmarks/workloads.md) without the transport.
 //!
-//! `delayed-items IMAGE FILES ROUNDS OPTIONS` prints one JSON object, of medians over the rounds; the first does not count,
-//! for what an engine touches for the first time costs more than all of these items. OPTIONS are those of a mount.
+//! `delayed-items IMAGE FILES ROUNDS OPTIONS` prints one JSON object, of medians over the rounds; the first
+//! does not count, for what an engine touches for the first time costs more than all of these items. OPTIONS
+//! are those of a mount.
 
 use std::time::Instant;
 

@@ -1,10 +1,11 @@
-//! One kind of thing made in ever larger numbers, through the library, in one process: what it takes in time, work and
-//! memory (rows G6 to G10).
+//! One kind of thing made in ever larger numbers, through the library, in one process: what it takes in time,
+//! work and memory (rows G6 to G10).
 //!
-//! `grow KIND IMAGE COUNT [OPTIONS]` prints one JSON object. Kinds: `chunks` of data are made by preallocating files;
-//! `extents` are preallocated in one file, each behind a hole, mapped, and removed; `snapshots` are taken of a subvolume of
-//! which a file changes before each; `names` are made in one directory and looked up; `dirty` writes so many MiB at random
-//! places of one file, which is twice as long, and makes them durable at the end. OPTIONS are those of a mount.
+//! `grow KIND IMAGE COUNT [OPTIONS]` prints one JSON object. Kinds: `chunks` of data are made by
+//! preallocating files; `extents` are preallocated in one file, each behind a hole, mapped, and removed;
+//! `snapshots` are taken of a subvolume of which a file changes before each; `names` are made in one
+//! directory and looked up; `dirty` writes so many MiB at random places of one file, which is twice as long,
+//! and makes them durable at the end. OPTIONS are those of a mount.
 
 use std::time::Instant;
 
@@ -23,7 +24,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const SECTOR_BYTES: u64 = 4096;
 const MEBIBYTE: u64 = 1 << 20;
 const GIBIBYTE: u64 = 1 << 30;
-/// What lies in the small file of an image with many chunks: more than a leaf takes in, so that its data have a chunk.
+/// What lies in the small file of an image with many chunks: more than a leaf takes in, so that its data have
+/// a chunk.
 const SMALL_BYTES: usize = 16_384;
 /// Files of a subvolume that is snapshotted.
 const SNAPSHOTTED: u64 = 1_000;

@@ -1,5 +1,5 @@
-//! The source of `vlinder mkfs --rootdir` read by the same code, with nothing made of it: `read-source DIRECTORY` says how
-//! much there was.
+//! The source of `vlinder mkfs --rootdir` read by the same code, with nothing made of it:
+//! `read-source DIRECTORY` says how much there was.
 
 use anyhow::{Context, Result};
 use vlinder_admin::mkfs::read_source;

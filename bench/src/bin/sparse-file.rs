@@ -1,11 +1,11 @@
-//! A sparse file, 4 KiB of data and 4 KiB of hole in turn, copied as cp does it: seek to data, seek to the hole behind,
-//! read what lies between, from the file's start to its end; through the library, in one process. It is the workload of
-//! `seek_cache` (docs/benchmarks/workloads.md).
+//! A sparse file, 4 KiB of data and 4 KiB of hole in turn, copied as cp does it: seek to data, seek to the
+//! hole behind, read what lies between, from the file's start to its end; through the library, in one
+//! process. It is the workload of `seek_cache` (docs/benchmarks/workloads.md).
 //!
-//! `sparse-file STATE IMAGE MEBIBYTES [OPTIONS]` prints one JSON object. States: `make` writes `/foobar` into an image,
-//! `cold` copies it from an image that was just opened, `warm` a second time, `delalloc` writes it and copies it before
-//! any of it is flushed. OPTIONS are those of a mount. A copy that is timed looks at the ends of what it reads, one that is not,
-//! before or after it, at all of it: cp does not look either.
+//! `sparse-file STATE IMAGE MEBIBYTES [OPTIONS]` prints one JSON object. States: `make` writes `/foobar` into
+//! an image, `cold` copies it from an image that was just opened, `warm` a second time, `delalloc` writes it
+//! and copies it before any of it is flushed. OPTIONS are those of a mount. A copy that is timed looks at the
+//! ends of what it reads, one that is not, before or after it, at all of it: cp does not look either.
 
 use std::time::Instant;
 

@@ -1,10 +1,11 @@
 //! The state map alone: sequences of changes as a file system makes them, on the map and on its peers.
 //!
-//! `state-map SEQUENCE VARIANT THREADS CHANGES` prints one JSON object. Sequences: `fio` is the job of `state_trim`'s workload (docs/benchmarks/workloads.md), 12
-//! writers of 4 KiB at random places of one file of 2 GiB with 64 writes under way each; a write sets bits of its bytes
-//! when it begins and clears them when it is done, in any order. `flush` is a file of long runs whose bits are cleared
-//! from the front, 128 KiB at a time, as extents are written. Variants: `trim` (the map as it is), `split` (the map with
-//! trimming off: split, insert, remove), `rangemap` (the crate, under a lock).
+//! `state-map SEQUENCE VARIANT THREADS CHANGES` prints one JSON object. Sequences: `fio` is the job of
+//! `state_trim`'s workload (docs/benchmarks/workloads.md), 12 writers of 4 KiB at random places of one file
+//! of 2 GiB with 64 writes under way each; a write sets bits of its bytes when it begins and clears them when
+//! it is done, in any order. `flush` is a file of long runs whose bits are cleared from the front, 128 KiB at
+//! a time, as extents are written. Variants: `trim` (the map as it is), `split` (the map with trimming off:
+//! split, insert, remove), `rangemap` (the crate, under a lock).
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -109,7 +110,8 @@ impl Map {
     }
 }
 
-/// Bits of a range changed with what the crate offers: its parts and gaps are looked up, then put back changed.
+/// Bits of a range changed with what the crate offers: its parts and gaps are looked up, then put back
+/// changed.
 fn change_of_crate(map: &Mutex<RangeMap<u64, u32>>, range: ByteRange, change: impl Fn(u32) -> u32) {
     let range = range.start()..range.end();
     let mut map = map.lock();
@@ -211,8 +213,8 @@ fn allocations_of_trims(map: &Map, changes: &[Change]) -> Result<(u64, u64)> {
     Ok((trims, allocations))
 }
 
-/// What the process has used of all processors, in seconds: on a machine with other work, the time on the clock says more
-/// of that.
+/// What the process has used of all processors, in seconds: on a machine with other work, the time on the
+/// clock says more of that.
 fn processor_time() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

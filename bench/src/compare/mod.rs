@@ -74,8 +74,8 @@ struct Comparison {
 }
 
 /// Compares the rows' first sides; the tables go to standard output and into files under the target
-/// directory. Returns whether every row was kept: a row that fails is not kept, nor is one of which nothing is
-/// decided. The rows after it are run all the same.
+/// directory. Returns whether every row was kept: a row that fails is not kept, nor is one of which nothing
+/// is decided. The rows after it are run all the same.
 ///
 /// # Errors
 /// If the earlier commit or a program can't be built, or a row can't be compared.

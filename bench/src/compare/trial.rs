@@ -23,7 +23,8 @@ pub const OPTION: &str = "--trial";
 /// How often the processes that a run left are looked for, and ended, and what lies between.
 const MOST_ROUNDS_OF_KILLING: usize = 500;
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(10);
-/// So many rounds in a row must find none: a process shows no environment while it begins another program (execve).
+/// So many rounds in a row must find none: a process shows no environment while it begins another program
+/// (execve).
 const ROUNDS_WITHOUT_ANY: usize = 3;
 
 /// What a process is to run.
@@ -100,8 +101,8 @@ pub fn start(order: &Order, limit: Duration) -> Result<TrialResult> {
     serde_json::from_slice(&output.stdout).context("the run's report")
 }
 
-/// Runs a command, and ends all that it started when it ends or has taken longer than `limit`: a mount's server too, which
-/// has a session of its own.
+/// Runs a command, and ends all that it started when it ends or has taken longer than `limit`: a mount's
+/// server too, which has a session of its own.
 fn run_limited(mut command: Command, limit: Duration) -> Result<Output> {
     use std::os::unix::process::CommandExt;
 

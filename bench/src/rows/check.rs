@@ -103,7 +103,8 @@ fn snapshot(directory: &Path, name: &str) -> Result<()> {
     shell(&format!("btrfs subvolume snapshot -r {directory} {directory}/{name}")).map(drop)
 }
 
-/// The image of `send_readahead`'s workload (docs/benchmarks/workloads.md), of which an incremental send would be made.
+/// The image of `send_readahead`'s workload (docs/benchmarks/workloads.md), of which an incremental send
+/// would be made.
 fn make_inline(host: &Host, name: &str, files: u64) -> Result<()> {
     make(host, name, |directory| {
         write_inline(directory, 1..=files)?;

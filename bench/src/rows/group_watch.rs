@@ -1,5 +1,5 @@
-//! What each commit makes of the block group items, seen from outside: the superblock is looked at again and again, and when
-//! there is a newer one, btrfs-progs reads the items that it leads to.
+//! What each commit makes of the block group items, seen from outside: the superblock is looked at again and
+//! again, and when there is a newer one, btrfs-progs reads the items that it leads to.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -78,8 +78,8 @@ impl States {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// A state that stood still while it was read: what the next commit frees of it is not written to before that is
-    /// durable.
+    /// A state that stood still while it was read: what the next commit frees of it is not written to before
+    /// that is durable.
     fn read(&self) -> Result<(u64, Used)> {
         for _ in 0..100 {
             let before = self.generation_now()?;

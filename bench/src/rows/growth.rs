@@ -1,7 +1,7 @@
 //! What grows with a file system: the cost of names in one directory, the memory of a mount.
 //!
-//! These rows compare vlinder with itself: the first side is the small directory (or the default settings), and the ratio
-//! of the other is the growth.
+//! These rows compare vlinder with itself: the first side is the small directory (or the default settings),
+//! and the ratio of the other is the growth.
 
 use std::fs::File;
 use std::path::Path;
@@ -204,7 +204,8 @@ fn pick(dice: &mut Dice, files: u64) -> Vec<u64> {
 
 fn names(host: &Host, server: Server, layout: Layout, operation: Operation) -> Result<Outcome> {
     let Layout { image, files, in_directory } = layout;
-    // A fresh copy for each run: files that were made again lie closer together than those that are there from the start.
+    // A fresh copy for each run: files that were made again lie closer together than those that are there
+    // from the start.
     let copy = "growth-run";
     shell(&format!("cp --sparse=always {} {}", host.path(image), host.path(copy)))?;
     let mut mounted = Mounted::open(host, server, copy, "")?;

@@ -1,5 +1,5 @@
-//! What `seek_cache` and `delayed_batch` are worth: a sparse file copied, and files of which every other one is removed
-//! (docs/benchmarks/workloads.md).
+//! What `seek_cache` and `delayed_batch` are worth: a sparse file copied, and files of which every other one
+//! is removed (docs/benchmarks/workloads.md).
 
 use std::path::Path;
 use std::process::Command;
@@ -186,8 +186,8 @@ fn counted(host: &Host, state: &str, mebibytes: u64, options: &str) -> Result<(O
     Ok((Outcome { time: Duration::from_secs_f64(seconds), peak_bytes: kib * 1024 }, counts))
 }
 
-/// What a count for each extent may grow by from the smallest file to any other, beside a twentieth: a file has a path of
-/// tree blocks however small it is.
+/// What a count for each extent may grow by from the smallest file to any other, beside a twentieth: a file
+/// has a path of tree blocks however small it is.
 const SLACK: f64 = 0.01;
 
 fn growing(host: &Host, state: &str, options: &str) -> Result<Outcome> {
@@ -274,8 +274,8 @@ fn kernel_copy(host: &Host, out: &str, warm: bool) -> Result<Outcome> {
     Ok(Outcome { time, peak_bytes: 0 })
 }
 
-/// The file is written to the kernel's mount, and copied before it is flushed: 512 MiB are too few, and a second is too
-/// short, for the kernel to begin by itself.
+/// The file is written to the kernel's mount, and copied before it is flushed: 512 MiB are too few, and a
+/// second is too short, for the kernel to begin by itself.
 fn kernel_delalloc(host: &Host) -> Result<Outcome> {
     use std::os::unix::fs::FileExt;
     let (image, point) = (host.path("s1-kernel"), host.path("s1-mnt"));
@@ -351,8 +351,8 @@ fn many_batches() -> Row {
     }
 }
 
-/// Rounds of the small workload that are measured, after one that is not: what a commit touches for the first time costs
-/// more than all of these items.
+/// Rounds of the small workload that are measured, after one that is not: what a commit touches for the first
+/// time costs more than all of these items.
 const ROUNDS: u32 = 100;
 
 /// The workload through the library, in one process.

@@ -201,8 +201,8 @@ impl<'a> Mounted<'a> {
         format!("{}/{name}", self.host.path("mnt"))
     }
 
-    /// Makes the work so far durable. What is mounted through fuse2fs is not mounted any more then: no call reaches it that
-    /// makes it write, but the last.
+    /// Makes the work so far durable. What is mounted through fuse2fs is not mounted any more then: no call
+    /// reaches it that makes it write, but the last.
     pub fn sync(&mut self) -> Result<()> {
         let mountpoint = self.host.path("mnt");
         match self.server {
@@ -264,7 +264,8 @@ fn list(host: &Host, server: Server) -> Result<Outcome> {
 
 fn read_all(host: &Host, server: Server) -> Result<Outcome> {
     let mut mounted = filled(host, server)?;
-    // What was copied in is durable, so that no commit of it falls into the timed part. (fuse2fs knows no other way than the last.)
+    // What was copied in is durable, so that no commit of it falls into the timed part. (fuse2fs knows no
+    // other way than the last.)
     if !matches!(server, Server::Fuse2fs) {
         mounted.sync()?;
     }

@@ -43,8 +43,8 @@ pub fn rows() -> Vec<Row> {
     }]
 }
 
-/// A sparse image with preallocated files over so many chunks, and one small file; made by the kernel, or by the program
-/// `grow` where there are so many chunks that the kernel takes half an hour for them.
+/// A sparse image with preallocated files over so many chunks, and one small file; made by the kernel, or by
+/// the program `grow` where there are so many chunks that the kernel takes half an hour for them.
 fn make(host: &Host, name: &str, size: &str, chunks: u64) -> Result<()> {
     let (image, mountpoint) = (host.path(name), host.path("u8-mount"));
     if Path::new(&image).exists() {

@@ -1,7 +1,7 @@
 //! Growth of one kind of thing at a time: the program `grow` makes ever more of it on a fresh image.
 //!
-//! What the library counts for each of them is noted beside the time; a count that grew faster than the logarithm of their
-//! number fails the row.
+//! What the library counts for each of them is noted beside the time; a count that grew faster than the
+//! logarithm of their number fails the row.
 
 use std::process::Command;
 use std::time::Duration;
@@ -22,7 +22,8 @@ struct Kind {
     options: &'static str,
     /// What the mount may keep in memory by its options, in bytes.
     memory: u64,
-    /// The most that [`STEADY`] may come to for each, however many there are, where the fewest are no measure.
+    /// The most that [`STEADY`] may come to for each, however many there are, where the fewest are no
+    /// measure.
     most: Option<[f64; 3]>,
 }
 
@@ -30,9 +31,10 @@ const MEBIBYTE: u64 = 1 << 20;
 /// The default of `cache=` and `dirty=`, and what the rest of a process takes.
 const DEFAULT_MEMORY: u64 = (256 + 64 + 64) * MEBIBYTE;
 
-/// The subvolume's root names about 140 leaves. For each snapshot they get a reference more. With few snapshots these lie
-/// together; with many each leaf has a list of references longer than a leaf, and two leaves of the extent tree change for
-/// it, that with the item and that with the end of the list, after up to eight descents.
+/// The subvolume's root names about 140 leaves. For each snapshot they get a reference more. With few
+/// snapshots these lie together; with many each leaf has a list of references longer than a leaf, and two
+/// leaves of the extent tree change for it, that with the item and that with the end of the list, after up to
+/// eight descents.
 const SNAPSHOTS: Kind = Kind {
     name: "snapshots",
     least: 10,
@@ -60,9 +62,9 @@ const DIRTY: Kind = Kind {
     most: None,
 };
 
-/// A directory has its names in the order of their hashes, so each lies in any of the leaves. As long as these are in memory,
-/// one that many names change is written once for all of them. Ten million names have 252,212 blocks of 16 KiB, too many
-/// for that, and each name has one read and written of its own.
+/// A directory has its names in the order of their hashes, so each lies in any of the leaves. As long as
+/// these are in memory, one that many names change is written once for all of them. Ten million names have
+/// 252,212 blocks of 16 KiB, too many for that, and each name has one read and written of its own.
 const NAMES: Kind = Kind {
     name: "names",
     least: 1_000,
@@ -149,8 +151,8 @@ fn grow(host: &Host, kind: Kind, count: u64) -> Result<Outcome> {
     Ok(Outcome { time: Duration::from_secs_f64(number("seconds")?), peak_bytes })
 }
 
-/// What the counts may come to by those of the smallest number. A tree of n items has a depth of at least 1, so a logarithm
-/// grows by no more than the number of digits does.
+/// What the counts may come to by those of the smallest number. A tree of n items has a depth of at least 1,
+/// so a logarithm grows by no more than the number of digits does.
 fn most_by_least(host: &Host, kind: Kind, count: u64) -> Result<[f64; 3]> {
     let few = run_least(host, kind)?;
     let digits = f64::from(count.ilog10()) / f64::from(kind.least.ilog10());

@@ -1,5 +1,5 @@
-//! The state map alone, against splitting and removing, and against the interval map of a crate: the program `state-map`
-//! plays a sequence of changes on each.
+//! The state map alone, against splitting and removing, and against the interval map of a crate: the program
+//! `state-map` plays a sequence of changes on each.
 
 use std::process::Command;
 use std::time::Duration;

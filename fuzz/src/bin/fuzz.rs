@@ -1,5 +1,5 @@
-//! What libFuzzer drives. `VLINDER_FUZZ_TARGET` names the target that all inputs are made for; without it an input's first
-//! byte does.
+//! What libFuzzer drives. `VLINDER_FUZZ_TARGET` names the target that all inputs are made for; without it an
+//! input's first byte does.
 
 #![no_main]
 

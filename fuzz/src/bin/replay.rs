@@ -1,5 +1,6 @@
-//! Gives inputs to the targets that their first bytes name, once each: `replay FILE…`, and says what those of whole images change. Needs no fuzzer. The first finding
-//! ends it as a panic; so a case can be shortened or looked at in a debugger.
+//! Gives inputs to the targets that their first bytes name, once each: `replay FILE…`, and says what those of
+//! whole images change. Needs no fuzzer. The first finding ends it as a panic; so a case can be shortened or
+//! looked at in a debugger.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

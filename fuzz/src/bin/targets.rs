@@ -1,4 +1,5 @@
-//! `targets SELECTION`: the names of targets, one a line; the selection is names or groups, separated by commas.
+//! `targets SELECTION`: the names of targets, one a line; the selection is names or groups, separated by
+//! commas.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,6 @@
-//! Makes the golden images in `tests/golden` anew, with the kernel's btrfs: `cargo run -p vlinder-testkit --bin golden`.
-//! Needs root, loop devices, btrfs-progs, xfs_io, setfattr and setfacl.
+//! Makes the golden images in `tests/golden` anew, with the kernel's btrfs:
+//! `cargo run -p vlinder-testkit --bin golden`. Needs root, loop devices, btrfs-progs, xfs_io, setfattr and
+//! setfacl.
 
 use std::error::Error;
 use std::fmt::Write as _;

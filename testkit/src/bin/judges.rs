@@ -1,9 +1,11 @@
-//! `make judges`: small changes to images of the kernel's, each shown to `vlinder check`, and to `btrfs check` where that
-//! finds nothing: what is clean for vlinder must be clean for `btrfs check` (see [`vlinder_testkit::judges`]).
+//! `make judges`: small changes to images of the kernel's, each shown to `vlinder check`, and to
+//! `btrfs check` where that finds nothing: what is clean for vlinder must be clean for `btrfs check` (see
+//! [`vlinder_testkit::judges`]).
 //!
-//! `SEED` is the first change (default 1), `COUNT` how many there are at most, `MINUTES` how long to go on, `JOBS` how many
-//! at a time (default 2), `ALL=1` shows each change to both. Of eleven changes one is of two places. Exit status 1 where
-//! `btrfs check` alone complained, for no reason that is listed, or vlinder panicked.
+//! `SEED` is the first change (default 1), `COUNT` how many there are at most, `MINUTES` how long to go on,
+//! `JOBS` how many at a time (default 2), `ALL=1` shows each change to both. Of eleven changes one is of two
+//! places. Exit status 1 where `btrfs check` alone complained, for no reason that is listed, or vlinder
+//! panicked.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;

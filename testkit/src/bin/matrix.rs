@@ -1,10 +1,12 @@
 //! `make matrix MINUTES=n`: images by the kernel in which every two properties meet, each judged (see
-//! [`vlinder_testkit::matrix`]). Prints that all pairs are covered but for the impossible ones, which it lists.
+//! [`vlinder_testkit::matrix`]). Prints that all pairs are covered but for the impossible ones, which it
+//! lists.
 //!
-//! `SEED` chooses the array and the order (default 1), `ORDER` another order, `MINUTES` how long to go on (default: to the
-//! end), `ONLY` rows whose text contains it, `SHORT=1` leaves out those that take minutes, `JOBS` how many at a time. Results
-//! stand in `target/matrix/seed-N.tsv`; a row that passed is not run again unless `AGAIN=1`. `REPORT=FILE` writes them as a
-//! table. Exit status 1 if a row failed. A log that Linux itself fails to replay is told of, and counts as neither.
+//! `SEED` chooses the array and the order (default 1), `ORDER` another order, `MINUTES` how long to go on
+//! (default: to the end), `ONLY` rows whose text contains it, `SHORT=1` leaves out those that take minutes,
+//! `JOBS` how many at a time. Results stand in `target/matrix/seed-N.tsv`; a row that passed is not run again
+//! unless `AGAIN=1`. `REPORT=FILE` writes them as a table. Exit status 1 if a row failed. A log that Linux
+//! itself fails to replay is told of, and counts as neither.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -29,8 +31,8 @@ const TOOLS: &[&str] = &["btrfs", "mkfs.btrfs", "xfs_io", "setfattr", "setfacl",
 /// The state whose rows take minutes, which `btrfs check` spends on 64K names of one inode.
 const LONG_STATE: &str = "links";
 
-/// What Linux 6.18 says where its own replay of a log gives up (`process_one_buffer`, on mixed groups): there is nothing to
-/// compare a walk with.
+/// What Linux 6.18 says where its own replay of a log gives up (`process_one_buffer`, on mixed groups): there
+/// is nothing to compare a walk with.
 const KERNEL_GIVES_UP: &str = "at fs/btrfs/tree-log.c:";
 
 /// Whether a row is one of those where Linux may say that.
@@ -169,7 +171,8 @@ struct Work {
     failed: Mutex<Vec<String>>,
     /// Rows whose log Linux does not replay, with what it says.
     given_up: Mutex<Vec<(String, String)>>,
-    /// Written by a row that may raise an alarm: the kernel's names no device, and would be taken for the neighbour's.
+    /// Written by a row that may raise an alarm: the kernel's names no device, and would be taken for the
+    /// neighbour's.
     alone: RwLock<()>,
     clock: SystemClock,
 }

@@ -1,12 +1,14 @@
-//! `make proof MINUTES=n`: for as long as asked, seed after seed, a workload judged after every commit, two small ones with
-//! the power cut at every write (the second with fsyncs and direct writes, of which every cut must leave what the fsyncs
-//! promised), and every so many seeds one that is large and a disk that is filled and emptied.
+//! `make proof MINUTES=n`: for as long as asked, seed after seed, a workload judged after every commit, two
+//! small ones with the power cut at every write (the second with fsyncs and direct writes, of which every cut
+//! must leave what the fsyncs promised), and every so many seeds one that is large and a disk that is filled
+//! and emptied.
 //!
-//! `SEED` is where to begin (default: where the last run ended, as `target/proof/next-seed` has it), `COUNT` how many
-//! seeds at most, `COMMITS` and `OPERATIONS` how long each is, `BYTES` how much all files may have, `BULK` and `FULL` every
-//! how many seeds a large one and a full disk come (0 for none), `ROUNDS` how often the disk is filled, `SHRINK` how many
-//! seconds a failure may be made shorter. A failure is printed as the shortest list of steps that still shows it, and
-//! written to `target/proof/seed-N.txt`; the exit status is 1 then.
+//! `SEED` is where to begin (default: where the last run ended, as `target/proof/next-seed` has it), `COUNT`
+//! how many seeds at most, `COMMITS` and `OPERATIONS` how long each is, `BYTES` how much all files may have,
+//! `BULK` and `FULL` every how many seeds a large one and a full disk come (0 for none), `ROUNDS` how often
+//! the disk is filled, `SHRINK` how many seconds a failure may be made shorter. A failure is printed as the
+//! shortest list of steps that still shows it, and written to `target/proof/seed-N.txt`; the exit status is 1
+//! then.
 
 use std::path::Path;
 use std::process::ExitCode;

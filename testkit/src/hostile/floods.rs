@@ -1,5 +1,5 @@
-//! Floods: more of one thing than anybody has, each of them allowed. Names and attributes that collide by hash, attributes that
-//! fill leaves, quota groups in long chains and in rings.
+//! Floods: more of one thing than anybody has, each of them allowed. Names and attributes that collide by
+//! hash, attributes that fill leaves, quota groups in long chains and in rings.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -73,8 +73,8 @@ pub(super) fn with(image: &MemoryDevice, change: impl FnOnce(&Files)) -> MemoryD
     device.snapshot()
 }
 
-/// Finds names of a given hash. A CRC of names of one length is linear but for a constant, so that four bytes at the end bring
-/// about any.
+/// Finds names of a given hash. A CRC of names of one length is linear but for a constant, so that four bytes
+/// at the end bring about any.
 struct Collider {
     /// By its highest bit, a change of the hash, and the bits of the last four bytes that cause it.
     basis: [(u32, u32); 32],
@@ -128,11 +128,12 @@ const HASH: u32 = 0x7000_0000;
 /// How many hashes beside one another have as many names as fit.
 const HASHES: u32 = 30;
 
-/// How many hashes right before those have two names each: their items share a leaf, in which the first full one has no room.
+/// How many hashes right before those have two names each: their items share a leaf, in which the first full
+/// one has no room.
 const SMALL_HASHES: u32 = 5;
 
-/// Adds colliding names: two of each of the small hashes, and of the others until no more fits into one item; at least so many
-/// did.
+/// Adds colliding names: two of each of the small hashes, and of the others until no more fits into one item;
+/// at least so many did.
 fn fill_hashes(start: &str, add: impl Fn(&[u8]) -> Result<(), FsError>, least: usize) {
     let collider = Collider::new();
     for hash in HASH - SMALL_HASHES..HASH {
@@ -202,8 +203,8 @@ fn colliding_attributes(sound: &MemoryDevice) -> MemoryDevice {
     with_attributes(sound, |set| fill_hashes("user.", |name| set(name, b""), 70))
 }
 
-/// Makes the first item of a leaf say that it has the hash of the last one before, which is not alone in its leaf: the two
-/// leaves still begin with different keys.
+/// Makes the first item of a leaf say that it has the hash of the last one before, which is not alone in its
+/// leaf: the two leaves still begin with different keys.
 fn continue_in_the_next_leaf(mutator: &Mutator, item_type: ItemType) {
     let hashes = HASH - SMALL_HASHES..HASH + HASHES;
     let is_it = |key: Key| key.item_type == item_type && hashes.contains(&(key.offset as u32));

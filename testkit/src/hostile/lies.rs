@@ -1,5 +1,5 @@
-//! Lies: each field that a decoder lists, in each kind of structure that an image holds, with each value that arithmetic,
-//! loops and reservations fear. Checksums are made right, so that nothing but the lie is wrong.
+//! Lies: each field that a decoder lists, in each kind of structure that an image holds, with each value that
+//! arithmetic, loops and reservations fear. Checksums are made right, so that nothing but the lie is wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -30,8 +30,8 @@ const HOLED: u32 = 24;
 /// Sectors of the images.
 const SECTOR: u32 = 4096;
 
-/// An image with files, extents of every kind, attributes, hard links, subvolumes, snapshots, quotas, a log, and the items of a
-/// balance, a replacement and error counters.
+/// An image with files, extents of every kind, attributes, hard links, subvolumes, snapshots, quotas, a log,
+/// and the items of a balance, a replacement and error counters.
 ///
 /// # Panics
 /// If it can't be made: it is a test's own.
@@ -79,8 +79,8 @@ fn preallocate(files: &Files, path: &str) {
     filesystem.allocate_file(&caller, file.inode(), what, 8192, 65_536, origin).unwrap();
 }
 
-/// An extent with more users than its item has room for, in a leaf that a snapshot shares and the subvolume then changes. All in
-/// a subvolume, so that the first leaf of the root tree keeps room for one more root.
+/// An extent with more users than its item has room for, in a leaf that a snapshot shares and the subvolume
+/// then changes. All in a subvolume, so that the first leaf of the root tree keeps room for one more root.
 fn many_users(files: &Files) {
     files.write("/volume/0", noise(20_000)).unwrap();
     for number in 1..24 {

@@ -123,7 +123,8 @@ const COUNT: &str = "btrfs quota enable .; btrfs qgroup create 1/0 .
     btrfs qgroup assign 0/256 1/0 . 2> /dev/null || true; btrfs qgroup limit 1G 1/0 .
     btrfs quota rescan -w . > /dev/null; sync -f .";
 
-/// A chunk that is made meanwhile would make fsync commit, and the kernel makes one for the first extent of each class of sizes.
+/// A chunk that is made meanwhile would make fsync commit, and the kernel makes one for the first extent of
+/// each class of sizes.
 const LOG: &str = "for size in 64K 1M 9M; do dd if=/dev/urandom of=.filler bs=$size count=1 status=none; sync -f .; done
     dd if=/dev/urandom of=d/file bs=4096 count=5 seek=7 conv=notrunc,fsync status=none
     echo new > d/new; ln d/new d/again; setfattr -n user.log -v logged d/new; sync d/new; dd if=/dev/urandom of=d/more bs=4096 count=3 conv=fsync status=none";

@@ -1,6 +1,6 @@
-//! A judge of the judge: small images of the kernel's, each with one byte changed, or one byte in two fields that hold the same,
-//! and the checksums made right. What `vlinder check` calls clean, `btrfs check` must call clean too: whatever it finds there
-//! is a blind spot, or one of the few [exceptions](EXCEPTIONS).
+//! A judge of the judge: small images of the kernel's, each with one byte changed, or one byte in two fields
+//! that hold the same, and the checksums made right. What `vlinder check` calls clean, `btrfs check` must
+//! call clean too: whatever it finds there is a blind spot, or one of the few [exceptions](EXCEPTIONS).
 
 mod changes;
 mod exceptions;

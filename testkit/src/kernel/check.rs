@@ -1,5 +1,5 @@
-//! `btrfs check` as a judge: which of its lines a sound image may have, and the one complaint of it that needs a second
-//! opinion.
+//! `btrfs check` as a judge: which of its lines a sound image may have, and the one complaint of it that
+//! needs a second opinion.
 
 use std::path::Path;
 use std::process::Command;
@@ -39,22 +39,23 @@ const KNOWN_CHECK_LINES: &[&str] = &[
 
 /// All that `btrfs check` says beside [`KNOWN_CHECK_LINES`] when it finds fault and has nothing to name.
 ///
-/// Its usual mode keeps one record for an inode whose leaf several subvolumes share. When the first subvolume's orphan item
-/// is found, the record's only error is taken back; at the second subvolume a record without error is no longer expected
-/// to be there and counts as one (`check_inode_recs`, 6.2 to 6.19). A snapshot of a subvolume with two deleted files that
-/// are still open looks like that until its orphans are deleted: Linux's own commit of such a snapshot is refused too, as
-/// `tests/judges.rs` shows. The other mode of the program walks each subvolume by itself and has no such records.
+/// Its usual mode keeps one record for an inode whose leaf several subvolumes share. When the first
+/// subvolume's orphan item is found, the record's only error is taken back; at the second subvolume a record
+/// without error is no longer expected to be there and counts as one (`check_inode_recs`, 6.2 to 6.19). A
+/// snapshot of a subvolume with two deleted files that are still open looks like that until its orphans are
+/// deleted: Linux's own commit of such a snapshot is refused too, as `tests/judges.rs` shows. The other mode
+/// of the program walks each subvolume by itself and has no such records.
 const COMPLAINT_WITHOUT_A_FAULT: &[&str] =
     &["ERROR: errors found in fs roots", "found * bytes used, error(s) found"];
 
-/// Runs `btrfs check --readonly`: it must exit 0 and write no line that is not known. Where it finds fault without naming
-/// one, its other mode (`--mode=lowmem`) decides.
+/// Runs `btrfs check --readonly`: it must exit 0 and write no line that is not known. Where it finds fault
+/// without naming one, its other mode (`--mode=lowmem`) decides.
 pub fn btrfs_check(image: &Path) -> Result<(), JudgeError> {
     judge(image, &[], &[])
 }
 
-/// As [`btrfs_check`] of an image that it may not get to the end of: after so many seconds it is killed, and that is a
-/// complaint.
+/// As [`btrfs_check`] of an image that it may not get to the end of: after so many seconds it is killed, and
+/// that is a complaint.
 pub fn btrfs_check_within(image: &Path, seconds: u64) -> Result<(), JudgeError> {
     let mut command = Command::new("timeout");
     command.args(["--signal=KILL", &seconds.to_string(), "btrfs", "check", "--readonly"]).arg(image);

@@ -16,7 +16,8 @@ const OWN: &str = "for-vlinder";
 /// The same for the kernel after vlinder.
 const KERNELS: &str = "for-kernel";
 
-/// `btrfs check` looks for the devices of an image among all of the machine, and says so where one just goes away.
+/// `btrfs check` looks for the devices of an image among all of the machine, and says so where one just goes
+/// away.
 const OTHER_DEVICES: &[&str] = &["ERROR: cannot scan /dev/loop*: Input/output error"];
 
 /// An image that passed.

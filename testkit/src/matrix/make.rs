@@ -146,8 +146,8 @@ fn convert(profile: &Profiles, first: &Path, others: &[PathBuf]) -> Result<(), S
         tool(command.args(["balance", "start", "-f"]).args(arguments).arg(mount.path()))
     };
     if profile.metadata.starts_with("raid1c") {
-        // Linux 6.18 finds no space for system chunks of RAID1C3 and RAID1C4, also where mkfs.btrfs made the file system:
-        // they become RAID1 before, and are then left out by a filter that fits none.
+        // Linux 6.18 finds no space for system chunks of RAID1C3 and RAID1C4, also where mkfs.btrfs made the
+        // file system: they become RAID1 before, and are then left out by a filter that fits none.
         balance(&["-sconvert=raid1"])?;
         balance(&[&data, &metadata, "-susage=0"])?;
     } else {
@@ -160,8 +160,8 @@ fn convert(profile: &Profiles, first: &Path, others: &[PathBuf]) -> Result<(), S
     Ok(())
 }
 
-/// Mounts as the recipe says and does the state's work; gives the images to look at, which are copies where the state is
-/// one that an unmounting would end.
+/// Mounts as the recipe says and does the state's work; gives the images to look at, which are copies where
+/// the state is one that an unmounting would end.
 fn fill(recipe: &Recipe, images: &[PathBuf], directory: &Path, seed: u64) -> Result<Vec<PathBuf>, String> {
     let mut options = recipe.mount_options();
     if matches!(recipe.state, "dirty-log" | "orphans") {

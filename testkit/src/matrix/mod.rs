@@ -1,7 +1,8 @@
-//! The matrix: images that the kernel made, in all of which every two properties meet at least once ([`factors`],
-//! [`covering`]). Each is filled by the kernel ([`make`]), walked by the kernel, and then judged ([`judge`]): vlinder's walk must be
-//! the same, its check clean, `btrfs check` clean; and where vlinder writes, what it wrote must be accepted by both checkers
-//! and by a mount of the kernel's that goes on with it.
+//! The matrix: images that the kernel made, in all of which every two properties meet at least once
+//! ([`factors`], [`covering`]). Each is filled by the kernel ([`make`]), walked by the kernel, and then
+//! judged ([`judge`]): vlinder's walk must be the same, its check clean, `btrfs check` clean; and where
+//! vlinder writes, what it wrote must be accepted by both checkers and by a mount of the kernel's that goes
+//! on with it.
 
 pub mod covering;
 pub mod factors;
@@ -26,7 +27,8 @@ pub struct Recipe {
     pub has_extref: bool,
     /// Holes have no items.
     pub has_no_holes: bool,
-    /// How free space is known: not at all, by files (v1), by a tree, by a tree and group items in one of their own.
+    /// How free space is known: not at all, by files (v1), by a tree, by a tree and group items in one of
+    /// their own.
     pub space: &'static str,
     /// Options of the mount that fills it.
     pub options: &'static str,

@@ -8,7 +8,8 @@ use vlinder_device::{Device, DeviceExt, MemoryDevice};
 
 use crate::simulated::Change;
 
-/// The grain of the hash; an image's hash is the sum of the hashes of its chunks, so that a few can be exchanged.
+/// The grain of the hash; an image's hash is the sum of the hashes of its chunks, so that a few can be
+/// exchanged.
 const CHUNK_BYTES: u64 = 64 * 1024;
 
 /// An image with the hash of each chunk that is not zeros.

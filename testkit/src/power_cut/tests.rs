@@ -8,7 +8,8 @@ use crate::SimulatedDevice;
 
 const BLOCK: u64 = 4096;
 
-/// A toy engine: writes a record of two blocks to new space, flushes, then points the head (block 0, durable) at it.
+/// A toy engine: writes a record of two blocks to new space, flushes, then points the head (block 0, durable)
+/// at it.
 fn commit(device: &SimulatedDevice, number: u8) {
     let place = 1 + 2 * u64::from(number);
     device.write_at(Physical(place * BLOCK), vec![number; BLOCK as usize]).unwrap();

@@ -1,8 +1,8 @@
 //! A device in memory that knows what a power cut would leave, and that fails and lies on demand.
 //!
-//! Its model (what a real disk with a volatile cache may do): a write is seen by every later read at once, and is
-//! durable when a later flush succeeds, or when it was written as durable and acknowledged. Everything it is asked is
-//! recorded, so that [`crate::power_cut`] can rebuild each state that a cut could have left.
+//! Its model (what a real disk with a volatile cache may do): a write is seen by every later read at once,
+//! and is durable when a later flush succeeds, or when it was written as durable and acknowledged. Everything
+//! it is asked is recorded, so that [`crate::power_cut`] can rebuild each state that a cut could have left.
 
 mod faults;
 mod unflushed;
@@ -131,8 +131,8 @@ impl SimulatedDevice {
         self.state.lock().faults.inject(offset, length_bytes, fault, repeat);
     }
 
-    /// Makes an operation fail: the one with this number, counted from now and from 0 (among all operations if
-    /// `operation` is none); with [`Repeat::Once`] that one alone, otherwise every one from there on.
+    /// Makes an operation fail: the one with this number, counted from now and from 0 (among all operations
+    /// if `operation` is none); with [`Repeat::Once`] that one alone, otherwise every one from there on.
     pub fn fail_at(&self, operation: Option<Operation>, number: u64, repeat: Repeat, kind: DeviceErrorKind) {
         self.state.lock().faults.fail_at(operation, number, repeat, kind);
     }

@@ -81,7 +81,8 @@ impl Unflushed {
                 change.certainty = Certainty::Certain;
             }
         }
-        // A doubtful change keeps its place before later ones, which would otherwise be overwritten by older bytes.
+        // A doubtful change keeps its place before later ones, which would otherwise be overwritten by older
+        // bytes.
         let certain = self.changes.iter().take_while(|change| change.certainty == Certainty::Certain).count();
         for change in self.changes.drain(..certain) {
             apply(&self.base, &change, &Part::Whole);

@@ -302,7 +302,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The levels of the roots of the file, extent and checksum trees, or those seen before where they were higher.
+    /// The levels of the roots of the file, extent and checksum trees, or those seen before where they were
+    /// higher.
     fn levels(&self, highest: [u8; 3]) -> Result<[u8; 3], String> {
         let engine = self.subject.filesystem.engine();
         let mut levels = highest;

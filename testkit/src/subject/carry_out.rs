@@ -29,7 +29,8 @@ pub struct Subject {
     caller: Caller,
     clock: Arc<FixedClock>,
     open: BTreeMap<OpenSlot, OpenInode>,
-    /// Of an open file that is now this file and now that one: what it remembers must never be shown when it is old.
+    /// Of an open file that is now this file and now that one: what it remembers must never be shown when it
+    /// is old.
     cache: OpenCache,
 }
 
@@ -188,7 +189,8 @@ impl Subject {
                 self.filesystem.sync()?;
                 Ok(None)
             }
-            // fdatasync is fsync here, as it is for whoever mounts: a log that has the data has the rest, too.
+            // fdatasync is fsync here, as it is for whoever mounts: a log that has the data has the rest,
+            // too.
             O::Fsync { file, .. } => {
                 let inode = self.at(model, *file)?;
                 if !matches!(inode.file_type(), FileType::Regular | FileType::Directory) {

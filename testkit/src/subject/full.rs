@@ -65,8 +65,8 @@ pub const REFUSALS: usize = 8;
 const START: i64 = 1_700_000_000;
 
 impl FullDisk {
-    /// Fills and empties, with `btrfs check` after either; gives how many files fitted at first. Nothing may abort, what
-    /// was accepted is committed, each deletion succeeds, and space does not dwindle.
+    /// Fills and empties, with `btrfs check` after either; gives how many files fitted at first. Nothing may
+    /// abort, what was accepted is committed, each deletion succeeds, and space does not dwindle.
     ///
     /// # Errors
     /// What went wrong.

@@ -125,8 +125,9 @@ impl Recipe {
         device
     }
 
-    /// An empty file system in a file. Its UUIDs are chosen by the path too: tests that run at the same time show their
-    /// images to one kernel, which mounts a second one of the same UUID as a clone that takes no further devices.
+    /// An empty file system in a file. Its UUIDs are chosen by the path too: tests that run at the same time
+    /// show their images to one kernel, which mounts a second one of the same UUID as a clone that takes no
+    /// further devices.
     ///
     /// # Panics
     /// If the file can't be made.

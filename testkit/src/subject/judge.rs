@@ -1,4 +1,5 @@
-//! The two judges of an unmounted image: `btrfs check`, and vlinder's own, which shares no code with the engine.
+//! The two judges of an unmounted image: `btrfs check`, and vlinder's own, which shares no code with the
+//! engine.
 
 use std::path::Path;
 

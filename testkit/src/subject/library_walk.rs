@@ -13,10 +13,12 @@ use vlinder_fs::{Caller, FileType, Filesystem, FsError, Inode, InodeId, RootId};
 
 use crate::walk::{Entry, short_hash, shorten};
 
-/// What a walk shows as the time of a name whose subvolume is not there: the kernel shows the moment of the look.
+/// What a walk shows as the time of a name whose subvolume is not there: the kernel shows the moment of the
+/// look.
 const PLACEHOLDER_TIME: i128 = 0;
 
-/// Every path of a kernel mount that stands for a subvolume that is not there gets the time that the library's walk has.
+/// Every path of a kernel mount that stands for a subvolume that is not there gets the time that the
+/// library's walk has.
 pub fn without_placeholder_times(root: &Path, mut entries: Vec<Entry>) -> Vec<Entry> {
     for entry in entries.iter_mut().filter(|entry| entry.first_path.is_none()) {
         let path = root.join(std::ffi::OsStr::from_bytes(&entry.path));
@@ -44,7 +46,8 @@ fn root_user() -> Caller {
     Caller { umask: 0, ..Caller::superuser() }
 }
 
-/// Every entry below the root, inodes told apart by number alone; with the data ranges of files where that is asked for.
+/// Every entry below the root, inodes told apart by number alone; with the data ranges of files where that is
+/// asked for.
 ///
 /// # Errors
 /// The first thing that can't be read.

@@ -32,7 +32,8 @@ pub enum LookError {
     },
 }
 
-/// Flags that the file system sets on its own: that there is preallocated space, that compressing did not pay.
+/// Flags that the file system sets on its own: that there is preallocated space, that compressing did not
+/// pay.
 const OWN_FLAGS: u64 = InodeFlags::PREALLOC.0 | InodeFlags::NOCOMPRESS.0;
 
 /// What the file system shows of an inode.
@@ -100,8 +101,8 @@ impl Subject {
         self.compare_after_cut(model, &[])
     }
 
-    /// Compares as `compare` does what a power cut left. A file without copy-on-write is written where it lies, so after
-    /// a cut each byte of it may be that of any of the `others`, the states in between.
+    /// Compares as `compare` does what a power cut left. A file without copy-on-write is written where it
+    /// lies, so after a cut each byte of it may be that of any of the `others`, the states in between.
     ///
     /// # Errors
     /// The first difference.

@@ -1,5 +1,5 @@
-//! The file system under test, through the library: images for it, operations carried out on it, and looks at all that
-//! can be seen of it.
+//! The file system under test, through the library: images for it, operations carried out on it, and looks at
+//! all that can be seen of it.
 
 mod bulk;
 mod carry_out;

@@ -1,10 +1,10 @@
-//! A device that watches the order of what is written: no superblock before all that it reaches is durable, and nothing
-//! over what the last durable superblock reaches.
+//! A device that watches the order of what is written: no superblock before all that it reaches is durable,
+//! and nothing over what the last durable superblock reaches.
 //!
-//! What a superblock reaches is what its extent tree lists: every tree block and every data extent; and if it names an fsync
-//! log, every block of that, and the data extents that its items refer to. File data written in place (into preallocated
-//! extents, or of inodes without copy-on-write) are allowed: only tree blocks are guarded against overwriting, and extents
-//! that only the log knows.
+//! What a superblock reaches is what its extent tree lists: every tree block and every data extent; and if it
+//! names an fsync log, every block of that, and the data extents that its items refer to. File data written
+//! in place (into preallocated extents, or of inodes without copy-on-write) are allowed: only tree blocks are
+//! guarded against overwriting, and extents that only the log knows.
 
 use std::collections::{BTreeMap, HashSet};
 

@@ -1,5 +1,5 @@
-//! A small workload on a simulated device, with the model's state at each promise, and the judgement of each state that a
-//! power cut could have left.
+//! A small workload on a simulated device, with the model's state at each promise, and the judgement of each
+//! state that a power cut could have left.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -53,8 +53,8 @@ impl SmallPlan {
             direct_every: 0,
         };
         let mut recipe = Recipe { device_bytes: 256 << 20, ..Recipe::of_seed(seed) };
-        // A snapshot commits by itself. Data that were written elsewhere need not be there then, but so each state that
-        // may be left is one of the model's.
+        // A snapshot commits by itself. Data that were written elsewhere need not be there then, but so each
+        // state that may be left is one of the model's.
         recipe.options += ",flushoncommit";
         SmallPlan { seed, recipe, limits, commits: 3, operations: 12, leases: false }
     }
@@ -106,7 +106,8 @@ impl SmallPlan {
                     judge_by_kernel(&recorded.scratch, &cut.image, &replayed).map_err(fail)?;
                 }
             }
-            // Linux's tools read no other copy where the primary superblock is torn; that the library does was judged.
+            // Linux's tools read no other copy where the primary superblock is torn; that the library does
+            // was judged.
             let is_torn = cut.description.contains("at 65536 torn");
             if cut.hash % CHECKED_OF == 0 && !is_torn {
                 totals.checked += 1;
@@ -246,9 +247,9 @@ impl Recorded {
         })
     }
 
-    /// Opens what a cut left, and compares it with what must and may be there. Without a log that is the state of the last
-    /// commit that was reported durable, or a later one up to the operation that was in flight. With one it is what
-    /// [`History::judge`] says, and the image after the replay is given.
+    /// Opens what a cut left, and compares it with what must and may be there. Without a log that is the
+    /// state of the last commit that was reported durable, or a later one up to the operation that was in
+    /// flight. With one it is what [`History::judge`] says, and the image after the replay is given.
     ///
     /// # Errors
     /// It does not open, or is none of these.
@@ -292,8 +293,8 @@ impl Recorded {
         // The difference to the newest state that it may be says most.
         let mut newest = String::new();
         let states = self.durable[step]..=(step + 1).min(self.models.len() - 1);
-        // What is written in place changes the state of the last commit, too, also where its file has lost its name and is
-        // held open: so the versions of such a file are taken from before everybody let go.
+        // What is written in place changes the state of the last commit, too, also where its file has lost
+        // its name and is held open: so the versions of such a file are taken from before everybody let go.
         let versions: Vec<&Model> = self.history.models(*states.start(), *states.end()).collect();
         for state in states {
             match subject.compare_after_cut(&self.models[state], &versions) {

@@ -6,8 +6,8 @@ use vlinder_base::clock::{Clock, SystemClock};
 
 use super::run::{Failure, Step};
 
-/// Leaves out steps as long as something still goes wrong and time is left. The result fails, though perhaps for another
-/// reason.
+/// Leaves out steps as long as something still goes wrong and time is left. The result fails, though perhaps
+/// for another reason.
 pub fn shrink(failure: &Failure, time: Duration) -> Failure {
     let clock = SystemClock::new();
     let end = clock.monotonic() + time;

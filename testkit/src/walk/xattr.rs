@@ -17,7 +17,8 @@ pub(super) fn hashes(
     name: &[u8],
     ignored: &[String],
 ) -> Result<Vec<(Vec<u8>, String)>, Failed> {
-    // There is no lgetxattrat(2) before Linux 6.13; the directory's entry in /proc serves as a short path to it.
+    // There is no lgetxattrat(2) before Linux 6.13; the directory's entry in /proc serves as a short path to
+    // it.
     let path = Path::new(&format!("/proc/self/fd/{}", directory.as_raw_fd())).join(OsStr::from_bytes(name));
     let listed = match read_all(|buffer| rustix::fs::llistxattr(&path, buffer)) {
         Ok(listed) => listed,

@@ -18,8 +18,8 @@ impl Choice {
         Self { random: SeededRandom::new(seed), script: Mutex::new(VecDeque::new()) }
     }
 
-    /// The choices that these bytes make, each from as few of them as it needs, so that a change of one byte changes one
-    /// choice; then the sequence of seed 0.
+    /// The choices that these bytes make, each from as few of them as it needs, so that a change of one byte
+    /// changes one choice; then the sequence of seed 0.
     pub fn scripted(script: &[u8]) -> Self {
         Self { random: SeededRandom::new(0), script: Mutex::new(script.iter().copied().collect()) }
     }
@@ -79,8 +79,8 @@ impl Choice {
         unreachable!("the weights add up to nothing")
     }
 
-    /// A length in bytes: any order of magnitude up to `most` is as likely as another, and so are the borders that
-    /// matter (sectors, 128 KiB) and their neighbours.
+    /// A length in bytes: any order of magnitude up to `most` is as likely as another, and so are the borders
+    /// that matter (sectors, 128 KiB) and their neighbours.
     pub fn size(&self, most: u64) -> u64 {
         let magnitude = self.below(u64::from(most.max(2).ilog2()) + 1);
         let base = 1_u64 << magnitude;

@@ -1,5 +1,5 @@
-//! Chooses operations so that interesting cases are likely: few names that meet, names with equal hashes, offsets that come
-//! again, sizes around every border.
+//! Chooses operations so that interesting cases are likely: few names that meet, names with equal hashes,
+//! offsets that come again, sizes around every border.
 
 mod fsync;
 
@@ -26,7 +26,8 @@ pub struct Limits {
     pub subvolumes: usize,
     /// Plain names.
     pub names: usize,
-    /// One of so many operations is an fsync or fdatasync; 0 for none, which leaves a seed's operations what they were.
+    /// One of so many operations is an fsync or fdatasync; 0 for none, which leaves a seed's operations what
+    /// they were.
     pub fsync_every: u64,
     /// One of so many writes is direct; 0 as above.
     pub direct_every: u64,

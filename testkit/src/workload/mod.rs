@@ -1,9 +1,9 @@
-//! Seeded random workloads over everything that a Btrfs file system offers, and a plain model of what must be seen
-//! after each of their operations.
+//! Seeded random workloads over everything that a Btrfs file system offers, and a plain model of what must be
+//! seen after each of their operations.
 //!
-//! [`Generator`] chooses [`Operation`]s, somebody else carries them out, and [`Model`] says what must have come of it:
-//! whether the operation succeeds, and afterwards every name, attribute and byte. The model knows POSIX and Btrfs from
-//! their manuals; it shares no code with the engine.
+//! [`Generator`] chooses [`Operation`]s, somebody else carries them out, and [`Model`] says what must have
+//! come of it: whether the operation succeeds, and afterwards every name, attribute and byte. The model knows
+//! POSIX and Btrfs from their manuals; it shares no code with the engine.
 
 mod choice;
 mod content;

@@ -42,8 +42,8 @@ impl Names {
 /// The polynomial of CRC-32C, reflected.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
-/// `count` names, the first of them `first`, that all have the same hash: a CRC of 32 bits can be steered to any value by
-/// four bytes.
+/// `count` names, the first of them `first`, that all have the same hash: a CRC of 32 bits can be steered to
+/// any value by four bytes.
 pub fn colliding(choice: &Choice, first: &[u8], count: usize) -> Vec<Vec<u8>> {
     let wanted = u32::try_from(name_hash(first)).unwrap_or(u32::MAX);
     let mut names = vec![first.to_vec()];
@@ -66,7 +66,8 @@ pub fn colliding(choice: &Choice, first: &[u8], count: usize) -> Vec<Vec<u8>> {
 
 /// The four bytes that bring the hash from `now` to `wanted`.
 fn suffix(now: u32, wanted: u32) -> [u8; 4] {
-    // A step of 32 bits backwards from `wanted` without input gives the state that the bytes must bring about at once.
+    // A step of 32 bits backwards from `wanted` without input gives the state that the bytes must bring about
+    // at once.
     let mut state = wanted;
     for _ in 0..32 {
         state = if state & 0x8000_0000 == 0 { state << 1 } else { ((state ^ POLYNOMIAL) << 1) | 1 };

@@ -1,7 +1,7 @@
 //! What can be done to a file system.
 
-/// Stands for a file or subvolume that the operation with this number made, so that a list of operations means the same
-/// when some are left out.
+/// Stands for a file or subvolume that the operation with this number made, so that a list of operations
+/// means the same when some are left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u32);
 

@@ -2,23 +2,23 @@
 
 use crate::workspace;
 
-use super::scrambled;
+use super::scrambled::scrambled;
 
 /// Corpus images, from the root of the repository.
 const CORPUS: &str = "../shared/corpus/full";
 /// What stands in an argument for the directory of the corpus.
 const CORPUS_MARK: &str = "CORPUS";
 
-/// Rows of arguments: one word group out of each dimension, joined. A number written `LOW..HIGH` is drawn from
-/// the seed of the run.
+/// Rows of arguments: one word group out of each dimension, joined. A number written `LOW..HIGH` is drawn
+/// from the seed of the run.
 pub struct Product {
     dimensions: &'static [&'static [&'static str]],
     /// How many seeds each row has: those that follow the session's.
     seeds: u64,
 }
 
-/// A program that makes one run. It takes `--seed` and `--vlinder`, prints a line of JSON with the run's verdict
-/// last, and ends with 0 if the run passed.
+/// A program that makes one run. It takes `--seed` and `--vlinder`, prints a line of JSON with the run's
+/// verdict last, and ends with 0 if the run passed.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tool {
     /// Where it lies, from the root of the repository.
@@ -56,9 +56,9 @@ const STRANGERS: &Tool = &Tool {
 const SETID: &Tool =
     &Tool { program: "tools/setid/table.py", tests: None, needs: &["mkfs.btrfs", "python3"] };
 
-/// A job's name, its tool, its whole matrix, and its rows in the job that is a slice of several. Each row of the
-/// slice ends within a minute, so that a step of few minutes is not held up by the run that is last; a job whose
-/// runs take longer has none there.
+/// A job's name, its tool, its whole matrix, and its rows in the job that is a slice of several. Each row of
+/// the slice ends within a minute, so that a step of few minutes is not held up by the run that is last; a
+/// job whose runs take longer has none there.
 pub struct Job {
     pub name: &'static str,
     pub tool: &'static Tool,

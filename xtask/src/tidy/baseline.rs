@@ -1,4 +1,5 @@
-//! Sizes that were past their limit when their rule came. They stand in `xtask/baseline.txt`, and may only shrink.
+//! Sizes that were past their limit when their rule came. They stand in `xtask/baseline.txt`, and may only
+//! shrink.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,7 +13,8 @@ const HEAD: &str = "# What was past its limit when the rule came, with its size.
 /// A size of something in the sources that has a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Measure {
-    /// What is measured: a name that tells one measure from all others and stays the same from commit to commit.
+    /// What is measured: a name that tells one measure from all others and stays the same from commit to
+    /// commit.
     pub name: String,
     /// Its size today.
     pub size: usize,

@@ -1,5 +1,5 @@
-//! Everything that is linked comes from crates.io under a licence that deny.toml allows, so that the rule holds where
-//! cargo-deny is not installed.
+//! Everything that is linked comes from crates.io under a licence that deny.toml allows, so that the rule
+//! holds where cargo-deny is not installed.
 
 use std::collections::BTreeSet;
 use std::path::Path;

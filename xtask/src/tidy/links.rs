@@ -1,20 +1,19 @@
 //! What documents point at: links, files named in code spans, and test programs must be there.
 
 use std::collections::BTreeSet;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 
 use anyhow::{Context, Result};
+
+use super::source::documents;
 
 /// Directories at the root of which documents name files.
 const ROOMS: [&str; 8] = ["crates", "docs", "testkit", "bench", "xtask", "fuzz", "tools", "tests"];
 
 /// What documents point at in vain.
 pub fn check(root: &Path) -> Result<Vec<String>> {
-    let mut documents = Vec::new();
-    collect(root, &mut documents)?;
-    documents.sort();
     let mut findings = Vec::new();
-    for path in &documents {
+    for path in &documents(root)? {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let shown = path.strip_prefix(root)?.display().to_string();
         let directory = path.parent().unwrap_or(root);
@@ -26,23 +25,6 @@ pub fn check(root: &Path) -> Result<Vec<String>> {
         findings.extend(missing.map(|name| format!("{shown}: no package has a test program {name}")));
     }
     Ok(findings)
-}
-
-fn collect(directory: &Path, documents: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in std::fs::read_dir(directory).with_context(|| directory.display().to_string())? {
-        let path = entry?.path();
-        let is_hidden =
-            path.file_name().is_none_or(|name| name == "target" || name.as_encoded_bytes().starts_with(b"."));
-        if is_hidden || path.is_symlink() {
-            continue;
-        }
-        if path.is_dir() {
-            collect(&path, documents)?;
-        } else if path.extension().is_some_and(|extension| extension == "md") {
-            documents.push(path);
-        }
-    }
-    Ok(())
 }
 
 /// The text without its fenced blocks.

@@ -7,7 +7,8 @@ use crate::workspace::Package;
 /// Packages that stand outside the floors.
 const OUTSIDE: [&str; 4] = ["vlinder-testkit", "vlinder-bench", "vlinder-fuzz", "vlinder-xtask"];
 
-/// Crates that only these packages may name: they are the doors to what is not deterministic, or belong to the edge.
+/// Crates that only these packages may name: they are the doors to what is not deterministic, or belong to
+/// the edge.
 const RESERVED: [(&str, &[&str]); 4] = [
     ("parking_lot", &["vlinder-base"]),
     ("rayon", &["vlinder-base"]),

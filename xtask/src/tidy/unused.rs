@@ -1,16 +1,18 @@
-//! Dependencies that nobody uses: they cost building time, and tell of an order between crates that is not there. Public
-//! items that nobody names: the compiler, which sees one crate at a time, does not tell of them.
+//! Dependencies that nobody uses: they cost building time, and tell of an order between crates that is not
+//! there. Public items that nobody names: the compiler, which sees one crate at a time, does not tell of
+//! them.
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::Source;
 use super::lexer::{has_word, is_word};
+use super::source::Source;
 use crate::workspace::Package;
 
-/// Dependencies of packages that none of their sources names, and those of the workspace that no package takes.
+/// Dependencies of packages that none of their sources names, and those of the workspace that no package
+/// takes.
 pub fn check(root: &Path, packages: &[Package], sources: &[Source]) -> Result<Vec<String>> {
     let manifest = std::fs::read_to_string(root.join("Cargo.toml")).context("Cargo.toml can't be read")?;
     let mut findings: Vec<String> =
@@ -48,8 +50,8 @@ fn in_workspace(manifest: &str, packages: &[Package]) -> Vec<String> {
         .collect()
 }
 
-/// Public items whose name stands nowhere but where they are made. Constants of `format` are excepted: they are tables of
-/// what a field may hold, whole whether somebody asks for each entry or not.
+/// Public items whose name stands nowhere but where they are made. Constants of `format` are excepted: they
+/// are tables of what a field may hold, whole whether somebody asks for each entry or not.
 fn public_items(sources: &[Source]) -> Vec<String> {
     let mut occurrences: HashMap<&str, u32> = HashMap::new();
     for source in sources {

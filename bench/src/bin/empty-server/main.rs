@@ -1,8 +1,9 @@
-//! `empty-server MOUNTPOINT FILES`: a FUSE server without a file system, the floor of what any mount can cost.
+//! `empty-server MOUNTPOINT FILES`: a FUSE server without a file system, the floor of what any mount can
+//! cost.
 //!
-//! It has the transport, the INIT flags, the threads and the timeouts of vlinder's mount, and its answers come from
-//! arithmetic: a tree of so many files, 50 in each directory (none for FILES 0), and whatever is made in it is taken and
-//! forgotten. It runs in the foreground until it is unmounted.
+//! It has the transport, the INIT flags, the threads and the timeouts of vlinder's mount, and its answers
+//! come from arithmetic: a tree of so many files, 50 in each directory (none for FILES 0), and whatever is
+//! made in it is taken and forgotten. It runs in the foreground until it is unmounted.
 
 mod arithmetic;
 

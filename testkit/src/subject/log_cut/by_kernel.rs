@@ -11,7 +11,8 @@ use crate::subject::judge::own_check_all;
 use crate::subject::recorded::write_image;
 use crate::walk::{self, walk};
 
-/// What the kernel says then; the superblock that names a log is of the commit, so a compression may be new to it.
+/// What the kernel says then; the superblock that names a log is of the commit, so a compression may be new
+/// to it.
 const REPLAYS: &[&str] = &[
     "BTRFS info (device DEVICE): start tree-log replay",
     "BTRFS info (device DEVICE): setting incompat feature flag for COMPRESS_*",

@@ -116,8 +116,8 @@ impl History {
         self.synced.len()
     }
 
-    /// The first moment whose state the commit of a generation may hold. It fell into the step that ends with the next
-    /// one.
+    /// The first moment whose state the commit of a generation may hold. It fell into the step that ends with
+    /// the next one.
     pub(super) fn base(&self, generation: u64) -> usize {
         self.generations.partition_point(|known| *known < generation).saturating_sub(1)
     }

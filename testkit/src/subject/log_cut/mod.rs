@@ -1,8 +1,9 @@
 //! What must, may and must not be there after a power cut that left an fsync log, once that was replayed.
 //!
-//! The state after a cut is the last commit, and what the log adds to it. Which commit that is the superblock tells, so
-//! the moments that count are those from that commit to the operation that the cut fell on; below, "once" means in one of
-//! them, and "since" in one from the end of the fsync on. An operation has happened wholly or not at all in each of them.
+//! The state after a cut is the last commit, and what the log adds to it. Which commit that is the superblock
+//! tells, so the moments that count are those from that commit to the operation that the cut fell on; below,
+//! "once" means in one of them, and "since" in one from the end of the fsync on. An operation has happened
+//! wholly or not at all in each of them.
 //!
 //! **Promised**, by an fsync that had returned:
 //!
@@ -15,26 +16,28 @@
 //! | a directory | mode, owner and flags together as at one moment since; extended attributes as at one moment since |
 //! | a file or directory, by fdatasync | content and size (of a directory: its names, as above), and a name, if it was never without one |
 //!
-//! With nothing changed since, "as at one moment since" is: as it was. What changed afterwards may be there or not, and a
-//! removal may be. Names of the directories above come with a name: it has to be found from the top.
+//! With nothing changed since, "as at one moment since" is: as it was. What changed afterwards may be there
+//! or not, and a removal may be. Names of the directories above come with a name: it has to be found from the
+//! top.
 //!
 //! **Always so**, fsynced or not:
 //!
-//! - Every name stands for what it once stood for, and is free only if it once was. So what the commit held, and nobody
-//!   changed since, is as it was.
-//! - All names of a file or directory are those of one moment: a rename or link is there wholly or not at all, and what
-//!   never was without a name is not lost.
-//! - A file's content is what it once was. Of one that is written in place (`nodatacow`) each byte once was in a version
-//!   with the size that is found.
+//! - Every name stands for what it once stood for, and is free only if it once was. So what the commit held,
+//!   and nobody changed since, is as it was.
+//! - All names of a file or directory are those of one moment: a rename or link is there wholly or not at
+//!   all, and what never was without a name is not lost.
+//! - A file's content is what it once was. Of one that is written in place (`nodatacow`) each byte once was
+//!   in a version with the size that is found.
 //! - Mode, owner, flags and time are together what they once were, and so are extended attributes.
 //! - Counts of links and sizes of directories are those of the names that are there.
 //! - Which subvolumes there are, which of them is the default and which is read-only is what it once was.
 //!
-//! **Liberties.** What belongs with an fsync comes along, and some of it without its data: a new file that was not fsynced
-//! itself may be there with its names, owner, mode and attributes, and be empty (it once was). An old one may have new
-//! names and attributes beside its old mode, owner, times and content. The modification time of a directory is left out:
-//! the replay of its names may set it. Symbolic links, fifos and nodes can't be fsynced, and may be there or not until
-//! their directory is. A name of a subvolume is not in the subvolume, so an fsync within promises nothing of it.
+//! **Liberties.** What belongs with an fsync comes along, and some of it without its data: a new file that
+//! was not fsynced itself may be there with its names, owner, mode and attributes, and be empty (it once
+//! was). An old one may have new names and attributes beside its old mode, owner, times and content. The
+//! modification time of a directory is left out: the replay of its names may set it. Symbolic links, fifos
+//! and nodes can't be fsynced, and may be there or not until their directory is. A name of a subvolume is not
+//! in the subvolume, so an fsync within promises nothing of it.
 
 mod by_kernel;
 mod found;
@@ -62,8 +65,8 @@ struct Judge<'a> {
 type Judged = Result<(), String>;
 
 impl History {
-    /// Judges what is there after a log was replayed on a commit of a generation; the cut fell on the step after one that
-    /// had ended.
+    /// Judges what is there after a log was replayed on a commit of a generation; the cut fell on the step
+    /// after one that had ended.
     ///
     /// # Errors
     /// What is not as promised, or never was.
@@ -71,8 +74,8 @@ impl History {
         self.judge_from(subject, self.base(generation), ended)
     }
 
-    /// As [`judge`](Self::judge) without a log, with the first moment that counts; what is there is known to be one
-    /// moment's, so it is looked at only where something was promised.
+    /// As [`judge`](Self::judge) without a log, with the first moment that counts; what is there is known to
+    /// be one moment's, so it is looked at only where something was promised.
     ///
     /// # Errors
     /// What is not as promised.
@@ -183,7 +186,8 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// Attributes: those of the item together, and the extended ones together, as at some moment since the last fsync.
+    /// Attributes: those of the item together, and the extended ones together, as at some moment since the
+    /// last fsync.
     fn attributes(&self, file: FileId, found: &FoundInode, synced: Option<usize>) -> Judged {
         let nodes: Vec<&Node> =
             self.moments[synced.unwrap_or(0)..].iter().filter_map(|moment| moment.node(file)).collect();

@@ -82,7 +82,8 @@ fn stage(operations: &[(usize, &O)]) -> (Subject, History) {
     (subject, history)
 }
 
-/// Judges, after a commit behind the first operations and a cut behind all, a state that `kept` of them and others made.
+/// Judges, after a commit behind the first operations and a cut behind all, a state that `kept` of them and
+/// others made.
 fn judge(before: &[O], after: &[O], kept: &[usize], others: &[O]) -> Result<(), String> {
     let all: Vec<(usize, &O)> = before.iter().chain(after).enumerate().collect();
     let (_, history) = stage(&all);

@@ -1,4 +1,5 @@
-//! Which files are made durable: mostly those that something just happened to, and the directories of their names.
+//! Which files are made durable: mostly those that something just happened to, and the directories of their
+//! names.
 
 use super::{Generator, SLOTS};
 use crate::workload::model::{Model, NodeKind};

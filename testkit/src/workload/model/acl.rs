@@ -107,7 +107,8 @@ impl Node {
         }
     }
 
-    /// What the root directory of a new subvolume gets from the default ACL of the directory that has its name: the mode alone.
+    /// What the root directory of a new subvolume gets from the default ACL of the directory that has its
+    /// name: the mode alone.
     pub(super) fn cut_by_acl_of(&mut self, directory: &Node) {
         if let Some(value) = directory.attributes.get(DEFAULT) {
             self.cut_by(value);

@@ -1,4 +1,5 @@
-//! One operation, by kind. Everything that can refuse it comes before the first change, so that a prediction stops there.
+//! One operation, by kind. Everything that can refuse it comes before the first change, so that a prediction
+//! stops there.
 
 use rustix::io::Errno;
 

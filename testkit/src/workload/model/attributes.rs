@@ -120,7 +120,8 @@ impl Model {
     }
 
     pub(super) fn set_flags(&mut self, place: Place) -> Result<(), Errno> {
-        // What becomes of the flags depends on type and size; they are learned, and must not change afterwards.
+        // What becomes of the flags depends on type and size; they are learned, and must not change
+        // afterwards.
         let (file, node) = self.changeable(place, 0)?;
         if !matches!(node.kind, NodeKind::File | NodeKind::Directory) {
             return Err(Errno::OPNOTSUPP);

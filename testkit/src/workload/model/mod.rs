@@ -217,7 +217,8 @@ impl Model {
     /// Takes in what came of an operation at a time; gives the files that it touched, to be looked at.
     ///
     /// # Errors
-    /// A success where the model expects a refusal or the other way round. A full file system may refuse anything.
+    /// A success where the model expects a refusal or the other way round. A full file system may refuse
+    /// anything.
     pub fn take_in(
         &mut self,
         operation: &Operation,

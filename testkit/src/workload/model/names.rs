@@ -323,7 +323,8 @@ impl Model {
         {
             let Some(entry) = entry else { continue };
             let Entry::Inode(number) = entry else {
-                // Subvolumes move anywhere, but in exchange only for another subvolume or within one; placeholders stay.
+                // Subvolumes move anywhere, but in exchange only for another subvolume or within one;
+                // placeholders stay.
                 let other = if home == source { replaced } else { Some(moved) };
                 let is_fair = mode != RenameMode::Exchange
                     || home.root == destination.root

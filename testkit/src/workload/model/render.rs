@@ -6,8 +6,8 @@ use super::{Entry, FileId, Model, Node, NodeKind};
 use crate::walk;
 
 impl Model {
-    /// What a walk of the top-level subvolume shows, nested subvolumes included, and the paths of placeholders, whose
-    /// times nobody promises and which are left out.
+    /// What a walk of the top-level subvolume shows, nested subvolumes included, and the paths of
+    /// placeholders, whose times nobody promises and which are left out.
     pub fn walk(&self) -> (Vec<walk::Entry>, Vec<Vec<u8>>) {
         let mut renderer =
             Renderer { model: self, entries: Vec::new(), placeholders: Vec::new(), first: HashMap::new() };

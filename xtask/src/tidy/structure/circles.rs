@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::imports::Edges;
 
-/// The circles: groups of files of which each reaches each other one. Files that stand in no circle are left out.
+/// The circles: groups of files of which each reaches each other one. Files that stand in no circle are left
+/// out.
 pub fn find(edges: &Edges) -> Vec<Vec<usize>> {
     let mut targets: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
     for &(from, to) in edges.keys() {

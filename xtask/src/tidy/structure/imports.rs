@@ -10,8 +10,8 @@ use super::modules::{CrateFiles, ModulePath};
 /// The names that one file takes from another, by both files.
 pub type Edges = BTreeMap<(usize, usize), BTreeSet<String>>;
 
-/// All edges of a crate. A name that is only handed on (`pub use`) ties nobody: its users are tied to the file that
-/// makes it.
+/// All edges of a crate. A name that is only handed on (`pub use`) ties nobody: its users are tied to the
+/// file that makes it.
 pub fn edges(files: &CrateFiles) -> Edges {
     let mut edges = Edges::new();
     for (at, module) in files.modules() {
@@ -75,7 +75,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::tidy::Source;
+    use crate::tidy::source::Source;
 
     /// Edges as `from -> to: names`.
     fn told(files: &[(&str, &str)]) -> Vec<String> {

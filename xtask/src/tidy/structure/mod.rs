@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use self::modules::CrateFiles;
-use super::Source;
 use super::baseline::Measure;
+use super::source::Source;
 use crate::workspace::Package;
 
 /// All sizes of the structure of all crates.

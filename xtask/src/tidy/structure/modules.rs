@@ -1,4 +1,5 @@
-//! The files of a crate as a tree of modules: which names a module holds, and which file each of them comes from.
+//! The files of a crate as a tree of modules: which names a module holds, and which file each of them comes
+//! from.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,12 +7,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use syn::{Item, UseTree};
 
-use crate::tidy::Source;
+use crate::tidy::source::Source;
 
 /// The path of a module from the root of its crate.
 pub type ModulePath = Vec<String>;
 
-/// A name that one module takes from another, as it is written: `use super::a::{B as C}` is `C` from `super::a::B`.
+/// A name that one module takes from another, as it is written: `use super::a::{B as C}` is `C` from
+/// `super::a::B`.
 #[derive(Debug, Clone)]
 pub struct Import {
     /// What the name is called here; none for `*`.
@@ -39,8 +41,8 @@ pub struct CrateFiles {
 }
 
 impl CrateFiles {
-    /// Parses the files of a crate, whose root lies in `head`. Binaries in `head/bin` are crates of their own, and
-    /// left out.
+    /// Parses the files of a crate, whose root lies in `head`. Binaries in `head/bin` are crates of their
+    /// own, and left out.
     pub fn parse(head: &Path, sources: &[&Source]) -> Result<Self> {
         let mut files = Self { paths: Vec::new(), modules: BTreeMap::new() };
         for source in sources {
@@ -92,8 +94,8 @@ impl CrateFiles {
         self.modules.iter()
     }
 
-    /// The file that makes the item that `path`, written in the module `at`, leads to; none where the path leads out
-    /// of the crate or stands for a module.
+    /// The file that makes the item that `path`, written in the module `at`, leads to; none where the path
+    /// leads out of the crate or stands for a module.
     pub fn file_of(&self, at: &ModulePath, path: &[String]) -> Option<usize> {
         let absolute = self.absolute(at, path, 0)?;
         if self.modules.contains_key(&absolute) {

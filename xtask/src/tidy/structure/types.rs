@@ -1,4 +1,5 @@
-//! How much one type is: its methods and the files they stand in, its fields, and whether its name is its own.
+//! How much one type is: its methods and the files they stand in, its fields, and whether its name is its
+//! own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -137,7 +138,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::tidy::Source;
+    use crate::tidy::source::Source;
 
     fn excesses(files: &[(&str, String)]) -> Vec<String> {
         let sources: Vec<Source> =

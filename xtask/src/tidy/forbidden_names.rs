@@ -4,8 +4,8 @@
 
 use std::path::Path;
 
-use super::Source;
 use super::lexer::has_word;
+use super::source::Source;
 
 /// What only `crates/base` may name: everything that is not deterministic goes through it.
 const ONLY_IN_BASE: [&str; 7] =
