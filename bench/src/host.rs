@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use crate::command::shell;
-use crate::span::Observation;
+use crate::observation::Observation;
 
 /// A directory on tmpfs.
 pub struct Host {

@@ -9,6 +9,7 @@
 mod command;
 mod compare;
 mod host;
+mod observation;
 mod page;
 mod row;
 mod rows;

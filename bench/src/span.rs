@@ -11,10 +11,10 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use serde::{Deserialize, Serialize};
 
 use crate::command::shell;
 use crate::host::Host;
+use crate::observation::Observation;
 
 /// The name under which a traced span notes how often memory was asked for.
 pub const ALLOCATIONS: &str = "allocations";
@@ -26,18 +26,6 @@ pub const DESCENTS: &str = "tree.descents";
 /// The functions of mimalloc through which Rust's global allocator asks for memory.
 const ALLOCATORS: [&str; 6] =
     ["mi_malloc", "mi_zalloc", "mi_realloc", "mi_malloc_aligned", "mi_zalloc_aligned", "mi_realloc_aligned"];
-
-/// What is counted of a run beside its time.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
-pub enum Observation {
-    /// Nothing.
-    Nothing,
-    /// The counters of a mount's server, read outside of the time.
-    Counters,
-    /// Calls that ask for memory in these programs and libraries. It slows them down: the time is not to be
-    /// used.
-    Allocations(Vec<PathBuf>),
-}
 
 /// The timed part of a run that goes on.
 pub struct Span<'a> {

@@ -19,7 +19,7 @@ const RULES: BlockRules = BlockRules { node_size: NODE_SIZE, sector_size: 4096 }
 /// Where a law is broken.
 pub fn raw(input: &[u8]) {
     let mut input = Input(input);
-    let mut rules = items::rules(input.u8());
+    let mut rules = item_case::rules(input.u8());
     (rules.sector_size, rules.node_size) = (4096, NODE_SIZE);
     let front = usize::from(input.u16()) % (NODE_SIZE as usize - 32);
     let front = input.take(front);

@@ -6,7 +6,7 @@ use vlinder_codec::name_hash::name_hash;
 use vlinder_format::features::IncompatFeatures;
 use vlinder_format::{ItemType, ObjectId, RootId};
 
-use crate::items::{Case, GENERATION};
+use crate::item_case::{Case, GENERATION};
 
 fn le64(data: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(data[at..at + 8].try_into().unwrap_or_default())

@@ -15,6 +15,7 @@ pub mod codecs;
 #[cfg(feature = "engine")]
 pub mod images;
 pub mod input;
+pub mod item_case;
 pub mod items;
 pub mod laws;
 #[cfg(feature = "engine")]

@@ -12,7 +12,7 @@ use vlinder_fs::{AttributeMode, Caller, Filesystem, OpenOptions};
 use vlinder_testkit::subject::{MkfsFeatures, Recipe};
 use vlinder_volume::Profile;
 
-use crate::items::{Case, OWNERS};
+use crate::item_case::{Case, OWNERS};
 use crate::{images, target};
 
 /// What the images are like: today's defaults, small nodes without newer features, many names, and one with a

@@ -18,9 +18,12 @@ use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 mod compare;
+mod short_hash;
 mod xattr;
 
 pub use compare::{Difference, compare};
+pub use short_hash::short_hash;
+pub(crate) use short_hash::shorten;
 
 /// How inodes are told apart when the first path of each is looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -105,18 +108,6 @@ pub fn walk(root: &Path, options: &Options) -> Result<Vec<Entry>, WalkError> {
 /// The lines of a walk.
 pub fn render(entries: &[Entry]) -> String {
     entries.iter().map(|entry| entry.line() + "\n").collect()
-}
-
-/// The first 20 hexadecimal digits of the SHA-256 of these bytes.
-pub fn short_hash(bytes: &[u8]) -> String {
-    shorten(&Sha256::digest(bytes))
-}
-
-pub(crate) fn shorten(digest: &[u8]) -> String {
-    digest.iter().take(10).fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// Keeps UTF-8 as it is, and lines and fields apart.

@@ -6,21 +6,22 @@
 //! two, and it can be ended when it hangs.
 
 mod build;
+mod measured;
 mod report;
 mod trial;
 mod verdict;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::Serialize;
 
 use crate::host::Host;
+use crate::observation::Observation;
 use crate::row::{Row, Settings, number};
-use crate::span::{ALLOCATIONS, Observation};
+use crate::span::ALLOCATIONS;
 use crate::statistics;
 use build::{Build, Program};
+use measured::{AFTER, Measured, NAMES};
 pub use trial::{OPTION as TRIAL, run as run_trial};
 use trial::{Order, TrialResult};
 use verdict::{Judgement, Verdict};
@@ -31,38 +32,6 @@ const RUNS: u64 = 15;
 const TRACED_ROUNDS: usize = 2;
 /// Seconds that a run may take, unless LIMIT says otherwise.
 const LIMIT_SECONDS: u64 = 600;
-
-/// The programs of a round, by their place in the arrays below.
-pub const BEFORE: usize = 0;
-pub const AFTER: usize = 1;
-pub const BEFORE_AGAIN: usize = 2;
-const NAMES: [&str; 3] = ["before", "after", "before again"];
-
-/// What the runs of a row gave. All arrays are by [`BEFORE`], [`AFTER`] and [`BEFORE_AGAIN`].
-#[derive(Serialize, Default)]
-pub struct Measured {
-    /// The time of each counted round, in seconds.
-    pub seconds: [Vec<f64>; 3],
-    /// The largest peak resident memory, in bytes; 0 where it can't be told.
-    pub peak_bytes: [u64; 3],
-    /// What was counted beside the time, by name: one value for each round that counted it.
-    pub counts: BTreeMap<String, [Vec<f64>; 3]>,
-    /// Why allocations are unknown, if they are.
-    pub without_allocations: Option<String>,
-    /// What is to be counted of the row.
-    pub expected: BTreeSet<String>,
-}
-
-impl Measured {
-    /// Adds the counts of a run that their map does not have from runs of another kind.
-    fn add_counts(&mut self, role: usize, counts: Vec<(String, f64)>, known: &[String]) {
-        for (name, value) in counts {
-            if !known.contains(&name) {
-                self.counts.entry(name).or_default()[role].push(value);
-            }
-        }
-    }
-}
 
 /// How all rows are run.
 struct Comparison {

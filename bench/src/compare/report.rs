@@ -126,7 +126,7 @@ fn counts(row: &Verdict) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::Measured;
+    use crate::compare::measured::Measured;
     use crate::span::{ALLOCATIONS, REQUESTS};
 
     fn report(measured: Result<Measured>) -> Report {

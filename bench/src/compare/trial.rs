@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use super::build;
 use crate::command;
 use crate::host::Host;
+use crate::observation::Observation;
 use crate::row::{Row, Settings};
-use crate::span::Observation;
 
 /// The option before an order on this program's command line.
 pub const OPTION: &str = "--trial";

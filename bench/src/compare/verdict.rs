@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde::Serialize;
 
-use super::{AFTER, BEFORE, BEFORE_AGAIN, Measured};
+use super::measured::{AFTER, BEFORE, BEFORE_AGAIN, Measured};
 use crate::row::Row;
 use crate::span::{ALLOCATIONS, DESCENTS, REQUESTS};
 use crate::statistics::{Interval, Spread, median, ratio_interval};

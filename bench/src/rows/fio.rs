@@ -9,8 +9,9 @@ use super::group_watch::Watch;
 use super::mounts::{Mounted, Server};
 use crate::command::{directory, shell};
 use crate::host::Host;
+use crate::observation::Observation;
 use crate::row::{Outcome, Row, Settings, Side};
-use crate::span::{Observation, Span};
+use crate::span::Span;
 
 /// The file that all jobs share, as fio writes sizes.
 const FILE: &str = "2G";

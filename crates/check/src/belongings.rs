@@ -1,10 +1,11 @@
-//! Which types of items a tree may hold. What an item says is judged elsewhere; an item that nobody looks for in its tree is not
-//! judged at all, and Linux stumbles over some (an extent tree that ends in root items: `btrfs_trim_block_group` and the
-//! allocator take the last item for an extent).
+//! Which types of items a tree may hold. What an item says is judged elsewhere; an item that nobody looks for
+//! in its tree is not judged at all, and Linux stumbles over some (an extent tree that ends in root items:
+//! `btrfs_trim_block_group` and the allocator take the last item for an extent).
 //!
-//! Sources: for each tree the functions that write to it. In the tree of roots: `btrfs_insert_root`, `btrfs_add_root_ref`,
-//! `btrfs_insert_orphan_item`, `insert_balance_item`, `btrfs_ioctl_default_subvol`, and the inodes of the free-space cache,
-//! `__create_free_space_inode`. In the device tree: `btrfs_alloc_dev_extent`, `update_dev_stat_item`, `btrfs_run_dev_replace`.
+//! Sources: for each tree the functions that write to it. In the tree of roots: `btrfs_insert_root`,
+//! `btrfs_add_root_ref`, `btrfs_insert_orphan_item`, `insert_balance_item`, `btrfs_ioctl_default_subvol`, and
+//! the inodes of the free-space cache, `__create_free_space_inode`. In the device tree:
+//! `btrfs_alloc_dev_extent`, `update_dev_stat_item`, `btrfs_run_dev_replace`.
 
 use vlinder_format::{ItemType, Key, ObjectId, RootId};
 
@@ -83,7 +84,8 @@ pub(crate) fn log_may_hold(item_type: ItemType) -> bool {
     OF_LOGS.contains(&item_type)
 }
 
-/// Whether an item with this key may be in this tree, which is no log. Of a tree that is not known nothing is said.
+/// Whether an item with this key may be in this tree, which is no log. Of a tree that is not known nothing is
+/// said.
 pub(crate) fn may_hold(tree: RootId, key: &Key) -> bool {
     let types = match tree {
         RootId::ROOT_TREE => OF_ROOT_TREE,

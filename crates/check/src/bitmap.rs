@@ -1,5 +1,5 @@
-//! A set of tree blocks: one bit for each sector of the chunks that hold metadata, in pages of which those that are used least
-//! lie in temporary space.
+//! A set of tree blocks: one bit for each sector of the chunks that hold metadata, in pages of which those
+//! that are used least lie in temporary space.
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
@@ -135,8 +135,8 @@ pub(crate) struct BlockSet {
 }
 
 impl BlockSet {
-    /// An empty set over chunks, each its first byte and length, that holds so many bytes in memory; any number, where there
-    /// is no temporary space.
+    /// An empty set over chunks, each its first byte and length, that holds so many bytes in memory; any
+    /// number, where there is no temporary space.
     pub(crate) fn new(
         sector_size: u32,
         chunks: impl Iterator<Item = (Logical, u64)>,

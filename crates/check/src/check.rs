@@ -1,63 +1,34 @@
 //! The order of the passes.
 
-use std::collections::BTreeSet;
-
-use vlinder_base::random::{OsRandom, Random};
 use vlinder_base::sync::Arc;
 use vlinder_device::Device;
-use vlinder_format::block::BlockRules;
 use vlinder_format::features::CompatReadOnlyFeatures;
 use vlinder_format::superblock::Superblock;
-use vlinder_format::validate::LeafRules;
-use vlinder_format::{DeviceId, Generation, Level, Logical, Place, RootId};
+use vlinder_format::{Generation, Level, Logical, Place, RootId};
 use vlinder_volume::{Access, OpenRules, Opened, Volume, VolumeError};
 
-use crate::bitmap::BlockSet;
+use crate::check_state::CheckState;
+use crate::checked_tree::CheckedTree;
 use crate::checksums::{self, ChecksumTree};
 use crate::chunks::{self, DeviceTree, Layout};
 use crate::compressed;
-use crate::context::{Context, Judge};
-use crate::extents::{ExtentTree, Gathered, GroupItems};
-use crate::faulty::Faulty;
+use crate::extents::{ExtentPlaces, ExtentTree, GroupItems};
 use crate::finding::FindingKind;
 use crate::free_space::{FreeSpace, FreeSpaceTree};
-use crate::ledger::Balance;
 use crate::logs;
+use crate::options::Options;
 use crate::owners::Owners;
-use crate::quotas::QuotaTree;
+use crate::quotas::{self, QuotaTree};
 use crate::ranges::Ranges;
 use crate::references;
 use crate::report::Report;
 use crate::roots::{self, Roots};
 use crate::shared::Summaries;
-use crate::sorted::Sorter;
-use crate::store::{Store, StoreError};
+use crate::store::StoreError;
 use crate::subvolume;
 use crate::superblocks::{self, State};
 use crate::uuids;
-use crate::walk::{ItemVisitor, Nobody, Tree, Unasked, walk, walk_leaves};
-use crate::workers::Workers;
-
-/// What to check beyond the trees.
-#[derive(Clone, Copy, Default)]
-pub struct Options<'a> {
-    /// Read all data and compare them with their checksums.
-    pub data_checksums: bool,
-    /// Told of bytes that were read and judged, and of how many there are in all, once that is known.
-    pub progress: Option<&'a dyn Fn(u64, Option<u64>)>,
-    /// Devices may be missing: what the others have is checked.
-    pub degraded: bool,
-    /// Of members that were written to apart from one another, the one whose history is checked.
-    pub history: Option<DeviceId>,
-    /// How many threads read and judge; otherwise as many as are good for this machine. The report is the same.
-    pub threads: Option<usize>,
-    /// Temporary space for what grows with the file system (lists of ranges, 16 bytes for each run of neighbours; sets of tree
-    /// blocks; with quotas, lists of tree blocks), up to this device's length. Nothing on it is kept. Without it all is held in
-    /// memory.
-    pub temporary: Option<&'a Arc<dyn Device>>,
-    /// What of that is held in memory at most, in bytes; otherwise 64 MiB.
-    pub lists_bytes: Option<usize>,
-}
+use crate::walk::{ItemVisitor, Nobody, Unasked, walk, walk_leaves};
 
 /// Why nothing could be checked.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -77,8 +48,8 @@ pub enum CheckError {
     Temporary(#[from] StoreError),
 }
 
-/// What the trees mean depends on the incompatible features: with an unknown one nothing that is said of them is worth
-/// anything. Linux and `btrfs check` refuse such a file system too (`btrfs_check_features`).
+/// What the trees mean depends on the incompatible features: with an unknown one nothing that is said of them
+/// is worth anything. Linux and `btrfs check` refuse such a file system too (`btrfs_check_features`).
 fn known(opened: Opened) -> Result<Opened, CheckError> {
     let unknown = opened.superblock.features().unsupported_for_reading();
     if unknown.is_empty() {
@@ -90,16 +61,17 @@ fn known(opened: Opened) -> Result<Opened, CheckError> {
 /// Checks the file system on these devices. Nothing is written.
 ///
 /// # Errors
-/// [`CheckError::Open`], [`CheckError::UnknownFeatures`], [`CheckError::Temporary`]; everything that is wrong further in is a
-/// finding.
+/// [`CheckError::Open`], [`CheckError::UnknownFeatures`], [`CheckError::Temporary`]; everything that is wrong
+/// further in is a finding.
 pub fn check(devices: Vec<Arc<dyn Device>>, options: &Options<'_>) -> Result<Report, CheckError> {
     let rules = OpenRules { may_miss: options.degraded, history: options.history, ..OpenRules::default() };
     let opened = known(Volume::open_by(devices.clone(), rules, Access::ReadOnly)?)?;
     judge(opened, &devices, State::Newest, options)
 }
 
-/// Checks a committed state that is leased while others commit: the one of these superblocks, one for each device in the
-/// same order. Nothing is written. The report is worth nothing if the lease was revoked meanwhile.
+/// Checks a committed state that is leased while others commit: the one of these superblocks, one for each
+/// device in the same order. Nothing is written. The report is worth nothing if the lease was revoked
+/// meanwhile.
 ///
 /// # Errors
 /// As [`check`].
@@ -119,7 +91,7 @@ fn judge(
     options: &Options<'_>,
 ) -> Result<Report, CheckError> {
     let superblock = opened.superblock;
-    let mut context = Context::new(Arc::new(opened.volume), &superblock, options);
+    let mut context = CheckState::new(Arc::new(opened.volume), &superblock, options);
     superblocks::judge(&mut context, devices, &superblock, state);
     let mut layout = chunks::read(&mut context);
     if state == State::Newest {
@@ -143,61 +115,6 @@ fn judge(
     }
 }
 
-impl<'a> Context<'a> {
-    pub(crate) fn new(volume: Arc<Volume>, superblock: &'a Superblock, options: &'a Options<'a>) -> Self {
-        let geometry = *volume.geometry();
-        let rules = LeafRules {
-            sector_size: geometry.sector_size,
-            node_size: geometry.node_size,
-            checksum_size: u32::try_from(geometry.checksum_kind.size_bytes()).unwrap_or(u32::MAX),
-            generation: superblock.generation,
-            features: superblock.features(),
-            writable: false,
-        };
-        let chunks: Vec<(Logical, u64)> =
-            volume.chunks().snapshot().iter().map(|chunk| (chunk.logical, chunk.chunk.length)).collect();
-        let store = Store::new(options.temporary.cloned());
-        let set =
-            || BlockSet::new(geometry.sector_size, chunks.iter().copied(), &store, options.list_bytes());
-        let judge = Judge {
-            full: set(),
-            shared: set(),
-            volume,
-            superblock,
-            rules,
-            block_rules: BlockRules { node_size: geometry.node_size, sector_size: geometry.sector_size },
-            checksum_kind: geometry.checksum_kind,
-            unpacks: options.data_checksums,
-            secret: OsRandom.next_u64(),
-        };
-        Self {
-            reached: set(),
-            relocated: set(),
-            packed: Sorter::new(&store, options.list_bytes()),
-            judge,
-            options,
-            workers: Workers::new(options.threads),
-            store,
-            references: Balance::new(),
-            owners: None,
-            summaries: Summaries::default(),
-            relocates: false,
-            left: BTreeSet::new(),
-            faulty_extents: Faulty::default(),
-            expected_bytes: None,
-            judging: true,
-            report: Report::default(),
-        }
-    }
-
-    /// Does something of which the rules say nothing, because they did before; blocks are reached anew.
-    pub(crate) fn quietly(&mut self, work: impl FnOnce(&mut Self)) {
-        let judging = core::mem::replace(&mut self.judging, false);
-        work(self);
-        self.judging = judging;
-    }
-}
-
 /// What was read on the way, for the comparisons at the end.
 struct Checked {
     data: Ranges,
@@ -211,7 +128,7 @@ fn has_free_space_tree(superblock: &Superblock) -> bool {
 }
 
 /// Walks a tree that must be there.
-fn walk_required(context: &mut Context<'_>, roots: &Roots, id: RootId, visitor: &mut dyn ItemVisitor) {
+fn walk_required(context: &mut CheckState<'_>, roots: &Roots, id: RootId, visitor: &mut dyn ItemVisitor) {
     match roots.get(id) {
         Some(tree) => walk(context, &tree, visitor),
         // It is there, and what is wrong with it was found.
@@ -224,18 +141,19 @@ fn walk_required(context: &mut Context<'_>, roots: &Roots, id: RootId, visitor: 
 }
 
 /// Reads every tree but the chunk tree and the root tree.
-fn judge_trees(context: &mut Context<'_>, layout: &mut Layout, roots: &Roots) -> Checked {
+fn judge_trees(context: &mut CheckState<'_>, layout: &mut Layout, roots: &Roots) -> Checked {
     let has_groups = context.judge.superblock.compat_read_only.has(CompatReadOnlyFeatures::BLOCK_GROUP_TREE);
-    context.owners = Owners::new(context, roots);
+    context.owners = quotas::simple_quotas_since(&context.judge, roots).map(Owners::new);
     context.relocates = roots.get(RootId::TREE_RELOCATION).is_some();
     // The extent tree comes first: it says which blocks refer to their children by parent.
-    let mut extents = ExtentTree::new(layout, Some(Gathered::new(context)));
+    let mut extents = ExtentTree::new(layout, Some(ExtentPlaces::new(context)));
     walk_required(context, roots, RootId::EXTENT_TREE, &mut extents);
     extents.finish(context);
     let data_bytes = if context.options.data_checksums { extents.data_bytes } else { 0 };
     context.expected_bytes = Some(extents.block_bytes.saturating_add(data_bytes));
     let data_extents = extents.data_extents;
-    let Gathered { mut data, used } = extents.gathered.take().unwrap_or_else(|| Gathered::new(context));
+    let ExtentPlaces { mut data, used } =
+        extents.gathered.take().unwrap_or_else(|| ExtentPlaces::new(context));
     let used = used.finish();
     if has_groups {
         walk_required(context, roots, RootId::BLOCK_GROUP_TREE, &mut GroupItems(layout));
@@ -296,7 +214,7 @@ fn is_read_by_name(id: RootId) -> bool {
 }
 
 /// References do not agree: reads all trees again and says which.
-fn explain_references(context: &mut Context<'_>, layout: &mut Layout, roots: &Roots) {
+fn explain_references(context: &mut CheckState<'_>, layout: &mut Layout, roots: &Roots) {
     if !context.references.collect() {
         context.find(FindingKind::ReferencesNotListed {}, Place::default());
     }
@@ -330,6 +248,14 @@ fn explain_references(context: &mut Context<'_>, layout: &mut Layout, roots: &Ro
     references::explain(context, roots);
 }
 
-fn whole(id: RootId, logical: Logical, generation: Generation, level: Level) -> Tree {
-    Tree { id, logical, generation, level, has_references: true, dropped_to: None, last_snapshot: None }
+fn whole(id: RootId, logical: Logical, generation: Generation, level: Level) -> CheckedTree {
+    CheckedTree {
+        id,
+        logical,
+        generation,
+        level,
+        has_references: true,
+        dropped_to: None,
+        last_snapshot: None,
+    }
 }

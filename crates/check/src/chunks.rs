@@ -7,9 +7,11 @@ use vlinder_format::chunk::{BlockGroupFlags, Chunk};
 use vlinder_format::device::{DeviceExtent, DeviceItem};
 use vlinder_format::{DeviceId, ItemType, Logical, Physical, Place, RootId};
 
-use crate::context::Context;
+use crate::check_state::CheckState;
+use crate::checked_tree::CheckedTree;
 use crate::finding::FindingKind;
-use crate::walk::{Item, ItemVisitor, Tree, walk};
+use crate::item::Item;
+use crate::walk::{ItemVisitor, walk};
 
 /// A chunk with the place of its item.
 pub(crate) struct FoundChunk {
@@ -81,7 +83,7 @@ impl Layout {
 struct ChunkTree<'a>(&'a mut Layout);
 
 impl ItemVisitor for ChunkTree<'_> {
-    fn item(&mut self, _: &mut Context<'_>, item: &Item<'_>) {
+    fn item(&mut self, _: &mut CheckState<'_>, item: &Item<'_>) {
         let place = item.place();
         match item.key.item_type {
             ItemType::CHUNK_ITEM => {
@@ -111,7 +113,7 @@ impl<'a> DeviceTree<'a> {
 }
 
 impl ItemVisitor for DeviceTree<'_> {
-    fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
+    fn item(&mut self, context: &mut CheckState<'_>, item: &Item<'_>) {
         if item.key.item_type != ItemType::DEVICE_EXTENT {
             return;
         }
@@ -129,9 +131,9 @@ impl ItemVisitor for DeviceTree<'_> {
 }
 
 /// Reads the chunk tree and gives the volume its chunks.
-pub(crate) fn read(context: &mut Context<'_>) -> Layout {
+pub(crate) fn read(context: &mut CheckState<'_>) -> Layout {
     let mut layout = Layout::default();
-    let tree = Tree {
+    let tree = CheckedTree {
         id: RootId::CHUNK_TREE,
         logical: context.judge.superblock.chunk_root,
         generation: context.judge.superblock.chunk_root_generation,
@@ -165,13 +167,13 @@ pub(crate) fn read(context: &mut Context<'_>) -> Layout {
 }
 
 /// Compares all that was taken in, when every tree has been read.
-pub(crate) fn judge(context: &mut Context<'_>, layout: &Layout) {
+pub(crate) fn judge(context: &mut CheckState<'_>, layout: &Layout) {
     judge_groups(context, layout);
     judge_stripes(context, layout);
     judge_devices(context, layout);
 }
 
-fn judge_groups(context: &mut Context<'_>, layout: &Layout) {
+fn judge_groups(context: &mut CheckState<'_>, layout: &Layout) {
     for (logical, found) in &layout.chunks {
         if !layout.groups.contains_key(logical) && !layout.is_faulty_group(*logical) {
             context.find(FindingKind::ChunkWithoutGroup { logical: *logical }, found.place);
@@ -196,7 +198,7 @@ fn judge_groups(context: &mut Context<'_>, layout: &Layout) {
     }
 }
 
-fn judge_stripes(context: &mut Context<'_>, layout: &Layout) {
+fn judge_stripes(context: &mut CheckState<'_>, layout: &Layout) {
     let mut belonging = BTreeMap::new();
     for (logical, found) in &layout.chunks {
         let length = found.chunk.stripe_bytes().unwrap_or(0);
@@ -225,7 +227,7 @@ fn judge_stripes(context: &mut Context<'_>, layout: &Layout) {
     }
 }
 
-fn judge_devices(context: &mut Context<'_>, layout: &Layout) {
+fn judge_devices(context: &mut CheckState<'_>, layout: &Layout) {
     let mut total = 0u64;
     for (device, (item, place)) in &layout.devices {
         let device = *device;
@@ -250,7 +252,7 @@ fn judge_devices(context: &mut Context<'_>, layout: &Layout) {
             context.find(FindingKind::DeviceSize { device, found, reason }, *place);
         }
     }
-    for device in context.superblock_devices() {
+    for device in open_devices(context) {
         if !layout.devices.contains_key(&device) {
             context.find(FindingKind::DeviceMissing { device }, Place::default());
         }
@@ -262,7 +264,7 @@ fn judge_devices(context: &mut Context<'_>, layout: &Layout) {
 }
 
 /// A device's item says what the device's own superblock says.
-fn judge_device(context: &mut Context<'_>, item: &DeviceItem, place: Place) {
+fn judge_device(context: &mut CheckState<'_>, item: &DeviceItem, place: Place) {
     let device = item.device;
     let Some(member) = context.judge.volume.member(device) else {
         return context.find(FindingKind::DeviceAbsent { device }, place);
@@ -280,9 +282,7 @@ fn judge_device(context: &mut Context<'_>, item: &DeviceItem, place: Place) {
     }
 }
 
-impl Context<'_> {
-    /// The devices that are open.
-    fn superblock_devices(&self) -> Vec<DeviceId> {
-        self.judge.volume.members().iter().map(|member| member.id).collect()
-    }
+/// The devices that are open.
+fn open_devices(state: &CheckState<'_>) -> Vec<DeviceId> {
+    state.judge.volume.members().iter().map(|member| member.id).collect()
 }

@@ -1,84 +1,27 @@
-//! Compressed data must unpack: their checksums are of what lies on the device, and say nothing of what was packed there, or
-//! whether it was packed at all (mkfs.btrfs 7.0 called plain extents compressed: kdave/btrfs-progs#1135).
+//! Compressed data must unpack: their checksums are of what lies on the device, and say nothing of what was
+//! packed there, or whether it was packed at all (mkfs.btrfs 7.0 called plain extents compressed:
+//! kdave/btrfs-progs#1135).
 //!
-//! Inline data are unpacked where their leaf is read. The others are listed on the way and unpacked in the order of their
-//! addresses, each extent once, whoever shows it.
+//! Inline data are unpacked where their leaf is read. The others are listed on the way and unpacked in the
+//! order of their addresses: each extent once, however many files show it.
 
 use vlinder_codec::compress::{Compression, decompress};
 use vlinder_format::block::BlockFault;
 use vlinder_format::file_extent::{CompressionId, FileExtent, FileExtentContent};
-use vlinder_format::{Block, Damage, Fault, ItemType, Key, Logical, Place, RootId};
+use vlinder_format::{Block, Damage, Fault, ItemType, Logical, RootId};
 use vlinder_volume::ReadRequest;
 
-use crate::context::{Context, Judge};
+use crate::check_state::CheckState;
 use crate::finding::FindingKind;
+use crate::judge::Judge;
+use crate::packed::Packed;
 use crate::report::Finding;
-use crate::roots::take;
-use crate::sorted::Record;
 
 /// Extents that are unpacked at once, of at most 128 KiB each.
 const BATCH: usize = 64;
 
-/// A compressed extent, and the item of a file that shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Packed {
-    address: u64,
-    disk_bytes: u64,
-    ram_bytes: u64,
-    compression: CompressionId,
-    tree: RootId,
-    leaf: Logical,
-    slot: u32,
-    key: Key,
-}
-
-impl Packed {
-    fn place(&self) -> Place {
-        Place { tree: Some(self.tree), block: Some(self.leaf), slot: Some(self.slot), key: Some(self.key) }
-    }
-
-    fn is_same_extent(&self, other: &Self) -> bool {
-        let extent =
-            |packed: &Self| (packed.address, packed.disk_bytes, packed.ram_bytes, packed.compression);
-        extent(self) == extent(other)
-    }
-}
-
-impl Record for Packed {
-    const BYTES: usize = <[u64; 5]>::BYTES + 5 + Key::SIZE;
-
-    fn encode(&self, bytes: &mut Vec<u8>) {
-        [self.address, self.disk_bytes, self.ram_bytes, self.tree.0, self.leaf.0].encode(bytes);
-        bytes.push(self.compression.0);
-        bytes.extend_from_slice(&self.slot.to_le_bytes());
-        bytes.extend_from_slice(&self.key.encode());
-    }
-
-    fn decode(bytes: &[u8]) -> Self {
-        let mut rest = bytes;
-        let [address, disk_bytes, ram_bytes, tree, leaf] =
-            <[u64; 5]>::decode(&take::<{ <[u64; 5]>::BYTES }>(&mut rest));
-        let [compression] = take(&mut rest);
-        let (slot, key) = (u32::from_le_bytes(take(&mut rest)), Key::decode(&take(&mut rest)));
-        Self {
-            address,
-            disk_bytes,
-            ram_bytes,
-            compression: CompressionId(compression),
-            tree: RootId(tree),
-            leaf: Logical(leaf),
-            slot,
-            key,
-        }
-    }
-
-    /// One of the files is enough to say where the extent is shown.
-    fn absorb(&mut self, next: &Self) -> bool {
-        self.is_same_extent(next)
-    }
-}
-
-/// The compressed extents that a leaf shows, but for the items that break a rule. What is inline is unpacked, and found if it can't be.
+/// The compressed extents that a leaf shows, but for the items that break a rule. What is inline is unpacked,
+/// and found if it can't be.
 pub(crate) fn of_leaf(
     judge: &Judge<'_>,
     tree: RootId,
@@ -160,7 +103,7 @@ impl Judge<'_> {
 }
 
 /// Unpacks all that was listed. Leaves that are read from here on list nothing.
-pub(crate) fn judge(context: &mut Context<'_>) {
+pub(crate) fn judge(context: &mut CheckState<'_>) {
     context.judge.unpacks = false;
     let empty = context.sorter();
     let packed = core::mem::replace(&mut context.packed, empty).finish();
@@ -172,38 +115,12 @@ pub(crate) fn judge(context: &mut Context<'_>) {
         {
             batch.push(next);
         }
-        let Context { judge, workers, .. } = &mut *context;
+        let CheckState { judge, workers, .. } = &mut *context;
         let unpacked = workers.map(&batch, |packed| judge.unpack_extent(packed));
         for (packed, result) in batch.iter().zip(unpacked) {
             if let Err(reason) = result {
                 context.find(not_unpacked(packed, reason), packed.place());
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use vlinder_format::ObjectId;
-
-    use super::*;
-
-    #[test]
-    fn what_is_listed_comes_back_from_its_bytes() {
-        let packed = Packed {
-            address: 0x0102_0304_0506_0708,
-            disk_bytes: 0x1112_1314,
-            ram_bytes: 0x2122_2324,
-            compression: CompressionId(3),
-            tree: RootId(0x3132_3334_3536_3738),
-            leaf: Logical(0x4142_4344_4546_4748),
-            slot: 0x5152_5354,
-            key: Key::new(ObjectId(7), ItemType::EXTENT_DATA, 4096),
-        };
-        let mut bytes = Vec::new();
-        packed.encode(&mut bytes);
-        assert_eq!((bytes.len(), Packed::decode(&bytes)), (Packed::BYTES, packed));
-        let other = Packed { slot: 1, leaf: Logical(0), ..packed };
-        assert!(packed.clone().absorb(&other) && !packed.clone().absorb(&Packed { ram_bytes: 1, ..other }));
     }
 }

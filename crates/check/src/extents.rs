@@ -1,16 +1,18 @@
-//! The extent tree: extents in order and apart, each in a block group of its content, with references that add up.
+//! The extent tree: extents in order and apart, each in a block group of its content, with references that
+//! add up.
 
 use vlinder_format::chunk::BlockGroupFlags;
 use vlinder_format::extent::{DataReference, ExtentFlags, ExtentItem, Reference};
 use vlinder_format::{ItemType, Level, Logical, Place};
 
+use crate::check_state::CheckState;
 use crate::chunks::Layout;
-use crate::context::Context;
+use crate::extent_use::{Extent, Use, User};
 use crate::finding::FindingKind;
+use crate::item::Item;
 use crate::ledger::Side;
 use crate::ranges::Gathering;
-use crate::references::{Extent, Use, User};
-use crate::walk::{Item, ItemVisitor};
+use crate::walk::ItemVisitor;
 
 /// The extent whose references are coming.
 struct Current {
@@ -26,7 +28,7 @@ struct Current {
 
 impl Current {
     /// A reference of this extent.
-    fn record(&mut self, context: &mut Context<'_>, reference: &Reference) {
+    fn record(&mut self, context: &mut CheckState<'_>, reference: &Reference) {
         let user = match reference {
             Reference::ExtentOwner { .. } => return,
             Reference::TreeBlock { root } => User::Root(*root),
@@ -43,15 +45,15 @@ impl Current {
 }
 
 /// Where extents lie.
-pub(crate) struct Gathered {
+pub(crate) struct ExtentPlaces {
     /// Data extents.
     pub(crate) data: Gathering,
     /// All that lie in a chunk of their content.
     pub(crate) used: Gathering,
 }
 
-impl Gathered {
-    pub(crate) fn new(context: &Context<'_>) -> Self {
+impl ExtentPlaces {
+    pub(crate) fn new(context: &CheckState<'_>) -> Self {
         Self { data: context.gathering(), used: context.gathering() }
     }
 }
@@ -59,7 +61,7 @@ impl Gathered {
 /// What the extent tree is read for.
 pub(crate) struct ExtentTree<'a> {
     layout: &'a mut Layout,
-    pub(crate) gathered: Option<Gathered>,
+    pub(crate) gathered: Option<ExtentPlaces>,
     /// Bytes of tree blocks.
     pub(crate) block_bytes: u64,
     /// Data extents.
@@ -72,7 +74,7 @@ pub(crate) struct ExtentTree<'a> {
 }
 
 impl<'a> ExtentTree<'a> {
-    pub(crate) fn new(layout: &'a mut Layout, gathered: Option<Gathered>) -> Self {
+    pub(crate) fn new(layout: &'a mut Layout, gathered: Option<ExtentPlaces>) -> Self {
         Self {
             layout,
             gathered,
@@ -85,7 +87,7 @@ impl<'a> ExtentTree<'a> {
     }
 
     /// The extent before is complete.
-    pub(crate) fn finish(&mut self, context: &mut Context<'_>) {
+    pub(crate) fn finish(&mut self, context: &mut CheckState<'_>) {
         let Some(current) = self.current.take() else { return };
         if current.found != current.counted && !current.is_incomplete {
             let (found, expected) = (current.counted, current.found);
@@ -93,7 +95,7 @@ impl<'a> ExtentTree<'a> {
         }
     }
 
-    fn begin(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
+    fn begin(&mut self, context: &mut CheckState<'_>, item: &Item<'_>) {
         self.finish(context);
         let Ok(decoded) = ExtentItem::decode(item.key.item_type, item.data) else { return };
         let logical = Logical(item.key.objectid.0);
@@ -143,8 +145,9 @@ impl<'a> ExtentTree<'a> {
         self.current = Some(current);
     }
 
-    /// An extent's item breaks a rule: by its key it lies where it lies, whoever uses it.
-    fn pass_over(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
+    /// An extent's item breaks a rule: its key says where the extent lies, and nothing says which trees use
+    /// the extent.
+    fn pass_over(&mut self, context: &mut CheckState<'_>, item: &Item<'_>) {
         self.finish(context);
         let (logical, is_skinny) =
             (Logical(item.key.objectid.0), item.key.item_type == ItemType::METADATA_ITEM);
@@ -169,8 +172,9 @@ impl<'a> ExtentTree<'a> {
         }
     }
 
-    /// Adds an extent to the chunk that it lies in. (The group's item may come later, so the chunk stands for it.)
-    fn place_in_chunk(&mut self, context: &mut Context<'_>, extent: &Extent, item: &Item<'_>) {
+    /// Adds an extent to the chunk that it lies in. (The group's item may come later, so the chunk stands for
+    /// it.)
+    fn place_in_chunk(&mut self, context: &mut CheckState<'_>, extent: &Extent, item: &Item<'_>) {
         let (logical, length) = (extent.logical, extent.length);
         let content = if extent.level.is_some() {
             BlockGroupFlags(BlockGroupFlags::METADATA.0 | BlockGroupFlags::SYSTEM.0)
@@ -194,7 +198,7 @@ impl<'a> ExtentTree<'a> {
 }
 
 impl ItemVisitor for ExtentTree<'_> {
-    fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
+    fn item(&mut self, context: &mut CheckState<'_>, item: &Item<'_>) {
         match item.key.item_type {
             ItemType::EXTENT_ITEM | ItemType::METADATA_ITEM => self.begin(context, item),
             ItemType::BLOCK_GROUP_ITEM => self.layout.add_group(item),
@@ -217,7 +221,7 @@ impl ItemVisitor for ExtentTree<'_> {
         }
     }
 
-    fn faulty(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
+    fn faulty(&mut self, context: &mut CheckState<'_>, item: &Item<'_>) {
         match item.key.item_type {
             ItemType::BLOCK_GROUP_ITEM => return self.layout.pass_over_group(item),
             ItemType::EXTENT_ITEM | ItemType::METADATA_ITEM => self.pass_over(context, item),
@@ -236,13 +240,13 @@ impl ItemVisitor for ExtentTree<'_> {
 pub(crate) struct GroupItems<'a>(pub(crate) &'a mut Layout);
 
 impl ItemVisitor for GroupItems<'_> {
-    fn item(&mut self, _: &mut Context<'_>, item: &Item<'_>) {
+    fn item(&mut self, _: &mut CheckState<'_>, item: &Item<'_>) {
         if item.key.item_type == ItemType::BLOCK_GROUP_ITEM {
             self.0.add_group(item);
         }
     }
 
-    fn faulty(&mut self, _: &mut Context<'_>, item: &Item<'_>) {
+    fn faulty(&mut self, _: &mut CheckState<'_>, item: &Item<'_>) {
         if item.key.item_type == ItemType::BLOCK_GROUP_ITEM {
             self.0.pass_over_group(item);
         }

@@ -1,5 +1,5 @@
-//! Items that break a rule. Each is a finding, and what it says is not used; but it is there, so that what it should say must not
-//! be called missing.
+//! Items that break a rule. Each is a finding, and what it says is not used; but it is there, so that what it
+//! should say must not be called missing.
 
 use std::collections::BTreeSet;
 

@@ -40,8 +40,8 @@ finding_kinds! {
         /// By the device items.
         expected: u64,
     } "the superblock counts {found} bytes in all, the devices have {expected}";
-    /// The superblock names a stripe size that is not its sector size, as nobody makes it. Linux takes any power of two and uses
-    /// none; btrfs-progs does not open the file system.
+    /// The superblock names a stripe size that is not its sector size, as nobody makes it. Linux takes any
+    /// power of two and uses none; btrfs-progs does not open the file system.
     Error "superblock-stripe-size" SuperblockStripeSize {
         /// In the superblock.
         found: u32,
@@ -84,7 +84,8 @@ finding_kinds! {
     /// A tree block is reached from two places of one tree, or from trees that share nothing.
     Error "block-shared" BlockShared {
     } "the block is reached a second time, from a tree that shares none";
-    /// Several trees share a block that is newer than the last snapshot of one of them, whose writers take it for theirs.
+    /// Several trees share a block that is newer than the last snapshot of one of them, whose writers take it
+    /// for theirs.
     Error "block-shared-since-snapshot" SharedNewer {
         /// The block.
         block: Logical,
@@ -98,7 +99,8 @@ finding_kinds! {
         /// How.
         reason: &'static str,
     } "the block {reason}";
-    /// A block's header has flags that nobody knows or that its tree can't have, or the revision of before 2009.
+    /// A block's header has flags that nobody knows or that its tree can't have, or the revision of before
+    /// 2009.
     Error "block-flags" BlockFlags {
         /// In its header.
         found: u64,
@@ -201,7 +203,8 @@ finding_kinds! {
         /// First byte.
         logical: Logical,
     } "parts of the chunk at {logical} lie on devices that are not there alone";
-    /// Of a chunk the members that are there and were not away have not all bytes: those without checksums may be old.
+    /// Of a chunk the members that are there and were not away have not all bytes: those without checksums
+    /// may be old.
     Warning "chunk-stale" ChunkStale {
         /// The chunk.
         logical: Logical,
@@ -240,14 +243,14 @@ finding_kinds! {
         logical: Logical,
         /// Bytes.
         length: u64,
-        /// Who uses it.
+        /// The user, as `User` is displayed.
         user: String,
     } "the extent of {length} bytes at {logical} is used by {user} and has no extent item";
     /// An extent has no back reference for one of its users.
     Error "reference-missing" ReferenceMissing {
         /// First byte.
         logical: Logical,
-        /// Who uses it.
+        /// The user, as `User` is displayed.
         user: String,
         /// Uses.
         expected: u64,
@@ -258,7 +261,7 @@ finding_kinds! {
     Error "reference-extra" ReferenceExtra {
         /// First byte.
         logical: Logical,
-        /// Who is recorded.
+        /// The user that is recorded.
         user: String,
         /// Uses.
         expected: u64,
@@ -287,12 +290,14 @@ finding_kinds! {
         /// By the ranges.
         expected: u64,
     } "the block group at {group} counts {found} free ranges and has {expected}";
-    /// A block group has no free-space record, or one of another length, or there is one where another group lies.
+    /// A block group has no free-space record, or one of another length, or there is one where another group
+    /// lies.
     Error "free-space-group" FreeSpaceGroup {
         /// The group.
         group: Logical,
     } "the block group at {group} and the free-space tree do not know each other";
-    /// Free space is recorded of a block group that is no more: mkfs.btrfs before 6.3 leaves that, and Linux never looks.
+    /// Free space is recorded of a block group that is no more: mkfs.btrfs before 6.3 leaves that, and Linux
+    /// never looks.
     Warning "free-space-leftover" FreeSpaceLeftover {
         /// Where the group was.
         group: Logical,
@@ -501,7 +506,8 @@ finding_kinds! {
         /// Bytes of the target.
         expected: u64,
     } "symbolic link {inode} has size {found}, its target {expected} bytes";
-    /// Written bytes past a file's end: a crash between a write and its end leaves that, and nobody sees them.
+    /// Written bytes past a file's end: a crash between a write and its end leaves that, and nobody sees
+    /// them.
     Warning "file-past-end" FilePastEnd {
         inode: ObjectId,
         /// Its size.
@@ -515,7 +521,8 @@ finding_kinds! {
     /// So many subvolumes that their parents were not followed.
     Warning "roots-not-followed" RootsNotFollowed {
     } "there are too many subvolumes to see whether some lie in themselves";
-    /// A relation between quota groups without its counterpart, or between groups of one level, which could be a loop.
+    /// A relation between quota groups without its counterpart, or between groups of one level, which could
+    /// be a loop.
     Error "quota-relation" QuotaRelation {
         /// The group whose item it is.
         group: QuotaGroupId,
@@ -524,7 +531,8 @@ finding_kinds! {
         /// What is wrong.
         reason: &'static str,
     } "the relation between quota groups {group} and {other} {reason}";
-    /// A quota group, in a file system that says that its quotas are right, counts other bytes than its subvolumes use.
+    /// A quota group, in a file system that says that its quotas are right, counts other bytes than its
+    /// subvolumes use.
     Error "quota-usage" QuotaUsage {
         /// The group.
         group: QuotaGroupId,
@@ -535,7 +543,8 @@ finding_kinds! {
         /// By the trees.
         expected: u64,
     } "quota group {group} counts {found} bytes that it {what}, and there are {expected}";
-    /// There are so many ways to share extents, quota groups, or members of groups that what these use was not counted.
+    /// There are so many ways to share extents, quota groups, or members of groups that what these use was
+    /// not counted.
     Warning "quota-not-counted" QuotaNotCounted {
     } "there are too many quota groups, members of them or ways to share extents to see whether quota groups count right";
     /// A log of what is no subvolume: opening for writing fails.
@@ -562,7 +571,8 @@ finding_kinds! {
         /// The kind.
         item_type: ItemType,
     } "no log holds a {item_type}";
-    /// A log speaks of an inode that is not there, or of another type: replaying it fails, or leaves what fits nothing.
+    /// A log speaks of an inode that is not there, or of another type: replaying it fails, or leaves what
+    /// fits nothing.
     Error "log-inode" LogInode {
         inode: ObjectId,
         /// What is wrong.

@@ -1,4 +1,5 @@
-//! How the table of findings becomes a type: of each row a variant, its identifier, its severity and its sentence.
+//! How the table of findings becomes a type: of each row a variant, its identifier, its severity and its
+//! sentence.
 
 macro_rules! finding_kinds {
     ($(

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use vlinder_format::free_space::{FreeSpaceInfo, bitmap_runs};
 use vlinder_format::{ItemType, Logical, Place, RootId};
 
+use crate::check_state::{CheckState, at};
 use crate::chunks::Layout;
-use crate::context::{Context, at};
 use crate::finding::FindingKind;
+use crate::item::Item;
 use crate::ranges::{Gathering, Ranges};
 use crate::store::Store;
-use crate::walk::{Item, ItemVisitor};
+use crate::walk::ItemVisitor;
 
 /// A group's record.
 struct Record {
@@ -41,7 +42,7 @@ pub(crate) struct FreeSpace {
 }
 
 impl FreeSpaceTree {
-    pub(crate) fn new(context: &Context<'_>) -> Self {
+    pub(crate) fn new(context: &CheckState<'_>) -> Self {
         Self { records: BTreeMap::new(), free: context.gathering(), faulty: BTreeSet::new(), current: None }
     }
 
@@ -50,7 +51,7 @@ impl FreeSpaceTree {
         FreeSpace { records: self.records, free: self.free.finish(), faulty: self.faulty }
     }
 
-    fn add_range(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
+    fn add_range(&mut self, context: &mut CheckState<'_>, item: &Item<'_>) {
         let (start, length) = (item.key.objectid.0, item.key.offset);
         let current = self.current.and_then(|group| Some((group, self.records.get_mut(&group)?)));
         let Some((group, record)) = current else {
@@ -87,7 +88,7 @@ impl FreeSpaceTree {
 
 impl FreeSpace {
     /// Compares with what the extents take.
-    pub(crate) fn judge(&self, context: &mut Context<'_>, layout: &Layout, used: &Ranges) {
+    pub(crate) fn judge(&self, context: &mut CheckState<'_>, layout: &Layout, used: &Ranges) {
         for (group, found) in layout.groups.iter().filter(|(group, _)| !self.faulty.contains(group)) {
             let place = at(RootId::FREE_SPACE_TREE, FreeSpaceInfo::key(*group, found.length));
             let Some(record) = self.records.get(group).filter(|record| record.length == found.length) else {
@@ -124,7 +125,7 @@ impl FreeSpace {
 }
 
 impl ItemVisitor for FreeSpaceTree {
-    fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
+    fn item(&mut self, context: &mut CheckState<'_>, item: &Item<'_>) {
         match item.key.item_type {
             ItemType::FREE_SPACE_INFO => {
                 let group = Logical(item.key.objectid.0);
@@ -140,7 +141,7 @@ impl ItemVisitor for FreeSpaceTree {
         }
     }
 
-    fn faulty(&mut self, _: &mut Context<'_>, item: &Item<'_>) {
+    fn faulty(&mut self, _: &mut CheckState<'_>, item: &Item<'_>) {
         if item.key.item_type == ItemType::FREE_SPACE_INFO {
             self.current = Some(Logical(item.key.objectid.0));
         }
@@ -149,7 +150,7 @@ impl ItemVisitor for FreeSpaceTree {
 }
 
 /// What lies under superblock copies in a chunk: Linux calls it free, and never uses it.
-fn superblock_holes(context: &Context<'_>, group: Logical) -> Ranges {
+fn superblock_holes(context: &CheckState<'_>, group: Logical) -> Ranges {
     let mut holes = Gathering::new(&Store::new(None), 0);
     if let Some(chunk) = context.judge.volume.chunks().get(group) {
         for hole in chunk.superblock_ranges() {
@@ -159,7 +160,8 @@ fn superblock_holes(context: &Context<'_>, group: Logical) -> Ranges {
     holes.finish()
 }
 
-/// The first byte from `start` to `end` that is both free and taken, or neither and in no hole; and whether it is free.
+/// The first byte from `start` to `end` that is both free and taken, or neither and in no hole; and whether
+/// it is free.
 fn first_difference([free, taken, holes]: [&Ranges; 3], start: u64, end: u64) -> Option<(u64, bool)> {
     let mut passes = [free, taken, holes].map(|ranges| ranges.from(start).peekable());
     let mut at = start;

@@ -8,9 +8,9 @@ use vlinder_format::inode::{FileType, InodeFlags, InodeItem, Mode};
 use vlinder_format::inode_ref::{ExtendedReferences, InodeReferences};
 use vlinder_format::{ItemType, Logical, ObjectId, Place, RootId};
 
+use crate::collector::Collector;
 use crate::finding::FindingKind;
-use crate::summary::Collector;
-use crate::walk::Item;
+use crate::item::Item;
 
 /// An inode whose items are coming.
 #[derive(Clone, Debug)]
@@ -134,7 +134,8 @@ impl Inode {
         self.is_incomplete |= other.is_incomplete;
     }
 
-    /// Everything that later items are judged by: where two inodes have equal facts, equal items lead to equal findings.
+    /// Everything that later items are judged by: where two inodes have equal facts, equal items lead to
+    /// equal findings.
     pub(crate) fn facts(&self) -> Facts {
         let item = self.item.unwrap_or_default();
         Facts {
@@ -279,7 +280,8 @@ impl Inode {
         } else if self.end < start {
             self.first_gap.get_or_insert(self.end);
         }
-        // Others may follow an inline extent: Linux leaves it so where copy_file_range(2) adds bytes behind it, and reads it.
+        // Others may follow an inline extent: Linux leaves it so where copy_file_range(2) adds bytes behind
+        // it, and reads it.
         let sector = u64::from(collector.judge.rules.sector_size).max(1);
         let length = extent.file_bytes();
         let end = start.saturating_add(length);
@@ -298,8 +300,8 @@ impl Inode {
         self.judge_range(collector, item, &extent);
     }
 
-    /// Whether this is the target of a link with one NUL behind its size: btrfs-convert put it there until 6.3, and everybody reads up
-    /// to the size.
+    /// Whether this is the target of a link with one NUL behind its size: btrfs-convert put it there until
+    /// 6.3, and everybody reads up to the size.
     fn ends_with_nul(&self, extent: &FileExtent<'_>, length: u64) -> bool {
         let size = self.item.map(|item| item.size_bytes).unwrap_or_default();
         let FileExtentContent::Inline(target) = &extent.content else { return false };
@@ -343,7 +345,8 @@ impl Inode {
             return;
         }
         let end = start.saturating_add(length);
-        // Of a subvolume that is being deleted the inode's item may be gone, and with it whether there should be any.
+        // Of a subvolume that is being deleted the inode's item may be gone, and with it whether there should
+        // be any.
         if self.has_unknown_item || (self.item.is_none() && !collector.is_whole) {
             return;
         }

@@ -1,9 +1,9 @@
 //! Two sets compared without holding either.
 //!
-//! Each fact is hashed with a secret and added to a sum, once positive from the one side and once negative from the other;
-//! a sum of zero means that both sides said the same (a chance of 2^-64 says so wrongly, and without the secret nobody can
-//! aim at it). Sums are kept for buckets of facts, so that after a difference only the facts of the buckets that differ
-//! have to be collected.
+//! Each fact is hashed with a secret and added to a sum, once positive from the one side and once negative
+//! from the other; a sum of zero means that both sides said the same (a chance of 2^-64 says so wrongly, and
+//! without the secret nobody can aim at it). Sums are kept for buckets of facts, so that after a difference
+//! only the facts of the buckets that differ have to be collected.
 
 use twox_hash::XxHash64;
 use vlinder_base::random::{OsRandom, Random};
@@ -69,8 +69,8 @@ impl Ledger {
         self.sums.iter().all(|sum| sum.sum == 0)
     }
 
-    /// The buckets that differ, as long as they have no more than `most` facts together (one at least); and whether those
-    /// are all that differ.
+    /// The buckets that differ, as long as they have no more than `most` facts together (one at least); and
+    /// whether those are all that differ.
     fn differing(&self, most: u64) -> (Buckets, bool) {
         let mut buckets = Buckets(vec![false; BUCKETS]);
         let mut facts = 0u64;

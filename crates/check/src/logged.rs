@@ -1,18 +1,21 @@
-//! The inodes that a log speaks of: each is in the log or in its subvolume, and of the type that all who speak of it mean. A replay
-//! would otherwise stop, or leave names and items that fit no inode. Sources: Linux's `replay_one_buffer`, `replay_one_name`.
+//! The inodes that a log speaks of: each is in the log or in its subvolume, and of the type that all who
+//! speak of it mean. A replay would otherwise stop, or leave names and items that fit no inode. Sources:
+//! Linux's `replay_one_buffer`, `replay_one_name`.
 
 use vlinder_format::directory::{DirectoryEntries, DirectoryEntryType};
 use vlinder_format::inode::{FileType, InodeItem};
 use vlinder_format::inode_ref::ExtendedReferences;
 use vlinder_format::{ItemType, ObjectId};
 
-use crate::context::{Context, Judge};
+use crate::check_state::CheckState;
+use crate::checked_tree::CheckedTree;
 use crate::finding::FindingKind;
-use crate::walk::{Item, Tree};
+use crate::item::Item;
+use crate::judge::Judge;
 
 /// What an inode is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
+enum FoundInode {
     /// Of this type, where it is one.
     Is(Option<FileType>),
     /// There is none.
@@ -23,23 +26,24 @@ enum Known {
 
 /// Judges the items of a log, one after the other.
 pub(crate) struct Inodes {
-    log: Tree,
-    subvolume: Tree,
+    log: CheckedTree,
+    subvolume: CheckedTree,
     /// The inode of the items that come, and whether it was found missing.
-    current: Option<(ObjectId, Known)>,
+    current: Option<(ObjectId, FoundInode)>,
     /// The inode that was looked for last: names come by directory.
-    last: Option<(ObjectId, Known)>,
+    last: Option<(ObjectId, FoundInode)>,
 }
 
 impl Inodes {
-    pub(crate) fn new(log: Tree, subvolume: Tree) -> Self {
+    pub(crate) fn new(log: CheckedTree, subvolume: CheckedTree) -> Self {
         Self { log, subvolume, current: None, last: None }
     }
 
     /// The next item of the log, whose kind logs may hold.
-    pub(crate) fn judge(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
+    pub(crate) fn judge(&mut self, context: &mut CheckState<'_>, item: &Item<'_>) {
         let (inode, item_type) = (item.key.objectid, item.key.item_type);
-        // A log's checksums are of no inode; and what a directory has lost is of no matter where it is gone itself.
+        // A log's checksums are of no inode; and what a directory has lost is of no matter where it is gone
+        // itself.
         if [ItemType::EXTENT_CHECKSUM, ItemType::DIR_LOG_ITEM, ItemType::DIR_LOG_INDEX].contains(&item_type) {
             return;
         }
@@ -73,7 +77,7 @@ impl Inodes {
     }
 
     /// The inode of an item. The first of its items comes to a finding if it is missing, or changes its type.
-    fn current(&mut self, context: &mut Context<'_>, item: &Item<'_>) -> Known {
+    fn current(&mut self, context: &mut CheckState<'_>, item: &Item<'_>) -> FoundInode {
         let inode = item.key.objectid;
         if let Some((_, known)) = self.current.filter(|(current, _)| *current == inode) {
             return known;
@@ -82,8 +86,8 @@ impl Inodes {
         let logged = (item.key.item_type == ItemType::INODE_ITEM).then(|| type_in(item.data));
         let known = logged.unwrap_or(committed);
         let reason = match (known, committed) {
-            (Known::Missing, _) => Some("is neither in the log nor in the subvolume"),
-            (Known::Is(logged), Known::Is(committed)) if logged != committed => {
+            (FoundInode::Missing, _) => Some("is neither in the log nor in the subvolume"),
+            (FoundInode::Is(logged), FoundInode::Is(committed)) if logged != committed => {
                 Some("is of another type than in the subvolume")
             }
             _ => None,
@@ -96,12 +100,12 @@ impl Inodes {
     }
 
     /// What an inode is that an item of another names.
-    fn other(&mut self, judge: &Judge<'_>, inode: ObjectId) -> Known {
+    fn other(&mut self, judge: &Judge<'_>, inode: ObjectId) -> FoundInode {
         if let Some((_, known)) = self.last.filter(|(last, _)| *last == inode) {
             return known;
         }
         let known = match look(judge, &self.log, inode) {
-            Known::Missing => look(judge, &self.subvolume, inode),
+            FoundInode::Missing => look(judge, &self.subvolume, inode),
             known => known,
         };
         self.last = Some((inode, known));
@@ -111,19 +115,19 @@ impl Inodes {
     /// A name of a log for what is gone is passed over.
     fn judge_child(
         &mut self,
-        context: &mut Context<'_>,
+        context: &mut CheckState<'_>,
         item: &Item<'_>,
         inode: ObjectId,
         entry_type: DirectoryEntryType,
     ) {
         let known = self.other(&context.judge, inode);
-        if matches!(known, Known::Is(found) if found != entry_type.file_type()) {
+        if matches!(known, FoundInode::Is(found) if found != entry_type.file_type()) {
             let reason = "is of another type than its name says";
             context.find(FindingKind::LogInode { inode, reason }, item.place());
         }
     }
 
-    fn judge_parent(&mut self, context: &mut Context<'_>, item: &Item<'_>, inode: ObjectId) {
+    fn judge_parent(&mut self, context: &mut CheckState<'_>, item: &Item<'_>, inode: ObjectId) {
         let known = self.other(&context.judge, inode);
         if is_other(known, &[FileType::Directory]) {
             let reason = "has a name in it and is no directory";
@@ -133,17 +137,17 @@ impl Inodes {
 }
 
 /// Whether an inode is of none of these types.
-fn is_other(known: Known, types: &[FileType]) -> bool {
-    matches!(known, Known::Is(found) if !found.is_some_and(|found| types.contains(&found)))
+fn is_other(known: FoundInode, types: &[FileType]) -> bool {
+    matches!(known, FoundInode::Is(found) if !found.is_some_and(|found| types.contains(&found)))
 }
 
-fn type_in(data: &[u8]) -> Known {
-    InodeItem::decode(data).map_or(Known::Unreadable, |item| Known::Is(item.file_type()))
+fn type_in(data: &[u8]) -> FoundInode {
+    InodeItem::decode(data).map_or(FoundInode::Unreadable, |item| FoundInode::Is(item.file_type()))
 }
 
 /// Looks for the item of an inode. What is wrong on the way is found when the tree is walked.
-fn look(judge: &Judge<'_>, tree: &Tree, inode: ObjectId) -> Known {
+fn look(judge: &Judge<'_>, tree: &CheckedTree, inode: ObjectId) -> FoundInode {
     let key = InodeItem::key(inode);
-    let Some(leaf) = judge.leaf_of(tree, &key) else { return Known::Unreadable };
-    leaf.search(&key).map_or(Known::Missing, |slot| type_in(leaf.data(slot)))
+    let Some(leaf) = judge.leaf_of(tree, &key) else { return FoundInode::Unreadable };
+    leaf.search(&key).map_or(FoundInode::Missing, |slot| type_in(leaf.data(slot)))
 }

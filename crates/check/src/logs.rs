@@ -1,7 +1,9 @@
-//! The fsync log: a tree of logs, one for each subvolume that was synced since the last commit, and the logs themselves.
+//! The fsync log: a tree of logs, one for each subvolume that was synced since the last commit, and the logs
+//! themselves.
 //!
-//! Their blocks have no extent items, and what they refer to may have none yet: they lie in what is free. Sources: Linux's
-//! `btrfs_recover_log_trees`, `walk_log_tree`; what kinds of items a log holds: `btrfs_log_inode`, `log_csums`.
+//! Their blocks have no extent items, and what they refer to may have none yet: they lie in what is free.
+//! Sources: Linux's `btrfs_recover_log_trees`, `walk_log_tree`; what kinds of items a log holds:
+//! `btrfs_log_inode`, `log_csums`.
 
 use std::iter::Peekable;
 
@@ -10,13 +12,16 @@ use vlinder_format::inode::{InodeFlags, InodeItem};
 use vlinder_format::{ItemType, Key, Logical, ObjectId, Place, RootId};
 
 use crate::belongings::log_may_hold;
-use crate::context::Context;
+use crate::check_state::CheckState;
+use crate::checked_tree::CheckedTree;
 use crate::finding::FindingKind;
+use crate::item::Item;
 use crate::logged::Inodes;
 use crate::ranges::{Gathering, Ranges};
-use crate::roots::{FoundRoot, Roots, take};
+use crate::roots::{FoundRoot, Roots};
+use crate::sorted::take;
 use crate::sorted::{Pass, Record, Sorted, Sorter};
-use crate::walk::{Item, ItemVisitor, Tree, walk};
+use crate::walk::{ItemVisitor, walk};
 
 /// A range that a log uses, and where it says so: for a block its leaf, for a data extent the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,7 +101,7 @@ struct Blocks {
 }
 
 impl Blocks {
-    fn new(context: &Context<'_>) -> Self {
+    fn new(context: &CheckState<'_>) -> Self {
         let node_size = u64::from(context.judge.rules.node_size);
         Self { list: context.sorter(), last: None, node_size }
     }
@@ -114,18 +119,18 @@ impl Blocks {
 /// The tree of logs.
 struct LogRoots<'a> {
     /// Whose log, and its tree.
-    logs: Vec<(RootId, Tree, Place)>,
+    logs: Vec<(RootId, CheckedTree, Place)>,
     blocks: &'a mut Blocks,
 }
 
 impl ItemVisitor for LogRoots<'_> {
-    fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
+    fn item(&mut self, context: &mut CheckState<'_>, item: &Item<'_>) {
         self.blocks.note(item);
         if item.key.item_type != ItemType::ROOT_ITEM || RootId(item.key.objectid.0) != RootId::TREE_LOG {
             return context.find(FindingKind::LogItem { item_type: item.key.item_type }, item.place());
         }
         let subvolume = RootId(item.key.offset);
-        let log = FoundRoot::of(item).map(|log| Tree { has_references: false, ..log.tree() });
+        let log = FoundRoot::of(item).map(|log| CheckedTree { has_references: false, ..log.tree() });
         self.logs.extend(log.map(|log| (subvolume, log, item.place())));
     }
 }
@@ -141,7 +146,7 @@ struct Data {
 }
 
 impl Data {
-    fn new(context: &Context<'_>) -> Self {
+    fn new(context: &CheckState<'_>) -> Self {
         let rules = &context.judge.rules;
         Self {
             extents: context.sorter(),
@@ -202,7 +207,7 @@ struct Log<'a> {
 }
 
 impl ItemVisitor for Log<'_> {
-    fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
+    fn item(&mut self, context: &mut CheckState<'_>, item: &Item<'_>) {
         self.blocks.note(item);
         let item_type = item.key.item_type;
         if !log_may_hold(item_type) {
@@ -227,13 +232,13 @@ impl ItemVisitor for Log<'_> {
 }
 
 /// Reads the logs, if there are any.
-pub(crate) fn read(context: &mut Context<'_>, roots: &Roots) -> Logs {
+pub(crate) fn read(context: &mut CheckState<'_>, roots: &Roots) -> Logs {
     let superblock = context.judge.superblock;
     if !superblock.has_log() {
         return Logs::default();
     }
     let newest = superblock.generation.next();
-    let tree = Tree {
+    let tree = CheckedTree {
         id: RootId::TREE_LOG,
         logical: superblock.log_root,
         generation: newest,
@@ -264,14 +269,15 @@ pub(crate) fn read(context: &mut Context<'_>, roots: &Roots) -> Logs {
 }
 
 impl Logs {
-    /// The data extents that only a replay makes known, each its first byte and the byte behind the last: they may have
-    /// checksums already.
+    /// The data extents that only a replay makes known, each its first byte and the byte behind the last:
+    /// they may have checksums already.
     pub(crate) fn extents(&self) -> impl Iterator<Item = (u64, u64)> {
         self.extents.iter().map(|extent| (extent.start, extent.end()))
     }
 
-    /// Data that a log knows have checksums, in the log or in the tree of the last commit, unless their inode has none.
-    pub(crate) fn judge_checksums(&self, context: &mut Context<'_>, committed: &Ranges) {
+    /// Data that a log knows have checksums, in the log or in the tree of the last commit, unless their inode
+    /// has none.
+    pub(crate) fn judge_checksums(&self, context: &mut CheckState<'_>, committed: &Ranges) {
         for data in self.unsummed.iter() {
             if [committed, &self.checksums].iter().any(|sums| sums.touches(data.start, data.end())) {
                 context.find(FindingKind::ChecksumOdd { start: Logical(data.start) }, data.place());
@@ -285,16 +291,21 @@ impl Logs {
         }
     }
 
-    /// Compares what the logs use with what is used: a log's blocks must be free, and so must a data extent that is no
-    /// extent yet.
-    pub(crate) fn judge(&self, context: &mut Context<'_>, used: &Ranges, extent_tree: Option<Tree>) {
+    /// Compares what the logs use with what is used: a log's blocks must be free, and so must a data extent
+    /// that is no extent yet.
+    pub(crate) fn judge(
+        &self,
+        context: &mut CheckState<'_>,
+        used: &Ranges,
+        extent_tree: Option<CheckedTree>,
+    ) {
         let is_taken = |logged: &Logged| used.touches(logged.start, logged.end());
         for block in self.blocks.iter().filter(is_taken) {
             context.find(block.in_use(), block.place());
         }
         let mut known = KnownExtents { wanted: self.extents.iter().peekable(), unknown: context.sorter() };
         if let Some(tree) = extent_tree.filter(|_| self.extents.iter().any(|extent| is_taken(&extent))) {
-            let tree = Tree { has_references: false, ..tree };
+            let tree = CheckedTree { has_references: false, ..tree };
             context.quietly(|context| walk(context, &tree, &mut known));
         }
         let KnownExtents { wanted, unknown } = known;
@@ -325,7 +336,7 @@ struct KnownExtents<'a> {
 }
 
 impl ItemVisitor for KnownExtents<'_> {
-    fn item(&mut self, _: &mut Context<'_>, item: &Item<'_>) {
+    fn item(&mut self, _: &mut CheckState<'_>, item: &Item<'_>) {
         let Key { objectid, item_type, offset } = item.key;
         if item_type != ItemType::EXTENT_ITEM {
             return;

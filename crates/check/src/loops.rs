@@ -1,4 +1,4 @@
-//! Loops: parents that lead back to where they began, so that whoever follows them never arrives.
+//! Loops: parents that lead back to where they began, so that a reader who follows parents never arrives.
 
 /// Pairs of a child and its parent, in the order of the children; each child stands once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +32,8 @@ impl Parents {
 
     /// The smallest member of each loop.
     pub(crate) fn loops(&self) -> Vec<u64> {
-        // Somewhere in a loop a child is its parent's elder, or itself; where none is, as where nothing was ever moved, there
-        // is no loop.
+        // Somewhere in a loop a child is its parent's elder, or itself; where none is, as where nothing was
+        // ever moved, there is no loop.
         if self.0.iter().all(|(child, parent)| parent < child) {
             return Vec::new();
         }

@@ -1,17 +1,16 @@
-//! What simple quotas count: bytes of extents by the subvolume that made them, whoever uses them since.
+//! What simple quotas count: bytes of extents by the subvolume that made them. Later users do not
+//! matter.
 //!
-//! Counted are data by the owner reference of their extent item, and tree blocks by the owner in their header, both of the
-//! generation that turned simple quotas on or later. Sources: Linux's `btrfs_record_squota_delta`, `btrfs_get_extent_owner_root`;
-//! seen on Linux 6.18 with reflinks, snapshots, balances and deleted subvolumes.
+//! Counted are data by the owner reference of their extent item, and tree blocks by the owner in their
+//! header, both of the generation that turned simple quotas on or later. Sources: Linux's
+//! `btrfs_record_squota_delta`, `btrfs_get_extent_owner_root`; seen on Linux 6.18 with reflinks, snapshots,
+//! balances and deleted subvolumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vlinder_format::block::{BLOCK_FLAG_RELOCATION, BackReferenceRevision};
-use vlinder_format::quota::QuotaStatus;
-use vlinder_format::{Block, Generation, Level, Logical, RootId};
+use vlinder_format::{Generation, RootId};
 
-use crate::context::{Context, Judge};
-use crate::roots::Roots;
+use crate::block_head::BlockHead;
 
 /// Owners that are kept, at some 60 bytes each. Each has a group, and of these no more are kept.
 const MOST_OWNERS: usize = 400_000;
@@ -33,41 +32,10 @@ struct Owned {
     meanwhile: u64,
 }
 
-/// Who a block belongs to.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Head {
-    pub(crate) logical: Logical,
-    pub(crate) owner: RootId,
-    pub(crate) generation: Generation,
-    pub(crate) level: Level,
-    /// Without the revision.
-    pub(crate) flags: u64,
-    pub(crate) revision: BackReferenceRevision,
-}
-
-impl Head {
-    pub(crate) fn of(block: &Block) -> Self {
-        Self {
-            logical: block.logical(),
-            owner: block.owner(),
-            generation: block.generation(),
-            level: block.level(),
-            flags: block.flags(),
-            revision: block.back_reference_revision(),
-        }
-    }
-
-    /// Whether a relocation put it there.
-    pub(crate) fn is_relocated(&self) -> bool {
-        self.flags & BLOCK_FLAG_RELOCATION != 0
-    }
-}
-
 impl Owners {
-    /// If this file system has simple quotas that count.
-    pub(crate) fn new(context: &Context<'_>, roots: &Roots) -> Option<Self> {
-        let enabled = status(&context.judge, roots)?.enable_generation?;
-        Some(Self { enabled, owned: BTreeMap::new(), is_incomplete: false })
+    /// For a file system whose simple quotas were turned on in the transaction `enabled`.
+    pub(crate) fn new(enabled: Generation) -> Self {
+        Self { enabled, owned: BTreeMap::new(), is_incomplete: false }
     }
 
     /// An extent that this tree has made.
@@ -85,7 +53,7 @@ impl Owners {
     }
 
     /// A block that was reached.
-    pub(crate) fn add_block(&mut self, head: &Head, node_size: u64) {
+    pub(crate) fn add_block(&mut self, head: &BlockHead, node_size: u64) {
         self.add(head.owner, head.generation, node_size);
     }
 
@@ -104,20 +72,13 @@ impl Owners {
     }
 }
 
-/// The state of quotas, before their tree's turn. What is wrong with the blocks on the way is found later.
-fn status(judge: &Judge<'_>, roots: &Roots) -> Option<QuotaStatus> {
-    let leaf = judge.leaf_of(&roots.get(RootId::QUOTA_TREE)?, &QuotaStatus::KEY)?;
-    let slot = leaf.search(&QuotaStatus::KEY).ok()?;
-    QuotaStatus::decode(leaf.data(slot)).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn counted_is_what_subvolumes_made_since_and_perhaps_what_they_made_meanwhile() {
-        let mut owners = Owners { enabled: Generation(10), owned: BTreeMap::new(), is_incomplete: false };
+        let mut owners = Owners::new(Generation(10));
         let (subvolume, higher) = (RootId(256), RootId(1 << 48 | 256));
         for (owner, generation, bytes) in [
             (subvolume, 9, 1),

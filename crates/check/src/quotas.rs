@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use vlinder_format::quota::{QuotaGroupId, QuotaGroupInfo, QuotaStatus, QuotaStatusFlags};
-use vlinder_format::{ItemType, Key, Place, RootId};
+use vlinder_format::{Generation, ItemType, Key, Place, RootId};
 
-use crate::context::Context;
+use crate::check_state::CheckState;
 use crate::finding::FindingKind;
+use crate::item::Item;
+use crate::judge::Judge;
+use crate::root_sets::Uncounted;
 use crate::roots::Roots;
-use crate::usage::{self, Counted, Uncounted, Usage};
-use crate::walk::{Item, ItemVisitor};
+use crate::usage::{self, Counted, Usage};
+use crate::walk::ItemVisitor;
 
 /// Groups and relations that are kept, at some 150 bytes each.
 const MOST_ITEMS: usize = 400_000;
@@ -17,6 +20,14 @@ const MOST_ITEMS: usize = 400_000;
 const MOST_SUBVOLUMES: usize = 2 << 20;
 /// Steps to find out what groups of several subvolumes use: some seconds.
 const MOST_STEPS: usize = 1 << 27;
+
+/// Since when simple quotas count, if they do. This is asked before the turn of the quota tree: what is wrong
+/// with the blocks on the way is found later.
+pub(crate) fn simple_quotas_since(judge: &Judge<'_>, roots: &Roots) -> Option<Generation> {
+    let leaf = judge.leaf_of(&roots.get(RootId::QUOTA_TREE)?, &QuotaStatus::KEY)?;
+    let slot = leaf.search(&QuotaStatus::KEY).ok()?;
+    QuotaStatus::decode(leaf.data(slot)).ok()?.enable_generation
+}
 
 /// What the quota tree says.
 #[derive(Default)]
@@ -44,7 +55,7 @@ impl Members {
 }
 
 impl ItemVisitor for QuotaTree {
-    fn item(&mut self, _: &mut Context<'_>, item: &Item<'_>) {
+    fn item(&mut self, _: &mut CheckState<'_>, item: &Item<'_>) {
         self.add(&item.key, item.data, item.place());
     }
 }
@@ -70,8 +81,9 @@ impl QuotaTree {
         }
     }
 
-    /// A group and its member are of two levels, so that no group is its own member's member; both say so, and both are there.
-    pub(crate) fn judge(&self, context: &mut Context<'_>) {
+    /// A group and its member are of two levels, so that no group is its own member's member; both say so,
+    /// and both are there.
+    pub(crate) fn judge(&self, context: &mut CheckState<'_>) {
         if self.is_incomplete {
             return not_counted(context);
         }
@@ -103,7 +115,7 @@ impl QuotaTree {
     }
 
     /// Compares what the groups say that they use with what their subvolumes refer to.
-    pub(crate) fn judge_usage(&self, context: &mut Context<'_>, roots: &Roots, data_extents: u64) {
+    pub(crate) fn judge_usage(&self, context: &mut CheckState<'_>, roots: &Roots, data_extents: u64) {
         if self.is_incomplete || !self.is_consistent() {
             return;
         }
@@ -120,7 +132,7 @@ impl QuotaTree {
     /// Compares what the groups count with what their subvolumes refer to.
     fn judge_shared(
         &self,
-        context: &mut Context<'_>,
+        context: &mut CheckState<'_>,
         roots: &Roots,
         data_extents: u64,
     ) -> Result<(), Uncounted> {
@@ -132,7 +144,7 @@ impl QuotaTree {
     /// Compares what groups count with what was counted of their subvolumes.
     fn compare_shared(
         &self,
-        context: &mut Context<'_>,
+        context: &mut CheckState<'_>,
         above: &BTreeMap<QuotaGroupId, Members>,
         used: &Counted,
     ) -> Result<(), Uncounted> {
@@ -147,12 +159,14 @@ impl QuotaTree {
         Ok(())
     }
 
-    /// Compares what simple quotas count with what subvolumes have made. Both numbers of a group are the same.
-    fn judge_owned(&self, context: &mut Context<'_>) -> Result<(), Uncounted> {
+    /// Compares what simple quotas count with what subvolumes have made. Both numbers of a group are the
+    /// same.
+    fn judge_owned(&self, context: &mut CheckState<'_>) -> Result<(), Uncounted> {
         let Some(owners) = context.owners.take() else { return Ok(()) };
         let above = self.subvolumes_of_groups()?;
         self.for_each(&above, |group, members, info, place| {
-            // What a subvolume had made when its group became another's member is added on each way that leads up.
+            // What a subvolume had made when its group became another's member is added on each way that
+            // leads up.
             if let Some(owned) = owners.of(&members.subvolumes).filter(|_| members.is_once) {
                 compare(context, group, (info, place), [owned, owned]);
             }
@@ -174,8 +188,8 @@ impl QuotaTree {
         }
     }
 
-    /// The subvolumes of each group above level 0, those of its members included. (Each of level 0 has one, and there may be
-    /// many of them.)
+    /// The subvolumes of each group above level 0, those of its members included. (Each of level 0 has one,
+    /// and there may be many of them.)
     fn subvolumes_of_groups(&self) -> Result<BTreeMap<QuotaGroupId, Members>, Uncounted> {
         let mut found: BTreeMap<QuotaGroupId, Members> = BTreeMap::new();
         // Each way from a member to its group copies the member's subvolumes.
@@ -205,7 +219,7 @@ impl QuotaTree {
 
 /// Compares a group's two numbers with what they are at least and at most.
 fn compare(
-    context: &mut Context<'_>,
+    context: &mut CheckState<'_>,
     group: QuotaGroupId,
     (info, place): (&QuotaGroupInfo, &Place),
     bounds: [(u64, u64); 2],
@@ -219,7 +233,7 @@ fn compare(
     }
 }
 
-fn not_counted(context: &mut Context<'_>) {
+fn not_counted(context: &mut CheckState<'_>) {
     let place = Place { tree: Some(RootId::QUOTA_TREE), ..Place::default() };
     context.find(FindingKind::QuotaNotCounted {}, place);
 }
@@ -229,7 +243,7 @@ mod tests {
     use vlinder_format::quota::relation_key;
 
     use super::*;
-    use crate::context::tests::with_context;
+    use crate::check_state::tests::with_context;
     use crate::report::Finding;
     use crate::root_sets::Run;
 

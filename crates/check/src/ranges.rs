@@ -1,5 +1,5 @@
-//! Sets of address ranges: where extents lie, what is free, what has checksums. Their size grows with the fragmentation of data,
-//! so that they go to temporary space where they are large.
+//! Sets of address ranges: where extents lie, what is free, what has checksums. Their size grows with the
+//! fragmentation of data, so that they go to temporary space where they are large.
 
 use crate::sorted::{Pass, Record, Sorted, Sorter};
 use crate::store::Store;

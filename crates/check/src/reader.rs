@@ -3,38 +3,17 @@
 use vlinder_base::sync::Arc;
 use vlinder_codec::checksum::{Checksum, checksum};
 use vlinder_format::block::BlockFault;
-use vlinder_format::{Block, Damage, Generation, Key, Level, Logical, Place, RootId};
+use vlinder_format::{Block, Damage, Key, Level, Place, RootId};
 use vlinder_volume::{BadCopy, CopyFault, ReadRequest, VolumeError};
 
-use crate::context::{Context, Judge};
+use crate::check_state::CheckState;
+use crate::checked_tree::CheckedTree;
+use crate::expected::Expected;
 use crate::finding::FindingKind;
+use crate::judge::Judge;
 use crate::report::Finding;
-use crate::walk::Tree;
 
-/// What a parent says of a block.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Expected {
-    pub(crate) tree: RootId,
-    pub(crate) logical: Logical,
-    pub(crate) generation: Generation,
-    pub(crate) level: Level,
-    pub(crate) first_key: Option<Key>,
-}
-
-impl Expected {
-    /// What a node says of the child in a slot that it has.
-    pub(crate) fn of_child(tree: RootId, node: &Block, slot: usize) -> Self {
-        let level = node.level().below().unwrap_or(Level::LEAF);
-        let child = node.child(slot);
-        Self { tree, logical: child.logical, generation: child.generation, level, first_key: Some(child.key) }
-    }
-
-    pub(crate) fn place(&self) -> Place {
-        Place { tree: Some(self.tree), block: Some(self.logical), ..Place::default() }
-    }
-}
-
-impl Context<'_> {
+impl CheckState<'_> {
     /// As [`Judge::read`], with what is found.
     pub(crate) fn read(&mut self, wanted: &[Expected]) -> Vec<Option<Arc<Block>>> {
         let mut findings = Vec::new();
@@ -47,9 +26,10 @@ impl Context<'_> {
 }
 
 impl Judge<'_> {
-    /// The leaf of a tree where a key lies, if the tree has it. What is wrong on the way is found when the tree is walked.
-    pub(crate) fn leaf_of(&self, tree: &Tree, key: &Key) -> Option<Arc<Block>> {
-        let Tree { id, logical, generation, level, .. } = *tree;
+    /// The leaf of a tree where a key lies, if the tree has it. What is wrong on the way is found when the
+    /// tree is walked.
+    pub(crate) fn leaf_of(&self, tree: &CheckedTree, key: &Key) -> Option<Arc<Block>> {
+        let CheckedTree { id, logical, generation, level, .. } = *tree;
         let mut expected = Expected { tree: id, logical, generation, level, first_key: None };
         loop {
             let block = self.read(&[expected], &mut Vec::new()).pop().flatten()?;
@@ -68,7 +48,8 @@ impl Judge<'_> {
         }
     }
 
-    /// Reads blocks. What is wrong with a copy, or with all of them, is found; a block without a good copy is none.
+    /// Reads blocks. What is wrong with a copy, or with all of them, is found; a block without a good copy is
+    /// none.
     pub(crate) fn read(&self, wanted: &[Expected], findings: &mut Vec<Finding>) -> Vec<Option<Arc<Block>>> {
         if wanted.is_empty() {
             return Vec::new();
@@ -143,7 +124,8 @@ impl Judge<'_> {
     }
 }
 
-/// A fixed tree has its own blocks; a subvolume may share those of any other; log and relocation trees have all sorts.
+/// A fixed tree has its own blocks; a subvolume may share those of any other; log and relocation trees have
+/// all sorts.
 pub(crate) fn is_possible_owner(owner: RootId, tree: RootId) -> bool {
     if tree == RootId::TREE_LOG || tree == RootId::TREE_RELOCATION || owner == RootId::TREE_RELOCATION {
         return tree.is_shareable() || tree == RootId::TREE_LOG;
@@ -151,7 +133,8 @@ pub(crate) fn is_possible_owner(owner: RootId, tree: RootId) -> bool {
     owner == tree || (tree.is_subvolume() && owner.is_subvolume())
 }
 
-/// Whether a copy that was not good is worth a finding: that a device is absent is found once, and for itself.
+/// Whether a copy that was not good is worth a finding: that a device is absent is found once, and for
+/// itself.
 pub(crate) fn is_bad(copy: &BadCopy) -> bool {
     !matches!(copy.failure.fault, CopyFault::MissingDevice { .. } | CopyFault::StaleDevice { .. })
 }

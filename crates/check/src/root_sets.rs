@@ -1,11 +1,10 @@
-//! Sets of subvolumes, each kept once. A set is a list of runs of positions in the list of subvolumes: what snapshots share that
-//! were made one after the other is shared by neighbours, so that a thousand of them have sets of few runs.
+//! Sets of subvolumes, each kept once. A set is a list of runs of positions in the list of subvolumes: what
+//! snapshots share that were made one after the other is shared by neighbours, so that a thousand of them
+//! have sets of few runs.
 
 use std::collections::HashMap;
 
 use vlinder_base::sync::Arc;
-
-use crate::usage::Uncounted;
 
 /// Runs in all sets together, at 8 bytes each and as much again to find them.
 const MOST_RUNS: usize = 4 << 20;
@@ -15,6 +14,16 @@ const RUNS_OF_A_SET: usize = 12;
 const MOST_UNIONS: usize = 1 << 19;
 /// Subvolumes, at some 60 bytes each. Each has a group where quotas count, and of these no more are kept.
 const MOST_SUBVOLUMES: usize = 400_000;
+
+/// Why nothing could be counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Uncounted {
+    /// Something could not be read, which has been found already; or a subvolume is half deleted.
+    Damaged,
+    /// There are too many different sets of subvolumes that share extents, quota groups, or members of
+    /// groups.
+    TooMany,
+}
 
 /// A set, by its place in the table.
 pub(crate) type SetId = u32;

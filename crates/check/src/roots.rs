@@ -1,50 +1,28 @@
-//! The root tree: which trees there are, and how subvolumes refer to each other. What it says is kept as lists in order, which
-//! lie in temporary space where there are many subvolumes, and compared by going along several at once.
+//! The root tree: which trees there are, and how subvolumes refer to each other. What it says is kept as
+//! lists in order, which lie in temporary space where there are many subvolumes, and compared by going along
+//! several at once.
 
 use std::iter::Peekable;
 
-use vlinder_format::directory::{DirectoryIndex, is_file_name};
+use vlinder_format::directory::is_file_name;
 use vlinder_format::root_item::RootItem;
 use vlinder_format::root_ref::RootReference;
 use vlinder_format::{Generation, ItemType, Key, Level, Logical, ObjectId, Place, RootId, Uuid, orphan};
 
-use crate::context::Context;
+use crate::check_state::CheckState;
+use crate::checked_tree::CheckedTree;
 use crate::faulty::Faulty;
 use crate::finding::FindingKind;
+use crate::item::Item;
 use crate::loops::Parents;
-use crate::names::number_of;
+use crate::name_fact::number_of;
+use crate::root_name::RootName;
+use crate::sorted::take;
 use crate::sorted::{Pass, Record, Sorted, Sorter};
-use crate::walk::{Item, ItemVisitor, Tree, walk};
+use crate::walk::{ItemVisitor, walk};
 
 /// Subvolumes whose parents are followed, in 24 bytes each, where some lie in younger ones.
 const MOST_SUBVOLUMES: usize = 4 << 20;
-
-/// A subvolume's name in its parent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct RootName {
-    pub(crate) child: RootId,
-    pub(crate) directory: ObjectId,
-    pub(crate) index: DirectoryIndex,
-    /// Stands for the name.
-    pub(crate) name: u64,
-}
-
-impl RootName {
-    /// As a row of a list that is in the order of parents.
-    fn by_parent(&self, parent: RootId) -> [u64; 5] {
-        [parent.0, self.child.0, self.directory.0, self.index.0, self.name]
-    }
-
-    /// As a row of a list that is in the order of children.
-    fn by_child(&self, parent: RootId) -> [u64; 5] {
-        [self.child.0, parent.0, self.directory.0, self.index.0, self.name]
-    }
-
-    /// As a row of a list of one parent's.
-    pub(crate) fn row(&self) -> [u64; 4] {
-        [self.child.0, self.directory.0, self.index.0, self.name]
-    }
-}
 
 /// What is kept of a root item, and where it was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,10 +70,10 @@ impl FoundRoot {
     }
 
     /// The tree that the item points at.
-    pub(crate) fn tree(&self) -> Tree {
+    pub(crate) fn tree(&self) -> CheckedTree {
         let Self { id, address: logical, generation, level, dropped_to, .. } = *self;
         let last_snapshot = (id.is_shareable() && !self.is_deleted).then_some(self.last_snapshot);
-        Tree { id, logical, generation, level, has_references: true, dropped_to, last_snapshot }
+        CheckedTree { id, logical, generation, level, has_references: true, dropped_to, last_snapshot }
     }
 
     fn place(&self) -> Place {
@@ -158,13 +136,6 @@ impl Record for FoundRoot {
     }
 }
 
-/// The next bytes, which there are.
-pub(crate) fn take<const BYTES: usize>(bytes: &mut &[u8]) -> [u8; BYTES] {
-    let (first, rest) = bytes.split_first_chunk().unwrap_or((&[0; BYTES], &[]));
-    *bytes = rest;
-    *first
-}
-
 /// What the root tree says.
 #[derive(Default)]
 pub(crate) struct Roots {
@@ -191,7 +162,7 @@ impl Roots {
     }
 
     /// The tree of a number.
-    pub(crate) fn get(&self, id: RootId) -> Option<Tree> {
+    pub(crate) fn get(&self, id: RootId) -> Option<CheckedTree> {
         self.find(id).map(|root| root.tree())
     }
 
@@ -232,7 +203,7 @@ struct RootTree {
 }
 
 impl RootTree {
-    fn new(context: &Context<'_>) -> Self {
+    fn new(context: &CheckState<'_>) -> Self {
         Self {
             found: 0,
             roots: context.sorter(),
@@ -257,7 +228,7 @@ impl RootTree {
 }
 
 impl ItemVisitor for RootTree {
-    fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
+    fn item(&mut self, context: &mut CheckState<'_>, item: &Item<'_>) {
         let (objectid, offset) = (item.key.objectid, item.key.offset);
         match item.key.item_type {
             ItemType::ROOT_ITEM => {
@@ -298,7 +269,7 @@ impl ItemVisitor for RootTree {
         }
     }
 
-    fn faulty(&mut self, _: &mut Context<'_>, item: &Item<'_>) {
+    fn faulty(&mut self, _: &mut CheckState<'_>, item: &Item<'_>) {
         self.faulty.add(item.key);
         // Its key says all that it has to say.
         if let Some(orphan) = orphan::orphan_of(&item.key) {
@@ -308,9 +279,9 @@ impl ItemVisitor for RootTree {
 }
 
 /// Reads the root tree.
-pub(crate) fn read(context: &mut Context<'_>) -> Roots {
+pub(crate) fn read(context: &mut CheckState<'_>) -> Roots {
     let superblock = context.judge.superblock;
-    let tree = Tree {
+    let tree = CheckedTree {
         id: RootId::ROOT_TREE,
         logical: superblock.root,
         generation: superblock.generation,
@@ -325,7 +296,7 @@ pub(crate) fn read(context: &mut Context<'_>) -> Roots {
 }
 
 /// Compares root items and references with each other.
-pub(crate) fn judge(context: &mut Context<'_>, roots: &Roots) {
+pub(crate) fn judge(context: &mut CheckState<'_>, roots: &Roots) {
     judge_references(context, roots);
     judge_loops(context, roots, MOST_SUBVOLUMES);
     let again = with_blocks_of_others(context, roots);
@@ -358,13 +329,15 @@ pub(crate) fn judge(context: &mut Context<'_>, roots: &Roots) {
     }
 }
 
-/// What of a root item Linux would not find, or not find its way by: trees that are no subvolumes are looked up with the offset 0
-/// (`read_tree_root`), and the root directory of a subvolume is inode 256 (`btrfs_mkdir`, `BTRFS_FIRST_FREE_OBJECTID`).
+/// What of a root item Linux would not find, or not find its way by: trees that are no subvolumes are looked
+/// up with the offset 0 (`read_tree_root`), and the root directory of a subvolume is inode 256
+/// (`btrfs_mkdir`, `BTRFS_FIRST_FREE_OBJECTID`).
 fn odd_root(root: &FoundRoot) -> Option<&'static str> {
     if !root.id.is_shareable() && root.offset != 0 {
         return Some("the tree's root item is not where it is looked for: the offset of its key is not 0");
     }
-    // A snapshot's item has the transaction that took it, in which its root block was made; a relocated tree's has the tree's number.
+    // A snapshot's item has the transaction that took it, in which its root block was made; a relocated
+    // tree's has the tree's number.
     if root.id.is_subvolume() && root.offset > root.generation.0 {
         return Some(
             "the subvolume is said to be a snapshot of a transaction that came after its root block",
@@ -376,7 +349,7 @@ fn odd_root(root: &FoundRoot) -> Option<&'static str> {
 }
 
 /// What parents say of their children is what these say of them.
-fn judge_references(context: &mut Context<'_>, roots: &Roots) {
+fn judge_references(context: &mut CheckState<'_>, roots: &Roots) {
     let mut of_children = context.sorter();
     for [child, parent, directory, index, name] in roots.by_child.iter() {
         of_children.add([parent, child, directory, index, name]);
@@ -409,7 +382,7 @@ fn judge_references(context: &mut Context<'_>, roots: &Roots) {
 }
 
 /// The roots, by their positions in order, whose blocks are those of roots before.
-fn with_blocks_of_others(context: &Context<'_>, roots: &Roots) -> Sorted<[u64; 1]> {
+fn with_blocks_of_others(context: &CheckState<'_>, roots: &Roots) -> Sorted<[u64; 1]> {
     let mut addresses = context.sorter();
     for (position, root) in (0..).zip(roots.iter()) {
         addresses.add([root.address.0, position]);
@@ -441,7 +414,7 @@ impl Names<'_> {
 }
 
 /// No subvolume lies in itself, as far as so many tell.
-fn judge_loops(context: &mut Context<'_>, roots: &Roots, most: usize) {
+fn judge_loops(context: &mut CheckState<'_>, roots: &Roots, most: usize) {
     // Somewhere in a loop a child is its parent's elder, or itself: nothing is kept where none is.
     if roots.parents().all(|(child, parent)| parent < child) {
         return;
@@ -458,7 +431,13 @@ fn judge_loops(context: &mut Context<'_>, roots: &Roots, most: usize) {
 }
 
 /// A subvolume has as many names as it should.
-fn judge_subvolume(context: &mut Context<'_>, roots: &Roots, root: &FoundRoot, names: u64, is_orphan: bool) {
+fn judge_subvolume(
+    context: &mut CheckState<'_>,
+    roots: &Roots,
+    root: &FoundRoot,
+    names: u64,
+    is_orphan: bool,
+) {
     if root.is_deleted {
         if !is_orphan {
             context.find(FindingKind::RootOrphan { root: root.id }, root.place());
@@ -480,7 +459,7 @@ mod tests {
     use vlinder_device::MemoryDevice;
 
     use super::*;
-    use crate::context::tests::with_context;
+    use crate::check_state::tests::with_context;
     use crate::report::Finding;
     use crate::store::Store;
 

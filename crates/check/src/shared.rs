@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use vlinder_base::sync::Arc;
 use vlinder_format::{Generation, Key, Level, Logical};
 
-use crate::reader::Expected;
+use crate::expected::Expected;
 use crate::summary::Summary;
 
 /// What summaries take in memory at most, in bytes. Blocks beyond are walked once for each subvolume.
@@ -14,7 +14,7 @@ const MOST_BYTES: usize = 64 << 20;
 const EACH_BYTES: usize = 1024;
 
 /// What a block and all below it come to.
-pub(crate) struct Shared {
+pub(crate) struct SharedSummary {
     generation: Generation,
     level: Level,
     first_key: Option<Key>,
@@ -24,7 +24,7 @@ pub(crate) struct Shared {
 /// The summaries of shared blocks.
 #[derive(Default)]
 pub(crate) struct Summaries {
-    blocks: HashMap<Logical, Arc<Shared>>,
+    blocks: HashMap<Logical, Arc<SharedSummary>>,
     weight_bytes: usize,
 }
 
@@ -41,14 +41,14 @@ impl Summaries {
             return;
         }
         let Expected { logical, generation, level, first_key, .. } = *expected;
-        let shared = Shared { generation, level, first_key, summary };
+        let shared = SharedSummary { generation, level, first_key, summary };
         if self.blocks.insert(logical, Arc::new(shared)).is_none() {
             self.weight_bytes = self.weight_bytes.saturating_add(weight);
         }
     }
 
     /// What is known of a block, if it is what this pointer says.
-    pub(crate) fn get(&self, expected: &Expected) -> Option<Arc<Shared>> {
+    pub(crate) fn get(&self, expected: &Expected) -> Option<Arc<SharedSummary>> {
         let known = self.blocks.get(&expected.logical)?;
         let is_it = known.generation == expected.generation
             && known.level == expected.level
@@ -62,8 +62,9 @@ mod tests {
     use vlinder_format::{ItemType, ObjectId, RootId};
 
     use super::*;
-    use crate::names::NameSink;
-    use crate::summary::{Gathered, Need};
+    use crate::collector::Gathered;
+    use crate::name_fact::NameSink;
+    use crate::summary::Need;
 
     fn summary(unlinked: usize) -> Summary {
         let mut gathered = Gathered::new(NameSink::Facts(Vec::new()));

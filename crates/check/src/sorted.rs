@@ -1,4 +1,5 @@
-//! Lists in order that may be larger than memory: sorted part by part, written to temporary space, and merged.
+//! Lists in order that may be larger than memory: sorted part by part, written to temporary space, and
+//! merged.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -218,7 +219,8 @@ impl<R: Record> Sorted<R> {
         self.from(|_| false)
     }
 
-    /// The records from the first one on for which this does not hold; it holds for none behind one for which it doesn't.
+    /// The records from the first one on for which this does not hold; it holds for none behind one for which
+    /// it doesn't.
     pub(crate) fn from(&self, is_before: impl Fn(&R) -> bool) -> Pass<'_, R> {
         let held = self.held.get(self.held.partition_point(&is_before)..).unwrap_or_default();
         let number = self.blocks.partition_point(|block| is_before(&block.last));
@@ -256,6 +258,13 @@ impl<R: Record> Iterator for Pass<'_, R> {
             self.slot = 0;
         }
     }
+}
+
+/// The next bytes, which there are.
+pub(crate) fn take<const BYTES: usize>(bytes: &mut &[u8]) -> [u8; BYTES] {
+    let (first, rest) = bytes.split_first_chunk().unwrap_or((&[0; BYTES], &[]));
+    *bytes = rest;
+    *first
 }
 
 #[cfg(test)]

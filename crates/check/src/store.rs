@@ -26,9 +26,9 @@ pub enum StoreError {
 
 /// The temporary space of a check. Clones share it.
 #[derive(Clone)]
-pub(crate) struct Store(Option<Arc<Shared>>);
+pub(crate) struct Store(Option<Arc<TemporarySpace>>);
 
-struct Shared {
+struct TemporarySpace {
     device: Arc<dyn Device>,
     /// What is behind this is not taken.
     end: AtomicU64,
@@ -41,7 +41,7 @@ impl Store {
     /// On this device, of which nothing is kept; without one there is none.
     pub(crate) fn new(device: Option<Arc<dyn Device>>) -> Self {
         Self(device.map(|device| {
-            Arc::new(Shared {
+            Arc::new(TemporarySpace {
                 device,
                 end: AtomicU64::new(0),
                 has_failed: AtomicBool::new(false),
@@ -98,7 +98,7 @@ impl Store {
     }
 }
 
-impl Shared {
+impl TemporarySpace {
     /// Whether all was written.
     fn write(&self, place: u64, bytes: &[u8]) -> bool {
         let mut at = place;

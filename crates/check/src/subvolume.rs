@@ -5,19 +5,24 @@ use vlinder_format::directory::DirectoryIndex;
 use vlinder_format::inode::InodeItem;
 use vlinder_format::{Block, Fault, Logical, ObjectId, Place, RootId};
 
-use crate::context::{Context, Judge, at};
+use crate::check_state::{CheckState, at};
+use crate::checked_tree::CheckedTree;
+use crate::collector::{Gathered, SubvolumeContext};
+use crate::expected::Expected;
 use crate::faulty::Faulty;
 use crate::finding::FindingKind;
 use crate::inode::Inode;
+use crate::item::Leaf;
+use crate::judge::Judge;
 use crate::loops::Parents;
-use crate::names::{NameSink, Names, explain};
+use crate::name_fact::{NameSink, Names};
+use crate::names::explain;
 use crate::ranges::Ranges;
-use crate::reader::Expected;
 use crate::roots::Roots;
-use crate::shared::Shared;
+use crate::shared::SharedSummary;
 use crate::sorted::{Sorted, Sorter};
-use crate::summary::{Gathered, Need, Summary, Surroundings, continue_with, summarize};
-use crate::walk::{Leaf, Tree, Visitor, faults_of, walk_leaves};
+use crate::summary::{Need, Summary, continue_with, summarize};
+use crate::walk::{Visitor, faults_of, walk_leaves};
 
 /// Directories of one subvolume whose parents are kept and followed, in 16 bytes each.
 const MOST_DIRECTORIES: usize = 4 << 20;
@@ -54,7 +59,7 @@ struct Lists {
 }
 
 impl Listing {
-    fn new(context: &Context<'_>) -> Self {
+    fn new(context: &CheckState<'_>) -> Self {
         Self { orphans: context.sorter(), unlinked: context.sorter(), count: 0, subvolumes: context.sorter() }
     }
 
@@ -79,7 +84,7 @@ impl Listing {
 
 /// What is gathered on the way through a subvolume.
 struct Subvolume<'a> {
-    surroundings: Surroundings<'a>,
+    surroundings: SubvolumeContext<'a>,
     /// The inode whose items are coming.
     current: Option<Inode>,
     gathered: Gathered,
@@ -98,7 +103,7 @@ struct Subvolume<'a> {
 }
 
 impl<'a> Subvolume<'a> {
-    fn new(context: &Context<'_>, surroundings: Surroundings<'a>) -> Self {
+    fn new(context: &CheckState<'_>, surroundings: SubvolumeContext<'a>) -> Self {
         Self {
             surroundings,
             current: None,
@@ -113,13 +118,13 @@ impl<'a> Subvolume<'a> {
     }
 
     /// Whether what is found may be of use to other subvolumes, or have been found in them.
-    fn shares(&self, context: &Context<'_>) -> bool {
-        let Surroundings { tree, is_whole, .. } = self.surroundings;
+    fn shares(&self, context: &CheckState<'_>) -> bool {
+        let SubvolumeContext { tree, is_whole, .. } = self.surroundings;
         is_whole && context.judging && tree != RootId::DATA_RELOCATION_TREE
     }
 
     /// Takes in a part whose need is met. Findings are of this tree.
-    fn apply(&mut self, context: &mut Context<'_>, summary: &Summary) {
+    fn apply(&mut self, context: &mut CheckState<'_>, summary: &Summary) {
         let is_exact = matches!(summary.need, Need::Exactly(_));
         if let (Some(current), Some(head)) = (&mut self.current, &summary.head) {
             if is_exact {
@@ -142,7 +147,7 @@ impl<'a> Subvolume<'a> {
         }
     }
 
-    fn tell(&mut self, context: &mut Context<'_>, gathered: &Gathered) {
+    fn tell(&mut self, context: &mut CheckState<'_>, gathered: &Gathered) {
         for finding in &gathered.findings {
             let place = Place { tree: Some(self.surroundings.tree), ..finding.place };
             context.find(finding.kind.clone(), place);
@@ -158,7 +163,7 @@ impl<'a> Subvolume<'a> {
     }
 
     /// The last inode has no more items.
-    fn finish(&mut self, context: &mut Context<'_>) {
+    fn finish(&mut self, context: &mut CheckState<'_>) {
         if let Some(inode) = self.current.take() {
             let gathered = self.surroundings.finish(&context.judge, &inode);
             self.tell(context, &gathered);
@@ -171,8 +176,8 @@ impl Recording {
         Self { need: None, head: None, head_ended: false, gathered: Gathered::new(names), is_spoiled: false }
     }
 
-    /// Adds a part that was taken in; `finished` is what came of the inode that ended in it, `current` the inode that its
-    /// items left open.
+    /// Adds a part that was taken in; `finished` is what came of the inode that ended in it, `current` the
+    /// inode that its items left open.
     fn add(&mut self, summary: &Summary, finished: Option<&Gathered>, current: Option<&Inode>) {
         if self.is_spoiled {
             return;
@@ -214,7 +219,7 @@ impl Recording {
 }
 
 /// The first slots of a leaf, and what is wrong with the leaf's items.
-struct Head {
+struct LeafHead {
     block: Arc<Block>,
     end: usize,
     faults: Vec<(usize, Fault)>,
@@ -223,14 +228,15 @@ struct Head {
 /// What is made of a leaf before its turn.
 struct Part {
     /// The leaf and its first slots, if they depend on what comes before.
-    head: Option<Head>,
+    head: Option<LeafHead>,
     /// What the others come to.
     rest: Summary,
 }
 
 impl Subvolume<'_> {
-    /// A leaf that does not begin with an inode's item continues an inode that begins in what could not be read.
-    fn begin_behind_gap(&mut self, context: &mut Context<'_>, part: &Part) {
+    /// A leaf that does not begin with an inode's item continues an inode that begins in what could not be
+    /// read.
+    fn begin_behind_gap(&mut self, context: &mut CheckState<'_>, part: &Part) {
         let continued = match (&part.head, &part.rest.need) {
             (Some(head), _) => {
                 let leaf = Leaf::new(self.surroundings.tree, &head.block, &head.faults).part(0..head.end);
@@ -247,7 +253,7 @@ impl Subvolume<'_> {
     }
 
     /// Takes in items that depend on what came before: the first of a leaf.
-    fn take_head(&mut self, context: &mut Context<'_>, head: &Head) {
+    fn take_head(&mut self, context: &mut CheckState<'_>, head: &LeafHead) {
         let leaf = Leaf::new(self.surroundings.tree, &head.block, &head.faults).part(0..head.end);
         self.has_gaps |= !head.faults.is_empty();
         head.faults.iter().for_each(|(slot, _)| self.faulty.add(head.block.key(*slot)));
@@ -266,15 +272,15 @@ impl Subvolume<'_> {
 
 impl Visitor for Subvolume<'_> {
     type Part = Part;
-    type Known = Arc<Shared>;
+    type Known = Arc<SharedSummary>;
 
     fn prepare(&self, judge: &Judge<'_>, leaf: &Leaf<'_>) -> Part {
         let (end, rest) = summarize(&self.surroundings, judge, leaf);
-        let head = || Head { block: Arc::clone(leaf.block), end, faults: leaf.faults.to_vec() };
+        let head = || LeafHead { block: Arc::clone(leaf.block), end, faults: leaf.faults.to_vec() };
         Part { head: (end > 0).then(head), rest }
     }
 
-    fn take(&mut self, context: &mut Context<'_>, expected: &Expected, part: Part) {
+    fn take(&mut self, context: &mut CheckState<'_>, expected: &Expected, part: Part) {
         if core::mem::take(&mut self.is_behind_gap) {
             self.begin_behind_gap(context, &part);
         }
@@ -288,7 +294,7 @@ impl Visitor for Subvolume<'_> {
         match context.read(&[*expected]).pop().flatten() {
             Some(block) => {
                 let (end, faults) = (block.len(), faults_of(&context.judge, &block));
-                self.take_head(context, &Head { block, end, faults });
+                self.take_head(context, &LeafHead { block, end, faults });
             }
             None => {
                 self.spoil();
@@ -308,11 +314,11 @@ impl Visitor for Subvolume<'_> {
         self.recordings.iter_mut().for_each(|recording| recording.is_spoiled = true);
     }
 
-    fn known(&self, context: &Context<'_>, expected: &Expected) -> Option<Arc<Shared>> {
+    fn known(&self, context: &CheckState<'_>, expected: &Expected) -> Option<Arc<SharedSummary>> {
         if self.shares(context) { context.summaries.get(expected) } else { None }
     }
 
-    fn take_known(&mut self, context: &mut Context<'_>, known: &Arc<Shared>) -> bool {
+    fn take_known(&mut self, context: &mut CheckState<'_>, known: &Arc<SharedSummary>) -> bool {
         let is_met = known.summary.need.is_met(self.current.as_ref());
         if is_met {
             self.is_behind_gap = false;
@@ -321,7 +327,7 @@ impl Visitor for Subvolume<'_> {
         is_met
     }
 
-    fn keeps(&self, context: &Context<'_>, logical: Logical) -> bool {
+    fn keeps(&self, context: &CheckState<'_>, logical: Logical) -> bool {
         self.shares(context) && context.judge.shared.contains(logical) && context.summaries.has_room()
     }
 
@@ -333,7 +339,7 @@ impl Visitor for Subvolume<'_> {
         self.recordings.push(Recording::new(names));
     }
 
-    fn end(&mut self, context: &mut Context<'_>, expected: &Expected) {
+    fn end(&mut self, context: &mut CheckState<'_>, expected: &Expected) {
         let Some(recording) = self.recordings.pop().filter(|recording| !recording.is_spoiled) else { return };
         let Recording { need, head, head_ended, gathered, .. } = recording;
         let tail = self.current.clone().filter(|_| head_ended);
@@ -343,9 +349,9 @@ impl Visitor for Subvolume<'_> {
 }
 
 /// Judges a subvolume.
-pub(crate) fn judge(context: &mut Context<'_>, tree: &Tree, roots: &Roots, checksums: &Ranges) {
+pub(crate) fn judge(context: &mut CheckState<'_>, tree: &CheckedTree, roots: &Roots, checksums: &Ranges) {
     let is_whole = !roots.is_deleted(tree.id);
-    let surroundings = Surroundings { tree: tree.id, is_whole, checksums, keeps_names: false };
+    let surroundings = SubvolumeContext { tree: tree.id, is_whole, checksums, keeps_names: false };
     let mut subvolume = Subvolume::new(context, surroundings);
     walk_leaves(context, tree, &mut subvolume);
     subvolume.finish(context);
@@ -370,7 +376,7 @@ pub(crate) fn judge(context: &mut Context<'_>, tree: &Tree, roots: &Roots, check
 }
 
 fn judge_whole(
-    context: &mut Context<'_>,
+    context: &mut CheckState<'_>,
     tree: RootId,
     gathered: &mut Gathered,
     lists: &Lists,
@@ -399,14 +405,14 @@ fn judge_whole(
 }
 
 /// Names do not agree: reads the subvolume twice again, to see where the difference is and what makes it.
-fn explain_names(context: &mut Context<'_>, tree: &Tree, checksums: &Ranges, faulty: &Faulty) {
-    let surroundings = Surroundings { tree: tree.id, is_whole: true, checksums, keeps_names: true };
+fn explain_names(context: &mut CheckState<'_>, tree: &CheckedTree, checksums: &Ranges, faulty: &Faulty) {
+    let surroundings = SubvolumeContext { tree: tree.id, is_whole: true, checksums, keeps_names: true };
     let mut names = Names::new();
-    let again = |context: &mut Context<'_>, names: &mut Names| {
+    let again = |context: &mut CheckState<'_>, names: &mut Names| {
         context.quietly(|context| {
             let mut subvolume = Subvolume::new(context, surroundings);
             subvolume.names = Some(names);
-            walk_leaves(context, &Tree { has_references: false, ..*tree }, &mut subvolume);
+            walk_leaves(context, &CheckedTree { has_references: false, ..*tree }, &mut subvolume);
             subvolume.finish(context);
         });
     };
@@ -422,7 +428,7 @@ fn explain_names(context: &mut Context<'_>, tree: &Tree, checksums: &Ranges, fau
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::context::tests::with_context;
+    use crate::check_state::tests::with_context;
     use crate::report::Finding;
 
     #[test]

@@ -1,94 +1,23 @@
-//! What a part of a subvolume's tree comes to: so that leaves are judged by several threads at once, and a part that many
-//! snapshots share is judged once.
+//! What a part of a subvolume's tree comes to: so that leaves are judged by several threads at once, and a
+//! part that many snapshots share is judged once.
 //!
-//! A part's items are judged alone but for the inode whose items began further left. What the part [needs](Need) that inode
-//! to be is kept with what follows from it; where it is something else, the part is judged anew.
+//! A part's items are judged alone but for the inode whose items began further left. What the part
+//! [needs](Need) that inode to be is kept with what follows from it; where it is something else, the part is
+//! judged anew.
 
 use vlinder_format::directory::{DirectoryEntries, DirectoryIndex};
-use vlinder_format::{ItemType, ObjectId, Place, RootId, orphan};
+use vlinder_format::{ItemType, ObjectId, RootId, orphan};
 
-use crate::context::Judge;
-use crate::finding::FindingKind;
+use crate::collector::Collector;
+use crate::collector::Gathered;
+use crate::collector::SubvolumeContext;
 use crate::inode::{Facts, Inode};
-use crate::names::{NameSink, number_of};
-use crate::ranges::Ranges;
-use crate::report::Finding;
-use crate::roots::RootName;
-use crate::walk::{Item, Leaf};
+use crate::item::{Item, Leaf};
+use crate::judge::Judge;
+use crate::name_fact::number_of;
+use crate::root_name::RootName;
 
-/// What was found in a part of a subvolume.
-#[derive(Clone, Debug)]
-pub(crate) struct Gathered {
-    pub(crate) findings: Vec<Finding>,
-    pub(crate) names: NameSink,
-    /// Inodes without a name.
-    pub(crate) unlinked: Vec<ObjectId>,
-    pub(crate) orphans: Vec<ObjectId>,
-    /// Directories, each with the one that it lies in.
-    pub(crate) parents: Vec<(u64, u64)>,
-    /// Names of nested subvolumes.
-    pub(crate) subvolumes: Vec<RootName>,
-    pub(crate) has_root_directory: bool,
-}
-
-impl Gathered {
-    pub(crate) fn new(names: NameSink) -> Self {
-        Self {
-            findings: Vec::new(),
-            names,
-            unlinked: Vec::new(),
-            orphans: Vec::new(),
-            parents: Vec::new(),
-            subvolumes: Vec::new(),
-            has_root_directory: false,
-        }
-    }
-
-    /// Adds what was found further right; findings are told of at once, and kept only for a summary.
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.unlinked.extend_from_slice(&other.unlinked);
-        self.orphans.extend_from_slice(&other.orphans);
-        self.parents.extend_from_slice(&other.parents);
-        self.subvolumes.extend_from_slice(&other.subvolumes);
-        self.has_root_directory |= other.has_root_directory;
-        match (&mut self.names, &other.names) {
-            (NameSink::Sum { sum, .. }, NameSink::Sum { sum: other, .. }) => *sum = sum.wrapping_add(*other),
-            (NameSink::Facts(facts), NameSink::Facts(others)) => facts.extend_from_slice(others),
-            // All parts of one walk are gathered alike.
-            _ => {}
-        }
-    }
-
-    /// About what it takes in memory, in bytes.
-    pub(crate) fn weight_bytes(&self) -> usize {
-        let lists = self.unlinked.len().saturating_add(self.orphans.len()).saturating_mul(8);
-        let pairs = self.parents.len().saturating_mul(16);
-        let records = self.findings.len().saturating_add(self.subvolumes.len()).saturating_mul(128);
-        lists.saturating_add(pairs).saturating_add(records)
-    }
-}
-
-/// Collects what is found, and what is said of names, while the items of a part are judged.
-pub(crate) struct Collector<'a> {
-    pub(crate) judge: &'a Judge<'a>,
-    pub(crate) checksums: &'a Ranges,
-    /// The subvolume is not being deleted: nothing may be missing.
-    pub(crate) is_whole: bool,
-    pub(crate) names: NameSink,
-    findings: Vec<Finding>,
-}
-
-impl<'a> Collector<'a> {
-    pub(crate) fn new(subvolume: &Surroundings<'a>, judge: &'a Judge<'a>) -> Self {
-        let names = subvolume.empty_sink(judge);
-        let Surroundings { checksums, is_whole, .. } = *subvolume;
-        Self { judge, checksums, is_whole, names, findings: Vec::new() }
-    }
-
-    pub(crate) fn find(&mut self, kind: FindingKind, place: Place) {
-        self.findings.push(Finding { kind, place });
-    }
-
+impl Collector<'_> {
     /// An inode has no more items.
     fn finish(&mut self, gathered: &mut Gathered, inode: &Inode) {
         gathered.has_root_directory |= inode.number == ObjectId::FIRST_FREE;
@@ -102,25 +31,7 @@ impl<'a> Collector<'a> {
     }
 }
 
-/// What all parts of a subvolume are judged by.
-#[derive(Clone, Copy)]
-pub(crate) struct Surroundings<'a> {
-    pub(crate) tree: RootId,
-    pub(crate) is_whole: bool,
-    pub(crate) checksums: &'a Ranges,
-    /// What is said of names is kept.
-    pub(crate) keeps_names: bool,
-}
-
-impl Surroundings<'_> {
-    pub(crate) fn empty_sink(&self, judge: &Judge<'_>) -> NameSink {
-        if self.keeps_names {
-            NameSink::Facts(Vec::new())
-        } else {
-            NameSink::Sum { secret: judge.secret, sum: 0 }
-        }
-    }
-
+impl SubvolumeContext<'_> {
     /// The end of an inode whose items were in several parts.
     pub(crate) fn finish(&self, judge: &Judge<'_>, inode: &Inode) -> Gathered {
         let mut gathered = Gathered::new(self.empty_sink(judge));
@@ -192,10 +103,10 @@ fn is_known_by_key(item: &Item<'_>) -> bool {
     is_inode || orphan::orphan_of(&item.key).is_some()
 }
 
-/// Judges a leaf without knowing what is left of it, from a slot on: what comes before that slot belongs to an inode of
-/// which more must be known.
+/// Judges a leaf without knowing what is left of it, from a slot on: what comes before that slot belongs to
+/// an inode of which more must be known.
 pub(crate) fn summarize(
-    surroundings: &Surroundings<'_>,
+    surroundings: &SubvolumeContext<'_>,
     judge: &Judge<'_>,
     leaf: &Leaf<'_>,
 ) -> (usize, Summary) {
@@ -219,9 +130,10 @@ pub(crate) fn summarize(
     (end, run(surroundings, judge, &leaf.part(end..leaf.slots.end), None, None))
 }
 
-/// Judges a leaf that follows items of an inode. Also gives whether it is too odd for a summary of it to be kept.
+/// Judges a leaf that follows items of an inode. Also gives whether it is too odd for a summary of it to be
+/// kept.
 pub(crate) fn continue_with(
-    surroundings: &Surroundings<'_>,
+    surroundings: &SubvolumeContext<'_>,
     judge: &Judge<'_>,
     leaf: &Leaf<'_>,
     current: Option<&Inode>,
@@ -239,7 +151,7 @@ pub(crate) fn continue_with(
 
 /// Judges a leaf's items one after the other, from this inode on.
 fn run(
-    surroundings: &Surroundings<'_>,
+    surroundings: &SubvolumeContext<'_>,
     judge: &Judge<'_>,
     leaf: &Leaf<'_>,
     start: Option<Inode>,
@@ -321,6 +233,8 @@ fn take_item(collector: &mut Collector<'_>, gathered: &mut Gathered, inode: &mut
 
 #[cfg(test)]
 mod tests {
+    use vlinder_format::Place;
+
     use super::*;
 
     #[test]

@@ -7,7 +7,7 @@ use vlinder_format::{Generation, Place};
 use vlinder_volume::VolumeError;
 use vlinder_volume::superblock::{FoundSuperblock, SuperblockChoice, find};
 
-use crate::context::Context;
+use crate::check_state::CheckState;
 use crate::finding::FindingKind;
 
 /// Which state is checked.
@@ -15,7 +15,8 @@ use crate::finding::FindingKind;
 pub(crate) enum State {
     /// The newest: nobody writes.
     Newest,
-    /// One that others have left behind since: the copies may be of any later one, and be written at this moment.
+    /// One that others have left behind since: the copies may be of any later one, and be written at this
+    /// moment.
     Leased,
 }
 
@@ -41,7 +42,7 @@ fn find_copy(
 
 /// Reads every copy and compares it with the one that is believed.
 pub(crate) fn judge(
-    context: &mut Context<'_>,
+    context: &mut CheckState<'_>,
     devices: &[Arc<dyn Device>],
     believed: &Superblock,
     state: State,

@@ -1,9 +1,10 @@
-//! What subvolumes refer to, counted as quotas count it: an extent counts once for each subvolume that leads to it.
+//! What subvolumes refer to, counted as quotas count it: an extent counts once for each subvolume that leads
+//! to it.
 //!
-//! Trees are read level by level in the order of addresses, all at once, so that what many subvolumes share is read once:
-//! each block carries the set of subvolumes that lead to it, and the sets of what it refers to grow by it. Sets are few, and
-//! each is kept once. The blocks of a level are a list that may lie in temporary space. Data extents are looked at part by
-//! part, so that those of one part fit into memory.
+//! Trees are read level by level in the order of addresses, all at once, so that what many subvolumes share
+//! is read once: each block carries the set of subvolumes that lead to it, and the sets of what it refers to
+//! grow by it. Sets are few, and each is kept once. The blocks of a level are a list that may lie in
+//! temporary space. Data extents are looked at part by part, so that those of one part fit into memory.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::iter::Peekable;
@@ -11,12 +12,13 @@ use std::iter::Peekable;
 use vlinder_format::file_extent::FileExtent;
 use vlinder_format::{Block, Generation, ItemType, Key, Level, Logical, RootId};
 
-use crate::context::Context;
-use crate::reader::Expected;
+use crate::check_state::CheckState;
+use crate::checked_tree::CheckedTree;
+use crate::expected::Expected;
+use crate::root_sets::Uncounted;
 use crate::root_sets::{RootSets, Run, Runs, SetId};
 use crate::roots::Roots;
 use crate::sorted::{Pass, Record, Sorted, Sorter};
-use crate::walk::Tree;
 
 /// Blocks that are read at once.
 const BATCH: usize = 128;
@@ -29,15 +31,6 @@ pub(crate) struct Usage {
     pub(crate) referenced: u64,
     /// Of those that nobody else leads to.
     pub(crate) exclusive: u64,
-}
-
-/// Why nothing could be counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Uncounted {
-    /// Something could not be read, which has been found already; or a subvolume is half deleted.
-    Damaged,
-    /// There are too many different sets of subvolumes that share extents, quota groups, or members of groups.
-    TooMany,
 }
 
 /// A block that is to be read: what a pointer says of it, and who leads to it.
@@ -175,7 +168,7 @@ fn members_in(positions: &[usize], run: &Run) -> usize {
 
 /// What is still to be read.
 struct Counter<'c, 'a> {
-    context: &'c mut Context<'a>,
+    context: &'c mut CheckState<'a>,
     sets: RootSets,
     /// Bytes by set.
     bytes: Vec<u64>,
@@ -213,7 +206,7 @@ impl Counter<'_, '_> {
         blocks: &[Wanted],
         look: impl Fn(&Block) -> R + Sync,
     ) -> Result<Vec<(Wanted, R)>, Uncounted> {
-        let Context { judge, workers, .. } = &mut *self.context;
+        let CheckState { judge, workers, .. } = &mut *self.context;
         let read = workers.map(blocks, |wanted| {
             let Wanted { logical, generation, first_key, tree, .. } = *wanted;
             let expected = Expected { tree, logical, generation, level, first_key };
@@ -225,7 +218,7 @@ impl Counter<'_, '_> {
     }
 
     /// Goes from the roots down to the leaves, and gives these.
-    fn descend(&mut self, trees: impl Iterator<Item = Tree>) -> Result<Sorted<Wanted>, Uncounted> {
+    fn descend(&mut self, trees: impl Iterator<Item = CheckedTree>) -> Result<Sorted<Wanted>, Uncounted> {
         let mut levels: BTreeMap<Level, Sorter<Wanted>> = BTreeMap::new();
         for (set, tree) in (0..).zip(trees) {
             // The kernel's counts go wrong there, too (docs/design/check.md).
@@ -321,7 +314,7 @@ fn data_of(leaf: &Block, parts: u64, part: u64) -> Vec<(u64, u64)> {
 
 /// Counts what all subvolumes use. So many data extents there are.
 pub(crate) fn count(
-    context: &mut Context<'_>,
+    context: &mut CheckState<'_>,
     roots: &Roots,
     data_extents: u64,
 ) -> Result<Counted, Uncounted> {
@@ -329,7 +322,7 @@ pub(crate) fn count(
         return Err(Uncounted::Damaged);
     }
     // A number of a higher level is no subvolume's.
-    let is_counted = |tree: &Tree| tree.id.is_subvolume() && tree.id.0 >> 48 == 0;
+    let is_counted = |tree: &CheckedTree| tree.id.is_subvolume() && tree.id.0 >> 48 == 0;
     let subvolumes = || roots.iter().map(|root| root.tree()).filter(is_counted);
     let most = RootSets::most_subvolumes().saturating_add(1);
     let sets = RootSets::new(subvolumes().take(most).count())?;
@@ -351,7 +344,7 @@ mod tests {
     use vlinder_format::{FileOffset, ObjectId, Uuid};
 
     use super::*;
-    use crate::context::tests::with_context;
+    use crate::check_state::tests::with_context;
     use crate::{chunks, roots};
 
     #[test]

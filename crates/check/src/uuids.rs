@@ -1,16 +1,18 @@
-//! The UUID tree against the subvolumes that it names. It is in the order of UUIDs, which is none: what it says is put in the order of
-//! the subvolumes and compared by going along both; what is found then is told where it stands in the tree.
+//! The UUID tree against the subvolumes that it names. It is in the order of UUIDs, which is none: what it
+//! says is put in the order of the subvolumes and compared by going along both; what is found then is told
+//! where it stands in the tree.
 
 use std::iter::Peekable;
 
 use vlinder_format::uuid_item::{self, UuidKind};
 use vlinder_format::{ItemType, Key, Logical, ObjectId, Place, RootId};
 
-use crate::context::Context;
+use crate::check_state::CheckState;
 use crate::finding::FindingKind;
+use crate::item::Item;
 use crate::roots::{FoundRoot, Roots};
 use crate::sorted::{Pass, Sorter};
-use crate::walk::{Item, ItemVisitor, walk};
+use crate::walk::{ItemVisitor, walk};
 
 /// That a subvolume has the UUID of an item's key.
 struct Claim {
@@ -79,7 +81,7 @@ struct UuidTree {
 }
 
 impl ItemVisitor for UuidTree {
-    fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>) {
+    fn item(&mut self, context: &mut CheckState<'_>, item: &Item<'_>) {
         if uuid_item::uuid_of(&item.key).is_none() {
             return;
         }
@@ -99,12 +101,12 @@ impl ItemVisitor for UuidTree {
 }
 
 /// Whether a subvolume has the UUID that is claimed. Claims come in the order of subvolumes.
-struct Known<'a> {
+struct RootCursor<'a> {
     roots: Peekable<Pass<'a, FoundRoot>>,
     last: Option<FoundRoot>,
 }
 
-impl Known<'_> {
+impl RootCursor<'_> {
     fn agrees(&mut self, claim: &Claim) -> bool {
         while let Some(root) = self.roots.next_if(|root| root.id <= claim.subvolume) {
             self.last = Some(root);
@@ -118,11 +120,11 @@ impl Known<'_> {
 }
 
 /// Reads the UUID tree, if there is one.
-pub(crate) fn judge(context: &mut Context<'_>, roots: &Roots) {
+pub(crate) fn judge(context: &mut CheckState<'_>, roots: &Roots) {
     let Some(tree) = roots.get(RootId::UUID_TREE) else { return };
     let mut uuids = UuidTree { found: 0, claims: context.sorter() };
     walk(context, &tree, &mut uuids);
-    let mut known = Known { roots: roots.iter().peekable(), last: None };
+    let mut known = RootCursor { roots: roots.iter().peekable(), last: None };
     let mut odd = context.sorter();
     for claim in uuids.claims.finish().iter().map(Claim::from_subvolume) {
         if !known.agrees(&claim) && !roots.faulty.has_root(claim.subvolume) {

@@ -1,20 +1,27 @@
-//! Walks of trees: the items in the order of their keys. Leaves are read, judged and prepared by several threads, a batch
-//! at a time, and then taken in one after the other, so that nothing depends on the number of threads.
+//! Walks of trees: the items in the order of their keys. Leaves are read, judged and prepared by several
+//! threads, a batch at a time, and then taken in one after the other, so that nothing depends on the number
+//! of threads.
 
 use std::collections::VecDeque;
 
 use vlinder_base::sync::Arc;
 use vlinder_format::validate::{ItemContext, check_item};
-use vlinder_format::{Block, Fault, Generation, Key, Level, Logical, Place, RootId};
+use vlinder_format::{Block, Fault, Key, Level, Logical, Place};
 
 use crate::belongings::may_hold;
-use crate::compressed::{self, Packed};
-use crate::context::{Context, Judge};
+use crate::block_head::BlockHead;
+use crate::check_state::CheckState;
+use crate::checked_tree::CheckedTree;
+use crate::compressed;
+use crate::expected::Expected;
+use crate::extent_use::Use;
 use crate::finding::FindingKind;
+use crate::item::Item;
+use crate::item::Leaf;
+use crate::item::place;
+use crate::judge::Judge;
 use crate::ledger::{Balance, Prepared};
-use crate::owners::Head;
-use crate::reader::Expected;
-use crate::references::Use;
+use crate::packed::Packed;
 use crate::report::Finding;
 
 /// Nodes that are read together.
@@ -24,86 +31,7 @@ const BATCH: usize = 128;
 /// Steps that wait at most.
 const MOST_STEPS: usize = 1024;
 
-/// A tree to be walked.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Tree {
-    pub(crate) id: RootId,
-    pub(crate) logical: Logical,
-    pub(crate) generation: Generation,
-    pub(crate) level: Level,
-    /// Its blocks have extent items. (Those of the fsync log have none.)
-    pub(crate) has_references: bool,
-    /// Of a half-deleted subvolume: what lies before this key is gone, as far as nodes of this level or above lead there.
-    pub(crate) dropped_to: Option<(Key, Level)>,
-    /// When a writer last made a snapshot of the tree: it takes every block that is newer for the tree's own. None where no
-    /// writer comes.
-    pub(crate) last_snapshot: Option<Generation>,
-}
-
-/// An item; where nothing else is said, one that keeps the rules of its family.
-pub(crate) struct Item<'a> {
-    pub(crate) tree: RootId,
-    pub(crate) leaf: &'a Block,
-    pub(crate) slot: usize,
-    pub(crate) key: Key,
-    pub(crate) data: &'a [u8],
-}
-
-impl Item<'_> {
-    pub(crate) fn place(&self) -> Place {
-        place(self.tree, self.leaf, self.slot)
-    }
-}
-
-fn place(tree: RootId, leaf: &Block, slot: usize) -> Place {
-    Place {
-        tree: Some(tree),
-        block: Some(leaf.logical()),
-        slot: u32::try_from(slot).ok(),
-        key: Some(leaf.key(slot)),
-    }
-}
-
-/// A leaf whose items were judged, or a part of it.
-pub(crate) struct Leaf<'a> {
-    pub(crate) tree: RootId,
-    pub(crate) block: &'a Arc<Block>,
-    /// Slots of items that break a rule, in order.
-    pub(crate) faults: &'a [(usize, Fault)],
-    /// The slots that are looked at.
-    pub(crate) slots: core::ops::Range<usize>,
-}
-
-impl<'a> Leaf<'a> {
-    /// All of a leaf.
-    pub(crate) fn new(tree: RootId, block: &'a Arc<Block>, faults: &'a [(usize, Fault)]) -> Self {
-        Self { tree, block, faults, slots: 0..block.len() }
-    }
-
-    /// A part of it.
-    pub(crate) fn part(&self, slots: core::ops::Range<usize>) -> Self {
-        Self { slots, ..*self }
-    }
-}
-
-impl Leaf<'_> {
-    /// The items in order; one that breaks a rule as an error.
-    pub(crate) fn items(&self) -> impl Iterator<Item = Result<Item<'_>, Item<'_>>> {
-        let mut faults = self.faults.iter().map(|(slot, _)| *slot).peekable();
-        self.slots.clone().map(move |slot| {
-            let (key, data) = (self.block.key(slot), self.block.data(slot));
-            let item = Item { tree: self.tree, leaf: self.block, slot, key, data };
-            if faults.next_if_eq(&slot).is_some() { Err(item) } else { Ok(item) }
-        })
-    }
-
-    /// The items that keep the rules.
-    pub(crate) fn sound_items(&self) -> impl Iterator<Item = Item<'_>> {
-        self.items().flatten()
-    }
-}
-
-/// Who looks at the leaves of a tree.
+/// Looks at the leaves of a tree.
 pub(crate) trait Visitor: Sync {
     /// What is made of a leaf before its turn.
     type Part: Send;
@@ -114,7 +42,7 @@ pub(crate) trait Visitor: Sync {
     fn prepare(&self, judge: &Judge<'_>, leaf: &Leaf<'_>) -> Self::Part;
 
     /// Takes the next leaf in.
-    fn take(&mut self, context: &mut Context<'_>, expected: &Expected, part: Self::Part);
+    fn take(&mut self, context: &mut CheckState<'_>, expected: &Expected, part: Self::Part);
 
     /// Part of the tree could not be read: what comes next does not follow what came before.
     fn gap(&mut self) {}
@@ -123,17 +51,17 @@ pub(crate) trait Visitor: Sync {
     fn spoil(&mut self) {}
 
     /// What is known of a block and all below it.
-    fn known(&self, _: &Context<'_>, _: &Expected) -> Option<Self::Known> {
+    fn known(&self, _: &CheckState<'_>, _: &Expected) -> Option<Self::Known> {
         None
     }
 
     /// Takes in what is known; false if it is of no use here, so that the blocks must be walked again.
-    fn take_known(&mut self, _: &mut Context<'_>, _: &Self::Known) -> bool {
+    fn take_known(&mut self, _: &mut CheckState<'_>, _: &Self::Known) -> bool {
         false
     }
 
     /// Whether what is found below a block is to be kept.
-    fn keeps(&self, _: &Context<'_>, _: Logical) -> bool {
+    fn keeps(&self, _: &CheckState<'_>, _: Logical) -> bool {
         false
     }
 
@@ -141,16 +69,16 @@ pub(crate) trait Visitor: Sync {
     fn begin(&mut self) {}
 
     /// A block that is kept has ended.
-    fn end(&mut self, _: &mut Context<'_>, _: &Expected) {}
+    fn end(&mut self, _: &mut CheckState<'_>, _: &Expected) {}
 }
 
-/// Who looks at the items of a tree, one after the other.
+/// Looks at the items of a tree, one after the other.
 pub(crate) trait ItemVisitor: Sync {
     /// The next item.
-    fn item(&mut self, context: &mut Context<'_>, item: &Item<'_>);
+    fn item(&mut self, context: &mut CheckState<'_>, item: &Item<'_>);
 
     /// The next item breaks a rule, which is found: it is there, and what it says is not used.
-    fn faulty(&mut self, _: &mut Context<'_>, _: &Item<'_>) {
+    fn faulty(&mut self, _: &mut CheckState<'_>, _: &Item<'_>) {
         self.gap();
     }
 
@@ -167,14 +95,14 @@ impl Visitor for Nobody {
 
     fn prepare(&self, _: &Judge<'_>, _: &Leaf<'_>) {}
 
-    fn take(&mut self, _: &mut Context<'_>, _: &Expected, (): ()) {}
+    fn take(&mut self, _: &mut CheckState<'_>, _: &Expected, (): ()) {}
 }
 
 /// The same for a tree that is walked item by item.
 pub(crate) struct Unasked;
 
 impl ItemVisitor for Unasked {
-    fn item(&mut self, _: &mut Context<'_>, _: &Item<'_>) {}
+    fn item(&mut self, _: &mut CheckState<'_>, _: &Item<'_>) {}
 }
 
 /// Shows a tree's items.
@@ -188,7 +116,7 @@ impl Visitor for InOrder<'_> {
         (Arc::clone(leaf.block), leaf.faults.to_vec())
     }
 
-    fn take(&mut self, context: &mut Context<'_>, expected: &Expected, (block, faults): Self::Part) {
+    fn take(&mut self, context: &mut CheckState<'_>, expected: &Expected, (block, faults): Self::Part) {
         let leaf = Leaf::new(expected.tree, &block, &faults);
         for item in leaf.items() {
             match item {
@@ -207,12 +135,12 @@ impl Visitor for InOrder<'_> {
 }
 
 /// Walks a tree and shows its items.
-pub(crate) fn walk(context: &mut Context<'_>, tree: &Tree, visitor: &mut dyn ItemVisitor) {
+pub(crate) fn walk(context: &mut CheckState<'_>, tree: &CheckedTree, visitor: &mut dyn ItemVisitor) {
     walk_leaves(context, tree, &mut InOrder(visitor));
 }
 
 /// Walks a tree.
-pub(crate) fn walk_leaves<V: Visitor>(context: &mut Context<'_>, tree: &Tree, visitor: &mut V) {
+pub(crate) fn walk_leaves<V: Visitor>(context: &mut CheckState<'_>, tree: &CheckedTree, visitor: &mut V) {
     if tree.has_references {
         context.claim_root(tree);
     }
@@ -283,7 +211,7 @@ struct Worked<P> {
 /// Of a leaf that could be read.
 struct Done<P> {
     last: Option<(usize, Key)>,
-    head: Head,
+    head: BlockHead,
     faults: Vec<Finding>,
     claims: Prepared<Use>,
     packed: Vec<Packed>,
@@ -291,8 +219,8 @@ struct Done<P> {
 }
 
 struct Walk<'w, 'a, V: Visitor> {
-    context: &'w mut Context<'a>,
-    tree: &'w Tree,
+    context: &'w mut CheckState<'a>,
+    tree: &'w CheckedTree,
     visitor: &'w mut V,
     frames: Vec<Frame<V::Known>>,
     steps: Vec<Step<V::Known>>,
@@ -397,7 +325,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
         let edge = self.tree.dropped_to.filter(|(_, level)| child.on_edge && node.level() >= *level);
         let slot = edge.map_or(0, |(key, _)| node.child_slot(&key));
         let is_first = self.context.reached.insert(node.logical());
-        self.context.reach(self.tree, &Head::of(&node), child.is_root, is_first);
+        self.context.reach(self.tree, &BlockHead::of(&node), child.is_root, is_first);
         if self.tree.has_references {
             self.context.judge_sharing(self.tree, &node, slot);
         }
@@ -453,7 +381,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
             })
             .collect();
         let (tree, visitor) = (self.tree, &*self.visitor);
-        let Context { judge, references, workers, .. } = &mut *self.context;
+        let CheckState { judge, references, workers, .. } = &mut *self.context;
         let worked = workers
             .map(&leaves, |(expected, is_first)| work(judge, references, visitor, tree, expected, *is_first));
         let mut worked = worked.into_iter();
@@ -522,7 +450,7 @@ fn work<V: Visitor>(
     judge: &Judge<'_>,
     references: &Balance<Use>,
     visitor: &V,
-    tree: &Tree,
+    tree: &CheckedTree,
     expected: &Expected,
     is_first: bool,
 ) -> Worked<V::Part> {
@@ -550,13 +478,13 @@ fn work<V: Visitor>(
         } else {
             Vec::new()
         };
-        Done { last, head: Head::of(&block), faults, claims, packed, part }
+        Done { last, head: BlockHead::of(&block), faults, claims, packed, part }
     });
     Worked { findings, done }
 }
 
 /// The items of a leaf that do not belong into the tree. (What belongs into a log is its own pass's matter.)
-fn misplaced(tree: &Tree, leaf: &Block) -> Vec<Finding> {
+fn misplaced(tree: &CheckedTree, leaf: &Block) -> Vec<Finding> {
     let slots = (0..leaf.len()).filter(|slot| tree.has_references && !may_hold(tree.id, &leaf.key(*slot)));
     let kind = |slot| FindingKind::ItemInWrongTree { item_type: leaf.key(slot).item_type };
     slots.map(|slot| Finding { kind: kind(slot), place: place(tree.id, leaf, slot) }).collect()

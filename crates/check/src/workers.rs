@@ -31,8 +31,9 @@ impl Workers {
         if self.pool.is_none() {
             // Without threads to spare, it only takes longer.
             self.pool = Pool::new(self.threads).ok();
-            // An allocator like glibc's gives memory back as soon as some is free at the end, and takes it again for the next
-            // batch, which costs more than reading; once it has seen something larger come and go, it keeps as much.
+            // An allocator like glibc's gives memory back as soon as some is free at the end, and takes it
+            // again for the next batch, which costs more than reading; once it has seen something larger come
+            // and go, it keeps as much.
             drop(std::hint::black_box(Vec::<u8>::with_capacity(KEPT_BYTES)));
         }
         match &self.pool {

@@ -28,8 +28,9 @@ fn warnings(name: &str) -> BTreeSet<&'static str> {
     own.into_iter().collect()
 }
 
-/// What was found in an image. Whether a second superblock is there after btrfs-image has restored a dump, and of which state,
-/// differs from run to run: it writes the first one anew while other threads still extend the file.
+/// What was found in an image. Whether a second superblock is there after btrfs-image has restored a dump,
+/// and of which state, differs from run to run: it writes the first one anew while other threads still extend
+/// the file.
 fn found_in(name: &str, report: &Report) -> BTreeSet<&'static str> {
     let is_whole = [".raw.xz", ".tar.xz"].iter().any(|end| name.ends_with(end));
     let is_of_image = |id: &&str| is_whole || !matches!(*id, "superblock-copy" | "superblock-stale");

@@ -1,5 +1,5 @@
-//! Rules at their edges: what belongs to nobody and is passed over, what may be missing while something is being deleted, what
-//! is told once, and what follows from a part that can't be read.
+//! Rules at their edges: what belongs to nobody and is passed over, what may be missing while something is
+//! being deleted, what is told once, and what follows from a part that can't be read.
 
 mod common;
 
@@ -256,7 +256,8 @@ fn rules_of_extents_and_groups() {
     m.insert(RootId::EXTENT_TREE, key, &data_of(&m, data_extent(&m)));
     assert_found(&m, FindingKind::ExtentPlace { logical }, place_of(&m, RootId::EXTENT_TREE, key));
 
-    // A reference more is counted than there is; unless one that is there breaks a rule, which is told instead.
+    // A reference more is counted than there is; unless one that is there breaks a rule, which is told
+    // instead.
     let m = small();
     let extent = data_extent(&m);
     m.add_u64(extent, 0, 1);

@@ -172,7 +172,8 @@ fn what_a_broken_item_should_say_is_not_called_missing() {
     assert!(has(&m, |finding| finding.kind.id() == "stripe-without-device-extent"));
     assert!(!has(&m, |finding| finding.kind.id() == "tree-missing"));
 
-    // What is right is still compared with what is not: the index says another place than the inode whose item is broken.
+    // What is right is still compared with what is not: the index says another place than the inode whose
+    // item is broken.
     let m = small();
     let inode = broken(&m, FS, of(&m, FS, "in", Type::INODE_ITEM), of_no_generation).1.key.objectid;
     m.add_u64(m.find_of(inode, Type::INODE_REF), 0, 5000);

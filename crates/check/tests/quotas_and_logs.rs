@@ -1,5 +1,5 @@
-//! What quota groups count, what the fsync log holds, and devices that are missing: on images that the kernel made, whole and
-//! with one thing changed.
+//! What quota groups count, what the fsync log holds, and devices that are missing: on images that the kernel
+//! made, whole and with one thing changed.
 
 mod common;
 
@@ -28,8 +28,8 @@ use vlinder_testkit::{Scratch, require};
 /// So that trees have several levels.
 const SMALL_NODES: &[&str] = &["-n", "4096"];
 
-/// Subvolumes that share extents and blocks, in groups of groups. One recount at the end: an assignment that meets a recount of
-/// the kernel's leaves a group with less than it holds.
+/// Subvolumes that share extents and blocks, in groups of groups. One recount at the end: an assignment that
+/// meets a recount of the kernel's leaves a group with less than it holds.
 const QUOTAS: &str = r"
     btrfs quota enable .; btrfs quota rescan -w . > /dev/null; btrfs subvolume create s > /dev/null; btrfs subvolume create u > /dev/null
     dd if=/dev/urandom of=s/file bs=64k count=4 status=none; dd if=/dev/urandom of=u/own bs=4096 count=3 status=none
@@ -42,7 +42,8 @@ const QUOTAS: &str = r"
     btrfs quota rescan -w . > /dev/null; sync -f .
 ";
 
-/// Subvolumes with simple quotas, which btrfs-progs 6.2 can't turn on: extents from before, shared ones, owners that are gone.
+/// Subvolumes with simple quotas, which btrfs-progs 6.2 can't turn on: extents from before, shared ones,
+/// owners that are gone.
 const SIMPLE_QUOTAS: &str = r#"
     btrfs subvolume create old > /dev/null; dd if=/dev/urandom of=old/before bs=4096 count=5 status=none; sync -f .
     python3 -c 'import fcntl, os, struct; fcntl.ioctl(os.open(".", 0), 0xc0109428, bytearray(struct.pack("QQ", 4, 0)))'
@@ -505,7 +506,8 @@ fn but_for_leftovers(findings: Vec<Finding>) -> Vec<Finding> {
     findings.into_iter().filter(|finding| finding.kind.id() != "free-space-leftover").collect()
 }
 
-/// More groups, members or ways than are counted: a warning says so, and what is wrong with the relations is found.
+/// More groups, members or ways than are counted: a warning says so, and what is wrong with the relations is
+/// found.
 #[test]
 fn quota_groups_without_end_are_not_counted() {
     // Of more leaves than are read at once.

@@ -1,5 +1,5 @@
-//! Rules of more than one block: each accepts a sound image that the kernel made, and names one change with exactly its
-//! finding at exactly its place. (Many more kinds of damage: `damage`.)
+//! Rules of more than one block: each accepts a sound image that the kernel made, and names one change with
+//! exactly its finding at exactly its place. (Many more kinds of damage: `damage`.)
 
 mod common;
 
@@ -23,7 +23,8 @@ use vlinder_testkit::require;
 
 const FS: RootId = RootId::FS_TREE;
 
-/// A directory that was moved into a younger one, bytes preallocated past the end, subvolumes in each other, quota groups.
+/// A directory that was moved into a younger one, bytes preallocated past the end, subvolumes in each other,
+/// quota groups.
 const SMALL: &str = r"
     mkdir x x/p y z; mv z y/z; mkdir younger; mv y younger/y
     dd if=/dev/urandom of=file bs=4096 count=8 status=none; fallocate -n -l 1M file; printf hello > small; ln -s target link
@@ -85,7 +86,8 @@ fn a_free_space_tree_that_is_announced_is_there_believed_or_not() {
     assert_eq!(findings(&m), [Finding { kind: FindingKind::TreeMissing { tree }, place }]);
 }
 
-/// devices.md, X5: both modes of `btrfs check` call such an image clean, and the next writer frees what others use.
+/// devices.md, X5: both modes of `btrfs check` call such an image clean, and the next writer frees what
+/// others use.
 #[test]
 fn what_is_shared_is_no_newer_than_the_last_snapshot() {
     require!(KernelBtrfs, Tool("btrfs"));

@@ -12,7 +12,8 @@ use vlinder_format::{ItemType as Type, Level, Logical, ObjectId, Place, RootId};
 use vlinder_testkit::mutator::{Found, Mutator};
 use vlinder_testkit::require;
 
-/// Files in small leaves, one of many extents, and a directory that is moved; snapshots, and changes between them.
+/// Files in small leaves, one of many extents, and a directory that is moved; snapshots, and changes between
+/// them.
 const FILL: &str = r"
     btrfs subvolume create s > /dev/null; mkdir s/a s/b; mv s/a s/b/a
     i=0; while [ $i -lt 900 ]; do echo $i > s/name-$i; i=$((i+1)); done
@@ -149,7 +150,8 @@ fn the_report_does_not_depend_on_the_number_of_threads() {
     }
 }
 
-/// A tree of three levels, with nodes full of names alone; and a snapshot in which every other node was changed, but few leaves.
+/// A tree of three levels, with nodes full of names alone; and a snapshot in which every other node was
+/// changed, but few leaves.
 const LARGE: &str = r"
     btrfs subvolume create s > /dev/null; long=$(printf '%0245d' 0); data=$(printf '%01800d' 0)
     i=0; while [ $i -lt 1800 ]; do printf $data > s/$long-$i; i=$((i+1)); done; sync -f .

@@ -6,7 +6,7 @@ use std::time::Duration;
 use vlinder_base::units::Physical;
 use vlinder_device::{DeviceErrorKind, Operation};
 
-use super::SECTOR_BYTES;
+use super::sector::SECTOR_BYTES;
 
 /// A fault of a range of sectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,6 +5,7 @@
 //! it is asked is recorded, so that [`crate::power_cut`] can rebuild each state that a cut could have left.
 
 mod faults;
+mod sector;
 mod unflushed;
 
 use std::time::Duration;
@@ -18,12 +19,10 @@ use vlinder_device::{
 };
 
 pub use faults::{Delay, Repeat, SectorFault};
+pub use sector::SECTOR_BYTES;
 pub(crate) use unflushed::{Certainty, Change, Content, Part, Unflushed};
 
 use faults::{Faults, WriteFate};
-
-/// The unit of faults, and the smallest that a torn write leaves whole.
-pub const SECTOR_BYTES: u64 = 512;
 
 /// What a write met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

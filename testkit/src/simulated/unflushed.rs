@@ -4,7 +4,7 @@ use vlinder_base::sync::Arc;
 use vlinder_base::units::Physical;
 use vlinder_device::{Device, DeviceExt, MemoryDevice};
 
-use super::SECTOR_BYTES;
+use super::sector::SECTOR_BYTES;
 
 /// The durable image, and the changes since in their order.
 #[derive(Debug, Clone)]

@@ -22,7 +22,7 @@ use vlinder_transaction::{Engine, EngineOptions};
 use vlinder_tree::{Root, RootPointer, WantedBlock};
 use vlinder_volume::{Access, SuperblockChoice, Volume};
 
-use super::recorded::is_equal;
+use super::memory_image::is_equal;
 use crate::SimulatedDevice;
 
 const PRIMARY_SUPERBLOCK: u64 = 64 << 10;

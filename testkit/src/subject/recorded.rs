@@ -2,7 +2,6 @@
 //! state that a power cut could have left.
 
 use std::collections::HashSet;
-use std::path::Path;
 
 use vlinder_base::sync::Arc;
 use vlinder_base::units::Physical;
@@ -15,12 +14,13 @@ use super::carry_out::Subject;
 use super::image::Recipe;
 use super::judge::{own_check, own_check_data};
 use super::log_cut::{History, judge_by_kernel};
+use super::memory_image::check_image;
 use super::order::OrderChecker;
 use crate::power_cut::{Cut, Options, PowerCuts, Summary};
 use crate::require::Requirement;
 use crate::simulated::Recording;
 use crate::workload::{Generator, Limits, Model, Operation};
-use crate::{Scratch, SimulatedDevice, kernel};
+use crate::{Scratch, SimulatedDevice};
 
 /// What is run.
 #[derive(Clone, Debug)]
@@ -319,38 +319,4 @@ fn closed(model: &Model) -> Model {
     let mut model = model.clone();
     model.close_all();
     model
-}
-
-/// Asks `btrfs check` about an image in memory.
-///
-/// # Errors
-/// Its complaints.
-///
-/// # Panics
-/// If there is no room for the image.
-pub fn check_image(scratch: &Scratch, image: &MemoryDevice) -> Result<(), String> {
-    let path = scratch.join("image");
-    write_image(image, &path);
-    kernel::btrfs_check(&path).map_err(|error| error.to_string())
-}
-
-/// Writes an image in memory to a file, sparse.
-///
-/// # Panics
-/// If there is no room for it.
-pub fn write_image(image: &MemoryDevice, path: &Path) {
-    use std::os::unix::fs::FileExt;
-    use vlinder_device::Device;
-    let written = std::fs::File::create(path).and_then(|file| {
-        file.set_len(image.length())?;
-        image.written_chunks().iter().try_for_each(|(place, bytes)| file.write_all_at(bytes, place.0))
-    });
-    assert!(written.is_ok(), "{}: {written:?}", path.display());
-}
-
-/// Whether two images hold the same bytes in a range.
-pub(super) fn is_equal(one: &MemoryDevice, other: &MemoryDevice, start: u64, length: u64) -> bool {
-    let read =
-        |image: &MemoryDevice| image.read_at(vlinder_base::units::Physical(start), length as usize).ok();
-    read(one) == read(other)
 }

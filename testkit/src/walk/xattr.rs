@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
-use super::short_hash;
+use super::short_hash::short_hash;
 
 type Failed = (&'static str, Errno);
 

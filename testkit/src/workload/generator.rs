@@ -7,8 +7,9 @@ use std::collections::VecDeque;
 
 use super::choice::Choice;
 use super::content::Pattern;
-use super::model::{Entry, Model, NodeKind, flag};
+use super::model::{Entry, Model, flag};
 use super::names::Names;
+use super::node_kind::NodeKind;
 use super::operation::{AllocateMode, OpenSlot, Operation, Place, RenameMode, SetMode, Token};
 
 /// Bounds of a workload.

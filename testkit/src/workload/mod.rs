@@ -11,16 +11,18 @@ mod generator;
 mod histogram;
 mod model;
 mod names;
+mod node_kind;
 mod operation;
 
 pub use choice::Choice;
 pub use content::{Content, PAGE_BYTES, Pattern};
 pub use generator::{Generator, Limits};
 pub use histogram::Histogram;
-pub use model::{Entry, FileId, Mismatch, Model, Node, NodeKind, Outcome, Seen, SubvolumeModel};
+pub use model::{Entry, FileId, Mismatch, Model, Node, Outcome, Seen, SubvolumeModel};
 #[cfg(feature = "engine")]
 pub(crate) use model::{ROOT_DIRECTORY, TOP_LEVEL};
 pub use names::colliding;
+pub use node_kind::NodeKind;
 pub use operation::{AllocateMode, OpenSlot, Operation, Place, RenameMode, SetMode, Token, is_deletion};
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ pub enum SetMode {
 }
 
 use super::content::Pattern;
-use super::model::NodeKind;
+use super::node_kind::NodeKind;
 
 /// One operation. Names are bytes, offsets and lengths bytes, times seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]

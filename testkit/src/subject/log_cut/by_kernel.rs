@@ -8,7 +8,7 @@ use vlinder_device::MemoryDevice;
 use crate::Scratch;
 use crate::kernel::{KernelMount, btrfs_check_data};
 use crate::subject::judge::own_check_all;
-use crate::subject::recorded::write_image;
+use crate::subject::memory_image::write_image;
 use crate::walk::{self, walk};
 
 /// What the kernel says then; the superblock that names a log is of the commit, so a compression may be new

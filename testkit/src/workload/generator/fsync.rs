@@ -2,7 +2,8 @@
 //! names.
 
 use super::{Generator, SLOTS};
-use crate::workload::model::{Model, NodeKind};
+use crate::workload::model::Model;
+use crate::workload::node_kind::NodeKind;
 use crate::workload::operation::{OpenSlot, Operation, Place};
 
 /// How many files the last operations are remembered by.

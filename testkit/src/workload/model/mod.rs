@@ -14,6 +14,7 @@ use vlinder_base::sync::Arc;
 use rustix::io::Errno;
 
 use super::content::Content;
+use super::node_kind::NodeKind;
 use super::operation::{OpenSlot, Operation, Place, Token};
 
 /// Inode number of a subvolume's root directory, and id of the top-level subvolume.
@@ -36,25 +37,6 @@ pub struct FileId {
     pub root: u64,
     /// The inode number.
     pub number: u64,
-}
-
-/// Type of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum NodeKind {
-    /// Regular file.
-    File,
-    /// Directory.
-    Directory,
-    /// Symbolic link.
-    SymbolicLink,
-    /// FIFO.
-    Fifo,
-    /// Socket.
-    Socket,
-    /// Character device.
-    Character,
-    /// Block device.
-    Block,
 }
 
 /// What a name in a directory stands for.
@@ -330,21 +312,6 @@ pub struct Seen {
     pub flags: u64,
     /// Of a device.
     pub device: (u32, u32),
-}
-
-impl NodeKind {
-    /// The bits of the mode.
-    pub fn mode_bits(self) -> u32 {
-        match self {
-            Self::Fifo => 0o010_000,
-            Self::Character => 0o020_000,
-            Self::Directory => 0o040_000,
-            Self::Block => 0o060_000,
-            Self::File => 0o100_000,
-            Self::SymbolicLink => 0o120_000,
-            Self::Socket => 0o140_000,
-        }
-    }
 }
 
 impl Node {

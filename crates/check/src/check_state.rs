@@ -1,66 +1,43 @@
-//! What every pass shares: the volume, the rules, the blocks that were reached, the references counted so far, and the
-//! report.
+//! What every pass shares: the volume, the rules, the blocks that were reached, the references counted so
+//! far, and the report.
 
 use std::collections::BTreeSet;
 
 use vlinder_base::sync::Arc;
-use vlinder_codec::checksum::ChecksumKind;
 use vlinder_format::block::{BLOCK_FLAG_RELOCATION, BLOCK_FLAG_WRITTEN, BackReferenceRevision, BlockRules};
 use vlinder_format::extent::{ExtentFlags, ExtentHeader};
-use vlinder_format::file_extent::FileExtent;
 use vlinder_format::superblock::Superblock;
 use vlinder_format::validate::LeafRules;
-use vlinder_format::{Block, ItemType, Key, Level, Logical, Place, RootId};
+use vlinder_format::{Block, Key, Level, Logical, Place, RootId};
 use vlinder_volume::Volume;
 
-use crate::Options;
 use crate::bitmap::BlockSet;
-use crate::compressed::Packed;
+use crate::block_head::BlockHead;
+use crate::checked_tree::CheckedTree;
+use crate::expected::Expected;
+use crate::extent_use::{Use, User};
 use crate::faulty::Faulty;
 use crate::finding::FindingKind;
-use crate::ledger::{Balance, Prepared, Side};
-use crate::owners::{Head, Owners};
+use crate::judge::Judge;
+use crate::ledger::{Balance, Side};
+use crate::options::Options;
+use crate::owners::Owners;
+use crate::packed::Packed;
 use crate::ranges::Gathering;
-use crate::reader::Expected;
-use crate::references::{Extent, Use, User};
 use crate::report::{Finding, Report};
 use crate::shared::Summaries;
 use crate::sorted::{Record, Sorter};
 use crate::store::Store;
-use crate::walk::Tree;
 use crate::workers::Workers;
+use vlinder_base::random::{OsRandom, Random};
 
 /// Findings that are listed; the others are counted.
 const MOST_FINDINGS: usize = 10_000;
-/// What grows with a file system and is there at one time: lists of data extents, of all extents, of free space and of
-/// checksums; sets of blocks that were reached, were relocated, are shared, and refer by parent; five lists of what the root tree says; and three
-/// that come and go: of one subvolume its orphans, its inodes without a name and the subvolumes in it, or two levels of what
-/// subvolumes use, or what of the root tree is put in another order. And, where data are read, one of compressed extents.
-const LISTS: usize = 17;
-/// What they take in memory together, before they go to temporary space: half a million runs each.
-const LISTS_BYTES: usize = 64 << 20;
 /// Where Linux's scrub cannot read a tree block: across this border.
 const STRIPE_BYTES: u64 = vlinder_format::chunk::STRIPE_LENGTH;
 
-/// What every thread judges by.
-pub(crate) struct Judge<'a> {
-    pub(crate) volume: Arc<Volume>,
-    pub(crate) superblock: &'a Superblock,
-    pub(crate) rules: LeafRules,
-    pub(crate) block_rules: BlockRules,
-    pub(crate) checksum_kind: ChecksumKind,
-    /// Blocks whose children are referenced by parent.
-    pub(crate) full: BlockSet,
-    /// Blocks that several others refer to.
-    pub(crate) shared: BlockSet,
-    /// Compressed data are unpacked.
-    pub(crate) unpacks: bool,
-    /// Nobody who made the image knows it.
-    pub(crate) secret: u64,
-}
-
 /// The state of a check.
-pub(crate) struct Context<'a> {
+pub(crate) struct CheckState<'a> {
     pub(crate) judge: Judge<'a>,
     pub(crate) options: &'a Options<'a>,
     pub(crate) workers: Workers,
@@ -70,7 +47,7 @@ pub(crate) struct Context<'a> {
     pub(crate) reached: BlockSet,
     /// Of these, those that a relocation put where they are.
     pub(crate) relocated: BlockSet,
-    /// Who uses which extent.
+    /// The uses of extents: those that trees claim against those that the extent tree records.
     pub(crate) references: Balance<Use>,
     /// What simple quotas count, if they are on.
     pub(crate) owners: Option<Owners>,
@@ -91,46 +68,62 @@ pub(crate) struct Context<'a> {
     pub(crate) report: Report,
 }
 
-impl Judge<'_> {
-    pub(crate) fn block_extent(&self, logical: Logical, level: Level) -> Extent {
-        Extent { logical, length: u64::from(self.rules.node_size), level: Some(level) }
-    }
-
-    /// Whether file systems like this one have holes without items.
-    pub(crate) fn no_holes(&self) -> bool {
-        self.superblock.incompat.has(vlinder_format::features::IncompatFeatures::NO_HOLES)
-    }
-
-    /// The data extents that a leaf refers to.
-    pub(crate) fn claim_extents(&self, references: &Balance<Use>, leaf: &Block, claims: &mut Prepared<Use>) {
-        let by_parent = self.full.contains(leaf.logical());
-        for slot in 0..leaf.len() {
-            let key = leaf.key(slot);
-            if key.item_type != ItemType::EXTENT_DATA {
-                continue;
-            }
-            let Ok(item) = FileExtent::decode(leaf.data(slot)) else { continue };
-            let Some(range) = item.range().filter(|range| !range.is_hole()) else { continue };
-            let user = if by_parent {
-                User::Leaf(leaf.logical())
-            } else {
-                let offset = key.offset.wrapping_sub(range.offset_bytes);
-                User::File { root: leaf.owner(), inode: key.objectid, offset }
-            };
-            let extent = Extent { logical: range.address, length: range.disk_bytes, level: None };
-            references.prepare(Side::Claimed, Use { extent, user }, 1, claims);
+impl<'a> CheckState<'a> {
+    pub(crate) fn new(volume: Arc<Volume>, superblock: &'a Superblock, options: &'a Options<'a>) -> Self {
+        let geometry = *volume.geometry();
+        let rules = LeafRules {
+            sector_size: geometry.sector_size,
+            node_size: geometry.node_size,
+            checksum_size: u32::try_from(geometry.checksum_kind.size_bytes()).unwrap_or(u32::MAX),
+            generation: superblock.generation,
+            features: superblock.features(),
+            writable: false,
+        };
+        let chunks: Vec<(Logical, u64)> =
+            volume.chunks().snapshot().iter().map(|chunk| (chunk.logical, chunk.chunk.length)).collect();
+        let store = Store::new(options.temporary.cloned());
+        let set =
+            || BlockSet::new(geometry.sector_size, chunks.iter().copied(), &store, options.list_bytes());
+        let judge = Judge {
+            full: set(),
+            shared: set(),
+            volume,
+            superblock,
+            rules,
+            block_rules: BlockRules { node_size: geometry.node_size, sector_size: geometry.sector_size },
+            checksum_kind: geometry.checksum_kind,
+            unpacks: options.data_checksums,
+            secret: OsRandom.next_u64(),
+        };
+        Self {
+            reached: set(),
+            relocated: set(),
+            packed: Sorter::new(&store, options.list_bytes()),
+            judge,
+            options,
+            workers: Workers::new(options.threads),
+            store,
+            references: Balance::new(),
+            owners: None,
+            summaries: Summaries::default(),
+            relocates: false,
+            left: BTreeSet::new(),
+            faulty_extents: Faulty::default(),
+            expected_bytes: None,
+            judging: true,
+            report: Report::default(),
         }
     }
-}
 
-impl Options<'_> {
-    /// What one list may hold in memory.
-    pub(crate) fn list_bytes(&self) -> usize {
-        self.lists_bytes.unwrap_or(LISTS_BYTES) / LISTS
+    /// Does something of which the rules say nothing, because they did before; blocks are reached anew.
+    pub(crate) fn quietly(&mut self, work: impl FnOnce(&mut Self)) {
+        let judging = core::mem::replace(&mut self.judging, false);
+        work(self);
+        self.judging = judging;
     }
 }
 
-impl Context<'_> {
+impl CheckState<'_> {
     /// A set of ranges that is one of those that are large where data are fragmented.
     pub(crate) fn gathering(&self) -> Gathering {
         Gathering::new(&self.store, self.options.list_bytes())
@@ -165,7 +158,7 @@ impl Context<'_> {
     }
 
     /// The root of a tree is used by the tree.
-    pub(crate) fn claim_root(&mut self, tree: &Tree) {
+    pub(crate) fn claim_root(&mut self, tree: &CheckedTree) {
         let user =
             if tree.id == RootId::TREE_RELOCATION { User::Parent(tree.logical) } else { User::Root(tree.id) };
         let extent = self.judge.block_extent(tree.logical, tree.level);
@@ -180,7 +173,7 @@ impl Context<'_> {
     }
 
     /// A block of a tree is reached, for the first time or not: its place is judged.
-    pub(crate) fn reach(&mut self, tree: &Tree, head: &Head, is_root: bool, is_first: bool) {
+    pub(crate) fn reach(&mut self, tree: &CheckedTree, head: &BlockHead, is_root: bool, is_first: bool) {
         let logical = head.logical;
         let place = Place { tree: Some(tree.id), block: Some(logical), ..Place::default() };
         if !is_first {
@@ -196,7 +189,8 @@ impl Context<'_> {
         if tree.has_references && is_own && self.judge.full.contains(logical) {
             self.find_left(logical);
         }
-        // Snapshots are read after what they are of, so that the owner is the first unless it has left the block.
+        // Snapshots are read after what they are of, so that the owner is the first unless it has left the
+        // block.
         let is_foreign = tree.id.is_shareable() && head.owner != tree.id;
         if tree.has_references && is_foreign && !self.relocates && !self.judge.full.contains(logical) {
             let reason = "belongs to another tree, which does not lead to it";
@@ -220,8 +214,9 @@ impl Context<'_> {
         }
     }
 
-    /// A block's flags are known; only of shareable trees a relocation leaves marks, on blocks that refer by parent.
-    fn judge_flags(&mut self, tree: &Tree, head: &Head, place: Place) {
+    /// A block's flags are known; only of shareable trees a relocation leaves marks, on blocks that refer by
+    /// parent.
+    fn judge_flags(&mut self, tree: &CheckedTree, head: &BlockHead, place: Place) {
         let known = BLOCK_FLAG_WRITTEN | BLOCK_FLAG_RELOCATION;
         let may_be_relocated =
             tree.id.is_shareable() && (self.relocates || self.judge.full.contains(head.logical));
@@ -234,8 +229,8 @@ impl Context<'_> {
         }
     }
 
-    /// Notes who a node refers to: by parent if its extent item says so, else by the tree that made the node. Children
-    /// before the first slot were freed with half of a deleted subvolume.
+    /// Notes who a node refers to: by parent if its extent item says so, else by the tree that made the node.
+    /// Children before the first slot were freed with half of a deleted subvolume.
     pub(crate) fn claim_children(&mut self, node: &Block, first_slot: usize) {
         let level = node.level().below().unwrap_or(Level::LEAF);
         let by_parent = self.judge.full.contains(node.logical());
@@ -246,12 +241,13 @@ impl Context<'_> {
         }
     }
 
-    /// What several trees share is no newer than the last snapshot of each of them, or was put there by a relocation: a writer
-    /// takes what is newer for the tree's own, writes it over and frees it (`btrfs_block_can_be_shared`,
-    /// `update_ref_for_cow`). Children before the first slot are gone.
+    /// What several trees share is no newer than the last snapshot of each of them, or was put there by a
+    /// relocation: a writer takes what is newer for the tree's own, writes it over and frees it
+    /// (`btrfs_block_can_be_shared`, `update_ref_for_cow`). Children before the first slot are gone.
     ///
-    /// No node leads to what is newer than itself, so that what lies below a shared block that was judged needs no look.
-    pub(crate) fn judge_sharing(&mut self, tree: &Tree, node: &Block, first_slot: usize) {
+    /// No node leads to what is newer than itself, so that what lies below a shared block that was judged
+    /// needs no look.
+    pub(crate) fn judge_sharing(&mut self, tree: &CheckedTree, node: &Block, first_slot: usize) {
         let Some(last_snapshot) = tree.last_snapshot.filter(|_| self.judging) else { return };
         for (slot, child) in node.children().enumerate().skip(first_slot) {
             let (found, block) = (child.generation, child.logical);
@@ -269,8 +265,9 @@ impl Context<'_> {
         }
     }
 
-    /// Whether a block was put where it is by a relocation; also where it can't be read, which is found elsewhere. What another
-    /// tree reached before is not read again: after a balance all that a thousand snapshots share is such.
+    /// Whether a block was put where it is by a relocation; also where it can't be read, which is found
+    /// elsewhere. What another tree reached before is not read again: after a balance all that a thousand
+    /// snapshots share is such.
     fn is_relocated(&self, expected: &Expected) -> bool {
         if self.reached.contains(expected.logical) {
             return self.relocated.contains(expected.logical);
@@ -280,8 +277,8 @@ impl Context<'_> {
         block.is_none_or(|block| block.has_flag(BLOCK_FLAG_RELOCATION))
     }
 
-    /// A block that its owner has not left is said to be left; found once. While a relocation is under way its trees and others
-    /// lead to such blocks.
+    /// A block that its owner has not left is said to be left; found once. While a relocation is under way
+    /// its trees and others lead to such blocks.
     fn find_left(&mut self, block: Logical) {
         if !self.relocates && self.left.len() < MOST_FINDINGS && self.left.insert(block) {
             let place = Place { tree: Some(RootId::EXTENT_TREE), block: Some(block), ..Place::default() };
@@ -321,10 +318,10 @@ pub(crate) mod tests {
     use super::*;
 
     /// Does something in a check of a small sound image.
-    pub(crate) fn with_context(work: impl FnOnce(&mut Context<'_>)) {
+    pub(crate) fn with_context(work: impl FnOnce(&mut CheckState<'_>)) {
         let image: Arc<dyn Device> = Arc::new(hostile::sound(1));
         let opened = Volume::open(vec![image], SuperblockChoice::Automatic, Access::ReadOnly).unwrap();
         let (superblock, options) = (opened.superblock, Options::default());
-        work(&mut Context::new(Arc::new(opened.volume), &superblock, &options));
+        work(&mut CheckState::new(Arc::new(opened.volume), &superblock, &options));
     }
 }
