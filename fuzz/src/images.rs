@@ -427,7 +427,7 @@ pub fn sound_inputs() -> Vec<Vec<u8>> {
     (0..choices).flat_map(|base| [0, 4].map(|settings| vec![40, base, settings])).collect()
 }
 
-/// What an input changes, to be read by whoever looks for the cause of a finding: each run of changed bytes
+/// What an input changes, for a reader that looks for the cause of a finding: each run of changed bytes
 /// with its block.
 pub fn explain(input: &[u8]) -> Vec<String> {
     let mut input = Input(input);

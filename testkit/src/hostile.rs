@@ -1,5 +1,5 @@
 //! Images that an enemy could make: each a sound one with a change that aims at the time or the memory of
-//! whoever reads it, its checksums made right; or one with a [flood](FLOODS) of what is allowed.
+//! its reader, its checksums made right; or one with a [flood](FLOODS) of what is allowed.
 
 mod floods;
 pub mod lies;

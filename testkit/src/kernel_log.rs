@@ -55,7 +55,7 @@ const EXPECTED: &[&str] = &[
      please use -o space_cache=v2",
 ];
 
-/// Lines that concern whoever was in the kernel at the time.
+/// Lines that concern any process that was in the kernel at the time.
 const ALARMS: &[&str] = &["WARNING:", "BUG:", "kernel BUG", "Oops", "cut here ]", "Call Trace", "refcount_t"];
 
 /// How often a follower looks: the kernel's ring holds what it says in seconds of the worst noise.

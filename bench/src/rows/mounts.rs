@@ -12,7 +12,7 @@ use crate::row::{Outcome, Row, Settings, Side};
 use crate::span::Span;
 use crate::tree;
 
-/// Who serves the mount.
+/// The server of the mount.
 #[derive(Clone, Copy)]
 pub enum Server {
     /// `vlinder mount`.

@@ -88,7 +88,7 @@ impl Subject {
         self.clock.set(Moment::new(now.0, now.1));
     }
 
-    /// Who asks.
+    /// The user that asks.
     pub fn caller(&self) -> &Caller {
         &self.caller
     }
@@ -189,7 +189,7 @@ impl Subject {
                 self.filesystem.sync()?;
                 Ok(None)
             }
-            // fdatasync is fsync here, as it is for whoever mounts: a log that has the data has the rest,
+            // fdatasync is fsync here, as it is on a mount: a log that has the data has the rest,
             // too.
             O::Fsync { file, .. } => {
                 let inode = self.at(model, *file)?;

@@ -15,7 +15,7 @@ use crate::walk::{self, walk};
 use crate::workload::{Generator, Histogram, Limits, Model, Operation};
 use crate::{Scratch, kernel};
 
-/// Who looks at the image, and when.
+/// The judges of the image, and when they look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Judges {
     /// `btrfs check` after each commit.

@@ -1,4 +1,5 @@
-//! How comments and documents are written: short lines, short table cells, and sentences that name their subject.
+//! How comments and documents are written: short lines, short table cells, and sentences that name their
+//! subject.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
