@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 use vlinder_base::sync::Arc;
+use vlinder_forest::OpenTree;
 use vlinder_format::block::{HEADER_SIZE, ITEM_HEADER_SIZE};
 use vlinder_format::directory::{self, DirectoryEntry, DirectoryEntryType, DirectoryIndex};
 use vlinder_format::features::IncompatFeatures;
 use vlinder_format::inode::InodeItem;
 use vlinder_format::inode_ref::{self, ExtendedReference, InodeReference};
 use vlinder_format::{Damage, Fault, Generation, ItemType, Key, ObjectId, orphan};
-use vlinder_transaction::{Handle, Tree};
+use vlinder_transaction::Handle;
 use vlinder_tree::Edit;
 
 use crate::fsync_log::{Journal, Named, Note};
@@ -20,7 +21,7 @@ use crate::{Filesystem, Inode, Refusal, Result, Subvolume};
 /// are read here from changing meanwhile (names under their directory's, the rest under the inode's operation lock).
 pub(crate) struct Changes<'a> {
     filesystem: &'a Filesystem,
-    tree: Arc<Tree>,
+    tree: Arc<OpenTree>,
     items: BTreeMap<Key, Option<Vec<u8>>>,
     pending: BTreeMap<Key, Option<Vec<u8>>>,
     /// Inodes whose items the caller puts in with the same handle: few.
@@ -38,7 +39,7 @@ impl<'a> Changes<'a> {
         Self { journal, ..Self::of_tree(filesystem, Arc::clone(subvolume.tree())) }
     }
 
-    pub(crate) fn of_tree(filesystem: &'a Filesystem, tree: Arc<Tree>) -> Self {
+    pub(crate) fn of_tree(filesystem: &'a Filesystem, tree: Arc<OpenTree>) -> Self {
         let (items, pending, touched, loaded) = Default::default();
         Self { filesystem, tree, items, pending, touched, loaded, journal: None, notes: Vec::new() }
     }

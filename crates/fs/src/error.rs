@@ -3,6 +3,7 @@
 use rustix::io::Errno;
 use vlinder_device::DeviceError;
 use vlinder_extent_state::StateError;
+use vlinder_forest::ForestError;
 use vlinder_format::{Damage, RootId};
 use vlinder_transaction::EngineError;
 use vlinder_tree::TreeError;
@@ -265,6 +266,12 @@ fn engine_errno(error: &EngineError) -> Errno {
 impl From<DataError> for FsError {
     fn from(error: DataError) -> Self {
         Self::Data(Box::new(error))
+    }
+}
+
+impl From<ForestError> for FsError {
+    fn from(error: ForestError) -> Self {
+        Self::Engine(error.into())
     }
 }
 

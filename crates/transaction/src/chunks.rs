@@ -419,7 +419,7 @@ impl Engine {
     /// taken for those of a later one at the same place; Linux removes all three together.
     fn has_space_cache(&self, group: Logical) -> Result<bool, EngineError> {
         let head = Key::new(ObjectId::FREE_SPACE, ItemType(0), group.0);
-        Ok(self.trees.get(&self.root_tree, &head)?.is_some())
+        Ok(self.forest.trees().get(self.forest.root_tree(), &head)?.is_some())
     }
 
     /// The transaction is durable: the chunks that it removed are no more.

@@ -27,9 +27,9 @@ use vlinder_volume::WriteRequest;
 
 use crate::EngineError;
 use crate::engine::Engine;
-use crate::forest::{Tree, find_root_item};
 use crate::space::Waiting;
 use crate::unwinding::Unfinished;
+use vlinder_forest::{OpenTree, find_root_item};
 
 std::thread_local! {
     /// Whether this thread is committing: what a participant does meanwhile must not commit again.
@@ -222,7 +222,7 @@ impl<'a> Closing<'a> {
         // A handle that ended meanwhile may have left half of a change.
         engine.check_writable()?;
         let idle = !phase.changed
-            && engine.trees.dirty_bytes() == 0
+            && engine.forest.trees().dirty_bytes() == 0
             && engine.delayed.lock().is_empty()
             && engine.pending.trees().is_empty()
             && engine.snapshots.is_empty()
@@ -255,7 +255,7 @@ impl<'a> Critical<'a> {
             engine.mark_quotas(&mut handle.editor, self.generation)?;
             engine.remove_empty_chunks(&mut handle.editor)?;
             // The superblock says one generation for itself and for the root tree's block.
-            handle.editor.touch(&engine.root_tree)?;
+            handle.editor.touch(engine.forest.root_tree())?;
             engine.settle(&mut handle)?;
             // Addresses held beyond need go back before the free-space tree is frozen; nothing on disk knows them.
             engine.check_price_of_commit(&promised, &handle);
@@ -264,7 +264,7 @@ impl<'a> Critical<'a> {
         engine.end_ending();
         engine.size_global_reserve();
         let superblock = self.make_superblock();
-        let blocks = engine.trees.freeze(self.generation);
+        let blocks = engine.forest.trees().freeze(self.generation);
         engine.end_log(self.generation)?;
         engine.space.freeze_pinned();
         engine.delayed.lock().begin_transaction();
@@ -284,7 +284,7 @@ impl<'a> Critical<'a> {
             let (tree, key) = (self.engine.fixed.device.root(), DeviceStatistics::key(device));
             let mut item = statistics.encode().to_vec();
             // Counters that later kernels add stay as they are.
-            if let Some(found) = self.engine.trees.get(tree, &key)?
+            if let Some(found) = self.engine.forest.trees().get(tree, &key)?
                 && let Ok((_, further)) = DeviceStatistics::decode(found.data())
             {
                 item.extend_from_slice(further);
@@ -297,7 +297,7 @@ impl<'a> Critical<'a> {
     /// The superblock of this transaction.
     fn make_superblock(&self) -> Superblock {
         let engine = self.engine;
-        let (root, chunk) = (engine.root_tree.pointer(), engine.chunk_tree.pointer());
+        let (root, chunk) = (engine.forest.root_tree().pointer(), engine.chunk_tree.pointer());
         assert_eq!(root.generation, self.generation, "the root tree was not copied by this transaction");
         let used = engine.space.used_bytes();
         let mut superblock = engine.superblock.lock();
@@ -324,10 +324,11 @@ impl<'a> Critical<'a> {
 
     /// Where the top-level subvolume lies, which need not be open; none if its item cannot be read, as Linux leaves it.
     fn top_level(&self) -> RootPointer {
-        if let Some(tree) = self.engine.forest.get(RootId::FS_TREE) {
+        if let Some(tree) = self.engine.forest.open_tree(RootId::FS_TREE) {
             return tree.root().pointer();
         }
-        let found = find_root_item(&self.engine.trees, &self.engine.root_tree, RootId::FS_TREE);
+        let found =
+            find_root_item(self.engine.forest.trees(), self.engine.forest.root_tree(), RootId::FS_TREE);
         let item = found.ok().flatten().map(|(_, item)| item).unwrap_or_default();
         RootPointer { logical: item.address, generation: item.generation, level: item.level }
     }
@@ -335,7 +336,7 @@ impl<'a> Critical<'a> {
     fn backup_root(&self, superblock: &Superblock) -> BackupRoot {
         let fixed = &self.engine.fixed;
         let top_level = self.top_level();
-        let pointer = |tree: &Arc<Tree>| tree.root().pointer();
+        let pointer = |tree: &Arc<OpenTree>| tree.root().pointer();
         let (extent, device, checksum) =
             (pointer(&fixed.extent), pointer(&fixed.device), pointer(&fixed.checksum));
         BackupRoot {
@@ -382,9 +383,9 @@ impl<'a> Frozen<'a> {
         // Blocks go to places that were free in the last commit; in another program's they need not be.
         engine.volume.check_sole_writer()?;
         for addresses in unpublished.blocks.chunks(WRITE_BATCH_BLOCKS) {
-            let batch = engine.trees.frozen(addresses);
+            let batch = engine.forest.trees().frozen(addresses);
             let sealed = engine.seal_all(&batch)?;
-            engine.trees.seal_frozen(&sealed);
+            engine.forest.trees().seal_frozen(&sealed);
             let requests = sealed
                 .into_iter()
                 .map(|block| WriteRequest { logical: block.logical(), data: Data::Inside(block as _) })
@@ -405,7 +406,7 @@ impl Flushed<'_> {
         engine.volume.write_superblocks(superblock, device_items)?;
         engine.delayed.lock().forget_dropped();
         engine.blocks.set_generation(superblock.generation);
-        engine.trees.thaw();
+        engine.forest.trees().thaw();
         engine.forget_removed_chunks();
         engine.hold_leased();
         // Discarded before anyone may take it again.

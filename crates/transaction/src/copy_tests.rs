@@ -8,12 +8,13 @@ use vlinder_testkit::{Scratch, require};
 use vlinder_tree::{Change, Edit, Space, Touch, WantedBlock};
 
 use crate::engine::Engine;
-use crate::extents::delayed::{ExtentKind, Referrer};
-use crate::forest::Tree;
+use crate::extents::delayed::ExtentKind;
 use crate::opening_tests::{new_image, write};
 use crate::reservation::Reservation;
 use crate::snapshots::SnapshotRequest;
 use crate::space::Charge;
+use vlinder_forest::OpenTree;
+use vlinder_forest::Referrer;
 
 const SECTOR: u64 = 4096;
 const FILE: ObjectId = ObjectId(257);
@@ -25,7 +26,7 @@ fn key_of(number: u64) -> Key {
 }
 
 /// The top level with the items of many extents but for each tenth, and a snapshot of it.
-fn plant(engine: &Engine) -> Arc<Tree> {
+fn plant(engine: &Engine) -> Arc<OpenTree> {
     let tree = engine.tree(RootId::FS_TREE).unwrap();
     let mut handle = engine.begin(Reservation::items(2000)).unwrap();
     let inode = InodeItem {
@@ -76,17 +77,17 @@ fn plant(engine: &Engine) -> Arc<Tree> {
 }
 
 /// The leaf in which an item lies.
-fn leaf_of(engine: &Engine, tree: &Tree, key: &Key) -> Arc<Block> {
-    let mut block = engine.trees.block(&WantedBlock::root(tree.root())).unwrap();
+fn leaf_of(engine: &Engine, tree: &OpenTree, key: &Key) -> Arc<Block> {
+    let mut block = engine.forest.trees().block(&WantedBlock::root(tree.root())).unwrap();
     while !block.is_leaf() {
         let slot = block.child_slot(key);
-        block = engine.trees.block(&WantedBlock::child(tree.id(), &block, slot)).unwrap();
+        block = engine.forest.trees().block(&WantedBlock::child(tree.id(), &block, slot)).unwrap();
     }
     block
 }
 
 /// Puts the item of an extent again, and gives what the handle was promised for copies, and what these left for the commit.
-fn change(engine: &Engine, tree: &Tree, key: Key) -> (Charge, Charge) {
+fn change(engine: &Engine, tree: &OpenTree, key: Key) -> (Charge, Charge) {
     let before = engine.delayed.lock().charge();
     let mut handle = engine.begin(Reservation::items(1)).unwrap();
     let item = FileExtent::hole(SECTOR, handle.generation()).encode();
@@ -97,7 +98,7 @@ fn change(engine: &Engine, tree: &Tree, key: Key) -> (Charge, Charge) {
 }
 
 /// The blocks whose copies a measurement of a change at a key counts.
-fn measured_copies(engine: &Engine, tree: &Tree, key: Key) -> Vec<Logical> {
+fn measured_copies(engine: &Engine, tree: &OpenTree, key: Key) -> Vec<Logical> {
     let touches = [Touch::at(key, 0)];
     engine.measure_touches(tree.id(), tree.root(), &touches).unwrap().copied
 }

@@ -9,9 +9,9 @@ use vlinder_tree::{Change, ChildReferences, Edit, Space, TreeError};
 
 use crate::EngineError;
 use crate::engine::Engine;
-use crate::forest::Tree;
 use crate::handle::Handle;
 use crate::waiting::ReferenceMoves;
+use vlinder_forest::OpenTree;
 
 impl Engine {
     /// Turns as many extents of a leaf into holes as there is room for, at most half of them; false where there is room for none,
@@ -19,7 +19,7 @@ impl Engine {
     /// number.
     pub(crate) fn make_holes_in_dead_leaf(
         handle: &mut Handle<'_>,
-        tree: &Tree,
+        tree: &OpenTree,
         leaf: &Block,
     ) -> Result<bool, EngineError> {
         let slots: Vec<usize> =
@@ -60,7 +60,7 @@ impl Engine {
 
 fn replace_by_holes(
     handle: &mut Handle<'_>,
-    tree: &Tree,
+    tree: &OpenTree,
     leaf: &Block,
     slots: &[usize],
 ) -> Result<(), EngineError> {
@@ -95,7 +95,7 @@ mod tests {
     const EXTENTS: u64 = 1000;
 
     /// A subvolume with a file whose neighbours in a leaf lie far from each other: each leaf refers to all leaves of the extent tree.
-    fn plant(engine: &Engine) -> Arc<Tree> {
+    fn plant(engine: &Engine) -> Arc<OpenTree> {
         let mut handle = engine.begin(Reservation::items(10_000).of(ChangeKind::LogReplay)).unwrap();
         let tree = handle.create_subvolume_tree(Uuid([7; 16]), Timestamp::default()).unwrap();
         let inode = InodeItem {
@@ -152,7 +152,7 @@ mod tests {
         let taken = take_room(&engine);
 
         let first = Key::new(FILE, ItemType::EXTENT_DATA, 0);
-        let position = engine.trees.get(tree.root(), &first).unwrap().unwrap();
+        let position = engine.forest.trees().get(tree.root(), &first).unwrap().unwrap();
         let leaf = Arc::clone(position.leaf());
         let handle = engine.begin(Reservation::tree_deletion(6)).unwrap();
         let at_once = handle.editor.space.charge_reference_changes(&leaf, ReferenceMoves::Dropped);
@@ -167,7 +167,7 @@ mod tests {
         // What a power cut leaves after some of it is a leaf with holes, with which Linux goes on.
         engine.clean(2).unwrap();
         engine.commit().unwrap();
-        let rest = engine.trees.get(tree.root(), &first).unwrap().unwrap();
+        let rest = engine.forest.trees().get(tree.root(), &first).unwrap().unwrap();
         let (some, all) = (Engine::data_extents(rest.leaf()).count(), Engine::data_extents(&leaf).count());
         assert!(0 < some && some < all, "{some} of {all}");
         drop(rest);

@@ -20,12 +20,13 @@ use vlinder_tree::{Change, ChildReferences, Edit, Readahead, Space, TreeError, W
 use crate::EngineError;
 use crate::change_kind::ChangeKind;
 use crate::engine::Engine;
-use crate::extents::delayed::{ExtentKind, Referrer};
-use crate::forest::Tree;
+use crate::extents::delayed::ExtentKind;
 use crate::handle::Handle;
 use crate::reservation::Reservation;
 use crate::space::Charge;
 use crate::waiting::ReferenceMoves;
+use vlinder_forest::OpenTree;
+use vlinder_forest::Referrer;
 
 /// Blocks looked at in one transaction handle, so that commits need not wait long.
 const BLOCKS_IN_HANDLE: usize = 256;
@@ -61,7 +62,7 @@ struct Frame {
 
 /// The walk over one deleted tree.
 struct Walk {
-    tree: Arc<Tree>,
+    tree: Arc<OpenTree>,
     frames: Vec<Frame>,
     started: bool,
 }
@@ -82,7 +83,7 @@ impl Handle<'_> {
     ///
     /// # Errors
     /// What changing the root tree met.
-    pub fn delete_tree(&mut self, tree: &Arc<Tree>) -> Result<(), EngineError> {
+    pub fn delete_tree(&mut self, tree: &Arc<OpenTree>) -> Result<(), EngineError> {
         let item = tree.item();
         self.edit_root_tree(&[Edit::new(orphan::key(tree.id().object_id()), Change::Put(&[]))])?;
         tree.change_item(|item| {
@@ -102,7 +103,7 @@ impl Handle<'_> {
 
 impl Engine {
     /// The last handle on a deleted tree is closed: [`Engine::clean`] may free its blocks.
-    pub fn add_dead_tree(&self, tree: Arc<Tree>) {
+    pub fn add_dead_tree(&self, tree: Arc<OpenTree>) {
         self.dead_trees.walks.lock().push_back(Walk { tree, frames: Vec::new(), started: false });
     }
 
@@ -174,7 +175,7 @@ impl Engine {
     /// At opening: adds every tree that was deleted before, as the orphan items in the root tree tell.
     pub(crate) fn find_deleted_trees(&self) -> Result<(), EngineError> {
         let first = Key::new(ObjectId::ORPHAN, ItemType::ORPHAN_ITEM, 0);
-        let mut cursor = self.trees.cursor(&self.root_tree, &first, Readahead::None)?;
+        let mut cursor = self.forest.trees().cursor(self.forest.root_tree(), &first, Readahead::None)?;
         while let Some(key) = cursor.key()
             && key.objectid == ObjectId::ORPHAN
             && key.item_type == ItemType::ORPHAN_ITEM
@@ -233,7 +234,7 @@ impl Walk {
         let item = self.tree.item();
         let mut wanted = WantedBlock::root(self.tree.root());
         loop {
-            let block = engine.trees.block(&wanted)?;
+            let block = engine.forest.trees().block(&wanted)?;
             let full = engine.sharing_at(block.logical(), block.owner())?.full_back_references;
             let resumed = item.drop_progress.objectid.0 != 0;
             let slot = if resumed && !block.is_leaf() { block.child_slot(&item.drop_progress) } else { 0 };
@@ -270,7 +271,7 @@ impl Walk {
         if sharing.references > 1 {
             let is_marked_leaf = wanted.level == Level::LEAF && sharing.full_back_references;
             if !is_marked_leaf && wanted.generation > born(&self.tree) {
-                let block = engine.trees.block(&wanted)?;
+                let block = engine.forest.trees().block(&wanted)?;
                 if block.owner() == id {
                     mark(handle, &block)?;
                     self.frames.push(Frame { block, slot: 0, stage: Stage::Mark, full: true });
@@ -285,7 +286,7 @@ impl Walk {
             }
             return Ok(());
         }
-        let block = engine.trees.block(&wanted)?;
+        let block = engine.forest.trees().block(&wanted)?;
         self.frames.push(Frame { block, slot: 0, stage: Stage::Drop, full: sharing.full_back_references });
         Ok(())
     }
@@ -300,7 +301,7 @@ impl Walk {
             frame.slot += 1;
             return Ok(());
         }
-        let block = handle.engine.trees.block(&wanted)?;
+        let block = handle.engine.forest.trees().block(&wanted)?;
         if block.owner() != id {
             frame.slot += 1;
             return Ok(());
@@ -411,7 +412,7 @@ impl Walk {
 }
 
 /// The transaction that made a snapshot; 0 for a subvolume. Older blocks are not its own.
-fn born(tree: &Tree) -> Generation {
+fn born(tree: &OpenTree) -> Generation {
     Generation(tree.item_key().offset)
 }
 
@@ -465,7 +466,7 @@ fn drop_reference(
     let cancelled = unwritten && delayed.cancel_fresh(wanted.logical);
     drop(delayed);
     if unwritten {
-        engine.trees.forget(wanted.logical);
+        engine.forest.trees().forget(wanted.logical);
     }
     if cancelled {
         engine.release_block(wanted.logical);
@@ -485,7 +486,7 @@ mod tests {
     use crate::opening_tests::write;
 
     /// A subvolume whose root is a node.
-    fn plant(engine: &Engine) -> Arc<Tree> {
+    fn plant(engine: &Engine) -> Arc<OpenTree> {
         let mut handle = engine.begin(Reservation::items(2000)).unwrap();
         let tree = handle.create_subvolume_tree(Uuid([7; 16]), Timestamp::default()).unwrap();
         let mode = Mode(0o100_644);
@@ -509,7 +510,7 @@ mod tests {
         assert!(std::process::Command::new("mkfs.btrfs").arg("-q").arg(&image).status().unwrap().success());
         let engine = write(&image).unwrap();
         let tree = plant(&engine);
-        let block = engine.trees.block(&WantedBlock::root(tree.root())).unwrap();
+        let block = engine.forest.trees().block(&WantedBlock::root(tree.root())).unwrap();
         let reference = |by| {
             let kind = ExtentKind::TreeBlock { level: block.level(), first_key: Key::MIN, owner: tree.id() };
             let length = u64::from(engine.node_size());

@@ -254,11 +254,11 @@ impl Engine {
     /// Writes the root items of trees whose root block moved, or whose item was changed.
     fn write_roots(&self, editor: &mut Editor<'_>, generation: Generation) -> Result<bool, EngineError> {
         let mut any = false;
-        for tree in self.forest.all() {
+        for tree in self.forest.open_trees() {
             let balance = self.block_balance.lock().get(&tree.id()).copied().unwrap_or_default();
-            let Some(item) = tree.item_to_write(generation, balance) else { continue };
+            let Some(item) = tree.take_item_to_write(generation, balance) else { continue };
             self.block_balance.lock().remove(&tree.id());
-            editor.put(&self.root_tree, tree.item_key(), &item.encode())?;
+            editor.put(self.forest.root_tree(), tree.item_key(), &item.encode())?;
             any = true;
         }
         Ok(any)

@@ -20,7 +20,6 @@ use crate::commit::Unpublished;
 use crate::dead_trees::DeadTrees;
 use crate::extents::delayed::DelayedReferences;
 use crate::failed_commit::Troubles;
-use crate::forest::{Forest, Tree};
 use crate::fsync_log::LogWriter;
 use crate::metrics::EngineMetrics;
 use crate::pending::{PendingItems, PendingWindow};
@@ -29,6 +28,7 @@ use crate::snapshots::SnapshotQueue;
 use crate::space::SpaceManager;
 use crate::waiting::WaitingWork;
 use crate::{EngineError, Participant, ReadOnlyReason};
+use vlinder_forest::{Forest, OpenTree};
 
 /// Mechanisms that are switched off, for measuring (`-o disable=`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,14 +108,12 @@ impl EngineOptions {
 /// A file system's trees, space and running transaction.
 pub struct Engine {
     pub(crate) volume: Arc<Volume>,
-    pub(crate) trees: Arc<Trees>,
     pub(crate) blocks: Arc<VolumeBlocks>,
     pub(crate) options: EngineOptions,
     pub(crate) metrics: EngineMetrics,
     /// The superblock of the last commit, with what changed since in fields that no tree holds.
     pub(crate) superblock: Mutex<Superblock>,
     pub(crate) device_items: Mutex<Vec<DeviceItem>>,
-    pub(crate) root_tree: Arc<Root>,
     pub(crate) chunk_tree: Arc<Root>,
     pub(crate) forest: Forest,
     pub(crate) fixed: FixedTrees,
@@ -149,15 +147,15 @@ pub struct Engine {
 
 /// The trees that the engine itself uses.
 pub(crate) struct FixedTrees {
-    pub(crate) extent: Arc<Tree>,
-    pub(crate) device: Arc<Tree>,
-    pub(crate) checksum: Arc<Tree>,
-    pub(crate) uuid: Option<Arc<Tree>>,
+    pub(crate) extent: Arc<OpenTree>,
+    pub(crate) device: Arc<OpenTree>,
+    pub(crate) checksum: Arc<OpenTree>,
+    pub(crate) uuid: Option<Arc<OpenTree>>,
     /// Where quotas are on.
-    pub(crate) quota: Option<Arc<Tree>>,
-    pub(crate) free_space: Option<Arc<Tree>>,
+    pub(crate) quota: Option<Arc<OpenTree>>,
+    pub(crate) free_space: Option<Arc<OpenTree>>,
     /// The tree of group items: the extent tree, or with block-group-tree its own.
-    pub(crate) groups: Arc<Tree>,
+    pub(crate) groups: Arc<OpenTree>,
     /// Those of the above that can't be read, where that is allowed ([`Rescue::ignores_bad_roots`]). What stands for them
     /// has no blocks; nothing that reads files asks it for items.
     pub(crate) bad: Vec<RootId>,
@@ -176,7 +174,12 @@ pub(crate) fn checksum_geometry(volume: &Volume) -> ChecksumGeometry {
 impl Engine {
     /// All trees, for searches.
     pub fn trees(&self) -> &Trees {
-        &self.trees
+        self.forest.trees()
+    }
+
+    /// The trees of the running transaction.
+    pub fn forest(&self) -> &Forest {
+        &self.forest
     }
 
     /// The volume, for reading and writing data.
@@ -283,8 +286,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::NoSuchTree`], or what reading its root item met.
-    pub fn tree(&self, id: RootId) -> Result<Arc<Tree>, EngineError> {
-        let tree = match self.forest.get(id) {
+    pub fn tree(&self, id: RootId) -> Result<Arc<OpenTree>, EngineError> {
+        let tree = match self.forest.open_tree(id) {
             Some(tree) => tree,
             None => self.open_tree(id)?,
         };
@@ -292,8 +295,8 @@ impl Engine {
         Ok(tree)
     }
 
-    fn open_tree(&self, id: RootId) -> Result<Arc<Tree>, EngineError> {
-        let tree = self.forest.open(&self.trees, &self.root_tree, id)?;
+    fn open_tree(&self, id: RootId) -> Result<Arc<OpenTree>, EngineError> {
+        let tree = self.forest.tree(id)?;
         // Before anything changes there. Two threads may both find it new: then the sum is a higher bound.
         self.space.note_opened(self.blocks_of_files(std::slice::from_ref(&tree)));
         Ok(tree)
@@ -307,7 +310,7 @@ impl Engine {
 
     /// The root tree, for searches.
     pub fn root_tree(&self) -> &Arc<Root> {
-        &self.root_tree
+        self.forest.root_tree()
     }
 
     /// The chunk tree, for searches.
@@ -329,11 +332,11 @@ impl Engine {
     ///
     /// # Errors
     /// What reading the tree met.
-    pub fn item(&self, tree: &Tree, key: &Key) -> Result<Option<Vec<u8>>, EngineError> {
+    pub fn item(&self, tree: &OpenTree, key: &Key) -> Result<Option<Vec<u8>>, EngineError> {
         if let Some(pending) = self.pending.get(tree.id(), key) {
             return Ok(pending);
         }
-        Ok(self.trees.get(tree.root(), key)?.map(|position| position.data().to_vec()))
+        Ok(self.forest.trees().get(tree.root(), key)?.map(|position| position.data().to_vec()))
     }
 
     /// Items from `from` up to and without `to`, with what is pending of them, in order, at most `limit`.
@@ -342,7 +345,7 @@ impl Engine {
     /// What reading the tree met.
     pub fn items(
         &self,
-        tree: &Tree,
+        tree: &OpenTree,
         from: Key,
         to: Key,
         limit: usize,
@@ -352,7 +355,8 @@ impl Engine {
         }
         let mut pending = PendingWindow::new(&self.pending, tree.id(), from, to);
         let mut items = Vec::new();
-        let mut cursor = self.trees.cursor(tree.root(), &from, vlinder_tree::Readahead::Forward(8))?;
+        let mut cursor =
+            self.forest.trees().cursor(tree.root(), &from, vlinder_tree::Readahead::Forward(8))?;
         while items.len() < limit {
             let stored = cursor.item().filter(|(key, _)| *key < to).map(|(key, data)| (key, data.to_vec()));
             match (stored, pending.first_key()) {

@@ -3,6 +3,7 @@
 use core::fmt;
 
 use vlinder_base::sync::Arc;
+use vlinder_forest::ForestError;
 use vlinder_format::{Damage, DeviceId, Logical, RootId};
 use vlinder_tree::{LeaseRevoked, TreeError};
 use vlinder_volume::VolumeError;
@@ -160,6 +161,16 @@ pub enum EngineError {
         "no subvolume number is left (numbers are never used again); copy the content to a new file system"
     )]
     NoSubvolumeNumber,
+}
+
+impl From<ForestError> for EngineError {
+    fn from(error: ForestError) -> Self {
+        match error {
+            ForestError::Tree(error) => error.into(),
+            ForestError::Damage(damage) => damage.into(),
+            ForestError::NoSuchTree { root } => Self::NoSuchTree { root },
+        }
+    }
 }
 
 impl EngineError {

@@ -9,10 +9,10 @@ use vlinder_tree::{Precision, Root, Touch, TreeError};
 
 use crate::dead_trees::SMALLEST_STEP;
 use crate::engine::Engine;
-use crate::forest::Tree;
 use crate::reservation::SUBVOLUME_DELETION_LEAVES;
 use crate::space::{Charge, CountedBlocks, FILE_EXTENT_ITEM_BYTES, GlobalReserve, TreeSizes};
 use crate::waiting::NO_GENERATION;
+use vlinder_forest::OpenTree;
 
 /// Linux's bound of the global reserve.
 const MAX_RESERVED_BYTES: u64 = 512 << 20;
@@ -44,9 +44,9 @@ impl Engine {
     /// transaction have come to rest.
     pub(crate) fn size_global_reserve(&self) {
         let fixed = &self.fixed;
-        let blocks = |tree: &Tree| tree.item().bytes_used.div_ceil(u64::from(self.node_size()));
+        let blocks = |tree: &OpenTree| tree.item().bytes_used.div_ceil(u64::from(self.node_size()));
         let free_space = fixed.free_space.as_ref().map_or(0, |tree| blocks(tree));
-        let open = self.forest.all();
+        let open = self.forest.open_trees();
         let levels = open.iter().map(|tree| u64::from(tree.root().pointer().level.0) + 1).max().unwrap_or(1);
         let sizes = TreeSizes {
             block_bytes: u64::from(self.node_size()),
@@ -91,7 +91,7 @@ impl Engine {
     }
 
     /// Blocks of those among some trees that hold files, by what their root items say.
-    pub(crate) fn blocks_of_files(&self, trees: &[Arc<Tree>]) -> u64 {
+    pub(crate) fn blocks_of_files(&self, trees: &[Arc<OpenTree>]) -> u64 {
         let files = trees.iter().filter(|tree| tree.id().is_shareable());
         let bytes = files.map(|tree| tree.item().bytes_used).fold(0, u64::saturating_add);
         bytes / u64::from(self.node_size())
@@ -128,7 +128,7 @@ impl Engine {
             about_blocks = about_blocks.saturating_add(self.count_blocks(free_space.root(), &ranges)?);
         }
         let everything = [Key::MIN..Key::MAX];
-        let mut roots_and_groups = self.count_blocks(&self.root_tree, &everything)?;
+        let mut roots_and_groups = self.count_blocks(self.forest.root_tree(), &everything)?;
         if self.fixed.groups.id() == self.fixed.extent.id() {
             let groups = u64::try_from(self.space.group_count()).unwrap_or(u64::MAX);
             let levels = u64::from(self.fixed.extent.root().pointer().level.0) + 1;
@@ -144,11 +144,15 @@ impl Engine {
     fn count_blocks(&self, root: &Arc<Root>, ranges: &[Range<Key>]) -> Result<u64, TreeError> {
         let touches: Vec<Touch> =
             ranges.iter().map(|keys| Touch { keys: keys.clone(), growth_bytes: 0 }).collect();
-        Ok(self.trees.measure(root, NO_GENERATION, Generation(0), &touches, Precision::Nodes)?.copies)
+        Ok(self
+            .forest
+            .trees()
+            .measure(root, NO_GENERATION, Generation(0), &touches, Precision::Nodes)?
+            .copies)
     }
 
     /// The trees that describe space, each once: groups have one of their own only with feature block_group_tree.
-    pub(crate) fn trees_of_space(&self) -> impl Iterator<Item = &Arc<Tree>> {
+    pub(crate) fn trees_of_space(&self) -> impl Iterator<Item = &Arc<OpenTree>> {
         let fixed = &self.fixed;
         let of_groups = Some(&fixed.groups).filter(|groups| groups.id() != fixed.extent.id());
         [&fixed.extent, &fixed.checksum].into_iter().chain(of_groups).chain(&fixed.free_space)

@@ -15,14 +15,15 @@ use crate::change_kind::ChangeKind;
 use crate::checksums::ChecksumTree;
 use crate::editor::Editor;
 use crate::engine::Engine;
-use crate::extents::delayed::{ExtentKind, Referrer};
-use crate::forest::{Tree, new_root_item};
+use crate::extents::delayed::ExtentKind;
 use crate::handle_space::HandleSpace;
 use crate::reservation::Reservation;
 use crate::snapshots::SnapshotRequest;
 use crate::space::groups::Taken;
 use crate::space::{Charge, Draw, Purpose, TreeSizes};
 use crate::unwinding::PanicWatch;
+use vlinder_forest::Referrer;
+use vlinder_forest::{OpenTree, new_root_item};
 
 /// A run of data space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -112,7 +113,7 @@ impl Engine {
 
     /// Commits before the transaction outgrows the memory that it may take.
     fn relieve(&self) -> Result<(), EngineError> {
-        let blocks = self.trees.dirty_bytes() > self.options.dirty_blocks_bytes();
+        let blocks = self.forest.trees().dirty_bytes() > self.options.dirty_blocks_bytes();
         let items = self.pending.bytes() > self.options.dirty_bytes / 4;
         let references = self.delayed.lock().len() > MOST_DELAYED_HEADS;
         if blocks || items || references { self.commit().map(drop) } else { Ok(()) }
@@ -120,7 +121,7 @@ impl Engine {
 
     fn editor(&self, generation: Generation, draw: Option<Draw>, promised: Charge) -> Editor<'_> {
         let space = HandleSpace::new(self, draw, promised);
-        Editor::new(&self.trees, space, generation, self.identity())
+        Editor::new(self.forest.trees(), space, generation, self.identity())
     }
 
     /// The committer's handle: no other is open.
@@ -159,7 +160,7 @@ impl Handle<'_> {
     ///
     /// # Errors
     /// As [`vlinder_tree::Trees::edit`].
-    pub fn edit(&mut self, tree: &Tree, edits: &[Edit<'_>]) -> Result<(), EngineError> {
+    pub fn edit(&mut self, tree: &OpenTree, edits: &[Edit<'_>]) -> Result<(), EngineError> {
         Ok(self.editor.edit(tree.root(), edits)?)
     }
 
@@ -168,7 +169,7 @@ impl Handle<'_> {
     /// # Errors
     /// As [`vlinder_tree::Trees::edit`].
     pub fn edit_root_tree(&mut self, edits: &[Edit<'_>]) -> Result<(), EngineError> {
-        Ok(self.editor.edit(&self.engine.root_tree, edits)?)
+        Ok(self.editor.edit(self.engine.forest.root_tree(), edits)?)
     }
 
     /// Makes sure of room for what items that will be pending at these keys take beyond their own leaves: where another tree
@@ -176,7 +177,7 @@ impl Handle<'_> {
     ///
     /// # Errors
     /// No space; what reading met.
-    pub fn charge_pending(&mut self, tree: &Tree, keys: &[Key]) -> Result<(), EngineError> {
+    pub fn charge_pending(&mut self, tree: &OpenTree, keys: &[Key]) -> Result<(), EngineError> {
         if !tree.may_share_blocks() || keys.is_empty() {
             return Ok(());
         }
@@ -188,14 +189,14 @@ impl Handle<'_> {
     }
 
     /// What will be pending in a tree that shares blocks was charged by [`charge_pending`](Self::charge_pending).
-    fn assert_charged(&self, tree: &Tree, key: &Key) {
+    fn assert_charged(&self, tree: &OpenTree, key: &Key) {
         if cfg!(debug_assertions) && tree.may_share_blocks() && !self.critical {
             assert!(self.charged.contains(&(tree.id(), *key)), "{key} of tree {} is not charged", tree.id());
         }
     }
 
     /// An item that the tree does not hold yet waits in memory for the commit.
-    pub fn insert_pending(&mut self, tree: &Tree, key: Key, data: Vec<u8>) {
+    pub fn insert_pending(&mut self, tree: &OpenTree, key: Key, data: Vec<u8>) {
         self.assert_charged(tree, &key);
         self.leave_item(data.len());
         self.engine.pending.put(tree.id(), key, data, true, tree.may_share_blocks());
@@ -203,7 +204,7 @@ impl Handle<'_> {
     }
 
     /// An item's data, new or not, wait in memory for the commit.
-    pub fn put_pending(&mut self, tree: &Tree, key: Key, data: Vec<u8>) {
+    pub fn put_pending(&mut self, tree: &OpenTree, key: Key, data: Vec<u8>) {
         self.assert_charged(tree, &key);
         self.leave_item(data.len());
         self.engine.pending.put(tree.id(), key, data, false, tree.may_share_blocks());
@@ -211,7 +212,7 @@ impl Handle<'_> {
     }
 
     /// A removal waits in memory for the commit, or cancels a pending insertion.
-    pub fn remove_pending(&mut self, tree: &Tree, key: Key) {
+    pub fn remove_pending(&mut self, tree: &OpenTree, key: Key) {
         self.leave_item(0);
         self.engine.pending.remove(tree.id(), key, tree.may_share_blocks());
         self.mark_changed();
@@ -257,7 +258,7 @@ impl Handle<'_> {
     }
 
     /// As [`remove_pending`](Self::remove_pending), for an item that was removed, and that may have been put in since.
-    pub fn remove_if_pending(&mut self, tree: &Tree, key: Key) {
+    pub fn remove_if_pending(&mut self, tree: &OpenTree, key: Key) {
         if matches!(self.engine.pending.get(tree.id(), &key), Some(Some(_))) {
             self.remove_pending(tree, key);
         }
@@ -405,7 +406,11 @@ impl Handle<'_> {
     ///
     /// # Errors
     /// No space, or no number left.
-    pub fn create_subvolume_tree(&mut self, uuid: Uuid, time: Timestamp) -> Result<Arc<Tree>, EngineError> {
+    pub fn create_subvolume_tree(
+        &mut self,
+        uuid: Uuid,
+        time: Timestamp,
+    ) -> Result<Arc<OpenTree>, EngineError> {
         let id = self.new_subvolume_number()?;
         let pointer = self.editor.create_tree(id)?;
         let generation = self.generation;
@@ -418,7 +423,7 @@ impl Handle<'_> {
         extension.change_transaction = generation;
         extension.creation_time = time;
         extension.change_time = time;
-        let tree = Tree::new(Root::new(id, pointer, Generation(0)), RootItem::key(id, 0), item, true);
+        let tree = OpenTree::made(Root::new(id, pointer, Generation(0)), RootItem::key(id, 0), item);
         self.engine.forest.insert(&tree);
         self.add_uuid(UuidKind::Own, uuid, id)?;
         self.add_quota_group(id)?;

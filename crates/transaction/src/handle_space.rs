@@ -9,9 +9,9 @@ use vlinder_format::{Block, Key, Logical, RootId};
 use vlinder_tree::{ChildReferences, CopyEffect, Sharing, Space, TreeError};
 
 use crate::engine::Engine;
-use crate::forest::Tree;
 use crate::space::{Asker, Charge, Draw};
 use crate::waiting::ReferenceMoves;
+use vlinder_forest::OpenTree;
 
 /// A handle's view of space.
 pub(crate) struct HandleSpace<'a> {
@@ -118,7 +118,7 @@ impl<'a> HandleSpace<'a> {
     ///
     /// # Errors
     /// As there.
-    pub(crate) fn charge_copies_at(&self, tree: &Tree, keys: &[Key]) -> Result<(), TreeError> {
+    pub(crate) fn charge_copies_at(&self, tree: &OpenTree, keys: &[Key]) -> Result<(), TreeError> {
         let Some(asker) = self.asker() else { return Ok(()) };
         let (charge, copied) = match self.engine.promise_copies_at(tree, keys, asker) {
             Ok(promised) => promised,
@@ -133,7 +133,7 @@ impl<'a> HandleSpace<'a> {
     ///
     /// # Errors
     /// As [`charge_copies`](Self::charge_copies).
-    pub(crate) fn charge_snapshot(&self, tree: &Tree, keys: &[Key]) -> Result<Charge, TreeError> {
+    pub(crate) fn charge_snapshot(&self, tree: &OpenTree, keys: &[Key]) -> Result<Charge, TreeError> {
         let Some(asker) = self.asker() else { return Ok(Charge::default()) };
         self.add(self.engine.promise_snapshot(tree, keys, asker))
     }
@@ -255,7 +255,7 @@ mod tests {
         let keys = (1000..1744).map(|number| Key::new(ObjectId(number), ItemType::INODE_ITEM, 0));
         let edits: Vec<Edit<'_>> = keys.map(|key| Edit::new(key, Change::Insert(&[0; 160]))).collect();
         handle.edit(&tree, &edits).unwrap();
-        let node = engine.trees.block(&WantedBlock::root(tree.root())).unwrap();
+        let node = engine.forest.trees().block(&WantedBlock::root(tree.root())).unwrap();
         let children = u64::try_from(node.len()).unwrap();
         assert!(children > 1);
         let space = HandleSpace::new(&engine, Some(Draw::Nothing), Charge::default());

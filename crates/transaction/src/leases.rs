@@ -6,9 +6,9 @@ use vlinder_tree::lease::{CommitLease, LeaseObserver};
 use vlinder_tree::{Root, RootPointer};
 
 use crate::engine::Engine;
-use crate::forest::find_root_item;
 use crate::space::{Needing, Waiting};
 use crate::{EngineError, ReadOnlyReason};
+use vlinder_forest::find_root_item;
 
 /// Pieces of space that leases may hold, at some 50 bytes of memory each; beyond, they are revoked.
 const MOST_HELD_PIECES: usize = 1 << 19;
@@ -37,7 +37,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::NoSuchTree`], what reading met, or that the lease was revoked.
     pub fn leased_tree(&self, lease: &CommitLease, id: RootId) -> Result<Arc<Root>, EngineError> {
-        let found = lease.root_tree().map(|root| find_root_item(&self.trees, &root, id)).transpose();
+        let found = lease.root_tree().map(|root| find_root_item(self.forest.trees(), &root, id)).transpose();
         // A state that was given up may look like anything.
         lease.confirm()?;
         let (_, item) = found?.flatten().ok_or(EngineError::NoSuchTree { root: id })?;

@@ -21,7 +21,6 @@ mod engine;
 mod error;
 mod extents;
 mod failed_commit;
-mod forest;
 mod fsync_log;
 mod global_reserve;
 mod handle;
@@ -35,6 +34,7 @@ mod opening_tests;
 mod own_moves;
 mod participant;
 mod pending;
+mod pending_references;
 mod phase;
 mod quotas;
 mod read_only;
@@ -44,7 +44,6 @@ mod snapshots;
 mod space;
 mod space_service;
 mod unwinding;
-mod users;
 mod uuids;
 mod waiting;
 
@@ -52,7 +51,6 @@ pub use change_kind::ChangeKind;
 pub use engine::{Disabled, Engine, EngineOptions, Rescue};
 pub use error::{EngineError, METADATA, ReadOnlyReason};
 pub use failed_commit::FailedCommit;
-pub use forest::Tree;
 pub use fsync_log::{LogEdit, LogError, LogTicket, NoLog};
 pub use handle::{DataExtent, Handle};
 pub use log_roots::{FsyncLog, SubvolumeLog};
@@ -62,4 +60,3 @@ pub use snapshots::{AfterSnapshot, SnapshotRequest};
 pub use space::{
     Charge, ChunkShare, DeviceReport, Draw, KindReport, PromisedData, Purpose, SpaceReport, Ticket,
 };
-pub use users::{ExtentUser, ExtentUsers, FoundExtent};

@@ -17,15 +17,15 @@ use vlinder_format::{Block, Damage, Fault, Generation, ItemType, Key, Logical, O
 use vlinder_tree::{Readahead, Root, RootPointer, WantedBlock};
 
 use crate::engine::Engine;
-use crate::forest::Tree;
 use crate::space::Purpose;
 use crate::space::groups::TakenPlace;
 use crate::{DataExtent, EngineError, Handle, ReadOnlyReason};
+use vlinder_forest::OpenTree;
 
 /// The log of one subvolume.
 pub struct SubvolumeLog {
     /// The subvolume.
-    pub tree: Arc<Tree>,
+    pub tree: Arc<OpenTree>,
     /// The log tree.
     pub log: Arc<Root>,
 }
@@ -67,7 +67,7 @@ impl Engine {
         let mut log = FsyncLog::default();
         self.pin_log_tree(&roots, generation, &mut |_| Ok(()))?;
         let first = Key::new(ObjectId(RootId::TREE_LOG.0), ItemType::ROOT_ITEM, 0);
-        let mut cursor = self.trees.cursor(&roots, &first, Readahead::None)?;
+        let mut cursor = self.forest.trees().cursor(&roots, &first, Readahead::None)?;
         while let Some((key, data)) = cursor.item()
             && key.objectid == first.objectid
             && key.item_type == ItemType::ROOT_ITEM
@@ -115,7 +115,7 @@ impl Engine {
                 return Err(Damage::new(fault, place).into());
             }
             self.pin_logged(wanted.logical, place)?;
-            let block = self.trees.block(&wanted)?;
+            let block = self.forest.trees().block(&wanted)?;
             if block.is_leaf() {
                 each_leaf(&block)?;
             } else {
@@ -151,7 +151,7 @@ impl Engine {
             let (start, length) = (range.address, range.disk_bytes);
             let stored = Key::new(ObjectId(start.0), ItemType::EXTENT_ITEM, length);
             let is_known = log.new_extents.get(&start) == Some(&length)
-                || self.trees.get(self.fixed.extent.root(), &stored)?.is_some();
+                || self.forest.trees().get(self.fixed.extent.root(), &stored)?.is_some();
             if !is_known {
                 self.take_logged(Purpose::Data, start, length, place)?;
                 log.new_extents.insert(start, length);

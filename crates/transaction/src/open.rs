@@ -18,7 +18,6 @@ use crate::dead_trees::DeadTrees;
 use crate::engine::{Engine, EngineOptions, FixedTrees, Rescue, checksum_geometry};
 use crate::extents::delayed::DelayedReferences;
 use crate::failed_commit::Troubles;
-use crate::forest::{Forest, Tree};
 use crate::fsync_log::LogWriter;
 use crate::metrics::EngineMetrics;
 use crate::pending::PendingItems;
@@ -32,6 +31,7 @@ use crate::space::free_space_tree::GroupRange;
 use crate::space::groups::Group;
 use crate::waiting::WaitingWork;
 use crate::{EngineError, ReadOnlyReason};
+use vlinder_forest::{Forest, ForestError, OpenTree};
 
 impl Engine {
     /// Opens the file system of a volume.
@@ -58,9 +58,9 @@ impl Engine {
             reading,
         )?;
         reason = reason.or_else(|| reason_in_chunks(&volume));
-        let forest = Forest::default();
+        let forest = Forest::new(Arc::clone(&trees), Arc::clone(&root_tree));
         let (may_be_bad, salvages) = (options.rescue.ignores_bad_roots, options.rescue.leniency.salvages);
-        let fixed = open_fixed_trees(&forest, &trees, &root_tree, &superblock, may_be_bad)?;
+        let fixed = open_fixed_trees(&forest, &superblock, may_be_bad)?;
         if reason.is_none() {
             reason = reason_in_trees(&trees, &root_tree, &fixed, volume.keeps_writes_in_memory())?;
         }
@@ -76,14 +76,12 @@ impl Engine {
             space: SpaceManager::new(volume.geometry().node_size),
             delayed: Mutex::new(DelayedReferences::new(checksum_geometry(&volume))),
             volume,
-            trees,
             log: LogWriter::new(Arc::clone(&blocks) as _, options.cache_bytes, &registry),
             blocks,
             metrics: EngineMetrics::new(&registry),
             phase: Mutex::new(Phase::after(superblock.generation)),
             superblock: Mutex::new(superblock),
             device_items: Mutex::new(device_items),
-            root_tree,
             chunk_tree,
             forest,
             fixed,
@@ -117,7 +115,7 @@ impl Engine {
         self.load_statistics().or_else(forgiven(may_be_bad))?;
         if reading == ChunkReading::AsNeeded {
             // A root that can't be read is told of at once, as Linux does.
-            self.trees.block(&WantedBlock::root(self.fixed.groups.root()))?;
+            self.forest.trees().block(&WantedBlock::root(self.fixed.groups.root()))?;
             return Ok(());
         }
         self.load_space().or_else(forgiven(may_be_bad))?;
@@ -145,7 +143,9 @@ impl Engine {
         let root = self.fixed.groups.root();
         // A tree of their own is walked; among all extents each is looked for.
         let mut walk = match self.fixed.groups.id() {
-            RootId::BLOCK_GROUP_TREE => Some(self.trees.cursor(root, &Key::MIN, Readahead::Forward(16))?),
+            RootId::BLOCK_GROUP_TREE => {
+                Some(self.forest.trees().cursor(root, &Key::MIN, Readahead::Forward(16))?)
+            }
             _ => None,
         };
         for chunk in self.volume.chunks().snapshot() {
@@ -160,7 +160,7 @@ impl Engine {
                     }
                     cursor.position().filter(|position| position.key() == key).cloned()
                 }
-                None => self.trees.get(root, &key)?,
+                None => self.forest.trees().get(root, &key)?,
             };
             let Some(found) = found else {
                 let mut latch = self.latch.lock();
@@ -191,7 +191,8 @@ impl Engine {
     /// Reads the devices' error counters.
     fn load_statistics(&self) -> Result<(), EngineError> {
         for member in self.volume.members() {
-            let Some(found) = self.trees.get(self.fixed.device.root(), &DeviceStatistics::key(member.id))?
+            let Some(found) =
+                self.forest.trees().get(self.fixed.device.root(), &DeviceStatistics::key(member.id))?
             else {
                 continue;
             };
@@ -249,33 +250,31 @@ fn check_seeds(items: &[DeviceItem], superblock: &Superblock, volume: &Volume) -
 
 fn open_fixed_trees(
     forest: &Forest,
-    trees: &Trees,
-    root_tree: &Arc<Root>,
     superblock: &Superblock,
     may_be_bad: bool,
 ) -> Result<FixedTrees, EngineError> {
     let bad = RefCell::new(Vec::new());
     let open = |id| {
         if !may_be_bad {
-            return forest.open(trees, root_tree, id);
+            return forest.tree(id);
         }
-        match open_root_block(forest, trees, root_tree, id) {
+        match open_root_block(forest, id) {
             Ok(tree) => Ok(tree),
             Err(error) => {
                 // Which one it is only matters to who wonders what is missing; that data are not verified is told.
                 tracing::info!(tree = %id, %error, "a tree can't be read and is done without, as rescue= asks for");
                 bad.borrow_mut().push(id);
-                Ok(Tree::without_blocks(id))
+                Ok(OpenTree::without_blocks(id))
             }
         }
     };
     let features = superblock.compat_read_only;
     let extent = open(RootId::EXTENT_TREE)?;
     // Who reads can do without these, whatever is the matter with them.
-    let optional = |id| match forest.open(trees, root_tree, id) {
+    let optional = |id| match forest.tree(id) {
         Ok(tree) => Ok(Some(tree)),
-        Err(EngineError::NoSuchTree { .. }) => Ok(None),
-        Err(error) => forgiven(may_be_bad)(error),
+        Err(ForestError::NoSuchTree { .. }) => Ok(None),
+        Err(error) => forgiven(may_be_bad)(error.into()),
     };
     let (uuid, quota) = (optional(RootId::UUID_TREE)?, optional(RootId::QUOTA_TREE)?);
     let free_space =
@@ -291,14 +290,9 @@ fn open_fixed_trees(
 }
 
 /// Opens a tree and reads its root block, as Linux does to tell bad roots from good ones.
-fn open_root_block(
-    forest: &Forest,
-    trees: &Trees,
-    root_tree: &Arc<Root>,
-    id: RootId,
-) -> Result<Arc<Tree>, EngineError> {
-    let tree = forest.open(trees, root_tree, id)?;
-    match trees.block(&WantedBlock::root(tree.root())) {
+fn open_root_block(forest: &Forest, id: RootId) -> Result<Arc<OpenTree>, ForestError> {
+    let tree = forest.tree(id)?;
+    match forest.trees().block(&WantedBlock::root(tree.root())) {
         Ok(_) => Ok(tree),
         Err(error) => {
             forest.remove(id);
@@ -357,7 +351,7 @@ mod tests {
 
     use super::*;
     use crate::Reservation;
-    use crate::forest::find_root_item;
+    use vlinder_forest::find_root_item;
 
     fn open(image: &Path) -> Arc<Engine> {
         let device = FileDevice::open(image, &OpenOptions::writer()).unwrap();
@@ -375,7 +369,7 @@ mod tests {
     }
 
     /// The reason for reading only, after one edit of a tree.
-    fn reason_after(image: &Path, tree: impl Fn(&Engine) -> Arc<crate::Tree>, edit: Edit<'_>) -> String {
+    fn reason_after(image: &Path, tree: impl Fn(&Engine) -> Arc<OpenTree>, edit: Edit<'_>) -> String {
         let engine = open(image);
         let mut handle = engine.begin(Reservation::items(1)).unwrap();
         handle.edit(&tree(&engine), &[edit]).unwrap();
@@ -410,7 +404,9 @@ mod tests {
         let superblock = engine.superblock.lock().clone();
         let newest = superblock.backup_roots.iter().max_by_key(|backup| backup.tree_root_generation).unwrap();
         assert_eq!(newest.tree_root, superblock.root);
-        let (_, item) = find_root_item(&engine.trees, &engine.root_tree, RootId::FS_TREE).unwrap().unwrap();
+        let (_, item) = find_root_item(engine.forest.trees(), engine.forest.root_tree(), RootId::FS_TREE)
+            .unwrap()
+            .unwrap();
         assert_eq!((newest.fs_root, newest.fs_root_generation), (item.address, item.generation));
     }
 

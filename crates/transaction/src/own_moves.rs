@@ -70,11 +70,15 @@ impl Engine {
         let mut touches: Vec<Touch> = places.iter().map(touch).collect();
         touches.sort_unstable_by_key(|touch| touch.keys.start);
         let root = self.fixed.extent.root();
-        Ok(self.trees.measure(root, NO_GENERATION, Generation(0), &touches, Precision::Leaves)?.splits)
+        Ok(self
+            .forest
+            .trees()
+            .measure(root, NO_GENERATION, Generation(0), &touches, Precision::Leaves)?
+            .splits)
     }
 
     fn look_at_own_places(&self) -> Result<Trees, TreeError> {
-        let extent = self.trees.shape(self.fixed.extent.root())?;
+        let extent = self.forest.trees().shape(self.fixed.extent.root())?;
         let mut other_blocks = extent.nodes.len();
         let leaf = |(first, at): &(Key, Logical)| ExtentLeaf { first: *first, at: *at };
         let leaves = ExtentLeaves::new(extent.leaves.iter().map(leaf).collect());
@@ -84,15 +88,15 @@ impl Engine {
         let mut moved = self.delayed.lock().block_places();
         moved.extend(&extent.nodes);
         for tree in self.fixed.free_space.iter() {
-            let shape = self.trees.shape(tree.root())?;
+            let shape = self.forest.trees().shape(tree.root())?;
             other_blocks = other_blocks.saturating_add(shape.nodes.len()).saturating_add(shape.leaves.len());
             moved.extend(shape.places());
         }
         let mut roots = 0_usize;
         let of_groups = Some(self.fixed.groups.root()).filter(|groups| groups.id() != self.fixed.extent.id());
-        for root in std::iter::once(&self.root_tree).chain(of_groups) {
+        for root in std::iter::once(self.forest.root_tree()).chain(of_groups) {
             let before = moved.len();
-            moved.extend(self.trees.shape(root)?.places());
+            moved.extend(self.forest.trees().shape(root)?.places());
             roots += moved.len() - before;
         }
         always.extend(moved.iter().map(|at| leaves.leaf_about(*at)));

@@ -8,11 +8,11 @@ use vlinder_tree::{Change, Edit, Trees};
 use crate::EngineError;
 use crate::editor::Editor;
 use crate::engine::Engine;
-use crate::forest::Tree;
 use crate::handle::Handle;
+use vlinder_forest::OpenTree;
 
 /// The state of quotas; none where the tree does not say.
-pub(crate) fn quota_status(trees: &Trees, tree: &Tree) -> Result<Option<QuotaStatus>, EngineError> {
+pub(crate) fn quota_status(trees: &Trees, tree: &OpenTree) -> Result<Option<QuotaStatus>, EngineError> {
     let Some(found) = trees.get(tree.root(), &QuotaStatus::KEY)? else { return Ok(None) };
     let status = QuotaStatus::decode(found.data());
     Ok(Some(status.map_err(|fault| Damage::new(fault, found.place(tree.id())))?))
@@ -26,7 +26,7 @@ impl Engine {
         generation: Generation,
     ) -> Result<(), EngineError> {
         let Some(tree) = &self.fixed.quota else { return Ok(()) };
-        let Some(status) = quota_status(&self.trees, tree)? else { return Ok(()) };
+        let Some(status) = quota_status(self.forest.trees(), tree)? else { return Ok(()) };
         let flags = (status.flags.0 | QuotaStatusFlags::INCONSISTENT.0) & !QuotaStatusFlags::RESCAN.0;
         let marked = QuotaStatus {
             // That of the commit, or Linux would take it for one that knew nothing of quotas, and complain.

@@ -9,8 +9,8 @@ use crate::EngineError;
 use crate::change_kind::ChangeKind;
 use crate::engine::Engine;
 use crate::error::METADATA;
-use crate::forest::Tree;
 use crate::space::{Asker, Charge, CountedBlocks, Draw, LookUps, PromisedData, Ticket, Unallocated, Wanted};
+use vlinder_forest::OpenTree;
 
 /// Leaves, each with its path and a split, that taking away the name of a subvolume comes to at most: three of the directory's tree, four
 /// of the root tree (root item, two references, orphan), two each of the trees of UUIDs and quotas. None of them splits, and those of
@@ -241,7 +241,7 @@ impl Engine {
     /// As there.
     pub fn promise_data_at(
         &self,
-        tree: &Tree,
+        tree: &OpenTree,
         keys: impl FnOnce() -> Vec<Range<Key>>,
         space: PromisedData,
     ) -> Result<DataPromise<'_>, EngineError> {

@@ -9,18 +9,18 @@ use vlinder_tree::Root;
 
 use crate::EngineError;
 use crate::engine::Engine;
-use crate::forest::Tree;
 use crate::handle::Handle;
 use crate::space::Charge;
+use vlinder_forest::OpenTree;
 
 /// What is done right after the tree was copied: `fs` gives the snapshot its name. Since the copy is made, the name is
 /// not in the snapshot itself, even where it lies in the source.
-pub type AfterSnapshot = Box<dyn FnOnce(&mut Handle<'_>, &Arc<Tree>) -> Result<(), EngineError> + Send>;
+pub type AfterSnapshot = Box<dyn FnOnce(&mut Handle<'_>, &Arc<OpenTree>) -> Result<(), EngineError> + Send>;
 
 /// A snapshot to be taken by the next commit.
 pub struct SnapshotRequest {
     /// What it is of.
-    pub source: Arc<Tree>,
+    pub source: Arc<OpenTree>,
     /// Its number.
     pub id: RootId,
     /// Its UUID.
@@ -30,7 +30,7 @@ pub struct SnapshotRequest {
     /// It cannot be written.
     pub read_only: bool,
     /// The tree in which it gets its name, and where that goes, in order.
-    pub directory_tree: Arc<Tree>,
+    pub directory_tree: Arc<OpenTree>,
     /// The keys of the items that its name changes there.
     pub name_keys: Vec<Key>,
     /// What is done once the tree is there.
@@ -84,7 +84,7 @@ impl Engine {
         let item = snapshot_item(source.item(), generation, uuid, time, read_only);
         let key = RootItem::key(id, generation.0);
         let root = Root::new(id, pointer, generation);
-        let tree = Tree::new(root, key, item, true);
+        let tree = OpenTree::made(root, key, item);
         self.forest.insert(&tree);
         handle.add_uuid(UuidKind::Own, uuid, id)?;
         handle.add_quota_group(id)?;

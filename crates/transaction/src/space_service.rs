@@ -9,26 +9,27 @@ use vlinder_tree::{ChildReferences, Sharing, Space, TreeError};
 
 use crate::EngineError;
 use crate::engine::Engine;
-use crate::extents::delayed::{ExtentKind, Referrer};
+use crate::extents::delayed::ExtentKind;
 use crate::extents::tree::ExtentTree;
-use crate::forest::Tree;
 use crate::space::Purpose;
 use crate::space::free_ranges::FreeRanges;
 use crate::space::free_space_tree::{FreeSpaceTree, GroupRange};
 use crate::space::groups::Taken;
 use crate::unwinding::Unfinished;
+use vlinder_forest::OpenTree;
+use vlinder_forest::Referrer;
 
 impl Engine {
     pub(crate) fn extent_tree(&self) -> ExtentTree<'_> {
         ExtentTree {
-            trees: &self.trees,
+            trees: self.forest.trees(),
             root: self.fixed.extent.root(),
             node_size: self.node_size(),
             skinny: self.skinny(),
         }
     }
 
-    pub(crate) fn free_space_tree<'a>(&'a self, tree: &'a Tree) -> FreeSpaceTree<'a> {
+    pub(crate) fn free_space_tree<'a>(&'a self, tree: &'a OpenTree) -> FreeSpaceTree<'a> {
         FreeSpaceTree {
             root: tree.root(),
             sector_size: self.sector_size(),
@@ -41,7 +42,7 @@ impl Engine {
         // Others wait for it.
         let unfinished = Unfinished::new(|| self.space.loaded(group, None, &[]));
         let free = match &self.fixed.free_space {
-            Some(tree) => self.free_space_tree(tree).load(&self.trees, group)?,
+            Some(tree) => self.free_space_tree(tree).load(self.forest.trees(), group)?,
             None => self.free_between_extents(group)?,
         };
         self.space.loaded(group, Some(free), &self.excluded(group.start));
@@ -54,8 +55,11 @@ impl Engine {
         let mut free = FreeRanges::default();
         let mut at = group.start.0;
         let first = Key::new(group.start.0.into(), ItemType(0), 0);
-        let mut cursor =
-            self.trees.cursor(self.fixed.extent.root(), &first, vlinder_tree::Readahead::Forward(32))?;
+        let mut cursor = self.forest.trees().cursor(
+            self.fixed.extent.root(),
+            &first,
+            vlinder_tree::Readahead::Forward(32),
+        )?;
         while let Some(key) = cursor.key()
             && key.objectid.0 < group.end()
         {

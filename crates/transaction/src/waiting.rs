@@ -12,8 +12,8 @@ use vlinder_tree::{CopyEffect, MaybeShared, Measured, Precision, Root, Touch, Tr
 use crate::EngineError;
 use crate::engine::Engine;
 use crate::extents::delayed::{MAX_REFERENCE_BYTES, TouchedExtent};
-use crate::forest::Tree;
 use crate::space::{Asker, Charge, Draw, FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES};
+use vlinder_forest::OpenTree;
 
 /// What the engine knows of what waits for the commit.
 #[derive(Default)]
@@ -258,7 +258,8 @@ impl Engine {
         touches: &[Touch],
     ) -> Result<MeasuredTouches, TreeError> {
         let (generation, last_snapshot) = (self.generation(), root.last_snapshot());
-        let measured = self.trees.measure(root, generation, last_snapshot, touches, Precision::Leaves)?;
+        let measured =
+            self.forest.trees().measure(root, generation, last_snapshot, touches, Precision::Leaves)?;
         let mut found = MeasuredTouches {
             charge: Charge { blocks: measured.blocks(), ..Charge::default() },
             ..MeasuredTouches::default()
@@ -290,7 +291,7 @@ impl Engine {
         });
         let generation = self.generation();
         let measure = |root: &Arc<Root>, places: &[Touch], precision| {
-            self.trees.measure(root, generation, Generation(0), places, precision)
+            self.forest.trees().measure(root, generation, Generation(0), places, precision)
         };
         let places = extents.iter().map(|extent| touch_extent(extent, extent.growth_bytes));
         let places: Vec<Touch> = places.collect();
@@ -398,8 +399,8 @@ impl Engine {
         let fixed = &self.fixed;
         let blocks = |root: &Root, items: u64| (u64::from(root.pointer().level.0) + 2) * items + 1;
         let of_tree =
-            |tree: &Option<Arc<Tree>>, items| tree.as_ref().map_or(0, |tree| blocks(tree.root(), items));
-        blocks(&self.root_tree, SNAPSHOT_ROOT_ITEMS)
+            |tree: &Option<Arc<OpenTree>>, items| tree.as_ref().map_or(0, |tree| blocks(tree.root(), items));
+        blocks(self.forest.root_tree(), SNAPSHOT_ROOT_ITEMS)
             + of_tree(&fixed.uuid, SNAPSHOT_UUIDS)
             + of_tree(&fixed.quota, SNAPSHOT_QUOTA_ITEMS)
     }
@@ -410,7 +411,7 @@ impl Engine {
     /// As [`promise_references_of`](Self::promise_references_of).
     pub(crate) fn promise_snapshot(
         &self,
-        tree: &Tree,
+        tree: &OpenTree,
         keys: &[Key],
         asker: Asker,
     ) -> Result<Charge, TreeError> {
@@ -420,8 +421,13 @@ impl Engine {
         self.promise_counted_or_measured((tree.id(), asker), counted, keys.len(), || {
             // No generation's block is the transaction's own, once the tree is copied.
             let touches: Vec<Touch> = keys.iter().map(|key| Touch::at(*key, SNAPSHOT_NAME_BYTES)).collect();
-            let measured =
-                self.trees.measure(tree.root(), NO_GENERATION, NO_GENERATION, &touches, Precision::Leaves)?;
+            let measured = self.forest.trees().measure(
+                tree.root(),
+                NO_GENERATION,
+                NO_GENERATION,
+                &touches,
+                Precision::Leaves,
+            )?;
             let mut extents = Vec::new();
             let mut charge = own + Charge { blocks: measured.blocks(), ..Charge::default() };
             for MaybeShared { block, .. } in &measured.shared {
@@ -439,7 +445,7 @@ impl Engine {
     /// As [`promise_references_of`](Self::promise_references_of).
     pub(crate) fn promise_copies_at(
         &self,
-        tree: &Tree,
+        tree: &OpenTree,
         keys: &[Key],
         asker: Asker,
     ) -> Result<(Charge, Vec<Logical>), TreeError> {
@@ -457,7 +463,7 @@ impl Engine {
 
     /// References that copies of shared leaves at these keys of a tree add or replace, as they would be promised by measure; none where
     /// that is too much to be looked at, or can't be read: no handle need be open, so a commit may take away what is read.
-    pub(crate) fn measure_copies_at(&self, tree: &Tree, keys: Vec<Range<Key>>) -> Option<Charge> {
+    pub(crate) fn measure_copies_at(&self, tree: &OpenTree, keys: Vec<Range<Key>>) -> Option<Charge> {
         let measure = || {
             let touches: Vec<Touch> = keys.into_iter().map(|keys| Touch { keys, growth_bytes: 0 }).collect();
             let MeasuredTouches { charge, extents, .. } =

@@ -10,7 +10,8 @@ use vlinder_base::sync::Arc;
 use vlinder_format::inode::{InodeItem, Mode, Timestamp};
 use vlinder_format::{Generation, Key, RootId, Uuid};
 use vlinder_testkit::{Scratch, kernel, require};
-use vlinder_transaction::{Engine, Reservation, Tree};
+use vlinder_forest::OpenTree;
+use vlinder_transaction::{Engine, Reservation};
 use vlinder_tree::{Change, Edit};
 
 /// Inodes of a tree that is three levels high with nodes of 4 KiB.
@@ -21,7 +22,7 @@ const MOST_LEFT_BYTES: u64 = 8 * 4096;
 const BATCH: u64 = 500;
 
 /// A subvolume without names, full of inodes.
-fn plant(engine: &Engine) -> Arc<Tree> {
+fn plant(engine: &Engine) -> Arc<OpenTree> {
     let mut handle = engine.begin(Reservation::items(1000)).unwrap();
     let tree = handle.create_subvolume_tree(Uuid([7; 16]), Timestamp::default()).unwrap();
     drop(handle);
@@ -42,7 +43,7 @@ fn plant(engine: &Engine) -> Arc<Tree> {
     tree
 }
 
-fn delete(engine: &Engine, tree: Arc<Tree>) {
+fn delete(engine: &Engine, tree: Arc<OpenTree>) {
     let mut handle = engine.begin(Reservation::deletion(100)).unwrap();
     handle.delete_tree(&tree).unwrap();
     drop(handle);

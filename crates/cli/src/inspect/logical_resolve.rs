@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 use vlinder_fs::{Filesystem, InodeId, RootId};
-use vlinder_transaction::ExtentUser;
+use vlinder_forest::ExtentUser;
 
 use super::keys::parse_number;
 use crate::failure::{Failure, Kind, Status as Ending};
@@ -103,8 +103,8 @@ fn users(
     place: &str,
 ) -> Result<BTreeSet<(ExtentUser, u64)>, Failure> {
     let logical = vlinder_format::Logical(arguments.logical);
-    let mut walk = filesystem.engine().extent_users(None);
-    let met = |error: vlinder_transaction::EngineError| from_fs(error.into(), place);
+    let met = |error: vlinder_forest::ForestError| from_fs(error.into(), place);
+    let mut walk = filesystem.engine().extent_users(None).map_err(met)?;
     let extent = walk.extent_at(logical).map_err(met)?.filter(|extent| extent.is_data);
     let Some(extent) = extent else {
         let failure = Failure::new(Kind::NotFound, "no file data lie there").at(place);

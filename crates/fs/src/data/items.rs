@@ -1,9 +1,10 @@
 //! Reading the EXTENT_DATA items of a file.
 
 use vlinder_extent_state::ByteRange;
+use vlinder_forest::OpenTree;
 use vlinder_format::file_extent::FileExtent;
 use vlinder_format::{Damage, FileOffset, ItemType, Key, ObjectId, Place};
-use vlinder_transaction::{Engine, Tree};
+use vlinder_transaction::Engine;
 use vlinder_tree::{Cursor, Readahead};
 
 use super::extent::Extent;
@@ -26,7 +27,7 @@ pub(crate) struct Items {
 /// Loads the items of an inode that overlap a range, at most about `limit` of them.
 pub(crate) fn load(
     engine: &Engine,
-    tree: &Tree,
+    tree: &OpenTree,
     inode: ObjectId,
     range: ByteRange,
     limit: usize,
@@ -42,7 +43,7 @@ pub(crate) fn load(
 /// so one descent serves ranges that follow one another and have their items in one leaf.
 pub(crate) fn load_each(
     engine: &Engine,
-    tree: &Tree,
+    tree: &OpenTree,
     inode: ObjectId,
     ranges: &[ByteRange],
 ) -> Result<Vec<Extent>> {
@@ -71,7 +72,7 @@ fn readahead_of(range: ByteRange) -> Readahead {
 /// Takes what overlaps a range that begins at `first`, where the cursor is.
 fn gather(
     engine: &Engine,
-    tree: &Tree,
+    tree: &OpenTree,
     cursor: &mut Cursor<'_>,
     (first, range): (&Key, ByteRange),
     limit: usize,
@@ -105,7 +106,7 @@ fn gather(
 /// descent has at hand. An item that can't be decoded ends them, unless it is the first.
 pub(crate) fn load_leaf(
     engine: &Engine,
-    tree: &Tree,
+    tree: &OpenTree,
     inode: ObjectId,
     from: u64,
     limit: usize,
@@ -141,7 +142,7 @@ pub(crate) fn load_leaf(
 }
 
 /// What lies before a cursor's first item and may reach into the range that it was made for.
-fn reaching(engine: &Engine, tree: &Tree, cursor: &Cursor<'_>, first: &Key) -> Result<Option<Extent>> {
+fn reaching(engine: &Engine, tree: &OpenTree, cursor: &Cursor<'_>, first: &Key) -> Result<Option<Extent>> {
     if cursor.key() == Some(*first) {
         return Ok(None);
     }
@@ -161,12 +162,17 @@ fn reaching(engine: &Engine, tree: &Tree, cursor: &Cursor<'_>, first: &Key) -> R
 }
 
 /// The last item of an inode, if it has any.
-pub(crate) fn last(engine: &Engine, tree: &Tree, inode: ObjectId) -> Result<Option<Extent>> {
+pub(crate) fn last(engine: &Engine, tree: &OpenTree, inode: ObjectId) -> Result<Option<Extent>> {
     last_at(engine, tree, inode, u64::MAX)
 }
 
 /// The last item of an inode that begins at or before an offset.
-pub(crate) fn last_at(engine: &Engine, tree: &Tree, inode: ObjectId, offset: u64) -> Result<Option<Extent>> {
+pub(crate) fn last_at(
+    engine: &Engine,
+    tree: &OpenTree,
+    inode: ObjectId,
+    offset: u64,
+) -> Result<Option<Extent>> {
     match engine.trees().floor(tree.root(), &FileExtent::key(inode, FileOffset(offset)))? {
         Some(found) => Ok(decode_of(inode, found.key(), found.data(), found.place(tree.id()))?),
         None => Ok(None),

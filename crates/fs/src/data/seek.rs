@@ -6,9 +6,10 @@
 use std::collections::HashMap;
 
 use vlinder_extent_state::{ByteRange, Position, StateBits};
+use vlinder_forest::ExtentUsers;
 use vlinder_format::file_extent::CompressionId;
 use vlinder_format::{Logical, RootId};
-use vlinder_transaction::{ExtentUsers, Handle, Reservation};
+use vlinder_transaction::{Handle, Reservation};
 
 use super::extent::{Content, Extent};
 use super::file_data::DELALLOC;
@@ -104,7 +105,7 @@ pub fn extent_map(
         // No commit moves references while the map is made.
         None => Some(filesystem.engine().begin(Reservation::deletion(0))?),
     };
-    let mut sharing = Sharing::new(filesystem, handle.as_ref());
+    let mut sharing = Sharing::new(filesystem, handle.as_ref())?;
     let mut failure = None;
     // Space may be preallocated behind the end.
     let whole = ByteRange::new(range.start() / sector_size * sector_size, u64::MAX).unwrap_or(range);
@@ -153,10 +154,11 @@ struct Sharing<'a> {
 }
 
 impl<'a> Sharing<'a> {
-    fn new(filesystem: &'a Filesystem, handle: Option<&Handle<'a>>) -> Self {
+    fn new(filesystem: &'a Filesystem, handle: Option<&Handle<'a>>) -> Result<Self> {
         let engine = filesystem.engine();
-        let users = (!engine.is_bad_root(RootId::EXTENT_TREE)).then(|| engine.extent_users(handle));
-        Self { users, known: HashMap::new() }
+        let is_known = !engine.is_bad_root(RootId::EXTENT_TREE);
+        let users = if is_known { Some(engine.extent_users(handle)?) } else { None };
+        Ok(Self { users, known: HashMap::new() })
     }
 
     fn is_shared(&mut self, extent: &Extent) -> Result<bool> {

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use vlinder_base::sync::Arc;
+use vlinder_forest::OpenTree;
 use vlinder_format::inode::{InodeItem, Timestamp};
 use vlinder_format::log::LogFault;
 use vlinder_format::{Damage, Fault, Key, Logical, ObjectId, Place, RootId};
-use vlinder_transaction::{Engine, FsyncLog, Handle, Tree};
+use vlinder_transaction::{Engine, FsyncLog, Handle};
 use vlinder_tree::{Change, Edit, Position, Root};
 
 use super::ReplayError;
@@ -16,7 +17,7 @@ pub(super) struct Target<'r, 'a> {
     pub(super) engine: &'a Engine,
     pub(super) handle: &'r mut Handle<'a>,
     /// The subvolume.
-    pub(super) tree: &'r Arc<Tree>,
+    pub(super) tree: &'r Arc<OpenTree>,
     /// Its log.
     pub(super) log: &'r Arc<Root>,
     /// The logs of all subvolumes: which extents are new.

@@ -1,12 +1,13 @@
 //! New subvolumes: empty ones and snapshots.
 
 use vlinder_base::sync::Arc;
+use vlinder_forest::OpenTree;
 use vlinder_format::directory::{self, DirectoryEntryType, DirectoryIndex};
 use vlinder_format::inode::{FileType, InodeFlags, InodeItem, Mode};
 use vlinder_format::inode_ref::{self, InodeReference};
 use vlinder_format::root_ref::RootReference;
 use vlinder_format::{Key, ObjectId, RootId, Uuid};
-use vlinder_transaction::{ChangeKind, EngineError, Handle, Reservation, SnapshotRequest, Tree};
+use vlinder_transaction::{ChangeKind, EngineError, Handle, Reservation, SnapshotRequest};
 use vlinder_tree::{Change, Edit};
 
 use crate::acl::Acl;
@@ -60,7 +61,7 @@ impl Filesystem {
         handle: &mut Handle<'_>,
         directory: &Inode,
         parent_root: &Inode,
-        tree: &Arc<Tree>,
+        tree: &Arc<OpenTree>,
     ) -> Result<()> {
         let stamp = Stamp::of(handle);
         let new = NewFile::of(FileType::Directory, 0o777);
@@ -194,13 +195,15 @@ impl Filesystem {
             uuid: Uuid(self.engine().random().uuid()),
             time: Stamp::of(&handle).time,
             read_only,
-            after: Box::new(move |handle: &mut Handle<'_>, tree: &Arc<Tree>| -> Result<(), EngineError> {
-                // As Linux writes it for snapshots.
-                let location = Key { offset: u64::MAX, ..tree.item_key() };
-                filesystem
-                    .name_subvolume(handle, &parent, &entry_name, index, tree.id(), location)
-                    .map_err(into_engine)
-            }),
+            after: Box::new(
+                move |handle: &mut Handle<'_>, tree: &Arc<OpenTree>| -> Result<(), EngineError> {
+                    // As Linux writes it for snapshots.
+                    let location = Key { offset: u64::MAX, ..tree.item_key() };
+                    filesystem
+                        .name_subvolume(handle, &parent, &entry_name, index, tree.id(), location)
+                        .map_err(into_engine)
+                },
+            ),
         })?;
         Ok(id)
     }

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use vlinder_base::sync::Arc;
+use vlinder_forest::OpenTree;
 use vlinder_format::directory::DirectoryIndex;
 use vlinder_format::inode::Timestamp;
 use vlinder_format::root_item::RootFlags;
 use vlinder_format::{Generation, ItemType, Key, ObjectId, RootId, Uuid, orphan};
-use vlinder_transaction::{EngineError, Tree};
+use vlinder_transaction::EngineError;
 use vlinder_tree::Readahead;
 
 use super::place::SubvolumePlace;
@@ -178,7 +179,7 @@ fn is_unreachable(error: &FsError) -> bool {
     matches!(error.refusal(), Some(Refusal::NotFound | Refusal::SymbolicLinkLoop))
 }
 
-fn information(tree: &Arc<Tree>, place: Option<SubvolumePlace>, path: Vec<u8>) -> SubvolumeInformation {
+fn information(tree: &Arc<OpenTree>, place: Option<SubvolumePlace>, path: Vec<u8>) -> SubvolumeInformation {
     let item = tree.item();
     let extension = item.current_extension().copied().unwrap_or_default();
     let (parent, name, index) = match place {

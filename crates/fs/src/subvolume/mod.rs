@@ -15,8 +15,9 @@ use std::collections::BTreeMap;
 
 use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 use vlinder_base::sync::{Arc, Mutex, Weak};
+use vlinder_forest::OpenTree;
 use vlinder_format::{ItemType, Key, ObjectId, RootId};
-use vlinder_transaction::{Engine, Handle, Tree};
+use vlinder_transaction::{Engine, Handle};
 
 use crate::fsync_log::Journal;
 use crate::nearness::Drops;
@@ -25,7 +26,7 @@ use crate::{Refusal, Result};
 /// A subvolume in memory.
 pub struct Subvolume {
     engine: Weak<Engine>,
-    tree: Arc<Tree>,
+    tree: Arc<OpenTree>,
     /// The number that the next inode gets: one more than the highest so far, so that none is used twice while mounted.
     next_inode: Mutex<Option<u64>>,
     deleted: AtomicBool,
@@ -43,7 +44,7 @@ impl fmt::Debug for Subvolume {
 }
 
 impl Subvolume {
-    pub(crate) fn new(engine: &Arc<Engine>, tree: Arc<Tree>, has_log: bool, drops: Drops) -> Self {
+    pub(crate) fn new(engine: &Arc<Engine>, tree: Arc<OpenTree>, has_log: bool, drops: Drops) -> Self {
         Self {
             engine: Arc::downgrade(engine),
             tree,
@@ -63,7 +64,7 @@ impl Subvolume {
 
     /// Its tree.
     #[must_use]
-    pub fn tree(&self) -> &Arc<Tree> {
+    pub fn tree(&self) -> &Arc<OpenTree> {
         &self.tree
     }
 

@@ -10,46 +10,12 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
+use vlinder_forest::Referrer;
 use vlinder_format::checksum_item::ChecksumGeometry;
-use vlinder_format::extent::{DataReference, Reference};
-use vlinder_format::{Key, Level, Logical, ObjectId, RootId};
+use vlinder_format::{Key, Level, Logical, RootId};
 
 use super::reference_changes::ReferenceChanges;
 use crate::space::Charge;
-
-/// Who refers to an extent; a [`Reference`] without its count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Referrer {
-    /// A root, to a tree block.
-    Root(RootId),
-    /// A parent block, to a tree block.
-    ParentOfBlock(Logical),
-    /// An inode of a root, to data: `offset` is the file offset less the offset into the extent, and may wrap.
-    File {
-        /// The subvolume.
-        root: RootId,
-        /// The inode.
-        inode: ObjectId,
-        /// File offset less offset into the extent.
-        offset: u64,
-    },
-    /// A leaf, to data.
-    ParentOfData(Logical),
-}
-
-impl Referrer {
-    /// As the reference that the extent tree holds, counting `count`.
-    pub fn reference(&self, count: u32) -> Reference {
-        match *self {
-            Self::Root(root) => Reference::TreeBlock { root },
-            Self::ParentOfBlock(parent) => Reference::SharedBlock { parent },
-            Self::File { root, inode, offset } => {
-                Reference::ExtentData(DataReference { root, inode, offset, count })
-            }
-            Self::ParentOfData(parent) => Reference::SharedData { parent, count },
-        }
-    }
-}
 
 /// What an extent holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -334,6 +300,8 @@ impl DelayedReferences {
 #[cfg(test)]
 mod tests {
     use vlinder_format::checksum_item::ChecksumGeometry;
+
+    use vlinder_format::ObjectId;
 
     use super::*;
 

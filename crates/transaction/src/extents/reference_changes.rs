@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::delayed::Referrer;
+use vlinder_forest::Referrer;
 
 /// How many references of each referrer came (or went, if negative), in the order of the referrers; none of them 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

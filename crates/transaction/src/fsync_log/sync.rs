@@ -10,11 +10,11 @@ use vlinder_volume::WriteRequest;
 use super::{Content, LogError, LogTicket, NoLog};
 use crate::editor::Editor;
 use crate::engine::Engine;
-use crate::forest::new_root_item;
 use crate::handle_space::HandleSpace;
 use crate::space::Charge;
 use crate::unwinding::Unfinished;
 use crate::{EngineError, Handle};
+use vlinder_forest::new_root_item;
 
 /// A log as it will be on the devices.
 struct SealedLog {

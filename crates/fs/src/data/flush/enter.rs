@@ -4,10 +4,11 @@ use std::collections::HashSet;
 
 use vlinder_base::sync::Arc;
 use vlinder_extent_state::ByteRange;
+use vlinder_forest::OpenTree;
 use vlinder_format::file_extent::{CompressionId, ExtentRange, FileExtent, FileExtentContent};
 use vlinder_format::inode::{InodeFlags, InodeItem};
 use vlinder_format::{FileOffset, Generation, Key, Logical};
-use vlinder_transaction::{Charge, DataExtent, Handle, Tree};
+use vlinder_transaction::{Charge, DataExtent, Handle};
 use vlinder_tree::{Change, Edit};
 
 use super::store::{Place, Stored, release};
@@ -283,7 +284,7 @@ fn new_item(
 /// Changes the items of all files at once.
 fn edit_items(
     handle: &mut Handle<'_>,
-    tree: &Tree,
+    tree: &OpenTree,
     jobs: &[Job],
     files: &[FileRewrite],
     changes: &[Changes],

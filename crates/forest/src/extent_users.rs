@@ -15,10 +15,7 @@ use vlinder_format::file_extent::{CompressionId, FileExtent, FileExtentContent};
 use vlinder_format::{Block, Damage, Generation, ItemType, Key, Level, Logical, ObjectId, Place, RootId};
 use vlinder_tree::{Readahead, WantedBlock};
 
-use crate::engine::Engine;
-use crate::extents::delayed::Referrer;
-use crate::forest::Tree;
-use crate::{EngineError, Handle};
+use crate::{Forest, ForestError, OpenTree, Referrer};
 
 /// A run of a file that lies in an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,12 +56,24 @@ pub struct FoundExtent {
 /// no search through the rest of a file.
 const MOST_EXTENT_BYTES: u64 = 256 << 20;
 
+/// References that the running transaction has in memory, and the extent tree does not have yet.
+pub trait PendingReferences {
+    /// How the references to the extent that begins at `start` will change, each with the number of references that
+    /// come (or go, where it is negative). None where nothing is pending.
+    fn changes(&self, start: Logical) -> Option<Vec<(Referrer, i64)>>;
+
+    /// The running transaction: the generation of an extent that the extent tree does not have yet.
+    fn generation(&self) -> Generation;
+}
+
 /// One walk, or many over the same state: it remembers which roots are above a block.
 ///
-/// The state must stand still, or what is told may miss what comes and goes meanwhile (as Linux's fiemap may): with a
-/// [`Handle`] open at least no commit comes between.
+/// The state must stand still, or what is told may miss what comes and goes meanwhile (as Linux's fiemap may). While
+/// a handle of the running transaction is open at least no commit comes between.
 pub struct ExtentUsers<'a> {
-    engine: &'a Engine,
+    forest: &'a Forest,
+    extent_tree: Arc<OpenTree>,
+    pending: Option<&'a dyn PendingReferences>,
     roots_above: HashMap<Logical, BTreeSet<RootId>>,
 }
 
@@ -75,26 +84,28 @@ struct References {
     all: Vec<Reference>,
 }
 
-impl Engine {
-    /// Who shows what; read-only file systems need no handle.
-    pub fn extent_users<'a>(&'a self, _handle: Option<&Handle<'a>>) -> ExtentUsers<'a> {
-        ExtentUsers { engine: self, roots_above: HashMap::new() }
+impl<'a> ExtentUsers<'a> {
+    /// The users in a state, with what is pending there if it is the running transaction's.
+    ///
+    /// # Errors
+    /// What opening the extent tree met.
+    pub fn new(forest: &'a Forest, pending: Option<&'a dyn PendingReferences>) -> Result<Self, ForestError> {
+        let extent_tree = forest.tree(RootId::EXTENT_TREE)?;
+        Ok(Self { forest, extent_tree, pending, roots_above: HashMap::new() })
     }
-}
 
-impl ExtentUsers<'_> {
     /// The extent that holds an address; none if nothing does.
     ///
     /// # Errors
     /// What reading the extent tree met.
-    pub fn extent_at(&self, logical: Logical) -> Result<Option<FoundExtent>, EngineError> {
-        let (trees, root) = (self.engine.trees(), self.engine.fixed.extent.root());
+    pub fn extent_at(&self, logical: Logical) -> Result<Option<FoundExtent>, ForestError> {
+        let (trees, root) = (self.forest.trees(), self.extent_tree.root());
         let mut sought = Some(Key::new(ObjectId(logical.0), ItemType(u8::MAX), u64::MAX));
         while let Some(position) = sought.map_or(Ok(None), |key| trees.floor(root, &key))? {
             let key = position.key();
             let length_bytes = match key.item_type {
                 ItemType::EXTENT_ITEM => key.offset,
-                ItemType::METADATA_ITEM => u64::from(self.engine.node_size()),
+                ItemType::METADATA_ITEM => u64::from(trees.source().node_size()),
                 // References of their own and group items: the extent's own item comes before all of these.
                 _ => {
                     let own = Key::new(key.objectid, ItemType::METADATA_ITEM, u64::MAX);
@@ -117,7 +128,7 @@ impl ExtentUsers<'_> {
     ///
     /// # Errors
     /// What reading the trees met.
-    pub fn users(&mut self, start: Logical) -> Result<BTreeSet<ExtentUser>, EngineError> {
+    pub fn users(&mut self, start: Logical) -> Result<BTreeSet<ExtentUser>, ForestError> {
         let mut users = BTreeSet::new();
         let Some(references) = self.references(start)? else { return Ok(users) };
         for reference in references.all {
@@ -134,12 +145,12 @@ impl ExtentUsers<'_> {
         Ok(users)
     }
 
-    /// Whether anybody but one place of one file refers to the data extent that begins at an address, as fiemap's flag
+    /// Whether more than one place of one file refers to the data extent that begins at an address, as fiemap's flag
     /// says it.
     ///
     /// # Errors
     /// What reading the trees met.
-    pub fn is_shared(&mut self, start: Logical) -> Result<bool, EngineError> {
+    pub fn is_shared(&mut self, start: Logical) -> Result<bool, ForestError> {
         let users = self.users(start)?;
         let origins: BTreeSet<_> = users.iter().map(ExtentUser::origin).collect();
         Ok(origins.len() > 1)
@@ -150,13 +161,13 @@ impl ExtentUsers<'_> {
         start: Logical,
         reference: &DataReference,
         users: &mut BTreeSet<ExtentUser>,
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), ForestError> {
         let Some(tree) = self.subvolume(reference.root)? else { return Ok(()) };
         // An origin before the file's start wraps; the first run that can show it is then the file's first.
         let first = if reference.offset > i64::MAX as u64 { 0 } else { reference.offset };
         let from = Key::new(reference.inode, ItemType::EXTENT_DATA, first);
         let mut left = reference.count;
-        let mut cursor = self.engine.trees().cursor(tree.root(), &from, Readahead::None)?;
+        let mut cursor = self.forest.trees().cursor(tree.root(), &from, Readahead::None)?;
         let mut leaves: BTreeMap<Logical, Arc<Block>> = BTreeMap::new();
         while let Some((key, data)) = cursor.item() {
             let is_run = key.objectid == reference.inode && key.item_type == ItemType::EXTENT_DATA;
@@ -184,7 +195,7 @@ impl ExtentUsers<'_> {
         leaf: &Arc<Block>,
         is_meant: impl Fn(&ExtentUser) -> bool,
         users: &mut BTreeSet<ExtentUser>,
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), ForestError> {
         let roots = self.roots_above(leaf)?;
         for slot in 0..leaf.len() {
             let user = run_in(start, RootId(0), &leaf.key(slot), leaf.data(slot));
@@ -196,7 +207,7 @@ impl ExtentUsers<'_> {
     }
 
     /// The subvolumes in whose trees a block is.
-    fn roots_above(&mut self, block: &Arc<Block>) -> Result<BTreeSet<RootId>, EngineError> {
+    fn roots_above(&mut self, block: &Arc<Block>) -> Result<BTreeSet<RootId>, ForestError> {
         if let Some(known) = self.roots_above.get(&block.logical()) {
             return Ok(known.clone());
         }
@@ -225,14 +236,14 @@ impl ExtentUsers<'_> {
     }
 
     /// The node of a tree that points to a block.
-    fn parent_in(&self, tree: &Tree, block: &Block) -> Result<Option<Arc<Block>>, EngineError> {
+    fn parent_in(&self, tree: &OpenTree, block: &Block) -> Result<Option<Arc<Block>>, ForestError> {
         if block.is_empty() {
             return Ok(None);
         }
         let key = block.key(0);
         let mut wanted = WantedBlock::root(tree.root());
         while wanted.level.0 > block.level().0 {
-            let node = self.engine.trees().block(&wanted)?;
+            let node = self.forest.trees().block(&wanted)?;
             wanted = WantedBlock::child(tree.id(), &node, node.child_slot(&key));
             if wanted.logical == block.logical() {
                 return Ok(Some(node));
@@ -242,25 +253,25 @@ impl ExtentUsers<'_> {
     }
 
     /// A block by its address alone; none if no extent is there any more.
-    fn block_at(&self, logical: Logical) -> Result<Option<Arc<Block>>, EngineError> {
+    fn block_at(&self, logical: Logical) -> Result<Option<Arc<Block>>, ForestError> {
         let Some(References { generation, level, .. }) = self.references(logical)? else { return Ok(None) };
         let wanted =
             WantedBlock { logical, generation, level, first_key: None, before: None, tree: RootId::FS_TREE };
-        Ok(Some(self.engine.trees().block(&wanted)?))
+        Ok(Some(self.forest.trees().block(&wanted)?))
     }
 
-    fn subvolume(&self, id: RootId) -> Result<Option<Arc<Tree>>, EngineError> {
-        match self.engine.tree(id) {
+    fn subvolume(&self, id: RootId) -> Result<Option<Arc<OpenTree>>, ForestError> {
+        match self.forest.tree(id) {
             Ok(tree) => Ok(Some(tree)),
             // Of a subvolume that is being deleted, or was in a damaged file system.
-            Err(EngineError::NoSuchTree { .. }) => Ok(None),
+            Err(ForestError::NoSuchTree { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Who refers to an extent, with what is pending; none if nothing begins at the address.
-    fn references(&self, start: Logical) -> Result<Option<References>, EngineError> {
-        let (trees, root) = (self.engine.trees(), self.engine.fixed.extent.root());
+    /// The references to an extent, with what is pending; none if no extent begins at the address.
+    fn references(&self, start: Logical) -> Result<Option<References>, ForestError> {
+        let (trees, root) = (self.forest.trees(), self.extent_tree.root());
         let mut cursor =
             trees.cursor(root, &Key::new(ObjectId(start.0), ItemType::EXTENT_ITEM, 0), Readahead::None)?;
         let mut found = None;
@@ -282,10 +293,11 @@ impl ExtentUsers<'_> {
             }
             cursor.advance()?;
         }
-        let delayed = self.engine.delayed.lock();
-        if let Some(head) = delayed.head(start) {
-            found.get_or_insert((self.engine.generation(), Level::default()));
-            for (referrer, change) in head.changes.iter() {
+        if let Some(pending) = self.pending
+            && let Some(changes) = pending.changes(start)
+        {
+            found.get_or_insert((pending.generation(), Level::default()));
+            for (referrer, change) in changes {
                 *counts.entry(referrer).or_default() += change;
             }
         }
@@ -298,17 +310,9 @@ impl ExtentUsers<'_> {
 
 fn count_in(counts: &mut BTreeMap<Referrer, i64>, references: &[Reference]) {
     for reference in references {
-        let referrer = match reference {
-            Reference::TreeBlock { root } => Referrer::Root(*root),
-            Reference::SharedBlock { parent } => Referrer::ParentOfBlock(*parent),
-            Reference::ExtentData(DataReference { root, inode, offset, .. }) => {
-                Referrer::File { root: *root, inode: *inode, offset: *offset }
-            }
-            Reference::SharedData { parent, .. } => Referrer::ParentOfData(*parent),
-            // Simple quotas' owner refers to nothing.
-            _ => continue,
-        };
-        *counts.entry(referrer).or_default() += i64::from(reference.count());
+        if let Some(referrer) = Referrer::of(reference) {
+            *counts.entry(referrer).or_default() += i64::from(reference.count());
+        }
     }
 }
 
