@@ -9,20 +9,21 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 pub struct Affinity(CpuSet);
 
 thread_local! {
-    /// What the running thread had before it was narrowed, which is what threads that it starts are to have: the system
-    /// would give them the few processors, for good.
+    /// What the running thread had before it was narrowed, which is what threads that it starts are to have:
+    /// the system would give them the few processors, for good.
     static BEFORE: Cell<Option<Affinity>> = const { Cell::new(None) };
     /// The one processor that it was narrowed to.
     static NARROWED_TO: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// What a thread that the running one starts has to restore at its start; nothing if it inherits the right one.
+/// What a thread that the running one starts has to restore at its start; nothing if it inherits the right
+/// one.
 pub(crate) fn of_new_threads() -> Option<Affinity> {
     BEFORE.get()
 }
 
-/// The processor that the running thread was narrowed to: somebody waits there for what it does. Work that it leaves to
-/// another thread had better be done elsewhere ([`Aside`]).
+/// The processor that the running thread was narrowed to: somebody waits there for what it does. Work that it
+/// leaves to another thread had better be done elsewhere ([`Aside`]).
 #[must_use]
 pub fn narrowed_to() -> Option<usize> {
     NARROWED_TO.get()
@@ -91,8 +92,9 @@ impl Affinity {
     }
 }
 
-/// The running thread, which works in the background, keeping off the processor of whoever left it the work: where all
-/// processors are busy, Linux would have it run beside the thread that woke it and hold that up.
+/// The running thread, which works in the background, keeping off the processor of the thread that left it
+/// the work. Where all processors are busy, Linux would run the background thread beside the thread that woke
+/// it, and hold that thread up.
 #[derive(Debug)]
 pub struct Aside {
     all: Option<Affinity>,
@@ -106,8 +108,8 @@ impl Aside {
         Self { all: Affinity::current(), off: None }
     }
 
-    /// Keeps off this processor from now on, or uses all for `None`. Where the system forbids it, the work is done all the
-    /// same.
+    /// Keeps off this processor from now on, or uses all for `None`. Where the system forbids it, the work is
+    /// done all the same.
     pub fn keep_off(&mut self, processor: Option<usize>) {
         let Some(all) = self.all.filter(|all| all.count() > 1 && processor != self.off) else { return };
         let moved = match processor {
@@ -144,7 +146,8 @@ fn processors_in_list(list: &str) -> Option<usize> {
         .sum()
 }
 
-/// The processor that a thread of the system last ran on, as `/proc/ID/stat` has it in field 39 (proc_pid_stat(5)).
+/// The processor that a thread of the system last ran on, as `/proc/ID/stat` has it in field 39
+/// (proc_pid_stat(5)).
 #[must_use]
 pub fn processor_of(thread: u32) -> Option<usize> {
     let text = std::fs::read_to_string(format!("/proc/{thread}/stat")).ok()?;
@@ -157,7 +160,8 @@ fn processor_in(fields: &str) -> Option<usize> {
     fields.split_ascii_whitespace().nth(39 - 3)?.parse().ok()
 }
 
-#[cfg(all(test, not(feature = "shuttle")))]
+#[cfg(test)]
+#[cfg(not(feature = "shuttle"))]
 mod tests {
     use super::*;
 

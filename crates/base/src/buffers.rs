@@ -1,9 +1,9 @@
 //! Buffers of tree blocks, used again and again.
 //!
-//! A cache of blocks forgets and takes in blocks on all threads, among many small pieces that live longer. From a general
-//! allocator each forgotten block leaves a hole that only a block of the same thread may fill: after 20,000 random changes
-//! of a large directory 227 MiB of blocks and other things in use took 420 MiB of memory. Blocks have one of five sizes, so
-//! a list of free buffers for each, of all threads, is exact.
+//! A cache of blocks forgets and takes in blocks on all threads, among many small pieces that live longer.
+//! From a general allocator each forgotten block leaves a hole that only a block of the same thread may fill:
+//! after 20,000 random changes of a large directory 227 MiB of blocks and other things in use took 420 MiB of
+//! memory. Blocks have one of five sizes, so a list of free buffers for each, of all threads, is exact.
 //!
 //! A model run has none: what the lists hold would reach from one run into the next.
 
@@ -85,12 +85,13 @@ pub fn copied(bytes: &[u8]) -> Box<[u8]> {
     }
 }
 
-/// Gives a buffer back, from wherever it came. One whose length is no block's is freed, and so is one too many.
+/// Gives a buffer back, from wherever it came. One whose length is no block's is freed, and so is one too
+/// many.
 pub fn give_back(buffer: Box<[u8]>) {
     inner::give(buffer);
 }
 
-/// Frees all buffers that nobody uses: whoever had many is done.
+/// Frees all buffers that nobody uses. A caller that had many calls it when it is done.
 pub fn release() {
     inner::release();
 }

@@ -6,10 +6,10 @@ use std::hash::Hash;
 
 /// A concurrent map that forgets what was used least when its items weigh more than its bound.
 ///
-/// It is cut into shards by the key's hash, each with its part of the bound; a hit takes its shard's lock shared, so hits
-/// do not wait for each other. Values are given out as clones: put an `Arc` in.
+/// It is cut into shards by the key's hash, each with its part of the bound; a hit takes its shard's lock
+/// shared, so hits do not wait for each other. Values are given out as clones: put an `Arc` in.
 pub struct Cache<K, V> {
-    inner: inner::Cache<K, V>,
+    inner: inner::Map<K, V>,
 }
 
 impl<K, V> fmt::Debug for Cache<K, V> {
@@ -23,8 +23,9 @@ where
     K: Eq + Hash + Clone + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// A cache of at most `capacity_bytes`, whose items weigh about `item_bytes` (which only sizes its tables), each as
-    /// much as `weigh` says. The weight of an item must not change, and one of weight 0 is never forgotten by itself.
+    /// A cache of at most `capacity_bytes`, whose items weigh about `item_bytes` (which only sizes its
+    /// tables), each as much as `weigh` says. The weight of an item must not change, and one of weight 0 is
+    /// never forgotten by itself.
     pub fn new(
         capacity_bytes: u64,
         item_bytes: u64,
@@ -43,7 +44,8 @@ where
         self.inner.peek(key)
     }
 
-    /// Puts a value in, in place of the key's former one. A value heavier than a shard's part of the bound is not kept.
+    /// Puts a value in, in place of the key's former one. A value heavier than a shard's part of the bound is
+    /// not kept.
     pub fn insert(&self, key: K, value: V) {
         self.inner.insert(key, value);
     }
@@ -63,8 +65,9 @@ where
         self.inner.clear();
     }
 
-    /// Sets another bound, and forgets what is beyond it. The memory of what was forgotten lately, by which it is known
-    /// again as used often, shrinks with each rounding: go to and fro between a bound and its half, which rounds once.
+    /// Sets another bound, and forgets what is beyond it. The memory of what was forgotten lately, by which
+    /// it is known again as used often, shrinks with each rounding: go to and fro between a bound and its
+    /// half, which rounds once.
     pub fn set_capacity_bytes(&self, capacity_bytes: u64) {
         self.inner.set_capacity(capacity_bytes);
     }
@@ -107,13 +110,13 @@ mod inner {
         }
     }
 
-    pub type Cache<K, V> = quick_cache::sync::Cache<K, V, Weigher<K, V>>;
+    pub type Map<K, V> = quick_cache::sync::Cache<K, V, Weigher<K, V>>;
 
     pub fn new<K: Eq + Hash, V: Clone>(
         capacity_bytes: u64,
         item_bytes: u64,
         weigh: Weigh<K, V>,
-    ) -> Cache<K, V> {
+    ) -> Map<K, V> {
         let items = usize::try_from(capacity_bytes / item_bytes.max(1)).unwrap_or(usize::MAX);
         let options = OptionsBuilder::new()
             .weight_capacity(capacity_bytes)
@@ -122,7 +125,7 @@ mod inner {
             .build()
             .expect("both capacities are set");
         let hasher = DefaultHashBuilder::default();
-        Cache::with_options(options, Weigher(weigh), hasher, Default::default())
+        Map::with_options(options, Weigher(weigh), hasher, Default::default())
     }
 }
 
@@ -133,24 +136,25 @@ mod inner {
     use std::collections::{HashMap, VecDeque};
 
     /// Forgets in the order of insertion, which is the same in every run.
-    pub struct Cache<K, V> {
-        state: Mutex<State<K, V>>,
+    pub struct Map<K, V> {
+        state: Mutex<MapState<K, V>>,
         weigh: Weigh<K, V>,
     }
 
-    struct State<K, V> {
+    struct MapState<K, V> {
         items: HashMap<K, V>,
         order: VecDeque<K>,
         weight_bytes: u64,
         capacity_bytes: u64,
     }
 
-    pub fn new<K, V>(capacity_bytes: u64, _item_bytes: u64, weigh: Weigh<K, V>) -> Cache<K, V> {
-        let state = State { items: HashMap::new(), order: VecDeque::new(), weight_bytes: 0, capacity_bytes };
-        Cache { state: Mutex::new(state), weigh }
+    pub fn new<K, V>(capacity_bytes: u64, _item_bytes: u64, weigh: Weigh<K, V>) -> Map<K, V> {
+        let state =
+            MapState { items: HashMap::new(), order: VecDeque::new(), weight_bytes: 0, capacity_bytes };
+        Map { state: Mutex::new(state), weigh }
     }
 
-    impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
+    impl<K: Eq + Hash + Clone, V: Clone> Map<K, V> {
         pub fn get(&self, key: &K) -> Option<V> {
             self.state.lock().items.get(key).cloned()
         }
@@ -168,7 +172,7 @@ mod inner {
             self.shrink(&mut state);
         }
 
-        fn shrink(&self, state: &mut State<K, V>) {
+        fn shrink(&self, state: &mut MapState<K, V>) {
             while state.weight_bytes > state.capacity_bytes {
                 let Some(oldest) = state.order.front().cloned() else { break };
                 self.take(state, &oldest);
@@ -181,7 +185,7 @@ mod inner {
             self.shrink(&mut state);
         }
 
-        fn take(&self, state: &mut State<K, V>, key: &K) -> Option<(K, V)> {
+        fn take(&self, state: &mut MapState<K, V>, key: &K) -> Option<(K, V)> {
             let (key, value) = state.items.remove_entry(key)?;
             state.weight_bytes -= (self.weigh)(&key, &value);
             state.order.retain(|other| *other != key);

@@ -46,7 +46,7 @@ impl<T> fmt::Debug for TrySendError<T> {
     }
 }
 
-struct State<T> {
+struct ChannelState<T> {
     values: VecDeque<T>,
     senders: usize,
     receivers: usize,
@@ -55,7 +55,7 @@ struct State<T> {
 }
 
 struct Shared<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<ChannelState<T>>,
     capacity: usize,
     filled: Condvar,
     drained: Condvar,
@@ -78,8 +78,13 @@ pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
 }
 
 fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
-    let state =
-        State { values: VecDeque::new(), senders: 1, receivers: 1, waiting_receivers: 0, waiting_senders: 0 };
+    let state = ChannelState {
+        values: VecDeque::new(),
+        senders: 1,
+        receivers: 1,
+        waiting_receivers: 0,
+        waiting_senders: 0,
+    };
     let shared = Arc::new(Shared {
         state: Mutex::new(state),
         capacity,
@@ -90,14 +95,14 @@ fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 }
 
 impl<T> Shared<T> {
-    fn push(&self, state: &mut State<T>, value: T) {
+    fn push(&self, state: &mut ChannelState<T>, value: T) {
         state.values.push_back(value);
         if state.waiting_receivers > 0 {
             self.filled.notify_one();
         }
     }
 
-    fn pop(&self, state: &mut State<T>) -> Option<T> {
+    fn pop(&self, state: &mut ChannelState<T>) -> Option<T> {
         let value = state.values.pop_front()?;
         if state.waiting_senders > 0 {
             self.drained.notify_one();

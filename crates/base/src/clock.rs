@@ -4,8 +4,8 @@ use crate::sync::Mutex;
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A moment in UTC: seconds since 1970-01-01 (negative before it, past 2^32 and 2^63 − 1 as the disk format allows) and
-/// nanoseconds after that second, below 10^9.
+/// A moment in UTC: seconds since 1970-01-01 (negative before it, past 2^32 and 2^63 − 1 as the disk format
+/// allows) and nanoseconds after that second, below 10^9.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp {
     /// Whole seconds since 1970, rounded down.
@@ -68,7 +68,8 @@ impl fmt::Display for Timestamp {
 pub trait Clock: Send + Sync {
     /// The time of day, as people set it: it may jump.
     fn now(&self) -> Timestamp;
-    /// The time of day, at most a tick of the kernel before [`now`](Self::now), and cheaper: to judge ages by, never to be kept.
+    /// The time of day, at most a tick of the kernel before [`now`](Self::now), and cheaper: to judge ages
+    /// by, never to be kept.
     fn recently(&self) -> Timestamp {
         self.now()
     }

@@ -1,9 +1,10 @@
 //! The time of day with which Linux stamps inodes, so that what vlinder and the kernel stamp keeps its order.
 //!
-//! The kernel stamps with the time of its last tick, at most ten milliseconds ago, and since Linux 6.13 never before the latest
-//! fine-grained time that it gave to a file of any file system (`current_time` in fs/inode.c, `ktime_get_coarse_real_ts64_mg` in
-//! kernel/time/timekeeping.c). No clock that programs can read has that floor. A file in memory has: its access time is set to
-//! the kernel's "now" and read back. Only the access time is asked for, because asking for the others would raise the floor.
+//! The kernel stamps with the time of its last tick, at most ten milliseconds ago, and since Linux 6.13 never
+//! before the latest fine-grained time that it gave to a file of any file system (`current_time` in
+//! fs/inode.c, `ktime_get_coarse_real_ts64_mg` in kernel/time/timekeeping.c). No clock that programs can read
+//! has that floor. A file in memory has: its access time is set to the kernel's "now" and read back. Only the
+//! access time is asked for, because asking for the others would raise the floor.
 
 use std::time::Duration;
 
@@ -22,12 +23,14 @@ pub struct InodeClock {
     monotonic: SystemClock,
     /// The kernel's time when this clock was made.
     floor: Timestamp,
-    /// A file in memory that is asked each time; none where no kernel stamps beside, or where it gives no such file.
+    /// A file in memory that is asked each time; none where no kernel stamps beside, or where it gives no
+    /// such file.
     asked: Option<OwnedFd>,
 }
 
 impl InodeClock {
-    /// For who changes an image alone: never before what the kernel stamped until now, and costs no system call.
+    /// For who changes an image alone: never before what the kernel stamped until now, and costs no system
+    /// call.
     pub fn new() -> Self {
         Self { asked: None, ..Self::beside_the_kernel() }
     }

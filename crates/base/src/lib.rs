@@ -1,8 +1,9 @@
-//! The one door to everything that is not deterministic: locks, threads, channels, parallel loops, caches, clocks,
-//! random numbers; and to what everything is observed with: counters, histograms, probes.
+//! The one door to everything that is not deterministic: locks, threads, channels, parallel loops, caches,
+//! clocks, random numbers; and to what everything is observed with: counters, histograms, probes.
 //!
-//! With the feature `shuttle` (a *model run*) locks, threads, channels and caches become shuttle's, so that a test can search
-//! and replay interleavings. Nobody imports these things from elsewhere, or a model run would not see them.
+//! With the feature `shuttle` (a *model run*) locks, threads, channels and caches become shuttle's, so that a
+//! test can search and replay interleavings. Nobody imports these things from elsewhere, or a model run would
+//! not see them.
 //!
 //! This crate must not know any format: no byte of a disk is interpreted here.
 

@@ -1,5 +1,6 @@
-//! Parallel loops over the cores; plain loops where the system gives no threads (at a limit of processes, say), and in a model
-//! run, which has none: work that a mount owes to somebody is never lost for want of a thread, it only takes longer.
+//! Parallel loops over the cores; plain loops where the system gives no threads (at a limit of processes,
+//! say), and in a model run, which has none: work that a mount owes to somebody is never lost for want of a
+//! thread, it only takes longer.
 
 use crate::sync::{Arc, ProcessOnce};
 #[cfg(not(feature = "shuttle"))]
@@ -8,7 +9,7 @@ use crate::waiting;
 /// A set of worker threads. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Pool {
-    /// Without any, whoever calls does the work.
+    /// Without workers, the caller does the work.
     #[cfg(not(feature = "shuttle"))]
     workers: Option<Arc<rayon::ThreadPool>>,
     #[cfg(feature = "shuttle")]
@@ -42,7 +43,7 @@ impl Pool {
             .map_err(std::io::Error::other)
     }
 
-    /// A pool without threads: whoever calls does the work, in order.
+    /// A pool without threads: the caller does the work, in order.
     pub fn without_threads() -> Self {
         Self { workers: None }
     }
@@ -76,7 +77,8 @@ impl Pool {
         workers.install(|| items.into_par_iter().map(&work).collect())
     }
 
-    /// Runs `work(number, part)` on each part of `length` items (the last may be shorter); parts are disjoint.
+    /// Runs `work(number, part)` on each part of `length` items (the last may be shorter); parts are
+    /// disjoint.
     ///
     /// # Panics
     /// If `length` is 0.
@@ -193,8 +195,8 @@ impl<'scope> Scope<'_, 'scope> {
     }
 }
 
-/// The process's shared pool, with as many workers as cores; without threads for the life of the process where the system
-/// gave none when it was first wanted.
+/// The process's shared pool, with as many workers as cores; without threads for the life of the process
+/// where the system gave none when it was first wanted.
 pub fn shared() -> &'static Pool {
     static SHARED: ProcessOnce<Pool> = ProcessOnce::new();
     SHARED.get_or_init(|| {

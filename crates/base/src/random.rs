@@ -35,7 +35,8 @@ pub struct OsRandom;
 
 impl Random for OsRandom {
     /// # Panics
-    /// Where the system has no random numbers at all: a file system with guessable or equal UUIDs is worse than none.
+    /// Where the system has no random numbers at all: a file system with guessable or equal UUIDs is worse
+    /// than none.
     fn fill(&self, bytes: &mut [u8]) {
         let mut filled = 0;
         while filled < bytes.len() {
@@ -80,8 +81,8 @@ const fn mix(mut value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// The UUID (version 4 in shape) that belongs to `label` under `seed`: the same on every machine and in every version,
-/// which is what makes `mkfs -U` reproducible.
+/// The UUID (version 4 in shape) that belongs to `label` under `seed`: the same on every machine and in every
+/// version, which is what makes `mkfs -U` reproducible.
 pub fn derive(seed: [u8; 16], label: &str) -> [u8; 16] {
     let seed = u128::from_le_bytes(seed);
     let (low, high) = (seed as u64, (seed >> 64) as u64);

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number above 0 that no other call in this process gets: what carries one can be told from everything that came
-/// before it and after it. Nothing is ordered by it, so a model run need not see it.
+/// A number above 0 that no other call in this process gets: what carries one can be told from everything
+/// that came before it and after it. Nothing is ordered by it, so a model run need not see it.
 #[must_use]
 pub fn next() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);

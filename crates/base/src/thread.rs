@@ -71,8 +71,8 @@ pub fn try_spawn_scoped<'scope, T: Send + 'scope>(
     spawned
 }
 
-/// Gives the running thread the lowest priority (nice 19, which on Linux is the thread's alone): it runs where nobody else
-/// wants the processor.
+/// Gives the running thread the lowest priority (nice 19, which on Linux is the thread's alone): it runs
+/// where nobody else wants the processor.
 ///
 /// # Errors
 /// The system's.
@@ -80,9 +80,9 @@ pub fn give_way_to_all() -> std::io::Result<()> {
     Ok(rustix::process::setpriority_process(None, 19)?)
 }
 
-/// Has the running thread wait for its turn: Linux does not interrupt who is at work in order to run it as soon as it is woken
-/// (`SCHED_BATCH`). Its share in the processors is the same. A thread that runs by another policy than the usual one, or was
-/// given a niceness, keeps both.
+/// Has the running thread wait for its turn: Linux does not interrupt who is at work in order to run it as
+/// soon as it is woken (`SCHED_BATCH`). Its share in the processors is the same. A thread that runs by
+/// another policy than the usual one, or was given a niceness, keeps both.
 pub fn wait_for_turn() {
     use thread_priority::{
         NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy, set_thread_priority_and_policy,

@@ -23,7 +23,8 @@ impl fmt::Display for Physical {
     }
 }
 
-/// `value` rounded up to a multiple of `alignment`; none if `alignment` is 0 or the result is past `u64::MAX`.
+/// `value` rounded up to a multiple of `alignment`; none if `alignment` is 0 or the result is past
+/// `u64::MAX`.
 #[must_use]
 pub const fn align_up(value: u64, alignment: u64) -> Option<u64> {
     value.checked_next_multiple_of(alignment)

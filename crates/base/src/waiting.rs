@@ -1,6 +1,7 @@
 //! Saying that the running thread is about to wait.
 //!
-//! Whoever runs threads of its own can let another take over what a thread attends to, just before it sleeps.
+//! A program that runs threads of its own can let another thread take over what a thread attends to, just
+//! before that thread sleeps.
 
 use std::cell::Cell;
 
@@ -8,9 +9,10 @@ thread_local! {
     static BEFORE: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
-/// Has `before` called whenever the running thread is about to wait for another (a [`Condvar`](crate::sync::Condvar), and
-/// so a channel; a [`Pool`](crate::parallel::Pool)), until it is told otherwise. It must not wait itself. Locks are not
-/// announced: they are held for no longer than a change in memory or one transfer takes.
+/// Has `before` called whenever the running thread is about to wait for another (a
+/// [`Condvar`](crate::sync::Condvar), and so a channel; a [`Pool`](crate::parallel::Pool)), until it is told
+/// otherwise. It must not wait itself. Locks are not announced: they are held for no longer than a change in
+/// memory or one transfer takes.
 pub fn announce_to(before: Option<fn()>) {
     BEFORE.set(before);
 }
@@ -24,7 +26,8 @@ pub fn announce() {
     }
 }
 
-#[cfg(all(test, not(feature = "shuttle")))]
+#[cfg(test)]
+#[cfg(not(feature = "shuttle"))]
 mod tests {
     use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Prints how fast each checksum and codec is on this machine: `cargo run --release --example speed -p vlinder-codec FILE`.
+//! Prints how fast each checksum and codec is on this machine:
+//! `cargo run --release --example speed -p vlinder-codec FILE`.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -1,5 +1,6 @@
-//! Whether an extent looks as if compressing it would pay, from a sample: Linux's order of tests and thresholds
-//! (`btrfs_compress_heuristic` in fs/btrfs/compression.c), so that the same files end up compressed.
+//! Whether an extent looks as if compressing it would pay, from a sample: Linux's order of tests and
+//! thresholds (`btrfs_compress_heuristic` in fs/btrfs/compression.c), so that the same files end up
+//! compressed.
 
 use crate::compress::MAX_EXTENT_BYTES;
 
@@ -45,7 +46,8 @@ pub fn looks_compressible(extent: &[u8]) -> bool {
     core < CORE_SET_HIGH && entropy_percent(&counts, length) < HIGH_ENTROPY
 }
 
-/// The index, in counts sorted from the most frequent byte, at which their sum passes nine tenths of the sample.
+/// The index, in counts sorted from the most frequent byte, at which their sum passes nine tenths of the
+/// sample.
 fn core_set(counts: &[u32; 256], sample_bytes: usize) -> usize {
     let threshold = sample_bytes * 90 / 100;
     let mut sum = counts[..CORE_SET_LOW].iter().map(|count| *count as usize).sum::<usize>();
@@ -61,7 +63,8 @@ fn core_set(counts: &[u32; 256], sample_bytes: usize) -> usize {
     CORE_SET_HIGH
 }
 
-/// Shannon entropy in per cent of the maximum, with the logarithms rounded down to quarters of a bit as Linux has them.
+/// Shannon entropy in per cent of the maximum, with the logarithms rounded down to quarters of a bit as Linux
+/// has them.
 fn entropy_percent(counts: &[u32; 256], sample_bytes: usize) -> u32 {
     // Four times the logarithm: 13 bits of sample size to the fourth power stay inside 64.
     let quarters = |value: u64| value.pow(4).ilog2();

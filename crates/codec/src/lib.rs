@@ -1,5 +1,5 @@
-//! Bytes to bytes: checksums of blocks and sectors, hashes of names and references, and compression of extents, each
-//! exactly as Btrfs defines it.
+//! Bytes to bytes: checksums of blocks and sectors, hashes of names and references, and compression of
+//! extents, each exactly as Btrfs defines it.
 //!
 //! This crate must not know trees, items or devices: it sees slices.
 

@@ -10,14 +10,14 @@ pub fn name_hash(name: &[u8]) -> u64 {
     u64::from(crc32c(NAME_SEED, name))
 }
 
-/// The key offset of an INODE_EXTREF: the hash of the name, seeded with the low 32 bits of the parent directory's object
-/// id (Linux's `btrfs_extref_hash` passes the id to a 32-bit parameter).
+/// The key offset of an INODE_EXTREF: the hash of the name, seeded with the low 32 bits of the parent
+/// directory's object id (Linux's `btrfs_extref_hash` passes the id to a 32-bit parameter).
 pub fn extref_hash(parent: u64, name: &[u8]) -> u64 {
     u64::from(crc32c(parent as u32, name))
 }
 
-/// The key offset of an EXTENT_DATA_REF: who refers to a data extent, as root, inode and the file offset the extent's
-/// start would have. The high hash is shifted by 31, not 32, as in Linux's `hash_extent_data_ref`.
+/// The key offset of an EXTENT_DATA_REF: who refers to a data extent, as root, inode and the file offset the
+/// extent's start would have. The high hash is shifted by 31, not 32, as in Linux's `hash_extent_data_ref`.
 pub fn extent_data_ref_hash(root: u64, object: u64, offset: u64) -> u64 {
     let high = crc32c(!0, &root.to_le_bytes());
     let low = crc32c(crc32c(!0, &object.to_le_bytes()), &offset.to_le_bytes());

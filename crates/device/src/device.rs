@@ -31,7 +31,8 @@ pub struct Description {
 
 /// A row of bytes that can be read, written, flushed and partly given back.
 ///
-/// All calls may come from several threads at once. Requests that overlap while both are in flight have no order.
+/// All calls may come from several threads at once. Requests that overlap while both are in flight have no
+/// order.
 pub trait Device: Send + Sync {
     /// Name and nature.
     fn describe(&self) -> Description;
@@ -39,23 +40,23 @@ pub trait Device: Send + Sync {
     /// Length in bytes. May change only by the will of this device's owner.
     fn length(&self) -> u64;
 
-    /// Starts all requests of the batch. Each either completes whole or has an error; a range that does not lie
-    /// within the device is [`DeviceErrorKind::OutOfRange`] and touches nothing.
+    /// Starts all requests of the batch. Each either completes whole or has an error; a range that does not
+    /// lie within the device is [`DeviceErrorKind::OutOfRange`] and touches nothing.
     fn submit(&self, batch: Vec<Request>) -> Ticket;
 
     /// Makes every write durable that completed before this call.
     ///
     /// # Errors
-    /// What the system said. After one nothing is known about writes since the last successful flush, and a later success
-    /// says nothing about them.
+    /// What the system said. After one nothing is known about writes since the last successful flush, and a
+    /// later success says nothing about them.
     fn flush(&self) -> Result<(), DeviceError>;
 
-    /// Tells the device that the range's content is no longer needed; reading it gives anything afterwards, zeros on
-    /// files and memory.
+    /// Tells the device that the range's content is no longer needed; reading it gives anything afterwards,
+    /// zeros on files and memory.
     ///
     /// # Errors
-    /// [`DeviceErrorKind::Unsupported`] where it can't, [`DeviceErrorKind::OutOfRange`], [`DeviceErrorKind::ReadOnly`], or what
-    /// the system said.
+    /// [`DeviceErrorKind::Unsupported`] where it can't, [`DeviceErrorKind::OutOfRange`],
+    /// [`DeviceErrorKind::ReadOnly`], or what the system said.
     fn discard(&self, offset: Physical, length_bytes: u64) -> Result<(), DeviceError>;
 }
 
@@ -72,7 +73,8 @@ pub trait DeviceExt: Device {
     /// Writes all of `data` at `offset` into the device's cache.
     ///
     /// # Errors
-    /// The request's own: [`DeviceErrorKind::OutOfRange`], [`DeviceErrorKind::ReadOnly`], or what the system said.
+    /// The request's own: [`DeviceErrorKind::OutOfRange`], [`DeviceErrorKind::ReadOnly`], or what the system
+    /// said.
     fn write_at(&self, offset: Physical, data: impl Into<Data>) -> Result<(), DeviceError> {
         self.one(Request::write(offset, data)).map(drop)
     }
@@ -80,7 +82,8 @@ pub trait DeviceExt: Device {
     /// Writes all of `data` at `offset`; it survives a power cut when this returns.
     ///
     /// # Errors
-    /// The request's own: [`DeviceErrorKind::OutOfRange`], [`DeviceErrorKind::ReadOnly`], or what the system said.
+    /// The request's own: [`DeviceErrorKind::OutOfRange`], [`DeviceErrorKind::ReadOnly`], or what the system
+    /// said.
     fn write_durable_at(&self, offset: Physical, data: impl Into<Data>) -> Result<(), DeviceError> {
         self.one(Request::write_durable(offset, data)).map(drop)
     }

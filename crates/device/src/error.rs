@@ -5,7 +5,8 @@ use std::fmt;
 use vlinder_base::sync::Arc;
 use vlinder_base::units::Physical;
 
-use crate::KernelMount;
+use crate::lock_holder::LockHolder;
+use crate::mounted::KernelMount;
 
 /// What a failed call was doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -37,21 +38,6 @@ impl fmt::Display for Operation {
     }
 }
 
-/// The process that keeps a device locked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LockHolder {
-    /// Its process id.
-    pub process_id: u32,
-    /// Its command name, as `/proc/PID/comm` shows it.
-    pub command: String,
-}
-
-impl fmt::Display for LockHolder {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "process {} ({})", self.process_id, self.command)
-    }
-}
-
 /// Why a call failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceErrorKind {
@@ -76,7 +62,7 @@ pub enum DeviceErrorKind {
     /// Another process holds the device.
     #[error("in use{}; stop that first", .holder.as_ref().map(|holder| format!(" by {holder}")).unwrap_or_default())]
     Busy {
-        /// Who holds it, where the system says.
+        /// The process that holds it, where the system says.
         holder: Option<Box<LockHolder>>,
     },
     /// The kernel has it mounted, itself or through a loop device.

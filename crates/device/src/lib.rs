@@ -3,14 +3,15 @@
 //!
 //! This crate must not know what the bytes mean: no superblock, no block size, no checksum.
 //!
-//! A device takes *batches* of requests ([`Device::submit`]) and gives a [`Ticket`] for each; requests of a batch
-//! may run in any order and at the same time. A completed write is in the device's cache only, unless it was asked
-//! to be [`Durability::Durable`] or a later [`Device::flush`] returned without an error.
+//! A device takes *batches* of requests ([`Device::submit`]) and gives a [`Ticket`] for each; requests of a
+//! batch may run in any order and at the same time. A completed write is in the device's cache only, unless
+//! it was asked to be [`Durability::Durable`] or a later [`Device::flush`] returned without an error.
 
 mod device;
 mod error;
 mod file;
-mod host;
+mod host_identity;
+mod lock_holder;
 mod memory;
 mod mount_name;
 mod mounted;
@@ -22,9 +23,10 @@ mod tests;
 mod ticket;
 
 pub use device::{Description, Device, DeviceExt, DeviceKind};
-pub use error::{DeviceError, DeviceErrorKind, LockHolder, Operation};
+pub use error::{DeviceError, DeviceErrorKind, Operation};
 pub use file::{Backend, FileDevice, LockMode, OpenOptions};
-pub use host::HostIdentity;
+pub use host_identity::HostIdentity;
+pub use lock_holder::LockHolder;
 pub use memory::MemoryDevice;
 pub use mount_name::{MOUNT_NAME_BYTES, MOUNT_NAME_COMMAND, ask_mount_name, encode_mount_name};
 pub use mounted::{KernelMount, kernel_mount};

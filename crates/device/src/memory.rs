@@ -12,8 +12,8 @@ use crate::{
 /// Bytes per chunk; a chunk that was never written costs nothing and reads as zeros.
 const CHUNK_BYTES: u64 = 64 * 1024;
 
-/// A sparse image in memory. [`MemoryDevice::snapshot`] (and `clone`) give an independent copy that shares unchanged
-/// chunks, so thousands of copies of one image are cheap.
+/// A sparse image in memory. [`MemoryDevice::snapshot`] (and `clone`) give an independent copy that shares
+/// unchanged chunks, so thousands of copies of one image are cheap.
 #[derive(Debug)]
 pub struct MemoryDevice {
     name: Arc<str>,
@@ -133,8 +133,8 @@ impl MemoryDevice {
         image.length = length_bytes;
     }
 
-    /// The chunks that were ever written and not given back, in order: first byte, content (64 KiB, the last one
-    /// possibly past the device's end). What is not listed is zeros.
+    /// The chunks that were ever written and not given back, in order: first byte, content (64 KiB, the last
+    /// one possibly past the device's end). What is not listed is zeros.
     pub fn written_chunks(&self) -> Vec<(Physical, Arc<[u8]>)> {
         let image = self.image.read();
         image.chunks.iter().map(|(number, chunk)| (Physical(number * CHUNK_BYTES), chunk.clone())).collect()

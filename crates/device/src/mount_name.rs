@@ -1,18 +1,20 @@
-//! The ioctl(2) by which a mount tells a name of its server's: a fixed number of bytes, the first of which says how many of the others
-//! are the name.
+//! The ioctl(2) by which a mount tells a name of its server's: a fixed number of bytes, the first of which
+//! says how many of the others are the name.
 
 use std::io;
 use std::os::fd::AsFd;
 
 use rustix::ioctl::{Updater, ioctl, opcode};
 
-/// Bytes that the call gives: a length, and the longest name of a socket (`sun_path`, without the byte that makes it abstract).
+/// Bytes that the call gives: a length, and the longest name of a socket (`sun_path`, without the byte that
+/// makes it abstract).
 pub const MOUNT_NAME_BYTES: usize = 108;
 
 type Answer = [u8; MOUNT_NAME_BYTES];
 
 const OPCODE: rustix::ioctl::Opcode = opcode::read::<Answer>(0xC8, 1);
-/// The command's number, which says that it gives [`MOUNT_NAME_BYTES`] bytes and takes none. No file system of Linux has it.
+/// The command's number, which says that it gives [`MOUNT_NAME_BYTES`] bytes and takes none. No file system
+/// of Linux has it.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::unnecessary_cast,
@@ -20,15 +22,17 @@ const OPCODE: rustix::ioctl::Opcode = opcode::read::<Answer>(0xC8, 1);
 )]
 pub const MOUNT_NAME_COMMAND: u32 = OPCODE as u32;
 
-/// Asks the mount of an open file or directory. This may wait for its server without end, as each system call on it may.
+/// Asks the mount of an open file or directory. This may wait for its server without end, as each system call
+/// on it may.
 ///
 /// # Errors
 /// What the mount answers: `ENOTTY` where it tells no name; [`io::ErrorKind::InvalidData`] for what is none.
 pub fn ask_mount_name(file: impl AsFd) -> io::Result<Vec<u8>> {
     // Zeros, since a server may answer with fewer bytes.
     let mut answer: Answer = [0; MOUNT_NAME_BYTES];
-    // SAFETY: the command's number has the size of `Answer`, and a kernel writes no more than that for it: FUSE copies what the server
-    // answers up to this size (`fuse_do_ioctl`), and all others refuse the command.
+    // SAFETY: the command's number has the size of `Answer`, and a kernel writes no more than that for it:
+    // FUSE copies what the server answers up to this size (`fuse_do_ioctl`), and all others refuse the
+    // command.
     unsafe { ioctl(file, Updater::<OPCODE, Answer>::new(&mut answer)) }?;
     decode(&answer).map(<[u8]>::to_vec).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }

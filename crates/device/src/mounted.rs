@@ -1,8 +1,9 @@
-//! Is this image in the hands of the kernel? Writing to it then would destroy it, and reading it would show halves.
+//! Is this image in the hands of the kernel? Writing to it then would destroy it, and reading it would show
+//! halves.
 //!
-//! Facts used: `/sys/block/loopN/loop/backing_file` names a loop device's file, `/sys/block/*/dev` (and of its
-//! partitions) the numbers of its nodes, `/proc/self/mountinfo` what is mounted here, `/sys/fs/btrfs/UUID/devices/`
-//! the members of every mounted Btrfs in any mount namespace.
+//! Facts used: `/sys/block/loopN/loop/backing_file` names a loop device's file, `/sys/block/*/dev` (and of
+//! its partitions) the numbers of its nodes, `/proc/self/mountinfo` what is mounted here,
+//! `/sys/fs/btrfs/UUID/devices/` the members of every mounted Btrfs in any mount namespace.
 
 use std::ffi::OsString;
 use std::fs;
@@ -22,8 +23,8 @@ pub struct KernelMount {
     pub mountpoint: Option<PathBuf>,
 }
 
-/// The kernel's mount of the image at `path` (through a loop device if it is a regular file), if there is one.
-/// What can't be read (no /proc, no /sys) counts as no mount; a path that can't be looked at has none.
+/// The kernel's mount of the image at `path` (through a loop device if it is a regular file), if there is
+/// one. What can't be read (no /proc, no /sys) counts as no mount; a path that can't be looked at has none.
 pub fn kernel_mount(path: &Path) -> Option<KernelMount> {
     let status = rustix::fs::stat(path).ok()?;
     let identity = HostIdentity::of(&status);
@@ -66,7 +67,7 @@ fn loop_devices_over(path: &Path, identity: HostIdentity) -> Vec<PathBuf> {
 enum Servers {
     /// Its server has the device open. Locks of the file below a loop device say nothing of it.
     Count,
-    /// Nothing: whoever opens the device meets the server's lock, and may then ask who holds it.
+    /// Nothing: an opener of the device meets the server's lock, and may then ask which process holds it.
     Lock,
 }
 
@@ -89,9 +90,10 @@ fn mount_of(directory: &Path, servers: Servers) -> Option<KernelMount> {
 
 /// The mount point of a mountinfo line whose file system is on the block device with this number.
 ///
-/// `36 35 98:0 /root /mountpoint options optional… - type source superoptions`. Btrfs shows an anonymous number in
-/// the third field, so the source's own number counts as well. What a FUSE mount shows as its source is any user's word: it is
-/// compared with the device's name and not looked at, for it may lie on a mount whose server never answers.
+/// `36 35 98:0 /root /mountpoint options optional… - type source superoptions`. Btrfs shows an anonymous
+/// number in the third field, so the source's own number counts as well. What a FUSE mount shows as its
+/// source is any user's word: it is compared with the device's name and not looked at, for it may lie on a
+/// mount whose server never answers.
 fn mountpoint_of(line: &[u8], number: &str, name: &Path, servers: Servers) -> Option<PathBuf> {
     let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
     let separator = fields.iter().position(|field| *field == b"-")?;

@@ -6,7 +6,8 @@ use crate::{
     Completion, Description, Device, DeviceError, DeviceErrorKind, DeviceExt, Operation, Request, Ticket,
 };
 
-/// Passes reads on and refuses writes and discards with [`DeviceErrorKind::ReadOnly`]; a flush has nothing to do.
+/// Passes reads on and refuses writes and discards with [`DeviceErrorKind::ReadOnly`]; a flush has nothing to
+/// do.
 #[derive(Debug, Clone)]
 pub struct ReadOnlyDevice<D> {
     inner: D,

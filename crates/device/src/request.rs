@@ -8,7 +8,7 @@ use vlinder_base::units::Physical;
 
 use crate::{DeviceError, Operation};
 
-/// The bytes of a request: owned by it, or shared with whoever else keeps them (a cached block).
+/// The bytes of a request: owned by it, or shared with others that keep them (a cached block).
 #[derive(Clone)]
 pub enum Data {
     /// Bytes that belong to the request and come back with its completion.

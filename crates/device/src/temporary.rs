@@ -9,8 +9,8 @@ use crate::{
     Completion, Description, Device, DeviceError, DeviceKind, FileDevice, OpenOptions, Request, Ticket,
 };
 
-/// A sparse file without a name, made when something is first written or read; its space is free again when the device is
-/// dropped, however the process ends.
+/// A sparse file without a name, made when something is first written or read; its space is free again when
+/// the device is dropped, however the process ends.
 #[derive(Debug)]
 pub struct TemporaryDevice {
     directory: PathBuf,

@@ -1,4 +1,5 @@
-//! What every implementation must do alike, and what only files can show. What needs root is tested in the test kit.
+//! What every implementation must do alike, and what only files can show. What needs root is tested in the
+//! test kit.
 
 use vlinder_base::sync::Arc;
 use vlinder_base::units::Physical;
@@ -27,8 +28,8 @@ impl Drop for Scratch {
     }
 }
 
-/// Some kernels forbid io_uring, and nothing that a test could install changes that: it is counted and named, in the way
-/// that the test kit documents (this floor's tests can't use the kit without building it).
+/// Some kernels forbid io_uring, and nothing that a test could install changes that: it is counted and named,
+/// in the way that the test kit documents (this floor's tests can't use the kit without building it).
 fn skip_io_uring(test: &str) {
     let line = format!("SKIPPED vlinder_device::tests::{test}: the kernel refuses io_uring\n");
     eprint!("{line}");
@@ -50,7 +51,8 @@ fn all_devices(test: &str) -> Vec<(Box<dyn Device>, Option<Scratch>)> {
         let scratch = Scratch::new(&format!("{test}-{backend:?}"));
         match FileDevice::create(&scratch.0, LENGTH, &with(backend)) {
             Ok(device) => devices.push((Box::new(device), Some(scratch))),
-            // A kernel may forbid io_uring (a sysctl, seccomp): that is what the error must say, and nothing else.
+            // A kernel may forbid io_uring (a sysctl, seccomp): that is what the error must say, and nothing
+            // else.
             Err(error) => {
                 assert_eq!(backend, Backend::Uring, "{error}");
                 assert!(matches!(error.kind, DeviceErrorKind::Io { .. }), "{error}");

@@ -18,11 +18,12 @@ enum State {
 
 /// What the waiter and the completer share.
 struct Shared {
-    slots: Mutex<Slots>,
+    batch: Mutex<BatchState>,
     all_done: Condvar,
 }
 
-struct Slots {
+/// The answers of a batch so far.
+struct BatchState {
     completions: Vec<Result<Completion, DeviceError>>,
     remaining: usize,
     /// Completers alive. When the last one goes, what is still open will never be answered.
@@ -35,8 +36,8 @@ impl Ticket {
         Ticket { state: State::Ready(completions) }
     }
 
-    /// The ticket of a batch that others will complete, each request once. Requests that nobody has answered when the
-    /// last completer is dropped have failed with [`DeviceErrorKind::Abandoned`].
+    /// The ticket of a batch that others will complete, each request once. Requests that nobody has answered
+    /// when the last completer is dropped have failed with [`DeviceErrorKind::Abandoned`].
     pub fn pending(device: &Arc<str>, batch: &[Request]) -> (Self, Completer) {
         let abandoned = |operation: Operation, offset: Physical, length_bytes: u64| {
             DeviceError::new(DeviceErrorKind::Abandoned, operation, device, offset, length_bytes)
@@ -44,8 +45,8 @@ impl Ticket {
         let unanswered =
             |request: &Request| Err(abandoned(request.operation(), request.offset(), request.length_bytes()));
         let completions = batch.iter().map(unanswered).collect();
-        let slots = Slots { completions, remaining: batch.len(), completers: 1 };
-        let shared = Arc::new(Shared { slots: Mutex::new(slots), all_done: Condvar::new() });
+        let batch_state = BatchState { completions, remaining: batch.len(), completers: 1 };
+        let shared = Arc::new(Shared { batch: Mutex::new(batch_state), all_done: Condvar::new() });
         (Ticket { state: State::Pending(shared.clone()) }, Completer { shared })
     }
 
@@ -53,7 +54,7 @@ impl Ticket {
     pub fn is_done(&self) -> bool {
         match &self.state {
             State::Ready(_) => true,
-            State::Pending(shared) => shared.slots.lock().is_settled(),
+            State::Pending(shared) => shared.batch.lock().is_settled(),
         }
     }
 
@@ -62,9 +63,9 @@ impl Ticket {
         match self.state {
             State::Ready(completions) => completions,
             State::Pending(shared) => {
-                let mut slots = shared.slots.lock();
-                while !slots.is_settled() {
-                    shared.all_done.wait(&mut slots);
+                let mut batch = shared.batch.lock();
+                while !batch.is_settled() {
+                    shared.all_done.wait(&mut batch);
                 }
                 let answer = |slot: Result<Completion, DeviceError>| {
                     slot.unwrap_or_else(|error| Completion {
@@ -72,7 +73,7 @@ impl Ticket {
                         result: Err(error),
                     })
                 };
-                std::mem::take(&mut slots.completions).into_iter().map(answer).collect()
+                std::mem::take(&mut batch.completions).into_iter().map(answer).collect()
             }
         }
     }
@@ -90,7 +91,7 @@ impl Ticket {
     }
 }
 
-impl Slots {
+impl BatchState {
     fn is_settled(&self) -> bool {
         self.remaining == 0 || self.completers == 0
     }
@@ -115,14 +116,14 @@ impl Completer {
     /// # Panics
     /// As [`Completer::complete`].
     pub fn complete_all(&self, answers: Vec<(usize, Completion)>) {
-        let mut slots = self.shared.slots.lock();
-        slots.remaining -= answers.len();
+        let mut batch = self.shared.batch.lock();
+        batch.remaining -= answers.len();
         for (position, completion) in answers {
-            let slot = &mut slots.completions[position];
+            let slot = &mut batch.completions[position];
             assert!(slot.is_err(), "request {position} of a batch was answered twice");
             *slot = Ok(completion);
         }
-        if slots.remaining == 0 {
+        if batch.remaining == 0 {
             self.shared.all_done.notify_all();
         }
     }
@@ -130,16 +131,16 @@ impl Completer {
 
 impl Clone for Completer {
     fn clone(&self) -> Self {
-        self.shared.slots.lock().completers += 1;
+        self.shared.batch.lock().completers += 1;
         Completer { shared: self.shared.clone() }
     }
 }
 
 impl Drop for Completer {
     fn drop(&mut self) {
-        let mut slots = self.shared.slots.lock();
-        slots.completers -= 1;
-        if slots.completers == 0 {
+        let mut batch = self.shared.batch.lock();
+        batch.completers -= 1;
+        if batch.completers == 0 {
             self.shared.all_done.notify_all();
         }
     }

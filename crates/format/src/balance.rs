@@ -1,14 +1,14 @@
 //! The state of an interrupted balance.
 //!
-//! Key (-4, TEMPORARY_ITEM, 0) in the root tree: what to balance of data, metadata and system chunks, in three filters
-//! of 136 bytes. Source: `struct btrfs_balance_item`, `struct btrfs_disk_balance_args`.
+//! Key (-4, TEMPORARY_ITEM, 0) in the root tree: what to balance of data, metadata and system chunks, in
+//! three filters of 136 bytes. Source: `struct btrfs_balance_item`, `struct btrfs_disk_balance_args`.
 
 use crate::chunk::BlockGroupFlags;
 use crate::key::{ItemType, Key};
 use crate::layout::Layout;
 use crate::record::{Reserved, record, wrapped};
+use crate::rules::ItemContext;
 use crate::types::{DeviceId, Logical, ObjectId, Physical};
-use crate::validate::ItemContext;
 
 /// How the state of a balance can be wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

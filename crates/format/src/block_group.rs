@@ -4,14 +4,14 @@ use crate::chunk::BlockGroupFlags;
 use crate::key::{ItemType, Key};
 use crate::layout::Layout;
 use crate::record::record;
+use crate::rules::ItemContext;
 use crate::types::{Logical, ObjectId};
-use crate::validate::ItemContext;
 
 record! {
     /// A block group: 24 bytes.
     ///
-    /// Key (logical start, BLOCK_GROUP_ITEM, length) in the extent tree; with feature block-group-tree in that tree.
-    /// One for each chunk, with the same start, length and type.
+    /// Key (logical start, BLOCK_GROUP_ITEM, length) in the extent tree; with feature block-group-tree in
+    /// that tree. One for each chunk, with the same start, length and type.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct BlockGroupItem in RawBlockGroupItem, 24 bytes {
         /// Bytes of the group that extents take.

@@ -1,14 +1,15 @@
 //! Checksums of data: EXTENT_CSUM, key (-10, 128, logical start) in the checksum tree.
 //!
-//! The data are the checksums of sectors in a row, each of the file system's kind and size, without padding. An item
-//! ends where it likes; items do not overlap. Inline data, preallocated extents and files without checksums have none.
+//! The data are the checksums of sectors in a row, each of the file system's kind and size, without padding.
+//! An item ends where it likes; items do not overlap. Inline data, preallocated extents and files without
+//! checksums have none.
 
 use crate::block::{HEADER_SIZE, ITEM_HEADER_SIZE};
 use crate::key::{ItemType, Key};
 use crate::layout::Layout;
 use crate::record::is_aligned;
+use crate::rules::ItemContext;
 use crate::types::{Logical, ObjectId};
-use crate::validate::ItemContext;
 
 /// Linux never puts more checksums than this into one item (a page's size, on the smallest page).
 const MOST_ENTRIES: usize = 4096;
@@ -89,7 +90,8 @@ impl ChecksumGeometry {
         sectors.checked_mul(self.checksum_bytes())
     }
 
-    /// The checksum of the sector at `logical`, from the item that starts at `start`; none if the item has none.
+    /// The checksum of the sector at `logical`, from the item that starts at `start`; none if the item has
+    /// none.
     pub fn entry<'a>(&self, start: Logical, item: &'a [u8], logical: Logical) -> Option<&'a [u8]> {
         let distance = self.bytes_for(logical.0.checked_sub(start.0)?)?;
         item.get(distance..distance.checked_add(self.checksum_bytes())?)
@@ -100,7 +102,8 @@ impl ChecksumGeometry {
     }
 }
 
-/// The rules for an EXTENT_CSUM item of a leaf (kernel: `check_csum_item`; also that it is not empty and that it ends).
+/// The rules for an EXTENT_CSUM item of a leaf (kernel: `check_csum_item`; also that it is not empty and that
+/// it ends).
 pub(crate) fn check(key: &Key, data: &[u8], context: &ItemContext<'_>) -> Result<(), ChecksumItemFault> {
     let rules = context.rules;
     let geometry = ChecksumGeometry {

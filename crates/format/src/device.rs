@@ -3,8 +3,8 @@
 use crate::key::{ItemType, Key};
 use crate::layout::Layout;
 use crate::record::{is_aligned, record};
+use crate::rules::ItemContext;
 use crate::types::{DeviceId, Generation, Logical, ObjectId, RootId, Uuid};
-use crate::validate::ItemContext;
 
 record! {
     /// A member device: 98 bytes.
@@ -183,8 +183,8 @@ impl DeviceExtent {
         self.to_array()
     }
 
-    /// Checks the extent against its key and the item before it (kernel: `check_dev_extent_item`; also that the length
-    /// is not 0 and the end is an address).
+    /// Checks the extent against its key and the item before it (kernel: `check_dev_extent_item`; also that
+    /// the length is not 0 and the end is an address).
     ///
     /// # Errors
     /// The first rule broken.

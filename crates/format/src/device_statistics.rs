@@ -40,8 +40,8 @@ impl DeviceStatistics {
         Key::new(ObjectId::DEVICE_STATS, ItemType::PERSISTENT_ITEM, device.0)
     }
 
-    /// Reads the item's data. Counters that the item is too short for are 0; what follows the five known ones is given
-    /// back as it is, to be kept.
+    /// Reads the item's data. Counters that the item is too short for are 0; what follows the five known ones
+    /// is given back as it is, to be kept.
     ///
     /// # Errors
     /// [`DeviceStatisticsFault::Size`].

@@ -197,8 +197,8 @@ impl Features {
         names
     }
 
-    /// The names of the features that forbid changes even where these stay in memory. Those that are about profiles,
-    /// accounts or sealed files do not: nothing that is kept beyond the process would be wrong.
+    /// The names of the features that forbid changes even where these stay in memory. Those that are about
+    /// profiles, accounts or sealed files do not: nothing that is kept beyond the process would be wrong.
     pub fn unsupported_for_changes_in_memory(&self) -> Vec<String> {
         let mut names = self.unsupported_for_reading().names();
         let harmless = CompatReadOnlyFeatures::SUPPORTED_FOR_WRITING.with(CompatReadOnlyFeatures::VERITY);

@@ -1,4 +1,5 @@
-//! Every field that the decoders read, with its place: for what goes through all of them, as tests with lies do.
+//! Every field that the decoders read, with its place: for what goes through all of them, as tests with lies
+//! do.
 //!
 //! Which bytes of an item belong to which structure is said beside the item's decoder; here each is asked.
 
@@ -24,7 +25,8 @@ pub const WITHOUT_DATA: [ItemType; 7] = [
     ItemType::STRING_ITEM,
 ];
 
-/// The fields of an item's data, in order. Items that have no data have none, nor have those that no family claims.
+/// The fields of an item's data, in order. Items that have no data have none, nor have those that no family
+/// claims.
 #[must_use]
 pub fn of_item(key: &Key, data: &[u8], checksum_size: u32) -> Vec<PlacedField> {
     let mut layout = Layout::new(data);

@@ -1,14 +1,15 @@
 //! The free-space tree (feature free-space-tree): what is free in each block group.
 //!
-//! For each group one FREE_SPACE_INFO, key (group start, 198, group length), and then either FREE_SPACE_EXTENTs, key
-//! (start, 199, length), without data, for each free run; or FREE_SPACE_BITMAPs, key (start, 200, length), which
-//! together cover the whole group, a set bit for each free sector. Lengths are bytes.
+//! For each group one FREE_SPACE_INFO, key (group start, 198, group length), and then either
+//! FREE_SPACE_EXTENTs, key (start, 199, length), without data, for each free run; or FREE_SPACE_BITMAPs, key
+//! (start, 200, length), which together cover the whole group, a set bit for each free sector. Lengths are
+//! bytes.
 
 use crate::key::{ItemType, Key};
 use crate::layout::Layout;
 use crate::record::{is_aligned, record, widen_u64};
+use crate::rules::ItemContext;
 use crate::types::{Logical, ObjectId};
-use crate::validate::ItemContext;
 
 /// Bytes of a full bitmap; only the last of a group is shorter.
 pub const BITMAP_SIZE: usize = 256;
@@ -173,8 +174,8 @@ pub struct ConversionThresholds {
 }
 
 impl ConversionThresholds {
-    /// Of a group of `length` bytes: bitmaps begin to pay when the extents' items take more bytes, and a margin of
-    /// 100 runs keeps a group from going back and forth.
+    /// Of a group of `length` bytes: bitmaps begin to pay when the extents' items take more bytes, and a
+    /// margin of 100 runs keeps a group from going back and forth.
     pub fn of(length: u64, sector_size: u32) -> Self {
         let range = bitmap_range(sector_size).max(1);
         let bitmaps = length.div_ceil(range).saturating_mul(BITMAP_COST);
@@ -183,7 +184,8 @@ impl ConversionThresholds {
     }
 }
 
-/// Whether the sector `sector` of a bitmap is free; none past its end. Bits count from the lowest of the first byte.
+/// Whether the sector `sector` of a bitmap is free; none past its end. Bits count from the lowest of the
+/// first byte.
 pub fn bitmap_bit(bitmap: &[u8], sector: u64) -> Option<bool> {
     let byte = bitmap.get(usize::try_from(sector.div_euclid(8)).ok()?)?;
     Some(byte & bit_mask(sector) != 0)
@@ -225,7 +227,8 @@ fn bit_mask(sector: u64) -> u8 {
     1u8.wrapping_shl(u32::try_from(sector.rem_euclid(8)).unwrap_or(0))
 }
 
-/// The rules for FREE_SPACE_INFO, EXTENT and BITMAP items of a leaf. Linux has none; these are what readers rely on.
+/// The rules for FREE_SPACE_INFO, EXTENT and BITMAP items of a leaf. Linux has none; these are what readers
+/// rely on.
 pub(crate) fn check(key: &Key, data: &[u8], context: &ItemContext<'_>) -> Result<(), FreeSpaceFault> {
     let sector_size = context.rules.sector_size;
     let (start, length) = (Logical(key.objectid.0), key.offset);
@@ -261,7 +264,8 @@ fn check_size(data: &[u8], expected: usize) -> Result<(), FreeSpaceFault> {
     if data.len() == expected { Ok(()) } else { Err(FreeSpaceFault::Size { found: data.len(), expected }) }
 }
 
-/// A range begins where the one before it ends or later; only a group's first range has the group's own start.
+/// A range begins where the one before it ends or later; only a group's first range has the group's own
+/// start.
 fn check_overlap(key: &Key, context: &ItemContext<'_>) -> Result<(), FreeSpaceFault> {
     let Some((before, _)) = context.previous else { return Ok(()) };
     let head_before_range =

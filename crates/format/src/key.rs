@@ -67,7 +67,7 @@ item_types! {
     EXTENT_ITEM = 168, "EXTENT_ITEM";
     /// An allocated tree block (feature skinny-metadata). Key: (logical, 169, level).
     METADATA_ITEM = 169, "METADATA_ITEM";
-    /// Who owns a data extent under simple quotas; only ever inline.
+    /// The owner of a data extent under simple quotas; only ever inline.
     EXTENT_OWNER_REF = 172, "EXTENT_OWNER_REF";
     /// A tree block's reference by root. Key: (logical, 176, root).
     TREE_BLOCK_REF = 176, "TREE_BLOCK_REF";

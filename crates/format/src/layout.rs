@@ -1,8 +1,9 @@
 //! What a decoder reads, as tables: each structure's fields with their places.
 //!
-//! [`record!`](crate::record) makes the table of a structure out of the raw type that it decodes with, so that the two can't
-//! differ. The few structures that are decoded by hand declare theirs beside the decoder with [`structure!`]. A family says
-//! with a [`Layout`] where its structures lie in an item; [`fields`](crate::fields) asks all of them.
+//! [`record!`](crate::record) makes the table of a structure out of the raw type that it decodes with, so
+//! that the two can't differ. The few structures that are decoded by hand declare theirs beside the decoder
+//! with [`structure!`]. A family says with a [`Layout`] where its structures lie in an item;
+//! [`fields`](crate::fields) asks all of them.
 
 /// A field of a structure.
 #[derive(Debug)]
@@ -144,7 +145,8 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// Adds the fields of a structure that begins at `start`, those of inner structures in place of the field that holds them.
+/// Adds the fields of a structure that begins at `start`, those of inner structures in place of the field
+/// that holds them.
 fn flatten(
     structure: &'static Structure,
     outermost: &'static str,

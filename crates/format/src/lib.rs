@@ -1,5 +1,5 @@
-//! Bytes ↔ values: every structure of the Btrfs on-disk format, one module per item family, and the structural
-//! validation of one block.
+//! Bytes ↔ values: every structure of the Btrfs on-disk format, one module per item family, and the
+//! structural validation of one block.
 //!
 //! This crate must not know where bytes come from or go to: no I/O, no caches, no errno.
 //!
@@ -43,6 +43,7 @@ pub mod raid_stripe;
 mod record;
 pub mod root_item;
 pub mod root_ref;
+mod rules;
 pub mod superblock;
 pub mod types;
 pub mod uuid_item;

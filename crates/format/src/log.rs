@@ -1,14 +1,14 @@
 //! The fsync log's own items: which part of a directory's index a log speaks for.
 //!
-//! Key (directory, DIR_LOG_INDEX, first index) in a log tree; the data are the last index of the range, u64: names with
-//! an index in the range that the log does not hold were deleted. DIR_LOG_ITEM, by hashes of names, has the same shape
-//! and was written by Linux before 5.16. Source: `struct btrfs_dir_log_item`.
+//! Key (directory, DIR_LOG_INDEX, first index) in a log tree; the data are the last index of the range, u64:
+//! names with an index in the range that the log does not hold were deleted. DIR_LOG_ITEM, by hashes of
+//! names, has the same shape and was written by Linux before 5.16. Source: `struct btrfs_dir_log_item`.
 
 use crate::directory::DirectoryIndex;
 use crate::key::{ItemType, Key};
 use crate::layout::{Layout, structure};
+use crate::rules::ItemContext;
 use crate::types::{Logical, ObjectId, RootId};
-use crate::validate::ItemContext;
 
 /// How a log's item can be wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,7 +33,8 @@ pub enum LogFault {
         /// The tree.
         found: RootId,
     },
-    /// The log, or data that it refers to, lies where something else does: it was overwritten, or never right.
+    /// The log, or data that it refers to, lies where something else does: it was overwritten, or never
+    /// right.
     #[error("the log uses {length} bytes at {start}, which are not free")]
     InUse {
         /// The first byte.

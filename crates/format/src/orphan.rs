@@ -1,11 +1,12 @@
 //! Orphans: inodes and subvolumes that await deletion.
 //!
-//! Key (-5, ORPHAN_ITEM, inode) in a subvolume tree for an inode without names that is still open or not yet freed,
-//! (-5, ORPHAN_ITEM, subvolume) in the root tree for a deleted subvolume whose blocks are not yet freed. No data.
+//! Key (-5, ORPHAN_ITEM, inode) in a subvolume tree for an inode without names that is still open or not yet
+//! freed, (-5, ORPHAN_ITEM, subvolume) in the root tree for a deleted subvolume whose blocks are not yet
+//! freed. No data.
 
 use crate::key::{ItemType, Key};
+use crate::rules::ItemContext;
 use crate::types::ObjectId;
-use crate::validate::ItemContext;
 
 /// How an orphan item can be wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

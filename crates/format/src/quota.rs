@@ -15,8 +15,8 @@ use core::fmt;
 use crate::key::{ItemType, Key};
 use crate::layout::Layout;
 use crate::record::{record, wrapped};
+use crate::rules::ItemContext;
 use crate::types::{Generation, Logical, ObjectId, RootId};
-use crate::validate::ItemContext;
 
 /// How an item of the quota tree can be wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

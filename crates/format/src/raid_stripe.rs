@@ -1,13 +1,13 @@
-//! Where a run of data lies when stripes are mapped by a tree (feature raid-stripe-tree): key (logical, RAID_STRIPE,
-//! length) in the RAID stripe tree. The data are pairs of device and physical start, one for each copy or stripe.
-//! Experimental in Linux; decoded only.
+//! Where a run of data lies when stripes are mapped by a tree (feature raid-stripe-tree): key (logical,
+//! RAID_STRIPE, length) in the RAID stripe tree. The data are pairs of device and physical start, one for
+//! each copy or stripe. Experimental in Linux; decoded only.
 
 use crate::features::IncompatFeatures;
 use crate::key::Key;
 use crate::layout::Layout;
 use crate::record::{is_aligned, record};
+use crate::rules::ItemContext;
 use crate::types::{DeviceId, Logical, Physical};
-use crate::validate::ItemContext;
 
 record! {
     /// One place of a run: 16 bytes.

@@ -1,8 +1,8 @@
 //! Fixed-size records: a value type with full names beside a raw little-endian twin, and the size asserted.
 //!
-//! A family declares its structure once with [`record!`]; the macro makes the public value type, the private raw type
-//! over zerocopy's little-endian integers, the size assertion and the two conversions, which are each other's inverse
-//! on any bytes because every field's are.
+//! A family declares its structure once with [`record!`]; the macro makes the public value type, the private
+//! raw type over zerocopy's little-endian integers, the size assertion and the two conversions, which are
+//! each other's inverse on any bytes because every field's are.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -150,7 +150,8 @@ impl<const SIZE: usize> Field for Reserved<SIZE> {
     }
 }
 
-/// Declares `struct Name in RawName, SIZE bytes { field: Type, … }`; attributes and docs go to the value type.
+/// Declares `struct Name in RawName, SIZE bytes { field: Type, … }`; attributes and docs go to the value
+/// type.
 macro_rules! record {
     (
         $(#[$attribute:meta])*

@@ -123,7 +123,8 @@ impl ObjectId {
     pub const ROOT_TREE_DIRECTORY: Self = Self(6);
     /// `BTRFS_FIRST_CHUNK_TREE_OBJECTID`: the one chunk tree.
     pub const FIRST_CHUNK_TREE: Self = Self(256);
-    /// `BTRFS_FIRST_FREE_OBJECTID`: the first inode of a subvolume (its root directory), and the first subvolume.
+    /// `BTRFS_FIRST_FREE_OBJECTID`: the first inode of a subvolume (its root directory), and the first
+    /// subvolume.
     pub const FIRST_FREE: Self = Self(256);
     /// `BTRFS_LAST_FREE_OBJECTID`: the last inode or subvolume number.
     pub const LAST_FREE: Self = Self(u64::MAX - 255);

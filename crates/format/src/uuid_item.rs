@@ -1,13 +1,13 @@
 //! UUID items: subvolumes by their UUID.
 //!
-//! Key (first half of the UUID, UUID_SUBVOLUME or UUID_RECEIVED_SUBVOLUME, second half) in the UUID tree, both halves
-//! little-endian. The data are the numbers of the subvolumes, u64 each: one for a UUID of their own, several where a
-//! subvolume was received more than once. Brought by Linux 3.12.
+//! Key (first half of the UUID, UUID_SUBVOLUME or UUID_RECEIVED_SUBVOLUME, second half) in the UUID tree,
+//! both halves little-endian. The data are the numbers of the subvolumes, u64 each: one for a UUID of their
+//! own, several where a subvolume was received more than once. Brought by Linux 3.12.
 
 use crate::key::{ItemType, Key};
 use crate::layout::{Layout, structure};
+use crate::rules::ItemContext;
 use crate::types::{ObjectId, RootId, Uuid};
-use crate::validate::ItemContext;
 
 /// Bytes of one subvolume's number.
 const ENTRY_SIZE: usize = 8;

@@ -1,73 +1,22 @@
 //! The rules for every item of a leaf: walks a block and asks each item's family.
 //!
-//! The structure of the block itself was checked by [`Block::parse`]; here only the items' content counts. The rules
-//! are those of Linux's tree checker (`check_leaf_item`) and some of our own that keep readers safe, so that a leaf that
-//! passes can be read without further thought, and a leaf that does not would be refused by Linux too or never be made.
+//! The structure of the block itself was checked by [`Block::parse`]; here only the items' content counts.
+//! The rules are those of Linux's tree checker (`check_leaf_item`) and some of our own that keep readers
+//! safe, so that a leaf that passes can be read without further thought, and a leaf that does not would be
+//! refused by Linux too or never be made.
 
 use crate::block::Block;
 use crate::fault::{Damage, Fault, Place};
-use crate::features::Features;
 use crate::key::{ItemType, Key};
-use crate::types::{Generation, Logical, ObjectId, RootId};
+use crate::rules::{Item, is_file_tree};
+use crate::types::{Logical, ObjectId, RootId};
 use crate::{
     balance, block_group, checksum_item, chunk, device, device_replace, device_statistics, directory, extent,
     file_extent, free_space, inode, inode_ref, log, orphan, quota, raid_stripe, root_item, root_ref,
     uuid_item, verity,
 };
 
-/// What the rules need to know of the file system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeafRules {
-    /// Bytes of a sector.
-    pub sector_size: u32,
-    /// Bytes of a tree block.
-    pub node_size: u32,
-    /// Bytes of a checksum.
-    pub checksum_size: u32,
-    /// The superblock's generation.
-    pub generation: Generation,
-    /// The superblock's feature flags.
-    pub features: Features,
-    /// Whether the file system is open for writing, which forbids unknown read-only compatible flags.
-    pub writable: bool,
-}
-
-impl LeafRules {
-    /// The newest generation that an item may name: logs are one ahead of the superblock.
-    #[must_use]
-    pub const fn newest_generation(&self) -> Generation {
-        self.generation.next()
-    }
-}
-
-/// An item: its key and its data.
-type Item<'a> = (Key, &'a [u8]);
-
-/// Where an item is being checked.
-#[derive(Clone, Copy, Debug)]
-pub struct ItemContext<'a> {
-    /// The file system.
-    pub rules: &'a LeafRules,
-    /// The leaf's owner. A leaf reached from a relocation tree has the subvolume as owner.
-    pub owner: RootId,
-    /// The item before this one in the same leaf.
-    pub previous: Option<Item<'a>>,
-}
-
-impl ItemContext<'_> {
-    /// The object id of the item before, where it should have been the same: in a subvolume tree an inode's items follow
-    /// its inode item, so any other object id before them means that the inode item is missing.
-    pub(crate) fn foreign_inode_before(&self, key: &Key) -> Option<ObjectId> {
-        let (previous, _) = self.previous?;
-        (is_file_tree(self.owner) && previous.objectid != key.objectid).then_some(previous.objectid)
-    }
-}
-
-/// Whether a tree is a subvolume by the kernel's rule (`is_fstree`): its number must also leave the top 16 bits, where a
-/// quota group has its level, clear.
-pub(crate) const fn is_file_tree(root: RootId) -> bool {
-    root.is_subvolume() && root.0 < 1 << 48
-}
+pub use crate::rules::{ItemContext, LeafRules};
 
 /// An item of a leaf that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -108,10 +57,11 @@ pub fn validate_leaf(block: &Block, rules: &LeafRules) -> Result<(), ItemFault> 
 
 /// Every item of a leaf that has to go so that the others keep the rules, by slot; none of a node.
 ///
-/// What an item must not overlap are those that stay: what a faulty item says of its own end counts for nothing. Of two that
-/// overlap it is the second, unless the first reaches over one more, which gets along with the second, or is a run past the end
-/// of its extent: then that one goes, with the fault of the other. That an inode's item comes before its others is asked of the
-/// leaf as it is: where the inode's item is faulty, its others stay.
+/// What an item must not overlap are those that stay: what a faulty item says of its own end counts for
+/// nothing. Of two that overlap it is the second, unless the first reaches over one more, which gets along
+/// with the second, or is a run past the end of its extent: then that one goes, with the fault of the other.
+/// That an inode's item comes before its others is asked of the leaf as it is: where the inode's item is
+/// faulty, its others stay.
 pub fn faulty_items(block: &Block, rules: &LeafRules) -> Vec<ItemFault> {
     let mut faults = Vec::new();
     if !block.is_leaf() {
@@ -153,7 +103,8 @@ fn before(block: &Block, slot: usize, kept: Option<usize>, gone: Option<usize>) 
     }
 }
 
-/// Whether an item that is sound by itself is at fault beside `long` alone, and by what else is known that is the one at fault.
+/// Whether an item that is sound by itself is at fault beside `long` alone, and by what else is known that is
+/// the one at fault.
 fn is_too_long(block: &Block, long: usize, slot: usize, context: &ItemContext<'_>) -> bool {
     // Of items of several inodes, one may be missing the inode's own.
     let is_of_one =

@@ -11,8 +11,8 @@
 use crate::key::{ItemType, Key};
 use crate::layout::Layout;
 use crate::record::{Reserved, record};
+use crate::rules::ItemContext;
 use crate::types::ObjectId;
-use crate::validate::ItemContext;
 
 /// How an item of a file under fs-verity can be wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,8 +72,8 @@ impl VerityDescriptor {
 }
 
 record! {
-    /// What the pieces of the descriptor hold: how the file's Merkle tree was made, and its root. 256 bytes; a signature may
-    /// follow. Source: `struct fsverity_descriptor`.
+    /// What the pieces of the descriptor hold: how the file's Merkle tree was made, and its root. 256 bytes;
+    /// a signature may follow. Source: `struct fsverity_descriptor`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct MerkleDescriptor in RawMerkleDescriptor, 256 bytes {
         /// Always 1.

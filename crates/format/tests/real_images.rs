@@ -1,5 +1,5 @@
-//! The rules against images that Linux's tools made: every tree block on the device whose checksum is right, the stale
-//! ones among them, was valid when it was written, so that not one of its items may be refused.
+//! The rules against images that Linux's tools made: every tree block on the device whose checksum is right,
+//! the stale ones among them, was valid when it was written, so that not one of its items may be refused.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,8 +20,8 @@ use vlinder_testkit::require;
 /// Where tree blocks can begin.
 const SECTOR: usize = 4096;
 
-/// While it balanced, older Linux wrote relocation trees of the data relocation tree, which today's Linux refuses. They
-/// were gone at the next commit, so that only stale blocks show them.
+/// While it balanced, older Linux wrote relocation trees of the data relocation tree, which today's Linux
+/// refuses. They were gone at the next commit, so that only stale blocks show them.
 const STALE_RELOCATION: Fault =
     Fault::RootItem(RootItemFault::Relocation { found: RootId::DATA_RELOCATION_TREE });
 

@@ -1,7 +1,7 @@
 //! The second phase of a change: infallible, in memory, under the root's lock.
 //!
-//! Every block on the way down is made writable (copied to a new address unless this transaction made it already),
-//! parents first, so that at each moment each block's parent is writable and names it.
+//! Every block on the way down is made writable (copied to a new address unless this transaction made it
+//! already), parents first, so that at each moment each block's parent is writable and names it.
 
 use std::collections::HashSet;
 
@@ -10,10 +10,11 @@ use vlinder_format::block::{ChildPointer, ITEM_HEADER_SIZE};
 use vlinder_format::{Block, Generation, Key, Level, Logical};
 
 use crate::edit::Edit;
-use crate::plan::{AddressPool, Learned, Plan, Resolved, merge_threshold};
+use crate::learned::Learned;
+use crate::plan::{Plan, Resolved, merge_threshold};
 use crate::root::{Root, RootPointer, RootState};
 use crate::search::{Pins, child_block, root_block};
-use crate::{ChildReferences, Space, TreeError, Trees, WantedBlock};
+use crate::{AddressPool, ChildReferences, Space, TreeError, Trees, WantedBlock};
 
 /// The state of one apply.
 pub(crate) struct Writer<'a> {
@@ -25,7 +26,8 @@ pub(crate) struct Writer<'a> {
     pub(crate) pool: &'a mut AddressPool,
     pub(crate) pins: &'a mut Pins,
     pub(crate) learned: &'a mut Learned,
-    /// Blocks made by this apply of a tree that was snapshotted in this transaction: they alone are not shared.
+    /// Blocks made by this apply of a tree that was snapshotted in this transaction: they alone are not
+    /// shared.
     made: HashSet<Logical>,
 }
 
@@ -116,8 +118,8 @@ impl Writer<'_> {
         self.trees.cache.insert_dirty(block);
     }
 
-    /// Applies the edits that belong to one leaf, as far as they fit; gives how many were done. After a split none may
-    /// have been, and the caller comes again.
+    /// Applies the edits that belong to one leaf, as far as they fit; gives how many were done. After a split
+    /// none may have been, and the caller comes again.
     fn change_leaf(&mut self, key: &Key, edits: &[Edit<'_>], resolved: &[Resolved]) -> usize {
         self.trees.metrics.leaf_batches.increment();
         let path = self.writable_path(key);
@@ -374,8 +376,8 @@ fn remove_run(
     run
 }
 
-/// Inserts consecutive new items, wherever in the leaf they belong, in one move; gives how many fitted. The first belongs
-/// before `slot`.
+/// Inserts consecutive new items, wherever in the leaf they belong, in one move; gives how many fitted. The
+/// first belongs before `slot`.
 fn insert_run(
     leaf: &mut Block,
     mut slot: usize,

@@ -1,5 +1,6 @@
-//! From a superblock to the trees (the first of the four knots): the system chunks are in the superblock, so the chunk
-//! tree can be read; its chunks are given to the volume, all or as they are needed, so every other tree can.
+//! From a superblock to the trees (the first of the four knots): the system chunks are in the superblock, so
+//! the chunk tree can be read; its chunks are given to the volume, all or as they are needed, so every other
+//! tree can.
 
 use vlinder_base::sync::Arc;
 use vlinder_format::chunk::Chunk;
@@ -10,11 +11,13 @@ use vlinder_volume::Volume;
 use crate::chunk_tree::{ChunkTree, add_all};
 use crate::{Root, RootPointer, TreeError, TreeMetrics, Trees, VolumeBlocks};
 
+pub use crate::leniency::Leniency;
+
 /// The trees that a superblock points at.
 pub struct Bootstrap {
     /// All trees.
     pub trees: Arc<Trees>,
-    /// Their blocks on the volume, for whoever writes them.
+    /// Their blocks on the volume, for the committer, which writes them.
     pub blocks: Arc<VolumeBlocks>,
     /// The chunk tree.
     pub chunk_tree: Arc<Root>,
@@ -22,23 +25,13 @@ pub struct Bootstrap {
     pub root_tree: Arc<Root>,
 }
 
-/// What is believed although it is damaged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Leniency {
-    /// Blocks without a right checksum, if nothing else is wrong with them (`rescue=ignoremetacsums`).
-    pub ignores_checksums: bool,
-    /// A chunk tree of which parts can't be read, and chunks that break a rule ([`ChunkReading::Salvage`]); leaves in which
-    /// items alone break a rule, without those ([`LeftOut`](crate::LeftOut)).
-    pub salvages: bool,
-}
-
 /// When chunks are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkReading {
-    /// All of them at once: for whoever may come to allocate, or wants to know what is damaged.
+    /// All of them at once: for a program that may come to allocate, or wants to know what is damaged.
     All,
-    /// Each when an address needs it: what opening reads does not grow with the file system. Whoever wants them all
-    /// asks the volume ([`Volume::load_chunks`]).
+    /// Each when an address needs it: what opening reads does not grow with the file system. A caller that
+    /// wants them all asks the volume ([`Volume::load_chunks`]).
     AsNeeded,
     /// All that can be read and are sound: what others map can't be read then.
     Salvage,
@@ -63,7 +56,9 @@ pub fn bootstrap(
     let trees = Arc::new(Trees::new(source, cache_bytes, metrics));
     let chunk_tree = chunk_tree_of(superblock);
     match reading {
-        ChunkReading::All => add_all(&trees, &chunk_tree, volume)?,
+        ChunkReading::All => {
+            add_all(&trees, &chunk_tree, &mut |logical, chunk| volume.add_chunk(logical, chunk))?
+        }
         ChunkReading::Salvage => {
             // What can't be read is told of where somebody wants to read it.
             let _ = salvage_chunks(&trees, &chunk_tree, volume);

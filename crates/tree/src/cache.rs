@@ -1,11 +1,13 @@
-//! Blocks in memory: clean ones, bounded and forgotten by use; those that the running transaction changes; and the
-//! frozen ones that its predecessor is writing. All three share one bound: clean ones make room where many are changed.
+//! Blocks in memory: clean ones, bounded and forgotten by use; those that the running transaction changes;
+//! and the frozen ones that its predecessor is writing. All three share one bound: clean ones make room where
+//! many are changed.
 //!
 //! Invariants:
 //! 1. A block of the running generation that is not yet written is in `dirty`, under its address.
-//! 2. Frozen blocks never change, but for taking on the form in which they are written (flag and checksum). They stay until
-//!    they are written and in the clean cache.
-//! 3. A clean block is immutable. Its key is its address *and* generation, so a reused address is another block.
+//! 2. Frozen blocks never change, but for taking on the form in which they are written (flag and checksum).
+//!    They stay until they are written and in the clean cache.
+//! 3. A clean block is immutable. Its key is its address *and* generation, so a reused address is another
+//!    block.
 //!
 //! Look-ups go dirty → frozen → clean; each move between them publishes at the destination first.
 
@@ -106,7 +108,8 @@ impl BlockCache {
         self.shard(logical).lock().get(&logical).map(Arc::clone)
     }
 
-    /// A block that the running transaction has made writable, as it is now. Without it a pointer or an item would be lost.
+    /// A block that the running transaction has made writable, as it is now. Without it a pointer or an item
+    /// would be lost.
     pub(crate) fn writable(&self, logical: Logical) -> Arc<Block> {
         let block = self.dirty(logical);
         assert!(block.is_some(), "block {logical} is relied on as writable without being dirty");
@@ -159,8 +162,8 @@ impl BlockCache {
         blocks
     }
 
-    /// Replaces frozen blocks by the forms in which they are about to be written. Whoever changes one from now on copies
-    /// it first, though it may be of the running generation.
+    /// Replaces frozen blocks by the forms in which they are about to be written. A writer that changes one
+    /// from now on copies it first, though it may be of the running generation.
     pub(crate) fn seal_frozen(&self, sealed: &[Arc<Block>]) {
         let mut frozen = self.frozen.write();
         for block in sealed {

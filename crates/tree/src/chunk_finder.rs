@@ -1,5 +1,5 @@
-//! Chunks of a chunk tree that nothing leads to any more: its leaves, old ones too, still lie in the system chunks, which the
-//! superblock names. As `btrfs rescue chunk-recover`, which looks through whole devices.
+//! Chunks of a chunk tree that nothing leads to any more: its leaves, old ones too, still lie in the system
+//! chunks, which the superblock names. As `btrfs rescue chunk-recover`, which looks through whole devices.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,8 @@ use vlinder_volume::Volume;
 
 use crate::VolumeBlocks;
 
-/// Bytes that are looked through at most, each copy counted. Linux makes system chunks of 8 to 32 MiB, one or two of them.
+/// Bytes that are looked through at most, each copy counted. Linux makes system chunks of 8 to 32 MiB, one or
+/// two of them.
 const MOST_BYTES: u64 = 256 << 20;
 /// Bytes that are read at once; a block may begin in these and end behind them.
 const PIECE: u64 = 1 << 20;
@@ -43,7 +44,8 @@ impl FoundChunks {
     }
 }
 
-/// Looks for leaves of the chunk tree, not newer than the superblock, in the system chunks that the volume knows.
+/// Looks for leaves of the chunk tree, not newer than the superblock, in the system chunks that the volume
+/// knows.
 pub fn find_chunks(volume: &Arc<Volume>, superblock: &Superblock) -> FoundChunks {
     let blocks = VolumeBlocks::new(Arc::clone(volume), superblock, false);
     let mut found = FoundChunks::default();

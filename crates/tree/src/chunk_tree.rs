@@ -3,7 +3,7 @@
 use vlinder_base::sync::{Arc, Weak};
 use vlinder_format::chunk::Chunk;
 use vlinder_format::{Damage, ItemType, Key, Logical, ObjectId};
-use vlinder_volume::{ChunkSource, ChunkTreeFault, Volume, VolumeError};
+use vlinder_volume::{AddChunk, ChunkSource, ChunkTreeFault, Volume, VolumeError};
 
 use crate::{Position, Readahead, Root, TreeError, Trees};
 
@@ -54,8 +54,9 @@ impl ChunkTree {
         Ok(trees.ceiling(&self.root, &next)?.filter(is_chunk))
     }
 
-    /// Adds a chunk, if it keeps apart from those beside it. (The volume compares it with those that it knows.)
-    fn admit(&self, trees: &Trees, volume: &Volume, found: &Position) -> Result<(), TreeError> {
+    /// Adds a chunk, if it keeps apart from those beside it. (The volume compares it with those that it
+    /// knows.)
+    fn admit(&self, trees: &Trees, found: &Position, add: &mut AddChunk<'_>) -> Result<(), TreeError> {
         let (logical, chunk) = (start(found), self.decode(found)?);
         let overlap = |logical, other| Err(VolumeError::ChunkOverlap { logical, other }.into());
         if let Some(before) = self.before(trees, logical)?
@@ -68,7 +69,7 @@ impl ChunkTree {
         {
             return overlap(start(&next), logical);
         }
-        Ok(volume.add_chunk(logical, chunk)?)
+        Ok(add(logical, chunk)?)
     }
 
     fn decode(&self, found: &Position) -> Result<Chunk, Damage> {
@@ -77,31 +78,31 @@ impl ChunkTree {
 }
 
 impl ChunkSource for ChunkTree {
-    fn look_up(&self, volume: &Volume, logical: Logical) -> Result<(), VolumeError> {
+    fn look_up(&self, logical: Logical, add: &mut AddChunk<'_>) -> Result<(), VolumeError> {
         let Some(trees) = self.trees.upgrade() else { return Ok(()) };
-        let look_up = || {
+        let mut look_up = || {
             let Some(found) = self.at_or_before(&trees, logical)? else { return Ok(()) };
             if end(start(&found), &self.decode(&found)?) <= logical {
                 return Ok(());
             }
-            self.admit(&trees, volume, &found)
+            self.admit(&trees, &found, add)
         };
         look_up().map_err(|error| fault(error, logical))
     }
 
-    fn load_all(&self, volume: &Volume) -> Result<(), VolumeError> {
+    fn load_all(&self, add: &mut AddChunk<'_>) -> Result<(), VolumeError> {
         let Some(trees) = self.trees.upgrade() else { return Ok(()) };
-        add_all(&trees, &self.root, volume).map_err(|error| fault(error, Logical(0)))
+        add_all(&trees, &self.root, add).map_err(|error| fault(error, Logical(0)))
     }
 }
 
 /// Adds the chunks of a whole chunk tree.
-pub(crate) fn add_all(trees: &Trees, root: &Arc<Root>, volume: &Volume) -> Result<(), TreeError> {
+pub(crate) fn add_all(trees: &Trees, root: &Arc<Root>, add: &mut AddChunk<'_>) -> Result<(), TreeError> {
     let mut cursor = trees.cursor(root, &chunk_key(Logical(0)), Readahead::Forward(16))?;
     while let Some((key, data)) = cursor.item() {
         if key.item_type == ItemType::CHUNK_ITEM {
             let chunk = Chunk::decode(data).map_err(|fault| Damage::new(fault, cursor.place()))?;
-            volume.add_chunk(Logical(key.offset), chunk)?;
+            add(Logical(key.offset), chunk)?;
         }
         cursor.advance()?;
     }

@@ -16,8 +16,9 @@ impl Trees {
         self.cache.forget_dirty(logical);
     }
 
-    /// Freezes every block that the transaction of `generation` changed; gives their addresses, sorted. They stay readable,
-    /// and are copied by the next transaction before it changes them. No apply may be under way.
+    /// Freezes every block that the transaction of `generation` changed; gives their addresses, sorted. They
+    /// stay readable, and are copied by the next transaction before it changes them. No apply may be under
+    /// way.
     pub fn freeze(&self, generation: Generation) -> Vec<Logical> {
         self.cache.freeze(generation)
     }
@@ -27,13 +28,14 @@ impl Trees {
         self.cache.frozen(addresses)
     }
 
-    /// Frozen blocks in the form in which they are about to be written. A tree that is written while its transaction runs
-    /// (the fsync log) copies such a block before it changes it.
+    /// Frozen blocks in the form in which they are about to be written. A tree that is written while its
+    /// transaction runs (the fsync log) copies such a block before it changes it.
     pub fn seal_frozen(&self, sealed: &[Arc<Block>]) {
         self.cache.seal_frozen(sealed);
     }
 
-    /// The frozen blocks are on the devices, all in their sealed forms (flag and checksum set): they become clean.
+    /// The frozen blocks are on the devices, all in their sealed forms (flag and checksum set): they become
+    /// clean.
     pub fn thaw(&self) {
         self.cache.thaw();
     }

@@ -5,10 +5,10 @@ use vlinder_format::block::BlockIdentity;
 use vlinder_format::{Block, Generation, Key, Level, RootId, Uuid};
 
 use crate::apply::Writer;
-use crate::plan::{AddressPool, Learned};
+use crate::learned::Learned;
 use crate::root::{Root, RootPointer, RootState};
 use crate::search::{Pins, root_block};
-use crate::{ChildReferences, Space, TreeError, Trees};
+use crate::{AddressPool, ChildReferences, Space, TreeError, Trees};
 
 /// The UUIDs that every block of a file system carries.
 #[derive(Clone, Copy, Debug)]
@@ -47,8 +47,8 @@ impl Trees {
         Ok(RootPointer { logical: header.logical, generation, level: Level::LEAF })
     }
 
-    /// Makes the tree `id` of a copy of `source`'s root block, whose children both share from now on. The caller has
-    /// put everything that belongs into the source, and stopped its writers.
+    /// Makes the tree `id` of a copy of `source`'s root block, whose children both share from now on. The
+    /// caller has put everything that belongs into the source, and stopped its writers.
     ///
     /// # Errors
     /// No space, or what reading the root block met.
@@ -77,8 +77,8 @@ impl Trees {
         Ok(pointer)
     }
 
-    /// Makes sure that a tree's root block belongs to `generation`, though nothing in the tree changes: a superblock names
-    /// the root tree's block and its own generation in one breath.
+    /// Makes sure that a tree's root block belongs to `generation`, though nothing in the tree changes: a
+    /// superblock names the root tree's block and its own generation in one breath.
     ///
     /// # Errors
     /// No space, or what reading the root block met.

@@ -5,20 +5,11 @@ use vlinder_format::{Key, Place};
 
 use crate::root::Root;
 use crate::search::Position;
-use crate::{TreeError, Trees};
+use crate::{Readahead, TreeError, Trees};
 
-/// How far a cursor reads ahead of itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Readahead {
-    /// Not at all: for a look-up of a few neighbours.
-    #[default]
-    None,
-    /// When a leaf is missing, up to so many leaves behind it are read in the same batch.
-    Forward(usize),
-}
-
-/// A place between items that moves forward. It keeps its leaf: items stay readable however the tree changes, and the
-/// step to the next leaf looks the tree up again by key, so a change between two leaves is seen, never half.
+/// A place between items that moves forward. It keeps its leaf: items stay readable however the tree changes,
+/// and the step to the next leaf looks the tree up again by key, so a change between two leaves is seen,
+/// never half.
 pub struct Cursor<'a> {
     trees: &'a Trees,
     root: Arc<Root>,
@@ -85,8 +76,8 @@ impl<'a> Cursor<'a> {
         self.seek(&next)
     }
 
-    /// Moves to the first item at or after `key`, without a look at the tree if the cursor's leaf has it: for who knows that
-    /// the wanted items do not change meanwhile.
+    /// Moves to the first item at or after `key`, without a look at the tree if the cursor's leaf has it:
+    /// for a caller that knows that the wanted items do not change meanwhile.
     ///
     /// # Errors
     /// What reading the path met; the cursor stays.

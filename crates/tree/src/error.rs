@@ -68,8 +68,9 @@ pub enum TreeError {
 }
 
 impl TreeError {
-    /// Whether the error may tell of a block that the tree had when it was looked at, and has no more: its place was given to
-    /// others, and its references are gone. Who reads with no lock held asks whether [the tree changed](crate::Root::version).
+    /// Whether the error may tell of a block that the tree had when it was looked at, and has no more: its
+    /// place was given to others, and its references are gone. Who reads with no lock held asks whether [the
+    /// tree changed](crate::Root::version).
     #[must_use]
     pub fn may_be_of_the_past(&self) -> bool {
         matches!(self, Self::Volume(_) | Self::Damage(_))

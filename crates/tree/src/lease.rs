@@ -1,13 +1,14 @@
 //! The commit lease: a committed state that can be read while others commit.
 //!
-//! A state is left alone on the devices as long as nothing that it reaches is taken again. So a lease is nothing but a name
-//! in a list: whoever frees space asks the list which leases still need it ([`Leases::needing`]), and is told when one
-//! ends ([`LeaseObserver`]).
+//! A state is left alone on the devices as long as nothing that it reaches is taken again. So a lease is
+//! nothing but a name in a list: code that frees space asks the list which leases still need it
+//! ([`Leases::needing`]), and is told when one ends ([`LeaseObserver`]).
 //!
 //! Invariants:
-//! 1. A lease is granted on the last published state, while no commit is under way, so no transaction has freed anything of
-//!    it yet.
-//! 2. A lease that is gone from the list never comes back, and is marked as revoked before anything of its state is freed.
+//! 1. A lease is granted on the last published state, while no commit is under way, so no transaction has
+//!    freed anything of it yet.
+//! 2. A lease that is gone from the list never comes back, and is marked as revoked before anything of its
+//!    state is freed.
 
 use vlinder_base::metrics::{Counter, Gauge, Registry, Unit};
 use vlinder_base::sync::atomic::{AtomicBool, Ordering};
@@ -70,7 +71,8 @@ impl Leases {
         })
     }
 
-    /// Leases the state of these superblocks, one of each member: the last published one, with no commit under way.
+    /// Leases the state of these superblocks, one of each member: the last published one, with no commit
+    /// under way.
     pub fn grant(
         self: &Arc<Self>,
         superblocks: Vec<Superblock>,
@@ -84,8 +86,8 @@ impl Leases {
         CommitLease { granted, superblocks, leases: Arc::clone(self), observer }
     }
 
-    /// The oldest and the newest of the leased states from `first` to `last`: of an extent that a transaction frees, those
-    /// need it that are not older than it, and older than the transaction.
+    /// The oldest and the newest of the leased states from `first` to `last`: of an extent that a transaction
+    /// frees, those need it that are not older than it, and older than the transaction.
     pub fn needing(&self, first: Generation, last: Generation) -> Option<(Generation, Generation)> {
         let granted = self.granted.lock();
         let needing = granted.iter().map(|lease| lease.generation);
@@ -130,8 +132,8 @@ impl CommitLease {
         &self.superblocks
     }
 
-    /// The root tree of the state, for searches in the file system's [`crate::Trees`]: their cache tells blocks of
-    /// different generations apart.
+    /// The root tree of the state, for searches in the file system's [`crate::Trees`]: their cache tells
+    /// blocks of different generations apart.
     pub fn root_tree(&self) -> Option<Arc<Root>> {
         let superblock = self.superblocks.first()?;
         let pointer = RootPointer {
@@ -153,8 +155,8 @@ impl CommitLease {
         Some(Root::new(RootId::CHUNK_TREE, pointer, Generation(0)))
     }
 
-    /// Whether all that was read until now is of the leased state. Asked after reading, and before an error met on the way
-    /// is believed.
+    /// Whether all that was read until now is of the leased state. Asked after reading, and before an error
+    /// met on the way is believed.
     ///
     /// # Errors
     /// [`LeaseRevoked`].

@@ -1,8 +1,9 @@
-//! Items that were left out of leaves: where every copy of a leaf has its checksum and an item that breaks a rule, who salvages
-//! gets the leaf without that item, and is told of it.
+//! Items that were left out of leaves: where every copy of a leaf has its checksum and an item that breaks a
+//! rule, who salvages gets the leaf without that item, and is told of it.
 //!
-//! Invariant: a leaf in memory from which an item was left out is known here, with that item. It was made known before the leaf
-//! was given out, and is never forgotten. So nobody takes what was left out for something that was never there.
+//! Invariant: a leaf in memory from which an item was left out is known here, with that item. It was made
+//! known before the leaf was given out, and is never forgotten. So nobody takes what was left out for
+//! something that was never there.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,8 @@ use vlinder_base::sync::{Arc, Mutex};
 use vlinder_format::validate::{ItemFault, LeafRules, faulty_items};
 use vlinder_format::{Block, Damage, Generation, Key, Logical, RootId};
 
-/// Items that are remembered, at some 150 bytes each. A leaf with more than what is left of them is lost whole.
+/// Items that are remembered, at some 150 bytes each. A leaf with more than what is left of them is lost
+/// whole.
 const MOST_ITEMS: usize = 1 << 16;
 
 /// What was left out of which leaf.
@@ -42,8 +44,9 @@ impl Default for LeftOut {
 }
 
 impl LeftOut {
-    /// A leaf without the items that break a rule, once those are remembered. None where nothing would be left, where too much
-    /// is remembered already, or where something else was left out when the leaf was read before.
+    /// A leaf without the items that break a rule, once those are remembered. None where nothing would be
+    /// left, where too much is remembered already, or where something else was left out when the leaf was
+    /// read before.
     pub(crate) fn leave_out(&self, mut leaf: Block, tree: RootId, rules: &LeafRules) -> Option<Block> {
         let items = faulty_items(&leaf, rules);
         if items.len() >= leaf.len() || !self.remember(&leaf, tree, &items) {
@@ -93,7 +96,8 @@ impl LeftOut {
         Some((lowest, highest))
     }
 
-    /// The last item that was left out of a leaf between two keys, the first of which counts no more, and the second does.
+    /// The last item that was left out of a leaf between two keys, the first of which counts no more, and the
+    /// second does.
     pub(crate) fn between(&self, leaf: &Block, behind: Option<Key>, upto: &Key) -> Option<ItemFault> {
         let left_out = self.of(leaf);
         let found = left_out.iter().rev().find(|item| item.key <= *upto)?;

@@ -1,10 +1,11 @@
-//! B-trees of copy-on-write blocks: the block cache, search, cursors, and batch changes in two phases (plan and apply).
+//! B-trees of copy-on-write blocks: the block cache, search, cursors, and batch changes in two phases (plan
+//! and apply).
 //!
-//! This crate must not know the extent tree, or what any item means: where free addresses come from and who shares a
-//! block it asks the [`Space`] trait.
+//! This crate must not know the extent tree, or what any item means: where free addresses come from and who
+//! shares a block it asks the [`Space`] trait.
 //!
-//! Reading path: [`root`] (a tree's handle and its lock), [`search`](Trees::ceiling) (descents in memory; a miss is
-//! loaded with no lock held), [`Cursor`], then [`edit`] and `plan` → `apply`.
+//! Reading path: [`root`] (a tree's handle and its lock), [`search`](Trees::ceiling) (descents in memory; a
+//! miss is loaded with no lock held), [`Cursor`], then [`edit`] and `edit_batch`: `plan` → `apply`.
 
 #![cfg_attr(
     not(test),
@@ -18,6 +19,7 @@
     )
 )]
 
+mod address_pool;
 mod apply;
 pub mod bootstrap;
 mod cache;
@@ -27,13 +29,17 @@ mod commit;
 mod create;
 mod cursor;
 pub mod edit;
+mod edit_batch;
 mod error;
+mod learned;
 pub mod lease;
 mod left_out;
+mod leniency;
 mod measure;
 mod merge;
 mod metrics;
 mod plan;
+mod readahead;
 pub mod root;
 mod salvage;
 mod search;
@@ -42,16 +48,17 @@ mod space;
 mod split;
 mod volume_blocks;
 
+pub use address_pool::AddressPool;
 pub use chunk_finder::{FoundChunks, find_chunks};
 pub use create::TreeIdentity;
-pub use cursor::{Cursor, Readahead};
+pub use cursor::Cursor;
 pub use edit::{Action, Change, Edit};
 pub use error::TreeError;
 pub use lease::{CommitLease, LeaseRevoked, Leases};
 pub use left_out::LeftOut;
 pub use measure::{MaybeShared, Measured, Precision, Shape, Touch};
 pub use metrics::TreeMetrics;
-pub use plan::AddressPool;
+pub use readahead::Readahead;
 pub use root::{Root, RootPointer};
 pub use salvage::{Lost, Salvage};
 pub use search::Position;
@@ -71,8 +78,8 @@ pub struct Trees {
 }
 
 impl Trees {
-    /// Trees whose blocks take at most `cache_bytes` of memory together, as long as the caller commits before the changed
-    /// ones of a transaction take a quarter of that.
+    /// Trees whose blocks take at most `cache_bytes` of memory together, as long as the caller commits before
+    /// the changed ones of a transaction take a quarter of that.
     pub fn new(source: Arc<dyn BlockSource>, cache_bytes: u64, metrics: TreeMetrics) -> Self {
         let cache = cache::BlockCache::new(cache_bytes, source.node_size());
         let left_out = source.left_out();

@@ -42,7 +42,8 @@ pub struct Measured {
 pub struct MaybeShared {
     /// The block.
     pub block: Arc<Block>,
-    /// The number of its parent, if that may be shared as well: the parent's copy may add a reference to this block.
+    /// The number of its parent, if that may be shared as well: the parent's copy may add a reference to this
+    /// block.
     pub parent: Option<usize>,
 }
 
@@ -95,9 +96,9 @@ impl Look<'_> {
 }
 
 impl Trees {
-    /// Measures changes of a tree at touched places, which are in order and apart, as the transaction of `generation`
-    /// would make them, where blocks up to `last_snapshot` may be shared. A tree that changes meanwhile may be measured wrong; where no
-    /// transaction handle is open, it may give an error, too.
+    /// Measures changes of a tree at touched places, which are in order and apart, as the transaction of
+    /// `generation` would make them, where blocks up to `last_snapshot` may be shared. A tree that changes
+    /// meanwhile may be measured wrong; where no transaction handle is open, it may give an error, too.
     ///
     /// # Errors
     /// What reading the tree met.
@@ -159,7 +160,8 @@ impl Trees {
         Ok(shape)
     }
 
-    /// Measures a block, which comes with its number if it may be shared, and all below it; gives whether the block may split.
+    /// Measures a block, which comes with its number if it may be shared, and all below it; gives whether the
+    /// block may split.
     fn measure_below(
         &self,
         look: &Look<'_>,

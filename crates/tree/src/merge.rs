@@ -1,7 +1,9 @@
-//! Merges: what became empty goes, what became small joins a sibling, and a root with one child gives way to it.
+//! Merges: what became empty goes, what became small joins a sibling, and a root with one child gives way to
+//! it.
 //!
-//! A merge is a saving, not a duty: it is done where the sibling is in memory and may be copied with what the plan holds. A sibling
-//! that others share is left alone: its copy would add a reference to each of its children, more than the merge saves. (Linux copies it.)
+//! A merge is a saving, not a duty: it is done where the sibling is in memory and may be copied with what the
+//! plan holds. A sibling that others share is left alone: its copy would add a reference to each of its
+//! children, more than the merge saves. (Linux copies it.)
 
 use vlinder_base::sync::Arc;
 use vlinder_format::block::ChildPointer;
@@ -63,7 +65,8 @@ impl Writer<'_> {
         fits && self.may_make_writable(parent, slot)
     }
 
-    /// Whether the child at a slot is in memory and may be copied with what the plan holds, which is an address and no references.
+    /// Whether the child at a slot is in memory and may be copied with what the plan holds, which is an
+    /// address and no references.
     pub(crate) fn may_make_writable(&mut self, parent: &Block, slot: usize) -> bool {
         let wanted = child_block(self.root.id(), parent, slot);
         let Ok(Some(block)) = self.find(&wanted) else { return false };
@@ -97,8 +100,8 @@ impl Writer<'_> {
         }
     }
 
-    /// While the root is a node with one child, the child is the root. It is made this tree's own first: a root block is
-    /// never shared.
+    /// While the root is a node with one child, the child is the root. It is made this tree's own first: a
+    /// root block is never shared.
     fn collapse_root(&mut self) {
         for _ in 0..Level::COUNT {
             let root = self.trees.cache.writable(self.state.pointer.logical);

@@ -1,120 +1,20 @@
 //! The first phase of a change: everything that can fail, in memory, without changing anything.
 //!
-//! A plan descends for each group of edits that share a leaf, decides what becomes of each item, and counts the
-//! addresses that copies, splits and merges can take. What it lacks it names all at once: blocks to load, sharing to
-//! learn, addresses to take.
+//! A plan descends for each group of edits that share a leaf, decides what becomes of each item, and counts
+//! the addresses that copies, splits and merges can take. What it lacks it names all at once: blocks to load,
+//! sharing to learn, addresses to take.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use vlinder_base::sync::Arc;
 use vlinder_format::block::{BLOCK_FLAG_WRITTEN, ITEM_HEADER_SIZE, POINTER_SIZE};
 use vlinder_format::{Block, Generation, Key, Level, Logical, RootId};
 
 use crate::edit::{Action, Change, Edit};
+use crate::learned::Learned;
 use crate::root::{Root, RootState};
 use crate::search::{Pins, child_block, root_block};
-use crate::{CopyEffect, Sharing, Space, TreeError, Trees, WantedBlock};
-
-/// Free addresses held for changes, so that an apply never has to ask for one.
-#[derive(Debug, Default)]
-pub struct AddressPool {
-    addresses: Vec<Logical>,
-}
-
-impl AddressPool {
-    /// Holds at least `count` addresses from now on.
-    pub(crate) fn fill(&mut self, space: &dyn Space, root: RootId, count: usize) -> Result<(), TreeError> {
-        match count.checked_sub(self.addresses.len()) {
-            None | Some(0) => Ok(()),
-            Some(lacking) => space.take(root, lacking, &mut self.addresses),
-        }
-    }
-
-    /// How many addresses are held.
-    pub fn held(&self) -> usize {
-        self.addresses.len()
-    }
-
-    /// One of the addresses held; the plan has counted them.
-    pub(crate) fn take(&mut self) -> Logical {
-        let address = self.addresses.pop();
-        assert!(address.is_some(), "the plan counted too few addresses");
-        address.unwrap_or_default()
-    }
-
-    /// Gives back what is held, when the pool's owner is done.
-    pub fn give_back(&mut self, space: &dyn Space, root: RootId) {
-        if !self.addresses.is_empty() {
-            space.give(root, &mut self.addresses);
-            self.addresses.clear();
-        }
-    }
-}
-
-/// What this operation has learned of blocks that may be shared.
-#[derive(Default)]
-pub(crate) struct Learned {
-    sharing: HashMap<Logical, Sharing>,
-    /// Blocks whose copies change references of their children, and were charged.
-    charged: HashSet<Logical>,
-    /// Siblings that were asked for once; those that could not be read are done without.
-    siblings: HashSet<Logical>,
-}
-
-impl Learned {
-    pub(crate) fn insert(&mut self, logical: Logical, sharing: Sharing) {
-        self.sharing.insert(logical, sharing);
-    }
-
-    pub(crate) fn get(&self, logical: Logical) -> Option<&Sharing> {
-        self.sharing.get(&logical)
-    }
-
-    /// A copy of `parent` was made beside it: each child is referenced once more.
-    pub(crate) fn one_more_for(&mut self, parent: &Block) {
-        if parent.is_leaf() {
-            return;
-        }
-        for child in parent.children() {
-            if let Some(sharing) = self.sharing.get_mut(&child.logical) {
-                sharing.references = sharing.references.saturating_add(1);
-            }
-        }
-    }
-
-    pub(crate) fn forget(&mut self) {
-        self.sharing.clear();
-    }
-
-    pub(crate) fn copy_charged(&mut self, logical: Logical) {
-        self.charged.insert(logical);
-    }
-
-    /// Whether a copy of a block is known to leave its children's references as they are.
-    pub(crate) fn is_copied_alone(&self, logical: Logical) -> bool {
-        self.sharing.get(&logical).is_some_and(|sharing| sharing.effect_of_copy(false).is_none())
-    }
-
-    /// What copying a block changes of its children's references, as far as is known.
-    fn effect_of_copy(&self, block: &Block, inherited: bool) -> Option<CopyEffect> {
-        self.sharing.get(&block.logical())?.effect_of_copy(inherited)
-    }
-
-    /// The effect of copying a block that has to be charged before.
-    fn lacks_charge(&self, block: &Block, inherited: bool) -> Option<CopyEffect> {
-        let effect = self.effect_of_copy(block, inherited);
-        effect.filter(|_| !self.charged.contains(&block.logical()))
-    }
-
-    pub(crate) fn sibling_asked(&mut self, logical: Logical) {
-        self.siblings.insert(logical);
-    }
-
-    /// Whether all that was learned still holds. Called with the sharing gate held.
-    pub(crate) fn holds(&self, space: &dyn Space) -> bool {
-        self.sharing.iter().all(|(logical, sharing)| space.sharing_holds(*logical, sharing))
-    }
-}
+use crate::{AddressPool, CopyEffect, TreeError, Trees, WantedBlock};
 
 /// What a plan lacks.
 #[derive(Default)]
@@ -183,17 +83,18 @@ struct Count<'a> {
 }
 
 impl Count<'_> {
-    /// Pins a block that the plan relies on. Those that this transaction changed stay in memory by themselves, and a
-    /// second holder would make each change of them a copy; but once one is sealed to be written (the fsync log's are
-    /// within their transaction) it is copied anyway, and becomes clean at any moment, which the cache may forget.
+    /// Pins a block that the plan relies on. Those that this transaction changed stay in memory by
+    /// themselves, and a second holder would make each change of them a copy; but once one is sealed to be
+    /// written (the fsync log's are within their transaction) it is copied anyway, and becomes clean at any
+    /// moment, which the cache may forget.
     fn keep(&self, block: &Arc<Block>, pins: &mut Pins) {
         if block.generation() != self.generation || block.has_flag(BLOCK_FLAG_WRITTEN) {
             pins.hold(block);
         }
     }
 
-    /// Counts what copying a block takes, if it must be copied. `inherited` says that its parent's copy adds a reference to it; gives
-    /// whether its own copy adds one to its children.
+    /// Counts what copying a block takes, if it must be copied. `inherited` says that its parent's copy adds
+    /// a reference to it; gives whether its own copy adds one to its children.
     fn copy(&mut self, block: &Arc<Block>, is_root: bool, inherited: bool) -> bool {
         if !self.root.must_cow(block, self.generation) {
             return false;
@@ -211,7 +112,8 @@ impl Count<'_> {
         may_share && self.learned.effect_of_copy(block, inherited) == Some(CopyEffect::Added)
     }
 
-    /// Asks for what has to be known of a block that may be shared, before it is copied, and gives whether it is not known.
+    /// Asks for what has to be known of a block that may be shared, before it is copied, and gives whether it
+    /// is not known.
     fn lacks_sharing(&mut self, block: &Arc<Block>) -> bool {
         let lacks = self.learned.get(block.logical()).is_none();
         if lacks {
@@ -286,11 +188,11 @@ impl Trees {
         if lacks {
             return Ok(Planned::Needs(needs));
         }
-        Ok(Planned::Ready(Plan { resolved, relies_on_sharing: !learned.sharing.is_empty() }))
+        Ok(Planned::Ready(Plan { resolved, relies_on_sharing: learned.knows_sharing() }))
     }
 
-    /// Descends to the leaf of a key: the nodes with the slots taken, the leaf unless something is missing, and the
-    /// first key that belongs further right.
+    /// Descends to the leaf of a key: the nodes with the slots taken, the leaf unless something is missing,
+    /// and the first key that belongs further right.
     #[allow(clippy::type_complexity, reason = "three things of one descent, used in one place")]
     fn plan_path(
         &self,
@@ -360,8 +262,9 @@ impl Trees {
         Ok(())
     }
 
-    /// Asks for the leaves beside one that shrinks or overflows, so that it can be merged or give them items. They are not charged:
-    /// one whose copy changes references is left alone, since a split or a small leaf takes less.
+    /// Asks for the leaves beside one that shrinks or overflows, so that it can be merged or give them items.
+    /// They are not charged: one whose copy changes references is left alone, since a split or a small leaf
+    /// takes less.
     fn count_siblings(
         &self,
         parent: &Block,
@@ -381,9 +284,7 @@ impl Trees {
                         count.lacks_sharing(&sibling);
                     }
                 }
-                None if !count.learned.siblings.contains(&wanted.logical) => {
-                    count.needs.siblings.push(wanted)
-                }
+                None if !count.learned.was_sibling_asked(wanted.logical) => count.needs.siblings.push(wanted),
                 None => {}
             }
         }
@@ -396,8 +297,9 @@ pub(crate) fn merge_threshold(capacity_bytes: usize) -> usize {
     capacity_bytes / 3
 }
 
-/// How many new blocks the growth of one leaf can take at the most: pieces of the leaf at least half full, save one on
-/// either side of each large item, and on each level above as many as the pointers to them can split, and a new root.
+/// How many new blocks the growth of one leaf can take at the most: pieces of the leaf at least half full,
+/// save one on either side of each large item, and on each level above as many as the pointers to them can
+/// split, and a new root.
 #[allow(clippy::arithmetic_side_effects, reason = "divisors are at least 1")]
 fn split_blocks(grows_bytes: usize, capacity_bytes: usize, height: usize) -> usize {
     let leaves = (grows_bytes / (capacity_bytes / 4).max(1)).saturating_add(3);

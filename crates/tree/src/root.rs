@@ -8,8 +8,9 @@ use vlinder_format::{Block, Generation, Level, Logical, RootId};
 
 use crate::TreeError;
 
-/// How often what failed without a lock is tried again, where the tree changed meanwhile. A block that a device can't read, beside
-/// writers who change the tree all the time, must not be asked for again and again: each try may take a device seconds.
+/// How often what failed without a lock is tried again, where the tree changed meanwhile. A block that a
+/// device can't read, beside writers who change the tree all the time, must not be asked for again and again:
+/// each try may take a device seconds.
 const EXCUSES: u32 = 8;
 
 /// What is read of a tree with no lock held, and may be of the past by the time it is there.
@@ -22,7 +23,8 @@ impl Unlocked {
         Self { left: EXCUSES }
     }
 
-    /// Whether an error is to be forgotten, and what met it done again: the tree was at `version` before, and changed.
+    /// Whether an error is to be forgotten, and what met it done again: the tree was at `version` before, and
+    /// changed.
     pub(crate) fn excuses(&mut self, error: &TreeError, root: &Root, version: u64) -> bool {
         if !error.may_be_of_the_past() || root.version() == version {
             return false;
@@ -51,7 +53,8 @@ pub(crate) struct RootState {
     pub(crate) version: u64,
 }
 
-/// A tree. Readers share its lock for a descent in memory, a writer holds it for an apply; neither ever over I/O.
+/// A tree. Readers share its lock for a descent in memory, a writer holds it for an apply; neither ever over
+/// I/O.
 pub struct Root {
     id: RootId,
     state: RwLock<RootState>,
@@ -59,8 +62,8 @@ pub struct Root {
 }
 
 impl Root {
-    /// The tree `id` with its root block at `pointer`; `last_snapshot` as its root item says (0 for trees that cannot
-    /// be snapshotted).
+    /// The tree `id` with its root block at `pointer`; `last_snapshot` as its root item says (0 for trees
+    /// that cannot be snapshotted).
     pub fn new(id: RootId, pointer: RootPointer, last_snapshot: Generation) -> Arc<Self> {
         Arc::new(Self {
             id,
@@ -84,7 +87,8 @@ impl Root {
         self.state.read().version
     }
 
-    /// Reads with no lock held. What fails while the tree changes is read again: the tree may have let go of what was read.
+    /// Reads with no lock held. What fails while the tree changes is read again: the tree may have let go of
+    /// what was read.
     ///
     /// # Errors
     /// That of a read during which the tree stayed as it was, or of the last of a few.
@@ -104,8 +108,8 @@ impl Root {
         Generation(self.last_snapshot.load(Ordering::Acquire))
     }
 
-    /// A snapshot of this tree is taken in `generation`: all blocks up to then may be shared, and are copied before a
-    /// change even where this transaction made them.
+    /// A snapshot of this tree is taken in `generation`: all blocks up to then may be shared, and are copied
+    /// before a change even where this transaction made them.
     pub fn mark_snapshot(&self, generation: Generation) {
         self.last_snapshot.store(generation.0, Ordering::Release);
     }
@@ -131,7 +135,8 @@ impl Root {
             || self.was_snapshotted_in(generation)
     }
 
-    /// Whether another tree may reference the block too. The root block itself never is: a snapshot copies it.
+    /// Whether another tree may reference the block too. The root block itself never is: a snapshot copies
+    /// it.
     pub(crate) fn may_share(&self, block: &Block, is_root: bool) -> bool {
         self.id.is_shareable()
             && !is_root

@@ -1,9 +1,11 @@
-//! Walking a tree that is damaged: what can't be read is told with the keys that it held, and the walk goes on behind it.
+//! Walking a tree that is damaged: what can't be read is told with the keys that it held, and the walk goes
+//! on behind it.
 //!
-//! Invariant: what the walk gives, items and losses, is in ascending order of keys and overlaps nowhere. A child counts only
-//! if all its keys lie between the pointer to it and the next one. So no block is entered twice in one walk, however the
-//! pointers of a damaged tree lead back or aside, and the walk costs no more than the tree's blocks. An item that was left out
-//! of a leaf comes in its place, as a loss that ends where the next item begins.
+//! Invariant: what the walk gives, items and losses, is in ascending order of keys and overlaps nowhere. A
+//! child counts only if all its keys lie between the pointer to it and the next one. So no block is entered
+//! twice in one walk, however the pointers of a damaged tree lead back or aside, and the walk costs no more
+//! than the tree's blocks. An item that was left out of a leaf comes in its place, as a loss that ends where
+//! the next item begins.
 
 use std::ops::RangeInclusive;
 
@@ -19,12 +21,13 @@ use crate::{TreeError, Trees, WantedBlock};
 /// Part of a tree that can't be read.
 #[derive(Debug)]
 pub struct Lost {
-    /// Every item that was lost has one of these keys. Of an item alone it is the first, and the next item's key follows the
-    /// last: what the item described may reach so far.
+    /// Every item that was lost has one of these keys. Of an item alone it is the first, and the next item's
+    /// key follows the last: what the item described may reach so far.
     pub keys: RangeInclusive<Key>,
     /// Why.
     pub error: Box<TreeError>,
-    /// One item alone was lost, for it was left out of its leaf. The error is then a [`Damage`] with its place.
+    /// One item alone was lost, for it was left out of its leaf. The error is then a [`Damage`] with its
+    /// place.
     pub is_item: bool,
 }
 
@@ -148,7 +151,8 @@ impl Iterator for Salvage<'_> {
                 if found.is_some() {
                     return found;
                 }
-                // What comes next is behind the leaf, whose pointer may have been the last one inside the range.
+                // What comes next is behind the leaf, whose pointer may have been the last one inside the
+                // range.
                 self.leaf = None;
             }
             let (wanted, last) = self.next_block()?;

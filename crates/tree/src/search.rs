@@ -1,5 +1,5 @@
-//! Descents. Each is tried in memory under the root's shared lock; what is missing is named, the lock dropped, the
-//! blocks loaded and pinned, and the descent begun again, so that no lock is held over I/O.
+//! Descents. Each is tried in memory under the root's shared lock; what is missing is named, the lock
+//! dropped, the blocks loaded and pinned, and the descent begun again, so that no lock is held over I/O.
 
 use std::collections::HashMap;
 
@@ -10,8 +10,8 @@ use vlinder_format::{Block, Damage, Key, Level, Logical, Place, RootId};
 use crate::root::{Root, RootState, Unlocked};
 use crate::{Readahead, TreeError, Trees, WantedBlock};
 
-/// How often a search may find something missing before the tree is called unsound: every round loads at least one
-/// block more of a path, and only changes of the tree under the search take away what was loaded.
+/// How often a search may find something missing before the tree is called unsound: every round loads at
+/// least one block more of a path, and only changes of the tree under the search take away what was loaded.
 const ROUNDS: usize = 10_000;
 
 /// An item, with the leaf that holds it kept alive.
@@ -63,8 +63,8 @@ impl Position {
         inside
     }
 
-    /// Moves to the first item at or after a key, if that is in this leaf for certain and what lies before it is, too; false
-    /// otherwise.
+    /// Moves to the first item at or after a key, if that is in this leaf for certain and what lies before it
+    /// is, too; false otherwise.
     pub(crate) fn seek_in_leaf(&mut self, key: &Key) -> bool {
         let slot = self.leaf.search(key);
         let (Ok(at) | Err(at)) = slot;
@@ -86,8 +86,8 @@ impl Position {
     }
 }
 
-/// Blocks that one operation loaded or plans with, kept until it is done: so a small cache cannot starve it, and whatever
-/// others bring into the cache meanwhile cannot drive out what a plan relies on.
+/// Blocks that one operation loaded or plans with, kept until it is done: so a small cache cannot starve it,
+/// and whatever others bring into the cache meanwhile cannot drive out what a plan relies on.
 #[derive(Default)]
 pub(crate) struct Pins(HashMap<Logical, Arc<Block>>);
 
@@ -142,8 +142,8 @@ impl Trees {
     /// The last item at or before a key.
     ///
     /// # Errors
-    /// What reading the path met; what is wrong with an item behind the one to give, if it was [left out](crate::LeftOut):
-    /// nobody shall take an older or a lower one for it.
+    /// What reading the path met; what is wrong with an item behind the one to give, if it was [left
+    /// out](crate::LeftOut): nobody shall take an older or a lower one for it.
     pub fn floor(&self, root: &Root, key: &Key) -> Result<Option<Position>, TreeError> {
         self.search(root, key, Direction::Floor, Readahead::None)
     }
@@ -250,7 +250,8 @@ impl Trees {
         }
     }
 
-    /// Refuses the item at a slot of a leaf as what was sought, where one behind it was left out that is nearer.
+    /// Refuses the item at a slot of a leaf as what was sought, where one behind it was left out that is
+    /// nearer.
     fn refuse_left_out(
         &self,
         root: &Root,
@@ -344,7 +345,8 @@ impl Trees {
                     self.cache.insert_clean(Arc::clone(&block));
                     pins.hold(&block);
                 }
-                // Only the block that is needed may fail the search; what was read ahead is met later, or never.
+                // Only the block that is needed may fail the search; what was read ahead is met later, or
+                // never.
                 Err(error) if position == 0 => first_error = Some(error),
                 Err(_) => {}
             }
@@ -412,7 +414,8 @@ pub(crate) fn span_of(block: &Block) -> Option<(Key, Key)> {
     block.first_key().zip(block.last_key())
 }
 
-/// Whether a block is the one that its parent speaks of: generation, level, first and last key (`span`), owner.
+/// Whether a block is the one that its parent speaks of: generation, level, first and last key (`span`),
+/// owner.
 ///
 /// # Errors
 /// The first difference, with the block's place.
@@ -457,7 +460,8 @@ pub(crate) fn verify_block(
     Ok(())
 }
 
-/// Fixed trees hold their own blocks; a subvolume may hold those of any subvolume; log and relocation trees any.
+/// Fixed trees hold their own blocks; a subvolume may hold those of any subvolume; log and relocation trees
+/// any.
 fn owner_fits(owner: RootId, tree: RootId) -> bool {
     if tree == RootId::TREE_LOG || tree == RootId::TREE_RELOCATION {
         return true;

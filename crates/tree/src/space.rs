@@ -1,4 +1,5 @@
-//! What a tree asks of whoever manages space: free addresses, and who shares a block (the second of the four knots).
+//! What a tree asks of the manager of space: free addresses, and which trees share a block (the second of the
+//! four knots).
 
 use vlinder_base::sync::Mutex;
 use vlinder_format::{Block, Key, Logical, RootId};
@@ -21,13 +22,15 @@ pub struct Sharing {
 pub enum CopyEffect {
     /// Each child gets one more: the block stays for others.
     Added,
-    /// Each child's goes, and one of another kind comes: the block was left by those whose root its children's references name.
+    /// Each child's goes, and one of another kind comes: the block was left by those whose root its
+    /// children's references name.
     Renamed,
 }
 
 impl Sharing {
-    /// What a copy of the block changes of its children's references; none where these stay as they are. `inherited` says that
-    /// the block's parent is copied first, beside the old one, which adds a reference to the block.
+    /// What a copy of the block changes of its children's references; none where these stay as they are.
+    /// `inherited` says that the block's parent is copied first, beside the old one, which adds a reference
+    /// to the block.
     #[must_use]
     pub fn effect_of_copy(&self, inherited: bool) -> Option<CopyEffect> {
         let is_shared = self.references.saturating_add(u64::from(inherited)) > 1;
@@ -50,8 +53,8 @@ pub enum ChildReferences {
 
 /// Free addresses and sharing, as trees need them.
 ///
-/// `take` and `sharing` may read from devices and are called with no lock held. All others are called in the apply
-/// phase, under a root's lock: in memory, short, and infallible.
+/// `take` and `sharing` may read from devices and are called with no lock held. All others are called in the
+/// apply phase, under a root's lock: in memory, short, and infallible.
 pub trait Space: Send + Sync {
     /// Takes `count` free addresses for blocks of a tree.
     ///
@@ -68,8 +71,9 @@ pub trait Space: Send + Sync {
     /// What reading the extent tree met.
     fn sharing(&self, block: &Block) -> Result<Sharing, TreeError>;
 
-    /// A block is going to be copied, which has an effect on the references of its children. Called in the plan phase, where a
-    /// refusal changes nothing; once for each block of an edit, and the copy need not come.
+    /// A block is going to be copied, which has an effect on the references of its children. Called in the
+    /// plan phase, where a refusal changes nothing; once for each block of an edit, and the copy need not
+    /// come.
     ///
     /// # Errors
     /// [`TreeError::NoSpace`], or what reading met.
@@ -86,12 +90,12 @@ pub trait Space: Send + Sync {
     /// A block came to be in a tree; one keyed reference is added for it.
     fn block_created(&self, root: RootId, block: &Block, first_key: &Key);
 
-    /// A tree lets go of its reference to a block; `last` says that it was the only one. Gives whether the block's
-    /// content is needed no more: if it is changed and not written yet, it never will be.
+    /// A tree lets go of its reference to a block; `last` says that it was the only one. Gives whether the
+    /// block's content is needed no more: if it is changed and not written yet, it never will be.
     fn block_dropped(&self, root: RootId, block: &Block, last: bool) -> bool;
 
-    /// Adds (or with `add` false drops) one reference to each child of a block: blocks below a node, data extents
-    /// below a leaf.
+    /// Adds (or with `add` false drops) one reference to each child of a block: blocks below a node, data
+    /// extents below a leaf.
     fn share_children(&self, root: RootId, block: &Block, references: ChildReferences, add: bool);
 
     /// From now on a block's children are referenced by its address.

@@ -24,8 +24,8 @@ enum LeafSplit {
 }
 
 impl Writer<'_> {
-    /// Makes room for an item in a path's leaf, or at least brings it nearer: the caller descends again. Two splits
-    /// always do.
+    /// Makes room for an item in a path's leaf, or at least brings it nearer: the caller descends again. Two
+    /// splits always do.
     pub(crate) fn split_leaf(&mut self, path: &WritablePath, lack: &Lack) {
         let leaf = self.trees.cache.writable(path.leaf);
         assert!(!leaf.is_empty(), "{} bytes do not fit the empty leaf {}", lack.need, path.leaf);
@@ -63,10 +63,10 @@ impl Writer<'_> {
         self.insert_pointer(&path.nodes, path.leaf, &pointer, decision != LeafSplit::EmptyBefore);
     }
 
-    /// Makes room by moving a leaf's first items to the leaf on its left, as Linux does before it splits: items that come
-    /// in several sweeps over the same leaves (references, then inodes, then data) would else leave all of them half full.
-    /// Only where that makes room for the item and is worth it. Gives how many items the other leaf has now, which are
-    /// this one's to lose.
+    /// Makes room by moving a leaf's first items to the leaf on its left, as Linux does before it splits:
+    /// items that come in several sweeps over the same leaves (references, then inodes, then data) would else
+    /// leave all of them half full. Only where that makes room for the item and is worth it. Gives how many
+    /// items the other leaf has now, which are this one's to lose.
     fn push_left(&mut self, path: &WritablePath, leaf: &Block, lack: &Lack) -> Option<usize> {
         let (parent, slot) = path.nodes.last()?;
         let beside = slot.checked_sub(1)?;
@@ -81,8 +81,8 @@ impl Writer<'_> {
         Some(count)
     }
 
-    /// As [`push_left`](Self::push_left), with a leaf's last items and the leaf on its right. Gives the first slot that
-    /// this leaf has to lose.
+    /// As [`push_left`](Self::push_left), with a leaf's last items and the leaf on its right. Gives the first
+    /// slot that this leaf has to lose.
     fn push_right(&mut self, path: &WritablePath, leaf: &Block, lack: &Lack) -> Option<usize> {
         let (parent, slot) = path.nodes.last()?;
         let beside = slot.checked_add(1)?;
@@ -96,8 +96,8 @@ impl Writer<'_> {
         Some(from)
     }
 
-    /// The child at a slot, if it is in memory and may be changed with what the plan holds. (Copying it takes the address
-    /// that the split would have taken.)
+    /// The child at a slot, if it is in memory and may be changed with what the plan holds. (Copying it takes
+    /// the address that the split would have taken.)
     fn willing_child(&mut self, parent: Logical, slot: usize) -> Option<Arc<Block>> {
         let node = self.trees.cache.writable(parent);
         if slot >= node.len() || !self.may_make_writable(&node, slot) {
@@ -187,8 +187,8 @@ impl Writer<'_> {
     }
 }
 
-/// How many items with data of these lengths fit into a sibling; none unless that makes room for the item that lacks it
-/// and is worth it.
+/// How many items with data of these lengths fit into a sibling; none unless that makes room for the item
+/// that lacks it and is worth it.
 fn how_many_pay(lengths: impl Iterator<Item = usize>, sibling: &Block, lack: &Lack) -> Option<usize> {
     let room = sibling.free_bytes();
     let (mut count, mut bytes) = (0usize, 0usize);
@@ -202,8 +202,8 @@ fn how_many_pay(lengths: impl Iterator<Item = usize>, sibling: &Block, lack: &La
     (bytes >= lack.need && bytes >= sibling.capacity_bytes() / WORTHWHILE_PUSH).then_some(count)
 }
 
-/// Where to split a leaf for an item that lacks room: in the middle, if the item then fits its half; else right at the
-/// item, so that the next split, at an end, leaves it alone.
+/// Where to split a leaf for an item that lacks room: in the middle, if the item then fits its half; else
+/// right at the item, so that the next split, at an end, leaves it alone.
 fn choose_split(leaf: &Block, lack: &Lack) -> LeafSplit {
     let slot = lack.slot;
     if !lack.exists && slot == leaf.len() {

@@ -11,7 +11,7 @@ use vlinder_format::validate::{LeafRules, validate_leaf};
 use vlinder_format::{Block, Damage, Generation, Place, RootId, Uuid};
 use vlinder_volume::{MappedBy, ReadRequest, Volume};
 
-use crate::bootstrap::Leniency;
+use crate::leniency::Leniency;
 use crate::search::{span_of, verify_block};
 use crate::{BlockSource, LeftOut, TreeError, WantedBlock};
 
@@ -26,7 +26,7 @@ pub struct VolumeBlocks {
     fsid: Uuid,
     checksum_kind: ChecksumKind,
     ignores_checksums: bool,
-    /// Who salvages.
+    /// What was left out of leaves, where files are salvaged.
     left_out: Option<Arc<LeftOut>>,
 }
 
@@ -48,8 +48,8 @@ impl VolumeBlocks {
         Self { rules, generation, fsid, checksum_kind, volume, ignores_checksums: false, left_out: None }
     }
 
-    /// Blocks without their checksum are taken all the same, if nothing else is wrong with them; leaves of which items alone
-    /// are, without those. Both only where no copy is good.
+    /// Blocks without their checksum are taken all the same, if nothing else is wrong with them; leaves of
+    /// which items alone are, without those. Both only where no copy is good.
     #[must_use]
     pub fn with_leniency(mut self, leniency: Leniency) -> Self {
         self.ignores_checksums = leniency.ignores_checksums;
@@ -62,8 +62,8 @@ impl VolumeBlocks {
         self.generation.store(generation.0, Ordering::Release);
     }
 
-    /// The form in which a block goes to disk: marked as written, with its checksum, and judged once more, so that a
-    /// mistake of ours stops here.
+    /// The form in which a block goes to disk: marked as written, with its checksum, and judged once more, so
+    /// that a mistake of ours stops here.
     ///
     /// # Errors
     /// What is wrong with the block; it must not be written then.
@@ -125,7 +125,8 @@ impl VolumeBlocks {
         judged.map_err(|fault| fault.into_damage(Some(wanted.tree), wanted.logical))
     }
 
-    /// What may be believed of a block of which no copy is good; `faulty` is one in which items alone are not.
+    /// What may be believed of a block of which no copy is good; `faulty` is one in which items alone are
+    /// not.
     fn second_best(&self, wanted: &WantedBlock, faulty: Option<Block>) -> Option<Arc<Block>> {
         let left_out = self.left_out.as_ref().zip(faulty);
         let without =

@@ -1,5 +1,5 @@
-//! Trees against a sorted map: random node sizes, shared snapshots and a small cache; and every reference that trees
-//! take or drop against what the blocks reachable from all roots say.
+//! Trees against a sorted map: random node sizes, shared snapshots and a small cache; and every reference
+//! that trees take or drop against what the blocks reachable from all roots say.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -28,7 +28,7 @@ impl BlockSource for Disk {
     }
 }
 
-/// Who references a block.
+/// What references a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Reference {
     Root(RootId),
@@ -118,8 +118,8 @@ impl Space for Books {
     }
 }
 
-/// Books, with a write of the sealed blocks that ends while a change is being applied: they become clean, and a cache
-/// without room forgets them.
+/// Books, with a write of the sealed blocks that ends while a change is being applied: they become clean, and
+/// a cache without room forgets them.
 struct ThawingMeanwhile<'a> {
     books: &'a Books,
     trees: &'a Trees,
@@ -431,8 +431,8 @@ fn an_edit_that_is_refused_changes_nothing() {
     assert_eq!(world.trees.get(root, &key(5)).unwrap().unwrap().data(), b"five");
 }
 
-/// Leaves that are nearly full, and batches that fill each of them to the last byte: what one leaf gives to the next was not
-/// foreseen there, and still no change runs out of the addresses that its plan counted.
+/// Leaves that are nearly full, and batches that fill each of them to the last byte: what one leaf gives to
+/// the next was not foreseen there, and still no change runs out of the addresses that its plan counted.
 #[test]
 fn batches_that_fill_many_leaves_to_the_brim() {
     let node_size = 4096;

@@ -82,8 +82,8 @@ pub struct DeviceSpace {
 }
 
 impl DeviceSpace {
-    /// A device of which the file system may use `total_bytes`, with these device extents, by start; that they are not apart
-    /// from each other is no error.
+    /// A device of which the file system may use `total_bytes`, with these device extents, by start; that
+    /// they are not apart from each other is no error.
     pub fn new(
         device: DeviceId,
         total_bytes: u64,
@@ -147,8 +147,8 @@ impl DeviceSpace {
         self.holes().map(|hole| hole.length).fold(0, u64::saturating_add)
     }
 
-    /// Bytes of all holes that chunks with at most two stripes here can use: whole stripe lengths, without those that
-    /// superblock copies take.
+    /// Bytes of all holes that chunks with at most two stripes here can use: whole stripe lengths, without
+    /// those that superblock copies take.
     pub fn usable_bytes(&self) -> u64 {
         let pair = STRIPE_LENGTH.saturating_mul(2);
         let usable = self.holes().map(|hole| {
@@ -173,8 +173,8 @@ pub struct ChunkPlan {
     pub stripes: Vec<(DeviceId, Physical)>,
 }
 
-/// Plans a chunk of this type, as long as Linux would make it, but on its device no more than `most_bytes`; none where that,
-/// or the room of every device, is less than the shortest takes.
+/// Plans a chunk of this type, as long as Linux would make it, but on its device no more than `most_bytes`;
+/// none where that, or the room of every device, is less than the shortest takes.
 ///
 /// # Errors
 /// [`VolumeError::UnsupportedProfile`].

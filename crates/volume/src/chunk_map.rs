@@ -5,42 +5,12 @@ use std::collections::BTreeMap;
 use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 use vlinder_base::sync::{Arc, RwLock};
 use vlinder_format::Logical;
-use vlinder_format::chunk::Chunk;
 
 use crate::error::VolumeError;
-use crate::profile::Profile;
+use crate::mapped_chunk::MappedChunk;
 
 /// No sound file system has more chunks: at 64 MiB each this is 64 TiB, at the usual 1 GiB a pebibyte.
 const MOST_CHUNKS: usize = 1 << 20;
-
-/// A chunk at its place in the address space.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MappedChunk {
-    /// First logical byte.
-    pub logical: Logical,
-    /// The chunk; its structure was checked.
-    pub chunk: Chunk,
-    /// Its profile.
-    pub profile: Profile,
-}
-
-impl MappedChunk {
-    /// The byte after the last.
-    pub fn end(&self) -> Logical {
-        Logical(self.logical.0.saturating_add(self.chunk.length))
-    }
-
-    /// Whether the whole range lies in this chunk.
-    pub fn contains(&self, logical: Logical, length: u64) -> bool {
-        logical >= self.logical && logical.checked_add(length).is_some_and(|end| end <= self.end())
-    }
-
-    /// The logical ranges that lie under superblock copies of any device, in order and apart; nothing may be allocated
-    /// there. (Chunks lie over the copies; Linux excludes these bytes from their groups.)
-    pub fn superblock_ranges(&self) -> Vec<std::ops::Range<Logical>> {
-        self.profile.superblock_ranges(self)
-    }
-}
 
 /// All chunks that are known. Where they are looked for one by one ([`crate::Volume::look_up_chunks`]), only
 /// [`get`](Self::get) and [`covering`](Self::covering) may be asked before all were loaded.
@@ -52,8 +22,9 @@ pub struct ChunkMap {
 }
 
 impl ChunkMap {
-    /// Adds a chunk whose rules were checked. One that is there already, [the same](Chunk::is_same_as), is no error: the system chunks come
-    /// from the superblock and from the chunk tree.
+    /// Adds a chunk whose rules were checked. One that is there already, [the
+    /// same](vlinder_format::chunk::Chunk::is_same_as), is no error: the system chunks come from the
+    /// superblock and from the chunk tree.
     ///
     /// # Errors
     /// [`VolumeError::ChunkOverlap`], [`VolumeError::TooManyChunks`].
@@ -111,7 +82,7 @@ impl ChunkMap {
         self.chunks.read().values().next_back().map_or(Logical(0), |chunk| chunk.end())
     }
 
-    /// The same chunks once more, for whoever must not see those that come later.
+    /// The same chunks once more, for a reader that must not see those that come later.
     pub(crate) fn copy(&self) -> Self {
         Self { chunks: RwLock::new(self.chunks.read().clone()), is_partial: AtomicBool::default() }
     }
@@ -121,7 +92,7 @@ impl ChunkMap {
         self.is_partial.store(is_partial, Ordering::Release);
     }
 
-    /// Who lists some of the chunks as if they were all would give out space that is taken.
+    /// A caller that took some of the chunks for all of them would give out space that is taken.
     fn assert_complete(&self) {
         assert!(!self.is_partial.load(Ordering::Acquire), "a list of chunks before all were read");
     }

@@ -278,8 +278,9 @@ pub enum VolumeError {
 }
 
 impl VolumeError {
-    /// What a device said, if only its host had no space for what was written: the devices have all that they took, and the
-    /// same write can be tried again. Not where a flush says so: what it was to bring to the host may be lost.
+    /// What a device said, if only its host had no space for what was written: the devices have all that they
+    /// took, and the same write can be tried again. Not where a flush says so: what it was to bring to the
+    /// host may be lost.
     #[must_use]
     pub fn full_host(&self) -> Option<&DeviceError> {
         match self {

@@ -1,9 +1,10 @@
 //! Keeps repairs and writes apart.
 //!
-//! A repair copies old bytes over a bad copy. Were a writer just replacing all copies, a reader with an outdated
-//! address could take the new bytes of the first copy for damage and the old bytes of the second for the truth, and
-//! "repair" would undo the write. So a repair is made only while no write is in flight, keeps new ones out, and looks
-//! again first. It does not wait for writes: the thread that reads may itself have some in flight.
+//! A repair copies old bytes over a bad copy. Were a writer just replacing all copies, a reader with an
+//! outdated address could take the new bytes of the first copy for damage and the old bytes of the second for
+//! the truth, and "repair" would undo the write. So a repair is made only while no write is in flight, keeps
+//! new ones out, and looks again first. It does not wait for writes: the thread that reads may itself have
+//! some in flight.
 
 use vlinder_base::sync::{Arc, Condvar, Mutex};
 

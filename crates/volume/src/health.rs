@@ -18,14 +18,16 @@ pub enum HealthEvent {
     Generation,
 }
 
-/// What was healed on a device and by it since it was opened: of every read that met a bad copy and found a good one.
+/// What was healed on a device and by it since it was opened: of every read that met a bad copy and found a
+/// good one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Healing {
     /// Copies on this device that were not good.
     pub healed: u64,
     /// Of these, those that were rewritten.
     pub rewritten: u64,
-    /// Reads in which this device's bytes stood in for a bad copy: as another copy, or as a stripe that it was worked out of.
+    /// Reads in which this device's bytes stood in for a bad copy: as another copy, or as a stripe that it
+    /// was worked out of.
     pub stood_in: u64,
 }
 

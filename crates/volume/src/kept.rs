@@ -1,7 +1,9 @@
-//! Writes that stay in memory: what a volume shows where nothing may be written, or where its profiles can't be.
+//! Writes that stay in memory: what a volume shows where nothing may be written, or where its profiles can't
+//! be.
 //!
-//! They are kept by logical address, above copies, stripes and parity: whatever a chunk's profile is and whichever
-//! devices are there, a sector that was written is read back as it is, and all others from the devices.
+//! They are kept by logical address, above copies, stripes and parity: whatever a chunk's profile is and
+//! whichever devices are there, a sector that was written is read back as it is, and all others from the
+//! devices.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +11,7 @@ use vlinder_base::sync::{Arc, RwLock};
 use vlinder_format::Logical;
 
 use crate::error::VolumeError;
-use crate::read::ReadRequest;
-use crate::write::WriteRequest;
+use crate::request::{ReadRequest, WriteRequest};
 
 /// Sectors by number.
 pub(crate) struct KeptWrites {

@@ -16,8 +16,9 @@ pub struct Member {
     pub total_bytes: u64,
     /// The bytes themselves.
     pub device: Arc<dyn Device>,
-    /// Whether it was away when the others were written to: its superblock is older than theirs, or another history was chosen
-    /// ([`OpenRules::history`](crate::OpenRules)). Its bytes are used where no other copy is good.
+    /// Whether it was away when the others were written to: its superblock is older than theirs, or another
+    /// history was chosen ([`OpenRules::history`](crate::OpenRules)). Its bytes are used where no other copy
+    /// is good.
     pub is_stale: bool,
     /// What a seed is called, on which the file system was built.
     pub seed: Option<SeedIdentity>,

@@ -3,53 +3,19 @@
 use vlinder_base::sync::Arc;
 use vlinder_device::{Completion, Ticket};
 use vlinder_format::block::BlockFault;
-use vlinder_format::{Damage, DeviceId, Fault, Logical};
+use vlinder_format::{Damage, DeviceId, Fault};
 
-use crate::chunk_map::MappedChunk;
+use crate::batches::Batches;
 use crate::chunk_source::MappedBy;
 use crate::error::{CopyFailure, CopyFault, VolumeError};
 use crate::health::HealthEvent;
+use crate::mapped_chunk::MappedChunk;
 use crate::member::Member;
+use crate::planned_read::Planned;
 use crate::profile::{StripeRange, plan_read, plan_rebuild, ways};
+use crate::request::ReadRequest;
+use crate::verified::{BadCopy, Trust, Verified};
 use crate::volume::Volume;
-use crate::ways::Batches;
-
-/// Bytes to read, all in one chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReadRequest {
-    /// First byte.
-    pub logical: Logical,
-    /// Number of bytes.
-    pub length: usize,
-}
-
-/// A copy that was not good, while another was.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BadCopy {
-    /// Which, where and why.
-    pub failure: CopyFailure,
-    /// Whether it was rewritten from the good one. (Not on a volume that is read-only or written to in memory, nor while
-    /// writes are in flight.)
-    pub repaired: bool,
-}
-
-/// What was read from a good copy.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Verified<T> {
-    /// What the caller made of the bytes.
-    pub value: T,
-    /// The copies that were not good.
-    pub bad_copies: Vec<BadCopy>,
-}
-
-/// Which members are believed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trust {
-    /// Those that were written to with the others.
-    Current,
-    /// Stale ones too: where a checksum vouches for the bytes, or nothing else is left.
-    Any,
-}
 
 /// Reads in flight. Dropping it abandons their results.
 #[must_use = "reads give nothing before they are waited for"]
@@ -78,18 +44,6 @@ impl core::fmt::Debug for ReadsInFlight {
     }
 }
 
-/// A request that has a plan.
-pub(crate) struct Planned {
-    pub(crate) request: ReadRequest,
-    pub(crate) chunk: Arc<MappedChunk>,
-    bytes: Vec<u8>,
-    /// Parts of the first copy that were not read. Their bytes are zeros.
-    faults: Vec<PartFault>,
-}
-
-/// A part of a request that was not read, and why.
-pub(crate) type PartFault = (StripeRange, CopyFault);
-
 /// Which part of which request a device's answer is.
 struct Slot {
     read: usize,
@@ -110,8 +64,8 @@ impl Volume {
         self.submit_reads_into(requests, &mut Vec::new())
     }
 
-    /// As [`Volume::submit_reads_by`], into buffers that were used before, whatever they hold. Those that fit are taken, and
-    /// come back as results.
+    /// As [`Volume::submit_reads_by`], into buffers that were used before, whatever they hold. Those that fit
+    /// are taken, and come back as results.
     pub fn submit_reads_into(
         &self,
         requests: impl ExactSizeIterator<Item = (ReadRequest, MappedBy)>,
@@ -146,8 +100,8 @@ impl Volume {
         PendingReads { volume: self, in_flight }
     }
 
-    /// Reads bytes and gives them to `verify`, copy after copy, until it accepts one; what was bad is rewritten.
-    /// `verify` may be asked about a copy more than once.
+    /// Reads bytes and gives them to `verify`, copy after copy, until it accepts one; what was bad is
+    /// rewritten. `verify` may be asked about a copy more than once.
     ///
     /// # Errors
     /// [`VolumeError::NoGoodCopy`] with what was wrong with each.
@@ -160,8 +114,9 @@ impl Volume {
         results.pop().unwrap_or(Err(VolumeError::Unmapped { logical: request.logical, length: 0 }))
     }
 
-    /// Reads data sector by sector: `is_good(sector, bytes)` judges each one (counted from the start of the request; the
-    /// last may be short if the request is), and a bad sector is looked for in the other copies alone.
+    /// Reads data sector by sector: `is_good(sector, bytes)` judges each one (counted from the start of the
+    /// request; the last may be short if the request is), and a bad sector is looked for in the other copies
+    /// alone.
     ///
     /// # Errors
     /// [`VolumeError::NoGoodCopy`] for the first sector that no copy has.
@@ -196,7 +151,8 @@ impl Volume {
         Ok(member)
     }
 
-    /// The ways to try after the first, in this order: where there are stale members, all again with what they have.
+    /// The ways to try after the first, in this order: where there are stale members, all again with what
+    /// they have.
     pub(crate) fn further_ways(&self, chunk: &MappedChunk) -> Vec<(u8, Trust)> {
         let mut further: Vec<(u8, Trust)> = (1..ways(chunk)).map(|way| (way, Trust::Current)).collect();
         if self.members.iter().any(|member| member.is_stale) {
@@ -279,8 +235,8 @@ impl Volume {
         Err(VolumeError::NoGoodCopy { logical: request.logical, length: request.length, failures })
     }
 
-    /// Rewrites bad copies from a good one, if the volume may be written and nothing is being written. Both are read
-    /// again first: see [`crate::gate`].
+    /// Rewrites bad copies from a good one, if the volume may be written and nothing is being written. Both
+    /// are read again first: see [`crate::gate`].
     pub(crate) fn repair(
         &self,
         chunk: &MappedChunk,
@@ -334,8 +290,9 @@ impl<'a> PendingReads<'a> {
         self.in_flight
     }
 
-    /// Waits for the devices and gives each request's bytes to `verify(request, bytes)`; where it refuses them, the
-    /// other copies are tried as [`Volume::read_verified`] does. One result for each request, in their order.
+    /// Waits for the devices and gives each request's bytes to `verify(request, bytes)`; where it refuses
+    /// them, the other copies are tried as [`Volume::read_verified`] does. One result for each request, in
+    /// their order.
     pub fn wait<T>(
         self,
         verify: &mut dyn FnMut(usize, Vec<u8>) -> Result<T, Damage>,

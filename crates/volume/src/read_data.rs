@@ -6,8 +6,10 @@ use vlinder_format::block::BlockFault;
 use vlinder_format::{Damage, Place};
 
 use crate::error::{CopyFailure, CopyFault, VolumeError};
+use crate::planned_read::{PartFault, Planned};
 use crate::profile::plan_read;
-use crate::read::{PartFault, Planned, ReadRequest, Trust, Verified};
+use crate::request::ReadRequest;
+use crate::verified::{Trust, Verified};
 use crate::volume::Volume;
 use crate::ways::Attempt;
 
@@ -80,8 +82,8 @@ impl Judged<'_> {
         self.bytes = bytes;
     }
 
-    /// Reads the runs of sectors that are still missing in one way, all at once. A run ends where another stripe begins:
-    /// what the one is made of may be there, and of the other not.
+    /// Reads the runs of sectors that are still missing in one way, all at once. A run ends where another
+    /// stripe begins: what the one is made of may be there, and of the other not.
     fn try_runs(&mut self, way: (u8, Trust), is_good: &mut dyn FnMut(usize, &[u8]) -> bool) {
         let mut runs: Vec<(usize, usize)> = Vec::new();
         for sector in self.missing() {

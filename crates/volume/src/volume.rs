@@ -12,20 +12,21 @@ use vlinder_format::features::IncompatFeatures;
 use vlinder_format::superblock::{Superblock, SuperblockFault, SuperblockMirror};
 use vlinder_format::{DeviceId, Logical, Uuid};
 
-use crate::chunk_map::{ChunkMap, MappedChunk};
+use crate::chunk_map::ChunkMap;
 use crate::chunk_source::Unread;
 use crate::error::VolumeError;
 use crate::gate::Gate;
 use crate::health::{Healing, HealthEvent};
 use crate::histories::contradiction;
 use crate::kept::KeptWrites;
+use crate::known_primaries::KnownPrimaries;
+use crate::mapped_chunk::MappedChunk;
 use crate::member::Member;
 use crate::profile::{Profile, is_readable};
-use crate::sole_writer::KnownPrimaries;
 use crate::superblock::{self, FoundSuperblock, OpenRules, SuperblockChoice};
 
-/// The superblock that is believed: the newest, or that of the chosen history. Of equal ones it is that of the first device, in
-/// whichever order they were given.
+/// The superblock that is believed: the newest, or that of the chosen history. Of equal ones it is that of
+/// the first device, in whichever order they were given.
 fn believed(found: &[FoundSuperblock], history: Option<DeviceId>) -> Result<&FoundSuperblock, VolumeError> {
     let age = |found: &&FoundSuperblock| {
         let superblock = &found.superblock;
@@ -44,8 +45,8 @@ pub enum Access {
     ReadOnly,
     /// Reads, repairs and writes.
     ReadWrite,
-    /// Reads, and writes that stay in memory: the devices are only read, whatever their profiles are and whether all are
-    /// there. No superblock is written; what was committed goes when the volume goes.
+    /// Reads, and writes that stay in memory: the devices are only read, whatever their profiles are and
+    /// whether all are there. No superblock is written; what was committed goes when the volume goes.
     InMemory {
         /// Bytes of writes that are kept at most; more are an error.
         most_bytes: u64,
@@ -103,8 +104,8 @@ pub struct Volume {
     pub(crate) gate: Arc<Gate>,
     /// What was written, with [`Access::InMemory`].
     pub(crate) kept: Option<KeptWrites>,
-    /// The superblock of each member as it was last published, by device number; none before the first of a new file
-    /// system.
+    /// The superblock of each member as it was last published, by device number; none before the first of a
+    /// new file system.
     pub(crate) published: Mutex<Vec<Superblock>>,
     pub(crate) primaries: Mutex<KnownPrimaries>,
     read_only: AtomicBool,
@@ -119,8 +120,9 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Opens the file system that lies on all of these devices: reads and judges every superblock copy, checks that the
-    /// devices belong together, that none is missing or too short, and adds the system chunks.
+    /// Opens the file system that lies on all of these devices: reads and judges every superblock copy,
+    /// checks that the devices belong together, that none is missing or too short, and adds the system
+    /// chunks.
     ///
     /// # Errors
     /// [`VolumeError::Superblock`] where the believed copy breaks a rule, and those that name a device.
@@ -132,8 +134,8 @@ impl Volume {
         Self::open_by(devices, OpenRules { choice, ..OpenRules::default() }, access)
     }
 
-    /// As [`Volume::open`], as strictly as these rules say: where members may be missing, [`Volume::unreadable_chunks`] tells what is not
-    /// there.
+    /// As [`Volume::open`], as strictly as these rules say: where members may be missing,
+    /// [`Volume::unreadable_chunks`] tells what is not there.
     ///
     /// # Errors
     /// As there.
@@ -147,8 +149,8 @@ impl Volume {
         Self::assemble(devices, &found?, access, rules)
     }
 
-    /// Opens a committed state, for reading, by the superblocks that a lease of it names: one for each device, in the same
-    /// order. What the devices' own superblocks say meanwhile does not matter.
+    /// Opens a committed state, for reading, by the superblocks that a lease of it names: one for each
+    /// device, in the same order. What the devices' own superblocks say meanwhile does not matter.
     ///
     /// # Errors
     /// As [`Volume::open`].
@@ -271,8 +273,8 @@ impl Volume {
         self.chunks.snapshot().into_iter().filter(|chunk| !is_readable(chunk, is_there)).collect()
     }
 
-    /// The known chunks of which some bytes are had only from members that were away ([`Member::is_stale`]): what has no
-    /// checksums there may be old.
+    /// The known chunks of which some bytes are had only from members that were away ([`Member::is_stale`]):
+    /// what has no checksums there may be old.
     pub fn stale_chunks(&self) -> Vec<Arc<MappedChunk>> {
         if !self.members.iter().any(|member| member.is_stale) {
             return Vec::new();
@@ -381,20 +383,33 @@ impl Volume {
         self.member(device).map(|member| member.health.healing())
     }
 
-    /// Adds the counters that the device tree stored to those of this opening. For use once, when the tree is read.
+    /// The error that two members hold different histories.
+    #[must_use]
+    pub fn two_histories(&self, first: DeviceId, second: DeviceId) -> VolumeError {
+        let named = |device| {
+            let member = self.member(device);
+            (device, member.map(|member| member.device.describe().name.to_string()).unwrap_or_default())
+        };
+        VolumeError::TwoHistories { first: named(first), second: named(second) }
+    }
+
+    /// Adds the counters that the device tree stored to those of this opening. For use once, when the tree is
+    /// read.
     pub fn load_statistics(&self, device: DeviceId, stored: &DeviceStatistics) {
         if let Some(member) = self.member(device) {
             member.health.load(stored);
         }
     }
 
-    /// The members whose counters changed since the last call: their items must be written by the next commit.
+    /// The members whose counters changed since the last call: their items must be written by the next
+    /// commit.
     pub fn take_changed_statistics(&self) -> Vec<(DeviceId, DeviceStatistics)> {
         let changed = self.members.iter().filter(|member| member.health.take_changed());
         changed.map(|member| (member.id, member.health.statistics())).collect()
     }
 
-    /// Counts an error that a caller found (a wrong generation or checksum in bytes that this volume gave it).
+    /// Counts an error that a caller found (a wrong generation or checksum in bytes that this volume gave
+    /// it).
     pub fn record(&self, device: DeviceId, event: HealthEvent) {
         if let Some(member) = self.member(device) {
             member.health.record(event);

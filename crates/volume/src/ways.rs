@@ -1,57 +1,18 @@
-//! The ways to some bytes: a copy as it lies on the devices, or what parity and other stripes make of it. However many are
-//! wanted at once and over however many stripes they go, each device gets its part in one batch, all at the same time.
+//! The ways to some bytes: a copy as it lies on the devices, or what parity and other stripes make of it.
+//! However many are wanted at once and over however many stripes they go, each device gets its part in one
+//! batch, all at the same time.
 
-use vlinder_device::{Completion, Request, Ticket};
+use vlinder_device::Completion;
 use vlinder_format::DeviceId;
 
-use crate::chunk_map::MappedChunk;
+use crate::batches::Batches;
 use crate::error::CopyFault;
 use crate::health::HealthEvent;
+use crate::mapped_chunk::MappedChunk;
 use crate::profile::{Rebuild, StripeRange, plan_read, plan_rebuild};
-use crate::read::{BadCopy, ReadRequest, Trust};
+use crate::request::ReadRequest;
+use crate::verified::{BadCopy, Trust};
 use crate::volume::Volume;
-
-/// Parts to read, by device, each with what tells whose it is.
-pub(crate) struct Batches<T> {
-    by_device: Vec<(DeviceId, Vec<Request>, Vec<T>)>,
-}
-
-impl<T> Default for Batches<T> {
-    fn default() -> Self {
-        Self { by_device: Vec::new() }
-    }
-}
-
-impl<T> Batches<T> {
-    pub(crate) fn add(&mut self, part: &StripeRange, whose: T) {
-        self.add_into(part, whose, None);
-    }
-
-    /// As [`add`](Self::add), into a buffer that was used before, if there is one.
-    pub(crate) fn add_into(&mut self, part: &StripeRange, whose: T, buffer: Option<Vec<u8>>) {
-        let length = usize::try_from(part.length).unwrap_or(usize::MAX);
-        let request = match buffer {
-            Some(buffer) => Request::read_into(part.physical, length, buffer),
-            None => Request::read(part.physical, length),
-        };
-        match self.by_device.iter_mut().find(|(device, ..)| *device == part.device) {
-            Some((_, requests, slots)) => {
-                requests.push(request);
-                slots.push(whose);
-            }
-            None => self.by_device.push((part.device, vec![request], vec![whose])),
-        }
-    }
-
-    /// Gives each device its batch, before any is waited for.
-    pub(crate) fn submit(self, volume: &Volume) -> Vec<(Ticket, Vec<T>)> {
-        let batches = self.by_device.into_iter();
-        let submit = |(device, requests, slots): (DeviceId, Vec<Request>, Vec<T>)| {
-            volume.member(device).map(|member| (member.device.submit(requests), slots))
-        };
-        batches.filter_map(submit).collect()
-    }
-}
 
 /// Bytes that are wanted in a certain way.
 #[derive(Clone, Copy, Debug)]

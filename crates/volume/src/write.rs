@@ -7,24 +7,15 @@ use vlinder_format::device::DeviceItem;
 use vlinder_format::superblock::{Superblock, SuperblockFault, SuperblockMirror};
 use vlinder_format::{DeviceId, Level, Logical};
 
-use crate::chunk_map::MappedChunk;
 use crate::error::{CopyFailure, CopyFault, VolumeError, lacks_room_on_host};
 use crate::gate::WritePass;
 use crate::health::{Health, HealthEvent};
+use crate::mapped_chunk::MappedChunk;
 use crate::member::Member;
 use crate::profile::{StripeRange, plan_write};
-use crate::read::ReadRequest;
+use crate::request::{ReadRequest, WriteRequest};
 use crate::superblock::encode;
 use crate::volume::Volume;
-
-/// Bytes to write, all in one chunk.
-#[derive(Clone, Debug)]
-pub struct WriteRequest {
-    /// First byte.
-    pub logical: Logical,
-    /// The bytes; each copy gets the same.
-    pub data: Data,
-}
 
 /// Writes in flight.
 #[must_use = "writes are not done, and their errors are not seen, before they are waited for"]
@@ -44,8 +35,8 @@ struct DeviceBatch {
 type OwnSuperblocks<'a> = (ChecksumKind, Vec<(&'a Member, Superblock)>);
 
 impl Volume {
-    /// Starts writing all copies of all requests, on each device in the order of its addresses. They are in the devices'
-    /// caches once waited for, and durable after [`Volume::flush_all`].
+    /// Starts writing all copies of all requests, on each device in the order of its addresses. They are in
+    /// the devices' caches once waited for, and durable after [`Volume::flush_all`].
     ///
     /// # Errors
     /// [`VolumeError::ReadOnly`], [`VolumeError::Unmapped`], [`VolumeError::UnsupportedProfile`], in memory
@@ -114,14 +105,23 @@ impl Volume {
         result
     }
 
-    /// Publishes a commit: writes the copies of every member, then the primary of every member durably. `superblock` is
-    /// completed for each member with its device item, location and checksum. Everything that it reaches must have been
-    /// flushed.
+    /// Looks whether another program published a commit on a member since this process did or opened it: to
+    /// be asked before blocks are written for a commit. Publishing asks by itself.
     ///
     /// # Errors
-    /// [`VolumeError::RefusedSuperblock`] and [`VolumeError::WrittenByAnother`] before anything is written; a device's error for a
-    /// primary, after which it is
-    /// unsure which commit is published. A copy that can't be written is only counted.
+    /// [`VolumeError::WrittenByAnother`].
+    pub fn check_sole_writer(&self) -> Result<(), VolumeError> {
+        if self.keeps_writes_in_memory() { Ok(()) } else { self.primaries.lock().check(&self.members) }
+    }
+
+    /// Publishes a commit: writes the copies of every member, then the primary of every member durably.
+    /// `superblock` is completed for each member with its device item, location and checksum. Everything that
+    /// it reaches must have been flushed.
+    ///
+    /// # Errors
+    /// [`VolumeError::RefusedSuperblock`] and [`VolumeError::WrittenByAnother`] before anything is written; a
+    /// device's error for a primary, after which it is unsure which commit is published. A copy that can't be
+    /// written is only counted.
     pub fn write_superblocks(
         &self,
         superblock: &Superblock,
@@ -156,9 +156,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Publishes an fsync log: writes the primary of every member alone, durably. It is the committed superblock with
-    /// another log root, whatever changed in memory since; the copies stay without the log. What the log reaches must
-    /// have been flushed.
+    /// Publishes an fsync log: writes the primary of every member alone, durably. It is the committed
+    /// superblock with another log root, whatever changed in memory since; the copies stay without the log.
+    /// What the log reaches must have been flushed.
     ///
     /// # Errors
     /// As [`Volume::write_superblocks`].

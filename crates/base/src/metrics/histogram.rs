@@ -1,5 +1,5 @@
-//! Histograms whose buckets are linear inside each power of two: 16 to the octave, so that a bucket is never wider than
-//! 1/16 of its values.
+//! Histograms whose buckets are linear inside each power of two: 16 to the octave, so that a bucket is never
+//! wider than 1/16 of its values.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +9,8 @@ const SUB_BUCKETS: usize = 1 << SUB_BUCKET_BITS;
 /// Values below 16 have a bucket each, then 16 buckets for each of the 60 octaves from 2^4 to 2^63.
 const BUCKETS: usize = SUB_BUCKETS + (64 - SUB_BUCKET_BITS as usize) * SUB_BUCKETS;
 
-/// How often values of each size were recorded, without locks. Nanoseconds, bytes or counts from 0 to 2^64 − 1.
+/// How often values of each size were recorded, without locks. Nanoseconds, bytes or counts from 0 to 2^64 −
+/// 1.
 #[derive(Debug)]
 pub struct Histogram {
     buckets: Box<[AtomicU64]>,
@@ -118,8 +119,8 @@ impl Histogram {
 }
 
 impl HistogramSnapshot {
-    /// The value that a share of `quantile` (0 to 1) of the values do not exceed: exact below 16, else at most 1/16 too
-    /// high and never past the maximum. 0 where none was recorded.
+    /// The value that a share of `quantile` (0 to 1) of the values do not exceed: exact below 16, else at
+    /// most 1/16 too high and never past the maximum. 0 where none was recorded.
     pub fn quantile(&self, quantile: f64) -> u64 {
         let rank = ((quantile.clamp(0.0, 1.0) * self.count as f64).ceil() as u64).max(1);
         let mut seen = 0;

@@ -1,7 +1,7 @@
 //! Counters, gauges and histograms, owned by one file system each, not by the process.
 //!
-//! A mechanism asks the [`Registry`] once for its metrics, keeps the `Arc`s and records without locks. Names are
-//! `part.what` with the unit last where it is not a plain count: `delayed_items.insert_batches`,
+//! A mechanism asks the [`Registry`] once for its metrics, keeps the `Arc`s and records without locks. Names
+//! are `part.what` with the unit last where it is not a plain count: `delayed_items.insert_batches`,
 //! `delayed_items.insert_time_ns`.
 
 mod histogram;
@@ -9,7 +9,8 @@ mod histogram;
 pub use histogram::{Bucket, Histogram, HistogramSnapshot, Timer};
 
 use crate::sync::{Arc, Mutex};
-// Never shuttle's: metrics order nothing, and each of their steps would double the interleavings of a model run.
+// Never shuttle's: metrics order nothing, and each of their steps would double the interleavings of a model
+// run.
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// A number that only grows.
@@ -176,7 +177,8 @@ impl Registry {
         metric
     }
 
-    /// The values of all metrics, by name. Each is exact, but they are not of one instant: recording goes on meanwhile.
+    /// The values of all metrics, by name. Each is exact, but they are not of one instant: recording goes on
+    /// meanwhile.
     pub fn snapshot(&self) -> Vec<Sample> {
         let mut entries = self.entries.lock().clone();
         entries.sort_by_key(|entry| entry.name);

@@ -8,9 +8,9 @@ use crate::waiting;
 
 /// Lets threads wait for what another one changes under a lock. Waits may end without a reason.
 #[derive(Debug, Default)]
-pub struct Condvar(parking_lot::Condvar);
+pub struct AnnouncedCondvar(parking_lot::Condvar);
 
-impl Condvar {
+impl AnnouncedCondvar {
     /// Nobody waits.
     #[must_use]
     pub const fn new() -> Self {

@@ -7,12 +7,12 @@ mod model;
 
 pub use std::sync::{Arc, Weak};
 
-/// A cell for constants of the process, in a `static`: written once, never the model's, whose locks must not outlive one
-/// run. What writes it takes no lock and no other [`ProcessOnce`].
+/// A cell for constants of the process, in a `static`: written once, never the model's, whose locks must not
+/// outlive one run. What writes it takes no lock and no other [`ProcessOnce`].
 pub use std::sync::OnceLock as ProcessOnce;
 
 #[cfg(not(feature = "shuttle"))]
-pub use condition::Condvar;
+pub use condition::AnnouncedCondvar as Condvar;
 #[cfg(not(feature = "shuttle"))]
 pub use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult};
 #[cfg(not(feature = "shuttle"))]

@@ -95,8 +95,8 @@ impl Condvar {
         guard.0 = Some(self.0.wait(held).unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// As [`wait`](Self::wait), for at most `timeout`. A model run has no time: shuttle's wait never times out,
-    /// so what depends on a timeout to make progress shows as a deadlock.
+    /// As [`wait`](Self::wait), for at most `timeout`. A model run has no time: shuttle's wait never times
+    /// out, so what depends on a timeout to make progress shows as a deadlock.
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> WaitTimeoutResult {
         let held = guard.0.take().expect("a guard is empty only inside Condvar::wait");
         let (held, result) = self.0.wait_timeout(held, timeout).unwrap_or_else(PoisonError::into_inner);
@@ -180,8 +180,8 @@ impl<T: ?Sized> fmt::Debug for RwLock<T> {
     }
 }
 
-/// A cell that is written once. The lock around the first write is the model's, because std's would block the only
-/// thread a model run has.
+/// A cell that is written once. The lock around the first write is the model's, because std's would block the
+/// only thread a model run has.
 #[derive(Debug)]
 pub struct OnceLock<T> {
     value: std::sync::OnceLock<T>,

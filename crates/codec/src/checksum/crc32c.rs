@@ -6,8 +6,8 @@ use vlinder_base::sync::ProcessOnce;
 /// Below this, choosing and starting the vector code costs more than the tables.
 const SHORT_BYTES: usize = 64;
 
-/// The raw CRC-32C that Linux's `crc32c(seed, …)` computes: the seed is the register's state as it is, and the result is
-/// not inverted. `crc32c(crc32c(seed, a), b)` is that of `a` and `b` joined.
+/// The raw CRC-32C that Linux's `crc32c(seed, …)` computes: the seed is the register's state as it is, and
+/// the result is not inverted. `crc32c(crc32c(seed, a), b)` is that of `a` and `b` joined.
 pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     if bytes.len() >= SHORT_BYTES && accelerated_is_right() {
         accelerated(seed, bytes)
@@ -32,8 +32,8 @@ fn accelerated(seed: u32, bytes: &[u8]) -> u32 {
     digest.get_state() as u32
 }
 
-/// Whether the vector code agrees with the tables on this processor: tested once, because it picks its instructions by
-/// what it finds, and a wrong checksum would condemn good data or bless bad.
+/// Whether the vector code agrees with the tables on this processor: tested once, because it picks its
+/// instructions by what it finds, and a wrong checksum would condemn good data or bless bad.
 pub fn accelerated_is_right() -> bool {
     static RIGHT: ProcessOnce<bool> = ProcessOnce::new();
     *RIGHT.get_or_init(|| {

@@ -83,8 +83,8 @@ impl fmt::Display for ChecksumKind {
     }
 }
 
-/// A checksum of any kind, as the 32 bytes the superblock and tree block headers keep for it: what the kind does not
-/// use is zero.
+/// A checksum of any kind, as the 32 bytes the superblock and tree block headers keep for it: what the kind
+/// does not use is zero.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Checksum([u8; 32]);
 
@@ -134,8 +134,8 @@ pub fn checksum(kind: ChecksumKind, bytes: &[u8]) -> Checksum {
     }
 }
 
-/// Appends the checksum of each sector of `sectors` to `output`, [`ChecksumKind::size_bytes`] each, without gaps: the
-/// form of a checksum item's payload.
+/// Appends the checksum of each sector of `sectors` to `output`, [`ChecksumKind::size_bytes`] each, without
+/// gaps: the form of a checksum item's payload.
 ///
 /// # Panics
 /// If `sectors` is not whole sectors of `sector_bytes`, which is a mistake of the caller.

@@ -1,16 +1,17 @@
 //! zlib: one stream, decoded by libdeflate at once.
 
-use super::{CodecError, Compression, Damage, damaged};
+use super::algorithm::Compression;
+use super::error::{CodecError, Damage, damaged};
 use flate2::{Decompress, FlushDecompress};
 use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
 
 #[derive(Default)]
-pub(super) struct Workspace {
+pub(super) struct ZlibWorkspace {
     compressor: Option<(i32, Compressor)>,
     decompressor: Option<Decompressor>,
 }
 
-impl Workspace {
+impl ZlibWorkspace {
     pub(super) fn compress(
         &mut self,
         level: i32,
@@ -43,8 +44,8 @@ impl Workspace {
     }
 }
 
-/// Decodes the head of a stream that holds more than `output`: libdeflate does all or nothing, Linux stops where it has
-/// what it needs.
+/// Decodes the head of a stream that holds more than `output`: libdeflate does all or nothing, Linux stops
+/// where it has what it needs.
 fn decompress_part(input: &[u8], output: &mut [u8]) -> Result<usize, CodecError> {
     let mut stream = Decompress::new(true);
     let status = stream.decompress(input, output, FlushDecompress::None);

@@ -1,6 +1,7 @@
 //! Zstandard: one frame whose window fits what Linux allows.
 
-use super::{CodecError, Compression, Damage, damaged};
+use super::algorithm::Compression;
+use super::error::{CodecError, Damage, damaged};
 use zstd::zstd_safe::{
     CCtx, CParameter, DCtx, DParameter, InBuffer, OutBuffer, ResetDirective, compress_bound,
     find_frame_compressed_size,
@@ -10,7 +11,7 @@ use zstd::zstd_safe::{
 const MAX_WINDOW_LOG: u32 = 17;
 
 #[derive(Default)]
-pub(super) struct Workspace {
+pub(super) struct ZstdWorkspace {
     compressor: Option<(i32, CCtx<'static>)>,
     decompressor: Option<DCtx<'static>>,
 }
@@ -32,7 +33,7 @@ fn new_compressor(level: i32) -> Result<CCtx<'static>, CodecError> {
     Ok(context)
 }
 
-impl Workspace {
+impl ZstdWorkspace {
     pub(super) fn compress(
         &mut self,
         level: i32,
@@ -152,7 +153,7 @@ mod tests {
         let input = vec![7; 300 << 10];
         let frame = zstd::bulk::compress(&input, 3).unwrap();
         let mut output = vec![0; 300 << 10];
-        let error = Workspace::default().decompress(&frame, &mut output).unwrap_err();
+        let error = ZstdWorkspace::default().decompress(&frame, &mut output).unwrap_err();
         assert_eq!(error, damaged(Compression::Zstd, 0, Damage::Frame));
     }
 }

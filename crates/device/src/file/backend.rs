@@ -1,24 +1,12 @@
-//! Which engine serves batches of more than one request.
+//! The engine that serves batches of more than one request.
 
 use vlinder_base::sync::Arc;
 
+use super::host_file::HostFile;
+use super::options::{Backend, OpenOptions};
 use super::threads::ThreadPool;
 use super::uring::Uring;
-use super::{HostFile, OpenOptions};
 use crate::{DeviceError, DeviceErrorKind, Operation, Request, Ticket};
-
-/// What serves batches of more than one request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Backend {
-    /// Threads: on cached data they are as fast as io_uring or faster (16 KiB blocks, two cores), and behind it by a
-    /// sixth on cold random reads only; and no sandbox forbids them.
-    #[default]
-    Auto,
-    /// A small pool of threads with positioned reads and writes.
-    Threads,
-    /// io_uring; opening fails where the kernel refuses it.
-    Uring,
-}
 
 /// A running backend.
 #[derive(Debug)]

@@ -1,140 +1,47 @@
 //! A device over a regular file or a block device of the host.
 //!
-//! A single request runs in the caller's thread, batches on the backend, where requests that follow one another on the device
-//! are one call (`run`) and small reads that the host answers from memory are the caller's as well (decision 13). Every
-//! transfer is positioned, so nothing here has a file cursor to share.
+//! A single request runs in the caller's thread, batches on the backend, where requests that follow one
+//! another on the device are one call (`run`) and small reads that the host answers from memory are the
+//! caller's as well (decision 13). Every transfer is positioned, so nothing here has a file cursor to share.
 
 mod backend;
+mod host_file;
 mod open;
+mod options;
 mod run;
 mod threads;
 mod transfer;
 mod uring;
 
-use std::os::fd::OwnedFd;
-
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use vlinder_base::sync::Arc;
-use vlinder_base::sync::atomic::{AtomicU64, Ordering};
+use vlinder_base::sync::atomic::Ordering;
 use vlinder_base::units::Physical;
 
 use crate::{
-    Completion, Description, Device, DeviceError, DeviceErrorKind, DeviceExt, DeviceKind, Durability,
-    HostIdentity, Operation, Request, Ticket,
+    Description, Device, DeviceError, DeviceErrorKind, DeviceExt, DeviceKind, HostIdentity, Operation,
+    Request, Ticket,
 };
+use backend::Engine;
+use host_file::HostFile;
 
-pub use backend::Backend;
-pub use open::{LockMode, OpenOptions};
+pub use options::{Backend, LockMode, OpenOptions};
 
-/// A regular file or a block device. The file is locked as [`OpenOptions::lock`] says until the device is dropped.
+/// A regular file or a block device. The file is locked as [`OpenOptions::lock`] says until the device is
+/// dropped.
 #[derive(Debug)]
 pub struct FileDevice {
     host: Arc<HostFile>,
-    backend: backend::Engine,
-}
-
-/// The open file, shared with the threads that serve it.
-#[derive(Debug)]
-pub(crate) struct HostFile {
-    descriptor: OwnedFd,
-    /// The file below a loop device, locked like the device: others may open that one.
-    below: Option<OwnedFd>,
-    name: Arc<str>,
-    kind: DeviceKind,
-    read_only: bool,
-    /// The host keeps all of it in memory (tmpfs), and does not say so call by call.
-    lies_in_memory: bool,
-    /// A regular file that had a name when it was opened.
-    has_name: bool,
-    length: AtomicU64,
-}
-
-impl Drop for HostFile {
-    fn drop(&mut self) {
-        // The lock belongs to the open file, of which a process that is just being started by another thread may have
-        // an inherited descriptor until it executes its program: closing ours alone would not release the lock yet.
-        // Releasing a lock that was never taken is no error, and nobody could be told of one here.
-        for descriptor in std::iter::once(&self.descriptor).chain(&self.below) {
-            let _ = rustix::fs::flock(descriptor, rustix::fs::FlockOperation::Unlock);
-        }
-    }
-}
-
-impl HostFile {
-    fn fail(
-        &self,
-        kind: DeviceErrorKind,
-        operation: Operation,
-        offset: Physical,
-        length_bytes: u64,
-    ) -> DeviceError {
-        DeviceError::new(kind, operation, &self.name, offset, length_bytes)
-    }
-
-    /// What can be refused without asking the system.
-    fn check(&self, operation: Operation, offset: Physical, length_bytes: u64) -> Result<(), DeviceError> {
-        if self.read_only && operation != Operation::Read {
-            return Err(self.fail(DeviceErrorKind::ReadOnly, operation, offset, length_bytes));
-        }
-        let device_length = self.length.load(Ordering::Acquire);
-        match offset.0.checked_add(length_bytes) {
-            Some(end) if end <= device_length => Ok(()),
-            _ => {
-                Err(self.fail(DeviceErrorKind::OutOfRange { device_length }, operation, offset, length_bytes))
-            }
-        }
-    }
-
-    fn check_request(&self, request: &Request) -> Result<(), DeviceError> {
-        self.check(request.operation(), request.offset(), request.length_bytes())
-    }
-
-    /// What was flushed is durable only in a file that is still there, and as long as it has to be.
-    fn check_whole(&self) -> Result<(), DeviceError> {
-        if self.kind != DeviceKind::RegularFile {
-            return Ok(());
-        }
-        let fail = |kind| DeviceError::whole(kind, Operation::Flush, &self.name);
-        let length_bytes = self.length.load(Ordering::Acquire);
-        let status = rustix::fs::fstat(&self.descriptor).map_err(|errno| fail(errno.into()))?;
-        let found_bytes = status.st_size.unsigned_abs();
-        if found_bytes < length_bytes {
-            return Err(fail(DeviceErrorKind::CutShort { found_bytes, length_bytes }));
-        }
-        if self.has_name && status.st_nlink == 0 {
-            return Err(fail(DeviceErrorKind::Removed));
-        }
-        Ok(())
-    }
-
-    /// A write ended in the host's cache ([`transfer::begin_write_back`]).
-    fn note_written(&self, offset: Physical, length_bytes: u64) {
-        if !self.lies_in_memory {
-            transfer::begin_write_back(&self.descriptor, offset.0, length_bytes);
-        }
-    }
-
-    /// Runs one request in the calling thread.
-    fn run(&self, mut request: Request) -> Completion {
-        let result = self.check_request(&request).and_then(|()| {
-            let transferred = transfer::run(&self.descriptor, &mut request);
-            transferred.map_err(|kind| {
-                self.fail(kind, request.operation(), request.offset(), request.length_bytes())
-            })
-        });
-        if let (Ok(()), Request::Write { offset, durability: Durability::Cached, .. }) = (&result, &request) {
-            self.note_written(*offset, request.length_bytes());
-        }
-        request.complete(result)
-    }
+    backend: Engine,
 }
 
 impl FileDevice {
     /// Opens an existing regular file or block device.
     ///
     /// # Errors
-    /// [`DeviceErrorKind::Busy`] and [`DeviceErrorKind::Mounted`] where somebody else has it, or what the system said.
+    /// [`DeviceErrorKind::Busy`] and [`DeviceErrorKind::Mounted`] where somebody else has it, or what the
+    /// system said.
     pub fn open(path: impl AsRef<std::path::Path>, options: &OpenOptions) -> Result<Self, DeviceError> {
         open::open(path.as_ref(), options).and_then(|host| Self::start(host, options))
     }
@@ -152,13 +59,15 @@ impl FileDevice {
         let device = open::create(path, options).and_then(|host| Self::start(host, options))?;
         let sized = device.set_length(length_bytes);
         if sized.is_err() {
-            // The file is empty and ours; its size is the error worth reporting, whatever becomes of the removal.
+            // The file is empty and ours; its size is the error worth reporting, whatever becomes of the
+            // removal.
             let _ = device.remove(path);
         }
         sized.map(|()| device)
     }
 
-    /// Makes a regular file of `length_bytes` (sparse) that has no name in its directory, and is gone with the device.
+    /// Makes a regular file of `length_bytes` (sparse) that has no name in its directory, and is gone with
+    /// the device.
     pub(crate) fn temporary(
         directory: &std::path::Path,
         name: &Arc<str>,
@@ -171,14 +80,15 @@ impl FileDevice {
 
     fn start(host: HostFile, options: &OpenOptions) -> Result<Self, DeviceError> {
         let host = Arc::new(host);
-        let backend = backend::Engine::new(&host, options)?;
+        let backend = Engine::new(&host, options)?;
         Ok(FileDevice { host, backend })
     }
 
     /// Changes the length of a regular file; new bytes are holes.
     ///
     /// # Errors
-    /// [`DeviceErrorKind::Unsupported`] on block devices, [`DeviceErrorKind::ReadOnly`], or what the system said.
+    /// [`DeviceErrorKind::Unsupported`] on block devices, [`DeviceErrorKind::ReadOnly`], or what the system
+    /// said.
     pub fn set_length(&self, length_bytes: u64) -> Result<(), DeviceError> {
         let fail = |kind| self.error(kind, Operation::Resize, Physical(0), length_bytes);
         if self.host.read_only {
@@ -193,7 +103,8 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Takes away the opened file's name, if the path still leads to that file: others may write in the directories on the way.
+    /// Takes away the opened file's name, if the path still leads to that file: others may write in the
+    /// directories on the way.
     ///
     /// # Errors
     /// What the system said. That another file is there is no error.
@@ -242,7 +153,8 @@ impl Device for FileDevice {
         if self.host.read_only {
             return Ok(());
         }
-        // fdatasync writes the length too when it changed, and flushes the disk's cache below the host's file system.
+        // fdatasync writes the length too when it changed, and flushes the disk's cache below the host's file
+        // system.
         transfer::retry(|| rustix::fs::fdatasync(&self.host.descriptor))
             .map_err(|errno| DeviceError::whole(errno.into(), Operation::Flush, &self.host.name))?;
         self.host.check_whole()

@@ -9,45 +9,11 @@ use vlinder_base::random::{OsRandom, Random};
 use vlinder_base::sync::Arc;
 use vlinder_base::sync::atomic::AtomicU64;
 
-use super::{Backend, HostFile, transfer};
-use crate::{DeviceError, DeviceErrorKind, DeviceKind, Operation, host, kernel_mount};
-
-/// Who else may have the device open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum LockMode {
-    /// Anybody: nothing is asked.
-    #[default]
-    None,
-    /// Others that lock it shared (readers).
-    Shared,
-    /// Nobody else that locks. A block device is opened with O_EXCL as well, so a mounted one is refused.
-    Exclusive,
-}
-
-/// How to open a device.
-#[derive(Debug, Clone, Default)]
-pub struct OpenOptions {
-    /// Refuse writes.
-    pub read_only: bool,
-    /// Who else may have it open.
-    pub lock: LockMode,
-    /// What serves batches of more than one request.
-    pub backend: Backend,
-    /// Open it even while the kernel has it mounted. Only for tests that watch the kernel.
-    pub allow_mounted: bool,
-}
-
-impl OpenOptions {
-    /// For reading, shared with other readers.
-    pub fn reader() -> Self {
-        OpenOptions { read_only: true, lock: LockMode::Shared, ..OpenOptions::default() }
-    }
-
-    /// For writing, alone.
-    pub fn writer() -> Self {
-        OpenOptions { read_only: false, lock: LockMode::Exclusive, ..OpenOptions::default() }
-    }
-}
+use super::host_file::HostFile;
+use super::options::{LockMode, OpenOptions};
+use super::transfer;
+use crate::lock_holder::lock_holder;
+use crate::{DeviceError, DeviceErrorKind, DeviceKind, Operation, kernel_mount};
 
 /// Opens an existing file or block device.
 pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<HostFile, DeviceError> {
@@ -85,8 +51,8 @@ pub(super) fn temporary(
     let private = Mode::RUSR | Mode::WUSR;
     let opened = transfer::retry(|| rustix::fs::open(directory, flags | OFlags::TMPFILE, private));
     let descriptor = match opened {
-        // Where the host's file system has no such files, the name is taken away at once. (Kernels that don't know the flag see
-        // a directory to be written.)
+        // Where the host's file system has no such files, the name is taken away at once. (Kernels that don't
+        // know the flag see a directory to be written.)
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
             let path = directory.join(format!("vlinder-{:016x}", OsRandom.next_u64()));
             let flags = flags | OFlags::CREATE | OFlags::EXCL;
@@ -132,14 +98,14 @@ fn finish(path: &Path, flags: OFlags, options: &OpenOptions) -> Result<HostFile,
         _ => return Err(fail(DeviceErrorKind::WrongType)),
     };
     lock(&descriptor, options.lock).map_err(|errno| match errno {
-        Errno::WOULDBLOCK => fail(DeviceErrorKind::Busy { holder: host::lock_holder(&status).map(Box::new) }),
+        Errno::WOULDBLOCK => fail(DeviceErrorKind::Busy { holder: lock_holder(&status).map(Box::new) }),
         other => fail(other.into()),
     })?;
     let below = if kind == DeviceKind::BlockDevice { file_below(&status) } else { None };
     if let Some((below, status)) = &below
         && lock(below, options.lock) == Err(Errno::WOULDBLOCK)
     {
-        return Err(fail(DeviceErrorKind::Busy { holder: host::lock_holder(status).map(Box::new) }));
+        return Err(fail(DeviceErrorKind::Busy { holder: lock_holder(status).map(Box::new) }));
     }
     Ok(HostFile {
         lies_in_memory: lies_in_memory(&descriptor),

@@ -1,12 +1,14 @@
 //! Requests that follow one another on the device, done in one call of the system.
 //!
-//! What is written out is sorted, and mostly lies together: a commit's tree blocks, the extents of one flush. A call for each
-//! costs more than the bytes, and calls for one file wait for each other in the host's kernel.
+//! What is written out is sorted, and mostly lies together: a commit's tree blocks, the extents of one flush.
+//! A call for each costs more than the bytes, and calls for one file wait for each other in the host's
+//! kernel.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 
-use super::{HostFile, transfer};
+use super::host_file::HostFile;
+use super::transfer;
 use crate::{Completion, DeviceErrorKind, Durability, Request};
 
 /// A run ends here, so that several threads share a large batch.
@@ -49,8 +51,8 @@ impl Run {
         kinds_fit && last.offset().0.checked_add(last.length_bytes()) == Some(next.offset().0)
     }
 
-    /// Reads all of it in the calling thread, if it consists of reads that the host can answer from memory. False leaves
-    /// it to be finished.
+    /// Reads all of it in the calling thread, if it consists of reads that the host can answer from memory.
+    /// False leaves it to be finished.
     pub(super) fn read_from_memory(&mut self, host: &HostFile) -> bool {
         let may =
             !self.writes() && self.requests.iter().all(|(_, request)| host.check_request(request).is_ok());
@@ -58,7 +60,8 @@ impl Run {
         self.is_done
     }
 
-    /// Does all of it in the calling thread, and gives the answer to each request with its position in the batch.
+    /// Does all of it in the calling thread, and gives the answer to each request with its position in the
+    /// batch.
     pub(super) fn finish(mut self, host: &HostFile) -> Vec<(usize, Completion)> {
         let are_fine = self.requests.iter().all(|(_, request)| host.check_request(request).is_ok());
         let is_done = self.is_done
@@ -92,7 +95,8 @@ pub(super) fn runs(batch: Vec<Request>) -> Vec<Run> {
     runs
 }
 
-/// Transfers requests that lie one behind the other and are of one kind. After an error any part may have been done.
+/// Transfers requests that lie one behind the other and are of one kind. After an error any part may have
+/// been done.
 fn transfer_all(descriptor: &OwnedFd, requests: &mut [(usize, Request)]) -> Result<(), DeviceErrorKind> {
     let Some(offset) = requests.first().map(|(_, request)| request.offset().0) else { return Ok(()) };
     if matches!(requests, [(_, Request::Read { .. }), ..]) {
@@ -105,7 +109,8 @@ fn transfer_all(descriptor: &OwnedFd, requests: &mut [(usize, Request)]) -> Resu
     transfer::write_vectored(descriptor, offset, &mut parts.collect::<Vec<_>>())
 }
 
-/// Reads as [`transfer_all`] does, if that does not have to wait for a device. False if it would, or for another reason fails.
+/// Reads as [`transfer_all`] does, if that does not have to wait for a device. False if it would, or for
+/// another reason fails.
 fn read_from_memory(host: &HostFile, requests: &mut [(usize, Request)]) -> bool {
     let Some(offset) = requests.first().map(|(_, request)| request.offset().0) else { return true };
     let buffers = &mut buffers(requests);

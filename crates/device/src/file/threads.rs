@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use vlinder_base::sync::{Arc, Condvar, Mutex};
 use vlinder_base::thread::{self, JoinHandle};
 
-use super::HostFile;
+use super::host_file::HostFile;
 use super::run::{Run, runs};
 use crate::{Completer, Completion, DeviceKind, Request, Ticket};
 
@@ -13,9 +13,10 @@ use crate::{Completer, Completion, DeviceKind, Request, Ticket};
 const MOST_THREADS: usize = 4;
 /// A single run of writes up to this size is done by who asks for it: waking a thread takes longer.
 const SMALL_WRITE_BYTES: u64 = 256 << 10;
-/// Reads of up to so many bytes that need no device are done by who asks for them: waking threads, of a processor that sleeps
-/// above all, takes longer, and the bytes come to lie in the cache of the processor that wants them. Others go to the
-/// threads, because who reads from several devices asks all of them before it waits.
+/// Reads of up to so many bytes that need no device are done by who asks for them: waking threads, of a
+/// processor that sleeps above all, takes longer, and the bytes come to lie in the cache of the processor
+/// that wants them. Others go to the threads, because who reads from several devices asks all of them before
+/// it waits.
 const SMALL_READ_BYTES: u64 = 512 << 10;
 
 /// The pool. Threads start with the first batch and end with the pool.
@@ -72,7 +73,7 @@ impl ThreadPool {
             completer: completer.clone(),
         }));
         let together = state.work.range(before..).filter(|work| !work.goes_alone()).count();
-        // Who writes at present looks for more when it is done.
+        // The thread that writes at present looks for more when it is done.
         let alone = usize::from(!state.writing && before + together < state.work.len());
         drop(state);
         for _ in 0..(together + alone).min(MOST_THREADS) {
@@ -111,7 +112,8 @@ fn serve(queue: &Queue) {
 }
 
 impl Work {
-    /// Hosts let one thread at a time write to a regular file (the inode's lock); the others would spin on that.
+    /// Hosts let one thread at a time write to a regular file (the inode's lock); the others would spin on
+    /// that.
     fn goes_alone(&self) -> bool {
         self.run.writes() && self.host.kind == DeviceKind::RegularFile
     }
@@ -123,7 +125,8 @@ impl Work {
     }
 }
 
-/// The thread that writes to a regular file. When it is done it takes what comes next itself, unless it ends by a panic.
+/// The thread that writes to a regular file. When it is done it takes what comes next itself, unless it ends
+/// by a panic.
 struct Alone<'a>(&'a Queue);
 
 impl Drop for Alone<'_> {
@@ -135,7 +138,8 @@ impl Drop for Alone<'_> {
     }
 }
 
-/// The next run; none when the pool is closed and everything queued was taken, or will be by the thread that writes.
+/// The next run; none when the pool is closed and everything queued was taken, or will be by the thread that
+/// writes.
 fn take(queue: &Queue) -> Option<Work> {
     let mut state = queue.state.lock();
     loop {

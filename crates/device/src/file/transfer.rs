@@ -100,7 +100,8 @@ pub(super) fn read_vectored(
     Ok(())
 }
 
-/// Fills all buffers from `offset` on, if the host's page cache has the bytes. False if it lacks some, or can't tell.
+/// Fills all buffers from `offset` on, if the host's page cache has the bytes. False if it lacks some, or
+/// can't tell.
 pub(super) fn read_cached(descriptor: &OwnedFd, offset: u64, mut buffers: &mut [IoSliceMut<'_>]) -> bool {
     let mut position = offset;
     while !buffers.is_empty() {
@@ -133,9 +134,10 @@ pub(super) fn write_vectored(
 /// Writes of at least so many bytes are taken for bulk.
 const BULK_BYTES: u64 = 128 << 10;
 
-/// After a bulk write: has the host begin to bring it to the device. Else it would lie in the host's cache until the next flush,
-/// which would have to bring all of it there before a small file beside it is durable. A hint: that it fails changes nothing, and it
-/// takes no error of an earlier write-back away from the flush (it waits for none).
+/// After a bulk write: has the host begin to bring it to the device. Else it would lie in the host's cache
+/// until the next flush, which would have to bring all of it there before a small file beside it is durable.
+/// A hint: that it fails changes nothing, and it takes no error of an earlier write-back away from the flush
+/// (it waits for none).
 pub(super) fn begin_write_back(descriptor: &OwnedFd, offset: u64, length_bytes: u64) {
     if length_bytes < BULK_BYTES {
         return;
@@ -156,7 +158,8 @@ pub(super) fn discard_block_device(
     /// `_IO(0x12, 119)` of linux/fs.h; its argument points to two u64: start and length in bytes.
     const BLKDISCARD: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 119);
     let mut range = [offset, length_bytes];
-    // SAFETY: BLKDISCARD reads two u64 through its pointer and writes nothing; `range` is that and outlives the call.
+    // SAFETY: BLKDISCARD reads two u64 through its pointer and writes nothing; `range` is that and outlives
+    // the call.
     unsafe {
         let discard = rustix::ioctl::Updater::<BLKDISCARD, [u64; 2]>::new(&mut range);
         rustix::ioctl::ioctl(descriptor, discard)

@@ -1,12 +1,12 @@
 //! An io_uring backend: callers put requests on the ring, one thread takes their results off it.
 //!
 //! Invariants that the `unsafe` blocks lean on:
-//! 1. The submission queue is touched only under the lock of [`Ring::slots`]; the completion queue only by the
-//!    reaper thread.
-//! 2. A request whose entry is on the ring lies in a slot, untouched, until the reaper has seen its completion; so
-//!    its buffer and its file outlive the kernel's use of them.
-//! 3. There are as many slots as submission entries, and the completion queue has at least twice as many: neither
-//!    queue ever overflows.
+//! 1. The submission queue is touched only under the lock of [`Ring::slots`]; the completion queue only by
+//!    the reaper thread.
+//! 2. A request whose entry is on the ring lies in a slot, untouched, until the reaper has seen its
+//!    completion; so its buffer and its file outlive the kernel's use of them.
+//! 3. There are as many slots as submission entries, and the completion queue has at least twice as many:
+//!    neither queue ever overflows.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -17,14 +17,15 @@ use rustix::io::Errno;
 use vlinder_base::sync::{Arc, Condvar, Mutex, MutexGuard};
 use vlinder_base::thread::{self, JoinHandle};
 
-use super::HostFile;
+use super::host_file::HostFile;
 use crate::{Completer, Durability, Request, Ticket};
 
 /// Requests on the ring at once.
 const SLOTS: u32 = 128;
 /// The user data of the entry that ends the reaper.
 const GOODBYE: u64 = u64::MAX;
-/// One entry carries at most this much (its length field has 32 bits); the rest is done after it, as a short transfer.
+/// One entry carries at most this much (its length field has 32 bits); the rest is done after it, as a short
+/// transfer.
 const MOST_BYTES_PER_ENTRY: usize = 1 << 30;
 /// `RWF_DSYNC` of linux/fs.h.
 const RWF_DSYNC: i32 = 2;
@@ -203,9 +204,9 @@ enum Outcome {
     Failed(Errno),
 }
 
-/// Short transfers, interrupted ones and most errors are worth another run. Not the error of a durable write: the kernel
-/// tells each failed write-back once, that of other writes to the file too, and forgets it. A second run would succeed, and
-/// the flush that should have told the error as well.
+/// Short transfers, interrupted ones and most errors are worth another run. Not the error of a durable write:
+/// the kernel tells each failed write-back once, that of other writes to the file too, and forgets it. A
+/// second run would succeed, and the flush that should have told the error as well.
 fn outcome(request: &Request, result: i32) -> Outcome {
     let Ok(count) = u64::try_from(result) else {
         let errno = Errno::from_raw_os_error(result.saturating_neg());

@@ -1,6 +1,6 @@
 use super::*;
-use crate::key::ItemType;
-use crate::types::ObjectId;
+use crate::key::{ItemType, Key};
+use crate::types::{Generation, Level, Logical, ObjectId, RootId, Uuid};
 use std::collections::BTreeMap;
 
 fn identity(level: u8) -> BlockIdentity {

@@ -1,7 +1,10 @@
-//! The structure of one block: what must hold before any accessor may trust it (kernel: `check_leaf`, `check_node`).
+//! The structure of one block: what must hold before any accessor may trust it (kernel: `check_leaf`,
+//! `check_node`).
 
-use super::header::{HEADER_SIZE, LEVEL, NRITEMS, get_u32, get_u64, widen};
-use super::{BLOCK_FLAG_RELOCATION, BLOCK_FLAG_WRITTEN, ITEM_HEADER_SIZE, POINTER_SIZE};
+use super::offsets::{
+    BLOCK_FLAG_RELOCATION, BLOCK_FLAG_WRITTEN, FLAGS, GENERATION, HEADER_SIZE, ITEM_HEADER_SIZE, LEVEL,
+    NRITEMS, OWNER, POINTER_SIZE, get_key, get_u32, get_u64, widen,
+};
 use crate::key::Key;
 use crate::types::{Generation, Level, Logical, RootId};
 
@@ -144,8 +147,9 @@ const NEVER_EMPTY: [RootId; 6] = [
     RootId::EXTENT_TREE,
 ];
 
-/// Checks size, level, counts, key order, item data and pointers. An unwritten block (in memory) passes only in
-/// [`Block::validate`](super::Block::validate) right before its flag is set by the writer, never here from disk.
+/// Checks size, level, counts, key order, item data and pointers. An unwritten block (in memory) passes only
+/// in [`Block::validate`](super::Block::validate) right before its flag is set by the writer, never here from
+/// disk.
 pub(super) fn validate(bytes: &[u8], rules: &BlockRules) -> Result<(), Finding> {
     let expected = widen(rules.node_size);
     if bytes.len() != expected || expected <= HEADER_SIZE {
@@ -155,7 +159,7 @@ pub(super) fn validate(bytes: &[u8], rules: &BlockRules) -> Result<(), Finding> 
     if level.index() >= Level::COUNT {
         return Err((BlockFault::LevelTooHigh { found: level }, None));
     }
-    if get_u64(bytes, 56) & BLOCK_FLAG_WRITTEN == 0 {
+    if get_u64(bytes, FLAGS) & BLOCK_FLAG_WRITTEN == 0 {
         return Err((BlockFault::NotWritten, None));
     }
     let count = get_u32(bytes, NRITEMS);
@@ -173,9 +177,10 @@ fn validate_leaf(bytes: &[u8], count: u32) -> Result<(), Finding> {
         return Err((BlockFault::EntryCount { found: count, most }, None));
     }
     if count == 0 {
-        let owner = RootId(get_u64(bytes, 88));
-        // A relocation tree's blocks name the tree that they copy, which may be one of these, and may be empty.
-        let is_relocated = get_u64(bytes, 56) & BLOCK_FLAG_RELOCATION != 0;
+        let owner = RootId(get_u64(bytes, OWNER));
+        // A relocation tree's blocks name the tree that they copy, which may be one of these, and may be
+        // empty.
+        let is_relocated = get_u64(bytes, FLAGS) & BLOCK_FLAG_RELOCATION != 0;
         if !is_relocated && (owner.0 == 0 || NEVER_EMPTY.contains(&owner)) {
             return Err((BlockFault::EmptyLeaf { owner }, None));
         }
@@ -187,7 +192,7 @@ fn validate_leaf(bytes: &[u8], count: u32) -> Result<(), Finding> {
     let mut data_end = u64::try_from(capacity).unwrap_or(u64::MAX);
     for slot in 0..count {
         let start = HEADER_SIZE + widen(slot) * ITEM_HEADER_SIZE;
-        let key = key_at(bytes, start);
+        let key = get_key(bytes, start);
         if previous >= key {
             return Err((BlockFault::KeyOrder { key: previous, next: key }, Some(slot)));
         }
@@ -214,11 +219,11 @@ fn validate_node(bytes: &[u8], count: u32, rules: &BlockRules) -> Result<(), Fin
     if count == 0 || widen(count) > most {
         return Err((BlockFault::EntryCount { found: count, most }, None));
     }
-    let own = Generation(get_u64(bytes, 80));
+    let own = Generation(get_u64(bytes, GENERATION));
     let mut previous: Option<Key> = None;
     for slot in 0..count {
         let start = HEADER_SIZE + widen(slot) * POINTER_SIZE;
-        let key = key_at(bytes, start);
+        let key = get_key(bytes, start);
         if let Some(before) = previous
             && before >= key
         {
@@ -235,15 +240,4 @@ fn validate_node(bytes: &[u8], count: u32, rules: &BlockRules) -> Result<(), Fin
         }
     }
     Ok(())
-}
-
-#[allow(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    reason = "the callers bounded the slot by the block's size"
-)]
-fn key_at(bytes: &[u8], start: usize) -> Key {
-    let mut key = [0; Key::SIZE];
-    key.copy_from_slice(&bytes[start..start + Key::SIZE]);
-    Key::decode(&key)
 }

@@ -1,8 +1,9 @@
 //! Chunks: where a run of logical addresses lies on the devices.
 //!
-//! Key (256, CHUNK_ITEM, logical start) in the chunk tree; chunks of type SYSTEM also in the superblock's system array,
-//! each after its key, because the chunk tree itself lies in them. All lengths and offsets are bytes. Present since the
-//! first format; RAID5/6 came with feature raid56, RAID1C3/4 with raid1c34, mixed groups with mixed_groups.
+//! Key (256, CHUNK_ITEM, logical start) in the chunk tree; chunks of type SYSTEM also in the superblock's
+//! system array, each after its key, because the chunk tree itself lies in them. All lengths and offsets are
+//! bytes. Present since the first format; RAID5/6 came with feature raid56, RAID1C3/4 with raid1c34, mixed
+//! groups with mixed_groups.
 //!
 //! ```text
 //! 0        8       16            24     32         36         40            44            46
@@ -14,8 +15,8 @@ use crate::features::IncompatFeatures;
 use crate::key::Key;
 use crate::layout::Layout;
 use crate::record::{is_aligned, record, widen_u64, wrapped};
+use crate::rules::ItemContext;
 use crate::types::{DeviceId, Logical, ObjectId, Physical, RootId, Uuid};
-use crate::validate::ItemContext;
 
 /// The only stripe length there is (`BTRFS_STRIPE_LEN`).
 pub const STRIPE_LENGTH: u64 = 64 * 1024;
@@ -85,8 +86,8 @@ impl BlockGroupFlags {
         Self(self.0 & Self::PROFILE_MASK.0)
     }
 
-    /// How often the profile stores each byte, parity left out (Linux: `btrfs_bg_type_to_factor`); 1 where more than one
-    /// profile is set.
+    /// How often the profile stores each byte, parity left out (Linux: `btrfs_bg_type_to_factor`); 1 where
+    /// more than one profile is set.
     #[must_use]
     pub fn copies(self) -> u64 {
         ProfileShape::of(self.profile()).map_or(1, |shape| u64::from(shape.copies))
@@ -354,7 +355,8 @@ impl Chunk {
         Err(ChunkFault::Size { found: bytes.len(), expected: Self::size(stripe_count), stripe_count })
     }
 
-    /// Reads a chunk from the front of `bytes`, and gives what follows it (in the system array: the next key).
+    /// Reads a chunk from the front of `bytes`, and gives what follows it (in the system array: the next
+    /// key).
     ///
     /// # Errors
     /// [`ChunkFault::Size`] where there are too few bytes.
@@ -414,8 +416,9 @@ impl Chunk {
         bytes
     }
 
-    /// Whether two items describe one chunk. `sub_stripes` means something in RAID10 alone: elsewhere mkfs.btrfs before 5.4 left 0 where
-    /// Linux writes 1, and Linux reads neither (`read_one_chunk`, fs/btrfs/volumes.c).
+    /// Whether two items describe one chunk. `sub_stripes` means something in RAID10 alone: elsewhere
+    /// mkfs.btrfs before 5.4 left 0 where Linux writes 1, and Linux reads neither (`read_one_chunk`,
+    /// fs/btrfs/volumes.c).
     #[must_use]
     pub fn is_same_as(&self, other: &Self) -> bool {
         let is_read = self.flags.profile() == BlockGroupFlags::RAID10;
@@ -452,8 +455,8 @@ impl Chunk {
         self.length.checked_div(data_stripes)
     }
 
-    /// Checks everything that can be known from the chunk and its start (kernel: `btrfs_check_chunk_valid`, and that
-    /// no stripe ends past the last address). `mixed_groups` says whether that feature is on.
+    /// Checks everything that can be known from the chunk and its start (kernel: `btrfs_check_chunk_valid`,
+    /// and that no stripe ends past the last address). `mixed_groups` says whether that feature is on.
     ///
     /// # Errors
     /// The first rule broken.
@@ -492,7 +495,8 @@ impl Chunk {
     }
 }
 
-/// The rules for the type of a chunk. REMAPPED chunks are an unknown type here: their feature is not supported.
+/// The rules for the type of a chunk. REMAPPED chunks are an unknown type here: their feature is not
+/// supported.
 fn check_flags(flags: BlockGroupFlags, mixed_groups: bool) -> Result<(), BlockGroupFlags> {
     let known = BlockGroupFlags::TYPE_MASK.with(BlockGroupFlags::PROFILE_MASK);
     let content = flags.content();

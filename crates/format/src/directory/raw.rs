@@ -1,9 +1,12 @@
 //! The part of a directory entry that has a fixed size.
 
-use super::DirectoryEntryType;
+use super::entry_type::DirectoryEntryType;
 use crate::key::Key;
 use crate::record::record;
 use crate::types::Generation;
+
+/// Bytes of an entry before its name.
+pub const ENTRY_HEADER_SIZE: usize = EntryHeader::SIZE;
 
 record! {
     /// What stands before an entry's name.

@@ -1,6 +1,7 @@
 use super::*;
 use crate::features::{Features, IncompatFeatures};
-use crate::types::RootId;
+use crate::key::{ItemType, Key};
+use crate::types::{Generation, Level, Logical, ObjectId, RootId};
 use crate::validate::{ItemContext, LeafRules};
 use proptest::prelude::*;
 

@@ -259,7 +259,8 @@ fn the_fields_of_a_block_are_what_its_accessors_read() {
     }
 }
 
-/// Where a decoder's table is made, its name is; the samples must hold each structure, or another one that does.
+/// Where a decoder's table is made, its name is; the samples must hold each structure, or another one that
+/// does.
 #[test]
 fn every_structure_of_the_sources_is_listed() {
     let mut sources = String::new();

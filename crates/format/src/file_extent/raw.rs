@@ -1,8 +1,14 @@
 //! The two parts of a file extent that have a fixed size.
 
-use super::CompressionId;
+use super::compression_id::CompressionId;
 use crate::record::record;
 use crate::types::{Generation, Logical};
+
+/// Bytes before the data of an inline extent.
+pub const INLINE_HEADER_SIZE: usize = ExtentHeader::SIZE;
+/// Bytes of a regular or preallocated extent's item.
+pub const REGULAR_SIZE: usize = 53;
+const _: () = assert!(REGULAR_SIZE == ExtentHeader::SIZE.saturating_add(ExtentLocation::SIZE));
 
 record! {
     /// What every extent begins with.

@@ -1,5 +1,7 @@
 use super::*;
 use crate::inode::InodeItem;
+use crate::key::Key;
+use crate::types::{FileOffset, Generation, Logical, ObjectId};
 use crate::validate::tests::{assert_fault, assert_sound, check_in_subvolume};
 use proptest::prelude::*;
 

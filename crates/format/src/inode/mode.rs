@@ -28,7 +28,8 @@ number!(
 );
 
 impl UserId {
-    /// Whether a file can be given this owner. 2^32-1 is no id: chown(2) takes it as "leave the owner as it is".
+    /// Whether a file can be given this owner. 2^32-1 is no id: chown(2) takes it as "leave the owner as it
+    /// is".
     #[must_use]
     pub const fn is_id(self) -> bool {
         self.0 != u32::MAX
@@ -36,7 +37,8 @@ impl UserId {
 }
 
 impl GroupId {
-    /// Whether a file can be given this group. 2^32-1 is no id: chown(2) takes it as "leave the group as it is".
+    /// Whether a file can be given this group. 2^32-1 is no id: chown(2) takes it as "leave the group as it
+    /// is".
     #[must_use]
     pub const fn is_id(self) -> bool {
         self.0 != u32::MAX
@@ -143,8 +145,8 @@ impl fmt::Display for Mode {
     }
 }
 
-/// The device that a device node stands for, in the kernel's own form: major number above 20 bits of minor number
-/// (Linux stores its `dev_t` unchanged; this is not the encoding of `st_rdev` in user space).
+/// The device that a device node stands for, in the kernel's own form: major number above 20 bits of minor
+/// number (Linux stores its `dev_t` unchanged; this is not the encoding of `st_rdev` in user space).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceNumber(pub u64);
 

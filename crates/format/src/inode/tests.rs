@@ -1,5 +1,7 @@
 use super::*;
 use crate::fault::Fault;
+use crate::key::{ItemType, Key};
+use crate::types::{Generation, ObjectId};
 use crate::validate::tests::{assert_fault, assert_sound};
 use proptest::prelude::*;
 

@@ -15,8 +15,8 @@ impl Field for i64 {
 }
 
 record! {
-    /// A point in time: 12 bytes (`struct btrfs_timespec`). Seconds may be negative; nanoseconds are kept as found, even
-    /// when they are a second or more.
+    /// A point in time: 12 bytes (`struct btrfs_timespec`). Seconds may be negative; nanoseconds are kept as
+    /// found, even when they are a second or more.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub struct Timestamp in RawTimestamp, 12 bytes {
         /// Seconds since 1970-01-01 00:00 UTC; negative before.

@@ -4,6 +4,11 @@ use crate::directory::DirectoryIndex;
 use crate::record::record;
 use crate::types::ObjectId;
 
+/// Bytes of a name's entry in an INODE_REF before the name.
+pub const REFERENCE_HEADER_SIZE: usize = ReferenceHeader::SIZE;
+/// Bytes of a name's entry in an INODE_EXTREF before the name.
+pub const EXTENDED_HEADER_SIZE: usize = ExtendedHeader::SIZE;
+
 record! {
     /// What stands before a name in an INODE_REF.
     #[derive(Clone, Copy)]

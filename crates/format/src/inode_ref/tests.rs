@@ -1,5 +1,7 @@
 use super::*;
+use crate::directory::DirectoryIndex;
 use crate::inode::InodeItem;
+use crate::types::ObjectId;
 use crate::validate::tests::{assert_fault, assert_sound};
 use proptest::prelude::*;
 

@@ -1,10 +1,18 @@
 //! The two parts of a root item.
 
-use super::RootFlags;
+use super::flags::RootFlags;
 use crate::inode::{InodeItem, Timestamp};
 use crate::key::Key;
 use crate::record::{Reserved, record};
 use crate::types::{Generation, Level, Logical, ObjectId, Uuid};
+
+/// Bytes of the form that Linux has written since 3.7.
+pub const SIZE: usize = 439;
+/// Bytes of the form before.
+pub const LEGACY_SIZE: usize = 239;
+const _: () = assert!(
+    RootItemBase::SIZE == LEGACY_SIZE && RootItemBase::SIZE.saturating_add(RootItemExtension::SIZE) == SIZE
+);
 
 record! {
     /// What every root item has: 239 bytes.

@@ -1,5 +1,6 @@
 use super::*;
-use crate::types::{Level, Logical};
+use crate::key::Key;
+use crate::types::{Generation, Level, Logical, RootId, Uuid};
 use crate::validate::tests::{assert_fault, assert_sound};
 use proptest::prelude::*;
 

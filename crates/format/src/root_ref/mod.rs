@@ -17,8 +17,8 @@ use crate::directory::{DirectoryIndex, LONGEST_NAME};
 use crate::key::{ItemType, Key};
 use crate::layout::Layout;
 use crate::record::widen_usize;
+use crate::rules::ItemContext;
 use crate::types::{ObjectId, RootId};
-use crate::validate::ItemContext;
 
 /// Bytes before the name.
 pub const HEADER_SIZE: usize = RootReferenceHeader::SIZE;

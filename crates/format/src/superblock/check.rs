@@ -1,23 +1,15 @@
 //! What a superblock must satisfy to be trusted, and to be written (kernel: `btrfs_validate_super`).
 
-use super::{
-    MAGIC, SUPERBLOCK_FLAG_ERROR, SUPERBLOCK_FLAG_METADUMP, SUPERBLOCK_FLAG_METADUMP_V2,
-    SUPERBLOCK_FLAG_SEEDING, SUPERBLOCK_FLAG_WRITTEN, SYSTEM_CHUNK_ARRAY_SIZE, Superblock, SuperblockMirror,
-    SystemArrayFault,
-};
+use super::fault::SuperblockFault;
+use super::flags::SUPERBLOCK_FLAGS_KNOWN;
+use super::mirror::SuperblockMirror;
+use super::record::{MAGIC, Superblock};
+use super::system_array::{SYSTEM_CHUNK_ARRAY_SIZE, SystemArrayFault};
 use crate::chunk::{BlockGroupFlags, Chunk};
 use crate::features::{CompatReadOnlyFeatures, IncompatFeatures};
 use crate::key::Key;
 use crate::record::{is_aligned, widen_u64};
-use crate::types::{Level, Logical, Physical, Uuid};
-
-/// Flags that Linux knows; any other makes it refuse. (Bit 1 is the relocation flag of tree blocks.)
-pub const SUPERBLOCK_FLAGS_KNOWN: u64 = SUPERBLOCK_FLAG_WRITTEN
-    | 1 << 1
-    | SUPERBLOCK_FLAG_ERROR
-    | SUPERBLOCK_FLAG_SEEDING
-    | SUPERBLOCK_FLAG_METADUMP
-    | SUPERBLOCK_FLAG_METADUMP_V2;
+use crate::types::Level;
 
 /// Sector and node sizes lie between these.
 const SMALLEST_SECTOR: u32 = 4096;
@@ -25,125 +17,10 @@ const LARGEST_NODE: u32 = 65536;
 /// Checksum kinds are 0 to 3.
 const LAST_CHECKSUM_TYPE: u16 = 3;
 
-/// How a superblock can be broken.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SuperblockFault {
-    /// Not 4096 bytes.
-    #[error("the superblock has {found} bytes instead of 4096")]
-    Size {
-        /// Bytes given.
-        found: usize,
-    },
-    /// No magic number: this is no Btrfs, or its superblock was overwritten.
-    #[error("no Btrfs: the magic number is 0x{found:016x}")]
-    Magic {
-        /// In its place.
-        found: u64,
-    },
-    /// The stored checksum is not that of the bytes.
-    #[error("the superblock's checksum does not match its content")]
-    Checksum,
-    /// No such checksum kind.
-    #[error("unknown checksum kind {found}")]
-    ChecksumType {
-        /// In the superblock.
-        found: u16,
-    },
-    /// A flag that says that another tool must finish its work first, or an unknown one.
-    #[error(
-        "the superblock has unknown flags 0x{unknown:x}; an interrupted btrfstune must be finished first"
-    )]
-    Flags {
-        /// The flags not known.
-        unknown: u64,
-    },
-    /// A root's level is above 7.
-    #[error("the {root} has level {found}, above 7")]
-    RootLevel {
-        /// Which root.
-        root: &'static str,
-        /// In the superblock.
-        found: Level,
-    },
-    /// Not a power of two from 4 KiB to 64 KiB.
-    #[error("sector size {found} is not a power of two from 4096 to 65536")]
-    SectorSize {
-        /// In the superblock.
-        found: u32,
-    },
-    /// Not a power of two from the sector size to 64 KiB.
-    #[error("node size {found} is not a power of two from the sector size {sector_size} to 65536")]
-    NodeSize {
-        /// In the superblock.
-        found: u32,
-        /// In the superblock.
-        sector_size: u32,
-    },
-    /// The leaf size differs from the node size.
-    #[error("leaf size {found} differs from node size {node_size}")]
-    LeafSize {
-        /// In the superblock.
-        found: u32,
-        /// In the superblock.
-        node_size: u32,
-    },
-    /// A root lies between sectors.
-    #[error("the {root} lies at {found}, which is no multiple of the sector size")]
-    RootAlignment {
-        /// Which root.
-        root: &'static str,
-        /// In the superblock.
-        found: Logical,
-    },
-    /// The device item carries another UUID than the file system.
-    #[error("the device item belongs to file system {found}, the superblock to {expected}")]
-    DeviceFsid {
-        /// In the device item.
-        found: Uuid,
-        /// The file system's (metadata) UUID.
-        expected: Uuid,
-    },
-    /// Feature block-group-tree without those that it needs.
-    #[error("feature block-group-tree needs a valid free-space-tree and no-holes")]
-    BlockGroupTreeNeeds,
-    /// Fewer bytes used than the six trees of an empty file system take.
-    #[error("only {found} bytes are used; six tree blocks always are")]
-    BytesUsed {
-        /// In the superblock.
-        found: u64,
-    },
-    /// Not a power of two.
-    #[error("stripe size {found} is not a power of two")]
-    StripeSize {
-        /// In the superblock.
-        found: u32,
-    },
-    /// No member device.
-    #[error("the file system has no device")]
-    DeviceCount,
-    /// The copy names another place than where it lies.
-    #[error("the superblock claims to lie at {found} instead of {expected}")]
-    Location {
-        /// In the superblock.
-        found: Physical,
-        /// Where it was read.
-        expected: Physical,
-    },
-    /// The system chunk array.
-    #[error(transparent)]
-    SystemArray(#[from] SystemArrayFault),
-    /// Incompat features that may not be written.
-    #[error("incompat features are not supported for writing: {unknown}")]
-    WriteIncompat {
-        /// Which.
-        unknown: IncompatFeatures,
-    },
-}
-
 impl Superblock {
-    /// Checks a superblock that was read from `mirror`. The checksum and the features supported are the caller's to
-    /// judge: the first needs the kind's code, the second decides between refusing and opening read-only.
+    /// Checks a superblock that was read from `mirror`. The checksum and the features supported are the
+    /// caller's to judge: the first needs the kind's code, the second decides between refusing and opening
+    /// read-only.
     ///
     /// # Errors
     /// The first rule broken.
@@ -155,7 +32,8 @@ impl Superblock {
         self.check_for_rescue(mirror)
     }
 
-    /// As [`Self::check_for_read`], for `rescue=ignoresuperflags`: flags that are not known count for nothing.
+    /// As [`Self::check_for_read`], for `rescue=ignoresuperflags`: flags that are not known count for
+    /// nothing.
     ///
     /// # Errors
     /// The first rule broken.
@@ -172,8 +50,8 @@ impl Superblock {
         self.check_system_array()
     }
 
-    /// Checks a superblock that is about to be written to the primary place: everything of [`Self::check_for_read`],
-    /// and no incompat feature that vlinder does not keep right.
+    /// Checks a superblock that is about to be written to the primary place: everything of
+    /// [`Self::check_for_read`], and no incompat feature that vlinder does not keep right.
     ///
     /// # Errors
     /// The first rule broken.

@@ -1,6 +1,7 @@
 use super::*;
 use crate::chunk::{BlockGroupFlags, Chunk, ChunkFault, STRIPE_LENGTH, Stripe};
-use crate::types::{DeviceId, RootId};
+use crate::features::{CompatReadOnlyFeatures, IncompatFeatures};
+use crate::types::{DeviceId, Generation, Level, Logical, Physical, RootId, Uuid};
 use proptest::prelude::*;
 
 fn system_chunk() -> Chunk {

@@ -1,7 +1,8 @@
 use super::*;
 use crate::block::{BLOCK_FLAG_WRITTEN, BlockIdentity};
+use crate::features::Features;
 use crate::inode::{FileType, InodeFault, InodeItem, Mode};
-use crate::types::{Level, Uuid};
+use crate::types::{Generation, Level, Uuid};
 
 /// A file system of 4 KiB sectors and 16 KiB nodes at generation 100, open for writing.
 pub(crate) const RULES: LeafRules = LeafRules {

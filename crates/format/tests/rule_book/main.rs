@@ -1,5 +1,6 @@
-//! The rule book: for each rule of the table in docs/reliability.md that one block, item or superblock can break, something
-//! that keeps it and passes, and the same thing with one change, refused with exactly its fault at exactly its place.
+//! The rule book: for each rule of the table in docs/reliability.md that one block, item or superblock can
+//! break, something that keeps it and passes, and the same thing with one change, refused with exactly its
+//! fault at exactly its place.
 //!
 //! What these cases prove is compared with the table, and the table with the faults that the code has.
 

@@ -46,7 +46,8 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// The rules without a test of their own are exactly those that were proven, each by the faults that it names.
+/// The rules without a test of their own are exactly those that were proven, each by the faults that it
+/// names.
 pub fn compare(book: &Book) {
     let rows = rows();
     let written: BTreeMap<&str, &BTreeSet<String>> =
@@ -68,7 +69,8 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// `Family::Variant` for each fault of the crate. (`Fault` itself, and variants that only wrap another enum, are left out.)
+/// `Family::Variant` for each fault of the crate. (`Fault` itself, and variants that only wrap another enum,
+/// are left out.)
 fn faults_in_code() -> BTreeSet<String> {
     let mut files = Vec::new();
     sources(&project().join("crates/format/src"), &mut files);
@@ -142,8 +144,8 @@ pub fn compare_with_the_code() {
     }
 }
 
-/// The tests of a row name each of its findings by its variant, which takes its fields: else a finding could stand there that
-/// no test ever meets, or that it knows by its identifier alone.
+/// The tests of a row name each of its findings by its variant, which takes its fields: else a finding could
+/// stand there that no test ever meets, or that it knows by its identifier alone.
 fn assert_findings_are_named(row: &Row, findings: &BTreeMap<String, String>) {
     let files = row.tests.iter().flatten().filter_map(|test| test.split_once("::"));
     let texts: String = files.map(|(file, _)| read(file)).collect();

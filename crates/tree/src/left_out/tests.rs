@@ -203,7 +203,7 @@ fn a_search_takes_nothing_else_for_what_was_left_out() {
     assert_eq!(key_of(trees.get(&root, &key(257, ItemType::INODE_REF, 0))), None);
     assert_eq!(key_of(trees.get(&root, &bytes_at(256, 12288))), None);
     assert_eq!(key_of(trees.get(&root, &inode(258))), Some(inode(258)));
-    // Whoever goes on from item to item goes past it.
+    // A cursor that goes on from item to item goes past it.
     assert_eq!(key_of(trees.ceiling(&root, &bytes_at(256, 0))), Some(bytes_at(256, 8192)));
     let mut cursor = trees.cursor(&root, &Key::MIN, Readahead::None).unwrap();
     let mut keys = Vec::new();

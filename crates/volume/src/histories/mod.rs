@@ -1,7 +1,7 @@
 //! Two histories of one file system: members that were written to apart from one another.
 //!
-//! Mirrors of which each was mounted without the other go on alone. Afterwards the superblocks and trees of both are valid, and
-//! contradict one another; whoever joined them would give blocks of both. This shows it:
+//! Mirrors of which each was mounted without the other go on alone. Afterwards the superblocks and trees of
+//! both are valid, and contradict one another: joined, they would give blocks of both. This shows it:
 //!
 //! | evidence | of |
 //! |---|---|
@@ -11,12 +11,11 @@
 //! | blocks of one history, where the other could have none ([`search`]) | members of which one is older |
 //! | fsync logs of which each was written where the other can't be seen | members of one generation |
 //!
-//! A member that is older and contradicts nothing was away ([`Member::is_stale`](crate::Member)); so was one that lacks a log which
-//! another member of its generation has.
+//! A member that is older and contradicts nothing was away ([`Member::is_stale`](crate::Member)); so was one
+//! that lacks a log which another member of its generation has.
 
 mod search;
-
-use std::cmp::Reverse;
+mod superblocks;
 
 use vlinder_format::superblock::Superblock;
 use vlinder_format::{DeviceId, Generation};
@@ -24,48 +23,14 @@ use vlinder_format::{DeviceId, Generation};
 use self::search::{Evidence, Search, Sides};
 use crate::error::VolumeError;
 use crate::member::Member;
-use crate::superblock::FoundSuperblock;
 use crate::volume::Volume;
 
-/// The first two superblocks of one file system that contradict each other, the newer one first.
-pub(crate) fn contradiction(found: &[FoundSuperblock]) -> Option<(&Superblock, &Superblock)> {
-    let newest = &found.iter().max_by_key(|found| found.superblock.generation)?.superblock;
-    let mut of_same: Vec<&Superblock> =
-        found.iter().map(|found| &found.superblock).filter(|other| other.fsid == newest.fsid).collect();
-    of_same.sort_by_key(|superblock| Reverse(superblock.generation));
-    let pairs = of_same.iter().enumerate().flat_map(|(number, newer)| {
-        of_same.iter().skip(number.saturating_add(1)).map(move |older| (*newer, *older))
-    });
-    pairs.into_iter().find(|(newer, older)| contradict(newer, older))
-}
-
-/// Whether a superblock of the same generation says something else, or an older one remembers other roots than the newer.
-/// A log is no part of what they say: a fsync announces it to one member after the other.
-fn contradict(newest: &Superblock, other: &Superblock) -> bool {
-    if newest.generation == other.generation {
-        let state = |superblock: &Superblock| {
-            let trees =
-                (superblock.root, superblock.root_level, superblock.chunk_root, superblock.chunk_root_level);
-            let sizes = (superblock.total_bytes, superblock.bytes_used, superblock.device_count);
-            (trees, superblock.chunk_root_generation, sizes)
-        };
-        return state(newest) != state(other);
-    }
-    let remembered = |superblock: &Superblock, generation: Generation| {
-        let written = superblock.backup_roots.into_iter().filter(|backup| backup.tree_root_generation.0 > 0);
-        written.filter(move |backup| backup.tree_root_generation == generation).collect::<Vec<_>>()
-    };
-    let of_last = remembered(newest, other.generation);
-    of_last.iter().any(|backup| backup.tree_root != other.root)
-        || other.backup_roots.iter().any(|own| {
-            let theirs = remembered(newest, own.tree_root_generation);
-            theirs.iter().any(|backup| backup != own)
-        })
-}
+pub(crate) use self::superblocks::contradiction;
 
 impl Volume {
-    /// Sees that the members tell one history, by their tree blocks. `newest` is the superblock that is believed; its chunks are
-    /// known or can be looked up. Says nothing where one of the histories was chosen ([`OpenRules::history`](crate::OpenRules)).
+    /// Sees that the members tell one history, by their tree blocks. `newest` is the superblock that is
+    /// believed; its chunks are known or can be looked up. Says nothing where one of the histories was chosen
+    /// ([`OpenRules::history`](crate::OpenRules)).
     ///
     /// # Errors
     /// [`VolumeError::TwoHistories`] with the first two members that contradict each other.
@@ -99,8 +64,9 @@ impl Volume {
         })
     }
 
-    /// Compares a member that is older with the current ones: first what it wrote last with what is left of it there, then what
-    /// the current ones wrote until then with what it has. Then it is compared with the other older ones that go on longer.
+    /// Compares a member that is older with the current ones: first what it wrote last with what is left of
+    /// it there, then what the current ones wrote until then with what it has. Then it is compared with the
+    /// other older ones that go on longer.
     fn contradiction_with_past(
         &self,
         newest: &Superblock,
@@ -145,7 +111,8 @@ impl Volume {
             let last = Generation(newest.generation.0.saturating_add(1));
             let search =
                 || Search::new(self, newest.tree_block_uuid(), Sides { walked: &own, others: &others, last });
-            // A cut of power between two superblocks leaves them with different logs, but both logs were on both members before.
+            // A cut of power between two superblocks leaves them with different logs, but both logs were on
+            // both members before.
             let lacks_log = log.log_root != other.log_root && search().lacks(log.log_root, last);
             let found = search().beginning_at_log(log).run(newest.generation);
             lacks_log || matches!(found, Evidence::Contradiction(..))
@@ -156,16 +123,6 @@ impl Volume {
 
     fn own_members(&self) -> impl Iterator<Item = &Member> {
         self.members.iter().filter(|member| member.seed.is_none())
-    }
-
-    /// The error that two members hold different histories.
-    #[must_use]
-    pub fn two_histories(&self, first: DeviceId, second: DeviceId) -> VolumeError {
-        let named = |device| {
-            let member = self.member(device);
-            (device, member.map(|member| member.device.describe().name.to_string()).unwrap_or_default())
-        };
-        VolumeError::TwoHistories { first: named(first), second: named(second) }
     }
 }
 

@@ -1,9 +1,10 @@
 //! Tree blocks that two histories contradict each other in.
 //!
-//! Two histories can allocate the same addresses in the same transactions, and then their superblocks say the same of them.
-//! Their blocks differ all the same: leaves tell the time. The blocks of one side's trees are compared, youngest first, with
-//! what lies at the same addresses on the other side. Where a block was written in transaction *g*, and the other side's last
-//! transaction in question is *l*, a good block there proves:
+//! Two histories can allocate the same addresses in the same transactions, and then their superblocks say the
+//! same of them. Their blocks differ all the same: leaves tell the time. The blocks of one side's trees are
+//! compared, youngest first, with what lies at the same addresses on the other side. Where a block was
+//! written in transaction *g*, and the other side's last transaction in question is *l*, a good block there
+//! proves:
 //!
 //! | generation of the other side's block | bytes | proves |
 //! |---|---|---|
@@ -23,10 +24,12 @@ use vlinder_format::{Block, DeviceId, Generation, ItemType, Level, Logical, Root
 
 use crate::chunk_source::MappedBy;
 use crate::profile::{plan_read, ways};
-use crate::read::{ReadRequest, Trust};
+use crate::request::ReadRequest;
+use crate::verified::Trust;
 use crate::volume::Volume;
 
-/// Blocks that are looked at before a search is given up: it ends long before, but where an image was made up.
+/// Blocks that are looked at before a search is given up: it ends long before, but where an image was made
+/// up.
 const MOST_BLOCKS: usize = 1 << 18;
 
 /// What a search found.
@@ -134,8 +137,8 @@ impl<'a> Search<'a> {
         Evidence::Nothing
     }
 
-    /// What is at an address: each copy that is a block of this file system which belongs there, whichever it is. Copies of the
-    /// side that is walked come first.
+    /// What is at an address: each copy that is a block of this file system which belongs there, whichever it
+    /// is. Copies of the side that is walked come first.
     fn copies(&self, logical: Logical, tree: RootId) -> Vec<(DeviceId, Block)> {
         let by = if tree == RootId::CHUNK_TREE { MappedBy::SystemChunks } else { MappedBy::AnyChunk };
         let places = self.places(logical, by);
@@ -145,8 +148,8 @@ impl<'a> Search<'a> {
         copies
     }
 
-    /// Whether a block of this generation is on the side that is walked, and was not written on the other one, where it has a
-    /// place, too.
+    /// Whether a block of this generation is on the side that is walked, and was not written on the other
+    /// one, where it has a place, too.
     pub(super) fn lacks(&self, logical: Logical, generation: Generation) -> bool {
         let is_there =
             |block: &Option<Block>| block.as_ref().is_some_and(|block| block.generation() == generation);
@@ -156,7 +159,8 @@ impl<'a> Search<'a> {
         self.sides.walked.iter().any(has) && self.sides.others.iter().any(lacks)
     }
 
-    /// Each device from which a copy of the block at an address can be read, with what is a block of this file system and belongs there.
+    /// Each device from which a copy of the block at an address can be read, with what is a block of this
+    /// file system and belongs there.
     fn places(&self, logical: Logical, by: MappedBy) -> Vec<(DeviceId, Option<Block>)> {
         let length = u64::from(self.volume.geometry().node_size);
         // The other side may have removed the chunk since.

@@ -11,6 +11,7 @@ use vlinder_format::superblock::SuperblockMirror;
 use vlinder_format::{Block, Level, Logical, ObjectId, Physical, RootId, Uuid};
 
 use super::*;
+use crate::superblock::FoundSuperblock;
 use crate::tests::{CHUNK, Faulty, GEOMETRY, LENGTH, MEBIBYTE, chunk};
 use crate::volume::Access;
 
@@ -58,7 +59,8 @@ fn place(number: u64) -> Logical {
     Logical(CHUNK.0 + number * NODE)
 }
 
-/// Two members with a mirrored chunk of tree blocks, of which the second was away after the transaction `last`.
+/// Two members with a mirrored chunk of tree blocks, of which the second was away after the transaction
+/// `last`.
 struct Mirrors {
     devices: [Arc<Faulty>; 2],
     volume: Volume,
@@ -184,7 +186,8 @@ fn a_block_that_was_overwritten_while_the_other_side_needed_it_shows_two_histori
     }
 }
 
-/// The older member's root tree was used again; a tree that the newer one has had since before it went away is left.
+/// The older member's root tree was used again; a tree that the newer one has had since before it went away
+/// is left.
 #[test]
 fn a_tree_of_the_newer_member_that_the_older_one_should_have_shows_two_histories() {
     for (on_the_older, is_refused) in [

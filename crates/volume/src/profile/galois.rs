@@ -1,5 +1,5 @@
-//! Arithmetic of RAID6: the field of 256 elements with the polynomial x^8 + x^4 + x^3 + x^2 + 1 and the generator 2 (H. Peter
-//! Anvin, "The mathematics of RAID-6").
+//! Arithmetic of RAID6: the field of 256 elements with the polynomial x^8 + x^4 + x^3 + x^2 + 1 and the
+//! generator 2 (H. Peter Anvin, "The mathematics of RAID-6").
 
 /// The polynomial without its highest term.
 const POLYNOMIAL: u8 = 0x1d;

@@ -1,15 +1,18 @@
-//! RAID5 and RAID6: rows of stripes with one or two stripes of parity, which move on by one device with each row.
+//! RAID5 and RAID6: rows of stripes with one or two stripes of parity, which move on by one device with each
+//! row.
 //!
-//! A row of `n` devices has `n − 1` (RAID5) or `n − 2` (RAID6) stripes of data, then P, their sum, then with RAID6 Q, the sum of
-//! the stripes times 2 to their numbers. What cannot be read directly is worked out: from the others and P; from the others and
-//! Q; or, where one of the others is bad too, from the rest with P and Q.
+//! A row of `n` devices has `n − 1` (RAID5) or `n − 2` (RAID6) stripes of data, then P, their sum, then with
+//! RAID6 Q, the sum of the stripes times 2 to their numbers. What cannot be read directly is worked out: from
+//! the others and P; from the others and Q; or, where one of the others is bad too, from the rest with P and
+//! Q.
 
 use vlinder_format::Logical;
 use vlinder_format::chunk::STRIPE_LENGTH;
 
 use super::galois::{add_multiple, inverse, multiply, power};
-use super::{Profile, StripeRange};
-use crate::chunk_map::MappedChunk;
+use super::kind::Profile;
+use super::stripes::{StripeRange, stripes_of};
+use crate::mapped_chunk::MappedChunk;
 
 /// A stripe of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +78,7 @@ pub(super) fn places(chunk: &MappedChunk, logical: Logical, length: u64) -> Opti
     }
     let columns = data_columns(chunk)?;
     let distance = logical.0.checked_sub(chunk.logical.0)?;
-    super::stripes_of(distance, length)
+    stripes_of(distance, length)
         .map(|part| {
             let (row, column) = (part.number.checked_div(columns)?, part.number.checked_rem(columns)?);
             stripe_at(chunk, row, column, part.inside, 0, (part.start, part.length))
@@ -90,7 +93,7 @@ pub(super) fn rebuilds(chunk: &MappedChunk, logical: Logical, length: u64, way: 
     }
     let columns = data_columns(chunk)?;
     let distance = logical.0.checked_sub(chunk.logical.0)?;
-    super::stripes_of(distance, length)
+    stripes_of(distance, length)
         .map(|part| {
             let (row, wanted) = (part.number.checked_div(columns)?, part.number.checked_rem(columns)?);
             let others: Vec<u64> = (0..columns).filter(|column| *column != wanted).collect();
@@ -145,7 +148,8 @@ impl Rebuild {
         }
     }
 
-    /// Two stripes are unknown, x (wanted) and y: P = x + y, Q = 2^a x + 2^b y, so x = (Q + 2^b P) / (2^a + 2^b).
+    /// Two stripes are unknown, x (wanted) and y: P = x + y, Q = 2^a x + 2^b y, so x = (Q + 2^b P) / (2^a +
+    /// 2^b).
     fn solve_two(&self, p: &[u8], q: &[u8], present: &[usize]) -> Vec<u8> {
         let known = present.len().saturating_add(2);
         let other = (0..known).find(|number| *number != self.wanted && !present.contains(number));

@@ -3,11 +3,11 @@
 use vlinder_format::Logical;
 use vlinder_format::chunk::STRIPE_LENGTH;
 
-use super::StripeRange;
-use crate::chunk_map::MappedChunk;
+use super::stripes::{StripeRange, stripes_of};
+use crate::mapped_chunk::MappedChunk;
 
-/// Where one copy of a range lies, a part for each stripe that it touches; none where the range leaves the chunk or there
-/// is no such copy. `copies` devices hold each stripe.
+/// Where one copy of a range lies, a part for each stripe that it touches; none where the range leaves the
+/// chunk or there is no such copy. `copies` devices hold each stripe.
 pub(super) fn places(
     chunk: &MappedChunk,
     logical: Logical,
@@ -20,7 +20,7 @@ pub(super) fn places(
     }
     let columns = u64::try_from(chunk.chunk.stripes.len()).ok()?.checked_div(copies)?;
     let distance = logical.0.checked_sub(chunk.logical.0)?;
-    super::stripes_of(distance, length)
+    stripes_of(distance, length)
         .map(|part| {
             let column =
                 part.number.checked_rem(columns)?.checked_mul(copies)?.checked_add(u64::from(mirror))?;

@@ -1,6 +1,6 @@
 use super::*;
-use vlinder_format::chunk::{Chunk, STRIPE_LENGTH};
-use vlinder_format::{RootId, Uuid};
+use vlinder_format::chunk::{BlockGroupFlags, Chunk, STRIPE_LENGTH};
+use vlinder_format::{Physical, RootId, Uuid};
 
 /// A chunk at 1 MiB of 1 MiB, its stripes at the physical starts given, on devices 1, 2, …
 fn chunk(profile: Profile, stripes: &[u64]) -> MappedChunk {

@@ -1,8 +1,9 @@
 //! Which superblock copy is believed when the primary is not sound.
 //!
-//! The copies are written (and may be lost in the device's cache) before the primary, the primary after a flush of all
-//! that it reaches; a log is announced by the primary alone. A cut during the write of the primary can leave a mix of
-//! its old and new sectors of 512 bytes: the *head* (first sector: identity, generation, roots, log) is of one commit.
+//! The copies are written (and may be lost in the device's cache) before the primary, the primary after a
+//! flush of all that it reaches; a log is announced by the primary alone. A cut during the write of the
+//! primary can leave a mix of its old and new sectors of 512 bytes: the *head* (first sector: identity,
+//! generation, roots, log) is of one commit.
 //!
 //! | primary | newest valid copy | verdict | why |
 //! |---|---|---|---|
@@ -18,12 +19,12 @@
 //! | torn, head newer still | | refuse | what the copy reaches may be overwritten |
 //! | torn | none | refuse | |
 //!
-//! *Unfinished*: the parts of the superblock that lie in other sectors and change with every commit (the backup roots,
-//! the UUID tree's generation) are not those of the head's generation.
+//! *Unfinished*: the parts of the superblock that lie in other sectors and change with every commit (the
+//! backup roots, the UUID tree's generation) are not those of the head's generation.
 
 use vlinder_format::superblock::{MAGIC, Superblock, SuperblockFault, SuperblockMirror};
 
-use super::Copy;
+use super::copy::Copy;
 
 /// What the table says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

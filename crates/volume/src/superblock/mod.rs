@@ -1,19 +1,20 @@
 //! Reading and judging the superblock copies of devices.
 
 mod choice;
+pub(crate) mod copy;
 
 use vlinder_base::sync::Arc;
-use vlinder_codec::checksum::{Checksum, ChecksumKind, checksum};
-use vlinder_device::{Device, DeviceError, DeviceExt};
-use vlinder_format::superblock::{
-    SUPERBLOCK_FLAG_SEEDING, SUPERBLOCK_SIZE, Superblock, SuperblockFault, SuperblockMirror,
-};
+use vlinder_codec::checksum::{ChecksumKind, checksum};
+use vlinder_device::Device;
+use vlinder_format::superblock::{SUPERBLOCK_FLAG_SEEDING, Superblock, SuperblockFault, SuperblockMirror};
 use vlinder_format::{DeviceId, Generation, Logical, Uuid};
 
 use crate::error::VolumeError;
 use crate::member::{Member, SeedIdentity};
-pub use choice::Verdict;
 use choice::{Primary, judge};
+use copy::{Copy, read_copy, verify};
+
+pub use choice::Verdict;
 
 /// Which copy of the superblock to believe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,10 +35,11 @@ pub struct OpenRules {
     pub may_miss: bool,
     /// Flags of a superblock that are not known count for nothing (`rescue=ignoresuperflags`).
     pub ignores_flags: bool,
-    /// Of members that were written to apart from one another, the one that is believed; the others give what it has not.
+    /// Of members that were written to apart from one another, the one that is believed; the others give what
+    /// it has not.
     pub history: Option<DeviceId>,
-    /// For getting files out of what is damaged: devices may be shorter than they should be, and an array of system
-    /// chunks is read as far as it is right.
+    /// For getting files out of what is damaged: devices may be shorter than they should be, and an array of
+    /// system chunks is read as far as it is right.
     pub salvages: bool,
 }
 
@@ -92,62 +94,13 @@ pub fn scan(devices: Vec<Arc<dyn Device>>) -> Scanned {
     scanned
 }
 
-/// One copy as it was read.
-#[derive(Clone, Debug)]
-pub(crate) enum Copy {
-    /// The device is too short to have it.
-    Absent,
-    /// The device failed.
-    Unreadable(DeviceError),
-    /// Checksum and rules hold.
-    Valid(Box<Superblock>),
-    /// Something is wrong; the fields as they are, unverified.
-    Broken(Box<Superblock>, SuperblockFault),
-}
-
-/// Reads one copy and checks its checksum and rules.
-pub(crate) fn read_copy(device: &dyn Device, mirror: SuperblockMirror, ignores_flags: bool) -> Copy {
-    if !mirror.fits(device.length()) {
-        return Copy::Absent;
-    }
-    let bytes = match device.read_at(mirror.offset(), SUPERBLOCK_SIZE) {
-        Ok(bytes) => bytes,
-        Err(error) => return Copy::Unreadable(error),
-    };
-    match Superblock::decode(&bytes) {
-        Ok(superblock) => match verify(&superblock, &bytes, mirror, ignores_flags) {
-            Ok(()) => Copy::Valid(Box::new(superblock)),
-            Err(fault) => Copy::Broken(Box::new(superblock), fault),
-        },
-        // A device that gives fewer bytes than were asked for has none.
-        Err(_) => Copy::Absent,
-    }
-}
-
-fn verify(
-    superblock: &Superblock,
-    bytes: &[u8],
-    mirror: SuperblockMirror,
-    ignores_flags: bool,
-) -> Result<(), SuperblockFault> {
-    if superblock.magic != vlinder_format::superblock::MAGIC {
-        return Err(SuperblockFault::Magic { found: superblock.magic });
-    }
-    let found = superblock.checksum_type;
-    let kind = ChecksumKind::from_disk(found).ok_or(SuperblockFault::ChecksumType { found })?;
-    let covered = bytes.get(32..).ok_or(SuperblockFault::Size { found: bytes.len() })?;
-    if !checksum(kind, covered).matches(&Checksum::from_field(superblock.checksum), kind) {
-        return Err(SuperblockFault::Checksum);
-    }
-    if ignores_flags { superblock.check_for_rescue(mirror) } else { superblock.check_for_read(mirror) }
-}
-
 /// The bytes of a superblock at one place, with their checksum.
 pub(crate) fn encode(superblock: &Superblock, mirror: SuperblockMirror, kind: ChecksumKind) -> Vec<u8> {
     superblock.encode_with_checksum(mirror, |covered| *checksum(kind, covered).as_field()).to_vec()
 }
 
-/// The bytes of a primary superblock, for handing a committed state to another process; [`unpack`] reads them.
+/// The bytes of a primary superblock, for handing a committed state to another process; [`unpack`] reads
+/// them.
 ///
 /// # Errors
 /// [`SuperblockFault::ChecksumType`].
@@ -237,8 +190,8 @@ pub(crate) fn member(
         return Err(VolumeError::DeviceTooShort { device: name(), found, expected: item.total_bytes });
     }
     let mut member = Member::new(item.device, item.uuid, item.total_bytes, device);
-    // One that is a single commit or a log behind, too: after a power cut between two superblocks the newer member has all that the
-    // older one has.
+    // One that is a single commit or a log behind, too: after a power cut between two superblocks the newer
+    // member has all that the older one has.
     member.is_stale = !is_seed && age(own) < age(newest);
     member.seed = is_seed.then_some(SeedIdentity { fsid: own.fsid, tree_block_uuid: own.tree_block_uuid() });
     Ok(member)
@@ -249,8 +202,8 @@ pub(crate) fn age(superblock: &Superblock) -> (Generation, bool) {
     (superblock.generation, superblock.log_root != Logical(0))
 }
 
-/// Whether a device is a seed on which the file system of `newest` may have been built: it keeps its own identity and is never
-/// written again. Whether it is the right one, the device items of the chunk tree say.
+/// Whether a device is a seed on which the file system of `newest` may have been built: it keeps its own
+/// identity and is never written again. Whether it is the right one, the device items of the chunk tree say.
 fn is_seed(own: &Superblock, newest: &Superblock) -> bool {
     own.fsid != newest.fsid && own.flags & SUPERBLOCK_FLAG_SEEDING != 0
 }

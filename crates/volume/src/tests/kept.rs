@@ -33,7 +33,8 @@ fn what_is_written_is_read_back_and_no_device_hears_of_it() {
     expected[4096..8192].fill(1);
     expected[8192..12288].fill(3);
     expected[16384..20480].fill(2);
-    // From memory alone, from both, from the device alone; from the middle of a sector to the middle of another.
+    // From memory alone, from both, from the device alone; from the middle of a sector to the middle of
+    // another.
     for (first, length) in
         [(4096, 8192), (0, 1 << 16), (0, 4096), (12288, 4096), (5000, 6000), (3000, 2000), (9000, 9000)]
     {

@@ -1,5 +1,5 @@
-//! Every profile on as many devices as it may have, with every set of missing, failing and lying devices: what the profile
-//! can bear is read right, what it cannot is an error, and nothing wrong is ever accepted.
+//! Every profile on as many devices as it may have, with every set of missing, failing and lying devices:
+//! what the profile can bear is read right, what it cannot is an error, and nothing wrong is ever accepted.
 
 use std::collections::BTreeMap;
 
@@ -273,7 +273,8 @@ struct Unanswered {
     completer: Completer,
 }
 
-/// Answers batches only when as many devices have one as are expected: what asks one device after the other waits for ever.
+/// Answers batches only when as many devices have one as are expected: what asks one device after the other
+/// waits for ever.
 #[derive(Default)]
 struct Rounds {
     waiting: Mutex<Vec<Unanswered>>,

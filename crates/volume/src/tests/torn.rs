@@ -5,8 +5,8 @@ use super::*;
 /// Sectors of a superblock.
 const SECTORS: usize = 8;
 
-/// The state of a device after a cut in [`Volume::write_superblocks`]: the sectors of the primary that are new, and
-/// whether the copy is.
+/// The state of a device after a cut in [`Volume::write_superblocks`]: the sectors of the primary that are
+/// new, and whether the copy is.
 fn cut(old: &Superblock, new: &Superblock, new_sectors: u32, copy_is_new: bool) -> Arc<Faulty> {
     let device = Faulty::new(LENGTH);
     let primary = SuperblockMirror::Primary;
@@ -33,8 +33,8 @@ fn every_cut_of_a_commit_opens_with_the_old_or_the_new_one() {
         for copy_is_new in [false, true] {
             let device = cut(&old, &new, new_sectors, copy_is_new);
             torn += usize::from(!matches!(
-                superblock::read_copy(&*device, SuperblockMirror::Primary, false),
-                superblock::Copy::Valid(_)
+                superblock::copy::read_copy(&*device, SuperblockMirror::Primary, false),
+                superblock::copy::Copy::Valid(_)
             ));
             let found =
                 found(&device).unwrap_or_else(|error| panic!("{new_sectors:08b} {copy_is_new}: {error}"));

@@ -1,5 +1,6 @@
 //! Chunks that are looked for when an address needs them.
 
+use vlinder_base::sync::Weak;
 use vlinder_base::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
@@ -9,27 +10,29 @@ const FAR: Logical = Logical(100 * MEBIBYTE);
 
 /// A source that knows one chunk, and reads the bytes at an address before it gives it.
 struct Source {
+    volume: Weak<Volume>,
     reads: Logical,
     asked: AtomicUsize,
 }
 
 impl ChunkSource for Source {
-    fn look_up(&self, volume: &Volume, logical: Logical) -> Result<(), VolumeError> {
+    fn look_up(&self, logical: Logical, add: &mut AddChunk<'_>) -> Result<(), VolumeError> {
         self.asked.fetch_add(1, Ordering::AcqRel);
+        let volume = self.volume.upgrade().unwrap();
         let request = (ReadRequest { logical: self.reads, length: 4096 }, MappedBy::SystemChunks);
         for read in volume.submit_reads_by([request].into_iter()).wait(&mut |_, bytes| Ok(bytes)) {
             read?;
         }
-        if logical.0 - FAR.0 < 8 * MEBIBYTE { self.load_all(volume) } else { Ok(()) }
+        if logical.0 - FAR.0 < 8 * MEBIBYTE { self.load_all(add) } else { Ok(()) }
     }
 
-    fn load_all(&self, volume: &Volume) -> Result<(), VolumeError> {
-        volume.add_chunk(FAR, chunk(BlockGroupFlags::DATA, &[64 * MEBIBYTE]))
+    fn load_all(&self, add: &mut AddChunk<'_>) -> Result<(), VolumeError> {
+        add(FAR, chunk(BlockGroupFlags::DATA, &[64 * MEBIBYTE]))
     }
 }
 
-fn source(reads: Logical) -> Arc<Source> {
-    Arc::new(Source { reads, asked: AtomicUsize::new(0) })
+fn source(volume: &Arc<Volume>, reads: Logical) -> Arc<Source> {
+    Arc::new(Source { volume: Arc::downgrade(volume), reads, asked: AtomicUsize::new(0) })
 }
 
 fn read(volume: &Volume, logical: Logical) -> Result<Vec<u8>, VolumeError> {
@@ -39,8 +42,8 @@ fn read(volume: &Volume, logical: Logical) -> Result<Vec<u8>, VolumeError> {
 #[test]
 fn a_chunk_is_looked_for_once_and_only_where_an_address_needs_it() {
     let device = Faulty::new(LENGTH);
-    let volume = dup_volume(&device, Access::ReadOnly);
-    let source = source(CHUNK);
+    let volume = Arc::new(dup_volume(&device, Access::ReadOnly));
+    let source = source(&volume, CHUNK);
     volume.look_up_chunks(source.clone());
     read(&volume, CHUNK).unwrap();
     assert_eq!(source.asked.load(Ordering::Acquire), 0);
@@ -65,13 +68,13 @@ fn a_chunk_is_looked_for_once_and_only_where_an_address_needs_it() {
 #[test]
 fn what_looks_for_a_chunk_reads_through_system_chunks_alone() {
     let device = Faulty::new(LENGTH);
-    let volume = dup_volume(&device, Access::ReadOnly);
-    let source = source(FAR);
+    let volume = Arc::new(dup_volume(&device, Access::ReadOnly));
+    let source = source(&volume, FAR);
     volume.look_up_chunks(source.clone());
     let refused = Err(VolumeError::Unmapped { logical: FAR, length: 4096 });
     assert_eq!(read(&volume, FAR), refused);
     // Nor through one that came to be known since.
-    source.load_all(&volume).unwrap();
+    source.load_all(&mut |logical, chunk| volume.add_chunk(logical, chunk)).unwrap();
     read(&volume, FAR).unwrap();
     assert_eq!(read(&volume, Logical(120 * MEBIBYTE)), refused);
     assert_eq!(source.asked.load(Ordering::Acquire), 2);
@@ -80,7 +83,7 @@ fn what_looks_for_a_chunk_reads_through_system_chunks_alone() {
 #[test]
 #[should_panic(expected = "before all were read")]
 fn a_list_of_some_chunks_is_not_taken_for_one_of_all() {
-    let volume = dup_volume(&Faulty::new(LENGTH), Access::ReadOnly);
-    volume.look_up_chunks(source(CHUNK));
+    let volume = Arc::new(dup_volume(&Faulty::new(LENGTH), Access::ReadOnly));
+    volume.look_up_chunks(source(&volume, CHUNK));
     volume.chunks().next_logical();
 }

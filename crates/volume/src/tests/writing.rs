@@ -1,5 +1,5 @@
 use super::*;
-use crate::sole_writer::KnownPrimaries;
+use crate::known_primaries::KnownPrimaries;
 use vlinder_device::Data;
 use vlinder_format::superblock::SuperblockFault;
 

@@ -1,18 +1,20 @@
-//! The LZO1X encoder: greedy, one candidate for each hash of four bytes, from the public description of the format
-//! (Linux's `Documentation/staging/lzo.rst`).
+//! The LZO1X encoder: greedy, one candidate for each hash of four bytes, from the public description of the
+//! format (Linux's `Documentation/staging/lzo.rst`).
 
 const TABLE_BITS: u32 = 12;
 /// Four bytes to hash, and eight to compare without running past the end.
 const TAIL_BYTES: usize = 12;
 const STEP: usize = 16;
 
-/// The match forms' reaches: M2 takes 3 to 8 bytes at up to 2 KiB, M3 any length at up to 16 KiB, M4 up to 48 KiB.
+/// The match forms' reaches: M2 takes 3 to 8 bytes at up to 2 KiB, M3 any length at up to 16 KiB, M4 up to 48
+/// KiB.
 const M2_MAX_LENGTH: usize = 8;
 const M2_MAX_DISTANCE: usize = 0x800;
 const M3_MAX_DISTANCE: usize = 0x4000;
 const M4_MAX_DISTANCE: usize = 0xbfff;
 
-/// Where four bytes of each hash were seen last. Zero is a position like any other: its four bytes are compared.
+/// Where four bytes of each hash were seen last. Zero is a position like any other: its four bytes are
+/// compared.
 pub(super) struct Table(Box<[u16; 1 << TABLE_BITS]>);
 
 impl Default for Table {
@@ -30,7 +32,8 @@ struct Encoder<'a> {
 /// Compresses `input` (at most 64 KiB, one sector) into one stream and gives its length.
 ///
 /// # Panics
-/// If `output` has less room than the format's worst case, or `input` more than 64 KiB: mistakes of the caller.
+/// If `output` has less room than the format's worst case, or `input` more than 64 KiB: mistakes of the
+/// caller.
 pub(super) fn compress(input: &[u8], table: &mut Table, output: &mut [u8]) -> usize {
     assert!(input.len() <= 1 << 16, "a segment of {} bytes is more than a sector", input.len());
     table.0.fill(0);
@@ -87,7 +90,8 @@ impl Encoder<'_> {
         self.written += N;
     }
 
-    /// The part of a length that its instruction has no room for: a zero for each 255, then the rest, 1 to 255.
+    /// The part of a length that its instruction has no room for: a zero for each 255, then the rest, 1 to
+    /// 255.
     #[inline]
     fn put_length(&mut self, mut rest: usize) {
         while rest > 255 {

@@ -1,10 +1,11 @@
 //! The LZO1X decoder, from the public description of the format (Linux's `Documentation/staging/lzo.rst`).
 //!
-//! A stream is a sequence of instructions: copy literals from the stream, or a match from the output made so far. Two
-//! bits of every match say how many literals (0 to 3) follow it; that number decides what the next instruction's low
-//! codes mean. The stream ends with a match of length 3 at distance 16384, which no other instruction gives.
+//! A stream is a sequence of instructions: copy literals from the stream, or a match from the output made so
+//! far. Two bits of every match say how many literals (0 to 3) follow it; that number decides what the next
+//! instruction's low codes mean. The stream ends with a match of length 3 at distance 16384, which no other
+//! instruction gives.
 
-use crate::compress::Damage;
+use crate::compress::error::Damage;
 
 /// What is wrong with a stream, and at which of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +27,8 @@ struct Decoder<'a> {
     written: usize,
 }
 
-/// Decodes one whole stream and gives the number of bytes it made. Bytes of `output` behind them may be overwritten.
+/// Decodes one whole stream and gives the number of bytes it made. Bytes of `output` behind them may be
+/// overwritten.
 pub(super) fn decompress(input: &[u8], output: &mut [u8]) -> Result<usize, Fault> {
     let mut decoder = Decoder { input, read: 0, output, written: 0 };
     decoder.run()
@@ -109,8 +111,8 @@ impl Decoder<'_> {
         Ok(usize::from(u16::from_le_bytes(*bytes)))
     }
 
-    /// A length whose instruction has `short`, or if that is 0, `base` plus the bytes that follow: 255 for each zero,
-    /// then a last one that is not zero.
+    /// A length whose instruction has `short`, or if that is 0, `base` plus the bytes that follow: 255 for
+    /// each zero, then a last one that is not zero.
     #[inline]
     fn length(&mut self, short: usize, base: usize) -> Result<usize, Fault> {
         if short != 0 {

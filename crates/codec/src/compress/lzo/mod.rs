@@ -1,17 +1,19 @@
-//! LZO as Btrfs frames it: a 4-byte length of everything, itself included, then for each sector of input a segment of a
-//! 4-byte length and an LZO1X stream. Lengths are little-endian. A segment's length does not cross a sector boundary of
-//! the compressed bytes: where fewer than 4 bytes are left in a sector, they are zero and the segment starts behind them.
+//! LZO as Btrfs frames it: a 4-byte length of everything, itself included, then for each sector of input a
+//! segment of a 4-byte length and an LZO1X stream. Lengths are little-endian. A segment's length does not
+//! cross a sector boundary of the compressed bytes: where fewer than 4 bytes are left in a sector, they are
+//! zero and the segment starts behind them.
 
 mod compressor;
 mod decompressor;
 
-use super::{CodecError, Compression, Damage, damaged};
+use super::algorithm::Compression;
+use super::error::{CodecError, Damage, damaged};
 use compressor::Table;
 
 const LENGTH_BYTES: usize = 4;
 
 #[derive(Default)]
-pub(super) struct Workspace {
+pub(super) struct LzoWorkspace {
     table: Table,
     /// For segments of which only the head fits the output.
     segment: Vec<u8>,
@@ -28,7 +30,7 @@ fn padding(offset: usize, sector_bytes: usize) -> usize {
     if left < LENGTH_BYTES { left } else { 0 }
 }
 
-impl Workspace {
+impl LzoWorkspace {
     pub(super) fn compress(
         &mut self,
         input: &[u8],

@@ -45,7 +45,8 @@ fn the_smallest_streams_are_the_described_ones() {
 #[test]
 fn each_instruction_does_what_the_description_says() {
     let end = [0x11, 0, 0];
-    // Three literals, then (state 3) two bytes from distance 3 and one literal, then (state 1) two from distance 1.
+    // Three literals, then (state 3) two bytes from distance 3 and one literal, then (state 1) two from
+    // distance 1.
     let near = [&[20, 1, 2, 3, 0b0000_1001, 0, 9, 0b0000_0000, 0][..], &end].concat();
     assert_eq!(decode(&near, 64), Ok(vec![1, 2, 3, 1, 2, 9, 9, 9]));
     // A long run, a match of 64 and more in one byte, of length 8 at distance 4: it repeats itself.
@@ -92,7 +93,7 @@ fn no_segment_header_crosses_a_sector_of_the_compressed_bytes() {
             }
         }
         let mut stream = Vec::new();
-        assert!(Workspace::default().compress(&input, 4096, 200 << 10, &mut stream));
+        assert!(LzoWorkspace::default().compress(&input, 4096, 200 << 10, &mut stream));
         let (mut offset, mut sectors) = (LENGTH_BYTES, 0);
         while offset < stream.len() {
             let left = 4096 - offset % 4096;
@@ -108,7 +109,7 @@ fn no_segment_header_crosses_a_sector_of_the_compressed_bytes() {
         assert_eq!(read_length(&stream, 0), Ok(stream.len()));
         stream.resize(stream.len().next_multiple_of(4096), 0);
         let mut output = vec![1; input.len()];
-        assert_eq!(Workspace::default().decompress(&stream, &mut output, 4096), Ok(input.len()));
+        assert_eq!(LzoWorkspace::default().decompress(&stream, &mut output, 4096), Ok(input.len()));
         assert_eq!(output, input);
         if remainders[1..].iter().all(|seen| *seen) {
             return;
@@ -164,6 +165,6 @@ proptest! {
     fn random_bytes_never_panic(stream in proptest::collection::vec(any::<u8>(), 0..2000), room in 0..9000_usize) {
         let _ = decode(&stream, room);
         let mut output = vec![0; room];
-        let _ = Workspace::default().decompress(&stream, &mut output, 4096);
+        let _ = LzoWorkspace::default().decompress(&stream, &mut output, 4096);
     }
 }

@@ -1,24 +1,21 @@
-//! What the host's system knows about a file or block device besides its bytes: who locks it.
+//! The process that keeps a file or block device locked.
+
+use std::fmt;
 
 use rustix::fs::{Stat, major, minor};
 
-use crate::LockHolder;
-
-/// Device and inode number of a file, and the device's own number if the file is a device node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct HostIdentity {
-    /// st_dev: the file system that holds the file.
-    pub file_system: u64,
-    /// st_ino.
-    pub inode: u64,
-    /// st_rdev: the number of a device node, 0 on other files.
-    pub device_number: u64,
+/// The process that keeps a device locked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockHolder {
+    /// Its process id.
+    pub process_id: u32,
+    /// Its command name, as `/proc/PID/comm` shows it.
+    pub command: String,
 }
 
-impl HostIdentity {
-    /// From stat(2).
-    pub fn of(status: &Stat) -> Self {
-        HostIdentity { file_system: status.st_dev, inode: status.st_ino, device_number: status.st_rdev }
+impl fmt::Display for LockHolder {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "process {} ({})", self.process_id, self.command)
     }
 }
 

@@ -1,7 +1,10 @@
-//! Whether this process alone writes to its devices. A lock keeps other processes of vlinder away from an image, but not the
-//! kernel, which mounts one through a loop device without looking at locks. Whoever publishes a commit there and then changes
-//! the primary superblock; so its bytes are compared with those that were seen or written last, before the next commit or log
-//! is published. What another has published then stays whole in its superblock and is not replaced by ours.
+//! What lies at the primary superblock of each member: whether this process alone writes to its devices.
+//!
+//! A lock keeps other processes of vlinder away from an image, but not the kernel, which mounts one through a
+//! loop device without looking at locks. A kernel that publishes a commit there changes the primary
+//! superblock; so its bytes are compared with those that were seen or written last, before the next commit or
+//! log is published. What another has published then stays whole in its superblock and is not replaced by
+//! ours.
 
 use std::collections::HashMap;
 
@@ -13,7 +16,6 @@ use crate::error::VolumeError;
 use crate::health::HealthEvent;
 use crate::member::Member;
 use crate::superblock;
-use crate::volume::Volume;
 
 /// What lies at the primary superblock of each member, as far as this process knows.
 #[derive(Debug, Default)]
@@ -33,7 +35,8 @@ struct KnownPrimary {
 }
 
 impl KnownPrimaries {
-    /// Reads the primaries as they are now. One that can't be read is not known, and is not compared before it was written.
+    /// Reads the primaries as they are now. One that can't be read is not known, and is not compared before
+    /// it was written.
     pub(crate) fn read(members: &[Member]) -> Self {
         let known = |member: &Member| {
             let last = read_primary(member, Vec::new())?;
@@ -42,8 +45,8 @@ impl KnownPrimaries {
         Self { of_device: members.iter().filter_map(known).collect() }
     }
 
-    /// A member was opened by this superblock of its primary. If another writer published after it was read, what lies there since
-    /// is not what this process goes on from.
+    /// A member was opened by this superblock of its primary. If another writer published after it was read,
+    /// what lies there since is not what this process goes on from.
     pub(crate) fn believe(&mut self, device: DeviceId, superblock: &Superblock) {
         let Some(known) = self.of_device.get_mut(&device) else { return };
         if Superblock::decode(&known.last).is_ok_and(|found| found == *superblock) {
@@ -72,7 +75,8 @@ impl KnownPrimaries {
         Ok(())
     }
 
-    /// Reads each primary and compares it with what is known. One that can't be read tells nothing; its write will.
+    /// Reads each primary and compares it with what is known. One that can't be read tells nothing; its write
+    /// will.
     pub(crate) fn check(&mut self, members: &[Member]) -> Result<(), VolumeError> {
         members.iter().try_for_each(|member| self.check_member(member))
     }
@@ -101,15 +105,4 @@ fn read_primary(member: &Member, into: Vec<u8>) -> Option<Vec<u8>> {
 
 fn generation(bytes: &[u8]) -> Generation {
     Superblock::decode(bytes).map(|superblock| superblock.generation).unwrap_or_default()
-}
-
-impl Volume {
-    /// Looks whether another program published a commit on a member since this process did or opened it: to be asked before
-    /// blocks are written for a commit. Publishing asks by itself.
-    ///
-    /// # Errors
-    /// [`VolumeError::WrittenByAnother`].
-    pub fn check_sole_writer(&self) -> Result<(), VolumeError> {
-        if self.keeps_writes_in_memory() { Ok(()) } else { self.primaries.lock().check(&self.members) }
-    }
 }
