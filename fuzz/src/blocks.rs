@@ -5,7 +5,7 @@ use vlinder_format::validate::validate_leaf;
 use vlinder_format::{Block, Generation, ItemType, Key, Level, Logical, ObjectId, RootId, Uuid};
 
 use crate::input::Input;
-use crate::items;
+use crate::item_case;
 
 /// Bytes of the blocks here: small, so that they are full soon.
 const NODE_SIZE: u32 = 4096;

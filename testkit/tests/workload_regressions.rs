@@ -106,7 +106,7 @@ fn a_snapshot_keeps_no_file_without_names() {
     for snapshot in [first, second] {
         let tree = filesystem.engine().tree(snapshot.root).unwrap();
         let orphans = Key::new(ObjectId::ORPHAN, ItemType::ORPHAN_ITEM, 0);
-        let found = filesystem.engine().trees().ceiling(tree.root(), &orphans).unwrap();
+        let found = filesystem.engine().forest().trees().ceiling(tree.root(), &orphans).unwrap();
         assert!(found.is_none_or(|position| position.key().objectid != ObjectId::ORPHAN));
     }
     open.close().unwrap();

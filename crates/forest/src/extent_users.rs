@@ -50,6 +50,8 @@ pub struct FoundExtent {
     pub length_bytes: u64,
     /// Whether it holds file data, and not a tree block.
     pub is_data: bool,
+    /// The transaction that allocated it.
+    pub generation: Generation,
 }
 
 /// No extent is longer: what Linux preallocates at once, twice what it writes at once. So a count that is too high sends
@@ -119,7 +121,8 @@ impl<'a> ExtentUsers<'a> {
             let is_data = header.flags.has(ExtentFlags::DATA);
             let start = Logical(key.objectid.0);
             let holds = logical.0.wrapping_sub(start.0) < length_bytes;
-            return Ok(holds.then_some(FoundExtent { start, length_bytes, is_data }));
+            let generation = header.generation;
+            return Ok(holds.then_some(FoundExtent { start, length_bytes, is_data, generation }));
         }
         Ok(None)
     }

@@ -9,15 +9,21 @@
 //! Reading path: [`Forest`] (how a tree is found), [`OpenTree`] (a tree and its root item), [`ExtentUsers`] (from an
 //! extent to the files that show it).
 
+mod checksums;
+mod compare;
 mod error;
 mod extent_users;
+mod extents;
 mod forest;
 mod open_tree;
 mod referrer;
 mod root_items;
 
+pub use checksums::{ChecksumLookup, ExpectedChecksums, MissingChecksum};
+pub use compare::{Difference, compare};
 pub use error::ForestError;
 pub use extent_users::{ExtentUser, ExtentUsers, FoundExtent, PendingReferences};
+pub use extents::ExtentWalk;
 pub use forest::Forest;
 pub use open_tree::OpenTree;
 pub use referrer::Referrer;

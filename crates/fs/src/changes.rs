@@ -49,7 +49,7 @@ impl<'a> Changes<'a> {
         match self.items.get(key) {
             Some(changed) => Ok(changed.clone()),
             None => {
-                let found = self.filesystem.engine().trees().get(self.tree.root(), key)?;
+                let found = self.filesystem.engine().forest().trees().get(self.tree.root(), key)?;
                 Ok(found.map(|position| position.data().to_vec()))
             }
         }

@@ -260,7 +260,7 @@ impl Filesystem {
     pub(crate) fn read_attribute(&self, inode: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>> {
         let key = directory::attribute_key(inode.number(), name);
         let tree = inode.subvolume().tree();
-        let Some(found) = self.engine().trees().get(tree.root(), &key)? else { return Ok(None) };
+        let Some(found) = self.engine().forest().trees().get(tree.root(), &key)? else { return Ok(None) };
         let entry = directory::find(found.data(), name)
             .map_err(|fault| Damage::new(fault, found.place(tree.id())))?;
         Ok(entry.map(|entry| entry.data.to_vec()))
@@ -269,7 +269,7 @@ impl Filesystem {
     fn for_each_attribute(&self, inode: &Inode, mut each: impl FnMut(&DirectoryEntry<'_>)) -> Result<()> {
         let tree = inode.subvolume().tree();
         let first = Key::new(inode.number(), ItemType::XATTR_ITEM, 0);
-        let mut cursor = self.engine().trees().cursor(tree.root(), &first, Readahead::None)?;
+        let mut cursor = self.engine().forest().trees().cursor(tree.root(), &first, Readahead::None)?;
         while let Some((key, data)) = cursor.item() {
             if key.objectid != inode.number() || key.item_type != ItemType::XATTR_ITEM {
                 break;

@@ -106,7 +106,7 @@ impl Filesystem {
         }
         let key = FileExtent::key(inode.number(), FileOffset(0));
         let tree = inode.subvolume().tree();
-        let found = self.engine().trees().get(tree.root(), &key)?.ok_or(Refusal::NotFound)?;
+        let found = self.engine().forest().trees().get(tree.root(), &key)?.ok_or(Refusal::NotFound)?;
         let extent =
             FileExtent::decode(found.data()).map_err(|fault| Damage::new(fault, found.place(tree.id())))?;
         match extent.content {

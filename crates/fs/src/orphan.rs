@@ -115,7 +115,7 @@ impl Filesystem {
     pub(crate) fn items_of(&self, inode: &Inode, most: usize) -> Result<(Vec<Key>, bool)> {
         let first = Key::new(inode.number(), ItemType(ItemType::INODE_ITEM.0 + 1), 0);
         let tree = inode.subvolume().tree();
-        let mut cursor = self.engine().trees().cursor(tree.root(), &first, Readahead::None)?;
+        let mut cursor = self.engine().forest().trees().cursor(tree.root(), &first, Readahead::None)?;
         let mut keys = Vec::new();
         while let Some(key) = cursor.key().filter(|key| key.objectid == inode.number()) {
             if keys.len() == most {
@@ -132,7 +132,7 @@ impl Filesystem {
     pub(crate) fn delete_orphans(&self, subvolume: &Subvolume) -> Result<()> {
         let mut from = orphan::key(ObjectId(0));
         let last = orphan::key(ObjectId(u64::MAX));
-        while let Some(found) = self.engine().trees().ceiling(subvolume.tree().root(), &from)? {
+        while let Some(found) = self.engine().forest().trees().ceiling(subvolume.tree().root(), &from)? {
             let key = found.key();
             let Some(number) = orphan::orphan_of(&key) else { break };
             if let Err(error) = self.delete_orphan(subvolume, number) {

@@ -183,7 +183,8 @@ fn a_rescan_that_was_under_way_does_not_make_wrong_counts_right() {
     let status = || {
         let filesystem = Filesystem::open(&[&image], OpenOptions::read_only()).unwrap();
         let tree = filesystem.engine().tree(RootId::QUOTA_TREE).unwrap();
-        let found = filesystem.engine().trees().get(tree.root(), &QuotaStatus::KEY).unwrap().unwrap();
+        let found =
+            filesystem.engine().forest().trees().get(tree.root(), &QuotaStatus::KEY).unwrap().unwrap();
         QuotaStatus::decode(found.data()).unwrap()
     };
     {

@@ -109,8 +109,11 @@ fn a_state_stays(arguments: &[&str]) {
     // In the same process, through the same cache.
     let engine = filesystem.engine();
     let tree = engine.leased_tree(&lease, RootId::FS_TREE).unwrap();
-    let mut cursor =
-        engine.trees().cursor(&tree, &vlinder_format::Key::MIN, vlinder_tree::Readahead::None).unwrap();
+    let mut cursor = engine
+        .forest()
+        .trees()
+        .cursor(&tree, &vlinder_format::Key::MIN, vlinder_tree::Readahead::None)
+        .unwrap();
     let mut items = 0;
     while cursor.item().is_some() {
         items += 1;

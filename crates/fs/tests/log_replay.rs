@@ -34,7 +34,8 @@ fn items(image: &Path, replay_begins: Timestamp) -> BTreeMap<(u64, Key), String>
     let filesystem = Filesystem::open(&[image], OpenOptions::read_only()).unwrap();
     let engine = filesystem.engine();
     let mut roots = Vec::new();
-    let mut cursor = engine.trees().cursor(engine.root_tree(), &Key::MIN, Readahead::None).unwrap();
+    let mut cursor =
+        engine.forest().trees().cursor(engine.forest().root_tree(), &Key::MIN, Readahead::None).unwrap();
     while let Some((key, data)) = cursor.item() {
         let is_subvolume = key.item_type == ItemType::ROOT_ITEM && RootId(key.objectid.0).is_subvolume();
         // A deleted one goes in the background, here and in the kernel, at any time after the replay.
@@ -46,7 +47,7 @@ fn items(image: &Path, replay_begins: Timestamp) -> BTreeMap<(u64, Key), String>
     let mut all = BTreeMap::new();
     for id in roots {
         let tree = engine.tree(id).unwrap();
-        let mut cursor = engine.trees().cursor(tree.root(), &Key::MIN, Readahead::None).unwrap();
+        let mut cursor = engine.forest().trees().cursor(tree.root(), &Key::MIN, Readahead::None).unwrap();
         while let Some((key, data)) = cursor.item() {
             all.insert((id.0, key), show(&key, data, replay_begins));
             cursor.advance().unwrap();
@@ -54,7 +55,7 @@ fn items(image: &Path, replay_begins: Timestamp) -> BTreeMap<(u64, Key), String>
     }
     let geometry = engine.checksum_geometry();
     let tree = engine.tree(RootId::CHECKSUM_TREE).unwrap();
-    let mut cursor = engine.trees().cursor(tree.root(), &Key::MIN, Readahead::None).unwrap();
+    let mut cursor = engine.forest().trees().cursor(tree.root(), &Key::MIN, Readahead::None).unwrap();
     while let Some((key, data)) = cursor.item() {
         let bytes = data.len() / usize::try_from(geometry.covered(data.len()) / 4096).unwrap();
         for (sector, sum) in data.chunks(bytes).enumerate() {
@@ -266,7 +267,7 @@ const QUOTA_LINES: &[&str] = &[
 fn quotas_are_out_of_date(image: &Path) -> bool {
     let filesystem = Filesystem::open(&[image], OpenOptions::read_only()).unwrap();
     let tree = filesystem.engine().tree(RootId::QUOTA_TREE).unwrap();
-    let found = filesystem.engine().trees().get(tree.root(), &QuotaStatus::KEY).unwrap().unwrap();
+    let found = filesystem.engine().forest().trees().get(tree.root(), &QuotaStatus::KEY).unwrap().unwrap();
     QuotaStatus::decode(found.data()).unwrap().flags.has(QuotaStatusFlags::INCONSISTENT)
 }
 

@@ -12,7 +12,7 @@ use vlinder_format::features::IncompatFeatures;
 use vlinder_format::superblock::Superblock;
 use vlinder_format::{Generation, Key, RootId};
 use vlinder_tree::bootstrap::Leniency;
-use vlinder_tree::{Leases, Root, TreeIdentity, Trees, VolumeBlocks};
+use vlinder_tree::{Leases, Root, TreeIdentity, VolumeBlocks};
 use vlinder_volume::Volume;
 
 use crate::chunks::ChunkWork;
@@ -172,11 +172,6 @@ pub(crate) fn checksum_geometry(volume: &Volume) -> ChecksumGeometry {
 }
 
 impl Engine {
-    /// All trees, for searches.
-    pub fn trees(&self) -> &Trees {
-        self.forest.trees()
-    }
-
     /// The trees of the running transaction.
     pub fn forest(&self) -> &Forest {
         &self.forest
@@ -306,11 +301,6 @@ impl Engine {
     /// ([`Rescue::ignores_bad_roots`]).
     pub fn is_bad_root(&self, id: RootId) -> bool {
         self.fixed.bad.contains(&id)
-    }
-
-    /// The root tree, for searches.
-    pub fn root_tree(&self) -> &Arc<Root> {
-        self.forest.root_tree()
     }
 
     /// The chunk tree, for searches.

@@ -65,7 +65,7 @@ fn metadata_group(engine: &Arc<Engine>) -> (Logical, u64) {
 fn free_runs(engine: &Arc<Engine>, group: (Logical, u64)) -> Vec<(u64, u64)> {
     let tree = engine.tree(RootId::FREE_SPACE_TREE).unwrap();
     let first = Key::new(ObjectId(group.0.0), ItemType::FREE_SPACE_EXTENT, 0);
-    let mut cursor = engine.trees().cursor(tree.root(), &first, Readahead::None).unwrap();
+    let mut cursor = engine.forest().trees().cursor(tree.root(), &first, Readahead::None).unwrap();
     let mut runs = Vec::new();
     while let Some(key) = cursor.key()
         && key.objectid.0 < group.0.0 + group.1

@@ -7,10 +7,10 @@ use std::path::Path;
 
 use support::{mkfs, open};
 use vlinder_base::sync::Arc;
+use vlinder_forest::OpenTree;
 use vlinder_format::inode::{InodeItem, Mode, Timestamp};
 use vlinder_format::{Generation, Key, RootId, Uuid};
 use vlinder_testkit::{Scratch, kernel, require};
-use vlinder_forest::OpenTree;
 use vlinder_transaction::{Engine, Reservation};
 use vlinder_tree::{Change, Edit};
 

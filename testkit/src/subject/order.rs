@@ -125,8 +125,11 @@ fn reach(image: &MemoryDevice) -> Result<Vec<Reached>, String> {
     // A reader has not read all chunks and groups yet.
     engine.space().map_err(text)?;
     let tree = engine.tree(RootId::EXTENT_TREE).map_err(text)?;
-    let mut cursor =
-        engine.trees().cursor(tree.root(), &Key::MIN, vlinder_tree::Readahead::None).map_err(text)?;
+    let mut cursor = engine
+        .forest()
+        .trees()
+        .cursor(tree.root(), &Key::MIN, vlinder_tree::Readahead::None)
+        .map_err(text)?;
     let mut reached = Vec::new();
     while let Some((key, data)) = cursor.item() {
         let length = match key.item_type {
@@ -175,7 +178,7 @@ fn reach_of_log(engine: &Engine) -> Result<Vec<Reached>, String> {
     let mut in_place = HashSet::new();
     let mut waiting = vec![WantedBlock::root(&log(superblock.log_root, superblock.log_root_level))];
     while let Some(wanted) = waiting.pop() {
-        let block = engine.trees().block(&wanted).map_err(text)?;
+        let block = engine.forest().trees().block(&wanted).map_err(text)?;
         reached.extend(copies(engine, wanted.logical, u64::from(engine.node_size()), true)?);
         for slot in 0..block.len() {
             let key = block.key(slot);
@@ -189,6 +192,7 @@ fn reach_of_log(engine: &Engine) -> Result<Vec<Reached>, String> {
                 let Some(range) = item.range().filter(|range| !range.is_hole()) else { continue };
                 // What is preallocated may still be written in place.
                 let is_new = engine
+                    .forest()
                     .trees()
                     .get(engine.tree(RootId::EXTENT_TREE).map_err(text)?.root(), &extent_key(&range))
                     .map_err(text)?

@@ -2,29 +2,51 @@
 
 /// The text with comments and the insides of literals replaced by blanks; lines stay where they are.
 pub fn code_of(text: &str) -> String {
+    kept(text, |part| part == Part::Code)
+}
+
+/// The text with everything but line comments replaced by blanks.
+pub fn comments_of(text: &str) -> String {
+    kept(text, |part| part == Part::LineComment)
+}
+
+/// What a part of a text is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Code,
+    LineComment,
+    BlockComment,
+    Literal,
+}
+
+fn kept(text: &str, is_kept: impl Fn(Part) -> bool) -> String {
     let characters: Vec<char> = text.chars().collect();
-    let mut code = String::with_capacity(text.len());
+    let mut kept = String::with_capacity(text.len());
     let mut position = 0;
     while position < characters.len() {
         let rest = &characters[position..];
         let before = position.checked_sub(1).map(|before| characters[before]);
-        let length = match rest {
-            ['/', '/', ..] => rest.iter().take_while(|character| **character != '\n').count(),
-            ['/', '*', ..] => block_comment(rest),
-            ['"', ..] => string(rest),
-            ['r' | 'b' | 'c', ..] if !before.is_some_and(is_word) => prefixed_string(rest),
-            ['\'', ..] => character(rest),
-            _ => 0,
-        };
-        if length == 0 {
-            code.push(characters[position]);
-            position += 1;
-            continue;
-        }
-        code.extend(rest[..length].iter().map(|character| if *character == '\n' { '\n' } else { ' ' }));
+        let (part, length) = next_part(rest, before);
+        let shown = |character: &char| if is_kept(part) || *character == '\n' { *character } else { ' ' };
+        kept.extend(rest[..length].iter().map(shown));
         position += length;
     }
-    code
+    kept
+}
+
+/// The part that a text begins with, and its length; code comes a character at a time.
+fn next_part(rest: &[char], before: Option<char>) -> (Part, usize) {
+    let (part, length) = match rest {
+        ['/', '/', ..] => {
+            (Part::LineComment, rest.iter().take_while(|character| **character != '\n').count())
+        }
+        ['/', '*', ..] => (Part::BlockComment, block_comment(rest)),
+        ['"', ..] => (Part::Literal, string(rest)),
+        ['r' | 'b' | 'c', ..] if !before.is_some_and(is_word) => (Part::Literal, prefixed_string(rest)),
+        ['\'', ..] => (Part::Literal, character(rest)),
+        _ => (Part::Code, 1),
+    };
+    if length == 0 { (Part::Code, 1) } else { (part, length.min(rest.len())) }
 }
 
 /// Part of an identifier.
@@ -118,6 +140,14 @@ mod tests {
         for kept in ["let a =", "let r =", "'l: loop {", "&'a str"] {
             assert!(code.contains(kept), "{code}");
         }
+    }
+
+    #[test]
+    fn comments_are_told_from_strings_that_look_like_some() {
+        let text = "let a = \"\n// x\n\"; // y\n/// z";
+        let comments = comments_of(text);
+        let lines: Vec<&str> = comments.lines().map(str::trim).collect();
+        assert_eq!(lines, ["", "", "// y", "/// z"]);
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub fn run() -> Result<bool> {
     for finding in &findings {
         eprintln!("tidy: {finding}");
     }
+    let wide = structure::wide_types(&packages, &sources)?;
+    println!("tidy: structs with more than 12 fields: {}", wide.join(", "));
     println!("tidy: {} files, {} findings", sources.len(), findings.len());
     Ok(findings.is_empty())
 }

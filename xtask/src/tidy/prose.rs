@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use super::baseline::Measure;
-use super::lexer::has_word;
+use super::lexer::{comments_of, has_word};
 use super::source::{Source, documents};
 
 /// Columns of a line of a comment, or of prose in a document.
@@ -48,10 +48,9 @@ fn crate_of(path: &Path) -> String {
 
 impl Counts {
     fn add_comments(&mut self, source: &Source) {
-        for (line, code) in source.text.lines().zip(source.code.lines()) {
-            // A line whose code is blank, and that the lexer did not take for a string's inside.
-            let text = line.trim_start();
-            if text.starts_with("//") && code.trim().is_empty() {
+        for (line, comment) in source.text.lines().zip(comments_of(&source.text).lines()) {
+            let text = comment.trim();
+            if text.starts_with("//") && line.trim() == text {
                 self.add_line(line, text.trim_start_matches(['/', '!']).trim_start());
             }
         }
@@ -107,7 +106,7 @@ mod tests {
 
     #[test]
     fn comments_are_read_and_strings_are_not() {
-        let long = "long word ".repeat(11);
+        let long = "long word ".repeat(12);
         let text = format!(
             "//! {long}\n/// Who reads waits. {}\nlet text = \"\n// {long}\n\";\nfn f() {{}} // Who\n// Who is it?\n",
             VAGUE[0]
@@ -119,7 +118,7 @@ mod tests {
 
     #[test]
     fn documents_are_read_without_their_code() {
-        let long = "long word ".repeat(11);
+        let long = "long word ".repeat(12);
         let cell = "x".repeat(161);
         let text = format!("{long}\n```\n{long}\n```\n| {cell} | {} |\n- Who asks\n", VAGUE[1]);
         let mut counts = Counts::default();

@@ -1,6 +1,7 @@
 //! Why bytes of a file can't be read or written, with the place in the file.
 
 use vlinder_codec::compress::CodecError;
+use vlinder_forest::MissingChecksum;
 use vlinder_format::Logical;
 use vlinder_volume::VolumeError;
 
@@ -36,6 +37,12 @@ pub enum DataFault {
         /// The number in the item.
         method: u8,
     },
+}
+
+impl From<MissingChecksum> for DataFault {
+    fn from(missing: MissingChecksum) -> Self {
+        Self::MissingChecksum { logical: missing.logical }
+    }
 }
 
 /// Bytes of a file that can't be read or written.

@@ -1,11 +1,11 @@
 //! What the devices are asked for: pieces of a file that lie one behind the other are asked for together.
 
 use vlinder_base::sync::Arc;
+use vlinder_forest::ExpectedChecksums;
 use vlinder_format::Logical;
 use vlinder_format::file_extent::ExtentRange;
 use vlinder_volume::{ReadsInFlight, Volume, VolumeError};
 
-use super::checksums::Expected;
 use super::error::DataFault;
 use super::pieces::Piece;
 
@@ -85,7 +85,7 @@ pub(super) struct Fetches {
 pub(super) struct Started {
     pub(super) fetches: Fetches,
     /// What each fetch must have as checksums; shorter or none where nothing is verified.
-    pub(super) expected: Vec<Option<Expected>>,
+    pub(super) expected: Vec<Option<ExpectedChecksums>>,
     pub(super) reads: ReadsInFlight,
 }
 

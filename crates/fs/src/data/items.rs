@@ -33,7 +33,7 @@ pub(crate) fn load(
     limit: usize,
 ) -> Result<Items> {
     let first = FileExtent::key(inode, FileOffset(range.start()));
-    let mut cursor = engine.trees().cursor(tree.root(), &first, readahead_of(range))?;
+    let mut cursor = engine.forest().trees().cursor(tree.root(), &first, readahead_of(range))?;
     let mut items = Items { extents: Vec::new(), complete_to: range.end() };
     gather(engine, tree, &mut cursor, (&first, range), limit, &mut items)?;
     Ok(items)
@@ -58,7 +58,7 @@ pub(crate) fn load_each(
                 cursor.seek_near(&first)?;
                 cursor
             }
-            none => none.insert(engine.trees().cursor(tree.root(), &first, readahead)?),
+            none => none.insert(engine.forest().trees().cursor(tree.root(), &first, readahead)?),
         };
         gather(engine, tree, cursor, (&first, *range), usize::MAX, &mut items)?;
     }
@@ -115,7 +115,7 @@ pub(crate) fn load_leaf(
     let sector_size = u64::from(engine.sector_size());
     let readahead = if readahead { Readahead::Forward(LEAVES_AHEAD) } else { Readahead::None };
     let first = FileExtent::key(inode, FileOffset(from));
-    let mut cursor = engine.trees().cursor(tree.root(), &first, readahead)?;
+    let mut cursor = engine.forest().trees().cursor(tree.root(), &first, readahead)?;
     let before = reaching(engine, tree, &cursor, &first)?;
     let mut items = Items {
         extents: before.filter(|extent| extent.file_range(sector_size).end() > from).into_iter().collect(),
@@ -154,7 +154,7 @@ fn reaching(engine: &Engine, tree: &OpenTree, cursor: &Cursor<'_>, first: &Key) 
             let place = Place { tree: Some(tree.id()), block, slot: None, key: Some(key) };
             Ok(decode_of(inode, key, data, place)?)
         }
-        None => match engine.trees().floor(tree.root(), first)? {
+        None => match engine.forest().trees().floor(tree.root(), first)? {
             Some(found) => Ok(decode_of(inode, found.key(), found.data(), found.place(tree.id()))?),
             None => Ok(None),
         },
@@ -173,7 +173,7 @@ pub(crate) fn last_at(
     inode: ObjectId,
     offset: u64,
 ) -> Result<Option<Extent>> {
-    match engine.trees().floor(tree.root(), &FileExtent::key(inode, FileOffset(offset)))? {
+    match engine.forest().trees().floor(tree.root(), &FileExtent::key(inode, FileOffset(offset)))? {
         Some(found) => Ok(decode_of(inode, found.key(), found.data(), found.place(tree.id()))?),
         None => Ok(None),
     }

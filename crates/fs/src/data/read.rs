@@ -4,12 +4,12 @@ use vlinder_base::parallel;
 use vlinder_base::sync::Arc;
 use vlinder_codec::compress::{Compression, decompress};
 use vlinder_extent_state::ByteRange;
+use vlinder_forest::ExpectedChecksums;
 use vlinder_format::RootId;
 use vlinder_format::file_extent::CompressionId;
 use vlinder_format::inode::InodeFlags;
 use vlinder_volume::{MappedBy, ReadRequest};
 
-use super::checksums::{Expected, Lookup};
 use super::error::{DataError, DataFault};
 use super::extent::{Content, Extent};
 use super::fetch::{Fetch, Fetched, Fetches, MOST_BYTES, Source, Started};
@@ -239,7 +239,7 @@ impl Reader<'_> {
     }
 
     /// The checksums that belong to each part of what is fetched; none for what is not to be verified.
-    fn expected(&self, fetches: &[Fetch]) -> Result<Vec<Option<Expected>>> {
+    fn expected(&self, fetches: &[Fetch]) -> Result<Vec<Option<ExpectedChecksums>>> {
         let engine = self.filesystem.engine();
         let ignored = self.filesystem.options().rescue.ignores_data_checksums;
         if ignored || self.inode.flags().has(InodeFlags::NODATASUM) {
@@ -251,7 +251,7 @@ impl Reader<'_> {
             fetches.iter().for_each(|fetch| self.cache.note_unverified(fetch.length));
             return Ok(Vec::new());
         }
-        let lookup = Lookup::new(engine)?;
+        let lookup = engine.checksum_lookup()?;
         let mut all = Vec::with_capacity(fetches.len());
         for fetch in fetches {
             let expected = match lookup.expected(fetch.start, fetch.length) {
@@ -260,8 +260,8 @@ impl Reader<'_> {
                     self.cache.note_unverified(fetch.length);
                     None
                 }
-                Ok(Err(fault)) => return Err(self.fetch_error(fetch, fault).into()),
-                Err(error) => return Err(error),
+                Ok(Err(missing)) => return Err(self.fetch_error(fetch, missing.into()).into()),
+                Err(error) => return Err(error.into()),
             };
             all.push(expected);
         }

@@ -77,8 +77,10 @@ impl<'a> MerkleTree<'a> {
     fn open(filesystem: &'a Filesystem, inode: &'a Inode, base: u64) -> Result<Self> {
         let fail = |what| DataError { inode: inode.id(), offset: base, fault: DataFault::Verity { what } };
         let engine = filesystem.engine();
-        let head =
-            engine.trees().get(inode.subvolume().tree().root(), &VerityDescriptor::key(inode.number()))?;
+        let head = engine
+            .forest()
+            .trees()
+            .get(inode.subvolume().tree().root(), &VerityDescriptor::key(inode.number()))?;
         let head = head.ok_or_else(|| fail("the file has no descriptor"))?;
         let head =
             VerityDescriptor::decode(head.data()).map_err(|_| fail("the descriptor's head is broken"))?;
@@ -191,7 +193,7 @@ fn pieces(
     while (bytes.len() as u64) < length {
         let at = start + bytes.len() as u64;
         let key = Key::new(inode.number(), item_type, first + at);
-        let found = engine.trees().floor(root, &key)?;
+        let found = engine.forest().trees().floor(root, &key)?;
         let is_piece = |found: Key| {
             found.objectid == key.objectid && found.item_type == key.item_type && found.offset >= first
         };

@@ -123,7 +123,9 @@ impl Filesystem {
         }
         let key = directory::item_key(directory.number(), name);
         let subvolume = directory.subvolume();
-        let Some(found) = self.engine().trees().get(subvolume.tree().root(), &key)? else { return Ok(None) };
+        let Some(found) = self.engine().forest().trees().get(subvolume.tree().root(), &key)? else {
+            return Ok(None);
+        };
         let entry = directory::find(found.data(), name)
             .map_err(|fault| Damage::new(fault, found.place(subvolume.id())))?;
         entry.map(|entry| self.resolve(directory, &entry, key)).transpose()
@@ -169,7 +171,7 @@ impl Filesystem {
             return Ok(InodeId::new(id.root, place));
         }
         let first = inode_ref::key(id.number, ObjectId(0));
-        let found = self.engine().trees().ceiling(directory.subvolume().tree().root(), &first)?;
+        let found = self.engine().forest().trees().ceiling(directory.subvolume().tree().root(), &first)?;
         let found = found.filter(|position| {
             position.key().objectid == id.number && position.key().item_type == ItemType::INODE_REF
         });
@@ -188,7 +190,9 @@ impl Filesystem {
         }
         let first = inode_ref::key(id.number, ObjectId(0));
         let tree = inode.subvolume().tree();
-        let Some(found) = self.engine().trees().ceiling(tree.root(), &first)? else { return Ok(None) };
+        let Some(found) = self.engine().forest().trees().ceiling(tree.root(), &first)? else {
+            return Ok(None);
+        };
         if found.key().objectid != id.number {
             return Ok(None);
         }
@@ -244,7 +248,8 @@ impl Filesystem {
         let subvolume = self.subvolume(id.root)?;
         let (root, inode) = (id.root, id.number);
         let first = inode_ref::key(inode, ObjectId(0));
-        let mut cursor = self.engine().trees().cursor(subvolume.tree().root(), &first, Readahead::None)?;
+        let mut cursor =
+            self.engine().forest().trees().cursor(subvolume.tree().root(), &first, Readahead::None)?;
         let mut names = Vec::new();
         while let Some(position) = cursor.position() {
             let key = position.key();
@@ -297,7 +302,7 @@ impl Filesystem {
         let mut next = DirectoryIndex::FIRST;
         let is_index = |key: &Key| key.objectid == directory.number() && key.item_type == ItemType::DIR_INDEX;
         if let Some(last) =
-            self.engine().trees().floor(tree.root(), &last)?.filter(|last| is_index(&last.key()))
+            self.engine().forest().trees().floor(tree.root(), &last)?.filter(|last| is_index(&last.key()))
         {
             next = next.max(DirectoryIndex(last.key().offset.saturating_add(1)));
         }

@@ -188,7 +188,7 @@ impl Search<'_> {
     /// The directory that holds a directory.
     fn parent(&self, directory: ObjectId) -> Result<Option<ObjectId>, FsError> {
         let from = Key::new(directory, ItemType::INODE_REF, 0);
-        let found = self.filesystem.engine().trees().ceiling(self.subvolume.tree().root(), &from)?;
+        let found = self.filesystem.engine().forest().trees().ceiling(self.subvolume.tree().root(), &from)?;
         let key = found.map(|found| found.key());
         let key = key.filter(|key| key.objectid == directory && key.item_type == ItemType::INODE_REF);
         Ok(key.map(|key| ObjectId(key.offset)))

@@ -14,7 +14,7 @@ use vlinder_tree::{Edit, Readahead};
 use super::Unlogged;
 use super::closure::Plan;
 use super::journal::{InodeRecord, Logged, Ranges, Record};
-use crate::data::{Extent, Rewrite, checksums, items};
+use crate::data::{Extent, Rewrite, items};
 use crate::inode::load::place;
 use crate::inode::{Inode, InodeId};
 use crate::{Filesystem, FsError, Subvolume};
@@ -201,7 +201,8 @@ impl Writer<'_, '_> {
         self.remove_between(from, to)?;
         let tree = self.subvolume.tree();
         let engine = self.filesystem.engine();
-        let mut cursor = engine.trees().cursor(tree.root(), &from, Readahead::None).map_err(FsError::from)?;
+        let mut cursor =
+            engine.forest().trees().cursor(tree.root(), &from, Readahead::None).map_err(FsError::from)?;
         while let Some((key, data)) = cursor.item().filter(|(key, _)| *key <= to) {
             self.edits.insert(key, Some(data.to_vec()));
             cursor.advance().map_err(FsError::from)?;
@@ -274,7 +275,8 @@ impl Writer<'_, '_> {
         } else {
             (range.address.0, range.disk_bytes)
         };
-        let found = checksums::Lookup::new(self.filesystem.engine())?.expected(Logical(start), length)?;
+        let lookup = self.filesystem.engine().checksum_lookup().map_err(FsError::from)?;
+        let found = lookup.expected(Logical(start), length).map_err(FsError::from)?;
         // Without checksums the data are in the tree as well, or the file would not be read there either.
         if let Ok(expected) = found {
             self.log.put_checksums(self.subvolume.id(), Logical(start), expected.bytes())?;

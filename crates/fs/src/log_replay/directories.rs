@@ -18,7 +18,7 @@ impl Target<'_, '_> {
         let mut next = DirectoryIndex(0);
         loop {
             let from = DirectoryLogRange::key(number, next);
-            let before = self.engine.trees().floor(self.log, &from)?;
+            let before = self.engine.forest().trees().floor(self.log, &from)?;
             // A range that began before may go on here.
             let before = before.filter(|found| is_range_of(&found.key(), number));
             let covers = |found: &vlinder_tree::Position| {
@@ -26,7 +26,7 @@ impl Target<'_, '_> {
             };
             let found = match before.filter(covers) {
                 Some(found) => Some(found),
-                None => self.engine.trees().ceiling(self.log, &from)?,
+                None => self.engine.forest().trees().ceiling(self.log, &from)?,
             };
             let Some(found) = found.filter(|found| is_range_of(&found.key(), number)) else { return Ok(()) };
             let range = DirectoryLogRange::decode(found.data())

@@ -53,9 +53,10 @@ impl Target<'_, '_> {
         let end = start.saturating_add(length);
         let geometry = self.engine.checksum_geometry();
         let first = ChecksumGeometry::key(Logical(start));
-        let before = self.engine.trees().floor(self.log, &first)?;
+        let before = self.engine.forest().trees().floor(self.log, &first)?;
         let from = before.map(|found| found.key()).filter(|key| key.item_type == ItemType::EXTENT_CHECKSUM);
-        let mut cursor = self.engine.trees().cursor(self.log, &from.unwrap_or(first), Readahead::None)?;
+        let mut cursor =
+            self.engine.forest().trees().cursor(self.log, &from.unwrap_or(first), Readahead::None)?;
         while let Some((key, data)) = cursor.item() {
             if key.item_type != ItemType::EXTENT_CHECKSUM || key.offset >= end {
                 break;
@@ -80,7 +81,7 @@ impl Target<'_, '_> {
     pub(super) fn drop_extents(&mut self, inode: ObjectId, start: u64, end: u64) -> Result<u64, ReplayError> {
         let first = FileExtent::key(inode, FileOffset(start));
         let is_run = |key: &Key| key.objectid == inode && key.item_type == ItemType::EXTENT_DATA;
-        let before = self.engine.trees().floor(self.tree.root(), &first)?;
+        let before = self.engine.forest().trees().floor(self.tree.root(), &first)?;
         let mut from = before.map(|found| found.key()).filter(is_run).unwrap_or(first);
         let mut dropped: u64 = 0;
         while let Some(found) = self.next_item(&from)? {

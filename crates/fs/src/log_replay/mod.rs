@@ -191,7 +191,7 @@ impl Target<'_, '_> {
     fn run(&mut self, stage: Stage) -> Result<(), ReplayError> {
         let most = most_changed_bytes(self.engine.options());
         let mut is_left_out = false;
-        let mut cursor = self.engine.trees().cursor(self.log, &Key::MIN, Readahead::Forward(16))?;
+        let mut cursor = self.engine.forest().trees().cursor(self.log, &Key::MIN, Readahead::Forward(16))?;
         while let Some((key, data)) = cursor.item() {
             if key.item_type == ItemType::INODE_ITEM {
                 let item = InodeItem::decode(data).map_err(|fault| Damage::new(fault, cursor.place()))?;
@@ -209,7 +209,7 @@ impl Target<'_, '_> {
                     (Stage::Rest, ItemType::EXTENT_DATA) => self.replay_extent(key, &data)?,
                     _ => {}
                 }
-                let changed = self.engine.trees().dirty_bytes();
+                let changed = self.engine.forest().trees().dirty_bytes();
                 if changed > most {
                     return Err(ReplayError::TooLarge { changed_bytes: changed, most_bytes: most });
                 }

@@ -30,17 +30,17 @@ pub(super) struct Target<'r, 'a> {
 impl Target<'_, '_> {
     /// An item of the subvolume.
     pub(super) fn item(&self, key: &Key) -> Result<Option<Vec<u8>>, ReplayError> {
-        Ok(self.engine.trees().get(self.tree.root(), key)?.map(|found| found.data().to_vec()))
+        Ok(self.engine.forest().trees().get(self.tree.root(), key)?.map(|found| found.data().to_vec()))
     }
 
     /// The first item of the subvolume at or after a key.
     pub(super) fn next_item(&self, key: &Key) -> Result<Option<Position>, ReplayError> {
-        Ok(self.engine.trees().ceiling(self.tree.root(), key)?)
+        Ok(self.engine.forest().trees().ceiling(self.tree.root(), key)?)
     }
 
     /// An item of the log.
     pub(super) fn log_item(&self, key: &Key) -> Result<Option<Position>, ReplayError> {
-        Ok(self.engine.trees().get(self.log, key)?)
+        Ok(self.engine.forest().trees().get(self.log, key)?)
     }
 
     pub(super) fn put(&mut self, key: Key, data: &[u8]) -> Result<(), ReplayError> {

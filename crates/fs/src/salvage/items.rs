@@ -127,7 +127,7 @@ impl Salvage {
     fn batch(&self, root: RootId, range: RangeInclusive<Key>) -> Result<Batch> {
         let last = *range.end();
         let tree = self.filesystem().subvolume(root)?;
-        Ok(batch_of(self.filesystem().engine().trees().salvage(tree.tree().root(), range), last))
+        Ok(batch_of(self.filesystem().engine().forest().trees().salvage(tree.tree().root(), range), last))
     }
 
     /// Names of a directory from a place on; none for the beginning. The same name may come twice: once by its index, and
@@ -230,7 +230,7 @@ impl Salvage {
         let last = Key::new(ObjectId::LAST_FREE, ItemType(u8::MAX), u64::MAX);
         let mut from = Key::new(at_or_above, ItemType(0), 0);
         while from <= last {
-            let mut walk = engine.trees().salvage(tree.tree().root(), from..=last);
+            let mut walk = engine.forest().trees().salvage(tree.tree().root(), from..=last);
             let Some(position) = walk.by_ref().flatten().next() else { return Ok(None) };
             let number = position.key().objectid;
             if position.key() == Key::new(number, ItemType::INODE_ITEM, 0) {
@@ -269,7 +269,7 @@ impl Salvage {
     pub fn roots(&self, take: &mut dyn FnMut(ListedRoot)) -> Vec<LostPart> {
         let engine = self.filesystem().engine();
         let mut lost = Vec::new();
-        for found in engine.trees().salvage(engine.root_tree(), Key::MIN..=Key::MAX) {
+        for found in engine.forest().trees().salvage(engine.forest().root_tree(), Key::MIN..=Key::MAX) {
             let position = match found {
                 Ok(position) => position,
                 Err(part) => {
@@ -303,7 +303,7 @@ impl Salvage {
     /// whoever read the block looked for others.
     #[must_use]
     pub fn left_out(&self) -> Vec<LeftOutItem> {
-        let trees = self.filesystem().engine().trees();
+        let trees = self.filesystem().engine().forest().trees();
         let all = trees.left_out().map(|left_out| left_out.all()).unwrap_or_default();
         let items = all.into_iter().filter_map(|damage| {
             let (tree, place) = (damage.place.tree?, item_place(&damage.place)?);

@@ -217,7 +217,7 @@ impl Salvage {
             engine = open(with_root_tree(&engine, address)?)?;
         }
         // With this block gone there is nothing to find files by.
-        let root_block = engine.trees().block(&WantedBlock::root(engine.root_tree()))?;
+        let root_block = engine.forest().trees().block(&WantedBlock::root(engine.forest().root_tree()))?;
         let lacking = lacking(&engine, &root_block);
         let choice = options.subvolume.clone();
         let filesystem = Filesystem::assemble(engine, options);
@@ -257,7 +257,8 @@ impl Salvage {
 /// done since an earlier commit is less than a whole subvolume. Of further blocks of the root tree any may be lost, and the rest
 /// is taken.
 fn lacking(engine: &Engine, root_block: &Block) -> Vec<(RootId, Damage)> {
-    let left_out = engine.trees().left_out().map(|left_out| left_out.of(root_block)).unwrap_or_default();
+    let left_out =
+        engine.forest().trees().left_out().map(|left_out| left_out.of(root_block)).unwrap_or_default();
     let lost = left_out.iter().filter(|item| item.key.item_type == ItemType::ROOT_ITEM).filter_map(|item| {
         let tree = RootId(item.key.objectid.0);
         let is_needed = tree.is_subvolume() || tree == RootId::CHECKSUM_TREE;

@@ -17,7 +17,8 @@ impl Filesystem {
     /// What reading met.
     pub fn default_subvolume(&self) -> Result<RootId> {
         let key = directory::item_key(ObjectId::ROOT_TREE_DIRECTORY, NAME);
-        let Some(found) = self.engine().trees().get(self.engine().root_tree(), &key)? else {
+        let Some(found) = self.engine().forest().trees().get(self.engine().forest().root_tree(), &key)?
+        else {
             return Ok(RootId::FS_TREE);
         };
         let damage = |fault: directory::DirectoryFault| Damage::new(fault, found.place(RootId::ROOT_TREE));
@@ -43,7 +44,7 @@ impl Filesystem {
         let location = self.subvolume(root)?.tree().item_key();
         let mut handle = self.begin_for(ChangeKind::Subvolume, 1)?;
         let key = directory::item_key(ObjectId::ROOT_TREE_DIRECTORY, NAME);
-        let present = self.engine().trees().get(self.engine().root_tree(), &key)?;
+        let present = self.engine().forest().trees().get(self.engine().forest().root_tree(), &key)?;
         let mut item = Vec::new();
         let mut transaction = Generation(0);
         for entry in DirectoryEntries::new(present.as_ref().map_or(&[], |found| found.data())) {

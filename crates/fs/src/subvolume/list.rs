@@ -86,7 +86,11 @@ impl Filesystem {
     fn subvolume_numbers(&self) -> Result<Vec<RootId>> {
         let mut numbers = BTreeSet::from([RootId::FS_TREE]);
         let first = Key::new(ObjectId::FIRST_FREE, ItemType(0), 0);
-        let mut cursor = self.engine().trees().cursor(self.engine().root_tree(), &first, Readahead::None)?;
+        let mut cursor = self.engine().forest().trees().cursor(
+            self.engine().forest().root_tree(),
+            &first,
+            Readahead::None,
+        )?;
         while let Some(key) = cursor.key().filter(|key| key.objectid <= ObjectId::LAST_FREE) {
             if matches!(key.item_type, ItemType::ROOT_ITEM | ItemType::ROOT_BACKREF) {
                 numbers.insert(RootId(key.objectid.0));
@@ -163,7 +167,11 @@ impl Filesystem {
     pub fn nested_subvolumes(&self, root: RootId) -> Result<Vec<RootId>> {
         let mut nested = Vec::new();
         let first = Key::new(root.object_id(), ItemType::ROOT_REF, 0);
-        let mut cursor = self.engine().trees().cursor(self.engine().root_tree(), &first, Readahead::None)?;
+        let mut cursor = self.engine().forest().trees().cursor(
+            self.engine().forest().root_tree(),
+            &first,
+            Readahead::None,
+        )?;
         while let Some(key) = cursor.key() {
             if key.objectid != root.object_id() || key.item_type != ItemType::ROOT_REF {
                 break;

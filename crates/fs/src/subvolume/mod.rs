@@ -131,7 +131,7 @@ impl Subvolume {
     /// itself, and those without a name have their orphan item, so nothing pending can be missed that could come back.
     fn highest_inode_number(&self, engine: &Engine) -> Result<u64> {
         let last = Key::new(ObjectId::LAST_FREE, ItemType(u8::MAX), u64::MAX);
-        let found = engine.trees().floor(self.tree.root(), &last)?;
+        let found = engine.forest().trees().floor(self.tree.root(), &last)?;
         Ok(found.map_or(0, |position| position.key().objectid.0).max(ObjectId::FIRST_FREE.0))
     }
 }

@@ -71,7 +71,7 @@ impl Filesystem {
     /// What reading met.
     pub fn lies_in(&self, subvolume: RootId, parent: RootId) -> Result<bool> {
         let back = RootReference::backward_key(subvolume, parent);
-        if self.engine().trees().get(self.engine().root_tree(), &back)?.is_some() {
+        if self.engine().forest().trees().get(self.engine().forest().root_tree(), &back)?.is_some() {
             return Ok(true);
         }
         Ok(self.place_of_subvolume(subvolume)?.is_some_and(|place| place.directory.root == parent))
@@ -93,7 +93,7 @@ impl Filesystem {
 
     fn place_by_back_reference(&self, root: RootId) -> Result<Option<SubvolumePlace>> {
         let first = RootReference::backward_key(root, RootId(0));
-        let found = self.engine().trees().ceiling(self.engine().root_tree(), &first)?;
+        let found = self.engine().forest().trees().ceiling(self.engine().forest().root_tree(), &first)?;
         let is_ours = |key: Key| key.objectid == root.object_id() && key.item_type == ItemType::ROOT_BACKREF;
         let found = found.filter(|position| is_ours(position.key()));
         found.map(|found| SubvolumePlace::decode(RootId(found.key().offset), &found)).transpose()
@@ -102,7 +102,7 @@ impl Filesystem {
     /// What a parent's reference says of a subvolume.
     fn place_in(&self, parent: RootId, root: RootId) -> Result<Option<SubvolumePlace>> {
         let key = RootReference::forward_key(parent, root);
-        let found = self.engine().trees().get(self.engine().root_tree(), &key)?;
+        let found = self.engine().forest().trees().get(self.engine().forest().root_tree(), &key)?;
         found.map(|found| SubvolumePlace::decode(parent, &found)).transpose()
     }
 
@@ -124,7 +124,11 @@ impl Filesystem {
     fn lowest_parents(&self) -> Result<LowestParents> {
         let mut parents = LowestParents::new();
         let first = Key::new(RootId::FS_TREE.object_id(), ItemType::ROOT_REF, 0);
-        let mut cursor = self.engine().trees().cursor(self.engine().root_tree(), &first, Readahead::None)?;
+        let mut cursor = self.engine().forest().trees().cursor(
+            self.engine().forest().root_tree(),
+            &first,
+            Readahead::None,
+        )?;
         while let Some(key) = cursor.key().filter(|key| key.objectid <= ObjectId::LAST_FREE) {
             if key.item_type == ItemType::ROOT_REF {
                 parents.entry(RootId(key.offset)).or_insert(RootId(key.objectid.0));

@@ -14,21 +14,35 @@ use super::baseline::Measure;
 use super::source::Source;
 use crate::workspace::Package;
 
+/// A crate with its files.
+struct Parsed {
+    name: String,
+    files: CrateFiles,
+}
+
 /// All sizes of the structure of all crates.
 pub fn measures(packages: &[Package], sources: &[Source]) -> Result<Vec<Measure>> {
     let mut measures = Vec::new();
-    for package in packages {
-        let head = package.directory.join("src");
-        let own: Vec<&Source> = sources
-            .iter()
-            .filter(|source| source.path.starts_with(&head) && !source.is_test_file())
-            .collect();
-        let files = CrateFiles::parse(&head, &own)?;
-        let name = package.directory.display().to_string();
+    for Parsed { name, files } in parse(packages, sources)? {
         measures.extend(circles(&name, &files));
         measures.extend(types::measures(&name, &files));
     }
     Ok(measures)
+}
+
+/// Structs with many fields, a line each.
+pub fn wide_types(packages: &[Package], sources: &[Source]) -> Result<Vec<String>> {
+    Ok(parse(packages, sources)?.iter().flat_map(|Parsed { name, files }| types::wide(name, files)).collect())
+}
+
+fn parse(packages: &[Package], sources: &[Source]) -> Result<Vec<Parsed>> {
+    let of_package = |package: &Package| {
+        let head = package.directory.join("src");
+        let is_own = |source: &&Source| source.path.starts_with(&head) && !source.is_test_file();
+        let own: Vec<&Source> = sources.iter().filter(is_own).collect();
+        Ok(Parsed { name: package.directory.display().to_string(), files: CrateFiles::parse(&head, &own)? })
+    };
+    packages.iter().map(of_package).collect()
 }
 
 fn circles(name: &str, files: &CrateFiles) -> Vec<Measure> {
@@ -50,16 +64,10 @@ fn circles(name: &str, files: &CrateFiles) -> Vec<Measure> {
 /// The imports that tie each circle together, a line each.
 pub fn describe_circles(packages: &[Package], sources: &[Source]) -> Result<Vec<String>> {
     let mut lines = Vec::new();
-    for package in packages {
-        let head = package.directory.join("src");
-        let own: Vec<&Source> = sources
-            .iter()
-            .filter(|source| source.path.starts_with(&head) && !source.is_test_file())
-            .collect();
-        let files = CrateFiles::parse(&head, &own)?;
+    for Parsed { name, files } in parse(packages, sources)? {
         let edges = imports::edges(&files);
         for circle in circles::find(&edges) {
-            lines.push(format!("{}: {} files", package.directory.display(), circle.len()));
+            lines.push(format!("{name}: {} files", circle.len()));
             for ((from, to), names) in &edges {
                 if circle.contains(from) && circle.contains(to) {
                     let names: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use syn::punctuated::Punctuated;
 use syn::{Item, UseTree};
 
 use crate::tidy::source::Source;
@@ -205,12 +206,26 @@ fn import(path: &[String], ident: &syn::Ident, name: &syn::Ident, is_export: boo
     Import { name: Some(name.to_string()), path, is_export }
 }
 
-/// `#[cfg(test)]`, also as one of several conditions.
+/// Whether an item is there in tests alone: its `#[cfg(…)]` asks for `test` and not for its absence.
 fn is_test(attributes: &[syn::Attribute]) -> bool {
-    attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).any(|attribute| {
-        let text = quote::quote!(#attribute).to_string();
-        text.contains("test") && !text.contains("not")
-    })
+    let conditions = attributes.iter().filter(|attribute| attribute.path().is_ident("cfg"));
+    conditions.filter_map(|attribute| attribute.parse_args().ok()).any(|condition| asks_for_test(&condition))
+}
+
+fn asks_for_test(condition: &syn::Meta) -> bool {
+    match condition {
+        syn::Meta::Path(path) => path.is_ident("test"),
+        syn::Meta::List(list) => {
+            let inner = list.parse_args_with(Punctuated::<syn::Meta, syn::Token![,]>::parse_terminated);
+            let mut inner = inner.into_iter().flatten();
+            if list.path.is_ident("all") {
+                inner.any(|inner| asks_for_test(&inner))
+            } else {
+                list.path.is_ident("any") && inner.all(|inner| asks_for_test(&inner))
+            }
+        }
+        syn::Meta::NameValue(_) => false,
+    }
 }
 
 /// The name of an item that has one.
@@ -242,5 +257,24 @@ fn attributes(item: &Item) -> &[syn::Attribute] {
         Item::Type(item) => &item.attrs,
         Item::Union(item) => &item.attrs,
         _ => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_in_tests_alone_is_told_by_its_condition() {
+        let is_test = |condition: &str| {
+            let item: Item = syn::parse_str(&format!("#[cfg({condition})] struct A;")).unwrap();
+            is_test(attributes(&item))
+        };
+        for condition in ["test", "all(test, not(feature = \"x\"))", "any(test, all(test, unix))"] {
+            assert!(is_test(condition), "{condition}");
+        }
+        for condition in ["not(test)", "any(test, unix)", "feature = \"test\"", "all(unix, not(test))"] {
+            assert!(!is_test(condition), "{condition}");
+        }
     }
 }

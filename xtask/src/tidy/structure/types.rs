@@ -12,8 +12,8 @@ use crate::tidy::baseline::Measure;
 const MAX_METHODS: usize = 40;
 /// Files that the methods of one type stand in.
 const MAX_FILES: usize = 3;
-/// Fields of a struct.
-const MAX_FIELDS: usize = 12;
+/// A struct with more fields is named at the end: perhaps some of them go together.
+const MANY_FIELDS: usize = 12;
 
 /// What one type has, over all files of its crate.
 #[derive(Default)]
@@ -39,7 +39,6 @@ pub fn measures(name: &str, files: &CrateFiles) -> Vec<Measure> {
         measure("methods of", found.methods, MAX_METHODS, "take the type apart by concept");
         measure("files with methods of", found.files.len(), MAX_FILES, "take the type apart by concept");
         measure("types named", found.definitions, 1, "give each type a name of its own");
-        measure("fields of", found.fields, MAX_FIELDS, "put fields that go together into a type");
         let is_large = |found: &Found| found.methods > MAX_METHODS || found.files.len() > MAX_FILES;
         if is_large(found) {
             measure(
@@ -54,6 +53,13 @@ pub fn measures(name: &str, files: &CrateFiles) -> Vec<Measure> {
         measure("Deref to a large type from", usize::from(leads_to_large), 0, "hand on single methods");
     }
     measures
+}
+
+/// The structs with many fields, each with their number.
+pub fn wide(name: &str, files: &CrateFiles) -> Vec<String> {
+    let types = collect(files);
+    let wide = types.iter().filter(|(_, found)| found.fields > MANY_FIELDS);
+    wide.map(|(type_name, found)| format!("{name} {type_name} {}", found.fields)).collect()
 }
 
 fn collect(files: &CrateFiles) -> BTreeMap<String, Found> {
@@ -140,10 +146,14 @@ mod tests {
     use super::*;
     use crate::tidy::source::Source;
 
-    fn excesses(files: &[(&str, String)]) -> Vec<String> {
+    fn parse(files: &[(&str, String)]) -> CrateFiles {
         let sources: Vec<Source> =
             files.iter().map(|(path, text)| Source::new(Path::new("src").join(path), text.clone())).collect();
-        let files = CrateFiles::parse(Path::new("src"), &sources.iter().collect::<Vec<_>>()).unwrap();
+        CrateFiles::parse(Path::new("src"), &sources.iter().collect::<Vec<_>>()).unwrap()
+    }
+
+    fn excesses(files: &[(&str, String)]) -> Vec<String> {
+        let files = parse(files);
         let past = |measure: &Measure| measure.size > measure.limit;
         let tell = |measure: Measure| format!("{} {}", measure.name, measure.size);
         measures("x", &files).into_iter().filter(past).map(tell).collect()
@@ -185,7 +195,15 @@ mod tests {
             "x: Deref to a large type from View 1",
         ];
         assert_eq!(excesses(&files), expected);
-        let fields: String = (0..13).map(|number| format!("f{number}: u8,")).collect();
-        assert_eq!(excesses(&[("a.rs", format!("struct Wide {{ {fields} }}"))]), ["x: fields of Wide 13"]);
+    }
+
+    #[test]
+    fn structs_with_many_fields_are_named() {
+        let with_fields = |count: usize| {
+            let fields: String = (0..count).map(|number| format!("f{number}: u8,")).collect();
+            wide("x", &parse(&[("a.rs", format!("struct Wide {{ {fields} }}"))]))
+        };
+        assert_eq!(with_fields(12), Vec::<String>::new());
+        assert_eq!(with_fields(13), ["x Wide 13"]);
     }
 }

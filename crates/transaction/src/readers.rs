@@ -1,6 +1,6 @@
-//! What the running transaction knows of references beyond the extent tree, for readers of its state.
+//! Readers of the running transaction's state: look-ups that the forest has, with what is in memory beside the trees.
 
-use vlinder_forest::{ExtentUsers, ForestError, PendingReferences, Referrer};
+use vlinder_forest::{ChecksumLookup, ExtentUsers, ForestError, PendingReferences, Referrer};
 use vlinder_format::{Generation, Logical};
 
 use crate::Handle;
@@ -13,6 +13,14 @@ impl Engine {
     /// What opening the extent tree met.
     pub fn extent_users<'a>(&'a self, _handle: Option<&Handle<'a>>) -> Result<ExtentUsers<'a>, ForestError> {
         ExtentUsers::new(&self.forest, Some(self))
+    }
+
+    /// The checksums of data, for look-ups.
+    ///
+    /// # Errors
+    /// What opening the checksum tree met.
+    pub fn checksum_lookup(&self) -> Result<ChecksumLookup<'_>, ForestError> {
+        ChecksumLookup::new(&self.forest, self.checksum_geometry(), self.checksum_kind())
     }
 }
 
