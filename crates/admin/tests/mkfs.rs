@@ -1,11 +1,12 @@
-//! File systems made by [`mkfs`] before the judges: what is refused, what comes back, and that it is the same each time.
+//! File systems made by [`mkfs`] before the judges: what is refused, what comes back, and that it is the same
+//! each time.
 
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use vlinder_admin::mkfs::{
-    MkfsError, MkfsFeatures, MkfsOptions, Progress, Report, RootDirectory, SubvolumeDirectory, mkfs,
-    read_source,
+    FormatOptions, MkfsError, MkfsFeatures, MkfsOptions, Progress, Report, RootDirectory, SubvolumeDirectory,
+    mkfs, read_source,
 };
 use vlinder_base::clock::Timestamp;
 use vlinder_codec::checksum::ChecksumKind;
@@ -22,7 +23,11 @@ const MEBIBYTE: u64 = 1 << 20;
 /// Without block-group-tree, which btrfs-progs 6.2 can't check.
 fn judged() -> MkfsOptions {
     let features = MkfsFeatures { block_group_tree: false, ..MkfsFeatures::default() };
-    MkfsOptions { features, ..MkfsOptions::default() }
+    formatted(FormatOptions { features, ..FormatOptions::default() })
+}
+
+fn formatted(format: FormatOptions) -> MkfsOptions {
+    MkfsOptions { format, ..MkfsOptions::default() }
 }
 
 fn filled(source: &Path) -> MkfsOptions {
@@ -200,31 +205,32 @@ fn everything_in_a_directory_comes_back_with_every_node_size_profile_and_checksu
     std::fs::create_dir(&source).unwrap();
     everything(&source);
     let traces = || ["", "file-1", "deep/er"].map(|name| access_time(&source.join(name)));
+    let format = || judged().format;
     let variants = [
-        judged(),
-        MkfsOptions { node_size: Some(4096), metadata_profile: Some(Profile::Single), ..judged() },
-        MkfsOptions { node_size: Some(65536), checksum_kind: ChecksumKind::Blake2b, ..judged() },
-        MkfsOptions {
+        format(),
+        FormatOptions { node_size: Some(4096), metadata_profile: Some(Profile::Single), ..format() },
+        FormatOptions { node_size: Some(65536), checksum_kind: ChecksumKind::Blake2b, ..format() },
+        FormatOptions {
             checksum_kind: ChecksumKind::Xxhash64,
             data_profile: Some(Profile::Dup),
             features: {
-                let mut features = judged().features;
+                let mut features = format().features;
                 features.apply("^no-holes,^free-space-tree,^skinny-metadata,^extref").unwrap();
                 features
             },
-            ..judged()
+            ..format()
         },
-        MkfsOptions {
+        FormatOptions {
             checksum_kind: ChecksumKind::Sha256,
-            features: MkfsFeatures { mixed_groups: true, ..judged().features },
-            ..judged()
+            features: MkfsFeatures { mixed_groups: true, ..format().features },
+            ..format()
         },
     ];
-    for (number, options) in variants.into_iter().enumerate() {
+    for (number, format) in variants.into_iter().enumerate() {
         let image = scratch.join(format!("image-{number}"));
-        let options = MkfsOptions { root_directory: Some(RootDirectory::new(&source)), ..options };
-        // A symbolic link can't be read without a trace: the host may move its access time at every look, so it is left
-        // out here.
+        let options = MkfsOptions { root_directory: Some(RootDirectory::new(&source)), ..formatted(format) };
+        // A symbolic link can't be read without a trace: the host may move its access time at every look, so
+        // it is left out here.
         let before = traces();
         let report = make(&options, &image).unwrap();
         assert_eq!(traces(), before, "reading the source leaves no trace in it");
@@ -232,7 +238,7 @@ fn everything_in_a_directory_comes_back_with_every_node_size_profile_and_checksu
         assert_eq!(report.copied.hard_links, 7);
         btrfs_check_data(&image).unwrap();
         let mount = KernelMount::new(&image, "ro").unwrap();
-        same_walks(&source, mount.path(), options.features.no_holes);
+        same_walks(&source, mount.path(), options.format.features.no_holes);
         for (name, time) in [("file-1", before[1]), ("deep/er", before[2])] {
             assert_eq!(access_time(&mount.path().join(name)), time, "{name}");
         }
@@ -464,7 +470,8 @@ fn an_error_leaves_no_image_and_names_its_place() {
     std::fs::write(source.join("file"), content(60 << 20, 0)).unwrap();
     let image = scratch.join("image");
     let small = MkfsOptions { size_bytes: Some(110 * MEBIBYTE), ..filled(&source) };
-    let error = error_of(&MkfsOptions { metadata_profile: Some(Profile::Dup), ..small.clone() }, &image);
+    let format = FormatOptions { metadata_profile: Some(Profile::Dup), ..small.format.clone() };
+    let error = error_of(&MkfsOptions { format, ..small.clone() }, &image);
     assert!(matches!(&error, MkfsError::Full { size, .. } if *size == 110 * MEBIBYTE), "{error}");
     assert!(!image.exists());
 
@@ -503,7 +510,8 @@ fn block_group_tree_is_left_out_where_what_it_needs_is_off() {
     let scratch = Scratch::new("mkfs");
     let mut features = MkfsFeatures::default();
     features.apply("^no-holes").unwrap();
-    let options = MkfsOptions { features, size_bytes: Some(200 * MEBIBYTE), ..MkfsOptions::default() };
+    let format = FormatOptions { features, ..FormatOptions::default() };
+    let options = MkfsOptions { size_bytes: Some(200 * MEBIBYTE), ..formatted(format) };
     let report = make(&options, &scratch.join("image")).unwrap();
     assert!(!report.parameters.features.block_group_tree);
     assert_eq!(report.notes.len(), 1);

@@ -1,5 +1,5 @@
-//! New file systems before the judges: `btrfs check` and the kernel's mount, for every combination of checksum kind, node
-//! size, profile and feature set; and against what `mkfs.btrfs` makes.
+//! New file systems before the judges: `btrfs check` and the kernel's mount, for every combination of
+//! checksum kind, node size, profile and feature set; and against what `mkfs.btrfs` makes.
 
 use std::path::{Path, PathBuf};
 
@@ -183,7 +183,8 @@ fn chunk_tree(path: &Path) -> Vec<String> {
     let text = String::from_utf8(output.stdout).unwrap();
     let by_chance = ["uuid", "fsid", "leaf", "chunk tree", "io_align", "btrfs-progs"];
     let told = text.lines().map(str::trim).filter(|line| !by_chance.iter().any(|word| line.contains(word)));
-    // The first system chunk of mkfs.btrfs has 0 sub stripes, every other 1; without RAID10 they mean nothing.
+    // The first system chunk of mkfs.btrfs has 0 sub stripes, every other 1; without RAID10 they mean
+    // nothing.
     told.map(|line| line.split(" sub_stripes").next().unwrap_or(line).to_owned()).collect()
 }
 

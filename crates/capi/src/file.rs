@@ -34,7 +34,8 @@ pub struct VlinderPart {
     pub length: usize,
 }
 
-/// Opens a file with the flags of open(2): `O_RDONLY`, `O_WRONLY` or `O_RDWR`, `O_CREAT`, `O_EXCL`, `O_TRUNC`, `O_APPEND`.
+/// Opens a file with the flags of open(2): `O_RDONLY`, `O_WRONLY` or `O_RDWR`, `O_CREAT`, `O_EXCL`,
+/// `O_TRUNC`, `O_APPEND`.
 ///
 /// # Safety
 /// See the crate; `out` may be written to.
@@ -120,8 +121,9 @@ pub unsafe extern "C" fn vlinder_file_read(
         let left = file.file.metadata().len().saturating_sub(offset);
         let length = length.min(usize::try_from(left).unwrap_or(usize::MAX)).min(MOST_BYTES);
         let buffer = buffer.cast::<u8>();
-        // SAFETY: not null; the length is the caller's word, who lets nobody else use the buffer meanwhile. Its bytes may never
-        // have been written to, which no slice of Rust may hold: they are made zeros first.
+        // SAFETY: not null; the length is the caller's word, who lets nobody else use the buffer meanwhile.
+        // Its bytes may never have been written to, which no slice of Rust may hold: they are made zeros
+        // first.
         let buffer = unsafe {
             buffer.write_bytes(0, length);
             slice::from_raw_parts_mut(buffer, length)
@@ -207,7 +209,8 @@ pub unsafe extern "C" fn vlinder_file_truncate(file: *const VlinderFile, size: u
 /// The caller's bytes.
 ///
 /// # Safety
-/// `data` points at `length` bytes that nobody changes as long as the result lives; null is taken where there are none.
+/// `data` points at `length` bytes that nobody changes as long as the result lives; null is taken where there
+/// are none.
 unsafe fn bytes<'a>(data: *const c_void, length: usize) -> Result<&'a [u8], Failure> {
     if length == 0 {
         return Ok(&[]);

@@ -48,8 +48,8 @@ pub unsafe extern "C" fn vlinder_open(
     })
 }
 
-/// Makes everything durable and gives the handle back, whatever comes of that. While files of it are open this is refused
-/// with `-EBUSY`, and the handle stays good.
+/// Makes everything durable and gives the handle back, whatever comes of that. While files of it are open
+/// this is refused with `-EBUSY`, and the handle stays good.
 ///
 /// # Safety
 /// See the crate; the handle is not used again, unless the call was refused.
@@ -81,8 +81,8 @@ pub unsafe extern "C" fn vlinder_sync(filesystem: *const VlinderFilesystem) -> c
     status(|| Ok(unsafe { known(filesystem) }?.files.sync()?))
 }
 
-/// A number that the file system counts, by the name that `vlinder stats` shows: of a counter or gauge its value; of a
-/// histogram its `.count`, `.mean`, `.p50` or `.p99`, behind the name.
+/// A number that the file system counts, by the name that `vlinder stats` shows: of a counter or gauge its
+/// value; of a histogram its `.count`, `.mean`, `.p50` or `.p99`, behind the name.
 ///
 /// # Safety
 /// See the crate.

@@ -1,15 +1,18 @@
-//! A small C interface to the library: open an image, read and write its files. [`include/vlinder.h`](../include/vlinder.h)
-//! says what each function does; the functions here are the same ones, seen from Rust.
+//! A small C interface to the library: open an image, read and write its files.
+//! [`include/vlinder.h`](../include/vlinder.h) says what each function does; the functions here are the same
+//! ones, seen from Rust.
 //!
 //! This crate must not know FUSE.
 //!
-//! A call returns 0 or a number of bytes, or a negative `errno`, whose sentence `vlinder_last_error` gives to the thread that
-//! made the call. No panic leaves a call: it becomes `-EIO`, because a C program could not go on after it.
+//! A call returns 0 or a number of bytes, or a negative `errno`, whose sentence `vlinder_last_error` gives to
+//! the thread that made the call. No panic leaves a call: it becomes `-EIO`, because a C program could not go
+//! on after it.
 //!
 //! # Safety of every function
-//! Strings are zero-terminated; buffers hold as many bytes as is said; handles come from this library and were not given
-//! back. Nothing here can check that, so every function is `unsafe` to Rust; what each does with its pointers is noted at the
-//! places where it does it. Handles may be used by several threads at once, but for the calls that give them back.
+//! Strings are zero-terminated; buffers hold as many bytes as is said; handles come from this library and
+//! were not given back. Nothing here can check that, so every function is `unsafe` to Rust; what each does
+//! with its pointers is noted at the places where it does it. Handles may be used by several threads at once,
+//! but for the calls that give them back.
 
 mod answer;
 mod file;

@@ -9,7 +9,7 @@ use vlinder_base::sync::Arc;
 use vlinder_check::{CheckError, Finding, Options, Report, StoreError};
 use vlinder_device::{Device, TemporaryDevice};
 
-use crate::failure::{Failure, Kind, Status};
+use crate::failure::{ExitStatus, Failure, Kind};
 use crate::leased::{self, Source};
 use crate::options::OptionArguments;
 use crate::progress::Progress;
@@ -18,18 +18,20 @@ use crate::units::parse_size;
 
 /// Check a file system; nothing is written.
 ///
-/// Of a file system that a vlinder mount holds, the last committed state is checked (a commit is made first), while the
-/// mount goes on; this is for root and who mounted it.
+/// Of a file system that a vlinder mount holds, the last committed state is checked (a commit is made first),
+/// while the mount goes on; this is for root and who mounted it.
 ///
-/// Every tree is read: superblocks, chunks, the shape of each block, extents against their references, inodes, names,
-/// checksums, free space, what quota groups count, and the fsync log. Each finding has a stable name, the place, and one sentence.
+/// Every tree is read: superblocks, chunks, the shape of each block, extents against their references,
+/// inodes, names, checksums, free space, what quota groups count, and the fsync log. Each finding has a
+/// stable name, the place, and one sentence.
 ///
-/// With `-o degraded` devices may be missing: what the others have is checked, and what can't be read is named.
+/// With `-o degraded` devices may be missing: what the others have is checked, and what can't be read is
+/// named.
 ///
 /// Exit status: 0 clean (warnings are allowed), 1 findings, or the image can't be opened.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  vlinder check --check-data-csum image.btrfs")]
-pub struct Arguments {
+pub struct CheckArguments {
     #[command(flatten)]
     options: OptionArguments,
     /// Read all data too and compare them with their checksums.
@@ -41,12 +43,13 @@ pub struct Arguments {
     /// Mend what is wrong, as btrfs check would try to: refused.
     #[arg(long, hide = true)]
     repair: bool,
-    /// Where temporary files go, if there is more to remember than memory should hold (a file system of many million fragments
-    /// or tree blocks); otherwise $TMPDIR, or /var/tmp. They have no names and are gone when the check ends.
+    /// Where temporary files go, if there is more to remember than memory should hold (a file system of many
+    /// million fragments or tree blocks); otherwise $TMPDIR, or /var/tmp. They have no names and are gone
+    /// when the check ends.
     #[arg(long, value_name = "DIRECTORY", value_hint = clap::ValueHint::DirPath)]
     temporary_directory: Option<PathBuf>,
-    /// What they may take at most: 16 bytes for each run of fragments that lie together, up to four times, and, where full
-    /// quotas are counted, 46 for each tree block.
+    /// What they may take at most: 16 bytes for each run of fragments that lie together, up to four times,
+    /// and, where full quotas are counted, 46 for each tree block.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "16G")]
     temporary_bytes: u64,
     /// What is held of that in memory before it goes there.
@@ -61,7 +64,7 @@ pub struct Arguments {
 }
 
 /// Runs the verb.
-pub fn run(arguments: &Arguments, session: &Session) -> Result<Status, Failure> {
+pub fn run(arguments: &CheckArguments, session: &Session) -> Result<ExitStatus, Failure> {
     if arguments.repair {
         let failure = Failure::new(Kind::Unsupported, "check repairs nothing: it only reads");
         return Err(failure.hint(
@@ -115,10 +118,10 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Status, Failure> 
     } else {
         tell(session, &report)?;
     }
-    Ok(if report.is_clean() { Status::Done } else { Status::Failed })
+    Ok(if report.is_clean() { ExitStatus::Done } else { ExitStatus::Failed })
 }
 
-impl Arguments {
+impl CheckArguments {
     fn temporary(&self) -> Arc<dyn Device> {
         let directory =
             self.temporary_directory.clone().or_else(|| std::env::var_os("TMPDIR").map(PathBuf::from));

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{ArgMatches, Args, Command, Parser, Subcommand};
+use clap::{ArgMatches, Args, Command, CommandFactory, Parser, Subcommand};
 
-use crate::failure::{Failure, Status};
+use crate::failure::{ExitStatus, Failure};
 use crate::session::{Format, Program, Session};
 use crate::{
     check, files, filesystem, fsck, generate, inspect, mistake, mkfs, mount, property, restore, stats,
@@ -15,8 +15,8 @@ use crate::{
 
 /// Btrfs without the kernel: create, read, write, snapshot, check and mount images in the real Btrfs format.
 ///
-/// TARGET is IMAGE:/PATH, a path in an image, or a path of the host or of a mounted file system. A colon in the image's
-/// name that is followed by / is written \:, a backslash \\.
+/// TARGET is IMAGE:/PATH, a path in an image, or a path of the host or of a mounted file system. A colon in
+/// the image's name that is followed by / is written \:, a backslash \\.
 ///
 /// Exit status: 0 done, 1 failed or findings, 2 the command line makes no sense, 3 done in part.
 #[derive(Parser, Debug)]
@@ -51,7 +51,7 @@ struct MakeFileSystem {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    arguments: mkfs::Arguments,
+    arguments: mkfs::MkfsArguments,
 }
 
 /// Flags that every verb takes.
@@ -87,49 +87,32 @@ pub struct Global {
 // A verb is described where its arguments are: a comment here would take the place of that description.
 #[derive(Subcommand, Debug)]
 pub enum Verb {
-    Mkfs(mkfs::Arguments),
-    Mount(mount::Arguments),
+    Mkfs(mkfs::MkfsArguments),
+    Mount(mount::MountArguments),
     Umount(umount::UmountArguments),
     #[command(flatten)]
-    Files(files::Verb),
-    /// Make, list, delete and snapshot subvolumes.
-    #[command(subcommand, subcommand_required = true, arg_required_else_help = true)]
-    Subvolume(subvolume::Verb),
-    /// Show and change whole file systems.
-    #[command(subcommand, alias = "fi", subcommand_required = true, arg_required_else_help = true)]
-    Filesystem(filesystem::Verb),
-    /// Show and set properties: ro, label, compression.
-    #[command(subcommand, subcommand_required = true, arg_required_else_help = true)]
-    Property(property::Verb),
-    Check(check::Arguments),
-    Restore(Box<restore::Arguments>),
-    /// Look at what lies on disk.
-    #[command(
-        subcommand,
-        name = "inspect-internal",
-        subcommand_required = true,
-        arg_required_else_help = true
-    )]
-    Inspect(inspect::Verb),
-    Stats(stats::Arguments),
-    Generate(generate::Arguments),
+    Files(files::FileVerb),
+    #[command(flatten)]
+    Btrfs(BtrfsVerb),
+    Stats(stats::StatsArguments),
+    Generate(generate::GenerateArguments),
 }
 
-/// The verbs of `btrfs`.
+/// The verbs of `btrfs`, which `vlinder` has too.
 // A verb is described where its arguments are: a comment here would take the place of that description.
 #[derive(Subcommand, Debug)]
 pub enum BtrfsVerb {
     /// Make, list, delete and snapshot subvolumes.
     #[command(subcommand, subcommand_required = true, arg_required_else_help = true)]
-    Subvolume(subvolume::Verb),
+    Subvolume(subvolume::SubvolumeVerb),
     /// Show and change whole file systems.
     #[command(subcommand, alias = "fi", subcommand_required = true, arg_required_else_help = true)]
-    Filesystem(filesystem::Verb),
+    Filesystem(filesystem::FilesystemVerb),
     /// Show and set properties: ro, label, compression.
     #[command(subcommand, subcommand_required = true, arg_required_else_help = true)]
-    Property(property::Verb),
-    Check(check::Arguments),
-    Restore(Box<restore::Arguments>),
+    Property(property::PropertyVerb),
+    Check(check::CheckArguments),
+    Restore(Box<restore::RestoreArguments>),
     /// Look at what lies on disk.
     #[command(
         subcommand,
@@ -137,20 +120,7 @@ pub enum BtrfsVerb {
         subcommand_required = true,
         arg_required_else_help = true
     )]
-    Inspect(inspect::Verb),
-}
-
-impl From<BtrfsVerb> for Verb {
-    fn from(verb: BtrfsVerb) -> Self {
-        match verb {
-            BtrfsVerb::Check(arguments) => Self::Check(arguments),
-            BtrfsVerb::Restore(arguments) => Self::Restore(arguments),
-            BtrfsVerb::Inspect(verb) => Self::Inspect(verb),
-            BtrfsVerb::Subvolume(verb) => Self::Subvolume(verb),
-            BtrfsVerb::Filesystem(verb) => Self::Filesystem(verb),
-            BtrfsVerb::Property(verb) => Self::Property(verb),
-        }
-    }
+    Inspect(inspect::InspectVerb),
 }
 
 /// Runs the program that the call name asks for.
@@ -166,7 +136,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
             parse::<mount::HelperArguments>(Program::MountHelper, &arguments, |program, _| {
                 let session = Session::new(Program::MountHelper, "mount".to_owned(), false, false);
                 let mounted = program.into_arguments().map(|arguments| mount::mount(&arguments, &session));
-                session.end(mounted.unwrap_or(Ok(Status::Done)))
+                session.end(mounted.unwrap_or(Ok(ExitStatus::Done)))
             })
         }
         Some("umount.fuse.vlinder") => {
@@ -177,10 +147,10 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
             })
         }
         Some("btrfs") => parse::<Btrfs>(Program::Btrfs, &arguments, |program, verb| {
-            run(Program::Btrfs, program.global, &program.verb.into(), verb)
+            run(Program::Btrfs, program.global, verb, |session| dispatch_btrfs(&program.verb, session))
         }),
         _ => parse::<Vlinder>(Program::Vlinder, &arguments, |program, verb| {
-            run(Program::Vlinder, program.global, &program.verb, verb)
+            run(Program::Vlinder, program.global, verb, |session| dispatch(&program.verb, session))
         }),
     };
     ExitCode::from(code)
@@ -198,11 +168,11 @@ fn parse<P: Parser>(program: Program, arguments: &[OsString], go: impl Fn(P, Str
         Err(error) => {
             if let Some(failure) = mistake::unknown_verb(&error, &command, arguments, program) {
                 eprintln!("{}: {failure}", program.name());
-                return program.code(Status::Usage);
+                return program.code(ExitStatus::Usage);
             }
             let error = mistake::with_several_marked(error);
             // Help and version are asked for; anything else is a mistake of usage, told on standard error.
-            let status = if error.use_stderr() { Status::Usage } else { Status::Done };
+            let status = if error.use_stderr() { ExitStatus::Usage } else { ExitStatus::Done };
             let _ = error.print();
             program.code(status)
         }
@@ -224,10 +194,15 @@ fn as_called(command: Command, program: Program) -> Command {
     command.mut_subcommands(|below| as_called(below, program))
 }
 
-fn run(program: Program, global: Global, verb: &Verb, name: String) -> u8 {
+fn run(
+    program: Program,
+    global: Global,
+    name: String,
+    dispatch: impl FnOnce(&Session) -> Result<ExitStatus, Failure>,
+) -> u8 {
     let quiet = global.quiet || global.quiet_short;
     let mut session = Session::new(program, name, global.json, quiet);
-    let result = session.choose(global.format).and_then(|()| dispatch(verb, &session));
+    let result = session.choose(global.format).and_then(|()| dispatch(&session));
     session.end(result)
 }
 
@@ -242,27 +217,31 @@ fn verb_name(matches: &ArgMatches) -> String {
     names.join("-")
 }
 
-fn dispatch(verb: &Verb, session: &Session) -> Result<Status, Failure> {
+fn dispatch(verb: &Verb, session: &Session) -> Result<ExitStatus, Failure> {
     match verb {
         Verb::Files(verb) => files::run(verb, session),
-        Verb::Inspect(verb) => inspect::run(verb, session),
-        Verb::Check(arguments) => check::run(arguments, session),
-        Verb::Restore(arguments) => restore::run(arguments, session),
+        Verb::Btrfs(verb) => dispatch_btrfs(verb, session),
         Verb::Mkfs(arguments) => mkfs::run(arguments, session),
         Verb::Mount(arguments) => mount::mount(arguments, session),
         Verb::Umount(arguments) => umount::umount(arguments, session),
-        Verb::Subvolume(verb) => subvolume::run(verb, session),
-        Verb::Filesystem(verb) => filesystem::run(verb, session),
-        Verb::Property(verb) => property::run(verb, session),
         Verb::Stats(arguments) => stats::run(arguments, session),
-        Verb::Generate(arguments) => generate::run(arguments),
+        Verb::Generate(arguments) => generate::run(arguments, Vlinder::command(), Btrfs::command()),
+    }
+}
+
+fn dispatch_btrfs(verb: &BtrfsVerb, session: &Session) -> Result<ExitStatus, Failure> {
+    match verb {
+        BtrfsVerb::Inspect(verb) => inspect::run(verb, session),
+        BtrfsVerb::Check(arguments) => check::run(arguments, session),
+        BtrfsVerb::Restore(arguments) => restore::run(arguments, session),
+        BtrfsVerb::Subvolume(verb) => subvolume::run(verb, session),
+        BtrfsVerb::Filesystem(verb) => filesystem::run(verb, session),
+        BtrfsVerb::Property(verb) => property::run(verb, session),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     fn walk(command: &clap::Command, path: &str, visit: &mut dyn FnMut(&str, &clap::Command)) {

@@ -4,7 +4,7 @@ use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 use vlinder_control::protocol::{ConditionRecord, FailedCommitRecord};
 
-use crate::report::counted;
+use crate::text::counted;
 
 /// For JSON.
 pub fn object(condition: &ConditionRecord) -> Value {

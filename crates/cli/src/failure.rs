@@ -9,11 +9,12 @@ use vlinder_device::{DeviceError, DeviceErrorKind};
 use vlinder_format::superblock::SuperblockFault;
 use vlinder_volume::{ChunkTreeFault, CopyFault, VolumeError};
 
-use crate::report::{escaped, lines_escaped};
+use crate::foreign_mount;
+use crate::text::{escaped, lines_escaped};
 
 /// How a verb ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum ExitStatus {
     /// All of it was done.
     Done,
     /// Nothing was done, or there are findings.
@@ -24,7 +25,7 @@ pub enum Status {
     Partial,
 }
 
-impl Status {
+impl ExitStatus {
     /// The number that the process ends with.
     pub const fn code(self) -> u8 {
         match self {
@@ -36,8 +37,8 @@ impl Status {
     }
 }
 
-impl From<Status> for ExitCode {
-    fn from(status: Status) -> Self {
+impl From<ExitStatus> for ExitCode {
+    fn from(status: ExitStatus) -> Self {
         Self::from(status.code())
     }
 }
@@ -54,13 +55,13 @@ pub struct Failure {
     /// What to do about it.
     pub hint: Option<String>,
     /// What the process ends with.
-    pub status: Status,
+    pub status: ExitStatus,
 }
 
 impl Failure {
     /// A failure that ends the process with 1.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        let status = if kind == Kind::Usage { Status::Usage } else { Status::Failed };
+        let status = if kind == Kind::Usage { ExitStatus::Usage } else { ExitStatus::Failed };
         Self { kind, place: None, message: message.into(), hint: None, status }
     }
 
@@ -104,7 +105,7 @@ impl Failure {
         };
         let place = place.to_string();
         if kind == Kind::Permission
-            && let Some(hint) = crate::mounted::is_anothers(std::path::Path::new(&place))
+            && let Some(hint) = foreign_mount::owner_hint(std::path::Path::new(&place))
         {
             return Self::new(kind, text).at(place).hint(hint);
         }
@@ -277,8 +278,8 @@ mod tests {
         let failure =
             Failure::new(Kind::NotFound, "no such file").at("a.img:/b").hint("look with ls").at("other");
         assert_eq!(failure.to_string(), "a.img:/b: no such file\n  look with ls");
-        assert_eq!(failure.status, Status::Failed);
-        assert_eq!(Failure::usage("x").status, Status::Usage);
+        assert_eq!(failure.status, ExitStatus::Failed);
+        assert_eq!(Failure::usage("x").status, ExitStatus::Usage);
     }
 
     #[test]

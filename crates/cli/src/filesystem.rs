@@ -1,5 +1,6 @@
 //! The family `filesystem`.
 
+mod kinds;
 mod table;
 mod totals;
 
@@ -8,42 +9,43 @@ use std::ffi::OsString;
 use clap::{Args, Subcommand, ValueHint};
 use serde_json::{Value, json};
 use vlinder_control::protocol::ConditionRecord;
-use vlinder_control::{Name, Request};
-use vlinder_format::RootId;
 use vlinder_format::chunk::BlockGroupFlags;
-use vlinder_format::superblock::Label;
-use vlinder_transaction::{KindReport, SpaceReport};
+use vlinder_transaction::SpaceReport;
 
 use crate::condition;
-use crate::failure::{Failure, Kind, Status as Ending};
+use crate::devices::Purpose;
+use crate::failure::{ExitStatus, Failure};
 use crate::fullness::{Fullness, ShownDevice};
-use crate::image::{Follow, ImageArguments, Images, Purpose};
+use crate::image::{ImageArguments, Images};
 use crate::object::Object;
-use crate::place::image::{OpenImage, from_fs};
+use crate::place::image::from_fs;
 use crate::progress::Waiting;
 use crate::report;
 use crate::session::Session;
+use crate::target::Follow;
+use crate::text;
 use crate::units::{UnitArguments, Units};
 
+use self::kinds::{by_content, content, kind_object, profile, sorted};
 use self::totals::Totals;
 
 /// The verbs of `filesystem`.
 // A verb is described where its arguments are: a comment here would take the place of that description.
 #[derive(Subcommand, Debug)]
-pub enum Verb {
-    Sync(SyncArguments),
+pub enum FilesystemVerb {
+    Sync(FilesystemSyncArguments),
     Df(SpaceArguments),
     Usage(UsageArguments),
     Label(LabelArguments),
 }
 
 /// Runs a verb.
-pub fn run(verb: &Verb, session: &Session) -> Result<Ending, Failure> {
+pub fn run(verb: &FilesystemVerb, session: &Session) -> Result<ExitStatus, Failure> {
     match verb {
-        Verb::Sync(arguments) => sync(arguments, session),
-        Verb::Df(arguments) => df(arguments, session),
-        Verb::Usage(arguments) => usage(arguments, session),
-        Verb::Label(arguments) => label(arguments, session),
+        FilesystemVerb::Sync(arguments) => sync(arguments, session),
+        FilesystemVerb::Df(arguments) => df(arguments, session),
+        FilesystemVerb::Usage(arguments) => usage(arguments, session),
+        FilesystemVerb::Label(arguments) => label(arguments, session),
     }
 }
 
@@ -52,14 +54,14 @@ pub fn run(verb: &Verb, session: &Session) -> Result<Ending, Failure> {
 /// Each verb on an unmounted image does so by itself before it ends; this one is for mounts.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  vlinder filesystem sync /mnt")]
-pub struct SyncArguments {
+pub struct FilesystemSyncArguments {
     #[command(flatten)]
     images: ImageArguments,
     /// A path of a mount, or an image.
     target: OsString,
 }
 
-fn sync(arguments: &SyncArguments, session: &Session) -> Result<Ending, Failure> {
+fn sync(arguments: &FilesystemSyncArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let images = Images::new(&arguments.images)?;
     let waiting = Waiting::new(session, "writing");
     let generation = match Object::find(&images, &arguments.target, Purpose::Write, Follow::Yes)? {
@@ -73,7 +75,7 @@ fn sync(arguments: &SyncArguments, session: &Session) -> Result<Ending, Failure>
     if session.json {
         session.object(json!({ "generation": generation }))?;
     }
-    Ok(Ending::Done)
+    Ok(ExitStatus::Done)
 }
 
 /// Show in detail how full the file system is.
@@ -113,50 +115,7 @@ impl SpaceArguments {
     }
 }
 
-/// `Data`, `Metadata`, `System`, `Data+Metadata`.
-fn content(flags: BlockGroupFlags) -> &'static str {
-    let mixed = BlockGroupFlags::DATA.with(BlockGroupFlags::METADATA);
-    match flags.content() {
-        content if content.has(mixed) => "Data+Metadata",
-        BlockGroupFlags::DATA => "Data",
-        BlockGroupFlags::METADATA => "Metadata",
-        BlockGroupFlags::SYSTEM => "System",
-        _ => "unknown",
-    }
-}
-
-/// `single`, `DUP`, `RAID1` ….
-fn profile(flags: BlockGroupFlags) -> String {
-    match flags.profile() {
-        BlockGroupFlags(0) => "single".to_owned(),
-        profile => profile.to_string(),
-    }
-}
-
-fn kind_object(kind: &KindReport) -> Value {
-    json!({
-        "content": content(kind.flags),
-        "profile": profile(kind.flags),
-        "total_bytes": kind.total_bytes,
-        "used_bytes": kind.occupied_bytes(),
-    })
-}
-
-/// By content as Linux lists them: data, system, metadata.
-fn sorted(report: &SpaceReport) -> Vec<&KindReport> {
-    let mut kinds: Vec<&KindReport> = report.kinds.iter().collect();
-    kinds.sort_by_key(|kind| (kind.flags.content().0, kind.flags.profile().0));
-    kinds
-}
-
-/// By content as `filesystem usage` lists them: data, metadata, system.
-fn by_content(report: &SpaceReport) -> Vec<&KindReport> {
-    let mut kinds = sorted(report);
-    kinds.sort_by_key(|kind| (kind.flags.has(BlockGroupFlags::SYSTEM), kind.flags.content().0));
-    kinds
-}
-
-fn df(arguments: &SpaceArguments, session: &Session) -> Result<Ending, Failure> {
+fn df(arguments: &SpaceArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let Fullness { report, condition, .. } = arguments.fullness()?;
     let kinds = sorted(&report);
     if session.json {
@@ -166,10 +125,10 @@ fn df(arguments: &SpaceArguments, session: &Session) -> Result<Ending, Failure> 
             "global_reserve_bytes": report.linux_reserve_bytes,
             "condition": condition::object(&condition),
         }))?;
-        return Ok(Ending::Done);
+        return Ok(ExitStatus::Done);
     }
     if session.progs_json {
-        return df_of_progs(&report, session).map(|()| Ending::Done);
+        return df_of_progs(&report, session).map(|()| ExitStatus::Done);
     }
     let units = arguments.units.units();
     for kind in kinds {
@@ -183,7 +142,7 @@ fn df(arguments: &SpaceArguments, session: &Session) -> Result<Ending, Failure> 
     let (total, used) = (units.show(report.linux_reserve_bytes), units.show(0));
     session.line(format!("GlobalReserve, single: total={total}, used={used}"))?;
     print_condition(&condition, session)?;
-    Ok(Ending::Done)
+    Ok(ExitStatus::Done)
 }
 
 /// Behind what btrfs-progs shows, which is all of a file system that fares well.
@@ -217,7 +176,7 @@ fn df_of_progs(report: &SpaceReport, session: &Session) -> Result<(), Failure> {
     session.line(format!("{{\n{header},\n  \"filesystem-df\": [\n{}\n  ]\n}}", entries.join(",\n")))
 }
 
-fn usage(arguments: &UsageArguments, session: &Session) -> Result<Ending, Failure> {
+fn usage(arguments: &UsageArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let fullness = arguments.space.fullness()?;
     let report = &fullness.report;
     let totals = Totals::of(&fullness);
@@ -237,11 +196,11 @@ fn usage(arguments: &UsageArguments, session: &Session) -> Result<Ending, Failur
             "devices": fullness.devices.iter().map(|device| device_object(&fullness, device)).collect::<Vec<_>>(),
             "condition": condition::object(&fullness.condition),
         }))?;
-        return Ok(Ending::Done);
+        return Ok(ExitStatus::Done);
     }
     print_usage(&fullness, &totals, arguments.table, arguments.space.units.units(), session)?;
     print_condition(&fullness.condition, session)?;
-    Ok(Ending::Done)
+    Ok(ExitStatus::Done)
 }
 
 fn device_object(fullness: &Fullness, device: &ShownDevice) -> Value {
@@ -329,40 +288,19 @@ pub struct LabelArguments {
     label: Option<OsString>,
 }
 
-fn label(arguments: &LabelArguments, session: &Session) -> Result<Ending, Failure> {
+fn label(arguments: &LabelArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let images = Images::new(&arguments.images)?;
     let purpose = if arguments.label.is_some() { Purpose::Write } else { Purpose::Read };
     let object = Object::find(&images, &arguments.target, purpose, Follow::Yes)?;
     if let Some(label) = &arguments.label {
-        set_label(&object, label.as_encoded_bytes())?;
+        object.set_label(label.as_encoded_bytes())?;
     }
     images.close()?;
     let label = object.filesystem_label()?;
     if session.json {
         session.object(json!({ "label": report::name(&label) }))?;
     } else if arguments.label.is_none() {
-        session.line(report::escaped(&label))?;
+        session.line(text::escaped(&label))?;
     }
-    Ok(Ending::Done)
-}
-
-/// Changes the label; it is durable after the next commit.
-pub fn set_label(object: &Object, bytes: &[u8]) -> Result<(), Failure> {
-    match object {
-        Object::Image(named) => set_label_of_image(named.image(), bytes),
-        Object::Mounted(mounted) => mounted.order(&Request::LabelSet { label: Name::from(bytes) }),
-    }
-}
-
-fn set_label_of_image(image: &OpenImage, bytes: &[u8]) -> Result<(), Failure> {
-    let label =
-        Label::new(bytes).map_err(|fault| Failure::new(Kind::Invalid, fault.to_string()).at(&image.label))?;
-    let fail = |error| from_fs(error, &image.label);
-    let top_level = image.filesystem.subvolume(RootId::FS_TREE).map_err(fail)?;
-    let handle = image.filesystem.begin(1).map_err(fail)?;
-    image.filesystem.engine().change_superblock(|superblock| superblock.label = label);
-    // The superblock's generation is that of the root tree's block, so that tree has to be written too.
-    top_level.tree().change_item(|_| {});
-    drop(handle);
-    Ok(())
+    Ok(ExitStatus::Done)
 }

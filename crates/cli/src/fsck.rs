@@ -1,5 +1,5 @@
-//! `fsck.btrfs`: does nothing, as the original, because Btrfs needs no check at boot. It exists for fsck(8), whose flags
-//! it takes.
+//! `fsck.btrfs`: does nothing, as the original, because Btrfs needs no check at boot. It exists for fsck(8),
+//! whose flags it takes.
 
 use std::ffi::OsString;
 use std::path::Path;

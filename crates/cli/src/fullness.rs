@@ -39,7 +39,7 @@ pub struct ShownDevice {
 impl ShownDevice {
     /// A device of this path and length, as far as they are known.
     pub fn new(report: DeviceReport, path: &[u8], length_bytes: Option<u64>) -> Self {
-        let name = if report.is_missing { "missing".to_owned() } else { crate::report::escaped(path) };
+        let name = if report.is_missing { "missing".to_owned() } else { crate::text::escaped(path) };
         let slack_bytes = length_bytes.map_or(0, |length| length.saturating_sub(report.total_bytes));
         Self { report, name, slack_bytes }
     }

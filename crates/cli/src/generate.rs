@@ -6,11 +6,10 @@ use std::any::TypeId;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use clap::{Arg, Args, Command, CommandFactory, ValueEnum, ValueHint};
+use clap::{Arg, Args, Command, ValueEnum, ValueHint};
 use clap_complete::aot::{Elvish, Fish, Generator, Zsh, generate_to};
 
-use crate::command::{Btrfs, Vlinder};
-use crate::failure::{Failure, Status};
+use crate::failure::{ExitStatus, Failure};
 
 /// Write manual pages or completions into a directory.
 ///
@@ -20,7 +19,7 @@ use crate::failure::{Failure, Status};
 #[command(
     after_help = "Examples:\n  vlinder generate man /usr/local/share/man/man1\n  vlinder generate completions ~/.completions && echo 'source ~/.completions/vlinder.bash' >> ~/.bashrc"
 )]
-pub struct Arguments {
+pub struct GenerateArguments {
     /// What to write.
     what: What,
     /// Where to.
@@ -37,14 +36,14 @@ enum What {
     Completions,
 }
 
-/// Runs the verb.
-pub fn run(arguments: &Arguments) -> Result<Status, Failure> {
+/// Runs the verb: `vlinder` has manual pages, and both programs have completions.
+pub fn run(arguments: &GenerateArguments, vlinder: Command, btrfs: Command) -> Result<ExitStatus, Failure> {
     let directory = &arguments.directory;
     std::fs::create_dir_all(directory).map_err(|error| Failure::host(&error, directory.display()))?;
     match arguments.what {
-        What::Man => manual(Vlinder::command(), "vlinder", directory)?,
+        What::Man => manual(vlinder, "vlinder", directory)?,
         What::Completions => {
-            for (command, name) in [(Vlinder::command(), "vlinder"), (Btrfs::command(), "btrfs")] {
+            for (command, name) in [(vlinder, "vlinder"), (btrfs, "btrfs")] {
                 let command = with_paths(command);
                 completions(bash::Bash, &command, name, directory)?;
                 completions(Zsh, &command, name, directory)?;
@@ -53,7 +52,7 @@ pub fn run(arguments: &Arguments) -> Result<Status, Failure> {
             }
         }
     }
-    Ok(Status::Done)
+    Ok(ExitStatus::Done)
 }
 
 fn completions(

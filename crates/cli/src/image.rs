@@ -1,4 +1,4 @@
-//! Opening images.
+//! The images that a verb works on.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -7,87 +7,24 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use vlinder_base::sync::Arc;
-use vlinder_control::MountEntry;
-use vlinder_device::{Device, FileDevice, HostIdentity};
-use vlinder_format::inode::{FileType, GroupId, UserId};
-use vlinder_fs::{Caller, Filesystem, OpenOptions, RootId, SubvolumeChoice};
+use vlinder_device::HostIdentity;
+use vlinder_format::inode::FileType;
+use vlinder_fs::{Filesystem, OpenOptions, RootId, SubvolumeChoice};
 
+use crate::caller::caller;
+use crate::devices::{Purpose, open_devices};
 use crate::failure::{Failure, Kind};
 use crate::leased::{self, Lease};
 use crate::mounted::{self, HostPath, Mounted};
 use crate::options;
-use crate::place::image::OpenImage;
-use crate::place::{self, Location, Status};
-use crate::target::Target;
+use crate::place::image::{OpenImage, from_fs};
+use crate::place::{FileStatus, Location, locate};
+use crate::target::{Follow, Target};
+use crate::text::escaped;
 
-/// What a verb that only reads keeps of an image, unless `cache=` says otherwise: it mostly goes through it once, and has to do
-/// with 256 MiB whatever the image holds.
+/// What a verb that only reads keeps of an image, unless `cache=` says otherwise: it mostly goes through it
+/// once, and has to do with 256 MiB whatever the image holds.
 const READERS_CACHE_BYTES: u64 = 128 << 20;
-
-/// What a verb will do with an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// Read, beside other readers.
-    Read,
-    /// Write, alone.
-    Write,
-    /// Look at a few bytes without asking who else has it open.
-    Peek,
-    /// Read a state that is leased from who holds it.
-    Leased,
-}
-
-/// Opens one device.
-///
-/// # Errors
-/// Where it does not exist, is in use, or is no file.
-pub fn open_device(path: &Path, purpose: Purpose) -> Result<Arc<dyn Device>, Failure> {
-    if path.is_dir() {
-        let failure = Failure::new(Kind::Invalid, "a directory, where an image or block device is needed");
-        let hint = match MountEntry::at(path) {
-            Ok(Some(mount)) if mount.is_ours() => {
-                format!("{} is mounted there: name that", mount.source.display())
-            }
-            _ => "for a path of a mounted file system use the verbs that take one".to_owned(),
-        };
-        return Err(failure.at(path.display()).hint(hint));
-    }
-    let options = match purpose {
-        Purpose::Read => vlinder_device::OpenOptions::reader(),
-        Purpose::Write => vlinder_device::OpenOptions::writer(),
-        Purpose::Peek => {
-            vlinder_device::OpenOptions { read_only: true, allow_mounted: true, ..Default::default() }
-        }
-        Purpose::Leased => vlinder_device::OpenOptions { read_only: true, ..Default::default() },
-    };
-    let device = FileDevice::open(path, &options).map_err(|error| advise(error.into(), path, purpose))?;
-    Ok(Arc::new(device))
-}
-
-/// A failure to open an image, with what helps there.
-pub fn advise(failure: Failure, path: &Path, purpose: Purpose) -> Failure {
-    match (failure.kind, purpose) {
-        (Kind::NotFound, _) => match Target::parse(path.as_os_str()) {
-            Ok(Target::Image { image, .. }) if image.is_file() => {
-                failure.hint(format!("this verb takes the whole image: {}", image.display()))
-            }
-            _ => failure.hint("check the path"),
-        },
-        (Kind::Busy, _) => mounted::advise(failure, path),
-        (Kind::Permission | Kind::ReadOnly, Purpose::Write) => failure
-            .hint("this verb writes: make the file writable for you (and the file system that it lies on), or give -o ro if it should only read"),
-        (Kind::Permission, _) => failure.hint("you may not read it: ask its owner, or become root"),
-        _ => failure,
-    }
-}
-
-/// Opens the devices of one file system.
-///
-/// # Errors
-/// As [`open_device`].
-pub fn open_devices(paths: &[PathBuf], purpose: Purpose) -> Result<Vec<Arc<dyn Device>>, Failure> {
-    paths.iter().map(|path| open_device(path, purpose)).collect()
-}
 
 /// What to do where `subvol=` or `subvolid=` names nothing.
 pub const NO_SUBVOLUME: &str =
@@ -111,15 +48,6 @@ impl ImageArguments {
     }
 }
 
-/// Whether a symbolic link at the end of a path is followed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Follow {
-    /// It is.
-    Yes,
-    /// The link itself is meant.
-    No,
-}
-
 /// What an argument names to a verb that works on a file system as such.
 pub enum InImage {
     /// In an image that was opened.
@@ -135,6 +63,7 @@ pub struct Images<'a> {
     open: RefCell<Vec<Opened>>,
 }
 
+/// An image that is open.
 struct Opened {
     identity: HostIdentity,
     /// Of its first device.
@@ -161,7 +90,7 @@ impl<'a> Images<'a> {
     pub fn locate(&self, argument: &OsStr, purpose: Purpose, follow: Follow) -> Result<Location, Failure> {
         let target = Target::parse(argument).map_err(|fault| Failure::usage(fault.to_string()))?;
         let location = match target {
-            Target::Host(path) => place::host::locate(&path, follow == Follow::Yes),
+            Target::Host(path) => locate::on_host(&path, follow),
             Target::Image { image, path } => match self.reach(&image, &path, purpose, follow)? {
                 InImage::Opened(location) => Ok(location),
                 InImage::Mounted(mounted) => mounted.location(),
@@ -176,8 +105,8 @@ impl<'a> Images<'a> {
         Ok(location)
     }
 
-    /// As [`Images::locate`], for verbs that work on a file system as such: a path of the host is one of a mounted
-    /// vlinder there, or an image and stands for its root.
+    /// As [`Images::locate`], for verbs that work on a file system as such: a path of the host is one of a
+    /// mounted vlinder there, or an image and stands for its root.
     ///
     /// # Errors
     /// As there; and where a path of the host is neither.
@@ -199,8 +128,8 @@ impl<'a> Images<'a> {
         self.reach(&image, &path, purpose, follow)
     }
 
-    /// A path in an image: opened, or, to read what a mount holds, by way of that mount; where the mount does not show it,
-    /// as it was at the last commit.
+    /// A path in an image: opened, or, to read what a mount holds, by way of that mount; where the mount does
+    /// not show it, as it was at the last commit.
     fn reach(&self, path: &Path, inner: &[u8], purpose: Purpose, follow: Follow) -> Result<InImage, Failure> {
         let image = match self.image(path, purpose) {
             Err(failure) if failure.kind == Kind::Busy && purpose == Purpose::Read => {
@@ -213,7 +142,7 @@ impl<'a> Images<'a> {
             }
             other => other?,
         };
-        place::image::locate(&image, inner, follow == Follow::Yes).map(InImage::Opened)
+        locate::in_image(&image, inner, follow).map(InImage::Opened)
     }
 
     /// A path on a mount, in the image that the mount holds, as it was at the last commit.
@@ -237,21 +166,21 @@ impl<'a> Images<'a> {
         let options = OpenOptions { read_only: true, subvolume, ..self.options.clone() };
         let image = self.open_devices(&paths, options, Purpose::Leased)?;
         let image = self.keep(HostIdentity::of(&status), first, Purpose::Leased, image);
-        place::image::locate(&image, &mounted.inner().0, true)
+        locate::in_image(&image, &mounted.inner().0, Follow::Yes)
     }
 
-    /// Refuses to copy or move a file of the host that an opened image lies in, or a directory with it: it would go into
-    /// itself, or be lost with what went into it.
+    /// Refuses to copy or move a file of the host that an opened image lies in, or a directory with it: it
+    /// would go into itself, or be lost with what went into it.
     ///
     /// # Errors
     /// Where that is so; where the image's path leads nowhere any more.
-    pub fn refuse_own(&self, from: &Location, status: &Status) -> Result<(), Failure> {
+    pub fn refuse_own(&self, from: &Location, status: &FileStatus) -> Result<(), Failure> {
         if from.directory.is_image() {
             return Ok(());
         }
         let opened: Vec<PathBuf> = self.open.borrow().iter().map(|opened| opened.path.clone()).collect();
         for path in opened.iter().chain(&self.arguments.devices) {
-            let image = place::host::locate(path, true)?;
+            let image = locate::on_host(path, Follow::Yes)?;
             let found = image.status()?;
             let is_it = (found.volume, found.inode) == (status.volume, status.inode);
             let is_below = status.file_type == FileType::Directory && image.directory.lies_in(status)?;
@@ -347,7 +276,7 @@ impl<'a> Images<'a> {
             (None, _) => Filesystem::open_devices(devices, options),
         };
         let filesystem = opened.map_err(|error| {
-            let failure = place::image::from_fs(error, path.display());
+            let failure = from_fs(error, path.display());
             if has_choice && failure.kind == Kind::NotFound { failure.hint(NO_SUBVOLUME) } else { failure }
         })?;
         if purpose == Purpose::Write
@@ -356,37 +285,23 @@ impl<'a> Images<'a> {
             let text = format!("the file system can only be read: {reason}");
             return Err(Failure::new(Kind::ReadOnly, text).at(path.display()));
         }
-        let label = crate::report::escaped(path.as_os_str().as_encoded_bytes());
+        let label = escaped(path.as_os_str().as_encoded_bytes());
         Ok((OpenImage { filesystem, caller: caller(), label }, lease))
     }
 
     /// Makes everything durable that was written, and makes sure of what was read. Every verb ends with it.
     ///
     /// # Errors
-    /// What writing met: then nothing is sure to be on disk. A leased state that was given up: then what was read may be of
-    /// no state at all.
+    /// What writing met: then nothing is sure to be on disk. A leased state that was given up: then what was
+    /// read may be of no state at all.
     pub fn close(&self) -> Result<(), Failure> {
         for opened in self.open.borrow().iter() {
             leased::confirm(opened.lease.as_ref())?;
         }
         for opened in self.open.borrow().iter().filter(|opened| opened.purpose == Purpose::Write) {
             let image = &opened.image;
-            image.filesystem.sync().map_err(|error| place::image::from_fs(error, &image.label))?;
+            image.filesystem.sync().map_err(|error| from_fs(error, &image.label))?;
         }
         Ok(())
     }
-}
-
-/// As whom verbs act in an image. Who may write the image's bytes may do anything in it; what is made belongs to the
-/// user.
-fn caller() -> Caller {
-    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    Caller { user: UserId(user), group: GroupId(group), umask: umask(), ..Caller::superuser() }
-}
-
-/// The permissions that what this process makes does not get.
-pub fn umask() -> u32 {
-    let umask = rustix::process::umask(rustix::fs::Mode::empty());
-    rustix::process::umask(umask);
-    umask.bits()
 }

@@ -1,5 +1,5 @@
-//! Reading an image that a mount holds: its server leases the last committed state to this process, which then reads the
-//! image by itself.
+//! Reading an image that a mount holds: its server leases the last committed state to this process, which
+//! then reads the image by itself.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -14,8 +14,8 @@ use vlinder_format::superblock::Superblock;
 use vlinder_volume::superblock::{SuperblockChoice, unpack};
 use vlinder_volume::{Access, Opened, Volume};
 
+use crate::devices::{Purpose, open_devices};
 use crate::failure::{Failure, Kind};
-use crate::image::{Purpose, open_devices};
 use crate::mounted;
 
 /// A committed state that the server of a mount keeps for this process.
@@ -27,7 +27,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Leases the state of the file system on these devices; none where no mount of this user's holds the first of them.
+    /// Leases the state of the file system on these devices; none where no mount of this user's holds the
+    /// first of them.
     ///
     /// # Errors
     /// What the server refused, or a device that is none of the mounted file system's.
@@ -70,7 +71,8 @@ impl Lease {
     }
 }
 
-/// The leased superblock of a device. The paths that another user's server names are compared, and not looked at.
+/// The leased superblock of a device. The paths that another user's server names are compared, and not looked
+/// at.
 fn superblock_of(path: &Path, devices: &[LeasedDevice], is_trusted: bool) -> Result<Superblock, Failure> {
     let identity = |path: &Path| rustix::fs::stat(path).ok().map(|status| HostIdentity::of(&status));
     let (wanted, canonical) = (identity(path), path.canonicalize().ok());
@@ -99,7 +101,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// Opens the devices of one file system; where a mount holds them, as it was at the last commit, which is made first.
+    /// Opens the devices of one file system; where a mount holds them, as it was at the last commit, which is
+    /// made first.
     ///
     /// # Errors
     /// As [`open_devices`]; what leasing met.
@@ -127,7 +130,8 @@ impl Source {
     }
 }
 
-/// The end of a verb that read under a lease: a lease that is gone matters more than what the verb made of the bytes.
+/// The end of a verb that read under a lease: a lease that is gone matters more than what the verb made of
+/// the bytes.
 ///
 /// # Errors
 /// As [`Lease::confirm`].

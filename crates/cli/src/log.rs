@@ -1,5 +1,5 @@
-//! What the crates below tell by `tracing`: warnings and errors go to standard error, from a mount in the background to the
-//! system's log. `VLINDER_LOG` chooses more or less, as `VLINDER_LOG=vlinder_fs=debug`.
+//! What the crates below tell by `tracing`: warnings and errors go to standard error, from a mount in the
+//! background to the system's log. `VLINDER_LOG` chooses more or less, as `VLINDER_LOG=vlinder_fs=debug`.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -23,10 +23,10 @@ const DAEMON: u8 = 3 << 3;
 /// The system's log, once standard error is nobody's.
 static BACKGROUND: ProcessOnce<Option<UnixDatagram>> = ProcessOnce::new();
 
-/// Who tells that a commit failed, and that nothing can be changed any more. A verb ends with that error anyway, with the place
-/// and what to do about it.
+/// The modules that tell that a commit failed, and that nothing can be changed any more. A verb ends with
+/// that error anyway, with the place and what to do about it.
 const TOLD_BY_VERBS: [&str; 2] = ["vlinder_transaction::engine", "vlinder_fs::filesystem"];
-/// Who tells how commits fare, warnings too.
+/// The module that tells how commits fare, warnings too.
 const TELLS_OF_COMMITS: &str = "vlinder_transaction::failed_commit";
 /// Whether this process serves a mount.
 static SERVES: AtomicBool = AtomicBool::new(false);

@@ -1,16 +1,32 @@
 //! The command `vlinder`: verbs over images and mounts, which composes the crates below.
 //!
-//! This crate must not know the format's structures beyond printing them (`inspect`), and holds no file-system logic.
+//! This crate must not know the format's structures beyond printing them (`inspect`), and holds no
+//! file-system logic.
 //!
-//! Reading path: [`command`] (which program the call name asks for, and its verbs), then one module for each family of
-//! verbs; [`target`] (what an argument names), [`image`] (opening), [`report`] and [`failure`] (what comes out).
+//! Reading path: [`command`] (which program the call name asks for, and its verbs), then one module for each
+//! family of verbs. A file imports only from layers above its own in this table, or from lower files of its
+//! own:
+//!
+//! | layer | modules |
+//! |---|---|
+//! | words and failures | [`text`], [`failure`], [`report`] and [`output`] (what comes out), [`times`], [`units`], [`values`] |
+//! | one call of the command | [`session`], [`progress`], [`tally`], [`options`] (`-o`), [`target`] (what an argument names) |
+//! | what is told of a file system | [`fullness`], [`metrics`], [`condition`] |
+//! | files wherever they lie | [`place`] |
+//! | mounts and images | [`mounted`], [`devices`], [`leased`], [`image`] (what a verb has open) |
+//! | file systems wherever they lie | [`object`] |
+//! | verbs | [`files`], [`subvolume`], [`filesystem`], [`property`], [`inspect`], [`check`], [`restore`], … |
+//! | programs | [`command`] |
 
+mod caller;
 mod check;
 mod command;
 mod condition;
+mod devices;
 mod failure;
 mod files;
 mod filesystem;
+mod foreign_mount;
 mod fsck;
 mod fullness;
 mod generate;
@@ -19,12 +35,14 @@ mod inspect;
 mod leased;
 mod limits;
 mod log;
+mod metrics;
 mod mistake;
 mod mkfs;
 mod mount;
 mod mounted;
 mod object;
 mod options;
+mod output;
 mod place;
 mod progress;
 mod property;
@@ -33,7 +51,10 @@ mod restore;
 mod session;
 mod stats;
 mod subvolume;
+mod tally;
 mod target;
+mod text;
+mod times;
 mod umount;
 mod units;
 mod values;

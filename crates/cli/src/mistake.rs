@@ -45,7 +45,8 @@ const NOT_THERE_YET: [(&str, &str, On); 20] = [
 const OTHERWISE: [(&str, &str); 2] =
     [("fsck", "check looks for damage"), ("version", "--version prints the version of vlinder")];
 
-/// A verb of btrfs-progs, by its name or the beginning of it, that was asked for in vain, or one that goes by another name.
+/// A verb of btrfs-progs, by its name or the beginning of it, that was asked for in vain, or one that goes by
+/// another name.
 pub fn unknown_verb(
     error: &clap::Error,
     command: &Command,
@@ -75,7 +76,8 @@ pub fn unknown_verb(
     )
 }
 
-/// The verb, or the family of verbs, in which the parser looked for what was asked; empty for the program itself.
+/// The verb, or the family of verbs, in which the parser looked for what was asked; empty for the program
+/// itself.
 fn family(command: &Command, arguments: &[OsString], asked: &str) -> String {
     let mut names = Vec::new();
     let mut command = command;
@@ -98,7 +100,8 @@ fn below<'a>(command: &'a Command, word: &str) -> Option<&'a Command> {
     command.find_subcommand(word).or(if let (Some(one), None) = found { Some(one) } else { None })
 }
 
-/// Where one argument takes several values of which the last has a name of its own, the parser writes the dots behind that.
+/// Where one argument takes several values of which the last has a name of its own, the parser writes the
+/// dots behind that.
 pub fn with_several_marked(mut error: clap::Error) -> clap::Error {
     let marked = |text: &str| match text.strip_suffix(">...").and_then(|text| text.rsplit_once("> <")) {
         Some((several, last)) => format!("{several}>... <{last}>"),

@@ -13,12 +13,13 @@ use vlinder_format::Uuid;
 use vlinder_fs::{CompressOption, OpenOptions};
 use vlinder_volume::Profile;
 
-use crate::failure::{Failure, Kind, Status as Ending, text_of};
+use crate::failure::{ExitStatus, Failure, Kind, text_of};
 use crate::mounted;
 use crate::place::image::from_fs;
 use crate::progress::Progress;
 use crate::report;
 use crate::session::Session;
+use crate::text;
 use crate::units::{Base, Units, parse_size};
 use crate::values::Choice;
 
@@ -28,17 +29,18 @@ const COMPRESSIONS: &[&str] = &["zlib", "lzo", "zstd"];
 
 /// Make a file system on a file or block device, empty or filled from a directory.
 ///
-/// A file that does not exist is made where -b or --rootdir says how large. With SOURCE_DATE_EPOCH in the environment and
-/// -U given, the same source gives the same bytes.
+/// A file that does not exist is made where -b or --rootdir says how large. With SOURCE_DATE_EPOCH in the
+/// environment and -U given, the same source gives the same bytes.
 ///
-/// The defaults are those of btrfs-progs 6.19, which Linux mounts from 6.1 on. For older kernels leave features out: -O
-/// ^block-group-tree from 4.9 on, -O ^block-group-tree,^free-space-tree from 3.14 on, and ^no-holes besides from 3.10 on.
+/// The defaults are those of btrfs-progs 6.19, which Linux mounts from 6.1 on. For older kernels leave
+/// features out: -O ^block-group-tree from 4.9 on, -O ^block-group-tree,^free-space-tree from 3.14 on, and
+/// ^no-holes besides from 3.10 on.
 #[derive(Args, Debug)]
 #[command(disable_version_flag = true)]
 #[command(
     after_help = "Examples:\n  vlinder mkfs -b 1G disk.img\n  vlinder mkfs --rootdir /srv/data --compress zstd --shrink data.img"
 )]
-pub struct Arguments {
+pub struct MkfsArguments {
     /// Overwrite what the target holds.
     #[arg(short, long)]
     force: bool,
@@ -51,6 +53,33 @@ pub struct Arguments {
     /// The UUID of the device.
     #[arg(long, value_name = "UUID", value_parser = parse_uuid)]
     device_uuid: Option<Uuid>,
+    #[command(flatten)]
+    format: FormatArguments,
+    /// Bytes of the file system, with K, M, G, T behind the number.
+    #[arg(short, long, value_name = "SIZE", value_parser = parse_size)]
+    byte_count: Option<u64>,
+    #[command(flatten)]
+    source: SourceArguments,
+    /// Do not discard what the device held.
+    #[arg(short = 'K', long)]
+    nodiscard: bool,
+    /// Print only errors.
+    #[arg(short = 'q', hide = true)]
+    quiet_short: bool,
+    /// As --verbose.
+    #[arg(short = 'v', hide = true)]
+    verbose_short: bool,
+    /// The file or block device.
+    #[arg(required_unless_present = "features", value_name = "IMAGE")]
+    image: Option<PathBuf>,
+    /// Further ones, so that they can be refused by name.
+    #[arg(hide = true)]
+    others: Vec<OsString>,
+}
+
+/// What the disk format leaves open.
+#[derive(Args, Debug)]
+struct FormatArguments {
     /// Bytes of a tree block: 4k to 64k.
     #[arg(short, long, value_name = "SIZE", value_parser = parse_small, alias = "node-size")]
     nodesize: Option<u32>,
@@ -75,37 +104,25 @@ pub struct Arguments {
     /// As --features; outdated.
     #[arg(short = 'R', long, value_name = "FEATURES", hide = true)]
     runtime_features: Vec<String>,
-    /// Bytes of the file system, with K, M, G, T behind the number.
-    #[arg(short, long, value_name = "SIZE", value_parser = parse_size)]
-    byte_count: Option<u64>,
-    /// Fill it with what is in this directory. Without -b the image becomes about as large as that needs: give -b where more
-    /// is to come, for images can't be enlarged yet.
+}
+
+/// What fills the file system.
+#[derive(Args, Debug)]
+struct SourceArguments {
+    /// Fill it with what is in this directory. Without -b the image becomes about as large as that needs:
+    /// give -b where more is to come, for images can't be enlarged yet.
     #[arg(short, long, value_name = "DIRECTORY", value_hint = clap::ValueHint::DirPath)]
     rootdir: Option<PathBuf>,
     /// With --rootdir: compress files, with zlib, lzo or zstd, and :LEVEL behind it.
     #[arg(long, value_name = "ALGORITHM", value_parser = Choice::new(COMPRESSIONS, parse_compress), hide_possible_values = true, requires = "rootdir")]
     compress: Option<CompressOption>,
-    /// With --rootdir: make this directory in it a subvolume, with rw:, ro:, default: or default-ro: before it.
+    /// With --rootdir: make this directory in it a subvolume, with rw:, ro:, default: or default-ro: before
+    /// it.
     #[arg(short = 'u', long, value_name = "PATH", requires = "rootdir")]
     subvol: Vec<OsString>,
     /// With --rootdir: cut the image behind what is used. Little or nothing more fits into it then.
     #[arg(long, requires = "rootdir")]
     shrink: bool,
-    /// Do not discard what the device held.
-    #[arg(short = 'K', long)]
-    nodiscard: bool,
-    /// Print only errors.
-    #[arg(short = 'q', hide = true)]
-    quiet_short: bool,
-    /// As --verbose.
-    #[arg(short = 'v', hide = true)]
-    verbose_short: bool,
-    /// The file or block device.
-    #[arg(required_unless_present = "features", value_name = "IMAGE")]
-    image: Option<PathBuf>,
-    /// Further ones, so that they can be refused by name.
-    #[arg(hide = true)]
-    others: Vec<OsString>,
 }
 
 fn parse_uuid(text: &str) -> Result<Uuid, String> {
@@ -133,7 +150,8 @@ fn parse_compress(text: &str) -> Result<CompressOption, String> {
     options.compress.ok_or_else(|| "no compression: leave --compress out".to_owned())
 }
 
-/// The time for everything that has no other, after <https://reproducible-builds.org/specs/source-date-epoch/>.
+/// The time for everything that has no other, after
+/// <https://reproducible-builds.org/specs/source-date-epoch/>.
 fn source_date() -> Result<Option<Timestamp>, Failure> {
     let Some(value) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(None) };
     let seconds = value.to_str().and_then(|text| text.parse::<i64>().ok());
@@ -142,9 +160,10 @@ fn source_date() -> Result<Option<Timestamp>, Failure> {
     Ok(Some(Timestamp::new(seconds, 0)))
 }
 
-fn options(arguments: &Arguments) -> Result<MkfsOptions, Failure> {
-    let mut features = mkfs::MkfsFeatures { mixed_groups: arguments.mixed, ..mkfs::MkfsFeatures::default() };
-    for list in arguments.features.iter().chain(&arguments.runtime_features) {
+fn options(arguments: &MkfsArguments) -> Result<MkfsOptions, Failure> {
+    let mut features =
+        mkfs::MkfsFeatures { mixed_groups: arguments.format.mixed, ..mkfs::MkfsFeatures::default() };
+    for list in arguments.format.features.iter().chain(&arguments.format.runtime_features) {
         features.apply(list).map_err(|error| match error {
             mkfs::FeatureError::Unsupported { .. } => Failure::new(Kind::Unsupported, error.to_string()),
             other => Failure::usage(other.to_string()),
@@ -155,19 +174,21 @@ fn options(arguments: &Arguments) -> Result<MkfsOptions, Failure> {
         label: arguments.label.as_ref().map(|label| label.as_encoded_bytes().to_vec()).unwrap_or_default(),
         uuid: given(arguments.uuid),
         device_uuid: given(arguments.device_uuid),
-        node_size: arguments.nodesize,
-        sector_size: arguments.sectorsize,
-        checksum_kind: arguments.csum,
-        data_profile: arguments.data,
-        metadata_profile: arguments.metadata,
-        features,
+        format: mkfs::FormatOptions {
+            node_size: arguments.format.nodesize,
+            sector_size: arguments.format.sectorsize,
+            checksum_kind: arguments.format.csum,
+            data_profile: arguments.format.data,
+            metadata_profile: arguments.format.metadata,
+            features,
+        },
         size_bytes: arguments.byte_count,
         force: arguments.force,
         discard: !arguments.nodiscard,
-        root_directory: arguments.rootdir.as_ref().map(|path| RootDirectory {
-            compress: arguments.compress,
-            subvolumes: arguments.subvol.iter().map(|path| SubvolumeDirectory::parse(path)).collect(),
-            shrink: arguments.shrink,
+        root_directory: arguments.source.rootdir.as_ref().map(|path| RootDirectory {
+            compress: arguments.source.compress,
+            subvolumes: arguments.source.subvol.iter().map(|path| SubvolumeDirectory::parse(path)).collect(),
+            shrink: arguments.source.shrink,
             ..RootDirectory::new(path)
         }),
         time: source_date()?,
@@ -177,12 +198,12 @@ fn options(arguments: &Arguments) -> Result<MkfsOptions, Failure> {
 }
 
 /// Runs the verb.
-pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
-    if arguments.features.iter().any(|list| list == "list-all") {
+pub fn run(arguments: &MkfsArguments, session: &Session) -> Result<ExitStatus, Failure> {
+    if arguments.format.features.iter().any(|list| list == "list-all") {
         for name in mkfs::MkfsFeatures::names() {
             session.line(name)?;
         }
-        return Ok(Ending::Done);
+        return Ok(ExitStatus::Done);
     }
     let image = match &arguments.image {
         Some(image) if arguments.others.is_empty() => image,
@@ -212,7 +233,7 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
         session.warn(note);
     }
     tell(&report, image, session, arguments.quiet_short)?;
-    Ok(Ending::Done)
+    Ok(ExitStatus::Done)
 }
 
 /// What went wrong, with what became of the image.
@@ -230,8 +251,8 @@ fn explain(error: MkfsError, image: &Path, was_there: bool) -> Failure {
     }
 }
 
-/// The first of these signals takes back what was begun, the second ends the process at once. Those that whoever started
-/// this process has ignored (nohup(1), a shell's background) stay ignored.
+/// The first of these signals takes back what was begun, the second ends the process at once. Those that
+/// the parent of this process has ignored (nohup(1), a shell's background) stay ignored.
 fn end_by_signals(options: &MkfsOptions) -> Result<(), Failure> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -277,7 +298,7 @@ fn tell(report: &mkfs::Report, image: &Path, session: &Session, quiet: bool) -> 
         return Ok(());
     }
     let size = Units::Human(Base::Binary).show(report.size_bytes);
-    session.tell(format!("Label:              {}", report::escaped(parameters.label.as_bytes())))?;
+    session.tell(format!("Label:              {}", text::escaped(parameters.label.as_bytes())))?;
     session.tell(format!("UUID:               {}", parameters.uuids.fsid))?;
     session.tell(format!("Node size:          {}", parameters.node_size))?;
     session.tell(format!("Sector size:        {}", parameters.sector_size))?;

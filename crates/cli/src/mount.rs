@@ -1,7 +1,8 @@
 //! `mount`.
 //!
 //! Threads do not survive a fork, so a mount in the background is served by this program started again
-//! (`mount --serve`): it says "ready" on its standard output once the mount answers, and then lets go of the terminal.
+//! (`mount --serve`): it says "ready" on its standard output once the mount answers, and then lets go of the
+//! terminal.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions as HostOptions;
@@ -14,8 +15,9 @@ use vlinder_control::MountEntry;
 use vlinder_fs::SubvolumeChoice;
 use vlinder_fuse::{MountError, MountOptions};
 
-use crate::failure::{Failure, Kind, Status as Ending};
-use crate::image::{NO_SUBVOLUME, Purpose, advise};
+use crate::devices::{Purpose, advise};
+use crate::failure::{ExitStatus, Failure, Kind};
+use crate::image::NO_SUBVOLUME;
 use crate::place::image::from_fs;
 use crate::session::Session;
 
@@ -111,7 +113,7 @@ line of /etc/fstab is
 Example:
   vlinder mount -o compress=zstd disk.img /mnt"
 )]
-pub struct Arguments {
+pub struct MountArguments {
     /// Stay in the foreground.
     #[arg(short, long)]
     pub foreground: bool,
@@ -149,20 +151,25 @@ pub struct HelperArguments {
 }
 
 impl HelperArguments {
-    /// What `vlinder mount` would have been given; none where nothing is to be done: `-f` only pretends, and with `nofail`
-    /// an image that is not there is no error.
-    pub fn into_arguments(self) -> Option<Arguments> {
+    /// What `vlinder mount` would have been given; none where nothing is to be done: `-f` only pretends, and
+    /// with `nofail` an image that is not there is no error.
+    pub fn into_arguments(self) -> Option<MountArguments> {
         let may_lack = self.options.iter().flat_map(|list| list.split(',')).any(|option| option == "nofail");
         if may_lack && self.source.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
             return None;
         }
         let paths = vec![self.source, self.mountpoint];
-        (!self.fake).then_some(Arguments { foreground: false, serve: false, options: self.options, paths })
+        (!self.fake).then_some(MountArguments {
+            foreground: false,
+            serve: false,
+            options: self.options,
+            paths,
+        })
     }
 }
 
 /// Runs `mount`.
-pub fn mount(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
+pub fn mount(arguments: &MountArguments, session: &Session) -> Result<ExitStatus, Failure> {
     if arguments.serve {
         // First of all: what this process opens itself must stay.
         close_inherited();
@@ -181,19 +188,19 @@ pub fn mount(arguments: &Arguments, session: &Session) -> Result<Ending, Failure
                 "a remount leaves the options of the file system as they were; without effect: {given}"
             ));
         }
-        return Ok(Ending::Done);
+        return Ok(ExitStatus::Done);
     }
     if arguments.serve {
         let mounted = connect(options, devices, mountpoint)?;
         detach().map_err(|error| Failure::host(&error, "the terminal"))?;
         mounted.wait()?;
-        return Ok(Ending::Done);
+        return Ok(ExitStatus::Done);
     }
     let hidden = what_is_hidden(mountpoint);
     let warn = || hidden.iter().for_each(|text| session.warn(text));
     if !arguments.foreground {
         let ending = start_server(arguments, session)?;
-        if ending == Ending::Done {
+        if ending == ExitStatus::Done {
             warn();
         }
         return Ok(ending);
@@ -205,7 +212,7 @@ pub fn mount(arguments: &Arguments, session: &Session) -> Result<Ending, Failure
     let place = mountpoint.display();
     session.note(format!("{image} is mounted on {place}{reads}; Ctrl-C or vlinder umount {place} ends it"));
     mounted.wait()?;
-    Ok(Ending::Done)
+    Ok(ExitStatus::Done)
 }
 
 /// What a mount at a place would hide from sight.
@@ -217,7 +224,8 @@ fn what_is_hidden(mountpoint: &Path) -> Option<String> {
             "{place} is a mount point already ({kind}), which is hidden until this mount ends"
         ));
     }
-    // A directory that can't be read is mounted on without a word, one that is not there is told by the mount.
+    // A directory that can't be read is mounted on without a word, one that is not there is told by the
+    // mount.
     let is_empty = mountpoint.read_dir().map_or(true, |mut entries| entries.next().is_none());
     (!is_empty).then(|| format!("{place} is not empty; what is in it is hidden until this mount ends"))
 }
@@ -254,8 +262,9 @@ fn connect(
     Ok(mounted)
 }
 
-/// Written bytes pass through memory once, in pieces of some kilobytes. Clearing huge pages for them was a tenth of what the
-/// answering thread did while files were copied in, and each stays resident for the sake of one piece.
+/// Written bytes pass through memory once, in pieces of some kilobytes. Clearing huge pages for them was a
+/// tenth of what the answering thread did while files were copied in, and each stays resident for the sake of
+/// one piece.
 fn keep_pages_small() {
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
         tracing::debug!(%error, "the mount's memory may come in huge pages");
@@ -263,7 +272,7 @@ fn keep_pages_small() {
 }
 
 /// Starts the server and waits until the mount answers.
-fn start_server(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
+fn start_server(arguments: &MountArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let fails = |error: std::io::Error| Failure::host(&error, "the server of the mount");
     let program = std::env::current_exe().map_err(|error| Failure::host(&error, "this program"))?;
     let mut server = Command::new(program);
@@ -279,7 +288,7 @@ fn start_server(arguments: &Arguments, session: &Session) -> Result<Ending, Fail
         output.read_line(&mut said).map_err(fails)?;
         if said.trim_end() == READY {
             return match server.try_wait().map_err(fails)? {
-                None => Ok(Ending::Done),
+                None => Ok(ExitStatus::Done),
                 Some(status) => {
                     Err(Failure::new(Kind::Device, format!("the server of the mount has ended: {status}")))
                 }
@@ -291,19 +300,20 @@ fn start_server(arguments: &Arguments, session: &Session) -> Result<Ending, Fail
     session.bytes(said.as_bytes())?;
     let status = server.wait().map_err(fails)?;
     match status.code() {
-        Some(code) if code == i32::from(Ending::Usage.code()) => Ok(Ending::Usage),
-        Some(_) => Ok(Ending::Failed),
+        Some(code) if code == i32::from(ExitStatus::Usage.code()) => Ok(ExitStatus::Usage),
+        Some(_) => Ok(ExitStatus::Failed),
         None => Err(Failure::new(Kind::Device, format!("the server of the mount was ended: {status}"))),
     }
 }
 
-/// Lets go of the terminal and the directory that the command was called in, and says that the mount answers: last, since
-/// nothing that can fail may follow.
+/// Lets go of the terminal and the directory that the command was called in, and says that the mount answers:
+/// last, since nothing that can fail may follow.
 fn detach() -> std::io::Result<()> {
     let nothing = HostOptions::new().read(true).write(true).open("/dev/null")?;
     std::env::set_current_dir("/")?;
     rustix::stdio::dup2_stdin(&nothing)?;
-    // A process that leads a group already (a shell's job) cannot make a session; it is detached all the same.
+    // A process that leads a group already (a shell's job) cannot make a session; it is detached all the
+    // same.
     let _ = rustix::process::setsid();
     crate::log::go_to_background();
     let mut output = std::io::stdout();
@@ -315,8 +325,8 @@ fn detach() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Closes what the caller had open besides standard input, output and error: a server lives longer than its caller, and would
-/// keep locks and pipes for as long.
+/// Closes what the caller had open besides standard input, output and error: a server lives longer than its
+/// caller, and would keep locks and pipes for as long.
 fn close_inherited() {
     let listed = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let numbers: Vec<i32> = listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
@@ -372,7 +382,8 @@ mod tests {
 
     #[test]
     fn the_table_of_options_fits_a_page_of_the_manual() {
-        // 80 columns, of which man(1) indents 14 and leaves 2; a longer line would be broken there and fall out of its column.
+        // 80 columns, of which man(1) indents 14 and leaves 2; a longer line would be broken there and fall
+        // out of its column.
         for line in OPTIONS.lines().filter(|line| line.starts_with("  ")) {
             assert!(line.len() <= 64, "{} columns: {line}", line.len());
         }

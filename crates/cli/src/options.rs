@@ -6,8 +6,8 @@ use vlinder_fuse::MountOptions;
 
 use crate::failure::Failure;
 
-/// `-o` of verbs that read what lies on disk: an option that picks what is shown, or how a mount behaves, means nothing to
-/// them.
+/// `-o` of verbs that read what lies on disk: an option that picks what is shown, or how a mount behaves,
+/// means nothing to them.
 #[derive(Args, Debug)]
 pub struct OptionArguments {
     /// Mount options, as in vlinder mount; taken for the sake of scripts.
@@ -33,9 +33,9 @@ impl OptionArguments {
     }
 }
 
-/// The options of several `-o`, each a list joined by commas. Those that only a mount knows, and mount(8)'s and FUSE's
-/// general ones, are taken too, so that the options of an fstab line can be given to every verb; they mean nothing to one
-/// that opens an image by itself.
+/// The options of several `-o`, each a list joined by commas. Those that only a mount knows, and mount(8)'s
+/// and FUSE's general ones, are taken too, so that the options of an fstab line can be given to every verb;
+/// they mean nothing to one that opens an image by itself.
 ///
 /// # Errors
 /// An unknown name, or a bad value.

@@ -31,8 +31,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// For a verb that moves `total_bytes`, or an unknown number. Nothing is ever shown with --quiet or --json, or
-    /// where standard error is no terminal.
+    /// For a verb that moves `total_bytes`, or an unknown number. Nothing is ever shown with --quiet or
+    /// --json, or where standard error is no terminal.
     pub fn new(session: &Session, what: &'static str, total_bytes: Option<u64>) -> Self {
         let clock = SystemClock::new();
         let template = match total_bytes {
@@ -73,8 +73,8 @@ impl Progress {
         }
     }
 
-    /// What is being worked on. The name is made only where it is shown, and not more often than it can be seen: deep in a
-    /// tree it is long.
+    /// What is being worked on. The name is made only where it is shown, and not more often than it can be
+    /// seen: deep in a tree it is long.
     pub fn name(&self, name: impl FnOnce() -> String) {
         if self.bar.is_hidden() {
             return;

@@ -8,15 +8,16 @@ use vlinder_control::{Answer, Request};
 use vlinder_format::RootId;
 use vlinder_fs::{AttributeMode, Refusal, SubvolumeInformation};
 
-use crate::failure::{Failure, Kind, Status as Ending};
-use crate::filesystem::set_label;
-use crate::image::{Follow, ImageArguments, Images, Purpose};
+use crate::devices::Purpose;
+use crate::failure::{ExitStatus, Failure, Kind};
+use crate::image::{ImageArguments, Images};
 use crate::mounted::Mounted;
-use crate::object::Object;
+use crate::object::{Named, Object};
 use crate::place::image::from_fs;
 use crate::report;
 use crate::session::Session;
-use crate::subvolume::Named;
+use crate::target::Follow;
+use crate::text;
 use crate::values::Choice;
 
 /// The attribute that holds the property `compression`.
@@ -25,10 +26,10 @@ const COMPRESSION: &[u8] = b"btrfs.compression";
 /// The verbs of `property`.
 // A verb is described where its arguments are: a comment here would take the place of that description.
 #[derive(Subcommand, Debug)]
-pub enum Verb {
-    Get(GetArguments),
-    Set(SetArguments),
-    List(ListArguments),
+pub enum PropertyVerb {
+    Get(PropertyGetArguments),
+    Set(PropertySetArguments),
+    List(PropertyListArguments),
 }
 
 /// The properties.
@@ -38,7 +39,8 @@ enum Property {
     Ro,
     /// The label of the file system.
     Label,
-    /// How new data of a file, or of files made in a directory, are compressed: zlib, lzo, zstd, no or none; empty to unset.
+    /// How new data of a file, or of files made in a directory, are compressed: zlib, lzo, zstd, no or none;
+    /// empty to unset.
     Compression,
 }
 
@@ -95,7 +97,7 @@ impl ObjectType {
 /// Show properties of a file, subvolume or file system: all that it has, or one.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  vlinder property get disk.img:/home ro")]
-pub struct GetArguments {
+pub struct PropertyGetArguments {
     /// What the target is taken for: inode, subvol, filesystem or device.
     #[arg(short = 't', value_name = "TYPE", value_parser = Choice::new(OBJECT_TYPES, ObjectType::parse), hide_possible_values = true)]
     object: Option<ObjectType>,
@@ -112,7 +114,7 @@ pub struct GetArguments {
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  vlinder property set disk.img:/home ro true\n  \
                         vlinder property set disk.img:/logs compression zstd")]
-pub struct SetArguments {
+pub struct PropertySetArguments {
     /// Make a received subvolume writable though that ends its use as a parent of what is received next.
     #[arg(short)]
     force: bool,
@@ -134,7 +136,7 @@ pub struct SetArguments {
 /// Tell which properties an object can have.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  vlinder property list disk.img:/home")]
-pub struct ListArguments {
+pub struct PropertyListArguments {
     /// What the target is taken for: inode, subvol, filesystem or device.
     #[arg(short = 't', value_name = "TYPE", value_parser = Choice::new(OBJECT_TYPES, ObjectType::parse), hide_possible_values = true)]
     object: Option<ObjectType>,
@@ -145,16 +147,16 @@ pub struct ListArguments {
 }
 
 /// Runs a verb.
-pub fn run(verb: &Verb, session: &Session) -> Result<Ending, Failure> {
+pub fn run(verb: &PropertyVerb, session: &Session) -> Result<ExitStatus, Failure> {
     match verb {
-        Verb::Get(arguments) => get(arguments, session),
-        Verb::Set(arguments) => set(arguments, session),
-        Verb::List(arguments) => list(arguments, session),
+        PropertyVerb::Get(arguments) => get(arguments, session),
+        PropertyVerb::Set(arguments) => set(arguments, session),
+        PropertyVerb::List(arguments) => list(arguments, session),
     }
 }
 
-/// Whether a file can have a property: every file is an inode, a subvolume's root a subvolume too, that of the top level
-/// the file system too.
+/// Whether a file can have a property: every file is an inode, a subvolume's root a subvolume too, that of
+/// the top level the file system too.
 fn has(property: Property, subject: &Subject, object: Option<ObjectType>) -> bool {
     if object.is_some_and(|object| object != property.object()) {
         return false;
@@ -164,7 +166,8 @@ fn has(property: Property, subject: &Subject, object: Option<ObjectType>) -> boo
         Property::Ro => subject.subvolume.is_some(),
         Property::Label => {
             let is_top = |subvolume: &SubvolumeInformation| subvolume.id == RootId::FS_TREE;
-            // An image by its name alone stands for its file system, whichever subvolume it shows; so does a mount.
+            // An image by its name alone stands for its file system, whichever subvolume it shows; so does a
+            // mount.
             let is_all = match &subject.object {
                 Object::Image(named) => named.name == b".",
                 Object::Mounted(mounted) => mounted.name().is_empty(),
@@ -226,7 +229,7 @@ fn value_of(property: Property, subject: &Subject) -> Result<Option<Vec<u8>>, Fa
     })
 }
 
-fn get(arguments: &GetArguments, session: &Session) -> Result<Ending, Failure> {
+fn get(arguments: &PropertyGetArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let images = Images::new(&arguments.images)?;
     let subject = Subject::find(&images, &arguments.target, Purpose::Read)?;
     let wanted = match arguments.property {
@@ -244,7 +247,7 @@ fn get(arguments: &GetArguments, session: &Session) -> Result<Ending, Failure> {
         if let Some(value) = value_of(property, &subject)? {
             object.insert(property.name().to_owned(), report::name(&value));
             if !session.json {
-                session.line(format!("{}={}", property.name(), report::escaped(&value)))?;
+                session.line(format!("{}={}", property.name(), text::escaped(&value)))?;
             }
         }
     }
@@ -252,10 +255,10 @@ fn get(arguments: &GetArguments, session: &Session) -> Result<Ending, Failure> {
     if session.json {
         session.object(json!({ "properties": Value::Object(object) }))?;
     }
-    Ok(Ending::Done)
+    Ok(ExitStatus::Done)
 }
 
-fn set(arguments: &SetArguments, session: &Session) -> Result<Ending, Failure> {
+fn set(arguments: &PropertySetArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let images = Images::new(&arguments.images)?;
     let subject = Subject::find(&images, &arguments.target, Purpose::Write)?;
     if !has(arguments.property, &subject, arguments.object) {
@@ -271,7 +274,7 @@ fn set(arguments: &SetArguments, session: &Session) -> Result<Ending, Failure> {
             };
             set_read_only(&subject, read_only, arguments.force)?;
         }
-        (Property::Label, object) => set_label(object, value)?,
+        (Property::Label, object) => object.set_label(value)?,
         (Property::Compression, Object::Image(named)) => set_compression(named, value)?,
         (Property::Compression, Object::Mounted(mounted)) => set_mounted_compression(mounted, value)?,
     }
@@ -280,7 +283,7 @@ fn set(arguments: &SetArguments, session: &Session) -> Result<Ending, Failure> {
         let value = report::name(value);
         session.object(json!({ "properties": { arguments.property.name(): value } }))?;
     }
-    Ok(Ending::Done)
+    Ok(ExitStatus::Done)
 }
 
 fn set_compression(named: &Named, value: &[u8]) -> Result<(), Failure> {
@@ -354,7 +357,7 @@ fn set_read_only(subject: &Subject, read_only: bool, force: bool) -> Result<(), 
     }
 }
 
-fn list(arguments: &ListArguments, session: &Session) -> Result<Ending, Failure> {
+fn list(arguments: &PropertyListArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let images = Images::new(&arguments.images)?;
     let subject = Subject::find(&images, &arguments.target, Purpose::Read)?;
     let mut names = Vec::new();
@@ -370,5 +373,5 @@ fn list(arguments: &ListArguments, session: &Session) -> Result<Ending, Failure>
     if session.json {
         session.object(json!({ "properties": names }))?;
     }
-    Ok(Ending::Done)
+    Ok(ExitStatus::Done)
 }

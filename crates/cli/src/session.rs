@@ -5,8 +5,10 @@ use std::io::IsTerminal;
 use serde_json::Value;
 use vlinder_base::sync::Mutex;
 
-use crate::failure::{Failure, Status};
-use crate::report::{self, Output, lines_escaped};
+use crate::failure::{ExitStatus, Failure};
+use crate::output::Output;
+use crate::report;
+use crate::text::{self, lines_escaped};
 
 /// Which program the call name asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,10 +35,10 @@ impl Program {
     }
 
     /// What the process ends with; btrfs-progs knows only 0 and 1.
-    pub const fn code(self, status: Status) -> u8 {
+    pub const fn code(self, status: ExitStatus) -> u8 {
         match (self, status) {
             (Self::Vlinder, status) => status.code(),
-            (_, Status::Done) => 0,
+            (_, ExitStatus::Done) => 0,
             // mount(8): the mount failed.
             (Self::MountHelper, _) => 32,
             (_, _) => 1,
@@ -93,10 +95,10 @@ impl Session {
         self.output.lock().bytes(bytes)
     }
 
-    /// A name as a listing that scripts read shows it: on a terminal [escaped](report::escaped), elsewhere its bytes, as
-    /// btrfs-progs has them.
+    /// A name as a listing that scripts read shows it: on a terminal [escaped](text::escaped), elsewhere its
+    /// bytes, as btrfs-progs has them.
     pub fn name(&self, bytes: &[u8]) -> Vec<u8> {
-        if std::io::stdout().is_terminal() { report::escaped(bytes).into_bytes() } else { bytes.to_vec() }
+        if std::io::stdout().is_terminal() { text::escaped(bytes).into_bytes() } else { bytes.to_vec() }
     }
 
     /// Writes a line to standard output.
@@ -134,7 +136,8 @@ impl Session {
         eprintln!("{}: {failure}", self.program.name());
     }
 
-    /// Says on standard error what a verb does that goes on until it is ended: not with `--quiet`, not with `--json`.
+    /// Says on standard error what a verb does that goes on until it is ended: not with `--quiet`, not with
+    /// `--json`.
     pub fn note(&self, text: impl AsRef<str>) {
         if !self.quiet && !self.json {
             eprintln!("{}: {}", self.program.name(), lines_escaped(text.as_ref()));
@@ -147,7 +150,7 @@ impl Session {
     }
 
     /// Ends the session: hands the output over, reports a failure, and gives the process's number.
-    pub fn end(&self, result: Result<Status, Failure>) -> u8 {
+    pub fn end(&self, result: Result<ExitStatus, Failure>) -> u8 {
         let flushed = self.output.lock().flush();
         let status = match result.and_then(|status| flushed.map(|()| status)) {
             Ok(status) => status,

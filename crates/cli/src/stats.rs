@@ -4,23 +4,25 @@ use std::ffi::OsString;
 
 use clap::Args;
 use serde_json::{Map, Value, json};
-use vlinder_base::metrics::{HistogramSnapshot, Sample, Unit, Value as MetricValue};
-
+use vlinder_base::metrics::{HistogramSnapshot, Unit, Value as MetricValue};
 use vlinder_control::protocol::ConditionRecord;
-use vlinder_fs::DeviceCounter;
 
-use crate::failure::{Failure, Status as Ending};
-use crate::image::{Follow, ImageArguments, Images, Purpose};
+use crate::condition;
+use crate::devices::Purpose;
+use crate::failure::{ExitStatus, Failure};
+use crate::image::{ImageArguments, Images};
+use crate::metrics::Reading;
 use crate::object::Object;
-use crate::report;
 use crate::session::Session;
+use crate::target::Follow;
+use crate::text::counted;
 
 /// Show counters and histograms of the mechanisms.
 ///
 /// Those of a mount tell what it did; those of an image that no mount holds what opening it took.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  vlinder stats --openmetrics /mnt")]
-pub struct Arguments {
+pub struct StatsArguments {
     /// Print OpenMetrics text.
     #[arg(long)]
     openmetrics: bool,
@@ -30,42 +32,8 @@ pub struct Arguments {
     target: OsString,
 }
 
-/// A metric's numbers, of this process or of a mount's server.
-pub struct Reading {
-    /// Its name, `part.what`.
-    pub name: String,
-    /// One sentence for people.
-    pub help: String,
-    /// What its numbers count.
-    pub unit: Unit,
-    /// The number of the device that they are about, if it is one. Readings of one name follow one another.
-    pub device: Option<u64>,
-    /// Its numbers.
-    pub value: MetricValue,
-}
-
-impl From<Sample> for Reading {
-    fn from(sample: Sample) -> Self {
-        let Sample { name, help, unit, value } = sample;
-        Self { name: name.to_owned(), help: help.to_owned(), unit, device: None, value }
-    }
-}
-
-impl Reading {
-    /// A counter of devices, one reading for each.
-    pub fn of_devices(counter: DeviceCounter) -> impl Iterator<Item = Self> {
-        counter.values.into_iter().map(move |(device, value)| Self {
-            name: counter.name.to_owned(),
-            help: counter.help.to_owned(),
-            unit: Unit::Count,
-            device: Some(device.0),
-            value: MetricValue::Counter(value),
-        })
-    }
-}
-
 /// Runs the verb.
-pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
+pub fn run(arguments: &StatsArguments, session: &Session) -> Result<ExitStatus, Failure> {
     if arguments.openmetrics && session.json {
         return Err(Failure::usage("--json and --openmetrics exclude each other"));
     }
@@ -75,16 +43,16 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
     images.close()?;
     samples.extend(of_condition(&condition));
     if session.json {
-        let condition = crate::condition::object(&condition);
+        let condition = condition::object(&condition);
         session.object(json!({ "condition": condition, "metrics": object(&samples) }))?;
     } else if arguments.openmetrics {
         session.bytes(open_metrics(&samples).as_bytes())?;
     } else {
-        for line in crate::condition::lines(&condition).into_iter().chain(samples.iter().map(text)) {
+        for line in condition::lines(&condition).into_iter().chain(samples.iter().map(text)) {
             session.line(line)?;
         }
     }
-    Ok(Ending::Done)
+    Ok(ExitStatus::Done)
 }
 
 /// What of the condition is a number, for who watches numbers alone.
@@ -140,7 +108,7 @@ fn duration(nanoseconds: u64) -> String {
 fn text(sample: &Reading) -> String {
     let with_unit = |value: u64| match sample.unit {
         Unit::Nanoseconds => duration(value),
-        Unit::Bytes => report::counted(value, "byte", "bytes"),
+        Unit::Bytes => counted(value, "byte", "bytes"),
         Unit::Count => value.to_string(),
     };
     let name = match sample.device {
@@ -155,14 +123,15 @@ fn text(sample: &Reading) -> String {
         }
         MetricValue::Histogram(histogram) if histogram.count == 0 => format!("{name}: never"),
         MetricValue::Histogram(histogram) => {
-            let times = report::counted(histogram.count, "time", "times");
+            let times = counted(histogram.count, "time", "times");
             let quantile = |part| with_unit(histogram.quantile(part));
             format!("{name}: {times}, median {}, 99 % within {}", quantile(0.5), quantile(0.99))
         }
     }
 }
 
-/// An object for each name. Where it counts by device, its value is an object too, with the numbers of the devices.
+/// An object for each name. Where it counts by device, its value is an object too, with the numbers of the
+/// devices.
 fn object(samples: &[Reading]) -> Value {
     let mut metrics = Map::new();
     for sample in samples {
@@ -236,6 +205,7 @@ fn open_metrics(samples: &[Reading]) -> String {
 #[cfg(test)]
 mod tests {
     use vlinder_format::DeviceId;
+    use vlinder_fs::DeviceCounter;
 
     use super::*;
 

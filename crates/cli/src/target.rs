@@ -1,14 +1,16 @@
 //! What an argument names: a path in an image, or a path of the host.
 //!
 //! The argument is split at the first colon that is followed by `/` and not escaped: `disk.img:/etc/fstab` is
-//! `/etc/fstab` in the image `disk.img`. Before that colon `\:` is a colon and `\\` a backslash; any other backslash is
-//! itself. What follows the colon is taken as it is. An argument without such a colon is a path of the host, taken as
-//! it is too, unless it holds an escaped colon followed by `/`: then its escapes are undone, so that every path of the
-//! host can be named ([`escape_host`]).
+//! `/etc/fstab` in the image `disk.img`. Before that colon `\:` is a colon and `\\` a backslash; any other
+//! backslash is itself. What follows the colon is taken as it is. An argument without such a colon is a path
+//! of the host, taken as it is too, unless it holds an escaped colon followed by `/`: then its escapes are
+//! undone, so that every path of the host can be named ([`escape_host`]).
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+
+use crate::text::escaped;
 
 /// What an argument names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +24,15 @@ pub enum Target {
     },
     /// A path of the host, which may lie in a mounted file system.
     Host(PathBuf),
+}
+
+/// Whether a symbolic link at the end of a path is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// It is.
+    Yes,
+    /// The link itself is meant.
+    No,
 }
 
 /// Why an argument names nothing.
@@ -88,8 +99,8 @@ impl Target {
     }
 }
 
-/// How the path in an image is written that a path of the host seems to mean: `disk.img/etc` and `disk.img:etc`, where
-/// `disk.img` is a regular file. None where nothing speaks for an image.
+/// How the path in an image is written that a path of the host seems to mean: `disk.img/etc` and
+/// `disk.img:etc`, where `disk.img` is a regular file. None where nothing speaks for an image.
 pub fn meant_in_image(path: &Path) -> Option<Target> {
     let mut above = path.ancestors().skip(1).filter(|ancestor| !ancestor.as_os_str().is_empty());
     if let Some(image) = above.find(|ancestor| ancestor.is_file()) {
@@ -149,10 +160,10 @@ impl std::fmt::Display for Target {
             simple.push(b':');
             simple.extend_from_slice(path);
             if Self::parse(OsStr::from_bytes(&simple)).as_ref() == Ok(self) {
-                return formatter.write_str(&crate::report::escaped(&simple));
+                return formatter.write_str(&escaped(&simple));
             }
         }
-        formatter.write_str(&crate::report::escaped(argument.as_bytes()))
+        formatter.write_str(&escaped(argument.as_bytes()))
     }
 }
 

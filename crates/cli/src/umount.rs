@@ -13,7 +13,7 @@ use vlinder_control::client::{self, Client, ClientError, NoServerReason, Unmount
 use vlinder_control::places::{self, Place};
 use vlinder_device::{DeviceError, DeviceErrorKind, FileDevice, LockMode, OpenOptions};
 
-use crate::failure::{Failure, Kind, Status as Ending};
+use crate::failure::{ExitStatus, Failure, Kind};
 use crate::mounted;
 use crate::progress::Waiting;
 use crate::session::Session;
@@ -61,7 +61,8 @@ impl UmountHelperArguments {
     /// What `vlinder umount` would have been given.
     ///
     /// # Errors
-    /// For what it can't do: with `-f` and `-l` nobody waits for the server, and it sees the mounts of its own namespace.
+    /// For what it can't do: with `-f` and `-l` nobody waits for the server, and it sees the mounts of its
+    /// own namespace.
     pub fn into_arguments(self) -> Result<UmountArguments, Failure> {
         if self.namespace.is_some() {
             let failure = Failure::usage("-N would unmount in another mount namespace");
@@ -75,14 +76,15 @@ impl UmountHelperArguments {
     }
 }
 
-/// Whether the kernel knows that nobody serves a mount any more. statfs(2) always asks the server; the attributes of the
-/// directory may still be remembered. While the kernel lets go of the server it aborts what is asked.
+/// Whether the kernel knows that nobody serves a mount any more. statfs(2) always asks the server; the
+/// attributes of the directory may still be remembered. While the kernel lets go of the server it aborts what
+/// is asked.
 fn is_server_gone(mountpoint: &Path) -> bool {
     matches!(rustix::fs::statfs(mountpoint), Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
 /// Runs `umount`.
-pub fn umount(arguments: &UmountArguments, session: &Session) -> Result<Ending, Failure> {
+pub fn umount(arguments: &UmountArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let mountpoint = &arguments.mountpoint;
     let found = MountEntry::at(mountpoint).map_err(|error| Failure::host(&error, mountpoint.display()))?;
     let Some(entry) = found.filter(MountEntry::is_ours) else {
@@ -101,9 +103,10 @@ pub fn umount(arguments: &UmountArguments, session: &Session) -> Result<Ending, 
                         where_it_goes_on(&places)
                     ));
                 }
-                Ok(Ending::Done)
+                Ok(ExitStatus::Done)
             }
-            // It ended the conversation before it prepared anything: it may have no descriptors left to talk with.
+            // It ended the conversation before it prepared anything: it may have no descriptors left to talk
+            // with.
             Err(ClientError::Conversation { .. }) => unmount_unheard(&entry, session),
             Err(error) => Err(mounted::failure(error)),
         },
@@ -116,18 +119,19 @@ pub fn umount(arguments: &UmountArguments, session: &Session) -> Result<Ending, 
     }
 }
 
-/// Whether this user mounted it. The server of another user's mount is not unheard: it is not for this user to ask.
+/// Whether this user mounted it. The server of another user's mount is not unheard: it is not for this user
+/// to ask.
 fn is_own(entry: &MountEntry) -> bool {
     entry.owner == Some(rustix::process::geteuid().as_raw())
 }
 
 /// Takes a mount away whose server has ended.
-fn take_away_dead(entry: &MountEntry, session: &Session) -> Result<Ending, Failure> {
+fn take_away_dead(entry: &MountEntry, session: &Session) -> Result<ExitStatus, Failure> {
     let mountpoint = &entry.mountpoint;
     client::detach(entry).map_err(mounted::failure)?;
     if entry.read_only {
         session.warn(format!("the server of {} had ended", mountpoint.display()));
-        return Ok(Ending::Done);
+        return Ok(ExitStatus::Done);
     }
     let text = "the server had ended before it could commit: what was not made durable before is lost";
     let hint = format!("it is unmounted now; the image {} holds the last commit", entry.source.display());
@@ -135,7 +139,7 @@ fn take_away_dead(entry: &MountEntry, session: &Session) -> Result<Ending, Failu
 }
 
 /// Unmounts though no server can be asked. It lets go of the image when all is durable.
-fn unmount_unheard(entry: &MountEntry, session: &Session) -> Result<Ending, Failure> {
+fn unmount_unheard(entry: &MountEntry, session: &Session) -> Result<ExitStatus, Failure> {
     client::unmount(entry).map_err(mounted::failure)?;
     let (mountpoint, image) = (entry.mountpoint.display(), entry.source.display());
     if places::is_alive(entry.device) == Some(true) {
@@ -143,12 +147,12 @@ fn unmount_unheard(entry: &MountEntry, session: &Session) -> Result<Ending, Fail
             "{mountpoint} is unmounted, but its server could not be asked to make durable what was written; {}",
             where_it_goes_on(&places::all(entry.device))
         ));
-        return Ok(Ending::Partial);
+        return Ok(ExitStatus::Partial);
     }
     // What another user's mount shows as its source may be anything, and lie anywhere.
     let waited = vlinder_control::is_trusted(entry).then(|| wait_for_image(&entry.source)).transpose();
     let unsure = match waited {
-        Ok(Some(true)) => return Ok(Ending::Done),
+        Ok(Some(true)) => return Ok(ExitStatus::Done),
         Ok(None) => format!(
             "and whether it still has {image} open is not looked at, since the mount was user {}'s",
             entry.owner.unwrap_or(0)
@@ -159,7 +163,7 @@ fn unmount_unheard(entry: &MountEntry, session: &Session) -> Result<Ending, Fail
     session.warn(format!(
         "{mountpoint} is unmounted, but its server could not be asked, {unsure}: what was written last may not be durable yet"
     ));
-    Ok(Ending::Partial)
+    Ok(ExitStatus::Partial)
 }
 
 /// Waits until no program uses an image any more; false where one uses it for too long.

@@ -115,8 +115,8 @@ impl UnitArguments {
     }
 }
 
-/// Reads a number of bytes with an optional suffix: `k`, `m`, `g`, `t`, `p` or `e` of either case, units of 1024; a
-/// `B`, `iB` behind it changes nothing.
+/// Reads a number of bytes with an optional suffix: `k`, `m`, `g`, `t`, `p` or `e` of either case, units of
+/// 1024; a `B`, `iB` behind it changes nothing.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let bad =
         || format!("{text:?} is no size: give a number of bytes, or one with K, M, G, T, P or E behind it");

@@ -1,11 +1,12 @@
-//! Values of flags that are chosen from a few names.
+//! Values of flags: chosen from a few names, or numbers.
 
 use std::ffi::OsStr;
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Command, Error};
 
-/// Parses by a function that takes more than the names (other spellings, a level behind one), and has those for completions.
+/// Parses by a function that takes more than the names (other spellings, a level behind one), and has those
+/// for completions.
 #[derive(Clone, Copy)]
 pub struct Choice<T> {
     names: &'static [&'static str],
@@ -29,4 +30,20 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for Choice<T> {
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         Some(Box::new(self.names.iter().map(PossibleValue::new)))
     }
+}
+
+/// A number: decimal (a leading minus counts down from 2^64), or hexadecimal after `0x`.
+pub fn parse_number(text: &str) -> Option<u64> {
+    if let Some(digits) = text.strip_prefix("0x") {
+        return u64::from_str_radix(digits, 16).ok();
+    }
+    match text.strip_prefix('-') {
+        Some(digits) => digits.parse::<u64>().ok().map(u64::wrapping_neg),
+        None => text.parse().ok(),
+    }
+}
+
+/// A number as an argument.
+pub fn number(text: &str) -> Result<u64, String> {
+    parse_number(text).ok_or_else(|| format!("{text:?} is no number"))
 }

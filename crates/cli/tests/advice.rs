@@ -20,7 +20,8 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A full host is told once, without the engine's own words; what was begun is gone, what was there is as it was.
+/// A full host is told once, without the engine's own words; what was begun is gone, what was there is as it
+/// was.
 #[test]
 fn a_full_host_is_told_once_with_what_became_of_the_image() {
     require!(Root);
@@ -48,7 +49,8 @@ fn a_full_host_is_told_once_with_what_became_of_the_image() {
     assert_eq!(listed.done().text(), "");
 }
 
-/// The signal comes when the image has its length and what was there is gone, long before all data are compressed.
+/// The signal comes when the image has its length and what was there is gone, long before all data are
+/// compressed.
 #[test]
 fn an_interrupted_mkfs_takes_back_what_it_began() {
     let scratch = Scratch::new("advice");

@@ -1,4 +1,5 @@
-//! Attacks of other users on root, a few of each case, chosen anew by each seed: tools/strangers/run.py (cases R1 to R8).
+//! Attacks of other users on root, a few of each case, chosen anew by each seed: tools/strangers/run.py
+//! (cases R1 to R8).
 
 use std::path::Path;
 use std::process::Command;

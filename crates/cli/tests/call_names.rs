@@ -61,8 +61,8 @@ fn btrfs_answers_on_images_and_mounts_as_btrfs_progs_does() {
     let plain = |text: String, places: [&str; 2]| -> Vec<String> {
         let text = places.iter().fold(text, |text, place| text.replace(place, "X"));
         let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
-        // Rules are as wide as the device's name; btrfs-progs 6.2 shows the time of creation as that of sending where the
-        // disk has none.
+        // Rules are as wide as the device's name; btrfs-progs 6.2 shows the time of creation as that of
+        // sending where the disk has none.
         lines.filter(|line| !line.starts_with("-- -") && !line.starts_with("Send time:")).collect()
     };
     let theirs: Vec<_> =

@@ -54,7 +54,8 @@ fn a_damaged_block_is_found_and_a_superblock_copy_warned_of() {
     let text = run(["check", path]).done().text();
     assert!(text.contains("warning [superblock-copy]") && text.ends_with("clean\n"), "{text}");
     let bytes = std::fs::read(&image).unwrap();
-    // Both copies of every block of the extent tree: the header names its owner (offset 88) and its own address (48).
+    // Both copies of every block of the extent tree: the header names its owner (offset 88) and its own
+    // address (48).
     let mut damaged = 0;
     for at in (0..bytes.len()).step_by(4096) {
         let word =

@@ -1,4 +1,5 @@
-//! What a mount tells when it can't store what it was given, and that nothing of it is lost where the host gets space again.
+//! What a mount tells when it can't store what it was given, and that nothing of it is lost where the host
+//! gets space again.
 
 mod common;
 
@@ -15,7 +16,8 @@ fn text(path: &std::path::Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A host's file system of 24 MiB with an image of 256 MiB on it, which is mounted. All of it ends with the test.
+/// A host's file system of 24 MiB with an image of 256 MiB on it, which is mounted. All of it ends with the
+/// test.
 struct Small {
     host: PathBuf,
     image: PathBuf,

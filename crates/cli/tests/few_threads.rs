@@ -1,5 +1,5 @@
-//! Where the system gives no more threads (a limit of processes for a user or a container), verbs do their work with one or
-//! say what is missing, and a mount loses nothing.
+//! Where the system gives no more threads (a limit of processes for a user or a container), verbs do their
+//! work with one or say what is missing, and a mount loses nothing.
 
 mod common;
 
@@ -42,7 +42,7 @@ fn verbs_do_with_one_thread_or_say_that_they_need_more() {
     let scratch = Scratch::new("few-threads");
     let (image, source, out) = (scratch.join("disk.img"), source(&scratch), scratch.join("out"));
     make_image(&image);
-    // Who writes has a thread that commits now and then.
+    // A process that writes has a thread that commits now and then.
     let words = ["no more threads", "ulimit -u"];
     alone(&["cp", "-r", text(&source), &target(&image, "/copied")]).failed(1, &words);
     run(["cp", "-r", text(&source), &target(&image, "/copied")]).done();
@@ -70,7 +70,8 @@ fn a_mount_that_gets_no_more_threads_loses_nothing() {
     tool("cp", ["-r", text(&source), text(&point.join("copied"))]);
     tool("sync", [text(&point.join("copied/file7"))]);
     compare(&source, &point.join("copied"));
-    // The control socket has no thread to spare, and the server can't start fusermount3; the end commits as well.
+    // The control socket has no thread to spare, and the server can't start fusermount3; the end commits as
+    // well.
     tool("fusermount3", ["-u", text(&point)]);
     wait_for_the_end(&image);
     let out = scratch.join("out");

@@ -1,5 +1,6 @@
-//! `filemap` against `filefrag -v` (e2fsprogs), and `inspect-internal logical-resolve` against btrfs-progs, on images that
-//! the kernel made: plain, sparse, inline, compressed, preallocated, cloned and snapshotted files.
+//! `filemap` against `filefrag -v` (e2fsprogs), and `inspect-internal logical-resolve` against btrfs-progs,
+//! on images that the kernel made: plain, sparse, inline, compressed, preallocated, cloned and snapshotted
+//! files.
 
 mod common;
 

@@ -367,7 +367,8 @@ fn names_are_given_in_place_of_a_link_and_not_of_what_it_leads_to() {
     }
 }
 
-/// Calls whose results must be those of the host's own programs: names, links, modes, contents, and whether it failed.
+/// Calls whose results must be those of the host's own programs: names, links, modes, contents, and whether
+/// it failed.
 const AS_ON_THE_HOST: &str = "\
 cp f new|cp f g|cp f d/|cp f lf|cp f ld|cp f ld/|cp f ln|cp f hard|cp lf copy|cp lf d|cp -r lf d|cp -r d copy|cp -r d e
 cp -r d copy/|cp f copy/|cp -r d/. e|cp -a d e|cp -a ld e|cp -r ld/ e|cp d copy|cp f g e|cp f nope e|cp f g h|cp -T f d

@@ -1,4 +1,5 @@
-//! What `vlinder generate` writes: a manual page for every verb and completions for four shells, with every verb and flag.
+//! What `vlinder generate` writes: a manual page for every verb and completions for four shells, with every
+//! verb and flag.
 
 mod common;
 
@@ -181,7 +182,8 @@ fn bash_takes_the_completions() {
     assert_eq!(tool("bash", ["-c", &script]), "snapshot\n");
 }
 
-/// What bash offers behind these words, the last of which is begun or empty, in a directory with files of these names.
+/// What bash offers behind these words, the last of which is begun or empty, in a directory with files of
+/// these names.
 fn offered(scratch: &Scratch, words: &[&str]) -> Vec<String> {
     let script = format!(
         "source '{}'; cd '{}'; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _$1; printf '%s\\n' \"${{COMPREPLY[@]}}\"",

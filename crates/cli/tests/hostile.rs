@@ -1,7 +1,7 @@
-//! Hostile images cost bounded time and memory: at most 256 MiB resident, and at most ten times the processor time of the
-//! sound image that they were made from, to open, walk, check, restore and mount. Fast: a change and a flood of each kind
-//! (`testkit::hostile`). `VLINDER_HOSTILE=SEEDS` adds as many seeded changes and every image of the corpus, and prints the table
-//! of docs/reliability.md.
+//! Hostile images cost bounded time and memory: at most 256 MiB resident, and at most ten times the processor
+//! time of the sound image that they were made from, to open, walk, check, restore and mount. Fast: a change
+//! and a flood of each kind (`testkit::hostile`). `VLINDER_HOSTILE=SEEDS` adds as many seeded changes and
+//! every image of the corpus, and prints the table of docs/reliability.md.
 
 mod common;
 

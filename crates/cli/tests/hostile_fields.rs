@@ -1,6 +1,7 @@
-//! Every field × every lie × every verb that opens an image: each run ends by itself within ten seconds and 256 MiB, and
-//! none by a panic or a signal. A seeded slice is tried each time; `make long JOB=hostile` tries the whole table
-//! (`VLINDER_HOSTILE_FIELDS=PART/PARTS`). `VLINDER_HOSTILE_SEED` chooses the slice, and which structure of a kind lies.
+//! Every field × every lie × every verb that opens an image: each run ends by itself within ten seconds and
+//! 256 MiB, and none by a panic or a signal. A seeded slice is tried each time; `make long JOB=hostile` tries
+//! the whole table (`VLINDER_HOSTILE_FIELDS=PART/PARTS`). `VLINDER_HOSTILE_SEED` chooses the slice, and which
+//! structure of a kind lies.
 
 mod common;
 
@@ -117,8 +118,8 @@ impl Bench {
         std::fs::File::open(&path).and_then(|file| file.set_modified(UNTOUCHED)).unwrap();
     }
 
-    /// Makes the image again if a verb has written to it. Every write and every truncation moves the time away from
-    /// [`UNTOUCHED`], so a verb that refused costs no copy.
+    /// Makes the image again if a verb has written to it. Every write and every truncation moves the time
+    /// away from [`UNTOUCHED`], so a verb that refused costs no copy.
     fn write_again(&self, image: &MemoryDevice) {
         if !self.is_untouched() {
             self.write(image);
@@ -146,7 +147,8 @@ impl Bench {
     /// Runs a program within the bounds; why it broke one.
     fn run_program(&self, program: &Command) -> Result<(), String> {
         let script = format!("ulimit -c 0; ulimit -d {MOST_KIB}; exec \"$@\"");
-        // By its path: a search would try to execute it in each directory of PATH, some 330,000 times in the whole table.
+        // By its path: a search would try to execute it in each directory of PATH, some 330,000 times in the
+        // whole table.
         let mut child = Command::new("/bin/sh")
             .args(["-c", &script, "sh"])
             .arg(program.get_program())
@@ -309,7 +311,8 @@ fn lies_cost_bounded_time_and_memory_and_no_panic() {
     assert!(broken.is_empty(), "seed {seed}:\n{}", broken.join("\n"));
 }
 
-/// Types of items with data that the image lacks. A file system with stripes in a tree of their own is refused whole.
+/// Types of items with data that the image lacks. A file system with stripes in a tree of their own is
+/// refused whole.
 const LACKING: &[ItemType] = &[ItemType::RAID_STRIPE];
 
 #[test]

@@ -1,5 +1,5 @@
-//! `dump-super`, `dump-tree`, `tree-stats`, `rootid` and `inode-resolve` against btrfs-progs 6.2, line for line after blanks are collapsed. What is
-//! not equal on purpose is listed in docs/design/inspect.md.
+//! `dump-super`, `dump-tree`, `tree-stats`, `rootid` and `inode-resolve` against btrfs-progs 6.2, line for
+//! line after blanks are collapsed. What is not equal on purpose is listed in docs/design/inspect.md.
 
 mod common;
 

@@ -174,7 +174,7 @@ fn statistics_tell_for_each_device_what_was_bad_and_what_was_healed() {
     let first = (0..bytes.len()).step_by(4096).find(is_root).unwrap();
     bytes[first + 200] ^= 1;
     std::fs::write(&image, &bytes).unwrap();
-    // Who only reads rewrites nothing, so each opening finds it again.
+    // A verb that only reads rewrites nothing, so each opening finds it again.
     for _ in 0..2 {
         assert_eq!(counts.map(count), [1, 1, 0, 1]);
     }

@@ -1,5 +1,5 @@
-//! What becomes of one file late fails nothing else: a deleted subvolume's open file lives on (case P3), and an error that the
-//! kernel remembers is no error of the mount (case U4).
+//! What becomes of one file late fails nothing else: a deleted subvolume's open file lives on (case P3), and
+//! an error that the kernel remembers is no error of the mount (case U4).
 
 mod common;
 #[path = "common/place.rs"]
@@ -16,7 +16,8 @@ use vlinder_base::thread;
 use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
 use vlinder_testkit::require;
 
-/// Runs in a mount whose subvolume `s` has the files `s/file` and `s/directory/inner`; the rest of its arguments deletes it.
+/// Runs in a mount whose subvolume `s` has the files `s/file` and `s/directory/inner`; the rest of its
+/// arguments deletes it.
 const SCRIPT: &str = r"
 import os, subprocess, sys
 def try_to(what, call):

@@ -1,4 +1,5 @@
-//! A mount's server may be anybody's: what it does while a verb talks to it leads the verb to no other mount (cases R1, R2).
+//! A mount's server may be anybody's: what it does while a verb talks to it leads the verb to no other mount
+//! (cases R1, R2).
 
 mod common;
 #[allow(dead_code, reason = "it is shared with tests that wait for servers")]
@@ -17,7 +18,8 @@ use vlinder_control::{
 };
 use vlinder_testkit::require;
 
-/// Answers as a mount's server would, but first puts a link to another directory in the place of the one that the mount lies in.
+/// Answers as a mount's server would, but first puts a link to another directory in the place of the one that
+/// the mount lies in.
 struct Hostile {
     directory: PathBuf,
     moved: PathBuf,
@@ -90,7 +92,8 @@ impl Trap {
 
 impl Drop for Trap {
     fn drop(&mut self) {
-        // A mount that has ended has given its number back, and with it the socket's name: it may be another's by now.
+        // A mount that has ended has given its number back, and with it the socket's name: it may be
+        // another's by now.
         if entry(&self.moved.join("m")).is_some() {
             let _ = std::fs::rename(&self.hidden_socket, &self.real_socket);
         } else {

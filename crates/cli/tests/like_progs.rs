@@ -1,5 +1,5 @@
-//! Verbs whose lines scripts read, in many combinations of options and places, compared with btrfs-progs on the kernel's mount
-//! of the same image: on an image, and under the name `btrfs` on a mount.
+//! Verbs whose lines scripts read, in many combinations of options and places, compared with btrfs-progs on
+//! the kernel's mount of the same image: on an image, and under the name `btrfs` on a mount.
 
 mod common;
 
@@ -157,7 +157,8 @@ const FILES: [&str; 12] = [
     "zstd/inherits",
 ];
 
-/// What is said of compression: the ends of calls and standard output; of errors, that they say what Linux says.
+/// What is said of compression: the ends of calls and standard output; of errors, that they say what Linux
+/// says.
 fn compression(of: &str, mut call: impl FnMut(&[&str]) -> Ended) -> Vec<String> {
     let mut told = Vec::new();
     let mut tell = |what: String, ended: Ended| {

@@ -1,4 +1,5 @@
-//! What the command says around mounts, of other names for its verbs, and of what is missing in a command line.
+//! What the command says around mounts, of other names for its verbs, and of what is missing in a command
+//! line.
 
 mod common;
 

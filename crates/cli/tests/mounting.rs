@@ -119,7 +119,8 @@ fn what_was_fsynced_survives_a_killed_server_and_the_dead_mount_can_be_taken_awa
     let durable = writer.join().unwrap();
     assert!(durable > 3, "only {durable} files were written");
     assert!(place.is_mounted());
-    // A killed server closes its devices one by one; until the last is closed, requests are taken up and dropped.
+    // A killed server closes its devices one by one; until the last is closed, requests are taken up and
+    // dropped.
     let answer = loop {
         match rustix::fs::statfs(&place.point).unwrap_err() {
             rustix::io::Errno::CONNABORTED => thread::sleep(Duration::from_millis(1)),
@@ -249,7 +250,7 @@ fn an_image_that_is_cut_or_removed_under_a_mount_is_told_by_fsync_and_unmounting
                 let synced = Command::new("sync").arg(place.at("file")).output().unwrap();
                 assert!(!synced.status.success(), "{words}: fsync reports success");
             } else {
-                // Who hears it first can still save what there is.
+                // A user who hears it first can still save what there is.
                 place.unmount().failed(1, &["disk.img", words, "unmount again"]);
                 assert_eq!(std::fs::read(place.at("file")).unwrap(), b"content");
             }
@@ -302,8 +303,8 @@ fn everybody_may_use_a_mount_with_allow_other() {
     }
 }
 
-/// A shell in a mount namespace of its own, with the names that mount(8) and umount(8) look for in /sbin, and a table of
-/// file systems.
+/// A shell in a mount namespace of its own, with the names that mount(8) and umount(8) look for in /sbin, and
+/// a table of file systems.
 fn shell_with_helpers(place: &Place, fstab: &str, script: &str) -> Ended {
     let directory = place.scratch.path().display();
     std::fs::write(place.scratch.join("fstab"), fstab).unwrap();

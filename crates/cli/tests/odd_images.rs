@@ -1,5 +1,5 @@
-//! Images that no file system would make, under every verb that walks: owners that are no ids, names that are no names,
-//! subvolumes in a circle. Each verb ends, leaves out what is odd, tells it, and does the rest.
+//! Images that no file system would make, under every verb that walks: owners that are no ids, names that are
+//! no names, subvolumes in a circle. Each verb ends, leaves out what is odd, tells it, and does the rest.
 
 mod common;
 mod odd;

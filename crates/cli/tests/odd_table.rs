@@ -1,5 +1,5 @@
-//! Twenty and more images with one odd thing each, of the kinds names, circles, counts, sizes and attributes: whatever is odd,
-//! each verb ends within bounds, and all else in the directory is copied.
+//! Twenty and more images with one odd thing each, of the kinds names, circles, counts, sizes and attributes:
+//! whatever is odd, each verb ends within bounds, and all else in the directory is copied.
 
 mod common;
 mod odd;
@@ -80,7 +80,8 @@ fn rename_attribute(mutator: &Mutator, name: &[u8; 9]) {
 struct Odd {
     what: &'static str,
     how: fn(&Mutator),
-    /// Names that a copy may lack, with what is odd. All, `*`, where a rule of Linux refuses the whole tree block.
+    /// Names that a copy may lack, with what is odd. All, `*`, where a rule of Linux refuses the whole tree
+    /// block.
     spoiled: &'static [&'static str],
 }
 

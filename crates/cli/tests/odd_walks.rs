@@ -1,4 +1,5 @@
-//! What walks and listings take: memory, descriptors and calls of the system, for deep trees and long directories.
+//! What walks and listings take: memory, descriptors and calls of the system, for deep trees and long
+//! directories.
 
 mod common;
 mod odd;
@@ -95,7 +96,8 @@ fn deep_trees_take_few_descriptors_and_no_paths() {
     }
 }
 
-/// A directory beside each next one makes both passes over the source, the count and the listing, come back to every level.
+/// A directory beside each next one makes both passes over the source, the count and the listing, come back
+/// to every level.
 #[test]
 fn mkfs_takes_few_descriptors_for_a_deep_source() {
     const DEPTH: usize = 2_000;

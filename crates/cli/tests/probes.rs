@@ -94,7 +94,8 @@ fn number(printed: &str, name: &str) -> Option<u64> {
     rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// How long bpftrace may need to attach; where a machine is so busy that it needs longer, the next try waits longer.
+/// How long bpftrace may need to attach; where a machine is so busy that it needs longer, the next try waits
+/// longer.
 const WAITS_SECONDS: [u64; 3] = [3, 10, 30];
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is read-only is read-only through the control socket, too, whoever made it so (case R5).
+//! What is read-only is read-only through the control socket, too, whatever made it so (case R5).
 
 mod common;
 #[allow(dead_code, reason = "it is shared with tests that wait for servers")]

@@ -1,4 +1,5 @@
-//! On what is read-only each user is refused with the error that Linux's own Btrfs gives: EROFS or EPERM, in its order.
+//! On what is read-only each user is refused with the error that Linux's own Btrfs gives: EROFS or EPERM, in
+//! its order.
 
 mod common;
 #[allow(dead_code, reason = "it is shared with tests that wait for servers")]

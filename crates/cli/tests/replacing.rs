@@ -1,5 +1,5 @@
-//! Replacing is not writing into: a copy onto a file that exists leaves that file what it is, whatever it is, and a move
-//! takes its place. The judges are coreutils on the kernel's mount of an equal image.
+//! Replacing is not writing into: a copy onto a file that exists leaves that file what it is, whatever it is,
+//! and a move takes its place. The judges are coreutils on the kernel's mount of an equal image.
 
 mod common;
 
@@ -62,8 +62,8 @@ mkdir @/group/made|mkdir -m 755 @/group/mode|mkdir -p @/group/up/down|ln -s x @/
 mv @/mover @/moved-onto|mv @/one/moved-onto @/two/third|cp @/pressed-large @/two/third|cp new again/new @/two|cp new new @/one|cp -r tree @/fresh-tree
 mv @/small @/full/new|cp new @/small/|cp @/sub/file @/shadow|cp -a tree/link @/sticky/x|cp -rT tree @/exists|cp new @/exists";
 
-/// What there is of every file: type, mode, owner, links, size, content, attributes and flags, and which names are one file.
-/// The number counts where the file was there before the calls.
+/// What there is of every file: type, mode, owner, links, size, content, attributes and flags, and which
+/// names are one file. The number counts where the file was there before the calls.
 const LOOK: &str = "\
 find . -mindepth 1 | LC_ALL=C sort | while read -r name; do
   stat -c '== %n %i %F %a %u:%g %h %t,%T' \"$name\"; getfattr -h -d -m - \"$name\"
@@ -148,7 +148,8 @@ fn copies_and_moves_leave_what_coreutils_leave() {
     assert!(differences.is_empty(), "{}", differences.join("\n\n"));
 }
 
-/// The script of the case that was reported: who edits an image replaces /etc/shadow and the disk of a virtual machine.
+/// The script of the case that was reported: who edits an image replaces /etc/shadow and the disk of a
+/// virtual machine.
 #[test]
 fn a_shadow_file_keeps_label_group_list_and_links() {
     require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"), Tool("setfacl"));
@@ -444,7 +445,8 @@ fn a_file_of_the_host_keeps_owner_mode_and_attributes() {
     assert!(!fs::symlink_metadata(out.join("new")).unwrap().file_type().is_symlink());
 }
 
-/// Everything below a directory as rsync(1) would compare it: modes, owners, times, attributes, links, contents.
+/// Everything below a directory as rsync(1) would compare it: modes, owners, times, attributes, links,
+/// contents.
 fn walk(root: &Path) -> Vec<String> {
     let script = "find . -mindepth 1 | LC_ALL=C sort | while read -r name; do stat -c '%n %F %a %u:%g %h %Y' \"$name\"; \
                   [ ! -f \"$name\" ] || md5sum < \"$name\"; getfattr -h -d -m - \"$name\"; done";

@@ -1,5 +1,5 @@
-//! Files out of damaged images: what is not below the damage comes out byte for byte, the rest is named, and nothing lands
-//! outside of the directory that was meant.
+//! Files out of damaged images: what is not below the damage comes out byte for byte, the rest is named, and
+//! nothing lands outside of the directory that was meant.
 
 mod common;
 
@@ -62,8 +62,8 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// What a directory of the image hides from others is not shown to them on the host, whatever the flags; a directory that is there
-/// keeps its mode, unless metadata are asked for.
+/// What a directory of the image hides from others is not shown to them on the host, whatever the flags; a
+/// directory that is there keeps its mode, unless metadata are asked for.
 #[test]
 fn a_private_directory_stays_private() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -550,7 +550,8 @@ fn files_that_no_name_leads_to_are_restored_though_nothing_is_damaged() {
     }
 }
 
-/// The host has a file where a directory is to come: names lead to what lies in the directory, so nothing of it is nameless.
+/// The host has a file where a directory is to come: names lead to what lies in the directory, so nothing of
+/// it is nameless.
 #[test]
 fn what_the_host_does_not_take_is_not_nameless() {
     let device = Arc::new(Recipe { device_bytes: 128 << 20, ..Recipe::default() }.in_memory());

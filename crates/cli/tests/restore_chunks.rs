@@ -1,4 +1,5 @@
-//! Files out of an image whose chunk tree is destroyed, in part or wholly: its older leaves tell where the rest lies.
+//! Files out of an image whose chunk tree is destroyed, in part or wholly: its older leaves tell where the
+//! rest lies.
 
 mod common;
 
@@ -28,8 +29,9 @@ struct Image {
 }
 
 impl Image {
-    /// Chunks of 1 GiB, most of them reserved for nothing, so that the chunk tree has two leaves; small files come before and
-    /// between. In the end each leaf of the chunk tree is written once more, for chunks that the files do not need.
+    /// Chunks of 1 GiB, most of them reserved for nothing, so that the chunk tree has two leaves; small files
+    /// come before and between. In the end each leaf of the chunk tree is written once more, for chunks that
+    /// the files do not need.
     fn new() -> Self {
         let scratch = Scratch::new("restore-chunks");
         let path = scratch.join("image");
@@ -159,7 +161,8 @@ fn a_destroyed_chunk_tree_is_put_together_from_its_older_leaves() {
     assert!(message.contains("no system chunk of the superblock's array can be used"), "{message}");
 }
 
-/// Both copies of the superblock, with their first system chunk's stripes at 2^50 and their checksums made right.
+/// Both copies of the superblock, with their first system chunk's stripes at 2^50 and their checksums made
+/// right.
 fn misplaced_system_chunk(file: &File) -> Vec<(u64, Vec<u8>)> {
     // The array; a key; what a chunk has before its stripes; the number of the device.
     let first = 811 + 17 + 48 + 8;

@@ -1,5 +1,6 @@
-//! Files out of an image in which one item of a tree block breaks a rule, while the block's checksum and structure are right, as
-//! after a bit that flipped in memory: everything but what the item described comes out, and the item is told.
+//! Files out of an image in which one item of a tree block breaks a rule, while the block's checksum and
+//! structure are right, as after a bit that flipped in memory: everything but what the item described comes
+//! out, and the item is told.
 
 mod common;
 
@@ -140,7 +141,8 @@ fn losses(report: &Value) -> Vec<Loss> {
     report["lost"].as_array().unwrap().iter().map(of).collect()
 }
 
-/// Breaks an item, and restores: it alone is told, once, with a path (and a range); the files are those that are expected.
+/// Breaks an item, and restores: it alone is told, once, with a path (and a range); the files are those that
+/// are expected.
 #[track_caller]
 fn check(
     image: &MemoryDevice,

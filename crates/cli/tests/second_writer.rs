@@ -1,5 +1,5 @@
-//! The kernel mounts an image that a server of vlinder has open: it looks at no lock. Whichever of the two publishes second must
-//! not replace what the first one published.
+//! The kernel mounts an image that a server of vlinder has open: it looks at no lock. Whichever of the two
+//! publishes second must not replace what the first one published.
 
 mod common;
 #[path = "common/place.rs"]

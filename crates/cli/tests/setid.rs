@@ -1,4 +1,5 @@
-//! Set-id bits and capabilities of files that change are what they are on Linux's own Btrfs, but for what docs/known-limits.md lists.
+//! Set-id bits and capabilities of files that change are what they are on Linux's own Btrfs, but for what
+//! docs/known-limits.md lists.
 
 use std::path::Path;
 use std::process::Command;

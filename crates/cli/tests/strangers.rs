@@ -1,4 +1,5 @@
-//! What other users do: to the control socket of a mount that everybody may use, and with mounts of their own (cases R4, R6).
+//! What other users do: to the control socket of a mount that everybody may use, and with mounts of their own
+//! (cases R4, R6).
 
 mod common;
 #[path = "common/namespace.rs"]
@@ -70,7 +71,8 @@ fn idle_connections_of_a_stranger_keep_no_verb_of_roots_waiting() {
     drop(idle);
 }
 
-/// A mount of another user's that answers nothing, neither the kernel nor a client: a server that is stopped, or hostile.
+/// A mount of another user's that answers nothing, neither the kernel nor a client: a server that is stopped,
+/// or hostile.
 struct Silent {
     point: PathBuf,
     kernel: Option<OwnedFd>,
@@ -131,7 +133,8 @@ fn in_time(seconds: u32, arguments: &[&str]) -> common::Ended {
     common::end(&mut command)
 }
 
-/// Case R6: verbs look for the mount that holds an image which is in use; one of another user's is none of its.
+/// Case R6: verbs look for the mount that holds an image which is in use; one of another user's is none of
+/// its.
 #[test]
 fn a_silent_server_of_a_stranger_keeps_no_verb_on_another_image_waiting() {
     require!(Fuse, Root, Tool("timeout"));

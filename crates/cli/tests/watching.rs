@@ -1,4 +1,5 @@
-//! Who watches a directory (inotify) hears of subvolumes that verbs make and delete there, as on Linux (case P6).
+//! A process that watches a directory (inotify) hears of subvolumes that verbs make and delete there, as on
+//! Linux (case P6).
 
 mod common;
 #[allow(dead_code, reason = "it is shared with tests that wait for servers")]

@@ -1,10 +1,12 @@
-//! Requests that the client carries out by a system call of its own. The kernel tells those who watch a directory (inotify) of
-//! what goes through a call, and of nothing that a server does by itself. So mkdir(2) of a name makes the subvolume or the
-//! snapshot that was asked for there, and rmdir(2) deletes the subvolume.
+//! Requests that the client carries out by a system call of its own. The kernel tells those who watch a
+//! directory (inotify) of what goes through a call, and of nothing that a server does by itself. So mkdir(2)
+//! of a name makes the subvolume or the snapshot that was asked for there, and rmdir(2) deletes the
+//! subvolume.
 //!
-//! Order: the client asks ([`Request::ByCall`](crate::Request::ByCall)), the executor [`expects`](ExpectedCalls::expect) the
-//! call, the kernel hands the call to whoever serves the mount, who [`takes`](ExpectedCalls::take) it and performs it, and the
-//! client asks what became of it. Only the process that asked is answered so. A connection that ends expects nothing more.
+//! Order: the client asks ([`Request::ByCall`](crate::Request::ByCall)), the executor
+//! [`expects`](ExpectedCalls::expect) the call, the kernel hands the call to the server of the mount, which
+//! [`takes`](ExpectedCalls::take) it and performs it, and the client asks what became of it. Only the process
+//! that asked is answered so. A connection that ends expects nothing more.
 
 use rustix::io::Errno;
 use vlinder_base::sync::atomic::{AtomicUsize, Ordering};

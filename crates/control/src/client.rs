@@ -16,11 +16,11 @@ use crate::frame::{self, FrameError, MOST_REQUEST_BYTES};
 use crate::location::{self, LocationError};
 use crate::mounts::MountEntry;
 use crate::patience::Limited;
+use crate::peer::credentials_of;
 use crate::places::{self, Place};
 use crate::protocol::{
     Answer, AnswerMessage, MountInformation, Name, Outcome, Request, RequestMessage, SCHEMA,
 };
-use crate::server::credentials_of;
 use crate::unmount::{HeldMount, Refused};
 use crate::{last_resort, limits};
 
@@ -50,7 +50,7 @@ pub enum ClientError {
         tried: String,
         /// Why, as far as that is known.
         reason: NoServerReason,
-        /// Who mounted it.
+        /// The user who mounted it.
         owner: u32,
     },
     /// The conversation failed.
@@ -148,9 +148,11 @@ pub enum Unmounted {
     SeenElsewhere(Vec<Place>),
 }
 
-/// How often it is looked whether a mount is seen in another place, where the system does not tell whether it has ended.
+/// How often it is looked whether a mount is seen in another place, where the system does not tell whether it
+/// has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-/// A server whose last place is gone has ended before this; one that has not has a place that this process can't see.
+/// A server whose last place is gone has ended before this; one that has not has a place that this process
+/// can't see.
 const LONGEST_END: Duration = Duration::from_secs(10);
 
 /// How long a server may take from the mount to its socket, and how often it is looked for.
@@ -242,8 +244,8 @@ impl Client {
         Self::connect_to(mount)
     }
 
-    /// Connects to the server of a mount. A server that has just mounted makes its socket next, so one that is nowhere is waited for,
-    /// for a moment.
+    /// Connects to the server of a mount. A server that has just mounted makes its socket next, so one that
+    /// is nowhere is waited for, for a moment.
     ///
     /// # Errors
     /// [`ClientError::NoServer`].
@@ -255,8 +257,8 @@ impl Client {
         }
     }
 
-    /// Asks who serves a mount, and takes no longer than `limit` for it, whatever that server does. This thread does not touch the
-    /// mount itself: a system call on it may wait for its server without end.
+    /// Asks who serves a mount, and takes no longer than `limit` for it, whatever that server does. This
+    /// thread does not touch the mount itself: a system call on it may wait for its server without end.
     ///
     /// # Errors
     /// [`ClientError::NoServer`]; what the conversation met, [`io::ErrorKind::TimedOut`] among it.
@@ -287,8 +289,8 @@ impl Client {
         &self.mount
     }
 
-    /// The path from the root of the mount that requests name. Its directory must exist; its last name need not, and is
-    /// not followed if it is a symbolic link.
+    /// The path from the root of the mount that requests name. Its directory must exist; its last name need
+    /// not, and is not followed if it is a symbolic link.
     ///
     /// # Errors
     /// The directory can't be looked up or lies on another mount.
@@ -343,8 +345,8 @@ impl Client {
         }
     }
 
-    /// Has the server commit, unmounts, and waits until the server says that all is durable. Where the mount is seen in another
-    /// place it goes on: then that commit is what makes durable what was written before.
+    /// Has the server commit, unmounts, and waits until the server says that all is durable. Where the mount
+    /// is seen in another place it goes on: then that commit is what makes durable what was written before.
     ///
     /// # Errors
     /// [`ClientError::Unmount`] where the mount is in use (it goes on); what the last commit met;
@@ -372,9 +374,9 @@ impl Client {
         }
     }
 
-    /// The places where the mount goes on after one is gone, which may be such as this process can't see; none where it has
-    /// ended. Where the system does not tell whether it has, the server's last word says so, or another place does, or that no
-    /// word comes for [`LONGEST_END`].
+    /// The places where the mount goes on after one is gone, which may be such as this process can't see;
+    /// none where it has ended. Where the system does not tell whether it has, the server's last word says
+    /// so, or another place does, or that no word comes for [`LONGEST_END`].
     fn places_that_are_left(&self) -> Option<Vec<Place>> {
         let (device, clock) = (self.mount.device, SystemClock::new());
         loop {
@@ -463,7 +465,8 @@ pub fn unmount(mount: &MountEntry) -> Result<(), ClientError> {
     hold(mount)?.unmount(false).map_err(|refused| not_unmounted(mount, refused))
 }
 
-/// Takes a mount whose server is gone out of the tree, whoever still stands in it: there is nothing left that could be used.
+/// Takes a mount whose server is gone out of the tree, though processes may still stand in it: there is
+/// nothing left that could be used.
 ///
 /// # Errors
 /// [`ClientError::Unmount`].

@@ -1,8 +1,8 @@
 //! Which connections there are, and for whom there is room for one more.
 //!
-//! The socket of a mount that everybody may use (`allow_other`) takes connections of everybody, and each costs the server a
-//! thread and two descriptors. Root, the mount's owner and all others have room of their own, so that none of the three
-//! uses up another's, and each of the others has a share:
+//! The socket of a mount that everybody may use (`allow_other`) takes connections of everybody, and each
+//! costs the server a thread and two descriptors. Root, the mount's owner and all others have room of their
+//! own, so that none of the three uses up another's, and each of the others has a share:
 //!
 //! | who | connections at once |
 //! |---|---|

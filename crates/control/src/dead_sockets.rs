@@ -7,8 +7,8 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-/// Removes what no server listens at any more. The caller holds the directory's lock, so that no socket is bound and not yet
-/// listened at.
+/// Removes what no server listens at any more. The caller holds the directory's lock, so that no socket is
+/// bound and not yet listened at.
 pub(crate) fn remove_from(directory: &Path) {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     for path in entries.map(|entry| entry.path()) {

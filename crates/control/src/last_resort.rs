@@ -1,9 +1,10 @@
-//! The last place for a control socket: a name of the network namespace (an abstract address, unix(7)) that nobody can guess, which the
-//! mount itself tells by an ioctl(2) on its root ([`vlinder_device::ask_mount_name`]). It needs no directory; but whoever is in
-//! another network namespace can't connect.
+//! The last place for a control socket: a name of the network namespace (an abstract address, unix(7)) that
+//! nobody can guess, which the mount itself tells by an ioctl(2) on its root
+//! ([`vlinder_device::ask_mount_name`]). It needs no directory; but a process in another network namespace
+//! can't connect.
 //!
-//! A system call on a mount waits for its server. A server of root's or of one's own user that is stopped keeps nobody from ending;
-//! that of a stranger could, so a stranger's mount is not asked.
+//! A system call on a mount waits for its server. A server of root's or of one's own user that is stopped
+//! keeps nobody from ending; that of a stranger could, so a stranger's mount is not asked.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,7 +19,7 @@ use vlinder_base::thread;
 
 use crate::limits;
 use crate::mounts::MountEntry;
-use crate::server::credentials_of;
+use crate::peer::credentials_of;
 
 /// A name that nobody can know but who is told it.
 pub(crate) fn random_name(device: (u32, u32)) -> Vec<u8> {

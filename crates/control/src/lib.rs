@@ -1,11 +1,13 @@
-//! The control socket of a mount: what the kernel's system calls can't carry (subvolumes, sync, usage, statistics) goes
-//! through a Unix socket to the process that serves the mount.
+//! The control socket of a mount: what the kernel's system calls can't carry (subvolumes, sync, usage,
+//! statistics) goes through a Unix socket to the process that serves the mount.
 //!
-//! This crate must not know FUSE's protocol: what the kernel has cached is told through a [`KernelNotifier`]. It does know how
-//! a mount of ours is listed ([`mounts`]) and taken away ([`unmount`]), which front ends ask without serving one.
+//! This crate must not know FUSE's protocol: what the kernel has cached is told through a [`KernelNotifier`].
+//! It does know how a mount of ours is listed ([`mounts`]) and taken away ([`unmount`]), which front ends ask
+//! without serving one.
 //!
-//! Reading path: [`protocol`] (what is said), `frame` (how it travels), [`location`] (where the socket lies), then the two
-//! ends, [`client`] and [`server`], and [`executor`], which does what was asked with the rights of the peer.
+//! Reading path: [`protocol`] (what is said), `frame` (how it travels), [`location`] (where the socket lies),
+//! then the two ends, [`client`] and [`server`], and [`executor`], which does what was asked with the rights
+//! of the peer.
 
 pub mod by_call;
 pub mod client;
@@ -21,6 +23,7 @@ pub mod location;
 pub mod mounts;
 mod name;
 mod patience;
+mod peer;
 pub mod places;
 pub mod protocol;
 pub mod server;
@@ -34,5 +37,6 @@ pub use frame::FrameError;
 pub use limits::is_trusted;
 pub use location::{LocationError, SocketLocation};
 pub use mounts::MountEntry;
+pub use peer::Peer;
 pub use protocol::{Answer, Name, Request};
-pub use server::{Conversation, Executor, Peer, Server};
+pub use server::{Conversation, Executor, Server};

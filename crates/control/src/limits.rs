@@ -16,7 +16,8 @@ use crate::protocol::Request;
 
 /// The longest answer that does not grow with the file system: 512 runs of a file are the longest of them.
 const MOST_PLAIN_BYTES: u32 = 1 << 20;
-/// The longest list of another user's server: some 16,000 subvolumes. What it is read into takes several times as much memory.
+/// The longest list of another user's server: some 16,000 subvolumes. What it is read into takes several
+/// times as much memory.
 const MOST_STRANGERS_BYTES: u32 = 8 << 20;
 const CONNECT_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -42,8 +43,8 @@ pub(crate) fn most_answer_bytes(request: &Request, is_trusted: bool) -> u32 {
     }
 }
 
-/// Connects to a socket, or says after so long that its server takes no connection: the kernel lets connect(2) wait without end
-/// where the queue of a server that is stopped is full.
+/// Connects to a socket, or says after so long that its server takes no connection: the kernel lets
+/// connect(2) wait without end where the queue of a server that is stopped is full.
 pub(crate) fn connect_within(path: &Path, limit: Duration) -> io::Result<UnixStream> {
     connect_to_address_within(&SocketAddrUnix::new(path)?, limit)
 }
@@ -66,13 +67,14 @@ pub(crate) fn connect_to_address_within(address: &SocketAddrUnix, limit: Duratio
     }
 }
 
-/// Turns the order of letters round, so that a text reads as another (UAX #9: embeddings, overrides and isolates).
+/// Turns the order of letters round, so that a text reads as another (UAX #9: embeddings, overrides and
+/// isolates).
 const fn changes_direction(character: char) -> bool {
     matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A text of the other side's for people: without control characters, which could make a terminal show anything, and without
-/// those that change the direction of letters.
+/// A text of the other side's for people: without control characters, which could make a terminal show
+/// anything, and without those that change the direction of letters.
 pub(crate) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,5 +1,5 @@
-//! Where a mount's socket lies: `MAJ:MIN.sock`, by the device number that stat(2) shows in the mount, in the first of these
-//! directories that can be used:
+//! Where a mount's socket lies: `MAJ:MIN.sock`, by the device number that stat(2) shows in the mount, in the
+//! first of these directories that can be used:
 //!
 //! | | directory | for mounts of |
 //! |---|---|---|
@@ -10,10 +10,10 @@
 //! | 5 | `/tmp/vlinder-UID-RANDOM` | all: anybody may have made the one before |
 //! | 6 | none: a name that the mount tells (`last_resort`) | all, where no directory can be used |
 //!
-//! Where everybody may use the mount (`allow_other`), 2 and 3 come last, since others than the owner can't reach them. A
-//! directory that can't be made, is not safe, or whose socket's path is too long for the kernel, is skipped. A client looks
-//! at all of them in this order, and trusts a directory and a socket only if they belong to the one who mounted. It asks the mount
-//! at last, if it trusts whoever mounted.
+//! Where everybody may use the mount (`allow_other`), 2 and 3 come last, since others than the owner can't
+//! reach them. A directory that can't be made, is not safe, or whose socket's path is too long for the
+//! kernel, is skipped. A client looks at all of them in this order, and trusts a directory and a socket only
+//! if they belong to the one who mounted. It asks the mount at last, if it trusts that user.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -61,7 +61,8 @@ pub struct SocketLocation {
 }
 
 impl SocketLocation {
-    /// The places for the mount of this device number, made by this user, in the order in which they are to be tried.
+    /// The places for the mount of this device number, made by this user, in the order in which they are to
+    /// be tried.
     #[must_use]
     pub fn for_server(device: (u32, u32), user: u32, allow_other: bool) -> Vec<Self> {
         let mut directories = directories(user, runtime_directory());
@@ -113,8 +114,8 @@ impl SocketLocation {
     }
 }
 
-/// The sockets that a client may try for a mount, with the one whom each must belong to. The directories with random names are
-/// looked for only where the others did not do.
+/// The sockets that a client may try for a mount, with the one whom each must belong to. The directories with
+/// random names are looked for only where the others did not do.
 pub fn candidates(entry: &MountEntry) -> impl Iterator<Item = (PathBuf, u32)> + use<> {
     let (owner, name) = (entry.owner.unwrap_or(0), socket_name(entry.device));
     let random = std::iter::once_with(move || own_directories(owner)).flatten();

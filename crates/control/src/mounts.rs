@@ -25,7 +25,7 @@ pub struct MountEntry {
     pub filesystem_type: String,
     /// What is mounted.
     pub source: PathBuf,
-    /// Who mounted it: the option `user_id` of FUSE.
+    /// The user who mounted it: the option `user_id` of FUSE.
     pub owner: Option<u32>,
     /// Not only its owner may use it: the option `allow_other` of FUSE.
     pub allow_other: bool,
@@ -51,8 +51,8 @@ impl MountEntry {
             .max_by_key(|entry| entry.mountpoint.as_os_str().len()))
     }
 
-    /// The mount at a place: the last, where several lie over one another. The mount itself is not asked, so that one
-    /// whose server is gone is found, too.
+    /// The mount at a place: the last, where several lie over one another. The mount itself is not asked, so
+    /// that one whose server is gone is found, too.
     ///
     /// # Errors
     /// The directory that the place lies in can't be looked up, or the table can't be read.
@@ -69,8 +69,8 @@ impl MountEntry {
         Ok(Self::all()?.into_iter().rfind(|entry| entry.mountpoint == place))
     }
 
-    /// The mount whose place a path's own names lead to, as far as the table knows them: nothing is looked up, so that a path on a
-    /// mount whose server is gone is found, too.
+    /// The mount whose place a path's own names lead to, as far as the table knows them: nothing is looked
+    /// up, so that a path on a mount whose server is gone is found, too.
     ///
     /// # Errors
     /// The working directory or the table can't be read.
@@ -150,10 +150,11 @@ impl MountEntry {
     }
 }
 
-/// Whether the file system of a device is read-only for a process that came by way of the mount of this number. Whether the
-/// process came that way is its own word: it counts only among the mounts that the process sees, and without it any of those
-/// that is writable. A process that is not known (0) sees what this one sees. False where no mount is seen: what the kernel
-/// holds of one that left the tree is open files, and it looks at them by itself.
+/// Whether the file system of a device is read-only for a process that came by way of the mount of this
+/// number. Whether the process came that way is its own word: it counts only among the mounts that the
+/// process sees, and without it any of those that is writable. A process that is not known (0) sees what this
+/// one sees. False where no mount is seen: what the kernel holds of one that left the tree is open files, and
+/// it looks at them by itself.
 #[must_use]
 pub fn is_read_only_for(device: (u32, u32), process: i32, mount: Option<u64>) -> bool {
     let seen_in = |table: &Path| {

@@ -1,5 +1,8 @@
 //! Names as they travel.
 
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A name, path or label: bytes. In JSON a string, or `{"hex": …}` where the bytes are not UTF-8.
@@ -11,6 +14,13 @@ pub struct Name(pub Vec<u8>);
 enum NameForm {
     Text(String),
     Hex { hex: String },
+}
+
+impl Name {
+    /// The bytes of a path.
+    pub(crate) fn of_path(path: &Path) -> Self {
+        Self(path.as_os_str().as_bytes().to_vec())
+    }
 }
 
 impl Serialize for Name {

@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use vlinder_base::clock::{Clock, SystemClock};
 
-/// From connecting to the end of the first request. Every client of this program asks at once; the rest is for a machine that
-/// is short of memory or of time.
+/// From connecting to the end of the first request. Every client of this program asks at once; the rest is
+/// for a machine that is short of memory or of time.
 pub(crate) const FIRST_REQUEST_LIMIT: Duration = Duration::from_secs(10);
-/// From one request's answer to the end of the next. The verbs that any user may call ask one request after the other; a
-/// minute is for a pager or a terminal that holds their output up.
+/// From one request's answer to the end of the next. The verbs that any user may call ask one request after
+/// the other; a minute is for a pager or a terminal that holds their output up.
 pub(crate) const NEXT_REQUEST_LIMIT: Duration = Duration::from_secs(60);
 
-/// From an answer's first byte to its last: a client reads all of it before anything else. Once the mount has ended the server
-/// still waits so long for its last clients.
+/// From an answer's first byte to its last: a client reads all of it before anything else. Once the mount has
+/// ended the server still waits so long for its last clients.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// Bytes of one write: the kernel's time limit starts anew with each of the pieces that it cuts a longer write into
-/// (`unix_stream_sendmsg`, net/unix/af_unix.c), and this is one piece.
+/// Bytes of one write: the kernel's time limit starts anew with each of the pieces that it cuts a longer
+/// write into (`unix_stream_sendmsg`, net/unix/af_unix.c), and this is one piece.
 const WRITE_BYTES: usize = 32 << 10;
 
 /// How long a server waits for the client of a connection.
@@ -39,8 +39,9 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// The limit of the next request. Root and the mount's owner have one for the first only: a check that reads a leased state
-    /// asks nothing for hours, and a remount for as long as the kernel writes back; and they use up nobody's room but their own.
+    /// The limit of the next request. Root and the mount's owner have one for the first only: a check that
+    /// reads a leased state asks nothing for hours, and a remount for as long as the kernel writes back; and
+    /// they use up nobody's room but their own.
     pub(crate) fn limit(self, is_first: bool, is_privileged: bool) -> Option<Duration> {
         match (is_first, is_privileged) {
             (true, _) => Some(self.first),

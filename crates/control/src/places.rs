@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::mounts::MountEntry;
 
-/// The control file system of FUSE, in which each living connection has a directory (`fuse_ctl_add_conn`, fs/fuse/control.c).
+/// The control file system of FUSE, in which each living connection has a directory (`fuse_ctl_add_conn`,
+/// fs/fuse/control.c).
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 /// Its type for statfs(2): `FUSE_CTL_SUPER_MAGIC`, fs/fuse/control.c.
 const CONNECTIONS_TYPE: i64 = 0x6573_5543;
@@ -27,8 +28,8 @@ impl fmt::Display for Place {
     }
 }
 
-/// Whether a mount lives, by its device number; none where the system does not tell. After umount(2) of the last place the
-/// kernel has ended the connection before the call returns.
+/// Whether a mount lives, by its device number; none where the system does not tell. After umount(2) of the
+/// last place the kernel has ended the connection before the call returns.
 #[must_use]
 pub fn is_alive(device: (u32, u32)) -> Option<bool> {
     let tells = rustix::fs::statfs(CONNECTIONS).is_ok_and(|status| status.f_type == CONNECTIONS_TYPE);

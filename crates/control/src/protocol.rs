@@ -1,5 +1,5 @@
-//! What is said on the socket, version 1. Every message is one JSON object with the member `schema`; a server that does not
-//! know the schema of a request says so and closes.
+//! What is said on the socket, version 1. Every message is one JSON object with the member `schema`; a server
+//! that does not know the schema of a request says so and closes.
 //!
 //! Paths lead from the root of the mount and have no leading slash; the empty path is that root itself.
 
@@ -29,7 +29,7 @@ pub enum SubvolumeTarget {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "kebab-case")]
 pub enum Request {
-    /// Who serves this: [`Answer::Mount`].
+    /// Asks for the server's process, and what it serves: [`Answer::Mount`].
     Mount,
     /// Makes a subvolume: [`Answer::Subvolume`].
     SubvolumeCreate {
@@ -54,17 +54,19 @@ pub enum Request {
         /// The deletion is durable when the answer comes.
         commit: bool,
     },
-    /// Makes or deletes the subvolume of a path by a system call of the client's, so that the kernel tells those who watch the
-    /// directory: [`Answer::Expected`]. Then the client's process calls mkdir(2) or rmdir(2) there, and asks for
-    /// [`Request::CallOutcome`]. The connection that asks is the only one that may.
+    /// Makes or deletes the subvolume of a path by a system call of the client's, so that the kernel tells
+    /// those who watch the directory: [`Answer::Expected`]. Then the client's process calls mkdir(2) or
+    /// rmdir(2) there, and asks for [`Request::CallOutcome`]. The connection that asks is the only one that
+    /// may.
     ByCall {
-        /// [`Request::SubvolumeCreate`], [`Request::SubvolumeSnapshot`], or [`Request::SubvolumeDelete`] of a path.
+        /// [`Request::SubvolumeCreate`], [`Request::SubvolumeSnapshot`], or [`Request::SubvolumeDelete`] of a
+        /// path.
         request: Box<Request>,
     },
     /// What became of that: the answer to what was asked, an error, or [`Answer::NotCalled`].
     CallOutcome,
-    /// All subvolumes by number, deleted ones whose blocks are not all freed too: [`Answer::Subvolumes`]. For root and the
-    /// mount's owner.
+    /// All subvolumes by number, deleted ones whose blocks are not all freed too: [`Answer::Subvolumes`]. For
+    /// root and the mount's owner.
     SubvolumeList,
     /// One subvolume: [`Answer::Subvolume`].
     SubvolumeShow {
@@ -78,15 +80,16 @@ pub enum Request {
     },
     /// That subvolume: [`Answer::Subvolume`].
     SubvolumeGetDefault,
-    /// Answers when these deleted subvolumes (all that there are, if none is named) are wholly gone: [`Answer::Freed`].
+    /// Answers when these deleted subvolumes (all that there are, if none is named) are wholly gone:
+    /// [`Answer::Freed`].
     SubvolumeSync {
         /// Their numbers.
         numbers: Vec<u64>,
     },
     /// Makes all that was done durable, the kernel's dirty pages too: [`Answer::Synced`].
     FilesystemSync,
-    /// The kernel was told to show the file system read-only, or writable again: makes all durable, and reading moves no
-    /// access times meanwhile: [`Answer::Synced`]. For root and the mount's owner.
+    /// The kernel was told to show the file system read-only, or writable again: makes all durable, and
+    /// reading moves no access times meanwhile: [`Answer::Synced`]. For root and the mount's owner.
     Remounted {
         /// How it is shown now.
         read_only: bool,
@@ -125,8 +128,8 @@ pub enum Request {
         /// Which path.
         path: Name,
     },
-    /// The names of an inode of the subvolume that a path lies in: [`Answer::Paths`]. For root and the mount's owner, since
-    /// the directories on the way are not asked whether they may be searched.
+    /// The names of an inode of the subvolume that a path lies in: [`Answer::Paths`]. For root and the
+    /// mount's owner, since the directories on the way are not asked whether they may be searched.
     InodeResolve {
         /// Which path.
         path: Name,
@@ -142,14 +145,15 @@ pub enum Request {
     },
     /// Counters and histograms: [`Answer::Statistics`].
     Statistics,
-    /// Commits, and keeps the committed state on the devices so that the client can read it there: [`Answer::Leased`]. Until
-    /// the connection ends, or another lease is asked for on it. For root and the mount's owner.
+    /// Commits, and keeps the committed state on the devices so that the client can read it there:
+    /// [`Answer::Leased`]. Until the connection ends, or another lease is asked for on it. For root and the
+    /// mount's owner.
     Lease,
-    /// Whether all that was read until now is of the leased state: [`Answer::Done`], or an error of the kind `busy` where
-    /// the lease was revoked.
+    /// Whether all that was read until now is of the leased state: [`Answer::Done`], or an error of the kind
+    /// `busy` where the lease was revoked.
     LeaseConfirm,
-    /// Commits, so that unmounting is quick: [`Answer::Prepared`]; then, once the mount has ended, [`Answer::Finished`] or an
-    /// error. For root and the mount's owner.
+    /// Commits, so that unmounting is quick: [`Answer::Prepared`]; then, once the mount has ended,
+    /// [`Answer::Finished`] or an error. For root and the mount's owner.
     Unmount,
 }
 
@@ -168,7 +172,7 @@ pub enum Answer {
     Expected,
     /// No call came, and nothing was done.
     NotCalled,
-    /// Who serves the mount.
+    /// The process that serves the mount, and what it serves.
     Mount(MountInformation),
     /// A subvolume.
     Subvolume(SubvolumeRecord),
@@ -240,7 +244,7 @@ pub enum Answer {
     Finished,
 }
 
-/// Who serves a mount, and what.
+/// The process that serves a mount, and what it serves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountInformation {
     /// The process.
@@ -382,7 +386,8 @@ pub struct SpaceRecord {
     pub condition: ConditionRecord,
 }
 
-/// What keeps the file system from storing what it is given. A server that tells nothing of it is an older one.
+/// What keeps the file system from storing what it is given. A server that tells nothing of it is an older
+/// one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConditionRecord {
@@ -528,8 +533,9 @@ pub enum MetricValue {
 pub struct RequestMessage {
     /// [`SCHEMA`].
     pub schema: String,
-    /// The number of the mount by way of which the client came, as its `/proc/self/mountinfo` has it: one that is
-    /// read-only takes no changes, though another of the same file system may. An older client names none.
+    /// The number of the mount by way of which the client came, as its `/proc/self/mountinfo` has it: one
+    /// that is read-only takes no changes, though another of the same file system may. An older client names
+    /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<u64>,
     /// What is asked.

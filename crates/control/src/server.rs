@@ -1,6 +1,7 @@
 //! The server's end: accepts connections, sees who is there, hands requests to an [`Executor`].
 
 mod bound;
+mod error;
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -8,74 +9,27 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::Duration;
 
-use nix::sys::socket::sockopt::PeerCredentials;
-use nix::sys::socket::{UnixCredentials, getsockopt};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown};
 use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 use vlinder_base::sync::{Arc, Condvar, Mutex};
 use vlinder_base::thread::{self, JoinHandle};
-use vlinder_fs::{Caller, GroupId, UserId};
 use vlinder_tree::CommitLease;
 
 use crate::by_call::Expectation;
 use crate::connections::Connections;
 use crate::frame::{self, FrameError, MOST_ANSWER_BYTES, MOST_REQUEST_BYTES};
-use crate::location::{LocationError, SocketLocation};
+use crate::location::SocketLocation;
 use crate::patience::{Limited, Patience};
+use crate::peer::Peer;
 use crate::protocol::{Answer, AnswerMessage, Request, RequestMessage, SCHEMA};
 use crate::{ErrorBody, ErrorKind};
 use bound::Bound;
 
+pub use error::ServerError;
+
 /// How often one who waits for the mount's end is looked after.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
-
-/// The one at the other end, as the kernel names it (SO_PEERCRED).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// Its user.
-    pub user: u32,
-    /// Its group.
-    pub group: u32,
-    /// Its further groups.
-    pub groups: Vec<u32>,
-    /// Its process; 0 for one of a process namespace that this process can't see.
-    pub process: i32,
-}
-
-/// Who opened the other end of a connection, as the kernel tells (SO_PEERCRED).
-pub(crate) fn credentials_of(stream: &UnixStream) -> io::Result<UnixCredentials> {
-    Ok(getsockopt(stream, PeerCredentials)?)
-}
-
-impl Peer {
-    fn of(stream: &UnixStream) -> io::Result<Self> {
-        let credentials = credentials_of(stream)?;
-        let (user, process) = (credentials.uid(), credentials.pid());
-        Ok(Self { user, group: credentials.gid(), groups: further_groups(process, user), process })
-    }
-
-    /// The peer as the file system's permissions judge it.
-    #[must_use]
-    pub fn caller(&self, umask: u32) -> Caller {
-        let mut caller = Caller::user(UserId(self.user), GroupId(self.group));
-        caller.groups = self.groups.iter().copied().map(GroupId).collect();
-        caller.umask = umask & 0o777;
-        caller
-    }
-}
-
-/// The further groups of a process, as long as it is still that user's; without them less is allowed.
-fn further_groups(process: i32, user: u32) -> Vec<u32> {
-    let Ok(status) = std::fs::read_to_string(format!("/proc/{process}/status")) else { return Vec::new() };
-    let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
-    let mut users = line("Uid:").unwrap_or_default().split_whitespace();
-    // All four (real, effective, saved, file system), so that a program with a set-id bit lends nobody its groups.
-    if !users.all(|one| one.parse() == Ok(user)) {
-        return Vec::new();
-    }
-    line("Groups:").unwrap_or_default().split_whitespace().filter_map(|group| group.parse().ok()).collect()
-}
 
 /// What lives as long as a connection.
 #[derive(Default)]
@@ -127,27 +81,10 @@ struct State {
     connections: Connections,
 }
 
-/// A socket that can't be served.
-#[derive(Debug, thiserror::Error)]
-pub enum ServerError {
-    /// None of the places for it can be used.
-    #[error("there is no place for the control socket: {}", .refused.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-    NoPlace {
-        /// What is wrong with each.
-        refused: Vec<LocationError>,
-    },
-    /// There is no thread to serve it.
-    #[error("the control socket can't be served: {source}; allow more processes (ulimit -u), and try again")]
-    NoThread {
-        /// Why.
-        source: io::Error,
-    },
-}
-
 impl Server {
-    /// Makes the socket in the first of these places that can be used, or under a name that the mount has to tell, and serves it in
-    /// threads of its own. A socket that is there belongs to a mount that is gone, since device numbers are unique among the mounts
-    /// that are there, and is replaced.
+    /// Makes the socket in the first of these places that can be used, or under a name that the mount has to
+    /// tell, and serves it in threads of its own. A socket that is there belongs to a mount that is gone,
+    /// since device numbers are unique among the mounts that are there, and is replaced.
     ///
     /// # Errors
     /// No place is safe and can be made.
@@ -194,11 +131,11 @@ impl Server {
         self.shared.bound.told_name()
     }
 
-    /// Takes no more connections and ends those that ask nothing at the moment, but for clients that wait for the end.
-    /// Requests under way are finished first: afterwards nobody uses the executor any more.
+    /// Takes no more connections and ends those that ask nothing at the moment, but for clients that wait for
+    /// the end. Requests under way are finished first: afterwards nobody uses the executor any more.
     pub fn close(&mut self) {
         let Some(accepting) = self.accepting.take() else { return };
-        // Whoever finds no socket knows that there is no server.
+        // A client that finds no socket knows that there is no server.
         if let Err(error) = self.shared.bound.remove() {
             tracing::debug!(%error, path = ?self.path(), "the control socket stays behind");
         }

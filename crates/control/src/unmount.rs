@@ -1,8 +1,8 @@
 //! Taking a mount away: as root by the system call, else with `fusermount3`.
 //!
-//! A mount may lie in a directory of another user's, who can put another mount, or a link to one, in its place while its server
-//! is talked to. So the directory is held open from before, the mount is known by its number in the kernel's table, and nothing
-//! on the way is looked up again.
+//! A mount may lie in a directory of another user's, who can put another mount, or a link to one, in its
+//! place while its server is talked to. So the directory is held open from before, the mount is known by its
+//! number in the kernel's table, and nothing on the way is looked up again.
 
 use std::ffi::OsString;
 use std::io;
@@ -79,7 +79,8 @@ impl HeldMount {
         Ok(held)
     }
 
-    /// The root of the mount, as a descriptor that no file is read or written by. While it is open the mount is in use.
+    /// The root of the mount, as a descriptor that no file is read or written by. While it is open the mount
+    /// is in use.
     ///
     /// # Errors
     /// What the system said; something else is there by now.
@@ -95,7 +96,8 @@ impl HeldMount {
         }
     }
 
-    /// Unmounts; lazily, where that is wanted: it vanishes from the tree now and ends when its last user is gone.
+    /// Unmounts; lazily, where that is wanted: it vanishes from the tree now and ends when its last user is
+    /// gone.
     ///
     /// # Errors
     /// What the system, or the program, said; something else is there by now.

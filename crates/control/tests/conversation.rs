@@ -178,7 +178,8 @@ fn a_path_on_no_mount_of_ours_is_told_apart() {
     assert!(matches!(missing, Err(ClientError::Path { .. })), "{missing:?}");
 }
 
-/// The device number of a mount that has ended is given to the next one, whose server puts its socket in the same place.
+/// The device number of a mount that has ended is given to the next one, whose server puts its socket in the
+/// same place.
 #[test]
 fn one_who_unmounts_hears_how_it_ended_though_another_server_took_the_place() {
     let mut rig = rig();

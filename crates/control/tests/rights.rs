@@ -1,4 +1,5 @@
-//! Who may ask for what: each request as root, as the one who mounted, as the owner of the files, and as a stranger.
+//! Which user may ask for what: each request as root, as the one who mounted, as the owner of the files, and
+//! as a stranger.
 
 use std::io;
 use std::path::PathBuf;
@@ -68,8 +69,8 @@ struct Rig {
 }
 
 impl Rig {
-    /// A directory `theirs` of the owner's with the subvolume `sub` and the closed directory `private`, and one, `open`, for
-    /// everybody.
+    /// A directory `theirs` of the owner's with the subvolume `sub` and the closed directory `private`, and
+    /// one, `open`, for everybody.
     fn new(options: &str) -> Self {
         let scratch = Scratch::new("rights");
         let image = scratch.join("image");

@@ -1,4 +1,5 @@
-//! The map against a plain array of bits: every call in every state of a few sectors, and a long random walk over more.
+//! The map against a plain array of bits: every call in every state of a few sectors, and a long random walk
+//! over more.
 
 use super::*;
 use vlinder_base::metrics::Registry;
@@ -220,8 +221,9 @@ fn every_call_in_every_state_of_six_sectors_and_two_bits_is_right_without_trimmi
     compare_everything::<6>(2, false);
 }
 
-/// A random walk over the states of eight sectors and three bits: each step is a change, a lock or all questions about a
-/// span. `STATE_CASES` says how many steps (the whole is 10^8), `STATE_SEED` where it begins.
+/// A random walk over the states of eight sectors and three bits: each step is a change, a lock or all
+/// questions about a span. `STATE_CASES` says how many steps (the whole is 10^8), `STATE_SEED` where it
+/// begins.
 #[test]
 fn random_calls_in_states_of_eight_sectors_and_three_bits_are_right() {
     let number = |name: &str, default: u64| {

@@ -1,8 +1,9 @@
-//! A map from byte ranges to sets of state bits: which parts of a file (or of a device) are dirty, being written, locked
-//! and so on. Bits are set, cleared, converted, counted, searched and waited for over ranges.
+//! A map from byte ranges to sets of state bits: which parts of a file (or of a device) are dirty, being
+//! written, locked and so on. Bits are set, cleared, converted, counted, searched and waited for over ranges.
 //!
-//! Neighbours with equal bits are one record, bytes without bits have none. A change rewrites the records it touches in
-//! place, so that one that only shortens a record at its start or its end allocates, inserts and removes nothing.
+//! Neighbours with equal bits are one record, bytes without bits have none. A change rewrites the records it
+//! touches in place, so that one that only shortens a record at its start or its end allocates, inserts and
+//! removes nothing.
 //!
 //! This crate must not know what the bits mean, nor whose bytes they are.
 

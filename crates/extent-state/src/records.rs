@@ -1,6 +1,6 @@
-//! The records behind the state map: disjoint, ascending, none empty, none without bits, and no two that touch with equal
-//! bits. They lie in sorted blocks, so that a search looks at two short arrays, and a record that comes or goes moves
-//! part of one of them; memory is asked for only where a block is split in two.
+//! The records behind the state map: disjoint, ascending, none empty, none without bits, and no two that
+//! touch with equal bits. They lie in sorted blocks, so that a search looks at two short arrays, and a record
+//! that comes or goes moves part of one of them; memory is asked for only where a block is split in two.
 
 use crate::{ByteRange, StateBits};
 
@@ -9,8 +9,8 @@ pub(crate) type Record = (ByteRange, StateBits);
 
 /// Records of a block at most: moving half of them costs no more than looking for one (docs/decisions/0009).
 const BLOCK_RECORDS: usize = 64;
-/// Neighbours that have no more together become one block; less than a block, so that not every record that comes splits
-/// it again.
+/// Neighbours that have no more together become one block; less than a block, so that not every record that
+/// comes splits it again.
 const MERGED_RECORDS: usize = BLOCK_RECORDS / 2;
 
 #[derive(Clone, Debug, Default)]
@@ -75,7 +75,8 @@ impl Records {
         self.at(before.map_or(place, |(before, _)| before))
     }
 
-    /// Puts `wanted` in place of `present` records from `place` on. Both must lie between the same neighbours.
+    /// Puts `wanted` in place of `present` records from `place` on. Both must lie between the same
+    /// neighbours.
     pub fn replace(&mut self, mut place: Place, present: usize, wanted: &[Record]) -> Cost {
         let kept = present.min(wanted.len());
         let (rewritten, new) = wanted.split_at(kept);
@@ -164,7 +165,8 @@ impl Records {
             self.blocks.drain(first_whole..first_whole + whole);
             self.firsts.drain(first_whole..first_whole + whole);
         }
-        // What was shortened lies at most one block behind the place, and most blocks are too large to be joined.
+        // What was shortened lies at most one block behind the place, and most blocks are too large to be
+        // joined.
         let is_small = |block: usize| self.blocks.get(block).is_none_or(|block| block.len() < MERGED_RECORDS);
         if is_small(place.block) || is_small(place.block + 1) {
             self.merge_blocks(place.block + 1);
@@ -183,8 +185,8 @@ impl Records {
         }
     }
 
-    /// Cuts the record that has bytes on both sides of `offset` in two, which breaks the rule that equal neighbours are
-    /// one: the next change around there must restore it.
+    /// Cuts the record that has bytes on both sides of `offset` in two, which breaks the rule that equal
+    /// neighbours are one: the next change around there must restore it.
     pub fn split(&mut self, offset: u64) -> Cost {
         let Some((place, (range, bits))) = self.before(self.first_from(offset)) else {
             return Cost::default();
@@ -220,8 +222,8 @@ mod tests {
         (ByteRange::with_length(number * 10, 5).unwrap(), StateBits(1))
     }
 
-    /// The records of sorted numbers, changed at random places by replacing a few with a few others, and now and then
-    /// very many, against a plain array.
+    /// The records of sorted numbers, changed at random places by replacing a few with a few others, and now
+    /// and then very many, against a plain array.
     #[test]
     fn blocks_split_and_join_and_equal_a_plain_array() {
         let random = SeededRandom::new(7);

@@ -14,8 +14,8 @@ pub struct Options {
     pub owner: Owner,
     /// The bit that [`ExtentState::lock`] sets.
     pub lock_bit: StateBits,
-    /// Whether clearing shortens records in place (as it should), or first splits them and then removes the cleared
-    /// part, for comparison.
+    /// Whether clearing shortens records in place (as it should), or first splits them and then removes the
+    /// cleared part, for comparison.
     pub trim: bool,
 }
 
@@ -39,8 +39,8 @@ pub struct Found {
     pub bits: StateBits,
 }
 
-/// Where the last search ended, so that the next one, which mostly goes on from there, needs none. Once the map has changed,
-/// or in another map, it is only slower, never wrong.
+/// Where the last search ended, so that the next one, which mostly goes on from there, needs none. Once the
+/// map has changed, or in another map, it is only slower, never wrong.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Position {
     /// The record (or gap) the last search ended in, and of which map and version it is.
@@ -119,8 +119,8 @@ impl ExtentState {
         self.update(&mut self.inner.lock(), range, StateBits::EMPTY, bits, None)
     }
 
-    /// Clears bits of every byte of the range, wakes who waits for that, and says how many bytes that changed. The lock
-    /// bit may be among them, which unlocks in the same instant.
+    /// Clears bits of every byte of the range, wakes who waits for that, and says how many bytes that
+    /// changed. The lock bit may be among them, which unlocks in the same instant.
     ///
     /// # Errors
     /// Only for defects of this crate.
@@ -132,8 +132,9 @@ impl ExtentState {
         result
     }
 
-    /// Clears and then sets bits of every byte of the range in one instant, appends each part that changed to `changes`
-    /// in ascending order (neighbours only where their bits before or after differ), and says how many bytes that are.
+    /// Clears and then sets bits of every byte of the range in one instant, appends each part that changed to
+    /// `changes` in ascending order (neighbours only where their bits before or after differ), and says how
+    /// many bytes that are.
     ///
     /// # Errors
     /// If `set` contains the lock bit.
@@ -160,8 +161,9 @@ impl ExtentState {
         bytes
     }
 
-    /// The first part of the range whose bytes have equal bits, all of `with` and none of `without`. With an empty
-    /// `with`, bytes that have no bit at all count too. The next part is found by searching on from this one's end.
+    /// The first part of the range whose bytes have equal bits, all of `with` and none of `without`. With an
+    /// empty `with`, bytes that have no bit at all count too. The next part is found by searching on from
+    /// this one's end.
     pub fn find_first(
         &self,
         range: ByteRange,
@@ -178,8 +180,8 @@ impl ExtentState {
         })
     }
 
-    /// The first bytes of the range that have all of `with` and none of `without` as far as they go without a gap,
-    /// whatever other bits they have; at most `limit_bytes` (at least 1).
+    /// The first bytes of the range that have all of `with` and none of `without` as far as they go without a
+    /// gap, whatever other bits they have; at most `limit_bytes` (at least 1).
     pub fn find_run(
         &self,
         range: ByteRange,
@@ -213,8 +215,8 @@ impl ExtentState {
         first_where(&self.walker(), &self.inner.lock(), range, has).is_some()
     }
 
-    /// Locks the range: waits until no byte of it is locked, then sets the lock bit of all of them in one instant.
-    /// A thread that locks bytes it has locked already waits for ever.
+    /// Locks the range: waits until no byte of it is locked, then sets the lock bit of all of them in one
+    /// instant. A thread that locks bytes it has locked already waits for ever.
     ///
     /// # Errors
     /// Only for defects of this crate.
@@ -436,7 +438,8 @@ fn first_where(
 }
 
 impl Walker<'_> {
-    /// Shows `visit` the parts of the range in order, gaps as parts without bits, each cut to the range, until it breaks.
+    /// Shows `visit` the parts of the range in order, gaps as parts without bits, each cut to the range,
+    /// until it breaks.
     fn walk<B>(
         &self,
         inner: &Inner,

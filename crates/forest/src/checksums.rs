@@ -59,7 +59,8 @@ impl<'a> ChecksumLookup<'a> {
         Ok(Self { forest, tree: forest.tree(RootId::CHECKSUM_TREE)?, geometry, kind })
     }
 
-    /// The checksums of `length_bytes` bytes (whole sectors) at an address, or the first sector that has none.
+    /// The checksums of `length_bytes` bytes (whole sectors) at an address, or the first sector that has
+    /// none.
     ///
     /// # Errors
     /// What reading the checksum tree met.
@@ -101,8 +102,8 @@ impl<'a> ChecksumLookup<'a> {
         Ok(Ok(ExpectedChecksums { kind: self.kind, checksums }))
     }
 
-    /// Takes what an item that begins at or before a range has of its checksums, and gives up to where it has them; none if
-    /// the item has no whole ones.
+    /// Takes what an item that begins at or before a range has of its checksums, and gives up to where it has
+    /// them; none if the item has no whole ones.
     fn take(
         &self,
         key: Key,

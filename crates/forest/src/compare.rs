@@ -1,8 +1,8 @@
 //! The difference of two trees, in one pass over both that reads nothing that they share.
 //!
-//! A snapshot and its source share all blocks that neither changed. Two pointers with the same address and the same
-//! generation lead to the same block, and all that lies below it is equal, so both sides step over it unread
-//! (Linux: `btrfs_compare_trees`). What is read grows with the difference and not with the trees.
+//! A snapshot and its source share all blocks that neither changed. Two pointers with the same address and
+//! the same generation lead to the same block, and all that lies below it is equal, so both sides step over
+//! it unread (Linux: `btrfs_compare_trees`). What is read grows with the difference and not with the trees.
 
 use std::cmp::Ordering;
 
@@ -28,8 +28,8 @@ pub enum Difference<'a> {
     },
 }
 
-/// Shows the items that differ between two trees, in the order of their keys. Both trees must stand still: trees of
-/// a committed or leased state, or read-only snapshots.
+/// Shows the items that differ between two trees, in the order of their keys. Both trees must stand still:
+/// trees of a committed or leased state, or read-only snapshots.
 ///
 /// # Errors
 /// What reading met, or the error of `each`, which ends the comparison.
@@ -67,15 +67,17 @@ pub fn compare<E: From<ForestError>>(
     }
 }
 
-/// Which side goes on first. A pointer stands for all from its key on, so the side whose key is lower goes on. At
-/// equal keys the higher side does, since below its pointer there may be one to the block of the other side.
+/// Which side goes on first. A pointer stands for all from its key on, so the side whose key is lower goes
+/// on. At equal keys the higher side does, since below its pointer there may be one to the block of the other
+/// side.
 fn order(left: &Current, right: &Current) -> Ordering {
     left.key.cmp(&right.key).then(right.level.cmp(&left.level))
 }
 
-fn changed<'a>(
-    ((key, old), (_, new)): ((Key, &'a [u8]), (Key, &'a [u8])),
-) -> Option<(Key, &'a [u8], &'a [u8])> {
+/// An item of a leaf.
+type Item<'a> = (Key, &'a [u8]);
+
+fn changed<'a>(((key, old), (_, new)): (Item<'a>, Item<'a>)) -> Option<(Key, &'a [u8], &'a [u8])> {
     (old != new).then_some((key, old, new))
 }
 
@@ -128,7 +130,7 @@ impl<'a> Side<'a> {
     }
 
     /// The item that the side stands at.
-    fn item(&self) -> Option<(Key, &[u8])> {
+    fn item(&self) -> Option<Item<'_>> {
         let (block, slot) = self.path.last().filter(|_| self.root.is_none())?;
         (block.level() == Level::LEAF).then(|| (block.key(*slot), block.data(*slot)))
     }

@@ -1,9 +1,10 @@
 //! From a data extent to the files that show it: the one walk of back references behind fiemap's *shared* and
 //! `logical-resolve`.
 //!
-//! References name a leaf, directly (by address) or indirectly (by tree, inode and offset), and so does each reference to
-//! that leaf and to the nodes above it, up to the roots. A snapshot shares a tree by referring to one node of it, so each
-//! root above a leaf shows every extent that the leaf names. Levels rise with each step, so the walk ends on any bytes.
+//! References name a leaf, directly (by address) or indirectly (by tree, inode and offset), and so does each
+//! reference to that leaf and to the nodes above it, up to the roots. A snapshot shares a tree by referring
+//! to one node of it, so each root above a leaf shows every extent that the leaf names. Levels rise with each
+//! step, so the walk ends on any bytes.
 //!
 //! Linux does the same in `fs/btrfs/backref.c`.
 
@@ -35,7 +36,8 @@ pub struct ExtentUser {
 }
 
 impl ExtentUser {
-    /// Where the extent's first byte would be in the file; runs of one file that agree in it count as one reference.
+    /// Where the extent's first byte would be in the file; runs of one file that agree in it count as one
+    /// reference.
     fn origin(&self) -> (RootId, ObjectId, u64) {
         (self.root, self.inode, self.file_offset.wrapping_sub(self.extent_offset))
     }
@@ -54,14 +56,14 @@ pub struct FoundExtent {
     pub generation: Generation,
 }
 
-/// No extent is longer: what Linux preallocates at once, twice what it writes at once. So a count that is too high sends
-/// no search through the rest of a file.
+/// No extent is longer: what Linux preallocates at once, twice what it writes at once. So a count that is too
+/// high sends no search through the rest of a file.
 const MOST_EXTENT_BYTES: u64 = 256 << 20;
 
 /// References that the running transaction has in memory, and the extent tree does not have yet.
 pub trait PendingReferences {
-    /// How the references to the extent that begins at `start` will change, each with the number of references that
-    /// come (or go, where it is negative). None where nothing is pending.
+    /// How the references to the extent that begins at `start` will change, each with the number of
+    /// references that come (or go, where it is negative). None where nothing is pending.
     fn changes(&self, start: Logical) -> Option<Vec<(Referrer, i64)>>;
 
     /// The running transaction: the generation of an extent that the extent tree does not have yet.
@@ -70,8 +72,8 @@ pub trait PendingReferences {
 
 /// One walk, or many over the same state: it remembers which roots are above a block.
 ///
-/// The state must stand still, or what is told may miss what comes and goes meanwhile (as Linux's fiemap may). While
-/// a handle of the running transaction is open at least no commit comes between.
+/// The state must stand still, or what is told may miss what comes and goes meanwhile (as Linux's fiemap
+/// may). While a handle of the running transaction is open at least no commit comes between.
 pub struct ExtentUsers<'a> {
     forest: &'a Forest,
     extent_tree: Arc<OpenTree>,
@@ -148,8 +150,8 @@ impl<'a> ExtentUsers<'a> {
         Ok(users)
     }
 
-    /// Whether more than one place of one file refers to the data extent that begins at an address, as fiemap's flag
-    /// says it.
+    /// Whether more than one place of one file refers to the data extent that begins at an address, as
+    /// fiemap's flag says it.
     ///
     /// # Errors
     /// What reading the trees met.

@@ -1,13 +1,14 @@
-//! A state of a file system that can be read: the trees that one superblock, lease, log or backup root reaches.
+//! A state of a file system that can be read: the trees that one superblock, lease, log or backup root
+//! reaches.
 //!
 //! Everything that reads one consistent state works on a [`Forest`]: the running transaction's, or a leased
 //! commit's. The forest finds trees by their numbers, and the users of an extent.
 //!
-//! This crate must not know who changes a tree, or how: it has no handles and takes no space. What the running
-//! transaction has in memory beside its trees comes in through a trait ([`PendingReferences`]).
+//! This crate must not know who changes a tree, or how: it has no handles and takes no space. What the
+//! running transaction has in memory beside its trees comes in through a trait ([`PendingReferences`]).
 //!
-//! Reading path: [`Forest`] (how a tree is found), [`OpenTree`] (a tree and its root item), [`ExtentUsers`] (from an
-//! extent to the files that show it).
+//! Reading path: [`Forest`] (how a tree is found), [`OpenTree`] (a tree and its root item), [`ExtentUsers`]
+//! (from an extent to the files that show it).
 
 mod checksums;
 mod compare;

@@ -80,8 +80,8 @@ impl OpenTree {
         self.state.lock().item.flags.has(RootFlags::READ_ONLY)
     }
 
-    /// The root item that the commit of `generation` has to write; none where neither the item nor the root block
-    /// changed. `balance_bytes` is how much more the tree's blocks take than the item says.
+    /// The root item that the commit of `generation` has to write; none where neither the item nor the root
+    /// block changed. `balance_bytes` is how much more the tree's blocks take than the item says.
     pub fn take_item_to_write(&self, generation: Generation, balance_bytes: i64) -> Option<RootItem> {
         let pointer = self.root.pointer();
         let mut state = self.state.lock();

@@ -10,7 +10,8 @@ pub enum Referrer {
     Root(RootId),
     /// A parent block, to a tree block.
     ParentOfBlock(Logical),
-    /// An inode of a root, to data: `offset` is the file offset less the offset into the extent, and may wrap.
+    /// An inode of a root, to data: `offset` is the file offset less the offset into the extent, and may
+    /// wrap.
     File {
         /// The subvolume.
         root: RootId,

@@ -8,7 +8,8 @@ use vlinder_tree::{Root, RootPointer, Trees};
 
 use crate::ForestError;
 
-/// The root item of a tree, with its key. Where there are several (Linux may leave an older one) it is the last one.
+/// The root item of a tree, with its key. Where there are several (Linux may leave an older one) it is the
+/// last one.
 ///
 /// # Errors
 /// What reading the root tree met.

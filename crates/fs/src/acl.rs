@@ -1,8 +1,8 @@
-//! POSIX access control lists: their form in an extended attribute, what they allow, and how they and modes follow each
-//! other (acl(5), the withdrawn POSIX 1003.1e draft 17).
+//! POSIX access control lists: their form in an extended attribute, what they allow, and how they and modes
+//! follow each other (acl(5), the withdrawn POSIX 1003.1e draft 17).
 //!
-//! `system.posix_acl_access` and `system.posix_acl_default` hold a version (u32, 2) and entries of 8 bytes: tag (u16),
-//! permissions (u16), user or group (u32). All little-endian.
+//! `system.posix_acl_access` and `system.posix_acl_default` hold a version (u32, 2) and entries of 8 bytes:
+//! tag (u16), permissions (u16), user or group (u32). All little-endian.
 
 use vlinder_format::inode::{GroupId, UserId};
 
@@ -64,7 +64,8 @@ impl Acl {
     /// Reads an attribute's value; none for an empty list, which stands for no list.
     ///
     /// # Errors
-    /// [`Refusal::NotSupported`] for another version, [`Refusal::InvalidArgument`] for anything malformed, as Linux.
+    /// [`Refusal::NotSupported`] for another version, [`Refusal::InvalidArgument`] for anything malformed, as
+    /// Linux.
     pub(crate) fn decode(value: &[u8]) -> Result<Option<Self>, Refusal> {
         let (version, rest) = value.split_first_chunk::<4>().ok_or(Refusal::InvalidArgument)?;
         if u32::from_le_bytes(*version) != VERSION {
@@ -96,7 +97,8 @@ impl Acl {
         if acl.is_valid() { Ok(Some(acl)) } else { Err(Refusal::InvalidArgument) }
     }
 
-    /// One owner, users, one owning group, groups, a mask where there are users or groups, one other: in this order.
+    /// One owner, users, one owning group, groups, a mask where there are users or groups, one other: in this
+    /// order.
     fn is_valid(&self) -> bool {
         let order = |tag: Tag| tag.number();
         if !self.entries.windows(2).all(|pair| order(pair[0].tag) <= order(pair[1].tag)) {
@@ -150,8 +152,8 @@ impl Acl {
         self.set(Tag::Other, mode & 7);
     }
 
-    /// Makes of a default list that of a new file asked for with a mode: both are cut to what the other allows. Gives
-    /// the file's permission bits.
+    /// Makes of a default list that of a new file asked for with a mode: both are cut to what the other
+    /// allows. Gives the file's permission bits.
     pub(crate) fn cut_to(&mut self, mode: u32) -> u32 {
         let of = |acl: &Self, tag| acl.permissions_of(tag).unwrap_or(0);
         let group = if self.permissions_of(Tag::Mask).is_some() { Tag::Mask } else { Tag::OwningGroup };

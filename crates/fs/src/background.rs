@@ -1,10 +1,11 @@
-//! The thread in the background: commits at an interval and when changes have stopped, frees the blocks of deleted
-//! subvolumes, writes data out before writers have to wait for it.
+//! The thread in the background: commits at an interval and when changes have stopped, frees the blocks of
+//! deleted subvolumes, writes data out before writers have to wait for it.
 //!
-//! Invariant of the idle commit: a change is noted ([`Background::note_change`]) when it is made, or while a transaction handle is
-//! open that it is made through, and a commit that takes changes along begins by forgetting what was noted before
-//! ([`Background::begin_commit`]). What a commit that fails leaves is tried again at the interval. So each other change that is not committed is noted, and two periods without a further one later
-//! a commit begins.
+//! Invariant of the idle commit: a change is noted ([`Background::note_change`]) when it is made, or while a
+//! transaction handle is open that it is made through, and a commit that takes changes along begins by
+//! forgetting what was noted before ([`Background::begin_commit`]). What a commit that fails leaves is tried
+//! again at the interval. So each other change that is not committed is noted, and two periods without a
+//! further one later a commit begins.
 
 use std::time::Duration;
 
@@ -71,9 +72,9 @@ enum Wake {
 }
 
 impl Background {
-    /// Waits until it is `due` by the file system's clock, changes have stopped for one to two periods of `quiet`, or somebody
-    /// asks for something. A clock that stands still, as a simulation's does, is looked at again after as much real time as it
-    /// says there is left.
+    /// Waits until it is `due` by the file system's clock, changes have stopped for one to two periods of
+    /// `quiet`, or somebody asks for something. A clock that stands still, as a simulation's does, is looked
+    /// at again after as much real time as it says there is left.
     fn wait(&self, clock: &dyn Clock, due: Duration, quiet: Option<Duration>) -> Wake {
         let mut asked = self.asked.lock();
         loop {
@@ -159,9 +160,9 @@ impl Background {
 }
 
 impl Filesystem {
-    /// Commits at the interval of the options, which writes out all data that came before; frees the blocks of deleted
-    /// subvolumes; and writes data out where there is much of it, so that writers need not wait for that. Until the last
-    /// handle goes.
+    /// Commits at the interval of the options, which writes out all data that came before; frees the blocks
+    /// of deleted subvolumes; and writes data out where there is much of it, so that writers need not wait
+    /// for that. Until the last handle goes.
     pub(crate) fn start_background(&self) -> Result<()> {
         let background = Arc::clone(&self.shared().background);
         let shared = Arc::downgrade(self.shared());
@@ -209,8 +210,9 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Makes durable what was changed and is left alone, before anything that may take long; what finds no room now is tried again.
-    /// Then the blocks of deleted subvolumes are freed, which may have found no room before.
+    /// Makes durable what was changed and is left alone, before anything that may take long; what finds no
+    /// room now is tried again. Then the blocks of deleted subvolumes are freed, which may have found no room
+    /// before.
     fn run_idle(&self) -> Result<()> {
         if self.is_read_only() {
             return Ok(());

@@ -1,7 +1,9 @@
-//! `rescue=usebackuproot`: where the trees of the last commit can't be read, those of one of the commits before.
+//! `rescue=usebackuproot`: where the trees of the last commit can't be read, those of one of the commits
+//! before.
 //!
-//! A superblock remembers the roots of the last four commits. Their blocks may have been overwritten since, so what is found
-//! there is believed no more than anything else: each block has to have its checksum, its address and its generation.
+//! A superblock remembers the roots of the last four commits. Their blocks may have been overwritten since,
+//! so what is found there is believed no more than anything else: each block has to have its checksum, its
+//! address and its generation.
 
 use std::cmp::Reverse;
 
@@ -10,8 +12,9 @@ use vlinder_format::{Generation, Logical};
 
 use crate::{Filesystem, FsError, Result};
 
-/// Opens by what a superblock remembers, the newest first, and the state of the last commit before all. `open` opens for
-/// reading, by the superblock as it was changed; the second of two tries of each takes the chunk tree of that commit too.
+/// Opens by what a superblock remembers, the newest first, and the state of the last commit before all.
+/// `open` opens for reading, by the superblock as it was changed; the second of two tries of each takes the
+/// chunk tree of that commit too.
 ///
 /// # Errors
 /// That of the state of the last commit, where there is no better.

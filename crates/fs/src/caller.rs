@@ -49,7 +49,8 @@ impl Capabilities {
     }
 }
 
-/// A set of accesses to a file: read, write, execute (search, in a directory), as in the `other` bits of a mode.
+/// A set of accesses to a file: read, write, execute (search, in a directory), as in the `other` bits of a
+/// mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access(pub u32);
 

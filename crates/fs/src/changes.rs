@@ -1,4 +1,5 @@
-//! The changes of one operation in one subvolume: collected against what the tree holds, then made all at once.
+//! The changes of one operation in one subvolume: collected against what the tree holds, then made all at
+//! once.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +18,9 @@ use vlinder_tree::Edit;
 use crate::fsync_log::{Journal, Named, Note};
 use crate::{Filesystem, Inode, Refusal, Result, Subvolume};
 
-/// What an operation changes in one tree. Nothing has happened until [`apply`](Self::apply); locks keep the items that
-/// are read here from changing meanwhile (names under their directory's, the rest under the inode's operation lock).
+/// What an operation changes in one tree. Nothing has happened until [`apply`](Self::apply); locks keep the
+/// items that are read here from changing meanwhile (names under their directory's, the rest under the
+/// inode's operation lock).
 pub(crate) struct Changes<'a> {
     filesystem: &'a Filesystem,
     tree: Arc<OpenTree>,
@@ -71,7 +73,8 @@ impl<'a> Changes<'a> {
         self.items.insert(key, (!data.is_empty()).then_some(data));
     }
 
-    /// An inode's own item will be put in after these changes ([`Inode::put`](crate::Inode)): its place is charged with theirs.
+    /// An inode's own item will be put in after these changes ([`Inode::put`](crate::Inode)): its place is
+    /// charged with theirs.
     pub(crate) fn touch_inode(&mut self, inode: ObjectId) {
         self.touched.push(inode);
     }
@@ -119,8 +122,8 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// Where items will be pending: those given, the inode items that the caller puts in, and that of a directory whose names
-    /// change.
+    /// Where items will be pending: those given, the inode items that the caller puts in, and that of a
+    /// directory whose names change.
     fn pending_keys(&self) -> Vec<Key> {
         let directories = self.pending.keys().filter(|key| key.item_type == ItemType::DIR_INDEX);
         let inodes =
@@ -172,8 +175,8 @@ impl<'a> Changes<'a> {
         grows_too_large(bytes, self.node_size())
     }
 
-    /// Reads the entries whose names have the hash of one that is to be added to a directory. The directory is locked from
-    /// here on.
+    /// Reads the entries whose names have the hash of one that is to be added to a directory. The directory
+    /// is locked from here on.
     ///
     /// # Errors
     /// [`Refusal::Exists`] where the name is among them.
@@ -244,7 +247,8 @@ impl<'a> Changes<'a> {
         Ok(())
     }
 
-    /// Adds the reference from a new inode to its name: its number was given out just now, so it has no other.
+    /// Adds the reference from a new inode to its name: its number was given out just now, so it has no
+    /// other.
     pub(crate) fn add_first_reference(
         &mut self,
         inode: ObjectId,
@@ -258,7 +262,8 @@ impl<'a> Changes<'a> {
         self.put(inode_ref::key(inode, parent), item);
     }
 
-    /// Adds the reference from an inode to its name: in the INODE_REF, or where that is full in an INODE_EXTREF.
+    /// Adds the reference from an inode to its name: in the INODE_REF, or where that is full in an
+    /// INODE_EXTREF.
     ///
     /// # Errors
     /// [`Refusal::TooManyLinks`] where neither takes it.

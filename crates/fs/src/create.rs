@@ -17,8 +17,8 @@ use crate::property::{COMPRESSION_NAME, CompressionProperty};
 use crate::stamp::Stamp;
 use crate::{Access, Caller, Capabilities, Filesystem, Refusal, Result};
 
-/// Items that making a file may touch: its inode, reference, extent and three attributes, the two entries of its name,
-/// and the directory's inode.
+/// Items that making a file may touch: its inode, reference, extent and three attributes, the two entries of
+/// its name, and the directory's inode.
 const ITEMS: u32 = 10;
 
 /// What is to be made.
@@ -84,8 +84,8 @@ impl Filesystem {
     /// Makes empty regular files in one directory, in their order, with one change of the tree; all or none.
     ///
     /// # Errors
-    /// As [`create_file`](Self::create_file), of any of them. [`Refusal::NoSpace`] also where there is room for each of
-    /// them alone, since together they need more for the worst case.
+    /// As [`create_file`](Self::create_file), of any of them. [`Refusal::NoSpace`] also where there is room
+    /// for each of them alone, since together they need more for the worst case.
     pub fn create_files(&self, directory: &Arc<Inode>, files: &[NewFileName<'_>]) -> Result<Vec<Arc<Inode>>> {
         let named = files.iter().map(|file| Named {
             caller: file.caller,
@@ -138,7 +138,8 @@ impl Filesystem {
     /// Makes a regular file, fifo, socket or device node (the last needs a capability).
     ///
     /// # Errors
-    /// As [`create_file`](Self::create_file); [`Refusal::InvalidArgument`] for a directory or a symbolic link.
+    /// As [`create_file`](Self::create_file); [`Refusal::InvalidArgument`] for a directory or a symbolic
+    /// link.
     pub fn create_node(
         &self,
         caller: &Caller,
@@ -266,7 +267,8 @@ impl Filesystem {
         changes.add_inode(prepared, target, generation)
     }
 
-    /// Chooses number, owner, mode, flags, ACLs and properties of a new file, as its directory passes them on.
+    /// Chooses number, owner, mode, flags, ACLs and properties of a new file, as its directory passes them
+    /// on.
     pub(crate) fn prepare(
         &self,
         caller: &Caller,

@@ -10,16 +10,17 @@ use crate::inode::Inode;
 use crate::{Caller, Filesystem, Result};
 
 impl Filesystem {
-    /// Writes parts of a file as [`write_file`](Self::write_file) does each, and has them on the devices when it returns: a
-    /// write with `O_DIRECT`. They are not durable by that: the devices may hold them in a cache, and no commit has the
-    /// extents yet ([`sync_inode`](Self::sync_inode)).
+    /// Writes parts of a file as [`write_file`](Self::write_file) does each, and has them on the devices when
+    /// it returns: a write with `O_DIRECT`. They are not durable by that: the devices may hold them in a
+    /// cache, and no commit has the extents yet ([`sync_inode`](Self::sync_inode)).
     ///
-    /// Parts of any alignment are taken, in the order given. Callers that write to one file at once share what is expensive:
-    /// while one of them waits for the devices, what the others bring gathers, and one of these writes it all.
+    /// Parts of any alignment are taken, in the order given. Callers that write to one file at once share
+    /// what is expensive: while one of them waits for the devices, what the others bring gathers, and one of
+    /// these writes it all.
     ///
     /// # Errors
-    /// As [`write_file`](Self::write_file), and what the devices met. Some of the parts may be written then, or be in memory,
-    /// where the next flush tries again.
+    /// As [`write_file`](Self::write_file), and what the devices met. Some of the parts may be written then,
+    /// or be in memory, where the next flush tries again.
     pub fn write_file_direct(
         &self,
         caller: &Caller,

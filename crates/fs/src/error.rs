@@ -1,4 +1,5 @@
-//! What can go wrong, in four worlds: devices, damage on disk, what is not supported, and what the caller asked for.
+//! What can go wrong, in four worlds: devices, damage on disk, what is not supported, and what the caller
+//! asked for.
 
 use rustix::io::Errno;
 use vlinder_device::DeviceError;
@@ -15,7 +16,8 @@ use crate::options::OptionError;
 
 macro_rules! refusals {
     ($($(#[$doc:meta])* $name:ident = $errno:ident, $text:literal;)*) => {
-        /// Why a request is refused although the file system is sound: the caller's world. Each has its errno.
+        /// Why a request is refused although the file system is sound: the caller's world. Each has its
+        /// errno.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
         #[non_exhaustive]
         pub enum Refusal {
@@ -170,7 +172,8 @@ pub enum FsError {
 }
 
 impl FsError {
-    /// What a system call returns for this error; EIO for damage and failing devices, EBUSY for one that another holds.
+    /// What a system call returns for this error; EIO for damage and failing devices, EBUSY for one that
+    /// another holds.
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
@@ -220,8 +223,8 @@ impl FsError {
         matches!(self.refusal(), Some(Refusal::NoSpace | Refusal::HostFull))
     }
 
-    /// Of two errors the one to be told, this one of two alike: that the image has no space hides no host that is full, and
-    /// neither hides a failure of another kind.
+    /// Of two errors the one to be told, this one of two alike: that the image has no space hides no host
+    /// that is full, and neither hides a failure of another kind.
     pub(crate) fn or_graver(self, other: Self) -> Self {
         let gravity = |error: &Self| match error {
             error if error.is_host_full() => 1,

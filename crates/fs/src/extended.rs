@@ -70,11 +70,13 @@ impl Filesystem {
     /// The value of an attribute.
     ///
     /// # Errors
-    /// [`Refusal::NoAttribute`], [`Refusal::NotSupported`] for a name of no known family, [`Refusal::AccessDenied`].
+    /// [`Refusal::NoAttribute`], [`Refusal::NotSupported`] for a name of no known family,
+    /// [`Refusal::AccessDenied`].
     pub fn extended_attribute(&self, caller: &Caller, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
         let family = family_of(name)?;
         if inode.is_placeholder() {
-            // Linux asks whether a placeholder has attributes after it looked for ACLs, of which there are none.
+            // Linux asks whether a placeholder has attributes after it looked for ACLs, of which there are
+            // none.
             let is_acl = family == Family::Acl && self.options().acl;
             return Err(if is_acl { Refusal::NoAttribute } else { Refusal::NotSupported }.into());
         }
@@ -108,8 +110,8 @@ impl Filesystem {
     /// Sets an attribute. An ACL sets the mode too, `btrfs.compression` the flags.
     ///
     /// # Errors
-    /// [`Refusal::Exists`] and [`Refusal::NoAttribute`] as the mode wants it, [`Refusal::AttributeTooLong`] where it
-    /// does not fit a block, and those of permissions.
+    /// [`Refusal::Exists`] and [`Refusal::NoAttribute`] as the mode wants it, [`Refusal::AttributeTooLong`]
+    /// where it does not fit a block, and those of permissions.
     pub fn set_extended_attribute(
         &self,
         caller: &Caller,
@@ -298,8 +300,8 @@ impl Changes<'_> {
     /// Sets or removes an attribute of an inode.
     ///
     /// # Errors
-    /// As the mode wants it [`Refusal::Exists`] or [`Refusal::NoAttribute`]; [`Refusal::AttributeTooLong`] where it does not
-    /// fit.
+    /// As the mode wants it [`Refusal::Exists`] or [`Refusal::NoAttribute`]; [`Refusal::AttributeTooLong`]
+    /// where it does not fit.
     pub(crate) fn set_attribute(
         &mut self,
         inode: ObjectId,

@@ -1,4 +1,5 @@
-//! Reading and writing files as callers do: with the locks that takes, and what it does to times and set-id bits.
+//! Reading and writing files as callers do: with the locks that takes, and what it does to times and set-id
+//! bits.
 
 use std::borrow::Cow;
 
@@ -20,11 +21,11 @@ pub enum WriteOrigin {
         /// The times stay: who asks sets them.
         keeps_times: bool,
     },
-    /// A cache that took the bytes from their writer earlier, and saw to times and privileges then. It hands the times over
-    /// later; until then those of the file are not older than this.
+    /// A cache that took the bytes from their writer earlier, and saw to times and privileges then. It hands
+    /// the times over later; until then those of the file are not older than this.
     WriteBack,
-    /// Pages of a mapping, which no program writes by a call: the times move, and privileges stay (`filemap_page_mkwrite`,
-    /// mm/filemap.c).
+    /// Pages of a mapping, which no program writes by a call: the times move, and privileges stay
+    /// (`filemap_page_mkwrite`, mm/filemap.c).
     Mapped,
     /// Bytes from such a cache that had found no room before; their times were handed over since.
     WriteBackAgain,
@@ -98,13 +99,13 @@ impl Filesystem {
         Ok(offset)
     }
 
-    /// Writes at an offset. The bytes are in memory when this returns, with the space for them promised; set-id bits and
-    /// file capabilities go unless the caller may keep them, and the times are the present, as far as `origin` leaves that
-    /// to the file system.
+    /// Writes at an offset. The bytes are in memory when this returns, with the space for them promised;
+    /// set-id bits and file capabilities go unless the caller may keep them, and the times are the present,
+    /// as far as `origin` leaves that to the file system.
     ///
     /// # Errors
-    /// [`Refusal::NoSpace`], [`Refusal::FileTooLarge`], [`Refusal::ReadOnly`]; [`Refusal::NotPermitted`] for overwriting a
-    /// file that can only grow. Set-id bits may have gone even so.
+    /// [`Refusal::NoSpace`], [`Refusal::FileTooLarge`], [`Refusal::ReadOnly`]; [`Refusal::NotPermitted`] for
+    /// overwriting a file that can only grow. Set-id bits may have gone even so.
     pub fn write_file(
         &self,
         caller: &Caller,
@@ -175,7 +176,8 @@ impl Filesystem {
         self.check_change(inode, refusing)
     }
 
-    /// Refuses the change of a file's data where nothing may change, and where the file has one of these flags.
+    /// Refuses the change of a file's data where nothing may change, and where the file has one of these
+    /// flags.
     fn check_change(&self, inode: &Inode, refusing: InodeFlags) -> Result<()> {
         require_regular(inode)?;
         self.check_file_writable(inode)?;
@@ -192,8 +194,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// What a change of a file's data does besides, before it, as on Linux; gives whether the mode changed. The caller
-    /// holds the operation lock and has checked that the change may be.
+    /// What a change of a file's data does besides, before it, as on Linux; gives whether the mode changed.
+    /// The caller holds the operation lock and has checked that the change may be.
     fn begin_change(&self, caller: &Caller, inode: &Arc<Inode>, origin: WriteOrigin) -> Result<bool> {
         if origin.is_write_back() {
             if origin == WriteOrigin::WriteBack {
@@ -216,8 +218,8 @@ impl Filesystem {
     /// Preallocates, punches a hole or zeroes a range, as fallocate(2).
     ///
     /// # Errors
-    /// As [`write_file`](Self::write_file); [`Refusal::NotPermitted`] for an immutable file, and for what takes data from
-    /// one that can only grow.
+    /// As [`write_file`](Self::write_file); [`Refusal::NotPermitted`] for an immutable file, and for what
+    /// takes data from one that can only grow.
     pub fn allocate_file(
         &self,
         caller: &Caller,
@@ -291,7 +293,8 @@ impl Filesystem {
         })
     }
 
-    /// Makes a range of one file share the extents of another's (FICLONERANGE); a length of 0 is "up to the end".
+    /// Makes a range of one file share the extents of another's (FICLONERANGE); a length of 0 is "up to the
+    /// end".
     ///
     /// # Errors
     /// [`Refusal::InvalidArgument`] where borders are not aligned; as copying.
@@ -331,7 +334,8 @@ impl Filesystem {
     }
 }
 
-/// The flags of a target that refuse a copy: other than for a write, Linux asks for the one also when the file is open.
+/// The flags of a target that refuse a copy: other than for a write, Linux asks for the one also when the
+/// file is open.
 fn refusing_copies(origin: WriteOrigin) -> InodeFlags {
     match origin {
         WriteOrigin::Caller => InodeFlags::IMMUTABLE.with(InodeFlags::APPEND),

@@ -31,7 +31,8 @@ use crate::{FsError, Refusal, Result, SubvolumeChoice};
 const INODE_BYTES: u64 = 1024;
 /// Unreadable chunks that are named one by one.
 const CHUNKS_NAMED: usize = 16;
-/// An opened file system. Clones share it; the last one that is dropped commits (see [`close`](Self::close) for errors).
+/// An opened file system. Clones share it; the last one that is dropped commits (see [`close`](Self::close)
+/// for errors).
 #[derive(Clone)]
 pub struct Filesystem {
     shared: Arc<Shared>,
@@ -61,8 +62,8 @@ pub(crate) struct Shared {
     pub(crate) inodes: InodeCache,
     /// Held by renames that move a directory, and by whatever asks for a directory's ancestors meanwhile.
     pub(crate) rename: Mutex<()>,
-    /// Held while subvolumes get, change or lose their places, so that none is put into one that is being deleted.
-    /// Comes before the rename lock.
+    /// Held while subvolumes get, change or lose their places, so that none is put into one that is being
+    /// deleted. Comes before the rename lock.
     pub(crate) subvolume_places: Mutex<()>,
     /// Known once a subvolume was met that has no reference back.
     pub(crate) lowest_parents: Mutex<Option<LowestParents>>,
@@ -174,8 +175,8 @@ impl Filesystem {
     }
 
     /// Opens a committed state, for reading, that another process has leased to this one
-    /// ([`CommitLease`](vlinder_tree::CommitLease)): the one of these superblocks, one for each device in the same order.
-    /// What is read is worth nothing if the lease is revoked meanwhile.
+    /// ([`CommitLease`](vlinder_tree::CommitLease)): the one of these superblocks, one for each device in the
+    /// same order. What is read is worth nothing if the lease is revoked meanwhile.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -268,8 +269,8 @@ impl Filesystem {
         Self { _closer: Some(Arc::new(Closer(Arc::clone(&shared)))), shared }
     }
 
-    /// Whether reading leaves the access times as they are although the options would move them: so it is while the kernel
-    /// shows a writable file system read-only.
+    /// Whether reading leaves the access times as they are although the options would move them: so it is
+    /// while the kernel shows a writable file system read-only.
     pub fn hold_access_times(&self, hold: bool) {
         self.shared.access_times_held.store(hold, Ordering::Release);
     }
@@ -311,7 +312,8 @@ impl Filesystem {
         Timestamp { seconds: now.seconds, nanoseconds: now.nanoseconds }
     }
 
-    /// As [`now`](Self::now), but of the kernel's last tick: at most ten milliseconds earlier, and without a system call.
+    /// As [`now`](Self::now), but of the kernel's last tick: at most ten milliseconds earlier, and without a
+    /// system call.
     pub(crate) fn recently(&self) -> Timestamp {
         let recently = self.engine().clock().recently();
         Timestamp { seconds: recently.seconds, nanoseconds: recently.nanoseconds }
@@ -331,7 +333,8 @@ impl Filesystem {
         self.inode(self.root_id())
     }
 
-    /// A subvolume by its number. The first look at one finishes the deletions that a crash interrupted in it.
+    /// A subvolume by its number. The first look at one finishes the deletions that a crash interrupted in
+    /// it.
     ///
     /// # Errors
     /// [`Refusal::NotFound`] where there is none or it was deleted; what reading met.
@@ -380,8 +383,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// As [`check_writable`](Self::check_writable), for a change of a file's own data and attributes: an open file outlives its
-    /// subvolume.
+    /// As [`check_writable`](Self::check_writable), for a change of a file's own data and attributes: an open
+    /// file outlives its subvolume.
     ///
     /// # Errors
     /// As there.
@@ -400,8 +403,9 @@ impl Filesystem {
         self.shared.options.read_only || self.engine().read_only_reason().is_some()
     }
 
-    /// Joins the running transaction with space for so many items reserved. Before it is refused, unflushed data are written
-    /// out, which take less in the end than is kept for them; but not of files whose extents the caller may hold.
+    /// Joins the running transaction with space for so many items reserved. Before it is refused, unflushed
+    /// data are written out, which take less in the end than is kept for them; but not of files whose extents
+    /// the caller may hold.
     ///
     /// # Errors
     /// No space, or the file system is read-only.
@@ -417,7 +421,8 @@ impl Filesystem {
         self.begin_with(Reservation::items(items).of(kind))
     }
 
-    /// As [`begin`](Self::begin), for what frees space: it may use the reserve, so that deleting always works.
+    /// As [`begin`](Self::begin), for what frees space: it may use the reserve, so that deleting always
+    /// works.
     ///
     /// # Errors
     /// As there.
@@ -425,7 +430,8 @@ impl Filesystem {
         self.begin_with(Reservation::deletion(items).of(kind))
     }
 
-    /// As [`begin_deletion`](Self::begin_deletion), for removing a name, which leaves as much of the reserve as Linux does.
+    /// As [`begin_deletion`](Self::begin_deletion), for removing a name, which leaves as much of the reserve
+    /// as Linux does.
     ///
     /// # Errors
     /// As there.
@@ -433,7 +439,8 @@ impl Filesystem {
         self.begin_with(Reservation::removal(items).of(ChangeKind::Names))
     }
 
-    /// As [`begin_deletion`](Self::begin_deletion), for what was accepted before, and leaves no room for the tickets of other threads.
+    /// As [`begin_deletion`](Self::begin_deletion), for what was accepted before, and leaves no room for the
+    /// tickets of other threads.
     ///
     /// # Errors
     /// As there.
@@ -441,8 +448,8 @@ impl Filesystem {
         self.begin_with(Reservation::accepted(items).of(kind))
     }
 
-    /// As [`begin_deletion`](Self::begin_deletion), for deleting a subvolume: where snapshots share all that there is, nothing else
-    /// gives back space.
+    /// As [`begin_deletion`](Self::begin_deletion), for deleting a subvolume: where snapshots share all that
+    /// there is, nothing else gives back space.
     ///
     /// # Errors
     /// As there.
@@ -498,8 +505,9 @@ impl Filesystem {
         }
     }
 
-    /// Makes durable what is in transactions, and every inode item that changed beside them. (The commit takes those too,
-    /// but one of another thread that is under way may have asked for them before they changed.)
+    /// Makes durable what is in transactions, and every inode item that changed beside them. (The commit
+    /// takes those too, but one of another thread that is under way may have asked for them before they
+    /// changed.)
     ///
     /// # Errors
     /// What putting them in or committing met.
@@ -509,8 +517,9 @@ impl Filesystem {
         Ok(self.engine().commit()?)
     }
 
-    /// With `flushoncommit`, writes out the data of every file, and waits for those that others are writing out. The
-    /// commit itself cannot wait for these, who may be waiting for it, so whoever asks for one comes here before.
+    /// With `flushoncommit`, writes out the data of every file, and waits for those that others are writing
+    /// out. The commit itself cannot wait for these, who may be waiting for it, so whoever asks for one comes
+    /// here before.
     pub(crate) fn flush_for_commit(&self) -> Result<()> {
         if self.options().flush_on_commit { crate::data::flush_all(self) } else { Ok(()) }
     }

@@ -50,8 +50,8 @@ const COUNTERS: [Definition; 8] = [
 ];
 
 impl Filesystem {
-    /// The error counters of the devices, which are stored as Linux stores them (DEV_STATS), and what was healed on them and
-    /// by them since the file system was opened.
+    /// The error counters of the devices, which are stored as Linux stores them (DEV_STATS), and what was
+    /// healed on them and by them since the file system was opened.
     #[must_use]
     pub fn device_counters(&self) -> Vec<DeviceCounter> {
         let volume = self.engine().volume();

@@ -1,16 +1,17 @@
 //! A host that has no space for the image.
 //!
-//! An image grows on its host as it is written to, and the host's file system, or a quota there, may be full. The image is
-//! sound then: its last commit is whole, and what came since is in memory, where the user may still save it by freeing space
-//! on the host. Invariants:
+//! An image grows on its host as it is written to, and the host's file system, or a quota there, may be full.
+//! The image is sound then: its last commit is whole, and what came since is in memory, where the user may
+//! still save it by freeing space on the host. Invariants:
 //! 1. What was accepted stays in memory until it is on the devices: data stay dirty, a commit stays frozen
 //!    (`Engine::is_host_full`).
-//! 2. While the host is full, callers are refused what needs more room there ([`Filesystem::check_host_room`]). What the
-//!    kernel took from them before is accepted within `dirty=`.
+//! 2. While the host is full, callers are refused what needs more room there
+//!    ([`Filesystem::check_host_room`]). What the kernel took from them before is accepted within `dirty=`.
 //! 3. Writing is tried again: by every sync, by the background work, and by writers at intervals that double
-//!    ([`Filesystem::try_host_again`]). Only a sync that has written everything ends the state. The next time that the host is
-//!    full, the intervals begin anew, whatever sync ended the last one.
-//! 4. A caller is told of a full host only if the last try met nothing else: a failure of another kind is told as what it is.
+//!    ([`Filesystem::try_host_again`]). Only a sync that has written everything ends the state. The next time
+//!    that the host is full, the intervals begin anew, whatever sync ended the last one.
+//! 4. A caller is told of a full host only if the last try met nothing else: a failure of another kind is
+//!    told as what it is.
 
 use std::time::Duration;
 
@@ -30,7 +31,8 @@ pub(crate) struct HostRetry {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Next {
-    /// Which time of a full host this is about ([`Engine::times_host_was_full`](vlinder_transaction::Engine)).
+    /// Which time of a full host this is about
+    /// ([`Engine::times_host_was_full`](vlinder_transaction::Engine)).
     time: u64,
     /// By the monotonic clock.
     at: Duration,
@@ -56,7 +58,8 @@ impl Default for HostRetry {
 }
 
 impl Filesystem {
-    /// Refuses what would take more room on the host while that is full. The caller holds no lock and no transaction handle.
+    /// Refuses what would take more room on the host while that is full. The caller holds no lock and no
+    /// transaction handle.
     ///
     /// # Errors
     /// [`EngineError::HostFull`](vlinder_transaction::EngineError::HostFull); what else trying it again met.

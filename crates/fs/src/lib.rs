@@ -1,19 +1,19 @@
-//! POSIX over Btrfs: inodes, directories, links, files, extended attributes, ACLs, subvolumes, orphans, and the opening of
-//! a file system for writing.
+//! POSIX over Btrfs: inodes, directories, links, files, extended attributes, ACLs, subvolumes, orphans, and
+//! the opening of a file system for writing.
 //!
 //! This crate must not know FUSE or any command line: callers are [`Caller`]s, requests are method calls.
 //!
-//! Reading path: [`Filesystem`] (the handle), [`Inode`] (what is in memory of a file, and its locks), `directory` (names),
-//! then the operations by family: `create`, `link`, `unlink`, `rename`, `metadata`, `extended`, `subvolume`. File *data*
-//! (extents, write-back, truncation) is [`data`]. What happens unasked is in `background`, fsync in `fsync_log`. [`path`]
-//! has the interface shaped like `std::fs`.
+//! Reading path: [`Filesystem`] (the handle), [`Inode`] (what is in memory of a file, and its locks),
+//! `directory` (names), then the operations by family: `create`, `link`, `unlink`, `rename`, `metadata`,
+//! `extended`, `subvolume`. File *data* (extents, write-back, truncation) is [`data`]. What happens unasked
+//! is in `background`, fsync in `fsync_log`. [`path`] has the interface shaped like `std::fs`.
 //!
 //! # Locks
 //! In this order, each optional: the lock of subvolumes' places → the rename lock of the file system →
-//! [`Inode::operation`] of directories, then of other inodes, several of one kind in the order of their ids (a directory's
-//! ancestor before it, in rename) → the locks of files' extents and of ranges of files ([`data`]) → a transaction handle →
-//! [`Inode::state`]. `state` is never held over I/O or while a handle is begun; what the committer calls takes `state` alone,
-//! never `operation`.
+//! [`Inode::operation`] of directories, then of other inodes, several of one kind in the order of their ids
+//! (a directory's ancestor before it, in rename) → the locks of files' extents and of ranges of files
+//! ([`data`]) → a transaction handle → [`Inode::state`]. `state` is never held over I/O or while a handle is
+//! begun; what the committer calls takes `state` alone, never `operation`.
 
 mod acl;
 mod attributes;
@@ -49,6 +49,7 @@ mod rename;
 mod replacement;
 mod room;
 pub mod salvage;
+mod set_attributes;
 mod stamp;
 mod statistics;
 mod subvolume;
@@ -66,7 +67,6 @@ pub use file::{FileChange, WriteOrigin};
 pub use filesystem::Filesystem;
 pub use health::DeviceCounter;
 pub use inode::{Inode, InodeId, InodeState};
-pub use metadata::{SetAttributes, SetTime};
 pub use nearness::Prospect;
 pub use open::{OpenInode, OpenMode};
 pub use options::{
@@ -76,6 +76,7 @@ pub use options::{
 pub use property::CompressionProperty;
 pub use rename::RenameMode;
 pub use replacement::Replacement;
+pub use set_attributes::{SetAttributes, SetTime};
 pub use statistics::Statistics;
 pub use subvolume::{Subvolume, SubvolumeInformation};
 

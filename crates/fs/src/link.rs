@@ -27,8 +27,8 @@ impl Filesystem {
     /// Gives a file one more name.
     ///
     /// # Errors
-    /// [`Refusal::Exists`]; [`Refusal::CrossesSubvolumes`]; [`Refusal::TooManyLinks`]; [`Refusal::NotPermitted`] for a
-    /// directory; and those of permissions.
+    /// [`Refusal::Exists`]; [`Refusal::CrossesSubvolumes`]; [`Refusal::TooManyLinks`];
+    /// [`Refusal::NotPermitted`] for a directory; and those of permissions.
     pub fn link(
         &self,
         caller: &Caller,
@@ -95,8 +95,9 @@ impl Filesystem {
         Ok(())
     }
 
-    /// The target of a symbolic link: as many bytes as the link's size says, up to the first NUL. (Some btrfs-convert put a NUL
-    /// behind them; no link has one inside that Linux made, and Linux reads up to it.)
+    /// The target of a symbolic link: as many bytes as the link's size says, up to the first NUL. (Some
+    /// btrfs-convert put a NUL behind them; no link has one inside that Linux made, and Linux reads up to
+    /// it.)
     ///
     /// # Errors
     /// [`Refusal::InvalidArgument`] for any other file; what reading met, fewer bytes among it.
@@ -128,7 +129,8 @@ impl Filesystem {
         }
     }
 
-    /// The bytes of an inline extent as they were before they were compressed. Linux compresses no target, and reads those that are.
+    /// The bytes of an inline extent as they were before they were compressed. Linux compresses no target,
+    /// and reads those that are.
     fn plain_target<'a>(
         &self,
         inode: &Inode,

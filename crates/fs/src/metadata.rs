@@ -1,4 +1,5 @@
-//! Attributes: showing them, changing them, and what other changes do to them (set-id bits, capabilities, access times).
+//! Attributes: showing them, changing them, and what other changes do to them (set-id bits, capabilities,
+//! access times).
 
 use vlinder_base::sync::Arc;
 use vlinder_codec::compress::Compression;
@@ -12,6 +13,7 @@ use crate::extended::{AttributeMode, CAPABILITY_NAME};
 use crate::inode::dirty::ListChange;
 use crate::inode::{Inode, InodeState};
 use crate::property::{COMPRESSION_NAME, CompressionProperty};
+use crate::set_attributes::{SetAttributes, SetTime};
 use crate::stamp::Stamp;
 use crate::{Access, AccessTimes, Caller, Capabilities, Filesystem, Refusal, Result};
 
@@ -34,59 +36,8 @@ const SETTABLE: InodeFlags = InodeFlags(
         | InodeFlags::NODATASUM.0,
 );
 
-/// A time to set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetTime {
-    /// The present: who may write may set it.
-    Now,
-    /// Another: only the owner may.
-    At(Timestamp),
-    /// The present as the kernel of a mount has stamped it already: judged as [`Now`](Self::Now).
-    Stamped(Timestamp),
-}
-
-/// What is to be changed; `None` stays.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SetAttributes {
-    /// Set-id, sticky and permission bits.
-    pub permissions: Option<u32>,
-    /// The owner.
-    pub user: Option<UserId>,
-    /// The owning group.
-    pub group: Option<GroupId>,
-    /// The size: cut, or extended by a hole.
-    pub size: Option<u64>,
-    /// The size is changed through a handle open for writing, whose opener was judged then.
-    pub opened_for_writing: bool,
-    /// A change of owner leaves set-id bits: the kernel of a mount has seen to them.
-    pub keeps_set_id: bool,
-    /// A change of owner or size leaves capabilities: the kernel of a mount takes them away by itself where they have to go.
-    pub keeps_capability: bool,
-    /// Last access.
-    pub access_time: Option<SetTime>,
-    /// Last change of the data.
-    pub modification_time: Option<SetTime>,
-    /// Last change of the inode: only for the mount, whose kernel keeps it under the writeback cache.
-    pub change_time: Option<Timestamp>,
-    /// Creation: only for receivers and copies; no system call sets it.
-    pub birth_time: Option<Timestamp>,
-    /// These are times that the kernel of a mount kept of changes that it let pass before: they are judged by nothing, or what
-    /// was written before chattr(1) forbade it would fail later.
-    pub handed_over: bool,
-}
-
-impl SetAttributes {
-    /// Whether nothing else is changed than times, all of which the inode's item has had before.
-    fn sets_times_alone(&self) -> bool {
-        !self.touches_owner_or_mode() && self.birth_time.is_none()
-    }
-
-    fn touches_owner_or_mode(&self) -> bool {
-        self.permissions.is_some() || self.user.is_some() || self.group.is_some()
-    }
-}
-
-/// Sets the times that are to be set. `now` is asked only where it is needed: the kernel sends the times that it keeps.
+/// Sets the times that are to be set. `now` is asked only where it is needed: the kernel sends the times that
+/// it keeps.
 fn set_times(
     state: &mut InodeState,
     changes: &SetAttributes,
@@ -125,7 +76,8 @@ impl Filesystem {
         let sector_size = u64::from(self.sector_size().max(1));
         let whole = |bytes: u64| bytes.checked_next_multiple_of(sector_size).unwrap_or(bytes);
         let stored_bytes = whole(state.item.allocated_bytes);
-        // Nothing was ever preallocated behind its end, so its extents leave no hole, and what was written replaces others.
+        // Nothing was ever preallocated behind its end, so its extents leave no hole, and what was written
+        // replaces others.
         let is_whole =
             !state.item.flags.has(InodeFlags::PREALLOC) && stored_bytes >= whole(state.item.size_bytes);
         drop(state);
@@ -145,8 +97,8 @@ impl Filesystem {
     /// Changes attributes.
     ///
     /// # Errors
-    /// [`Refusal::InvalidArgument`] for an owner or group that is no id; those of permissions; those of changing the size,
-    /// which comes first.
+    /// [`Refusal::InvalidArgument`] for an owner or group that is no id; those of permissions; those of
+    /// changing the size, which comes first.
     pub fn set_attributes(
         &self,
         caller: &Caller,
@@ -179,7 +131,8 @@ impl Filesystem {
     }
 
     fn may_set(&self, caller: &Caller, inode: &Inode, changes: &SetAttributes) -> Result<()> {
-        // chown(2) takes 2^32-1 as "leave it": a file of that owner could not be copied to any host with its owner.
+        // chown(2) takes 2^32-1 as "leave it": a file of that owner could not be copied to any host with its
+        // owner.
         let are_ids = changes.user.is_none_or(UserId::is_id) && changes.group.is_none_or(GroupId::is_id);
         if !are_ids {
             return Err(Refusal::InvalidArgument.into());
@@ -212,8 +165,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// As [`changeable_item`](Self::changeable_item); of a placeholder, whose changes are taken and forgotten, even in a
-    /// subvolume that is read-only, as on Linux.
+    /// As [`changeable_item`](Self::changeable_item); of a placeholder, whose changes are taken and
+    /// forgotten, even in a subvolume that is read-only, as on Linux.
     pub(crate) fn changeable_or_forgotten_item(&self, inode: &Inode) -> Result<InodeItem> {
         if inode.is_placeholder() { Ok(inode.state.lock().item) } else { self.changeable_item(inode) }
     }
@@ -424,8 +377,8 @@ impl Filesystem {
         inode.put(handle, &mut state);
     }
 
-    /// Sets times that find no space in a transaction: they wait in memory until there is some. Times of an inode that is there
-    /// are never refused (docs/design/space.md).
+    /// Sets times that find no space in a transaction: they wait in memory until there is some. Times of an
+    /// inode that is there are never refused (docs/design/space.md).
     fn keep_times(&self, inode: &Arc<Inode>, changes: &SetAttributes) {
         let mut state = inode.state.lock();
         set_times(&mut state, changes, self.recently(), || self.now());
@@ -436,8 +389,9 @@ impl Filesystem {
         self.shared().background.note_change();
     }
 
-    /// Drops the set-id bits of a regular file whose content is about to change, unless the caller may keep them, and its
-    /// capabilities in any case; gives whether the mode changed. The caller holds the inode's operation lock exclusively.
+    /// Drops the set-id bits of a regular file whose content is about to change, unless the caller may keep
+    /// them, and its capabilities in any case; gives whether the mode changed. The caller holds the inode's
+    /// operation lock exclusively.
     pub(crate) fn kill_privileges(&self, caller: &Caller, inode: &Arc<Inode>) -> Result<bool> {
         if inode.file_type() != FileType::Regular {
             return Ok(false);
@@ -451,8 +405,8 @@ impl Filesystem {
         Ok(kept != permissions)
     }
 
-    /// The permission bits that a file has and those that a change of its data leaves, if that or its capabilities have to
-    /// change.
+    /// The permission bits that a file has and those that a change of its data leaves, if that or its
+    /// capabilities have to change.
     pub(crate) fn privileges_to_drop(&self, caller: &Caller, inode: &Inode) -> Result<Option<(u32, u32)>> {
         let permissions = inode.state.lock().item.mode.permissions();
         let kept = self.permissions_after_write(caller, inode).unwrap_or(permissions);
@@ -465,8 +419,9 @@ impl Filesystem {
         if caller.has(Capabilities::FSETID) { None } else { self.permissions_without_set_id(caller, inode) }
     }
 
-    /// What a change of owner leaves of a file's permission bits: no set-user-id, and set-group-id only where the group can't
-    /// execute the file and the caller is in it or may keep it (`setattr_should_drop_sgid`, fs/attr.c).
+    /// What a change of owner leaves of a file's permission bits: no set-user-id, and set-group-id only where
+    /// the group can't execute the file and the caller is in it or may keep it (`setattr_should_drop_sgid`,
+    /// fs/attr.c).
     fn without_set_id(&self, caller: &Caller, item: &InodeItem) -> u32 {
         let permissions = item.mode.permissions() & !SET_USER_ID;
         let may_keep = caller.is_in_group(self.shown_owner(item).1) || caller.has(Capabilities::FSETID);
@@ -491,7 +446,8 @@ impl Filesystem {
         Ok(found)
     }
 
-    /// A file was read, or a directory listed: its access time follows the options. The change waits for the commit.
+    /// A file was read, or a directory listed: its access time follows the options. The change waits for the
+    /// commit.
     pub fn note_access(&self, inode: &Arc<Inode>) {
         let times = self.options().access_times;
         if times == AccessTimes::Never
@@ -512,7 +468,8 @@ impl Filesystem {
         if item.flags.has(InodeFlags::NOATIME) || state.deleted || !is_due {
             return;
         }
-        // As in Linux, a full file system keeps its access times: reading must not fail, nor take what a commit needs.
+        // As in Linux, a full file system keeps its access times: reading must not fail, nor take what a
+        // commit needs.
         if !state.dirty && !self.engine().has_room_for_item() {
             return;
         }
@@ -533,14 +490,15 @@ impl Filesystem {
     /// Sets the flags of a file, those of [`InodeFlags`] that chattr(1) sets; others stay.
     ///
     /// # Errors
-    /// [`Refusal::NotPermitted`] for others than the owner, and without a capability for append and immutable;
-    /// [`Refusal::InvalidArgument`] for `nodatacow` or `nodatasum` on a file that has data, or together with compression.
+    /// [`Refusal::NotPermitted`] for others than the owner, and without a capability for append and
+    /// immutable; [`Refusal::InvalidArgument`] for `nodatacow` or `nodatasum` on a file that has data, or
+    /// together with compression.
     pub fn set_flags(&self, caller: &Caller, inode: &Arc<Inode>, flags: InodeFlags) -> Result<()> {
         self.change_flags(caller, inode, |_, _| Ok(flags))
     }
 
-    /// As [`set_flags`](Self::set_flags), with flags that follow from those that the file has, which nobody else changes
-    /// meanwhile. They are told with whether a regular file holds no data.
+    /// As [`set_flags`](Self::set_flags), with flags that follow from those that the file has, which nobody
+    /// else changes meanwhile. They are told with whether a regular file holds no data.
     ///
     /// # Errors
     /// As [`set_flags`](Self::set_flags), and what `change` refuses.

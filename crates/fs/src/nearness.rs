@@ -1,14 +1,15 @@
 //! How near the file system is to full, as far as writers are concerned.
 //!
-//! The engine says how many bytes it can still promise ([`Filesystem::room_for_writers`] is the one place that asks it). Here
-//! is what follows from that: whether a writer would get any room now, and what is tried before a writer is refused.
+//! The engine says how many bytes it can still promise ([`Filesystem::room_for_writers`] is the one place
+//! that asks it). Here is what follows from that: whether a writer would get any room now, and what is tried
+//! before a writer is refused.
 //!
 //! Invariants:
-//! 1. A writer is refused only after everything that could make room was tried: writing out what is unflushed, since it takes
-//!    less in the end than is promised to it, and a commit, which frees what was dropped
-//!    ([`Filesystem::make_room`]).
-//! 2. What was tried in vain is not tried again before something has changed: a file system that stays full makes no commit
-//!    for each write that fails ([`Attempts::is_vain`]).
+//! 1. A writer is refused only after everything that could make room was tried: writing out what is
+//!    unflushed, since it takes less in the end than is promised to it, and a commit, which frees what was
+//!    dropped ([`Filesystem::make_room`]).
+//! 2. What was tried in vain is not tried again before something has changed: a file system that stays full
+//!    makes no commit for each write that fails ([`Attempts::is_vain`]).
 
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
@@ -23,8 +24,8 @@ use crate::{Filesystem, Refusal, Result};
 pub enum Prospect {
     /// There is room for at least one sector.
     Room,
-    /// There is no room but what the file has: preallocated space that was never written, or extents that it overwrites where
-    /// they lie.
+    /// There is no room but what the file has: preallocated space that was never written, or extents that it
+    /// overwrites where they lie.
     OwnSpace,
     /// There is none.
     None,
@@ -37,7 +38,8 @@ pub(crate) struct Attempts {
     drops: Drops,
 }
 
-/// Counts what the running transaction drops: space that comes free with its commit, and shows nowhere before.
+/// Counts what the running transaction drops: space that comes free with its commit, and shows nowhere
+/// before.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Drops(Arc<AtomicU64>);
 
@@ -73,8 +75,8 @@ impl Attempts {
 }
 
 impl Filesystem {
-    /// Bytes that ordinary writers may still be promised, beside what was promised already. It counts nothing that only
-    /// a commit would free.
+    /// Bytes that ordinary writers may still be promised, beside what was promised already. It counts nothing
+    /// that only a commit would free.
     #[must_use]
     pub fn room_for_writers(&self) -> u64 {
         if self.engine().is_host_full() {
@@ -98,7 +100,8 @@ impl Filesystem {
     /// What a writer of a file would find now, after what may make room was tried.
     ///
     /// # Errors
-    /// [`Refusal::ReadOnly`], [`EngineError::HostFull`]; what flushing, committing or reading the file's items met.
+    /// [`Refusal::ReadOnly`], [`EngineError::HostFull`]; what flushing, committing or reading the file's
+    /// items met.
     pub fn prospect_of_writer(&self, inode: &Arc<Inode>) -> Result<Prospect> {
         self.check_file_writable(inode)?;
         self.check_host_room()?;
@@ -124,8 +127,8 @@ impl Filesystem {
         }
     }
 
-    /// Tries what may make room: writes out what is unflushed and commits. False where that was tried in vain before, and
-    /// nothing has changed since.
+    /// Tries what may make room: writes out what is unflushed and commits. False where that was tried in vain
+    /// before, and nothing has changed since.
     ///
     /// # Errors
     /// What flushing and committing met, but for a lack of room.

@@ -30,7 +30,8 @@ impl Filesystem {
     /// Opens a file. The caller truncates (through `set_attributes`) where that was asked for.
     ///
     /// # Errors
-    /// Those of permissions; [`Refusal::NotFound`] where the file is gone, [`Refusal::IsADirectory`] for writing one.
+    /// Those of permissions; [`Refusal::NotFound`] where the file is gone, [`Refusal::IsADirectory`] for
+    /// writing one.
     pub fn open_inode(&self, caller: &Caller, inode: &Arc<Inode>, mode: OpenMode) -> Result<OpenInode> {
         let writes = mode.write || mode.append || mode.truncate;
         match inode.file_type() {
@@ -68,8 +69,8 @@ impl Filesystem {
         Ok(OpenInode::adopt(self, Arc::clone(inode)))
     }
 
-    /// Counts one opening less; at the last one of a file without names, deletes it. Errors leave it an orphan, which the
-    /// background work deletes once there is space, or the next opening of the file system.
+    /// Counts one opening less; at the last one of a file without names, deletes it. Errors leave it an
+    /// orphan, which the background work deletes once there is space, or the next opening of the file system.
     pub(crate) fn release(&self, inode: &Arc<Inode>) {
         if let Err(error) = self.release_counted(inode) {
             tracing::warn!(inode = %inode.id(), %error, "a file without names could not be deleted; it is left for later");

@@ -1,4 +1,5 @@
-//! How a file system is opened: the mount options that concern it, under the names that Btrfs and mount(8) give them.
+//! How a file system is opened: the mount options that concern it, under the names that Btrfs and mount(8)
+//! give them.
 //!
 //! | option | meaning |
 //! |---|---|
@@ -61,9 +62,9 @@ pub enum OptionError {
     },
 }
 
-/// Options of Linux (without the `no` that some begin with) that may be given and change nothing here: where data lie on
-/// the device does not depend on them, there is no v1 space cache, threads are the front end's, and flushes are never left
-/// out.
+/// Options of Linux (without the `no` that some begin with) that may be given and change nothing here: where
+/// data lie on the device does not depend on them, there is no v1 space cache, threads are the front end's,
+/// and flushes are never left out.
 pub const WITHOUT_EFFECT: [&str; 10] = [
     "ssd",
     "ssd_spread",
@@ -145,8 +146,8 @@ pub struct OpenOptions {
     /// A commit follows when nothing was changed for so long, and something before; none without it. Needs
     /// [`background`](Self::background).
     pub idle_commit: Option<Duration>,
-    /// A thread commits at the interval, frees the blocks of deleted subvolumes and writes data out. Without it nothing
-    /// happens but what callers ask for, so that a simulation replays from its seed.
+    /// A thread commits at the interval, frees the blocks of deleted subvolumes and writes data out. Without
+    /// it nothing happens but what callers ask for, so that a simulation replays from its seed.
     pub background: bool,
     /// Which reads leave a trace.
     pub access_times: AccessTimes,
@@ -166,16 +167,18 @@ pub struct OpenOptions {
     pub rescue: RescueOptions,
     /// Devices may be missing: what the others have is read then.
     pub degraded: bool,
-    /// Of devices that were written to apart from one another, the one whose history is read; nothing is written then.
+    /// Of devices that were written to apart from one another, the one whose history is read; nothing is
+    /// written then.
     pub history: Option<DeviceId>,
     /// Whose files these are.
     pub owners: Owners,
     /// Bound of the tree blocks and inodes in memory, in bytes (`cache=`).
     pub cache_bytes: u64,
-    /// How many inodes stay in memory though nobody holds them; as many as an eighth of [`cache_bytes`](Self::cache_bytes)
-    /// has room for, where none is given.
+    /// How many inodes stay in memory though nobody holds them; as many as an eighth of
+    /// [`cache_bytes`](Self::cache_bytes) has room for, where none is given.
     pub cached_inodes: Option<usize>,
-    /// Bound of the file data that are not written yet, in bytes (`dirty=`). Pending items take a quarter as much beside.
+    /// Bound of the file data that are not written yet, in bytes (`dirty=`). Pending items take a quarter as
+    /// much beside.
     pub dirty_bytes: u64,
     /// Mechanisms turned off for measurement (`disable=`).
     pub disabled: Disabled,
@@ -249,22 +252,23 @@ switches! {
 const RESCUE_PARTS: &str = "part of rescue=: all, ignorebadroots, ignoredatacsums, ignoremetacsums, ignoresuperflags, \
                             nologreplay or usebackuproot";
 
-/// What may be damaged, by the parts of `rescue=` (Linux: `fs/btrfs/super.c`, `disk-io.c`, `block-group.c`). All need `ro`;
-/// Linux lets `usebackuproot` alone be given without, and then writes on from the older state: here nothing is written.
+/// What may be damaged, by the parts of `rescue=` (Linux: `fs/btrfs/super.c`, `disk-io.c`, `block-group.c`).
+/// All need `ro`; Linux lets `usebackuproot` alone be given without, and then writes on from the older state:
+/// here nothing is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RescueOptions {
     /// `usebackuproot`: the state of an earlier commit is shown where that of the last can't be read.
     pub uses_backup_roots: bool,
     /// `nologreplay`: an fsync log is left as it is; shown is the state of the last commit.
     pub leaves_log: bool,
-    /// `ignorebadroots`, `ibadroots`: the extent, device, checksum, UUID, free-space and block-group tree may be missing or
-    /// have a root block that can't be read. Without a checksum tree data are given out unverified. The space in use is not
-    /// known then.
+    /// `ignorebadroots`, `ibadroots`: the extent, device, checksum, UUID, free-space and block-group tree may
+    /// be missing or have a root block that can't be read. Without a checksum tree data are given out
+    /// unverified. The space in use is not known then.
     pub ignores_bad_roots: bool,
     /// `ignoredatacsums`, `idatacsums`: data are given out as they are.
     pub ignores_data_checksums: bool,
-    /// `ignoremetacsums`, `imetacsums`: a tree block of which no copy has its checksum is taken, if nothing else is wrong
-    /// with it.
+    /// `ignoremetacsums`, `imetacsums`: a tree block of which no copy has its checksum is taken, if nothing
+    /// else is wrong with it.
     pub ignores_block_checksums: bool,
     /// `ignoresuperflags`, `isuperflags`: flags of the superblock that are not known count for nothing.
     pub ignores_super_flags: bool,
@@ -338,8 +342,8 @@ impl OpenOptions {
         Ok(options)
     }
 
-    /// Applies one option, `name` or `name=value`; false if the name is none of these, so that a front end can look at
-    /// its own.
+    /// Applies one option, `name` or `name=value`; false if the name is none of these, so that a front end
+    /// can look at its own.
     ///
     /// # Errors
     /// A bad value.

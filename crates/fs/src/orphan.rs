@@ -1,8 +1,9 @@
 //! Files without names: their orphan items, and their deletion when nobody has them open any more.
 //!
-//! Orphan items are pending items (`transaction::pending`), so that one of a file that is deleted in the transaction that
-//! took its last name never reaches the tree. [`Filesystem::delete_orphans`] reads the tree alone: it comes before anything
-//! else happens in a subvolume, and a snapshot is taken of trees in which nothing is pending.
+//! Orphan items are pending items (`transaction::pending`), so that one of a file that is deleted in the
+//! transaction that took its last name never reaches the tree. [`Filesystem::delete_orphans`] reads the tree
+//! alone: it comes before anything else happens in a subvolume, and a snapshot is taken of trees in which
+//! nothing is pending.
 
 use vlinder_base::sync::{Arc, Mutex};
 use vlinder_format::inode::{FileType, InodeItem};
@@ -18,7 +19,8 @@ use crate::{Filesystem, FsError, Refusal, Result, Subvolume};
 /// So many items beside its data a deleted file may have for its deletion in one step.
 const MOST_ITEMS: usize = 64;
 
-/// Files without names whose deletion found no space. Each has its orphan item, so a crash forgets none of them.
+/// Files without names whose deletion found no space. Each has its orphan item, so a crash forgets none of
+/// them.
 #[derive(Default)]
 pub(crate) struct PutOff(Mutex<Vec<Arc<Inode>>>);
 
@@ -30,8 +32,9 @@ impl PutOff {
         }
     }
 
-    /// Deletes each of the files by `delete`, which puts a file off again where it finds no space. The first failure ends the
-    /// round: each try may commit several times, and a sync must not do that for every file of a full disk.
+    /// Deletes each of the files by `delete`, which puts a file off again where it finds no space. The first
+    /// failure ends the round: each try may commit several times, and a sync must not do that for every file
+    /// of a full disk.
     fn try_again(&self, mut delete: impl FnMut(&Arc<Inode>) -> Result<()>) {
         let mut files = std::mem::take(&mut *self.0.lock()).into_iter();
         for inode in files.by_ref() {
@@ -45,8 +48,8 @@ impl PutOff {
 }
 
 impl Filesystem {
-    /// Deletes a file without names, unless it is open. The caller holds no lock. Where there is no space for that, it is
-    /// tried again later ([`Self::delete_put_off`]).
+    /// Deletes a file without names, unless it is open. The caller holds no lock. Where there is no space for
+    /// that, it is tried again later ([`Self::delete_put_off`]).
     pub(crate) fn delete_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
         let deleted = self.with_room(|| self.try_delete_if_unused(inode));
         if deleted.as_ref().is_err_and(FsError::finds_no_space) {
@@ -69,7 +72,8 @@ impl Filesystem {
             }
         }
         if self.is_read_only() || inode.subvolume().is_deleted() {
-            // The next opening for writing finds the orphan item. That the subvolume is read-only does not matter.
+            // The next opening for writing finds the orphan item. That the subvolume is read-only does not
+            // matter.
             return Ok(());
         }
         if inode.file_type() == FileType::Regular {
@@ -104,14 +108,15 @@ impl Filesystem {
             state.deleted = true;
             state.orphan = false;
             state.dirty = false;
-            // Until now a commit that is being prepared could put the item in once more, for times that had changed.
+            // Until now a commit that is being prepared could put the item in once more, for times that had
+            // changed.
             handle.remove_if_pending(inode.subvolume().tree(), InodeItem::key(inode.number()));
         }
         self.shared().inodes.remove(inode.id());
     }
 
-    /// The keys of an inode's items in the tree, but for the inode item itself; at most `most`, and whether these are
-    /// all.
+    /// The keys of an inode's items in the tree, but for the inode item itself; at most `most`, and whether
+    /// these are all.
     pub(crate) fn items_of(&self, inode: &Inode, most: usize) -> Result<(Vec<Key>, bool)> {
         let first = Key::new(inode.number(), ItemType(ItemType::INODE_ITEM.0 + 1), 0);
         let tree = inode.subvolume().tree();
@@ -127,8 +132,8 @@ impl Filesystem {
         Ok((keys, true))
     }
 
-    /// Finishes the deletion of inodes that a crash left without names. A file that can't be deleted is left and
-    /// reported: it must not keep the file system from being opened.
+    /// Finishes the deletion of inodes that a crash left without names. A file that can't be deleted is left
+    /// and reported: it must not keep the file system from being opened.
     pub(crate) fn delete_orphans(&self, subvolume: &Subvolume) -> Result<()> {
         let mut from = orphan::key(ObjectId(0));
         let last = orphan::key(ObjectId(u64::MAX));
@@ -172,8 +177,9 @@ impl Filesystem {
     }
 }
 
-/// What removing the last items of an inode changes beside the one that its step is promised already: these keys, the orphan
-/// item, and the inode item once more, where it was put in meanwhile ([`Filesystem::forget_inode`]).
+/// What removing the last items of an inode changes beside the one that its step is promised already: these
+/// keys, the orphan item, and the inode item once more, where it was put in meanwhile
+/// ([`Filesystem::forget_inode`]).
 fn charge_of_last_items(keys: usize) -> Charge {
     Charge::leaves(keys as u64 + 2)
 }

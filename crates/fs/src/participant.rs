@@ -34,8 +34,8 @@ impl Participant for DirtyInodes {
     }
 }
 
-/// The engine tells its own errors to whoever asked for the commit; ours are of its kinds but for refusals, which
-/// nothing here can meet.
+/// The engine tells its own errors to whoever asked for the commit; ours are of its kinds but for refusals,
+/// which nothing here can meet.
 pub(crate) fn into_engine(error: FsError) -> EngineError {
     match error {
         FsError::Engine(error) => error,
@@ -47,8 +47,9 @@ pub(crate) fn into_engine(error: FsError) -> EngineError {
 }
 
 impl Filesystem {
-    /// Gives every inode item that changed outside a transaction to the running one. Items for which there is no room stay
-    /// where they are, in memory, until there is: what changed there is a time, or a size that its data bring along.
+    /// Gives every inode item that changed outside a transaction to the running one. Items for which there is
+    /// no room stay where they are, in memory, until there is: what changed there is a time, or a size that
+    /// its data bring along.
     pub(crate) fn put_dirty_inodes(&self) -> crate::Result<()> {
         let mut most = BATCH;
         while !self.shared().dirty_inodes.is_empty() {
@@ -65,8 +66,8 @@ impl Filesystem {
     }
 
     fn put_some_dirty_inodes(&self, most: usize) -> crate::Result<()> {
-        // The handle comes first: an inode that is off the list is in the transaction before that can end, and one
-        // for which there is no handle stays on it.
+        // The handle comes first: an inode that is off the list is in the transaction before that can end,
+        // and one for which there is no handle stays on it.
         let mut handle =
             self.begin_accepted(ChangeKind::Attributes, u32::try_from(most).unwrap_or(u32::MAX))?;
         let batch = self.shared().dirty_inodes.take(most);

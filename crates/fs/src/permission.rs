@@ -22,7 +22,8 @@ impl Filesystem {
     /// Whether a caller may access a file so; with an empty set, whether it is there.
     ///
     /// # Errors
-    /// [`Refusal::AccessDenied`]; [`Refusal::ReadOnly`] or [`Refusal::NotPermitted`] for writing what takes no changes.
+    /// [`Refusal::AccessDenied`]; [`Refusal::ReadOnly`] or [`Refusal::NotPermitted`] for writing what takes
+    /// no changes.
     pub fn access(&self, caller: &Caller, inode: &Inode, access: Access) -> Result<()> {
         let item = inode.state.lock().item;
         if access.has(Access::WRITE) {
@@ -110,8 +111,8 @@ impl Filesystem {
         if directory.is_placeholder() { Err(Refusal::NotPermitted.into()) } else { Ok(()) }
     }
 
-    /// As [`may_add_name`](Self::may_add_name), for a new file: of a placeholder, Linux says that regular files are denied
-    /// (`vfs_create`, fs/namei.c) and others not permitted.
+    /// As [`may_add_name`](Self::may_add_name), for a new file: of a placeholder, Linux says that regular
+    /// files are denied (`vfs_create`, fs/namei.c) and others not permitted.
     pub(crate) fn may_make(&self, caller: &Caller, directory: &Inode, file_type: FileType) -> Result<()> {
         match self.may_add_name(caller, directory) {
             Err(error)

@@ -23,7 +23,8 @@ pub enum CompressionProperty {
 }
 
 impl CompressionProperty {
-    /// Reads the property's value; none if Linux would refuse it. A level after a colon is allowed and not kept.
+    /// Reads the property's value; none if Linux would refuse it. A level after a colon is allowed and not
+    /// kept.
     pub(crate) fn parse(value: &[u8]) -> Option<Self> {
         if value.is_empty() {
             return Some(Self::None);

@@ -82,7 +82,8 @@ impl Found {
         self.replaced.as_ref().map(|named| &named.inode)
     }
 
-    /// Directories first, then the rest, each in the order of ids: so that two operations never wait for each other.
+    /// Directories first, then the rest, each in the order of ids: so that two operations never wait for each
+    /// other.
     fn lock(&self) -> Vec<RwLockWriteGuard<'_, ()>> {
         let mut inodes = vec![&self.moved.inode];
         inodes.extend(self.replaced_inode());
@@ -99,8 +100,8 @@ impl Filesystem {
     ///
     /// # Errors
     /// [`Refusal::NotFound`]; [`Refusal::Exists`]; [`Refusal::NotEmpty`], [`Refusal::IsADirectory`] and
-    /// [`Refusal::NotADirectory`] for what has the new name; [`Refusal::InvalidArgument`] for a directory below itself;
-    /// [`Refusal::CrossesSubvolumes`]; and those of permissions.
+    /// [`Refusal::NotADirectory`] for what has the new name; [`Refusal::InvalidArgument`] for a directory
+    /// below itself; [`Refusal::CrossesSubvolumes`]; and those of permissions.
     pub fn rename(
         &self,
         caller: &Caller,
@@ -181,8 +182,8 @@ impl Filesystem {
         Ok(vec![first.operation.write(), second.operation.write()])
     }
 
-    /// Whether a directory lies above another, or is it. Only a rename across directories changes the answer, and that
-    /// holds the rename lock, as does the caller.
+    /// Whether a directory lies above another, or is it. Only a rename across directories changes the answer,
+    /// and that holds the rename lock, as does the caller.
     fn is_ancestor(&self, ancestor: InodeId, directory: &Arc<Inode>) -> Result<bool> {
         let mut current = Arc::clone(directory);
         for _ in 0..MOST_ANCESTORS {
@@ -386,7 +387,8 @@ fn may_cross(rename: &Rename<'_>, found: &Found) -> Result<()> {
     if stays(moved) || (rename.is_exchange() && replaced.is_some_and(stays)) {
         return Err(Refusal::CrossesSubvolumes.into());
     }
-    // Linux lets a placeholder be exchanged, and then stops the file system in the middle of it (`btrfs_rename_exchange`).
+    // Linux lets a placeholder be exchanged, and then stops the file system in the middle of it
+    // (`btrfs_rename_exchange`).
     let is_kept = |inode: &Arc<Inode>| rename.is_exchange() && inode.is_placeholder();
     if moved.is_placeholder() || replaced.is_some_and(is_kept) {
         return Err(Refusal::NotEmpty.into());

@@ -19,8 +19,8 @@ const DATA_FLAGS: InodeFlags = InodeFlags(
     InodeFlags::NODATACOW.0 | InodeFlags::NODATASUM.0 | InodeFlags::COMPRESS.0 | InodeFlags::NOCOMPRESS.0,
 );
 
-/// The coming content of a file, in a file without a name until all of it is there. [`finish`](Self::finish) exchanges it
-/// for the old content in one transaction; where that is not reached, the old content stays.
+/// The coming content of a file, in a file without a name until all of it is there. [`finish`](Self::finish)
+/// exchanges it for the old content in one transaction; where that is not reached, the old content stays.
 #[derive(Debug)]
 pub struct Replacement {
     filesystem: Filesystem,
@@ -32,8 +32,9 @@ impl Replacement {
     /// Begins new content for a file, judged as an opening for writing that drops the content (`O_TRUNC`).
     ///
     /// # Errors
-    /// Those of permissions; [`Refusal::NotPermitted`] for a file that is immutable, can only grow or is verified by
-    /// fs-verity; [`Refusal::InvalidArgument`] for what is no regular file; [`Refusal::ReadOnly`]; [`Refusal::NoSpace`].
+    /// Those of permissions; [`Refusal::NotPermitted`] for a file that is immutable, can only grow or is
+    /// verified by fs-verity; [`Refusal::InvalidArgument`] for what is no regular file;
+    /// [`Refusal::ReadOnly`]; [`Refusal::NoSpace`].
     pub fn begin(filesystem: &Filesystem, caller: &Caller, target: &Arc<Inode>) -> Result<Self> {
         let item = filesystem.changeable_item(target)?;
         let mode = OpenMode { write: true, truncate: true, ..OpenMode::default() };
@@ -48,14 +49,15 @@ impl Replacement {
         Ok(Self { filesystem: filesystem.clone(), target, content })
     }
 
-    /// The file that takes the new content. Its data are stored as those of the target are: with or without copy-on-write,
-    /// checksums and compression.
+    /// The file that takes the new content. Its data are stored as those of the target are: with or without
+    /// copy-on-write, checksums and compression.
     #[must_use]
     pub fn content(&self) -> &Arc<Inode> {
         self.content.inode()
     }
 
-    /// Gives the target the new content. Set-id bits and file capabilities go, as for any write by this caller.
+    /// Gives the target the new content. Set-id bits and file capabilities go, as for any write by this
+    /// caller.
     ///
     /// # Errors
     /// [`Refusal::NoSpace`]; what flushing and the trees met. The target has its old content then.
@@ -71,7 +73,8 @@ impl Replacement {
     }
 }
 
-/// Makes a file without a name in the subvolume of another, with the flags and the compression that the other has.
+/// Makes a file without a name in the subvolume of another, with the flags and the compression that the other
+/// has.
 fn make_nameless(filesystem: &Filesystem, caller: &Caller, like: &Arc<Inode>) -> Result<OpenInode> {
     let compression = filesystem.compression_property(like)?;
     let flags = InodeFlags(like.flags().0 & DATA_FLAGS.0);

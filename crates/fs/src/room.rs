@@ -1,6 +1,6 @@
-//! Trying again what found no space. A commit ends the promises of others and frees what was given back; a ticket keeps the room
-//! meanwhile, so that an operation that needs much is not always overtaken by those that need little, or by the steps of a
-//! long deletion.
+//! Trying again what found no space. A commit ends the promises of others and frees what was given back; a
+//! ticket keeps the room meanwhile, so that an operation that needs much is not always overtaken by those
+//! that need little, or by the steps of a long deletion.
 
 use std::time::Duration;
 
@@ -10,12 +10,13 @@ use crate::{Filesystem, FsError, Refusal, Result};
 
 /// How often what found no space is tried again, with a ticket for as much room as it lacked.
 const FURTHER_TRIES: u32 = 2;
-/// How long what found no space goes on with freeing deleted subvolumes. One step gives back more than most operations need.
+/// How long what found no space goes on with freeing deleted subvolumes. One step gives back more than most
+/// operations need.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(10);
 /// Blocks of deleted subvolumes that it frees between two tries.
 const CLEANED_BLOCKS: usize = 256;
-/// How often it is tried again because it got further and lacked more: an operation asks for the room of one leaf after the
-/// other.
+/// How often it is tried again because it got further and lacked more: an operation asks for the room of one
+/// leaf after the other.
 const LARGER_TICKETS: u32 = 16;
 
 /// The further tries of one operation, or of one step of a long one.
@@ -47,8 +48,9 @@ impl<'a> Tries<'a> {
         }
     }
 
-    /// After a failure, whether to try again: where there was no space, a commit could give back some, and tries are left; or
-    /// deleted subvolumes gave back some. That was done then. The caller holds no transaction handle.
+    /// After a failure, whether to try again: where there was no space, a commit could give back some, and
+    /// tries are left; or deleted subvolumes gave back some. That was done then. The caller holds no
+    /// transaction handle.
     ///
     /// # Errors
     /// What the commit met.
@@ -73,8 +75,8 @@ impl<'a> Tries<'a> {
         Ok(true)
     }
 
-    /// Goes on with freeing what deleted subvolumes held, or waits for the thread that does: a program that deleted a snapshot counts
-    /// on its room. Gives whether there is more than before the last try.
+    /// Goes on with freeing what deleted subvolumes held, or waits for the thread that does: a program that
+    /// deleted a snapshot counts on its room. Gives whether there is more than before the last try.
     fn free_deleted_subvolumes(&mut self) -> Result<bool> {
         let engine = self.filesystem.engine();
         let now = self.filesystem.options().clock.monotonic();
@@ -98,8 +100,8 @@ impl<'a> Tries<'a> {
 }
 
 impl Filesystem {
-    /// Does what takes space, and again after a commit where it found none. A refusal has changed nothing, so `work` can be done
-    /// anew. The caller holds no transaction handle.
+    /// Does what takes space, and again after a commit where it found none. A refusal has changed nothing, so
+    /// `work` can be done anew. The caller holds no transaction handle.
     ///
     /// # Errors
     /// What the last try met.

@@ -4,7 +4,8 @@ use vlinder_format::Generation;
 use vlinder_format::inode::Timestamp;
 use vlinder_transaction::Handle;
 
-/// The transaction and the time of all changes of one handle. Times of one change are equal, so no order of them can be told.
+/// The transaction and the time of all changes of one handle. Times of one change are equal, so no order of
+/// them can be told.
 #[derive(Clone, Copy)]
 pub(crate) struct Stamp {
     pub(crate) generation: Generation,

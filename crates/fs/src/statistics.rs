@@ -7,7 +7,8 @@ use vlinder_transaction::{DeviceReport, KindReport, SpaceReport};
 use crate::directory::LONGEST;
 use crate::{Filesystem, Result};
 
-/// What statfs(2) shows. Sizes are as of file data: where data have two copies, half of what the devices hold.
+/// What statfs(2) shows. Sizes are as of file data: where data have two copies, half of what the devices
+/// hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statistics {
     /// Unit of the numbers of blocks, in bytes.
@@ -16,8 +17,9 @@ pub struct Statistics {
     pub blocks: u64,
     /// Blocks that nothing uses.
     pub free_blocks: u64,
-    /// Blocks that data can be written to, as Linux reckons: what is free in groups of data, and all that no chunk has. None
-    /// where metadata have no room left. A write may be refused before: what metadata may need is not subtracted.
+    /// Blocks that data can be written to, as Linux reckons: what is free in groups of data, and all that no
+    /// chunk has. None where metadata have no room left. A write may be refused before: what metadata may
+    /// need is not subtracted.
     pub available_blocks: u64,
     /// Bytes of the longest name.
     pub longest_name: u32,
@@ -29,8 +31,8 @@ impl Filesystem {
     /// How full the file system is. Inodes are not counted: there is no bound to them but space.
     ///
     /// # Errors
-    /// What reading the chunks and their groups met: a file system that is only read learns how full it is with the first
-    /// call.
+    /// What reading the chunks and their groups met: a file system that is only read learns how full it is
+    /// with the first call.
     pub fn statistics(&self) -> Result<Statistics> {
         let report = self.engine().space()?;
         let superblock = self.engine().superblock();
@@ -103,8 +105,8 @@ fn profile_bit(flags: BlockGroupFlags) -> u64 {
     }
 }
 
-/// Where there are groups of both kinds, Linux makes the unmirrored ones read-only when it mounts, and what is free in them does not
-/// count (`btrfs_read_block_groups`).
+/// Where there are groups of both kinds, Linux makes the unmirrored ones read-only when it mounts, and what
+/// is free in them does not count (`btrfs_read_block_groups`).
 fn is_mirrored(flags: BlockGroupFlags) -> bool {
     !is_unmirrored(flags)
 }
@@ -118,10 +120,11 @@ struct DataProfile {
     flags: BlockGroupFlags,
     /// Devices that a chunk takes at least.
     least_devices: usize,
-    /// On how many devices at once `btrfs_calc_avail_data_space` takes room; all where none is said. It says 1 of RAID5 and
-    /// RAID6, too.
+    /// On how many devices at once `btrfs_calc_avail_data_space` takes room; all where none is said. It says
+    /// 1 of RAID5 and RAID6, too.
     spread: Option<usize>,
-    /// Which of several profiles new chunks get (`btrfs_reduce_alloc_profile`): the highest that the devices suffice for.
+    /// Which of several profiles new chunks get (`btrfs_reduce_alloc_profile`): the highest that the devices
+    /// suffice for.
     rank: u8,
 }
 
@@ -153,8 +156,9 @@ impl DataProfile {
     }
 }
 
-/// Bytes of devices that new chunks of data may take, as Linux reckons them (`btrfs_calc_avail_data_space`): from the device
-/// with the least room up, as much as it has is taken from it and from as many before it as a chunk is spread over.
+/// Bytes of devices that new chunks of data may take, as Linux reckons them (`btrfs_calc_avail_data_space`):
+/// from the device with the least room up, as much as it has is taken from it and from as many before it as a
+/// chunk is spread over.
 fn unallocated_for_data(devices: &[DeviceReport], profiles: u64) -> u64 {
     let present = || devices.iter().filter(|device| !device.is_missing);
     let profile = DataProfile::of_new_chunks(profiles, present().count());

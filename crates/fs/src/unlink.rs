@@ -49,8 +49,8 @@ impl Filesystem {
         self.unlink_by(caller, directory, name, LastName::Delete).map(drop)
     }
 
-    /// As [`unlink`](Self::unlink), for a caller whose own users may go on using a file without names: what lost its last
-    /// name is given open, with an orphan item on disk, and lives until that is closed.
+    /// As [`unlink`](Self::unlink), for a caller whose own users may go on using a file without names: what
+    /// lost its last name is given open, with an orphan item on disk, and lives until that is closed.
     ///
     /// # Errors
     /// As there.
@@ -90,7 +90,8 @@ impl Filesystem {
     }
 
     /// As [`remove_directory`](Self::remove_directory); the directory is given open, as
-    /// [`unlink_and_hold`](Self::unlink_and_hold) gives a file. That of a subvolume has nothing on disk any more.
+    /// [`unlink_and_hold`](Self::unlink_and_hold) gives a file. That of a subvolume has nothing on disk any
+    /// more.
     ///
     /// # Errors
     /// As there.

@@ -14,18 +14,19 @@ pub(crate) struct WriteGuard<'a> {
 }
 
 impl WriteGuard<'_> {
-    /// Whether others may write to the file meanwhile: all parts are whole sectors inside it, with copy-on-write, and nothing
-    /// but data changes.
+    /// Whether others may write to the file meanwhile: all parts are whole sectors inside it, with
+    /// copy-on-write, and nothing but data changes.
     pub(crate) fn is_shared(&self) -> bool {
         self.shared.is_some()
     }
 }
 
 impl Filesystem {
-    /// Locks a file for a write of these parts. Whole sectors inside the file get there in one step each, whatever others
-    /// read and write meanwhile, so such writers share the lock with readers, who may be waiting for a device. Who changes
-    /// the size, a part of a sector, bytes that lie where they will be written, or privileges, is alone. (Linux tells direct
-    /// writes apart in the same way, in `btrfs_direct_write`.)
+    /// Locks a file for a write of these parts. Whole sectors inside the file get there in one step each,
+    /// whatever others read and write meanwhile, so such writers share the lock with readers, who may be
+    /// waiting for a device. Who changes the size, a part of a sector, bytes that lie where they will be
+    /// written, or privileges, is alone. (Linux tells direct writes apart in the same way, in
+    /// `btrfs_direct_write`.)
     ///
     /// # Errors
     /// What reading the file's attributes met.

@@ -1,4 +1,5 @@
-//! What happens without anybody's asking: commits when the clock says so, and data written out before writers must wait.
+//! What happens without anybody's asking: commits when the clock says so, and data written out before writers
+//! must wait.
 
 mod support;
 
@@ -145,7 +146,8 @@ fn changes_are_committed_once_they_have_stopped_and_not_again() {
     btrfs_check_data(&image).unwrap();
 }
 
-/// Turns a bit of each block of a tree whose metadata lie in single copies, also of those that were its blocks before.
+/// Turns a bit of each block of a tree whose metadata lie in single copies, also of those that were its
+/// blocks before.
 fn spoil(image: &Path, owner: u64) {
     let bytes = std::fs::read(image).unwrap();
     let (fsid, node) = (&bytes[(64 << 10) + 32..][..16], 16 << 10);

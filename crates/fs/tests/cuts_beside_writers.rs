@@ -1,5 +1,5 @@
-//! The power goes while six threads write, name and fsync files: after each of many cuts the image is sound, what was fsynced
-//! by then is there, and nothing that was begun later.
+//! The power goes while six threads write, name and fsync files: after each of many cuts the image is sound,
+//! what was fsynced by then is there, and nothing that was begun later.
 
 mod support;
 

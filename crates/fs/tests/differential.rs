@@ -1,5 +1,6 @@
-//! The same random operations on a kernel mount and on an image of ours: each must end with the same error or none, and
-//! both trees must walk equal, directory sizes included. `btrfs check` judges ours after each commit.
+//! The same random operations on a kernel mount and on an image of ours: each must end with the same error or
+//! none, and both trees must walk equal, directory sizes included. `btrfs check` judges ours after each
+//! commit.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! Writes that are on the device when they return: by one writer, by many at once, and when the device refuses them.
+//! Writes that are on the device when they return: by one writer, by many at once, and when the device
+//! refuses them.
 
 mod support;
 

@@ -18,7 +18,8 @@ fn host_bytes(image: &Path) -> u64 {
 
 const SIZE: u64 = 48 << 20;
 
-/// Bytes that the image takes before a file of [`SIZE`] bytes, with it, after its deletion but before the commit, and after.
+/// Bytes that the image takes before a file of [`SIZE`] bytes, with it, after its deletion but before the
+/// commit, and after.
 fn life_of_a_file(image: &Path, options: &str) -> [u64; 4] {
     let filesystem = Filesystem::open(&[image], OpenOptions::parse(options).unwrap()).unwrap();
     let (root, caller) = (filesystem.root().unwrap(), root_user());

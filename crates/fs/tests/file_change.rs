@@ -1,4 +1,5 @@
-//! What a change of a file's data does besides: to set-id bits, capabilities and times; and where it is refused.
+//! What a change of a file's data does besides: to set-id bits, capabilities and times; and where it is
+//! refused.
 
 mod support;
 
@@ -48,8 +49,8 @@ fn has_capability(filesystem: &Filesystem, file: &Arc<Inode>) -> bool {
     }
 }
 
-/// The permissions, whether there is a capability, and whether the times moved (that of the inode does with its privileges,
-/// too).
+/// The permissions, whether there is a capability, and whether the times moved (that of the inode does with
+/// its privileges, too).
 fn seen(filesystem: &Filesystem, file: &Arc<Inode>) -> (u32, bool, bool) {
     let attributes = filesystem.attributes(file);
     let moved = attributes.modification_time != LONG_AGO;
@@ -103,7 +104,8 @@ fn privileges_go_and_times_move_with_every_kind_of_change() {
     filesystem.close().unwrap();
 }
 
-/// As `setattr_should_drop_sgid` (fs/attr.c) has it: where the group can't execute the file, its members keep the bit.
+/// As `setattr_should_drop_sgid` (fs/attr.c) has it: where the group can't execute the file, its members keep
+/// the bit.
 #[test]
 fn set_group_id_without_execution_stays_for_members_of_the_group_alone() {
     require!(Tool("mkfs.btrfs"));

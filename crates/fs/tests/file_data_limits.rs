@@ -259,8 +259,8 @@ fn seeking_through_unflushed_data_visits_a_constant_number_of_states() {
     assert!(per_seek[1] <= 4.0 && per_seek[1] <= per_seek[0] * 1.1, "{per_seek:?}");
 }
 
-/// A device on which something happens when it is flushed for the first time: when all of a commit is written but its
-/// superblock.
+/// A device on which something happens when it is flushed for the first time: when all of a commit is written
+/// but its superblock.
 struct AtFlush {
     inner: Arc<SimulatedDevice>,
     work: Mutex<Option<Box<dyn FnOnce() + Send>>>,
@@ -299,8 +299,8 @@ impl Device for AtFlush {
     }
 }
 
-/// A clone that is gone since the last commit comes back with a power cut, and must not show what was written to its source
-/// since: in the transaction that took it away, and while that is being committed.
+/// A clone that is gone since the last commit comes back with a power cut, and must not show what was written
+/// to its source since: in the transaction that took it away, and while that is being committed.
 #[test]
 fn what_the_last_commit_shares_is_not_overwritten_in_place() {
     for while_committing in [false, true] {
@@ -345,8 +345,8 @@ fn what_the_last_commit_shares_is_not_overwritten_in_place() {
     }
 }
 
-/// Bytes leave memory when a flush has put them into the tree: who seeks meanwhile finds them in the one or in the other.
-/// More threads seek than there are processors, so that some are interrupted between the two.
+/// Bytes leave memory when a flush has put them into the tree: who seeks meanwhile finds them in the one or
+/// in the other. More threads seek than there are processors, so that some are interrupted between the two.
 #[test]
 fn seeking_beside_a_flush_misses_no_data() {
     let scratch = Scratch::in_memory("seek-flush");

@@ -1,5 +1,5 @@
-//! Writing: random operations against a vector of bytes, judged by `btrfs check` after each commit and by the kernel at
-//! the end.
+//! Writing: random operations against a vector of bytes, judged by `btrfs check` after each commit and by the
+//! kernel at the end.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -62,7 +62,8 @@ impl Random {
     }
 }
 
-/// Bytes to write: the caller's, or a vector whose spare capacity holds other bytes, enough of them for whole sectors or not.
+/// Bytes to write: the caller's, or a vector whose spare capacity holds other bytes, enough of them for whole
+/// sectors or not.
 fn passed<'a>(random: &mut Random, bytes: &'a [u8]) -> Cow<'a, [u8]> {
     if random.below(2) == 0 {
         return Cow::Borrowed(bytes);
@@ -86,7 +87,8 @@ struct Model {
     filesystem: Filesystem,
     files: BTreeMap<String, (Arc<Inode>, Vec<u8>)>,
     counts: BTreeMap<&'static str, u64>,
-    /// Of an open file that is now this file and now that one: what it remembers must never be shown when it is old.
+    /// Of an open file that is now this file and now that one: what it remembers must never be shown when it
+    /// is old.
     cache: OpenCache,
     comparisons: Cell<u64>,
 }
@@ -264,7 +266,8 @@ impl Model {
         let (inode, bytes) = &self.files[name];
         assert_eq!(inode.size(), bytes.len() as u64, "{name} after {what}");
         let mut found = vec![0xcc; bytes.len() + 10];
-        // Now and then in small steps, of which most come from what was read ahead; some of it stays for the next time.
+        // Now and then in small steps, of which most come from what was read ahead; some of it stays for the
+        // next time.
         self.comparisons.set(self.comparisons.get() + 1);
         let step = if self.comparisons.get().is_multiple_of(4) { 4096 } else { found.len() };
         let mut count = 0;
@@ -320,8 +323,8 @@ fn random_operations(mkfs: &[&str], options: &str, seed: u64) {
     judge(model, &image, &mut random, options, &format!("{mkfs:?} {options} seed {seed}"));
 }
 
-/// Rounds of operations, each ended by a commit that is judged; now and then the file system is closed and opened again,
-/// and a snapshot taken, whose files must stay as they were.
+/// Rounds of operations, each ended by a commit that is judged; now and then the file system is closed and
+/// opened again, and a snapshot taken, whose files must stay as they were.
 fn judge(mut model: Model, image: &Path, random: &mut Random, options: &str, what: &str) {
     let mut snapshots: BTreeMap<String, BTreeMap<String, Vec<u8>>> = BTreeMap::new();
     for round in 0..12 {

@@ -1,5 +1,5 @@
-//! A flush of many files, in several batches of which one is stored while another is entered: when the device refuses a
-//! write of any of them.
+//! A flush of many files, in several batches of which one is stored while another is entered: when the device
+//! refuses a write of any of them.
 
 mod support;
 

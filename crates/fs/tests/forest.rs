@@ -12,6 +12,8 @@ use vlinder_testkit::{Scratch, golden};
 use vlinder_tree::Readahead;
 
 type Items = BTreeMap<Key, Vec<u8>>;
+/// A key with its data in the old tree and in the new one.
+type Shown = (Key, Option<Vec<u8>>, Option<Vec<u8>>);
 
 fn open(image: &Path, read_only: bool) -> Filesystem {
     Filesystem::open(&[image], OpenOptions { read_only, ..OpenOptions::default() }).unwrap()
@@ -30,12 +32,8 @@ fn items(filesystem: &Filesystem, id: RootId) -> Items {
     all
 }
 
-/// What the comparison of two trees shows: for each key the data in the old tree and in the new one.
-fn compared(
-    filesystem: &Filesystem,
-    old: RootId,
-    new: RootId,
-) -> Vec<(Key, Option<Vec<u8>>, Option<Vec<u8>>)> {
+/// What the comparison of two trees shows.
+fn compared(filesystem: &Filesystem, old: RootId, new: RootId) -> Vec<Shown> {
     let forest = filesystem.engine().forest();
     let (old, new) = (forest.tree(old).unwrap(), forest.tree(new).unwrap());
     let trees = forest.trees();
@@ -54,7 +52,7 @@ fn compared(
 }
 
 /// The same, from all items of both.
-fn expected(old: &Items, new: &Items) -> Vec<(Key, Option<Vec<u8>>, Option<Vec<u8>>)> {
+fn expected(old: &Items, new: &Items) -> Vec<Shown> {
     let keys: std::collections::BTreeSet<Key> = old.keys().chain(new.keys()).copied().collect();
     let both = keys.into_iter().map(|key| (key, old.get(&key).cloned(), new.get(&key).cloned()));
     both.filter(|(_, old, new)| old != new).collect()

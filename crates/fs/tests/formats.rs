@@ -1,5 +1,5 @@
-//! Formats of every age and state that Linux makes: read as the kernel shows them; where vlinder writes, judged afterwards by both
-//! checks and by a mount of the kernel's.
+//! Formats of every age and state that Linux makes: read as the kernel shows them; where vlinder writes,
+//! judged afterwards by both checks and by a mount of the kernel's.
 
 mod support;
 
@@ -229,8 +229,8 @@ const BALANCE_LINES: &[&str] = &[
     "BTRFS info (device DEVICE): found * extents, stage: *",
 ];
 
-/// Copies of an image at moments of a balance: one between two chunks, and one with relocation trees. A reflinked copy of
-/// the loop device's file is what a power cut at that moment would leave.
+/// Copies of an image at moments of a balance: one between two chunks, and one with relocation trees. A
+/// reflinked copy of the loop device's file is what a power cut at that moment would leave.
 fn balance_cuts(scratch: &Scratch) -> (PathBuf, PathBuf) {
     let script = r#"
         truncate -s 3G host; mkfs.btrfs -q host; mkdir h m; H=$(losetup -f --show host); mount "$H" h
@@ -380,7 +380,8 @@ fn a_v1_space_cache_is_never_believed_after_us() {
     change(&image);
     let left = superblock(&image);
     assert!(left.cache_generation < left.generation);
-    // The kernel's turn allocates from what it believes is free; a stale cache would overwrite our files or be noticed.
+    // The kernel's turn allocates from what it believes is free; a stale cache would overwrite our files or
+    // be noticed.
     judge(&image, "space_cache=v1", &[], &[]);
     judge_again(&image);
 }
@@ -476,7 +477,8 @@ fn a_file_under_verity_is_compared_with_its_merkle_tree() {
             assert_eq!(part[..count], expected[..expected.len().min(5000)]);
         }
     }
-    // 147 blocks: two of hashes, and one above them. The second leaf of the tree says something of block 128 on.
+    // 147 blocks: two of hashes, and one above them. The second leaf of the tree says something of block 128
+    // on.
     let wrongs = [
         (Wrong::Data(300_000), "a block of the file", 300_000 / 4096 * 4096),
         (Wrong::Data(600_000), "a block of the file", 600_000 / 4096 * 4096),

@@ -137,8 +137,8 @@ const OPERATIONS: &[&str] = &[
 /// What is fsynced, where it is there.
 const TARGETS: &[&str] = &[".", "A", "B", "A/C", "B/C", "D", "A/foo", "B/foo", "A/bar", "B/bar", "D/foo"];
 
-/// Runs operations, each of which may be refused, an fsync between them if one is given, and one at the end; then the cut.
-/// None where the last fsync has nothing to do, or commits.
+/// Runs operations, each of which may be refused, an fsync between them if one is given, and one at the end;
+/// then the cut. None where the last fsync has nothing to do, or commits.
 fn sequence(
     image: &MemoryDevice,
     operations: &[&str],
@@ -436,7 +436,8 @@ fn on_a_full_disk_what_was_fsynced_is_there() {
     support::check(&replayed).unwrap();
 }
 
-/// Of the last commit are its attributes; that a name is all that it lacks is no reason to log it without the rest.
+/// Of the last commit are its attributes; that a name is all that it lacks is no reason to log it without the
+/// rest.
 #[test]
 fn a_committed_temporary_file_is_as_it_was_fsynced_when_it_gets_a_name() {
     require!(KernelBtrfs, Tool("btrfs"));

@@ -1,5 +1,6 @@
-//! A host that has no space for the image from its n-th write on, for every n, and then has some again: what was accepted is
-//! in memory meanwhile, the image has the last commit whole, and all that was accepted is stored in the end.
+//! A host that has no space for the image from its n-th write on, for every n, and then has some again: what
+//! was accepted is in memory meanwhile, the image has the last commit whole, and all that was accepted is
+//! stored in the end.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! A file system filled with nothing but names stays usable: what a commit owes is promised before it is owed.
+//! A file system filled with nothing but names stays usable: what a commit owes is promised before it is
+//! owed.
 
 mod support;
 

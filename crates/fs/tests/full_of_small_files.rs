@@ -1,4 +1,5 @@
-//! A file system full of files whose bytes lie in the tree: everything that was accepted is stored, and all of it can go.
+//! A file system full of files whose bytes lie in the tree: everything that was accepted is stored, and all
+//! of it can go.
 
 use vlinder_fs::path::Files;
 use vlinder_fs::{FsError, OpenOptions, Refusal};
@@ -37,7 +38,8 @@ fn fill_and_empty(bytes: usize) {
     files.sync().unwrap();
     files.close().unwrap();
     btrfs_check(&image).unwrap();
-    // The chunks of metadata are empty now, and nothing else waits for a commit: their room is there for data all the same.
+    // The chunks of metadata are empty now, and nothing else waits for a commit: their room is there for data
+    // all the same.
     let files = Files::open_with(&image, OpenOptions::default()).unwrap();
     files.write("/data", vec![9_u8; DATA_BYTES]).unwrap();
     files.close().unwrap();

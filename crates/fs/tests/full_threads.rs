@@ -1,5 +1,6 @@
-//! Several threads on a file system that is full nearly all of the time, with snapshots that share everything: no commit
-//! fails for lack of space, whatever was accepted finds room, and everything can be deleted: snapshots always, and then files.
+//! Several threads on a file system that is full nearly all of the time, with snapshots that share
+//! everything: no commit fails for lack of space, whatever was accepted finds room, and everything can be
+//! deleted: snapshots always, and then files.
 
 mod support;
 
@@ -37,8 +38,9 @@ fn bytes(random: &SeededRandom, most: u64) -> Vec<u8> {
     bytes
 }
 
-/// Deleting a snapshot is never refused for lack of space, nor deleting a file that no snapshot shares. (Each name that goes from
-/// what snapshots share takes space for good, so that the reserve ends at last, as on Linux.)
+/// Deleting a snapshot is never refused for lack of space, nor deleting a file that no snapshot shares. (Each
+/// name that goes from what snapshots share takes space for good, so that the reserve ends at last, as on
+/// Linux.)
 fn always_works(result: Result<(), FsError>) -> Result<(), FsError> {
     if let Err(error) = &result {
         assert_ne!(error.refusal(), Some(Refusal::NoSpace), "deleting: {error}");
@@ -160,7 +162,8 @@ fn run(case: &(&[&str], &str, u64), seed: u64, operations: u64) {
     btrfs_check(&image).unwrap_or_else(|error| panic!("{what}, emptied: {error}"));
 }
 
-/// Deletes everything, as who is out of space would: the snapshots, and what they held with them, then the files.
+/// Deletes everything, as who is out of space would: the snapshots, and what they held with them, then the
+/// files.
 fn empty(files: &Files, what: &str) {
     for number in 0..SNAPSHOTS {
         match always_works(files.delete_subvolume(format!("/shot{number}"))) {

@@ -1,4 +1,5 @@
-//! Reading what the kernel wrote: every entry of the golden images, content included, is as the kernel shows it.
+//! Reading what the kernel wrote: every entry of the golden images, content included, is as the kernel shows
+//! it.
 
 mod support;
 

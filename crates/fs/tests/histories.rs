@@ -54,7 +54,8 @@ fn make(scratch: &Scratch, profile: &str, devices: usize) -> Vec<PathBuf> {
     for image in &images {
         std::fs::File::create(image).unwrap().set_len(DEVICE_BYTES).unwrap();
     }
-    // It looks at all that is mounted on loop devices, of other tests too, and fails where one is just being detached.
+    // It looks at all that is mounted on loop devices, of other tests too, and fails where one is just being
+    // detached.
     let is_made = || {
         let mut command = Command::new("mkfs.btrfs");
         let output = command.args(["-q", "-d", profile, "-m", profile]).args(&images).output().unwrap();
@@ -172,7 +173,8 @@ fn two_histories_are_named_and_never_joined_and_one_can_be_read() {
     }
 }
 
-/// Of three mirrors two go on together, the third alone, and then one of the two alone: none is older than all others.
+/// Of three mirrors two go on together, the third alone, and then one of the two alone: none is older than
+/// all others.
 #[test]
 fn histories_of_older_members_are_compared_with_each_other() {
     require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"), Tool("chattr"));
@@ -203,7 +205,8 @@ fn cut_with_log(scratch: &Scratch, image: &Path, name: &str) -> PathBuf {
     for _ in 0..20 {
         let whole = scratch.join("before");
         std::fs::copy(image, &whole).unwrap();
-        // So little lies in its item: the first extent of a class of sizes would make a chunk, and the fsync commit.
+        // So little lies in its item: the first extent of a class of sizes would make a chunk, and the fsync
+        // commit.
         change(
             &[image],
             &format!("echo {name} > {name}; sync {name}; cp {} {}", image.display(), cut.display()),
@@ -241,8 +244,8 @@ fn of_equal_members_the_one_with_a_log_is_newer_and_two_logs_are_two_histories()
     }
 }
 
-/// Gives the leaves that the last transaction of a device wrote other times, as another history would have that allocated the
-/// same addresses. Gives whether the device has the root tree.
+/// Gives the leaves that the last transaction of a device wrote other times, as another history would have
+/// that allocated the same addresses. Gives whether the device has the root tree.
 fn tell_another_time(image: &Path) -> bool {
     const NODE: usize = 16384;
     let mut bytes = std::fs::read(image).unwrap();

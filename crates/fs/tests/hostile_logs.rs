@@ -1,5 +1,5 @@
-//! Logs that are damaged or made by an enemy: each is refused with the reason, or replayed; nothing panics, and what is
-//! refused leaves the image as it was.
+//! Logs that are damaged or made by an enemy: each is refused with the reason, or replayed; nothing panics,
+//! and what is refused leaves the image as it was.
 
 mod support;
 
@@ -142,7 +142,8 @@ fn a_damaged_log_is_refused_with_the_reason_and_the_image_stays() {
                 data.copy_within(of_foo..of_foo + 8, of_link);
             });
         }),
-        // An extent that covers a part of what is inline, which only an enemy's inline data is long enough for.
+        // An extent that covers a part of what is inline, which only an enemy's inline data is long enough
+        // for.
         ("a part of inline data", |mutator| inline(mutator, 128 << 10)),
     ];
     for (expected, damage) in cases {
@@ -187,7 +188,8 @@ fn inline(mutator: &Mutator, bytes: usize) {
     mutator.insert(RootId::FS_TREE, extent.key, &item.encode());
 }
 
-/// What refused changes begin with is no fault by itself. (That the unchanged log removes a name: `a_reader_may_leave_the_log`.)
+/// What refused changes begin with is no fault by itself. (That the unchanged log removes a name:
+/// `a_reader_may_leave_the_log`.)
 #[test]
 fn a_log_may_replace_a_name_and_inline_data() {
     require!(KernelBtrfs, Tool("mkfs.btrfs"), Tool("xfs_io"), Tool("setfattr"));

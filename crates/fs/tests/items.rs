@@ -12,8 +12,8 @@ use vlinder_fs::{AttributeMode, FileType, RenameMode, RootId};
 use vlinder_testkit::kernel::KernelMount;
 use vlinder_testkit::{Scratch, require};
 
-/// The items of the top-level subvolume, each with its description, less what differs by nature: times, transactions,
-/// sequence counters (the kernel's begin anywhere), block addresses.
+/// The items of the top-level subvolume, each with its description, less what differs by nature: times,
+/// transactions, sequence counters (the kernel's begin anywhere), block addresses.
 fn items(image: &Path, tree: &str) -> BTreeMap<String, Vec<String>> {
     let output = Command::new("btrfs")
         .args(["inspect-internal", "dump-tree", "-t", tree])

@@ -26,8 +26,8 @@ fn a_file_has_at_most_65535_names() {
     filesystem.link(&caller, &file, &root, b"the last").unwrap();
     drop((root, file));
     filesystem.close().unwrap();
-    // `btrfs check` compares every pair of an inode's names, which takes minutes here; the kernel reads them at once, and
-    // the form of many references is judged by `btrfs check` in the operations' tests.
+    // `btrfs check` compares every pair of an inode's names, which takes minutes here; the kernel reads them
+    // at once, and the form of many references is judged by `btrfs check` in the operations' tests.
     let mount = KernelMount::unchecked(&image, "ro").unwrap();
     let metadata = std::fs::metadata(mount.path().join("the last")).unwrap();
     assert_eq!(std::os::unix::fs::MetadataExt::nlink(&metadata), 65535);

@@ -1,7 +1,9 @@
-//! The fsync log of Linux: the kernel makes logs, and replays a copy of each; ours must end with the same trees.
+//! The fsync log of Linux: the kernel makes logs, and replays a copy of each; ours must end with the same
+//! trees.
 //!
-//! A case is two scripts, run in a mount of the kernel's with a commit between them; the second ends with fsyncs. Then the
-//! image is copied under the mount, as a power cut would leave it. One copy the kernel replays, one is ours.
+//! A case is two scripts, run in a mount of the kernel's with a commit between them; the second ends with
+//! fsyncs. Then the image is copied under the mount, as a power cut would leave it. One copy the kernel
+//! replays, one is ours.
 
 mod log_replay_cases;
 mod support;
@@ -28,8 +30,8 @@ use vlinder_tree::Readahead;
 /// How often a log is tried for.
 const TRIES: usize = 3;
 
-/// All items of all subvolumes and all checksums, as text that leaves out generations, transaction numbers and the times
-/// of the replay.
+/// All items of all subvolumes and all checksums, as text that leaves out generations, transaction numbers
+/// and the times of the replay.
 fn items(image: &Path, replay_begins: Timestamp) -> BTreeMap<(u64, Key), String> {
     let filesystem = Filesystem::open(&[image], OpenOptions::read_only()).unwrap();
     let engine = filesystem.engine();

@@ -1,5 +1,5 @@
-//! The power is cut at every write of a replay: afterwards the log is still there, on the state of the commit before it, and
-//! is replayed whole; or it was replayed whole.
+//! The power is cut at every write of a replay: afterwards the log is still there, on the state of the commit
+//! before it, and is replayed whole; or it was replayed whole.
 
 mod support;
 
@@ -155,8 +155,8 @@ fn a_cut_during_a_replay_leaves_the_log_or_all_that_it_says() {
     require!(Tool("btrfs"));
     let replayed = Replayed::new(&own_log());
     replayed.cut_everywhere();
-    // The test proves itself: without the flush before the superblock, or with a superblock that is not durable, some state
-    // is neither.
+    // The test proves itself: without the flush before the superblock, or with a superblock that is not
+    // durable, some state is neither.
     for number in 0..replayed.recording.flushes() {
         assert!(replayed.breaks(&replayed.recording.without_flush(number)), "flush {number} is not missed");
     }

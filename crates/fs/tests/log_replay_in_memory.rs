@@ -1,6 +1,6 @@
-//! Logs of what vlinder only reads: several devices, profiles that it does not write, missing devices, simple quotas, a
-//! sprout, a balance that was cut while it moved a chunk. They are replayed in memory, for readers and for those who would
-//! write. What is seen is what the kernel shows after its own replay of a copy.
+//! Logs of what vlinder only reads: several devices, profiles that it does not write, missing devices, simple
+//! quotas, a sprout, a balance that was cut while it moved a chunk. They are replayed in memory, for readers
+//! and for those who would write. What is seen is what the kernel shows after its own replay of a copy.
 
 mod support;
 
@@ -142,8 +142,8 @@ fn has_news(images: &[PathBuf], expected: &str) -> bool {
     compare(expected, &walk(&filesystem)).is_err()
 }
 
-/// Who reads and who would write see what the kernel shows after its replay of these copies, and nothing is written. Gives
-/// whether the log has anything new.
+/// Who reads and who would write see what the kernel shows after its replay of these copies, and nothing is
+/// written. Gives whether the log has anything new.
 fn judge_state(
     scratch: &Scratch,
     cut: &[PathBuf],

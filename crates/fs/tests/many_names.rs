@@ -1,5 +1,5 @@
-//! A hundred thousand names made and removed again: leaves of the extent tree that a commit makes and drops in one go are
-//! never written.
+//! A hundred thousand names made and removed again: leaves of the extent tree that a commit makes and drops
+//! in one go are never written.
 
 mod support;
 

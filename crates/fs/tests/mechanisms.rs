@@ -1,5 +1,6 @@
 //! The mechanisms that `disable=` names, on and off, by what they count: block group items written by commits
-//! (`block_group_skip`), batches of delayed items (`delayed_batch`), state records visited by seeks (`seek_cache`). Each file system is judged by both checks afterwards.
+//! (`block_group_skip`), batches of delayed items (`delayed_batch`), state records visited by seeks
+//! (`seek_cache`). Each file system is judged by both checks afterwards.
 
 mod support;
 
@@ -63,7 +64,8 @@ fn overwrite(options: &str) -> Vec<GroupItems> {
     let files = open(&image, options);
     let random = SeededRandom::new(3);
     let file = files.create("/file").unwrap();
-    // Extents of one sector, so that overwriting one frees as much as it takes: a data group can end where it began.
+    // Extents of one sector, so that overwriting one frees as much as it takes: a data group can end where it
+    // began.
     for sector in 0..SECTORS {
         file.write_at(&[1; 4096], sector * 8192).unwrap();
     }
@@ -121,7 +123,8 @@ fn with_the_mechanism_off_a_commit_writes_the_items_of_all_groups_that_were_touc
     assert!(off.iter().any(|commit| commit.writes > commit.changed), "{off:?}");
 }
 
-/// So many files made and every other one removed: batches with insertions, and entries removed before they got there.
+/// So many files made and every other one removed: batches with insertions, and entries removed before they
+/// got there.
 fn batches(options: &str, count: u64) -> (u64, u64) {
     let scratch = Scratch::new("batches");
     let image = image(&scratch, 1024, &[]);

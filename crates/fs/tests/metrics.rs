@@ -1,5 +1,6 @@
-//! docs/metrics.md lists every counter, gauge, histogram, probe and switch; here it is compared with the code: metrics and
-//! switches by whole rows, probes by name. (The requests of the kernel are compared by `fuse`.)
+//! docs/metrics.md lists every counter, gauge, histogram, probe and switch; here it is compared with the
+//! code: metrics and switches by whole rows, probes by name. (The requests of the kernel are compared by
+//! `fuse`.)
 
 mod support;
 

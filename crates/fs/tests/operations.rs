@@ -340,7 +340,8 @@ fn attributes_flags_and_lists() {
     assert_eq!(filesystem.attributes(&listed).mode.0, 0o100664);
     let below = filesystem.create_directory(&caller, &directory, b"below", 0o777).unwrap();
     assert_eq!(filesystem.extended_attribute(&caller, &below, b"system.posix_acl_default").unwrap(), acl);
-    // Of a subvolume the list cuts the mode, and stays behind: as Linux did it with this list and a stricter one.
+    // Of a subvolume the list cuts the mode, and stays behind: as Linux did it with this list and a stricter
+    // one.
     let masked = Caller { umask: 0o022, ..caller.clone() };
     for (others, name, mode) in [(5_u16, &b"whole"[..], 0o755), (0, b"strict", 0o750)] {
         let mut list = acl.clone();

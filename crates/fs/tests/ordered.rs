@@ -1,5 +1,6 @@
-//! Ordered extents: what direct writes brought to the devices before its items are in the tree. Against a plain array of
-//! bytes, with everything else that a file goes through in between; cut off by a commit; refused by the device.
+//! Ordered extents: what direct writes brought to the devices before its items are in the tree. Against a
+//! plain array of bytes, with everything else that a file goes through in between; cut off by a commit;
+//! refused by the device.
 
 mod support;
 
@@ -196,7 +197,8 @@ fn step(files: &Files, random: &SeededRandom, pair: &mut Pair, step: usize) {
                 );
             }
         }
-        // Whole sectors inside the file, which share a promise and the locks; some over others, the later one the newer.
+        // Whole sectors inside the file, which share a promise and the locks; some over others, the later one
+        // the newer.
         7..=9 if pair.bytes.len() as u64 >= aligned + 8 * SECTOR => {
             let sectors: Vec<(u64, Vec<u8>)> = (0..4)
                 .map(|part| {

@@ -1,5 +1,5 @@
-//! A snapshot that comes while bytes are on their way into preallocated space: it shares the space as preallocated, so the bytes
-//! go elsewhere.
+//! A snapshot that comes while bytes are on their way into preallocated space: it shares the space as
+//! preallocated, so the bytes go elsewhere.
 
 mod support;
 
@@ -25,7 +25,8 @@ const BEFORE: u8 = 0xb0;
 /// What is written to preallocated space.
 const WRITTEN: u8 = 0xa0;
 
-/// A device that lets a snapshot's flush wait for a write to preallocated space, and that write for the snapshot.
+/// A device that lets a snapshot's flush wait for a write to preallocated space, and that write for the
+/// snapshot.
 struct Crossing {
     inner: MemoryDevice,
     is_flushing: AtomicBool,
@@ -85,8 +86,8 @@ impl Device for Crossing {
     }
 }
 
-/// With the file of the old tree gone, nothing but the snapshot refers to the space, which holds no bytes of a file: checksums of it
-/// would be those of nothing.
+/// With the file of the old tree gone, nothing but the snapshot refers to the space, which holds no bytes of
+/// a file: checksums of it would be those of nothing.
 #[test]
 fn bytes_on_their_way_into_space_that_a_snapshot_comes_to_share_go_elsewhere() {
     require!(Tool("mkfs.btrfs"), Tool("btrfs"));

@@ -1,5 +1,5 @@
-//! A mistake of ours that ends in a panic loses nothing that was durable, commits no half of a change, and leaves nobody
-//! waiting.
+//! A mistake of ours that ends in a panic loses nothing that was durable, commits no half of a change, and
+//! leaves nobody waiting.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -122,7 +122,8 @@ fn play(files: &Files) -> Story {
     scene.story
 }
 
-/// Plays on a copy of the image whose device panics at a call (never, if negative); gives how many calls there were, too.
+/// Plays on a copy of the image whose device panics at a call (never, if negative); gives how many calls
+/// there were, too.
 fn run(image: &MemoryDevice, at: i64) -> (Story, i64) {
     let device = Arc::new(Mistaken { inner: image.snapshot(), left: AtomicI64::new(-1) });
     let (sender, receiver) = channel::bounded(1);

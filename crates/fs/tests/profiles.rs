@@ -1,5 +1,5 @@
-//! Every profile that Linux makes on several devices, read as Linux shows it; and still read with as many devices damaged
-//! as the profile bears.
+//! Every profile that Linux makes on several devices, read as Linux shows it; and still read with as many
+//! devices damaged as the profile bears.
 
 mod support;
 

@@ -165,8 +165,8 @@ fn a_snapshot_goes_from_a_full_file_system_whose_files_it_shares() {
     }
 }
 
-/// A write over dirty bytes shares their promise; a flush that takes them meanwhile takes that too. (`flush::take` asserts
-/// that each dirty byte has its own.)
+/// A write over dirty bytes shares their promise; a flush that takes them meanwhile takes that too.
+/// (`flush::take` asserts that each dirty byte has its own.)
 #[test]
 fn bytes_written_over_while_a_flush_takes_them_have_their_promise() {
     require!(Tool("mkfs.btrfs"), Tool("btrfs"));
@@ -210,8 +210,8 @@ fn parts_that_have_no_room_together_overwrite_a_full_file_one_by_one() {
     let write = |parts: &[(u64, &[u8])]| {
         filesystem.write_file_direct(&root_user(), &file, parts, WriteOrigin::Caller)
     };
-    // From the end on, so that no two blocks lie in one extent. Where one does not fit, a commit may settle what was reckoned for
-    // those before.
+    // From the end on, so that no two blocks lie in one extent. Where one does not fit, a commit may settle
+    // what was reckoned for those before.
     let (mut first, mut settled) = (END, false);
     while first > 0 {
         match write(&[((first - 1) * BLOCK as u64, &[1; BLOCK])]) {

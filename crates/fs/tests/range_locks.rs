@@ -1,5 +1,5 @@
-//! Readers and direct writers of one file side by side: nobody waits for the other's device, and no reader is given what
-//! became of space that its file gave up meanwhile.
+//! Readers and direct writers of one file side by side: nobody waits for the other's device, and no reader is
+//! given what became of space that its file gave up meanwhile.
 
 mod support;
 
@@ -169,8 +169,8 @@ fn in_time(work: impl FnOnce() + Send + 'static) {
     work.join().unwrap();
 }
 
-/// While a read waits for its device, its sector is written over, the new extent is entered and committed, and the old one's
-/// space taken by another file.
+/// While a read waits for its device, its sector is written over, the new extent is entered and committed,
+/// and the old one's space taken by another file.
 #[test]
 fn a_reader_who_waits_holds_up_no_writer_and_gets_its_own_files_bytes() {
     for options in ["", "nodatasum"] {
@@ -209,7 +209,8 @@ fn a_reader_who_waits_holds_up_no_writer_and_gets_its_own_files_bytes() {
     }
 }
 
-/// While a flush of the file goes on, readers lock what they read: whoever enters waits for them, where it is theirs.
+/// While a flush of the file goes on, readers lock what they read: whoever enters waits for them, where it is
+/// theirs.
 #[test]
 fn who_enters_an_extent_waits_for_those_who_read_what_it_replaces() {
     let device = HoldingDevice::new();
@@ -284,8 +285,9 @@ fn no_part_of_a_sector_is_lost_to_who_writes_another() {
     }
 }
 
-/// Several writers and readers of one file, commits, and files that come and go so that space finds new owners: a reader
-/// finds each sector whole, of the right number, and no older than the last writing that was done when it began.
+/// Several writers and readers of one file, commits, and files that come and go so that space finds new
+/// owners: a reader finds each sector whole, of the right number, and no older than the last writing that was
+/// done when it began.
 #[test]
 fn readers_beside_writers_find_no_bytes_that_were_not_there() {
     const SECTORS: u64 = 512;

@@ -1,5 +1,5 @@
-//! New content for a file that stays the file it is: old or new after a power cut, and refused where a program could not
-//! open the file to cut it.
+//! New content for a file that stays the file it is: old or new after a power cut, and refused where a
+//! program could not open the file to cut it.
 
 mod support;
 

@@ -1,6 +1,6 @@
-//! `rescue=`: what is read of file systems of which trees, checksums or superblock flags are damaged. What each part means
-//! was looked up on Linux 6.18, which takes all of them with `ro`, and shows `rescue=all` as the five parts but
-//! `usebackuproot`.
+//! `rescue=`: what is read of file systems of which trees, checksums or superblock flags are damaged. What
+//! each part means was looked up on Linux 6.18, which takes all of them with `ro`, and shows `rescue=all` as
+//! the five parts but `usebackuproot`.
 
 use vlinder_base::sync::Arc;
 use vlinder_base::units::Physical;

@@ -1,6 +1,6 @@
-//! Snapshots taken while six threads write in every way there is: a snapshot has all that was written before it began and nothing
-//! that was begun after it was there, and stays as it is, whatever is overwritten in place afterwards; the files themselves
-//! lose nothing to what is written into the snapshots.
+//! Snapshots taken while six threads write in every way there is: a snapshot has all that was written before
+//! it began and nothing that was begun after it was there, and stays as it is, whatever is overwritten in
+//! place afterwards; the files themselves lose nothing to what is written into the snapshots.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Members that were away for some commits, in every profile that bears it: which bytes without checksums are right is decided
-//! by who has the newest superblock, whatever the order in which the devices are given.
+//! Members that were away for some commits, in every profile that bears it: which bytes without checksums are
+//! right is decided by who has the newest superblock, whatever the order in which the devices are given.
 
 mod support;
 
@@ -46,7 +46,8 @@ fn fill(byte: char) -> String {
     )
 }
 
-/// A file system with a file whose bytes have no checksums; of these devices all but one go on for some commits.
+/// A file system with a file whose bytes have no checksums; of these devices all but one go on for some
+/// commits.
 fn left_behind(scratch: &Scratch, profile: &str, count: usize, away: usize, commits: u64) -> Vec<PathBuf> {
     let images: Vec<PathBuf> = (0..count).map(|number| scratch.join(format!("device-{number}"))).collect();
     for image in &images {

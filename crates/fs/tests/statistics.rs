@@ -75,7 +75,8 @@ fn compare_with_linux(images: &[PathBuf], what: &str) {
     );
 }
 
-/// Linux makes groups of one copy read-only beside mirrored ones: a balance to another profile was ended before its end.
+/// Linux makes groups of one copy read-only beside mirrored ones: a balance to another profile was ended
+/// before its end.
 #[test]
 fn statfs_counts_nothing_free_in_groups_that_linux_makes_read_only() {
     require!(KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"));

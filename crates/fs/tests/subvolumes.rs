@@ -134,8 +134,8 @@ fn quiet() -> OpenOptions {
     OpenOptions::parse("commit=100000").unwrap()
 }
 
-/// Deletes the subvolume `big`; the background work that this wakes has come and gone. Somebody holds an inode of it, so that
-/// its blocks stay.
+/// Deletes the subvolume `big`; the background work that this wakes has come and gone. Somebody holds an
+/// inode of it, so that its blocks stay.
 fn delete_quietly(filesystem: &Filesystem) {
     let (root, caller) = (filesystem.root().unwrap(), root_user());
     let deleted_in = filesystem.engine().generation();
@@ -232,7 +232,8 @@ fn a_deletion_that_the_power_cuts_goes_on_at_the_next_opening_here_and_in_linux(
     mount.unmount().unwrap();
 }
 
-/// What is left of a file whose inode item is deleted already says nothing about checksums that it should have.
+/// What is left of a file whose inode item is deleted already says nothing about checksums that it should
+/// have.
 #[test]
 fn what_is_left_of_a_deleted_file_without_checksums_is_no_damage() {
     let scratch = Scratch::new("subvolumes-no-sums");

@@ -1,4 +1,5 @@
-//! Several threads at once over the same few names: nothing waits for ever, and the judges are content afterwards.
+//! Several threads at once over the same few names: nothing waits for ever, and the judges are content
+//! afterwards.
 
 mod support;
 
@@ -31,8 +32,8 @@ fn directory(random: &SeededRandom) -> String {
     path
 }
 
-/// One operation; what it meets (names that are not there, directories below themselves) is no matter here, but that
-/// the file system itself is sound.
+/// One operation; what it meets (names that are not there, directories below themselves) is no matter here,
+/// but that the file system itself is sound.
 fn step(files: &Files, random: &SeededRandom) -> vlinder_fs::Result<()> {
     let (one, other) = (path(random), path(random));
     match random.next_u64() % 14 {

@@ -1,5 +1,5 @@
-//! Flushes that leave their last batch under way: what happens to its files meanwhile, when the device refuses it, and from
-//! several threads.
+//! Flushes that leave their last batch under way: what happens to its files meanwhile, when the device
+//! refuses it, and from several threads.
 
 mod support;
 

@@ -1,10 +1,11 @@
 //! The mount: adapts the kernel's requests and the file system's errors to one another.
 //!
-//! This crate must not know the command line, and holds no file-system logic: what a request means is `vlinder-fs`'s.
+//! This crate must not know the command line, and holds no file-system logic: what a request means is
+//! `vlinder-fs`'s.
 //!
-//! Reading path: [`session`] (a mount's life), [`options`], `mountpoint` (how the kernel is told), then the requests:
-//! [`transport`] says what a request is and how it is answered, [`service`] answers them, `numbers` gives files their inode
-//! numbers. `notifier` tells the kernel what changed behind its back.
+//! Reading path: [`session`] (a mount's life), [`options`], `mountpoint` (how the kernel is told), then the
+//! requests: [`transport`] says what a request is and how it is answered, [`service`] answers them, `numbers`
+//! gives files their inode numbers. `notifier` tells the kernel what changed behind its back.
 
 mod error;
 mod mountpoint;

@@ -1,4 +1,5 @@
-//! How the kernel is told to mount: by mount(2) where that is allowed, else through the set-user-id program `fusermount3`.
+//! How the kernel is told to mount: by mount(2) where that is allowed, else through the set-user-id program
+//! `fusermount3`.
 
 use std::ffi::CString;
 use std::io::{ErrorKind, IoSliceMut};
@@ -183,8 +184,8 @@ fn unmount_entry(
     HeldMount::of(&entry).and_then(|held| held.unmount(lazily)).map_err(refused)
 }
 
-/// The mount at a place, as the table has it. The mount itself is not asked. Where several lie over one another the last is
-/// seen.
+/// The mount at a place, as the table has it. The mount itself is not asked. Where several lie over one
+/// another the last is seen.
 pub(crate) fn at(mountpoint: &Path) -> std::io::Result<Option<MountEntry>> {
     Ok(MountEntry::all()?.into_iter().rfind(|entry| entry.mountpoint == mountpoint))
 }

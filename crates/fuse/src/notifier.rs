@@ -28,8 +28,8 @@ impl MountNotifier {
 }
 
 impl KernelNotifier for MountNotifier {
-    /// The kernel remembers errors of earlier write-backs until somebody asks, also such as the server never gave (a signal that
-    /// ended its own request). Where none of those is met again, all has come.
+    /// The kernel remembers errors of earlier write-backs until somebody asks, also such as the server never
+    /// gave (a signal that ended its own request). Where none of those is met again, all has come.
     fn write_back(&self) -> io::Result<()> {
         self.fetch().or_else(|error| {
             tracing::info!(%error, "the kernel remembers a failed write-back of some file; it is asked again");
@@ -68,9 +68,9 @@ impl KernelNotifier for MountNotifier {
 }
 
 impl MountNotifier {
-    /// syncfs(2) on the mount has the kernel hand over everything in large pieces, but it does not wait until the pieces have
-    /// come. That the invalidation of a file does, so the files that are open for writing follow one by one; when the others
-    /// were closed, all of theirs had come.
+    /// syncfs(2) on the mount has the kernel hand over everything in large pieces, but it does not wait until
+    /// the pieces have come. That the invalidation of a file does, so the files that are open for writing
+    /// follow one by one; when the others were closed, all of theirs had come.
     fn fetch(&self) -> io::Result<()> {
         match synchronize(&self.own) {
             Ok(()) => {}
@@ -91,8 +91,8 @@ impl MountNotifier {
     }
 }
 
-/// Does nothing where the mount can't be reached: it was taken away, or lies under another. Whatever else keeps it from being
-/// synced is told.
+/// Does nothing where the mount can't be reached: it was taken away, or lies under another. Whatever else
+/// keeps it from being synced is told.
 fn synchronize(own: &OwnMount) -> io::Result<()> {
     let Some(entry) = own.entry()? else { return Ok(()) };
     let place = match HeldMount::of(&entry).and_then(|held| held.root()) {

@@ -1,4 +1,5 @@
-//! Inode numbers, which are unique in the mount although each subvolume counts for itself: there is one `st_dev`.
+//! Inode numbers, which are unique in the mount although each subvolume counts for itself: there is one
+//! `st_dev`.
 //!
 //! | file | number |
 //! |---|---|

@@ -25,8 +25,8 @@ use vlinder_fs::{OpenOptions, OptionError};
 /// One thread may be waiting for the disk while others ask for what is in memory.
 const LEAST_DEFAULT_THREADS: usize = 2;
 /// A single program needs one thread: the others rest out of the kernel's sight until they are called
-/// (`transport/attendance.rs`). So more threads help only where as many requests wait at once; that more than these do has
-/// not been shown.
+/// (`transport/attendance.rs`). So more threads help only where as many requests wait at once; that more than
+/// these do has not been shown.
 const MOST_DEFAULT_THREADS: usize = 8;
 
 /// How to mount.
@@ -54,8 +54,9 @@ pub struct MountOptions {
     pub cleared_flags: MountFlags,
     /// Serve the control socket.
     pub control: bool,
-    /// SIGTERM, SIGINT and SIGHUP make everything durable and unmount. A mount that is in use vanishes from the tree and is served
-    /// until its last user is gone; another signal ends it at once, after one more commit.
+    /// SIGTERM, SIGINT and SIGHUP make everything durable and unmount. A mount that is in use vanishes from
+    /// the tree and is served until its last user is gone; another signal ends it at once, after one more
+    /// commit.
     pub ends_by_signal: bool,
     /// Change the flags of a mount that is there.
     pub remount: bool,

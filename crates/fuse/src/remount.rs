@@ -1,5 +1,5 @@
-//! A mount that is there becomes read-only or writable, or gets other flags: the kernel does that by itself, without a word
-//! to the server, which is told here what it must know.
+//! A mount that is there becomes read-only or writable, or gets other flags: the kernel does that by itself,
+//! without a word to the server, which is told here what it must know.
 
 use std::path::Path;
 
@@ -10,9 +10,9 @@ use vlinder_control::{Answer, Client, ClientError, MountEntry, Request};
 use crate::MountError;
 use crate::options::MountOptions;
 
-/// Changes the flags of the mount at a place; the options of the file system stay as they were mounted. A mount that
-/// becomes read-only is durable as it is then. Returns the given options of the file system that it was not mounted with,
-/// which have no effect: mount(8) gives those of /etc/fstab along whoever remounts.
+/// Changes the flags of the mount at a place; the options of the file system stay as they were mounted. A
+/// mount that becomes read-only is durable as it is then. Returns the given options of the file system that
+/// it was not mounted with, which have no effect: mount(8) gives those of /etc/fstab along whoever remounts.
 ///
 /// # Errors
 /// [`MountError::Remount`]: there is no mount of this program, its server does not answer, the system refuses, or the image
@@ -74,8 +74,8 @@ pub fn remount(options: &MountOptions, mountpoint: &Path) -> Result<Vec<String>,
     Ok(options.of_filesystem.iter().filter(is_new).cloned().collect())
 }
 
-/// What the mount's flags become: those that it has, but for what was asked. So nobody but who writes `suid` or `dev` takes
-/// `nosuid` and `nodev` off a mount, as with mount(8).
+/// What the mount's flags become: those that it has, but for what was asked. So nobody but who writes `suid`
+/// or `dev` takes `nosuid` and `nodev` off a mount, as with mount(8).
 fn flags_after(before: MountFlags, options: &MountOptions) -> MountFlags {
     let access_times = MountFlags::NOATIME | MountFlags::RELATIME | MountFlags::STRICTATIME;
     let kept = if options.flags.intersects(access_times) { before.difference(access_times) } else { before };

@@ -1,7 +1,7 @@
 //! A mount's life: it is made, served, and ends with everything durable.
 //!
-//! Threads don't survive a fork, so whoever wants a mount in the background starts a process for it first; [`mount`]
-//! returns when the mount answers, which is the moment to say that it is ready.
+//! Threads don't survive a fork, so whoever wants a mount in the background starts a process for it first;
+//! [`mount`] returns when the mount answers, which is the moment to say that it is ready.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -60,12 +60,13 @@ struct Guard {
 /// As many as starting `fusermount3` takes: standard input, and two ends each of three pipes.
 const RESERVED_DESCRIPTORS: usize = 7;
 
-/// What a mount opens besides one for each thread: the connection and copies of it, signals, the control socket, its lock, and
-/// files of /proc and /sys that are read meanwhile.
+/// What a mount opens besides one for each thread: the connection and copies of it, signals, the control
+/// socket, its lock, and files of /proc and /sys that are read meanwhile.
 const OPENED_DESCRIPTORS: usize = 16;
 
-/// Takes descriptors before there is a mount, so that one that fails for want of them leaves no mount behind. Fails, too, where a
-/// mount with so many threads would find too few: its connection would end after the mount was reported.
+/// Takes descriptors before there is a mount, so that one that fails for want of them leaves no mount behind.
+/// Fails, too, where a mount with so many threads would find too few: its connection would end after the
+/// mount was reported.
 fn reserve_descriptors(threads: usize) -> io::Result<Vec<OwnedFd>> {
     let nothing = || Ok(std::fs::File::open("/dev/null")?.into());
     let all = RESERVED_DESCRIPTORS + OPENED_DESCRIPTORS + threads;

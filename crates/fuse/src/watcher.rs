@@ -1,4 +1,5 @@
-//! `auto_unmount`: a process that outlives the server, and takes the mount away if the server ends without having done so.
+//! `auto_unmount`: a process that outlives the server, and takes the mount away if the server ends without
+//! having done so.
 //!
 //! `fusermount3` has such an option itself, but as root it may not look at a mount of another user's without
 //! `allow_other`, takes what it then sees for a mount that is served, and leaves it behind.
@@ -8,8 +9,9 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// A line means that all is well; the pipe's end without one, that the server is gone. What has been mounted at the place
-/// since then is served by somebody, and stays. What is asked while the kernel still lets go of the server is aborted.
+/// A line means that all is well; the pipe's end without one, that the server is gone. What has been mounted
+/// at the place since then is served by somebody, and stays. What is asked while the kernel still lets go of
+/// the server is aborted.
 const SCRIPT: &str = r#"
 if read -r end; then exit 0; fi
 case "$(LC_ALL=C stat -f -- "$1" 2>&1)" in

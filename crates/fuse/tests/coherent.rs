@@ -1,5 +1,5 @@
-//! A finished change is what the next look shows, by whatever way either comes: past the page cache, from the kernel's own copy
-//! of a listing.
+//! A finished change is what the next look shows, by whatever way either comes: past the page cache, from the
+//! kernel's own copy of a listing.
 
 mod rig;
 
@@ -29,7 +29,8 @@ fn no_page_stays_old_beside_many_direct_writes_at_once() {
     for (engine, options) in [("libaio", ""), ("io_uring", "writeback=off")] {
         let rig = Rig::new(256);
         let mounted = rig.mount(options);
-        // Readers come and go, so that the server stops and begins to have pages dropped while writes are under way.
+        // Readers come and go, so that the server stops and begins to have pages dropped while writes are
+        // under way.
         let script = format!(
             "head -c 8M /dev/zero > file; sync -f file
              (while :; do for k in $(seq 9); do cat file > /dev/null; done; sleep 0.05; done) & reader=$!

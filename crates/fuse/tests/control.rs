@@ -1,4 +1,5 @@
-//! The control socket on a real mount: subvolumes, snapshots of what the kernel still holds, and the end of a mount.
+//! The control socket on a real mount: subvolumes, snapshots of what the kernel still holds, and the end of a
+//! mount.
 
 mod rig;
 

@@ -1,5 +1,5 @@
-//! File handles, as NFS and `open_by_handle_at(2)` use them: one leads to its file after the kernel and the server forgot it and
-//! after the next mount, and never to another file.
+//! File handles, as NFS and `open_by_handle_at(2)` use them: one leads to its file after the kernel and the
+//! server forgot it and after the next mount, and never to another file.
 
 mod rig;
 

@@ -1,4 +1,5 @@
-//! A full file system tells write(2) so, under the writeback cache too; what was accepted is stored, or told at fsync.
+//! A full file system tells write(2) so, under the writeback cache too; what was accepted is stored, or told
+//! at fsync.
 
 mod rig;
 
@@ -342,7 +343,8 @@ fn each_open_file_of_a_refused_one_is_told_and_none_that_was_opened_later() {
     btrfs_check_data(&rig.image).unwrap();
 }
 
-/// Whoever wrote them was told; nobody is shown bytes that are not on the disk, and nobody else hears of them.
+/// Whoever wrote them was told; nobody is shown bytes that are not on the disk, and nobody else hears of
+/// them.
 #[test]
 fn refused_writes_leave_nothing_behind_when_their_file_is_closed() {
     require!(Root, Fuse, Tool("mkfs.btrfs"), Tool("btrfs"));

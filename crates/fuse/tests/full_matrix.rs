@@ -1,5 +1,6 @@
-//! The long run of `full.rs`: writers of every kind fill an image of 1 GiB, with the kernel's usual limits and with such that its
-//! cache could take everything. It changes `vm.dirty_bytes` of the whole machine meanwhile, so it runs only when asked for:
+//! The long run of `full.rs`: writers of every kind fill an image of 1 GiB, with the kernel's usual limits
+//! and with such that its cache could take everything. It changes `vm.dirty_bytes` of the whole machine
+//! meanwhile, so it runs only when asked for:
 //! `cargo test --release -p vlinder-fuse --test full_matrix -- --ignored --nocapture`.
 
 mod rig;

@@ -197,15 +197,16 @@ fn a_full_file_system_says_so_and_takes_deletions() {
     assert!(said.contains("full at") && said.contains("No space left"), "{said}");
     shell(&rig.mountpoint, "rm f1 f2 f3; echo room > again; sync -f .");
     mounted.unmount();
-    // Of a file written past its cache the kernel shows old times until it forgets them, so a new mount is compared.
+    // Of a file written past its cache the kernel shows old times until it forgets them, so a new mount is
+    // compared.
     let mounted = rig.mount("ro");
     let seen = walk_of(&rig.mountpoint);
     mounted.unmount();
     rig.judge(&seen);
 }
 
-/// The kernel tells of closed files when it finds the time, and stops when the mount goes: a server that is just then
-/// reading what it was told is given the error of an aborted connection.
+/// The kernel tells of closed files when it finds the time, and stops when the mount goes: a server that is
+/// just then reading what it was told is given the error of an aborted connection.
 #[test]
 fn a_mount_that_goes_while_files_are_being_closed_has_ended_well() {
     require!(Fuse, Tool("mkfs.btrfs"));
@@ -308,7 +309,8 @@ PYTHON
     rig.judge(&seen);
 }
 
-/// With and without the writeback cache: what a program writes with O_DIRECT is in the image when write(2) returns.
+/// With and without the writeback cache: what a program writes with O_DIRECT is in the image when write(2)
+/// returns.
 #[test]
 fn what_is_written_directly_lies_in_the_image_at_once() {
     require!(Fuse, KernelBtrfs, Tool("mkfs.btrfs"), Tool("btrfs"), Tool("python3"));

@@ -1,5 +1,5 @@
-//! Files and directories that lost their last name while a program still has them in a way of which only the kernel knows: a
-//! descriptor of `O_PATH`, a working directory. Linux's own Btrfs is the measure.
+//! Files and directories that lost their last name while a program still has them in a way of which only the
+//! kernel knows: a descriptor of `O_PATH`, a working directory. Linux's own Btrfs is the measure.
 
 mod rig;
 
@@ -159,7 +159,8 @@ fn a_directory_that_is_gone_takes_no_names_from_other_threads() {
     require!(Fuse, Tool("mkfs.btrfs"), Tool("btrfs"));
     let rig = Rig::new(256);
     let mounted = rig.mount("");
-    // Several programs make and remove the same directory, and names in it, with descriptors of it that stay a while.
+    // Several programs make and remove the same directory, and names in it, with descriptors of it that stay
+    // a while.
     shell(
         &rig.mountpoint,
         "for worker in 1 2 3; do ( for round in $(seq 150); do \

@@ -1,8 +1,9 @@
-//! `find`, `tar`, `du`, `rsync`, `git` and `sqlite3` over subvolumes and snapshots inside one another: what they say on the
-//! mount is what they say on the kernel's mount of the same image.
+//! `find`, `tar`, `du`, `rsync`, `git` and `sqlite3` over subvolumes and snapshots inside one another: what
+//! they say on the mount is what they say on the kernel's mount of the same image.
 //!
-//! One thing differs, and is meant to: the mount has one `st_dev`, so what stays on one file system (`find -xdev`, `du -x`,
-//! `tar --one-file-system`) goes into subvolumes there, and into none on the kernel's.
+//! One thing differs, and is meant to: the mount has one `st_dev`, so what stays on one file system
+//! (`find -xdev`, `du -x`, `tar --one-file-system`) goes into subvolumes there, and into none on the
+//! kernel's.
 
 mod rig;
 
@@ -13,7 +14,8 @@ use vlinder_control::Request;
 use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
 use vlinder_testkit::require;
 
-/// A tree with what the programs look at: hard links, holes, symbolic links, attributes, a repository, a database.
+/// A tree with what the programs look at: hard links, holes, symbolic links, attributes, a repository, a
+/// database.
 const FILL: &str = r#"
 mkdir -p docs/deep/er
 for number in $(seq 200); do echo "text $number" > docs/$number; done
@@ -37,7 +39,8 @@ for number in $(seq 20); do
 done
 "#;
 
-/// Subvolumes in subvolumes, snapshots of them in one another; each of `shots/*` has placeholders where subvolumes were.
+/// Subvolumes in subvolumes, snapshots of them in one another; each of `shots/*` has placeholders where
+/// subvolumes were.
 fn build(rig: &Rig, mounted: &Mounted) {
     let mut client = mounted.client();
     let mut request = |request: Request| client.request(&request).unwrap();
@@ -67,7 +70,8 @@ fn build(rig: &Rig, mounted: &Mounted) {
     request(snapshot("home/inner", "shots/three/docs/inner", true));
 }
 
-/// Programs that only look. Placeholders are among what they see, but for their times, which the kernel makes up.
+/// Programs that only look. Placeholders are among what they see, but for their times, which the kernel makes
+/// up.
 const LOOKING: [(&str, &str); 7] = [
     (
         "find",
@@ -182,8 +186,8 @@ chown 1234:1234 o; mkdir outside
 for name in s r o; do btrfs -q subvolume create mine_$name; touch mine_$name/here; done
 ";
 
-/// What answers otherwise on a mount: the call, Linux's answer, the mount's. The kernel gives each of them before it asks the
-/// server (docs/known-limits.md).
+/// What answers otherwise on a mount: the call, Linux's answer, the mount's. The kernel gives each of them
+/// before it asks the server (docs/known-limits.md).
 const KERNEL_ANSWERS_FIRST: [(&str, &str, &str); 22] = [
     ("user s/in setxattr acl", "ENOTSUP", "EPERM"),
     ("user s/in setxattr default acl", "ENOTSUP", "EPERM"),

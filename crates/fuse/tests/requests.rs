@@ -1,5 +1,5 @@
-//! What the kernel asks a mount: each request is counted, and those for the flags of chattr(1) are answered as Linux's own
-//! Btrfs answers them.
+//! What the kernel asks a mount: each request is counted, and those for the flags of chattr(1) are answered
+//! as Linux's own Btrfs answers them.
 
 mod rig;
 

@@ -1,4 +1,5 @@
-//! Attributes and times that a mount shows are those that the kernel's own Btrfs shows: the same scripts on both.
+//! Attributes and times that a mount shows are those that the kernel's own Btrfs shows: the same scripts on
+//! both.
 
 mod rig;
 
@@ -90,7 +91,8 @@ fn tar_stores_the_bytes_of_a_sparse_looking_file_that_is_being_written() {
     }
 }
 
-/// Case P1: what happens later is never older, whoever stamps it, while a process beside raises the kernel's floor.
+/// Case P1: what happens later is never older, whoever stamps it, while a process beside raises the kernel's
+/// floor.
 const ORDER: &str = r"
 import os, subprocess, sys
 beside = subprocess.Popen([sys.executable, '-c', '''
@@ -272,8 +274,8 @@ fn the_earliest_time_that_a_program_can_set_is_taken_and_shown() {
     mounted.unmount();
 }
 
-/// What [the calls](../small_differences.py) answer otherwise on a mount: the call, Linux's answer, the mount's. Each has its
-/// line in docs/known-limits.md.
+/// What [the calls](../small_differences.py) answer otherwise on a mount: the call, Linux's answer, the
+/// mount's. Each has its line in docs/known-limits.md.
 const DIFFERENCES: [(&str, &str, &str); 7] = [
     ("a hole in a hole moves the time", "False", "True"),
     ("a hole behind the end moves the time", "False", "True"),

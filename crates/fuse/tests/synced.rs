@@ -1,6 +1,6 @@
-//! Every way of asking for durability through the mount: O_SYNC, O_DSYNC, O_DIRECT, mmap with msync, io_uring, and many at
-//! once. After each the image is copied as a power cut leaves it (all that was asked of the device has arrived); what was
-//! synced must be in the log, for our replay and for the kernel's.
+//! Every way of asking for durability through the mount: O_SYNC, O_DSYNC, O_DIRECT, mmap with msync,
+//! io_uring, and many at once. After each the image is copied as a power cut leaves it (all that was asked of
+//! the device has arrived); what was synced must be in the log, for our replay and for the kernel's.
 
 mod rig;
 
@@ -83,8 +83,8 @@ fn copy(rig: &Rig, name: &str) -> PathBuf {
     target
 }
 
-/// Names, types, sizes, links and contents. Not times: those of direct writes are the server's, while the kernel that has
-/// them in its cache goes on showing its own.
+/// Names, types, sizes, links and contents. Not times: those of direct writes are the server's, while the
+/// kernel that has them in its cache goes on showing its own.
 fn shown(root: &Path) -> String {
     shell(
         root,
@@ -92,7 +92,8 @@ fn shown(root: &Path) -> String {
     )
 }
 
-/// The kernel's replay of a copy shows what the mount did, to the last attribute as our reader, and leaves a sound image.
+/// The kernel's replay of a copy shows what the mount did, to the last attribute as our reader, and leaves a
+/// sound image.
 fn judge(rig: &Rig, cut: &Path, way: &str, expected: &str) {
     let filesystem = Filesystem::open(&[cut], OpenOptions::read_only()).unwrap();
     let ours = render(&library_walk(&filesystem, false).unwrap());
@@ -133,7 +134,8 @@ fn synchronous_writes_that_pass_the_kernels_cache_by_are_in_the_log() {
 }
 
 fn sync_in_all_ways(options: &str, ways: &[(&str, &str)]) {
-    // Large enough that the logs of all ways together leave half of the metadata free: a commit ends those that don't.
+    // Large enough that the logs of all ways together leave half of the metadata free: a commit ends those
+    // that don't.
     let rig = Rig::new(1024);
     let mounted = rig.mount(options);
     // A chunk that is made meanwhile would make an fsync commit.

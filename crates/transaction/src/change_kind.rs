@@ -23,8 +23,8 @@ pub enum ChangeKind {
     Subvolume,
     /// Blocks of deleted trees freed.
     TreeDeletion,
-    /// The fsync log replayed, by a file system that nobody else uses yet. What that takes is not known before, and a full file
-    /// system must be openable, so the replay alone takes more than it was promised.
+    /// The fsync log replayed, by a file system that nobody else uses yet. What that takes is not known
+    /// before, and a full file system must be openable, so the replay alone takes more than it was promised.
     LogReplay,
     /// The commit itself.
     Commit,

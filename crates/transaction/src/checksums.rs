@@ -1,7 +1,7 @@
 //! The checksum tree: entering the checksums of data that was written, removing those of data that went.
 //!
-//! Several threads may do either at once. Each change is planned on what a search saw and refused as a conflict if the
-//! items differ when it is applied; then it is planned again.
+//! Several threads may do either at once. Each change is planned on what a search saw and refused as a
+//! conflict if the items differ when it is applied; then it is planned again.
 
 use vlinder_base::sync::Arc;
 use vlinder_format::checksum_item::ChecksumGeometry;
@@ -20,7 +20,8 @@ pub(crate) struct ChecksumTree<'a> {
 const ROUNDS: usize = 1000;
 
 impl ChecksumTree<'_> {
-    /// Enters checksums, one for each sector from `start` on, lengthening the item before them where it ends there.
+    /// Enters checksums, one for each sector from `start` on, lengthening the item before them where it ends
+    /// there.
     pub(crate) fn insert(
         &self,
         editor: &mut Editor<'_>,

@@ -1,7 +1,8 @@
-//! Chunks made and removed (the third of the four knots: a new chunk changes the chunk tree, which lives in chunks).
+//! Chunks made and removed (the third of the four knots: a new chunk changes the chunk tree, which lives in
+//! chunks).
 //!
-//! A new chunk is usable at once, in memory; its items are queued and written by the commit. Before a chunk of another
-//! content is made, system space for the chunk tree's own copies is made sure of.
+//! A new chunk is usable at once, in memory; its items are queued and written by the commit. Before a chunk
+//! of another content is made, system space for the chunk tree's own copies is made sure of.
 
 use vlinder_base::sync::{Arc, Mutex};
 use vlinder_format::block_group::BlockGroupItem;
@@ -30,8 +31,8 @@ pub(crate) struct ChunkWork {
     summary: Mutex<Option<Summary>>,
 }
 
-/// What has to be known of all chunks before one more is made. It is kept, since each of many would else take a look at
-/// all those before.
+/// What has to be known of all chunks before one more is made. It is kept, since each of many would else take
+/// a look at all those before.
 struct Summary {
     spaces: Vec<DeviceSpace>,
     /// By purpose.
@@ -60,8 +61,8 @@ impl Summary {
     }
 }
 
-/// Copies of the chunk tree's blocks that one commit may make: a path, a split on each level, and one for each batch of
-/// chunk items; small trees need a fraction.
+/// Copies of the chunk tree's blocks that one commit may make: a path, a split on each level, and one for
+/// each batch of chunk items; small trees need a fraction.
 const SYSTEM_BLOCKS: u64 = 16;
 
 /// How much of what is unallocated a new chunk leaves to other purposes.
@@ -77,8 +78,8 @@ enum Leave {
     Nothing,
 }
 
-/// A chunk of data leaves to metadata so large a share of what data may still take: extents of a sector take some 5 %, small
-/// files more, large ones next to nothing.
+/// A chunk of data leaves to metadata so large a share of what data may still take: extents of a sector take
+/// some 5 %, small files more, large ones next to nothing.
 const METADATA_SHARE: u64 = 16;
 
 impl ChunkWork {
@@ -129,8 +130,8 @@ impl Engine {
                 plan_chunk(flags, self.volume.total_bytes(), &summary.spaces, most_bytes)
             })
         };
-        // A promise that can't be kept loses what was written lately; a commit that can't end, or a change that ends half-way,
-        // loses more.
+        // A promise that can't be kept loses what was written lately; a commit that can't end, or a change
+        // that ends half-way, loses more.
         let steps: &[Leave] = match purpose {
             Purpose::Data => &[Leave::WhatMayCome, Leave::WhatIsCounted, Leave::WhatIsOwed],
             Purpose::Metadata => &[Leave::WhatIsCounted, Leave::Nothing],
@@ -190,8 +191,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// Content and profile of a new chunk: those of the newest group that serves the purpose. In memory a profile that
-    /// can't be written gives way to single: no copy of it is ever made.
+    /// Content and profile of a new chunk: those of the newest group that serves the purpose. In memory a
+    /// profile that can't be written gives way to single: no copy of it is ever made.
     fn flags_for(&self, purpose: Purpose) -> Option<BlockGroupFlags> {
         let newest = self.with_summary(|summary| summary.newest[purpose as usize].clone());
         let flags = newest.map(|chunk| match chunk.chunk.flags {
@@ -278,8 +279,8 @@ impl Engine {
         unallocated.bytes.saturating_sub(unallocated.taken_by(others)).min(most)
     }
 
-    /// Bytes of data that the groups, and chunks that can be made, have room for beside what metadata need. A file system that
-    /// is only read knows its groups after [`Engine::space`].
+    /// Bytes of data that the groups, and chunks that can be made, have room for beside what metadata need. A
+    /// file system that is only read knows its groups after [`Engine::space`].
     pub fn room_for_data(&self) -> u64 {
         let unallocated = self.space.unallocated().unwrap_or_else(|chunks| {
             let unallocated = self.unallocated();
@@ -366,7 +367,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes groups that have been empty since the last commit, but one of each kind, and those whose room is needed.
+    /// Removes groups that have been empty since the last commit, but one of each kind, and those whose room
+    /// is needed.
     pub(crate) fn remove_empty_chunks(&self, editor: &mut Editor<'_>) -> Result<(), EngineError> {
         for group in self.space.removable_groups() {
             let logical = group.range.start;
@@ -415,8 +417,8 @@ impl Engine {
         has_one
     }
 
-    /// Whether there is a v1 space cache of a group. Its file and its head in the root tree would outlive the group, and be
-    /// taken for those of a later one at the same place; Linux removes all three together.
+    /// Whether there is a v1 space cache of a group. Its file and its head in the root tree would outlive the
+    /// group, and be taken for those of a later one at the same place; Linux removes all three together.
     fn has_space_cache(&self, group: Logical) -> Result<bool, EngineError> {
         let head = Key::new(ObjectId::FREE_SPACE, ItemType(0), group.0);
         Ok(self.forest.trees().get(self.forest.root_tree(), &head)?.is_some())

@@ -8,9 +8,10 @@
 //! | `Flushed` | – | every block is on the devices, and every device was flushed |
 //! | `Published` | – | the superblock is durable; what the transaction freed may be taken, unless a lease holds it |
 //!
-//! Only [`Flushed`] can write a superblock. An error before `Frozen` leaves the trees in memory unsure, one after it the
-//! devices: both make the file system read-only, with the reason. But where the host has no space for an image, nothing is
-//! unsure: what is `Frozen` stays so ([`Unpublished`]), and the next commit begins with it.
+//! Only [`Flushed`] can write a superblock. An error before `Frozen` leaves the trees in memory unsure, one
+//! after it the devices: both make the file system read-only, with the reason. But where the host has no
+//! space for an image, nothing is unsure: what is `Frozen` stays so ([`Unpublished`]), and the next commit
+//! begins with it.
 
 use std::cell::Cell;
 
@@ -103,9 +104,9 @@ impl Engine {
     /// Makes everything durable that was done in handles that ended before this call.
     ///
     /// # Errors
-    /// [`EngineError::ReadOnly`], or what went wrong: then the file system is read-only from now on, unless the host has no
-    /// space ([`EngineError::is_host_full`]). What only a participant met ends no commit, and is given once that is durable.
-    /// Within a participant's callback this does nothing.
+    /// [`EngineError::ReadOnly`], or what went wrong: then the file system is read-only from now on, unless
+    /// the host has no space ([`EngineError::is_host_full`]). What only a participant met ends no commit, and
+    /// is given once that is durable. Within a participant's callback this does nothing.
     pub fn commit(&self) -> Result<Generation, EngineError> {
         self.check_writable()?;
         let asked = self.generation();
@@ -155,7 +156,8 @@ impl Engine {
         published.and_then(|generation| participants.map(|()| generation))
     }
 
-    /// Writes what is frozen, and its superblock. Where the host has no space for it, it is put into `held_up`.
+    /// Writes what is frozen, and its superblock. Where the host has no space for it, it is put into
+    /// `held_up`.
     fn publish(
         &self,
         frozen: Frozen<'_>,
@@ -257,7 +259,8 @@ impl<'a> Critical<'a> {
             // The superblock says one generation for itself and for the root tree's block.
             handle.editor.touch(engine.forest.root_tree())?;
             engine.settle(&mut handle)?;
-            // Addresses held beyond need go back before the free-space tree is frozen; nothing on disk knows them.
+            // Addresses held beyond need go back before the free-space tree is frozen; nothing on disk knows
+            // them.
             engine.check_price_of_commit(&promised, &handle);
             drop(handle);
         }
@@ -309,8 +312,8 @@ impl<'a> Critical<'a> {
         superblock.log_root = Logical(0);
         superblock.log_root_level = Default::default();
         superblock.bytes_used = used;
-        // `cache_generation` stays: whatever a v1 space cache says of free space is out of date from now on, and one
-        // whose generation is not the superblock's is cleared by Linux.
+        // `cache_generation` stays: whatever a v1 space cache says of free space is out of date from now on,
+        // and one whose generation is not the superblock's is cleared by Linux.
         if engine.fixed.uuid.is_some() && uuid_tree_is_complete {
             superblock.uuid_tree_generation = self.generation;
         }
@@ -322,7 +325,8 @@ impl<'a> Critical<'a> {
         superblock.clone()
     }
 
-    /// Where the top-level subvolume lies, which need not be open; none if its item cannot be read, as Linux leaves it.
+    /// Where the top-level subvolume lies, which need not be open; none if its item cannot be read, as Linux
+    /// leaves it.
     fn top_level(&self) -> RootPointer {
         if let Some(tree) = self.engine.forest.open_tree(RootId::FS_TREE) {
             return tree.root().pointer();
@@ -373,11 +377,11 @@ fn next_backup(roots: &[BackupRoot; 4]) -> usize {
 }
 
 impl<'a> Frozen<'a> {
-    /// Seals every block (checksum, and a last look at it) on all cores, writes them in address order, flushes. A batch at
-    /// a time is in memory twice.
+    /// Seals every block (checksum, and a last look at it) on all cores, writes them in address order,
+    /// flushes. A batch at a time is in memory twice.
     fn flush(&'a self) -> Result<Flushed<'a>, EngineError> {
-        // Trees change while a commit closes, too: what they met there must stop it before anything is written, for what
-        // was called free may be in use.
+        // Trees change while a commit closes, too: what they met there must stop it before anything is
+        // written, for what was called free may be in use.
         self.engine.check_unbroken()?;
         let Self { engine, unpublished } = self;
         // Blocks go to places that were free in the last commit; in another program's they need not be.

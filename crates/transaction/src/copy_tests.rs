@@ -1,4 +1,5 @@
-//! Copies of blocks that others share, or have left: what they change of the references of the blocks' children is charged before.
+//! Copies of blocks that others share, or have left: what they change of the references of the blocks'
+//! children is charged before.
 
 use vlinder_base::sync::Arc;
 use vlinder_format::file_extent::FileExtent;
@@ -86,7 +87,8 @@ fn leaf_of(engine: &Engine, tree: &OpenTree, key: &Key) -> Arc<Block> {
     block
 }
 
-/// Puts the item of an extent again, and gives what the handle was promised for copies, and what these left for the commit.
+/// Puts the item of an extent again, and gives what the handle was promised for copies, and what these left
+/// for the commit.
 fn change(engine: &Engine, tree: &OpenTree, key: Key) -> (Charge, Charge) {
     let before = engine.delayed.lock().charge();
     let mut handle = engine.begin(Reservation::items(1)).unwrap();

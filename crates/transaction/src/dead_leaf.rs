@@ -1,6 +1,6 @@
-//! Frees a leaf of a deleted tree by and by, where the references of all its items find no room in one transaction: some of its
-//! extents become holes first, as if their bytes had been punched out of the files. Whoever goes on after a crash, Linux too, finds
-//! a leaf with fewer references.
+//! Frees a leaf of a deleted tree by and by, where the references of all its items find no room in one
+//! transaction: some of its extents become holes first, as if their bytes had been punched out of the files.
+//! Whoever goes on after a crash, Linux too, finds a leaf with fewer references.
 
 use vlinder_format::block::BlockIdentity;
 use vlinder_format::file_extent::FileExtent;
@@ -14,9 +14,9 @@ use crate::waiting::ReferenceMoves;
 use vlinder_forest::OpenTree;
 
 impl Engine {
-    /// Turns as many extents of a leaf into holes as there is room for, at most half of them; false where there is room for none,
-    /// and nothing was changed. All blocks on the leaf's path are this tree's alone, and its children are referenced by the tree's
-    /// number.
+    /// Turns as many extents of a leaf into holes as there is room for, at most half of them; false where
+    /// there is room for none, and nothing was changed. All blocks on the leaf's path are this tree's alone,
+    /// and its children are referenced by the tree's number.
     pub(crate) fn make_holes_in_dead_leaf(
         handle: &mut Handle<'_>,
         tree: &OpenTree,
@@ -94,7 +94,8 @@ mod tests {
     const FILE: ObjectId = ObjectId(257);
     const EXTENTS: u64 = 1000;
 
-    /// A subvolume with a file whose neighbours in a leaf lie far from each other: each leaf refers to all leaves of the extent tree.
+    /// A subvolume with a file whose neighbours in a leaf lie far from each other: each leaf refers to all
+    /// leaves of the extent tree.
     fn plant(engine: &Engine) -> Arc<OpenTree> {
         let mut handle = engine.begin(Reservation::items(10_000).of(ChangeKind::LogReplay)).unwrap();
         let tree = handle.create_subvolume_tree(Uuid([7; 16]), Timestamp::default()).unwrap();

@@ -1,12 +1,15 @@
-//! Freeing the blocks of deleted subvolumes, in steps between which commits may happen, resumed after a crash.
+//! Freeing the blocks of deleted subvolumes, in steps between which commits may happen, resumed after a
+//! crash.
 //!
-//! A walk over the tree, which changes only where a leaf goes by and by (`dead_leaf.rs`): a block that only this tree references gives up its children's references
-//! and goes; a shared block stays for the others. Where this tree *owns* a shared block, its children (and theirs) are
-//! referenced by this tree's number, which goes: they are first referenced by their parents' addresses (Linux:
-//! `btrfs_drop_snapshot`, stages DROP_REFERENCE and UPDATE_BACKREF).
+//! A walk over the tree, which changes only where a leaf goes by and by (`dead_leaf.rs`): a block that only
+//! this tree references gives up its children's references and goes; a shared block stays for the others.
+//! Where this tree *owns* a shared block, its children (and theirs) are referenced by this tree's number,
+//! which goes: they are first referenced by their parents' addresses (Linux: `btrfs_drop_snapshot`, stages
+//! DROP_REFERENCE and UPDATE_BACKREF).
 //!
-//! Where the walk is, is kept in memory, and on disk as Linux keeps it: `drop_progress` and `drop_level` in the root item
-//! name the next child to look at; everything before it is done. Marking blocks a second time changes nothing.
+//! Where the walk is, is kept in memory, and on disk as Linux keeps it: `drop_progress` and `drop_level` in
+//! the root item name the next child to look at; everything before it is done. Marking blocks a second time
+//! changes nothing.
 
 use std::collections::VecDeque;
 
@@ -31,8 +34,8 @@ use vlinder_forest::Referrer;
 /// Blocks looked at in one transaction handle, so that commits need not wait long.
 const BLOCKS_IN_HANDLE: usize = 256;
 
-/// Leaves that one step changes beside what it frees: of the root tree, of those of UUIDs and quotas, and one of the tree itself
-/// ([`make_holes_in_dead_leaf`](Engine::make_holes_in_dead_leaf)).
+/// Leaves that one step changes beside what it frees: of the root tree, of those of UUIDs and quotas, and one
+/// of the tree itself ([`make_holes_in_dead_leaf`](Engine::make_holes_in_dead_leaf)).
 const STEP_LEAVES: u32 = 6;
 /// What the smallest step changes.
 pub(crate) const SMALLEST_STEP: Charge = {
@@ -110,9 +113,9 @@ impl Engine {
     /// Frees blocks of deleted trees, about `budget_blocks` of them; gives whether there are more.
     ///
     /// # Errors
-    /// What reading or changing trees met, or [`EngineError::NoSpace`]. A tree whose walk an error ended goes behind the
-    /// others, and is tried again by a later call: the error may have passed by then (Linux, too, keeps it:
-    /// `btrfs_add_dead_root`).
+    /// What reading or changing trees met, or [`EngineError::NoSpace`]. A tree whose walk an error ended goes
+    /// behind the others, and is tried again by a later call: the error may have passed by then (Linux, too,
+    /// keeps it: `btrfs_add_dead_root`).
     pub fn clean(&self, budget_blocks: usize) -> Result<bool, EngineError> {
         // Who commits may do so for a step of this.
         if self.read_only_reason().is_some() || Self::is_committing_thread() {
@@ -125,8 +128,8 @@ impl Engine {
             let next = self.dead_trees.walks.lock().front().map(|walk| (walk.tree.id(), walk.started));
             let Some((next, started)) = next else { return Ok(false) };
             if !started && self.pending.holds(next) {
-                // The tree must not change under the walk, and without what is pending its changed leaves would be
-                // refused: an inode's other items are in them already.
+                // The tree must not change under the walk, and without what is pending its changed leaves
+                // would be refused: an inode's other items are in them already.
                 self.commit()?;
             }
             let mut handle =
@@ -144,7 +147,8 @@ impl Engine {
                         self.dead_trees.put_back(walk, handle, VecDeque::push_front);
                     }
                 }
-                // Nothing was freed. A commit may free space; if the last commit freed none, this call gives up.
+                // Nothing was freed. A commit may free space; if the last commit freed none, this call gives
+                // up.
                 Err(error) if error.is_no_space() => {
                     self.dead_trees.put_back(walk, handle, VecDeque::push_front);
                     if has_committed {
@@ -162,7 +166,8 @@ impl Engine {
         Ok(!self.dead_trees.walks.lock().is_empty())
     }
 
-    /// How often blocks of deleted trees were freed: whoever found no room before may find some once that has grown.
+    /// How often blocks of deleted trees were freed: whoever found no room before may find some once that has
+    /// grown.
     pub fn deletion_steps(&self) -> u64 {
         self.dead_trees.steps.load(Ordering::Relaxed)
     }
@@ -182,7 +187,8 @@ impl Engine {
         {
             match self.tree(RootId(key.offset)) {
                 Ok(tree) if tree.item().is_deleted() => self.add_dead_tree(tree),
-                // Linux leaves the item where its tree was freed and the power failed before the item was removed.
+                // Linux leaves the item where its tree was freed and the power failed before the item was
+                // removed.
                 Ok(_) | Err(EngineError::NoSuchTree { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -214,7 +220,8 @@ impl Walk {
             result = self.step(handle);
             looked_at += 1;
         }
-        // A node whose children are all gone can't be the place to go on from: they would be looked for again.
+        // A node whose children are all gone can't be the place to go on from: they would be looked for
+        // again.
         while self.frames.last().is_some_and(|frame| {
             frame.stage == Stage::Drop && !frame.block.is_leaf() && frame.slot >= frame.block.len()
         }) {
@@ -367,9 +374,11 @@ impl Walk {
         Ok(())
     }
 
-    /// Lets go of some of what a leaf refers to; false where there is no room for that either. The walk is at the same leaf again.
+    /// Lets go of some of what a leaf refers to; false where there is no room for that either. The walk is at
+    /// the same leaf again.
     fn free_in_part(&mut self, handle: &mut Handle<'_>, leaf: &Block) -> Result<bool, EngineError> {
-        // Where a block's address stands for the tree, a copy would have to change the references of all its children.
+        // Where a block's address stands for the tree, a copy would have to change the references of all its
+        // children.
         let is_by_address = self.frames.iter().any(|frame| frame.full);
         if is_by_address || !Engine::make_holes_in_dead_leaf(handle, &self.tree, leaf)? {
             return Ok(false);
@@ -382,8 +391,8 @@ impl Walk {
         Ok(true)
     }
 
-    /// Stores where the walk stands, so that the next mount after a crash, also one by Linux, goes on there: at the next child
-    /// of the lowest node that goes. A leaf goes as one, and is looked at anew.
+    /// Stores where the walk stands, so that the next mount after a crash, also one by Linux, goes on there:
+    /// at the next child of the lowest node that goes. A leaf goes as one, and is looked at anew.
     fn save_progress(&self, handle: &Handle<'_>) {
         if !self.started {
             return;
@@ -439,8 +448,8 @@ fn mark(handle: &Handle<'_>, block: &Block) -> Result<(), EngineError> {
     }
 }
 
-/// The tree lets go of a block. `parent` is the frame whose block references it (the root block references itself by its
-/// root, or if it is marked by its own address).
+/// The tree lets go of a block. `parent` is the frame whose block references it (the root block references
+/// itself by its root, or if it is marked by its own address).
 fn drop_reference(
     engine: &Engine,
     id: RootId,

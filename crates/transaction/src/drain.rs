@@ -1,6 +1,6 @@
-//! The fixpoint of a commit: pending items, new chunks, delayed references, group items and root items, until nothing
-//! changes any more. It ends because each block is copied at most once in a transaction, so after enough rounds no
-//! edit makes or drops a block.
+//! The fixpoint of a commit: pending items, new chunks, delayed references, group items and root items, until
+//! nothing changes any more. It ends because each block is copied at most once in a transaction, so after
+//! enough rounds no edit makes or drops a block.
 
 use std::time::Duration;
 
@@ -200,10 +200,10 @@ impl Engine {
         turns.push(Turn { start, length: head.length, free });
     }
 
-    /// Writes the items of groups that changed (`block_group_skip`), once each: that copies their blocks, and so moves
-    /// what groups of metadata use. It mostly ends where it was, as one block comes for each that goes. With the mechanism
-    /// off the item of a group is written again each time that the commit comes round to it and anything of the group
-    /// came or went. Gives whether there were any.
+    /// Writes the items of groups that changed (`block_group_skip`), once each: that copies their blocks, and
+    /// so moves what groups of metadata use. It mostly ends where it was, as one block comes for each that
+    /// goes. With the mechanism off the item of a group is written again each time that the commit comes
+    /// round to it and anything of the group came or went. Gives whether there were any.
     fn write_groups(&self, editor: &mut Editor<'_>) -> Result<bool, EngineError> {
         let is_off = self.options.disabled.block_group_skip;
         let mut changed = self.space.changed_groups(is_off);
@@ -212,8 +212,8 @@ impl Engine {
         Ok(!changed.is_empty())
     }
 
-    /// Writes again the items of those groups whose use moved after they were written. All has come to rest: their blocks
-    /// are the transaction's, so nothing moves any more.
+    /// Writes again the items of those groups whose use moved after they were written. All has come to rest:
+    /// their blocks are the transaction's, so nothing moves any more.
     fn rewrite_groups(&self, editor: &mut Editor<'_>) -> Result<(), EngineError> {
         let changed = self.space.changed_groups(false);
         for group in &changed {

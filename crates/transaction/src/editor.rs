@@ -48,8 +48,9 @@ impl<'a> Editor<'a> {
         self.edit_in_parts(root, &edits)
     }
 
-    /// As [`edit`](Self::edit), in parts where there are too few free blocks for all at once: the plan of an edit holds
-    /// more addresses than the edit takes in the end, and the more edits the more of them. On an error some may be done.
+    /// As [`edit`](Self::edit), in parts where there are too few free blocks for all at once: the plan of an
+    /// edit holds more addresses than the edit takes in the end, and the more edits the more of them. On an
+    /// error some may be done.
     pub(crate) fn edit_in_parts(&mut self, root: &Arc<Root>, edits: &[Edit<'_>]) -> Result<(), TreeError> {
         match self.edit(root, edits) {
             Err(TreeError::NoSpace { .. }) if edits.len() > 1 => {

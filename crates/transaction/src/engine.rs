@@ -50,8 +50,8 @@ pub struct Disabled {
 pub struct EngineOptions {
     /// For reading only.
     pub read_only: bool,
-    /// Why an fsync log is to be left as it is, if so. Otherwise the engine of a file system that has one takes no changes
-    /// until the log was taken up ([`Engine::take_up_log`]).
+    /// Why an fsync log is to be left as it is, if so. Otherwise the engine of a file system that has one
+    /// takes no changes until the log was taken up ([`Engine::take_up_log`]).
     pub leave_log: Option<ReadOnlyReason>,
     /// Memory for tree blocks, clean and changed, in bytes.
     pub cache_bytes: u64,
@@ -74,8 +74,8 @@ pub struct EngineOptions {
 /// What a file system that is opened for reading may lack (parts of `rescue=`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rescue {
-    /// Trees that reading files can do without may be missing or have a root that can't be read, as with Linux's
-    /// `rescue=ignorebadroots`: extent, device, checksum, UUID, free-space and block-group tree.
+    /// Trees that reading files can do without may be missing or have a root that can't be read, as with
+    /// Linux's `rescue=ignorebadroots`: extent, device, checksum, UUID, free-space and block-group tree.
     pub ignores_bad_roots: bool,
     /// What is believed although it is damaged.
     pub leniency: Leniency,
@@ -139,7 +139,8 @@ pub struct Engine {
     pub(crate) latch: Mutex<Option<ReadOnlyReason>>,
     pub(crate) participants: Mutex<Vec<Weak<dyn Participant>>>,
     pub(crate) next_subvolume: Mutex<u64>,
-    /// What waits for the commit beside what `delayed`, `pending` and `snapshots` hold, and how much all of it is.
+    /// What waits for the commit beside what `delayed`, `pending` and `snapshots` hold, and how much all of
+    /// it is.
     pub(crate) waiting: WaitingWork,
     /// Whether the groups' items were read; held by who reads them.
     pub(crate) has_groups: Mutex<bool>,
@@ -156,8 +157,8 @@ pub(crate) struct FixedTrees {
     pub(crate) free_space: Option<Arc<OpenTree>>,
     /// The tree of group items: the extent tree, or with block-group-tree its own.
     pub(crate) groups: Arc<OpenTree>,
-    /// Those of the above that can't be read, where that is allowed ([`Rescue::ignores_bad_roots`]). What stands for them
-    /// has no blocks; nothing that reads files asks it for items.
+    /// Those of the above that can't be read, where that is allowed ([`Rescue::ignores_bad_roots`]). What
+    /// stands for them has no blocks; nothing that reads files asks it for items.
     pub(crate) bad: Vec<RootId>,
 }
 
@@ -207,8 +208,8 @@ impl Engine {
         self.superblock.lock().clone()
     }
 
-    /// Changes fields of the superblock that no tree holds (the label); the next commit writes it. Called with a handle
-    /// open.
+    /// Changes fields of the superblock that no tree holds (the label); the next commit writes it. Called
+    /// with a handle open.
     pub fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) {
         change(&mut self.superblock.lock());
         self.phase.lock().changed = true;
@@ -358,7 +359,8 @@ impl Engine {
                 (stored, Some(_)) => {
                     let Some((key, data)) = pending.take() else { break };
                     match key.next() {
-                        // What was drained between two parts is in the tree now, and maybe not in the cursor's leaf.
+                        // What was drained between two parts is in the tree now, and maybe not in the
+                        // cursor's leaf.
                         Some(next) if pending.took_last_of_part() => cursor.seek(&next)?,
                         _ if stored.is_some_and(|(other, _)| other == key) => cursor.advance()?,
                         _ => {}

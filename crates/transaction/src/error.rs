@@ -30,7 +30,8 @@ pub enum ReadOnlyReason {
     Profile(String),
     /// Simple quotas are on; their accounts would go wrong, and no rescan could put them right.
     Quotas,
-    /// A relocation of Linux (balance, shrinking, removal of a device) was interrupted and has trees of its own.
+    /// A relocation of Linux (balance, shrinking, removal of a device) was interrupted and has trees of its
+    /// own.
     UnfinishedRelocation,
     /// A device is being replaced.
     UnfinishedReplace,
@@ -145,7 +146,8 @@ pub enum EngineError {
         /// Bytes that were wanted.
         needed_bytes: u64,
     },
-    /// A commit waits for space on the host. What was done since the one before is in memory, and is tried again.
+    /// A commit waits for space on the host. What was done since the one before is in memory, and is tried
+    /// again.
     #[error(
         "{device}: the host's file system, or a quota there, is full: what was written last waits in memory; free some space there"
     )]

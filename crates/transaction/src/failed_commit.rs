@@ -1,5 +1,5 @@
-//! What keeps commits from succeeding, for a caller that asks how the file system fares: the last one that failed, and a host that
-//! is full.
+//! What keeps commits from succeeding, for a caller that asks how the file system fares: the last one that
+//! failed, and a host that is full.
 
 use vlinder_base::clock::Timestamp;
 use vlinder_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,8 +43,8 @@ impl Engine {
         self.troubles.failed_commit.lock().clone()
     }
 
-    /// Keeps what went wrong in a commit, or before it in writing out what it was to make durable. The log says each reason
-    /// once as long as no commit succeeds.
+    /// Keeps what went wrong in a commit, or before it in writing out what it was to make durable. The log
+    /// says each reason once as long as no commit succeeds.
     pub fn note_failed_commit(&self, error: &dyn std::error::Error) {
         let reason = error.to_string();
         let (time, generation) = (self.options.clock.now(), self.generation());
@@ -58,8 +58,8 @@ impl Engine {
         }
     }
 
-    /// Whether the host has no space for the image. From a write that failed so until everything is durable. A file system that
-    /// an error made read-only waits for no space.
+    /// Whether the host has no space for the image. From a write that failed so until everything is durable.
+    /// A file system that an error made read-only waits for no space.
     #[must_use]
     pub fn is_host_full(&self) -> bool {
         self.troubles.host_is_full.load(Ordering::Relaxed) && self.check_unbroken().is_ok()

@@ -1,4 +1,5 @@
-//! The global reserve, and how large the trees are that a commit changes: what the prices of changes are made of.
+//! The global reserve, and how large the trees are that a commit changes: what the prices of changes are made
+//! of.
 
 use std::ops::Range;
 
@@ -22,9 +23,9 @@ const LEVELS: u64 = 8;
 const UNLINK_ITEMS: u64 = 6;
 /// Items that a snapshot asks Linux for (`create_snapshot`).
 const SNAPSHOT_ITEMS: u64 = 8;
-/// What making a file asks Linux for beyond its reserve, each item by its path, copied and split, and twice more for the
-/// delayed references (`btrfs_start_transaction`; seen on full file systems of 128 and 256 MiB): two of Linux's five items,
-/// since vlinder's leaves are less full by what three come to.
+/// What making a file asks Linux for beyond its reserve, each item by its path, copied and split, and twice
+/// more for the delayed references (`btrfs_start_transaction`; seen on full file systems of 128 and 256 MiB):
+/// two of Linux's five items, since vlinder's leaves are less full by what three come to.
 const MARGIN_BLOCKS: u64 = 2 * 3 * LEVELS * 2;
 /// Extents of a sector that the smallest part of a flush may overwrite.
 const OVERWRITTEN: Charge = {
@@ -40,8 +41,8 @@ const SHARE_OF_DEVICE: u64 = 8;
 const SHARE_THAT_REMOVALS_LEAVE: u64 = 10;
 
 impl Engine {
-    /// Learns anew how large the trees are, and how much is kept for commits and deletions. Called when the trees of a
-    /// transaction have come to rest.
+    /// Learns anew how large the trees are, and how much is kept for commits and deletions. Called when the
+    /// trees of a transaction have come to rest.
     pub(crate) fn size_global_reserve(&self) {
         let fixed = &self.fixed;
         let blocks = |tree: &OpenTree| tree.item().bytes_used.div_ceil(u64::from(self.node_size()));
@@ -97,13 +98,14 @@ impl Engine {
         bytes / u64::from(self.node_size())
     }
 
-    /// Blocks of root items and group items that a commit may copy: a path for each open tree and for each group, unless
-    /// the trees that hold the items are smaller.
+    /// Blocks of root items and group items that a commit may copy: a path for each open tree and for each
+    /// group, unless the trees that hold the items are smaller.
     fn roots_and_groups_bound(&self, open_trees: usize, levels: u64) -> u64 {
         let paths = |items: usize| u64::try_from(items).unwrap_or(u64::MAX).saturating_mul(levels);
         let groups = &self.fixed.groups;
         let group_blocks = if groups.id() == self.fixed.extent.id() {
-            // They lie among the extent items, those of groups of tree blocks in leaves that are counted there.
+            // They lie among the extent items, those of groups of tree blocks in leaves that are counted
+            // there.
             paths(self.space.group_count())
         } else {
             groups.item().bytes_used.div_ceil(u64::from(self.node_size()))
@@ -151,7 +153,8 @@ impl Engine {
             .copies)
     }
 
-    /// The trees that describe space, each once: groups have one of their own only with feature block_group_tree.
+    /// The trees that describe space, each once: groups have one of their own only with feature
+    /// block_group_tree.
     pub(crate) fn trees_of_space(&self) -> impl Iterator<Item = &Arc<OpenTree>> {
         let fixed = &self.fixed;
         let of_groups = Some(&fixed.groups).filter(|groups| groups.id() != fixed.extent.id());
@@ -165,8 +168,8 @@ impl Engine {
         metadata.map(|kind| kind.total_bytes).sum()
     }
 
-    /// The size of Linux's global reserve on this file system (`btrfs_update_global_block_rsv`): the trees that describe
-    /// space, or what the removal of a name may take where that is more.
+    /// The size of Linux's global reserve on this file system (`btrfs_update_global_block_rsv`): the trees
+    /// that describe space, or what the removal of a name may take where that is more.
     pub(crate) fn linux_reserve(&self) -> u64 {
         let (mut bytes, mut items) = (0_u64, 1 + UNLINK_ITEMS);
         for tree in self.trees_of_space() {

@@ -69,7 +69,8 @@ impl Engine {
         self.begin_promised(reservation)
     }
 
-    /// As [`begin`](Self::begin), for work that can wait: where there is no room right now, it fails at once instead of committing.
+    /// As [`begin`](Self::begin), for work that can wait: where there is no room right now, it fails at once
+    /// instead of committing.
     ///
     /// # Errors
     /// As there.
@@ -151,7 +152,8 @@ impl Handle<'_> {
         *self.time.get_or_init(|| timestamp(self.engine.clock().now()))
     }
 
-    /// [`time`](Self::time) where that is known; else about now, which costs less: for what is compared with no other time.
+    /// [`time`](Self::time) where that is known; else about now, which costs less: for what is compared with
+    /// no other time.
     pub fn time_about(&self) -> Timestamp {
         self.time.get().copied().unwrap_or_else(|| timestamp(self.engine.clock().recently()))
     }
@@ -172,8 +174,9 @@ impl Handle<'_> {
         Ok(self.editor.edit(self.engine.forest.root_tree(), edits)?)
     }
 
-    /// Makes sure of room for what items that will be pending at these keys take beyond their own leaves: where another tree
-    /// shares these, copies add references to all that the leaves hold. Called before anything changes.
+    /// Makes sure of room for what items that will be pending at these keys take beyond their own leaves:
+    /// where another tree shares these, copies add references to all that the leaves hold. Called before
+    /// anything changes.
     ///
     /// # Errors
     /// No space; what reading met.
@@ -188,7 +191,8 @@ impl Handle<'_> {
         Ok(())
     }
 
-    /// What will be pending in a tree that shares blocks was charged by [`charge_pending`](Self::charge_pending).
+    /// What will be pending in a tree that shares blocks was charged by
+    /// [`charge_pending`](Self::charge_pending).
     fn assert_charged(&self, tree: &OpenTree, key: &Key) {
         if cfg!(debug_assertions) && tree.may_share_blocks() && !self.critical {
             assert!(self.charged.contains(&(tree.id(), *key)), "{key} of tree {} is not charged", tree.id());
@@ -224,8 +228,9 @@ impl Handle<'_> {
         self.editor.space.leave(Charge::items(1, u64::try_from(bytes).unwrap_or(u64::MAX)));
     }
 
-    /// Notes what the handle took of what it was promised: never more. (Checksums that go with what it leaves are not counted
-    /// again: where the handle changed the checksum tree itself, the leaves are copied already.)
+    /// Notes what the handle took of what it was promised: never more. (Checksums that go with what it leaves
+    /// are not counted again: where the handle changed the checksum tree itself, the leaves are copied
+    /// already.)
     fn check_use(&self, promised: Charge) {
         let engine = self.engine;
         let left = self.editor.space.left();
@@ -233,7 +238,8 @@ impl Handle<'_> {
         let sizes = engine.space.sizes();
         let before = TreeSizes { made: 0, ..sizes };
         let after = TreeSizes { made: taken, ..sizes };
-        // Two bounds of the same: each price by itself is rounded up, and priced together the blocks cost their items as well.
+        // Two bounds of the same: each price by itself is rounded up, and priced together the blocks cost
+        // their items as well.
         let together = after.price_blocks(&(left + Charge { blocks: taken, ..Charge::default() }));
         let used = together.min(taken.saturating_add(after.price_blocks(&left)));
         let blocks = before.price_blocks(&promised);
@@ -257,7 +263,8 @@ impl Handle<'_> {
         );
     }
 
-    /// As [`remove_pending`](Self::remove_pending), for an item that was removed, and that may have been put in since.
+    /// As [`remove_pending`](Self::remove_pending), for an item that was removed, and that may have been put
+    /// in since.
     pub fn remove_if_pending(&mut self, tree: &OpenTree, key: Key) {
         if matches!(self.engine.pending.get(tree.id(), &key), Some(Some(_))) {
             self.remove_pending(tree, key);
@@ -269,8 +276,9 @@ impl Handle<'_> {
         self.engine.phase.lock().changed = true;
     }
 
-    /// Takes up to `most` bytes of data space in one piece, at least `least`, or where no piece of that length is left at least a
-    /// sector; both are multiples of the sector size. No extent item tells of it before a reference is added.
+    /// Takes up to `most` bytes of data space in one piece, at least `least`, or where no piece of that
+    /// length is left at least a sector; both are multiples of the sector size. No extent item tells of it
+    /// before a reference is added.
     ///
     /// # Errors
     /// [`EngineError::NoSpace`], or what reading free space met.
@@ -303,8 +311,8 @@ impl Handle<'_> {
         self.engine.space.unreserve(extent.logical, extent.length);
     }
 
-    /// A file refers to an extent; `fresh` for the first reference to one just allocated. `offset` is the file offset
-    /// less the offset into the extent.
+    /// A file refers to an extent; `fresh` for the first reference to one just allocated. `offset` is the
+    /// file offset less the offset into the extent.
     pub fn add_data_reference(
         &mut self,
         extent: DataExtent,
@@ -361,9 +369,10 @@ impl Handle<'_> {
         Ok(engine.checksum_tree().remove(&mut self.editor, start, length)?)
     }
 
-    /// How often an extent of data is referenced by the running transaction or by the last durable commit; none if there is
-    /// no such extent. References that were dropped since count still, for a power cut brings them back: all but those of
-    /// one inode at one place (file offset less offset into the extent), whose bytes stay where they are.
+    /// How often an extent of data is referenced by the running transaction or by the last durable commit;
+    /// none if there is no such extent. References that were dropped since count still, for a power cut
+    /// brings them back: all but those of one inode at one place (file offset less offset into the extent),
+    /// whose bytes stay where they are.
     ///
     /// # Errors
     /// What reading the extent tree met.
@@ -402,7 +411,8 @@ impl Handle<'_> {
         Ok(id)
     }
 
-    /// Makes an empty subvolume tree and its root item. Its root directory and its name are the caller's to add.
+    /// Makes an empty subvolume tree and its root item. Its root directory and its name are the caller's to
+    /// add.
     ///
     /// # Errors
     /// No space, or no number left.
@@ -430,7 +440,8 @@ impl Handle<'_> {
         Ok(tree)
     }
 
-    /// Asks for a snapshot: the commit takes it. The caller then calls [`Engine::commit`] with no handle open.
+    /// Asks for a snapshot: the commit takes it. The caller then calls [`Engine::commit`] with no handle
+    /// open.
     ///
     /// # Errors
     /// No space for what the snapshot's name changes once the tree is shared; what reading met.
@@ -443,12 +454,14 @@ impl Handle<'_> {
 }
 
 impl Engine {
-    /// Makes sure that what waits has room in the commit to come. Without it the commit may fail, and take all along that was
-    /// done since the last one. Debug builds stop; release builds count and log it (decision 15).
+    /// Makes sure that what waits has room in the commit to come. Without it the commit may fail, and take
+    /// all along that was done since the last one. Debug builds stop; release builds count and log it
+    /// (decision 15).
     fn check_room(&self, kind: ChangeKind) {
-        // While other handles are open, or about to be, what they were promised and what waits may change the same blocks, which
-        // two prices count twice. What a commit took and freed is not free before its superblock is durable, and no other
-        // commit begins before. A promise that was given meanwhile and is given back counts as a handle that was about to be open.
+        // While other handles are open, or about to be, what they were promised and what waits may change the
+        // same blocks, which two prices count twice. What a commit took and freed is not free before its
+        // superblock is durable, and no other commit begins before. A promise that was given meanwhile and is
+        // given back counts as a handle that was about to be open.
         let rest = || {
             let phase = self.phase.lock();
             let rests = phase.handles == 0
@@ -524,7 +537,8 @@ fn subvolume_inode(node_size: u32) -> InodeItem {
         link_count: 1,
         allocated_bytes: u64::from(node_size),
         mode: Mode(0o040_755),
-        // Without it Linux takes the root item's own flags (read-only among them) for garbage and clears them.
+        // Without it Linux takes the root item's own flags (read-only among them) for garbage and clears
+        // them.
         flags: InodeFlags::ROOT_ITEM_INITIALIZED,
         ..InodeItem::default()
     }

@@ -1,5 +1,6 @@
-//! The engine as the [`Space`] of one handle or of the committer: it counts what a handle takes, and asks for more where
-//! a change turns out to copy a block that another tree shares. The plan phase asks, so that a refusal changes nothing.
+//! The engine as the [`Space`] of one handle or of the committer: it counts what a handle takes, and asks for
+//! more where a change turns out to copy a block that another tree shares. The plan phase asks, so that a
+//! refusal changes nothing.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +17,8 @@ use vlinder_forest::OpenTree;
 /// A handle's view of space.
 pub(crate) struct HandleSpace<'a> {
     engine: &'a Engine,
-    /// What the handle may draw on for more than it was promised; `None` for the committer, which is never refused.
+    /// What the handle may draw on for more than it was promised; `None` for the committer, which is never
+    /// refused.
     draw: Option<Draw>,
     /// Blocks taken and not given back.
     taken_blocks: AtomicU64,
@@ -24,8 +26,8 @@ pub(crate) struct HandleSpace<'a> {
     promised: Charge,
     /// What it was promised beyond that.
     further: Mutex<Charge>,
-    /// Blocks whose copies are paid with that already, each with the tree that gets the copy: another that shares the block copies it
-    /// for itself.
+    /// Blocks whose copies are paid with that already, each with the tree that gets the copy: another that
+    /// shares the block copies it for itself.
     paid_copies: Mutex<BTreeSet<(RootId, Logical)>>,
     /// What the handle leaves for the commit to do, but for what `further` stands for.
     left: Mutex<Charge>,
@@ -54,8 +56,8 @@ impl<'a> HandleSpace<'a> {
         *self.further.lock()
     }
 
-    /// What the handle leaves for the commit to do, but for references that copies of shared blocks add: those were charged
-    /// when the copies were planned.
+    /// What the handle leaves for the commit to do, but for references that copies of shared blocks add:
+    /// those were charged when the copies were planned.
     pub(crate) fn left(&self) -> Charge {
         *self.left.lock()
     }
@@ -70,8 +72,8 @@ impl<'a> HandleSpace<'a> {
         self.draw.map(|draw| Asker { draw, held: self.promised + self.further(), copies_shared: false })
     }
 
-    /// Adds what was granted to what the handle was promised. On a refusal, raises `needed_bytes` by everything promised so far,
-    /// because the caller begins anew without it.
+    /// Adds what was granted to what the handle was promised. On a refusal, raises `needed_bytes` by
+    /// everything promised so far, because the caller begins anew without it.
     fn add(&self, asked: Result<Charge, TreeError>) -> Result<Charge, TreeError> {
         let mut further = self.further.lock();
         match asked {
@@ -113,8 +115,9 @@ impl<'a> HandleSpace<'a> {
         self.add(charge).map(drop)
     }
 
-    /// As [`charge_copies`](Self::charge_copies), of the leaves at these keys, in order, so far as others share them. A transaction
-    /// copies each block once: where these leaves are known, they are not charged again.
+    /// As [`charge_copies`](Self::charge_copies), of the leaves at these keys, in order, so far as others
+    /// share them. A transaction copies each block once: where these leaves are known, they are not charged
+    /// again.
     ///
     /// # Errors
     /// As there.

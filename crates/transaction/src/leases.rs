@@ -14,8 +14,8 @@ use vlinder_forest::find_root_item;
 const MOST_HELD_PIECES: usize = 1 << 19;
 
 impl Engine {
-    /// Commits, and leases the state that was published: it stays readable until the lease is dropped or revoked. What was
-    /// done before this call is in it.
+    /// Commits, and leases the state that was published: it stays readable until the lease is dropped or
+    /// revoked. What was done before this call is in it.
     ///
     /// # Errors
     /// What the commit met. A file system that is read-only leases what is on its devices.

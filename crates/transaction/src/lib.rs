@@ -3,8 +3,9 @@
 //!
 //! This crate must not know paths or what an inode means, nor talk to a device: it has a volume.
 //!
-//! Reading path: [`Engine`] (what is open), [`Handle`] (how anything is changed), `reservation` (the space that is promised
-//! for that), `commit` (how it becomes durable), `drain` (the fixpoint), `space` and `extents` (what the fixpoint is about).
+//! Reading path: [`Engine`] (what is open), [`Handle`] (how anything is changed), `reservation` (the space
+//! that is promised for that), `commit` (how it becomes durable), `drain` (the fixpoint), `space` and
+//! `extents` (what the fixpoint is about).
 
 mod change_kind;
 mod checksums;

@@ -1,8 +1,10 @@
-//! The roots of the fsync log: which subvolumes have one, and how their blocks are kept until the log was replayed.
+//! The roots of the fsync log: which subvolumes have one, and how their blocks are kept until the log was
+//! replayed.
 //!
-//! The blocks of a log, and the extents of data that only a log knows, are free as far as the extent tree and the
-//! free-space tree say. Before anything is changed they are taken out of what may be taken: the blocks as *pinned*, so
-//! that they are free again once the replay is durable, the extents as *reserved*, as if just allocated.
+//! The blocks of a log, and the extents of data that only a log knows, are free as far as the extent tree and
+//! the free-space tree say. Before anything is changed they are taken out of what may be taken: the blocks as
+//! *pinned*, so that they are free again once the replay is durable, the extents as *reserved*, as if just
+//! allocated.
 //!
 //! What the items of a log mean is not known here.
 
@@ -48,9 +50,10 @@ impl FsyncLog {
 }
 
 impl Engine {
-    /// Takes up the log that the superblock names, after which changes may be made: all in the one transaction of the
-    /// handle that replays it ([`Handle::finish_log`]). None where there is no log, or where the file system cannot be
-    /// changed for another reason. Logs of subvolumes that were deleted count for nothing.
+    /// Takes up the log that the superblock names, after which changes may be made: all in the one
+    /// transaction of the handle that replays it ([`Handle::finish_log`]). None where there is no log, or
+    /// where the file system cannot be changed for another reason. Logs of subvolumes that were deleted count
+    /// for nothing.
     ///
     /// # Errors
     /// Damage of the log, or a place of it that is not free; the engine takes no changes then.
@@ -182,8 +185,8 @@ impl Engine {
 }
 
 impl Handle<'_> {
-    /// A log was replayed with this handle: the commit that ends its transaction ends the log, too. Extents that came to
-    /// nothing are free from then on.
+    /// A log was replayed with this handle: the commit that ends its transaction ends the log, too. Extents
+    /// that came to nothing are free from then on.
     ///
     /// # Errors
     /// Never, unless the accounts of space are wrong.

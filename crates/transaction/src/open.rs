@@ -40,7 +40,8 @@ impl Engine {
     /// ([`Engine::read_only_reason`]).
     ///
     /// # Errors
-    /// [`EngineError::UnknownFeatures`]; damage or device errors on the way to the trees that everything needs.
+    /// [`EngineError::UnknownFeatures`]; damage or device errors on the way to the trees that everything
+    /// needs.
     pub fn open(opened: Opened, options: EngineOptions) -> Result<Arc<Self>, EngineError> {
         let Opened { volume, superblock, .. } = opened;
         refuse_unknown_features(&superblock)?;
@@ -123,8 +124,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Reads how much of each chunk is used, and with that all chunks, unless that was done. Who only reads files does
-    /// without.
+    /// Reads how much of each chunk is used, and with that all chunks, unless that was done. Who only reads
+    /// files does without.
     pub(crate) fn load_space(&self) -> Result<(), EngineError> {
         let mut has_groups = self.has_groups.lock();
         if *has_groups {
@@ -138,7 +139,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Reads every group's item. Without all of them the bytes in use cannot be counted, so nothing may be written.
+    /// Reads every group's item. Without all of them the bytes in use cannot be counted, so nothing may be
+    /// written.
     fn load_groups(&self) -> Result<(), EngineError> {
         let root = self.fixed.groups.root();
         // A tree of their own is walked; among all extents each is looked for.
@@ -204,8 +206,8 @@ impl Engine {
     }
 }
 
-/// Who only reads what is sound needs no chunk before an address lies in it. What can't be read without a missing device is
-/// told of at once, so a degraded volume knows them all.
+/// Who only reads what is sound needs no chunk before an address lies in it. What can't be read without a
+/// missing device is told of at once, so a degraded volume knows them all.
 fn chunk_reading(volume: &Volume, options: &EngineOptions) -> ChunkReading {
     let rescue = &options.rescue;
     if rescue.leniency.salvages {
@@ -261,7 +263,8 @@ fn open_fixed_trees(
         match open_root_block(forest, id) {
             Ok(tree) => Ok(tree),
             Err(error) => {
-                // Which one it is only matters to who wonders what is missing; that data are not verified is told.
+                // Which one it is only matters to who wonders what is missing; that data are not verified is
+                // told.
                 tracing::info!(tree = %id, %error, "a tree can't be read and is done without, as rescue= asks for");
                 bad.borrow_mut().push(id);
                 Ok(OpenTree::without_blocks(id))

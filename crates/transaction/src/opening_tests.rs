@@ -1,4 +1,5 @@
-//! Who only reads knows a chunk when an address needs it, and hears of what is wrong with it what a writer hears at opening.
+//! Who only reads knows a chunk when an address needs it, and hears of what is wrong with it what a writer
+//! hears at opening.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,6 @@
-//! Looks at how far the moves of the extent tree's own blocks go, where space is short: which of its leaves tell of the places that a
-//! commit takes and leaves in any case. Each copied leaf moves, and so changes the leaf that tells of its place.
+//! Looks at how far the moves of the extent tree's own blocks go, where space is short: which of its leaves
+//! tell of the places that a commit takes and leaves in any case. Each copied leaf moves, and so changes the
+//! leaf that tells of its place.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -31,8 +32,8 @@ impl Engine {
         *self.next_subvolume.lock() > ObjectId::FIRST_FREE.0
     }
 
-    /// Chooses places for new blocks, as few as what is owed and a deletion get by with, and looks at what commits change that take
-    /// these.
+    /// Chooses places for new blocks, as few as what is owed and a deletion get by with, and looks at what
+    /// commits change that take these.
     pub(crate) fn own_moves(&self, about_blocks: u64, owed: &Charge) -> Result<OwnMoves, TreeError> {
         while let Some(group) = self.space.begin_loading() {
             self.load_group(group)?;
@@ -57,7 +58,8 @@ impl Engine {
         }
     }
 
-    /// How often leaves and nodes of the extent tree split for the items of new blocks that take all of these places.
+    /// How often leaves and nodes of the extent tree split for the items of new blocks that take all of these
+    /// places.
     fn splits_by(&self, places: &[Range<u64>]) -> Result<u64, TreeError> {
         let object = |address: u64| Key::new(ObjectId(address), ItemType(0), 0);
         let touch = |place: &Range<u64>| Touch {

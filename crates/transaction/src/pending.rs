@@ -1,10 +1,11 @@
 //! Pending items: an ordered overlay over the trees, (tree, key) → data or tombstone, that knows no inode.
 //!
-//! `fs` puts directory indexes and inode items here, so that a thousand changes of one directory cost one descent a
-//! leaf-full when the commit drains them, and an entry made and removed in one transaction costs none. Readers merge it.
+//! `fs` puts directory indexes and inode items here, so that a thousand changes of one directory cost one
+//! descent a leaf-full when the commit drains them, and an entry made and removed in one transaction costs
+//! none. Readers merge it.
 //!
-//! Draining applies a batch to the tree first and then removes from the overlay what has not changed meanwhile, so a
-//! reader (overlay first, then tree) never misses an item.
+//! Draining applies a batch to the tree first and then removes from the overlay what has not changed
+//! meanwhile, so a reader (overlay first, then tree) never misses an item.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -33,8 +34,8 @@ pub(crate) struct Pending {
 /// One batch to drain: what a leaf takes.
 pub(crate) type Batch = Vec<(Key, Pending)>;
 
-/// What is drained together. Indexes go first, and alone: nobody looks them up by name, so they come in runs, while the
-/// inodes of the same files lie each between other items.
+/// What is drained together. Indexes go first, and alone: nobody looks them up by name, so they come in runs,
+/// while the inodes of the same files lie each between other items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PendingKind {
     /// Directory indexes.
@@ -142,8 +143,8 @@ impl PendingItems {
         self.entries.load(Ordering::Relaxed)
     }
 
-    /// What putting all items into their trees may change, but for the references that copies of shared leaves add; and how
-    /// many items may go to such leaves.
+    /// What putting all items into their trees may change, but for the references that copies of shared
+    /// leaves add; and how many items may go to such leaves.
     pub(crate) fn charge(&self) -> (Charge, u64) {
         let shared = self.shared_entries.load(Ordering::Relaxed);
         (Charge::items(self.entries(), self.bytes()), shared)
@@ -181,8 +182,8 @@ impl PendingItems {
         self.shared_entries.fetch_sub(u64::from(pending.may_share_leaf), Ordering::Relaxed);
     }
 
-    /// An item gets these data. `new` when the tree is known not to hold the key; `may_share_leaf` when another tree may
-    /// share the leaf that it goes to.
+    /// An item gets these data. `new` when the tree is known not to hold the key; `may_share_leaf` when
+    /// another tree may share the leaf that it goes to.
     pub(crate) fn put(&self, tree: RootId, key: Key, data: Vec<u8>, new: bool, may_share_leaf: bool) {
         let version = self.versions.fetch_add(1, Ordering::Relaxed);
         let mut trees = self.trees.lock();
@@ -251,8 +252,9 @@ impl PendingItems {
         self.trees.lock().get(&tree).is_some_and(|items| !items.is_empty())
     }
 
-    /// The next batch of a tree from `from` on: as many items of a kind as one leaf takes. Gaps between indexes do not end
-    /// a batch, since an index number is never used again; with `gaps` false they do (the mechanism switched off).
+    /// The next batch of a tree from `from` on: as many items of a kind as one leaf takes. Gaps between
+    /// indexes do not end a batch, since an index number is never used again; with `gaps` false they do (the
+    /// mechanism switched off).
     pub(crate) fn batch(
         &self,
         tree: RootId,
@@ -301,8 +303,8 @@ fn leaves_gap(before: &Key, key: &Key) -> bool {
     same_directory && key.item_type == ItemType::DIR_INDEX && before.next() != Some(*key)
 }
 
-/// What is pending of a range, read a part at a time: a directory may have any number of pending names, and is listed in
-/// small parts.
+/// What is pending of a range, read a part at a time: a directory may have any number of pending names, and
+/// is listed in small parts.
 pub(crate) struct PendingWindow<'a> {
     pending: &'a PendingItems,
     tree: RootId,

@@ -1,5 +1,6 @@
-//! Quotas. vlinder counts for no quota group: a commit says that what the groups are said to use is out of date, as Linux does
-//! where it could not count, and a rescan by Linux (`btrfs quota rescan`) puts it right. Limits do not hold meanwhile.
+//! Quotas. vlinder counts for no quota group: a commit says that what the groups are said to use is out of
+//! date, as Linux does where it could not count, and a rescan by Linux (`btrfs quota rescan`) puts it right.
+//! Limits do not hold meanwhile.
 
 use vlinder_format::quota::{QuotaGroupId, QuotaGroupInfo, QuotaGroupLimit, QuotaStatus, QuotaStatusFlags};
 use vlinder_format::{Damage, Generation, Logical, RootId};
@@ -31,7 +32,8 @@ impl Engine {
         let marked = QuotaStatus {
             // That of the commit, or Linux would take it for one that knew nothing of quotas, and complain.
             generation,
-            // A rescan that goes on from where it was would miss what changed behind it, and call the result right.
+            // A rescan that goes on from where it was would miss what changed behind it, and call the result
+            // right.
             flags: QuotaStatusFlags(flags),
             rescan_progress: Logical(0),
             ..status

@@ -1,5 +1,5 @@
-//! Why a file system opens for reading only: it was asked for, or the file system has what vlinder would not keep right if it
-//! wrote.
+//! Why a file system opens for reading only: it was asked for, or the file system has what vlinder would not
+//! keep right if it wrote.
 
 use vlinder_base::sync::Arc;
 use vlinder_format::device::DeviceItem;
@@ -120,8 +120,8 @@ pub(crate) fn reason_in_trees(
     Ok(has_trees.then_some(ReadOnlyReason::UnfinishedRelocation))
 }
 
-/// A commit copies a device's item into its superblock: one that claims more than the device has would keep the file system
-/// from ever being opened again.
+/// A commit copies a device's item into its superblock: one that claims more than the device has would keep
+/// the file system from ever being opened again.
 pub(crate) fn reason_in_devices(items: &[DeviceItem], volume: &Volume) -> Option<ReadOnlyReason> {
     items.iter().find_map(|item| {
         let found = volume.member(item.device)?.device.length();

@@ -1,4 +1,5 @@
-//! Readers of the running transaction's state: look-ups that the forest has, with what is in memory beside the trees.
+//! Readers of the running transaction's state: look-ups that the forest has, with what is in memory beside
+//! the trees.
 
 use vlinder_forest::{ChecksumLookup, ExtentUsers, ForestError, PendingReferences, Referrer};
 use vlinder_format::{Generation, Logical};

@@ -1,5 +1,5 @@
-//! Space promised before it is used, so that what was accepted never fails for lack of it: metadata to handles, data to
-//! writes that are not allocated yet.
+//! Space promised before it is used, so that what was accepted never fails for lack of it: metadata to
+//! handles, data to writes that are not allocated yet.
 
 use std::ops::Range;
 
@@ -12,9 +12,9 @@ use crate::error::METADATA;
 use crate::space::{Asker, Charge, CountedBlocks, Draw, LookUps, PromisedData, Ticket, Unallocated, Wanted};
 use vlinder_forest::OpenTree;
 
-/// Leaves, each with its path and a split, that taking away the name of a subvolume comes to at most: three of the directory's tree, four
-/// of the root tree (root item, two references, orphan), two each of the trees of UUIDs and quotas. None of them splits, and those of
-/// one tree share its root.
+/// Leaves, each with its path and a split, that taking away the name of a subvolume comes to at most: three
+/// of the directory's tree, four of the root tree (root item, two references, orphan), two each of the trees
+/// of UUIDs and quotas. None of them splits, and those of one tree share its root.
 pub const SUBVOLUME_DELETION_LEAVES: u32 = 9;
 
 /// What a handle may need.
@@ -95,9 +95,9 @@ const TRIES: u32 = 3;
 /// How often a handle that may draw on the reserve tries to, when others have drawn on all of it.
 const RESERVE_TRIES: u32 = 16;
 
-/// Attempts something up to `tries` times, and commits between two attempts while a commit would gain space. The last step is
-/// always an attempt: another thread's commit may have ended between the attempt before and the look that found nothing to
-/// commit.
+/// Attempts something up to `tries` times, and commits between two attempts while a commit would gain space.
+/// The last step is always an attempt: another thread's commit may have ended between the attempt before and
+/// the look that found nothing to commit.
 fn attempt_between_commits<E>(
     tries: u32,
     attempt: impl Fn() -> bool,
@@ -117,20 +117,21 @@ fn attempt_between_commits<E>(
 }
 
 impl Engine {
-    /// Promises metadata. Chunks that can be made count as room, and are made when blocks are taken. Where there is no room,
-    /// these make it: a commit, which does what waits and unpins, then what leases hold, then what `draw` allows of the
-    /// reserve.
+    /// Promises metadata. Chunks that can be made count as room, and are made when blocks are taken. Where
+    /// there is no room, these make it: a commit, which does what waits and unpins, then what leases hold,
+    /// then what `draw` allows of the reserve.
     pub(crate) fn promise_changes(&self, changes: Charge, draw: Draw) -> Result<(), EngineError> {
         if changes == Charge::default() {
             return Ok(());
         }
         let wanted = Wanted { changes, ..Wanted::default() };
         let promised = if Self::is_committing_thread() {
-            // A participant puts in what has waited in memory. It can't wait for a commit, which is this one; what finds no
-            // room stays where it is.
+            // A participant puts in what has waited in memory. It can't wait for a commit, which is this one;
+            // what finds no room stays where it is.
             self.try_promise(wanted, draw)
         } else {
-            // Others may draw on the reserve at the moment: a commit waits for them, and gives back what they do not need.
+            // Others may draw on the reserve at the moment: a commit waits for them, and gives back what they
+            // do not need.
             self.promise_making_room(wanted, draw.min(Draw::Margin))?
                 || (draw > Draw::Margin && self.promise_between_commits(RESERVE_TRIES, wanted, draw)?)
         };
@@ -156,9 +157,9 @@ impl Engine {
         )
     }
 
-    /// The calling thread was refused so many bytes of metadata ([`EngineError::lacking_metadata_bytes`]) and tries again: other
-    /// threads do not take them while the ticket lives, unless for what was accepted before. Waits for the tickets that were
-    /// taken earlier, up to two seconds for each.
+    /// The calling thread was refused so many bytes of metadata ([`EngineError::lacking_metadata_bytes`]) and
+    /// tries again: other threads do not take them while the ticket lives, unless for what was accepted
+    /// before. Waits for the tickets that were taken earlier, up to two seconds for each.
     #[must_use]
     pub fn take_ticket(&self, bytes: u64) -> Ticket<'_> {
         self.space.take_ticket(bytes)
@@ -168,8 +169,9 @@ impl Engine {
         EngineError::NoSpace { kind: METADATA, needed_bytes: self.space.price_bytes(changes) }
     }
 
-    /// Whether a commit could give back space: by writing what waits, by freeing what is pinned, by removing empty chunks, by waiting for handles that
-    /// are open or about to be, or for another thread's commit that has not freed yet what it pinned.
+    /// Whether a commit could give back space: by writing what waits, by freeing what is pinned, by removing
+    /// empty chunks, by waiting for handles that are open or about to be, or for another thread's commit that
+    /// has not freed yet what it pinned.
     #[must_use]
     pub fn would_gain_by_committing(&self) -> bool {
         let (handles, is_held_up) = {
@@ -193,8 +195,8 @@ impl Engine {
         changes == Charge::default() || self.try_promise(wanted, draw)
     }
 
-    /// Asks for a promise: by counts of what waits for the commit, by what was measured of that before, and at last measured
-    /// anew. Never commits.
+    /// Asks for a promise: by counts of what waits for the commit, by what was measured of that before, and
+    /// at last measured anew. Never commits.
     fn try_promise(&self, wanted: Wanted, draw: Draw) -> bool {
         // What may be put off does not keep away those who draw on the reserve.
         let postponable = || if draw > Draw::Margin { Charge::default() } else { self.awaited_changes() };
@@ -210,15 +212,16 @@ impl Engine {
             && self.space.promise(wanted, draw, measured, self)
     }
 
-    /// Whether there is room for all that waits for the commit, for what the commit takes by itself, and for what handles were
-    /// promised: what every promise leaves room for.
+    /// Whether there is room for all that waits for the commit, for what the commit takes by itself, and for
+    /// what handles were promised: what every promise leaves room for.
     pub(crate) fn has_room_for_promises(&self) -> bool {
         let nothing = Wanted::default();
         self.try_promise(nothing, Draw::LastReserve)
     }
 
-    /// Promises data space to a write, and the metadata for it, so that its flush later cannot fail for lack of either. A write
-    /// draws on the margin: Linux asks for little more for one than it takes, unlike for names.
+    /// Promises data space to a write, and the metadata for it, so that its flush later cannot fail for lack
+    /// of either. A write draws on the margin: Linux asks for little more for one than it takes, unlike for
+    /// names.
     ///
     /// # Errors
     /// [`EngineError::NoSpace`], [`EngineError::ReadOnly`].
@@ -234,8 +237,9 @@ impl Engine {
         }
     }
 
-    /// As [`promise_data`](Self::promise_data), for data whose items lie at these keys of a tree, in order, those of their inodes among
-    /// them: what copies of the leaves there add is promised, too, so far as other trees share them.
+    /// As [`promise_data`](Self::promise_data), for data whose items lie at these keys of a tree, in order,
+    /// those of their inodes among them: what copies of the leaves there add is promised, too, so far as
+    /// other trees share them.
     ///
     /// # Errors
     /// As there.
@@ -269,8 +273,8 @@ impl Engine {
         self.space.promise_accepted_data(data);
     }
 
-    /// Gives back a kept promise ([`DataPromise::keep`]), when its data have their items or were dropped; `placed_bytes` of
-    /// them had their space ([`place_promised_data`](Self::place_promised_data)).
+    /// Gives back a kept promise ([`DataPromise::keep`]), when its data have their items or were dropped;
+    /// `placed_bytes` of them had their space ([`place_promised_data`](Self::place_promised_data)).
     pub fn settle_data_promise(&self, promised: PromisedData, placed_bytes: u64) {
         self.space.unpromise_data(promised, placed_bytes);
     }
@@ -280,7 +284,8 @@ impl Engine {
         self.space.place_data(bytes);
     }
 
-    /// Data that had their space ([`place_promised_data`](Self::place_promised_data)) gave it back; it is promised to them still.
+    /// Data that had their space ([`place_promised_data`](Self::place_promised_data)) gave it back; it is
+    /// promised to them still.
     pub fn displace_promised_data(&self, bytes: u64) {
         self.space.displace_data(bytes);
     }
@@ -346,8 +351,9 @@ mod tests {
     use super::*;
     use crate::opening_tests::{new_image, write};
 
-    /// Attempts until there is room, which the commit of this number makes, or which another thread makes when it is looked
-    /// whether a commit would gain. Gives whether it succeeded, the attempts and the commits.
+    /// Attempts until there is room, which the commit of this number makes, or which another thread makes
+    /// when it is looked whether a commit would gain. Gives whether it succeeded, the attempts and the
+    /// commits.
     fn attempts(tries: u32, room_after: Option<u32>, rests: bool) -> (bool, u32, u32) {
         let (attempted, commits, has_room) = (Cell::new(0), Cell::new(0), Cell::new(false));
         let attempt = || {
@@ -385,7 +391,8 @@ mod tests {
         assert_eq!(attempts(3, None, true), (true, 2, 0));
     }
 
-    /// A leaf of a tree that may share blocks is promised with the data; what was counted for runs that there are not goes back.
+    /// A leaf of a tree that may share blocks is promised with the data; what was counted for runs that there
+    /// are not goes back.
     #[test]
     fn data_are_promised_copies_where_trees_may_share_leaves_and_give_all_of_them_back() {
         require!(Tool("mkfs.btrfs"));

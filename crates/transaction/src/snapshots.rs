@@ -13,8 +13,8 @@ use crate::handle::Handle;
 use crate::space::Charge;
 use vlinder_forest::OpenTree;
 
-/// What is done right after the tree was copied: `fs` gives the snapshot its name. Since the copy is made, the name is
-/// not in the snapshot itself, even where it lies in the source.
+/// What is done right after the tree was copied: `fs` gives the snapshot its name. Since the copy is made,
+/// the name is not in the snapshot itself, even where it lies in the source.
 pub type AfterSnapshot = Box<dyn FnOnce(&mut Handle<'_>, &Arc<OpenTree>) -> Result<(), EngineError> + Send>;
 
 /// A snapshot to be taken by the next commit.
@@ -96,8 +96,8 @@ impl Engine {
     }
 }
 
-/// The root item of a snapshot (Linux: `create_pending_snapshot`): the source's, with its own identity. Where it comes
-/// from is kept only by a read-only snapshot of something received.
+/// The root item of a snapshot (Linux: `create_pending_snapshot`): the source's, with its own identity. Where
+/// it comes from is kept only by a read-only snapshot of something received.
 fn snapshot_item(
     source: RootItem,
     generation: Generation,

@@ -80,7 +80,8 @@ impl Engine {
 
     /// References and flags of a block by its address; `owner` only for the error where it has none.
     pub(crate) fn sharing_at(&self, logical: Logical, owner: RootId) -> Result<Sharing, TreeError> {
-        // The extent tree moves only in the critical phase, when no handle is open, so tree and queue agree here.
+        // The extent tree moves only in the critical phase, when no handle is open, so tree and queue agree
+        // here.
         let version = self.delayed.lock().version(logical);
         let stored = self.extent_tree().references(logical)?;
         let delayed = self.delayed.lock();
@@ -119,14 +120,16 @@ impl Engine {
         if root == RootId::CHUNK_TREE { Purpose::System } else { Purpose::Metadata }
     }
 
-    /// The data extents that a leaf's items refer to: place, length, inode, and file offset less offset into the extent.
+    /// The data extents that a leaf's items refer to: place, length, inode, and file offset less offset into
+    /// the extent.
     pub(crate) fn data_extents(
         block: &Block,
     ) -> impl Iterator<Item = (Logical, u64, vlinder_format::ObjectId, u64)> + '_ {
         (0..block.len()).filter_map(|slot| Self::data_extent_at(block, slot))
     }
 
-    /// The data extent that a leaf's item refers to, if it refers to one; as [`data_extents`](Self::data_extents).
+    /// The data extent that a leaf's item refers to, if it refers to one; as
+    /// [`data_extents`](Self::data_extents).
     pub(crate) fn data_extent_at(
         block: &Block,
         slot: usize,
@@ -149,8 +152,9 @@ impl Engine {
 }
 
 impl Engine {
-    /// Whether a block that a tree lets go of lies where this transaction has made another: then its place was called free,
-    /// and the two can't be told apart by their address any more. Nothing that this transaction did may be published.
+    /// Whether a block that a tree lets go of lies where this transaction has made another: then its place
+    /// was called free, and the two can't be told apart by their address any more. Nothing that this
+    /// transaction did may be published.
     pub(crate) fn was_called_free(&self, tree: RootId, logical: Logical, generation: Generation) -> bool {
         let is_fresh = self.delayed.lock().head(logical).is_some_and(|head| head.fresh);
         let is_given_out = is_fresh && generation < self.generation();
@@ -241,7 +245,8 @@ impl Space for Engine {
             // Made by this transaction and never written: nothing on disk knows the address.
             self.release_block(logical);
         }
-        // Even where its extent item was written in an earlier round of this commit, nobody wants its content.
+        // Even where its extent item was written in an earlier round of this commit, nobody wants its
+        // content.
         last
     }
 

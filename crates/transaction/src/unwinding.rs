@@ -1,15 +1,17 @@
 //! What a panic breaks off is never committed, and nobody waits for it.
 //!
-//! A panic is a mistake of ours. The thread that answers requests catches it, so that one request fails and not the program; locks
-//! are not poisoned, so that others read on. But what was being changed may be half done, and a thread that others wait for
-//! may be the one that is gone. So every open handle, every commit and every writing of the log makes the file system
-//! read-only if a panic ends it, and undoes what others wait for.
+//! A panic is a mistake of ours. The thread that answers requests catches it, so that one request fails and
+//! not the program; locks are not poisoned, so that others read on. But what was being changed may be half
+//! done, and a thread that others wait for may be the one that is gone. So every open handle, every commit
+//! and every writing of the log makes the file system read-only if a panic ends it, and undoes what others
+//! wait for.
 
 use vlinder_base::thread;
 
 use crate::engine::Engine;
 
-/// Does something if it is dropped before [`end`](Self::end): a panic, or an early return, ended what it watches over.
+/// Does something if it is dropped before [`end`](Self::end): a panic, or an early return, ended what it
+/// watches over.
 pub(crate) struct Unfinished<F: FnMut()> {
     undo: F,
     is_finished: bool,
@@ -57,7 +59,8 @@ impl PanicWatch {
 struct BrokenOff(&'static str);
 
 impl Engine {
-    /// A panic ended something half-way: nothing is written any more, so that the devices hold what was durable before.
+    /// A panic ended something half-way: nothing is written any more, so that the devices hold what was
+    /// durable before.
     pub(crate) fn break_off(&self, what: &'static str) {
         self.latch_read_only(&BrokenOff(what));
         self.volume.make_read_only();

@@ -25,8 +25,8 @@ impl Handle<'_> {
     /// Removes a subvolume from under a UUID.
     ///
     /// # Errors
-    /// What changing the tree met. An entry that is not there is no error, nor is one that is broken: Linux makes the
-    /// tree anew where it does not fit.
+    /// What changing the tree met. An entry that is not there is no error, nor is one that is broken: Linux
+    /// makes the tree anew where it does not fit.
     pub fn remove_uuid(&mut self, kind: UuidKind, uuid: Uuid, subvolume: RootId) -> Result<(), EngineError> {
         let Some(tree) = &self.engine.fixed.uuid else { return Ok(()) };
         let remove = |present: Option<&[u8]>| {

@@ -1,5 +1,5 @@
-//! What the next commit has to do that no handle holds a promise for: pending items, delayed references, snapshots.
-//! First as a bound from counts; where that finds no room, measured in the trees.
+//! What the next commit has to do that no handle holds a promise for: pending items, delayed references,
+//! snapshots. First as a bound from counts; where that finds no room, measured in the trees.
 
 use std::ops::Range;
 
@@ -20,16 +20,18 @@ use vlinder_forest::OpenTree;
 pub(crate) struct WaitingWork {
     /// Items that changed outside a transaction: participants put them in before the next commit.
     awaited_items: AtomicU64,
-    /// Items that handles ever put into trees themselves. Each took room in a leaf, which may split later for what waits.
+    /// Items that handles ever put into trees themselves. Each took room in a leaf, which may split later for
+    /// what waits.
     edited_items: AtomicU64,
-    /// What waited when the transaction that is ending was closed; it leaves the queues before it takes its blocks.
+    /// What waited when the transaction that is ending was closed; it leaves the queues before it takes its
+    /// blocks.
     ending: Mutex<Charge>,
     /// The measurement that began last.
     measured: LastMeasurement,
 }
 
-/// The measurement that began last. Threads measure beside one another, and one that began before a change and ends after
-/// another's that saw it knows less: what came since would be added to it by counts.
+/// The measurement that began last. Threads measure beside one another, and one that began before a change
+/// and ends after another's that saw it knows less: what came since would be added to it by counts.
 #[derive(Debug, Default)]
 struct LastMeasurement {
     begun: AtomicU64,
@@ -96,18 +98,19 @@ const SNAPSHOT_QUOTA_ITEMS: u64 = 4;
 const SNAPSHOT_NAME_BYTES: usize = 330;
 /// More extents or items than this are not measured: a commit costs little more.
 const MAX_MEASURED: usize = 8192;
-/// Where this many wait, promises are given by counts alone. A promise that was measured is smaller than the counts that its handle
-/// leaves, so what it leaves must be measurable, with all that other open handles leave.
+/// Where this many wait, promises are given by counts alone. A promise that was measured is smaller than the
+/// counts that its handle leaves, so what it leaves must be measurable, with all that other open handles
+/// leave.
 const MAX_PROMISED_BY_MEASURE: usize = MAX_MEASURED / 2;
-/// Promises that are measured beside one another, each as if it alone filled a leaf, which may split of all of them: a leaf that
-/// has room for so many times what one puts there counts as one that does not split.
+/// Promises that are measured beside one another, each as if it alone filled a leaf, which may split of all
+/// of them: a leaf that has room for so many times what one puts there counts as one that does not split.
 const PROMISES_OF_LEAF: usize = 4;
 /// Bytes that the free-space tree or the checksum tree may grow by for one extent.
 const MAX_SPACE_ITEM_BYTES: usize = 64;
 
 impl Engine {
-    /// Items that changed outside a transaction: ordinary changes leave room for them, so that the next commit takes them. (It
-    /// goes without those that find none.)
+    /// Items that changed outside a transaction: ordinary changes leave room for them, so that the next
+    /// commit takes them. (It goes without those that find none.)
     pub fn await_items(&self, count: u64) {
         self.waiting.awaited_items.fetch_add(count, Ordering::Relaxed);
     }
@@ -123,7 +126,8 @@ impl Engine {
         self.waiting.edited_items.fetch_add(items, Ordering::Relaxed);
     }
 
-    /// The transaction closes: what waits takes its blocks now. Who asks for a promise meanwhile counts it still.
+    /// The transaction closes: what waits takes its blocks now. Who asks for a promise meanwhile counts it
+    /// still.
     pub(crate) fn begin_ending(&self) {
         let waiting = self.waiting_changes();
         *self.waiting.ending.lock() = waiting;
@@ -134,8 +138,9 @@ impl Engine {
         *self.waiting.ending.lock() = Charge::default();
     }
 
-    /// Whether one item more can be changed outside a transaction, for a participant to put in before the next commit. A
-    /// caller that hears no leaves the item as it was: a commit that found no space for it could not end.
+    /// Whether one item more can be changed outside a transaction, for a participant to put in before the
+    /// next commit. A caller that hears no leaves the item as it was: a commit that found no space for it
+    /// could not end.
     pub fn has_room_for_item(&self) -> bool {
         let changes = Charge::leaves(1) + self.items_beside(1);
         let has_room = self.try_changes(changes, Draw::Nothing);
@@ -157,8 +162,8 @@ impl Engine {
         delayed + pending + self.snapshots.charge() + self.copies_of_leaves(shared_items)
     }
 
-    /// All that was ever added to [`waiting_changes`](Self::waiting_changes), and a block for each item that a handle put into a
-    /// tree itself: a leaf that was measured may split since.
+    /// All that was ever added to [`waiting_changes`](Self::waiting_changes), and a block for each item that
+    /// a handle put into a tree itself: a leaf that was measured may split since.
     pub(crate) fn grown_changes(&self) -> Charge {
         let delayed = self.delayed.lock().grown();
         let (pending, shared_items) = self.pending.grown();
@@ -172,27 +177,29 @@ impl Engine {
         self.items_beside(self.waiting.awaited_items.load(Ordering::Relaxed))
     }
 
-    /// What putting in so many items may change that changed outside a transaction. Nobody has noted of which tree they are.
+    /// What putting in so many items may change that changed outside a transaction. Nobody has noted of which
+    /// tree they are.
     fn items_beside(&self, items: u64) -> Charge {
         let shared = if self.forest.may_share_blocks() { items } else { 0 };
         Charge::items(items, items.saturating_mul(INODE_ITEM_BYTES)) + self.copies_of_leaves(shared)
     }
 
-    /// References that copies of so many shared leaves add or replace at worst: where each item is that of an extent.
+    /// References that copies of so many shared leaves add or replace at worst: where each item is that of an
+    /// extent.
     pub(crate) fn copies_of_leaves(&self, leaves: u64) -> Charge {
         let references = leaves.saturating_mul(u64::from(self.node_size()) / FILE_EXTENT_ITEM_BYTES);
         Charge { added_references: references, dropped_references: references, ..Charge::default() }
     }
 
-    /// What the next commit has to do, as it was measured in this transaction, with what came since by counts; none if
-    /// nobody measured.
+    /// What the next commit has to do, as it was measured in this transaction, with what came since by
+    /// counts; none if nobody measured.
     pub(crate) fn measured_changes(&self) -> Option<Charge> {
         let MeasuredChanges { generation, grown, changes, .. } = self.waiting.measured.get()?;
         (generation == self.generation()).then(|| changes + self.grown_changes().growth_since(grown))
     }
 
-    /// Measures in the trees as they stand what the next commit has to do. False where that can't be read, or is too much to
-    /// be looked at.
+    /// Measures in the trees as they stand what the next commit has to do. False where that can't be read, or
+    /// is too much to be looked at.
     pub(crate) fn measure_waiting(&self) -> bool {
         if self.waiting_pieces() > MAX_MEASURED {
             return false;
@@ -217,8 +224,8 @@ impl Engine {
         self.delayed.lock().len().max(usize::try_from(self.pending.entries()).unwrap_or(usize::MAX))
     }
 
-    /// Whether what waits, and so many extents and items beside it, is little enough for a promise that is measured. It holds as
-    /// long as what waits can be measured again.
+    /// Whether what waits, and so many extents and items beside it, is little enough for a promise that is
+    /// measured. It holds as long as what waits can be measured again.
     fn may_promise_by_measure(&self, further_extents: usize, further_items: usize) -> bool {
         let further = further_extents.max(further_items);
         self.waiting_pieces().saturating_add(further) <= MAX_PROMISED_BY_MEASURE
@@ -311,8 +318,8 @@ impl Engine {
         Ok(charge)
     }
 
-    /// Promises changes: as counted where there is room for that, else as measured. `measure` gives a charge of its own and data
-    /// extents whose references change beside it; `items` will wait for the commit.
+    /// Promises changes: as counted where there is room for that, else as measured. `measure` gives a charge
+    /// of its own and data extents whose references change beside it; `items` will wait for the commit.
     ///
     /// # Errors
     /// [`TreeError::NoSpace`], of changes in the tree of `root`; what reading met.
@@ -393,8 +400,8 @@ impl Engine {
         self.promise_counted_or_measured((block.owner(), asker), counted, 0, || Ok((charge, extents)))
     }
 
-    /// Blocks that a new root takes in the trees that tell of roots: for each item a path, and a leaf that splits; for each tree
-    /// a level that comes on top.
+    /// Blocks that a new root takes in the trees that tell of roots: for each item a path, and a leaf that
+    /// splits; for each tree a level that comes on top.
     fn blocks_of_new_root(&self) -> u64 {
         let fixed = &self.fixed;
         let blocks = |root: &Root, items: u64| (u64::from(root.pointer().level.0) + 2) * items + 1;
@@ -405,7 +412,8 @@ impl Engine {
             + of_tree(&fixed.quota, SNAPSHOT_QUOTA_ITEMS)
     }
 
-    /// Promises what giving a snapshot its name may change, after the tree was copied: the leaves at these keys are shared then.
+    /// Promises what giving a snapshot its name may change, after the tree was copied: the leaves at these
+    /// keys are shared then.
     ///
     /// # Errors
     /// As [`promise_references_of`](Self::promise_references_of).
@@ -438,8 +446,8 @@ impl Engine {
         })
     }
 
-    /// Promises what pending items at these keys of a tree take beyond their own leaves: the references that copies of shared
-    /// leaves add. Gives, where it was measured, which blocks' copies are paid with that.
+    /// Promises what pending items at these keys of a tree take beyond their own leaves: the references that
+    /// copies of shared leaves add. Gives, where it was measured, which blocks' copies are paid with that.
     ///
     /// # Errors
     /// As [`promise_references_of`](Self::promise_references_of).
@@ -461,8 +469,9 @@ impl Engine {
         Ok((promised, copied))
     }
 
-    /// References that copies of shared leaves at these keys of a tree add or replace, as they would be promised by measure; none where
-    /// that is too much to be looked at, or can't be read: no handle need be open, so a commit may take away what is read.
+    /// References that copies of shared leaves at these keys of a tree add or replace, as they would be
+    /// promised by measure; none where that is too much to be looked at, or can't be read: no handle need be
+    /// open, so a commit may take away what is read.
     pub(crate) fn measure_copies_at(&self, tree: &OpenTree, keys: Vec<Range<Key>>) -> Option<Charge> {
         let measure = || {
             let touches: Vec<Touch> = keys.into_iter().map(|keys| Touch { keys, growth_bytes: 0 }).collect();
@@ -480,7 +489,8 @@ impl Engine {
     }
 }
 
-/// The references that a copy of a block adds or replaces: those to tree blocks as a charge, those to data extents one by one.
+/// The references that a copy of a block adds or replaces: those to tree blocks as a charge, those to data
+/// extents one by one.
 fn references_of(block: &Block, effect: CopyEffect, extents: &mut Vec<TouchedExtent>) -> Charge {
     if !block.is_leaf() {
         let block_places = u64::try_from(block.len()).unwrap_or(u64::MAX);
@@ -542,7 +552,8 @@ mod tests {
         item.encode().to_vec()
     }
 
-    /// Inode items of one leaf wait: counted they cost a path each, measured the leaf's copy and what it splits into.
+    /// Inode items of one leaf wait: counted they cost a path each, measured the leaf's copy and what it
+    /// splits into.
     #[test]
     fn what_was_measured_holds_for_its_transaction_and_is_no_more_than_what_was_counted() {
         require!(Tool("mkfs.btrfs"));

@@ -11,8 +11,8 @@ use vlinder_testkit::Scratch;
 use vlinder_testkit::{kernel, require};
 use vlinder_transaction::Reservation;
 
-/// Adds and removes thousands of UUID entries: a tree that grows and shrinks, and all that this means for the extent
-/// tree, the free-space tree and the groups.
+/// Adds and removes thousands of UUID entries: a tree that grows and shrinks, and all that this means for the
+/// extent tree, the free-space tree and the groups.
 fn churn(arguments: &[&str]) {
     let scratch = Scratch::new("commits");
     let image = scratch.path().join("image");

@@ -1,5 +1,5 @@
-//! Images whose trees contradict each other: a change that would make it worse is refused with the kind of damage, before
-//! anything of it is published.
+//! Images whose trees contradict each other: a change that would make it worse is refused with the kind of
+//! damage, before anything of it is published.
 
 mod support;
 

@@ -55,7 +55,8 @@ fn used_bytes(engine: &Engine) -> u64 {
     engine.superblock().bytes_used
 }
 
-/// A crash after any commit finds in the root item where the walk stood: nothing is let go of twice, nothing left.
+/// A crash after any commit finds in the root item where the walk stood: nothing is let go of twice, nothing
+/// left.
 #[test]
 fn a_walk_goes_on_after_a_crash_wherever_it_stood() {
     require!(Tool("btrfs"), Tool("mkfs.btrfs"));
@@ -120,7 +121,8 @@ fn spoil_a_leaf(image: &Path, owner: RootId) -> Spoiled {
     spoiled
 }
 
-/// A block that cannot be read ends the walk, and what was let go of before it is not let go of again at the next opening.
+/// A block that cannot be read ends the walk, and what was let go of before it is not let go of again at the
+/// next opening.
 #[test]
 fn an_error_on_the_way_leaves_the_file_system_sound() {
     require!(Tool("btrfs"), Tool("mkfs.btrfs"));

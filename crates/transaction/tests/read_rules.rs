@@ -1,5 +1,5 @@
-//! What must hold of a block beyond its own bytes: that it is the one that its parent, or the superblock, speaks of. Each
-//! rule accepts the right block and names what is wrong with another, with the place.
+//! What must hold of a block beyond its own bytes: that it is the one that its parent, or the superblock,
+//! speaks of. Each rule accepts the right block and names what is wrong with another, with the place.
 
 use vlinder_base::sync::Arc;
 use vlinder_codec::checksum::{ChecksumKind, checksum};

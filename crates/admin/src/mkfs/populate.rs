@@ -1,14 +1,14 @@
 //! Filling a new file system from a directory of the host.
 //!
-//! One thread writes, as the source's [`Sink`], in the order that [`source::read`] gives; so the image depends on the source alone, not on the
-//! number of threads that read it. A directory's extended attributes, owner and times are set when all its names are
-//! there: its default ACL and properties are not for what was copied, and each new name would change its times.
+//! One thread writes, as the source's [`Sink`], in the order that [`source::read`] gives; so the image
+//! depends on the source alone, not on the number of threads that read it. A directory's extended attributes,
+//! owner and times are set when all its names are there: its default ACL and properties are not for what was
+//! copied, and each new name would change its times.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 
-use rustix::fs::{Mode as OpenMode, OFlags};
 use vlinder_base::sync::Arc;
 use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 use vlinder_device::HostIdentity;
@@ -18,11 +18,14 @@ use vlinder_fs::{
 };
 
 use super::error::MkfsError;
-use super::source::{self, Content, Entry, Kind, Reading, Sink, SourceDirectory, SourceError, join, shown};
-use super::{Progress, SubvolumeAccess, SubvolumeDirectory};
+use super::progress::Progress;
+use super::source::{
+    self, Content, Entry, Kind, Reading, Sink, SourceDirectory, SourceError, join, open_source, shown,
+};
+use super::subvolumes::{SubvolumeAccess, SubvolumeDirectory};
 
-/// Bytes of data that are written out together, while the next files are made: enough for many files to share what is
-/// expensive, and so few that they are still in the processor's caches.
+/// Bytes of data that are written out together, while the next files are made: enough for many files to share
+/// what is expensive, and so few that they are still in the processor's caches.
 const FLUSH_BYTES: u64 = 2 << 20;
 /// The same where data are compressed, which is the most expensive part: enough for many cores.
 const COMPRESSED_FLUSH_BYTES: u64 = 32 << 20;
@@ -55,19 +58,11 @@ pub(super) struct Population<'a> {
     pub(super) target: HostIdentity,
     pub(super) size_bytes: u64,
     pub(super) threads: usize,
-    /// Give everything its time of modification as that of access, since who read the source last must not matter.
+    /// Give everything its time of modification as that of access, since who read the source last must not
+    /// matter.
     pub(super) hides_access: bool,
     /// Set when the copying is to end early.
     pub(super) interrupted: &'a AtomicBool,
-}
-
-/// Opens a source directory.
-pub(super) fn open_source(path: &Path) -> Result<Arc<SourceDirectory>, MkfsError> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, OpenMode::empty()).map_err(|errno| {
-        MkfsError::SourceDirectory { path: path.display().to_string(), source: errno.into() }
-    })?;
-    Ok(Arc::new(SourceDirectory { file, path: Vec::new() }))
 }
 
 impl Population<'_> {
@@ -78,7 +73,7 @@ impl Population<'_> {
         let inode = self.filesystem.root()?;
         let sector_bytes = usize::try_from(self.filesystem.sector_size()).unwrap_or(usize::MAX);
         source::read(root, self.threads, sector_bytes, |reading| {
-            let level = Level { inode, entry: Some(entry), above_bytes: 0, below: VecDeque::new() };
+            let level = NewDirectory { inode, entry: Some(entry), above_bytes: 0, below: VecDeque::new() };
             let mut writer = Writer {
                 population: self,
                 progress,
@@ -104,7 +99,7 @@ impl Population<'_> {
 }
 
 /// A directory that is being filled.
-struct Level {
+struct NewDirectory {
     inode: Arc<Inode>,
     /// Until its attributes are set.
     entry: Option<Entry>,
@@ -122,8 +117,9 @@ struct Writer<'a> {
     progress: &'a mut dyn FnMut(Progress),
     /// Names copied when `progress` was called last.
     told: u64,
-    levels: Vec<Level>,
-    /// The last level's below the source directory. One for each level would take memory with the square of their number.
+    levels: Vec<NewDirectory>,
+    /// The last level's below the source directory. One for each level would take memory with the square of
+    /// their number.
     path: Vec<u8>,
     /// With how many names are still to come at most. Other subvolumes get an inode of their own.
     links: HashMap<LinkKey, (Arc<Inode>, u64)>,
@@ -139,8 +135,8 @@ struct Writer<'a> {
 impl Sink for Writer<'_> {
     type Error = MkfsError;
 
-    /// Files that nothing speaks against are made together; order and bounds of what is made together depend on the names
-    /// alone.
+    /// Files that nothing speaks against are made together; order and bounds of what is made together depend
+    /// on the names alone.
     fn take(
         &mut self,
         reading: &Reading,
@@ -178,7 +174,7 @@ impl Sink for Writer<'_> {
         let (inode, entry) = level.below.pop_front().ok_or_else(|| SourceError::changed(&self.path))?;
         let above_bytes = self.path.len();
         self.path = join(&self.path, &entry.name);
-        self.levels.push(Level { inode, entry: Some(entry), above_bytes, below: VecDeque::new() });
+        self.levels.push(NewDirectory { inode, entry: Some(entry), above_bytes, below: VecDeque::new() });
         Ok(())
     }
 
@@ -194,7 +190,7 @@ impl Writer<'_> {
         if self.population.interrupted.load(Ordering::Relaxed) { Err(MkfsError::Interrupted) } else { Ok(()) }
     }
 
-    fn level(&self) -> &Level {
+    fn level(&self) -> &NewDirectory {
         self.levels.last().expect("the source's root is never left")
     }
 
@@ -380,7 +376,8 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Sets what making the inode did not: extended attributes (an ACL changes the mode), then mode and times.
+    /// Sets what making the inode did not: extended attributes (an ACL changes the mode), then mode and
+    /// times.
     fn set_attributes(&mut self, inode: &Arc<Inode>, entry: &Entry) -> Result<(), FsError> {
         let filesystem = self.population.filesystem;
         let caller = owner_of(entry);
@@ -444,7 +441,7 @@ fn stored(time: vlinder_base::clock::Timestamp) -> Timestamp {
     Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds }
 }
 
-/// Who makes an entry: its owner, to whom everything is allowed.
+/// The user that makes an entry: its owner, to whom everything is allowed.
 fn owner_of(entry: &Entry) -> Caller {
     Caller {
         user: UserId(entry.user),

@@ -1,7 +1,7 @@
 //! Cutting a new file system behind its last chunk, as `mkfs.btrfs --shrink` does.
 //!
-//! Nobody else knows the file system yet, so its device item is changed where it lies, without a transaction: the leaf
-//! gets a new checksum, and every superblock the new size.
+//! Nobody else knows the file system yet, so its device item is changed where it lies, without a transaction:
+//! the leaf gets a new checksum, and every superblock the new size.
 
 use vlinder_base::sync::Arc;
 use vlinder_codec::checksum::checksum;
@@ -17,7 +17,8 @@ use super::error::MkfsError;
 
 const DEVICE: DeviceId = DeviceId(1);
 
-/// Cuts the file system on this device, which nobody has open, and gives its new size. The device is as long as before.
+/// Cuts the file system on this device, which nobody has open, and gives its new size. The device is as long
+/// as before.
 pub(super) fn shrink(device: &Arc<dyn Device>) -> Result<u64, MkfsError> {
     let filesystem = Filesystem::open_devices(vec![Arc::clone(device)], OpenOptions::read_only())?;
     let size = end_of_chunks(&filesystem)?;
@@ -27,7 +28,7 @@ pub(super) fn shrink(device: &Arc<dyn Device>) -> Result<u64, MkfsError> {
         return Ok(superblock.total_bytes);
     }
     let key = DeviceItem::key(DEVICE);
-    let found = engine.trees().get(engine.chunk_tree(), &key).map_err(vlinder_fs::FsError::from)?;
+    let found = engine.forest().trees().get(engine.chunk_tree(), &key).map_err(vlinder_fs::FsError::from)?;
     let found = found.expect("the file system was just opened by this item");
     let item = DeviceItem::decode(found.data()).expect("the leaf was judged when it was read");
     let item = DeviceItem { total_bytes: size, ..item };
@@ -55,7 +56,8 @@ fn end_of_chunks(filesystem: &Filesystem) -> Result<u64, MkfsError> {
     let tree = engine.tree(RootId::DEVICE_TREE).map_err(vlinder_fs::FsError::from)?;
     let first = DeviceExtent::key(DEVICE, Physical(0));
     let fail = vlinder_fs::FsError::from;
-    let mut cursor = engine.trees().cursor(tree.root(), &first, Readahead::Forward(8)).map_err(fail)?;
+    let mut cursor =
+        engine.forest().trees().cursor(tree.root(), &first, Readahead::Forward(8)).map_err(fail)?;
     let mut end = 0;
     while let Some((key, data)) = cursor.item() {
         if key.objectid != first.objectid || key.item_type != first.item_type {

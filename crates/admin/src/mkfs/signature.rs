@@ -1,4 +1,5 @@
-//! What a device holds already, by the magic numbers of common formats: so that nothing is overwritten by mistake.
+//! What a device holds already, by the magic numbers of common formats: so that nothing is overwritten by
+//! mistake.
 
 use vlinder_base::units::Physical;
 use vlinder_device::{Device, DeviceError, DeviceExt};

@@ -5,7 +5,8 @@ use vlinder_volume::Profile;
 use super::raw::{self, MkfsParameters, ParameterError};
 use super::source::Totals;
 
-/// Bytes of items for each name: inode, reference, two directory entries, a few attributes; without the name itself.
+/// Bytes of items for each name: inode, reference, two directory entries, a few attributes; without the name
+/// itself.
 const BYTES_PER_ENTRY: u64 = 480;
 /// The name stands in the reference and in both entries.
 const NAMES_PER_ENTRY: u64 = 3;
@@ -19,8 +20,8 @@ const FIRST_METADATA_BYTES: u64 = 4 << 20;
 /// What commits may need beside what is stored in the end.
 const METADATA_RESERVE_BYTES: u64 = 64 << 20;
 
-/// A size that holds the source. It need not be exact: an image that turns out full is made again with twice the size,
-/// and what is too large is only a longer sparse file, which `--shrink` cuts.
+/// A size that holds the source. It need not be exact: an image that turns out full is made again with twice
+/// the size, and what is too large is only a longer sparse file, which `--shrink` cuts.
 pub(super) fn size_for(parameters: &MkfsParameters, totals: &Totals) -> Result<u64, ParameterError> {
     let least = raw::smallest_device(parameters)?;
     let checksums = u64::try_from(parameters.checksum_kind.size_bytes()).unwrap_or(u64::MAX);

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::RootDirectory;
 use super::error::MkfsError;
 
 /// Whether a subvolume takes changes.
@@ -29,8 +28,8 @@ pub struct SubvolumeDirectory {
 }
 
 impl SubvolumeDirectory {
-    /// A subvolume as `mkfs.btrfs --subvol` takes it: `[rw:|ro:|default:|default-ro:]PATH`. A path that itself begins
-    /// with such a word needs `rw:` before it.
+    /// A subvolume as `mkfs.btrfs --subvol` takes it: `[rw:|ro:|default:|default-ro:]PATH`. A path that
+    /// itself begins with such a word needs `rw:` before it.
     pub fn parse(text: &std::ffi::OsStr) -> Self {
         let bytes = text.as_bytes();
         let forms: [(&[u8], SubvolumeAccess, bool); 4] = [
@@ -51,12 +50,12 @@ impl SubvolumeDirectory {
 /// Subvolumes by path below the source directory, without links or dots in it.
 pub(super) type ByPath = HashMap<Vec<u8>, SubvolumeDirectory>;
 
-/// Looks the directories up.
-pub(super) fn resolve(root: &RootDirectory) -> Result<ByPath, MkfsError> {
+/// Looks the directories up below the source directory.
+pub(super) fn resolve(source: &Path, subvolumes: &[SubvolumeDirectory]) -> Result<ByPath, MkfsError> {
     let target = |path: &Path, source| MkfsError::Target { target: path.display().to_string(), source };
-    let base = root.path.canonicalize().map_err(|source| target(&root.path, source))?;
+    let base = source.canonicalize().map_err(|error| target(source, error))?;
     let mut found = ByPath::new();
-    for subvolume in &root.subvolumes {
+    for subvolume in subvolumes {
         let refuse = |what| MkfsError::Subvolume { path: subvolume.path.display().to_string(), what };
         // An absolute path counts from the source directory, too.
         let below = subvolume.path.strip_prefix("/").unwrap_or(&subvolume.path);

@@ -9,14 +9,17 @@ use vlinder_device::{Device, DeviceErrorKind, DeviceExt, DeviceKind, FileDevice,
 use vlinder_format::superblock::SuperblockMirror;
 
 use super::error::MkfsError;
+use super::options::MkfsOptions;
+use super::progress::Progress;
 use super::raw::{MkfsParameters, ParameterError, smallest_device, too_small};
 use super::unannounced::Unannounced;
-use super::{MkfsOptions, Progress, populate, shrink, signature, size, source};
+use super::{shrink, signature, size, source};
 
 /// How often an image whose size was estimated is made again, each time twice as long.
 const GROWTHS: u32 = 6;
 
-/// An opened target. Dropped before [`finish`](Self::finish), it holds no file system, and a file made for it is removed.
+/// An opened target. Dropped before [`finish`](Self::finish), it holds no file system, and a file made for it
+/// is removed.
 pub(super) struct Target {
     path: PathBuf,
     device: Arc<FileDevice>,
@@ -86,7 +89,8 @@ impl Target {
         let (size_bytes, growths) = match options.size_bytes {
             Some(size) => (whole_sectors(size, parameters), 0),
             None if is_file && options.root_directory.is_some() => {
-                // Whether a source fits is known when it was copied; to count it before would be to read its attributes twice.
+                // Whether a source fits is known when it was copied; to count it before would be to read its
+                // attributes twice.
                 estimated = found < smallest_device(parameters)?;
                 let estimate = if estimated { estimate(options, parameters, progress)? } else { None };
                 (estimate.map_or(found, |estimate| found.max(estimate)), GROWTHS)
@@ -123,8 +127,8 @@ impl Target {
         self.device.describe().kind == DeviceKind::RegularFile
     }
 
-    /// Raises the size that proved too small, if it was not given: to what the source needs by an estimate, or twofold
-    /// where that is no more.
+    /// Raises the size that proved too small, if it was not given: to what the source needs by an estimate,
+    /// or twofold where that is no more.
     pub(super) fn grow(
         &mut self,
         options: &MkfsOptions,
@@ -163,8 +167,8 @@ impl Target {
         Ok(())
     }
 
-    /// The file system on `device`, which is this target's, is complete; `shrinks` cuts it behind its last chunk. Only now can
-    /// anybody find it. Gives its size.
+    /// The file system on `device`, which is this target's, is complete; `shrinks` cuts it behind its last
+    /// chunk. Only now can anybody find it. Gives its size.
     pub(super) fn finish(&mut self, device: Arc<Unannounced>, shrinks: bool) -> Result<u64, MkfsError> {
         if shrinks {
             let whole: Arc<dyn Device> = Arc::clone(&device) as _;
@@ -208,7 +212,7 @@ fn estimate(
     let Some(root) = options.root_directory.as_ref().filter(|_| options.size_bytes.is_none()) else {
         return Ok(None);
     };
-    let totals = source::totals(populate::open_source(&root.path)?, u64::from(parameters.sector_size))?;
+    let totals = source::totals(source::open_source(&root.path)?, u64::from(parameters.sector_size))?;
     let data_bytes = totals.data_bytes + totals.small_bytes;
     progress(Progress::Counted { entries: totals.entries, data_bytes });
     Ok(Some(size::size_for(parameters, &totals)?))

@@ -1,6 +1,7 @@
-//! A device whose superblocks stay in memory until the file system that they describe is complete, so that whoever ends
-//! mkfs half-way (a signal, a power cut) leaves nothing that could be taken for a file system: a part of the source would
-//! mount and pass every check. mkfs.btrfs writes another magic number until it is done, for the same reason.
+//! A device whose superblocks stay in memory until the file system that they describe is complete, so that
+//! what ends mkfs half-way (a signal, a power cut) leaves nothing that could be taken for a file system: a
+//! part of the source would mount and pass every check. mkfs.btrfs writes another magic number until it is
+//! done, for the same reason.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +25,8 @@ impl Unannounced {
         Self { device, superblocks: Mutex::new(superblocks) }
     }
 
-    /// Writes the superblocks, the primary last, behind everything that was written before. Those that a shorter device has
-    /// no room for any more are left out.
+    /// Writes the superblocks, the primary last, behind everything that was written before. Those that a
+    /// shorter device has no room for any more are left out.
     ///
     /// # Errors
     /// The device's.

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use vlinder_check::{Finding, FindingKind};
 use vlinder_format::Place;
 
-/// What must be found: some findings exactly, others by their identifiers. Of these there may be any number from one on.
+/// What must be found: some findings exactly, others by their identifiers. Of these there may be any number
+/// from one on.
 pub struct Expected {
     exactly: Vec<Finding>,
     others: BTreeSet<&'static str>,
@@ -23,7 +24,8 @@ impl Expected {
         self
     }
 
-    /// And of each of these kinds at least one more, but of no other kind: what follows from the damage far from it.
+    /// And of each of these kinds at least one more, but of no other kind: what follows from the damage far
+    /// from it.
     pub fn besides<const N: usize>(mut self, others: [&'static str; N]) -> Self {
         self.others.extend(others);
         self

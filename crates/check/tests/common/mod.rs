@@ -22,7 +22,8 @@ pub fn image(arguments: &[&str], fill: &str) -> MemoryDevice {
     load(&path)
 }
 
-/// The same of what btrfs-progs 6.2 can't judge: the kernel, which made it, is the judge. These lines of its log are no matter.
+/// The same of what btrfs-progs 6.2 can't judge: the kernel, which made it, is the judge. These lines of its
+/// log are no matter.
 pub fn image_of_kernel(arguments: &[&str], fill: &str, allowed: &[&str]) -> MemoryDevice {
     let (_scratch, path) = filled(arguments, fill, allowed);
     load(&path)
@@ -68,7 +69,8 @@ fn load(path: &Path) -> MemoryDevice {
     MemoryDevice::from_bytes(&std::fs::read(path).unwrap())
 }
 
-/// What is found, but for what mkfs.btrfs 6.2 leaves behind. The same must be found with next to nothing of the lists in memory.
+/// What is found, but for what mkfs.btrfs 6.2 leaves behind. The same must be found with next to nothing of
+/// the lists in memory.
 pub fn report_of(device: Arc<dyn Device>, options: &Options<'_>) -> Report {
     let mut report = check(vec![Arc::clone(&device)], options).unwrap();
     for lists_bytes in [0, 15 * 7 * 16] {

@@ -12,7 +12,8 @@ use crate::Damage;
 use crate::common::expected::{Expected, only};
 use crate::image::{FS, at_block, of, root_directory};
 
-/// What follows where the top-level subvolume can't be read: its subvolumes have no names, and nobody uses its extents.
+/// What follows where the top-level subvolume can't be read: its subvolumes have no names, and nobody uses
+/// its extents.
 const WITHOUT_FILES: [&str; 2] = ["root-name", "reference-extra"];
 /// What follows where the extent tree can't be read.
 const WITHOUT_EXTENTS: [&str; 4] =

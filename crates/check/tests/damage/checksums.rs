@@ -26,7 +26,8 @@ fn bad_data(m: &Mutator, logical: Logical) -> FindingKind {
     }
 }
 
-/// Takes the checksums of these bytes out of the item that has them: which others stand there is the kernel's choice.
+/// Takes the checksums of these bytes out of the item that has them: which others stand there is the kernel's
+/// choice.
 fn remove_sums(m: &Mutator, start: Logical, end: Logical) {
     let covered = |key: Key, data: &[u8]| key.offset..key.offset + data.len() as u64 / 4 * SECTOR;
     let item = m.find(TREE, |key, data| covered(key, data).contains(&start.0));
@@ -73,7 +74,8 @@ fn damaged_checksums_are_found() {
     crate::assert_each_is_found(DAMAGES);
 }
 
-/// kdave/btrfs-progs#1135: extents that were called compressed and are not have the right checksums, and no judge said a word.
+/// kdave/btrfs-progs#1135: extents that were called compressed and are not have the right checksums, and no
+/// judge said a word.
 #[test]
 fn compressed_data_that_do_not_unpack_are_found() {
     require!(KernelBtrfs, Tool("btrfs"), Tool("setfattr"), Tool("chattr"));

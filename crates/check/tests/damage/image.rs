@@ -19,7 +19,8 @@ pub const NOWHERE: Place = Place { tree: None, block: None, slot: None, key: Non
 pub const ROOT_DIRECTORY: ObjectId = ObjectId(256);
 pub const SECTOR: u64 = 4096;
 
-/// Files of every kind, hard links, clones, a nested subvolume and a snapshot, and enough names for a tree of two levels.
+/// Files of every kind, hard links, clones, a nested subvolume and a snapshot, and enough names for a tree of
+/// two levels.
 pub const FILL: &str = r"
     mkdir d; dd if=/dev/urandom of=d/file bs=4096 count=80 status=none; printf hello > d/small; ln d/file d/hard
     ln -s target link; mkfifo fifo; fallocate -l 1M prealloc; truncate -s 1M sparse

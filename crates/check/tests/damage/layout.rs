@@ -152,7 +152,8 @@ pub const DAMAGES: &[Damage] = &[
         m.add_u64(extent, DEVICE_EXTENT_LENGTH, 1 << 40);
         let end = physical.0 + length + (1 << 40);
         let device_bytes = u64_at(m, device, DEVICE_BYTES);
-        // The extent behind it lies in it, which is its fault, so that its stripe has none; so does the one behind that.
+        // The extent behind it lies in it, which is its fault, so that its stripe has none; so does the one
+        // behind that.
         let overlap = DeviceFault::Overlap { physical: physical.0, next: next.key.offset };
         let expected = found + (1 << 40) - u64_at(m, next, DEVICE_EXTENT_LENGTH);
         only(FindingKind::DeviceExtentOutside { device: DEVICE, end, device_bytes }, place(DEVICES, extent))

@@ -1,5 +1,6 @@
-//! One damage at a time, in images that the kernel made. Each says what must be found: the finding with all its fields and its
-//! place, worked out from what was changed and what was written there, and whatever follows from it; nothing else may be found.
+//! One damage at a time, in images that the kernel made. Each says what must be found: the finding with all
+//! its fields and its place, worked out from what was changed and what was written there, and whatever
+//! follows from it; nothing else may be found.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -5,9 +5,12 @@ use std::ffi::OsString;
 use clap::Args;
 use vlinder_format::inode::FileType;
 
-use crate::failure::{Failure, Kind, Status as Ending};
-use crate::image::{Follow, ImageArguments, Images, Purpose};
+use crate::devices::Purpose;
+use crate::failure::{ExitStatus, Failure, Kind};
+use crate::image::{ImageArguments, Images};
 use crate::session::Session;
+use crate::tally::Tally;
+use crate::target::Follow;
 
 /// Bytes read at a time.
 const STEP: usize = 1 << 20;
@@ -15,7 +18,7 @@ const STEP: usize = 1 << 20;
 /// Print files to standard output, one after the other.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  vlinder cat disk.img:/etc/fstab")]
-pub struct Arguments {
+pub struct CatArguments {
     #[command(flatten)]
     images: ImageArguments,
     /// IMAGE:/PATH or a path of the host.
@@ -24,14 +27,14 @@ pub struct Arguments {
 }
 
 /// Runs the verb.
-pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
+pub fn run(arguments: &CatArguments, session: &Session) -> Result<ExitStatus, Failure> {
     if session.json {
         return Err(
             Failure::new(Kind::Unsupported, "the content of files has no JSON form").hint("leave --json out")
         );
     }
     let images = Images::new(&arguments.images)?;
-    let mut tally = super::Tally::default();
+    let mut tally = Tally::default();
     for target in &arguments.targets {
         tally.add(one(&images, target, session), session);
     }

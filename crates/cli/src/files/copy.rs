@@ -1,12 +1,13 @@
 //! `cp`.
 //!
-//! Every name is looked up in an open directory and no symbolic link of the destination is followed, so an image can't
-//! lead a copy out of the directory that the user named. A regular file appears under its name when it is whole.
+//! Every name is looked up in an open directory and no symbolic link of the destination is followed, so an
+//! image can't lead a copy out of the directory that the user named. A regular file appears under its name
+//! when it is whole.
 
 mod copier;
 mod crew;
+mod options;
 
-use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::PathBuf;
@@ -16,18 +17,24 @@ use serde_json::json;
 use vlinder_format::inode::FileType;
 
 pub use self::copier::Copier;
-use crate::failure::{Failure, Kind, Status as Ending};
-use crate::image::{Follow, ImageArguments, Images, Purpose};
-use crate::place::{Location, Origin, Status};
+pub use self::options::CopyOptions;
+use super::destination::{TakenNames, destination};
+use super::guards::spare_target;
+use crate::devices::Purpose;
+use crate::failure::{ExitStatus, Failure, Kind};
+use crate::image::{ImageArguments, Images};
+use crate::place::{FileStatus, Location};
 use crate::session::Session;
-use crate::target::Target;
+use crate::target::{Follow, Target};
 
 /// Copy files, between the host and images in any direction.
 ///
-/// Where the destination is a directory, the copies go into it. Holes stay holes. A file that exists stays the file that it
-/// is: it keeps its owner, permissions, attributes, flags and, in an image, its further names, and gets the new content when
-/// all of that is there; until then, and where the copy fails, it has the old one. With -a or -p it gets the attributes of
-/// the source as well; with -a, one that has several names is replaced by a new file, as by cp -a. Of a pipe or character device, /dev/stdin among them, the content is copied, unless -r or -a is given.
+/// Where the destination is a directory, the copies go into it. Holes stay holes. A file that exists stays
+/// the file that it is: it keeps its owner, permissions, attributes, flags and, in an image, its further
+/// names, and gets the new content when all of that is there; until then, and where the copy fails, it has
+/// the old one. With -a or -p it gets the attributes of the source as well; with -a, one that has several
+/// names is replaced by a new file, as by cp -a. Of a pipe or character device, /dev/stdin among them, the
+/// content is copied, unless -r or -a is given.
 #[derive(Args, Debug)]
 #[command(
     override_usage = "vlinder cp [OPTIONS] <SOURCE>... <DESTINATION>",
@@ -35,14 +42,14 @@ use crate::target::Target;
                         tar -c . | vlinder cp /dev/stdin disk.img:/backup.tar\n  \
                         vlinder cp -r old.img:/home new.img:/"
 )]
-pub struct Arguments {
+pub struct CopyArguments {
     /// Copy directories and what is below them.
     #[arg(short, long, short_alias = 'R')]
     recursive: bool,
     /// As -r, and keep owners, modes, times, extended attributes, ACLs and hard links.
     ///
-    /// For root, that is set-id bits and file capabilities too: where others made the image, give --no-setid, or copy to a
-    /// file system that is mounted nosuid.
+    /// For root, that is set-id bits and file capabilities too: where others made the image, give --no-setid,
+    /// or copy to a file system that is mounted nosuid.
     #[arg(short, long)]
     archive: bool,
     /// Keep owners, modes and times. For root, set-id bits too.
@@ -66,9 +73,6 @@ pub struct Arguments {
     /// Tell each file that is copied.
     #[arg(short, long)]
     verbose: bool,
-    /// A file that exists gives its name to a new file, as for a move.
-    #[arg(skip)]
-    replaces: bool,
     #[command(flatten)]
     images: ImageArguments,
     /// What to copy, and where to: IMAGE:/PATH or paths of the host.
@@ -76,115 +80,23 @@ pub struct Arguments {
     targets: Vec<OsString>,
 }
 
-impl Arguments {
-    /// Of the copy that a move between file systems begins with.
-    pub fn of_move(drops_rights: bool, makes_devices: bool) -> Self {
-        Self {
-            recursive: false,
-            archive: true,
-            preserve: false,
-            drops_rights,
-            makes_devices,
-            no_clobber: false,
-            force: false,
-            no_target_directory: false,
-            verbose: false,
-            replaces: true,
-            images: ImageArguments::default(),
-            targets: Vec::new(),
-        }
-    }
-}
-
-/// Where copies go.
-pub struct Destination {
-    /// The directory, or the name.
-    pub location: Location,
-    /// Whether they go into it under their own names.
-    pub is_directory: bool,
-    /// It was named with a slash at its end, and is none yet.
-    must_be_directory: bool,
-}
-
-impl Destination {
-    /// Refuses a name with a slash at its end to what is no directory.
-    pub fn takes(&self, file_type: FileType) -> Result<(), Failure> {
-        if self.must_be_directory && file_type != FileType::Directory {
-            return Err(Failure::new(Kind::NotFound, "no such directory").at(self.location.place()));
-        }
-        Ok(())
-    }
-}
-
-/// What the last argument of `cp`, `mv` and `ln` means for so many sources. A symbolic link to a directory stands for that
-/// directory, unless the argument is a name (`is_name`). One to anything else is followed by `cp` alone, which writes what
-/// the link leads to; `mv` and `ln` give or take names, and the name is the link's.
-pub fn destination(
-    images: &Images<'_>,
-    target: &OsString,
-    sources: usize,
-    is_name: bool,
-    follow: Follow,
-) -> Result<Destination, Failure> {
-    let is = |location: &Location, file_type: FileType| -> Result<bool, Failure> {
-        Ok(location.look()?.is_some_and(|status| status.file_type == file_type))
-    };
-    let mut location = images.locate(target, Purpose::Write, Follow::No)?;
-    if is(&location, FileType::SymbolicLink)? {
-        if follow == Follow::Yes {
-            let link = location.place();
-            location = images.locate(target, Purpose::Write, Follow::Yes)?;
-            if location.look()?.is_none() {
-                return Err(dangling(link));
-            }
-        } else if !is_name
-            && let Ok(leads_to) = images.locate(target, Purpose::Write, Follow::Yes)
-            && is(&leads_to, FileType::Directory)?
-        {
-            location = leads_to;
-        }
-    }
-    let is_directory = !is_name && is(&location, FileType::Directory)?;
-    if sources > 1 && !is_directory {
-        let failure = Failure::new(Kind::Invalid, "no directory, but there are several sources");
-        return Err(failure.at(location.place()).hint("make it with mkdir first"));
-    }
-    let must_be_directory = !is_directory && !is_name && target.as_encoded_bytes().ends_with(b"/");
-    Ok(Destination { location, is_directory, must_be_directory })
-}
-
-/// Refuses to write through a link to what does not exist.
-fn dangling(link: String) -> Failure {
-    let failure = Failure::new(Kind::NotFound, "a symbolic link that leads nowhere").at(link);
-    failure.hint("remove it first, or name what it leads to")
-}
-
-/// The files that went into one directory by their own names: a second one of a name would take the place of the first.
-#[derive(Default)]
-pub struct TakenNames(HashMap<Vec<u8>, (Origin, u64, u64)>);
-
-impl TakenNames {
-    /// Notes that a source takes a name; false where it has it already, because it was given twice. Directories are merged.
-    pub fn take(&mut self, name: &[u8], source: &Location, status: &Status) -> Result<bool, Failure> {
-        if status.file_type == FileType::Directory {
-            return Ok(true);
-        }
-        let identity = (source.directory.origin(), status.volume, status.inode);
-        match self.0.insert(name.to_vec(), identity) {
-            None => Ok(true),
-            Some(before) if before == identity => Ok(false),
-            Some(_) => {
-                let text = "another source of the same name is there already, just copied";
-                Err(Failure::new(Kind::Exists, text)
-                    .at(source.place())
-                    .hint("give one of them a name of its own in a command of its own"))
-            }
+impl CopyArguments {
+    fn options(&self) -> CopyOptions {
+        CopyOptions {
+            recursive: self.recursive,
+            archive: self.archive,
+            preserve: self.preserve,
+            drops_rights: self.drops_rights,
+            makes_devices: self.makes_devices,
+            no_clobber: self.no_clobber,
+            verbose: self.verbose,
+            replaces: false,
         }
     }
 }
 
 /// Refuses to copy a directory to a place in itself, before anything is copied.
-fn refuse_into_itself(from: &Location, status: &Status, target: &Location) -> Result<(), Failure> {
+fn refuse_into_itself(from: &Location, status: &FileStatus, target: &Location) -> Result<(), Failure> {
     let is_directory = status.file_type == FileType::Directory;
     let is_near = from.directory.origin() == target.directory.origin();
     if !(is_directory && is_near && target.directory.lies_in(status)?) {
@@ -195,15 +107,16 @@ fn refuse_into_itself(from: &Location, status: &Status, target: &Location) -> Re
 }
 
 /// Runs the verb.
-pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
-    let Some((to, sources)) = arguments.targets.split_last() else { return Ok(Ending::Done) };
+pub fn run(arguments: &CopyArguments, session: &Session) -> Result<ExitStatus, Failure> {
+    let Some((to, sources)) = arguments.targets.split_last() else { return Ok(ExitStatus::Done) };
     let images = Images::new(&arguments.images)?;
     // First, so that an image that is both source and destination is opened for writing once.
     let into = destination(&images, to, sources.len(), arguments.no_target_directory, Follow::Yes)?;
     if !into.is_directory && !arguments.no_clobber {
-        super::spare_target(&into.location, arguments.force)?;
+        spare_target(&into.location, arguments.force)?;
     }
-    let copier = Copier::new(arguments, session);
+    let options = arguments.options();
+    let copier = Copier::new(&options, session);
     let mut taken = TakenNames::default();
     for source in sources {
         // A slash at the end asks for the directory that a link leads to.
@@ -223,7 +136,8 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
             let status = from.status()?;
             into.takes(status.file_type)?;
             let name = last_name(source);
-            // The content of a directory that has no name of its own (IMAGE:/) goes straight into the destination.
+            // The content of a directory that has no name of its own (IMAGE:/) goes straight into the
+            // destination.
             let target = if into.is_directory && name != b"." {
                 into.location.below(&name)?
             } else {
@@ -247,24 +161,25 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
     images.close()?;
     if session.json {
         session.object(json!({
-            "copied": tally.done,
+            "copied": tally.done(),
             "copied_bytes": bytes,
-            "failures": tally.failed,
+            "failures": tally.failed(),
             "errors": tally.errors(),
         }))?;
     }
     Ok(tally.ending())
 }
 
-/// The pipe or character device of the host that a source names; so do `/dev/stdin` and a shell's `<(COMMAND)`.
+/// The pipe or character device of the host that a source names; so do `/dev/stdin` and a shell's
+/// `<(COMMAND)`.
 fn stream(source: &OsStr) -> Option<PathBuf> {
     let Ok(Target::Host(path)) = Target::parse(source) else { return None };
     let found = path.metadata().ok()?.file_type();
     (found.is_fifo() || found.is_char_device()).then_some(path)
 }
 
-/// The last name of the path that an argument names; `.` for a root, `.` or `..`. A link's own name, not that of what it
-/// leads to.
+/// The last name of the path that an argument names; `.` for a root, `.` or `..`. A link's own name, not that
+/// of what it leads to.
 fn last_name(argument: &OsStr) -> Vec<u8> {
     let path = match Target::parse(argument) {
         Ok(Target::Image { path, .. }) => path,

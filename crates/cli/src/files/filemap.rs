@@ -1,4 +1,5 @@
-//! `filemap`: where the bytes of files lie, printed as `filefrag -v` (e2fsprogs) prints what FS_IOC_FIEMAP says.
+//! `filemap`: where the bytes of files lie, printed as `filefrag -v` (e2fsprogs) prints what FS_IOC_FIEMAP
+//! says.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -9,23 +10,28 @@ use serde_json::json;
 use vlinder_fs::data::{MappedExtent, OpenCache};
 use vlinder_fs::{ByteRange, Filesystem, Inode};
 
-use crate::failure::{Failure, Status as Ending};
-use crate::image::{Follow, ImageArguments, Images, Purpose};
+use crate::devices::Purpose;
+use crate::failure::{ExitStatus, Failure};
+use crate::image::{ImageArguments, Images};
 use crate::object::Object;
 use crate::place::image::from_fs;
 use crate::report;
 use crate::session::Session;
+use crate::tally::Tally;
+use crate::target::Follow;
+use crate::text;
 
-/// Show where the bytes of files lie, as filefrag -v does: offsets and addresses in blocks (of inline data in bytes).
+/// Show where the bytes of files lie, as filefrag -v does: offsets and addresses in blocks (of inline data in
+/// bytes).
 ///
-/// Addresses are those of the file system's own address space, as Linux tells them too. Flags: last (extent of the file),
-/// unknown_loc and delalloc (not written yet), encoded (compressed), not_aligned and inline (in the tree), unwritten
-/// (preallocated), shared (other files, snapshots or places refer to it), eof.
+/// Addresses are those of the file system's own address space, as Linux tells them too. Flags: last (extent
+/// of the file), unknown_loc and delalloc (not written yet), encoded (compressed), not_aligned and inline (in
+/// the tree), unwritten (preallocated), shared (other files, snapshots or places refer to it), eof.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  vlinder filemap disk.img:/var/log/syslog\n  vlinder filemap /mnt/var/log/syslog"
 )]
-pub struct Arguments {
+pub struct FilemapArguments {
     #[command(flatten)]
     images: ImageArguments,
     /// IMAGE:/PATH of a file, or a file on a mounted vlinder.
@@ -39,9 +45,9 @@ const RUNS: usize = 512;
 const FILE_SYSTEM_TYPE: &str = "9123683e";
 
 /// Runs the verb.
-pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
+pub fn run(arguments: &FilemapArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let images = Images::new(&arguments.images)?;
-    let (mut tally, mut files) = (super::Tally::default(), Vec::new());
+    let (mut tally, mut files) = (Tally::default(), Vec::new());
     for target in &arguments.targets {
         let result = one(&images, target).and_then(|(size_bytes, block_bytes, runs)| {
             if session.json {
@@ -53,14 +59,14 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
                 }));
                 return Ok(());
             }
-            let name = report::escaped(target.as_bytes());
+            let name = text::escaped(target.as_bytes());
             session.bytes(text(&name, size_bytes, block_bytes, &runs).as_bytes())
         });
         tally.add(result, session);
     }
     images.close()?;
     if session.json {
-        session.object(json!({ "files": files, "failures": tally.failed, "errors": tally.errors() }))?;
+        session.object(json!({ "files": files, "failures": tally.failed(), "errors": tally.errors() }))?;
     }
     Ok(tally.ending())
 }

@@ -8,22 +8,27 @@ use jiff::tz::TimeZone;
 use serde_json::json;
 use vlinder_format::inode::FileType;
 
-use super::mode::{object, short_time, symbolic};
-use crate::failure::{Failure, Status as Ending};
-use crate::image::{Follow, ImageArguments, Images, Purpose};
-use crate::place::{Directory, DirectoryNames, Location, Names, Status};
+use super::mode::{object, symbolic};
+use crate::devices::Purpose;
+use crate::failure::{ExitStatus, Failure};
+use crate::image::{ImageArguments, Images};
+use crate::place::{Directory, DirectoryNames, FileStatus, Location, Names};
 use crate::report;
 use crate::session::Session;
+use crate::tally::Tally;
+use crate::target::Follow;
+use crate::text;
+use crate::times::short_time;
 use crate::units::{Base, Units};
 
 /// List directories, in images or on the host.
 ///
-/// Owners are shown by number: the host's names say nothing about an image. Control characters in names are shown as
-/// \ooo; use --json for the exact bytes.
+/// Owners are shown by number: the host's names say nothing about an image. Control characters in names are
+/// shown as \ooo; use --json for the exact bytes.
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
 #[command(after_help = "Examples:\n  vlinder ls disk.img:/\n  vlinder ls -la disk.img:/etc backup.img:/etc")]
-pub struct Arguments {
+pub struct ListArguments {
     /// Show names that begin with a dot too, and the directory itself as `.`.
     #[arg(short, long)]
     all: bool,
@@ -60,7 +65,7 @@ pub struct Arguments {
 
 struct Row {
     name: Vec<u8>,
-    status: Status,
+    status: FileStatus,
     link: Option<Vec<u8>>,
 }
 
@@ -74,22 +79,22 @@ struct Level {
 }
 
 struct Listing<'a> {
-    arguments: &'a Arguments,
+    arguments: &'a ListArguments,
     session: &'a Session,
     zone: TimeZone,
-    tally: super::Tally,
+    tally: Tally,
     titles: bool,
     is_first: bool,
 }
 
 /// Runs the verb.
-pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
+pub fn run(arguments: &ListArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let images = Images::new(&arguments.images)?;
     let mut listing = Listing {
         arguments,
         session,
         zone: TimeZone::system(),
-        tally: super::Tally::default(),
+        tally: Tally::default(),
         titles: arguments.recursive || arguments.targets.len() > 1,
         is_first: true,
     };
@@ -102,7 +107,7 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
     }
     images.close()?;
     if session.json {
-        session.object(json!({ "failures": listing.tally.failed, "errors": listing.tally.errors() }))?;
+        session.object(json!({ "failures": listing.tally.failed(), "errors": listing.tally.errors() }))?;
     }
     Ok(listing.tally.ending())
 }
@@ -120,7 +125,7 @@ impl Listing<'_> {
         self.show(&[row], None)
     }
 
-    fn row(directory: &Directory, name: &[u8], shown: &[u8], status: Status) -> Result<Row, Failure> {
+    fn row(directory: &Directory, name: &[u8], shown: &[u8], status: FileStatus) -> Result<Row, Failure> {
         let is_link = status.file_type == FileType::SymbolicLink;
         let link = is_link.then(|| directory.read_link(name)).transpose()?;
         Ok(Row { name: shown.to_vec(), status, link })
@@ -221,7 +226,7 @@ impl Listing<'_> {
     fn begin(&mut self, title: &[u8]) -> Result<(), Failure> {
         if self.titles && !self.session.json {
             let separator = if self.is_first { "" } else { "\n" };
-            self.session.line(format!("{separator}{}:", report::escaped(title)))?;
+            self.session.line(format!("{separator}{}:", text::escaped(title)))?;
         }
         self.is_first = false;
         Ok(())
@@ -286,14 +291,14 @@ impl Listing<'_> {
             for (column, width) in columns.iter().zip(widths).skip(1) {
                 text.push_str(&format!("{column:>width$} "));
             }
-            text.push_str(&short_time(row.status.modification_time, &self.zone));
+            text.push_str(&short_time(row.status.times.modification, &self.zone));
             text.push(' ');
         }
-        text.push_str(&report::escaped(&row.name));
+        text.push_str(&text::escaped(&row.name));
         if self.arguments.long
             && let Some(link) = &row.link
         {
-            text.push_str(&format!(" -> {}", report::escaped(link)));
+            text.push_str(&format!(" -> {}", text::escaped(link)));
         }
         text
     }

@@ -8,12 +8,15 @@ use serde_json::json;
 use vlinder_base::random::{OsRandom, Random as _};
 use vlinder_format::inode::FileType;
 
-use super::copy::{Destination, destination};
-use crate::failure::{Failure, Kind, Status as Ending};
-use crate::image::{Follow, ImageArguments, Images, Purpose};
-use crate::place::{Change, Location, Status};
+use super::destination::{Destination, destination};
+use super::guards::refuse_slip;
+use crate::devices::Purpose;
+use crate::failure::{ExitStatus, Failure, Kind};
+use crate::image::{ImageArguments, Images};
+use crate::place::{Change, FileStatus, Location};
 use crate::session::Session;
-use crate::target::Target;
+use crate::tally::Tally;
+use crate::target::{Follow, Target};
 
 /// Make directories.
 #[derive(Args, Debug)]
@@ -43,15 +46,16 @@ fn octal(text: &str) -> Result<u32, String> {
 }
 
 /// Runs `mkdir`.
-pub fn run_directory(arguments: &DirectoryArguments, session: &Session) -> Result<Ending, Failure> {
+pub fn run_directory(arguments: &DirectoryArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let images = Images::new(&arguments.images)?;
-    let mut tally = super::Tally::default();
+    let mut tally = Tally::default();
     for target in &arguments.targets {
         tally.add(make(arguments, &images, target, session), session);
     }
     images.close()?;
     if session.json {
-        session.object(json!({ "made": tally.done, "failures": tally.failed, "errors": tally.errors() }))?;
+        session
+            .object(json!({ "made": tally.done(), "failures": tally.failed(), "errors": tally.errors() }))?;
     }
     Ok(tally.ending())
 }
@@ -71,7 +75,7 @@ fn make(
         }
     }
     let location = images.locate(target, Purpose::Write, Follow::No)?;
-    super::refuse_slip(&location)?;
+    refuse_slip(&location)?;
     match location.directory.make_directory(&location.name, arguments.mode.unwrap_or(0o777)) {
         Err(failure) if arguments.parents && failure.kind == Kind::Exists => {
             let found = images.locate(target, Purpose::Write, Follow::Yes)?.status()?;
@@ -80,7 +84,8 @@ fn make(
         other => other?,
     }
     if let Some(mode) = arguments.mode {
-        // The umask took bits away that were asked for. A set-group-id bit from the directory above stays, as with mkdir(1).
+        // The umask took bits away that were asked for. A set-group-id bit from the directory above stays, as
+        // with mkdir(1).
         let inherited = location.status()?.permissions & 0o2000;
         let change = Change { permissions: Some(mode | inherited), ..Change::default() };
         location.directory.change(&location.name, &change)?;
@@ -106,8 +111,8 @@ fn ancestors(target: &OsString) -> Result<Vec<OsString>, Failure> {
 
 /// Make hard or symbolic links.
 ///
-/// With -s, SOURCE is the text of the link, taken as it is. Where LINK is a directory, the link is made in it under the
-/// source's name; of several sources, each gets a link there.
+/// With -s, SOURCE is the text of the link, taken as it is. Where LINK is a directory, the link is made in it
+/// under the source's name; of several sources, each gets a link there.
 #[derive(Args, Debug)]
 #[command(
     override_usage = "vlinder ln [OPTIONS] <SOURCE>... <LINK>",
@@ -135,18 +140,19 @@ pub struct LinkArguments {
 }
 
 /// Runs `ln`.
-pub fn run_link(arguments: &LinkArguments, session: &Session) -> Result<Ending, Failure> {
-    let Some((to, sources)) = arguments.targets.split_last() else { return Ok(Ending::Done) };
+pub fn run_link(arguments: &LinkArguments, session: &Session) -> Result<ExitStatus, Failure> {
+    let Some((to, sources)) = arguments.targets.split_last() else { return Ok(ExitStatus::Done) };
     let images = Images::new(&arguments.images)?;
     let into = destination(&images, to, sources.len(), arguments.no_target_directory, Follow::No)?;
     into.takes(FileType::SymbolicLink)?;
-    let mut tally = super::Tally::default();
+    let mut tally = Tally::default();
     for source in sources {
         tally.add(make_link(arguments, &images, source, &into, session), session);
     }
     images.close()?;
     if session.json {
-        session.object(json!({ "made": tally.done, "failures": tally.failed, "errors": tally.errors() }))?;
+        session
+            .object(json!({ "made": tally.done(), "failures": tally.failed(), "errors": tally.errors() }))?;
     }
     Ok(tally.ending())
 }
@@ -200,8 +206,9 @@ impl NewLink<'_> {
         }
     }
 
-    /// Gives the link a name of its own first, which then takes the place of what is there: whatever fails, that stays.
-    fn replace(&self, found: &Status) -> Result<(), Failure> {
+    /// Gives the link a name of its own first, which then takes the place of what is there: whatever fails,
+    /// that stays.
+    fn replace(&self, found: &FileStatus) -> Result<(), Failure> {
         let link = &self.location;
         if let Some(source) = &self.source {
             let status = source.status()?;

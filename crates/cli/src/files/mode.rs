@@ -1,10 +1,9 @@
-//! Modes, types and times as text.
+//! Modes, types and attributes of files as text and JSON.
 
-use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 use vlinder_format::inode::{FileType, Timestamp};
 
-use crate::place::Status;
+use crate::place::FileStatus;
 
 /// `drwxr-xr-x`.
 pub fn symbolic(file_type: FileType, permissions: u32) -> String {
@@ -45,32 +44,12 @@ pub const fn type_name(file_type: FileType) -> &'static str {
     }
 }
 
-/// Local time with the offset, to the nanosecond.
-pub fn full_time(time: Timestamp, zone: &TimeZone) -> String {
-    match jiff::Timestamp::from_second(time.seconds) {
-        Ok(seconds) => {
-            let zoned = seconds.to_zoned(zone.clone());
-            let (date, offset) = (zoned.strftime("%Y-%m-%d %H:%M:%S"), zoned.strftime("%z"));
-            format!("{date}.{:09} {offset}", time.nanoseconds)
-        }
-        Err(_) => format!("{}.{:09} s", time.seconds, time.nanoseconds),
-    }
-}
-
-/// Local time to the minute.
-pub fn short_time(time: Timestamp, zone: &TimeZone) -> String {
-    match jiff::Timestamp::from_second(time.seconds) {
-        Ok(seconds) => seconds.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M").to_string(),
-        Err(_) => format!("{} s", time.seconds),
-    }
-}
-
 fn time_object(time: Timestamp) -> Value {
     json!({ "seconds": time.seconds, "nanoseconds": time.nanoseconds })
 }
 
 /// What is known of a file, as JSON.
-pub fn object(status: &Status) -> Value {
+pub fn object(status: &FileStatus) -> Value {
     let mut object = json!({
         "type": type_name(status.file_type),
         "mode": format!("{:04o}", status.permissions),
@@ -81,10 +60,10 @@ pub fn object(status: &Status) -> Value {
         "allocated_bytes": status.allocated_bytes,
         "volume": status.volume,
         "inode": status.inode,
-        "access_time": time_object(status.access_time),
-        "modification_time": time_object(status.modification_time),
-        "change_time": time_object(status.change_time),
-        "birth_time": status.birth_time.map(time_object),
+        "access_time": time_object(status.times.access),
+        "modification_time": time_object(status.times.modification),
+        "change_time": time_object(status.times.change),
+        "birth_time": status.times.birth.map(time_object),
     });
     if matches!(status.file_type, FileType::CharacterDevice | FileType::BlockDevice) {
         object["device"] = json!({ "major": status.device.0, "minor": status.device.1 });

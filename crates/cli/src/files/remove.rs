@@ -6,18 +6,21 @@ use clap::Args;
 use serde_json::json;
 use vlinder_format::inode::FileType;
 
-use crate::failure::{Failure, Kind, Status as Ending};
+use super::guards::{locate_name, spare_image};
+use crate::failure::{ExitStatus, Failure, Kind};
 use crate::image::{ImageArguments, Images};
 use crate::place::{Directory, DirectoryNames, Location, Names};
 use crate::progress::Waiting;
 use crate::session::Session;
+use crate::tally::Tally;
 
 /// Remove files.
 ///
-/// A directory needs -r. Nested subvolumes are removed only where they are empty; others with subvolume delete.
+/// A directory needs -r. Nested subvolumes are removed only where they are empty; others with subvolume
+/// delete.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  vlinder rm -r disk.img:/tmp/old")]
-pub struct Arguments {
+pub struct RemoveArguments {
     /// Remove directories and what is below them.
     #[arg(short, long, short_alias = 'R')]
     recursive: bool,
@@ -35,13 +38,13 @@ pub struct Arguments {
 }
 
 /// Runs the verb.
-pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
+pub fn run(arguments: &RemoveArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let images = Images::new(&arguments.images)?;
-    let (mut tally, mut removed) = (super::Tally::default(), 0u64);
+    let (mut tally, mut removed) = (Tally::default(), 0u64);
     let waiting = (!arguments.verbose).then(|| Waiting::new(session, "removing"));
     for target in &arguments.targets {
-        let result = super::locate_name(&images, target).and_then(|location| {
-            super::spare_image(&location, arguments.force)?;
+        let result = locate_name(&images, target).and_then(|location| {
+            spare_image(&location, arguments.force)?;
             let mut done = |directory: &Directory, name: &[u8]| {
                 removed += 1;
                 if !arguments.verbose {
@@ -61,11 +64,12 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
     images.close()?;
     drop(waiting);
     if session.json {
-        session.object(json!({ "removed": removed, "failures": tally.failed, "errors": tally.errors() }))?;
+        session
+            .object(json!({ "removed": removed, "failures": tally.failed(), "errors": tally.errors() }))?;
     }
     // Of a tree that stays, some may be gone.
     Ok(match tally.ending() {
-        Ending::Failed if removed > 0 => Ending::Partial,
+        ExitStatus::Failed if removed > 0 => ExitStatus::Partial,
         ending => ending,
     })
 }
@@ -73,7 +77,8 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
 /// Takes a name that was removed, with its directory.
 pub type Done<'a> = &'a mut dyn FnMut(&Directory, &[u8]) -> Result<(), Failure>;
 
-/// Removes a file, or a directory with all below it. Gives `done` each removed name with its directory, and `refuse` what stays.
+/// Removes a file, or a directory with all below it. Gives `done` each removed name with its directory, and
+/// `refuse` what stays.
 pub fn remove(
     location: &Location,
     recursive: bool,
@@ -96,7 +101,8 @@ pub fn remove(
     remove_tree(location, done, refuse)
 }
 
-struct Frame {
+/// A directory that is being emptied.
+struct RemoveFrame {
     directory: Directory,
     entries: Names,
     name: Vec<u8>,
@@ -105,12 +111,12 @@ struct Frame {
 }
 
 fn remove_tree(location: &Location, done: Done<'_>, refuse: &mut dyn FnMut(Failure)) -> Result<(), Failure> {
-    let mut open = |directory: &Directory, name: &[u8]| -> Result<Frame, Failure> {
+    let mut open = |directory: &Directory, name: &[u8]| -> Result<RemoveFrame, Failure> {
         let directory = directory.enter(name)?;
         let DirectoryNames { entries, refused } = directory.list()?;
         let stays = !refused.is_empty();
         refused.into_iter().for_each(&mut *refuse);
-        Ok(Frame { directory, entries, name: name.to_vec(), stays })
+        Ok(RemoveFrame { directory, entries, name: name.to_vec(), stays })
     };
     let mut frames = vec![open(&location.directory, &location.name)?];
     while let Some(frame) = frames.last_mut() {
@@ -124,7 +130,7 @@ fn remove_tree(location: &Location, done: Done<'_>, refuse: &mut dyn FnMut(Failu
             }
             continue;
         }
-        let Some(Frame { name, stays, .. }) = frames.pop() else { break };
+        let Some(RemoveFrame { name, stays, .. }) = frames.pop() else { break };
         if stays {
             let Some(above) = frames.last_mut() else {
                 let failure = Failure::new(Kind::Corruption, "it stays: a name in it can't be removed");

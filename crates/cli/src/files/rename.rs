@@ -6,24 +6,30 @@ use clap::Args;
 use serde_json::json;
 use vlinder_format::inode::FileType;
 
-use super::copy::{self, Copier, TakenNames, destination};
+use super::copy::{Copier, CopyOptions};
+use super::destination::{TakenNames, destination};
+use super::guards::{locate_name, spare_target};
 use super::remove;
-use crate::failure::{Failure, Kind, Status as Ending};
-use crate::image::{Follow, ImageArguments, Images, Purpose};
-use crate::place::{Location, Renamed, Status};
+use crate::devices::Purpose;
+use crate::failure::{ExitStatus, Failure, Kind};
+use crate::image::{ImageArguments, Images};
+use crate::place::{FileStatus, Location, Renamed};
 use crate::session::Session;
+use crate::tally::Tally;
+use crate::target::Follow;
 
 /// Move or rename files.
 ///
-/// Where the destination is a directory, the files move into it. A file that exists gives up its name: its further names keep
-/// its content. Between images, between an image and the host, and between file systems of the host, everything is copied as
-/// by cp -a, made durable, and then removed from where it was; where some of it can't be copied, nothing is removed.
+/// Where the destination is a directory, the files move into it. A file that exists gives up its name: its
+/// further names keep its content. Between images, between an image and the host, and between file systems of
+/// the host, everything is copied as by cp -a, made durable, and then removed from where it was; where some
+/// of it can't be copied, nothing is removed.
 #[derive(Args, Debug)]
 #[command(
     override_usage = "vlinder mv [OPTIONS] <SOURCE>... <DESTINATION>",
     after_help = "Examples:\n  vlinder mv disk.img:/a disk.img:/b/\n  vlinder mv disk.img:/var/log ./saved-log"
 )]
-pub struct Arguments {
+pub struct MoveArguments {
     /// Leave what the destination has under the same name.
     #[arg(short, long)]
     no_clobber: bool,
@@ -50,19 +56,19 @@ pub struct Arguments {
 }
 
 /// Runs the verb.
-pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
+pub fn run(arguments: &MoveArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let images = Images::new(&arguments.images)?;
-    let Some((to, sources)) = arguments.targets.split_last() else { return Ok(Ending::Done) };
-    let mut tally = super::Tally::default();
+    let Some((to, sources)) = arguments.targets.split_last() else { return Ok(ExitStatus::Done) };
+    let mut tally = Tally::default();
     let into = destination(&images, to, sources.len(), arguments.no_target_directory, Follow::No)?;
     if !into.is_directory && !arguments.no_clobber {
-        super::spare_target(&into.location, arguments.force)?;
+        spare_target(&into.location, arguments.force)?;
     }
     let mut taken = TakenNames::default();
-    let copy = copy::Arguments::of_move(arguments.drops_rights, arguments.makes_devices);
+    let copy = CopyOptions::of_move(arguments.drops_rights, arguments.makes_devices);
     let mover = Mover { arguments, images: &images, copier: Copier::new(&copy, session) };
     for source in sources {
-        let result = super::locate_name(&images, source).and_then(|from| {
+        let result = locate_name(&images, source).and_then(|from| {
             let status = from.status()?;
             into.takes(status.file_type)?;
             if from.name == b"." {
@@ -98,14 +104,15 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
     }
     images.close()?;
     if session.json {
-        session.object(json!({ "moved": tally.done, "failures": tally.failed, "errors": tally.errors() }))?;
+        session
+            .object(json!({ "moved": tally.done(), "failures": tally.failed(), "errors": tally.errors() }))?;
     }
     Ok(tally.ending())
 }
 
 /// Moves one source after the other.
 struct Mover<'a> {
-    arguments: &'a Arguments,
+    arguments: &'a MoveArguments,
     images: &'a Images<'a>,
     /// For what goes to another file system; it remembers which names belong to one file.
     copier: Copier<'a>,
@@ -113,7 +120,7 @@ struct Mover<'a> {
 
 impl Mover<'_> {
     /// Moves a file; false where it stays because the destination has the name.
-    fn go(&self, from: &Location, status: &Status, target: &Location) -> Result<bool, Failure> {
+    fn go(&self, from: &Location, status: &FileStatus, target: &Location) -> Result<bool, Failure> {
         if from.directory.origin() != target.directory.origin() {
             return self.across(from, status, target);
         }
@@ -129,9 +136,9 @@ impl Mover<'_> {
     }
 
     /// Moves a file to another file system: a copy, which is durable before the original goes.
-    fn across(&self, from: &Location, status: &Status, target: &Location) -> Result<bool, Failure> {
+    fn across(&self, from: &Location, status: &FileStatus, target: &Location) -> Result<bool, Failure> {
         self.images.refuse_own(from, status)?;
-        let is_directory = |status: &Status| status.file_type == FileType::Directory;
+        let is_directory = |status: &FileStatus| status.file_type == FileType::Directory;
         if let Some(existing) = target.look()? {
             if self.arguments.no_clobber {
                 return Ok(false);
@@ -171,14 +178,14 @@ const OWN_TARGET: (&str, &str) = (
     "give the link another name, or remove the file first with vlinder rm",
 );
 
-/// Whether a symbolic link would take the name of the file that it leads to. As in mv(1), a file that has further names may
-/// lose the others: the link still leads to one.
+/// Whether a symbolic link would take the name of the file that it leads to. As in mv(1), a file that has
+/// further names may lose the others: the link still leads to one.
 fn replaces_its_target(
     images: &Images<'_>,
     source: &OsStr,
-    status: &Status,
+    status: &FileStatus,
     to: &Location,
-    found: &Status,
+    found: &FileStatus,
 ) -> Result<bool, Failure> {
     let is_replaced = !matches!(found.file_type, FileType::SymbolicLink | FileType::Directory);
     if status.file_type != FileType::SymbolicLink || !is_replaced {
@@ -196,7 +203,7 @@ fn replaces_its_target(
 }
 
 /// Whether both are names of one file: of these rename(2) would leave both, and mv must not lose one.
-fn is_one(left: &Location, left_status: &Status, right: &Location, right_status: &Status) -> bool {
-    let inode = |at: &Location, status: &Status| (at.directory.origin(), status.volume, status.inode);
+fn is_one(left: &Location, left_status: &FileStatus, right: &Location, right_status: &FileStatus) -> bool {
+    let inode = |at: &Location, status: &FileStatus| (at.directory.origin(), status.volume, status.inode);
     inode(left, left_status) == inode(right, right_status)
 }

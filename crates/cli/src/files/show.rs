@@ -8,16 +8,21 @@ use jiff::tz::TimeZone;
 use serde_json::json;
 use vlinder_format::inode::FileType;
 
-use super::mode::{full_time, object, symbolic, type_name};
-use crate::failure::{Failure, Status as Ending};
-use crate::image::{Follow, ImageArguments, Images, Purpose};
+use super::mode::{object, symbolic, type_name};
+use crate::devices::Purpose;
+use crate::failure::{ExitStatus, Failure};
+use crate::image::{ImageArguments, Images};
 use crate::report;
 use crate::session::Session;
+use crate::tally::Tally;
+use crate::target::Follow;
+use crate::text;
+use crate::times::full_time;
 
 /// Show the attributes of files: type, size, mode, owner, times.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  vlinder stat disk.img:/etc/passwd")]
-pub struct Arguments {
+pub struct StatArguments {
     /// Follow a symbolic link.
     #[arg(short = 'L', long)]
     dereference: bool,
@@ -29,9 +34,9 @@ pub struct Arguments {
 }
 
 /// Runs the verb.
-pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
+pub fn run(arguments: &StatArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let images = Images::new(&arguments.images)?;
-    let (mut tally, mut files) = (super::Tally::default(), Vec::new());
+    let (mut tally, mut files) = (Tally::default(), Vec::new());
     let zone = TimeZone::system();
     for target in &arguments.targets {
         let result = one(arguments, &images, target).and_then(|(status, link, attributes)| {
@@ -43,22 +48,22 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
                 files.push(value);
                 return Ok(());
             }
-            let arrow = link.map(|link| format!(" -> {}", report::escaped(&link))).unwrap_or_default();
-            session.line(format!("  File: {}{arrow}", report::escaped(target.as_bytes())))?;
+            let arrow = link.map(|link| format!(" -> {}", text::escaped(&link))).unwrap_or_default();
+            session.line(format!("  File: {}{arrow}", text::escaped(target.as_bytes())))?;
             session.bytes(&text(&status, &attributes, &zone))
         });
         tally.add(result, session);
     }
     images.close()?;
     if session.json {
-        session.object(json!({ "files": files, "failures": tally.failed, "errors": tally.errors() }))?;
+        session.object(json!({ "files": files, "failures": tally.failed(), "errors": tally.errors() }))?;
     }
     Ok(tally.ending())
 }
 
-type Found = (crate::place::Status, Option<Vec<u8>>, Vec<Vec<u8>>);
+type Found = (crate::place::FileStatus, Option<Vec<u8>>, Vec<Vec<u8>>);
 
-fn one(arguments: &Arguments, images: &Images<'_>, target: &OsString) -> Result<Found, Failure> {
+fn one(arguments: &StatArguments, images: &Images<'_>, target: &OsString) -> Result<Found, Failure> {
     let follow = if arguments.dereference { Follow::Yes } else { Follow::No };
     let location = images.locate(target, Purpose::Read, follow)?;
     let status = location.status()?;
@@ -68,7 +73,7 @@ fn one(arguments: &Arguments, images: &Images<'_>, target: &OsString) -> Result<
     Ok((status, link, attributes))
 }
 
-fn text(status: &crate::place::Status, attributes: &[Vec<u8>], zone: &TimeZone) -> Vec<u8> {
+fn text(status: &crate::place::FileStatus, attributes: &[Vec<u8>], zone: &TimeZone) -> Vec<u8> {
     use std::io::Write as _;
     let mut text = Vec::new();
     let (size, allocated, kind) = (status.size_bytes, status.allocated_bytes, type_name(status.file_type));
@@ -85,16 +90,16 @@ fn text(status: &crate::place::Status, attributes: &[Vec<u8>], zone: &TimeZone) 
     let (permissions, mode) = (status.permissions, symbolic(status.file_type, status.permissions));
     let _ = writeln!(text, "Access: ({permissions:04o}/{mode})\tUid: {}\tGid: {}", status.user, status.group);
     for (name, time) in [
-        ("Access", Some(status.access_time)),
-        ("Modify", Some(status.modification_time)),
-        ("Change", Some(status.change_time)),
-        (" Birth", status.birth_time),
+        ("Access", Some(status.times.access)),
+        ("Modify", Some(status.times.modification)),
+        ("Change", Some(status.times.change)),
+        (" Birth", status.times.birth),
     ] {
         let time = time.map_or_else(|| "-".to_owned(), |time| full_time(time, zone));
         let _ = writeln!(text, "{name}: {time}");
     }
     if !attributes.is_empty() {
-        let names: Vec<String> = attributes.iter().map(|name| report::escaped(name)).collect();
+        let names: Vec<String> = attributes.iter().map(|name| text::escaped(name)).collect();
         let _ = writeln!(text, " Xattr: {}", names.join(" "));
     }
     text

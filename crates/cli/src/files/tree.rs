@@ -8,16 +8,20 @@ use serde_json::json;
 use vlinder_format::inode::FileType;
 
 use super::mode::type_name;
-use crate::failure::{Failure, Status as Ending};
-use crate::image::{Follow, ImageArguments, Images, Purpose};
+use crate::devices::Purpose;
+use crate::failure::{ExitStatus, Failure};
+use crate::image::{ImageArguments, Images};
 use crate::place::{Directory, DirectoryNames, Entry, Names};
 use crate::report;
 use crate::session::Session;
+use crate::tally::Tally;
+use crate::target::Follow;
+use crate::text;
 
 /// Show directories and what is below them as a tree.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  vlinder tree -L 2 disk.img:/")]
-pub struct Arguments {
+pub struct TreeArguments {
     /// Show names that begin with a dot too.
     #[arg(short, long)]
     all: bool,
@@ -35,29 +39,29 @@ pub struct Arguments {
 }
 
 /// A directory whose names are being shown.
-struct Frame {
+struct TreeFrame {
     directory: Directory,
     entries: Names,
 }
 
+/// What was shown.
 #[derive(Default)]
-struct Counts {
+struct EntryCounts {
     directories: u64,
     files: u64,
 }
 
 struct Drawing<'a> {
-    arguments: &'a Arguments,
+    arguments: &'a TreeArguments,
     session: &'a Session,
-    tally: super::Tally,
-    counts: Counts,
+    tally: Tally,
+    counts: EntryCounts,
 }
 
 /// Runs the verb.
-pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
+pub fn run(arguments: &TreeArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let images = Images::new(&arguments.images)?;
-    let mut drawing =
-        Drawing { arguments, session, tally: super::Tally::default(), counts: Counts::default() };
+    let mut drawing = Drawing { arguments, session, tally: Tally::default(), counts: EntryCounts::default() };
     if session.json {
         session.begin_list("entries")?;
     }
@@ -68,13 +72,13 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
     images.close()?;
     let (directories, files) = (drawing.counts.directories, drawing.counts.files);
     if session.json {
-        let failures = drawing.tally.failed;
+        let failures = drawing.tally.failed();
         let counts = json!({ "directories": directories, "files": files, "failures": failures });
         let errors = drawing.tally.errors();
         session.object(json!({ "counts": counts, "errors": errors }))?;
     } else {
-        let directories = report::counted(directories, "directory", "directories");
-        session.tell(format!("\n{directories}, {}", report::counted(files, "file", "files")))?;
+        let directories = text::counted(directories, "directory", "directories");
+        session.tell(format!("\n{directories}, {}", text::counted(files, "file", "files")))?;
     }
     Ok(drawing.tally.ending())
 }
@@ -84,7 +88,7 @@ impl Drawing<'_> {
         let location = images.locate(target, Purpose::Read, Follow::Yes)?;
         let directory = location.directory.enter(&location.name)?;
         if !self.session.json {
-            self.session.line(report::escaped(target.as_bytes()))?;
+            self.session.line(text::escaped(target.as_bytes()))?;
         }
         let mut frames = vec![self.frame(directory)?];
         let mut path: Vec<Vec<u8>> = Vec::new();
@@ -123,7 +127,7 @@ impl Drawing<'_> {
         Ok(())
     }
 
-    fn frame(&mut self, directory: Directory) -> Result<Frame, Failure> {
+    fn frame(&mut self, directory: Directory) -> Result<TreeFrame, Failure> {
         let DirectoryNames { mut entries, refused } = directory.list()?;
         refused.into_iter().for_each(|failure| self.tally.add(Err(failure), self.session));
         entries.retain(|name, file_type| {
@@ -131,12 +135,12 @@ impl Drawing<'_> {
                 && (!self.arguments.directories || file_type == FileType::Directory)
         });
         entries.sort();
-        Ok(Frame { directory, entries })
+        Ok(TreeFrame { directory, entries })
     }
 
     fn show(
         &mut self,
-        frames: &[Frame],
+        frames: &[TreeFrame],
         path: &[Vec<u8>],
         target: &OsString,
         entry: &Entry,
@@ -166,9 +170,9 @@ impl Drawing<'_> {
         } else {
             "└── "
         });
-        text.push_str(&report::escaped(&entry.name));
+        text.push_str(&text::escaped(&entry.name));
         if let Some(link) = link {
-            text.push_str(&format!(" -> {}", report::escaped(link)));
+            text.push_str(&format!(" -> {}", text::escaped(link)));
         }
         self.session.line(text)
     }

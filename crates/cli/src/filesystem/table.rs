@@ -1,7 +1,8 @@
-//! `filesystem usage -T`: one row for each device, one column for each content and profile, as btrfs-progs lays it out.
+//! `filesystem usage -T`: one row for each device, one column for each content and profile, as btrfs-progs
+//! lays it out.
 
+use super::kinds::{by_content, content, profile};
 use super::totals::Totals;
-use super::{by_content, content, profile};
 use crate::failure::Failure;
 use crate::fullness::{Fullness, ShownDevice};
 use crate::session::Session;

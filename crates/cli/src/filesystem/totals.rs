@@ -1,4 +1,5 @@
-//! The sums of `filesystem usage`, as btrfs-progs has them (`print_filesystem_usage_overall`, cmds/filesystem-usage.c).
+//! The sums of `filesystem usage`, as btrfs-progs has them (`print_filesystem_usage_overall`,
+//! cmds/filesystem-usage.c).
 
 use vlinder_format::chunk::BlockGroupFlags;
 use vlinder_transaction::{ChunkShare, KindReport};
@@ -102,8 +103,9 @@ fn divided(bytes: u64, ratio: f64) -> u64 {
     if ratio > 0.0 { whole(real(bytes) / ratio) } else { 0 }
 }
 
-/// What the chunks of one content have. Of a profile with parity, how much of the devices a byte takes goes by the number of
-/// stripes of its chunk, and how full each chunk is is not known: all are taken for equally full.
+/// What the chunks of one content have. Of a profile with parity, how much of the devices a byte takes goes
+/// by the number of stripes of its chunk, and how full each chunk is is not known: all are taken for equally
+/// full.
 fn raw(fullness: &Fullness, content: BlockGroupFlags) -> Raw {
     let mut raw = Raw::default();
     for share in fullness.shares.iter().filter(|share| has_parity(share.flags) && share.flags.has(content)) {

@@ -1,9 +1,11 @@
-//! Completions for bash. Those of clap_complete offer all flags wherever a word is not begun, and know nothing of the values of
-//! arguments without a flag; so this is a script with tables from the same definitions.
+//! Completions for bash. Those of clap_complete offer all flags wherever a word is not begun, and know
+//! nothing of the values of arguments without a flag; so this is a script with tables from the same
+//! definitions.
 //!
-//! The script walks the words before the cursor through the tables: which verb it is, whether the last flag waits for its
-//! value, how many arguments came. bash takes `:` and `=` for words of their own, so words are put together first, and a
-//! candidate lacks what stands before the last of these. What has quotes or variables in it is left to bash.
+//! The script walks the words before the cursor through the tables: which verb it is, whether the last flag
+//! waits for its value, how many arguments came. bash takes `:` and `=` for words of their own, so words are
+//! put together first, and a candidate lacks what stands before the last of these. What has quotes or
+//! variables in it is left to bash.
 
 use std::fmt::Write as _;
 use std::io::{Error, Write};

@@ -6,7 +6,7 @@ use vlinder_format::{Block, ItemType, ObjectId};
 use super::items;
 use super::keys::{key, object};
 use super::text::{Context, line, put};
-use crate::report::hexadecimal;
+use crate::text::hexadecimal;
 
 /// All lines of a block.
 pub fn block(text: &mut Vec<u8>, block: &Block, context: &Context) {

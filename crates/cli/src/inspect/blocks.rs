@@ -1,13 +1,12 @@
-//! Tree blocks as they lie on disk. Only what is needed to print a block is judged, so that damaged file systems can be
-//! looked at: its checksum, address, file system and structure. What its items hold is not.
+//! Tree blocks as they lie on disk. Only what is needed to print a block is judged, so that damaged file
+//! systems can be looked at: its checksum, address, file system and structure. What its items hold is not.
 
 use std::path::PathBuf;
 
 use vlinder_codec::checksum::{Checksum, checksum};
 use vlinder_format::block::{BlockFault, BlockRules};
-use vlinder_format::chunk::Chunk;
 use vlinder_format::superblock::Superblock;
-use vlinder_format::{Block, Damage, ItemType, Logical, Place};
+use vlinder_format::{Block, Damage, Logical, Place};
 use vlinder_volume::{ReadRequest, Volume};
 
 use crate::failure::{Failure, Kind};
@@ -23,18 +22,16 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Opens the file system on these devices, and learns its chunks as far as they can be read.
+    /// Opens the file system on these devices. Of its chunks the system chunks alone are known.
     ///
     /// # Errors
     /// Where the devices or the superblock can't be used, or the file system has features that can't be read.
-    pub fn open(paths: &[PathBuf]) -> Result<(Self, Vec<Failure>), Failure> {
+    pub fn open(paths: &[PathBuf]) -> Result<Self, Failure> {
         let source = Source::open(paths)?;
         let opened = source.volume()?;
         let place = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
         refuse_unknown(&opened.superblock, &place)?;
-        let blocks = Self { volume: opened.volume, superblock: opened.superblock, lease: source.lease };
-        let failures = blocks.learn_chunks();
-        Ok((blocks, failures))
+        Ok(Self { volume: opened.volume, superblock: opened.superblock, lease: source.lease })
     }
 
     /// Makes sure, at the end, that what was read is of one state.
@@ -79,37 +76,6 @@ impl Blocks {
         };
         let verified = self.volume.read_verified(ReadRequest { logical, length }, &mut verify);
         verified.map(|verified| verified.value).map_err(|error| Failure::from(error).at(place))
-    }
-
-    /// Walks the chunk tree and gives the volume its chunks; what can't be read is skipped and told.
-    fn learn_chunks(&self) -> Vec<Failure> {
-        let mut failures = Vec::new();
-        let mut walk = super::walk::Walk::new(self, self.superblock.chunk_root);
-        while let Some(step) = walk.next_block() {
-            let block = match step {
-                Ok(block) => block,
-                Err(failure) => {
-                    failures.push(failure);
-                    continue;
-                }
-            };
-            if !block.is_leaf() {
-                continue;
-            }
-            for slot in 0..block.len() {
-                let key = block.key(slot);
-                if key.item_type != ItemType::CHUNK_ITEM {
-                    continue;
-                }
-                let added = Chunk::decode(block.data(slot))
-                    .map_err(|fault| Failure::new(Kind::Corruption, fault.to_string()))
-                    .and_then(|chunk| Ok(self.volume.add_chunk(Logical(key.offset), chunk)?));
-                if let Err(failure) = added {
-                    failures.push(failure.at(format!("chunk {}", key.offset)));
-                }
-            }
-        }
-        failures
     }
 }
 

@@ -12,22 +12,23 @@ use vlinder_format::superblock::{
 };
 use vlinder_format::{ItemType, Key, ObjectId, Physical};
 
-use super::dump_tree::number;
 use super::items;
 use super::keys;
-use super::text::{line, put};
-use crate::failure::{Failure, Kind, Status};
-use crate::image::{Purpose, open_device};
+use super::text::line;
+use crate::devices::{Purpose, open_device};
+use crate::failure::{ExitStatus, Failure, Kind};
 use crate::options::OptionArguments;
-use crate::report::{self, hexadecimal};
+use crate::report;
 use crate::session::Session;
+use crate::text::hexadecimal;
+use crate::values::number;
 
 /// Print superblocks as text.
 ///
 /// An image that is mounted can be looked at too.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  vlinder inspect-internal dump-super -f disk.img")]
-pub struct Arguments {
+pub struct DumpSuperArguments {
     #[command(flatten)]
     options: OptionArguments,
     /// Print the system chunk array and the backup roots too.
@@ -54,7 +55,7 @@ pub struct Arguments {
 }
 
 /// Runs the verb.
-pub fn run(arguments: &Arguments, session: &Session) -> Result<Status, Failure> {
+pub fn run(arguments: &DumpSuperArguments, session: &Session) -> Result<ExitStatus, Failure> {
     arguments.options.check()?;
     let places = places(arguments)?;
     let mut objects = Vec::new();
@@ -93,10 +94,10 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Status, Failure> 
     if session.json {
         session.object(json!({ "superblocks": objects }))?;
     }
-    Ok(Status::Done)
+    Ok(ExitStatus::Done)
 }
 
-fn places(arguments: &Arguments) -> Result<Vec<Physical>, Failure> {
+fn places(arguments: &DumpSuperArguments) -> Result<Vec<Physical>, Failure> {
     if let Some(byte) = arguments.bytenr {
         return Ok(vec![Physical(byte)]);
     }
@@ -285,27 +286,6 @@ fn print_backup(text: &mut Vec<u8>, backup: &BackupRoot) {
     line!(text, "\t\tbackup_bytes_used:\t{}", backup.bytes_used);
     line!(text, "\t\tbackup_num_devices:\t{}", backup.device_count);
     line!(text, "");
-}
-
-/// The backup roots as `dump-tree --backups` prints them.
-pub fn old_roots(superblock: &Superblock) -> Vec<u8> {
-    let mut text = Vec::new();
-    for (slot, backup) in superblock.backup_roots.iter().enumerate() {
-        line!(text, "btrfs root backup slot {slot}");
-        line!(text, "\ttree root gen {} block {}", backup.tree_root_generation, backup.tree_root);
-        for (name, generation, root) in [
-            ("extent root", backup.extent_root_generation, backup.extent_root),
-            ("chunk root", backup.chunk_root_generation, backup.chunk_root),
-            ("device root", backup.device_root_generation, backup.device_root),
-            ("csum root", backup.checksum_root_generation, backup.checksum_root),
-            ("fs root", backup.fs_root_generation, backup.fs_root),
-        ] {
-            line!(text, "\t\t{name} gen {generation} block {root}");
-        }
-        put!(text, "\t\t{} used {} total ", backup.bytes_used, backup.total_bytes);
-        line!(text, "{} devices", backup.device_count);
-    }
-    text
 }
 
 fn object(superblock: &Superblock, image: &Path, place: Physical) -> serde_json::Value {

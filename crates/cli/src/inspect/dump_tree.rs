@@ -5,28 +5,61 @@ use std::path::PathBuf;
 use clap::Args;
 use vlinder_format::features::IncompatFeatures;
 use vlinder_format::root_item::RootItem;
+use vlinder_format::superblock::Superblock;
 use vlinder_format::{ItemType, Key, Logical, ObjectId, RootId};
 
 use super::block_text;
 use super::blocks::Blocks;
+use super::chunks;
 use super::keys;
-use super::text::{Context, Style, line};
+use super::text::{Context, Style, line, put};
 use super::walk::{Order, Walk};
-use crate::failure::{Failure, Kind, Status};
+use crate::failure::{ExitStatus, Failure, Kind};
 use crate::options::OptionArguments;
 use crate::session::Session;
-use crate::values::Choice;
+use crate::values::{Choice, number};
 
 /// Print the trees of an image as text.
 ///
-/// All trees are printed, or those that the flags choose; keys are spelled out where they have names. Blocks that can't
-/// be read are told on standard error and left out; the command then ends with 3.
+/// All trees are printed, or those that the flags choose; keys are spelled out where they have names. Blocks
+/// that can't be read are told on standard error and left out; the command then ends with 3.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  vlinder inspect-internal dump-tree -t fs disk.img\n  \
                         vlinder inspect-internal dump-tree -b 30408704 --csum-headers disk.img")]
-pub struct Arguments {
+pub struct DumpTreeArguments {
     #[command(flatten)]
     options: OptionArguments,
+    #[command(flatten)]
+    parts: PartArguments,
+    /// Print only the block at this logical address; may be given several times.
+    #[arg(short, long, value_name = "ADDRESS", value_parser = number)]
+    block: Vec<u64>,
+    /// Print only this tree, by number or name (root, extent, chunk, dev, fs, csum, quota, uuid, free-space,
+    /// …).
+    #[arg(short, long, value_name = "TREE", value_parser = TREES, hide_possible_values = true, allow_hyphen_values = true)]
+    tree: Option<u64>,
+    /// With --block: print all blocks below it too.
+    #[arg(long)]
+    follow: bool,
+    /// Use only the devices that are named. (They always are; kept for scripts.)
+    #[arg(long)]
+    noscan: bool,
+    /// Print each tree level by level (the default).
+    #[arg(long, overrides_with = "dfs")]
+    bfs: bool,
+    /// Print each block before those below it.
+    #[arg(long)]
+    dfs: bool,
+    #[command(flatten)]
+    style: StyleArguments,
+    /// The image, or all devices of the file system.
+    #[arg(required = true, value_name = "IMAGE")]
+    images: Vec<PathBuf>,
+}
+
+/// Which trees are printed.
+#[derive(Args, Debug)]
+struct PartArguments {
     /// Print only the extent and device trees, and of those only the leaves.
     #[arg(short, long)]
     extents: bool,
@@ -42,24 +75,11 @@ pub struct Arguments {
     /// Print only the UUID tree.
     #[arg(short, long)]
     uuid: bool,
-    /// Print only the block at this logical address; may be given several times.
-    #[arg(short, long, value_name = "ADDRESS", value_parser = number)]
-    block: Vec<u64>,
-    /// Print only this tree, by number or name (root, extent, chunk, dev, fs, csum, quota, uuid, free-space, …).
-    #[arg(short, long, value_name = "TREE", value_parser = TREES, hide_possible_values = true, allow_hyphen_values = true)]
-    tree: Option<u64>,
-    /// With --block: print all blocks below it too.
-    #[arg(long)]
-    follow: bool,
-    /// Use only the devices that are named. (They always are; kept for scripts.)
-    #[arg(long)]
-    noscan: bool,
-    /// Print each tree level by level (the default).
-    #[arg(long, overrides_with = "dfs")]
-    bfs: bool,
-    /// Print each block before those below it.
-    #[arg(long)]
-    dfs: bool,
+}
+
+/// How items are printed.
+#[derive(Args, Debug)]
+struct StyleArguments {
     /// Print no names of files, subvolumes and attributes, and no values of attributes.
     #[arg(long)]
     hide_names: bool,
@@ -69,13 +89,6 @@ pub struct Arguments {
     /// Print the checksums of data.
     #[arg(long)]
     csum_items: bool,
-    /// The image, or all devices of the file system.
-    #[arg(required = true, value_name = "IMAGE")]
-    images: Vec<PathBuf>,
-}
-
-pub(super) fn number(text: &str) -> Result<u64, String> {
-    keys::parse_number(text).ok_or_else(|| format!("{text:?} is no number"))
 }
 
 /// The names that completions offer; more are taken.
@@ -114,21 +127,21 @@ struct Dump<'a> {
     session: &'a Session,
     context: Context,
     order: Order,
-    status: Status,
+    status: ExitStatus,
 }
 
 /// Runs the verb.
-pub fn run(arguments: &Arguments, session: &Session) -> Result<Status, Failure> {
+pub fn run(arguments: &DumpTreeArguments, session: &Session) -> Result<ExitStatus, Failure> {
     arguments.options.check()?;
     if session.json {
         return Err(Failure::new(Kind::Unsupported, "a dump of trees has no JSON form")
             .hint("leave --json out; dump-super, rootid, inode-resolve and tree-stats have one"));
     }
-    let (blocks, failures) = Blocks::open(&arguments.images)?;
+    let (blocks, failures) = chunks::open(&arguments.images)?;
     let style = Style {
-        hide_names: arguments.hide_names,
-        header_checksums: arguments.csum_headers,
-        item_checksums: arguments.csum_items,
+        hide_names: arguments.style.hide_names,
+        header_checksums: arguments.style.csum_headers,
+        item_checksums: arguments.style.csum_items,
     };
     let context = Context {
         geometry: *blocks.volume.geometry(),
@@ -137,7 +150,7 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Status, Failure> 
         zone: jiff::tz::TimeZone::system(),
     };
     let order = if arguments.dfs && !arguments.bfs { Order::Depth } else { Order::Levels };
-    let mut dump = Dump { blocks: &blocks, session, context, order, status: Status::Done };
+    let mut dump = Dump { blocks: &blocks, session, context, order, status: ExitStatus::Done };
     for failure in &failures {
         dump.complain(failure);
     }
@@ -153,11 +166,11 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Status, Failure> 
 
 impl Dump<'_> {
     fn complain(&mut self, failure: &Failure) {
-        self.status = Status::Partial;
+        self.status = ExitStatus::Partial;
         self.session.complain(failure);
     }
 
-    fn single_blocks(&mut self, arguments: &Arguments) -> Result<(), Failure> {
+    fn single_blocks(&mut self, arguments: &DumpTreeArguments) -> Result<(), Failure> {
         let mut addresses = arguments.block.clone();
         addresses.sort_unstable();
         addresses.dedup();
@@ -204,7 +217,7 @@ impl Dump<'_> {
         Ok(())
     }
 
-    fn trees(&mut self, arguments: &Arguments) -> Result<(), Failure> {
+    fn trees(&mut self, arguments: &DumpTreeArguments) -> Result<(), Failure> {
         let superblock = self.blocks.superblock.clone();
         let fixed = [
             ("root tree", RootId::ROOT_TREE, superblock.root),
@@ -220,8 +233,8 @@ impl Dump<'_> {
             self.session.line(name)?;
             return self.tree(*root);
         }
-        let roots_only = arguments.roots || arguments.backups;
-        if !(arguments.extents || arguments.uuid || arguments.tree.is_some()) {
+        let roots_only = arguments.parts.roots || arguments.parts.backups;
+        if !(arguments.parts.extents || arguments.parts.uuid || arguments.tree.is_some()) {
             for (name, _, root) in fixed.into_iter().filter(|(.., root)| root.0 != 0) {
                 self.fixed_tree(name, root, roots_only)?;
             }
@@ -230,11 +243,11 @@ impl Dump<'_> {
         if superblock.has_log() {
             self.found_trees(superblock.log_root, arguments)?;
         }
-        if arguments.extents || arguments.device || arguments.uuid {
+        if arguments.parts.extents || arguments.parts.device || arguments.parts.uuid {
             return Ok(());
         }
-        if arguments.backups {
-            self.session.bytes(&super::dump_super::old_roots(&superblock))?;
+        if arguments.parts.backups {
+            self.session.bytes(&old_roots(&superblock))?;
         }
         self.session.line(format!("total bytes {}", superblock.total_bytes))?;
         self.session.line(format!("bytes used {}", superblock.bytes_used))?;
@@ -256,7 +269,7 @@ impl Dump<'_> {
     }
 
     /// The trees that the tree of tree roots at `roots` points at.
-    fn found_trees(&mut self, roots: Logical, arguments: &Arguments) -> Result<(), Failure> {
+    fn found_trees(&mut self, roots: Logical, arguments: &DumpTreeArguments) -> Result<(), Failure> {
         for Found { key, root } in self.find_trees(roots) {
             if arguments.tree.is_some_and(|wanted| key.objectid.0 != wanted)
                 || !is_chosen(RootId(key.objectid.0), arguments)
@@ -279,16 +292,16 @@ impl Dump<'_> {
             };
             if !name.is_empty() {
                 let (key, level) = (keys::key(&key), block.level());
-                if arguments.roots || arguments.backups {
+                if arguments.parts.roots || arguments.parts.backups {
                     line!(head, "{name} tree {key} {} level {level}", root.address);
                 } else {
                     line!(head, "{name} tree {key} ");
                 }
             }
             self.session.bytes(&head)?;
-            if arguments.extents {
+            if arguments.parts.extents {
                 self.print(root.address, Order::Depth, true)?;
-            } else if !(arguments.roots || arguments.backups) {
+            } else if !(arguments.parts.roots || arguments.parts.backups) {
                 self.tree(root.address)?;
             }
         }
@@ -300,7 +313,8 @@ impl Dump<'_> {
         let mut found = Vec::new();
         let mut walk = Walk::in_order(blocks, roots, Order::Depth);
         while let Some(step) = walk.next_block() {
-            // What can't be read was told when the tree itself was printed, or is told by the walk of another call.
+            // What can't be read was told when the tree itself was printed, or is told by the walk of another
+            // call.
             let Ok(block) = step else { continue };
             if !block.is_leaf() {
                 continue;
@@ -324,8 +338,8 @@ impl Dump<'_> {
 }
 
 /// Whether the flags that choose groups of trees choose this one.
-fn is_chosen(id: RootId, arguments: &Arguments) -> bool {
-    let (extents, device, uuid) = (arguments.extents, arguments.device, arguments.uuid);
+fn is_chosen(id: RootId, arguments: &DumpTreeArguments) -> bool {
+    let (extents, device, uuid) = (arguments.parts.extents, arguments.parts.device, arguments.parts.uuid);
     match id {
         RootId::EXTENT_TREE => !device && !uuid,
         RootId::DEVICE_TREE => !uuid,
@@ -356,4 +370,25 @@ fn tree_name(id: RootId) -> &'static str {
         _ if id.0 == ObjectId::EXTENT_CHECKSUM.0 => "extent checksum",
         _ => "file",
     }
+}
+
+/// The backup roots as `dump-tree --backups` prints them.
+fn old_roots(superblock: &Superblock) -> Vec<u8> {
+    let mut text = Vec::new();
+    for (slot, backup) in superblock.backup_roots.iter().enumerate() {
+        line!(text, "btrfs root backup slot {slot}");
+        line!(text, "\ttree root gen {} block {}", backup.tree_root_generation, backup.tree_root);
+        for (name, generation, root) in [
+            ("extent root", backup.extent_root_generation, backup.extent_root),
+            ("chunk root", backup.chunk_root_generation, backup.chunk_root),
+            ("device root", backup.device_root_generation, backup.device_root),
+            ("csum root", backup.checksum_root_generation, backup.checksum_root),
+            ("fs root", backup.fs_root_generation, backup.fs_root),
+        ] {
+            line!(text, "\t\t{name} gen {generation} block {root}");
+        }
+        put!(text, "\t\t{} used {} total ", backup.bytes_used, backup.total_bytes);
+        line!(text, "{} devices", backup.device_count);
+    }
+    text
 }

@@ -3,6 +3,8 @@
 use vlinder_format::quota::QuotaGroupId;
 use vlinder_format::{ItemType, Key, ObjectId};
 
+use crate::values::parse_number;
+
 /// Object ids that have a name wherever they stand.
 const NAMES: [(u64, &str); 23] = [
     (1, "ROOT_TREE"),
@@ -101,17 +103,6 @@ pub fn parse_tree(text: &str) -> Option<u64> {
     let name = name.strip_suffix("_OBJECTID").unwrap_or(name);
     let name = name.strip_suffix("_TREE").unwrap_or(name);
     TREES.iter().find(|(known, _)| *known == name).map(|(_, id)| *id)
-}
-
-/// A number: decimal (a leading minus counts down from 2^64), or hexadecimal after `0x`.
-pub fn parse_number(text: &str) -> Option<u64> {
-    if let Some(digits) = text.strip_prefix("0x") {
-        return u64::from_str_radix(digits, 16).ok();
-    }
-    match text.strip_prefix('-') {
-        Some(digits) => digits.parse::<u64>().ok().map(u64::wrapping_neg),
-        None => text.parse().ok(),
-    }
 }
 
 #[cfg(test)]

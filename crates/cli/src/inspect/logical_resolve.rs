@@ -6,16 +6,17 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
-use vlinder_fs::{Filesystem, InodeId, RootId};
 use vlinder_forest::ExtentUser;
+use vlinder_fs::{Filesystem, InodeId, RootId};
 
-use super::keys::parse_number;
-use crate::failure::{Failure, Kind, Status as Ending};
+use crate::failure::{ExitStatus, Failure, Kind};
 use crate::image::{ImageArguments, Images};
 use crate::object::Object;
 use crate::place::image::from_fs;
 use crate::report;
 use crate::session::Session;
+use crate::text;
+use crate::values::number;
 
 /// Print the files that show the data at a logical address.
 ///
@@ -24,7 +25,7 @@ use crate::session::Session;
 #[command(
     after_help = "Examples:\n  vlinder inspect-internal logical-resolve 14680064 disk.img:/\n  vlinder inspect-internal logical-resolve 14680064 /mnt"
 )]
-pub struct Arguments {
+pub struct LogicalResolveArguments {
     /// Print inode, offset and root instead of paths.
     #[arg(short = 'P')]
     numbers: bool,
@@ -44,19 +45,15 @@ pub struct Arguments {
     #[arg(short = 'D', long = "device", value_name = "DEVICE")]
     devices: Vec<PathBuf>,
     /// The address in the file system's own address space, in bytes.
-    #[arg(value_parser = address)]
+    #[arg(value_parser = number)]
     logical: u64,
-    /// IMAGE:/PATH, an image, or a path on a mounted vlinder: paths are shown below it. Of what is mounted, the last commit is
-    /// searched.
+    /// IMAGE:/PATH, an image, or a path on a mounted vlinder: paths are shown below it. Of what is mounted,
+    /// the last commit is searched.
     target: OsString,
 }
 
-fn address(text: &str) -> Result<u64, String> {
-    parse_number(text).ok_or_else(|| format!("{text:?} is no number"))
-}
-
 /// Runs the verb.
-pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
+pub fn run(arguments: &LogicalResolveArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let images = ImageArguments::new(&arguments.options, &arguments.devices);
     let images = Images::new(&images)?;
     let named = Object::find_in_image(&images, &arguments.target)?;
@@ -79,11 +76,11 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
         } else if !paths.is_empty() {
             let target = arguments.target.as_encoded_bytes();
             let separator: &[u8] = if target.ends_with(b"/") { b"" } else { b"/" };
-            lines.extend(paths.iter().map(|path| report::escaped(&[target, separator, path].concat())));
+            lines.extend(paths.iter().map(|path| text::escaped(&[target, separator, path].concat())));
         } else {
             let information = filesystem.subvolume_information(user.root);
             let path = information.map(|found| found.path).map_err(|error| from_fs(error, &place))?;
-            let path = report::escaped(&path);
+            let path = text::escaped(&path);
             lines.push(format!("inode {} subvol {path} could not be accessed: not mounted", user.inode));
         }
     }
@@ -93,13 +90,13 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
     } else {
         lines.into_iter().try_for_each(|line| session.line(line))?;
     }
-    Ok(Ending::Done)
+    Ok(ExitStatus::Done)
 }
 
 /// The runs that show the address, each with the file offset that is told.
 fn users(
     filesystem: &Filesystem,
-    arguments: &Arguments,
+    arguments: &LogicalResolveArguments,
     place: &str,
 ) -> Result<BTreeSet<(ExtentUser, u64)>, Failure> {
     let logical = vlinder_format::Logical(arguments.logical);

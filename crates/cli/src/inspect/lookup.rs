@@ -6,13 +6,16 @@ use clap::Args;
 use serde_json::json;
 use vlinder_fs::{InodeId, ObjectId};
 
-use super::keys::parse_number;
-use crate::failure::{Failure, Kind, Status as Ending};
-use crate::image::{Follow, ImageArguments, Images, Purpose};
+use crate::devices::Purpose;
+use crate::failure::{ExitStatus, Failure, Kind};
+use crate::image::{ImageArguments, Images};
 use crate::object::Object;
 use crate::place::image::from_fs;
 use crate::report;
 use crate::session::Session;
+use crate::target::Follow;
+use crate::text;
+use crate::values::number;
 
 /// Print the number of the subvolume that a path lies in.
 #[derive(Args, Debug)]
@@ -25,7 +28,7 @@ pub struct RootidArguments {
 }
 
 /// Runs `rootid`.
-pub fn rootid(arguments: &RootidArguments, session: &Session) -> Result<Ending, Failure> {
+pub fn rootid(arguments: &RootidArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let images = Images::new(&arguments.images)?;
     let root = Object::find(&images, &arguments.target, Purpose::Read, Follow::Yes)?.root()?;
     images.close()?;
@@ -34,7 +37,7 @@ pub fn rootid(arguments: &RootidArguments, session: &Session) -> Result<Ending, 
     } else {
         session.line(root.to_string())?;
     }
-    Ok(Ending::Done)
+    Ok(ExitStatus::Done)
 }
 
 /// Print all names of an inode of a subvolume.
@@ -47,18 +50,14 @@ pub struct InodeResolveArguments {
     #[command(flatten)]
     images: ImageArguments,
     /// The inode's number.
-    #[arg(value_parser = inode)]
+    #[arg(value_parser = number)]
     inode: u64,
     /// IMAGE:/PATH of a subvolume or anything in it; names are shown below it.
     target: OsString,
 }
 
-fn inode(text: &str) -> Result<u64, String> {
-    parse_number(text).ok_or_else(|| format!("{text:?} is no number"))
-}
-
 /// Runs `inode-resolve`.
-pub fn inode_resolve(arguments: &InodeResolveArguments, session: &Session) -> Result<Ending, Failure> {
+pub fn inode_resolve(arguments: &InodeResolveArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let images = Images::new(&arguments.images)?;
     let object = Object::find(&images, &arguments.target, Purpose::Read, Follow::Yes)?;
     let (number, root) = (arguments.inode, object.root()?);
@@ -77,13 +76,13 @@ pub fn inode_resolve(arguments: &InodeResolveArguments, session: &Session) -> Re
     if session.json {
         let paths: Vec<_> = paths.iter().map(|path| report::name(path)).collect();
         session.object(json!({ "paths": paths }))?;
-        return Ok(Ending::Done);
+        return Ok(ExitStatus::Done);
     }
     let target = arguments.target.as_encoded_bytes();
     for path in paths {
         // As btrfs-progs does: below what the user named, whatever lies between.
         let separator: &[u8] = if target.ends_with(b"/") { b"" } else { b"/" };
-        session.line(report::escaped(&[target, separator, &path].concat()))?;
+        session.line(text::escaped(&[target, separator, &path].concat()))?;
     }
-    Ok(Ending::Done)
+    Ok(ExitStatus::Done)
 }

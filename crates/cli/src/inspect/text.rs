@@ -4,6 +4,8 @@ use jiff::tz::TimeZone;
 use vlinder_format::Uuid;
 use vlinder_volume::Geometry;
 
+use crate::times::local_time;
+
 /// Appends a line.
 macro_rules! line {
     ($text:expr, $($arguments:tt)*) => {{
@@ -43,15 +45,6 @@ pub struct Context {
     pub style: Style,
     /// Where the user lives.
     pub zone: TimeZone,
-}
-
-/// Seconds since 1970 as the user's clock shows them.
-pub fn local_time(seconds: i64, zone: &TimeZone) -> String {
-    match jiff::Timestamp::from_second(seconds) {
-        Ok(timestamp) => timestamp.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
-        // Before year -9999 or after 9999.
-        Err(_) => "out of range".to_owned(),
-    }
 }
 
 /// A timestamp of an item; the seconds are shown without their sign, as btrfs-progs does.

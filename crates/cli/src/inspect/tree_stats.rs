@@ -1,7 +1,7 @@
 //! `inspect-internal tree-stats`: how the blocks of a tree lie, and how many there are.
 //!
-//! A *seek* is a block that does not lie right behind the one read before it among the children of one node (the node
-//! itself is the first); a *cluster* is a run of blocks that do.
+//! A *seek* is a block that does not lie right behind the one read before it among the children of one node
+//! (the node itself is the first); a *cluster* is a run of blocks that do.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,11 +14,12 @@ use vlinder_format::root_item::RootItem;
 use vlinder_format::{Block, ItemType, Key, Level, Logical, RootId};
 
 use super::blocks::Blocks;
+use super::chunks;
 use super::dump_tree::TREES;
 use super::keys;
 use super::text::{line, put};
 use super::walk::{Order, Walk};
-use crate::failure::{Failure, Kind, Status};
+use crate::failure::{ExitStatus, Failure, Kind};
 use crate::options::OptionArguments;
 use crate::progress::Progress;
 use crate::session::Session;
@@ -30,7 +31,7 @@ use crate::units::{UnitArguments, Units};
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
 #[command(after_help = "Example:\n  vlinder inspect-internal tree-stats -b disk.img")]
-pub struct Arguments {
+pub struct TreeStatsArguments {
     #[command(flatten)]
     options: OptionArguments,
     #[command(flatten)]
@@ -62,29 +63,47 @@ impl StatsUnits {
 
 /// What a walk counts.
 #[derive(Default)]
-struct Counts {
+struct TreeCounts {
     bytes: u64,
     inline_bytes: u64,
     nodes: u64,
     per_level: [u64; Level::COUNT],
-    forward_seeks: u64,
-    backward_seeks: u64,
-    seek_bytes: u64,
-    seeks: BTreeMap<u64, u64>,
-    clusters: u64,
-    cluster_bytes: u64,
-    smallest_cluster: Option<u64>,
-    largest_cluster: u64,
+    level: u8,
+    seeks: Seeks,
+    clusters: Clusters,
     lowest: u64,
     highest: u64,
-    level: u8,
     read_time_us: u64,
 }
 
+/// Blocks that do not lie right behind the one read before.
+#[derive(Default)]
+struct Seeks {
+    forward: u64,
+    backward: u64,
+    bytes: u64,
+    by_distance: BTreeMap<u64, u64>,
+}
+
+impl Seeks {
+    fn total(&self) -> u64 {
+        self.forward + self.backward
+    }
+}
+
+/// Runs of blocks that do.
+#[derive(Default)]
+struct Clusters {
+    count: u64,
+    bytes: u64,
+    smallest: Option<u64>,
+    largest: u64,
+}
+
 /// Runs the verb.
-pub fn run(arguments: &Arguments, session: &Session) -> Result<Status, Failure> {
+pub fn run(arguments: &TreeStatsArguments, session: &Session) -> Result<ExitStatus, Failure> {
     arguments.options.check()?;
-    let (blocks, mut failures) = Blocks::open(&arguments.images)?;
+    let (blocks, mut failures) = chunks::open(&arguments.images)?;
     let wanted: Vec<RootId> = match arguments.tree {
         Some(id) => vec![RootId(id)],
         None => vec![RootId::ROOT_TREE, RootId::EXTENT_TREE, RootId::CHECKSUM_TREE, RootId::FS_TREE],
@@ -111,7 +130,7 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Status, Failure> 
     if session.json {
         session.object(json!({ "trees": objects }))?;
     }
-    Ok(if failures.is_empty() { Status::Done } else { Status::Partial })
+    Ok(if failures.is_empty() { ExitStatus::Done } else { ExitStatus::Partial })
 }
 
 fn title(id: RootId) -> String {
@@ -149,13 +168,13 @@ fn find_root(blocks: &Blocks, id: RootId) -> Option<Logical> {
     None
 }
 
-fn count(blocks: &Blocks, root: Logical, failures: &mut Vec<Failure>, session: &Session) -> Counts {
+fn count(blocks: &Blocks, root: Logical, failures: &mut Vec<Failure>, session: &Session) -> TreeCounts {
     let progress = Progress::new(session, "reading", None);
     let clock = SystemClock::new();
     let start = clock.monotonic();
     let node_size = u64::from(blocks.volume.geometry().node_size);
-    let mut counts =
-        Counts { lowest: root.0, highest: root.0, largest_cluster: node_size, ..Counts::default() };
+    let mut counts = TreeCounts { lowest: root.0, highest: root.0, ..TreeCounts::default() };
+    counts.clusters.largest = node_size;
     let mut walk = Walk::in_order(blocks, root, Order::Depth);
     while let Some(step) = walk.next_block() {
         progress.add(node_size);
@@ -164,15 +183,15 @@ fn count(blocks: &Blocks, root: Logical, failures: &mut Vec<Failure>, session: &
             Err(failure) => failures.push(failure),
         }
     }
-    if counts.smallest_cluster.is_none() {
-        counts.clusters = 1;
+    if counts.clusters.smallest.is_none() {
+        counts.clusters.count = 1;
     }
     let elapsed = clock.monotonic().saturating_sub(start);
     counts.read_time_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
     counts
 }
 
-impl Counts {
+impl TreeCounts {
     fn add(&mut self, block: &Block, node_size: u64) {
         self.bytes += node_size;
         self.nodes += 1;
@@ -195,15 +214,16 @@ impl Counts {
                 cluster += node_size;
             } else {
                 let distance = expected.abs_diff(place);
-                self.seek_bytes = self.seek_bytes.saturating_add(distance);
-                *self.seeks.entry(distance).or_default() += 1;
-                let seeks = if last < place { &mut self.forward_seeks } else { &mut self.backward_seeks };
+                self.seeks.bytes = self.seeks.bytes.saturating_add(distance);
+                *self.seeks.by_distance.entry(distance).or_default() += 1;
+                let seeks = if last < place { &mut self.seeks.forward } else { &mut self.seeks.backward };
                 *seeks += 1;
                 if cluster != node_size {
-                    self.cluster_bytes += cluster;
-                    self.clusters += 1;
-                    self.smallest_cluster = Some(self.smallest_cluster.unwrap_or(u64::MAX).min(cluster));
-                    self.largest_cluster = self.largest_cluster.max(cluster);
+                    let clusters = &mut self.clusters;
+                    clusters.bytes += cluster;
+                    clusters.count += 1;
+                    clusters.smallest = Some(clusters.smallest.unwrap_or(u64::MAX).min(cluster));
+                    clusters.largest = clusters.largest.max(cluster);
                 }
                 cluster = node_size;
             }
@@ -211,10 +231,6 @@ impl Counts {
             self.lowest = self.lowest.min(place);
             self.highest = self.highest.max(place);
         }
-    }
-
-    fn total_seeks(&self) -> u64 {
-        self.forward_seeks + self.backward_seeks
     }
 }
 
@@ -228,20 +244,24 @@ fn inline_bytes(leaf: &Block) -> u64 {
     bytes.sum()
 }
 
-fn text(counts: &Counts, units: Units) -> Vec<u8> {
+fn text(counts: &TreeCounts, units: Units) -> Vec<u8> {
     let mut text = Vec::new();
     let average = |sum: u64, number: u64| sum.checked_div(number).unwrap_or(0);
     line!(text, "\tTotal size: {}", units.show(counts.bytes));
     line!(text, "\t\tInline data: {}", units.show(counts.inline_bytes));
-    line!(text, "\tTotal seeks: {}", counts.total_seeks());
-    line!(text, "\t\tForward seeks: {}", counts.forward_seeks);
-    line!(text, "\t\tBackward seeks: {}", counts.backward_seeks);
-    line!(text, "\t\tAvg seek len: {}", units.show(average(counts.seek_bytes, counts.total_seeks())));
+    line!(text, "\tTotal seeks: {}", counts.seeks.total());
+    line!(text, "\t\tForward seeks: {}", counts.seeks.forward);
+    line!(text, "\t\tBackward seeks: {}", counts.seeks.backward);
+    line!(text, "\t\tAvg seek len: {}", units.show(average(counts.seeks.bytes, counts.seeks.total())));
     histogram(&mut text, counts);
-    line!(text, "\tTotal clusters: {}", counts.clusters);
-    line!(text, "\t\tAvg cluster size: {}", units.show(average(counts.cluster_bytes, counts.clusters)));
-    line!(text, "\t\tMin cluster size: {}", units.show(counts.smallest_cluster.unwrap_or(0)));
-    line!(text, "\t\tMax cluster size: {}", units.show(counts.largest_cluster));
+    line!(text, "\tTotal clusters: {}", counts.clusters.count);
+    line!(
+        text,
+        "\t\tAvg cluster size: {}",
+        units.show(average(counts.clusters.bytes, counts.clusters.count))
+    );
+    line!(text, "\t\tMin cluster size: {}", units.show(counts.clusters.smallest.unwrap_or(0)));
+    line!(text, "\t\tMax cluster size: {}", units.show(counts.clusters.largest));
     line!(text, "\tTotal disk spread: {}", units.show(counts.highest - counts.lowest));
     let (seconds, rest) = (counts.read_time_us / 1_000_000, counts.read_time_us % 1_000_000);
     line!(text, "\tTotal read time: {seconds} s {rest} us");
@@ -258,15 +278,15 @@ fn text(counts: &Counts, units: Units) -> Vec<u8> {
     text
 }
 
-/// Seeks by distance: a distance with more than two ticks (of 5 % of all seeks each) has a row of its own, those between
-/// share one.
-fn histogram(text: &mut Vec<u8>, counts: &Counts) {
-    let total = counts.total_seeks();
+/// Seeks by distance: a distance with more than two ticks (of 5 % of all seeks each) has a row of its own,
+/// those between share one.
+fn histogram(text: &mut Vec<u8>, counts: &TreeCounts) {
+    let total = counts.seeks.total();
     if total < 20 {
         return;
     }
     let tick = total / 20;
-    let longest = counts.seeks.last_key_value().map_or(0, |(distance, _)| *distance);
+    let longest = counts.seeks.by_distance.last_key_value().map_or(0, |(distance, _)| *distance);
     let width = longest.to_string().len();
     line!(text, "\tSeek histogram");
     let mut row = |first: u64, last: u64, count: u64| {
@@ -275,7 +295,7 @@ fn histogram(text: &mut Vec<u8>, counts: &Counts) {
         line!(text, "\t\t{first:>width$} - {last:>width$}: {count:>width$} {bar}");
     };
     let mut group: Option<(u64, u64, u64)> = None;
-    for (distance, count) in &counts.seeks {
+    for (distance, count) in &counts.seeks.by_distance {
         let is_tall = count / tick > 2;
         if !is_tall && group.is_none_or(|(_, _, grouped)| grouped / tick <= 2) {
             let (first, _, grouped) = group.unwrap_or((*distance, 0, 0));
@@ -295,18 +315,18 @@ fn histogram(text: &mut Vec<u8>, counts: &Counts) {
     }
 }
 
-fn object(id: RootId, counts: &Counts) -> Value {
+fn object(id: RootId, counts: &TreeCounts) -> Value {
     json!({
         "tree": id.0,
         "total_bytes": counts.bytes,
         "inline_bytes": counts.inline_bytes,
-        "forward_seeks": counts.forward_seeks,
-        "backward_seeks": counts.backward_seeks,
-        "seek_bytes": counts.seek_bytes,
-        "clusters": counts.clusters,
-        "cluster_bytes": counts.cluster_bytes,
-        "smallest_cluster_bytes": counts.smallest_cluster.unwrap_or(0),
-        "largest_cluster_bytes": counts.largest_cluster,
+        "forward_seeks": counts.seeks.forward,
+        "backward_seeks": counts.seeks.backward,
+        "seek_bytes": counts.seeks.bytes,
+        "clusters": counts.clusters.count,
+        "cluster_bytes": counts.clusters.bytes,
+        "smallest_cluster_bytes": counts.clusters.smallest.unwrap_or(0),
+        "largest_cluster_bytes": counts.clusters.largest,
         "spread_bytes": counts.highest - counts.lowest,
         "read_time_us": counts.read_time_us,
         "levels": counts.level + 1,

@@ -1,6 +1,6 @@
-//! Walking the blocks of one tree: depth first, or level by level. Each block is visited once; a block that is reached
-//! again, or that lies on another level than its parent says, belongs to a damaged tree, and is told and left out. So a
-//! walk ends, whatever the bytes say.
+//! Walking the blocks of one tree: depth first, or level by level. Each block is visited once; a block that
+//! is reached again, or that lies on another level than its parent says, belongs to a damaged tree, and is
+//! told and left out. So a walk ends, whatever the bytes say.
 
 use std::collections::{HashSet, VecDeque};
 

@@ -1,8 +1,9 @@
 //! A path in an image that a mount holds, as that mount shows it.
 //!
-//! The mount may be another user's, and lie in a directory of that user's, who can put a link or another directory in the place of
-//! each name that leads to the mount. So the mount's root is found by its number in the kernel's table, the path is followed from
-//! there, and what was found is used by its directory's descriptor: no name above the mount is looked up again, and none inside leads out.
+//! The mount may be another user's, and lie in a directory of that user's, who can put a link or another
+//! directory in the place of each name that leads to the mount. So the mount's root is found by its number in
+//! the kernel's table, the path is followed from there, and what was found is used by its directory's
+//! descriptor: no name above the mount is looked up again, and none inside leads out.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,8 +16,8 @@ use vlinder_control::MountEntry;
 use vlinder_control::unmount::HeldMount;
 
 use crate::failure::{Failure, Kind};
-use crate::image::Follow;
-use crate::place::{Location, host};
+use crate::place::{Location, locate};
+use crate::target::Follow;
 
 /// A name in a directory that is held.
 pub struct HeldPath {
@@ -28,7 +29,8 @@ pub struct HeldPath {
 }
 
 impl HeldPath {
-    /// Follows a path from the root of a mount. Its symbolic links lead nowhere outside, and no other mount is entered.
+    /// Follows a path from the root of a mount. Its symbolic links lead nowhere outside, and no other mount
+    /// is entered.
     ///
     /// # Errors
     /// The path leads nowhere; something else is where the mount was.
@@ -78,7 +80,7 @@ impl HeldPath {
     pub fn location(&self) -> Result<Location, Failure> {
         let above = self.shown.parent().unwrap_or(Path::new("/"));
         let above = if self.name == "." { self.shown.as_path() } else { above };
-        host::locate_in(&self.directory, above, self.name.as_bytes())
+        locate::in_host_directory(&self.directory, above, self.name.as_bytes())
     }
 
     /// A name in this directory; none where it is no directory.

@@ -1,5 +1,5 @@
-//! Finds the mount that holds an image. Each mount of the system may be anybody's, and its server may do anything: so one whose
-//! owner could not have the image is not asked, and none is waited for without end.
+//! Finds the mount that holds an image. Each mount of the system may be anybody's, and its server may do
+//! anything: so one whose owner could not have the image is not asked, and none is waited for without end.
 //!
 //! | the mount is of | asked | believed |
 //! |---|---|---|
@@ -7,8 +7,8 @@
 //! | a user who could write the image | where it shows the image as its source | by that source |
 //! | another user | never | |
 //!
-//! A path that another user's server names is never looked at: it may lie on a mount of that user's, on which each system call
-//! waits for a server that does not answer.
+//! A path that another user's server names is never looked at: it may lie on a mount of that user's, on which
+//! each system call waits for a server that does not answer.
 
 use std::ffi::OsStr;
 use std::os::fd::AsRawFd;
@@ -22,9 +22,14 @@ use vlinder_control::protocol::MountInformation;
 use vlinder_control::{Client, MountEntry};
 use vlinder_device::HostIdentity;
 
-/// How long a server may take that shows the image as its source. One that commits at that moment answers in time.
+use crate::failure::Failure;
+use crate::text::escaped;
+
+/// How long a server may take that shows the image as its source. One that commits at that moment answers in
+/// time.
 const LIKELY_LIMIT: Duration = Duration::from_secs(5);
-/// How long all others may take together: those that show a name of their own (`fsname=`), or hold several devices.
+/// How long all others may take together: those that show a name of their own (`fsname=`), or hold several
+/// devices.
 const OTHERS_LIMIT: Duration = Duration::from_secs(2);
 
 /// The server that holds an image, among those that answer to this user.
@@ -50,22 +55,41 @@ pub fn server_of(image: &Path) -> Option<(Client, MountInformation)> {
     })
 }
 
-/// Where the table of mounts shows an image, and whose mount that is. Nobody vouches for it: it is to be told, and no more.
-pub fn shown_holder(image: &Path) -> Option<(String, u32)> {
+/// Where the table of mounts shows an image, and whose mount that is. Nobody vouches for it: it is to be
+/// told, and no more.
+fn shown_holder(image: &Path) -> Option<(String, u32)> {
     let source = image.canonicalize().ok()?;
     let mut ours = MountEntry::all().ok()?.into_iter().filter(MountEntry::is_ours);
     let me = rustix::process::geteuid().as_raw();
     let entry = ours.find(|entry| entry.source == source && entry.owner != Some(me))?;
-    Some((crate::report::escaped(entry.mountpoint.as_os_str().as_bytes()), entry.owner?))
+    Some((escaped(entry.mountpoint.as_os_str().as_bytes()), entry.owner?))
+}
+
+/// A failure to open an image that is in use, with the mount that uses it, or that another user's mount says
+/// it is.
+pub fn advise(failure: Failure, image: &Path) -> Failure {
+    match server_of(image) {
+        Some((client, _)) => {
+            let mountpoint = client.mount().mountpoint.display().to_string();
+            failure
+                .hint(format!("it is mounted on {mountpoint}: work there, or end that with vlinder umount"))
+        }
+        None => match shown_holder(image) {
+            Some((mountpoint, owner)) => failure.hint(format!(
+                "the system shows it mounted on {mountpoint} by user {owner}: ask that user, or wait for that to end"
+            )),
+            None => failure,
+        },
+    }
 }
 
 fn identity_of(path: &Path) -> Option<HostIdentity> {
     rustix::fs::stat(path).ok().map(|status| HostIdentity::of(&status))
 }
 
-/// Whether the mount may be one of this image: for the owner of a mount that is neither root nor this user, whether that user
-/// could write the image, as far as its mode tells, and the mount's source says so. Who can only read an image keeps nobody away
-/// from it.
+/// Whether the mount may be one of this image: for the owner of a mount that is neither root nor this user,
+/// whether that user could write the image, as far as its mode tells, and the mount's source says so. Who can
+/// only read an image keeps nobody away from it.
 fn may_hold(entry: &MountEntry, source: &Path, image: &Stat) -> bool {
     let others_write = Mode::WGRP | Mode::WOTH;
     let could_write =
@@ -73,8 +97,8 @@ fn may_hold(entry: &MountEntry, source: &Path, image: &Stat) -> bool {
     vlinder_control::is_trusted(entry) || entry.source == source && could_write()
 }
 
-/// The bytes of a regular file or block device. Whatever else a path leads to is not opened: that alone may wait, or do something
-/// to a device.
+/// The bytes of a regular file or block device. Whatever else a path leads to is not opened: that alone may
+/// wait, or do something to a device.
 pub fn device_length(path: &Path) -> Option<u64> {
     let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let status = rustix::fs::fstat(&found).ok()?;

@@ -11,7 +11,7 @@ use vlinder_fs::data::MappedExtent;
 use vlinder_fs::{InodeId, SubvolumeInformation};
 use vlinder_transaction::{ChunkShare, DeviceReport, KindReport, SpaceReport};
 
-use crate::stats::Reading;
+use crate::metrics::Reading;
 
 fn time(time: Time) -> Timestamp {
     Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds }

@@ -1,8 +1,37 @@
 //! The names of a directory, in little memory: directories may hold millions.
 
+use vlinder_format::directory::is_file_name;
 use vlinder_format::inode::{FileType, Mode};
 
-use super::Entry;
+use crate::failure::{Failure, Kind};
+use crate::text::escaped;
+
+/// A name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The name.
+    pub name: Vec<u8>,
+    /// What it stands for.
+    pub file_type: FileType,
+}
+
+/// The names in a directory.
+#[derive(Debug, Default)]
+pub struct DirectoryNames {
+    /// All but `.` and `..`, in the directory's order.
+    pub entries: Names,
+    /// Says of each name that no file can have that it is left out.
+    pub refused: Vec<Failure>,
+}
+
+/// Refuses a name that no file can have. What reads names from disk asks before it uses them.
+pub fn check_entry(name: &[u8]) -> Result<(), Failure> {
+    if is_file_name(name) {
+        return Ok(());
+    }
+    let text = format!("{:?} is no name of a file; it is left out", escaped(name));
+    Err(Failure::new(Kind::Corruption, text).hint("see what else is wrong there with vlinder check"))
+}
 
 /// Names with what they stand for, given out one by one.
 #[derive(Debug, Default)]
@@ -53,7 +82,8 @@ impl Names {
         self.left == 0
     }
 
-    /// Leaves out all but these; before they are sorted or given out. Takes no second place for those that stay.
+    /// Leaves out all but these; before they are sorted or given out. Takes no second place for those that
+    /// stay.
     pub fn retain(&mut self, keep: impl Fn(&[u8], FileType) -> bool) {
         let (mut start, mut kept_to) = (0, 0);
         while start < self.bytes.len() {

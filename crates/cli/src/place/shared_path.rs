@@ -1,5 +1,7 @@
-//! The path of an open directory. Directories below share what lies above: a walk takes memory in proportion to its depth, not
-//! to the square of it.
+//! The path of an open directory. Directories below share what lies above: a walk takes memory in proportion
+//! to its depth, not to the square of it.
+
+use std::collections::VecDeque;
 
 use vlinder_base::sync::Arc;
 
@@ -40,6 +42,11 @@ impl Drop for SharedPath {
             next = name.above.last.take().and_then(Arc::into_inner);
         }
     }
+}
+
+/// The names of a written path, one after the other.
+pub fn split(path: &[u8]) -> VecDeque<Vec<u8>> {
+    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ pub struct Copied {
     pub holes: Vec<Hole>,
 }
 
+/// The copying of one file.
 pub struct Copy<'a> {
     pub salvage: &'a Salvage,
     pub inode: &'a Arc<Inode>,
@@ -72,8 +73,8 @@ impl Copy<'_> {
                 }
             }
             for run in found.runs {
-                // Runs that overlap are damage: what comes first counts, as when the file is read. What is told as lost is not
-                // taken from the run before.
+                // Runs that overlap are damage: what comes first counts, as when the file is read. What is
+                // told as lost is not taken from the run before.
                 let next_lost = lost_from.partition_point(|start| *start <= run.start);
                 let most = lost_from.get(next_lost).map_or(size, |start| size.min(*start));
                 let run = Run { start: run.start.max(done_to), end: run.end.min(most), ..run };
@@ -128,8 +129,8 @@ impl Copy<'_> {
         data::read(self.salvage.filesystem(), self.inode, cache, start, self.buffer).map(drop)
     }
 
-    /// The bytes of the file that may have been described by what was lost. A key with an odd offset is a wrong one of which the
-    /// sector is right.
+    /// The bytes of the file that may have been described by what was lost. A key with an odd offset is a
+    /// wrong one of which the sector is right.
     fn range_of(&self, part: &LostPart, size: u64) -> (u64, u64) {
         let inode = self.inode.id().number;
         let of = |key: &vlinder_format::Key| {
@@ -157,7 +158,8 @@ impl Copy<'_> {
     }
 }
 
-/// Adds a range that could not be read; it grows the one before if it follows it and is not lost with an item of its own.
+/// Adds a range that could not be read; it grows the one before if it follows it and is not lost with an item
+/// of its own.
 fn add(holes: &mut Vec<Hole>, start: u64, end: u64, reason: &str, item: Option<ItemPlace>) {
     match holes.last_mut() {
         Some(last) if last.end == start && last.item == item => last.end = end,

@@ -1,13 +1,17 @@
 //! `restore`: files out of damaged images.
 //!
-//! What an image says can't lead a file out of the directory that the user named: every name is a single one, looked up in
-//! an open directory and never through a symbolic link ([`crate::place`]); a directory is entered once, however many names
-//! lead to it. A file that could be read in part only gets another name, `NAME.partial`.
+//! What an image says can't lead a file out of the directory that the user named: every name is a single one,
+//! looked up in an open directory and never through a symbolic link ([`crate::place`]); a directory is
+//! entered once, however many names lead to it. A file that could be read in part only gets another name,
+//! `NAME.partial`.
 
 mod content;
 mod filter;
 mod numbers;
+mod options;
 mod report;
+mod target;
+mod visited;
 mod walk;
 
 use std::path::PathBuf;
@@ -22,25 +26,28 @@ use vlinder_format::{Logical, RootId};
 use vlinder_fs::salvage::{Salvage, SalvageOptions};
 
 use self::filter::PathFilter;
+use self::options::RestoreOptions;
 use self::report::Report;
 use self::walk::Restorer;
-use crate::failure::{Failure, Kind, Status};
-use crate::image::{Purpose, open_devices};
-use crate::options;
-use crate::place::{Directory, host};
+use crate::devices::{Purpose, open_devices};
+use crate::failure::{ExitStatus, Failure, Kind};
+use crate::place::image::from_fs;
+use crate::place::{Directory, locate};
 use crate::session::Session;
+use crate::target::Follow;
 
 /// Get files out of a damaged file system into a directory of the host.
 ///
-/// Every copy of the superblock, of each tree block and of the data is tried, and where the trees of the last commit can't be
-/// read, those of the commits before. Where the chunk tree, which tells where everything lies, can't be read whole, its older
-/// leaves are looked for in the system chunks, as btrfs rescue chunk-recover does. The verb goes on past whatever is damaged, and ends with a report of what it could not
-/// read: each with its path, the range of the file, and the reason. A file that could be read in part gets the name
-/// NAME.partial; what is missing in it are holes. Files whose names are lost go to lost+found/ROOT-DIRECTORY/. Data whose
-/// checksums are lost are given out, and counted as unverified.
+/// Every copy of the superblock, of each tree block and of the data is tried, and where the trees of the last
+/// commit can't be read, those of the commits before. Where the chunk tree, which tells where everything
+/// lies, can't be read whole, its older leaves are looked for in the system chunks, as btrfs rescue
+/// chunk-recover does. The verb goes on past whatever is damaged, and ends with a report of what it could not
+/// read: each with its path, the range of the file, and the reason. A file that could be read in part gets
+/// the name NAME.partial; what is missing in it are holes. Files whose names are lost go to
+/// lost+found/ROOT-DIRECTORY/. Data whose checksums are lost are given out, and counted as unverified.
 ///
-/// Symbolic links, special files, owners, modes, times, attributes and snapshots are restored only where a flag asks for
-/// them, as by btrfs restore. The image is only read.
+/// Symbolic links, special files, owners, modes, times, attributes and snapshots are restored only where a
+/// flag asks for them, as by btrfs restore. The image is only read.
 ///
 /// Exit status: 0 all was restored, 1 nothing was, 3 done in part.
 #[derive(Args, Debug)]
@@ -48,50 +55,22 @@ use crate::session::Session;
     after_help = "Examples:\n  vlinder restore -m -x -S damaged.img rescued/\n  vlinder restore --list-roots damaged.img\n  \
                   vlinder restore --dry-run -v damaged.img rescued/"
 )]
-pub struct Arguments {
-    /// Restore snapshots too.
-    #[arg(short, long)]
-    snapshots: bool,
-    /// Restore extended attributes. For root, file capabilities too: where others made the image, give --no-setid.
-    #[arg(short, long = "xattr")]
-    xattr: bool,
-    /// Restore owners, modes and times. For root, set-id bits too: where others made the image, give --no-setid.
-    #[arg(short, long)]
-    metadata: bool,
-    /// With -m or -x: leave away set-id bits and file capabilities.
-    #[arg(long = "no-setid")]
-    drops_rights: bool,
-    /// Restore symbolic links.
-    #[arg(short = 'S', long = "symlink", alias = "symlinks")]
-    symlinks: bool,
-    /// Make device nodes, fifos and sockets too.
-    #[arg(long = "devices")]
-    makes_devices: bool,
-    /// Go on past errors: it always does; taken for the sake of btrfs-progs' habits.
-    #[arg(short, long)]
-    ignore_errors: bool,
-    /// Replace files that exist.
-    #[arg(short, long)]
-    overwrite: bool,
-    /// Where the root tree lies, in bytes.
-    #[arg(short, value_name = "BYTENR")]
-    tree_location: Option<u64>,
-    /// Go by this superblock copy: 0, 1 or 2.
-    #[arg(short = 'u', long = "super", value_name = "MIRROR", value_parser = clap::value_parser!(u8).range(0..3))]
-    mirror: Option<u8>,
-    /// Restore the subvolume of this number.
-    #[arg(short, long, value_name = "ROOTID")]
-    root: Option<u64>,
+pub struct RestoreArguments {
+    #[command(flatten)]
+    what: RestoreOptions,
+    #[command(flatten)]
+    state: StateArguments,
     /// List the trees that the root tree names, and restore nothing.
     #[arg(short, long)]
     list_roots: bool,
     /// Only say what would be restored; file contents are not read.
     #[arg(short = 'D', long)]
     dry_run: bool,
-    /// Only what this expression matches, by its path from the root (each directory on the way must match too):
-    /// ^/(|home(|/me(|/.*)))$
+    /// Only what this expression matches, by its path from the root (each directory on the way must match
+    /// too): ^/(|home(|/me(|/.*)))$
     ///
-    /// A name is bytes: . stands for any letter and for any byte, a newline among them; \xFF in (?-u:\xFF) is that byte.
+    /// A name is bytes: . stands for any letter and for any byte, a newline among them; \xFF in (?-u:\xFF) is
+    /// that byte.
     #[arg(long, value_name = "REGEX")]
     path_regex: Option<String>,
     /// Letters of either case match in --path-regex.
@@ -114,7 +93,21 @@ pub struct Arguments {
     target: Option<PathBuf>,
 }
 
-impl Arguments {
+/// Which state of the file system is read.
+#[derive(Args, Debug)]
+struct StateArguments {
+    /// Where the root tree lies, in bytes.
+    #[arg(short, value_name = "BYTENR")]
+    tree_location: Option<u64>,
+    /// Go by this superblock copy: 0, 1 or 2.
+    #[arg(short = 'u', long = "super", value_name = "MIRROR", value_parser = clap::value_parser!(u8).range(0..3))]
+    mirror: Option<u8>,
+    /// Restore the subvolume of this number.
+    #[arg(short, long, value_name = "ROOTID")]
+    root: Option<u64>,
+}
+
+impl RestoreArguments {
     fn filter(&self) -> Result<Option<PathFilter>, Failure> {
         let Some(expression) = &self.path_regex else { return Ok(None) };
         let built = PathFilter::new(expression, self.ignores_case);
@@ -125,17 +118,17 @@ impl Arguments {
         let mut paths = vec![self.image.clone()];
         paths.extend(self.devices.iter().cloned());
         let devices: Vec<Arc<dyn Device>> = open_devices(&paths, Purpose::Read)?;
-        let mut options = options::parse(&self.options)?;
+        let mut options = crate::options::parse(&self.options)?;
         options.read_only = true;
-        let mirror = self.mirror.and_then(|mirror| SuperblockMirror::ALL.get(usize::from(mirror)).copied());
-        let how = SalvageOptions { mirror, root_tree: self.tree_location.map(Logical), options };
-        Salvage::open(&devices, &how)
-            .map_err(|error| crate::place::image::from_fs(error, self.image.display()))
+        let mirror =
+            self.state.mirror.and_then(|mirror| SuperblockMirror::ALL.get(usize::from(mirror)).copied());
+        let how = SalvageOptions { mirror, root_tree: self.state.tree_location.map(Logical), options };
+        Salvage::open(&devices, &how).map_err(|error| from_fs(error, self.image.display()))
     }
 }
 
 /// Runs the verb.
-pub fn run(arguments: &Arguments, session: &Session) -> Result<Status, Failure> {
+pub fn run(arguments: &RestoreArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let filter = arguments.filter()?;
     let target = match &arguments.target {
         Some(path) if !arguments.list_roots && !arguments.dry_run => Some(target(path)?),
@@ -156,9 +149,10 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Status, Failure> 
     if arguments.list_roots {
         list_roots(&salvage, session, &mut report)?;
     } else {
-        let start = arguments.root.map_or(salvage.start(), RootId);
-        let mut restorer = Restorer::new(arguments, session, &salvage, filter, report);
-        restorer.run(start, target.as_ref(), arguments.root.is_none());
+        let start = arguments.state.root.map_or(salvage.start(), RootId);
+        let mut restorer =
+            Restorer::new(&arguments.what, arguments.verbose, session, &salvage, filter, report);
+        restorer.run(start, target.as_ref(), arguments.state.root.is_none());
         report = restorer.into_report();
     }
     if session.json {
@@ -171,7 +165,7 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Status, Failure> 
 
 /// The directory that files go to.
 fn target(path: &std::path::Path) -> Result<Directory, Failure> {
-    let location = host::locate(path, true)?;
+    let location = locate::on_host(path, Follow::Yes)?;
     match location.look()? {
         Some(status) if status.file_type == FileType::Directory => location.directory.enter(&location.name),
         Some(_) => Err(Failure::new(Kind::Invalid, "no directory").at(location.place())),

@@ -5,16 +5,17 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 use vlinder_fs::salvage::{ItemPlace, Salvage};
 
-use crate::failure::{Failure, Status};
-use crate::report::{counted, escaped, name};
+use crate::failure::{ExitStatus, Failure};
+use crate::report::name;
 use crate::session::Session;
+use crate::text::{counted, escaped};
 
 /// Losses that are listed one by one; more are only counted.
 const MOST_LISTED: usize = 10_000;
 
-/// How a restoration went.
-pub struct Report<'a> {
-    session: &'a Session,
+/// How much was restored.
+#[derive(Default)]
+pub struct RestoreCounts {
     /// Regular files that were restored whole.
     pub files: u64,
     /// Regular files that were restored in part.
@@ -31,6 +32,13 @@ pub struct Report<'a> {
     pub restored_bytes: u64,
     /// Bytes on disk whose checksums are lost.
     pub unverified_bytes: u64,
+}
+
+/// How a restoration went.
+pub struct Report<'a> {
+    session: &'a Session,
+    /// What was restored.
+    pub counts: RestoreCounts,
     lost: Vec<Value>,
     lost_not_listed: u64,
     /// Items of the image that were told as lost; no more than were left out of its tree blocks.
@@ -39,17 +47,11 @@ pub struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
+    /// Nothing is restored yet.
     pub fn new(session: &'a Session) -> Self {
         Self {
             session,
-            files: 0,
-            partial_files: 0,
-            directories: 0,
-            symbolic_links: 0,
-            special_files: 0,
-            skipped: 0,
-            restored_bytes: 0,
-            unverified_bytes: 0,
+            counts: RestoreCounts::default(),
             lost: Vec::new(),
             lost_not_listed: 0,
             told_items: HashSet::new(),
@@ -102,12 +104,13 @@ impl<'a> Report<'a> {
 
     /// The last words, for people.
     pub fn tell(&self) -> Result<(), Failure> {
-        let Self { files, partial_files, directories, restored_bytes, unverified_bytes, .. } = self;
+        let RestoreCounts { files, partial_files, directories, restored_bytes, unverified_bytes, .. } =
+            &self.counts;
         if !self.roots.is_empty() || (*files, *partial_files, *directories) == (0, 0, 0) && !self.has_losses()
         {
             return Ok(());
         }
-        let links = match self.symbolic_links.saturating_add(self.special_files) {
+        let links = match self.counts.symbolic_links.saturating_add(self.counts.special_files) {
             0 => String::new(),
             others => format!(", {}", counted(others, "link or special file", "links and special files")),
         };
@@ -119,8 +122,8 @@ impl<'a> Report<'a> {
             let files = counted(*partial_files, "file", "files");
             self.session.tell(format!("restored in part, as NAME.partial: {files}"))?;
         }
-        if self.skipped > 0 {
-            let names = counted(self.skipped, "name", "names");
+        if self.counts.skipped > 0 {
+            let names = counted(self.counts.skipped, "name", "names");
             self.session.tell(format!("left out, since no flag asked for it or it exists: {names}"))?;
         }
         if *unverified_bytes > 0 {
@@ -139,14 +142,14 @@ impl<'a> Report<'a> {
     /// As JSON.
     pub fn object(&self, salvage: &Salvage) -> Value {
         json!({
-            "files": self.files,
-            "partial_files": self.partial_files,
-            "directories": self.directories,
-            "symbolic_links": self.symbolic_links,
-            "special_files": self.special_files,
-            "skipped": self.skipped,
-            "restored_bytes": self.restored_bytes,
-            "unverified_bytes": self.unverified_bytes,
+            "files": self.counts.files,
+            "partial_files": self.counts.partial_files,
+            "directories": self.counts.directories,
+            "symbolic_links": self.counts.symbolic_links,
+            "special_files": self.counts.special_files,
+            "skipped": self.counts.skipped,
+            "restored_bytes": self.counts.restored_bytes,
+            "unverified_bytes": self.counts.unverified_bytes,
             "notes": salvage.notes(),
             "lost": self.lost,
             "lost_not_listed": self.lost_not_listed,
@@ -155,19 +158,20 @@ impl<'a> Report<'a> {
     }
 
     /// How the verb ends.
-    pub fn ending(&self) -> Status {
+    pub fn ending(&self) -> ExitStatus {
         let restored = [
-            self.files,
-            self.partial_files,
-            self.directories,
-            self.symbolic_links,
-            self.special_files,
+            self.counts.files,
+            self.counts.partial_files,
+            self.counts.directories,
+            self.counts.symbolic_links,
+            self.counts.special_files,
             u64::try_from(self.roots.len()).unwrap_or(u64::MAX),
         ];
-        match (self.has_losses() || self.unverified_bytes > 0, restored.iter().any(|count| *count > 0)) {
-            (false, _) => Status::Done,
-            (true, true) => Status::Partial,
-            (true, false) => Status::Failed,
+        match (self.has_losses() || self.counts.unverified_bytes > 0, restored.iter().any(|count| *count > 0))
+        {
+            (false, _) => ExitStatus::Done,
+            (true, true) => ExitStatus::Partial,
+            (true, false) => ExitStatus::Failed,
         }
     }
 }

@@ -1,29 +1,31 @@
 //! From name to name: what becomes of each.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
 
 use vlinder_base::sync::Arc;
 use vlinder_format::inode::FileType;
 use vlinder_format::{ObjectId, RootId};
-use vlinder_fs::salvage::{ItemPlace, Name, Next, Salvage, item_of};
+use vlinder_fs::salvage::{ItemPlace, Name, Salvage, item_of};
 use vlinder_fs::{Inode, InodeId};
 
-use super::Arguments;
 use super::content::Copy;
 use super::filter::PathFilter;
-use super::numbers::NumberSet;
+use super::options::RestoreOptions;
 use super::report::Report;
+use super::target::{LOST_AND_FOUND, RestoreFrame, WHILE_FILLED, is_there, lost_and_found, make_directory};
+use super::visited::Visited;
+use crate::caller::umask;
 use crate::failure::{Failure, Kind};
+use crate::place::image::status_of;
 use crate::place::{
-    Attributed, CAPABILITIES, Change, Directory, Location, Status, WITHOUT_SET_ID_BITS, check_entry,
-    give_owner,
+    Attributed, CAPABILITIES, Change, Directory, FileStatus, Location, Sink, WITHOUT_SET_ID_BITS,
+    check_entry, give_owner,
 };
 use crate::progress::Progress;
 use crate::session::Session;
+use crate::text::escaped;
 
-/// Where files go that no directory has.
-const LOST_AND_FOUND: &[u8] = b"lost+found";
 /// What is added to the name of a file that could be read in part only.
 const PARTIAL: &[u8] = b".partial";
 /// Files with several names that are remembered, to be linked again: further ones become copies.
@@ -31,85 +33,72 @@ const MOST_LINKED: usize = 1 << 17;
 
 /// A directory whose names are to follow, where they go, and whether it was made for them.
 type Below = (InodeId, Option<Directory>, bool);
-/// Of a directory as long as it is being filled, and of those in lost+found: what it hides in the image is not shown to others
-/// before it has the mode that it had there.
-const WHILE_FILLED: u32 = 0o700;
 
-/// A directory that is being restored.
-struct Frame {
-    id: InodeId,
-    /// None in a dry run.
-    to: Option<Directory>,
-    /// It was made here, so that its mode is not settled yet.
-    is_new: bool,
-    /// Length of the path of the directory above.
-    above: usize,
-    names: VecDeque<Name>,
-    /// Where the next names are; none at the end.
-    next: Option<Next>,
-    /// Some indexes are lost: names are looked for by their hashes too, and then come a second time.
-    is_doubtful: bool,
-    /// Which inode each name that came stands for. A hash of the name takes the same memory for long names and short ones.
-    came: HashMap<u64, ObjectId>,
+/// What the copying of one file hands on to the next.
+struct CopyState {
+    /// The first copy of each file that has several names.
+    links: HashMap<InodeId, Location>,
+    buffer: Vec<u8>,
+    progress: Progress,
 }
 
 /// One restoration.
 pub struct Restorer<'a> {
-    arguments: &'a Arguments,
+    options: &'a RestoreOptions,
+    /// Each file that is restored is told.
+    is_verbose: bool,
     session: &'a Session,
     salvage: &'a Salvage,
     filter: Option<PathFilter>,
     report: Report<'a>,
-    /// Inodes that some name led to, by subvolume.
-    seen: BTreeMap<RootId, NumberSet>,
-    /// Subvolumes of which blocks are lost: not every file of theirs may have been met.
-    damaged: BTreeSet<RootId>,
-    /// Subvolumes of which the host took not every directory: names lead to what lies there.
-    unentered: BTreeSet<RootId>,
-    links: HashMap<InodeId, Location>,
+    visited: Visited,
+    copies: CopyState,
     /// An image can't know which names have one hash.
     hasher: RandomState,
     /// From the root that is restored.
     path: Vec<u8>,
-    buffer: Vec<u8>,
-    progress: Progress,
     umask: u32,
     /// The host takes no more.
     is_stopped: bool,
 }
 
 impl<'a> Restorer<'a> {
+    /// None is restored yet.
     pub fn new(
-        arguments: &'a Arguments,
+        options: &'a RestoreOptions,
+        is_verbose: bool,
         session: &'a Session,
         salvage: &'a Salvage,
         filter: Option<PathFilter>,
         report: Report<'a>,
     ) -> Self {
         Self {
-            arguments,
+            options,
+            is_verbose,
             session,
             salvage,
             filter,
             report,
-            seen: BTreeMap::new(),
-            damaged: BTreeSet::new(),
-            unentered: BTreeSet::new(),
-            links: HashMap::new(),
+            visited: Visited::default(),
+            copies: CopyState {
+                links: HashMap::new(),
+                buffer: Vec::new(),
+                progress: Progress::new(session, "restoring", None),
+            },
             hasher: RandomState::new(),
             path: Vec::new(),
-            buffer: Vec::new(),
-            progress: Progress::new(session, "restoring", None),
-            umask: crate::image::umask(),
+            umask: umask(),
             is_stopped: false,
         }
     }
 
+    /// How it went.
     pub fn into_report(self) -> Report<'a> {
         self.report
     }
 
-    /// Restores a subvolume and what lies below it; with `all`, subvolumes too that no name leads to any more.
+    /// Restores a subvolume and what lies below it; with `all`, subvolumes too that no name leads to any
+    /// more.
     pub fn run(&mut self, start: RootId, target: Option<&Directory>, all: bool) {
         self.subvolume(start, target.cloned());
         if self.filter.is_some() {
@@ -119,8 +108,8 @@ impl<'a> Restorer<'a> {
             self.nameless_subvolumes(target);
         }
         // In a subvolume without damage, too: its names and its inodes need not agree.
-        let damaged = std::mem::take(&mut self.damaged);
-        let entered = self.seen.keys().filter(|root| !self.unentered.contains(*root));
+        let damaged = std::mem::take(&mut self.visited.damaged);
+        let entered = self.visited.entered();
         let roots: BTreeSet<RootId> = entered.chain(&damaged).copied().collect();
         for root in &roots {
             self.nameless_files(*root, target, damaged.contains(root));
@@ -138,12 +127,12 @@ impl<'a> Restorer<'a> {
         let id = InodeId::root_of(root);
         match self.salvage.filesystem().inode(id) {
             Ok(inode) if inode.is_directory() => {
-                self.see(id);
+                self.visited.see(id);
                 self.directory(id, to);
             }
             Ok(_) => self.lose("the root of a subvolume is no directory"),
             Err(error) => {
-                self.damaged.insert(root);
+                self.visited.damaged.insert(root);
                 self.lose_item(item_of(&error), &format!("subvolume {root}: {error}"));
             }
         }
@@ -159,18 +148,10 @@ impl<'a> Restorer<'a> {
         self.lose(reason);
     }
 
-    fn see(&mut self, id: InodeId) -> bool {
-        self.seen.entry(id.root).or_default().insert(id.number.0)
-    }
-
-    fn has_seen(&self, id: InodeId) -> bool {
-        self.seen.get(&id.root).is_some_and(|numbers| numbers.contains(id.number.0))
-    }
-
     /// Restores what lies in a directory, which is there already. Nothing is held but the way down.
     fn directory(&mut self, id: InodeId, to: Option<Directory>) {
         let above = self.path.len();
-        let mut frames = vec![Frame::new(id, to, false, above)];
+        let mut frames = vec![RestoreFrame::new(id, to, false, above)];
         while let Some(frame) = frames.last_mut() {
             if self.is_stopped {
                 return;
@@ -186,7 +167,7 @@ impl<'a> Restorer<'a> {
             self.path.extend_from_slice(&name.name);
             match self.entry(frame, &name) {
                 Ok(Some((id, to, is_new))) => {
-                    frames.push(Frame::new(id, to, is_new, length));
+                    frames.push(RestoreFrame::new(id, to, is_new, length));
                     continue;
                 }
                 Ok(None) => {}
@@ -201,7 +182,7 @@ impl<'a> Restorer<'a> {
         self.lose(&failure.to_string());
     }
 
-    fn next_name(&mut self, frame: &mut Frame) -> Option<Name> {
+    fn next_name(&mut self, frame: &mut RestoreFrame) -> Option<Name> {
         loop {
             if let Some(name) = frame.names.pop_front() {
                 return Some(name);
@@ -214,7 +195,7 @@ impl<'a> Restorer<'a> {
             match self.salvage.names(id, from, frame.is_doubtful) {
                 Ok(found) => {
                     for part in &found.lost {
-                        self.damaged.insert(id.root);
+                        self.visited.damaged.insert(id.root);
                         frame.is_doubtful = true;
                         self.lose_item(part.item, &format!("names in it may be lost: {}", part.reason));
                     }
@@ -222,7 +203,7 @@ impl<'a> Restorer<'a> {
                     frame.next = found.next.map(Some);
                 }
                 Err(error) => {
-                    self.damaged.insert(id.root);
+                    self.visited.damaged.insert(id.root);
                     self.lose(&format!("its names are lost: {error}"));
                 }
             }
@@ -230,17 +211,17 @@ impl<'a> Restorer<'a> {
     }
 
     /// What becomes of a name; gives a directory, whose names are to follow.
-    fn entry(&mut self, frame: &mut Frame, name: &Name) -> Result<Option<Below>, Failure> {
+    fn entry(&mut self, frame: &mut RestoreFrame, name: &Name) -> Result<Option<Below>, Failure> {
         check_entry(&name.name)?;
         if self.filter.as_ref().is_some_and(|filter| !filter.is_match(&self.path)) {
             return Ok(None);
         }
         let to = frame.to.as_ref().map(|to| Location { directory: to.clone(), name: name.name.clone() });
-        if frame.is_doubtful && self.has_seen(name.id) && is_there(to.as_ref())? {
+        if frame.is_doubtful && self.visited.has_seen(name.id) && is_there(to.as_ref())? {
             return Ok(None);
         }
         if name.id.root != frame.id.root && !self.is_wanted(frame.id.root, name.id.root) {
-            self.report.skipped += 1;
+            self.report.counts.skipped += 1;
             return Ok(None);
         }
         if name.id.root == frame.id.root && self.is_taken(frame, name) {
@@ -249,12 +230,12 @@ impl<'a> Restorer<'a> {
         let inode = match self.salvage.filesystem().inode(name.id) {
             Ok(inode) => inode,
             Err(error) => {
-                self.damaged.insert(name.id.root);
+                self.visited.damaged.insert(name.id.root);
                 self.lose_item(item_of(&error), &error.to_string());
                 return Ok(None);
             }
         };
-        let is_new = self.see(name.id);
+        let is_new = self.visited.see(name.id);
         if inode.is_directory() && !is_new {
             self.lose("a second name of a directory; what is in it was restored under its first");
             return Ok(None);
@@ -262,18 +243,19 @@ impl<'a> Restorer<'a> {
         let is_directory = inode.is_directory();
         let done = self.file_of_any_type(inode, to);
         if is_directory && done.is_err() {
-            self.unentered.insert(name.id.root);
+            self.visited.unentered.insert(name.id.root);
         }
         done
     }
 
-    /// Whether the name came before in its directory. Where it stood for another file, this one is looked for by its number later.
-    fn is_taken(&mut self, frame: &mut Frame, name: &Name) -> bool {
+    /// Whether the name came before in its directory. Where it stood for another file, this one is looked for
+    /// by its number later.
+    fn is_taken(&mut self, frame: &mut RestoreFrame, name: &Name) -> bool {
         let number = name.id.number;
         let Some(first) = frame.came.insert(self.hasher.hash_one(&name.name[..]), number) else {
             return false;
         };
-        if first != number && !self.has_seen(name.id) {
+        if first != number && !self.visited.has_seen(name.id) {
             self.lose("another file in the directory has this name, too");
         }
         true
@@ -285,7 +267,7 @@ impl<'a> Restorer<'a> {
         if self.salvage.filesystem().lies_in(child, parent).is_ok_and(|lies| !lies) {
             return false;
         }
-        self.arguments.snapshots || !self.salvage.is_snapshot(child).unwrap_or(false)
+        self.options.snapshots || !self.salvage.is_snapshot(child).unwrap_or(false)
     }
 
     fn file_of_any_type(
@@ -296,8 +278,8 @@ impl<'a> Restorer<'a> {
         let file_type = inode.file_type();
         let is_asked_for = match file_type {
             FileType::Directory | FileType::Regular => true,
-            FileType::SymbolicLink => self.arguments.symlinks,
-            _ => self.arguments.makes_devices,
+            FileType::SymbolicLink => self.options.symlinks,
+            _ => self.options.makes_devices,
         };
         let existing = match &to {
             Some(to) if is_asked_for => to.look()?,
@@ -305,18 +287,18 @@ impl<'a> Restorer<'a> {
         };
         if file_type == FileType::Directory {
             let to = to.map(|to| make_directory(&to, existing.as_ref())).transpose()?;
-            self.report.directories += 1;
+            self.report.counts.directories += 1;
             return Ok(Some((inode.id(), to, existing.is_none())));
         }
         if existing.as_ref().is_some_and(|existing| existing.file_type == FileType::Directory) {
             return Err(Failure::new(Kind::Exists, "a directory is in its place"));
         }
-        if !is_asked_for || (existing.is_some() && !self.arguments.overwrite) {
-            self.report.skipped += 1;
+        if !is_asked_for || (existing.is_some() && !self.options.overwrite) {
+            self.report.counts.skipped += 1;
             return Ok(None);
         }
-        if self.arguments.verbose || (to.is_none() && !self.session.json) {
-            self.session.tell(crate::report::escaped(&self.path))?;
+        if self.is_verbose || (to.is_none() && !self.session.json) {
+            self.session.tell(escaped(&self.path))?;
         }
         match (file_type, to) {
             (FileType::Regular, to) => self.regular(&inode, to)?,
@@ -334,8 +316,8 @@ impl<'a> Restorer<'a> {
 
     fn count(&mut self, file_type: FileType) {
         let counter = match file_type {
-            FileType::SymbolicLink => &mut self.report.symbolic_links,
-            _ => &mut self.report.special_files,
+            FileType::SymbolicLink => &mut self.report.counts.symbolic_links,
+            _ => &mut self.report.counts.special_files,
         };
         *counter += 1;
     }
@@ -356,24 +338,28 @@ impl<'a> Restorer<'a> {
 
     fn regular(&mut self, inode: &Arc<Inode>, to: Option<Location>) -> Result<(), Failure> {
         let Some(to) = to else {
-            self.report.files += 1;
+            self.report.counts.files += 1;
             return Ok(());
         };
         let has_links = self.salvage.filesystem().attributes(inode).link_count > 1;
-        if has_links && let Some(first) = self.links.get(&inode.id()) {
+        if has_links && let Some(first) = self.copies.links.get(&inode.id()) {
             if to.look()?.is_some() {
                 to.directory.unlink(&to.name)?;
             }
             first.directory.link(&first.name, &to)?;
-            self.report.files += 1;
+            self.report.counts.files += 1;
             return Ok(());
         }
         let Directory::Host(directory) = &to.directory else {
             return Err(Failure::new(Kind::Invalid, "files are restored to directories of the host alone"));
         };
         let mut sink = directory.begin(&to.name, 0o600)?;
-        let mut copy =
-            Copy { salvage: self.salvage, inode, buffer: &mut self.buffer, progress: &self.progress };
+        let mut copy = Copy {
+            salvage: self.salvage,
+            inode,
+            buffer: &mut self.copies.buffer,
+            progress: &self.copies.progress,
+        };
         let copied = copy.run(&mut sink)?;
         self.attributes(inode, &sink, true)?;
         let is_whole = copied.holes.is_empty();
@@ -381,42 +367,42 @@ impl<'a> Restorer<'a> {
             self.report.note_item(hole.item);
             self.report.lose(&self.path, Some((hole.start, hole.end)), &hole.reason);
         }
-        self.report.restored_bytes += copied.bytes;
-        self.report.unverified_bytes += copied.unverified_bytes;
+        self.report.counts.restored_bytes += copied.bytes;
+        self.report.counts.unverified_bytes += copied.unverified_bytes;
         if is_whole {
-            crate::place::Sink::finish(Box::new(sink))?;
-            self.report.files += 1;
-            if has_links && self.links.len() < MOST_LINKED {
-                self.links.insert(inode.id(), to);
+            Sink::finish(Box::new(sink))?;
+            self.report.counts.files += 1;
+            if has_links && self.copies.links.len() < MOST_LINKED {
+                self.copies.links.insert(inode.id(), to);
             }
             return Ok(());
         }
-        self.damaged.insert(inode.id().root);
+        self.visited.damaged.insert(inode.id().root);
         let name = [&to.name[..], PARTIAL].concat();
-        if to.directory.look(&name)?.is_some() && !self.arguments.overwrite {
+        if to.directory.look(&name)?.is_some() && !self.options.overwrite {
             let place = to.directory.place(&name);
             return Err(Failure::new(Kind::Exists, "what could be read is not kept: it exists").at(place));
         }
         sink.set_name(&name);
-        crate::place::Sink::finish(Box::new(sink))?;
-        self.report.partial_files += 1;
+        Sink::finish(Box::new(sink))?;
+        self.report.counts.partial_files += 1;
         Ok(())
     }
 
-    fn status(&self, inode: &Inode) -> Status {
-        crate::place::image::status_of(self.salvage.filesystem(), inode)
+    fn status(&self, inode: &Inode) -> FileStatus {
+        status_of(self.salvage.filesystem(), inode)
     }
 
-    /// Gives what was restored the attributes that were asked for. A directory that was there before (not `is_new`) keeps its
-    /// mode where none were asked for.
+    /// Gives what was restored the attributes that were asked for. A directory that was there before (not
+    /// `is_new`) keeps its mode where none were asked for.
     fn attributes(&mut self, inode: &Arc<Inode>, to: &dyn Attributed, is_new: bool) -> Result<(), Failure> {
         let status = self.status(inode);
         let is_link = status.file_type == FileType::SymbolicLink;
-        let mut permissions = if self.arguments.metadata { Some(give_owner(to, &status)?) } else { None };
-        if self.arguments.drops_rights {
+        let mut permissions = if self.options.metadata { Some(give_owner(to, &status)?) } else { None };
+        if self.options.drops_rights {
             permissions = permissions.map(|permissions| permissions & WITHOUT_SET_ID_BITS);
         }
-        if self.arguments.xattr {
+        if self.options.xattr {
             self.extended_attributes(inode, to);
         }
         let Some(permissions) = permissions else {
@@ -429,13 +415,13 @@ impl<'a> Restorer<'a> {
             };
             return to.change(&Change { permissions, ..Change::default() });
         };
-        let times = Some((status.access_time, status.modification_time));
+        let times = Some((status.times.access, status.times.modification));
         to.change(&Change { owner: None, permissions: (!is_link).then_some(permissions), times })
     }
 
     fn extended_attributes(&mut self, inode: &Arc<Inode>, to: &dyn Attributed) {
         let mut failures = Vec::new();
-        let drops_rights = self.arguments.drops_rights;
+        let drops_rights = self.options.drops_rights;
         let lost = self.salvage.attributes(inode.id(), &mut |(name, value)| {
             if drops_rights && name == CAPABILITIES {
                 return;
@@ -447,7 +433,7 @@ impl<'a> Restorer<'a> {
                     if !name.starts_with(b"user.")
                         && matches!(failure.kind, Kind::Permission | Kind::Unsupported) => {}
                 Err(failure) if failures.len() < 16 => {
-                    let name = crate::report::escaped(&name);
+                    let name = escaped(&name);
                     failures.push(format!("attribute {name}: {}", failure.message));
                 }
                 Err(_) => {}
@@ -466,9 +452,9 @@ impl<'a> Restorer<'a> {
     }
 
     /// Attributes come last: what is made in a directory changes its times.
-    fn finish(&mut self, frame: &Frame) {
+    fn finish(&mut self, frame: &RestoreFrame) {
         let Some(to) = &frame.to else { return };
-        let is_asked_for = frame.is_new || self.arguments.metadata || self.arguments.xattr;
+        let is_asked_for = frame.is_new || self.options.metadata || self.options.xattr;
         if frame.above == self.path.len() || !is_asked_for {
             return;
         }
@@ -483,13 +469,13 @@ impl<'a> Restorer<'a> {
         }
     }
 
-    /// Files of a subvolume that no name led to: their directory is lost, or its part with their names, or the directory has
-    /// another file of that name.
+    /// Files of a subvolume that no name led to: their directory is lost, or its part with their names, or
+    /// the directory has another file of that name.
     fn nameless_files(&mut self, root: RootId, target: Option<&Directory>, is_told: bool) {
         let mut at = ObjectId::FIRST_FREE;
         while let Ok(Some(number)) = self.salvage.next_inode(root, at) {
             let id = InodeId::new(root, number);
-            if !self.has_seen(id) && !self.is_stopped {
+            if !self.visited.has_seen(id) && !self.is_stopped {
                 self.nameless_file(id, target, is_told);
             }
             match number.0.checked_add(1) {
@@ -509,7 +495,7 @@ impl<'a> Restorer<'a> {
             Ok(Some((parent, name))) if check_entry(&name).is_ok() => (parent.0, name),
             _ => (0, format!("inode-{}", id.number).into_bytes()),
         };
-        self.see(id);
+        self.visited.see(id);
         let place = format!("{}-{parent}", id.root).into_bytes();
         self.path = [b"/", LOST_AND_FOUND, b"/", &place, b"/", &name].concat();
         if !is_told {
@@ -533,7 +519,7 @@ impl<'a> Restorer<'a> {
         let mut roots = BTreeSet::new();
         let lost = self.salvage.roots(&mut |root| {
             let is_subvolume = root.id.is_subvolume() && !root.is_deleted;
-            if is_subvolume && (self.arguments.snapshots || !root.is_snapshot) {
+            if is_subvolume && (self.options.snapshots || !root.is_snapshot) {
                 roots.insert(root.id);
             }
         });
@@ -542,7 +528,7 @@ impl<'a> Restorer<'a> {
         }
         for root in roots {
             // Of one that some name led to in vain that was told.
-            if self.seen.contains_key(&root) || self.damaged.contains(&root) || self.is_stopped {
+            if self.visited.has_entered(root) || self.visited.damaged.contains(&root) || self.is_stopped {
                 continue;
             }
             let place = format!("subvolume-{root}").into_bytes();
@@ -554,43 +540,4 @@ impl<'a> Restorer<'a> {
             self.path.clear();
         }
     }
-}
-
-impl Frame {
-    fn new(id: InodeId, to: Option<Directory>, is_new: bool, above: usize) -> Self {
-        Self {
-            id,
-            to,
-            is_new,
-            above,
-            names: VecDeque::new(),
-            next: Some(None),
-            is_doubtful: false,
-            came: HashMap::new(),
-        }
-    }
-}
-
-/// In a dry run nothing is made, so that what was seen is as good as there.
-fn is_there(to: Option<&Location>) -> Result<bool, Failure> {
-    to.map_or(Ok(true), |to| to.look().map(|found| found.is_some()))
-}
-
-fn make_directory(to: &Location, existing: Option<&Status>) -> Result<Directory, Failure> {
-    match existing {
-        Some(existing) if existing.file_type == FileType::Directory => {}
-        Some(_) => return Err(Failure::new(Kind::Exists, "it is there, and is no directory")),
-        None => to.directory.make_directory(&to.name, WHILE_FILLED)?,
-    }
-    to.directory.enter(&to.name)
-}
-
-/// The directory `lost+found/NAME`.
-fn lost_and_found(target: &Directory, name: &[u8]) -> Result<Directory, Failure> {
-    let mut directory = target.clone();
-    for name in [LOST_AND_FOUND, name] {
-        let to = Location { directory: directory.clone(), name: name.to_vec() };
-        directory = make_directory(&to, to.look()?.as_ref())?;
-    }
-    Ok(directory)
 }

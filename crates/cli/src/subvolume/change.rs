@@ -8,17 +8,20 @@ use vlinder_control::Request;
 use vlinder_control::protocol::SubvolumeTarget;
 use vlinder_format::RootId;
 
-use super::{Named, information};
-use crate::failure::{Failure, Kind, Status as Ending};
-use crate::files::Tally;
-use crate::image::{Follow, ImageArguments, Images, Purpose, umask};
+use crate::caller::umask;
+use crate::devices::Purpose;
+use crate::failure::{ExitStatus, Failure, Kind};
+use crate::image::{ImageArguments, Images};
 use crate::mounted::Mounted;
-use crate::object::Object;
+use crate::object::{Named, Object, information, of_subvolume};
 use crate::place::image::{OpenImage, from_fs};
 use crate::progress::Waiting;
 use crate::report;
 use crate::session::Session;
-use crate::target::Target;
+use crate::tally::Tally;
+use crate::target::{Follow, Target};
+use crate::text;
+use crate::values::parse_number;
 
 /// Blocks of deleted subvolumes that are freed between two commits.
 const BLOCKS_BETWEEN_COMMITS: usize = 8192;
@@ -55,7 +58,7 @@ fn find_new(images: &Images<'_>, target: &OsStr, follow: Follow) -> Result<Objec
 }
 
 /// Runs `create`.
-pub fn create(arguments: &CreateArguments, session: &Session) -> Result<Ending, Failure> {
+pub fn create(arguments: &CreateArguments, session: &Session) -> Result<ExitStatus, Failure> {
     refuse_quota_groups(&arguments.quota_group)?;
     let images = Images::new(&arguments.images)?;
     let (mut tally, mut made) = (Tally::default(), Vec::new());
@@ -92,8 +95,8 @@ fn subvolume_object(root: RootId, target: &OsString) -> Value {
 
 /// Delete subvolumes and snapshots.
 ///
-/// Their names go at once, their blocks before the command ends; a command that is interrupted is resumed by the next one
-/// that writes. The default subvolume is refused.
+/// Their names go at once, their blocks before the command ends; a command that is interrupted is resumed by
+/// the next one that writes. The default subvolume is refused.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  vlinder subvolume delete disk.img:/old\n  vlinder subvolume delete -i 257 disk.img:/"
@@ -119,7 +122,7 @@ pub struct DeleteArguments {
 }
 
 /// Runs `delete`.
-pub fn delete(arguments: &DeleteArguments, session: &Session) -> Result<Ending, Failure> {
+pub fn delete(arguments: &DeleteArguments, session: &Session) -> Result<ExitStatus, Failure> {
     if arguments.subvolid.is_some() && arguments.targets.len() > 1 {
         return Err(Failure::usage("--subvolid takes one target"));
     }
@@ -154,7 +157,7 @@ fn one(
         Object::Mounted(mounted) => delete_mounted(arguments, mounted)?,
     };
     let kind = if arguments.commit_each { "commit" } else { "no-commit" };
-    session.tell(format!("Delete subvolume {root} ({kind}): '{}'", report::escaped(&path)))?;
+    session.tell(format!("Delete subvolume {root} ({kind}): '{}'", text::escaped(&path)))?;
     if arguments.commit_each {
         images.close()?;
     }
@@ -256,7 +259,7 @@ pub struct SnapshotArguments {
 }
 
 /// Runs `snapshot`.
-pub fn snapshot(arguments: &SnapshotArguments, session: &Session) -> Result<Ending, Failure> {
+pub fn snapshot(arguments: &SnapshotArguments, session: &Session) -> Result<ExitStatus, Failure> {
     refuse_quota_groups(&arguments.quota_group)?;
     let images = Images::new(&arguments.images)?;
     let source = Object::find(&images, &arguments.source, Purpose::Write, Follow::Yes)?;
@@ -284,7 +287,7 @@ pub fn snapshot(arguments: &SnapshotArguments, session: &Session) -> Result<Endi
         let target = report::name(arguments.target.as_encoded_bytes());
         session.object(json!({ "id": made.0, "source_id": root.0, "target": target }))?;
     }
-    Ok(Ending::Done)
+    Ok(ExitStatus::Done)
 }
 
 /// What was snapshotted, the snapshot, and where that lies.
@@ -356,11 +359,11 @@ pub struct SetDefaultArguments {
 }
 
 /// Runs `set-default`.
-pub fn set_default(arguments: &SetDefaultArguments, session: &Session) -> Result<Ending, Failure> {
+pub fn set_default(arguments: &SetDefaultArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let images = Images::new(&arguments.images)?;
     let (object, root) = match arguments.arguments.as_slice() {
         [number, target] => {
-            let number = number.to_str().and_then(crate::inspect::parse_number).map(RootId);
+            let number = number.to_str().and_then(parse_number).map(RootId);
             let number =
                 number.ok_or_else(|| Failure::usage("the first of two arguments is a subvolume's number"))?;
             (Object::find(&images, target, Purpose::Write, Follow::Yes)?, number)
@@ -370,7 +373,7 @@ pub fn set_default(arguments: &SetDefaultArguments, session: &Session) -> Result
             let root = object.subvolume()?.id;
             (object, root)
         }
-        [] => return Ok(Ending::Done),
+        [] => return Ok(ExitStatus::Done),
     };
     // 0 stands for the top level, as in subvolid=.
     let root = if root.0 == 0 { RootId::FS_TREE } else { root };
@@ -378,7 +381,7 @@ pub fn set_default(arguments: &SetDefaultArguments, session: &Session) -> Result
         Object::Image(named) => {
             let image = named.image();
             let set = image.filesystem.set_default_subvolume(&image.caller, root);
-            set.map_err(|error| super::of_subvolume(error, root, &image.label))?;
+            set.map_err(|error| of_subvolume(error, root, &image.label))?;
         }
         Object::Mounted(mounted) => {
             let request = Request::SubvolumeSetDefault { target: SubvolumeTarget::Number(root.0) };
@@ -389,13 +392,13 @@ pub fn set_default(arguments: &SetDefaultArguments, session: &Session) -> Result
     if session.json {
         session.object(json!({ "id": root.0 }))?;
     }
-    Ok(Ending::Done)
+    Ok(ExitStatus::Done)
 }
 
 /// Wait until deleted subvolumes are gone from the disk. On an image that no mount holds, frees their blocks.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  vlinder subvolume sync disk.img:/")]
-pub struct SyncArguments {
+pub struct SubvolumeSyncArguments {
     /// Look again every so many seconds.
     #[arg(short = 's', value_name = "SECONDS", default_value_t = 1)]
     seconds: u64,
@@ -409,7 +412,7 @@ pub struct SyncArguments {
 }
 
 /// Runs `sync`.
-pub fn sync(arguments: &SyncArguments, session: &Session) -> Result<Ending, Failure> {
+pub fn sync(arguments: &SubvolumeSyncArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let images = Images::new(&arguments.images)?;
     let waiting = Waiting::new(session, "freeing");
     let freed = match Object::find(&images, &arguments.target, Purpose::Write, Follow::Yes)? {
@@ -429,5 +432,5 @@ pub fn sync(arguments: &SyncArguments, session: &Session) -> Result<Ending, Fail
     if session.json {
         session.object(json!({ "freed": freed }))?;
     }
-    Ok(Ending::Done)
+    Ok(ExitStatus::Done)
 }

@@ -1,6 +1,5 @@
 //! `subvolume list`.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,52 +10,33 @@ use serde_json::json;
 use vlinder_format::RootId;
 use vlinder_fs::SubvolumeInformation;
 
-use super::{parent, uuid_or_dash};
-use crate::failure::{Failure, Kind, Status as Ending};
-use crate::image::{Follow, ImageArguments, Images, Purpose};
+use super::facts::{described, parent, path_of, uuid_or_dash};
+use crate::devices::Purpose;
+use crate::failure::{ExitStatus, Failure};
+use crate::image::{ImageArguments, Images};
 use crate::object::Object;
 use crate::session::Session;
+use crate::target::Follow;
+use crate::times::local_time;
 use crate::values::Choice;
 
 /// List subvolumes and snapshots.
 ///
-/// Without -o and -a, what lies below the target's subvolume is shown from there, all else from the top level.
+/// Without -o and -a, what lies below the target's subvolume is shown from there, all else from the top
+/// level.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  vlinder subvolume list -s disk.img:/")]
-pub struct Arguments {
+pub struct SubvolumeListArguments {
     /// Only those right below the target's subvolume.
     #[arg(short = 'o')]
     only_below: bool,
     /// All; a path that does not lie in the target's subvolume gets <FS_TREE>/ before it.
     #[arg(short)]
     all: bool,
-    /// Show the number of the subvolume that holds each.
-    #[arg(short)]
-    parent: bool,
-    /// Show the transaction that made each.
-    #[arg(short = 'c')]
-    creation: bool,
-    /// Show the transaction of each one's root. (It is always shown; kept for scripts.)
-    #[arg(short)]
-    generation: bool,
-    /// Show UUIDs.
-    #[arg(short)]
-    uuid: bool,
-    /// Show the UUIDs of what they are snapshots of.
-    #[arg(short = 'q')]
-    parent_uuid: bool,
-    /// Show the UUIDs of what they were received from.
-    #[arg(short = 'R')]
-    received_uuid: bool,
-    /// Only snapshots.
-    #[arg(short)]
-    snapshots: bool,
-    /// Only those that can't be written.
-    #[arg(short)]
-    read_only: bool,
-    /// Only deleted ones whose blocks are not all freed yet.
-    #[arg(short)]
-    deleted: bool,
+    #[command(flatten)]
+    columns: ColumnArguments,
+    #[command(flatten)]
+    kinds: KindArguments,
     /// Print a table.
     #[arg(short)]
     table: bool,
@@ -77,6 +57,43 @@ pub struct Arguments {
     devices: Vec<PathBuf>,
     /// The image, or IMAGE:/PATH.
     target: OsString,
+}
+
+/// What is shown of each subvolume.
+#[derive(Args, Debug)]
+struct ColumnArguments {
+    /// Show the number of the subvolume that holds each.
+    #[arg(short)]
+    parent: bool,
+    /// Show the transaction that made each.
+    #[arg(short = 'c')]
+    creation: bool,
+    /// Show the transaction of each one's root. (It is always shown; kept for scripts.)
+    #[arg(short)]
+    generation: bool,
+    /// Show UUIDs.
+    #[arg(short)]
+    uuid: bool,
+    /// Show the UUIDs of what they are snapshots of.
+    #[arg(short = 'q')]
+    parent_uuid: bool,
+    /// Show the UUIDs of what they were received from.
+    #[arg(short = 'R')]
+    received_uuid: bool,
+}
+
+/// Which kinds of subvolumes are shown.
+#[derive(Args, Debug)]
+struct KindArguments {
+    /// Only snapshots.
+    #[arg(short)]
+    snapshots: bool,
+    /// Only those that can't be written.
+    #[arg(short)]
+    read_only: bool,
+    /// Only deleted ones whose blocks are not all freed yet.
+    #[arg(short)]
+    deleted: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -159,7 +176,7 @@ struct Listed {
 type Row = Vec<(&'static str, Vec<u8>)>;
 
 /// Runs the verb.
-pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
+pub fn run(arguments: &SubvolumeListArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let of_images = ImageArguments::new(&arguments.options, &arguments.devices);
     let images = Images::new(&of_images)?;
     let object = Object::find(&images, &arguments.target, Purpose::Read, Follow::Yes)?;
@@ -182,16 +199,15 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
         orders.fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then)
     });
     if session.json {
-        let subvolumes: Vec<_> =
-            chosen.iter().map(|listed| super::show::described(&listed.subvolume)).collect();
+        let subvolumes: Vec<_> = chosen.iter().map(|listed| described(&listed.subvolume)).collect();
         session.object(json!({ "subvolumes": subvolumes }))?;
-        return Ok(Ending::Done);
+        return Ok(ExitStatus::Done);
     }
     let zone = TimeZone::system();
     let row = |listed| columns(listed, arguments, session, &zone);
     let rows: Vec<Row> = chosen.iter().map(row).collect();
     if arguments.table {
-        return table(&rows, arguments, session).map(|()| Ending::Done);
+        return table(&rows, arguments, session).map(|()| ExitStatus::Done);
     }
     for row in rows {
         let cells: Vec<Vec<u8>> =
@@ -199,7 +215,7 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
         session.bytes(&cells.join(&b' '))?;
         session.line("")?;
     }
-    Ok(Ending::Done)
+    Ok(ExitStatus::Done)
 }
 
 /// Whether a subvolume lies in another, at any depth.
@@ -218,10 +234,11 @@ fn is_below(subvolume: &SubvolumeInformation, here: RootId, parents: &BTreeMap<u
     false
 }
 
-/// The path as btrfs-progs shows it; `top` is that of the subvolume from which it is to be shown, if not the top level.
+/// The path as btrfs-progs shows it; `top` is that of the subvolume from which it is to be shown, if not the
+/// top level.
 fn shown_path(
     subvolume: &SubvolumeInformation,
-    arguments: &Arguments,
+    arguments: &SubvolumeListArguments,
     here: RootId,
     top: Option<&[u8]>,
 ) -> Vec<u8> {
@@ -236,44 +253,36 @@ fn shown_path(
     below.unwrap_or(&path).to_vec()
 }
 
-/// The path from the top level, or of what has a name to which no directories lead from there, that name.
-pub fn path_of(subvolume: &SubvolumeInformation) -> Cow<'_, [u8]> {
-    if subvolume.parent.is_some() && subvolume.path.is_empty() {
-        return [b"<UNREACHABLE>/", subvolume.name.as_slice()].concat().into();
-    }
-    Cow::Borrowed(&subvolume.path)
-}
-
-fn is_chosen(subvolume: &SubvolumeInformation, arguments: &Arguments, here: RootId) -> bool {
+fn is_chosen(subvolume: &SubvolumeInformation, arguments: &SubvolumeListArguments, here: RootId) -> bool {
     subvolume.id != RootId::FS_TREE
-        && subvolume.is_deleted == arguments.deleted
+        && subvolume.is_deleted == arguments.kinds.deleted
         && (!arguments.only_below || parent(subvolume) == here.0)
-        && (!arguments.snapshots || !subvolume.parent_uuid.is_nil())
-        && (!arguments.read_only || subvolume.is_read_only)
+        && (!arguments.kinds.snapshots || !subvolume.parent_uuid.is_nil())
+        && (!arguments.kinds.read_only || subvolume.is_read_only)
         && arguments.by_generation.is_none_or(|bound| bound.admits(subvolume.generation.0))
         && arguments.by_creation.is_none_or(|bound| bound.admits(subvolume.creation_transaction.0))
 }
 
-fn columns(listed: &Listed, arguments: &Arguments, session: &Session, zone: &TimeZone) -> Row {
+fn columns(listed: &Listed, arguments: &SubvolumeListArguments, session: &Session, zone: &TimeZone) -> Row {
     let subvolume = &listed.subvolume;
     let number = |number: u64| number.to_string().into_bytes();
     let above = number(parent(subvolume));
     let mut row = vec![("ID", number(subvolume.id.0)), ("gen", number(subvolume.generation.0))];
-    if arguments.creation || arguments.snapshots || arguments.by_creation.is_some() {
+    if arguments.columns.creation || arguments.kinds.snapshots || arguments.by_creation.is_some() {
         row.push(("cgen", number(subvolume.creation_transaction.0)));
     }
-    if arguments.parent {
+    if arguments.columns.parent {
         row.push(("parent", above.clone()));
     }
     row.push(("top level", above));
-    if arguments.snapshots {
-        let time = crate::inspect::local_time(subvolume.creation_time.seconds, zone);
+    if arguments.kinds.snapshots {
+        let time = local_time(subvolume.creation_time.seconds, zone);
         row.push(("otime", time.into_bytes()));
     }
     for (is_shown, title, uuid) in [
-        (arguments.parent_uuid, "parent_uuid", subvolume.parent_uuid),
-        (arguments.received_uuid, "received_uuid", subvolume.received_uuid),
-        (arguments.uuid, "uuid", subvolume.uuid),
+        (arguments.columns.parent_uuid, "parent_uuid", subvolume.parent_uuid),
+        (arguments.columns.received_uuid, "received_uuid", subvolume.received_uuid),
+        (arguments.columns.uuid, "uuid", subvolume.uuid),
     ] {
         if is_shown {
             row.push((title, format!("{:<36}", uuid_or_dash(uuid)).into_bytes()));
@@ -284,9 +293,9 @@ fn columns(listed: &Listed, arguments: &Arguments, session: &Session, zone: &Tim
 }
 
 /// Columns separated by tabs, under their titles.
-fn table(rows: &[Row], arguments: &Arguments, session: &Session) -> Result<(), Failure> {
+fn table(rows: &[Row], arguments: &SubvolumeListArguments, session: &Session) -> Result<(), Failure> {
     let Some(first) = rows.first() else {
-        return if arguments.deleted { Ok(()) } else { session.tell("no subvolumes") };
+        return if arguments.kinds.deleted { Ok(()) } else { session.tell("no subvolumes") };
     };
     let titles: Vec<&str> = first.iter().map(|(title, _)| *title).collect();
     session.line(titles.iter().map(|title| format!("{title}\t")).collect::<String>())?;
@@ -302,10 +311,4 @@ fn table(rows: &[Row], arguments: &Arguments, session: &Session) -> Result<(), F
         session.line("")?;
     }
     Ok(())
-}
-
-/// No subvolume answers to this.
-pub(super) fn missing(what: &str) -> Failure {
-    Failure::new(Kind::NotFound, format!("there is no subvolume {what}"))
-        .hint("list them with subvolume list")
 }

@@ -4,24 +4,26 @@ use std::ffi::OsString;
 
 use clap::Args;
 use jiff::tz::TimeZone;
-use serde_json::{Value, json};
+use serde_json::json;
 use vlinder_format::inode::Timestamp;
 use vlinder_format::{RootId, Uuid};
 use vlinder_fs::SubvolumeInformation;
 
-use super::list::{missing, path_of};
-use super::{parent, uuid_or_dash};
-use crate::failure::{Failure, Status as Ending};
-use crate::image::{Follow, ImageArguments, Images, Purpose};
-use crate::inspect::parse_number;
-use crate::object::Object;
-use crate::report;
+use super::facts::{described, parent, path_of, uuid_or_dash};
+use crate::devices::Purpose;
+use crate::failure::{ExitStatus, Failure};
+use crate::image::{ImageArguments, Images};
+use crate::object::{Object, missing};
 use crate::session::Session;
+use crate::target::Follow;
+use crate::text;
+use crate::times::local_time_with_offset;
+use crate::values::number;
 
 /// Tell all about a subvolume: UUIDs, generations, times, snapshots.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  vlinder subvolume show disk.img:/home")]
-pub struct Arguments {
+pub struct SubvolumeShowArguments {
     /// The subvolume of this number; then the target only names the image.
     #[arg(short, long, value_name = "ID", value_parser = number, conflicts_with = "uuid")]
     rootid: Option<u64>,
@@ -34,16 +36,12 @@ pub struct Arguments {
     target: OsString,
 }
 
-fn number(text: &str) -> Result<u64, String> {
-    parse_number(text).ok_or_else(|| format!("{text:?} is no number"))
-}
-
 fn uuid(text: &str) -> Result<Uuid, String> {
     Uuid::parse(text).ok_or_else(|| format!("{text:?} is no UUID: 8-4-4-4-12 hexadecimal digits"))
 }
 
 /// Runs `show`.
-pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> {
+pub fn run(arguments: &SubvolumeShowArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let images = Images::new(&arguments.images)?;
     let object = Object::find(&images, &arguments.target, Purpose::Read, Follow::Yes)?;
     let all = object.subvolumes()?;
@@ -64,10 +62,10 @@ pub fn run(arguments: &Arguments, session: &Session) -> Result<Ending, Failure> 
         let mut value = described(&found);
         value["snapshots"] = snapshots.iter().map(|snapshot| json!(snapshot.id.0)).collect();
         session.object(json!({ "subvolume": value }))?;
-        return Ok(Ending::Done);
+        return Ok(ExitStatus::Done);
     }
     print(&found, &snapshots, session)?;
-    Ok(Ending::Done)
+    Ok(ExitStatus::Done)
 }
 
 fn print(
@@ -80,8 +78,8 @@ fn print(
         if time == Timestamp::default() { "-".to_owned() } else { local_time_with_offset(time, &zone) }
     };
     let is_top = found.id == RootId::FS_TREE;
-    session.line(if is_top { "/".to_owned() } else { report::escaped(&path_of(found)) })?;
-    let shown_name = if is_top { "<FS_TREE>".to_owned() } else { report::escaped(&found.name) };
+    session.line(if is_top { "/".to_owned() } else { text::escaped(&path_of(found)) })?;
+    let shown_name = if is_top { "<FS_TREE>".to_owned() } else { text::escaped(&found.name) };
     let above = parent(found).to_string();
     let rows = [
         ("Name: \t\t\t", shown_name),
@@ -105,43 +103,9 @@ fn print(
         session.line(format!("\t{title}{value}"))?;
     }
     for snapshot in snapshots {
-        session.line(format!("\t\t\t\t{}", report::escaped(&path_of(snapshot))))?;
+        session.line(format!("\t\t\t\t{}", text::escaped(&path_of(snapshot))))?;
     }
     Ok(())
-}
-
-fn local_time_with_offset(time: Timestamp, zone: &TimeZone) -> String {
-    match jiff::Timestamp::from_second(time.seconds) {
-        Ok(timestamp) => timestamp.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S %z").to_string(),
-        Err(_) => format!("{} s", time.seconds),
-    }
-}
-
-/// A subvolume as JSON.
-pub fn described(subvolume: &SubvolumeInformation) -> Value {
-    let uuid = |uuid: Uuid| if uuid.is_nil() { Value::Null } else { Value::from(uuid.to_string()) };
-    let time = |time: Timestamp| match time == Timestamp::default() {
-        true => Value::Null,
-        false => json!({ "seconds": time.seconds, "nanoseconds": time.nanoseconds }),
-    };
-    json!({
-        "id": subvolume.id.0,
-        "parent_id": subvolume.parent.map(|parent| parent.root.0),
-        "name": report::name(&subvolume.name),
-        "path": report::name(&path_of(subvolume)),
-        "generation": subvolume.generation.0,
-        "creation_transaction": subvolume.creation_transaction.0,
-        "send_transaction": subvolume.send_transaction.0,
-        "receive_transaction": subvolume.receive_transaction.0,
-        "creation_time": time(subvolume.creation_time),
-        "send_time": time(subvolume.send_time),
-        "receive_time": time(subvolume.receive_time),
-        "uuid": uuid(subvolume.uuid),
-        "parent_uuid": uuid(subvolume.parent_uuid),
-        "received_uuid": uuid(subvolume.received_uuid),
-        "read_only": subvolume.is_read_only,
-        "deleted": subvolume.is_deleted,
-    })
 }
 
 /// Tell which subvolume a mount shows where no subvol= or subvolid= is given.
@@ -155,7 +119,7 @@ pub struct GetDefaultArguments {
 }
 
 /// Runs `get-default`.
-pub fn get_default(arguments: &GetDefaultArguments, session: &Session) -> Result<Ending, Failure> {
+pub fn get_default(arguments: &GetDefaultArguments, session: &Session) -> Result<ExitStatus, Failure> {
     let images = Images::new(&arguments.images)?;
     let object = Object::find(&images, &arguments.target, Purpose::Read, Follow::Yes)?;
     let found = object.default_subvolume()?;
@@ -169,8 +133,8 @@ pub fn get_default(arguments: &GetDefaultArguments, session: &Session) -> Result
         let (generation, above) = (found.generation, parent(&found));
         session.line(format!(
             "ID {id} gen {generation} top level {above} path {}",
-            report::escaped(&found.path)
+            text::escaped(&found.path)
         ))?;
     }
-    Ok(Ending::Done)
+    Ok(ExitStatus::Done)
 }

@@ -7,8 +7,9 @@ use vlinder_testkit::Scratch;
 
 use crate::common::{Ended, end, vlinder};
 
-/// Root's part: a `/tmp`, a `/dev/fuse` and a `/etc/fuse.conf` of the test's own, seen by no other process, with an image and a
-/// mount point that are the user's. `as_user` runs words as a user whom every system knows by name, `as_stranger` as another.
+/// Root's part: a `/tmp`, a `/dev/fuse` and a `/etc/fuse.conf` of the test's own, seen by no other process,
+/// with an image and a mount point that are the user's. `as_user` runs words as a user whom every system
+/// knows by name, `as_stranger` as another.
 const PREPARE: &str = r#"
 set -e
 mount --make-rprivate /

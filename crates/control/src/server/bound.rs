@@ -7,21 +7,21 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 
-use super::ServerError;
+use super::error::ServerError;
 use crate::location::{LocationError, SocketLocation};
 use crate::{dead_sockets, last_resort};
 
 /// A socket that is listened at.
 pub(super) struct Bound {
     pub(super) listener: UnixListener,
-    place: Place,
+    address: BoundAddress,
 }
 
-enum Place {
+enum BoundAddress {
     File {
         path: PathBuf,
-        /// The socket's file system and inode: a mount that got the device number after this one may have put its own in its
-        /// place. The listener keeps the number from being used again.
+        /// The socket's file system and inode: a mount that got the device number after this one may have put
+        /// its own in its place. The listener keeps the number from being used again.
         identity: (u64, u64),
     },
     /// A name that the mount tells. It has no mode, so who may connect is asked of each who does.
@@ -29,7 +29,8 @@ enum Place {
 }
 
 impl Bound {
-    /// Makes the socket in the first place that can be used; where there is none, under a name that the mount has to tell.
+    /// Makes the socket in the first place that can be used; where there is none, under a name that the mount
+    /// has to tell.
     ///
     /// # Errors
     /// [`ServerError::NoPlace`].
@@ -55,8 +56,8 @@ impl Bound {
                     reasons,
                     "no directory can hold the control socket, so the mount itself tells its name; verbs of other network namespaces can't ask the server"
                 );
-                let place = Place::Name { name, for_everybody: last.for_everybody };
-                Ok(Self { listener, place })
+                let address = BoundAddress::Name { name, for_everybody: last.for_everybody };
+                Ok(Self { listener, address })
             }
             Err(source) => {
                 let path = PathBuf::from(format!("the name {}", String::from_utf8_lossy(&name)));
@@ -70,35 +71,35 @@ impl Bound {
         let path = location.path();
         location.prepare(owner)?;
         match bind(&path, location.for_everybody) {
-            Ok((listener, identity)) => Ok(Self { listener, place: Place::File { path, identity } }),
+            Ok((listener, identity)) => Ok(Self { listener, address: BoundAddress::File { path, identity } }),
             Err(source) => Err(LocationError::Host { path, source }),
         }
     }
 
     /// Where it lies, if in a directory.
     pub(super) fn path(&self) -> Option<&Path> {
-        match &self.place {
-            Place::File { path, .. } => Some(path),
-            Place::Name { .. } => None,
+        match &self.address {
+            BoundAddress::File { path, .. } => Some(path),
+            BoundAddress::Name { .. } => None,
         }
     }
 
     /// The name that the mount has to tell, if it has one.
     pub(super) fn told_name(&self) -> Option<&[u8]> {
-        match &self.place {
-            Place::File { .. } => None,
-            Place::Name { name, .. } => Some(name),
+        match &self.address {
+            BoundAddress::File { .. } => None,
+            BoundAddress::Name { name, .. } => Some(name),
         }
     }
 
     /// Whether others than root and the owner can connect and are to be refused.
     pub(super) fn is_for_privileged_alone(&self) -> bool {
-        matches!(self.place, Place::Name { for_everybody: false, .. })
+        matches!(self.address, BoundAddress::Name { for_everybody: false, .. })
     }
 
     /// Removes the socket from its directory, unless another server's has taken its place.
     pub(super) fn remove(&self) -> io::Result<()> {
-        let Place::File { path, identity } = &self.place else { return Ok(()) };
+        let BoundAddress::File { path, identity } = &self.address else { return Ok(()) };
         let _lock = lock_directory_of(path)?;
         if identity_of(path)? == *identity {
             std::fs::remove_file(path)?;

@@ -1,4 +1,5 @@
-//! Connections of many users over a real socket. A thread takes another user for itself alone, so these need root.
+//! Connections of many users over a real socket. A thread takes another user for itself alone, so these need
+//! root.
 
 use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;

@@ -42,10 +42,12 @@ pub enum Allocate {
     },
 }
 
-/// fallocate(2). The caller holds [`Inode::operation`] exclusively and has set the times in the inode's state already.
+/// fallocate(2). The caller holds [`Inode::operation`] exclusively and has set the times in the inode's state
+/// already.
 ///
 /// # Errors
-/// [`Refusal::InvalidArgument`], [`Refusal::FileTooLarge`], [`Refusal::NoSpace`]; what the trees and devices met.
+/// [`Refusal::InvalidArgument`], [`Refusal::FileTooLarge`], [`Refusal::NoSpace`]; what the trees and devices
+/// met.
 pub fn allocate(
     filesystem: &Filesystem,
     inode: &Arc<Inode>,
@@ -203,7 +205,8 @@ fn fill(
     Ok(())
 }
 
-/// Makes a hole: the sectors inside of the range lose their space, the parts of sectors at its ends become zeros.
+/// Makes a hole: the sectors inside of the range lose their space, the parts of sectors at its ends become
+/// zeros.
 fn punch(filesystem: &Filesystem, inode: &Arc<Inode>, range: ByteRange) -> Result<()> {
     let sector_size = u64::from(filesystem.sector_size());
     let inner = inner_sectors(range, sector_size);
@@ -247,8 +250,8 @@ fn zero_part(filesystem: &Filesystem, inode: &Arc<Inode>, part: ByteRange) -> Re
     put_sectors(filesystem, inode, start, sector)
 }
 
-/// An inline extent that reaches behind the range is written out, since it has no parts. (Only other systems make inline
-/// extents of more than a sector.)
+/// An inline extent that reaches behind the range is written out, since it has no parts. (Only other systems
+/// make inline extents of more than a sector.)
 fn uninline(filesystem: &Filesystem, inode: &Arc<Inode>, inner: ByteRange) -> Result<()> {
     let sector_size = u64::from(filesystem.sector_size());
     let found =

@@ -1,7 +1,8 @@
 //! How many bytes of a file count as allocated: what stat(2) tells in blocks.
 //!
-//! As Linux counts them (`btrfs_getattr`, fs/btrfs/inode.c): the bytes of the file's extents, and those written that lie in no
-//! extent yet (`new_delalloc_bytes`), in whole sectors. So the count does not change when what was written is stored.
+//! As Linux counts them (`btrfs_getattr`, fs/btrfs/inode.c): the bytes of the file's extents, and those
+//! written that lie in no extent yet (`new_delalloc_bytes`), in whole sectors. So the count does not change
+//! when what was written is stored.
 
 use vlinder_extent_state::ByteRange;
 
@@ -12,8 +13,8 @@ use crate::{Filesystem, Inode, Result};
 /// How often it is counted anew because a flush came between.
 const TRIES: usize = 4;
 
-/// The bytes of a file that count as allocated. Takes no lock that is held over I/O. Where the items can't be read, bytes that
-/// replace others count twice.
+/// The bytes of a file that count as allocated. Takes no lock that is held over I/O. Where the items can't be
+/// read, bytes that replace others count twice.
 pub(crate) fn allocated_bytes(filesystem: &Filesystem, inode: &Inode) -> u64 {
     let sector_size = u64::from(filesystem.sector_size().max(1));
     let look = || {

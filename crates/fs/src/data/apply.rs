@@ -17,8 +17,8 @@ use crate::{Filesystem, FsError, Refusal, Result};
 /// How many items one transaction of a long operation changes.
 pub(crate) const ITEMS_IN_STEP: usize = 1024;
 
-/// A deletion of many items, a transaction at a time. Where there is no room for what a step may take at worst, the next
-/// ones are smaller; the smallest is tried again.
+/// A deletion of many items, a transaction at a time. Where there is no room for what a step may take at
+/// worst, the next ones are smaller; the smallest is tried again.
 pub(crate) struct Steps<'a> {
     filesystem: &'a Filesystem,
     most_items: usize,
@@ -40,8 +40,8 @@ impl<'a> Steps<'a> {
         self.most_items
     }
 
-    /// Joins a transaction for a step that removes `found` items, with these changes and one of the inode at worst; none
-    /// where there was no room for that, and the caller has to look anew what to remove.
+    /// Joins a transaction for a step that removes `found` items, with these changes and one of the inode at
+    /// worst; none where there was no room for that, and the caller has to look anew what to remove.
     pub(crate) fn begin(&mut self, found: usize, changes: Charge) -> Result<Option<Handle<'a>>> {
         let reservation = Reservation::deletion(1).and(changes).of(ChangeKind::Truncation);
         match self.filesystem.begin_with(reservation) {
@@ -50,8 +50,8 @@ impl<'a> Steps<'a> {
         }
     }
 
-    /// Ends a step that removed `found` items, and gives its handle back; none where there was no room for it, nothing was
-    /// changed, and the caller has to look anew what to remove.
+    /// Ends a step that removed `found` items, and gives its handle back; none where there was no room for
+    /// it, nothing was changed, and the caller has to look anew what to remove.
     pub(crate) fn end(
         &mut self,
         found: usize,
@@ -82,8 +82,8 @@ impl<'a> Steps<'a> {
 /// Bytes of the item of an extent, with its header.
 const EXTENT_ITEM_BYTES: u64 = 53 + 25;
 
-/// What putting `new` extents into a file may change where it has `present` ones: each new one takes the place of present
-/// ones, and may cut one in two.
+/// What putting `new` extents into a file may change where it has `present` ones: each new one takes the
+/// place of present ones, and may cut one in two.
 pub(crate) fn file_changes(present: usize, new: usize) -> Charge {
     file_changes_over(present, present, new)
 }
@@ -103,8 +103,8 @@ pub(crate) fn file_changes_over(present: usize, overwritten: usize, new: usize) 
     }
 }
 
-/// Changes the items, references and allocated bytes of a file as `rewrite` says, and its state as `update` does.
-/// `new` are extents that nobody refers to yet. All or nothing.
+/// Changes the items, references and allocated bytes of a file as `rewrite` says, and its state as `update`
+/// does. `new` are extents that nobody refers to yet. All or nothing.
 pub(crate) fn apply(
     handle: &mut Handle<'_>,
     inode: &Inode,

@@ -3,8 +3,8 @@
 use vlinder_base::parallel;
 use vlinder_codec::checksum::{ChecksumKind, checksum_many};
 
-/// Data from this size on are worth spreading over the cores: to wake a worker and wait for it takes some 50 microseconds,
-/// and half a millisecond where all cores are busy.
+/// Data from this size on are worth spreading over the cores: to wake a worker and wait for it takes some 50
+/// microseconds, and half a millisecond where all cores are busy.
 const fn parallel_bytes(kind: ChecksumKind) -> usize {
     match kind {
         // Ten gigabytes a second and more.

@@ -22,13 +22,13 @@ use crate::{Filesystem, Refusal, Result};
 /// How much a copy that shares nothing reads at a time.
 const COPY_BYTES: u64 = 1 << 20;
 
-/// Makes `length` bytes of `target` at `target_offset` show the same extents as `source` at `source_offset`. Offsets are
-/// at sector borders, and so is the end, unless it is the end of the source and not inside of the target. The caller holds
-/// [`Inode::operation`] of both exclusively and has set the times of the target.
+/// Makes `length` bytes of `target` at `target_offset` show the same extents as `source` at `source_offset`.
+/// Offsets are at sector borders, and so is the end, unless it is the end of the source and not inside of the
+/// target. The caller holds [`Inode::operation`] of both exclusively and has set the times of the target.
 ///
 /// # Errors
-/// [`Refusal::InvalidArgument`] where the range is not as above, overlaps itself, or only one of the files has checksums;
-/// what the trees met.
+/// [`Refusal::InvalidArgument`] where the range is not as above, overlaps itself, or only one of the files
+/// has checksums; what the trees met.
 pub fn clone_range(
     filesystem: &Filesystem,
     source: &Arc<Inode>,
@@ -39,8 +39,8 @@ pub fn clone_range(
 ) -> Result<()> {
     let plan = Plan::new(filesystem, source, source_offset, target, target_offset, length)?;
     let Some(mut plan) = plan else { return Ok(()) };
-    // Bytes that lie in an item can't be shared. They are written first: for want of room that may fail, and then nothing is
-    // changed. No lock is held meanwhile, since writing may flush.
+    // Bytes that lie in an item can't be shared. They are written first: for want of room that may fail, and
+    // then nothing is changed. No lock is held meanwhile, since writing may flush.
     if let Some(part) = plan.inline_part(filesystem)? {
         let rest = plan.after(part);
         let mut copy = Copy { filesystem, source, source_offset, target, target_offset, done: 0 };
@@ -67,9 +67,9 @@ pub fn clone_range(
     plan.share(filesystem)
 }
 
-/// Copies bytes as copy_file_range(2) does: what lies at sector borders of both files is shared, the rest read and
-/// written. Gives how many bytes: fewer than asked for only at the end of the source, or where an error came after a part.
-/// Locks and times as for [`clone_range`].
+/// Copies bytes as copy_file_range(2) does: what lies at sector borders of both files is shared, the rest
+/// read and written. Gives how many bytes: fewer than asked for only at the end of the source, or where an
+/// error came after a part. Locks and times as for [`clone_range`].
 ///
 /// # Errors
 /// As [`clone_range`], [`read`] and [`write()`]; nothing is copied then.
@@ -199,7 +199,8 @@ impl<'a> Plan<'a> {
         offset - self.from.start() + self.to.start()
     }
 
-    /// The sectors of the source whose bytes lie in an item, which is the file's first, as far as they are to be cloned.
+    /// The sectors of the source whose bytes lie in an item, which is the file's first, as far as they are to
+    /// be cloned.
     fn inline_part(&self, filesystem: &Filesystem) -> Result<Option<ByteRange>> {
         if self.from.start() > 0 {
             return Ok(None);

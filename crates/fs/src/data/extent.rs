@@ -88,8 +88,9 @@ impl Extent {
         Self::new(range.start(), &FileExtent::hole(range.length_bytes(), generation))
     }
 
-    /// A run that ends past the last offset, or reaches past the extent it is part of, is damage that no loop below may
-    /// stumble over. (An uncompressed extent's uncompressed length is no bound: Linux let it differ.)
+    /// A run that ends past the last offset, or reaches past the extent it is part of, is damage that no loop
+    /// below may stumble over. (An uncompressed extent's uncompressed length is no bound: Linux let it
+    /// differ.)
     fn check(&self) -> Result<(), FileExtentFault> {
         let Some(range) = self.range() else { return Ok(()) };
         if self.offset.checked_add(range.file_bytes).is_none() || range.file_bytes == 0 {
@@ -162,15 +163,16 @@ impl Extent {
         matches!(self.content, Content::Preallocated(_))
     }
 
-    /// The extent on disk that a reference is held for, and the offset that names the reference: the file offset that
-    /// the extent's first byte would have. It can lie before the file's start and then wraps.
+    /// The extent on disk that a reference is held for, and the offset that names the reference: the file
+    /// offset that the extent's first byte would have. It can lie before the file's start and then wraps.
     pub(crate) fn reference(&self) -> Option<(StoredExtent, u64)> {
         let range = self.range().filter(|range| !range.is_hole())?;
         let stored = StoredExtent { address: range.address, bytes: range.disk_bytes };
         Some((stored, self.offset.wrapping_sub(range.offset_bytes)))
     }
 
-    /// Whether both runs show the same bytes wherever both are: parts of one extent, at one place of the file, or holes.
+    /// Whether both runs show the same bytes wherever both are: parts of one extent, at one place of the
+    /// file, or holes.
     pub(crate) fn shows_the_same(&self, other: &Self) -> bool {
         if self.range().is_none() || other.range().is_none() {
             return false;
@@ -181,7 +183,8 @@ impl Extent {
             && self.reference() == other.reference()
     }
 
-    /// The part of the run that lies in a range, which it must overlap. None for an inline extent, which has no parts.
+    /// The part of the run that lies in a range, which it must overlap. None for an inline extent, which has
+    /// no parts.
     pub(crate) fn part(&self, range: ByteRange) -> Option<Self> {
         let whole = self.range()?;
         let part = ByteRange::with_length(self.offset, whole.file_bytes)?.intersection(range)?;
@@ -200,8 +203,8 @@ impl Extent {
         Some(extent)
     }
 
-    /// Both runs as one, if the other goes on where this one ends, in the file and in the same extent (or both are
-    /// holes).
+    /// Both runs as one, if the other goes on where this one ends, in the file and in the same extent (or
+    /// both are holes).
     pub(crate) fn joined(&self, next: &Self) -> Option<Self> {
         let (one, other) = (self.range()?, next.range()?);
         let same_kind =

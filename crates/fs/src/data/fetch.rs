@@ -9,7 +9,8 @@ use vlinder_volume::{ReadsInFlight, Volume, VolumeError};
 use super::error::DataFault;
 use super::pieces::Piece;
 
-/// No more is asked for together by who waits for it: what is judged and copied should still lie in the processor's cache.
+/// No more is asked for together by who waits for it: what is judged and copied should still lie in the
+/// processor's cache.
 pub(super) const MOST_BYTES: u64 = 512 << 10;
 
 /// Bytes that lie together.
@@ -118,8 +119,8 @@ impl Fetched {
 }
 
 impl Fetches {
-    /// Plans what to ask for, in the order of the pieces, at most so many bytes at a time of what is not compressed.
-    /// `decoded` gives the extent of a piece if it was decoded before.
+    /// Plans what to ask for, in the order of the pieces, at most so many bytes at a time of what is not
+    /// compressed. `decoded` gives the extent of a piece if it was decoded before.
     pub(super) fn plan(
         pieces: Vec<Piece>,
         most_bytes: u64,

@@ -20,29 +20,31 @@ const LOCKED: StateBits = StateBits(1 << 1);
 
 /// What is in memory of a file's data.
 ///
-/// Bytes are *dirty* from their write until a flush takes them, *being written* until they are on the devices and their
-/// extents in the tree, and on disk from then on. Those of direct writes are *ordered* in between: on the devices, while
-/// their extents wait to be *entered* with many others. Readers see the newest of all these. A range of the state map has
-/// [`DELALLOC`] as long as it is in any of them.
+/// Bytes are *dirty* from their write until a flush takes them, *being written* until they are on the devices
+/// and their extents in the tree, and on disk from then on. Those of direct writes are *ordered* in between:
+/// on the devices, while their extents wait to be *entered* with many others. Readers see the newest of all
+/// these. A range of the state map has [`DELALLOC`] as long as it is in any of them.
 ///
-/// Locks: [`Inode::operation`](crate::Inode::operation) → `extents` → `storing` → [ranges](Self::lock_range) → a transaction
-/// handle → [`Inode::state`](crate::Inode::state) → `unflushed`. Who finishes the batch [under way](super::flush_ahead) has the
-/// batch first, with `extents` of other files perhaps, and takes those of its files then.
+/// Locks: [`Inode::operation`](crate::Inode::operation) → `extents` → `storing` → [ranges](Self::lock_range)
+/// → a transaction handle → [`Inode::state`](crate::Inode::state) → `unflushed`. Who finishes the batch
+/// [under way](super::flush_ahead) has the batch first, with `extents` of other files perhaps, and takes
+/// those of its files then.
 #[derive(Debug)]
 pub struct FileData {
     /// Held by whoever changes the file's EXTENT_DATA items: a flush, a truncation, a clone and so on.
     extents: Mutex<()>,
-    /// Held by whoever takes dirty bytes and brings them to the devices, so that extents become ordered as bytes were taken.
+    /// Held by whoever takes dirty bytes and brings them to the devices, so that extents become ordered as
+    /// bytes were taken.
     storing: Mutex<()>,
-    /// Of the items, while nobody may be changing them: each time they may have changed another [`serial`]; 0 while they
-    /// may be changing.
+    /// Of the items, while nobody may be changing them: each time they may have changed another [`serial`]; 0
+    /// while they may be changing.
     version: AtomicU64,
     unflushed: Mutex<Unflushed>,
     states: OnceLock<ExtentState>,
 }
 
-/// A file's EXTENT_DATA items, and with them the bytes on disk, as they were at some time: of all files and times no other
-/// has the same.
+/// A file's EXTENT_DATA items, and with them the bytes on disk, as they were at some time: of all files and
+/// times no other has the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version(u64);
 
@@ -161,7 +163,8 @@ impl Unflushed {
         if self.is_held { self.dirty.bytes() } else { 0 }
     }
 
-    /// Copies what there is of a range into `target`, whose first byte is at `offset`; gives the parts that are on disk.
+    /// Copies what there is of a range into `target`, whose first byte is at `offset`; gives the parts that
+    /// are on disk.
     pub(crate) fn copy_to(&self, offset: u64, target: &mut [u8]) -> Vec<ByteRange> {
         let Some(range) = ByteRange::with_length(offset, target.len() as u64) else { return Vec::new() };
         // Mostly nothing lies below.
@@ -224,8 +227,8 @@ impl FileData {
         unflushed.dirty.bytes() + unflushed.writing.as_ref().map_or(0, |writing| writing.bytes())
     }
 
-    /// Keeps others from changing the file's items and from taking its dirty bytes. What is ordered stays so: all but a
-    /// flush use [`lock_settled`](super::flush::lock_settled).
+    /// Keeps others from changing the file's items and from taking its dirty bytes. What is ordered stays so:
+    /// all but a flush use [`lock_settled`](super::flush::lock_settled).
     pub(super) fn lock_extents(&self) -> ExtentsGuard<'_> {
         let items = self.lock_items();
         ExtentsGuard { _storing: self.lock_storing(), _items: items }
@@ -252,8 +255,8 @@ impl FileData {
         self.storing.lock()
     }
 
-    /// The version of the file's items; none while somebody may be changing them. Who asks has taken what is unflushed
-    /// before: bytes leave memory only after their items came, and the version went.
+    /// The version of the file's items; none while somebody may be changing them. Who asks has taken what is
+    /// unflushed before: bytes leave memory only after their items came, and the version went.
     pub(crate) fn version(&self) -> Option<Version> {
         match self.version.load(Ordering::Acquire) {
             0 => None,
@@ -261,9 +264,10 @@ impl FileData {
         }
     }
 
-    /// Keeps others from entering extents into a range of whole sectors, so that what its items refer to stays theirs. Who
-    /// enters has the ranges locked of all items that may change; a reader that can't go by the [version](Self::version) has
-    /// one, and reads the devices meanwhile. Only who changes items has several at once.
+    /// Keeps others from entering extents into a range of whole sectors, so that what its items refer to
+    /// stays theirs. Who enters has the ranges locked of all items that may change; a reader that can't go by
+    /// the [version](Self::version) has one, and reads the devices meanwhile. Only who changes items has
+    /// several at once.
     ///
     /// # Errors
     /// Only for defects of the state map.

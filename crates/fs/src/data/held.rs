@@ -1,4 +1,5 @@
-//! Bytes that an open file holds beyond what was asked for, as the devices gave them: no zeros for holes, no copies.
+//! Bytes that an open file holds beyond what was asked for, as the devices gave them: no zeros for holes, no
+//! copies.
 
 use vlinder_base::sync::Arc;
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
@@ -128,7 +129,8 @@ impl Held {
         self.stretch
     }
 
-    /// Copies what is held from the start of a range on into `target`, which has all of the range; gives how many bytes.
+    /// Copies what is held from the start of a range on into `target`, which has all of the range; gives how
+    /// many bytes.
     pub(super) fn copy(&mut self, version: Version, range: ByteRange, target: &mut [u8]) -> usize {
         let Stretch { range: whole, parts, buffers, .. } = &self.stretch;
         let known = whole.intersection(range);
@@ -157,8 +159,8 @@ impl Held {
     }
 }
 
-/// The number of the first of some runs, which lie in order, that does not end before a place; how many they are if all do.
-/// It is mostly `guess` or the next, where the last search ended.
+/// The number of the first of some runs, which lie in order, that does not end before a place; how many they
+/// are if all do. It is mostly `guess` or the next, where the last search ended.
 pub(super) fn first_behind<T>(runs: &[T], guess: usize, ends_before: impl Fn(&T) -> bool) -> usize {
     let is_first = |number: usize| {
         let before = number.checked_sub(1).and_then(|before| runs.get(before));

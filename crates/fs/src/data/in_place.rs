@@ -1,5 +1,5 @@
-//! Which bytes may be written where they lie: preallocated space that was never written, and extents of files without
-//! copy-on-write; both only where nobody else refers to the extent.
+//! Which bytes may be written where they lie: preallocated space that was never written, and extents of files
+//! without copy-on-write; both only where nobody else refers to the extent.
 
 use std::collections::HashMap;
 
@@ -26,9 +26,9 @@ const EXTENTS_IN_STEP: usize = 256;
 /// Parts that may be written in place with their addresses, and the other parts.
 pub(crate) type Split = (Vec<(ByteRange, Logical)>, Vec<ByteRange>);
 
-/// Splits a range into what may be written in place and what needs new space. The caller holds the file's extents locked,
-/// and keeps the handle until it has written bytes that lie in the file already: as long as it is open, no snapshot comes
-/// to share them.
+/// Splits a range into what may be written in place and what needs new space. The caller holds the file's
+/// extents locked, and keeps the handle until it has written bytes that lie in the file already: as long as
+/// it is open, no snapshot comes to share them.
 ///
 /// # Errors
 /// What the trees met.
@@ -51,7 +51,8 @@ pub(crate) fn find(
     Ok((placed, others))
 }
 
-/// The parts of a range that may be written in place, with their addresses; `extents` are those that overlap the range.
+/// The parts of a range that may be written in place, with their addresses; `extents` are those that overlap
+/// the range.
 fn writable_runs(
     filesystem: &Filesystem,
     inode: &Inode,
@@ -137,8 +138,8 @@ fn writable_start(extent: &Extent, flags: InodeFlags) -> Option<Logical> {
     range.address.checked_add(range.offset_bytes)
 }
 
-/// Whether anyone but this file's own runs, all at one place of the file, refers to an extent, or did at the last commit: a
-/// power cut would show these the new bytes.
+/// Whether anyone but this file's own runs, all at one place of the file, refers to an extent, or did at the
+/// last commit: a power cut would show these the new bytes.
 fn is_shared(
     filesystem: &Filesystem,
     inode: &Inode,

@@ -39,8 +39,8 @@ pub(crate) fn load(
     Ok(items)
 }
 
-/// Loads all items of an inode that overlap ranges, range by range. The caller keeps others from changing items of the inode,
-/// so one descent serves ranges that follow one another and have their items in one leaf.
+/// Loads all items of an inode that overlap ranges, range by range. The caller keeps others from changing
+/// items of the inode, so one descent serves ranges that follow one another and have their items in one leaf.
 pub(crate) fn load_each(
     engine: &Engine,
     tree: &OpenTree,
@@ -102,8 +102,8 @@ fn gather(
     Ok(())
 }
 
-/// Loads the items of an inode from an offset on, at most about `limit` and none behind the leaf where they begin: what a
-/// descent has at hand. An item that can't be decoded ends them, unless it is the first.
+/// Loads the items of an inode from an offset on, at most about `limit` and none behind the leaf where they
+/// begin: what a descent has at hand. An item that can't be decoded ends them, unless it is the first.
 pub(crate) fn load_leaf(
     engine: &Engine,
     tree: &OpenTree,

@@ -1,9 +1,9 @@
 //! File data: extents, reading, writing, write-back, truncation, preallocation, clones, holes.
 //!
-//! Reading path: `extent` (one EXTENT_DATA item), `items` (those of a range), [`OpenCache`] (what an open file remembers of
-//! them), [`read`] with `pieces`, `fetch`, `read_ahead` and `held`; then `runs` (bytes in memory),
-//! [`FileData`], [`write()`], `flush` (bytes become extents), `rewrite` (what that means for items and references, as a pure
-//! function), and the operations on whole ranges.
+//! Reading path: `extent` (one EXTENT_DATA item), `items` (those of a range), [`OpenCache`] (what an open
+//! file remembers of them), [`read`] with `pieces`, `fetch`, `read_ahead` and `held`; then `runs` (bytes in
+//! memory), [`FileData`], [`write()`], `flush` (bytes become extents), `rewrite` (what that means for items
+//! and references, as a pure function), and the operations on whole ranges.
 
 mod allocate;
 mod allocated;

@@ -1,5 +1,5 @@
-//! What an open file remembers from call to call. It holds no truth: each part knows of which version of the file it is,
-//! and is dropped when the file has another.
+//! What an open file remembers from call to call. It holds no truth: each part knows of which version of the
+//! file it is, and is dropped when the file has another.
 
 use vlinder_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
@@ -18,7 +18,8 @@ use crate::{Filesystem, Result};
 const FIRST_ITEMS: usize = 8;
 /// No load decodes more; a leaf of 64 KiB has fewer.
 const MOST_ITEMS: usize = 1024;
-/// One where who goes through the file is, and what is read ahead, which may begin in one leaf and end in the next.
+/// One where who goes through the file is, and what is read ahead, which may begin in one leaf and end in the
+/// next.
 const MOST_WINDOWS: usize = 3;
 
 /// What an open file remembers for its next read or seek.
@@ -92,8 +93,8 @@ impl OpenCache {
         self.unverified_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// The items of the part of a file that begins at or before `at`, about `wanted` of them where that many lie in one
-    /// leaf. Who asks has looked for what is unflushed before.
+    /// The items of the part of a file that begins at or before `at`, about `wanted` of them where that many
+    /// lie in one leaf. Who asks has looked for what is unflushed before.
     pub(super) fn window(
         &self,
         filesystem: &Filesystem,

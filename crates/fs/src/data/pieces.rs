@@ -27,8 +27,8 @@ impl Piece {
     }
 }
 
-/// The pieces of a part of a file that has these items, in order and apart, those that are not compressed with at most so
-/// many bytes. What lies between them reads as zeros.
+/// The pieces of a part of a file that has these items, in order and apart, those that are not compressed
+/// with at most so many bytes. What lies between them reads as zeros.
 pub(super) fn pieces_of(
     part: ByteRange,
     extents: Vec<Extent>,

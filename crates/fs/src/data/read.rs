@@ -26,8 +26,8 @@ const MOST_ITEMS: usize = 4096;
 /// Bytes of data that are read together where nothing may be read ahead.
 const LONGEST_RUN: u64 = 1 << 20;
 
-/// Reads the bytes of a file from `offset` on into `target`, and gives how many: fewer than asked for only at the end of
-/// the file. The caller holds [`Inode::operation`], shared or exclusive.
+/// Reads the bytes of a file from `offset` on into `target`, and gives how many: fewer than asked for only at
+/// the end of the file. The caller holds [`Inode::operation`], shared or exclusive.
 ///
 /// # Errors
 /// What the trees met, or a [`DataError`] for the first part of the file that no copy has.
@@ -49,9 +49,9 @@ pub fn read(
     Ok(length)
 }
 
-/// Reads data, and no holes: a stretch of the file, of a mebibyte at most, that begins with the first data at or after an
-/// offset; none where only a hole follows. Preallocated ranges are holes. The memory of `used` is used again. The caller
-/// holds [`Inode::operation`], shared or exclusive.
+/// Reads data, and no holes: a stretch of the file, of a mebibyte at most, that begins with the first data at
+/// or after an offset; none where only a hole follows. Preallocated ranges are holes. The memory of `used` is
+/// used again. The caller holds [`Inode::operation`], shared or exclusive.
 ///
 /// # Errors
 /// As [`read`], for the first run of data.
@@ -77,8 +77,8 @@ pub fn read_data(
     Ok((count > 0).then(|| Stretch::of_run(start, bytes)))
 }
 
-/// As [`read`], without a look at the size: what lies behind the end of the file is zeros, or what preallocation and
-/// partial sectors hold there.
+/// As [`read`], without a look at the size: what lies behind the end of the file is zeros, or what
+/// preallocation and partial sectors hold there.
 pub(crate) fn read_whole(
     filesystem: &Filesystem,
     inode: &Inode,
@@ -102,8 +102,9 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads without a lock; none if extents were entered into the file meanwhile, or are being entered: then items may have
-    /// been looked up in the middle of that, and what they referred to may be another file's by the time it was read.
+    /// Reads without a lock; none if extents were entered into the file meanwhile, or are being entered: then
+    /// items may have been looked up in the middle of that, and what they referred to may be another file's
+    /// by the time it was read.
     fn read_while_nothing_changes(&self, target: &mut [u8]) -> Option<Result<()>> {
         let version = self.inode.data.version();
         let unflushed = self.inode.data.unflushed();
@@ -195,7 +196,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Asks the devices for all pieces in one batch, at most so many bytes at a time, into buffers that were used before.
+    /// Asks the devices for all pieces in one batch, at most so many bytes at a time, into buffers that were
+    /// used before.
     pub(super) fn start(
         &self,
         pieces: Vec<Piece>,
@@ -268,7 +270,8 @@ impl Reader<'_> {
         Ok(all)
     }
 
-    /// Copies and decodes what was read of `part` to its places in `target`, on several cores where there is much to decode.
+    /// Copies and decodes what was read of `part` to its places in `target`, on several cores where there is
+    /// much to decode.
     fn deliver(&self, part: ByteRange, fetched: &Fetched, target: &mut [u8]) -> Result<()> {
         let last = fetched.last_to_decode();
         let mut to_decode = Vec::new();
@@ -293,7 +296,8 @@ impl Reader<'_> {
         parallel::map_vec(to_decode, decode).into_iter().collect()
     }
 
-    /// What was read as it is to be held: bytes that are not compressed in the buffers into which they were read.
+    /// What was read as it is to be held: bytes that are not compressed in the buffers into which they were
+    /// read.
     pub(super) fn decode_parts(&self, fetched: Fetched) -> Result<(Vec<Part>, Vec<Vec<u8>>)> {
         let last = fetched.last_to_decode();
         let mut parts = Vec::with_capacity(fetched.pieces.len());
@@ -340,8 +344,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Decodes an extent into the answer: straight, if the answer has all of what is shown of it, else by way of the
-    /// cache, for the reads that will go on from there.
+    /// Decodes an extent into the answer: straight, if the answer has all of what is shown of it, else by way
+    /// of the cache, for the reads that will go on from there.
     fn deliver_decoded(&self, piece: &Piece, compressed: &[u8], keep: bool, target: &mut [u8]) -> Result<()> {
         let Some(on_disk) = piece.extent.range() else { return Ok(()) };
         if piece.offset_in_extent() == 0 && piece.range.length_bytes() == on_disk.file_bytes {

@@ -1,14 +1,14 @@
-//! Reading ahead: who reads a file in order in small steps gets the steps after it from memory. While these are taken from
-//! there, the devices are asked for what follows, so that they work beside the reader. Where they answered the last time at
-//! once, from a cache of the host's, they are asked when it is wanted: the same memory, which the processor has at hand, then
-//! serves part after part.
+//! Reading ahead: who reads a file in order in small steps gets the steps after it from memory. While these
+//! are taken from there, the devices are asked for what follows, so that they work beside the reader. Where
+//! they answered the last time at once, from a cache of the host's, they are asked when it is wanted: the
+//! same memory, which the processor has at hand, then serves part after part.
 //!
-//! What is read ahead is a copy of bytes on disk, good as long as the file has the same [`Version`]. What all open files
-//! hold of it together is [limited](super::held).
+//! What is read ahead is a copy of bytes on disk, good as long as the file has the same [`Version`]. What all
+//! open files hold of it together is [limited](super::held).
 //!
 //! Invariants:
-//! 1. What is held or on its way was asked for while the file had the version that it carries, and nothing of the file was
-//!    unflushed. It is judged and given out only as long as the file still has that version.
+//! 1. What is held or on its way was asked for while the file had the version that it carries, and nothing of
+//!    the file was unflushed. It is judged and given out only as long as the file still has that version.
 //! 2. What is held was compared with its checksums, as everything that comes from a device.
 
 use vlinder_extent_state::ByteRange;
@@ -29,7 +29,8 @@ const LARGEST_GAP: u64 = 1 << 20;
 const STEPS_BEFORE: u32 = 2;
 const FIRST_BYTES: u64 = 128 << 10;
 const MOST_BYTES: u64 = 1 << 20;
-/// Devices are asked for several parts, which they bring beside the reader: a single one is read by who asks for it.
+/// Devices are asked for several parts, which they bring beside the reader: a single one is read by who asks
+/// for it.
 const MOST_FETCHED_BYTES: u64 = 256 << 10;
 
 /// What an open file has read ahead, and how it came to do so.
@@ -64,7 +65,8 @@ enum Step {
 }
 
 impl ReadAhead {
-    /// Copies what was read ahead of the file's present version from the start of a range on; gives how many bytes.
+    /// Copies what was read ahead of the file's present version from the start of a range on; gives how many
+    /// bytes.
     fn copy(&mut self, version: Version, range: ByteRange, target: &mut [u8]) -> usize {
         let copied = self.held.as_mut().map_or(0, |held| held.copy(version, range, target));
         if copied > 0 {
@@ -73,7 +75,8 @@ impl ReadAhead {
         copied
     }
 
-    /// Takes note of a read that is not held, and gives what to read in its place: the same with what follows.
+    /// Takes note of a read that is not held, and gives what to read in its place: the same with what
+    /// follows.
     fn step(&mut self, version: Version, range: ByteRange, end_of_file: u64) -> Option<Step> {
         match self.take_coming(version, range.start()) {
             Some(coming) => {
@@ -126,9 +129,9 @@ impl ReadAhead {
 }
 
 impl Reader<'_> {
-    /// Reads a range that is on disk as a whole, from what was read ahead or with what follows. Nothing of the file may be
-    /// unflushed since before it had this version: what the coming bytes replace may be another file's by the time they
-    /// are read.
+    /// Reads a range that is on disk as a whole, from what was read ahead or with what follows. Nothing of
+    /// the file may be unflushed since before it had this version: what the coming bytes replace may be
+    /// another file's by the time they are read.
     pub(super) fn read_with_more(&self, version: Version, range: ByteRange, target: &mut [u8]) -> Result<()> {
         let (copied, step, mut buffers) = {
             let mut ahead = self.cache.ahead.lock();
@@ -166,8 +169,8 @@ impl Reader<'_> {
         }
     }
 
-    /// The stretch of the file that begins at an offset, as long as what is read ahead at most; none where nothing may be read
-    /// ahead, or can't be. The memory of `used` is used again.
+    /// The stretch of the file that begins at an offset, as long as what is read ahead at most; none where
+    /// nothing may be read ahead, or can't be. The memory of `used` is used again.
     pub(super) fn read_stretch(&self, offset: u64, used: Option<Stretch>) -> Option<Stretch> {
         let version = self.inode.data.version()?;
         let (size, flags) = self.inode.size_and_flags();
@@ -193,7 +196,8 @@ impl Reader<'_> {
         (self.inode.data.version() == Some(version) && !stretch.is_hole()).then_some(stretch)
     }
 
-    /// Asks the devices for a range, or as much of it as has not too many items; none where there is no room for it.
+    /// Asks the devices for a range, or as much of it as has not too many items; none where there is no room
+    /// for it.
     fn ask_for(&self, version: Version, range: ByteRange, buffers: &mut Vec<Vec<u8>>) -> Option<Coming> {
         let share = self.filesystem.shared().read_ahead.take(range.length_bytes())?;
         let (extents, end) = self.items(range).ok()?;

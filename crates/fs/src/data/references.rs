@@ -8,8 +8,8 @@ use vlinder_transaction::{DataExtent, Handle};
 use super::rewrite::Changes;
 use crate::inode::Inode;
 
-/// Adds and drops references as changes of an inode's items say, which were just made, and notes them for the next fsync;
-/// `is_new` knows the extents that nobody refers to yet.
+/// Adds and drops references as changes of an inode's items say, which were just made, and notes them for the
+/// next fsync; `is_new` knows the extents that nobody refers to yet.
 pub(crate) fn change(
     handle: &mut Handle<'_>,
     inode: &Inode,

@@ -14,10 +14,10 @@ use super::{flush, items};
 use crate::inode::Inode;
 use crate::{Filesystem, Refusal, Result};
 
-/// Gives `target` the content and size of `source`, and the present as its time of modification. Both then share the
-/// extents. All of it is one transaction: a crash leaves the old content or the new one. Both files are of one subvolume and
-/// have the same flags for data. The caller holds [`Inode::operation`] of both, that of the target exclusively, and
-/// has seen to the target's privileges.
+/// Gives `target` the content and size of `source`, and the present as its time of modification. Both then
+/// share the extents. All of it is one transaction: a crash leaves the old content or the new one. Both files
+/// are of one subvolume and have the same flags for data. The caller holds [`Inode::operation`] of both, that
+/// of the target exclusively, and has seen to the target's privileges.
 ///
 /// # Errors
 /// [`Refusal::InvalidArgument`] where the files are of two subvolumes or only one of them has checksums;

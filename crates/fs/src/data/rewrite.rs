@@ -1,5 +1,5 @@
-//! What a change of a file's runs means for its EXTENT_DATA items, the references of extents and the inode's count of
-//! bytes: worked out on a list of items, without any I/O.
+//! What a change of a file's runs means for its EXTENT_DATA items, the references of extents and the inode's
+//! count of bytes: worked out on a list of items, without any I/O.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,8 @@ pub(crate) struct Rewrite {
 }
 
 impl Rewrite {
-    /// Starts from the items as they are: all that overlap what will be changed, and the neighbours that may be joined.
+    /// Starts from the items as they are: all that overlap what will be changed, and the neighbours that may
+    /// be joined.
     pub(crate) fn new(sector_size: u64, items: impl IntoIterator<Item = Extent>) -> Self {
         let before: BTreeMap<u64, Extent> = items.into_iter().map(|item| (item.offset, item)).collect();
         Self { sector_size, after: before.clone(), before }
@@ -135,7 +136,8 @@ impl Rewrite {
         }
     }
 
-    /// Whether a part of the range is preallocated space that the tree's snapshot of `last_snapshot` may share.
+    /// Whether a part of the range is preallocated space that the tree's snapshot of `last_snapshot` may
+    /// share.
     pub(crate) fn shares_preallocated(&self, range: ByteRange, last_snapshot: Generation) -> bool {
         let overlapping = self.overlapping(range);
         overlapping.iter().any(|extent| extent.is_preallocated() && extent.generation <= last_snapshot)
@@ -206,8 +208,8 @@ fn reference_changes(old: &[&Extent], new: &[&Extent]) -> Vec<ReferenceChange> {
     references
 }
 
-/// The parts of a file that its old and its new runs show differently; that an item was only split or joined is no
-/// difference.
+/// The parts of a file that its old and its new runs show differently; that an item was only split or joined
+/// is no difference.
 fn touched(sector_size: u64, old: &[&Extent], new: &[&Extent]) -> Vec<ByteRange> {
     let mut parts = Vec::new();
     for (these, others) in [(old, new), (new, old)] {

@@ -6,15 +6,17 @@ use std::ops::Bound;
 use vlinder_base::sync::Arc;
 use vlinder_extent_state::ByteRange;
 
-/// A write up to this size is copied behind the run that it continues, so that small sequential writes become one run.
+/// A write up to this size is copied behind the run that it continues, so that small sequential writes become
+/// one run.
 const MOST_COPIED: usize = 128 * 1024;
 /// No run grows past this by being continued: growing copies it.
 const LARGEST_GROWN_RUN: usize = 1 << 20;
 
 /// Runs of bytes by their offset in the file. They do not overlap and none is empty; neighbours may touch.
 ///
-/// A large buffer is moved in and never copied again; what a later write covers is cut away from the older run. Runs are shared
-/// with the requests that bring them to the devices, and with clones: who changes one that is shared changes a copy.
+/// A large buffer is moved in and never copied again; what a later write covers is cut away from the older
+/// run. Runs are shared with the requests that bring them to the devices, and with clones: who changes one
+/// that is shared changes a copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Runs {
     runs: BTreeMap<u64, Arc<Vec<u8>>>,
@@ -148,7 +150,8 @@ impl Runs {
             .map(|(start, run)| (*start, run))
     }
 
-    /// Copies what is here of the bytes from `offset` on into `target`, and gives how many that were; the rest of it stays.
+    /// Copies what is here of the bytes from `offset` on into `target`, and gives how many that were; the
+    /// rest of it stays.
     pub(crate) fn copy_to(&self, offset: u64, target: &mut [u8]) -> usize {
         let Some(range) = range_of(offset, target) else { return 0 };
         let mut copied = 0;

@@ -1,7 +1,7 @@
 //! Where a file has data and where holes: SEEK_DATA, SEEK_HOLE, and the extent map with fiemap's facts.
 //!
-//! Unflushed data are looked for only in holes and preallocated ranges, only if the file has any, and from where the last
-//! search of the same open file ended.
+//! Unflushed data are looked for only in holes and preallocated ranges, only if the file has any, and from
+//! where the last search of the same open file ended.
 
 use std::collections::HashMap;
 
@@ -27,8 +27,8 @@ pub enum Seek {
     Hole,
 }
 
-/// lseek(2) for data and holes: the first offset at or after `offset` that lies in what is sought. Preallocated ranges
-/// are holes. The caller holds [`Inode::operation`], shared or exclusive.
+/// lseek(2) for data and holes: the first offset at or after `offset` that lies in what is sought.
+/// Preallocated ranges are holes. The caller holds [`Inode::operation`], shared or exclusive.
 ///
 /// # Errors
 /// [`Refusal::NoSuchOffset`] at or behind the end of the file, or where no data follow.
@@ -68,8 +68,8 @@ pub struct MappedExtent {
     pub offset: u64,
     /// Its bytes in the file.
     pub length: u64,
-    /// Where it begins in the file system's address space; none for unflushed and inline data. Of compressed runs, where
-    /// their extent begins.
+    /// Where it begins in the file system's address space; none for unflushed and inline data. Of compressed
+    /// runs, where their extent begins.
     pub logical: Option<Logical>,
     /// Not on disk yet (FIEMAP_EXTENT_DELALLOC).
     pub unflushed: bool,
@@ -85,8 +85,8 @@ pub struct MappedExtent {
     pub last: bool,
 }
 
-/// The runs of a file that overlap a range, in order, at most `limit`; neighbours that lie one behind the other are one.
-/// The caller holds [`Inode::operation`], shared or exclusive.
+/// The runs of a file that overlap a range, in order, at most `limit`; neighbours that lie one behind the
+/// other are one. The caller holds [`Inode::operation`], shared or exclusive.
 ///
 /// # Errors
 /// What the trees met.
@@ -202,8 +202,8 @@ fn of_item(extent: &Extent, part: ByteRange) -> MappedExtent {
     }
 }
 
-/// Whether a run is the continuation of the one before in every respect. Of compressed runs Linux compares the same
-/// numbers, though they do not mean the same.
+/// Whether a run is the continuation of the one before in every respect. Of compressed runs Linux compares
+/// the same numbers, though they do not mean the same.
 fn goes_on(before: &MappedExtent, run: &MappedExtent) -> bool {
     let physically = match (before.logical, run.logical) {
         (Some(one), Some(other)) => one.checked_add(before.length) == Some(other),
@@ -252,7 +252,8 @@ impl<'a> Search<'a> {
         // The first run behind `at`, if there is one; looked for again when it was passed.
         let mut unflushed = ByteRange::new(at, at);
         while let Some(rest) = ByteRange::new(at, range.end()).filter(|rest| !rest.is_empty()) {
-            // Before the items: bytes leave memory after their items came, so who looks in this order misses neither.
+            // Before the items: bytes leave memory after their items came, so who looks in this order misses
+            // neither.
             if unflushed.is_some_and(|run| run.end() <= at) {
                 unflushed = self.find_unflushed(rest);
             }

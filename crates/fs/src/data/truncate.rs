@@ -25,8 +25,8 @@ use crate::{Filesystem, FsError, Refusal, Result};
 /// [`Inode::operation`] exclusively and has set the times in the inode's state already.
 ///
 /// # Errors
-/// [`Refusal::FileTooLarge`]; [`Refusal::NoSpace`] where the zeros behind the end of the last sector find none; what the
-/// trees and devices met.
+/// [`Refusal::FileTooLarge`]; [`Refusal::NoSpace`] where the zeros behind the end of the last sector find
+/// none; what the trees and devices met.
 pub fn truncate(filesystem: &Filesystem, inode: &Arc<Inode>, size: u64) -> Result<()> {
     if size > MAX_FILE_SIZE {
         return Err(Refusal::FileTooLarge.into());
@@ -44,8 +44,8 @@ pub fn truncate(filesystem: &Filesystem, inode: &Arc<Inode>, size: u64) -> Resul
     extend(filesystem, inode, size)
 }
 
-/// Removes all of a deleted file's data, in as many transactions as it takes. The inode has no names any more; its orphan
-/// item stays until the caller removes it with the inode.
+/// Removes all of a deleted file's data, in as many transactions as it takes. The inode has no names any
+/// more; its orphan item stays until the caller removes it with the inode.
 ///
 /// # Errors
 /// What the trees met.
@@ -59,8 +59,9 @@ pub fn remove_all(filesystem: &Filesystem, inode: &Arc<Inode>) -> Result<()> {
     shrink_items(filesystem, inode, 0)
 }
 
-/// The bytes of the last sector behind a size become zeros, so that they do not come back when the file grows. Also asked
-/// when it grows, since a crash can come between cutting and zeroing. The caller holds the extents locked.
+/// The bytes of the last sector behind a size become zeros, so that they do not come back when the file
+/// grows. Also asked when it grows, since a crash can come between cutting and zeroing. The caller holds the
+/// extents locked.
 pub(crate) fn zero_tail(filesystem: &Filesystem, inode: &Arc<Inode>, size: u64) -> Result<()> {
     let sector_size = u64::from(filesystem.sector_size());
     let start = size / sector_size * sector_size;
@@ -126,8 +127,8 @@ pub(crate) fn drop_unflushed_range(filesystem: &Filesystem, inode: &Inode, range
     Ok(())
 }
 
-/// Removes items behind a size from the last one on, so that a crash leaves a file that is merely longer. The item on disk
-/// gets the size that each step reached.
+/// Removes items behind a size from the last one on, so that a crash leaves a file that is merely longer. The
+/// item on disk gets the size that each step reached.
 fn shrink_items(filesystem: &Filesystem, inode: &Inode, size: u64) -> Result<()> {
     let sector_size = u64::from(filesystem.sector_size());
     let keep = size.next_multiple_of(sector_size);
@@ -153,8 +154,8 @@ fn shrink_items(filesystem: &Filesystem, inode: &Inode, size: u64) -> Result<()>
     settle_size(filesystem, inode)
 }
 
-/// The size on disk may have waited for unflushed bytes that are dropped now; it waits no more. (Where some are left,
-/// their flush sets it.) The caller holds the extents locked.
+/// The size on disk may have waited for unflushed bytes that are dropped now; it waits no more. (Where some
+/// are left, their flush sets it.) The caller holds the extents locked.
 pub(crate) fn settle_size(filesystem: &Filesystem, inode: &Inode) -> Result<()> {
     let (size, disk_size) = {
         let state = inode.state.lock();
@@ -290,8 +291,8 @@ pub(crate) fn extend(filesystem: &Filesystem, inode: &Inode, size: u64) -> Resul
     })
 }
 
-/// Drops extents between the old and the new end of a file: a crash can leave some there, and their bytes must not show
-/// when the file grows over them. Preallocated ones stay. The caller holds the extents locked.
+/// Drops extents between the old and the new end of a file: a crash can leave some there, and their bytes
+/// must not show when the file grows over them. Preallocated ones stay. The caller holds the extents locked.
 pub(crate) fn drop_behind_end(
     filesystem: &Filesystem,
     inode: &Inode,

@@ -1,8 +1,9 @@
-//! Reading files under fs-verity: every block is compared with the file's Merkle tree, up to the root in its descriptor.
+//! Reading files under fs-verity: every block is compared with the file's Merkle tree, up to the root in its
+//! descriptor.
 //!
-//! The tree's levels lie one behind the other, the topmost (one block) first; level 0 holds the hashes of the blocks of data.
-//! The last block of data is filled up with zeros. A file of one block has no tree: the root is its hash.
-//! Source: Linux, `Documentation/filesystems/fsverity.rst`.
+//! The tree's levels lie one behind the other, the topmost (one block) first; level 0 holds the hashes of the
+//! blocks of data. The last block of data is filled up with zeros. A file of one block has no tree: the root
+//! is its hash. Source: Linux, `Documentation/filesystems/fsverity.rst`.
 
 use std::collections::HashMap;
 
@@ -178,7 +179,8 @@ fn levels(blocks: u64, block_bytes: u64, hash: MerkleHash) -> Vec<u64> {
     starts
 }
 
-/// Bytes that lie in pieces, one item each, with `first` as the key's offset of position 0. None where some are missing.
+/// Bytes that lie in pieces, one item each, with `first` as the key's offset of position 0. None where some
+/// are missing.
 fn pieces(
     filesystem: &Filesystem,
     inode: &Inode,

@@ -21,14 +21,16 @@ use crate::{Filesystem, FsError, Refusal, Result};
 /// The largest file: offsets are signed in system calls.
 pub const MAX_FILE_SIZE: u64 = i64::MAX as u64;
 
-/// Writes bytes at an offset. They are in memory when this returns, with the space for them promised; a flush puts them on
-/// disk. Bytes of an owned vector that begins at a sector border are not copied again, if it ends at one or has capacity for
-/// the rest of its last sector. The size grows with what is written past the end; times and set-id bits are the caller's,
-/// who holds [`Inode::operation`] exclusively, or shared for whole sectors inside a file with copy-on-write.
+/// Writes bytes at an offset. They are in memory when this returns, with the space for them promised; a flush
+/// puts them on disk. Bytes of an owned vector that begins at a sector border are not copied again, if it
+/// ends at one or has capacity for the rest of its last sector. The size grows with what is written past the
+/// end; times and set-id bits are the caller's, who holds [`Inode::operation`] exclusively, or shared for
+/// whole sectors inside a file with copy-on-write.
 ///
 /// # Errors
-/// [`Refusal::NoSpace`], [`Refusal::FileTooLarge`], or what reading the sectors that are written in part met; nothing is
-/// written then. Or what flushing met, to make room for what comes next: the bytes are in memory then, as without an error.
+/// [`Refusal::NoSpace`], [`Refusal::FileTooLarge`], or what reading the sectors that are written in part met;
+/// nothing is written then. Or what flushing met, to make room for what comes next: the bytes are in memory
+/// then, as without an error.
 pub fn write(filesystem: &Filesystem, inode: &Arc<Inode>, offset: u64, data: Cow<'_, [u8]>) -> Result<()> {
     if data.is_empty() {
         return Ok(());
@@ -51,8 +53,9 @@ pub fn write(filesystem: &Filesystem, inode: &Arc<Inode>, offset: u64, data: Cow
     make_room(filesystem)
 }
 
-/// Writes whole sectors at several places inside a file, as [`write`] does each in turn. As many as a batch of a flush has bytes
-/// share one promise, and the file's locks. The caller holds [`Inode::operation`] at least shared.
+/// Writes whole sectors at several places inside a file, as [`write`] does each in turn. As many as a batch
+/// of a flush has bytes share one promise, and the file's locks. The caller holds [`Inode::operation`] at
+/// least shared.
 ///
 /// # Errors
 /// As [`write`]; some of the parts are written then.
@@ -227,8 +230,8 @@ fn put(
     put_sectors_promised(filesystem, inode, &[sectors], bytes, promised, least_size)
 }
 
-/// Puts whole sectors into memory, each range its bytes; the file's size grows to `least_size`. The promise is renewed where a
-/// flush has taken dirty bytes that it shared.
+/// Puts whole sectors into memory, each range its bytes; the file's size grows to `least_size`. The promise
+/// is renewed where a flush has taken dirty bytes that it shared.
 fn put_sectors_promised<'a>(
     filesystem: &'a Filesystem,
     inode: &Arc<Inode>,

@@ -1,4 +1,5 @@
-//! What one file system knows of all unflushed data: how much there is, in which files, and when it has to go.
+//! What one file system knows of all unflushed data: how much there is, in which files, and when it has to
+//! go.
 
 use std::collections::BTreeMap;
 

@@ -103,9 +103,9 @@ impl Filesystem {
         }
     }
 
-    /// Makes sure that a directory is entered where it lies and nowhere else. So the directories of a subvolume are a tree
-    /// for whoever goes down, whatever their names say: no way leads round, and none leads twice to the same place. (Of a
-    /// subvolume, [`Self::is_mounted_at`] says so.)
+    /// Makes sure that a directory is entered where it lies and nowhere else. So the directories of a
+    /// subvolume are a tree for whoever goes down, whatever their names say: no way leads round, and none
+    /// leads twice to the same place. (Of a subvolume, [`Self::is_mounted_at`] says so.)
     fn check_place(&self, directory: &Inode, name: &[u8], inode: &Inode) -> Result<()> {
         if !inode.is_directory() || inode.is_placeholder() || inode.id().root != directory.id().root {
             return Ok(());
@@ -154,7 +154,8 @@ impl Filesystem {
         Ok(Target { id, location, entry_type: entry.entry_type })
     }
 
-    /// The directory that a directory lies in; that of the shown root, and of a subvolume without a name, is itself.
+    /// The directory that a directory lies in; that of the shown root, and of a subvolume without a name, is
+    /// itself.
     ///
     /// # Errors
     /// What reading met.
@@ -215,8 +216,8 @@ impl Filesystem {
         }
     }
 
-    /// All paths of a file from the root of its subvolume, in the order of its references; none where it has no name or
-    /// is that root.
+    /// All paths of a file from the root of its subvolume, in the order of its references; none where it has
+    /// no name or is that root.
     ///
     /// # Errors
     /// What reading met; [`Refusal::SymbolicLinkLoop`] where its directories lead to no root.
@@ -274,8 +275,9 @@ impl Filesystem {
         Ok(names)
     }
 
-    /// The index for a new name; the caller holds the directory's operation lock exclusively. Numbers go up from the
-    /// highest that is or waits to be in the tree. The last one, 2^64-1, is given to no name: no other could follow.
+    /// The index for a new name; the caller holds the directory's operation lock exclusively. Numbers go up
+    /// from the highest that is or waits to be in the tree. The last one, 2^64-1, is given to no name: no
+    /// other could follow.
     ///
     /// # Errors
     /// [`Refusal::IndexUsedUp`]; what reading met.
@@ -290,8 +292,8 @@ impl Filesystem {
         Ok(next)
     }
 
-    /// The index behind the highest. The last one, 2^64-1, stands as well for none: a name may have it already, and none
-    /// is given it.
+    /// The index behind the highest. The last one, 2^64-1, stands as well for none: a name may have it
+    /// already, and none is given it.
     pub(crate) fn first_free_index(&self, directory: &Inode) -> Result<DirectoryIndex> {
         if let Some(next) = directory.state.lock().next_index {
             return Ok(next);

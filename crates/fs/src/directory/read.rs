@@ -1,5 +1,5 @@
-//! Listing a directory, stable under changes: names come in the order of their indexes, which are given in the order of
-//! creation and never again, so a position stays right whatever is made or removed.
+//! Listing a directory, stable under changes: names come in the order of their indexes, which are given in
+//! the order of creation and never again, so a position stays right whatever is made or removed.
 
 use vlinder_base::sync::Arc;
 use vlinder_format::directory::{self, DirectoryEntry, DirectoryEntryType, DirectoryIndex};
@@ -15,12 +15,13 @@ use crate::{Access, Caller, Filesystem, Refusal, Result};
 pub struct DirectoryRecord {
     /// The name.
     pub name: Vec<u8>,
-    /// What it stands for. Of a nested subvolume its root directory, there or not: [`Filesystem::lookup`] tells.
+    /// What it stands for. Of a nested subvolume its root directory, there or not: [`Filesystem::lookup`]
+    /// tells.
     pub id: InodeId,
     /// The file's type.
     pub file_type: FileType,
-    /// Where it lies in the listing: 0 is `.`, 1 is `..`, then the names' indexes. The listing goes on at one more, and ends
-    /// behind the last index, 2^64-1.
+    /// Where it lies in the listing: 0 is `.`, 1 is `..`, then the names' indexes. The listing goes on at one
+    /// more, and ends behind the last index, 2^64-1.
     pub offset: u64,
 }
 
@@ -29,8 +30,8 @@ pub struct DirectoryRecord {
 pub struct OpenDirectory {
     filesystem: Filesystem,
     inode: Arc<Inode>,
-    /// Names made later are not listed, so that a listing ends even if each name read makes a new one (a rename of all
-    /// files does). The last index stands for the end of all: a name that has it is listed.
+    /// Names made later are not listed, so that a listing ends even if each name read makes a new one (a
+    /// rename of all files does). The last index stands for the end of all: a name that has it is listed.
     end: DirectoryIndex,
 }
 
@@ -87,8 +88,8 @@ impl OpenDirectory {
         Ok(self.filesystem.first_free_index(&self.inode)? > self.end)
     }
 
-    /// Names from an offset on, none at the end; at most `most`, and one more where only the last index would be left. A name
-    /// that no file can have is left out.
+    /// Names from an offset on, none at the end; at most `most`, and one more where only the last index would
+    /// be left. A name that no file can have is left out.
     ///
     /// # Errors
     /// What reading met.

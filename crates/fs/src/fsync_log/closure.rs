@@ -1,7 +1,8 @@
-//! Which inodes and which removals of names an fsync has to log, so that the replay ends with names that belong together.
+//! Which inodes and which removals of names an fsync has to log, so that the replay ends with names that
+//! belong together.
 //!
-//! The replay gives each inode of the log the names that the log has of it, takes names from whoever else has them, removes
-//! those that the log says are gone, and deletes what is left without a name. So:
+//! The replay gives each inode of the log the names that the log has of it, takes names from whoever else has
+//! them, removes those that the log says are gone, and deletes what is left without a name. So:
 //!
 //! | in the log is | then so is | or else |
 //! |---|---|---|
@@ -12,9 +13,9 @@
 //! | a directory that is fsynced | every inode that it lost or got, new directories with theirs | the directory is not as it was |
 //! | an inode that is gone, and was logged | nothing but the removals of its names | it comes back |
 //!
-//! An inode that came out of a directory which is gone can't be logged: the removal of the directory's name would have to
-//! be, and all that it held. Linux commits, too. So it does where a name was or is a subvolume's: the replay moves inodes
-//! alone, and can take no name from a subvolume.
+//! An inode that came out of a directory which is gone can't be logged: the removal of the directory's name
+//! would have to be, and all that it held. Linux commits, too. So it does where a name was or is a
+//! subvolume's: the replay moves inodes alone, and can take no name from a subvolume.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -48,8 +49,8 @@ struct Search<'a> {
     climbed: HashSet<ObjectId>,
 }
 
-/// Works out what an fsync of an inode has to log. Inodes of the log whose names changed since are brought up to date with
-/// it, whatever is fsynced, so that the log as a whole always is of one moment.
+/// Works out what an fsync of an inode has to log. Inodes of the log whose names changed since are brought up
+/// to date with it, whatever is fsynced, so that the log as a whole always is of one moment.
 pub(super) fn plan(
     filesystem: &Filesystem,
     subvolume: &Subvolume,
@@ -129,7 +130,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// The replay deletes what a directory holds that loses its name: nothing may have left it that still lives.
+    /// The replay deletes what a directory holds that loses its name: nothing may have left it that still
+    /// lives.
     fn nothing_left(&self, directory: ObjectId) -> Result<(), Unlogged> {
         let names: Option<&BTreeMap<_, NameChange>> = self.record.names.get(&directory);
         let left = names.into_iter().flat_map(BTreeMap::values).filter_map(|change| change.before);

@@ -85,8 +85,8 @@ impl Writer<'_, '_> {
             let state = inode.state.lock();
             (state.item, state.disk_size)
         };
-        // Without a name the replay leaves it out, with all that follows it. It is logged as ever, since with a name that
-        // it gets later (`O_TMPFILE`) it has to be as it was fsynced.
+        // Without a name the replay leaves it out, with all that follows it. It is logged as ever, since with
+        // a name that it gets later (`O_TMPFILE`) it has to be as it was fsynced.
         let link_count = if known.is_dead() { 0 } else { item.link_count };
         let item = InodeItem { link_count, ..item };
         self.put_item(number, item, disk_size);
@@ -117,8 +117,9 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// An inode that belongs to the names of another: that it exists, with its names. Generation 0 tells the replay to
-    /// leave the item of one that there is already. What has no data of its own to wait for is logged whole.
+    /// An inode that belongs to the names of another: that it exists, with its names. Generation 0 tells the
+    /// replay to leave the item of one that there is already. What has no data of its own to wait for is
+    /// logged whole.
     fn log_existence(
         &mut self,
         number: ObjectId,
@@ -210,8 +211,8 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// Makes the log show ranges of a file as they are now: runs cut to the ranges, and holes, which would else have no
-    /// item.
+    /// Makes the log show ranges of a file as they are now: runs cut to the ranges, and holes, which would
+    /// else have no item.
     fn log_ranges(&mut self, inode: &Inode, disk_size: u64, ranges: &Ranges) -> Result<(), Unlogged> {
         let engine = self.filesystem.engine();
         let sector_size = u64::from(self.filesystem.sector_size());

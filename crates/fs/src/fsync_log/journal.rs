@@ -1,9 +1,10 @@
-//! What changed in a subvolume since the last commit, as far as an fsync has to know: names, ranges of files, attributes;
-//! and what of it the log has.
+//! What changed in a subvolume since the last commit, as far as an fsync has to know: names, ranges of files,
+//! attributes; and what of it the log has.
 //!
-//! Names are recorded where they change ([`Changes`](crate::changes::Changes)), under the gate's shared side, in one step
-//! with the change itself; whoever writes a log holds the other side, and so sees all names at one moment. The record is of
-//! one transaction: the first change of the next begins a new one. (No handle of two transactions is ever open at once.)
+//! Names are recorded where they change ([`Changes`](crate::changes::Changes)), under the gate's shared side,
+//! in one step with the change itself; whoever writes a log holds the other side, and so sees all names at
+//! one moment. The record is of one transaction: the first change of the next begins a new one. (No handle of
+//! two transactions is ever open at once.)
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -95,8 +96,8 @@ pub(super) struct InodeRecord {
     pub(super) names: Places,
     /// Ranges of the file whose items changed and are not in the log as they are now.
     pub(super) ranges: Ranges,
-    /// Changed ranges behind the end of the file as it was logged: the replay drops all there, and where the file grows
-    /// over them, they have to be logged after all.
+    /// Changed ranges behind the end of the file as it was logged: the replay drops all there, and where the
+    /// file grows over them, they have to be logged after all.
     pub(super) behind_end: Ranges,
     /// Extended attributes changed since they were logged.
     pub(super) attributes_changed: bool,
@@ -191,7 +192,8 @@ impl Journal {
 }
 
 impl Record {
-    /// The ticket of the last fsync of a file, if nothing of it changed since, nor of the names of what is in the log.
+    /// The ticket of the last fsync of a file, if nothing of it changed since, nor of the names of what is in
+    /// the log.
     pub(super) fn unchanged(&self, inode: &Inode) -> Option<LogTicket> {
         let known = self.inodes.get(&inode.number())?;
         let (item, ticket) = known.last.as_ref()?;
@@ -269,7 +271,8 @@ impl Record {
         if record.logged.is_some() {
             self.stale.insert(inode);
         }
-        // A name that came and went is of interest only where the log may have it: who gets it next belongs there, too.
+        // A name that came and went is of interest only where the log may have it: who gets it next belongs
+        // there, too.
         if is_nothing && record.logged.is_none() {
             record.names.remove(&(directory, name));
         } else {

@@ -1,9 +1,10 @@
 //! fsync: a file or directory becomes durable by a log, or where that can't hold it by a commit.
 //!
-//! The log is a function of three things: the committed state, the state now, and a set of inodes. An fsync adds inodes to
-//! the set ([`closure`]: the one that is meant, and those without which the replay of its names would lose or invent
-//! something), and brings the log's items of the set up to date ([`content`]). What changed since the commit is known from
-//! the [`journal`]. Roots, blocks and their way to the devices are `transaction`'s ([`vlinder_transaction::LogEdit`]).
+//! The log is a function of three things: the committed state, the state now, and a set of inodes. An fsync
+//! adds inodes to the set ([`closure`]: the one that is meant, and those without which the replay of its
+//! names would lose or invent something), and brings the log's items of the set up to date ([`content`]).
+//! What changed since the commit is known from the [`journal`]. Roots, blocks and their way to the devices
+//! are `transaction`'s ([`vlinder_transaction::LogEdit`]).
 
 mod closure;
 mod content;
@@ -165,7 +166,8 @@ impl Filesystem {
         Ok(handle.sync_log(ticket)?)
     }
 
-    /// Puts all that an fsync of an inode has to make durable into the log; none where the last commit has it.
+    /// Puts all that an fsync of an inode has to make durable into the log; none where the last commit has
+    /// it.
     fn log_inode(&self, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<Option<LogTicket>, Unlogged> {
         let subvolume = inode.subvolume();
         let generation = handle.generation();

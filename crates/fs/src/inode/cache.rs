@@ -1,5 +1,5 @@
-//! The inodes in memory: one value for each inode, bounded in number, forgotten when nobody holds them and all that they
-//! know is with a transaction.
+//! The inodes in memory: one value for each inode, bounded in number, forgotten when nobody holds them and
+//! all that they know is with a transaction.
 
 use std::collections::HashMap;
 
@@ -59,8 +59,8 @@ impl InodeCache {
         }
     }
 
-    /// Puts in an inode that was read after the ticket was taken, unless another was faster, whose value is given; none
-    /// if something was removed meanwhile: it has to be read again.
+    /// Puts in an inode that was read after the ticket was taken, unless another was faster, whose value is
+    /// given; none if something was removed meanwhile: it has to be read again.
     pub(crate) fn insert(&self, inode: Inode, ticket: Ticket) -> Option<Arc<Inode>> {
         let id = inode.id();
         let mut shard = self.shard(id).lock();
@@ -102,7 +102,8 @@ impl InodeCache {
         }
     }
 
-    /// Forgets all inodes of a subvolume that was deleted, but for open ones: those live on until they are closed, as on Linux.
+    /// Forgets all inodes of a subvolume that was deleted, but for open ones: those live on until they are
+    /// closed, as on Linux.
     pub(crate) fn remove_subvolume(&self, root: vlinder_format::RootId) {
         for shard in &self.shards {
             let mut shard = shard.lock();
@@ -118,7 +119,8 @@ impl Shard {
         self.places.get(&id).and_then(|place| self.slots.get(*place))
     }
 
-    /// Forgets the next inode round the hand that nobody holds and nobody asked for since the hand came by last.
+    /// Forgets the next inode round the hand that nobody holds and nobody asked for since the hand came by
+    /// last.
     fn forget_one(&mut self) {
         for _ in 0..MOST_LOOKED_AT.min(self.slots.len()) {
             self.hand = if self.hand + 1 < self.slots.len() { self.hand + 1 } else { 0 };

@@ -1,9 +1,9 @@
 //! The inodes whose items changed without a transaction, for the next commit to put in.
 //!
-//! Most of them are put in before: a write marks its file, and what follows it (a flush, new times) brings the item into a
-//! transaction. Whoever does that knows no list, so an inode stays listed until somebody looks: the list looks itself
-//! through whenever it has doubled. Else every inode that was written to would be held in memory until the commit, and
-//! with it the room that is owed for its item.
+//! Most of them are put in before: a write marks its file, and what follows it (a flush, new times) brings
+//! the item into a transaction. Whoever does that knows no list, so an inode stays listed until somebody
+//! looks: the list looks itself through whenever it has doubled. Else every inode that was written to would
+//! be held in memory until the commit, and with it the room that is owed for its item.
 
 use std::collections::BTreeMap;
 
@@ -51,8 +51,8 @@ impl DirtyInodes {
         std::iter::from_fn(|| list.inodes.pop_first()).take(most).map(|(_, inode)| inode).collect()
     }
 
-    /// Lists an inode again that was taken and is dirty still. Gives how many times it was counted that it is not listed: once
-    /// where another thread has added it meanwhile.
+    /// Lists an inode again that was taken and is dirty still. Gives how many times it was counted that it is
+    /// not listed: once where another thread has added it meanwhile.
     pub(crate) fn put_back(&self, inode: &Arc<Inode>) -> u64 {
         u64::from(self.list.lock().inodes.insert(inode.id(), Arc::clone(inode)).is_some())
     }

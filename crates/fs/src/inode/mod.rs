@@ -26,8 +26,8 @@ pub struct InodeId {
     pub root: RootId,
     /// The inode number; a subvolume's root directory is 256.
     pub number: ObjectId,
-    /// The subvolume that is not there, for what its name shows in a snapshot of its parent. All of these have the number
-    /// [`ObjectId::EMPTY_SUBVOLUME_DIRECTORY`]; this tells those of one snapshot apart.
+    /// The subvolume that is not there, for what its name shows in a snapshot of its parent. All of these
+    /// have the number [`ObjectId::EMPTY_SUBVOLUME_DIRECTORY`]; this tells those of one snapshot apart.
     pub absent: Option<RootId>,
 }
 
@@ -63,7 +63,8 @@ impl fmt::Display for InodeId {
     }
 }
 
-/// Longer than bytes stay in the kernel's cache (`dirty_expire_interval` and `dirty_writeback_interval`: 35 seconds).
+/// Longer than bytes stay in the kernel's cache (`dirty_expire_interval` and `dirty_writeback_interval`: 35
+/// seconds).
 const LONGEST_DIRTY_SECONDS: i64 = 60;
 
 /// What changes about an inode, under [`Inode::state`].
@@ -71,8 +72,8 @@ const LONGEST_DIRTY_SECONDS: i64 = 60;
 pub struct InodeState {
     /// The inode item as memory has it: `size_bytes` of a regular file is the size that readers see.
     pub item: InodeItem,
-    /// The size that the item on disk gets: of a regular file up to where the data are written (Linux's `disk_i_size`),
-    /// else equal to `item.size_bytes`.
+    /// The size that the item on disk gets: of a regular file up to where the data are written (Linux's
+    /// `disk_i_size`), else equal to `item.size_bytes`.
     pub disk_size: u64,
     /// The item differs from what a transaction was given; the commit asks for it through the participant.
     pub dirty: bool,
@@ -101,8 +102,8 @@ pub struct Inode {
     id: InodeId,
     subvolume: Arc<Subvolume>,
     file_type: FileType,
-    /// Held by each operation, as Linux holds `i_rwsem`: shared by look-ups, reads and writes of whole sectors inside the
-    /// file, exclusively by whatever else changes names, data or attributes.
+    /// Held by each operation, as Linux holds `i_rwsem`: shared by look-ups, reads and writes of whole
+    /// sectors inside the file, exclusively by whatever else changes names, data or attributes.
     pub operation: RwLock<()>,
     /// What changes; see the head of the crate for when it may be held.
     pub state: Mutex<InodeState>,
@@ -197,9 +198,10 @@ impl Inode {
         (state.item.size_bytes, state.item.flags)
     }
 
-    /// Makes sure of room for the inode's item where it will lie: a copy of a leaf that a snapshot shares adds a reference for
-    /// each extent there. To be called before anything changes by each handle that [puts](Self::put) the item and does not
-    /// [count it among its changes](crate::changes::Changes::touch_inode).
+    /// Makes sure of room for the inode's item where it will lie: a copy of a leaf that a snapshot shares
+    /// adds a reference for each extent there. To be called before anything changes by each handle that
+    /// [puts](Self::put) the item and does not [count it among its
+    /// changes](crate::changes::Changes::touch_inode).
     ///
     /// # Errors
     /// No space; what reading met.
@@ -207,8 +209,8 @@ impl Inode {
         Ok(handle.charge_pending(self.subvolume.tree(), &[InodeItem::key(self.number())])?)
     }
 
-    /// Gives the inode's item, as `state` has it, to a transaction: the last step of each operation that changes it.
-    /// Sets `transid` as Linux does at each update of an inode. An inode that is gone stays so.
+    /// Gives the inode's item, as `state` has it, to a transaction: the last step of each operation that
+    /// changes it. Sets `transid` as Linux does at each update of an inode. An inode that is gone stays so.
     pub fn put(&self, handle: &mut Handle<'_>, state: &mut InodeState) {
         state.dirty = false;
         if state.deleted {
@@ -255,17 +257,18 @@ impl InodeState {
         self.disk_size = size_bytes;
     }
 
-    /// The inode changed at a time: sets its ctime and counts the change (`i_version`), as Linux does together.
+    /// The inode changed at a time: sets its ctime and counts the change (`i_version`), as Linux does
+    /// together.
     pub(crate) fn note_change(&mut self, time: Timestamp) {
         self.item.change_time = time;
         self.item.sequence = self.item.sequence.wrapping_add(1);
     }
 
-    /// A cache handed over bytes that were written before `now`, and hands over when by itself. Where that is lost (a power cut
-    /// comes between, or a signal ends the kernel's request, which it does not repeat), new bytes would lie under an old time for
-    /// good; so an old time becomes that of the bytes' coming. One of the [last minute](LONGEST_DIRTY_SECONDS) stays: bytes and
-    /// their time overtake each other, and of bytes written within the tick of the file's last change no time comes. Whether the times
-    /// moved.
+    /// A cache handed over bytes that were written before `now`, and hands over when by itself. Where that is
+    /// lost (a power cut comes between, or a signal ends the kernel's request, which it does not repeat), new
+    /// bytes would lie under an old time for good; so an old time becomes that of the bytes' coming. One of
+    /// the [last minute](LONGEST_DIRTY_SECONDS) stays: bytes and their time overtake each other, and of bytes
+    /// written within the tick of the file's last change no time comes. Whether the times moved.
     pub(crate) fn note_late_content(&mut self, now: Timestamp) -> bool {
         let item = &mut self.item;
         let is_new = |time: Timestamp| now.seconds.saturating_sub(time.seconds) < LONGEST_DIRTY_SECONDS;
@@ -277,7 +280,8 @@ impl InodeState {
         is_late
     }
 
-    /// The file's data or a directory's names changed at a time: as [`note_change`](Self::note_change), and its mtime.
+    /// The file's data or a directory's names changed at a time: as [`note_change`](Self::note_change), and
+    /// its mtime.
     pub(crate) fn note_content_change(&mut self, time: Timestamp) {
         self.item.modification_time = time;
         self.note_change(time);

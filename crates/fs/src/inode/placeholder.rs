@@ -1,6 +1,7 @@
-//! What a snapshot shows where its source holds another subvolume: the name, and behind it an empty directory, since the
-//! subvolume is not in the snapshot. Linux makes it up each time that the name is looked up (`new_simple_dir`,
-//! fs/btrfs/inode.c): nothing of it is on disk, and what is changed about it is forgotten when its last user is gone.
+//! What a snapshot shows where its source holds another subvolume: the name, and behind it an empty
+//! directory, since the subvolume is not in the snapshot. Linux makes it up each time that the name is looked
+//! up (`new_simple_dir`, fs/btrfs/inode.c): nothing of it is on disk, and what is changed about it is
+//! forgotten when its last user is gone.
 
 use vlinder_base::sync::Arc;
 use vlinder_format::inode::{FileType, InodeItem, Mode};
@@ -32,8 +33,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// It belongs to whom the directory belongs that it lies in. Its times are those of the snapshot, so that they are the
-    /// same each time; Linux shows the present.
+    /// It belongs to whom the directory belongs that it lies in. Its times are those of the snapshot, so that
+    /// they are the same each time; Linux shows the present.
     fn placeholder_item(&self, subvolume: &Subvolume, absent: RootId) -> Result<InodeItem> {
         let created =
             subvolume.tree().item().extension.map(|extension| extension.creation_time).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Which compression a log brings: the superblock that names it is that of the commit before, so an algorithm may be new.
+//! Which compression a log brings: the superblock that names it is that of the commit before, so an algorithm
+//! may be new.
 
 use vlinder_codec::compress::Compression;
 use vlinder_format::file_extent::CompressionId;

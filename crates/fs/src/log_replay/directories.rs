@@ -9,8 +9,8 @@ use super::names::Added;
 use super::target::Target;
 
 impl Target<'_, '_> {
-    /// Removes the names of a directory whose indexes lie in a range of the log that does not hold them. Of a directory
-    /// that is new there are none.
+    /// Removes the names of a directory whose indexes lie in a range of the log that does not hold them. Of a
+    /// directory that is new there are none.
     pub(super) fn remove_unlogged_names(&mut self, number: ObjectId) -> Result<(), ReplayError> {
         if self.inode(number)?.is_none() {
             return Ok(());
@@ -72,8 +72,9 @@ impl Target<'_, '_> {
         Ok(())
     }
 
-    /// Brings one name of a directory into the subvolume, unless the log holds a reference to it as well, which brings it.
-    /// A name of an inode that there is not is left out: fsync of a directory is none of the files in it.
+    /// Brings one name of a directory into the subvolume, unless the log holds a reference to it as well,
+    /// which brings it. A name of an inode that there is not is left out: fsync of a directory is none of the
+    /// files in it.
     pub(super) fn replay_name(&mut self, key: &Key, data: &[u8]) -> Result<(), ReplayError> {
         let (number, index) = (key.objectid, DirectoryIndex(key.offset));
         let entry = DirectoryEntry::decode(data).map_err(|fault| self.log_damage(*key, fault))?;
@@ -114,9 +115,9 @@ impl Target<'_, '_> {
         Ok(false)
     }
 
-    /// Whether the log holds the reference of an inode to a name. Linux looks for an extended one under the number of the
-    /// directory instead of the hash, so it finds none but by chance; what is added for that reason goes again when the
-    /// reference is replayed. To end with the same items the same is done here.
+    /// Whether the log holds the reference of an inode to a name. Linux looks for an extended one under the
+    /// number of the directory instead of the hash, so it finds none but by chance; what is added for that
+    /// reason goes again when the reference is replayed. To end with the same items the same is done here.
     fn log_has_reference(&self, inode: ObjectId, parent: ObjectId, name: &[u8]) -> Result<bool, ReplayError> {
         let extended = Key::new(inode, ItemType::INODE_EXTREF, parent.0);
         Ok(self.log_has_name(&inode_ref::key(inode, parent), parent, name)?

@@ -1,5 +1,5 @@
-//! Runs of files: each takes the place of whatever the file has there; extents on disk get their references, data their
-//! checksums.
+//! Runs of files: each takes the place of whatever the file has there; extents on disk get their references,
+//! data their checksums.
 
 use vlinder_format::checksum_item::ChecksumGeometry;
 use vlinder_format::file_extent::{CompressionId, ExtentRange, FileExtent, FileExtentFault};
@@ -42,8 +42,8 @@ impl Target<'_, '_> {
         self.put_inode(inode, item)
     }
 
-    /// The checksums that the log has of the data that a run shows (of all of a compressed extent) take the place of those
-    /// that there are: several runs of one extent may each bring a part of them.
+    /// The checksums that the log has of the data that a run shows (of all of a compressed extent) take the
+    /// place of those that there are: several runs of one extent may each bring a part of them.
     fn replay_checksums(&mut self, item: &FileExtent<'_>, range: ExtentRange) -> Result<(), ReplayError> {
         let (start, length) = if item.compression == CompressionId::NONE {
             (range.address.0.saturating_add(range.offset_bytes), range.file_bytes)
@@ -76,8 +76,8 @@ impl Target<'_, '_> {
         Ok(())
     }
 
-    /// Takes the bytes from `start` up to `end` out of every run of a file; gives how many bytes of extents those were.
-    /// Runs are cut as Linux cuts them: a hole that is cut counts an offset, too.
+    /// Takes the bytes from `start` up to `end` out of every run of a file; gives how many bytes of extents
+    /// those were. Runs are cut as Linux cuts them: a hole that is cut counts an offset, too.
     pub(super) fn drop_extents(&mut self, inode: ObjectId, start: u64, end: u64) -> Result<u64, ReplayError> {
         let first = FileExtent::key(inode, FileOffset(start));
         let is_run = |key: &Key| key.objectid == inode && key.item_type == ItemType::EXTENT_DATA;

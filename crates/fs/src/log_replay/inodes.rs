@@ -1,5 +1,5 @@
-//! Inode items, and what goes with them first: attributes that were removed, names that were deleted, extents behind the
-//! end of a file.
+//! Inode items, and what goes with them first: attributes that were removed, names that were deleted, extents
+//! behind the end of a file.
 
 use vlinder_format::directory::{self, DirectoryEntries};
 use vlinder_format::inode::{FileType, InodeItem};
@@ -26,9 +26,9 @@ impl Target<'_, '_> {
         Ok(())
     }
 
-    /// The inode item as it is afterwards. The bytes of its extents and the size of a directory follow from what is
-    /// replayed. Generation 0 marks an inode that is in the log only so that it exists: one that there is already is left,
-    /// but for the size of a file that was fsynced before (0 where it was not).
+    /// The inode item as it is afterwards. The bytes of its extents and the size of a directory follow from
+    /// what is replayed. Generation 0 marks an inode that is in the log only so that it exists: one that
+    /// there is already is left, but for the size of a file that was fsynced before (0 where it was not).
     fn put_logged_inode(
         &mut self,
         number: ObjectId,

@@ -1,5 +1,5 @@
-//! The end of a subvolume's replay: how many names each touched inode has. What has none is an orphan, whose deletion is
-//! left to the first look at the subvolume; a directory's names go first.
+//! The end of a subvolume's replay: how many names each touched inode has. What has none is an orphan, whose
+//! deletion is left to the first look at the subvolume; a directory's names go first.
 
 use vlinder_format::inode::{FileType, InodeItem};
 use vlinder_format::inode_ref::{self, ExtendedReferences, InodeReferences};

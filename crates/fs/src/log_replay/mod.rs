@@ -1,19 +1,21 @@
 //! Replay of the fsync log, Linux's and our own, when a file system is opened.
 //!
-//! A log tree holds copies of the items of the inodes that were fsynced since the last commit, beside items that say which
-//! part of a directory it speaks for. What it says is put into the subvolume's tree in stages, each over all logs, so that
-//! no item is needed before it is there:
+//! A log tree holds copies of the items of the inodes that were fsynced since the last commit, beside items
+//! that say which part of a directory it speaks for. What it says is put into the subvolume's tree in stages,
+//! each over all logs, so that no item is needed before it is there:
 //!
-//! 1. the log's blocks and the extents that only it knows are kept from being taken ([`Engine::take_up_log`]);
-//! 2. [`inodes`]: what was deleted goes (attributes, names within the log's ranges), inode items are put in, extents
-//!    behind the end of a file go;
+//! 1. the log's blocks and the extents that only it knows are kept from being taken
+//!    ([`Engine::take_up_log`]);
+//! 2. [`inodes`]: what was deleted goes (attributes, names within the log's ranges), inode items are put in,
+//!    extents behind the end of a file go;
 //! 3. [`directories`]: names, of inodes that the log does not hold themselves;
 //! 4. everything else: attributes, [`references`] with their names, [`extents`] with their checksums;
-//! 5. [`link_counts`]: of every inode that was touched, the names are counted; what has none becomes an orphan.
+//! 5. [`link_counts`]: of every inode that was touched, the names are counted; what has none becomes an
+//!    orphan.
 //!
-//! Then one commit makes it durable and ends the log. Until then nothing is written, so a log that cannot be replayed
-//! leaves the image as it was. What is done, and in which order, is as Linux does it (`fs/btrfs/tree-log.c`), since the
-//! trees afterwards are to be the same.
+//! Then one commit makes it durable and ends the log. Until then nothing is written, so a log that cannot be
+//! replayed leaves the image as it was. What is done, and in which order, is as Linux does it
+//! (`fs/btrfs/tree-log.c`), since the trees afterwards are to be the same.
 
 mod compression;
 mod directories;
@@ -43,9 +45,9 @@ use target::Target;
 /// Opens devices as a volume once more.
 type Reopen<'a> = &'a dyn Fn(Vec<Arc<dyn Device>>, Access) -> Result<Opened, VolumeError>;
 
-/// Opens the engine of a file system that has a log, and replays it: on the devices; or, for a reader and where the devices
-/// can't be written, in memory. A log that cannot be replayed is left, and the state without it opened for reading, with
-/// the reason.
+/// Opens the engine of a file system that has a log, and replays it: on the devices; or, for a reader and
+/// where the devices can't be written, in memory. A log that cannot be replayed is left, and the state
+/// without it opened for reading, with the reason.
 ///
 /// # Errors
 /// Those of opening a file system that has no log.

@@ -21,8 +21,8 @@ pub(super) enum Added {
 }
 
 impl Target<'_, '_> {
-    /// Removes a name. The inode's change time is that of the replay; the directory's times are the log's matter. Links
-    /// are counted in the end.
+    /// Removes a name. The inode's change time is that of the replay; the directory's times are the log's
+    /// matter. Links are counted in the end.
     pub(super) fn unlink(
         &mut self,
         directory: ObjectId,

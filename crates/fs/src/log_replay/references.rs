@@ -1,5 +1,5 @@
-//! References of inodes to their names: each brings its name into the directory. Names of the same inode in the same
-//! directory that the log does not hold were removed; other inodes give way.
+//! References of inodes to their names: each brings its name into the directory. Names of the same inode in
+//! the same directory that the log does not hold were removed; other inodes give way.
 
 use vlinder_format::directory::DirectoryIndex;
 use vlinder_format::inode_ref::{
@@ -39,8 +39,8 @@ fn names_of(key: &Key, data: &[u8]) -> Result<Vec<Name>, InodeReferenceFault> {
 }
 
 impl Target<'_, '_> {
-    /// Brings the names of one item of references, and the item, into the subvolume. Where their directory is neither
-    /// there nor in the log, nothing is done.
+    /// Brings the names of one item of references, and the item, into the subvolume. Where their directory is
+    /// neither there nor in the log, nothing is done.
     pub(super) fn replay_references(&mut self, key: Key, data: &[u8]) -> Result<(), ReplayError> {
         let inode = key.objectid;
         let names = names_of(&key, data).map_err(|fault| self.log_damage(key, fault))?;
@@ -73,8 +73,9 @@ impl Target<'_, '_> {
         Ok([by_index, by_name].iter().all(|entry| entry.is_some_and(|(key, _)| key.objectid == inode)))
     }
 
-    /// Removes what is in the way of a name: names that the inode had in the same item and the log does not hold, and
-    /// whoever has the name or its index. False for the reference of the root directory to itself, which stays.
+    /// Removes what is in the way of a name: names that the inode had in the same item and the log does not
+    /// hold, and whoever has the name or its index. False for the reference of the root directory to itself,
+    /// which stays.
     fn make_way(&mut self, inode: ObjectId, name: &Name) -> Result<bool, ReplayError> {
         let key = inode_ref::key(inode, name.parent);
         if let Some(item) = self.item(&key)? {
@@ -125,7 +126,8 @@ impl Target<'_, '_> {
         self.unlink(directory, inode, name)
     }
 
-    /// Names of the stored item that the log's item of the same key does not hold go, before that replaces it.
+    /// Names of the stored item that the log's item of the same key does not hold go, before that replaces
+    /// it.
     fn remove_replaced_names(&mut self, key: &Key, logged: &[Name]) -> Result<(), ReplayError> {
         let Some(item) = self.item(key)? else { return Ok(()) };
         let names = names_of(key, &item).map_err(|fault| self.damage(*key, fault))?;

@@ -93,8 +93,9 @@ impl FileOptions {
     /// Opens a file, or a directory for reading; neither reads nor writes the latter's content.
     ///
     /// # Errors
-    /// As looking the path up, making and opening a file; [`Refusal::NotSupported`] for pipes, sockets and devices;
-    /// [`Refusal::IsADirectory`] where a file is to be made and a directory is there, or the path ends with a slash.
+    /// As looking the path up, making and opening a file; [`Refusal::NotSupported`] for pipes, sockets and
+    /// devices; [`Refusal::IsADirectory`] where a file is to be made and a directory is there, or the path
+    /// ends with a slash.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();
         let files = &self.files;
@@ -166,11 +167,12 @@ impl Files {
         self.options().write(true).create(true).truncate(true).open(path)
     }
 
-    /// All bytes of a file. Its size is the image's word, so memory is taken as the bytes come, and not for many holes:
-    /// [`File`] reads such a file part by part.
+    /// All bytes of a file. Its size is the image's word, so memory is taken as the bytes come, and not for
+    /// many holes: [`File`] reads such a file part by part.
     ///
     /// # Errors
-    /// As opening and reading it; [`Refusal::FileTooLarge`] where it has more than 256 MiB of holes, or memory has no room.
+    /// As opening and reading it; [`Refusal::FileTooLarge`] where it has more than 256 MiB of holes, or
+    /// memory has no room.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         let file = self.open_file(path.as_ref())?;
         at(path, file.read_all())
@@ -257,7 +259,8 @@ impl File {
     /// Writes all bytes at an offset; at the end where the file was opened for appending.
     ///
     /// # Errors
-    /// [`Refusal::BadHandle`] where it was not opened for writing; as [`Filesystem::write_file`](crate::Filesystem::write_file).
+    /// [`Refusal::BadHandle`] where it was not opened for writing; as
+    /// [`Filesystem::write_file`](crate::Filesystem::write_file).
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         let (filesystem, caller) = (&self.files.filesystem, &self.files.caller);
         if self.mode.append {
@@ -270,7 +273,8 @@ impl File {
         filesystem.write_file(caller, self.inode(), offset, Cow::Borrowed(bytes), origin).map(drop)
     }
 
-    /// Writes parts, each at its offset, so that they are on the devices when this returns, as with `O_DIRECT`.
+    /// Writes parts, each at its offset, so that they are on the devices when this returns, as with
+    /// `O_DIRECT`.
     ///
     /// # Errors
     /// [`Refusal::BadHandle`] where it was not opened for writing;

@@ -1,7 +1,7 @@
 //! An interface shaped like `std::fs`: paths instead of inodes, [`File`] with `Read`, `Write` and `Seek`.
 //!
-//! Paths are from the root of the file system, whether they begin with a slash or not. Symbolic links are followed as
-//! system calls follow them, absolute ones from that root.
+//! Paths are from the root of the file system, whether they begin with a slash or not. Symbolic links are
+//! followed as system calls follow them, absolute ones from that root.
 //!
 //! ```standalone_crate
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

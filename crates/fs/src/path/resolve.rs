@@ -33,8 +33,8 @@ impl Files {
     /// The directory that a path's last name is in, and that name.
     ///
     /// # Errors
-    /// As [`resolve`](Self::resolve), for the directory; [`Refusal::InvalidArgument`] for a path without a last name: its
-    /// last part is `.` or `..`.
+    /// As [`resolve`](Self::resolve), for the directory; [`Refusal::InvalidArgument`] for a path without a
+    /// last name: its last part is `.` or `..`.
     pub fn resolve_parent(&self, path: &Path) -> Result<(Arc<Inode>, Vec<u8>)> {
         // Path::file_name passes over a dot at the end.
         let is_dot = path.as_os_str().as_bytes().ends_with(b"/.");
@@ -47,7 +47,8 @@ impl Files {
         Ok((directory, name))
     }
 
-    /// As [`resolve_parent`](Self::resolve_parent), for what is no directory: a slash at the end of its path is refused.
+    /// As [`resolve_parent`](Self::resolve_parent), for what is no directory: a slash at the end of its path
+    /// is refused.
     ///
     /// # Errors
     /// As there; [`Refusal::NotADirectory`].

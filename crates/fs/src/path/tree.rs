@@ -72,7 +72,8 @@ impl Files {
         at(path, self.filesystem.remove_directory(&self.caller, &directory, &name))
     }
 
-    /// Removes a directory with all that is in it, subvolumes included. Symbolic links are removed, not followed.
+    /// Removes a directory with all that is in it, subvolumes included. Symbolic links are removed, not
+    /// followed.
     ///
     /// # Errors
     /// The first thing that could not be removed; what came before is gone.

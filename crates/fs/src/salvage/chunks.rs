@@ -1,5 +1,6 @@
-//! Chunks where the chunk tree can't be read whole: what is left of it, the chunk trees of the backup roots, and then every other
-//! leaf that still lies in the system chunks. Each is believed only where those before say nothing.
+//! Chunks where the chunk tree can't be read whole: what is left of it, the chunk trees of the backup roots,
+//! and then every other leaf that still lies in the system chunks. Each is believed only where those before
+//! say nothing.
 
 use std::cmp::Reverse;
 
@@ -21,7 +22,8 @@ pub(super) struct LostChunks {
 }
 
 impl LostChunks {
-    /// Gives a volume, just opened, what its chunk tree has lost. `other` is the same volume, opened once more.
+    /// Gives a volume, just opened, what its chunk tree has lost. `other` is the same volume, opened once
+    /// more.
     ///
     /// # Errors
     /// Where no chunk is known in which a root tree could lie.

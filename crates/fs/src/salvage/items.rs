@@ -130,8 +130,8 @@ impl Salvage {
         Ok(batch_of(self.filesystem().engine().forest().trees().salvage(tree.tree().root(), range), last))
     }
 
-    /// Names of a directory from a place on; none for the beginning. The same name may come twice: once by its index, and
-    /// once more, where `doubtful` says that indexes were lost, by its hash.
+    /// Names of a directory from a place on; none for the beginning. The same name may come twice: once by
+    /// its index, and once more, where `doubtful` says that indexes were lost, by its hash.
     ///
     /// # Errors
     /// Where the subvolume's root item can't be read.
@@ -299,8 +299,8 @@ impl Salvage {
         lost
     }
 
-    /// Every item that was left out of a tree block so far, because it breaks a rule. Of some of them nobody was told:
-    /// whoever read the block looked for others.
+    /// Every item that was left out of a tree block so far, because it breaks a rule. Of some of them nobody
+    /// was told: whoever read the block looked for others.
     #[must_use]
     pub fn left_out(&self) -> Vec<LeftOutItem> {
         let trees = self.filesystem().engine().forest().trees();

@@ -1,10 +1,12 @@
-//! Getting files out of a damaged file system: every way to open it is tried, and what can't be read is told and passed by.
+//! Getting files out of a damaged file system: every way to open it is tried, and what can't be read is told
+//! and passed by.
 //!
-//! [`Salvage::open`] tries the superblock copies and, for each, the state of the last commit and those of the backup roots,
-//! until one has a root tree whose root block can be read; one that lacks the root item of a subvolume comes after those that have it.
-//! Where the chunk tree can't be read whole, its older leaves are looked for in the system chunks. All copies of each block and
-//! of the data are tried in any case ([`vlinder_volume`]). Names, runs of data and attributes are then given a batch at a time,
-//! beside what is lost of them: nothing that grows with the image is held.
+//! [`Salvage::open`] tries the superblock copies and, for each, the state of the last commit and those of the
+//! backup roots, until one has a root tree whose root block can be read; one that lacks the root item of a
+//! subvolume comes after those that have it. Where the chunk tree can't be read whole, its older leaves are
+//! looked for in the system chunks. All copies of each block and of the data are tried in any case
+//! ([`vlinder_volume`]). Names, runs of data and attributes are then given a batch at a time, beside what is
+//! lost of them: nothing that grows with the image is held.
 
 mod chunks;
 mod items;
@@ -86,7 +88,8 @@ impl State {
 struct Tried {
     notes: Vec<String>,
     first_error: Option<FsError>,
-    /// Trees that the newest state lacks which has a root tree. It is taken where no other state has one of them.
+    /// Trees that the newest state lacks which has a root tree. It is taken where no other state has one of
+    /// them.
     missed: Vec<RootId>,
 }
 
@@ -253,9 +256,9 @@ impl Salvage {
     }
 }
 
-/// Trees whose root items the root block of the root tree lacks, if files are found by them, or their data verified: what was
-/// done since an earlier commit is less than a whole subvolume. Of further blocks of the root tree any may be lost, and the rest
-/// is taken.
+/// Trees whose root items the root block of the root tree lacks, if files are found by them, or their data
+/// verified: what was done since an earlier commit is less than a whole subvolume. Of further blocks of the
+/// root tree any may be lost, and the rest is taken.
 fn lacking(engine: &Engine, root_block: &Block) -> Vec<(RootId, Damage)> {
     let left_out =
         engine.forest().trees().left_out().map(|left_out| left_out.of(root_block)).unwrap_or_default();
@@ -290,7 +293,8 @@ fn states(superblock: &Superblock, root_tree: Option<Logical>) -> Vec<(String, S
     std::iter::once(newest).chain(older).collect()
 }
 
-/// The superblock with the root tree that the user names. No parent tells its generation and level: the block itself does.
+/// The superblock with the root tree that the user names. No parent tells its generation and level: the block
+/// itself does.
 fn with_root_tree(engine: &Engine, logical: Logical) -> Result<Superblock> {
     let (volume, mut superblock) = (engine.volume(), engine.superblock());
     let geometry = volume.geometry();

@@ -9,8 +9,8 @@ use vlinder_transaction::ChangeKind;
 use crate::{Caller, Filesystem, InodeId, Refusal, Result};
 
 impl Filesystem {
-    /// Makes a subvolume read-only, or writable. One that was received becomes writable only by force, and then is
-    /// received no more: an incremental stream would be applied to what it does not fit.
+    /// Makes a subvolume read-only, or writable. One that was received becomes writable only by force, and
+    /// then is received no more: an incremental stream would be applied to what it does not fit.
     ///
     /// # Errors
     /// [`Refusal::NotPermitted`] for others than the owner, and without force; [`Refusal::NotFound`].

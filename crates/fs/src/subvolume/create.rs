@@ -53,8 +53,8 @@ impl Filesystem {
         Ok(InodeId::root_of(tree.id()))
     }
 
-    /// The root directory of a new subvolume. Its flags are not inherited; properties are those of the subvolume that it
-    /// lies in.
+    /// The root directory of a new subvolume. Its flags are not inherited; properties are those of the
+    /// subvolume that it lies in.
     fn fill_subvolume(
         &self,
         caller: &Caller,
@@ -67,8 +67,9 @@ impl Filesystem {
         let new = NewFile::of(FileType::Directory, 0o777);
         let mut prepared = self.prepare(caller, directory, new, stamp)?;
         prepared.number = ObjectId::FIRST_FREE;
-        // Neither owner nor ACLs come from the directory that holds the name (Linux: `btrfs_new_subvol_inode`); its default ACL
-        // still cuts the mode, after the umask has (`posix_acl_create`).
+        // Neither owner nor ACLs come from the directory that holds the name (Linux:
+        // `btrfs_new_subvol_inode`); its default ACL still cuts the mode, after the umask has
+        // (`posix_acl_create`).
         prepared.item.group = caller.group;
         let permissions = new.permissions & !caller.umask;
         let permissions = match self.default_acl(directory)? {
@@ -98,8 +99,8 @@ impl Filesystem {
         self.may_add_name(caller, directory)
     }
 
-    /// Gives a subvolume its name: references in the root tree, entries in the directory. `location` is what the entries
-    /// say.
+    /// Gives a subvolume its name: references in the root tree, entries in the directory. `location` is what
+    /// the entries say.
     fn name_subvolume(
         &self,
         handle: &mut Handle<'_>,
@@ -132,11 +133,12 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Makes a snapshot of a subvolume with a name in a directory: everything that was written before, and nothing that
-    /// comes after. Commits.
+    /// Makes a snapshot of a subvolume with a name in a directory: everything that was written before, and
+    /// nothing that comes after. Commits.
     ///
     /// # Errors
-    /// As [`create_directory`](Self::create_directory); [`Refusal::NotPermitted`] for a subvolume of another's.
+    /// As [`create_directory`](Self::create_directory); [`Refusal::NotPermitted`] for a subvolume of
+    /// another's.
     pub fn snapshot(
         &self,
         caller: &Caller,
@@ -160,8 +162,8 @@ impl Filesystem {
         let index = self.take_index(directory)?;
         let id = self.with_room(|| self.request_snapshot(&source, directory, (name, index), read_only))?;
         self.engine().commit()?;
-        // Files that are open in the source without a name go from the snapshot, as on Linux: left there, they would share
-        // leaves with later snapshots, which btrfs check does not get right.
+        // Files that are open in the source without a name go from the snapshot, as on Linux: left there,
+        // they would share leaves with later snapshots, which btrfs check does not get right.
         self.subvolume(id)?;
         Ok(InodeId::root_of(id))
     }

@@ -36,7 +36,8 @@ impl Filesystem {
     /// Chooses the default subvolume, from the next opening on.
     ///
     /// # Errors
-    /// [`Refusal::NotPermitted`] without a capability; [`Refusal::NotFound`] where there is no such subvolume.
+    /// [`Refusal::NotPermitted`] without a capability; [`Refusal::NotFound`] where there is no such
+    /// subvolume.
     pub fn set_default_subvolume(&self, caller: &Caller, root: RootId) -> Result<()> {
         if !caller.has(Capabilities::SYS_ADMIN) {
             return Err(Refusal::NotPermitted.into());

@@ -26,14 +26,15 @@ impl Filesystem {
     /// Deletes the subvolume that has a name in a directory, with all that is in it.
     ///
     /// # Errors
-    /// [`Refusal::InvalidArgument`] where the name stands for something else; [`Refusal::NotPermitted`] for the default
-    /// subvolume and for callers who may not; [`Refusal::Busy`] for the one that is shown; [`Refusal::NotEmpty`] where
-    /// another subvolume lies in it.
+    /// [`Refusal::InvalidArgument`] where the name stands for something else; [`Refusal::NotPermitted`] for
+    /// the default subvolume and for callers who may not; [`Refusal::Busy`] for the one that is shown;
+    /// [`Refusal::NotEmpty`] where another subvolume lies in it.
     pub fn delete_subvolume(&self, caller: &Caller, directory: &Arc<Inode>, name: &[u8]) -> Result<()> {
         self.with_room(|| self.delete_subvolume_by(caller, directory, name, Way::Deletion))
     }
 
-    /// Removes an empty subvolume as the directory that it looks like: whoever may remove directories there may do so.
+    /// Removes an empty subvolume as the directory that it looks like: whoever may remove directories there
+    /// may do so.
     pub(crate) fn remove_empty_subvolume(
         &self,
         caller: &Caller,

@@ -28,8 +28,8 @@ pub struct SubvolumeInformation {
     pub name: Vec<u8>,
     /// The name's index there.
     pub index: DirectoryIndex,
-    /// The path of its name from the top level; empty for the top level, for deleted ones, and where the directories above the name
-    /// do not lead to the top level in a damaged file system.
+    /// The path of its name from the top level; empty for the top level, for deleted ones, and where the
+    /// directories above the name do not lead to the top level in a damaged file system.
     pub path: Vec<u8>,
     /// The transaction of its root block.
     pub generation: Generation,
@@ -64,8 +64,8 @@ pub struct SubvolumeInformation {
 }
 
 impl Filesystem {
-    /// All subvolumes by number, the top level first, those that the running transaction made and deleted ones whose
-    /// blocks are not all freed too.
+    /// All subvolumes by number, the top level first, those that the running transaction made and deleted
+    /// ones whose blocks are not all freed too.
     ///
     /// # Errors
     /// What reading met.
@@ -81,8 +81,8 @@ impl Filesystem {
         Ok(found)
     }
 
-    /// From the root tree: a subvolume's item lies there only once a commit has written it, what refers to its name, and
-    /// the orphan item of a deleted one, from the first.
+    /// From the root tree: a subvolume's item lies there only once a commit has written it, what refers to
+    /// its name, and the orphan item of a deleted one, from the first.
     fn subvolume_numbers(&self) -> Result<Vec<RootId>> {
         let mut numbers = BTreeSet::from([RootId::FS_TREE]);
         let first = Key::new(ObjectId::FIRST_FREE, ItemType(0), 0);

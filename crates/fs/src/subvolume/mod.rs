@@ -27,7 +27,8 @@ use crate::{Refusal, Result};
 pub struct Subvolume {
     engine: Weak<Engine>,
     tree: Arc<OpenTree>,
-    /// The number that the next inode gets: one more than the highest so far, so that none is used twice while mounted.
+    /// The number that the next inode gets: one more than the highest so far, so that none is used twice
+    /// while mounted.
     next_inode: Mutex<Option<u64>>,
     deleted: AtomicBool,
     /// What changed since the last commit, for fsyncs; none where these commit instead.
@@ -127,8 +128,9 @@ impl Subvolume {
         Ok(ObjectId(number))
     }
 
-    /// The highest object id of an inode in the tree. Every inode but one that never had a name has an item in the tree
-    /// itself, and those without a name have their orphan item, so nothing pending can be missed that could come back.
+    /// The highest object id of an inode in the tree. Every inode but one that never had a name has an item
+    /// in the tree itself, and those without a name have their orphan item, so nothing pending can be missed
+    /// that could come back.
     fn highest_inode_number(&self, engine: &Engine) -> Result<u64> {
         let last = Key::new(ObjectId::LAST_FREE, ItemType(u8::MAX), u64::MAX);
         let found = engine.forest().trees().floor(self.tree.root(), &last)?;

@@ -1,9 +1,9 @@
 //! Where a subvolume lies: in which directory of which other subvolume, under which name.
 //!
-//! The root tree says so twice, in the parent's reference to the subvolume and in the subvolume's reference back. Linux goes down by
-//! the first alone (`fixup_tree_root_location`), and a subvolume may then lie at several places of a damaged file system, or in a
-//! circle. Here each lies at one: the first reference back says where, or, if there is none at all, the reference of the parent with
-//! the lowest number.
+//! The root tree says so twice, in the parent's reference to the subvolume and in the subvolume's reference
+//! back. Linux goes down by the first alone (`fixup_tree_root_location`), and a subvolume may then lie at
+//! several places of a damaged file system, or in a circle. Here each lies at one: the first reference back
+//! says where, or, if there is none at all, the reference of the parent with the lowest number.
 
 use std::collections::HashMap;
 
@@ -53,7 +53,8 @@ impl Filesystem {
         }
     }
 
-    /// As [`place_of_subvolume`](Self::place_of_subvolume), for who changes the place: both references go then.
+    /// As [`place_of_subvolume`](Self::place_of_subvolume), for who changes the place: both references go
+    /// then.
     ///
     /// # Errors
     /// [`FsError::NoBackReference`]; what reading met.
@@ -77,10 +78,11 @@ impl Filesystem {
         Ok(self.place_of_subvolume(subvolume)?.is_some_and(|place| place.directory.root == parent))
     }
 
-    /// Whether a subvolume lies at this name. In a snapshot of its parent the name is there, the subvolume is not.
+    /// Whether a subvolume lies at this name. In a snapshot of its parent the name is there, the subvolume is
+    /// not.
     ///
-    /// It does if its one place is here, and the parent's reference agrees. The shown subvolume lies nowhere. So subvolumes are
-    /// a tree for whoever goes down from the shown root, whatever their references say.
+    /// It does if its one place is here, and the parent's reference agrees. The shown subvolume lies nowhere.
+    /// So subvolumes are a tree for whoever goes down from the shown root, whatever their references say.
     pub(crate) fn is_mounted_at(&self, nested: RootId, directory: &Inode, name: &[u8]) -> Result<bool> {
         if nested == self.root_id().root {
             return Ok(false);

@@ -1,5 +1,5 @@
-//! What the fsync log must satisfy: for each case what is committed, and what is done then. Every case ends with an fsync,
-//! after which the power is cut.
+//! What the fsync log must satisfy: for each case what is committed, and what is done then. Every case ends
+//! with an fsync, after which the power is cut.
 
 /// What the image is like, where that matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

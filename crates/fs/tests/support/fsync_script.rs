@@ -1,8 +1,8 @@
-//! Scripts of file system operations on a simulated device, with what was true after each, so that after a power cut it
-//! can be said what must, may and must not be there.
+//! Scripts of file system operations on a simulated device, with what was true after each, so that after a
+//! power cut it can be said what must, may and must not be there.
 //!
-//! One command in a line (or between semicolons): a word and its arguments, paths from the root. A command that is refused
-//! is an error, unless it begins with `?`.
+//! One command in a line (or between semicolons): a word and its arguments, paths from the root. A command
+//! that is refused is an error, unless it begins with `?`.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -228,8 +228,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Makes something durable, whether by a log or by a commit; false where it is not there, or the fsync left no log (a
-    /// commit begins a new history).
+    /// Makes something durable, whether by a log or by a commit; false where it is not there, or the fsync
+    /// left no log (a commit begins a new history).
     pub fn sync_any(&mut self, path: &str) -> bool {
         let Ok(inode) = self.at(path) else { return false };
         self.filesystem.sync_inode(&inode).unwrap();

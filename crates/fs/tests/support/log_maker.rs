@@ -1,5 +1,5 @@
-//! Logs made by the kernel: two scripts run in a mount of the kernel's with a commit between them, and the image is copied
-//! under the mount, as a power cut would leave it.
+//! Logs made by the kernel: two scripts run in a mount of the kernel's with a commit between them, and the
+//! image is copied under the mount, as a power cut would leave it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -83,8 +83,8 @@ pub fn make_log(
 ) -> (PathBuf, Timestamp) {
     let made = image(scratch, 256, mkfs);
     let maker = Maker::new(&made, mount);
-    // A chunk that is made meanwhile would make fsync commit, and the kernel makes one for the first extent of each class
-    // of sizes (up to 128 KiB, up to 8 MiB, above).
+    // A chunk that is made meanwhile would make fsync commit, and the kernel makes one for the first extent
+    // of each class of sizes (up to 128 KiB, up to 8 MiB, above).
     run(maker.directory.path(), "for size in 64k 1m 9m; do write .filler$size 0 $size; sync -f .; done");
     run(maker.directory.path(), before);
     run(maker.directory.path(), "sync -f .");

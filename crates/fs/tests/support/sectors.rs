@@ -1,10 +1,11 @@
-//! What the sectors of files may hold at a moment, where threads change them: each change is written down with when it was begun
-//! and when it was done.
+//! What the sectors of files may hold at a moment, where threads change them: each change is written down
+//! with when it was begun and when it was done.
 
 /// Bytes that are changed as one.
 pub const SECTOR: usize = 4096;
 
-/// A change of one sector: what it holds afterwards, and when that was begun and done, on the clock of the run.
+/// A change of one sector: what it holds afterwards, and when that was begun and done, on the clock of the
+/// run.
 #[derive(Clone, Copy, Debug)]
 pub struct Change {
     pub value: u64,
@@ -48,7 +49,8 @@ pub fn note(
     }
 }
 
-/// What a file may hold where all that was done before a moment must be there, and nothing that was begun after another.
+/// What a file may hold where all that was done before a moment must be there, and nothing that was begun
+/// after another.
 pub fn may_have(history: &History, values: &[u64], (kept, end): (u64, u64), what: &str) {
     assert_eq!(values.len(), history.len(), "{what}: sectors");
     for (sector, (value, changes)) in values.iter().zip(history).enumerate() {

@@ -1,5 +1,5 @@
-//! Threads for what waits for the kernel: it may have to hand over or drop pages first, for which it makes requests of its own.
-//! So the threads that answer requests do not wait for it.
+//! Threads for what waits for the kernel: it may have to hand over or drop pages first, for which it makes
+//! requests of its own. So the threads that answer requests do not wait for it.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,7 +8,8 @@ use vlinder_base::channel::{self, Sender};
 use vlinder_base::sync::Mutex;
 use vlinder_base::thread::{self, JoinHandle};
 
-/// What such a thread does. An answer that is dropped with a job is an I/O error; that happens only when the mount has ended.
+/// What such a thread does. An answer that is dropped with a job is an I/O error; that happens only when the
+/// mount has ended.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
 const THREADS: usize = 4;

@@ -1,13 +1,15 @@
 //! Keeps the count of blocks true that the kernel shows of files that are open for writing.
 //!
-//! With the writeback cache the kernel keeps the count that the server told last, and drops it when the file is closed alone
-//! (`fuse_flush`, fs/fuse/file.c). A count of 0 is dangerous: tar takes such a file for one hole and stores none of its bytes.
+//! With the writeback cache the kernel keeps the count that the server told last, and drops it when the file
+//! is closed alone (`fuse_flush`, fs/fuse/file.c). A count of 0 is dangerous: tar takes such a file for one
+//! hole and stores none of its bytes.
 //!
-//! 1. While a file is open for writing the kernel may have bytes that the server does not know of, so a count of 0 is told as
-//!    one sector ([`MountService::shown`]).
-//! 2. When bytes came from the kernel's cache and changed the count, the kernel is told: at fsync before that is answered, and
-//!    otherwise at the next look of the keeper ([`MountService::tell_blocks`], [`MountService::tell_all_blocks`]). Where the
-//!    count is as it was told last, that is nothing to tell: each telling costs two questions of the next write.
+//! 1. While a file is open for writing the kernel may have bytes that the server does not know of, so a count
+//!    of 0 is told as one sector ([`MountService::shown`]).
+//! 2. When bytes came from the kernel's cache and changed the count, the kernel is told: at fsync before that
+//!    is answered, and otherwise at the next look of the keeper ([`MountService::tell_blocks`],
+//!    [`MountService::tell_all_blocks`]). Where the count is as it was told last, that is nothing to tell:
+//!    each telling costs two questions of the next write.
 
 use std::collections::HashMap;
 
@@ -52,8 +54,8 @@ impl Blocks {
         self.0.lock().remove(&id);
     }
 
-    /// Whether the kernel may have another count of a file than `now` gives, or `now` does not know. What changes from here on is
-    /// noted anew.
+    /// Whether the kernel may have another count of a file than `now` gives, or `now` does not know. What
+    /// changes from here on is noted anew.
     fn take_changed(&self, id: InodeId, now: impl Fn(&Inode) -> Option<u64>) -> bool {
         let noted = {
             let mut counts = self.0.lock();

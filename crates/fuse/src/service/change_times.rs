@@ -1,9 +1,10 @@
 //! Has the kernel show change times that it does not keep right itself.
 //!
-//! Under the writeback cache the kernel keeps a file's change time, and ignores the server's as long as it knows the file
-//! (`fuse_get_cache_mask`, fs/fuse/inode.c). It moves that time with every change of its own, but not with ioctl(2), which
-//! chattr(1) uses, and not with what comes through the control socket. So it is made to forget such a file when a handle of it
-//! is closed. A file that is open elsewhere, or has several names, shows its old time until the kernel forgets it by itself.
+//! Under the writeback cache the kernel keeps a file's change time, and ignores the server's as long as it
+//! knows the file (`fuse_get_cache_mask`, fs/fuse/inode.c). It moves that time with every change of its own,
+//! but not with ioctl(2), which chattr(1) uses, and not with what comes through the control socket. So it is
+//! made to forget such a file when a handle of it is closed. A file that is open elsewhere, or has several
+//! names, shows its old time until the kernel forgets it by itself.
 
 use std::collections::HashSet;
 
@@ -31,8 +32,9 @@ impl MountService {
         }
     }
 
-    /// Has the kernel look a file up anew, which forgets what it keeps of it, unless it is open. Names of directories, and of
-    /// files with several, stay in the kernel's memory: with one goes what is mounted there.
+    /// Has the kernel look a file up anew, which forgets what it keeps of it, unless it is open. Names of
+    /// directories, and of files with several, stay in the kernel's memory: with one goes what is mounted
+    /// there.
     pub(crate) fn forget_in_kernel(&self, id: InodeId) {
         if !self.writeback {
             return;

@@ -16,9 +16,9 @@ pub(super) fn errno(error: &FsError) -> Errno {
     errno
 }
 
-/// The requester as the file system sees it, after the kernel has judged modes, ACLs and owners (`default_permissions`):
-/// what the kernel does not tell (further groups, capabilities) must not refuse again what it allowed. The right to keep
-/// set-id bits and to see trusted attributes remains to root.
+/// The requester as the file system sees it, after the kernel has judged modes, ACLs and owners
+/// (`default_permissions`): what the kernel does not tell (further groups, capabilities) must not refuse
+/// again what it allowed. The right to keep set-id bits and to see trusted attributes remains to root.
 pub(super) fn judged(requester: Requester, umask: u32) -> Caller {
     let mut caller = Caller::user(UserId(requester.user), GroupId(requester.group));
     caller.umask = umask & 0o777;
@@ -30,7 +30,8 @@ pub(super) fn judged(requester: Requester, umask: u32) -> Caller {
     caller
 }
 
-/// As [`judged`] for the removal of directories: an empty subvolume goes with its name, whichever user removes it.
+/// As [`judged`] for the removal of directories: an empty subvolume goes with its name, whichever user
+/// removes it.
 pub(super) fn remover(requester: Requester) -> Caller {
     Caller { capabilities: Capabilities::ALL, ..judged(requester, 0) }
 }

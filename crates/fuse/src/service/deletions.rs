@@ -1,7 +1,9 @@
-//! The deletion of files that have no name any more and that the kernel forgot, by a thread that answers no requests.
+//! The deletion of files that have no name any more and that the kernel forgot, by a thread that answers no
+//! requests.
 //!
-//! Files are deleted some time after they were forgotten, many in a row: waking the thread for each would cost whoever
-//! answers requests more than a deletion, and the program that removes a tree waits for none of them.
+//! Files are deleted some time after they were forgotten, many in a row: waking the thread for each would
+//! cost whoever answers requests more than a deletion, and the program that removes a tree waits for none of
+//! them.
 
 use std::time::Duration;
 
@@ -18,8 +20,8 @@ const MANY: usize = 64;
 const LARGE_BYTES: u64 = 1 << 20;
 /// How long fewer files wait for others.
 const GATHERING: Duration = Duration::from_millis(10);
-/// How long after a file lost its last name the kernel may take to say that nobody has it. Nothing is lost where it takes
-/// longer: a full file system may then refuse what would have had room a moment later.
+/// How long after a file lost its last name the kernel may take to say that nobody has it. Nothing is lost
+/// where it takes longer: a full file system may then refuse what would have had room a moment later.
 const FORGETTING: Duration = Duration::from_millis(250);
 
 /// The thread, and what it has to do.
@@ -48,7 +50,8 @@ struct State {
     deleted: u64,
     /// When a file was last held, by the monotonic clock.
     last_loss: Option<Duration>,
-    /// The processor of the thread that left the last of it, while somebody waits there for what that thread does.
+    /// The processor of the thread that left the last of it, while somebody waits there for what that thread
+    /// does.
     answers_on: Option<usize>,
     /// Somebody waits: nothing more is gathered.
     urgent: bool,
@@ -158,9 +161,9 @@ impl Deleter {
         self.shared.state.lock().deleted
     }
 
-    /// Waits for room that is about to come free: whether more is deleted than `before`. A program that removed a file
-    /// counts on its room, though the kernel has not said yet that nobody has the file. Waits no longer than it may take
-    /// the kernel to say so, and for deletions that are under way.
+    /// Waits for room that is about to come free: whether more is deleted than `before`. A program that
+    /// removed a file counts on its room, though the kernel has not said yet that nobody has the file. Waits
+    /// no longer than it may take the kernel to say so, and for deletions that are under way.
     pub(super) fn wait_for_room(&self, before: u64) -> bool {
         let shared = &self.shared;
         let mut state = shared.state.lock();
@@ -198,8 +201,8 @@ impl Deleter {
 }
 
 impl Shared {
-    /// Files to delete, once they are many, one of them large, somebody waits, or enough time went by, and the processor to
-    /// keep off; none at the end.
+    /// Files to delete, once they are many, one of them large, somebody waits, or enough time went by, and
+    /// the processor to keep off; none at the end.
     fn next(&self) -> Option<(Vec<Held>, Option<usize>)> {
         let mut state = self.state.lock();
         while state.queue.is_empty() {

@@ -51,9 +51,10 @@ impl MountService {
         })
     }
 
-    /// Sends the answer to a request for names. The kernel keeps one listing for all that read a directory, put together from
-    /// the answers to each of them. Where another reader began it after a name was made, and this one, which began before,
-    /// says where it ends, the kernel would keep it without that name. So the kernel drops it before it hears of such an end.
+    /// Sends the answer to a request for names. The kernel keeps one listing for all that read a directory,
+    /// put together from the answers to each of them. Where another reader began it after a name was made,
+    /// and this one, which began before, says where it ends, the kernel would keep it without that name. So
+    /// the kernel drops it before it hears of such an end.
     pub(super) fn answer_listing(&self, handle: HandleNumber, answer: Box<dyn FnOnce() + Send>) {
         let ended = self.handles.directory(handle).ok().and_then(|listing| {
             let listing = listing.lock();
@@ -99,8 +100,8 @@ fn walk_listing(
     most: usize,
     each: &mut dyn FnMut(&Arc<Inode>, &DirectoryRecord) -> bool,
 ) -> Result<(), FsError> {
-    // Not when the directory is opened: a rewind before the first request, or after a listing that the kernel had in its own
-    // cache, never comes here.
+    // Not when the directory is opened: a rewind before the first request, or after a listing that the kernel
+    // had in its own cache, never comes here.
     if offset == 0 || !listing.was_read {
         listing.open.rewind()?;
     }

@@ -1,11 +1,12 @@
-//! Files by number. A file handle (name_to_handle_at(2), an NFS client) holds a node number and 32 bits of generation. When the
-//! kernel no longer has the file's inode, it looks up `.` in that number, and `..` for the place of a directory. It compares
-//! the generation of the reply with the handle's.
+//! Files by number. A file handle (name_to_handle_at(2), an NFS client) holds a node number and 32 bits of
+//! generation. When the kernel no longer has the file's inode, it looks up `.` in that number, and `..` for
+//! the place of a directory. It compares the generation of the reply with the handle's.
 //!
-//! Node numbers are relative to the mounted subvolume: on a mount of `@a` and on one of `@b` the number 257 stands for two
-//! files. So the generation given to the kernel stands for the subvolume too, and a handle opens another subvolume's file only if
-//! 32 bits of two hashes agree by chance. The one exception is the root of a mount: its number is 1 and its generation 0, whatever is mounted, because the
-//! kernel makes that inode itself (`fuse_get_root_inode`, fs/fuse/inode.c).
+//! Node numbers are relative to the mounted subvolume: on a mount of `@a` and on one of `@b` the number 257
+//! stands for two files. So the generation given to the kernel stands for the subvolume too, and a handle
+//! opens another subvolume's file only if 32 bits of two hashes agree by chance. The one exception is the
+//! root of a mount: its number is 1 and its generation 0, whatever is mounted, because the kernel makes that
+//! inode itself (`fuse_get_root_inode`, fs/fuse/inode.c).
 
 use rustix::io::Errno;
 use vlinder_base::sync::Arc;
@@ -21,8 +22,8 @@ pub(super) const SELF: &[u8] = b".";
 pub(super) const PARENT: &[u8] = b"..";
 
 impl MountService {
-    /// The entry of the file with a number, or of the directory that it lies in; ESTALE where the file was deleted, or the
-    /// number is not the one that this mount gives the file.
+    /// The entry of the file with a number, or of the directory that it lies in; ESTALE where the file was
+    /// deleted, or the number is not the one that this mount gives the file.
     pub(super) fn lookup_number(&self, node: NodeNumber, name: &[u8]) -> Reply<Entry> {
         let id = self.numbers.file(node).ok_or(Errno::STALE)?;
         // The kernel takes a reply with another number for an I/O error.

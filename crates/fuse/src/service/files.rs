@@ -26,8 +26,9 @@ const FALLOC_FL_PUNCH_HOLE: i32 = 0x02;
 const FALLOC_FL_ZERO_RANGE: i32 = 0x10;
 
 impl MountService {
-    /// Opens a file. The kernel has judged the access, and with the writeback cache reads and writes through handles of
-    /// either kind, so all that is asked here is whether the file is still there and takes changes.
+    /// Opens a file. The kernel has judged the access, and with the writeback cache reads and writes through
+    /// handles of either kind, so all that is asked here is whether the file is still there and takes
+    /// changes.
     pub(super) fn open_file(&self, inode: &Arc<Inode>, flags: i32) -> Reply<Opened> {
         let writes = flags & O_ACCMODE != O_RDONLY || flags & O_TRUNC != 0;
         if writes {
@@ -113,13 +114,13 @@ impl MountService {
         if origin.cache && !self.writeback {
             self.attributes_changed(inode.id());
         }
-        // After writes to its cache the kernel asks for fsync by itself; it does not where files bypass that, and of what
-        // chattr(1) made synchronous it does not know.
+        // After writes to its cache the kernel asks for fsync by itself; it does not where files bypass that,
+        // and of what chattr(1) made synchronous it does not know.
         Ok((origin.synchronous && !origin.cache) || is_synchronous(inode))
     }
 
-    /// As [`write_file`](Self::write_file), which is tried again where there may be room soon. Bytes that find no room though the
-    /// kernel has taken them are kept.
+    /// As [`write_file`](Self::write_file), which is tried again where there may be room soon. Bytes that
+    /// find no room though the kernel has taken them are kept.
     pub(super) fn write_or_keep(
         &self,
         requester: Requester,
@@ -128,7 +129,8 @@ impl MountService {
         data: &[u8],
         origin: WriteOrigin,
     ) -> Reply<()> {
-        // As the kernel had it when the program wrote, as far as is known here: afterwards the bytes lie inside the file.
+        // As the kernel had it when the program wrote, as far as is known here: afterwards the bytes lie
+        // inside the file.
         let watched = if origin.cache && self.is_gate_shut() { self.handles.file(handle).ok() } else { None };
         let size_before = watched.as_ref().map(|file| file.open.inode().size());
         let written = self.with_room(|| self.write_file(requester, handle, offset, data, origin));
@@ -155,8 +157,8 @@ impl MountService {
         if written? { self.sync_file(handle) } else { Ok(()) }
     }
 
-    /// Answers a write past the page cache when the kernel keeps no older pages of the range. Those of a write that failed go
-    /// too: it may have changed a part.
+    /// Answers a write past the page cache when the kernel keeps no older pages of the range. Those of a
+    /// write that failed go too: it may have changed a part.
     pub(super) fn answer_past_cache(
         &self,
         handle: HandleNumber,
@@ -216,8 +218,8 @@ impl MountService {
         self.sync_inode(file.open.inode())
     }
 
-    /// Makes a file or directory durable, names included. On what an error made read-only that is an error; on what was
-    /// opened so there is nothing to do.
+    /// Makes a file or directory durable, names included. On what an error made read-only that is an error;
+    /// on what was opened so there is nothing to do.
     pub(super) fn sync_inode(&self, inode: &Arc<Inode>) -> Reply<()> {
         if self.filesystem.options().read_only {
             return Ok(());
@@ -271,8 +273,8 @@ impl MountService {
         self.changed(inode, allocated).map(drop)
     }
 
-    /// Where the kernel may have written pages that it has not handed over, it has to first, or data would be taken for
-    /// holes. That takes other threads than those that take what it hands over.
+    /// Where the kernel may have written pages that it has not handed over, it has to first, or data would be
+    /// taken for holes. That takes other threads than those that take what it hands over.
     pub(super) fn seek_file(&self, handle: HandleNumber, offset: u64, what: SeekFor, answer: Deferred<u64>) {
         let file = match self.handles.file(handle) {
             Ok(file) => file,
@@ -326,7 +328,8 @@ impl MountService {
         vlinder_fs::WriteOrigin::OpenFile { keeps_times: self.writeback }
     }
 
-    /// How many bytes a change concerned. The kernel hears where set-id bits went, or may have before the change failed.
+    /// How many bytes a change concerned. The kernel hears where set-id bits went, or may have before the
+    /// change failed.
     fn changed(&self, inode: &Inode, change: Result<FileChange, FsError>) -> Reply<u64> {
         if change.as_ref().map_or(true, |change| change.mode_changed) {
             self.attributes_changed(inode.id());

@@ -35,7 +35,8 @@ pub(super) struct Listing {
     pub(super) open: OpenDirectory,
     /// The kernel asked for names: until then a listing shows what is made.
     pub(super) was_read: bool,
-    /// The last answer said that there are no more names, though there are some that were made since the listing began.
+    /// The last answer said that there are no more names, though there are some that were made since the
+    /// listing began.
     pub(super) ended_early: bool,
 }
 
@@ -92,7 +93,8 @@ impl Handles {
         }
     }
 
-    /// Closes; gives the file, unless it is a directory. What it was the last user of is dropped after the locks.
+    /// Closes; gives the file, unless it is a directory. What it was the last user of is dropped after the
+    /// locks.
     pub(super) fn remove(&self, number: HandleNumber) -> Option<InodeId> {
         let removed = self.open.write().remove(&number.0);
         let Some(Handle::File(file)) = &removed else { return None };

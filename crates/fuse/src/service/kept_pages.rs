@@ -1,19 +1,21 @@
 //! Pages that the kernel keeps of files that are written past its cache.
 //!
-//! After a synchronous direct write the kernel drops the pages that it keeps of the range. After an asynchronous one (libaio,
-//! io_uring) it does not (`fuse_direct_IO` leaves it to `generic_file_direct_write`, which returns before the write is done), so
-//! buffered readers would see the old bytes for ever. So the server has the kernel drop the range before it answers a direct
-//! write. Dropping waits for pages that are being read, so a thread that answers nothing does it.
+//! After a synchronous direct write the kernel drops the pages that it keeps of the range. After an
+//! asynchronous one (libaio, io_uring) it does not (`fuse_direct_IO` leaves it to
+//! `generic_file_direct_write`, which returns before the write is done), so buffered readers would see the
+//! old bytes for ever. So the server has the kernel drop the range before it answers a direct write. Dropping
+//! waits for pages that are being read, so a thread that answers nothing does it.
 //!
-//! Files that are read and written past the cache alone should not pay for that: after [`MOST_DROPS`] direct writes without a
-//! request of the page cache, all pages of the file are dropped, and later direct writes are answered at once until the page
-//! cache asks again.
+//! Files that are read and written past the cache alone should not pay for that: after [`MOST_DROPS`] direct
+//! writes without a request of the page cache, all pages of the file are dropped, and later direct writes are
+//! answered at once until the page cache asks again.
 //!
-//! The invariant: *a file is `bare` only while the kernel keeps no page of it that is older than the last answered direct
-//! write.* (1) A file is not bare at its first direct write. (2) It becomes bare after all its pages were dropped, if no
-//! request of the page cache came since before that. The drop waits for pages whose request came earlier. (3) A request of the
-//! page cache ends that before it reads the file, and a direct write looks after it changed the file: either the write finds
-//! the file not bare, or the request finds the new bytes.
+//! The invariant: *a file is `bare` only while the kernel keeps no page of it that is older than the last
+//! answered direct write.* (1) A file is not bare at its first direct write. (2) It becomes bare after all
+//! its pages were dropped, if no request of the page cache came since before that. The drop waits for pages
+//! whose request came earlier. (3) A request of the page cache ends that before it reads the file, and a
+//! direct write looks after it changed the file: either the write finds the file not bare, or the request
+//! finds the new bytes.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,12 +1,14 @@
-//! What the kernel knows: how often it was told of each file, and the files that lost their last name meanwhile.
+//! What the kernel knows: how often it was told of each file, and the files that lost their last name
+//! meanwhile.
 //!
-//! A file without names lives on for whoever has it: through an open handle, which we know of, or through a descriptor of
-//! `O_PATH`, a working directory or a mapping, of which only the kernel does. It says that it let go of a file by forgetting
-//! it. So what loses its last name is held open here, with an orphan item on disk, until the kernel has forgotten it, and
-//! [deleted](super::deletions) then. Nearly always that is at once, since nobody has the file.
+//! A file without names lives on for whoever has it: through an open handle, which we know of, or through a
+//! descriptor of `O_PATH`, a working directory or a mapping, of which only the kernel does. It says that it
+//! let go of a file by forgetting it. So what loses its last name is held open here, with an orphan item on
+//! disk, until the kernel has forgotten it, and [deleted](super::deletions) then. Nearly always that is at
+//! once, since nobody has the file.
 //!
-//! What is held is bounded ([`MOST_HELD`]): beyond that, what loses its last name is deleted with it unless it has an open
-//! handle, and whoever holds it in another way gets `ESTALE`.
+//! What is held is bounded ([`MOST_HELD`]): beyond that, what loses its last name is deleted with it unless
+//! it has an open handle, and whoever holds it in another way gets `ESTALE`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -26,7 +28,8 @@ pub(super) struct Known {
     deleter: Deleter,
 }
 
-/// Part of the files. The kernel may know millions, so hardly more than a count is kept of those that have names.
+/// Part of the files. The kernel may know millions, so hardly more than a count is kept of those that have
+/// names.
 #[derive(Default)]
 struct Shard {
     told: HashMap<u64, Neighbours>,
@@ -36,14 +39,15 @@ struct Shard {
     outdated: HashSet<NodeNumber>,
 }
 
-/// Files whose numbers differ in the last bits alone: they were made one after another, mostly in one directory. Kept
-/// together they take 9 to 19 MiB for each million, and 4 times that if no two are neighbours.
+/// Files whose numbers differ in the last bits alone: they were made one after another, mostly in one
+/// directory. Kept together they take 9 to 19 MiB for each million, and 4 times that if no two are
+/// neighbours.
 const NEIGHBOURS: usize = 4;
 
 /// What the kernel was told of neighbours.
 struct Neighbours {
-    /// How often of each, and did not say that it forgot. A count that is full stays so: such a file is never forgotten, at
-    /// worst held until the mount ends.
+    /// How often of each, and did not say that it forgot. A count that is full stays so: such a file is never
+    /// forgotten, at worst held until the mount ends.
     lookups: [u32; NEIGHBOURS],
     /// In which directory, last.
     directory: NodeNumber,
@@ -86,8 +90,8 @@ impl Known {
         neighbours.directory = directory;
     }
 
-    /// With its own cache of written pages the kernel forgets at each close how many blocks the file has. A listing with
-    /// attributes tells it of a whole directory what it would else ask for file by file.
+    /// With its own cache of written pages the kernel forgets at each close how many blocks the file has. A
+    /// listing with attributes tells it of a whole directory what it would else ask for file by file.
     pub(super) fn note_close(&self, node: NodeNumber) {
         let (number, _) = place(node);
         let told_in = self.shard(node).lock().told.get(&number).map(|neighbours| neighbours.directory);
@@ -99,13 +103,14 @@ impl Known {
         }
     }
 
-    /// Whether the kernel lacks attributes of files of a directory that is about to be listed, and so will have them.
+    /// Whether the kernel lacks attributes of files of a directory that is about to be listed, and so will
+    /// have them.
     pub(super) fn take_outdated(&self, directory: NodeNumber) -> bool {
         self.shard(directory).lock().outdated.remove(&directory)
     }
 
-    /// The kernel forgets so many of the times that it was told of a file. At the last of them a file without names is
-    /// deleted.
+    /// The kernel forgets so many of the times that it was told of a file. At the last of them a file without
+    /// names is deleted.
     pub(super) fn forget(&self, node: NodeNumber, lookups: u64) {
         let forgotten = {
             let mut shard = self.shard(node).lock();

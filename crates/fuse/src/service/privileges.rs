@@ -1,7 +1,7 @@
 //! What becomes of set-id bits and capabilities of a file when its data or owner change.
 //!
-//! The kernel leaves set-id bits to the server (`FUSE_HANDLE_KILLPRIV_V2`), and so asks for no extended attribute at each write.
-//! Of the caller's rights it tells this:
+//! The kernel leaves set-id bits to the server (`FUSE_HANDLE_KILLPRIV_V2`), and so asks for no extended
+//! attribute at each write. Of the caller's rights it tells this:
 //!
 //! | request | what the kernel tells | where the rest is from |
 //! |---|---|---|
@@ -10,8 +10,9 @@
 //! | chown | nothing | /proc: both |
 //! | chown of neither owner nor group | a change time and nothing else (`fuse_setattr`, fs/fuse/dir.c, drops the mode) | /proc: both |
 //!
-//! /proc is asked for files with a set-id bit alone. A process that can't be seen there is taken for one without capabilities and
-//! further groups. With `killpriv=kernel` the kernel does all that itself, and no bit is dropped here.
+//! /proc is asked for files with a set-id bit alone. A process that can't be seen there is taken for one
+//! without capabilities and further groups. With `killpriv=kernel` the kernel does all that itself, and no
+//! bit is dropped here.
 
 use std::path::Path;
 
@@ -80,8 +81,8 @@ impl MountService {
     }
 }
 
-/// As [`judged`], with the further groups and the right to keep set-id bits as the process has them, for the places where they
-/// decide what becomes of a set-id bit.
+/// As [`judged`], with the further groups and the right to keep set-id bits as the process has them, for the
+/// places where they decide what becomes of a set-id bit.
 pub(super) fn judged_by_process(requester: Requester) -> Caller {
     Process::of(requester).judged(requester)
 }

@@ -1,20 +1,22 @@
 //! Bytes that the kernel handed over and that found no room.
 //!
-//! The kernel takes bytes that are mapped into memory without asking, and a write that was let in may be longer than what is
-//! free. It forgets what the server refuses: the page is clean then, and once it leaves memory its bytes are gone. So they are
-//! kept here, within `dirty=`. The refusal is told all the same, by msync, fsync or close.
+//! The kernel takes bytes that are mapped into memory without asking, and a write that was let in may be
+//! longer than what is free. It forgets what the server refuses: the page is clean then, and once it leaves
+//! memory its bytes are gone. So they are kept here, within `dirty=`. The refusal is told all the same, by
+//! msync, fsync or close.
 //!
 //! Invariants:
 //! 1. Readers get these bytes in place of what the file system has ([`UnplacedBytes::read_over`]).
-//! 2. They are older than everything that the file system takes afterwards: what is written, cut or preallocated where they
-//!    lie drops them ([`UnplacedBytes::drop_range`]).
-//! 3. They are tried again when their file is to be made durable or is written to, at intervals, and at the end. A file that
-//!    has some is not durable ([`MountService::place`]).
-//! 4. Retrying changes nothing newer: while bytes are held, requests that read or change files exclude the retry
-//!    ([`UnplacedBytes::turn`]). A request that began while there were none is not excluded: bytes that came meanwhile are as new
-//!    as the request. A page that comes again comes after its refusal was answered.
-//! 5. Bytes behind the end of a file are dropped when its last writer closes it ([`MountService::drop_refused_writes`]): they came
-//!    from write(2), and the last close told the writer. Inside the file they may be mapped bytes, and stay.
+//! 2. They are older than everything that the file system takes afterwards: what is written, cut or
+//!    preallocated where they lie drops them ([`UnplacedBytes::drop_range`]).
+//! 3. They are tried again when their file is to be made durable or is written to, at intervals, and at the
+//!    end. A file that has some is not durable ([`MountService::place`]).
+//! 4. Retrying changes nothing newer: while bytes are held, requests that read or change files exclude the
+//!    retry ([`UnplacedBytes::turn`]). A request that began while there were none is not excluded: bytes that
+//!    came meanwhile are as new as the request. A page that comes again comes after its refusal was answered.
+//! 5. Bytes behind the end of a file are dropped when its last writer closes it
+//!    ([`MountService::drop_refused_writes`]): they came from write(2), and the last close told the writer.
+//!    Inside the file they may be mapped bytes, and stay.
 //! 6. There are at most as many as `dirty=` says ([`UnplacedBytes::keep`]).
 
 use std::collections::{BTreeMap, HashMap};
@@ -50,8 +52,8 @@ struct Untold {
     is_lost: bool,
     /// Some bytes could not be written for another reason, and the kernel has dropped them.
     failure: Option<Errno>,
-    /// Some bytes lay inside the file and may be mapped ones. A mapping may outlive the close of its file, and no call of the
-    /// program's own tells what became of bytes that come after that.
+    /// Some bytes lay inside the file and may be mapped ones. A mapping may outlive the close of its file,
+    /// and no call of the program's own tells what became of bytes that come after that.
     may_be_mapped: bool,
 }
 
@@ -138,7 +140,8 @@ impl UnplacedBytes {
         fits
     }
 
-    /// The file system has newer bytes of a range, or none are wanted there any more. Gives how many bytes went.
+    /// The file system has newer bytes of a range, or none are wanted there any more. Gives how many bytes
+    /// went.
     fn drop_range(&self, id: InodeId, start: u64, end: u64) -> u64 {
         if self.is_empty() {
             return 0;
@@ -155,8 +158,8 @@ impl UnplacedBytes {
         removed
     }
 
-    /// Puts a file's bytes over `target`, whose first byte is at `offset` and of which `length` bytes were read; gives how many
-    /// there are then.
+    /// Puts a file's bytes over `target`, whose first byte is at `offset` and of which `length` bytes were
+    /// read; gives how many there are then.
     fn read_over(&self, id: InodeId, offset: u64, target: &mut [u8], length: usize) -> usize {
         if self.is_empty() {
             return length;
@@ -190,9 +193,9 @@ impl UnplacedBytes {
         Some((Arc::clone(&file.inode), *at, part.clone()))
     }
 
-    /// What a sync of the whole file system says after bytes were tried again with that result: of no room once, since that
-    /// is their file's to tell; of any other failure each time, since nobody else tells of it. Bytes that have found their
-    /// place are nothing to tell.
+    /// What a sync of the whole file system says after bytes were tried again with that result: of no room
+    /// once, since that is their file's to tell; of any other failure each time, since nobody else tells of
+    /// it. Bytes that have found their place are nothing to tell.
     fn tell_sync(&self, placed: Reply<()>) -> Reply<()> {
         if placed.is_err_and(|errno| errno != Errno::NOSPC) {
             return placed;
@@ -238,7 +241,8 @@ impl MountService {
         self.unplaced.turn()
     }
 
-    /// Bytes from the kernel's cache found no room in a file that has this size: keeps them, and has their writer told.
+    /// Bytes from the kernel's cache found no room in a file that has this size: keeps them, and has their
+    /// writer told.
     pub(super) fn keep_unplaced(&self, inode: &Arc<Inode>, size: u64, offset: u64, data: &[u8]) {
         let most = self.filesystem.options().dirty_bytes;
         let is_kept = self.unplaced.keep(inode, size, offset, data, most);
@@ -256,8 +260,8 @@ impl MountService {
         self.unplaced.drop_range(id, start, end);
     }
 
-    /// The last writer closed the file: refused bytes behind its end are dropped, as if they had never been written. The kernel
-    /// still has them, and a size with them; it asks again when it looks the name up.
+    /// The last writer closed the file: refused bytes behind its end are dropped, as if they had never been
+    /// written. The kernel still has them, and a size with them; it asks again when it looks the name up.
     pub(super) fn drop_refused_writes(&self, inode: &Arc<Inode>) {
         // A host that is full may have space again: nothing that was accepted goes meanwhile.
         let is_kept = self.filesystem.engine().is_host_full();
@@ -316,12 +320,14 @@ impl MountService {
         self.unplaced.files().into_iter().map(|id| self.place(id)).fold(Ok(()), graver)
     }
 
-    /// As [`place_all`](Self::place_all) for a sync of the whole file system, which is told once of what finds no room.
+    /// As [`place_all`](Self::place_all) for a sync of the whole file system, which is told once of what
+    /// finds no room.
     ///
     /// # Errors
     /// `ENOSPC`; what else writing met, each time.
     pub(crate) fn place_for_sync(&self) -> Reply<()> {
-        // Where the host was full, what waits before them has to go there first; whether that fails the commit tells.
+        // Where the host was full, what waits before them has to go there first; whether that fails the
+        // commit tells.
         if self.has_unplaced()
             && self.filesystem.engine().is_host_full()
             && let Err(error) = self.filesystem.sync()
@@ -331,8 +337,8 @@ impl MountService {
         self.unplaced.tell_sync(self.place_all())
     }
 
-    /// A file that was open for writing is closed: by now the kernel has told its writer, at fsync or close, of all that came
-    /// by write(2).
+    /// A file that was open for writing is closed: by now the kernel has told its writer, at fsync or close,
+    /// of all that came by write(2).
     pub(super) fn note_writer_told(&self, id: InodeId) {
         self.unplaced.note_writer_told(id);
     }

@@ -1,12 +1,12 @@
 //! Who waits for the kernel's next request: one thread, while the others rest.
 //!
-//! Linux wakes a sleeping reader of `/dev/fuse` for each request, and whoever sent it pays for that; on a virtual machine it
-//! costs more than most answers. So one thread *attends*: after an answer it looks for the next request for a short while
-//! before it sleeps, unless it shares the processor of the program, and as long as it does, and while it works, the others are
-//! parked where the kernel does not see them.
-//! What takes long lets another attend from its start, what has to wait (for the disk, a commit, room) as soon as it does
-//! ([`vlinder_base::waiting`] tells), and so does the thread while several programs keep it without a pause. So requests
-//! are answered side by side exactly when one of them would hold others up.
+//! Linux wakes a sleeping reader of `/dev/fuse` for each request, and whoever sent it pays for that; on a
+//! virtual machine it costs more than most answers. So one thread *attends*: after an answer it looks for the
+//! next request for a short while before it sleeps, unless it shares the processor of the program, and as
+//! long as it does, and while it works, the others are parked where the kernel does not see them. What takes
+//! long lets another attend from its start, what has to wait (for the disk, a commit, room) as soon as it
+//! does ([`vlinder_base::waiting`] tells), and so does the thread while several programs keep it without a
+//! pause. So requests are answered side by side exactly when one of them would hold others up.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::OwnedFd;
@@ -22,8 +22,8 @@ use vlinder_base::{thread, waiting};
 const PATIENCE: Duration = Duration::from_micros(50);
 /// Somebody else got the processor for so long meanwhile: it is needed more than the looking.
 const CROWDED: Duration = Duration::from_micros(200);
-/// Another thread helps after so many requests in a row that were waiting already, each from another program than the one
-/// before.
+/// Another thread helps after so many requests in a row that were waiting already, each from another program
+/// than the one before.
 const CROWD: u32 = 4;
 
 /// Reads and writes of more bytes than this are worth a processor of their own.
@@ -60,8 +60,8 @@ struct Places {
 
 #[derive(Default)]
 struct State {
-    /// Threads that wait for a request or were called to. A thread counts from its first request on: only then does its end
-    /// wake those that rest, and a thread rests only while one attends whose end wakes it.
+    /// Threads that wait for a request or were called to. A thread counts from its first request on: only
+    /// then does its end wake those that rest, and a thread rests only while one attends whose end wakes it.
     attending: usize,
     /// Threads that rest.
     parked: usize,
@@ -134,8 +134,9 @@ impl Attendance {
         Self { device, clock: SystemClock::new(), places }
     }
 
-    /// A request came to the running thread. To be dropped after it is answered. `client` is the thread that asks, 0 if
-    /// there is none or it is of another namespace; `shares` whether the program waits for this very processor.
+    /// A request came to the running thread. To be dropped after it is answered. `client` is the thread that
+    /// asks, 0 if there is none or it is of another namespace; `shares` whether the program waits for this
+    /// very processor.
     pub(super) fn begin(&self, client: u32, work: Work, shares: bool) -> Turn<'_> {
         let attended = COLLEAGUES.with_borrow_mut(|colleagues| {
             let attended = colleagues.is_some();
@@ -156,10 +157,11 @@ impl Attendance {
         Turn { attendance: self, shares }
     }
 
-    /// Looks for the next request, as long as that is likely to be worth it. Where the program shares the processor, looking
-    /// keeps it from going on: between programs of different sessions (Linux's autogroups; a mount has a session of its own)
-    /// sched_yield(2) mostly returns at once though the program is ready, and only sleeping lets it run. Nor is there anything to
-    /// be found at once, since that program alone has asked lately: with the first request of another the thread is free.
+    /// Looks for the next request, as long as that is likely to be worth it. Where the program shares the
+    /// processor, looking keeps it from going on: between programs of different sessions (Linux's autogroups;
+    /// a mount has a session of its own) sched_yield(2) mostly returns at once though the program is ready,
+    /// and only sleeping lets it run. Nor is there anything to be found at once, since that program alone has
+    /// asked lately: with the first request of another the thread is free.
     fn look(&self, shares: bool) {
         let (start, mut history) = (self.clock.monotonic(), HISTORY.get());
         (history.last_answer, history.had_next) = (start, false);
@@ -244,8 +246,9 @@ mod tests {
 
     use super::*;
 
-    /// Two threads, of which one takes and answers a request and so rests until it is called, and then ends. The test is
-    /// the other. Who waits for that thread's end waits with a bound first: where nobody calls it, it rests for ever.
+    /// Two threads, of which one takes and answers a request and so rests until it is called, and then ends.
+    /// The test is the other. Who waits for that thread's end waits with a bound first: where nobody calls
+    /// it, it rests for ever.
     struct Pair {
         registry: Registry,
         attendance: Arc<Attendance>,

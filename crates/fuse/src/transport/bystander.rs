@@ -1,11 +1,11 @@
-//! A thread that keeps the second of two processors from sleeping while a program and the thread that answers it take turns on
-//! the first.
+//! A thread that keeps the second of two processors from sleeping while a program and the thread that answers
+//! it take turns on the first.
 //!
-//! Where another processor idles, Linux moves a program there as soon as its answer wakes it, although the thread that
-//! answers is about to sleep; each request then wakes one sleeping processor at least, which on a virtual machine takes
-//! longer than most answers. A processor that is busy draws nobody. So this thread spins there, with the lowest priority, as
-//! long as requests follow one another closely, and it gives up for a while wherever somebody else wants the processor.
-//! Decision 8 has the measurements.
+//! Where another processor idles, Linux moves a program there as soon as its answer wakes it, although the
+//! thread that answers is about to sleep; each request then wakes one sleeping processor at least, which on a
+//! virtual machine takes longer than most answers. A processor that is busy draws nobody. So this thread
+//! spins there, with the lowest priority, as long as requests follow one another closely, and it gives up for
+//! a while wherever somebody else wants the processor. Decision 8 has the measurements.
 
 use std::time::Duration;
 
@@ -31,7 +31,8 @@ pub(super) struct Bystander {
 }
 
 struct Shared {
-    /// The clock of who notes requests: times of two clocks, which count from their beginnings, can't be compared.
+    /// The clock of who notes requests: times of two clocks, which count from their beginnings, can't be
+    /// compared.
     clock: SystemClock,
     /// Where the program is answered: not there.
     answers_on: AtomicUsize,
@@ -82,8 +83,8 @@ impl Bystander {
         Self { both, shared: Arc::new(shared), thread: OnceLock::new() }
     }
 
-    /// A request came, as the next of many that followed one another closely, to a thread that takes turns with its program
-    /// on this processor.
+    /// A request came, as the next of many that followed one another closely, to a thread that takes turns
+    /// with its program on this processor.
     pub(super) fn note(&self, processor: usize, now: Duration) {
         let shared = &self.shared;
         shared.answers_on.store(processor, Ordering::Relaxed);

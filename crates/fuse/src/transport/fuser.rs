@@ -1,7 +1,7 @@
 //! The transport of the crate `fuser`: `/dev/fuse`, a thread for each request under way.
 //!
-//! What it can't do: O_TMPFILE, statx (birth times), syncfs, rings. It names a file to the kernel by its inode number, so
-//! both are one here.
+//! What it can't do: O_TMPFILE, statx (birth times), syncfs, rings. It names a file to the kernel by its
+//! inode number, so both are one here.
 
 mod adapter;
 mod answers;
@@ -44,9 +44,11 @@ impl FuserTransport {
     ) -> io::Result<Self> {
         let mut config = Config::default();
         config.n_threads = Some(settings.threads);
-        // A descriptor for each thread spares them a common lock; where the device can't be opened again, they share.
+        // A descriptor for each thread spares them a common lock; where the device can't be opened again,
+        // they share.
         config.clone_fd = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
-        // Who may use the mount is the kernel's to judge. Fuser's own filter would refuse what the kernel's flusher sends.
+        // Who may use the mount is the kernel's to judge. Fuser's own filter would refuse what the kernel's
+        // flusher sends.
         let (requests, locality) = (RequestCounters::new(registry), Locality::new(registry));
         let attendance = Attendance::new(device.try_clone()?, registry);
         let adapter = Adapter { service, settings, requests, locality, attendance };

@@ -1,9 +1,9 @@
 //! Requests of one program are answered on the processor where it runs.
 //!
-//! A program that waits for each answer and the thread that gives it take turns; on two processors every turn wakes a
-//! sleeping one, which costs more than most answers (several times as much on a virtual machine). So a thread that
-//! answers the same program again and again moves to where that program runs, and is set free as soon as another asks:
-//! then there is work for more than one processor. Decision 5 has the measurements.
+//! A program that waits for each answer and the thread that gives it take turns; on two processors every turn
+//! wakes a sleeping one, which costs more than most answers (several times as much on a virtual machine). So
+//! a thread that answers the same program again and again moves to where that program runs, and is set free
+//! as soon as another asks: then there is work for more than one processor. Decision 5 has the measurements.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -71,8 +71,8 @@ impl Locality {
         }
     }
 
-    /// A request of which its program waits for the answer. `client` is the thread that asks; 0, which says nothing, if
-    /// there is none or it is of another namespace.
+    /// A request of which its program waits for the answer. `client` is the thread that asks; 0, which says
+    /// nothing, if there is none or it is of another namespace.
     pub(super) fn note(&self, client: u32) {
         let Some(allowed) = self.allowed.as_ref().filter(|_| client != 0) else { return };
         let mut following = FOLLOWING.get();
@@ -100,8 +100,8 @@ impl Locality {
         FOLLOWING.set(following);
     }
 
-    /// Whether the running thread is on the processor of the program that it answers, and that program will stay there,
-    /// since the only other processor is busy.
+    /// Whether the running thread is on the processor of the program that it answers, and that program will
+    /// stay there, since the only other processor is busy.
     pub(super) fn shares_processor(&self) -> bool {
         self.bystander.is_some() && FOLLOWING.get().processor.is_some()
     }

@@ -1,8 +1,8 @@
 //! What a request of the kernel is and how it is answered, whatever carries it.
 //!
-//! A *transport* reads requests from the kernel in threads of its own, calls a [`Service`] for each, and sends what that
-//! returns. A *notifier* sends the kernel what it did not ask for. There is one transport, [`fuser`]; another has to bring
-//! the same two things and nothing above changes.
+//! A *transport* reads requests from the kernel in threads of its own, calls a [`Service`] for each, and
+//! sends what that returns. A *notifier* sends the kernel what it did not ask for. There is one transport,
+//! [`fuser`]; another has to bring the same two things and nothing above changes.
 
 mod attendance;
 mod bystander;
@@ -137,15 +137,16 @@ impl AttributeChanges {
         self.is_only_times() && self.access_time.is_none() && self.modification_time.is_none()
     }
 
-    /// Whether the kernel hands over times that it kept: both of them and nothing else (`fuse_flush_times`, fs/fuse/dir.c). A
-    /// user who gives a time of modification alone looks the same.
+    /// Whether the kernel hands over times that it kept: both of them and nothing else (`fuse_flush_times`,
+    /// fs/fuse/dir.c). A user who gives a time of modification alone looks the same.
     #[must_use]
     pub fn is_handed_over(&self) -> bool {
         self.is_only_times() && self.access_time.is_none() && self.modification_time.is_some()
     }
 
-    /// Whether the kernel has put its own present in the place of a user's: under the writeback cache it never says "now" of a
-    /// time of modification, but does of a time of access (`iattr_to_fattr`, fs/fuse/dir.c).
+    /// Whether the kernel has put its own present in the place of a user's: under the writeback cache it
+    /// never says "now" of a time of modification, but does of a time of access (`iattr_to_fattr`,
+    /// fs/fuse/dir.c).
     #[must_use]
     pub fn is_stamped_by_kernel(&self) -> bool {
         self.change_time.is_some() && !matches!(self.access_time, Some(SetTime::At(_)))
@@ -188,8 +189,8 @@ pub struct Opened {
 pub struct OpenedDirectory {
     /// What it is called.
     pub handle: HandleNumber,
-    /// The kernel lacks attributes of the files in it: it had better ask for the names once more, which brings them, than
-    /// answer from what it kept of the last listing and then ask for each file.
+    /// The kernel lacks attributes of the files in it: it had better ask for the names once more, which
+    /// brings them, than answer from what it kept of the last listing and then ask for each file.
     pub attributes_wanted: bool,
 }
 
@@ -262,9 +263,9 @@ pub struct FilePosition {
     pub offset: u64,
 }
 
-/// Answers requests. Each method may be called from several threads at once and may wait for the disk, but never for the
-/// kernel to send something else, since these threads are the ones to take it. What fails is answered with the errno that the
-/// system call in the kernel returns.
+/// Answers requests. Each method may be called from several threads at once and may wait for the disk, but
+/// never for the kernel to send something else, since these threads are the ones to take it. What fails is
+/// answered with the errno that the system call in the kernel returns.
 #[allow(clippy::missing_errors_doc)]
 pub trait Service: Send + Sync + 'static {
     /// The kernel forgets a file so many of the times that it was told of it.
@@ -273,9 +274,10 @@ pub trait Service: Send + Sync + 'static {
     fn lookup(&self, requester: Requester, parent: NodeNumber, name: &[u8]) -> Reply<Option<Entry>>;
     /// What stat(2) shows.
     fn attributes(&self, node: NodeNumber) -> Reply<NodeAttributes>;
-    /// As [`attributes`](Self::attributes), asked through an open file, which the kernel does on its own account: before it
-    /// takes bytes of a write(2) whose file's attributes are not valid. An error is that of write(2). The answer may come
-    /// from another thread, since the kernel may have to write what it took before.
+    /// As [`attributes`](Self::attributes), asked through an open file, which the kernel does on its own
+    /// account: before it takes bytes of a write(2) whose file's attributes are not valid. An error is that
+    /// of write(2). The answer may come from another thread, since the kernel may have to write what it took
+    /// before.
     fn attributes_by_handle(
         &self,
         node: NodeNumber,
@@ -365,8 +367,8 @@ pub trait Service: Send + Sync + 'static {
         data: &[u8],
         origin: WriteOrigin,
     ) -> Reply<()>;
-    /// As [`write`](Self::write), past the page cache. The answer may come from another thread, since the kernel has to drop
-    /// the pages that it keeps first.
+    /// As [`write`](Self::write), past the page cache. The answer may come from another thread, since the
+    /// kernel has to drop the pages that it keeps first.
     fn write_past_cache(
         &self,
         requester: Requester,
@@ -404,8 +406,8 @@ pub trait Service: Send + Sync + 'static {
         room_bytes: usize,
         sink: &mut EntrySink<'_>,
     ) -> Reply<()>;
-    /// Sends the answer that one of these two gave, at once or from another thread, since the kernel may have to drop its copy
-    /// of the listing first.
+    /// Sends the answer that one of these two gave, at once or from another thread, since the kernel may have
+    /// to drop its copy of the listing first.
     fn answer_names(&self, _handle: HandleNumber, answer: Box<dyn FnOnce() + Send>) {
         answer();
     }
@@ -437,7 +439,8 @@ pub trait Service: Send + Sync + 'static {
         length: u64,
         mode: i32,
     ) -> Reply<()>;
-    /// lseek(2) for data and holes. The answer may come from another thread, since the kernel may have to write first.
+    /// lseek(2) for data and holes. The answer may come from another thread, since the kernel may have to
+    /// write first.
     fn seek(&self, handle: HandleNumber, offset: u64, what: SeekFor, answer: Deferred<u64>);
     /// copy_file_range(2); gives how many bytes.
     fn copy_range(
@@ -451,8 +454,9 @@ pub trait Service: Send + Sync + 'static {
     fn control(&self, requester: Requester, node: NodeNumber, command: u32, data: &[u8]) -> Reply<Vec<u8>>;
 }
 
-/// Tells the kernel what it did not ask for. But for [`invalidate_attributes`](Self::invalidate_attributes), each call may
-/// wait until other requests are answered, so never from a thread that answers them and never with a lock held.
+/// Tells the kernel what it did not ask for. But for [`invalidate_attributes`](Self::invalidate_attributes),
+/// each call may wait until other requests are answered, so never from a thread that answers them and never
+/// with a lock held.
 pub trait Notifier: Send + Sync {
     /// Writes dirty pages from `offset` to the end back, and forgets these pages and the attributes.
     ///

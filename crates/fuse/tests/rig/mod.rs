@@ -86,7 +86,8 @@ impl Mounted {
         self.end().unwrap();
     }
 
-    /// Takes the mount out of the tree without asking the server, as umount(2) does; how the server's life ended.
+    /// Takes the mount out of the tree without asking the server, as umount(2) does; how the server's life
+    /// ended.
     pub fn detach(mut self) -> Result<(), MountError> {
         let entry = MountEntry::at(&self.mountpoint).unwrap().unwrap();
         while let Err(refused) = HeldMount::of(&entry).and_then(|held| held.unmount(false)) {
@@ -98,8 +99,8 @@ impl Mounted {
 
     /// As [`unmount`](Self::unmount), and how that ended: the client is told the same as the server says.
     pub fn end(mut self) -> Result<(), MountError> {
-        // A process that another test is about to start holds, until it is, what is open here: the mount's root for one,
-        // while the server has the kernel write back.
+        // A process that another test is about to start holds, until it is, what is open here: the mount's
+        // root for one, while the server has the kernel write back.
         let mut result = self.client().unmount();
         for _ in 0..50 {
             if !matches!(result, Err(ClientError::Unmount { is_busy: true, .. })) {

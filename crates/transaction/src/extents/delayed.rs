@@ -1,5 +1,6 @@
-//! Delayed references: changes of who refers to an extent, gathered in memory and written to the extent tree by the
-//! commit (the second of the four knots: allocating a block changes the extent tree, whose blocks are allocated too).
+//! Delayed references: changes of who refers to an extent, gathered in memory and written to the extent tree
+//! by the commit (the second of the four knots: allocating a block changes the extent tree, whose blocks are
+//! allocated too).
 //!
 //! Invariants:
 //! 1. A head exists only while some change of its extent is not yet in the extent tree.
@@ -72,8 +73,8 @@ pub struct DelayedReferences {
     heads: BTreeMap<Logical, Head>,
     /// Of each tree block whose references changed in this transaction: how often.
     versions: HashMap<Logical, u64>,
-    /// Of data extents that live on: the references that a commit took from the extent tree and that are in the last durable
-    /// one, how many of each.
+    /// Of data extents that live on: the references that a commit took from the extent tree and that are in
+    /// the last durable one, how many of each.
     dropped: HashMap<Logical, BTreeMap<Referrer, i64>>,
     /// What writing all heads may change in the trees.
     charge: Charge,
@@ -86,8 +87,8 @@ pub struct DelayedReferences {
 /// Bytes that one more reference takes in the extent tree at most: an item of its own, with its header.
 pub(crate) const MAX_REFERENCE_BYTES: usize = 53 + 25;
 
-/// Leaves full of the checksums of one extent, at most; the disk tells its length. (No device holds such an extent, and no
-/// checksum tree has so many blocks.)
+/// Leaves full of the checksums of one extent, at most; the disk tells its length. (No device holds such an
+/// extent, and no checksum tree has so many blocks.)
 const MOST_CHECKSUM_LEAVES: u64 = 1 << 31;
 
 /// A data extent whose items may change.
@@ -101,7 +102,8 @@ pub(crate) struct TouchedExtent {
     pub(crate) moves_space: bool,
 }
 
-/// What writing a head may change: its references, and where it is of data the extent's free space and checksums.
+/// What writing a head may change: its references, and where it is of data the extent's free space and
+/// checksums.
 fn charge_of(head: &Head, checksum_leaf_bytes: u64) -> Charge {
     let count = head.changes.len();
     if !head.kind.is_data() {
@@ -109,7 +111,8 @@ fn charge_of(head: &Head, checksum_leaf_bytes: u64) -> Charge {
         return Charge { block_references, block_places: u64::from(!head.fresh), ..Charge::default() };
     }
     let added = head.changes.added();
-    // A change of references alone leaves space and checksums as they are; an extent that keeps a referrer is not freed.
+    // A change of references alone leaves space and checksums as they are; an extent that keeps a referrer is
+    // not freed.
     let moves_space = head.fresh || added == 0;
     let leaves = head.length / checksum_leaf_bytes;
     Charge {
@@ -198,7 +201,8 @@ impl DelayedReferences {
         *version = version.wrapping_add(1);
     }
 
-    /// Forgets a fresh extent that lost its last reference before it was ever written. Gives whether it was one.
+    /// Forgets a fresh extent that lost its last reference before it was ever written. Gives whether it was
+    /// one.
     pub fn cancel_fresh(&mut self, logical: Logical) -> bool {
         let cancelled = self.heads.get(&logical).is_some_and(|head| head.fresh && head.net() == 0);
         if cancelled && let Some(head) = self.heads.remove(&logical) {
@@ -239,8 +243,8 @@ impl DelayedReferences {
         self.grown
     }
 
-    /// Where the items of data extents may change: the extents, by how many bytes their references may grow, and whether
-    /// the extents come or go.
+    /// Where the items of data extents may change: the extents, by how many bytes their references may grow,
+    /// and whether the extents come or go.
     pub(crate) fn touched_data(&self) -> Vec<TouchedExtent> {
         let touched = |head: &Head| TouchedExtent {
             logical: head.logical,
@@ -280,8 +284,8 @@ impl DelayedReferences {
         self.dropped.clear();
     }
 
-    /// How many references beside `own` a data extent lost that a power cut would bring back: in the running transaction, and
-    /// in a commit that is not durable yet.
+    /// How many references beside `own` a data extent lost that a power cut would bring back: in the running
+    /// transaction, and in a commit that is not durable yet.
     pub fn lost_beside(&self, logical: Logical, own: Referrer) -> i64 {
         let pending = self.heads.get(&logical).into_iter().flat_map(|head| head.changes.iter());
         let pending = pending.filter(|(referrer, change)| *referrer != own && *change < 0);

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use vlinder_forest::Referrer;
 
-/// How many references of each referrer came (or went, if negative), in the order of the referrers; none of them 0.
+/// How many references of each referrer came (or went, if negative), in the order of the referrers; none of
+/// them 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReferenceChanges {
     /// Of the least referrer.

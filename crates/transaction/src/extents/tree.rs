@@ -26,8 +26,8 @@ pub enum Effect {
     Cancelled,
 }
 
-/// How far behind its hash the item of a reference is looked for before it is taken for new: as many others of one extent
-/// had the same hash. (A reference that goes is looked for everywhere.)
+/// How far behind its hash the item of a reference is looked for before it is taken for new: as many others
+/// of one extent had the same hash. (A reference that goes is looked for everywhere.)
 const NEW_REFERENCE_SPAN: u64 = 256;
 
 /// What becomes of items: their data, or none where they go.
@@ -99,7 +99,8 @@ impl ExtentTree<'_> {
         Ok((edits, if head.fresh { Effect::Allocated } else { Effect::None }))
     }
 
-    /// The item of a new extent. Space that the disk wrongly calls free is told here, before any block is written over it.
+    /// The item of a new extent. Space that the disk wrongly calls free is told here, before any block is
+    /// written over it.
     fn new_item(&self, head: &Head, generation: Generation) -> Result<Found, TreeError> {
         if let Some(found) = self.find(head.logical)? {
             return Err(Damage::new(FreeSpaceFault::InUse { start: head.logical }, found.place).into());
@@ -199,10 +200,12 @@ impl ExtentTree<'_> {
         Ok(())
     }
 
-    /// The item of a reference of its own, with the edits so far, and what it holds; none where the extent has none such.
+    /// The item of a reference of its own, with the edits so far, and what it holds; none where the extent
+    /// has none such.
     ///
-    /// An item lies at the hash of its reference or, where others had the same hash when it was made, behind them. Those
-    /// may have gone since, so a missing item ends no search: all behind the hash are looked at, as Linux does.
+    /// An item lies at the hash of its reference or, where others had the same hash when it was made, behind
+    /// them. Those may have gone since, so a missing item ends no search: all behind the hash are looked at,
+    /// as Linux does.
     fn find_keyed(
         &self,
         edits: &ItemEdits,

@@ -1,7 +1,8 @@
 //! The writing side of the fsync log: its trees, the space that they grow in, and how they become durable.
 //!
-//! A log belongs to one transaction: the next commit makes it worthless and frees it. The thread that writes one holds a [`Handle`],
-//! so that the transaction can't end meanwhile. What the items mean is `fs`'s business.
+//! A log belongs to one transaction: the next commit makes it worthless and frees it. The thread that writes
+//! one holds a [`Handle`], so that the transaction can't end meanwhile. What the items mean is `fs`'s
+//! business.
 //!
 //! | step | under | what |
 //! |---|---|---|
@@ -10,10 +11,14 @@
 //! | [`Handle::sync_log`] | – | makes everything up to a ticket durable: one writes, others ride |
 //!
 //! Invariants:
-//! 1. Blocks of a log carry the generation of the running transaction, which is the committed one's successor.
-//! 2. A block that may be on a device is never changed: it is sealed before it is written, and a change copies it.
-//! 3. No address that a block of the log ever had is taken again before the commit that ends the log is durable.
-//! 4. No superblock names a log that was left half made, or that reaches into a chunk which the committed state has not.
+//! 1. Blocks of a log carry the generation of the running transaction, which is the committed one's
+//!    successor.
+//! 2. A block that may be on a device is never changed: it is sealed before it is written, and a change
+//!    copies it.
+//! 3. No address that a block of the log ever had is taken again before the commit that ends the log is
+//!    durable.
+//! 4. No superblock names a log that was left half made, or that reaches into a chunk which the committed
+//!    state has not.
 
 mod space;
 mod sync;
@@ -32,14 +37,15 @@ use crate::handle_space::HandleSpace;
 use crate::space::Charge;
 use crate::{EngineError, Handle};
 
-/// So many times its largest size a log may take up of the devices: each fsync writes some of its blocks anew, and none of
-/// the former places is free before the next commit.
+/// So many times its largest size a log may take up of the devices: each fsync writes some of its blocks
+/// anew, and none of the former places is free before the next commit.
 const FORMER_BLOCKS: usize = 16;
 
 /// Why there is no log, so that only a commit makes something durable. Linux commits for the same reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NoLog {
-    /// A chunk was made in this transaction, and the committed state, by which a log is read, does not know it.
+    /// A chunk was made in this transaction, and the committed state, by which a log is read, does not know
+    /// it.
     NewChunk,
     /// There is no room for the log's blocks.
     NoSpace,
@@ -117,8 +123,8 @@ struct LogBlocks {
 }
 
 impl LogBlocks {
-    /// Whether the log is too large to be replayed within the same memory, or takes up too much space by what its blocks
-    /// were before.
+    /// Whether the log is too large to be replayed within the same memory, or takes up too much space by what
+    /// its blocks were before.
     fn are_too_many(&self, most_blocks: usize) -> bool {
         self.count > most_blocks || self.addresses.len() > most_blocks.saturating_mul(FORMER_BLOCKS)
     }
@@ -148,7 +154,8 @@ impl LogWriter {
         let count = |name, help| registry.counter(name, help, Unit::Count);
         let node_bytes = u64::from(source.node_size()).max(1);
         Self {
-            // For clean blocks; the changed ones come on top, and `most_blocks` bounds them, since no commit does.
+            // For clean blocks; the changed ones come on top, and `most_blocks` bounds them, since no commit
+            // does.
             trees: Trees::new(source, cache_bytes / 32, TreeMetrics::new(registry)),
             content: Mutex::default(),
             progress: Mutex::default(),
@@ -172,8 +179,8 @@ impl LogWriter {
     }
 }
 
-/// The log of the running transaction, being changed. Dropped without [`finish`](LogEdit::finish), it leaves the log half
-/// made: until the next commit nothing more is logged then.
+/// The log of the running transaction, being changed. Dropped without [`finish`](LogEdit::finish), it leaves
+/// the log half made: until the next commit nothing more is logged then.
 pub struct LogEdit<'a> {
     engine: &'a Engine,
     content: MutexGuard<'a, Content>,
@@ -182,11 +189,12 @@ pub struct LogEdit<'a> {
 }
 
 impl Handle<'_> {
-    /// Waits until the commit before this transaction is published: what it has is durable then, and a log goes on from
-    /// there.
+    /// Waits until the commit before this transaction is published: what it has is durable then, and a log
+    /// goes on from there.
     ///
     /// # Errors
-    /// That the file system has become read-only; [`EngineError::HostFull`] where that commit waits for space on the host.
+    /// That the file system has become read-only; [`EngineError::HostFull`] where that commit waits for space
+    /// on the host.
     pub fn wait_until_published(&self) -> Result<(), EngineError> {
         let mut phase = self.engine.phase.lock();
         while phase.published.next() < self.generation() {
@@ -201,7 +209,8 @@ impl Handle<'_> {
         self.engine.check_writable()
     }
 
-    /// Begins to change the log of this handle's transaction. Only one thread does at a time; the others wait.
+    /// Begins to change the log of this handle's transaction. Only one thread does at a time; the others
+    /// wait.
     ///
     /// # Errors
     /// [`NoLog`], or that the file system has become read-only.
@@ -287,8 +296,8 @@ impl LogEdit<'_> {
         Ok(found.map(|found| (found.key(), found.data().to_vec())))
     }
 
-    /// Puts the checksums of data into a subvolume's log, one for each sector from `start` on, in place of those that it
-    /// has.
+    /// Puts the checksums of data into a subvolume's log, one for each sector from `start` on, in place of
+    /// those that it has.
     ///
     /// # Errors
     /// No space, or what reading blocks met.
@@ -319,8 +328,8 @@ impl Drop for LogEdit<'_> {
 }
 
 impl Engine {
-    /// The transaction of `generation` ends: its log is worth nothing once its superblock is durable, and so long its blocks
-    /// stay pinned. No handle is open.
+    /// The transaction of `generation` ends: its log is worth nothing once its superblock is durable, and so
+    /// long its blocks stay pinned. No handle is open.
     pub(crate) fn end_log(&self, generation: Generation) -> Result<(), EngineError> {
         let mut content = self.log.content.lock();
         // What was not written yet never will be.

@@ -1,5 +1,5 @@
-//! The space that logs grow in. Their blocks have no items in the extent tree and queue no references: until the log ends
-//! they are *reserved*, from then on *pinned* until the commit is durable.
+//! The space that logs grow in. Their blocks have no items in the extent tree and queue no references: until
+//! the log ends they are *reserved*, from then on *pinned* until the commit is durable.
 
 use vlinder_format::block::BLOCK_FLAG_WRITTEN;
 use vlinder_format::{Block, Logical, RootId};
@@ -13,9 +13,10 @@ use crate::space::{Charge, Draw, Purpose};
 const LEAST_LEFT_SHARE: u64 = 3;
 
 impl Engine {
-    /// Takes addresses for blocks of a log, from the room that nobody was promised. A chunk is not made for them: the log
-    /// could not use it. Nor do logs take so much that others would need one: a quarter of what was free before them stays, since
-    /// what they have held comes back with the next commit, and a chunk stays.
+    /// Takes addresses for blocks of a log, from the room that nobody was promised. A chunk is not made for
+    /// them: the log could not use it. Nor do logs take so much that others would need one: a quarter of what
+    /// was free before them stays, since what they have held comes back with the next commit, and a chunk
+    /// stays.
     pub(crate) fn take_for_log(&self, count: usize, into: &mut Vec<Logical>) -> Result<(), TreeError> {
         let no_space = TreeError::NoSpace { root: RootId::TREE_LOG, needed_bytes: 0 };
         let block_bytes = u64::from(self.node_size());
@@ -56,7 +57,8 @@ impl Engine {
         blocks.count += 1;
     }
 
-    /// A log needs a block no more. What may be on a device stays where it is: the superblock there may reach it.
+    /// A log needs a block no more. What may be on a device stays where it is: the superblock there may reach
+    /// it.
     pub(crate) fn log_block_dropped(&self, block: &Block) {
         let mut blocks = self.log.blocks.lock();
         blocks.count -= 1;

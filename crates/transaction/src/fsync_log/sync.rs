@@ -1,5 +1,5 @@
-//! Making the log durable: the blocks of all logs and of the tree of their roots, a flush, the primary superblock. One
-//! thread writes for all whose changes are in; meanwhile others may go on changing copies.
+//! Making the log durable: the blocks of all logs and of the tree of their roots, a flush, the primary
+//! superblock. One thread writes for all whose changes are in; meanwhile others may go on changing copies.
 
 use vlinder_base::sync::Arc;
 use vlinder_device::Data;
@@ -25,8 +25,8 @@ struct SealedLog {
 }
 
 impl Handle<'_> {
-    /// Makes everything durable that was in the log when the ticket was given; the handle is the one that the log was
-    /// changed with. All data that the log's items refer to have been written, though not flushed.
+    /// Makes everything durable that was in the log when the ticket was given; the handle is the one that the
+    /// log was changed with. All data that the log's items refer to have been written, though not flushed.
     ///
     /// # Errors
     /// [`NoLog`]: a commit has to do it. Any other error leaves it unsure what is on the devices, and the file system
@@ -95,8 +95,8 @@ impl Engine {
             written.and_then(|()| self.volume.publish_log(sealed.root.logical, sealed.root.level));
         match published {
             Ok(()) => {}
-            // The log is whole on the devices or nothing refers to it, and its blocks stay taken until the commit that
-            // follows is published. That is tried again until the host has space.
+            // The log is whole on the devices or nothing refers to it, and its blocks stay taken until the
+            // commit that follows is published. That is tried again until the host has space.
             Err(error) if error.full_host().is_some() => {
                 self.log.content.lock().is_broken = true;
                 return Err(LogError::NoLog(NoLog::Broken));
@@ -109,8 +109,8 @@ impl Engine {
         Ok(sealed.sequence)
     }
 
-    /// Brings the tree of the logs' roots up to date and takes all changed blocks, sealed. They are not changed from then
-    /// on. No other thread is writing, so those taken before are in the clean cache.
+    /// Brings the tree of the logs' roots up to date and takes all changed blocks, sealed. They are not
+    /// changed from then on. No other thread is writing, so those taken before are in the clean cache.
     fn seal_log(&self, generation: Generation) -> Result<SealedLog, LogError> {
         let mut content = self.log.content.lock();
         if content.is_broken {

@@ -1,6 +1,7 @@
-//! How far changes of the extent tree go: each copy of one of its leaves moves that leaf, which changes the leaf that tells of its
-//! place, and so on. In most file systems these chains end at once, because blocks lie close together. Where they lie all over, as in
-//! mixed groups, a bound by all leaves is more than a full file system has room for; so the chains themselves are looked at.
+//! How far changes of the extent tree go: each copy of one of its leaves moves that leaf, which changes the
+//! leaf that tells of its place, and so on. In most file systems these chains end at once, because blocks lie
+//! close together. Where they lie all over, as in mixed groups, a bound by all leaves is more than a full
+//! file system has room for; so the chains themselves are looked at.
 
 use std::collections::BTreeMap;
 
@@ -36,8 +37,8 @@ impl Chains {
         let Some(power) = touched.checked_ilog2() else { return 0 };
         let power = usize::try_from(power).unwrap_or(SUMS).min(SUMS - 1);
         let below = self.longest[power];
-        // Each further chain is no longer than the ones before: so the sums grow by no more than in proportion, and not beyond the
-        // next of them.
+        // Each further chain is no longer than the ones before: so the sums grow by no more than in
+        // proportion, and not beyond the next of them.
         let in_proportion = (u128::from(below) * u128::from(touched)) >> power;
         let next = self.longest.get(power + 1).copied().unwrap_or(self.longest[SUMS - 1]);
         u64::try_from(in_proportion).unwrap_or(u64::MAX).min(next)
@@ -55,7 +56,8 @@ impl ExtentLeaves {
         self.0.partition_point(|leaf| leaf.first <= *key).saturating_sub(1)
     }
 
-    /// The leaf that tells of a tree block's place: both kinds of items of one come before references by keys.
+    /// The leaf that tells of a tree block's place: both kinds of items of one come before references by
+    /// keys.
     pub(crate) fn leaf_about(&self, place: Logical) -> usize {
         self.leaf_of(&Key::new(ObjectId(place.0), ItemType::METADATA_ITEM, u64::MAX))
     }
@@ -103,8 +105,8 @@ fn on_circles(next: &[usize]) -> Vec<usize> {
     found
 }
 
-/// The chains that are not closed form trees, in which each leaf leads towards what is closed. Cuts them into paths, the longest
-/// first: so many of these cover as many leaves as so many chains can.
+/// The chains that are not closed form trees, in which each leaf leads towards what is closed. Cuts them into
+/// paths, the longest first: so many of these cover as many leaves as so many chains can.
 fn paths(next: &[usize], is_closed: &[bool]) -> Vec<u64> {
     let mut incoming = vec![0_usize; next.len()];
     for (leaf, towards) in next.iter().enumerate() {

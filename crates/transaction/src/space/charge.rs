@@ -1,15 +1,17 @@
-//! What changes can take of metadata space at worst: counts of what may be touched, and their price in tree blocks.
-//! Arithmetic alone, without locks. docs/design/space.md derives the formula.
+//! What changes can take of metadata space at worst: counts of what may be touched, and their price in tree
+//! blocks. Arithmetic alone, without locks. docs/design/space.md derives the formula.
 //!
 //! Invariants:
-//! 1. The price of a charge is at least what its changes take, in handles and in the commit, except for what every
-//!    commit takes by itself ([`TreeSizes::commit_blocks`]).
-//! 2. The price of a sum is at most the sum of the prices, so that charges can be added before they are priced.
+//! 1. The price of a charge is at least what its changes take, in handles and in the commit, except for what
+//!    every commit takes by itself ([`TreeSizes::commit_blocks`]).
+//! 2. The price of a sum is at most the sum of the prices, so that charges can be added before they are
+//!    priced.
 //!
-//! Sums, products and prices saturate: the disk tells some of the sizes, which must neither end the program nor wrap to a small
-//! price, and the greatest number is an upper bound still. What goes back from a sum must have been added to it: anything
-//! else is a mistake of ours, and asserted. For both to hold no sum may saturate that something goes back from: a single
-//! change counts less than 2^32 of anything, as many as memory holds of them less than 2^64.
+//! Sums, products and prices saturate: the disk tells some of the sizes, which must neither end the program
+//! nor wrap to a small price, and the greatest number is an upper bound still. What goes back from a sum must
+//! have been added to it: anything else is a mistake of ours, and asserted. For both to hold no sum may
+//! saturate that something goes back from: a single change counts less than 2^32 of anything, as many as
+//! memory holds of them less than 2^64.
 
 use std::ops::{Add, AddAssign, SubAssign};
 
@@ -26,23 +28,25 @@ pub(crate) const FILE_EXTENT_ITEM_BYTES: u64 = (REGULAR_SIZE + ITEM_HEADER_SIZE)
 
 /// Bytes that one more reference takes in the extent tree at most: an item of its own with its header.
 const REFERENCE_BYTES: u64 = 64;
-/// Bytes that the item of a tree block takes in the extent tree at most: headers, first key and level, one reference.
+/// Bytes that the item of a tree block takes in the extent tree at most: headers, first key and level, one
+/// reference.
 pub(crate) const BLOCK_ITEM_BYTES: u64 = 76;
-/// Bytes that the free-space tree or the checksum tree takes for one extent more or less: an item's header, and what is
-/// in it.
+/// Bytes that the free-space tree or the checksum tree takes for one extent more or less: an item's header,
+/// and what is in it.
 const EXTENT_BYTES: u64 = 64;
 /// A leaf that splits leaves pieces that are a quarter full at least: half full, less one large item.
 const PIECES_OF_LEAF: u64 = 4;
-/// Pointers that a node holds at least after it was split: half of what the smallest node takes, some of them left out for the
-/// nodes above, which take a pointer for each node.
+/// Pointers that a node holds at least after it was split: half of what the smallest node takes, some of them
+/// left out for the nodes above, which take a pointer for each node.
 const POINTERS_OF_HALF_NODE: u64 = 32;
 const _: () = {
     const SMALLEST_NODE: usize = 4096;
     let half = ((SMALLEST_NODE - HEADER_SIZE) / POINTER_SIZE / 2) as u64;
     assert!(POINTERS_OF_HALF_NODE < half, "the pointers of one level and of those above");
 };
-/// Blocks that a commit takes beside the trees that are counted and the paths of the device, UUID and quota trees: new root
-/// blocks, a conversion of a group to bitmaps, and the addresses that the plan of one edit holds and does not use.
+/// Blocks that a commit takes beside the trees that are counted and the paths of the device, UUID and quota
+/// trees: new root blocks, a conversion of a group to bitmaps, and the addresses that the plan of one edit
+/// holds and does not use.
 const COMMIT_SLACK_BLOCKS: u64 = 32;
 
 /// Counts of what changes may touch.
@@ -172,7 +176,8 @@ pub(super) fn given_back(sum: u64, part: u64) -> u64 {
     sum - part
 }
 
-/// How large the trees are, in blocks: each block is copied at most once in a transaction, so this bounds every price.
+/// How large the trees are, in blocks: each block is copied at most once in a transaction, so this bounds
+/// every price.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TreeSizes {
     /// Bytes of a block.
@@ -187,13 +192,13 @@ pub(crate) struct TreeSizes {
     pub(crate) checksum: u64,
     /// Blocks of the trees of files, shared ones once for each open tree: each copies them for itself.
     pub(crate) files: u64,
-    /// Blocks that handles made in the trees of files since these came to rest. Of `files`, as many are copied already, or were
-    /// paid for by what filled them.
+    /// Blocks that handles made in the trees of files since these came to rest. Of `files`, as many are
+    /// copied already, or were paid for by what filled them.
     pub(crate) made: u64,
     /// Blocks of the root tree and of the tree of group items that a commit may copy.
     pub(crate) roots_and_groups: u64,
-    /// Blocks of the extent and free-space trees that tell of the places where tree blocks lie; all their blocks where
-    /// nobody has counted.
+    /// Blocks of the extent and free-space trees that tell of the places where tree blocks lie; all their
+    /// blocks where nobody has counted.
     pub(crate) about_blocks: u64,
     /// What every commit changes of these two trees, as far as somebody looked.
     pub(crate) own_moves: Option<OwnMoves>,
@@ -210,13 +215,14 @@ pub(crate) struct OwnMoves {
     pub(crate) other_blocks: u64,
     /// Blocks of root items, and of group items where these have a tree of their own.
     pub(crate) roots: u64,
-    /// How often leaves of the extent tree may split, and nodes, where new blocks come to lie in the chosen places.
+    /// How often leaves of the extent tree may split, and nodes, where new blocks come to lie in the chosen
+    /// places.
     pub(crate) splits: u64,
 }
 
 impl OwnMoves {
-    /// Copies and splits, where blocks of other trees leave so many places, and so many leaves of the extent tree are not copied for
-    /// another reason.
+    /// Copies and splits, where blocks of other trees leave so many places, and so many leaves of the extent
+    /// tree are not copied for another reason.
     fn blocks(&self, left_places: u64, uncopied: u64) -> u64 {
         self.chains
             .closed
@@ -259,15 +265,16 @@ impl TreeSizes {
             self.splits(checksum_splits, checksum_bytes, self.checksum),
         ];
         let blocks = blocks.into_iter().fold(0, u64::saturating_add);
-        // Each block that comes and each that goes has an item in the extent tree, and pointers in nodes that split.
+        // Each block that comes and each that goes has an item in the extent tree, and pointers in nodes that
+        // split.
         let block_items = charge.block_references.saturating_add(blocks.saturating_mul(2));
         blocks
             .saturating_add(self.leaves_for(block_items.saturating_mul(BLOCK_ITEM_BYTES)))
             .saturating_add(blocks.div_ceil(POINTERS_OF_HALF_NODE))
     }
 
-    /// Of the price of a charge, what the next commit does not give back, in blocks: all but the copies in the trees that are ordered
-    /// by address, which are no one else's.
+    /// Of the price of a charge, what the next commit does not give back, in blocks: all but the copies in
+    /// the trees that are ordered by address, which are no one else's.
     pub(crate) fn lasting_blocks(&self, charge: &Charge) -> u64 {
         let kept = Charge { blocks: charge.blocks.saturating_sub(charge.returned), returned: 0, ..*charge };
         let Charge { added_references, dropped_references, extents, checksums, .. } = *charge;
@@ -285,9 +292,10 @@ impl TreeSizes {
         self.price_blocks(charge).saturating_mul(self.block_bytes)
     }
 
-    /// What the commit that does these changes takes by itself, in blocks: copies and splits of what tells of the places of tree
-    /// blocks, since the copies come and go there; copies of the root items and of the group items. There are two bounds: by all
-    /// that tells of such places, and by how far the moves of the blocks go.
+    /// What the commit that does these changes takes by itself, in blocks: copies and splits of what tells of
+    /// the places of tree blocks, since the copies come and go there; copies of the root items and of the
+    /// group items. There are two bounds: by all that tells of such places, and by how far the moves of the
+    /// blocks go.
     pub(crate) fn commit_blocks(&self, changes: &Charge) -> u64 {
         let paths = self.levels.saturating_mul(4);
         let rest = COMMIT_SLACK_BLOCKS.saturating_add(paths);
@@ -307,8 +315,8 @@ impl TreeSizes {
         by_moves.filter(is_true).unwrap_or(all).saturating_add(rest)
     }
 
-    /// What these changes and the commit that does them take, bounded by how far moves go, if enough places were chosen; none where
-    /// nobody looked, or the other bound is lower.
+    /// What these changes and the commit that does them take, bounded by how far moves go, if enough places
+    /// were chosen; none where nobody looked, or the other bound is lower.
     pub(crate) fn blocks_by_moves(&self, changes: &Charge) -> Option<u64> {
         let by_moves = TreeSizes { chosen_blocks: u64::MAX, ..*self }.commit_blocks(changes);
         let by_all = TreeSizes { own_moves: None, ..*self }.commit_blocks(changes);
@@ -330,8 +338,8 @@ impl TreeSizes {
         changes.saturating_mul(self.path()).min(tree)
     }
 
-    /// Splits that so many new items, of so many bytes in all, make: each at most one, and no more than every leaf of
-    /// the tree once and then one for each piece of a leaf that they fill.
+    /// Splits that so many new items, of so many bytes in all, make: each at most one, and no more than every
+    /// leaf of the tree once and then one for each piece of a leaf that they fill.
     fn splits(&self, items: u64, bytes: u64, tree: u64) -> u64 {
         items.min(tree.saturating_add(self.leaves_for(bytes)))
     }
@@ -410,7 +418,8 @@ mod tests {
         let price = |charge| sizes().price_blocks(&charge);
         let references = |added_references| Charge { added_references, ..Charge::default() };
         let dropped = |dropped_references| Charge { dropped_references, ..Charge::default() };
-        // The items of the blocks that come and go, and the pointers to them, come on top: one leaf and one node, or more.
+        // The items of the blocks that come and go, and the pointers to them, come on top: one leaf and one
+        // node, or more.
         assert_eq!(price(references(1)), 3 + 1 + 1 + 1, "a path and a split");
         let splits = 100 + (10_000 * REFERENCE_BYTES * PIECES_OF_LEAF).div_ceil(16 << 10);
         assert_eq!(price(references(10_000)), 100 + splits + 14 + 12, "every block, and what is put in");

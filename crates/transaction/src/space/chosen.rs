@@ -1,5 +1,6 @@
-//! Free places that new tree blocks take before all others. Where space is short, what a commit changes of the extent tree is
-//! bounded by which of its leaves tell of the places that its new blocks take; few long places have few of these.
+//! Free places that new tree blocks take before all others. Where space is short, what a commit changes of
+//! the extent tree is bounded by which of its leaves tell of the places that its new blocks take; few long
+//! places have few of these.
 
 use std::ops::Range;
 

@@ -14,8 +14,9 @@ pub enum Draw {
     Snapshot,
     /// On what Linux's removals of names draw on: they leave a part of the reserve.
     Removal,
-    /// On the global reserve, for what gives back more than it takes; not on the part for deleting trees. (What a snapshot
-    /// shares is copied to be changed, so that deleting files may give back nothing until the snapshot goes.)
+    /// On the global reserve, for what gives back more than it takes; not on the part for deleting trees.
+    /// (What a snapshot shares is copied to be changed, so that deleting files may give back nothing until
+    /// the snapshot goes.)
     Reserve,
     /// On as much of it, for what was accepted before: it leaves no room for the tickets of other threads.
     Accepted,
@@ -81,8 +82,8 @@ pub(crate) struct Wanted {
     pub(crate) changes: Charge,
     /// Data that a write asks for.
     pub(crate) data: PromisedData,
-    /// What the same operation was promised before, which is among the promises. What an operation may take is judged as a whole,
-    /// whether it asks at once or bit by bit.
+    /// What the same operation was promised before, which is among the promises. What an operation may take
+    /// is judged as a whole, whether it asks at once or bit by bit.
     pub(crate) held: Charge,
     /// The changes are copies of blocks that other trees share.
     pub(crate) copies_shared: bool,

@@ -50,8 +50,8 @@ impl FreeRanges {
         before.is_some_and(|(before, before_length)| before.saturating_add(*before_length) > start)
     }
 
-    /// Adds a range, joining it with its neighbours. It must not overlap what is free already: what the disk says is asked
-    /// for [`FreeRanges::overlaps`] first.
+    /// Adds a range, joining it with its neighbours. It must not overlap what is free already: what the disk
+    /// says is asked for [`FreeRanges::overlaps`] first.
     pub fn add(&mut self, start: u64, length: u64) {
         if length == 0 {
             return;
@@ -103,7 +103,8 @@ impl FreeRanges {
         removed
     }
 
-    /// Takes `length` bytes from the first range at or after `from` that has them, else from the first of all.
+    /// Takes `length` bytes from the first range at or after `from` that has them, else from the first of
+    /// all.
     pub fn take_first(&mut self, length: u64, from: u64) -> Option<u64> {
         if self.largest() < length {
             return None;
@@ -118,8 +119,8 @@ impl FreeRanges {
         Some(start)
     }
 
-    /// Where up to `most` bytes in one piece are best taken, at least `least`: in the smallest range that has `most`, else the
-    /// largest. Sizes are multiples of the sector size, so pieces are too.
+    /// Where up to `most` bytes in one piece are best taken, at least `least`: in the smallest range that has
+    /// `most`, else the largest. Sizes are multiples of the sector size, so pieces are too.
     pub fn best(&self, least: u64, most: u64) -> Option<(u64, u64)> {
         let (length, start) = match self.by_length.range((most, 0)..).next() {
             Some(best) => *best,

@@ -1,8 +1,9 @@
-//! The free-space tree: each block group's free ranges, as extents or, where those would cost more, as bitmaps.
+//! The free-space tree: each block group's free ranges, as extents or, where those would cost more, as
+//! bitmaps.
 //!
-//! Only the committer changes it, between delayed references, so that it always equals what the extent tree leaves
-//! free (the fourth of the four knots: these items describe the space that they take; it ends because each block is
-//! copied at most once in a commit).
+//! Only the committer changes it, between delayed references, so that it always equals what the extent tree
+//! leaves free (the fourth of the four knots: these items describe the space that they take; it ends because
+//! each block is copied at most once in a commit).
 
 use std::collections::BTreeMap;
 

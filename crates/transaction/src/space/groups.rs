@@ -4,10 +4,11 @@
 //! - *used* has an item in the extent tree,
 //! - *reserved* was taken and has no item yet,
 //! - *pinned* lost its item in a transaction that is not durable yet: a power cut would bring it back,
-//! - *free* may be taken. Which ranges are free is read from the free-space tree when the group is first used.
+//! - *free* may be taken. Which ranges are free is read from the free-space tree when the group is first
+//!   used.
 //!
-//! [`Groups::assert_sums`] looks after that for every group of which the disk told the same twice: in its item and in the
-//! free-space tree.
+//! [`Groups::assert_sums`] looks after that for every group of which the disk told the same twice: in its
+//! item and in the free-space tree.
 //!
 //! An extent moves reserved → used → pinned → free; a tree block that was never written goes reserved → free.
 
@@ -67,7 +68,8 @@ pub(crate) struct Group {
     pub(crate) item_used: Option<u64>,
     /// Extents of it came or went since its item was written, whether `used` came to differ or not.
     pub(crate) touched: bool,
-    /// The block with its item was copied by the running transaction: the item can change without moving anything.
+    /// The block with its item was copied by the running transaction: the item can change without moving
+    /// anything.
     pub(crate) item_is_ready: bool,
     pub(crate) reserved: u64,
     pub(crate) pinned: u64,
@@ -77,7 +79,8 @@ pub(crate) struct Group {
     pub(crate) closed: bool,
     /// It is among the [`Groups`] of which something may be taken.
     is_open: bool,
-    /// When its free ranges became known, they were as many bytes as the sum leaves free. On a damaged disk they may not be.
+    /// When its free ranges became known, they were as many bytes as the sum leaves free. On a damaged disk
+    /// they may not be.
     has_agreed: bool,
     free: Free,
 }
@@ -276,7 +279,8 @@ impl Groups {
         (logical.0 < group.range.end()).then_some(group.range)
     }
 
-    /// Of a range that is pinned, how many bytes lie in the group of its first: ranges of neighbouring groups are kept as one.
+    /// Of a range that is pinned, how many bytes lie in the group of its first: ranges of neighbouring groups
+    /// are kept as one.
     pub(crate) fn part_within(&self, start: Logical, length: u64) -> u64 {
         let group = self.range_of(start);
         let left = group.map(|group| group.end() - start.0);

@@ -1,4 +1,5 @@
-//! Space that was freed while a committed state that reaches it is leased: it stays pinned until the lease ends.
+//! Space that was freed while a committed state that reaches it is leased: it stays pinned until the lease
+//! ends.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +7,9 @@ use vlinder_format::Generation;
 
 use super::free_ranges::FreeRanges;
 
-/// The oldest and the newest leased state that reach an extent. All leases between them reach it too: it was there when
-/// the oldest was committed, and was freed after the newest; leases that are granted later are of later states.
+/// The oldest and the newest leased state that reach an extent. All leases between them reach it too: it was
+/// there when the oldest was committed, and was freed after the newest; leases that are granted later are of
+/// later states.
 pub(crate) type Needing = (Generation, Generation);
 
 /// Ranges by the leases that need them.
@@ -36,8 +38,8 @@ impl NeededRanges {
         self.0.values().flat_map(move |ranges| ranges.within(start, end))
     }
 
-    /// Regroups all ranges by the leases that still need them. `needing` returns what is left of a span of leases. Ranges that no
-    /// lease needs go to `release`.
+    /// Regroups all ranges by the leases that still need them. `needing` returns what is left of a span of
+    /// leases. Ranges that no lease needs go to `release`.
     pub(crate) fn sift(
         &mut self,
         needing: impl Fn(Needing) -> Option<Needing>,

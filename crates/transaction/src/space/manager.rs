@@ -41,7 +41,8 @@ pub(super) struct State {
     pub(super) chosen_for: u64,
     /// Counts how often the sizes of trees were set.
     pub(super) size_changes: u64,
-    /// A chunk is on its way from what is unallocated into a group: for the moment its bytes count as neither.
+    /// A chunk is on its way from what is unallocated into a group: for the moment its bytes count as
+    /// neither.
     pub(super) is_making_chunk: bool,
     /// Some groups hold data and metadata, so that what is promised to one is not there for the other.
     pub(super) is_mixed: bool,
@@ -103,8 +104,8 @@ pub(crate) struct SpaceManager {
     pub(super) made: AtomicI64,
 }
 
-/// While it lives, nothing is promised: what a chunk leaves to other purposes stays true until its group is added. The holder must
-/// not wait for a thread that asks for a promise.
+/// While it lives, nothing is promised: what a chunk leaves to other purposes stays true until its group is
+/// added. The holder must not wait for a thread that asks for a promise.
 pub(crate) struct ChunkBeingMade<'a> {
     space: &'a SpaceManager,
 }
@@ -188,7 +189,8 @@ impl SpaceManager {
         }
     }
 
-    /// The free ranges of a group were read (or could not be). What is pinned of them is left out, in the same moment.
+    /// The free ranges of a group were read (or could not be). What is pinned of them is left out, in the
+    /// same moment.
     pub(crate) fn loaded(&self, group: GroupRange, free: Option<FreeRanges>, excluded: &[Range<Logical>]) {
         let mut state = self.state.lock();
         let free = free.map(|mut free| {
@@ -217,7 +219,8 @@ impl SpaceManager {
         self.state.lock().groups.use_reserved(logical, length);
     }
 
-    /// Used space lost its item: it is free once this transaction is durable, and those leases have ended that reach it.
+    /// Used space lost its item: it is free once this transaction is durable, and those leases have ended
+    /// that reach it.
     ///
     /// # Errors
     /// What the disk said of it before contradicts that it was in use.
@@ -267,8 +270,8 @@ impl SpaceManager {
         state.committing_needed = std::mem::take(&mut state.pinned_needed);
     }
 
-    /// The superblock is durable: what leased states reach of what the transaction freed is held for them. `needing` gives
-    /// those that are left of the leases between two.
+    /// The superblock is durable: what leased states reach of what the transaction freed is held for them.
+    /// `needing` gives those that are left of the leases between two.
     pub(crate) fn hold_leased(&self, needing: impl Fn(Needing) -> Option<Needing>) {
         let mut state = self.state.lock();
         let State { committing, committing_needed, held, .. } = &mut *state;
@@ -312,8 +315,8 @@ impl SpaceManager {
         while self.unpin_one(waiting) {}
     }
 
-    /// Frees one range and drops its pin under one lock. If the group were loaded between the two steps, the range would be
-    /// lost for ever. False when there is none.
+    /// Frees one range and drops its pin under one lock. If the group were loaded between the two steps, the
+    /// range would be lost for ever. False when there is none.
     fn unpin_one(&self, waiting: Waiting) -> bool {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -329,8 +332,9 @@ impl SpaceManager {
         self.state.lock().groups.range_of(logical)
     }
 
-    /// The groups whose item differs from what is used, and those that have none yet; with `all_touched` also those whose
-    /// extents came and went in equal parts since their item was written (the mechanism switched off).
+    /// The groups whose item differs from what is used, and those that have none yet; with `all_touched` also
+    /// those whose extents came and went in equal parts since their item was written (the mechanism switched
+    /// off).
     pub(crate) fn changed_groups(&self, all_touched: bool) -> Vec<ChangedGroup> {
         let state = self.state.lock();
         let is_changed =
@@ -355,8 +359,8 @@ impl SpaceManager {
         }
     }
 
-    /// Every item says what its group uses; until the next transaction all of them rest. Gives how many differ from what
-    /// they were in the last one.
+    /// Every item says what its group uses; until the next transaction all of them rest. Gives how many
+    /// differ from what they were in the last one.
     pub(crate) fn settle_groups(&self) -> u64 {
         let mut changed = 0;
         let mut state = self.state.lock();
@@ -412,12 +416,14 @@ impl SpaceManager {
         places
     }
 
-    /// A group of tree blocks whose free ranges are not known, to be read by the caller, who tells [`loaded`](Self::loaded).
+    /// A group of tree blocks whose free ranges are not known, to be read by the caller, who tells
+    /// [`loaded`](Self::loaded).
     pub(crate) fn begin_loading(&self) -> Option<GroupRange> {
         self.state.lock().groups.begin_loading()
     }
 
-    /// The longest free places for tree blocks, as addresses in whole blocks, of so many blocks in all if there are as many.
+    /// The longest free places for tree blocks, as addresses in whole blocks, of so many blocks in all if
+    /// there are as many.
     pub(crate) fn longest_free_places(&self, blocks: u64) -> Vec<Range<u64>> {
         let state = self.state.lock();
         state.groups.longest_free_places(blocks, state.promises.block_bytes())

@@ -1,7 +1,8 @@
 //! Sums of all promises, and whether they fit together: arithmetic without locks.
 //!
-//! Data and metadata that the block groups have no room for need new chunks, and both count on the same unallocated space.
-//! So every promise asks whether *all* promises find room together, with the one that is asked for.
+//! Data and metadata that the block groups have no room for need new chunks, and both count on the same
+//! unallocated space. So every promise asks whether *all* promises find room together, with the one that is
+//! asked for.
 
 use vlinder_format::chunk::STRIPE_LENGTH;
 
@@ -13,15 +14,15 @@ use super::tickets::Tickets;
 const PIECE_BYTES: u64 = 128 << 10;
 /// Checksums of a [piece](PIECE_BYTES): the longest (SHA-256, BLAKE2) for each of the smallest sectors.
 const PIECE_CHECKSUM_BYTES: u64 = PIECE_BYTES / 4096 * 32;
-/// Items of extents that a run of dirty bytes changes: its own, the two parts of one that it cuts, and a neighbour on either
-/// side.
+/// Items of extents that a run of dirty bytes changes: its own, the two parts of one that it cuts, and a
+/// neighbour on either side.
 const RUN_EXTENT_ITEMS: u64 = 5;
 /// A file that lies in the tree, at most, if no option says otherwise (`max_inline`, in Linux as here).
 const INLINE_BYTES: u64 = 2048;
 
-/// What a run of dirty bytes may take of metadata when it is flushed, whatever its length: the items of its file's extents,
-/// the file's inode item, and its bytes themselves where they go into the tree. Its own extent is referenced, and the one that
-/// it cuts once more.
+/// What a run of dirty bytes may take of metadata when it is flushed, whatever its length: the items of its
+/// file's extents, the file's inode item, and its bytes themselves where they go into the tree. Its own
+/// extent is referenced, and the one that it cuts once more.
 const RUN: Charge = Charge {
     items: RUN_EXTENT_ITEMS + 1,
     item_bytes: RUN_EXTENT_ITEMS * FILE_EXTENT_ITEM_BYTES + INODE_ITEM_BYTES + INLINE_BYTES,
@@ -70,8 +71,8 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// What of this `available` does not cover. Where groups are mixed, both come out of the same bytes, which
-    /// `available.data` counts, and what lacks is called data.
+    /// What of this `available` does not cover. Where groups are mixed, both come out of the same bytes,
+    /// which `available.data` counts, and what lacks is called data.
     pub(crate) fn beyond(self, available: Self, is_mixed: bool) -> Self {
         if is_mixed {
             let all = self.data.saturating_add(self.metadata);
@@ -93,9 +94,11 @@ pub(crate) struct GlobalReserve {
     pub(crate) margin: u64,
     /// What a snapshot asks Linux for beyond the reserve, on which it draws where it takes more.
     pub(crate) snapshot: u64,
-    /// What flushing a piece of accepted data may take beyond its promise, because it drops the extents that it overwrites.
+    /// What flushing a piece of accepted data may take beyond its promise, because it drops the extents that
+    /// it overwrites.
     pub(crate) overwriting: u64,
-    /// What removing a name leaves of it, with what the removal itself may take: as much as Linux's does, so that it can go on there.
+    /// What removing a name leaves of it, with what the removal itself may take: as much as Linux's does, so
+    /// that it can go on there.
     pub(crate) removals: u64,
     /// What is left for deleting trees by those who draw on it for anything else.
     pub(crate) trees: u64,
@@ -110,8 +113,9 @@ pub(crate) struct Promises {
     handles: Charge,
     /// Data, to writes.
     data: PromisedData,
-    /// Of `data`, what was taken from a group already and has no item yet. It may be more: bytes that were to be written in
-    /// place, which are promised nothing, need new space if a snapshot came to share the old one.
+    /// Of `data`, what was taken from a group already and has no item yet. It may be more: bytes that were to
+    /// be written in place, which are promised nothing, need new space if a snapshot came to share the old
+    /// one.
     placed: u64,
     tickets: Tickets,
     reserve: GlobalReserve,
@@ -124,8 +128,9 @@ impl Promises {
         Self { sizes, ..Self::default() }
     }
 
-    /// What has to find room: all promises and what is asked for, what `waiting` changes take at the next commit, what that
-    /// takes by itself, and what `draw` leaves of the reserve, for one. The calling thread's own ticket is for itself.
+    /// What has to find room: all promises and what is asked for, what `waiting` changes take at the next
+    /// commit, what that takes by itself, and what `draw` leaves of the reserve, for one. The calling
+    /// thread's own ticket is for itself.
     pub(crate) fn needs(&self, draw: Draw, waiting: Charge, wanted: Wanted) -> Room {
         let mut data = self.data;
         data += wanted.data;
@@ -134,7 +139,8 @@ impl Promises {
         let owed = changes + self.kept_changes(draw);
         let commit = self.sizes_for(draw).commit_bytes(&owed);
         let deletions = commit.saturating_add(self.reserve.trees);
-        // Linux asks for more than a change takes, not for both: so what it leaves beyond is for what is asked for, too.
+        // Linux asks for more than a change takes, not for both: so what it leaves beyond is for what is
+        // asked for, too.
         let own = self.price_bytes(&(wanted.held + wanted.changes + charge_of_data(wanted.data)));
         let kept = match draw {
             Draw::Nothing | Draw::Margin => {
@@ -158,7 +164,8 @@ impl Promises {
             Draw::Accepted => deletions,
             Draw::LastReserve => commit,
         };
-        // A promise may be used in the transaction to come, which copies anew, as accepted data may. What waits is of this one.
+        // A promise may be used in the transaction to come, which copies anew, as accepted data may. What
+        // waits is of this one.
         let is_of_this_transaction =
             draw > Draw::Reserve && self.handles == Charge::NOTHING && wanted == Wanted::default();
         let made = if is_of_this_transaction { self.sizes.made } else { 0 };
@@ -166,7 +173,8 @@ impl Promises {
         let mut metadata = price.saturating_add(kept);
         let copies_for_data = draw <= Draw::Reserve && data.copies != Charge::NOTHING;
         if copies_for_data || (wanted.copies_shared && draw != Draw::LastReserve) {
-            // A copy leaves the leaf to the trees that share it, of which the last frees it as one. That comes after a commit.
+            // A copy leaves the leaf to the trees that share it, of which the last frees it as one. That
+            // comes after a commit.
             let lasting = self.sizes.lasting_blocks(&changes).saturating_mul(self.sizes.block_bytes);
             let left = commit.saturating_add(self.reserve.dead_leaf).saturating_add(waited_for);
             metadata = metadata.max(lasting.saturating_add(left));
@@ -174,7 +182,8 @@ impl Promises {
         Room { data: data.bytes.saturating_sub(self.placed), metadata }
     }
 
-    /// All changes that may go into the next commit: those of handles, those that wait, and what is asked for.
+    /// All changes that may go into the next commit: those of handles, those that wait, and what is asked
+    /// for.
     fn changes(&self, draw: Draw, waiting: Charge, wanted: Wanted) -> Charge {
         let changes = self.handles + waiting + wanted.changes;
         if draw > Draw::Reserve {
@@ -193,8 +202,8 @@ impl Promises {
         Charge { blocks: self.reserve.trees / self.sizes.block_bytes.max(1), ..Charge::NOTHING }
     }
 
-    /// By which sizes a commit is judged. The bound by how far moves go may be higher in the next transaction; where subvolumes must
-    /// still go then, only they count on it.
+    /// By which sizes a commit is judged. The bound by how far moves go may be higher in the next
+    /// transaction; where subvolumes must still go then, only they count on it.
     pub(crate) fn sizes_for(&self, draw: Draw) -> TreeSizes {
         let may_count_on_moves = draw == Draw::LastReserve || self.reserve.trees == 0;
         TreeSizes { own_moves: self.sizes.own_moves.filter(|_| may_count_on_moves), ..self.sizes }
@@ -242,7 +251,8 @@ impl Promises {
         &mut self.sizes
     }
 
-    /// What metadata may grow by when data that are there already are changed: a file system whose data are full goes on.
+    /// What metadata may grow by when data that are there already are changed: a file system whose data are
+    /// full goes on.
     pub(crate) fn growth_bytes(&self) -> u64 {
         self.reserve.all / 4
     }

@@ -17,8 +17,8 @@ pub(crate) struct GroupUse {
 }
 
 impl SpaceManager {
-    /// Idle groups that may go: one of each kind stays, be it full (as in Linux, `btrfs_delete_unused_bgs`). Whether the room
-    /// of one is needed is judged when it is its turn ([`SpaceManager::close_idle`]).
+    /// Idle groups that may go: one of each kind stays, be it full (as in Linux, `btrfs_delete_unused_bgs`).
+    /// Whether the room of one is needed is judged when it is its turn ([`SpaceManager::close_idle`]).
     pub(crate) fn removable_groups(&self) -> Vec<GroupUse> {
         let state = self.state.lock();
         let is_idle = |group: &&Group| group.is_idle() && group.committed_used == Some(0);
@@ -43,9 +43,9 @@ impl SpaceManager {
         removable
     }
 
-    /// Nothing more is taken from a group. False if something was meanwhile, or if its room is needed, which on the devices
-    /// is free only once the transaction that removes it is durable: for promises, for what `waiting` changes take of the
-    /// commit under way, or for the chunk tree, to which `system_bytes` stay.
+    /// Nothing more is taken from a group. False if something was meanwhile, or if its room is needed, which
+    /// on the devices is free only once the transaction that removes it is durable: for promises, for what
+    /// `waiting` changes take of the commit under way, or for the chunk tree, to which `system_bytes` stay.
     pub(crate) fn close_idle(&self, start: Logical, waiting: Charge, system_bytes: u64) -> bool {
         let mut state = self.up_to_date();
         let may_go = state.may_remove(start, waiting, system_bytes);

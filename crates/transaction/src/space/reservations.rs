@@ -1,4 +1,5 @@
-//! What is counted on of space, beside what is taken: promises to handles and to data, and whether all of them find room.
+//! What is counted on of space, beside what is taken: promises to handles and to data, and whether all of
+//! them find room.
 
 use vlinder_base::sync::MutexGuard;
 use vlinder_base::sync::atomic::Ordering;
@@ -32,9 +33,9 @@ pub(crate) trait LookUps {
     fn count_trees(&self, owed: &Charge) -> Option<CountedBlocks>;
 }
 
-/// Look-ups of one promise. Two are enough at rest; each further one means that a chunk or a commit of another thread made the
-/// one before worthless. After so many the promise is refused, as if there were no room: what cannot be known cannot be
-/// promised, and the caller tries again after a commit.
+/// Look-ups of one promise. Two are enough at rest; each further one means that a chunk or a commit of
+/// another thread made the one before worthless. After so many the promise is refused, as if there were no
+/// room: what cannot be known cannot be promised, and the caller tries again after a commit.
 const MOST_LOOK_UPS: u32 = 64;
 
 /// A state of the trees' sizes.
@@ -98,8 +99,8 @@ impl State {
         wanted.is_some_and(|wanted| wanted <= room && wanted > sizes.chosen_blocks)
     }
 
-    /// Blocks that are neither of the extent tree nor of the trees of free space and of checksums. Whoever wrote the sizes of the
-    /// other trees to the disk, they have these together.
+    /// Blocks that are neither of the extent tree nor of the trees of free space and of checksums. Whoever
+    /// wrote the sizes of the other trees to the disk, they have these together.
     fn other_blocks(&self, sizes: &TreeSizes) -> u64 {
         let taken = self.groups.metadata_taken() / sizes.block_bytes.max(1);
         let counted = sizes.extent.saturating_add(sizes.free_space).saturating_add(sizes.checksum);
@@ -184,10 +185,10 @@ impl SpaceManager {
         }
     }
 
-    /// Promises metadata and data, if there is room beside all that is promised or kept, and what `waiting` changes take.
-    /// `waiting` is asked anew after each look-up: handles may have left more for the commit meanwhile. A handle counts what it
-    /// leaves as waiting before it gives its promise back, so that one of the two is seen of it, unless both happen between the
-    /// look at what waits and that at the promises.
+    /// Promises metadata and data, if there is room beside all that is promised or kept, and what `waiting`
+    /// changes take. `waiting` is asked anew after each look-up: handles may have left more for the commit
+    /// meanwhile. A handle counts what it leaves as waiting before it gives its promise back, so that one of
+    /// the two is seen of it, unless both happen between the look at what waits and that at the promises.
     pub(crate) fn promise(
         &self,
         wanted: Wanted,
@@ -238,8 +239,8 @@ impl SpaceManager {
         promised
     }
 
-    /// Of data that were refused, the price of their metadata if those are what lacks room; none where there is no room for the data
-    /// themselves, or where both come out of the same groups.
+    /// Of data that were refused, the price of their metadata if those are what lacks room; none where there
+    /// is no room for the data themselves, or where both come out of the same groups.
     pub(crate) fn metadata_of_refused(&self, data: PromisedData) -> Option<u64> {
         let state = self.state.lock();
         let wanted = Wanted { data, ..Wanted::default() };
@@ -326,7 +327,8 @@ impl SpaceManager {
         self.state.lock().promises.displace(bytes);
     }
 
-    /// What promises and `waiting` changes, and so much metadata beside them, need of new chunks beyond what the groups have.
+    /// What promises and `waiting` changes, and so much metadata beside them, need of new chunks beyond what
+    /// the groups have.
     pub(crate) fn lacking(&self, draw: Draw, waiting: Charge, metadata: u64) -> Room {
         let state = self.up_to_date();
         let mut needs = state.promises.needs(draw, waiting, Wanted::default());
@@ -431,7 +433,8 @@ mod tests {
             space.promise(wanted, Draw::LastReserve, waiting, &look_ups)
         };
         assert!(ask(Wanted { changes: own, ..wanted }, &Charge::default));
-        // All that the handle was promised waits from now on; it ended after somebody had been told that nothing waits.
+        // All that the handle was promised waits from now on; it ended after somebody had been told that
+        // nothing waits.
         let asked = Cell::new(0);
         let waiting = || {
             asked.set(asked.get() + 1);

@@ -1,9 +1,9 @@
-//! Tickets for scarce space. A refused thread commits and tries again; its ticket keeps other threads from taking what that commit
-//! frees (Linux: `struct reserve_ticket`). Tickets are served in their order.
+//! Tickets for scarce space. A refused thread commits and tries again; its ticket keeps other threads from
+//! taking what that commit frees (Linux: `struct reserve_ticket`). Tickets are served in their order.
 //!
-//! A ticket stops no other thread for good: a thread that finds no room beside tickets is refused, and takes a ticket as well. A
-//! waiting thread may hold a lock that the first thread needs. So it waits at most [`PATIENCE`] for the next ticket to end, and
-//! then takes the first place.
+//! A ticket stops no other thread for good: a thread that finds no room beside tickets is refused, and takes
+//! a ticket as well. A waiting thread may hold a lock that the first thread needs. So it waits at most
+//! [`PATIENCE`] for the next ticket to end, and then takes the first place.
 
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ struct Waiter {
 }
 
 impl Tickets {
-    /// A thread waits for so many bytes of metadata from now on; for more, if its ticket was for less. Its place in the order stays.
+    /// A thread waits for so many bytes of metadata from now on; for more, if its ticket was for less. Its
+    /// place in the order stays.
     pub(super) fn add(&mut self, thread: ThreadId, bytes: u64) {
         match self.0.iter_mut().find(|ticket| ticket.thread == thread) {
             Some(ticket) => ticket.bytes = ticket.bytes.max(bytes),
@@ -50,7 +51,8 @@ impl Tickets {
         self.0.sort_by_key(|ticket| ticket.thread != thread);
     }
 
-    /// Bytes of metadata that threads wait for which come before a thread: those before it in the order, or all if it has no ticket.
+    /// Bytes of metadata that threads wait for which come before a thread: those before it in the order, or
+    /// all if it has no ticket.
     fn bytes_before(&self, thread: ThreadId) -> u64 {
         let before = self.0.iter().take_while(|ticket| ticket.thread != thread);
         before.fold(0, |sum, ticket| sum.saturating_add(ticket.bytes))
@@ -88,9 +90,9 @@ impl Drop for Ticket<'_> {
 }
 
 impl SpaceManager {
-    /// Gives the calling thread a ticket for so many bytes of metadata, and waits until those before it have ended; at most
-    /// [`PATIENCE`] for each of them. A thread that has a ticket already keeps its place, and its ticket is for the most of both
-    /// until the first of the two is dropped that was given.
+    /// Gives the calling thread a ticket for so many bytes of metadata, and waits until those before it have
+    /// ended; at most [`PATIENCE`] for each of them. A thread that has a ticket already keeps its place, and
+    /// its ticket is for the most of both until the first of the two is dropped that was given.
     pub(crate) fn take_ticket(&self, bytes: u64) -> Ticket<'_> {
         let thread = thread::current_id();
         let mut state = self.state.lock();

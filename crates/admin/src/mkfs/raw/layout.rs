@@ -1,16 +1,17 @@
 //! Where the chunks of a new file system lie, and how long they are: as `mkfs.btrfs` 6.2 decides.
 //!
-//! It starts with three single chunks at equal logical and physical addresses: 4 MiB SYSTEM at 1 MiB, 8 MiB METADATA at
-//! 5 MiB, 8 MiB DATA at 13 MiB (mixed: 8 MiB DATA|METADATA at 5 MiB). A content that is to be DUP gets a new chunk
-//! behind them, and its first one is given up. DUP chunks: SYSTEM 8 MiB; METADATA 256 MiB, above 50 GiB 1 GiB; DATA
-//! 1 GiB. One that is longer than a tenth of the device gets half that tenth for each copy, but not less than 32 MiB
-//! (METADATA) or 64 MiB (DATA).
+//! It starts with three single chunks at equal logical and physical addresses: 4 MiB SYSTEM at 1 MiB, 8 MiB
+//! METADATA at 5 MiB, 8 MiB DATA at 13 MiB (mixed: 8 MiB DATA|METADATA at 5 MiB). A content that is to be DUP
+//! gets a new chunk behind them, and its first one is given up. DUP chunks: SYSTEM 8 MiB; METADATA 256 MiB,
+//! above 50 GiB 1 GiB; DATA 1 GiB. One that is longer than a tenth of the device gets half that tenth for
+//! each copy, but not less than 32 MiB (METADATA) or 64 MiB (DATA).
 
 use vlinder_format::chunk::{BlockGroupFlags, Chunk, STRIPE_LENGTH, Stripe};
 use vlinder_format::{DeviceId, Logical, Physical, RootId};
 use vlinder_volume::{MappedChunk, Profile};
 
-use super::{MkfsParameters, ParameterError};
+use super::parameter_error::ParameterError;
+use super::parameters::{MkfsFeatures, MkfsParameters};
 
 const MEBIBYTE: u64 = 1 << 20;
 const GIBIBYTE: u64 = 1 << 30;
@@ -29,7 +30,7 @@ impl Layout {
         let needed = smallest_device(parameters);
         let found = parameters.device_bytes;
         if found < needed {
-            return Err(super::too_small(parameters, found, needed));
+            return Err(too_small(parameters, found, needed));
         }
         let total_bytes = found - found % u64::from(parameters.sector_size);
         Ok(Self { chunks: chunks(parameters, total_bytes), total_bytes })
@@ -72,6 +73,31 @@ pub(super) fn smallest_device(parameters: &MkfsParameters) -> u64 {
             _ => return needed,
         }
     }
+}
+
+/// That a device is too short for these parameters, with the options that need less.
+pub(in super::super) fn too_small(parameters: &MkfsParameters, found: u64, needed: u64) -> ParameterError {
+    let (data, metadata) = (parameters.data_profile, parameters.metadata_profile);
+    let (single, mixed) = (Profile::Single, parameters.features.mixed_groups);
+    let with = |data_profile, metadata_profile, mixed_groups| {
+        let features = MkfsFeatures { mixed_groups, ..parameters.features };
+        let node_size = if mixed_groups { parameters.sector_size } else { parameters.node_size };
+        MkfsParameters { data_profile, metadata_profile, features, node_size, ..parameters.clone() }
+    };
+    let mut choices =
+        vec![("-d single -m single", with(single, single, mixed)), ("--mixed", with(single, single, true))];
+    if !mixed {
+        choices.insert(0, ("-m single", with(data, single, false)));
+        choices.insert(0, ("-d single", with(single, metadata, false)));
+    }
+    let mut smaller: Vec<(&'static str, u64)> = Vec::new();
+    for (option, other) in choices {
+        let size = smallest_device(&other);
+        if size < smaller.last().map_or(needed, |(_, least)| *least) {
+            smaller.push((option, size));
+        }
+    }
+    ParameterError::DeviceTooSmall { found, needed, data, metadata, smaller }
 }
 
 /// Hands out the address space and the device, both from 1 MiB on.

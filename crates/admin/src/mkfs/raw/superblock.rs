@@ -8,8 +8,8 @@ use vlinder_format::superblock::{
 use vlinder_format::{Generation, Level, Logical, ObjectId, Reserved, RootId, Uuid};
 
 use super::layout::Layout;
+use super::parameters::{FIRST_GENERATION, MkfsParameters};
 use super::trees::{Forest, device_item, system_chunks};
-use super::{FIRST_GENERATION, MkfsParameters};
 
 /// The superblock, and its copies at their places, the primary last.
 pub(super) fn make(

@@ -1,10 +1,14 @@
-use super::*;
 use vlinder_base::sync::Arc;
-use vlinder_device::MemoryDevice;
-use vlinder_format::Logical;
+use vlinder_base::units::Physical;
+use vlinder_codec::checksum::ChecksumKind;
+use vlinder_device::{Device, DeviceExt, MemoryDevice};
 use vlinder_format::chunk::BlockGroupFlags;
-use vlinder_format::superblock::SuperblockMirror;
-use vlinder_volume::{Access, SuperblockChoice, Volume, superblock::valid_copies};
+use vlinder_format::inode::Timestamp;
+use vlinder_format::superblock::{Label, Superblock, SuperblockMirror};
+use vlinder_format::{Logical, Uuid};
+use vlinder_volume::{Access, Profile, SuperblockChoice, Volume, superblock::valid_copies};
+
+use super::*;
 
 const MEBIBYTE: u64 = 1 << 20;
 const GIBIBYTE: u64 = 1 << 30;

@@ -1,8 +1,9 @@
 //! The items of every tree, and where its blocks lie.
 //!
-//! The extent tree has an item for each block of each tree, its own included, and root items say where roots lie. So the
-//! forest is planted again and again, each time with the blocks that the items of the last time needed, until nothing
-//! changes; that is after three rounds at most, because addresses change no item's size.
+//! The extent tree has an item for each block of each tree, its own included, and root items say where roots
+//! lie. So the forest is planted again and again, each time with the blocks that the items of the last time
+//! needed, until nothing changes; that is after three rounds at most, because addresses change no item's
+//! size.
 
 use vlinder_format::block_group::BlockGroupItem;
 use vlinder_format::chunk::BlockGroupFlags;
@@ -14,15 +15,12 @@ use vlinder_format::inode::{FileType, InodeFlags, InodeItem, Mode, Timestamp};
 use vlinder_format::inode_ref::{self, InodeReference};
 use vlinder_format::root_item::{RootItem, RootItemBase, RootItemExtension};
 use vlinder_format::uuid_item::{self, UuidKind};
-use vlinder_format::{Generation, Key, Level, Logical, ObjectId, RootId, Uuid};
+use vlinder_format::{Generation, Key, Logical, ObjectId, RootId, Uuid};
 use vlinder_volume::MappedChunk;
 
-use super::blocks::{PlannedBlock, pack};
 use super::layout::{DEVICE, Layout};
-use super::{FIRST_GENERATION, MkfsParameters};
-
-/// Items with their keys, ascending.
-pub(super) type Items = Vec<(Key, Vec<u8>)>;
+use super::packing::{Items, PlannedBlock, pack};
+use super::parameters::{FIRST_GENERATION, MkfsParameters};
 
 /// One tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -297,6 +295,3 @@ pub(super) fn device_item(parameters: &MkfsParameters, layout: &Layout) -> Devic
 pub(super) fn system_chunks(layout: &Layout) -> impl Iterator<Item = &MappedChunk> {
     layout.chunks.iter().filter(|chunk| chunk.chunk.flags.has(BlockGroupFlags::SYSTEM))
 }
-
-/// A level that no tree of an empty file system reaches.
-pub(super) const LEVEL_LIMIT: Level = Level(3);

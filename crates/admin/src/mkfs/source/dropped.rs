@@ -4,8 +4,10 @@ use std::path::Path;
 
 use vlinder_base::thread;
 
-use super::{Content, Entry, Kind, Reading, Sink, SourceDirectory, read, root_entry};
-use crate::mkfs::{MkfsError, populate};
+use super::directory::{SourceDirectory, open_source};
+use super::entry::{Content, Entry, Kind, root_entry};
+use super::reading::{Reading, Sink, read};
+use crate::mkfs::error::MkfsError;
 
 /// Sectors of the image that is not made.
 const SECTOR_BYTES: usize = 4096;
@@ -64,7 +66,7 @@ impl DroppedSource {
 /// # Errors
 /// [`MkfsError::SourceDirectory`], [`MkfsError::Source`], [`MkfsError::NoThreads`].
 pub fn read_source(path: &Path, threads: Option<usize>) -> Result<DroppedSource, MkfsError> {
-    let root = populate::open_source(path)?;
+    let root = open_source(path)?;
     root_entry(&root)?;
     let threads = threads.unwrap_or_else(thread::available_parallelism);
     read(root, threads, SECTOR_BYTES, |reading| {

@@ -10,7 +10,8 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use vlinder_base::clock::Timestamp;
 
-use super::{SourceDirectory, SourceError, join};
+use super::directory::{SourceDirectory, join};
+use super::error::{SourceError, shown};
 
 /// The largest file that comes with its bytes.
 const LOADED_FILE_BYTES: u64 = 256 << 10;
@@ -23,8 +24,8 @@ const LARGEST_ATTRIBUTE: usize = 65536;
 pub(in super::super) enum Content {
     /// All of them.
     Loaded(Vec<u8>),
-    /// To be read when it is written: it is large, has holes, or has other names under which it was perhaps written
-    /// already.
+    /// To be read when it is written: it is large, has holes, or has other names under which it was perhaps
+    /// written already.
     Unread,
 }
 
@@ -106,7 +107,7 @@ impl Loader<'_> {
             FileType::Fifo => Kind::Fifo,
             FileType::Socket => Kind::Socket,
             FileType::Unknown => {
-                let path = super::shown(&join(&self.directory.path, self.name));
+                let path = shown(&join(&self.directory.path, self.name));
                 return Err(SourceError::Unsupported { path, what: "a file of no known type" });
             }
         };
@@ -149,7 +150,8 @@ impl Loader<'_> {
         .map_err(|(call, errno)| self.fail(call, errno))
     }
 
-    /// There is no lgetxattrat(2) before Linux 6.13; the directory's entry in /proc serves as a short path to it.
+    /// There is no lgetxattrat(2) before Linux 6.13; the directory's entry in /proc serves as a short path to
+    /// it.
     fn path_in_proc(&self) -> PathBuf {
         let directory = format!("/proc/self/fd/{}", self.directory.file.as_raw_fd());
         Path::new(&directory).join(OsStr::from_bytes(self.name))
@@ -192,8 +194,8 @@ pub(super) fn may_have_holes(status: &Stat) -> bool {
     status.st_blocks.unsigned_abs().saturating_mul(512) < status.st_size.unsigned_abs()
 }
 
-/// Opens a regular file of a directory that was looked at before: what was seen of one file, its owner and its mode above all,
-/// is never given to the bytes of another.
+/// Opens a regular file of a directory that was looked at before: what was seen of one file, its owner and
+/// its mode above all, is never given to the bytes of another.
 ///
 /// # Errors
 /// What the system says; another file has taken its name.
@@ -222,8 +224,8 @@ pub(super) fn open_quietly(directory: &OwnedFd, name: &[u8], flags: OFlags) -> R
     }
 }
 
-/// Reads up to `length` bytes; fewer only at the file's end. The vector has capacity for the rest of its last sector, so that
-/// who writes it need not copy it.
+/// Reads up to `length` bytes; fewer only at the file's end. The vector has capacity for the rest of its last
+/// sector, so that who writes it need not copy it.
 pub(super) fn read_range(
     file: &OwnedFd,
     offset: u64,

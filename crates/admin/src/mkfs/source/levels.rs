@@ -1,5 +1,5 @@
-//! The directories between the source and the present one. Few of them are open, so that a deep source takes no descriptor,
-//! and no path as long as the way down, for each of its levels.
+//! The directories between the source and the present one. Few of them are open, so that a deep source takes
+//! no descriptor, and no path as long as the way down, for each of its levels.
 
 use std::os::fd::OwnedFd;
 
@@ -7,8 +7,9 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use vlinder_base::sync::Arc;
 
+use super::directory::{SourceDirectory, join};
 use super::entry::open_quietly;
-use super::{SourceDirectory, SourceError, join};
+use super::error::SourceError;
 
 /// Levels that stay open, those entered last.
 const MAX_OPEN: usize = 8;
@@ -46,7 +47,8 @@ pub(super) struct Levels {
 }
 
 impl Levels {
-    /// Enters a directory that lies `depth` levels below the source, with the names that are to be read in it.
+    /// Enters a directory that lies `depth` levels below the source, with the names that are to be read in
+    /// it.
     ///
     /// # Errors
     /// What the system says of a level that is closed for it.

@@ -5,10 +5,14 @@ use vlinder_base::channel::{Sender, bounded};
 use vlinder_base::parallel;
 use vlinder_base::sync::Arc;
 
+use super::directory::{SourceDirectory, join};
 use super::entry::{data_ranges, may_have_holes, open_file, open_quietly};
+use super::error::SourceError;
 use super::levels::Levels;
-use super::{Event, Job, NAMES_IN_PART, SourceDirectory, SourceError, join};
+use super::messages::{Event, Job};
 
+/// Names loaded together.
+pub(super) const NAMES_IN_PART: usize = 32;
 /// Directories that are counted at once.
 const COUNTED_AT_ONCE: usize = 8;
 
@@ -96,7 +100,8 @@ struct Names {
 fn names(directory: &SourceDirectory) -> Result<Names, SourceError> {
     let fail = |call, errno| SourceError::call(&directory.path, call, errno);
     let mut names = Names::default();
-    // An open file of its own, since the position in the directory belongs to that; and one that leaves no trace.
+    // An open file of its own, since the position in the directory belongs to that; and one that leaves no
+    // trace.
     let listed =
         open_quietly(&directory.file, b".", OFlags::DIRECTORY).map_err(|errno| fail("open", errno))?;
     for entry in Dir::new(listed).map_err(|errno| fail("getdents", errno))? {

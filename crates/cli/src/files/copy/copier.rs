@@ -9,23 +9,25 @@ use vlinder_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
 use vlinder_format::inode::FileType;
 
-use super::Arguments;
+use super::options::CopyOptions;
 use crate::failure::{Failure, Kind};
-use crate::files::{Tally, mode};
+use crate::files::destination::dangling;
+use crate::files::mode;
 use crate::place::{
-    ACCESS_LISTS, Attributed, CAPABILITIES, Change, Directory, DirectoryNames, Entry, Location, Names,
-    Origin, Sink, Source, Status, Take, WITHOUT_SET_ID_BITS, give_owner,
+    ACCESS_LISTS, Attributed, CAPABILITIES, Change, Directory, DirectoryNames, Entry, FileStatus, Location,
+    Names, Origin, Sink, Source, Take, WITHOUT_SET_ID_BITS, give_owner, locate,
 };
 use crate::progress::Progress;
-use crate::report::escaped;
 use crate::session::Session;
+use crate::tally::Tally;
+use crate::text::escaped;
 
 /// Bytes copied at a time.
 const STEP: usize = 1 << 20;
 
 /// What all threads of a copy share.
 pub struct Copier<'a> {
-    arguments: &'a Arguments,
+    options: &'a CopyOptions,
     session: &'a Session,
     progress: Progress,
     /// The first copy of each file that has several names.
@@ -41,12 +43,12 @@ pub struct Copier<'a> {
     reason: Mutex<Option<Failure>>,
 }
 
-/// A directory that is being copied. Whoever lets go of it last finishes it.
-pub(super) struct Frame {
+/// A directory that is being copied. The thread that lets go of it last finishes it.
+pub(super) struct CopyFrame {
     pub(super) from: Directory,
     pub(super) to: Directory,
     /// To be set when all below is there, because copying changes the times.
-    status: Status,
+    status: FileStatus,
     /// This copy made it: nothing lay in it.
     is_new: bool,
     /// The permissions that it gets at the end, where it has more until then for what is to be made in it.
@@ -54,12 +56,12 @@ pub(super) struct Frame {
     source: Location,
     target: Location,
     /// The one that it lies in, which may be closed to us once it has its permissions.
-    parent: Option<Arc<Frame>>,
+    parent: Option<Arc<CopyFrame>>,
 }
 
 /// A directory with the names that are still to be copied.
 pub(super) struct OpenFrame {
-    pub(super) frame: Arc<Frame>,
+    pub(super) frame: Arc<CopyFrame>,
     pub(super) entries: Names,
 }
 
@@ -71,14 +73,14 @@ pub(super) struct Scratch {
 
 impl<'a> Copier<'a> {
     /// None is copied yet.
-    pub fn new(arguments: &'a Arguments, session: &'a Session) -> Self {
+    pub fn new(options: &'a CopyOptions, session: &'a Session) -> Self {
         Self {
-            arguments,
+            options,
             session,
             progress: Progress::new(session, "copying", None),
             links: Mutex::default(),
             made: Mutex::default(),
-            umask: crate::image::umask(),
+            umask: crate::caller::umask(),
             tally: Mutex::default(),
             bytes: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
@@ -113,7 +115,12 @@ impl<'a> Copier<'a> {
     }
 
     /// Copies a name of an open directory; gives the directory, whose content is to follow, if it is one.
-    pub(super) fn entry(&self, frame: &Arc<Frame>, entry: Entry, scratch: &mut Scratch) -> Option<OpenFrame> {
+    pub(super) fn entry(
+        &self,
+        frame: &Arc<CopyFrame>,
+        entry: Entry,
+        scratch: &mut Scratch,
+    ) -> Option<OpenFrame> {
         let source = Location { directory: frame.from.clone(), name: entry.name.clone() };
         let target = Location { directory: frame.to.clone(), name: entry.name };
         match self.one(&source, &target, Some(frame), scratch) {
@@ -130,9 +137,10 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// Lets go of a directory. The last to do so gives it its attributes, then lets go of the one above. A directory that is
-    /// not complete gets them too, for what is in it is to be reached, but is not counted as copied.
-    pub(super) fn release(&self, frame: Arc<Frame>) {
+    /// Lets go of a directory. The last to do so gives it its attributes, then lets go of the one above. A
+    /// directory that is not complete gets them too, for what is in it is to be reached, but is not counted
+    /// as copied.
+    pub(super) fn release(&self, frame: Arc<CopyFrame>) {
         let mut next = Arc::into_inner(frame);
         while let Some(frame) = next {
             let finished = self.finish_directory(&frame);
@@ -148,14 +156,14 @@ impl<'a> Copier<'a> {
         &self,
         from: &Location,
         to: &Location,
-        parent: Option<&Arc<Frame>>,
+        parent: Option<&Arc<CopyFrame>>,
         scratch: &mut Scratch,
     ) -> Result<Option<OpenFrame>, Failure> {
         let status = from.status()?;
         let is_content = status.file_type == FileType::Regular;
         // Into a directory that this copy made nothing but this copy puts a name.
         let is_vacant = is_content && parent.is_some_and(|parent| parent.is_new);
-        let follows = is_content && parent.is_none() && !self.arguments.replaces;
+        let follows = is_content && parent.is_none() && !self.options.replaces;
         let (to, existing) = if is_vacant { (to.clone(), None) } else { self.reached(to, follows)? };
         if existing.as_ref().is_some_and(|existing| is_same_file((from, &status), (&to, existing))) {
             let failure = Failure::new(Kind::Invalid, "source and destination are the same file");
@@ -168,36 +176,37 @@ impl<'a> Copier<'a> {
             if existing.file_type == FileType::Directory {
                 return Err(Failure::new(Kind::Exists, "a directory is in the way").at(to.place()));
             }
-            if self.arguments.no_clobber {
+            if self.options.no_clobber {
                 return Ok(None);
             }
-            let takes_content = is_content && !self.arguments.replaces;
+            let takes_content = is_content && !self.options.replaces;
             if takes_content && !matches!(existing.file_type, FileType::Regular | FileType::SymbolicLink) {
                 return self.stream(from, &to, &status, existing, parent, scratch).map(|()| None);
             }
         }
         self.file(from, &to, &status, existing.as_ref(), scratch)?;
         self.note(Ok(()));
-        if self.arguments.verbose {
+        if self.options.verbose {
             self.session.tell(format!("{} -> {}", from.place(), to.place()))?;
         }
         Ok(None)
     }
 
-    /// The location that content for a name goes to, with what is there. Where `follows`, and in an image, a symbolic link
-    /// stands for the file that it leads to there, as for cp. On the host, and below a directory that is copied, no link is
-    /// followed: it may come from an image, and would lead the copy out of the directory that the user named.
-    fn reached(&self, to: &Location, follows: bool) -> Result<(Location, Option<Status>), Failure> {
+    /// The location that content for a name goes to, with what is there. Where `follows`, and in an image, a
+    /// symbolic link stands for the file that it leads to there, as for cp. On the host, and below a
+    /// directory that is copied, no link is followed: it may come from an image, and would lead the copy out
+    /// of the directory that the user named.
+    fn reached(&self, to: &Location, follows: bool) -> Result<(Location, Option<FileStatus>), Failure> {
         let existing = to.look()?;
         let is_link = existing.as_ref().is_some_and(|found| found.file_type == FileType::SymbolicLink);
         let Directory::Image(directory) = &to.directory else { return Ok((to.clone(), existing)) };
-        if !(is_link && follows) || self.arguments.no_clobber {
+        if !(is_link && follows) || self.options.no_clobber {
             return Ok((to.clone(), existing));
         }
-        let reached = directory.follow(&to.name)?;
+        let reached = locate::link_in_image(directory, &to.name)?;
         match reached.look()? {
             Some(found) => Ok((reached, Some(found))),
-            None => Err(super::dangling(to.place())),
+            None => Err(dangling(to.place())),
         }
     }
 
@@ -206,9 +215,9 @@ impl<'a> Copier<'a> {
         &self,
         from: &Location,
         to: &Location,
-        status: &Status,
-        existing: &Status,
-        parent: Option<&Arc<Frame>>,
+        status: &FileStatus,
+        existing: &FileStatus,
+        parent: Option<&Arc<CopyFrame>>,
         scratch: &mut Scratch,
     ) -> Result<(), Failure> {
         let is_stream = matches!(existing.file_type, FileType::CharacterDevice | FileType::Fifo);
@@ -234,12 +243,12 @@ impl<'a> Copier<'a> {
     pub(super) fn copy_stream(&self, from: &Path, to: &Location) -> Result<(), Failure> {
         let (to, existing) = self.reached(to, true)?;
         let is_regular =
-            |found: &Status| matches!(found.file_type, FileType::Regular | FileType::SymbolicLink);
+            |found: &FileStatus| matches!(found.file_type, FileType::Regular | FileType::SymbolicLink);
         if existing.as_ref().is_some_and(|found| !is_regular(found)) {
             let failure = Failure::new(Kind::Exists, "no regular file").at(to.place());
             return Err(failure.hint("remove it, or name another target"));
         }
-        if existing.is_some() && self.arguments.no_clobber {
+        if existing.is_some() && self.options.no_clobber {
             return Ok(());
         }
         let place = escaped(from.as_os_str().as_encoded_bytes());
@@ -262,18 +271,18 @@ impl<'a> Copier<'a> {
         sink.set_size(offset)?;
         sink.finish()?;
         self.bytes.fetch_add(offset, Ordering::Relaxed);
-        if self.arguments.verbose { self.session.tell(format!("{place} -> {}", to.place())) } else { Ok(()) }
+        if self.options.verbose { self.session.tell(format!("{place} -> {}", to.place())) } else { Ok(()) }
     }
 
     fn directory(
         &self,
         from: &Location,
         to: &Location,
-        status: Status,
-        existing: Option<&Status>,
-        parent: Option<&Arc<Frame>>,
+        status: FileStatus,
+        existing: Option<&FileStatus>,
+        parent: Option<&Arc<CopyFrame>>,
     ) -> Result<OpenFrame, Failure> {
-        if !(self.arguments.recursive || self.arguments.archive) {
+        if !(self.options.recursive || self.options.archive) {
             return Err(Failure::new(Kind::Invalid, "a directory")
                 .at(from.place())
                 .hint("copy it with -r or -a"));
@@ -289,8 +298,9 @@ impl<'a> Copier<'a> {
                     .hint("remove it first, or name another destination"));
             }
             None if self.keeps() => to.directory.make_directory(&to.name, 0o700)?,
-            // With all its bits at once, so that umask, default ACLs and set-group-id come from the directory above. Where a
-            // default ACL takes the place of the umask, cp leaves the umask's rights to write away nevertheless.
+            // With all its bits at once, so that umask, default ACLs and set-group-id come from the directory
+            // above. Where a default ACL takes the place of the umask, cp leaves the umask's rights to write
+            // away nevertheless.
             None => {
                 let refused = 0o022 & self.umask;
                 to.directory.make_directory(&to.name, status.permissions & 0o1777 & !refused | 0o700)?;
@@ -305,7 +315,7 @@ impl<'a> Copier<'a> {
             (existing.is_none() && !self.keeps() && surplus != 0).then_some(made.permissions & !surplus);
         self.made.lock().insert((target.origin(), made.volume, made.inode));
         self.progress.name(|| from.place());
-        let frame = Arc::new(Frame {
+        let frame = Arc::new(CopyFrame {
             from: source,
             to: target,
             status,
@@ -318,7 +328,7 @@ impl<'a> Copier<'a> {
         Ok(OpenFrame { frame, entries })
     }
 
-    fn finish_directory(&self, frame: &Frame) -> Result<(), Failure> {
+    fn finish_directory(&self, frame: &CopyFrame) -> Result<(), Failure> {
         let target = itself(&frame.to, &frame.target);
         if self.keeps() {
             return self.attributes(&itself(&frame.from, &frame.source), &target, &frame.status);
@@ -328,18 +338,18 @@ impl<'a> Copier<'a> {
     }
 
     fn keeps(&self) -> bool {
-        self.arguments.archive || self.arguments.preserve
+        self.options.archive || self.options.preserve
     }
 
     fn file(
         &self,
         from: &Location,
         to: &Location,
-        status: &Status,
-        existing: Option<&Status>,
+        status: &FileStatus,
+        existing: Option<&FileStatus>,
         scratch: &mut Scratch,
     ) -> Result<(), Failure> {
-        if !(self.arguments.archive && status.links > 1) {
+        if !(self.options.archive && status.links > 1) {
             return self.new_file(from, to, status, existing, scratch);
         }
         // Held until the first name is there, for the others are linked to it.
@@ -360,8 +370,8 @@ impl<'a> Copier<'a> {
         &self,
         from: &Location,
         to: &Location,
-        status: &Status,
-        existing: Option<&Status>,
+        status: &FileStatus,
+        existing: Option<&FileStatus>,
         scratch: &mut Scratch,
     ) -> Result<(), Failure> {
         if status.file_type != FileType::Regular {
@@ -383,22 +393,23 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// The file that stays and gets new content, if what exists is one. As with cp -a, a copy that keeps hard links cuts
-    /// those that a file had before.
-    fn overwritten<'e>(&self, existing: Option<&'e Status>) -> Option<&'e Status> {
+    /// The file that stays and gets new content, if what exists is one. As with cp -a, a copy that keeps hard
+    /// links cuts those that a file had before.
+    fn overwritten<'e>(&self, existing: Option<&'e FileStatus>) -> Option<&'e FileStatus> {
         existing.filter(|found| {
             found.file_type == FileType::Regular
-                && !self.arguments.replaces
-                && !(self.arguments.archive && found.links > 1)
+                && !self.options.replaces
+                && !(self.options.archive && found.links > 1)
         })
     }
 
-    /// Begins a file: with these permissions, as far as the umask leaves them, or as new content of one that stays.
+    /// Begins a file: with these permissions, as far as the umask leaves them, or as new content of one that
+    /// stays.
     fn sink(
         &self,
         to: &Location,
         permissions: u32,
-        overwritten: Option<&Status>,
+        overwritten: Option<&FileStatus>,
     ) -> Result<Box<dyn Sink>, Failure> {
         let Some(old) = overwritten else { return to.directory.create(&to.name, permissions) };
         if old.links > 1 && !to.directory.is_image() {
@@ -418,8 +429,8 @@ impl<'a> Copier<'a> {
         &self,
         from: &Location,
         to: &Location,
-        status: &Status,
-        overwritten: Option<&Status>,
+        status: &FileStatus,
+        overwritten: Option<&FileStatus>,
         scratch: &mut Scratch,
     ) -> Result<(Box<dyn Sink>, u64), Failure> {
         let mut source = from.directory.open(&from.name)?;
@@ -463,17 +474,17 @@ impl<'a> Copier<'a> {
         &self,
         from: &Location,
         to: &Location,
-        status: &Status,
-        existing: Option<&Status>,
+        status: &FileStatus,
+        existing: Option<&FileStatus>,
     ) -> Result<(), Failure> {
         let is_device = matches!(status.file_type, FileType::CharacterDevice | FileType::BlockDevice);
-        if !(self.arguments.recursive || self.arguments.archive) {
+        if !(self.options.recursive || self.options.archive) {
             let text = format!("a {}", mode::type_name(status.file_type));
             return Err(Failure::new(Kind::Invalid, text)
                 .at(from.place())
                 .hint("copy it as it is with -r or -a"));
         }
-        if is_device && !to.directory.is_image() && !self.arguments.makes_devices {
+        if is_device && !to.directory.is_image() && !self.options.makes_devices {
             let failure = Failure::new(Kind::Permission, "a device node; left out").at(from.place());
             return Err(failure.hint("give --devices if such nodes may be made on this host"));
         }
@@ -491,24 +502,24 @@ impl<'a> Copier<'a> {
     }
 
     /// Gives a copy the attributes of its source that are to be kept.
-    fn attributes(&self, from: &Location, to: &dyn Attributed, status: &Status) -> Result<(), Failure> {
+    fn attributes(&self, from: &Location, to: &dyn Attributed, status: &FileStatus) -> Result<(), Failure> {
         let is_link = status.file_type == FileType::SymbolicLink;
         let mut permissions = give_owner(to, status)?;
-        if self.arguments.drops_rights {
+        if self.options.drops_rights {
             permissions &= WITHOUT_SET_ID_BITS;
         }
         self.extended_attributes(from, to, status.file_type);
         let change = Change {
             owner: None,
             permissions: (!is_link).then_some(permissions),
-            times: Some((status.access_time, status.modification_time)),
+            times: Some((status.times.access, status.times.modification)),
         };
         to.change(&change)
     }
 
-    /// Copies the extended attributes of a file, or of them what belongs to its permissions. One that can't be copied is told
-    /// and left out; the file and its other attributes are copied nevertheless, as by GNU cp. (If the destination is full,
-    /// the next file meets that too.)
+    /// Copies the extended attributes of a file, or of them what belongs to its permissions. One that can't
+    /// be copied is told and left out; the file and its other attributes are copied nevertheless, as by GNU
+    /// cp. (If the destination is full, the next file meets that too.)
     fn extended_attributes(&self, from: &Location, to: &dyn Attributed, file_type: FileType) {
         let attributes = match from.directory.attributes(&from.name) {
             Ok(attributes) => attributes,
@@ -516,9 +527,7 @@ impl<'a> Copier<'a> {
         };
         for attribute in &attributes {
             let is_list = ACCESS_LISTS.contains(&&**attribute);
-            if self.arguments.drops_rights && attribute == CAPABILITIES
-                || !(self.arguments.archive || is_list)
-            {
+            if self.options.drops_rights && attribute == CAPABILITIES || !(self.options.archive || is_list) {
                 continue;
             }
             let value = from.directory.attribute(&from.name, attribute);
@@ -531,7 +540,8 @@ impl<'a> Copier<'a> {
                 Err(failure) => self.leave_out(&format!("attribute {}", escaped(attribute)), failure),
             }
         }
-        // A list that the copy has, of its directory or from before, would give rights that the source does not give.
+        // A list that the copy has, of its directory or from before, would give rights that the source does
+        // not give.
         let lists = match file_type {
             FileType::SymbolicLink => &[][..],
             FileType::Directory => &ACCESS_LISTS[..],
@@ -562,14 +572,15 @@ impl<'a> Copier<'a> {
 
 /// Whether two locations, of which the status is known, stand for one file.
 fn is_same_file(
-    (one, one_status): (&Location, &Status),
-    (other, other_status): (&Location, &Status),
+    (one, one_status): (&Location, &FileStatus),
+    (other, other_status): (&Location, &FileStatus),
 ) -> bool {
     (one.directory.origin(), one_status.volume, one_status.inode)
         == (other.directory.origin(), other_status.volume, other_status.inode)
 }
 
-/// A directory that was entered, by what it was entered by: on the host another file may have its name by now.
+/// A directory that was entered, by what it was entered by: on the host another file may have its name by
+/// now.
 fn itself(entered: &Directory, named: &Location) -> Location {
     match entered {
         Directory::Host(_) => Location { directory: entered.clone(), name: b".".to_vec() },

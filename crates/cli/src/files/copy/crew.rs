@@ -1,28 +1,28 @@
 //! The threads of a copy: one walks the directories, the others copy what lies in them.
 //!
-//! Only a copy to the host has several: in an image, files get their numbers in the order of their creation, and the same
-//! source is to give the same image.
+//! Only a copy to the host has several: in an image, files get their numbers in the order of their creation,
+//! and the same source is to give the same image.
 
 use vlinder_base::channel::{self, Receiver, Sender};
 use vlinder_base::sync::Arc;
 use vlinder_base::thread;
 
-use super::copier::{Copier, Frame, OpenFrame, Scratch};
+use super::copier::{Copier, CopyFrame, OpenFrame, Scratch};
 use crate::failure::Failure;
 use crate::place::{Entry, Location};
 use vlinder_format::inode::FileType;
 
 /// More threads wait for each other in the directories of the host.
 const MOST_THREADS: usize = 8;
-/// Files handed to a thread at a time: mostly a directory's, for threads that make files in one directory wait for each
-/// other.
+/// Files handed to a thread at a time: mostly a directory's, for threads that make files in one directory
+/// wait for each other.
 const BATCH: usize = 64;
 /// Batches that wait for each thread.
 const WAITING: usize = 4;
 
 /// Files of one directory.
 struct Batch {
-    frame: Arc<Frame>,
+    frame: Arc<CopyFrame>,
     entries: Vec<Entry>,
 }
 

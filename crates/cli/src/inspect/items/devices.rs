@@ -8,8 +8,9 @@ use vlinder_format::device_statistics::DeviceStatistics;
 use vlinder_format::{Key, ObjectId, raid_stripe};
 
 use super::super::keys::object;
-use super::super::text::{Context, line, local_time, uuid};
-use super::Result;
+use super::super::text::{Context, line, uuid};
+use super::printed::Printed;
+use crate::times::local_time;
 
 /// What a group holds and how it is replicated, as btrfs-progs writes it: `METADATA|DUP`, `DATA|single`.
 pub fn group_flags(flags: BlockGroupFlags) -> String {
@@ -33,7 +34,7 @@ pub fn chunk(text: &mut Vec<u8>, chunk: &Chunk) {
     }
 }
 
-pub fn device(text: &mut Vec<u8>, data: &[u8]) -> Result {
+pub fn device(text: &mut Vec<u8>, data: &[u8]) -> Printed {
     let device = DeviceItem::decode(data)?;
     let (number, total, used) = (device.device, device.total_bytes, device.bytes_used);
     line!(text, "\t\tdevid {number} total_bytes {total} bytes_used {used}");
@@ -53,7 +54,7 @@ pub fn device(text: &mut Vec<u8>, data: &[u8]) -> Result {
     Ok(())
 }
 
-pub fn extent(text: &mut Vec<u8>, data: &[u8]) -> Result {
+pub fn extent(text: &mut Vec<u8>, data: &[u8]) -> Printed {
     let extent = DeviceExtent::decode(data)?;
     line!(text, "\t\tdev extent chunk_tree {}", extent.chunk_tree);
     let (object, offset, length) = (extent.chunk_object, extent.chunk_offset, extent.length);
@@ -62,14 +63,14 @@ pub fn extent(text: &mut Vec<u8>, data: &[u8]) -> Result {
     Ok(())
 }
 
-pub fn raid_stripe(text: &mut Vec<u8>, data: &[u8]) -> Result {
+pub fn raid_stripe(text: &mut Vec<u8>, data: &[u8]) -> Printed {
     for (number, stride) in raid_stripe::decode(data)?.iter().enumerate() {
         line!(text, "\t\t\tstripe {number} devid {} physical {}", stride.device, stride.physical);
     }
     Ok(())
 }
 
-pub fn persistent(text: &mut Vec<u8>, key: &Key, data: &[u8]) -> Result {
+pub fn persistent(text: &mut Vec<u8>, key: &Key, data: &[u8]) -> Printed {
     line!(text, "\t\tpersistent item objectid {} offset {}", object(key.objectid, key.item_type), key.offset);
     if key.objectid != ObjectId::DEVICE_STATS {
         line!(text, "\t\tunknown persistent item objectid {}", key.objectid);
@@ -92,7 +93,7 @@ pub fn persistent(text: &mut Vec<u8>, key: &Key, data: &[u8]) -> Result {
     Ok(())
 }
 
-pub fn temporary(text: &mut Vec<u8>, key: &Key, data: &[u8]) -> Result {
+pub fn temporary(text: &mut Vec<u8>, key: &Key, data: &[u8]) -> Printed {
     line!(text, "\t\ttemporary item objectid {} offset {}", object(key.objectid, key.item_type), key.offset);
     if key.objectid != ObjectId::BALANCE {
         line!(text, "\t\tunknown temporary item objectid {}", key.objectid);
@@ -132,7 +133,7 @@ fn balance_filter(text: &mut Vec<u8>, filter: &BalanceFilter) {
     line!(text, "\t\tstripes_min {} stripes_max {}", filter.least_stripes, filter.most_stripes);
 }
 
-pub fn replace(text: &mut Vec<u8>, data: &[u8], context: &Context) -> Result {
+pub fn replace(text: &mut Vec<u8>, data: &[u8], context: &Context) -> Printed {
     let replace = DeviceReplace::decode(data)?;
     let mode = match replace.read_mode {
         0 => "ALWAYS".to_owned(),

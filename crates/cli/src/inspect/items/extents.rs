@@ -5,8 +5,8 @@ use vlinder_format::{ItemType, Key, ObjectId};
 
 use super::super::keys::{key as key_text, object};
 use super::super::text::{Context, line, put};
-use super::Result;
-use crate::report::hexadecimal;
+use super::printed::Printed;
+use crate::text::hexadecimal;
 
 fn flags(flags: ExtentFlags) -> String {
     let names = [
@@ -17,7 +17,7 @@ fn flags(flags: ExtentFlags) -> String {
     names.iter().filter(|(flag, _)| flags.has(*flag)).map(|(_, name)| *name).collect::<Vec<_>>().join("|")
 }
 
-pub fn extent(text: &mut Vec<u8>, key: &Key, data: &[u8]) -> Result {
+pub fn extent(text: &mut Vec<u8>, key: &Key, data: &[u8]) -> Printed {
     let item = ExtentItem::decode(key.item_type, data)?;
     let header = &item.header;
     line!(text, "\t\trefs {} gen {} flags {}", header.references, header.generation, flags(header.flags));
@@ -61,7 +61,7 @@ fn owned(text: &mut Vec<u8>, reference: &Reference) {
 }
 
 /// A reference in an item of its own: what the key says is not repeated.
-pub fn reference(text: &mut Vec<u8>, key: &Key, data: &[u8]) -> Result {
+pub fn reference(text: &mut Vec<u8>, key: &Key, data: &[u8]) -> Printed {
     match Reference::decode_item(key, data).transpose()? {
         Some(Reference::TreeBlock { .. }) => line!(text, "\t\ttree block backref"),
         Some(Reference::SharedBlock { .. }) => line!(text, "\t\tshared block backref"),

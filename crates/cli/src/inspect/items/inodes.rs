@@ -4,7 +4,7 @@ use vlinder_format::file_extent::{CompressionId, FileExtent, FileExtentContent};
 use vlinder_format::inode::{InodeFlags, InodeItem};
 
 use super::super::text::{Context, flags, line, timestamp};
-use super::Result;
+use super::printed::Printed;
 
 const FLAGS: [(u64, &str); 13] = [
     (InodeFlags::NODATASUM.0, "NODATASUM"),
@@ -22,7 +22,7 @@ const FLAGS: [(u64, &str); 13] = [
     (InodeFlags::ROOT_ITEM_INITIALIZED.0, "ROOT_ITEM_INIT"),
 ];
 
-pub fn inode(text: &mut Vec<u8>, data: &[u8], context: &Context) -> Result {
+pub fn inode(text: &mut Vec<u8>, data: &[u8], context: &Context) -> Printed {
     let inode = InodeItem::decode(data)?;
     let names = flags(inode.flags.0, &FLAGS);
     let names = if names.is_empty() { "none" } else { &names };
@@ -57,7 +57,7 @@ fn compression(id: CompressionId) -> String {
     format!("{} ({name})", id.0)
 }
 
-pub fn file_extent(text: &mut Vec<u8>, data: &[u8]) -> Result {
+pub fn file_extent(text: &mut Vec<u8>, data: &[u8]) -> Printed {
     let extent = FileExtent::decode(data)?;
     let compression = compression(extent.compression);
     match extent.content {

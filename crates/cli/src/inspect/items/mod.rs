@@ -4,6 +4,7 @@ mod devices;
 mod extents;
 mod inodes;
 mod names;
+mod printed;
 mod quotas;
 mod roots;
 mod space;
@@ -11,6 +12,7 @@ mod space;
 use vlinder_format::{ItemType, Key, ObjectId};
 
 use super::text::{Context, line};
+use printed::Printed;
 
 pub use devices::chunk;
 
@@ -23,9 +25,7 @@ pub fn item(text: &mut Vec<u8>, key: &Key, data: &[u8], context: &Context) {
     }
 }
 
-type Result = std::result::Result<(), vlinder_format::Fault>;
-
-fn body(text: &mut Vec<u8>, key: &Key, data: &[u8], context: &Context) -> Result {
+fn body(text: &mut Vec<u8>, key: &Key, data: &[u8], context: &Context) -> Printed {
     match key.item_type {
         ItemType(0) if key.objectid == ObjectId::FREE_SPACE => space::cache_header(text, data),
         ItemType::INODE_ITEM => inodes::inode(text, data, context)?,

@@ -6,11 +6,11 @@ use vlinder_format::log::DirectoryLogRange;
 
 use super::super::keys::key;
 use super::super::text::{Context, line, put};
-use super::Result;
-use crate::report::is_order;
+use super::printed::Printed;
+use crate::text::is_order;
 
-/// Appends a name or value after these words, or that it is hidden. It is shown as it is, but for characters that could command
-/// a terminal: they are written `\ooo`, a byte at a time.
+/// Appends a name or value after these words, or that it is hidden. It is shown as it is, but for characters
+/// that could command a terminal: they are written `\ooo`, a byte at a time.
 pub fn shown(text: &mut Vec<u8>, words: &str, bytes: &[u8], context: &Context) {
     text.extend_from_slice(words.as_bytes());
     if context.style.hide_names {
@@ -32,7 +32,7 @@ pub fn shown(text: &mut Vec<u8>, words: &str, bytes: &[u8], context: &Context) {
     text.push(b'\n');
 }
 
-pub fn entries(text: &mut Vec<u8>, data: &[u8], context: &Context) -> Result {
+pub fn entries(text: &mut Vec<u8>, data: &[u8], context: &Context) -> Printed {
     for entry in DirectoryEntries::new(data) {
         let entry = entry?;
         let entry_type = match entry.entry_type {
@@ -50,7 +50,7 @@ pub fn entries(text: &mut Vec<u8>, data: &[u8], context: &Context) -> Result {
     Ok(())
 }
 
-pub fn references(text: &mut Vec<u8>, data: &[u8], context: &Context) -> Result {
+pub fn references(text: &mut Vec<u8>, data: &[u8], context: &Context) -> Printed {
     for reference in InodeReferences::new(data) {
         let reference = reference?;
         put!(text, "\t\tindex {} namelen {} ", reference.index, reference.name.len());
@@ -59,7 +59,7 @@ pub fn references(text: &mut Vec<u8>, data: &[u8], context: &Context) -> Result 
     Ok(())
 }
 
-pub fn extended_references(text: &mut Vec<u8>, data: &[u8], context: &Context) -> Result {
+pub fn extended_references(text: &mut Vec<u8>, data: &[u8], context: &Context) -> Printed {
     for reference in ExtendedReferences::new(data) {
         let reference = reference?;
         let (index, parent, length) = (reference.index, reference.parent, reference.name.len());
@@ -69,7 +69,7 @@ pub fn extended_references(text: &mut Vec<u8>, data: &[u8], context: &Context) -
     Ok(())
 }
 
-pub fn log_range(text: &mut Vec<u8>, data: &[u8]) -> Result {
+pub fn log_range(text: &mut Vec<u8>, data: &[u8]) -> Printed {
     line!(text, "\t\tdir log end {}", DirectoryLogRange::decode(data)?.last);
     Ok(())
 }

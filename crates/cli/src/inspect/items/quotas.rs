@@ -3,9 +3,9 @@
 use vlinder_format::quota::{QuotaGroupInfo, QuotaGroupLimit, QuotaStatus, QuotaStatusFlags};
 
 use super::super::text::{Context, line, put};
-use super::Result;
+use super::printed::Printed;
 
-pub fn status(text: &mut Vec<u8>, data: &[u8], context: &Context) -> Result {
+pub fn status(text: &mut Vec<u8>, data: &[u8], context: &Context) -> Printed {
     let status = QuotaStatus::decode(data)?;
     let mut flags = if status.flags.has(QuotaStatusFlags::ON) { "ON" } else { "OFF" }.to_owned();
     for (flag, name) in [
@@ -26,7 +26,7 @@ pub fn status(text: &mut Vec<u8>, data: &[u8], context: &Context) -> Result {
     Ok(())
 }
 
-pub fn info(text: &mut Vec<u8>, data: &[u8]) -> Result {
+pub fn info(text: &mut Vec<u8>, data: &[u8]) -> Printed {
     let info = QuotaGroupInfo::decode(data)?;
     line!(text, "\t\tgeneration {}", info.generation);
     let (bytes, compressed) = (info.referenced_bytes, info.referenced_compressed_bytes);
@@ -36,7 +36,7 @@ pub fn info(text: &mut Vec<u8>, data: &[u8]) -> Result {
     Ok(())
 }
 
-pub fn limit(text: &mut Vec<u8>, data: &[u8]) -> Result {
+pub fn limit(text: &mut Vec<u8>, data: &[u8]) -> Printed {
     let limit = QuotaGroupLimit::decode(data)?;
     line!(text, "\t\tflags {:x}", limit.flags.0);
     // btrfs-progs prints these with their sign: "no limit" is -1 in old file systems.

@@ -6,10 +6,10 @@ use vlinder_format::uuid_item;
 
 use super::super::keys::key;
 use super::super::text::{Context, line, put, timestamp, uuid};
-use super::Result;
 use super::names::shown;
+use super::printed::Printed;
 
-pub fn root(text: &mut Vec<u8>, data: &[u8], context: &Context) -> Result {
+pub fn root(text: &mut Vec<u8>, data: &[u8], context: &Context) -> Printed {
     let root = RootItem::decode(data)?;
     line!(
         text,
@@ -46,7 +46,7 @@ pub fn root(text: &mut Vec<u8>, data: &[u8], context: &Context) -> Result {
     Ok(())
 }
 
-pub fn reference(text: &mut Vec<u8>, kind: &str, data: &[u8], context: &Context) -> Result {
+pub fn reference(text: &mut Vec<u8>, kind: &str, data: &[u8], context: &Context) -> Printed {
     let reference = RootReference::decode(data)?;
     let (directory, index) = (reference.directory, reference.index);
     put!(text, "\t\troot {kind} key dirid {directory} sequence {index} ");
@@ -54,7 +54,7 @@ pub fn reference(text: &mut Vec<u8>, kind: &str, data: &[u8], context: &Context)
     Ok(())
 }
 
-pub fn by_uuid(text: &mut Vec<u8>, data: &[u8]) -> Result {
+pub fn by_uuid(text: &mut Vec<u8>, data: &[u8]) -> Printed {
     for subvolume in uuid_item::decode(data)? {
         line!(text, "\t\tsubvol_id {subvolume}");
     }

@@ -1,6 +1,7 @@
-//! The descriptors of a walk through directories of the host. A bounded number is held; a directory that was closed is opened
-//! again from the nearest one that is open, through `..` from below or by its name from above, and has to be the same
-//! directory then. So the depth of a tree costs no descriptors, and no path that the system would find too long.
+//! The descriptors of a walk through directories of the host. A bounded number is held; a directory that was
+//! closed is opened again from the nearest one that is open, through `..` from below or by its name from
+//! above, and has to be the same directory then. So the depth of a tree costs no descriptors, and no path
+//! that the system would find too long.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -13,7 +14,9 @@ use rustix::io::Errno;
 use rustix::process::Resource;
 use vlinder_base::sync::{Arc, Mutex, OnceLock, Weak};
 
+use super::errors::{failure, failure_of_path};
 use crate::failure::{Failure, Kind};
+use crate::text::escaped;
 
 /// Descriptors that one walk holds at most; the threads of a copy lag behind by fewer directories.
 const MOST_HELD: u64 = 64;
@@ -23,9 +26,9 @@ const FEWEST_HELD: u64 = 4;
 /// Device and number of a directory.
 type Identity = (u64, u64);
 
-/// An open directory.
+/// A directory that is held: its descriptor, or the way to have it again.
 #[derive(Debug)]
-pub struct HostDirectory {
+pub(super) struct HeldDirectory {
     /// The directory that it was entered from; none for the first, which stays open.
     parent: Option<Arc<Self>>,
     /// Its name there; of the first, the path as the user wrote it.
@@ -42,7 +45,7 @@ pub struct HostDirectory {
 #[derive(Debug)]
 struct Pool {
     most: usize,
-    open: Mutex<VecDeque<Weak<HostDirectory>>>,
+    open: Mutex<VecDeque<Weak<HeldDirectory>>>,
 }
 
 impl Pool {
@@ -53,7 +56,7 @@ impl Pool {
         Self { most, open: Mutex::default() }
     }
 
-    fn hold(&self, directory: &Arc<HostDirectory>) {
+    fn hold(&self, directory: &Arc<HeldDirectory>) {
         let mut too_many = Vec::new();
         {
             let mut open = self.open.lock();
@@ -66,7 +69,7 @@ impl Pool {
         too_many.iter().filter_map(Weak::upgrade).for_each(|directory| directory.close());
     }
 
-    fn forget(&self, directory: *const HostDirectory) {
+    fn forget(&self, directory: *const HeldDirectory) {
         let mut open = self.open.lock();
         if let Some(place) = open.iter().rposition(|held| held.as_ptr() == directory) {
             open.remove(place);
@@ -78,7 +81,7 @@ fn identity(descriptor: impl AsFd) -> Result<Identity, Errno> {
     rustix::fs::fstat(descriptor).map(|status| (status.st_dev, status.st_ino))
 }
 
-impl HostDirectory {
+impl HeldDirectory {
     /// The first directory of a walk, opened by a path.
     pub(super) fn first(descriptor: OwnedFd, path: PathBuf) -> Arc<Self> {
         Arc::new(Self::new(None, path, descriptor, Arc::new(Pool::new())))
@@ -100,12 +103,12 @@ impl HostDirectory {
     }
 
     /// Whether it was opened by a path, which a user may have written.
-    pub(super) fn is_first(&self) -> bool {
+    fn is_first(&self) -> bool {
         self.parent.is_none()
     }
 
     /// Its path, beginning as the user wrote it.
-    pub(super) fn path(&self) -> PathBuf {
+    fn path(&self) -> PathBuf {
         let (mut names, mut first) = (Vec::new(), self);
         while let Some(parent) = &first.parent {
             names.push(&first.name);
@@ -114,6 +117,24 @@ impl HostDirectory {
         let mut path = first.name.clone();
         path.extend(names.iter().rev());
         path
+    }
+
+    /// In messages: the path as the user wrote it.
+    pub(super) fn place(&self, name: &[u8]) -> String {
+        let mut path = self.path();
+        if name != b"." {
+            path.push(OsStr::from_bytes(name));
+        }
+        escaped(path.as_os_str().as_bytes())
+    }
+
+    /// Only the path of a name in the first directory is one that a user wrote.
+    pub(super) fn fail(&self, errno: Errno, name: &[u8]) -> Failure {
+        if self.is_first() {
+            failure_of_path(errno, &self.path().join(OsStr::from_bytes(name)), self.place(name))
+        } else {
+            failure(errno, self.place(name))
+        }
     }
 
     /// Its descriptor.
@@ -125,7 +146,7 @@ impl HostDirectory {
             Errno::STALE => Failure::new(Kind::Busy, "the directory was moved or replaced meanwhile")
                 .at(self.place(b"."))
                 .hint("try again when nothing else changes it"),
-            _ => super::failure(errno, self.place(b".")),
+            _ => failure(errno, self.place(b".")),
         })?;
         let opened = Arc::clone(self.descriptor.lock().get_or_insert(Arc::new(opened)));
         self.pool.hold(self);
@@ -143,7 +164,8 @@ impl HostDirectory {
         *descriptor = None;
     }
 
-    /// Opens it again from the nearest directory that is open, and if that way leads elsewhere, from the other side.
+    /// Opens it again from the nearest directory that is open, and if that way leads elsewhere, from the
+    /// other side.
     fn reopen(self: &Arc<Self>) -> Result<OwnedFd, Errno> {
         let mut below = self.last_child.lock().upgrade();
         let (mut way_down, mut failed) = (vec![self], None);
@@ -212,8 +234,9 @@ impl HostDirectory {
     }
 }
 
-/// Opens the first of these directories, each of which lies in the next, and the last of them in one that is open.
-fn descend(open: &OwnedFd, way_down: &[&Arc<HostDirectory>]) -> Result<OwnedFd, Errno> {
+/// Opens the first of these directories, each of which lies in the next, and the last of them in one that is
+/// open.
+fn descend(open: &OwnedFd, way_down: &[&Arc<HeldDirectory>]) -> Result<OwnedFd, Errno> {
     let mut found: Option<OwnedFd> = None;
     for directory in way_down.iter().rev() {
         found = Some(directory.open_again(found.as_ref().unwrap_or(open), directory.name.as_os_str())?);
@@ -221,7 +244,7 @@ fn descend(open: &OwnedFd, way_down: &[&Arc<HostDirectory>]) -> Result<OwnedFd, 
     found.ok_or(Errno::STALE)
 }
 
-impl Drop for HostDirectory {
+impl Drop for HeldDirectory {
     fn drop(&mut self) {
         self.pool.forget(self);
         self.open_parent();
@@ -236,15 +259,16 @@ impl Drop for HostDirectory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::place::host::HostDirectory;
 
-    fn open(path: &std::path::Path) -> Arc<HostDirectory> {
+    fn open(path: &std::path::Path) -> HostDirectory {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         HostDirectory::first(rustix::fs::open(path, flags, Mode::empty()).unwrap(), path.to_owned())
     }
 
     /// A way down through directories called `d`.
-    fn dig(top: &Arc<HostDirectory>, depth: usize) -> Vec<Arc<HostDirectory>> {
-        let mut way = vec![Arc::clone(top)];
+    fn dig(top: &HostDirectory, depth: usize) -> Vec<HostDirectory> {
+        let mut way = vec![top.clone()];
         for _ in 0..depth {
             let last = way.last().unwrap();
             last.make_directory(b"d", 0o755).unwrap();
@@ -254,8 +278,8 @@ mod tests {
         way
     }
 
-    fn open_ones(way: &[Arc<HostDirectory>]) -> usize {
-        way.iter().filter(|directory| directory.descriptor.lock().is_some()).count()
+    fn open_ones(way: &[HostDirectory]) -> usize {
+        way.iter().filter(|directory| directory.held.descriptor.lock().is_some()).count()
     }
 
     #[test]
@@ -267,7 +291,7 @@ mod tests {
             assert_eq!(way[step].list().unwrap().count(), 1, "{step}");
         }
         assert!(open_ones(&way) <= 65, "{}", open_ones(&way));
-        assert_eq!(way[300].path().as_os_str().len(), scratch.path().as_os_str().len() + 600);
+        assert_eq!(way[300].held.path().as_os_str().len(), scratch.path().as_os_str().len() + 600);
     }
 
     #[test]
@@ -276,7 +300,7 @@ mod tests {
         let mut way = dig(&open(scratch.path()), 300);
         while way.pop().is_some() {
             let last = way.last();
-            assert!(last.is_none_or(|last| last.descriptor.lock().is_some()), "{}", way.len());
+            assert!(last.is_none_or(|last| last.held.descriptor.lock().is_some()), "{}", way.len());
         }
     }
 
@@ -289,11 +313,11 @@ mod tests {
         std::fs::create_dir(&first).unwrap();
         // From below it is found wherever it lies now.
         assert_eq!(way[1].list().unwrap().count(), 1);
-        way[1].close();
-        way[2].close();
-        let stays = Arc::clone(&way[1]);
+        way[1].held.close();
+        way[2].held.close();
+        let stays = way[1].clone();
         drop(way);
-        stays.close();
+        stays.held.close();
         let failure = stays.list().unwrap_err();
         assert!(failure.message.contains("moved or replaced"), "{failure}");
     }

@@ -11,9 +11,11 @@ use rustix::io::Errno;
 use vlinder_base::random::{OsRandom, Random};
 use vlinder_base::sync::Arc;
 
-use super::super::{Attributed, Change, Sink};
-use super::{HostDirectory, host_owner, host_times};
+use super::convert::{host_owner, host_times};
+use super::held::HeldDirectory;
 use crate::failure::Failure;
+use crate::place::attributes::{Attributed, Change};
+use crate::place::content::Sink;
 
 /// Where the system shows the descriptors of this process.
 pub(super) const OWN_DESCRIPTORS: &str = "/proc/self/fd";
@@ -27,6 +29,7 @@ pub(super) enum Unfinished {
     Whole,
 }
 
+/// A name that no other file has.
 pub(super) fn temporary_name() -> String {
     format!(".vlinder-{:016x}", OsRandom.next_u64())
 }
@@ -34,7 +37,7 @@ pub(super) fn temporary_name() -> String {
 /// A file that gets its name when it is whole, and goes if it never is.
 pub struct HostSink {
     file: File,
-    directory: Arc<HostDirectory>,
+    directory: Arc<HeldDirectory>,
     unfinished: Unfinished,
     name: Vec<u8>,
     /// Behind the last byte written, which is the file's length until that is set.
@@ -42,9 +45,10 @@ pub struct HostSink {
 }
 
 impl HostSink {
+    /// For a file that was begun in a directory.
     pub(super) fn new(
         descriptor: OwnedFd,
-        directory: &Arc<HostDirectory>,
+        directory: &Arc<HeldDirectory>,
         unfinished: Unfinished,
         name: &[u8],
     ) -> Self {
@@ -62,8 +66,8 @@ impl HostSink {
         self.name = name.to_vec();
     }
 
-    /// Takes over the flags of another file that chattr(1) sets and that say how it is stored, as far as the file system
-    /// knows them.
+    /// Takes over the flags of another file that chattr(1) sets and that say how it is stored, as far as the
+    /// file system knows them.
     pub(super) fn take_flags(&self, other: &OwnedFd) {
         let kept = IFlags::NOCOW | IFlags::COMPRESSED | IFlags::NODUMP | IFlags::NOATIME;
         let flags = |file: &dyn AsFd| rustix::fs::ioctl_getflags(file.as_fd());
@@ -165,7 +169,9 @@ impl Drop for HostSink {
     fn drop(&mut self) {
         if let Unfinished::Named(temporary) = &self.unfinished {
             // What failed is reported already; a file that can't be removed is found by its name.
-            let _ = self.directory.unlink(temporary.as_bytes());
+            if let Ok(open) = self.directory.descriptor() {
+                let _ = rustix::fs::unlinkat(&*open, &**temporary, AtFlags::empty());
+            }
         }
     }
 }

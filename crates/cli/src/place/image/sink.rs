@@ -5,9 +5,11 @@ use std::borrow::Cow;
 use vlinder_base::sync::Arc;
 use vlinder_fs::{Inode, OpenInode, Replacement, SetAttributes, WriteOrigin};
 
-use super::super::{Attributed, Change, Sink};
-use super::ImageDirectory;
+use super::attributes;
+use super::entered::EnteredDirectory;
 use crate::failure::{Failure, Kind};
+use crate::place::attributes::{Attributed, Change};
+use crate::place::content::Sink;
 
 /// A file that is being written.
 pub(super) enum Made {
@@ -19,15 +21,17 @@ pub(super) enum Made {
     Content(Replacement),
 }
 
+/// A file, with the name that it has or gets.
 pub(super) struct ImageSink {
-    directory: ImageDirectory,
+    directory: EnteredDirectory,
     name: Vec<u8>,
     /// None once it is finished.
     made: Option<Made>,
 }
 
 impl ImageSink {
-    pub(super) fn new(directory: &ImageDirectory, name: &[u8], made: Made) -> Self {
+    /// For a file that was begun in a directory.
+    pub(super) fn new(directory: &EnteredDirectory, name: &[u8], made: Made) -> Self {
         Self { directory: directory.clone(), name: name.to_vec(), made: Some(made) }
     }
 
@@ -44,15 +48,15 @@ impl ImageSink {
 
 impl Attributed for ImageSink {
     fn change(&self, change: &Change) -> Result<(), Failure> {
-        self.directory.change_of(self.inode()?, &self.name, change)
+        attributes::change(&self.directory, self.inode()?, &self.name, change)
     }
 
     fn set_attribute(&self, attribute: &[u8], value: &[u8]) -> Result<(), Failure> {
-        self.directory.set_attribute_of(self.inode()?, &self.name, attribute, value)
+        attributes::set_attribute(&self.directory, self.inode()?, &self.name, attribute, value)
     }
 
     fn remove_attribute(&self, attribute: &[u8]) -> Result<(), Failure> {
-        self.directory.remove_attribute_of(self.inode()?, &self.name, attribute)
+        attributes::remove_attribute(&self.directory, self.inode()?, &self.name, attribute)
     }
 }
 

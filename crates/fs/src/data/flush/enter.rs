@@ -50,13 +50,13 @@ struct FileRewrite {
 pub(super) enum Entered {
     /// It is in the tree.
     Done,
-    /// A snapshot came to share preallocated space that was written to. It holds the space as preallocated still, so the bytes
-    /// belong elsewhere: nothing was changed, and what new space was taken is given back.
+    /// A snapshot came to share preallocated space that was written to. It holds the space as preallocated
+    /// still, so the bytes belong elsewhere: nothing was changed, and what new space was taken is given back.
     Overtaken,
 }
 
-/// Enters a batch. On an error nothing was changed and the space is given back, except for damage met half-way, after
-/// which the file system is read-only.
+/// Enters a batch. On an error nothing was changed and the space is given back, except for damage met
+/// half-way, after which the file system is read-only.
 pub(super) fn enter(
     filesystem: &Filesystem,
     jobs: &[Job],
@@ -123,7 +123,8 @@ fn enter_stored(
     Ok(Entered::Done)
 }
 
-/// What entering may change: the files' items, as many as were loaded beside what is stored, their inodes, and checksums.
+/// What entering may change: the files' items, as many as were loaded beside what is stored, their inodes,
+/// and checksums.
 fn changes_of(loaded: &Loaded, stored: &[Stored], files: usize) -> Charge {
     let files = files as u64;
     let inline_bytes: u64 = stored.iter().map(Stored::inline_bytes).sum();
@@ -213,8 +214,9 @@ fn joined(mut ranges: Vec<ByteRange>) -> Vec<ByteRange> {
     joined
 }
 
-/// Waits for readers of the ranges whose items change, and keeps others away: who looked some of these items up before, and
-/// the rest afterwards, would see holes where there are none, and who reads what they referred to needs it unchanged.
+/// Waits for readers of the ranges whose items change, and keeps others away: who looked some of these items
+/// up before, and the rest afterwards, would see holes where there are none, and who reads what they referred
+/// to needs it unchanged.
 fn lock_ranges<'a>(
     filesystem: &Filesystem,
     jobs: &'a [Job],

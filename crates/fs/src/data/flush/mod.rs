@@ -1,14 +1,16 @@
 //! Flushing: unflushed bytes become extents.
 //!
-//! Files are flushed in groups, each in batches of bounded size, so that many small files share what is expensive: one
-//! allocation, one batch of writes, one change of each tree. A batch is *planned* (inline, in place, or new extents,
-//! compressed where it pays), *stored* (space taken, bytes written, checksums worked out meanwhile) and *entered* (items,
-//! references, checksums and inodes in one transaction). What fails goes back to the files' dirty bytes, so that a later
-//! flush tries again: no error is ever followed by a false success.
+//! Files are flushed in groups, each in batches of bounded size, so that many small files share what is
+//! expensive: one allocation, one batch of writes, one change of each tree. A batch is *planned* (inline, in
+//! place, or new extents, compressed where it pays), *stored* (space taken, bytes written, checksums worked
+//! out meanwhile) and *entered* (items, references, checksums and inodes in one transaction). What fails goes
+//! back to the files' dirty bytes, so that a later flush tries again: no error is ever followed by a false
+//! success.
 //!
 //! While a batch is being entered, the next one is on its way to the devices already ([`steps`]).
 //!
-//! Direct writes stop after the second step, and their extents stay *ordered* for a while before they are entered.
+//! Direct writes stop after the second step, and their extents stay *ordered* for a while before they are
+//! entered.
 
 mod enter;
 mod ordered;
@@ -34,8 +36,8 @@ use super::runs::Runs;
 use crate::inode::Inode;
 use crate::{Filesystem, FsError, Refusal, Result};
 
-/// Files flushed together: as many as it takes for the cost of a batch to be small beside that of its files, and so few that
-/// their locks are soon free again.
+/// Files flushed together: as many as it takes for the cost of a batch to be small beside that of its files,
+/// and so few that their locks are soon free again.
 const FILES_IN_GROUP: usize = 256;
 /// Nor are files flushed together that have more bytes.
 const GROUP_BYTES: u64 = 32 << 20;
@@ -45,7 +47,8 @@ pub(crate) const BATCH_BYTES: u64 = 32 << 20;
 /// A part is not split below this, nor elsewhere than at its multiples: what compression looks at together.
 const LEAST_PART_BYTES: u64 = 128 << 10;
 
-/// A file that is being flushed. Its extents are locked meanwhile, but for the time that it is [under way](under_way).
+/// A file that is being flushed. Its extents are locked meanwhile, but for the time that it is [under
+/// way](under_way).
 struct Job {
     inode: Arc<Inode>,
     runs: Arc<Runs>,
@@ -55,7 +58,8 @@ struct Job {
     incompressible: bool,
     /// Behind the last byte whose extents are in the tree.
     done_to: u64,
-    /// Bytes of new extents that are in the tree, which count as placed until the promise for them is settled.
+    /// Bytes of new extents that are in the tree, which count as placed until the promise for them is
+    /// settled.
     placed_bytes: u64,
 }
 
@@ -77,10 +81,12 @@ pub fn flush_all(filesystem: &Filesystem) -> Result<()> {
     flush_groups(&files, |group| flush_files(filesystem, group))
 }
 
-/// Has files flushed, some of one subvolume at a time, in the order in which locks of several are taken: that of their ids.
+/// Has files flushed, some of one subvolume at a time, in the order in which locks of several are taken: that
+/// of their ids.
 ///
 /// # Errors
-/// The gravest ([`FsError::graver`]); every file is tried, but for a host that is full: there the others would find no room either.
+/// The gravest ([`FsError::graver`]); every file is tried, but for a host that is full: there the others
+/// would find no room either.
 fn flush_groups(files: &[Arc<Inode>], mut flush: impl FnMut(&[&Arc<Inode>]) -> Result<()>) -> Result<()> {
     let mut result = Ok(());
     for group in groups(files) {
@@ -115,8 +121,8 @@ fn groups(files: &[Arc<Inode>]) -> impl Iterator<Item = &[Arc<Inode>]> {
     })
 }
 
-/// As [`flush_all`] for the committer, who must not wait for a file whose extents somebody is changing, because that may
-/// be waiting for the commit: such files are left out.
+/// As [`flush_all`] for the committer, who must not wait for a file whose extents somebody is changing,
+/// because that may be waiting for the commit: such files are left out.
 ///
 /// # Errors
 /// As [`flush_all`].
@@ -149,8 +155,8 @@ pub fn flush_subvolume(filesystem: &Filesystem, root: crate::RootId) -> Result<(
     flush_groups(&files, |group| flush_files(filesystem, group))
 }
 
-/// Writes out a file that is closed after its content was dropped: who replaces a file so expects the new content to be
-/// there after a crash. (Linux: `BTRFS_INODE_FLUSH_ON_CLOSE`.)
+/// Writes out a file that is closed after its content was dropped: who replaces a file so expects the new
+/// content to be there after a crash. (Linux: `BTRFS_INODE_FLUSH_ON_CLOSE`.)
 ///
 /// # Errors
 /// As [`flush`].
@@ -185,8 +191,8 @@ pub(crate) fn flush_locked(filesystem: &Filesystem, inode: &Arc<Inode>) -> Resul
     Flight::take(filesystem, &[inode]).run()
 }
 
-/// Jobs under way. However that ends, by a panic too, each is finished: bytes that were left as being written would never
-/// be again, and every later flush would call the file clean.
+/// Jobs under way. However that ends, by a panic too, each is finished: bytes that were left as being written
+/// would never be again, and every later flush would call the file clean.
 struct Flight<'a> {
     filesystem: &'a Filesystem,
     jobs: Vec<Job>,
@@ -204,7 +210,8 @@ impl<'a> Flight<'a> {
         self.complete(step)
     }
 
-    /// Flushes all but the last of its batches of about so many bytes, which is on its way to the devices still.
+    /// Flushes all but the last of its batches of about so many bytes, which is on its way to the devices
+    /// still.
     fn start(&mut self, step_bytes: u64) -> Result<Option<Step>> {
         if self.jobs.is_empty() {
             return Ok(None);
@@ -237,15 +244,16 @@ impl Drop for Flight<'_> {
     }
 }
 
-/// Joins a transaction for data whose space is promised: where there is no room for metadata any more, the reserve is
-/// drawn on, because what was accepted from a caller must not be lost.
+/// Joins a transaction for data whose space is promised: where there is no room for metadata any more, the
+/// reserve is drawn on, because what was accepted from a caller must not be lost.
 fn begin(filesystem: &Filesystem, changes: Charge) -> Result<Handle<'_>> {
     Ok(filesystem.engine().begin(Reservation::accepted(0).and(changes).of(ChangeKind::Flush))?)
 }
 
 /// Takes what is dirty of a file.
 fn take(filesystem: &Filesystem, inode: &Arc<Inode>) -> Option<Job> {
-    // Both at once: bytes behind a size that was read before they came would be on disk with nobody to grow the file.
+    // Both at once: bytes behind a size that was read before they came would be on disk with nobody to grow
+    // the file.
     let state = inode.state.lock();
     let mut unflushed = inode.data.unflushed();
     let size = state.item.size_bytes;
@@ -270,9 +278,9 @@ fn take(filesystem: &Filesystem, inode: &Arc<Inode>) -> Option<Job> {
     Some(Job { inode: Arc::clone(inode), runs, size, incompressible: false, done_to: 0, placed_bytes: 0 })
 }
 
-/// Flushes a batch, in smaller ones where there is no room for all of it at once: what a transaction may take is
-/// reckoned for the worst case, which halves with the batch. The smallest is tried again after a commit, which settles what
-/// others are reckoned to take, too.
+/// Flushes a batch, in smaller ones where there is no room for all of it at once: what a transaction may take
+/// is reckoned for the worst case, which halves with the batch. The smallest is tried again after a commit,
+/// which settles what others are reckoned to take, too.
 fn flush_in_parts(filesystem: &Filesystem, jobs: &mut [Job], batch: &[Part]) -> Result<()> {
     match flush_batch(filesystem, jobs, batch) {
         Err(error) if error.refusal() == Some(Refusal::NoSpace) => match halves(batch) {
@@ -289,8 +297,8 @@ fn flush_in_parts(filesystem: &Filesystem, jobs: &mut [Job], batch: &[Part]) -> 
     }
 }
 
-/// Flushes a single part, in halves down to a sector where there is no room for all of it: even extents that compress worse
-/// are better than bytes that are lost.
+/// Flushes a single part, in halves down to a sector where there is no room for all of it: even extents that
+/// compress worse are better than bytes that are lost.
 fn flush_sectors(filesystem: &Filesystem, jobs: &mut [Job], batch: &[Part]) -> Result<()> {
     match (flush_batch(filesystem, jobs, batch), batch) {
         (Err(error), [part]) if error.refusal() == Some(Refusal::NoSpace) => {
@@ -354,7 +362,8 @@ fn flush_batch(filesystem: &Filesystem, jobs: &mut [Job], batch: &[Part]) -> Res
         let stored = store::store(filesystem, jobs, plan)?;
         match enter_batch(filesystem, jobs, batch, stored)? {
             Entered::Done => return Ok(()),
-            // The plan to come finds the space shared, so this goes on only as long as new preallocated space comes.
+            // The plan to come finds the space shared, so this goes on only as long as new preallocated space
+            // comes.
             Entered::Overtaken => filesystem.shared().write_back.metrics.overtaken.increment(),
         }
     }

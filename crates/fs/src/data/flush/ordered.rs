@@ -1,10 +1,11 @@
 //! Ordered extents: what direct writes brought to the devices, before its items are in the tree.
 //!
-//! Who writes directly waits for the devices and no longer. An item costs a descent and a changed leaf wherever in the file
-//! it lies, so those of thousands of writes are entered together, in the order of the file, by one of the writers, while
-//! the others go on storing. Until then the bytes stay in memory for readers, and the promise of their space is kept.
-//! Extents are entered in the order in which their bytes were taken, all that there are at once: the size on disk never
-//! passes over bytes that are missing. (Linux: `btrfs_ordered_extent`.)
+//! Who writes directly waits for the devices and no longer. An item costs a descent and a changed leaf
+//! wherever in the file it lies, so those of thousands of writes are entered together, in the order of the
+//! file, by one of the writers, while the others go on storing. Until then the bytes stay in memory for
+//! readers, and the promise of their space is kept. Extents are entered in the order in which their bytes
+//! were taken, all that there are at once: the size on disk never passes over bytes that are missing. (Linux:
+//! `btrfs_ordered_extent`.)
 
 use vlinder_base::sync::{Arc, MutexGuard};
 use vlinder_format::inode::InodeFlags;
@@ -18,7 +19,8 @@ use crate::data::runs::Runs;
 use crate::inode::Inode;
 use crate::{Filesystem, Refusal, Result};
 
-/// So many extents are worth a transaction, or [`BATCH_BYTES`]. Twice as much makes the writers wait for whoever enters.
+/// So many extents are worth a transaction, or [`BATCH_BYTES`]. Twice as much makes the writers wait for
+/// whoever enters.
 const MANY_EXTENTS: usize = 4096;
 
 /// What is on the devices of a file while no item refers to it.
@@ -78,8 +80,8 @@ fn lock_storing<'a>(filesystem: &Filesystem, inode: &'a Inode) -> MutexGuard<'a,
     }
 }
 
-/// Keeps others from changing the file's items and from taking its dirty bytes. Nothing is ordered: what can't be entered
-/// is dirty again, so that whoever flushes meets the error.
+/// Keeps others from changing the file's items and from taking its dirty bytes. Nothing is ordered: what
+/// can't be entered is dirty again, so that whoever flushes meets the error.
 pub(crate) fn lock_settled<'a>(filesystem: &Filesystem, inode: &'a Arc<Inode>) -> ExtentsGuard<'a> {
     loop {
         let guard = inode.data.lock_extents();
@@ -133,8 +135,9 @@ fn enter_many(filesystem: &Filesystem, inode: &Arc<Inode>) -> Result<()> {
 }
 
 impl Flight<'_> {
-    /// Stores the one file that was taken, and leaves its extents ordered; false where that is not for direct writes to do:
-    /// bytes that go into the tree or to where the file has space, and more than one batch of them.
+    /// Stores the one file that was taken, and leaves its extents ordered; false where that is not for direct
+    /// writes to do: bytes that go into the tree or to where the file has space, and more than one batch of
+    /// them.
     fn order(mut self) -> Result<bool> {
         let Some(job) = self.jobs.first() else { return Ok(true) };
         let in_place = job.inode.flags().has_any(InodeFlags::NODATACOW | InodeFlags::PREALLOC);
@@ -182,8 +185,8 @@ enum Storing {
     Stopped,
 }
 
-/// Ordered extents on their way into the tree, with the file's items locked. If they do not get there, by a panic too, they
-/// and all that was ordered behind them are dirty again.
+/// Ordered extents on their way into the tree, with the file's items locked. If they do not get there, by a
+/// panic too, they and all that was ordered behind them are dirty again.
 struct Entering<'a> {
     filesystem: &'a Filesystem,
     job: Job,

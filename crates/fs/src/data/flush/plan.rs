@@ -74,7 +74,8 @@ pub(super) fn plan<'a>(filesystem: &'a Filesystem, jobs: &mut [Job], batch: &[Pa
     let mut pieces = Vec::new();
     let mut to_compress = Vec::new();
     let mut overwritten = Vec::new();
-    // Of the job that the last part was of: looking up its properties costs more than a part of one sector does.
+    // Of the job that the last part was of: looking up its properties costs more than a part of one sector
+    // does.
     let mut known = None;
     for part in batch {
         let job = &jobs[part.job];
@@ -153,8 +154,8 @@ fn cut(range: ByteRange, most: u64) -> impl Iterator<Item = ByteRange> {
     })
 }
 
-/// How new data of a file are compressed, if at all (Linux's `inode_need_compress`): a forced mount option comes first,
-/// then the file's own mark that it does not pay, then property, flag and mount option.
+/// How new data of a file are compressed, if at all (Linux's `inode_need_compress`): a forced mount option
+/// comes first, then the file's own mark that it does not pay, then property, flag and mount option.
 fn method_of(filesystem: &Filesystem, inode: &Inode, flags: InodeFlags) -> Result<Option<Method>> {
     if flags.has_any(InodeFlags::NODATACOW | InodeFlags::NODATASUM) {
         return Ok(None);
@@ -178,7 +179,8 @@ fn method_of(filesystem: &Filesystem, inode: &Inode, flags: InodeFlags) -> Resul
     Ok(Some(Method { algorithm, level, force, may_mark: !force && property.is_none() }))
 }
 
-/// The part as an inline extent, if it is the whole file and small enough (Linux's `can_cow_file_range_inline`).
+/// The part as an inline extent, if it is the whole file and small enough (Linux's
+/// `can_cow_file_range_inline`).
 fn inline(filesystem: &Filesystem, job: &Job, part: &Part, method: Option<Method>) -> Result<Option<Piece>> {
     let sector_size = u64::from(filesystem.sector_size());
     let whole_file = part.range.start() == 0 && part.last && job.size <= part.range.end();

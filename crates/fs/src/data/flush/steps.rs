@@ -1,8 +1,8 @@
-//! Batches one after the other, each being stored while the one before it is entered: the devices and whoever flushes work
-//! at the same time.
+//! Batches one after the other, each being stored while the one before it is entered: the devices and whoever
+//! flushes work at the same time.
 //!
-//! All files are locked, so nobody else comes in between. Items of a file are entered in the order of its bytes, as ever, and
-//! no transaction handle is held from one batch to the next.
+//! All files are locked, so nobody else comes in between. Items of a file are entered in the order of its
+//! bytes, as ever, and no transaction handle is held from one batch to the next.
 
 use vlinder_format::inode::InodeFlags;
 
@@ -11,8 +11,8 @@ use super::store::{self, Storing};
 use super::{BATCH_BYTES, Job, Part, enter_batch, flush_in_parts, parts, plan};
 use crate::{Filesystem, Refusal, Result};
 
-/// A batch has at least so many bytes, if there are as many: enough to be worth a transaction of its own, and little enough
-/// for several of them to be in what is flushed together.
+/// A batch has at least so many bytes, if there are as many: enough to be worth a transaction of its own, and
+/// little enough for several of them to be in what is flushed together.
 const STEP_BYTES: u64 = 2 << 20;
 
 /// A batch on its way to the devices.
@@ -85,8 +85,8 @@ pub(super) fn flush(
     Ok(before)
 }
 
-/// Whether some of it may be written in place. What is overwritten keeps a handle open until it is written, and whoever
-/// holds one must not wait for another.
+/// Whether some of it may be written in place. What is overwritten keeps a handle open until it is written,
+/// and whoever holds one must not wait for another.
 fn may_overwrite(jobs: &[Job], batch: &[Part]) -> bool {
     let in_place = InodeFlags::NODATACOW | InodeFlags::PREALLOC;
     batch.iter().any(|part| jobs[part.job].inode.flags().has_any(in_place))

@@ -116,7 +116,8 @@ impl Storing {
         }
     }
 
-    /// Gives the space back. Only once nothing is written to it any more: the next owner's bytes would be lost.
+    /// Gives the space back. Only once nothing is written to it any more: the next owner's bytes would be
+    /// lost.
     pub(super) fn abandon(self, filesystem: &Filesystem) {
         match self.finish(filesystem) {
             Ok(stored) => release(filesystem, &stored),
@@ -131,16 +132,16 @@ pub(super) fn store<'a>(filesystem: &'a Filesystem, jobs: &[Job], plan: Plan<'a>
     storing.finish_holding(filesystem, held)
 }
 
-/// Takes space for what was planned, nothing of it in place, starts to write it, and works out its checksums meanwhile. On an
-/// error the space that was taken is given back.
+/// Takes space for what was planned, nothing of it in place, starts to write it, and works out its checksums
+/// meanwhile. On an error the space that was taken is given back.
 pub(super) fn start(filesystem: &Filesystem, jobs: &[Job], plan: Plan<'_>) -> Result<Storing> {
     let (storing, held) = start_holding(filesystem, jobs, plan)?;
     assert!(held.is_none(), "what is overwritten in place is waited for");
     Ok(storing)
 }
 
-/// As [`start`], for anything. A handle that comes back has to stay open until everything is written, because something is
-/// overwritten in place.
+/// As [`start`], for anything. A handle that comes back has to stay open until everything is written, because
+/// something is overwritten in place.
 fn start_holding<'a>(
     filesystem: &'a Filesystem,
     jobs: &[Job],
@@ -190,7 +191,8 @@ pub(super) fn release(filesystem: &Filesystem, stored: &[Stored]) {
     }
 }
 
-/// Takes space for the pieces that need it; plain ones may get several extents. Gives the handle back, if one was needed.
+/// Takes space for the pieces that need it; plain ones may get several extents. Gives the handle back, if one
+/// was needed.
 fn place<'a>(
     filesystem: &'a Filesystem,
     jobs: &[Job],

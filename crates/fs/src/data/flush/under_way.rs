@@ -1,14 +1,16 @@
-//! A batch under way: files whose bytes are on their way to the devices, while nobody waits for them and no lock is held.
+//! A batch under way: files whose bytes are on their way to the devices, while nobody waits for them and no
+//! lock is held.
 //!
-//! Who makes many files one after the other, and writes them out as it goes, would wait for the devices at the end of each
-//! flush, and they for it while it makes the next files. So it leaves the last batch of a flush *under way*, and enters it
-//! once the next one is: devices and whoever makes files work at the same time. Not for direct writes, which wait anyway,
-//! nor for what is written in place, which keeps a transaction open.
+//! Who makes many files one after the other, and writes them out as it goes, would wait for the devices at
+//! the end of each flush, and they for it while it makes the next files. So it leaves the last batch of a
+//! flush *under way*, and enters it once the next one is: devices and whoever makes files work at the same
+//! time. Not for direct writes, which wait anyway, nor for what is written in place, which keeps a
+//! transaction open.
 //!
-//! A file system has one batch under way at most. Whoever wants to change the items of one of its files, or to take bytes of
-//! it, [finishes](finish) the batch first ([`lock_settled`](super::lock_settled) does). Nobody waits for that with locks of
-//! files of the batch, nor with a transaction handle. A batch that fails is dirty again, so that whoever flushes next meets
-//! the error.
+//! A file system has one batch under way at most. Whoever wants to change the items of one of its files, or
+//! to take bytes of it, [finishes](finish) the batch first ([`lock_settled`](super::lock_settled) does).
+//! Nobody waits for that with locks of files of the batch, nor with a transaction handle. A batch that fails
+//! is dirty again, so that whoever flushes next meets the error.
 
 use vlinder_base::sync::{Arc, Mutex, MutexGuard};
 
@@ -29,7 +31,8 @@ struct Batch {
     step: Step,
 }
 
-/// Flushes what is dirty of files, and leaves the last of it under way, after what was under way before is finished.
+/// Flushes what is dirty of files, and leaves the last of it under way, after what was under way before is
+/// finished.
 ///
 /// # Errors
 /// What either met.
@@ -67,8 +70,8 @@ fn finish_batch(filesystem: &Filesystem, under_way: &mut MutexGuard<'_, Option<B
     Flight { filesystem, jobs }.complete(Some(step))
 }
 
-/// As [`finish`] for the committer, who must not wait for a file whose extents somebody is changing: what is under way stays
-/// so then.
+/// As [`finish`] for the committer, who must not wait for a file whose extents somebody is changing: what is
+/// under way stays so then.
 ///
 /// # Errors
 /// As [`finish`].
@@ -92,8 +95,8 @@ pub(super) fn settle(filesystem: &Filesystem) {
     }
 }
 
-/// Whether some of a file is under way. Of a file whose extents or storing are locked this stays so; else it may just be a
-/// flush that goes on.
+/// Whether some of a file is under way. Of a file whose extents or storing are locked this stays so; else it
+/// may just be a flush that goes on.
 pub(super) fn is_under_way(inode: &Inode) -> bool {
     inode.data.unflushed().writing.is_some()
 }

@@ -15,7 +15,8 @@ use super::page_cache::PageCache;
 use super::{BYTES_PER_NANOSECOND, LONGEST_PASS, MARGIN_BYTES, Told};
 use crate::transport::{Deferred, HandleNumber, NodeAttributes, NodeNumber, Reply};
 
-/// An open looks at the room again after this time, because an administrator may have raised the kernel's limit.
+/// An open looks at the room again after this time, because an administrator may have raised the kernel's
+/// limit.
 const OLD_LOOK: Duration = Duration::from_millis(10);
 
 /// While bytes are tried again that found no room; ends with this, whatever becomes of it.
@@ -95,7 +96,8 @@ impl MountService {
         self.handles.has_writers() || self.has_unplaced()
     }
 
-    /// Tries again what found no room, unless that is being done: a full device may take long, and the keeper has files to shut.
+    /// Tries again what found no room, unless that is being done: a full device may take long, and the keeper
+    /// has files to shut.
     fn place_aside(&self) {
         let Some(service) = self.this.get().and_then(Weak::upgrade) else { return };
         if !self.has_unplaced() || self.gate.is_placing.swap(true, Ordering::SeqCst) {
@@ -130,14 +132,16 @@ impl MountService {
         self.gate.is_shut() || (self.writeback && flags.has(InodeFlags::SYNC))
     }
 
-    /// To be called before a reply with a file's attributes is sent that the kernel compares with their version.
+    /// To be called before a reply with a file's attributes is sent that the kernel compares with their
+    /// version.
     pub(in super::super) fn keep_shut(&self, id: InodeId, flags: InodeFlags) {
         if self.writers_ask(flags) && self.handles.is_written(id) {
             self.shut(self.node(id));
         }
     }
 
-    /// To be called where a reply with a file's attributes is about to be sent that the kernel takes as it comes.
+    /// To be called where a reply with a file's attributes is about to be sent that the kernel takes as it
+    /// comes.
     pub(in super::super) fn shut_after_reply(&self, inode: &Inode) {
         if self.writers_ask(inode.flags()) && self.handles.is_written(inode.id()) {
             self.gate.keeper.shut_later(self.node(inode.id()), self.now());
@@ -190,8 +194,8 @@ impl MountService {
         self.gate.is_shut()
     }
 
-    /// Bytes of a file that had this size came from the kernel's cache, and were taken or refused. Those inside the file may be
-    /// mapped ones, which nobody asks for.
+    /// Bytes of a file that had this size came from the kernel's cache, and were taken or refused. Those
+    /// inside the file may be mapped ones, which nobody asks for.
     pub(in super::super) fn note_unasked(&self, id: InodeId, size_before: u64, offset: u64, bytes: u64) {
         let (gate, end) = (&self.gate, offset.saturating_add(bytes));
         let grows = gate.is_shut() && end > size_before;
@@ -314,8 +318,8 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Whether a kernel of this release asks through a handle only before writes. Before 5.16 it asks before reads past the end
-/// as well (`fuse_update_attributes` had no mask), and an error would be theirs.
+/// Whether a kernel of this release asks through a handle only before writes. Before 5.16 it asks before
+/// reads past the end as well (`fuse_update_attributes` had no mask), and an error would be theirs.
 fn asks_for_writes_alone(release: &str) -> bool {
     let mut numbers = release.split(|character: char| !character.is_ascii_digit()).map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {

@@ -1,5 +1,5 @@
-//! The thread that looks after the gate: it shuts files whose attributes the kernel takes without comparing versions, and
-//! looks at the room at intervals while files are open for writing.
+//! The thread that looks after the gate: it shuts files whose attributes the kernel takes without comparing
+//! versions, and looks at the room at intervals while files are open for writing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use vlinder_base::thread::{self, JoinHandle};
 use super::super::MountService;
 use crate::transport::NodeNumber;
 
-/// How long after a reply the kernel is told again: it takes the reply when the program that waits for it runs.
+/// How long after a reply the kernel is told again: it takes the reply when the program that waits for it
+/// runs.
 const AFTER_REPLY: [Duration; 3] =
     [Duration::from_millis(1), Duration::from_millis(20), Duration::from_millis(200)];
 /// How often there is a look.
@@ -106,7 +107,8 @@ impl Keeper {
 }
 
 impl Shared {
-    /// What is due, as soon as anything is. While no file is open for writing, the next look moves on with the time.
+    /// What is due, as soon as anything is. While no file is open for writing, the next look moves on with
+    /// the time.
     fn next(&self, clock: &dyn Clock, next_look: &mut Duration) -> Due {
         let mut work = self.work.lock();
         loop {

@@ -1,10 +1,11 @@
-//! Shares looks at the room: a caller gets the result of a look that began after its call, though there is one at a time.
+//! Shares looks at the room: a caller gets the result of a look that began after its call, though there is
+//! one at a time.
 
 use vlinder_base::sync::Mutex;
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 
-/// A caller that finds a look under way waits for it, since it may have read the room before what the caller saw. Then one of
-/// the callers that wait looks for all of them. So a caller waits for two looks at most.
+/// A caller that finds a look under way waits for it, since it may have read the room before what the caller
+/// saw. Then one of the callers that wait looks for all of them. So a caller waits for two looks at most.
 #[derive(Default)]
 pub(super) struct Looks {
     /// How many looks have begun.

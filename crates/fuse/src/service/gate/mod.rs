@@ -1,33 +1,37 @@
-//! The gate before write(2) under the writeback cache: a full file system says so before the kernel takes bytes.
+//! The gate before write(2) under the writeback cache: a full file system says so before the kernel takes
+//! bytes.
 //!
-//! With its writeback cache the kernel takes bytes without asking the server, and a page that the server then refuses is
-//! lost. But before it takes any byte of a write(2), the kernel makes sure that it knows the file's mode
-//! (`fuse_cache_write_iter` in Linux's fs/fuse/file.c): where its attributes are marked invalid it sends a GETATTR with the
-//! file's handle, and an error of that GETATTR is the error of write(2). So the server shuts the *gate* of a file by marking
-//! its attributes invalid, and each write(2) asks. No other call asks with a handle while the attributes' time runs.
+//! With its writeback cache the kernel takes bytes without asking the server, and a page that the server then
+//! refuses is lost. But before it takes any byte of a write(2), the kernel makes sure that it knows the
+//! file's mode (`fuse_cache_write_iter` in Linux's fs/fuse/file.c): where its attributes are marked invalid
+//! it sends a GETATTR with the file's handle, and an error of that GETATTR is the error of write(2). So the
+//! server shuts the *gate* of a file by marking its attributes invalid, and each write(2) asks. No other call
+//! asks with a handle while the attributes' time runs.
 //!
-//! While there is room the gate is open, and costs one atomic look for each request. It is shut for all files that are open
-//! for writing *before* the kernel could hold more than there is room for.
+//! While there is room the gate is open, and costs one atomic look for each request. It is shut for all files
+//! that are open for writing *before* the kernel could hold more than there is room for.
 //!
 //! Invariants, and the function that keeps each:
-//! 1. While the gate is open, the room is at least `dirty=` and what the kernel may hold, as of the last look; a look is due
-//!    after half of what is above that was taken ([`Gate::note_taken`]), four times a second while files are open for writing (the
-//!    keeper), and at an open when the last look is some time ago ([`MountService::note_opened`]). A caller that
-//!    asks for a look gets one that began afterwards ([`looks`]).
-//! 2. While the gate is shut, it is shut for every file that is open for writing: those that were open when it was shut
-//!    ([`MountService::look`]), and those opened since ([`MountService::note_opened`]).
-//! 3. No reply opens it again. A reply that the kernel compares with the attributes' version is sent after a notification that
-//!    raised the version, and so is dropped ([`MountService::keep_shut`]). A reply that the kernel takes without comparing
-//!    (SETATTR, CREATE, LINK) is followed by notifications ([`MountService::shut_after_reply`]).
-//! 4. A write that asked is let in only if what the kernel holds has room beside it, or after the pages of its file were
-//!    pushed out and there is room, or space of the file's own ([`MountService::admit`]).
-//! 5. Nothing that can wait for the kernel is done by a thread that answers requests, nor with a lock held: pages are pushed
-//!    by threads of their own ([`MountService::aside`](super::MountService)).
+//! 1. While the gate is open, the room is at least `dirty=` and what the kernel may hold, as of the last
+//!    look; a look is due after half of what is above that was taken ([`Gate::note_taken`]), four times a
+//!    second while files are open for writing (the keeper), and at an open when the last look is some time
+//!    ago ([`MountService::note_opened`]). A caller that asks for a look gets one that began afterwards
+//!    ([`looks`]).
+//! 2. While the gate is shut, it is shut for every file that is open for writing: those that were open when
+//!    it was shut ([`MountService::look`]), and those opened since ([`MountService::note_opened`]).
+//! 3. No reply opens it again. A reply that the kernel compares with the attributes' version is sent after a
+//!    notification that raised the version, and so is dropped ([`MountService::keep_shut`]). A reply that the
+//!    kernel takes without comparing (SETATTR, CREATE, LINK) is followed by notifications
+//!    ([`MountService::shut_after_reply`]).
+//! 4. A write that asked is let in only if what the kernel holds has room beside it, or after the pages of
+//!    its file were pushed out and there is room, or space of the file's own ([`MountService::admit`]).
+//! 5. Nothing that can wait for the kernel is done by a thread that answers requests, nor with a lock held:
+//!    pages are pushed by threads of their own ([`MountService::aside`](super::MountService)).
 //! 6. Each open file's writer is told when it asks next of bytes that found no room and are not stored since
 //!    ([`refusals`]).
-//! 7. All this holds for kernels from 5.16 on (6.16 was read, 6.18 tried). One that does not ask is noticed by what it hands
-//!    over ([`Gate::note_unasked`]). Where room is short, files are opened past such a kernel's cache, so that write(2) itself
-//!    comes here ([`MountService::goes_past_the_cache`]).
+//! 7. All this holds for kernels from 5.16 on (6.16 was read, 6.18 tried). One that does not ask is noticed
+//!    by what it hands over ([`Gate::note_unasked`]). Where room is short, files are opened past such a
+//!    kernel's cache, so that write(2) itself comes here ([`MountService::goes_past_the_cache`]).
 
 mod admission;
 mod keeper;
@@ -49,8 +53,8 @@ use self::page_cache::PageCache;
 use self::refusals::Refusals;
 pub(super) use self::refusals::Told;
 
-/// Room that is kept beside what the kernel is known to hold: the kernel counts its pages for each processor apart, and writes
-/// that were let in are under way.
+/// Room that is kept beside what the kernel is known to hold: the kernel counts its pages for each processor
+/// apart, and writes that were let in are under way.
 const MARGIN_BYTES: u64 = 16 << 20;
 /// More than programs can write into memory in a nanosecond.
 const BYTES_PER_NANOSECOND: u64 = 64;
@@ -149,7 +153,8 @@ impl Gate {
         self.budget_bytes.fetch_sub(bytes, Ordering::Relaxed) <= bytes
     }
 
-    /// Bytes of a file that the kernel had taken found no room, and are kept or lost. What lets writes in unasked ends.
+    /// Bytes of a file that the kernel had taken found no room, and are kept or lost. What lets writes in
+    /// unasked ends.
     fn note_refusal(&self, id: InodeId, is_kept: bool) {
         self.refusals.note(id, is_kept, || self.pass_until.store(0, Ordering::Relaxed));
     }
@@ -165,9 +170,9 @@ impl Gate {
         self.unasked.lock().remove(&id);
     }
 
-    /// Bytes behind the end of a file came from the kernel's cache while the gate was shut. A write that was let in may bring
-    /// [`LONGEST_WRITE`], and the kernel may have held `held_bytes` when the gate was shut; where more comes without a
-    /// question, the kernel does not ask. Whether that is found now.
+    /// Bytes behind the end of a file came from the kernel's cache while the gate was shut. A write that was
+    /// let in may bring [`LONGEST_WRITE`], and the kernel may have held `held_bytes` when the gate was shut;
+    /// where more comes without a question, the kernel does not ask. Whether that is found now.
     fn note_unasked(&self, id: InodeId, bytes: u64, held_bytes: u64) -> bool {
         let mut unasked = self.unasked.lock();
         let sum = unasked.entry(id).or_default();

@@ -1,19 +1,22 @@
-//! What the kernel's page cache may hold of a mount: bytes that programs wrote and that were not handed over yet.
+//! What the kernel's page cache may hold of a mount: bytes that programs wrote and that were not handed over
+//! yet.
 
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The share of all dirty pages that the kernel allows a FUSE mount unless somebody changed it (`fuse_bdi_init` in Linux's
-/// fs/fuse/inode.c).
+/// The share of all dirty pages that the kernel allows a FUSE mount unless somebody changed it
+/// (`fuse_bdi_init` in Linux's fs/fuse/inode.c).
 const USUAL_SHARE: u64 = 100;
-/// Of memory, what may be dirty at most by default, with a margin (`vm.dirty_ratio` is 20 percent of what can be used).
+/// Of memory, what may be dirty at most by default, with a margin (`vm.dirty_ratio` is 20 percent of what can
+/// be used).
 const USUAL_RATIO_PERCENT: u64 = 40;
 
 /// More than the lines of `/proc/meminfo` that are looked for, and those before them, have.
 const MOST_SHOWN_BYTES: usize = 4096;
 
-/// The page cache as far as it concerns one mount. What the kernel shows is read often, so that takes no memory.
+/// The page cache as far as it concerns one mount. What the kernel shows is read often, so that takes no
+/// memory.
 pub(super) struct PageCache {
     /// Files in which the kernel shows the limits of the mount.
     strict_limit: PathBuf,
@@ -43,8 +46,8 @@ impl PageCache {
     }
 }
 
-/// The limit by what `/sys/class/bdi` shows: with the strict limit the mount has its share of what may be dirty, without it
-/// all of that. Kernels before 6.2 show less, and are strict with FUSE.
+/// The limit by what `/sys/class/bdi` shows: with the strict limit the mount has its share of what may be
+/// dirty, without it all of that. Kernels before 6.2 show less, and are strict with FUSE.
 fn limit_of(
     strict_limit: Option<u64>,
     max_ratio: Option<u64>,

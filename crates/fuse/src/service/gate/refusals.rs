@@ -1,14 +1,16 @@
 //! What write(2) has to tell of bytes that the kernel had taken and that found no room.
 //!
-//! As Linux's `errseq_t` has it for fsync(2): refusals are numbered, and each open file knows the number up to which its writer
-//! was told. Linux reports an error to a file opened later only if no descriptor has seen it; write(2) here does not, because
-//! none of the refused bytes came through that file.
+//! As Linux's `errseq_t` has it for fsync(2): refusals are numbered, and each open file knows the number up
+//! to which its writer was told. Linux reports an error to a file opened later only if no descriptor has seen
+//! it; write(2) here does not, because none of the refused bytes came through that file.
 //!
 //! Invariants:
-//! 1. Each open file of which bytes are refused is told once of all refusals since it was told last, whatever other open files
-//!    of the same inode were told ([`Refusals::take`]). Bytes that were kept and have found their place since count no more.
+//! 1. Each open file of which bytes are refused is told once of all refusals since it was told last, whatever
+//!    other open files of the same inode were told ([`Refusals::take`]). Bytes that were kept and have found
+//!    their place since count no more.
 //! 2. A file that is opened after a refusal is not told of it ([`Refusals::last`]).
-//! 3. What is known of an inode goes with its last writer, whether the gate is shut then or not ([`Refusals::forget`]).
+//! 3. What is known of an inode goes with its last writer, whether the gate is shut then or not
+//!    ([`Refusals::forget`]).
 
 use std::collections::HashMap;
 
@@ -23,7 +25,8 @@ pub(super) struct Refusals {
     files: Mutex<HashMap<InodeId, Newest>>,
 }
 
-/// The number of an inode's newest refusal whose bytes are kept, and of the newest whose bytes are lost; 0 for none.
+/// The number of an inode's newest refusal whose bytes are kept, and of the newest whose bytes are lost; 0
+/// for none.
 #[derive(Default)]
 struct Newest {
     kept: u64,
@@ -50,7 +53,8 @@ impl Refusals {
         Told(AtomicU64::new(self.last()))
     }
 
-    /// Bytes of a file found no room, and are kept or lost. `retract` is done before anybody can see less than this.
+    /// Bytes of a file found no room, and are kept or lost. `retract` is done before anybody can see less
+    /// than this.
     pub(super) fn note(&self, id: InodeId, is_kept: bool, retract: impl FnOnce()) {
         let mut files = self.files.lock();
         let number = self.last() + 1;
@@ -60,7 +64,8 @@ impl Refusals {
         retract();
     }
 
-    /// Does something that no refusal is to come between, unless one came after the one with that number; whether it was done.
+    /// Does something that no refusal is to come between, unless one came after the one with that number;
+    /// whether it was done.
     pub(super) fn do_unless_newer(&self, number: u64, publish: impl FnOnce()) -> bool {
         let _files = self.files.lock();
         let is_newest = self.last() == number;
@@ -76,8 +81,8 @@ impl Refusals {
         files.get(&id).is_some_and(|newest| newest.kept.max(newest.lost) > told.number())
     }
 
-    /// Whether an open file's writer has to be told now; then it has been. All kept bytes of refusals up to `placed` have found
-    /// their place.
+    /// Whether an open file's writer has to be told now; then it has been. All kept bytes of refusals up to
+    /// `placed` have found their place.
     pub(super) fn take(&self, id: InodeId, told: &Told, placed: u64) -> bool {
         let mut files = self.files.lock();
         let Some(newest) = files.get_mut(&id) else { return false };

@@ -331,8 +331,8 @@ impl ::fuser::Filesystem for Adapter {
         }
     }
 
-    /// The kernel has written its pages back before it asks, and there is nothing else to do when a file is closed: said
-    /// once, it asks no more.
+    /// The kernel has written its pages back before it asks, and there is nothing else to do when a file is
+    /// closed: said once, it asks no more.
     fn flush(&self, request: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         let _turn = self.turn(request, Work::Short);
         self.requests.count(Opcode::Flush);
@@ -368,8 +368,8 @@ impl ::fuser::Filesystem for Adapter {
     fn opendir(&self, request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let _turn = self.turn(request, Work::Short);
         match self.answer(Opcode::OpenDir, || self.service.open_directory(requester(request), node(number))) {
-            // The kernel keeps listings until the directory changes, which it always knows. Without the second flag it drops
-            // the listing that it has, asks for the names once more, and keeps these.
+            // The kernel keeps listings until the directory changes, which it always knows. Without the
+            // second flag it drops the listing that it has, asks for the names once more, and keeps these.
             Ok(opened) => {
                 let kept = FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE;
                 let flags = if opened.attributes_wanted { FopenFlags::FOPEN_CACHE_DIR } else { kept };

@@ -40,7 +40,8 @@ pub(super) fn open_flags(direct: bool) -> FopenFlags {
     FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
 }
 
-/// Whether a read or write of a file passes the page cache by: then it has an owner (`fuse_direct_io`, fs/fuse/file.c).
+/// Whether a read or write of a file passes the page cache by: then it has an owner (`fuse_direct_io`,
+/// fs/fuse/file.c).
 pub(super) fn is_past_cache(lock_owner: Option<LockOwner>) -> bool {
     lock_owner.is_some()
 }
@@ -175,23 +176,24 @@ pub(super) fn absent() -> FileAttr {
     empty(0, 0, 0)
 }
 
-/// The entry of a file whose inode can't be read: a size that the kernel refuses, so that it lists the name and asks again
-/// when the file is used.
+/// The entry of a file whose inode can't be read: a size that the kernel refuses, so that it lists the name
+/// and asks again when the file is used.
 pub(super) fn unreadable(name: &ListedName<'_>) -> FileAttr {
     empty(name.number, name.mode, u64::MAX)
 }
 
 fn to_system_time(time: Time) -> SystemTime {
     let nanoseconds = Duration::from_nanos(time.nanoseconds.into());
-    // The kernel hands times back, and the thread that reads them ends at the least number of seconds, where fuser 0.18 turns the
-    // sign and takes the nanoseconds away.
+    // The kernel hands times back, and the thread that reads them ends at the least number of seconds, where
+    // fuser 0.18 turns the sign and takes the nanoseconds away.
     let seconds = time.seconds.max(-i64::MAX);
     let whole = Duration::from_secs(seconds.unsigned_abs());
     let start = if seconds >= 0 { UNIX_EPOCH.checked_add(whole) } else { UNIX_EPOCH.checked_sub(whole) };
     start.and_then(|start| start.checked_add(nanoseconds)).unwrap_or(UNIX_EPOCH)
 }
 
-/// Undoes what `fuser` makes of the kernel's time: before 1970 it takes the nanoseconds away instead of adding them.
+/// Undoes what `fuser` makes of the kernel's time: before 1970 it takes the nanoseconds away instead of
+/// adding them.
 pub(super) fn from_system_time(time: SystemTime) -> Time {
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => Time {

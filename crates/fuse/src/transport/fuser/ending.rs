@@ -1,9 +1,9 @@
 //! How a connection to the kernel ended: unmounted, or aborted.
 //!
-//! A read of `/dev/fuse` gives ENODEV after unmounting, and ECONNABORTED after an abort by whoever may write to
-//! `/sys/fs/fuse/connections`. But whoever reads while unmounting shuts the connection, and has just been handed a request
-//! that nobody waits for (the release of a file), is given ECONNABORTED as well: `fuse_dev_do_read` in Linux's
-//! fs/fuse/dev.c. Only another read tells the two apart.
+//! A read of `/dev/fuse` gives ENODEV after unmounting, and ECONNABORTED after an abort by whoever may write
+//! to `/sys/fs/fuse/connections`. But whoever reads while unmounting shuts the connection, and has just been
+//! handed a request that nobody waits for (the release of a file), is given ECONNABORTED as well:
+//! `fuse_dev_do_read` in Linux's fs/fuse/dev.c. Only another read tells the two apart.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,7 +14,8 @@ use vlinder_base::thread;
 
 use crate::transport::LARGEST_TRANSFER;
 
-/// A read must offer room for the largest write and its two headers, or it is refused whatever became of the connection.
+/// A read must offer room for the largest write and its two headers, or it is refused whatever became of the
+/// connection.
 const ROOM_BYTES: usize = LARGEST_TRANSFER as usize + 4096;
 
 /// The connection is shut within microseconds of the first thread's noticing it.

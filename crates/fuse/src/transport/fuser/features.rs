@@ -24,8 +24,8 @@ pub(super) fn ask_for(config: &mut KernelConfig, settings: Settings) {
         | InitFlags::FUSE_DONT_MASK
         | InitFlags::FUSE_EXPLICIT_INVAL_DATA
         | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
-    // With it the kernel asks for the ACLs of each file that it judges, and an answer that there are none on this mount would
-    // be the error of the call.
+    // With it the kernel asks for the ACLs of each file that it judges, and an answer that there are none on
+    // this mount would be the error of the call.
     if settings.acls {
         wanted |= InitFlags::FUSE_POSIX_ACL;
     }
@@ -37,8 +37,8 @@ pub(super) fn ask_for(config: &mut KernelConfig, settings: Settings) {
             tracing::debug!(?flag, "the kernel lacks a FUSE feature");
         }
     }
-    // The first version can't be told from none by those who write through the cache; without the second the kernel
-    // drops set-id bits itself, and asks for security.capability at each write.
+    // The first version can't be told from none by those who write through the cache; without the second the
+    // kernel drops set-id bits itself, and asks for security.capability at each write.
     if !settings.kernel_kills_privileges
         && config.add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2).is_err()
     {

@@ -118,7 +118,8 @@ impl Groups {
         self.chosen.bytes()
     }
 
-    /// The longest free places for tree blocks, in whole blocks, of so many blocks in all if there are as many.
+    /// The longest free places for tree blocks, in whole blocks, of so many blocks in all if there are as
+    /// many.
     pub(crate) fn longest_free_places(&self, blocks: u64, block_bytes: u64) -> Vec<Range<u64>> {
         let open = self.open[Purpose::Metadata as usize].iter().filter_map(|start| self.groups.get(start));
         let ranges = open.filter_map(|group| match &group.free {
@@ -232,8 +233,8 @@ impl Groups {
         Some(group.range)
     }
 
-    /// Of the groups of a purpose of which something may be taken, the one after `last`, beginning with `first` and going
-    /// round to it by address.
+    /// Of the groups of a purpose of which something may be taken, the one after `last`, beginning with
+    /// `first` and going round to it by address.
     pub(super) fn next_open(
         &self,
         purpose: Purpose,

@@ -1,22 +1,30 @@
-//! What a verb on file systems and subvolumes works on: a name in an image that it opened, or a path on a mount. What is
-//! known of either comes in the same types.
+//! What a verb on file systems and subvolumes works on: a name in an image that it opened, or a path on a
+//! mount. What is known of either comes in the same types.
+
+mod label;
+mod named;
+mod subvolume;
 
 use std::ffi::OsStr;
 
-use vlinder_control::Request;
 use vlinder_control::protocol::{ConditionRecord, SubvolumeTarget};
+use vlinder_control::{Name, Request};
 use vlinder_format::RootId;
 use vlinder_fs::SubvolumeInformation;
 use vlinder_transaction::DeviceReport;
 
+use crate::devices::Purpose;
 use crate::failure::{Failure, Kind};
 use crate::fullness::{Fullness, ShownDevice};
-use crate::image::{Follow, Images, InImage, Purpose};
+use crate::image::{Images, InImage};
+use crate::metrics::Reading;
 use crate::mounted::Mounted;
 use crate::place::Directory;
 use crate::place::image::from_fs;
-use crate::stats::Reading;
-use crate::subvolume::{Named, information};
+use crate::target::Follow;
+
+pub use named::Named;
+pub use subvolume::{information, missing, of_subvolume};
 
 /// What a target names.
 pub enum Object {
@@ -48,8 +56,8 @@ impl Object {
         }
     }
 
-    /// As [`Object::find`], for what no mount can tell: of an image that is mounted, and of a path on a mount, the last
-    /// commit.
+    /// As [`Object::find`], for what no mount can tell: of an image that is mounted, and of a path on a
+    /// mount, the last commit.
     ///
     /// # Errors
     /// As there; and where leasing that commit is refused.
@@ -159,6 +167,14 @@ impl Object {
                 Ok(named.image().filesystem.engine().superblock().label.as_bytes().to_vec())
             }
             Self::Mounted(mounted) => mounted.label(),
+        }
+    }
+
+    /// Changes the label; it is durable after the next commit.
+    pub fn set_label(&self, bytes: &[u8]) -> Result<(), Failure> {
+        match self {
+            Self::Image(named) => label::set(named.image(), bytes),
+            Self::Mounted(mounted) => mounted.order(&Request::LabelSet { label: Name::from(bytes) }),
         }
     }
 

@@ -3,15 +3,16 @@
 use std::fs::File;
 use std::io::{ErrorKind, IoSlice, Write as _};
 
-use super::Run;
 use crate::failure::Failure;
+use crate::place::content::Run;
 
 /// What holes are written from.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// `UIO_MAXIOV` of Linux: parts that one call takes.
 const MOST_PARTS: usize = 1024;
 
-/// A pipe or a character device. Runs of data and the holes between them go to it many in one call, from where they are.
+/// A pipe or a character device. Runs of data and the holes between them go to it many in one call, from
+/// where they are.
 pub struct HostStream {
     file: File,
     place: String,
@@ -91,7 +92,8 @@ mod tests {
             File::from(read_end).read_to_end(&mut bytes).unwrap();
             bytes
         });
-        // More parts than one call takes, a hole longer than the zeros at hand, runs that touch, an empty one.
+        // More parts than one call takes, a hole longer than the zeros at hand, runs that touch, an empty
+        // one.
         let data = [7; 10];
         let mut offsets: Vec<u64> = (0..1500).map(|number| 5 + number * 20).collect();
         offsets.extend([200_000, 200_010, 200_020, 500_000]);

@@ -1,6 +1,7 @@
-//! The one place where a path of the host is recognised as one of a mounted vlinder, and where verbs that the kernel has
-//! no system call for are handed to that mount.
+//! The one place where a path of the host is recognised as one of a mounted vlinder, and where verbs that the
+//! kernel has no system call for are handed to that mount.
 
+mod failure;
 mod held;
 mod holder;
 mod records;
@@ -12,9 +13,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
-use rustix::io::Errno;
 use vlinder_control::protocol::{ConditionRecord, MountInformation, SpaceDevice, SubvolumeTarget};
-use vlinder_control::{Answer, Client, ClientError, ErrorBody, MountEntry, Name, Request};
+use vlinder_control::{Answer, Client, ClientError, MountEntry, Name, Request};
 use vlinder_format::RootId;
 use vlinder_fs::data::MappedExtent;
 use vlinder_fs::{SubvolumeChoice, SubvolumeInformation};
@@ -22,12 +22,16 @@ use vlinder_transaction::DeviceReport;
 
 use crate::failure::{Failure, Kind};
 use crate::fullness::{Fullness, ShownDevice};
-use crate::image::Follow;
-use crate::place::{self, Location};
-use crate::stats::Reading;
+use crate::metrics::Reading;
+use crate::place::{Location, locate};
+use crate::target::Follow;
+use crate::text::escaped;
 
+use failure::{SERVER_ENDED_HINT, is_dead, of_server};
 use held::HeldPath;
-pub use holder::server_of;
+
+pub use failure::failure;
+pub use holder::{advise, server_of};
 
 /// What a path of the host is, to a verb that works on whole file systems or subvolumes.
 pub enum HostPath {
@@ -39,8 +43,8 @@ pub enum HostPath {
     Elsewhere,
 }
 
-/// Looks what a path is. What lies on a mount is taken as a part of it, though it may be an image itself (`IMAGE:/` names
-/// that); a name that does not exist yet lies where its directory does.
+/// Looks what a path is. What lies on a mount is taken as a part of it, though it may be an image itself
+/// (`IMAGE:/` names that); a name that does not exist yet lies where its directory does.
 ///
 /// # Errors
 /// Where neither it nor its directory exists, or the mount's server does not answer.
@@ -49,7 +53,8 @@ pub fn recognise(path: &Path, follow: Follow) -> Result<HostPath, Failure> {
     if let Some(mounted) = Mounted::at(path, follow)? {
         return Ok(HostPath::Mounted(Box::new(mounted)));
     }
-    // Of a mount whose server has ended the kernel may know the root for a moment still, so any of the looks above may have failed.
+    // Of a mount whose server has ended the kernel may know the root for a moment still, so any of the looks
+    // above may have failed.
     let status = std::fs::metadata(path).map_err(|error| {
         let failure = Failure::host(&error, path.display());
         if is_dead(&error) && is_on_ours(path) { failure.hint(SERVER_ENDED_HINT) } else { failure }
@@ -58,32 +63,8 @@ pub fn recognise(path: &Path, follow: Follow) -> Result<HostPath, Failure> {
     Ok(if is_image { HostPath::Image } else { HostPath::Elsewhere })
 }
 
-/// What to do about a mount that can't be unmounted because it is in use.
-pub const BUSY_HINT: &str =
-    "a program has a file or its working directory there (fuser -vm lists them): end it, then try again";
-
 /// The most extents of a file that another user's server is believed: some 100 MiB here.
 const MOST_STRANGERS_RUNS: usize = 1 << 20;
-
-/// What to do about a mount whose server has ended.
-const SERVER_ENDED_HINT: &str = "its server has ended: vlinder umount takes the mount away";
-
-/// A failure to open an image that is in use, with the mount that uses it, or that another user's mount says it is.
-pub fn advise(failure: Failure, image: &Path) -> Failure {
-    match server_of(image) {
-        Some((client, _)) => {
-            let mountpoint = client.mount().mountpoint.display().to_string();
-            failure
-                .hint(format!("it is mounted on {mountpoint}: work there, or end that with vlinder umount"))
-        }
-        None => match holder::shown_holder(image) {
-            Some((mountpoint, owner)) => failure.hint(format!(
-                "the system shows it mounted on {mountpoint} by user {owner}: ask that user, or wait for that to end"
-            )),
-            None => failure,
-        },
-    }
-}
 
 /// The failure of a verb that needs an image or a mounted vlinder.
 pub fn no_mount(path: &Path) -> Failure {
@@ -126,21 +107,22 @@ impl Mounted {
         }
         let client = Client::connect(known).map_err(failure)?;
         let inner = client.inner_path(&path).map_err(failure)?;
-        let place = crate::report::escaped(path.as_os_str().as_bytes());
+        let place = escaped(path.as_os_str().as_bytes());
         Ok(Some(Self { client: RefCell::new(client), path, held: None, inner, place }))
     }
 
     /// The path in an image that a mount of this user's holds; none where no such mount is found.
     ///
     /// # Errors
-    /// [`Kind::Busy`] where the mount shows another subvolume than the one asked for; where the path leads nowhere.
+    /// [`Kind::Busy`] where the mount shows another subvolume than the one asked for; where the path leads
+    /// nowhere.
     pub fn in_held_image(
         image: &Path,
         path: &[u8],
         choice: &SubvolumeChoice,
         follow: Follow,
     ) -> Result<Option<Self>, Failure> {
-        let place = format!("{}:{}", image.display(), crate::report::escaped(path));
+        let place = format!("{}:{}", image.display(), escaped(path));
         let Some((mut client, information)) = server_of(image) else { return Ok(None) };
         let mountpoint = client.mount().mountpoint.clone();
         let wanted = match choice {
@@ -180,7 +162,7 @@ impl Mounted {
     pub fn location(&self) -> Result<Location, Failure> {
         match &self.held {
             Some(held) => held.location().map_err(|failure| failure.at(&self.place)),
-            None => place::host::locate(&self.path, false),
+            None => locate::on_host(&self.path, Follow::No),
         }
     }
 
@@ -213,7 +195,7 @@ impl Mounted {
     pub fn enter(self, name: &[u8]) -> Self {
         let slash: &[u8] = if self.inner.0.is_empty() { b"" } else { b"/" };
         let inner = Name([&self.inner.0, slash, name].concat());
-        let place = format!("{}/{}", self.place.trim_end_matches('/'), crate::report::escaped(name));
+        let place = format!("{}/{}", self.place.trim_end_matches('/'), escaped(name));
         let path = self.path.join(OsStr::from_bytes(name));
         let held = self.held.and_then(|held| held.enter(name)).map(Box::new);
         Self { client: self.client, path, held, inner, place }
@@ -229,7 +211,7 @@ impl Mounted {
         vlinder_control::is_trusted(self.client.borrow().mount())
     }
 
-    /// Who serves the mount, and what.
+    /// The server of the mount, and what it serves.
     pub fn information(&self) -> Result<MountInformation, Failure> {
         match self.request(&Request::Mount)? {
             Answer::Mount(information) => Ok(information),
@@ -269,8 +251,9 @@ impl Mounted {
         }
     }
 
-    /// Makes or deletes the subvolume at this path: by a system call, where that is possible, so that the kernel tells those who
-    /// watch the directory (inotify). What the kernel refuses is asked for again directly, which tells why, if it still fails.
+    /// Makes or deletes the subvolume at this path: by a system call, where that is possible, so that the
+    /// kernel tells those who watch the directory (inotify). What the kernel refuses is asked for again
+    /// directly, which tells why, if it still fails.
     pub fn change_subvolume(&self, request: &Request) -> Result<SubvolumeInformation, Failure> {
         let Some((directory, name)) = self.directory_on_mount() else { return self.subvolume(request) };
         let remove = || rustix::fs::unlinkat(&directory, &name, AtFlags::REMOVEDIR);
@@ -296,8 +279,9 @@ impl Mounted {
         }
     }
 
-    /// The directory that the path lies in, with the path's last name, if it lies on the mount. It is held before the server
-    /// is asked, which may be another user's, as the directories on the way may be: the name is not looked up by them again.
+    /// The directory that the path lies in, with the path's last name, if it lies on the mount. It is held
+    /// before the server is asked, which may be another user's, as the directories on the way may be: the
+    /// name is not looked up by them again.
     fn directory_on_mount(&self) -> Option<(OwnedFd, OsString)> {
         let (parent, name) = (self.path.parent()?, self.path.file_name()?);
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -414,70 +398,6 @@ impl Mounted {
     }
 }
 
-fn of_server(body: ErrorBody) -> Failure {
-    // The server's place is a path from the mount's root, which the user did not write.
-    let failure = Failure::new(body.kind, body.message);
-    match body.hint {
-        Some(hint) => failure.hint(hint),
-        None => failure,
-    }
-}
-
-/// What holds a mount that can't be unmounted.
-fn busy_hint(error: &ClientError) -> String {
-    let ClientError::Unmount { mountpoint, .. } = error else { return BUSY_HINT.to_owned() };
-    let all = MountEntry::all().unwrap_or_default().into_iter().map(|entry| entry.mountpoint);
-    let inner: Vec<_> = all.filter(|place| place != mountpoint && place.starts_with(mountpoint)).collect();
-    match inner.last() {
-        Some(last) => {
-            format!("{} is mounted inside of it: unmount that first, then try again", last.display())
-        }
-        None => BUSY_HINT.to_owned(),
-    }
-}
-
-/// The server of the FUSE mount that was asked has ended.
-fn is_dead(error: &std::io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error())
-}
-
 fn is_on_ours(path: &Path) -> bool {
     MountEntry::by_name(path).is_ok_and(|entry| entry.is_some_and(|entry| entry.is_ours()))
-}
-
-/// Who may use a mount that the kernel shows to its owner alone, where a path lies on one of another user's.
-pub fn is_anothers(path: &Path) -> Option<String> {
-    let entry = MountEntry::by_name(path).ok()??;
-    let owner = entry.owner.filter(|_| entry.is_ours() && entry.is_for_its_owner_alone())?;
-    let mountpoint = crate::report::escaped(entry.mountpoint.as_os_str().as_bytes());
-    Some(format!(
-        "{mountpoint} is a mount of user {owner} without allow_other, which nobody else may use, not even root: ask that user"
-    ))
-}
-
-/// What a conversation with a mount's server met.
-pub fn failure(error: ClientError) -> Failure {
-    let kind = match error {
-        ClientError::Server(body) => return of_server(body),
-        ClientError::Path { path, source } => {
-            let failure = Failure::host(&source, path.display());
-            return if is_dead(&source) { failure.hint(SERVER_ENDED_HINT) } else { failure };
-        }
-        ClientError::NotMounted { .. } => Kind::Invalid,
-        ClientError::Schema { .. } => Kind::Unsupported,
-        ClientError::Unmount { is_busy: true, .. } => Kind::Busy,
-        ClientError::Unmount { .. } | ClientError::NoServer { .. } => Kind::Permission,
-        ClientError::Conversation { .. }
-        | ClientError::Unexpected { .. }
-        | ClientError::Lost { .. }
-        | ClientError::NotStored { .. } => Kind::Device,
-    };
-    // What other processes said stands in some of these.
-    let failure = Failure::new(kind, crate::report::escaped(error.to_string().as_bytes()));
-    match error {
-        ClientError::Unmount { is_busy: true, .. } => failure.hint(busy_hint(&error)),
-        ClientError::Unmount { .. } => failure.hint("root and the one who mounted may take it away"),
-        ClientError::NoServer { reason, owner, .. } => failure.hint(reason.advice(owner)),
-        _ => failure,
-    }
 }

@@ -1,0 +1,102 @@
+//! Where copies, moved files and links go.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+
+use vlinder_format::inode::FileType;
+
+use crate::devices::Purpose;
+use crate::failure::{Failure, Kind};
+use crate::image::Images;
+use crate::place::{FileStatus, Location, Origin};
+use crate::target::Follow;
+
+/// Where copies go.
+pub struct Destination {
+    /// The directory, or the name.
+    pub location: Location,
+    /// Whether they go into it under their own names.
+    pub is_directory: bool,
+    /// It was named with a slash at its end, and is none yet.
+    must_be_directory: bool,
+}
+
+impl Destination {
+    /// Refuses a name with a slash at its end to what is no directory.
+    pub fn takes(&self, file_type: FileType) -> Result<(), Failure> {
+        if self.must_be_directory && file_type != FileType::Directory {
+            return Err(Failure::new(Kind::NotFound, "no such directory").at(self.location.place()));
+        }
+        Ok(())
+    }
+}
+
+/// What the last argument of `cp`, `mv` and `ln` means for so many sources. A symbolic link to a directory
+/// stands for that directory, unless the argument is a name (`is_name`). One to anything else is followed by
+/// `cp` alone, which writes what the link leads to; `mv` and `ln` give or take names, and the name is the
+/// link's.
+pub fn destination(
+    images: &Images<'_>,
+    target: &OsString,
+    sources: usize,
+    is_name: bool,
+    follow: Follow,
+) -> Result<Destination, Failure> {
+    let is = |location: &Location, file_type: FileType| -> Result<bool, Failure> {
+        Ok(location.look()?.is_some_and(|status| status.file_type == file_type))
+    };
+    let mut location = images.locate(target, Purpose::Write, Follow::No)?;
+    if is(&location, FileType::SymbolicLink)? {
+        if follow == Follow::Yes {
+            let link = location.place();
+            location = images.locate(target, Purpose::Write, Follow::Yes)?;
+            if location.look()?.is_none() {
+                return Err(dangling(link));
+            }
+        } else if !is_name
+            && let Ok(leads_to) = images.locate(target, Purpose::Write, Follow::Yes)
+            && is(&leads_to, FileType::Directory)?
+        {
+            location = leads_to;
+        }
+    }
+    let is_directory = !is_name && is(&location, FileType::Directory)?;
+    if sources > 1 && !is_directory {
+        let failure = Failure::new(Kind::Invalid, "no directory, but there are several sources");
+        return Err(failure.at(location.place()).hint("make it with mkdir first"));
+    }
+    let must_be_directory = !is_directory && !is_name && target.as_encoded_bytes().ends_with(b"/");
+    Ok(Destination { location, is_directory, must_be_directory })
+}
+
+/// Refuses to write through a link to what does not exist.
+pub fn dangling(link: String) -> Failure {
+    let failure = Failure::new(Kind::NotFound, "a symbolic link that leads nowhere").at(link);
+    failure.hint("remove it first, or name what it leads to")
+}
+
+/// The files that went into one directory by their own names: a second one of a name would take the place of
+/// the first.
+#[derive(Default)]
+pub struct TakenNames(HashMap<Vec<u8>, (Origin, u64, u64)>);
+
+impl TakenNames {
+    /// Notes that a source takes a name; false where it has it already, because it was given twice.
+    /// Directories are merged.
+    pub fn take(&mut self, name: &[u8], source: &Location, status: &FileStatus) -> Result<bool, Failure> {
+        if status.file_type == FileType::Directory {
+            return Ok(true);
+        }
+        let identity = (source.directory.origin(), status.volume, status.inode);
+        match self.0.insert(name.to_vec(), identity) {
+            None => Ok(true),
+            Some(before) if before == identity => Ok(false),
+            Some(_) => {
+                let text = "another source of the same name is there already, just copied";
+                Err(Failure::new(Kind::Exists, text)
+                    .at(source.place())
+                    .hint("give one of them a name of its own in a command of its own"))
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! A file of the host that is read.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use rustix::io::Errno;
+use vlinder_base::sync::Arc;
+
+use super::errors::failure;
+use super::held::HeldDirectory;
+use crate::failure::{Failure, Kind};
+use crate::place::content::{Source, Take};
+use crate::place::status::FileStatus;
+
+/// Bytes read at a time.
+const STEP: usize = 1 << 20;
+
+/// A file that is read.
+pub(super) struct HostSource {
+    pub(super) file: File,
+    pub(super) directory: Arc<HeldDirectory>,
+    pub(super) name: Vec<u8>,
+}
+
+impl Source for HostSource {
+    fn check_is(&self, seen: &FileStatus) -> Result<(), Failure> {
+        let place = || self.directory.place(&self.name);
+        let found = rustix::fs::fstat(&self.file).map_err(|errno| failure(errno, place()))?;
+        if (found.st_dev, found.st_ino) == (seen.volume, seen.inode) {
+            return Ok(());
+        }
+        let text = "another file has taken its place while it was copied";
+        Err(Failure::new(Kind::Exists, text).at(place()).hint("copy it when nobody changes its directory"))
+    }
+
+    fn read_at(&mut self, offset: u64, target: &mut [u8]) -> Result<usize, Failure> {
+        let mut done = 0;
+        while done < target.len() {
+            let at = offset.saturating_add(u64::try_from(done).unwrap_or(u64::MAX));
+            match self.file.read_at(&mut target[done..], at) {
+                Ok(0) => break,
+                Ok(read) => done += read,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Failure::host(&error, self.directory.place(&self.name))),
+            }
+        }
+        Ok(done)
+    }
+
+    fn read_data(
+        &mut self,
+        offset: u64,
+        scratch: &mut Vec<u8>,
+        take: Take<'_>,
+    ) -> Result<Option<u64>, Failure> {
+        let Some((start, end)) = self.next_data(offset)? else { return Ok(None) };
+        scratch.resize(STEP, 0);
+        let step = usize::try_from(end - start).unwrap_or(STEP).min(STEP);
+        let read = self.read_at(start, &mut scratch[..step])?;
+        take(&[(start, &scratch[..read])])?;
+        // A file that shrinks while it is read ends before its run of data does.
+        Ok(Some(if read == 0 { end } else { start + u64::try_from(read).unwrap_or(0) }))
+    }
+}
+
+impl HostSource {
+    /// The next run of data at or after an offset: start and end; none where only a hole follows.
+    fn next_data(&mut self, offset: u64) -> Result<Option<(u64, u64)>, Failure> {
+        use rustix::fs::SeekFrom;
+        let start = match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(None),
+            // A file system that knows no holes: all is data.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => offset,
+            Err(errno) => return Err(failure(errno, self.directory.place(&self.name))),
+        };
+        let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start))
+            .or_else(|_| rustix::fs::fstat(&self.file).map(|status| status.st_size.unsigned_abs()));
+        let end = end.map_err(|errno| failure(errno, self.directory.place(&self.name)))?;
+        Ok((end > start).then_some((start, end)))
+    }
+}
