@@ -43,7 +43,7 @@ pub fn start() {
         .with_default_directive(Level::WARN.into())
         .from_env_lossy();
     let subscriber =
-        tracing_subscriber::fmt().with_env_filter(filter).event_format(Line).with_writer(Destination);
+        tracing_subscriber::fmt().with_env_filter(filter).event_format(Line).with_writer(LogDestination);
     // A process of tests may have one already.
     let _ = subscriber.try_init();
 }
@@ -88,7 +88,7 @@ where
 }
 
 /// Chooses where a line goes.
-struct Destination;
+struct LogDestination;
 
 /// Where a line goes.
 enum Sink {
@@ -97,7 +97,7 @@ enum Sink {
     Nowhere,
 }
 
-impl<'a> MakeWriter<'a> for Destination {
+impl<'a> MakeWriter<'a> for LogDestination {
     type Writer = Sink;
 
     fn make_writer(&'a self) -> Sink {

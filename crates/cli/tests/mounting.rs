@@ -113,7 +113,7 @@ fn what_was_fsynced_survives_a_killed_server_and_the_dead_mount_can_be_taken_awa
         }
     });
     thread::sleep(Duration::from_millis(1500));
-    // Whoever still stands in a dead mount does not keep it.
+    // A process that still has a file of a dead mount open does not keep the mount.
     let held = std::fs::File::open(&place.point).unwrap();
     kill_process(server, Signal::KILL).unwrap();
     let durable = writer.join().unwrap();
