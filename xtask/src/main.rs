@@ -19,7 +19,7 @@ const USAGE: &str = "usage: cargo xtask tidy [--bless] | circles | test | user-t
   test            format, clippy, tidy and all tests; the last line is `N passed, N failed, N skipped`
   user-test USER  builds the tests and runs them as that user (needs root)
   long JOB        full, full-fill, full-one-process, full-snapshots, full-scatter, full-stress or full-images,
-                  as root; MINUTES and SEED are read from the environment";
+                  as root; MINUTES, SEED, RESUME=1 and LIST=1 are read from the environment";
 
 fn main() -> ExitCode {
     match run() {
