@@ -65,6 +65,12 @@ fn left_behind(scratch: &Scratch, profile: &str, count: usize, away: usize, comm
     images
 }
 
+/// Whether one of the file's newer blocks lies on a device.
+fn holds_newer(image: &Path) -> bool {
+    let newer = [b'n'; 4096];
+    std::fs::read(image).unwrap().chunks_exact(newer.len()).any(|block| block == newer)
+}
+
 fn plain_of(images: &[&Path], options: &str) -> Vec<u8> {
     let filesystem = Filesystem::open(images, OpenOptions::parse(options).unwrap()).unwrap();
     Files::new(filesystem, Caller::superuser()).read("/plain").unwrap()
@@ -98,7 +104,10 @@ fn a_member_that_was_away_is_not_believed_in_any_profile() {
 fn a_sole_copy_on_a_member_that_was_away_is_told() {
     require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"), Tool("chattr"));
     let scratch = Scratch::in_memory("stale");
-    let images = left_behind(&scratch, "raid1", 3, 1, 3);
+    // In some runs the kernel moves a part of the file to a second chunk, on the first and the second device.
+    let images =
+        (0..20).map(|_| left_behind(&scratch, "raid1", 3, 1, 3)).find(|images| !holds_newer(&images[0]));
+    let images = images.expect("the kernel leaves the file where it lies in one of 20 runs");
     let stale_chunks = |images: &[&Path]| {
         let how = vlinder_device::OpenOptions { read_only: true, ..vlinder_device::OpenOptions::default() };
         let open = |path: &&Path| Arc::new(FileDevice::open(path, &how).unwrap()) as Arc<dyn Device>;
