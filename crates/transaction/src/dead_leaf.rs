@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
     use crate::change_kind::ChangeKind;
-    use crate::dead_trees::SMALLEST_STEP;
+    use crate::dead_trees::{SMALLEST_STEP, STEP_LEAVES};
     use crate::opening_tests::{new_image, write};
     use crate::reservation::Reservation;
     use crate::space::{Charge, Draw, Purpose};
@@ -155,12 +155,12 @@ mod tests {
         let first = Key::new(FILE, ItemType::EXTENT_DATA, 0);
         let position = engine.forest.trees().get(tree.root(), &first).unwrap().unwrap();
         let leaf = Arc::clone(position.leaf());
-        let handle = engine.begin(Reservation::tree_deletion(6)).unwrap();
+        let handle = engine.begin(Reservation::tree_deletion(STEP_LEAVES)).unwrap();
         let at_once = handle.editor.space.charge_reference_changes(&leaf, ReferenceMoves::Dropped);
         assert!(matches!(at_once, Err(TreeError::NoSpace { .. })), "{at_once:?}");
         drop(handle);
 
-        let mut handle = engine.begin(Reservation::tree_deletion(6)).unwrap();
+        let mut handle = engine.begin(Reservation::tree_deletion(STEP_LEAVES)).unwrap();
         handle.delete_tree(&tree).unwrap();
         drop(handle);
         let generation = engine.generation();

@@ -34,9 +34,11 @@ use vlinder_forest::Referrer;
 /// Blocks looked at in one transaction handle, so that commits need not wait long.
 const BLOCKS_IN_HANDLE: usize = 256;
 
-/// Leaves that one step changes beside what it frees: of the root tree, of those of UUIDs and quotas, and one
-/// of the tree itself ([`make_holes_in_dead_leaf`](Engine::make_holes_in_dead_leaf)).
-const STEP_LEAVES: u32 = 6;
+/// Leaves that one step changes beside what it frees: two of the root tree, when the tree is done (root item
+/// and orphan item), and one of the tree itself
+/// ([`make_holes_in_dead_leaf`](Engine::make_holes_in_dead_leaf)). The UUIDs went with the name
+/// ([`Handle::delete_tree`]), and the commit changes the quota tree.
+pub(crate) const STEP_LEAVES: u32 = 3;
 /// What the smallest step changes.
 pub(crate) const SMALLEST_STEP: Charge = {
     let mut charge = Charge::leaves(STEP_LEAVES as u64);

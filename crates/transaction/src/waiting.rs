@@ -314,7 +314,7 @@ impl Engine {
             add(measure(free_space.root(), &places, Precision::Leaves)?);
         }
         let checksums: Vec<Touch> = extents.iter().map(touch_checksums).collect();
-        add(measure(self.fixed.checksum.root(), &checksums, Precision::Nodes)?);
+        add(measure(self.fixed.checksum.root(), &checksums, Precision::Leaves)?);
         Ok(charge)
     }
 
