@@ -16,9 +16,9 @@ use vlinder_volume::allocation::{DeviceSpace, plan_chunk};
 use crate::EngineError;
 use crate::editor::Editor;
 use crate::engine::Engine;
-use crate::space::free_space_tree::GroupRange;
-use crate::space::groups::{Group, PURPOSES};
-use crate::space::{Charge, Draw, Purpose, Room, Unallocated};
+use vlinder_space::GroupRange;
+use vlinder_space::{Charge, Draw, Purpose, Room, Unallocated};
+use vlinder_space::{Group, PURPOSES};
 
 /// Chunks whose items are not written yet.
 pub(crate) struct ChunkWork {

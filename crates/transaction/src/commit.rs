@@ -28,9 +28,9 @@ use vlinder_volume::WriteRequest;
 
 use crate::EngineError;
 use crate::engine::Engine;
-use crate::space::Waiting;
 use crate::unwinding::Unfinished;
 use vlinder_forest::{OpenTree, find_root_item};
+use vlinder_space::Waiting;
 
 std::thread_local! {
     /// Whether this thread is committing: what a participant does meanwhile must not commit again.

@@ -3,7 +3,7 @@
 use crate::change_kind::ChangeKind;
 use crate::engine::Engine;
 use crate::handle::Handle;
-use crate::space::{Charge, TreeSizes};
+use vlinder_space::{Charge, TreeSizes};
 
 /// What a commit may take at worst, in blocks.
 pub(crate) struct PriceOfCommit {

@@ -13,9 +13,9 @@ use crate::extents::delayed::ExtentKind;
 use crate::opening_tests::{new_image, write};
 use crate::reservation::Reservation;
 use crate::snapshots::SnapshotRequest;
-use crate::space::Charge;
 use vlinder_forest::OpenTree;
 use vlinder_forest::Referrer;
+use vlinder_space::Charge;
 
 const SECTOR: u64 = 4096;
 const FILE: ObjectId = ObjectId(257);

@@ -88,7 +88,7 @@ mod tests {
     use crate::dead_trees::{SMALLEST_STEP, STEP_LEAVES};
     use crate::opening_tests::{new_image, write};
     use crate::reservation::Reservation;
-    use crate::space::{Charge, Draw, Purpose};
+    use vlinder_space::{Charge, Draw, Purpose};
 
     const SECTOR: u64 = 4096;
     const FILE: ObjectId = ObjectId(257);

@@ -26,10 +26,10 @@ use crate::engine::Engine;
 use crate::extents::delayed::ExtentKind;
 use crate::handle::Handle;
 use crate::reservation::Reservation;
-use crate::space::Charge;
 use crate::waiting::ReferenceMoves;
 use vlinder_forest::OpenTree;
 use vlinder_forest::Referrer;
+use vlinder_space::Charge;
 
 /// Blocks looked at in one transaction handle, so that commits need not wait long.
 const BLOCKS_IN_HANDLE: usize = 256;

@@ -16,7 +16,7 @@ use crate::extents::delayed::{ExtentKind, Head};
 use crate::extents::tree::Effect;
 use crate::handle::Handle;
 use crate::pending::PendingKind;
-use crate::space::ChangedGroup;
+use vlinder_space::ChangedGroup;
 
 /// Extents whose references are written in one batch.
 const HEADS_IN_BATCH: usize = 512;

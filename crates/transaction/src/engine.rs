@@ -25,10 +25,10 @@ use crate::metrics::EngineMetrics;
 use crate::pending::{PendingItems, PendingWindow};
 use crate::phase::Phase;
 use crate::snapshots::SnapshotQueue;
-use crate::space::SpaceManager;
 use crate::waiting::WaitingWork;
 use crate::{EngineError, Participant, ReadOnlyReason};
 use vlinder_forest::{Forest, OpenTree};
+use vlinder_space::SpaceManager;
 
 /// Mechanisms that are switched off, for measuring (`-o disable=`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -11,9 +11,9 @@ use vlinder_tree::{Precision, Root, Touch, TreeError};
 use crate::dead_trees::SMALLEST_STEP;
 use crate::engine::Engine;
 use crate::reservation::SUBVOLUME_DELETION_LEAVES;
-use crate::space::{Charge, CountedBlocks, FILE_EXTENT_ITEM_BYTES, GlobalReserve, TreeSizes};
 use crate::waiting::NO_GENERATION;
 use vlinder_forest::OpenTree;
+use vlinder_space::{Charge, CountedBlocks, FILE_EXTENT_ITEM_BYTES, GlobalReserve, TreeSizes};
 
 /// Linux's bound of the global reserve.
 const MAX_RESERVED_BYTES: u64 = 512 << 20;

@@ -19,11 +19,11 @@ use crate::extents::delayed::ExtentKind;
 use crate::handle_space::HandleSpace;
 use crate::reservation::Reservation;
 use crate::snapshots::SnapshotRequest;
-use crate::space::groups::Taken;
-use crate::space::{Charge, Draw, Purpose, TreeSizes};
 use crate::unwinding::PanicWatch;
 use vlinder_forest::Referrer;
 use vlinder_forest::{OpenTree, new_root_item};
+use vlinder_space::Taken;
+use vlinder_space::{Charge, Draw, Purpose, TreeSizes};
 
 /// A run of data space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -467,7 +467,7 @@ impl Engine {
             let rests = phase.handles == 0
                 && !phase.critical
                 && phase.published.next() == phase.generation
-                && !self.space.has_promised_changes();
+                && self.space.promised_changes() == Charge::default();
             rests.then(|| (phase.generation, self.grown_changes(), self.space.promises_given_back()))
         };
         let before = rest();

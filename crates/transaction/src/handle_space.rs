@@ -10,9 +10,9 @@ use vlinder_format::{Block, Key, Logical, RootId};
 use vlinder_tree::{ChildReferences, CopyEffect, Sharing, Space, TreeError};
 
 use crate::engine::Engine;
-use crate::space::{Asker, Charge, Draw};
 use crate::waiting::ReferenceMoves;
 use vlinder_forest::OpenTree;
+use vlinder_space::{Asker, Charge, Draw};
 
 /// A handle's view of space.
 pub(crate) struct HandleSpace<'a> {

@@ -6,9 +6,9 @@ use vlinder_tree::lease::{CommitLease, LeaseObserver};
 use vlinder_tree::{Root, RootPointer};
 
 use crate::engine::Engine;
-use crate::space::{Needing, Waiting};
 use crate::{EngineError, ReadOnlyReason};
 use vlinder_forest::find_root_item;
+use vlinder_space::{Needing, Waiting};
 
 /// Pieces of space that leases may hold, at some 50 bytes of memory each; beyond, they are revoked.
 const MOST_HELD_PIECES: usize = 1 << 19;

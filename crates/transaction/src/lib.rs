@@ -22,6 +22,7 @@ mod engine;
 mod error;
 mod extents;
 mod failed_commit;
+mod free_space_tree;
 mod fsync_log;
 mod global_reserve;
 mod handle;
@@ -42,7 +43,6 @@ mod readers;
 mod report;
 mod reservation;
 mod snapshots;
-mod space;
 mod space_service;
 mod unwinding;
 mod uuids;
@@ -58,6 +58,6 @@ pub use log_roots::{FsyncLog, SubvolumeLog};
 pub use participant::Participant;
 pub use reservation::{DataPromise, Reservation, SUBVOLUME_DELETION_LEAVES};
 pub use snapshots::{AfterSnapshot, SnapshotRequest};
-pub use space::{
+pub use vlinder_space::{
     Charge, ChunkShare, DeviceReport, Draw, KindReport, PromisedData, Purpose, SpaceReport, Ticket,
 };

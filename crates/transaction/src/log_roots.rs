@@ -19,10 +19,10 @@ use vlinder_format::{Block, Damage, Fault, Generation, ItemType, Key, Logical, O
 use vlinder_tree::{Readahead, Root, RootPointer, WantedBlock};
 
 use crate::engine::Engine;
-use crate::space::Purpose;
-use crate::space::groups::TakenPlace;
 use crate::{DataExtent, EngineError, Handle, ReadOnlyReason};
 use vlinder_forest::OpenTree;
+use vlinder_space::Purpose;
+use vlinder_space::TakenPlace;
 
 /// The log of one subvolume.
 pub struct SubvolumeLog {

@@ -4,7 +4,7 @@ use vlinder_base::metrics::{Counter, Gauge, Histogram, Registry, Unit};
 use vlinder_base::sync::Arc;
 
 use crate::change_kind::MostUsed;
-use crate::space::free_space_tree::Conversions;
+use crate::free_space_tree::Conversions;
 
 /// Counters and histograms of the commit.
 pub(crate) struct EngineMetrics {

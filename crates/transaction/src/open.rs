@@ -26,12 +26,12 @@ use crate::read_only::{
     reason_in_chunks, reason_in_devices, reason_in_log, reason_in_superblock, reason_in_trees,
 };
 use crate::snapshots::SnapshotQueue;
-use crate::space::SpaceManager;
-use crate::space::free_space_tree::GroupRange;
-use crate::space::groups::Group;
 use crate::waiting::WaitingWork;
 use crate::{EngineError, ReadOnlyReason};
 use vlinder_forest::{Forest, ForestError, OpenTree};
+use vlinder_space::Group;
+use vlinder_space::GroupRange;
+use vlinder_space::SpaceManager;
 
 impl Engine {
     /// Opens the file system of a volume.
@@ -488,7 +488,7 @@ mod tests {
             assert!(engine.read_only_reason().is_some(), "{profile}");
             let engine = open(Access::InMemory { most_bytes: 32 << 20 });
             assert_eq!(engine.read_only_reason(), None, "{profile}");
-            assert!(engine.make_chunk(crate::space::Purpose::Metadata).unwrap(), "{profile}");
+            assert!(engine.make_chunk(vlinder_space::Purpose::Metadata).unwrap(), "{profile}");
             let tree = engine.tree(RootId::FS_TREE).unwrap();
             let mut handle = engine.begin(Reservation::items(1)).unwrap();
             let key = Key::new(ObjectId::ORPHAN, ItemType::ORPHAN_ITEM, 300);

@@ -9,8 +9,8 @@ use vlinder_format::{Generation, ItemType, Key, Logical, ObjectId};
 use vlinder_tree::{Precision, Touch, TreeError};
 
 use crate::engine::Engine;
-use crate::space::{BLOCK_ITEM_BYTES, Charge, ExtentLeaf, ExtentLeaves, OwnMoves, TreeSizes};
 use crate::waiting::NO_GENERATION;
+use vlinder_space::{BLOCK_ITEM_BYTES, Charge, ExtentLeaf, ExtentLeaves, OwnMoves, TreeSizes};
 
 /// Leaves that a deletion of a name may change, which is to fit beside what waits.
 const DELETION_LEAVES: u64 = 8;

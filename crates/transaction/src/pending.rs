@@ -16,7 +16,7 @@ use vlinder_base::sync::{Arc, Mutex};
 use vlinder_format::{ItemType, Key, RootId};
 use vlinder_tree::Touch;
 
-use crate::space::Charge;
+use vlinder_space::Charge;
 
 /// What an item will be once it is drained.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use vlinder_format::DeviceId;
 
 use crate::EngineError;
 use crate::engine::Engine;
-use crate::space::{ChunkShare, DeviceReport, SpaceReport};
+use vlinder_space::{ChunkShare, DeviceReport, SpaceReport};
 
 impl Engine {
     /// How full the file system is, right now. A file system that is only read learns it with the first call.

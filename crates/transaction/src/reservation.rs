@@ -9,8 +9,8 @@ use crate::EngineError;
 use crate::change_kind::ChangeKind;
 use crate::engine::Engine;
 use crate::error::METADATA;
-use crate::space::{Asker, Charge, CountedBlocks, Draw, LookUps, PromisedData, Ticket, Unallocated, Wanted};
 use vlinder_forest::OpenTree;
+use vlinder_space::{Asker, Charge, CountedBlocks, Draw, LookUps, PromisedData, Ticket, Unallocated, Wanted};
 
 /// Leaves, each with its path and a split, that taking away the name of a subvolume comes to at most: three
 /// of the directory's tree, four of the root tree (root item, two references, orphan), two each of the trees
@@ -180,7 +180,7 @@ impl Engine {
         };
         handles > 0
             || self.space.has_tickets_before_this_thread()
-            || self.space.has_promised_changes()
+            || self.space.promised_changes() != Charge::default()
             || self.waiting_changes() != Charge::default()
             || self.space.pinned_bytes() > 0
             // What waits for the host is not freed by waiting here.

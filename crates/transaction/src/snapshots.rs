@@ -10,8 +10,8 @@ use vlinder_tree::Root;
 use crate::EngineError;
 use crate::engine::Engine;
 use crate::handle::Handle;
-use crate::space::Charge;
 use vlinder_forest::OpenTree;
+use vlinder_space::Charge;
 
 /// What is done right after the tree was copied: `fs` gives the snapshot its name. Since the copy is made,
 /// the name is not in the snapshot itself, even where it lies in the source.

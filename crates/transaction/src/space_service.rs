@@ -11,13 +11,13 @@ use crate::EngineError;
 use crate::engine::Engine;
 use crate::extents::delayed::ExtentKind;
 use crate::extents::tree::ExtentTree;
-use crate::space::Purpose;
-use crate::space::free_ranges::FreeRanges;
-use crate::space::free_space_tree::{FreeSpaceTree, GroupRange};
-use crate::space::groups::Taken;
+use crate::free_space_tree::FreeSpaceTree;
 use crate::unwinding::Unfinished;
 use vlinder_forest::OpenTree;
 use vlinder_forest::Referrer;
+use vlinder_space::Purpose;
+use vlinder_space::Taken;
+use vlinder_space::{FreeRanges, GroupRange};
 
 impl Engine {
     pub(crate) fn extent_tree(&self) -> ExtentTree<'_> {

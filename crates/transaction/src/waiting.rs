@@ -12,8 +12,8 @@ use vlinder_tree::{CopyEffect, MaybeShared, Measured, Precision, Root, Touch, Tr
 use crate::EngineError;
 use crate::engine::Engine;
 use crate::extents::delayed::{MAX_REFERENCE_BYTES, TouchedExtent};
-use crate::space::{Asker, Charge, Draw, FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES};
 use vlinder_forest::OpenTree;
+use vlinder_space::{Asker, Charge, Draw, FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES};
 
 /// What the engine knows of what waits for the commit.
 #[derive(Default)]

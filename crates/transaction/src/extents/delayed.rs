@@ -16,7 +16,7 @@ use vlinder_format::checksum_item::ChecksumGeometry;
 use vlinder_format::{Key, Level, Logical, RootId};
 
 use super::reference_changes::ReferenceChanges;
-use crate::space::Charge;
+use vlinder_space::Charge;
 
 /// What an extent holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

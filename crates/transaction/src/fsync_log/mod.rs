@@ -34,8 +34,8 @@ use crate::checksums::ChecksumTree;
 use crate::editor::Editor;
 use crate::engine::Engine;
 use crate::handle_space::HandleSpace;
-use crate::space::Charge;
 use crate::{EngineError, Handle};
+use vlinder_space::Charge;
 
 /// So many times its largest size a log may take up of the devices: each fsync writes some of its blocks
 /// anew, and none of the former places is free before the next commit.

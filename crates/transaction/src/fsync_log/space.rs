@@ -6,8 +6,8 @@ use vlinder_format::{Block, Logical, RootId};
 use vlinder_tree::TreeError;
 
 use crate::engine::Engine;
-use crate::space::groups::Taken;
-use crate::space::{Charge, Draw, Purpose};
+use vlinder_space::Taken;
+use vlinder_space::{Charge, Draw, Purpose};
 
 /// Logs hold at most three times as much as they leave.
 const LEAST_LEFT_SHARE: u64 = 3;

@@ -11,10 +11,10 @@ use super::{Content, LogError, LogTicket, NoLog};
 use crate::editor::Editor;
 use crate::engine::Engine;
 use crate::handle_space::HandleSpace;
-use crate::space::Charge;
 use crate::unwinding::Unfinished;
 use crate::{EngineError, Handle};
 use vlinder_forest::new_root_item;
+use vlinder_space::Charge;
 
 /// A log as it will be on the devices.
 struct SealedLog {

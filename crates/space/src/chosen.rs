@@ -4,11 +4,11 @@
 
 use std::ops::Range;
 
-use super::free_ranges::FreeRanges;
+use crate::free_ranges::FreeRanges;
 
 /// A part of what is free. Nothing of it is counted here.
 #[derive(Debug, Default)]
-pub(super) struct ChosenPlaces {
+pub(crate) struct ChosenPlaces {
     /// As they were chosen, in order: what comes back to them is taken first again.
     all: Vec<Range<u64>>,
     left: FreeRanges,
@@ -16,7 +16,7 @@ pub(super) struct ChosenPlaces {
 
 impl ChosenPlaces {
     /// From now on these, which are free, in whole blocks and apart.
-    pub(super) fn choose(&mut self, mut places: Vec<Range<u64>>) {
+    pub(crate) fn choose(&mut self, mut places: Vec<Range<u64>>) {
         places.sort_unstable_by_key(|place| place.start);
         self.left = FreeRanges::default();
         for place in &places {
@@ -26,29 +26,29 @@ impl ChosenPlaces {
     }
 
     /// Bytes that are left of them.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.left.total()
     }
 
     /// Where so many bytes may be taken next.
-    pub(super) fn next(&self, bytes: u64) -> Option<u64> {
+    pub(crate) fn next(&self, bytes: u64) -> Option<u64> {
         self.left.iter().find(|(_, length)| *length >= bytes).map(|(start, _)| start)
     }
 
     /// What is left of them.
-    pub(super) fn left(&self) -> Vec<(u64, u64)> {
+    pub(crate) fn left(&self) -> Vec<(u64, u64)> {
         self.left.iter().collect()
     }
 
     /// A range is free no more.
-    pub(super) fn taken(&mut self, start: u64, bytes: u64) {
+    pub(crate) fn taken(&mut self, start: u64, bytes: u64) {
         if !self.all.is_empty() {
             self.left.remove(start, bytes);
         }
     }
 
     /// A range is free again.
-    pub(super) fn given_back(&mut self, start: u64, bytes: u64) {
+    pub(crate) fn given_back(&mut self, start: u64, bytes: u64) {
         let before = self.all.partition_point(|place| place.start <= start);
         let place = before.checked_sub(1).and_then(|place| self.all.get(place));
         if place.is_some_and(|place| start.saturating_add(bytes) <= place.end) {

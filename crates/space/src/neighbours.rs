@@ -3,22 +3,22 @@
 use vlinder_format::Logical;
 use vlinder_format::chunk::BlockGroupFlags;
 
-use super::charge::Charge;
-use super::free_space_tree::GroupRange;
-use super::groups::Group;
-use super::manager::SpaceManager;
-use super::promises::Unallocated;
-use super::reservations::{CountedBlocks, LookUps};
+use crate::charge::Charge;
+use crate::group_range::GroupRange;
+use crate::groups::Group;
+use crate::manager::SpaceManager;
+use crate::promises::Unallocated;
+use crate::reservations::{CountedBlocks, LookUps};
 
-pub(super) const BLOCK: u64 = 16 << 10;
-pub(super) const GROUP: GroupRange = GroupRange { start: Logical(1 << 20), length: 64 * BLOCK };
+pub(crate) const BLOCK: u64 = 16 << 10;
+pub(crate) const GROUP: GroupRange = GroupRange { start: Logical(1 << 20), length: 64 * BLOCK };
 
 const NOTHING: Unallocated = Unallocated { bytes: 0, data_copies: 1, metadata_copies: 1 };
 
-pub(super) const BLOCKS: u64 = GROUP.length / BLOCK;
+pub(crate) const BLOCKS: u64 = GROUP.length / BLOCK;
 
 /// Groups beside one another, of this content and with so many blocks used.
-pub(super) fn neighbours(groups: &[(BlockGroupFlags, u64)]) -> SpaceManager {
+pub(crate) fn neighbours(groups: &[(BlockGroupFlags, u64)]) -> SpaceManager {
     let space = SpaceManager::new(BLOCK as u32);
     for (number, (flags, used)) in (0..).zip(groups) {
         let range = GroupRange { start: place(number), length: GROUP.length };
@@ -29,7 +29,7 @@ pub(super) fn neighbours(groups: &[(BlockGroupFlags, u64)]) -> SpaceManager {
 }
 
 /// What is to be looked up of neighbours is known.
-pub(super) struct Neighbours;
+pub(crate) struct Neighbours;
 
 impl LookUps for Neighbours {
     fn unallocated(&self) -> Unallocated {
@@ -42,6 +42,6 @@ impl LookUps for Neighbours {
 }
 
 /// Where a group begins.
-pub(super) fn place(number: u64) -> Logical {
+pub(crate) fn place(number: u64) -> Logical {
     Logical(GROUP.start.0 + number * GROUP.length)
 }

@@ -3,23 +3,25 @@
 use vlinder_format::Logical;
 use vlinder_format::chunk::BlockGroupFlags;
 
-use super::charge::Charge;
-use super::demand::{Draw, Wanted};
-use super::free_space_tree::GroupRange;
-use super::groups::{Group, Purpose};
-use super::manager::{SpaceManager, State};
+use crate::charge::Charge;
+use crate::demand::{Draw, Wanted};
+use crate::group_range::GroupRange;
+use crate::groups::{Group, Purpose};
+use crate::manager::{SpaceManager, State};
 
 /// A group that the committer removes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct GroupUse {
-    pub(crate) range: GroupRange,
-    pub(crate) flags: vlinder_format::chunk::BlockGroupFlags,
+pub struct GroupUse {
+    /// Where it lies.
+    pub range: GroupRange,
+    /// What it is for, and its profile.
+    pub flags: vlinder_format::chunk::BlockGroupFlags,
 }
 
 impl SpaceManager {
     /// Idle groups that may go: one of each kind stays, be it full (as in Linux, `btrfs_delete_unused_bgs`).
     /// Whether the room of one is needed is judged when it is its turn ([`SpaceManager::close_idle`]).
-    pub(crate) fn removable_groups(&self) -> Vec<GroupUse> {
+    pub fn removable_groups(&self) -> Vec<GroupUse> {
         let state = self.state.lock();
         let is_idle = |group: &&Group| group.is_idle() && group.committed_used == Some(0);
         let open = || state.groups.iter().filter(|group| !group.closed);
@@ -46,7 +48,7 @@ impl SpaceManager {
     /// Nothing more is taken from a group. False if something was meanwhile, or if its room is needed, which
     /// on the devices is free only once the transaction that removes it is durable: for promises, for what
     /// `waiting` changes take of the commit under way, or for the chunk tree, to which `system_bytes` stay.
-    pub(crate) fn close_idle(&self, start: Logical, waiting: Charge, system_bytes: u64) -> bool {
+    pub fn close_idle(&self, start: Logical, waiting: Charge, system_bytes: u64) -> bool {
         let mut state = self.up_to_date();
         let may_go = state.may_remove(start, waiting, system_bytes);
         if may_go {
@@ -56,12 +58,12 @@ impl SpaceManager {
     }
 
     /// Whether [`close_idle`](Self::close_idle) would close a group now.
-    pub(crate) fn may_remove(&self, start: Logical, waiting: Charge, system_bytes: u64) -> bool {
+    pub fn may_remove(&self, start: Logical, waiting: Charge, system_bytes: u64) -> bool {
         self.up_to_date().may_remove(start, waiting, system_bytes)
     }
 
     /// A group that was closed goes. Nothing of it waits to be free: every pinned range lies in a group.
-    pub(crate) fn remove_group(&self, start: Logical) {
+    pub fn remove_group(&self, start: Logical) {
         let group = self.state.lock().groups.remove(start);
         assert!(group.is_none_or(|group| group.is_idle()), "the group at {start} goes with space in use");
     }
@@ -88,8 +90,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use super::super::neighbours::{BLOCK, BLOCKS, GROUP, neighbours, place};
     use super::*;
+    use crate::neighbours::{BLOCK, BLOCKS, GROUP, neighbours, place};
 
     #[test]
     fn one_group_of_each_kind_stays() {

@@ -16,27 +16,16 @@ use vlinder_format::free_space::{
 use vlinder_format::{Damage, ItemType, Key, Logical, ObjectId, Place, RootId};
 use vlinder_tree::{Readahead, Root, TreeError, Trees};
 
-use super::free_ranges::FreeRanges;
+use vlinder_space::{FreeRanges, GroupRange};
+
 use crate::editor::{Editor, ItemChange};
 
 /// How far ahead of itself a scan of a group's records reads.
 const READAHEAD: Readahead = Readahead::Forward(16);
 
-/// A block group's place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GroupRange {
-    pub(crate) start: Logical,
-    pub(crate) length: u64,
-}
-
-impl GroupRange {
-    pub(crate) fn end(&self) -> u64 {
-        self.start.0 + self.length
-    }
-
-    fn info_key(&self) -> Key {
-        FreeSpaceInfo::key(self.start, self.length)
-    }
+/// The key of a group's head among its records.
+fn info_key(group: GroupRange) -> Key {
+    FreeSpaceInfo::key(group.start, group.length)
 }
 
 /// The free-space tree of one file system.
@@ -60,7 +49,7 @@ impl FreeSpaceTree<'_> {
     pub(crate) fn load(&self, trees: &Trees, group: GroupRange) -> Result<FreeRanges, TreeError> {
         let mut free = FreeRanges::default();
         let mut previous_end = group.start;
-        let mut cursor = trees.cursor(self.root, &group.info_key(), READAHEAD)?;
+        let mut cursor = trees.cursor(self.root, &info_key(group), READAHEAD)?;
         cursor.advance()?;
         while let Some((key, data)) = cursor.item() {
             if key.objectid.0 >= group.end() || key.item_type == ItemType::FREE_SPACE_INFO {
@@ -100,7 +89,7 @@ impl FreeSpaceTree<'_> {
         editor.change_items(
             self.root,
             &[
-                (group.info_key(), Some(info.encode().to_vec())),
+                (info_key(group), Some(info.encode().to_vec())),
                 (extent_key(group.start, group.length), Some(Vec::new())),
             ],
         )
@@ -141,7 +130,7 @@ impl FreeSpaceTree<'_> {
         info.extent_count = found
             .checked_add_signed(delta)
             .ok_or_else(|| Damage::new(FreeSpaceFault::CountTooLow { found }, place))?;
-        changes.insert(group.info_key(), Some(info.encode().to_vec()));
+        changes.insert(info_key(group), Some(info.encode().to_vec()));
         editor.change_items(self.root, &changes.into_iter().collect::<Vec<_>>())?;
         self.convert(editor, group, info)
     }
@@ -282,7 +271,7 @@ impl FreeSpaceTree<'_> {
         let mut changes: Changes = self
             .records(editor.trees, group)?
             .into_iter()
-            .filter(|key| *key != group.info_key())
+            .filter(|key| *key != info_key(group))
             .map(|key| (key, None))
             .collect();
         if to_bitmaps {
@@ -296,7 +285,7 @@ impl FreeSpaceTree<'_> {
             );
             info.flags &= !FREE_SPACE_USING_BITMAPS;
         }
-        changes.insert(group.info_key(), Some(info.encode().to_vec()));
+        changes.insert(info_key(group), Some(info.encode().to_vec()));
         editor.change_items(self.root, &changes.into_iter().collect::<Vec<_>>())
     }
 
@@ -345,7 +334,7 @@ impl FreeSpaceTree<'_> {
 
     /// A group's record, and where it is.
     fn info(&self, trees: &Trees, group: GroupRange) -> Result<(FreeSpaceInfo, Place), TreeError> {
-        let key = group.info_key();
+        let key = info_key(group);
         let found =
             trees.get(self.root, &key)?.ok_or(TreeError::Missing { root: RootId::FREE_SPACE_TREE, key })?;
         let place = found.place(self.root.id());

@@ -9,60 +9,10 @@ use std::time::Duration;
 
 use vlinder_base::thread::{self, ThreadId};
 
-use super::manager::SpaceManager;
+use crate::manager::SpaceManager;
 
 /// How long a thread waits for the end of the next ticket before its own. Each takes a few commits.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// The tickets of a file system, in their order.
-#[derive(Debug, Default)]
-pub(super) struct Tickets(Vec<Waiter>);
-
-#[derive(Debug)]
-struct Waiter {
-    thread: ThreadId,
-    bytes: u64,
-}
-
-impl Tickets {
-    /// A thread waits for so many bytes of metadata from now on; for more, if its ticket was for less. Its
-    /// place in the order stays.
-    pub(super) fn add(&mut self, thread: ThreadId, bytes: u64) {
-        match self.0.iter_mut().find(|ticket| ticket.thread == thread) {
-            Some(ticket) => ticket.bytes = ticket.bytes.max(bytes),
-            None => self.0.push(Waiter { thread, bytes }),
-        }
-    }
-
-    fn remove(&mut self, thread: ThreadId) {
-        self.0.retain(|ticket| ticket.thread != thread);
-    }
-
-    fn has(&self, thread: ThreadId) -> bool {
-        self.0.iter().any(|ticket| ticket.thread == thread)
-    }
-
-    fn is_first(&self, thread: ThreadId) -> bool {
-        self.0.first().is_none_or(|ticket| ticket.thread == thread)
-    }
-
-    /// A thread comes first: its ticket counts for all others, and theirs no more for it.
-    fn overtake(&mut self, thread: ThreadId) {
-        self.0.sort_by_key(|ticket| ticket.thread != thread);
-    }
-
-    /// Bytes of metadata that threads wait for which come before a thread: those before it in the order, or
-    /// all if it has no ticket.
-    fn bytes_before(&self, thread: ThreadId) -> u64 {
-        let before = self.0.iter().take_while(|ticket| ticket.thread != thread);
-        before.fold(0, |sum, ticket| sum.saturating_add(ticket.bytes))
-    }
-
-    /// As [`bytes_before`](Self::bytes_before), of the calling thread.
-    pub(super) fn bytes_before_this_thread(&self) -> u64 {
-        if self.0.is_empty() { 0 } else { self.bytes_before(thread::current_id()) }
-    }
-}
 
 /// The ticket of a thread that was refused room and tries again.
 #[derive(Debug)]
@@ -93,7 +43,7 @@ impl SpaceManager {
     /// Gives the calling thread a ticket for so many bytes of metadata, and waits until those before it have
     /// ended; at most [`PATIENCE`] for each of them. A thread that has a ticket already keeps its place, and
     /// its ticket is for the most of both until the first of the two is dropped that was given.
-    pub(crate) fn take_ticket(&self, bytes: u64) -> Ticket<'_> {
+    pub fn take_ticket(&self, bytes: u64) -> Ticket<'_> {
         let thread = thread::current_id();
         let mut state = self.state.lock();
         let is_first_of_thread = !state.promises.tickets().has(thread);
@@ -108,16 +58,16 @@ impl SpaceManager {
     }
 
     /// Whether other threads wait for room that come before the calling thread.
-    pub(crate) fn has_tickets_before_this_thread(&self) -> bool {
+    pub fn has_tickets_before_this_thread(&self) -> bool {
         self.state.lock().promises.tickets().bytes_before_this_thread() > 0
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::charge::Charge;
-    use super::super::demand::{Draw, Wanted};
-    use super::super::neighbours::{BLOCK, BLOCKS, Neighbours, neighbours};
+    use crate::charge::Charge;
+    use crate::demand::{Draw, Wanted};
+    use crate::neighbours::{BLOCK, BLOCKS, Neighbours, neighbours};
     use vlinder_base::clock::{Clock, SystemClock};
 
     use super::*;
@@ -126,32 +76,8 @@ mod tests {
     impl SpaceManager {
         /// Whether a thread waits for another's ticket to end.
         fn has_waiting_ticket(&self) -> bool {
-            self.state.lock().promises.tickets().0.len() > 1
+            self.state.lock().promises.tickets().count() > 1
         }
-    }
-
-    fn threads() -> [ThreadId; 3] {
-        let id = || thread::spawn("tickets", thread::current_id).join().unwrap();
-        [id(), id(), id()]
-    }
-
-    #[test]
-    fn a_ticket_counts_for_threads_that_came_later_and_for_those_without_one() {
-        let [first, second, other] = threads();
-        let mut tickets = Tickets::default();
-        let before = |tickets: &Tickets| [first, second, other].map(|thread| tickets.bytes_before(thread));
-        assert_eq!(before(&tickets), [0, 0, 0]);
-        tickets.add(first, 10);
-        tickets.add(second, 5);
-        assert_eq!(before(&tickets), [0, 10, 15]);
-        tickets.add(first, 30);
-        tickets.add(first, 20);
-        assert_eq!(before(&tickets), [0, 30, 35], "a ticket grows where it is");
-        tickets.overtake(second);
-        assert_eq!(before(&tickets), [5, 0, 35]);
-        assert!(tickets.is_first(second) && !tickets.is_first(first));
-        tickets.remove(second);
-        assert_eq!(before(&tickets), [0, 30, 30]);
     }
 
     #[test]

@@ -19,18 +19,18 @@ use vlinder_format::block::{HEADER_SIZE, ITEM_HEADER_SIZE, POINTER_SIZE};
 use vlinder_format::file_extent::REGULAR_SIZE;
 use vlinder_format::inode::InodeItem;
 
-use super::chains::Chains;
+use crate::chains::Chains;
 
 /// Bytes of an inode item with its header.
-pub(crate) const INODE_ITEM_BYTES: u64 = (InodeItem::SIZE + ITEM_HEADER_SIZE) as u64;
+pub const INODE_ITEM_BYTES: u64 = (InodeItem::SIZE + ITEM_HEADER_SIZE) as u64;
 /// Bytes of the item of a file's extent with its header.
-pub(crate) const FILE_EXTENT_ITEM_BYTES: u64 = (REGULAR_SIZE + ITEM_HEADER_SIZE) as u64;
+pub const FILE_EXTENT_ITEM_BYTES: u64 = (REGULAR_SIZE + ITEM_HEADER_SIZE) as u64;
 
 /// Bytes that one more reference takes in the extent tree at most: an item of its own with its header.
 const REFERENCE_BYTES: u64 = 64;
 /// Bytes that the item of a tree block takes in the extent tree at most: headers, first key and level, one
 /// reference.
-pub(crate) const BLOCK_ITEM_BYTES: u64 = 76;
+pub const BLOCK_ITEM_BYTES: u64 = 76;
 /// Bytes that the free-space tree or the checksum tree takes for one extent more or less: an item's header,
 /// and what is in it.
 const EXTENT_BYTES: u64 = 64;
@@ -91,7 +91,7 @@ impl Charge {
         Self { items, item_bytes, ..Self::NOTHING }
     }
 
-    pub(super) const NOTHING: Self = Self {
+    pub(crate) const NOTHING: Self = Self {
         blocks: 0,
         returned: 0,
         leaves: 0,
@@ -108,20 +108,20 @@ impl Charge {
 
     /// By how much each count is higher than it was before.
     #[must_use]
-    pub(crate) fn growth_since(self, before: Self) -> Self {
+    pub fn growth_since(self, before: Self) -> Self {
         self.with(before, u64::saturating_sub)
     }
 
     /// Of it, what is about references to tree blocks.
     #[must_use]
-    pub(crate) fn of_blocks(self) -> Self {
+    pub fn of_blocks(self) -> Self {
         let Self { block_references, block_places, .. } = self;
         Self { block_references, block_places, ..Self::NOTHING }
     }
 
     /// Each count as high as in both charges.
     #[must_use]
-    pub(crate) fn at_least(self, other: Self) -> Self {
+    pub fn at_least(self, other: Self) -> Self {
         self.with(other, u64::max)
     }
 
@@ -171,7 +171,7 @@ impl SubAssign for Charge {
 }
 
 /// What is left of a sum when a part of it goes back.
-pub(super) fn given_back(sum: u64, part: u64) -> u64 {
+pub(crate) fn given_back(sum: u64, part: u64) -> u64 {
     assert!(part <= sum, "{part} go back of a sum of {sum}");
     sum - part
 }
@@ -179,45 +179,45 @@ pub(super) fn given_back(sum: u64, part: u64) -> u64 {
 /// How large the trees are, in blocks: each block is copied at most once in a transaction, so this bounds
 /// every price.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct TreeSizes {
+pub struct TreeSizes {
     /// Bytes of a block.
-    pub(crate) block_bytes: u64,
+    pub block_bytes: u64,
     /// Levels of the highest tree.
-    pub(crate) levels: u64,
+    pub levels: u64,
     /// Blocks of the extent tree.
-    pub(crate) extent: u64,
+    pub extent: u64,
     /// Blocks of the free-space tree.
-    pub(crate) free_space: u64,
+    pub free_space: u64,
     /// Blocks of the checksum tree.
-    pub(crate) checksum: u64,
+    pub checksum: u64,
     /// Blocks of the trees of files, shared ones once for each open tree: each copies them for itself.
-    pub(crate) files: u64,
+    pub files: u64,
     /// Blocks that handles made in the trees of files since these came to rest. Of `files`, as many are
     /// copied already, or were paid for by what filled them.
-    pub(crate) made: u64,
+    pub made: u64,
     /// Blocks of the root tree and of the tree of group items that a commit may copy.
-    pub(crate) roots_and_groups: u64,
+    pub roots_and_groups: u64,
     /// Blocks of the extent and free-space trees that tell of the places where tree blocks lie; all their
     /// blocks where nobody has counted.
-    pub(crate) about_blocks: u64,
+    pub about_blocks: u64,
     /// What every commit changes of these two trees, as far as somebody looked.
-    pub(crate) own_moves: Option<OwnMoves>,
+    pub own_moves: Option<OwnMoves>,
     /// Blocks that places have room for that were chosen for new blocks: what was looked at is true of these.
-    pub(crate) chosen_blocks: u64,
+    pub chosen_blocks: u64,
 }
 
 /// What every commit changes of the extent and free-space trees because it moves their own blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OwnMoves {
+pub struct OwnMoves {
     /// Leaves of the extent tree.
-    pub(crate) chains: Chains,
+    pub chains: Chains,
     /// Nodes of the extent tree, and all blocks of the free-space tree.
-    pub(crate) other_blocks: u64,
+    pub other_blocks: u64,
     /// Blocks of root items, and of group items where these have a tree of their own.
-    pub(crate) roots: u64,
+    pub roots: u64,
     /// How often leaves of the extent tree may split, and nodes, where new blocks come to lie in the chosen
     /// places.
-    pub(crate) splits: u64,
+    pub splits: u64,
 }
 
 impl OwnMoves {
@@ -236,7 +236,7 @@ impl OwnMoves {
 
 impl TreeSizes {
     /// The price of a charge, in blocks.
-    pub(crate) fn price_blocks(&self, charge: &Charge) -> u64 {
+    pub fn price_blocks(&self, charge: &Charge) -> u64 {
         let Charge {
             leaves,
             items,
@@ -275,7 +275,7 @@ impl TreeSizes {
 
     /// Of the price of a charge, what the next commit does not give back, in blocks: all but the copies in
     /// the trees that are ordered by address, which are no one else's.
-    pub(crate) fn lasting_blocks(&self, charge: &Charge) -> u64 {
+    pub fn lasting_blocks(&self, charge: &Charge) -> u64 {
         let kept = Charge { blocks: charge.blocks.saturating_sub(charge.returned), returned: 0, ..*charge };
         let Charge { added_references, dropped_references, extents, checksums, .. } = *charge;
         let references = added_references.saturating_add(dropped_references);
@@ -288,7 +288,7 @@ impl TreeSizes {
     }
 
     /// The price of a charge, in bytes.
-    pub(crate) fn price_bytes(&self, charge: &Charge) -> u64 {
+    pub fn price_bytes(&self, charge: &Charge) -> u64 {
         self.price_blocks(charge).saturating_mul(self.block_bytes)
     }
 
@@ -296,7 +296,7 @@ impl TreeSizes {
     /// the places of tree blocks, since the copies come and go there; copies of the root items and of the
     /// group items. There are two bounds: by all that tells of such places, and by how far the moves of the
     /// blocks go.
-    pub(crate) fn commit_blocks(&self, changes: &Charge) -> u64 {
+    pub fn commit_blocks(&self, changes: &Charge) -> u64 {
         let paths = self.levels.saturating_mul(4);
         let rest = COMMIT_SLACK_BLOCKS.saturating_add(paths);
         let all = self.about_blocks.saturating_mul(2).saturating_add(self.roots_and_groups);
@@ -317,14 +317,14 @@ impl TreeSizes {
 
     /// What these changes and the commit that does them take, bounded by how far moves go, if enough places
     /// were chosen; none where nobody looked, or the other bound is lower.
-    pub(crate) fn blocks_by_moves(&self, changes: &Charge) -> Option<u64> {
+    pub fn blocks_by_moves(&self, changes: &Charge) -> Option<u64> {
         let by_moves = TreeSizes { chosen_blocks: u64::MAX, ..*self }.commit_blocks(changes);
         let by_all = TreeSizes { own_moves: None, ..*self }.commit_blocks(changes);
         (by_moves < by_all).then(|| by_moves.saturating_add(self.price_blocks(changes)))
     }
 
     /// The same, in bytes.
-    pub(crate) fn commit_bytes(&self, changes: &Charge) -> u64 {
+    pub fn commit_bytes(&self, changes: &Charge) -> u64 {
         self.commit_blocks(changes).saturating_mul(self.block_bytes)
     }
 
@@ -354,8 +354,8 @@ impl TreeSizes {
 mod tests {
     use vlinder_format::{ItemType, Key, Logical, ObjectId};
 
-    use super::super::chains::{ExtentLeaf, ExtentLeaves};
     use super::*;
+    use crate::chains::{ExtentLeaf, ExtentLeaves};
 
     fn sizes() -> TreeSizes {
         TreeSizes {

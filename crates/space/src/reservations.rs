@@ -4,11 +4,11 @@
 use vlinder_base::sync::MutexGuard;
 use vlinder_base::sync::atomic::Ordering;
 
-use super::charge::{Charge, OwnMoves, TreeSizes};
-use super::demand::{Draw, PromisedData, Wanted};
-use super::groups::Purpose;
-use super::manager::{SpaceManager, State};
-use super::promises::{GlobalReserve, Room, Unallocated};
+use crate::charge::{Charge, OwnMoves, TreeSizes};
+use crate::demand::{Draw, PromisedData, Wanted};
+use crate::groups::Purpose;
+use crate::manager::{SpaceManager, State};
+use crate::promises::{GlobalReserve, Room, Unallocated};
 
 /// How asking for a promise ended, by what is known of the devices and the trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ enum Promised {
 }
 
 /// What a promise may have to look up; no lock is held then.
-pub(crate) trait LookUps {
+pub trait LookUps {
     /// What new chunks can have.
     fn unallocated(&self) -> Unallocated;
     /// What can be counted of the trees whose sizes are bounds; none where that can't be read.
@@ -40,23 +40,26 @@ const MOST_LOOK_UPS: u32 = 64;
 
 /// A state of the trees' sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SizeChanges(u64);
+pub struct SizeChanges(u64);
 
 /// What was counted where [`TreeSizes`] had bounds; each as there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CountedBlocks {
-    pub(crate) about_blocks: u64,
-    pub(crate) roots_and_groups: u64,
-    pub(crate) own_moves: OwnMoves,
+pub struct CountedBlocks {
+    /// Blocks that tell of places of tree blocks.
+    pub about_blocks: u64,
+    /// Blocks of root items and group items.
+    pub roots_and_groups: u64,
+    /// How far the moves of the commit's own blocks go.
+    pub own_moves: OwnMoves,
 }
 
 /// A state of the chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ChunkChanges(u64);
+pub struct ChunkChanges(u64);
 
 impl State {
     /// What of these needs the groups do not cover.
-    pub(super) fn lacking(&self, needs: Room) -> Room {
+    pub(crate) fn lacking(&self, needs: Room) -> Room {
         let available = Room {
             data: self.groups.available(Purpose::Data),
             metadata: self.groups.available(Purpose::Metadata),
@@ -113,13 +116,13 @@ impl SpaceManager {
     ///
     /// # Errors
     /// The state of the chunks for which that has to be looked up.
-    pub(crate) fn unallocated(&self) -> Result<Unallocated, ChunkChanges> {
+    pub fn unallocated(&self) -> Result<Unallocated, ChunkChanges> {
         let state = self.state.lock();
         state.unallocated.ok_or(ChunkChanges(state.chunk_changes))
     }
 
     /// What new chunks can have, as it was looked up; forgotten if chunks came or went meanwhile.
-    pub(crate) fn set_unallocated(&self, seen: ChunkChanges, unallocated: Unallocated) {
+    pub fn set_unallocated(&self, seen: ChunkChanges, unallocated: Unallocated) {
         let mut state = self.state.lock();
         if state.chunk_changes == seen.0 {
             state.unallocated = Some(unallocated);
@@ -127,26 +130,26 @@ impl SpaceManager {
     }
 
     /// A tree that is used has so many levels.
-    pub(crate) fn note_levels(&self, levels: u64) {
+    pub fn note_levels(&self, levels: u64) {
         let mut state = self.state.lock();
         let sizes = state.promises.sizes_mut();
         sizes.levels = sizes.levels.max(levels);
     }
 
     /// A tree of files was opened that has so many blocks.
-    pub(crate) fn note_opened(&self, blocks: u64) {
+    pub fn note_opened(&self, blocks: u64) {
         let mut state = self.state.lock();
         let sizes = state.promises.sizes_mut();
         sizes.files = sizes.files.saturating_add(blocks);
     }
 
     /// A handle made a block in a tree of files, or let go of one that the transaction made.
-    pub(crate) fn note_made(&self, blocks: i64) {
+    pub fn note_made(&self, blocks: i64) {
         self.made.fetch_add(blocks, Ordering::Relaxed);
     }
 
     /// How large the trees are that have come to rest, and what is kept. No handle is open.
-    pub(crate) fn set_sizes(&self, sizes: TreeSizes, reserve: GlobalReserve) {
+    pub fn set_sizes(&self, sizes: TreeSizes, reserve: GlobalReserve) {
         let mut state = self.state.lock();
         state.size_changes += 1;
         state.is_counted = false;
@@ -158,7 +161,7 @@ impl SpaceManager {
     }
 
     /// The state, with what was made of the trees and is left of chosen places by now.
-    pub(super) fn up_to_date(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn up_to_date(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         let chosen_bytes = state.groups.chosen_bytes();
         let sizes = state.promises.sizes_mut();
@@ -189,7 +192,7 @@ impl SpaceManager {
     /// changes take. `waiting` is asked anew after each look-up: handles may have left more for the commit
     /// meanwhile. A handle counts what it leaves as waiting before it gives its promise back, so that one of
     /// the two is seen of it, unless both happen between the look at what waits and that at the promises.
-    pub(crate) fn promise(
+    pub fn promise(
         &self,
         wanted: Wanted,
         draw: Draw,
@@ -241,7 +244,7 @@ impl SpaceManager {
 
     /// Of data that were refused, the price of their metadata if those are what lacks room; none where there
     /// is no room for the data themselves, or where both come out of the same groups.
-    pub(crate) fn metadata_of_refused(&self, data: PromisedData) -> Option<u64> {
+    pub fn metadata_of_refused(&self, data: PromisedData) -> Option<u64> {
         let state = self.state.lock();
         let wanted = Wanted { data, ..Wanted::default() };
         let needs = state.promises.needs(Draw::Margin, Charge::default(), wanted);
@@ -253,23 +256,17 @@ impl SpaceManager {
     }
 
     /// How often a handle, or who was about to open one, gave back what it was promised.
-    pub(crate) fn promises_given_back(&self) -> u64 {
+    pub fn promises_given_back(&self) -> u64 {
         self.given_back.load(Ordering::Acquire)
     }
 
-    /// Whether handles that are open, or about to be, were promised something.
-    pub(crate) fn has_promised_changes(&self) -> bool {
-        self.state.lock().promises.has_promised_changes()
-    }
-
     /// What handles were promised that are open, or about to be.
-    #[cfg(test)]
-    pub(crate) fn promised_changes(&self) -> Charge {
+    pub fn promised_changes(&self) -> Charge {
         self.state.lock().promises.handles()
     }
 
     /// What there is of metadata space and what is wanted of it, for messages.
-    pub(crate) fn describe_room(&self, waiting: Charge) -> String {
+    pub fn describe_room(&self, waiting: Charge) -> String {
         let state = self.state.lock();
         let needs = state.promises.needs(Draw::LastReserve, waiting, Wanted::default());
         let available = Room {
@@ -280,23 +277,23 @@ impl SpaceManager {
     }
 
     /// What a commit can take at worst that makes these changes, in bytes.
-    pub(crate) fn price_of_commit_bytes(&self, changes: Charge) -> u64 {
+    pub fn price_of_commit_bytes(&self, changes: Charge) -> u64 {
         let state = self.up_to_date();
         state.promises.price_bytes(&changes).saturating_add(state.promises.commit_bytes(&changes))
     }
 
     /// How large the trees are.
-    pub(crate) fn sizes(&self) -> TreeSizes {
+    pub fn sizes(&self) -> TreeSizes {
         *self.up_to_date().promises.sizes_mut()
     }
 
     /// What changes can take at worst, in bytes.
-    pub(crate) fn price_bytes(&self, changes: Charge) -> u64 {
+    pub fn price_bytes(&self, changes: Charge) -> u64 {
         self.state.lock().promises.price_bytes(&changes)
     }
 
     /// A promise was used or is not needed. What it left for the commit waits already.
-    pub(crate) fn unpromise(&self, changes: Charge) {
+    pub fn unpromise(&self, changes: Charge) {
         if changes == Charge::default() {
             return;
         }
@@ -306,30 +303,30 @@ impl SpaceManager {
     }
 
     /// Promises space to data that were accepted before, whatever there is.
-    pub(crate) fn promise_accepted_data(&self, data: PromisedData) {
+    pub fn promise_accepted_data(&self, data: PromisedData) {
         self.state.lock().promises.add_data(data);
     }
 
     /// A promise of data was used or is not needed; of them, `placed` had their space.
-    pub(crate) fn unpromise_data(&self, data: PromisedData, placed: u64) {
+    pub fn unpromise_data(&self, data: PromisedData, placed: u64) {
         let mut state = self.state.lock();
         state.promises.displace(placed);
         state.promises.remove_data(data);
     }
 
     /// Promised data were taken from a group, and count as such from now on.
-    pub(crate) fn place_data(&self, bytes: u64) {
+    pub fn place_data(&self, bytes: u64) {
         self.state.lock().promises.place(bytes);
     }
 
     /// Placed data gave their space back, and are promised some as before.
-    pub(crate) fn displace_data(&self, bytes: u64) {
+    pub fn displace_data(&self, bytes: u64) {
         self.state.lock().promises.displace(bytes);
     }
 
     /// What promises and `waiting` changes, and so much metadata beside them, need of new chunks beyond what
     /// the groups have.
-    pub(crate) fn lacking(&self, draw: Draw, waiting: Charge, metadata: u64) -> Room {
+    pub fn lacking(&self, draw: Draw, waiting: Charge, metadata: u64) -> Room {
         let state = self.up_to_date();
         let mut needs = state.promises.needs(draw, waiting, Wanted::default());
         needs.metadata = needs.metadata.saturating_add(metadata);
@@ -343,9 +340,9 @@ mod tests {
 
     use vlinder_format::chunk::BlockGroupFlags;
 
-    use super::super::chains::ExtentLeaves;
-    use super::super::neighbours::{BLOCKS, neighbours};
     use super::*;
+    use crate::chains::ExtentLeaves;
+    use crate::neighbours::{BLOCKS, neighbours};
 
     const BLOCK: u64 = 16 << 10;
     const UNALLOCATED: Unallocated = Unallocated { bytes: 1 << 30, data_copies: 1, metadata_copies: 1 };
@@ -394,7 +391,7 @@ mod tests {
         let look_ups = Disturbed { space: &space, unallocated, disturbances, look_ups: Cell::new(0) };
         let wanted = Wanted { changes: Charge::leaves(1), ..Wanted::default() };
         let promised = space.promise(wanted, Draw::LastReserve, Charge::default, &look_ups);
-        assert_eq!(space.has_promised_changes(), promised);
+        assert_eq!(space.promised_changes() != Charge::default(), promised);
         (promised, look_ups.look_ups.get())
     }
 

@@ -6,9 +6,9 @@
 
 use vlinder_format::chunk::STRIPE_LENGTH;
 
-use super::charge::{Charge, FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES, TreeSizes, given_back};
-use super::demand::{Draw, PromisedData, Wanted};
-use super::tickets::Tickets;
+use crate::charge::{Charge, FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES, TreeSizes, given_back};
+use crate::demand::{Draw, PromisedData, Wanted};
+use crate::ticket_order::Tickets;
 
 /// The longest compressed extent.
 const PIECE_BYTES: u64 = 128 << 10;
@@ -45,18 +45,18 @@ const PIECE: Charge = Charge {
 
 /// Space of the devices that no chunk has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unallocated {
+pub struct Unallocated {
     /// Bytes that new chunks can have, on all devices.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// How often a new chunk of data holds each byte.
-    pub(crate) data_copies: u64,
+    pub data_copies: u64,
     /// How often a new chunk of metadata holds each byte.
-    pub(crate) metadata_copies: u64,
+    pub metadata_copies: u64,
 }
 
 impl Unallocated {
     /// Bytes of devices that chunks of so much room take.
-    pub(crate) fn taken_by(self, room: Room) -> u64 {
+    pub fn taken_by(self, room: Room) -> u64 {
         let data = room.data.next_multiple_of(STRIPE_LENGTH).saturating_mul(self.data_copies);
         let metadata = room.metadata.next_multiple_of(STRIPE_LENGTH).saturating_mul(self.metadata_copies);
         data.saturating_add(metadata)
@@ -65,15 +65,17 @@ impl Unallocated {
 
 /// An amount of space, in bytes as files and trees see them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Room {
-    pub(crate) data: u64,
-    pub(crate) metadata: u64,
+pub struct Room {
+    /// Of data.
+    pub data: u64,
+    /// Of metadata, each byte once.
+    pub metadata: u64,
 }
 
 impl Room {
     /// What of this `available` does not cover. Where groups are mixed, both come out of the same bytes,
     /// which `available.data` counts, and what lacks is called data.
-    pub(crate) fn beyond(self, available: Self, is_mixed: bool) -> Self {
+    pub fn beyond(self, available: Self, is_mixed: bool) -> Self {
         if is_mixed {
             let all = self.data.saturating_add(self.metadata);
             return Self { data: all.saturating_sub(available.data), metadata: 0 };
@@ -87,28 +89,28 @@ impl Room {
 
 /// Metadata space that ordinary changes leave alone, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct GlobalReserve {
+pub struct GlobalReserve {
     /// All of it, as large as Linux's.
-    pub(crate) all: u64,
+    pub all: u64,
     /// Beyond that, what ordinary changes leave, as Linux's do by asking for more than they take.
-    pub(crate) margin: u64,
+    pub margin: u64,
     /// What a snapshot asks Linux for beyond the reserve, on which it draws where it takes more.
-    pub(crate) snapshot: u64,
+    pub snapshot: u64,
     /// What flushing a piece of accepted data may take beyond its promise, because it drops the extents that
     /// it overwrites.
-    pub(crate) overwriting: u64,
+    pub overwriting: u64,
     /// What removing a name leaves of it, with what the removal itself may take: as much as Linux's does, so
     /// that it can go on there.
-    pub(crate) removals: u64,
+    pub removals: u64,
     /// What is left for deleting trees by those who draw on it for anything else.
-    pub(crate) trees: u64,
+    pub trees: u64,
     /// What is left for freeing a leaf of a deleted tree as one, by those who copy what trees share.
-    pub(crate) dead_leaf: u64,
+    pub dead_leaf: u64,
 }
 
 /// The sums of all promises.
 #[derive(Debug, Default)]
-pub(crate) struct Promises {
+pub struct Promises {
     /// What open handles may change.
     handles: Charge,
     /// Data, to writes.
@@ -123,7 +125,7 @@ pub(crate) struct Promises {
 }
 
 impl Promises {
-    pub(crate) fn new(block_bytes: u64) -> Self {
+    pub fn new(block_bytes: u64) -> Self {
         let sizes = TreeSizes { block_bytes, ..TreeSizes::default() };
         Self { sizes, ..Self::default() }
     }
@@ -131,7 +133,7 @@ impl Promises {
     /// What has to find room: all promises and what is asked for, what `waiting` changes take at the next
     /// commit, what that takes by itself, and what `draw` leaves of the reserve, for one. The calling
     /// thread's own ticket is for itself.
-    pub(crate) fn needs(&self, draw: Draw, waiting: Charge, wanted: Wanted) -> Room {
+    pub fn needs(&self, draw: Draw, waiting: Charge, wanted: Wanted) -> Room {
         let mut data = self.data;
         data += wanted.data;
         let changes = self.changes(draw, waiting, wanted);
@@ -204,99 +206,94 @@ impl Promises {
 
     /// By which sizes a commit is judged. The bound by how far moves go may be higher in the next
     /// transaction; where subvolumes must still go then, only they count on it.
-    pub(crate) fn sizes_for(&self, draw: Draw) -> TreeSizes {
+    pub fn sizes_for(&self, draw: Draw) -> TreeSizes {
         let may_count_on_moves = draw == Draw::LastReserve || self.reserve.trees == 0;
         TreeSizes { own_moves: self.sizes.own_moves.filter(|_| may_count_on_moves), ..self.sizes }
     }
 
     /// All that the next commit may do, with what is kept.
-    pub(crate) fn owed(&self, draw: Draw, waiting: Charge, wanted: Wanted) -> Charge {
+    pub fn owed(&self, draw: Draw, waiting: Charge, wanted: Wanted) -> Charge {
         self.changes(draw, waiting, wanted) + self.kept_changes(draw)
     }
 
     /// What changes can take at worst, in bytes.
-    pub(crate) fn price_bytes(&self, charge: &Charge) -> u64 {
+    pub fn price_bytes(&self, charge: &Charge) -> u64 {
         TreeSizes { made: 0, ..self.sizes }.price_bytes(charge)
     }
 
     /// What so much data may take of metadata when they are flushed, in bytes.
-    pub(crate) fn price_of_data(&self, data: PromisedData) -> u64 {
+    pub fn price_of_data(&self, data: PromisedData) -> u64 {
         self.price_bytes(&charge_of_data(data))
     }
 
     /// What the commit may take by itself that does these changes, in bytes.
-    pub(crate) fn commit_bytes(&self, changes: &Charge) -> u64 {
+    pub fn commit_bytes(&self, changes: &Charge) -> u64 {
         self.sizes.commit_bytes(changes)
     }
 
     /// Bytes of a tree block.
-    pub(super) fn block_bytes(&self) -> u64 {
+    pub(crate) fn block_bytes(&self) -> u64 {
         self.sizes.block_bytes
     }
 
-    pub(crate) fn set_sizes(&mut self, sizes: TreeSizes, reserve: GlobalReserve) {
+    pub fn set_sizes(&mut self, sizes: TreeSizes, reserve: GlobalReserve) {
         self.sizes = sizes;
         self.reserve = reserve;
     }
 
-    pub(crate) fn reserve(&self) -> &GlobalReserve {
+    pub fn reserve(&self) -> &GlobalReserve {
         &self.reserve
     }
 
-    pub(crate) fn sizes(&self) -> &TreeSizes {
+    pub fn sizes(&self) -> &TreeSizes {
         &self.sizes
     }
 
-    pub(crate) fn sizes_mut(&mut self) -> &mut TreeSizes {
+    pub fn sizes_mut(&mut self) -> &mut TreeSizes {
         &mut self.sizes
     }
 
     /// What metadata may grow by when data that are there already are changed: a file system whose data are
     /// full goes on.
-    pub(crate) fn growth_bytes(&self) -> u64 {
+    pub fn growth_bytes(&self) -> u64 {
         self.reserve.all / 4
     }
 
-    pub(crate) fn global_reserve(&self) -> u64 {
+    pub fn global_reserve(&self) -> u64 {
         self.reserve.all
     }
 
-    pub(crate) fn add_handle(&mut self, changes: Charge) {
+    pub fn add_handle(&mut self, changes: Charge) {
         self.handles += changes;
     }
 
-    pub(crate) fn remove_handle(&mut self, changes: Charge) {
+    pub fn remove_handle(&mut self, changes: Charge) {
         self.handles -= changes;
     }
 
-    #[cfg(test)]
-    pub(crate) fn handles(&self) -> Charge {
+    pub fn handles(&self) -> Charge {
         self.handles
     }
 
-    pub(super) fn tickets(&mut self) -> &mut Tickets {
+    pub(crate) fn tickets(&mut self) -> &mut Tickets {
         &mut self.tickets
     }
 
-    pub(crate) fn has_promised_changes(&self) -> bool {
-        self.handles != Charge::default()
-    }
-
-    pub(crate) fn add_data(&mut self, data: PromisedData) {
+    pub fn add_data(&mut self, data: PromisedData) {
         self.data += data;
     }
 
-    pub(crate) fn remove_data(&mut self, data: PromisedData) {
+    pub fn remove_data(&mut self, data: PromisedData) {
         self.data -= data;
     }
 
     /// Promised data were taken from a group.
-    pub(crate) fn place(&mut self, bytes: u64) {
+    pub fn place(&mut self, bytes: u64) {
         self.placed = self.placed.saturating_add(bytes);
     }
 
     /// Placed data have their items, or gave their space back.
-    pub(crate) fn displace(&mut self, bytes: u64) {
+    pub fn displace(&mut self, bytes: u64) {
         self.placed = given_back(self.placed, bytes);
     }
 }

@@ -8,16 +8,16 @@ use vlinder_format::chunk::BlockGroupFlags;
 use vlinder_format::free_space::FreeSpaceFault;
 use vlinder_format::{Fault, ItemType, Key, Logical, ObjectId};
 
-use super::free_ranges::FreeRanges;
-use super::free_space_tree::GroupRange;
-use super::groups::{Group, Groups, Purpose, Taken, TakenPlace};
-use super::leased::{NeededRanges, Needing};
-use super::promises::{Promises, Unallocated};
-use super::report::KindReport;
+use crate::free_ranges::FreeRanges;
+use crate::group_range::GroupRange;
+use crate::groups::{Group, Groups, Purpose, Taken, TakenPlace};
+use crate::leased::{NeededRanges, Needing};
+use crate::promises::{Promises, Unallocated};
+use crate::report::KindReport;
 
 #[derive(Debug, Default)]
-pub(super) struct State {
-    pub(super) groups: Groups,
+pub(crate) struct State {
+    pub(crate) groups: Groups,
     /// Freed by the running transaction.
     pinned: FreeRanges,
     /// Freed by the transaction that is being written.
@@ -30,22 +30,22 @@ pub(super) struct State {
     held: NeededRanges,
     /// Held before, on its way to be free.
     released: FreeRanges,
-    pub(super) promises: Promises,
+    pub(crate) promises: Promises,
     /// What new chunks can have; none where that has to be looked up again, because chunks came or went.
-    pub(super) unallocated: Option<Unallocated>,
+    pub(crate) unallocated: Option<Unallocated>,
     /// Counts how often `unallocated` was forgotten.
-    pub(super) chunk_changes: u64,
+    pub(crate) chunk_changes: u64,
     /// The sizes of trees were counted as closely as they can be, since they changed last.
-    pub(super) is_counted: bool,
+    pub(crate) is_counted: bool,
     /// For so many blocks new places were looked for last.
-    pub(super) chosen_for: u64,
+    pub(crate) chosen_for: u64,
     /// Counts how often the sizes of trees were set.
-    pub(super) size_changes: u64,
+    pub(crate) size_changes: u64,
     /// A chunk is on its way from what is unallocated into a group: for the moment its bytes count as
     /// neither.
-    pub(super) is_making_chunk: bool,
+    pub(crate) is_making_chunk: bool,
     /// Some groups hold data and metadata, so that what is promised to one is not there for the other.
-    pub(super) is_mixed: bool,
+    pub(crate) is_mixed: bool,
 }
 
 impl State {
@@ -65,7 +65,7 @@ impl State {
 
 /// Space that is about to be free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waiting {
+pub enum Waiting {
     /// For the superblock of the transaction that freed it.
     Committing,
     /// For nothing any more; a lease held it.
@@ -83,30 +83,33 @@ impl Waiting {
 
 /// A group whose item a commit has to write.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ChangedGroup {
-    pub(crate) range: GroupRange,
-    pub(crate) flags: BlockGroupFlags,
-    pub(crate) used: u64,
+pub struct ChangedGroup {
+    /// Where it lies.
+    pub range: GroupRange,
+    /// What it is for, and its profile.
+    pub flags: BlockGroupFlags,
+    /// What its item is to say.
+    pub used: u64,
     /// The block with its item is the running transaction's.
-    pub(crate) item_is_ready: bool,
+    pub item_is_ready: bool,
 }
 
 /// All space of a file system.
 #[derive(Debug)]
-pub(crate) struct SpaceManager {
-    pub(super) state: Mutex<State>,
+pub struct SpaceManager {
+    pub(crate) state: Mutex<State>,
     loaded: Condvar,
-    pub(super) chunk_made: Condvar,
-    pub(super) ticket_ended: Condvar,
+    pub(crate) chunk_made: Condvar,
+    pub(crate) ticket_ended: Condvar,
     /// Counts how often a handle gave back what it was promised; changed under the lock.
-    pub(super) given_back: AtomicU64,
+    pub(crate) given_back: AtomicU64,
     /// Blocks that handles made in trees of files since these came to rest, less those they let go of again.
-    pub(super) made: AtomicI64,
+    pub(crate) made: AtomicI64,
 }
 
 /// While it lives, nothing is promised: what a chunk leaves to other purposes stays true until its group is
 /// added. The holder must not wait for a thread that asks for a promise.
-pub(crate) struct ChunkBeingMade<'a> {
+pub struct ChunkBeingMade<'a> {
     space: &'a SpaceManager,
 }
 
@@ -118,7 +121,8 @@ impl Drop for ChunkBeingMade<'_> {
 }
 
 impl SpaceManager {
-    pub(crate) fn new(block_bytes: u32) -> Self {
+    /// No groups, no promises; tree blocks of so many bytes.
+    pub fn new(block_bytes: u32) -> Self {
         let state = State { promises: Promises::new(u64::from(block_bytes)), ..State::default() };
         Self {
             state: Mutex::new(state),
@@ -131,13 +135,14 @@ impl SpaceManager {
     }
 
     /// To be held from the look at what a chunk may take until its group is added; by one thread at a time.
-    pub(crate) fn begin_chunk(&self) -> ChunkBeingMade<'_> {
+    pub fn begin_chunk(&self) -> ChunkBeingMade<'_> {
         let was_making = std::mem::replace(&mut self.state.lock().is_making_chunk, true);
         assert!(!was_making, "two chunks are made at once");
         ChunkBeingMade { space: self }
     }
 
-    pub(crate) fn add_group(&self, group: Group) {
+    /// A group is there: one that was read, or a new one.
+    pub fn add_group(&self, group: Group) {
         let mut state = self.state.lock();
         state.is_mixed |=
             group.flags.has(BlockGroupFlags::DATA) && group.flags.has(BlockGroupFlags::METADATA);
@@ -146,17 +151,12 @@ impl SpaceManager {
     }
 
     /// Chunks were removed, and their space on the devices is free.
-    pub(crate) fn forget_unallocated(&self) {
+    pub fn forget_unallocated(&self) {
         self.state.lock().forget_unallocated();
     }
 
-    pub(crate) fn take_blocks(
-        &self,
-        purpose: Purpose,
-        count: usize,
-        size: u64,
-        into: &mut Vec<Logical>,
-    ) -> Taken {
+    /// Takes up to `count` tree blocks; waits where a group's free ranges are being read by another thread.
+    pub fn take_blocks(&self, purpose: Purpose, count: usize, size: u64, into: &mut Vec<Logical>) -> Taken {
         let mut state = self.state.lock();
         loop {
             let had = into.len();
@@ -168,7 +168,11 @@ impl SpaceManager {
         }
     }
 
-    pub(crate) fn take_data(&self, least: u64, most: u64) -> Result<(Logical, u64), Taken> {
+    /// Takes one range of data of `least` to `most` bytes; waits as [`take_blocks`](Self::take_blocks).
+    ///
+    /// # Errors
+    /// What the caller has to do first: load a group, or make a chunk.
+    pub fn take_data(&self, least: u64, most: u64) -> Result<(Logical, u64), Taken> {
         let mut state = self.state.lock();
         loop {
             match state.groups.take_data(least, most) {
@@ -179,7 +183,7 @@ impl SpaceManager {
     }
 
     /// Takes all bytes of a place that is known from elsewhere; [`TakenPlace::Wait`] is waited for here.
-    pub(crate) fn take_place(&self, purpose: Purpose, start: Logical, length: u64) -> TakenPlace {
+    pub fn take_place(&self, purpose: Purpose, start: Logical, length: u64) -> TakenPlace {
         let mut state = self.state.lock();
         loop {
             match state.groups.take_place(purpose, start, length) {
@@ -191,7 +195,7 @@ impl SpaceManager {
 
     /// The free ranges of a group were read (or could not be). What is pinned of them is left out, in the
     /// same moment.
-    pub(crate) fn loaded(&self, group: GroupRange, free: Option<FreeRanges>, excluded: &[Range<Logical>]) {
+    pub fn loaded(&self, group: GroupRange, free: Option<FreeRanges>, excluded: &[Range<Logical>]) {
         let mut state = self.state.lock();
         let free = free.map(|mut free| {
             for hole in excluded {
@@ -211,11 +215,13 @@ impl SpaceManager {
         self.loaded.notify_all();
     }
 
-    pub(crate) fn unreserve(&self, logical: Logical, length: u64) {
+    /// What was taken and never written is free again.
+    pub fn unreserve(&self, logical: Logical, length: u64) {
         self.state.lock().groups.unreserve(logical, length);
     }
 
-    pub(crate) fn use_reserved(&self, logical: Logical, length: u64) {
+    /// What was taken has its item now.
+    pub fn use_reserved(&self, logical: Logical, length: u64) {
         self.state.lock().groups.use_reserved(logical, length);
     }
 
@@ -224,12 +230,7 @@ impl SpaceManager {
     ///
     /// # Errors
     /// What the disk said of it before contradicts that it was in use.
-    pub(crate) fn pin_used(
-        &self,
-        logical: Logical,
-        length: u64,
-        needing: Option<Needing>,
-    ) -> Result<(), Fault> {
+    pub fn pin_used(&self, logical: Logical, length: u64, needing: Option<Needing>) -> Result<(), Fault> {
         let mut state = self.state.lock();
         state.check_unpinned(logical, length)?;
         state.groups.pin_used(logical, length)?;
@@ -244,7 +245,7 @@ impl SpaceManager {
     ///
     /// # Errors
     /// As [`SpaceManager::pin_used`].
-    pub(crate) fn pin_reserved(&self, logical: Logical, length: u64) -> Result<(), Fault> {
+    pub fn pin_reserved(&self, logical: Logical, length: u64) -> Result<(), Fault> {
         let mut state = self.state.lock();
         state.check_unpinned(logical, length)?;
         state.groups.pin_reserved(logical, length);
@@ -253,17 +254,17 @@ impl SpaceManager {
     }
 
     /// Bytes that the running transaction freed.
-    pub(crate) fn pinned_bytes(&self) -> u64 {
+    pub fn pinned_bytes(&self) -> u64 {
         self.state.lock().pinned.total()
     }
 
     /// Bytes that the transaction freed that is being written, and that may not be taken yet.
-    pub(crate) fn committing_bytes(&self) -> u64 {
+    pub fn committing_bytes(&self) -> u64 {
         self.state.lock().committing.total()
     }
 
     /// The running transaction has ended; what it freed waits for its superblock.
-    pub(crate) fn freeze_pinned(&self) {
+    pub fn freeze_pinned(&self) {
         let mut state = self.state.lock();
         assert_eq!(state.committing.total(), 0, "the commit before is not done");
         state.committing = std::mem::take(&mut state.pinned);
@@ -272,7 +273,7 @@ impl SpaceManager {
 
     /// The superblock is durable: what leased states reach of what the transaction freed is held for them.
     /// `needing` gives those that are left of the leases between two.
-    pub(crate) fn hold_leased(&self, needing: impl Fn(Needing) -> Option<Needing>) {
+    pub fn hold_leased(&self, needing: impl Fn(Needing) -> Option<Needing>) {
         let mut state = self.state.lock();
         let State { committing, committing_needed, held, .. } = &mut *state;
         committing_needed.sift(needing, |_, _| {});
@@ -282,20 +283,20 @@ impl SpaceManager {
     }
 
     /// A lease ended: what no other needs is on its way to be free ([`Waiting::Released`]).
-    pub(crate) fn release_unleased(&self, needing: impl Fn(Needing) -> Option<Needing>) {
+    pub fn release_unleased(&self, needing: impl Fn(Needing) -> Option<Needing>) {
         let mut state = self.state.lock();
         let State { held, released, .. } = &mut *state;
         held.sift(needing, |start, length| released.add(start, length));
     }
 
     /// Bytes that only leases keep from being free, and in how many pieces.
-    pub(crate) fn held(&self) -> (u64, usize) {
+    pub fn held(&self) -> (u64, usize) {
         let state = self.state.lock();
         (state.held.bytes(), state.held.pieces())
     }
 
     /// What waits to be free, each range within one group.
-    pub(crate) fn waiting_ranges(&self, waiting: Waiting) -> Vec<(Logical, u64)> {
+    pub fn waiting_ranges(&self, waiting: Waiting) -> Vec<(Logical, u64)> {
         let mut state = self.state.lock();
         let state = &mut *state;
         let mut ranges = Vec::new();
@@ -311,7 +312,7 @@ impl SpaceManager {
     }
 
     /// What waits to be free may be taken.
-    pub(crate) fn unpin(&self, waiting: Waiting) {
+    pub fn unpin(&self, waiting: Waiting) {
         while self.unpin_one(waiting) {}
     }
 
@@ -328,14 +329,15 @@ impl SpaceManager {
         true
     }
 
-    pub(crate) fn range_of(&self, logical: Logical) -> Option<GroupRange> {
+    /// The group in which an address lies.
+    pub fn range_of(&self, logical: Logical) -> Option<GroupRange> {
         self.state.lock().groups.range_of(logical)
     }
 
     /// The groups whose item differs from what is used, and those that have none yet; with `all_touched` also
     /// those whose extents came and went in equal parts since their item was written (the mechanism switched
     /// off).
-    pub(crate) fn changed_groups(&self, all_touched: bool) -> Vec<ChangedGroup> {
+    pub fn changed_groups(&self, all_touched: bool) -> Vec<ChangedGroup> {
         let state = self.state.lock();
         let is_changed =
             |group: &&Group| group.item_used != Some(group.used) || (all_touched && group.touched);
@@ -349,7 +351,7 @@ impl SpaceManager {
     }
 
     /// The items of these groups say what they use, in blocks that are the running transaction's.
-    pub(crate) fn wrote_groups(&self, written: &[ChangedGroup]) {
+    pub fn wrote_groups(&self, written: &[ChangedGroup]) {
         let mut state = self.state.lock();
         for changed in written {
             if let Some(group) = state.groups.get_mut(changed.range.start) {
@@ -361,7 +363,7 @@ impl SpaceManager {
 
     /// Every item says what its group uses; until the next transaction all of them rest. Gives how many
     /// differ from what they were in the last one.
-    pub(crate) fn settle_groups(&self) -> u64 {
+    pub fn settle_groups(&self) -> u64 {
         let mut changed = 0;
         let mut state = self.state.lock();
         state.groups.assert_lists();
@@ -377,30 +379,32 @@ impl SpaceManager {
     }
 
     /// Bytes that all groups use: the superblock's `bytes_used`.
-    pub(crate) fn used_bytes(&self) -> u64 {
+    pub fn used_bytes(&self) -> u64 {
         self.state.lock().groups.iter().map(|group| group.used).sum()
     }
 
-    pub(crate) fn global_reserve(&self) -> u64 {
+    /// Bytes of the global reserve.
+    pub fn global_reserve(&self) -> u64 {
         self.state.lock().promises.global_reserve()
     }
 
     /// What metadata may grow by when data that are there already are changed.
-    pub(crate) fn growth_bytes(&self) -> u64 {
+    pub fn growth_bytes(&self) -> u64 {
         self.state.lock().promises.growth_bytes()
     }
 
     /// Whether data and metadata come out of the same groups.
-    pub(crate) fn is_mixed(&self) -> bool {
+    pub fn is_mixed(&self) -> bool {
         self.state.lock().is_mixed
     }
 
-    pub(crate) fn available(&self, purpose: Purpose) -> u64 {
+    /// Bytes that the groups of a purpose have left: neither used, reserved nor pinned.
+    pub fn available(&self, purpose: Purpose) -> u64 {
         self.state.lock().groups.available(purpose)
     }
 
     /// Places, as addresses, where tree blocks lie or may come to lie; in order, neighbours as one.
-    pub(crate) fn places_of_blocks(&self) -> Vec<Range<u64>> {
+    pub fn places_of_blocks(&self) -> Vec<Range<u64>> {
         let state = self.state.lock();
         let holds_blocks = |group: &&Group| {
             group.flags.has(BlockGroupFlags::METADATA) || group.flags.has(BlockGroupFlags::SYSTEM)
@@ -418,24 +422,24 @@ impl SpaceManager {
 
     /// A group of tree blocks whose free ranges are not known, to be read by the caller, who tells
     /// [`loaded`](Self::loaded).
-    pub(crate) fn begin_loading(&self) -> Option<GroupRange> {
+    pub fn begin_loading(&self) -> Option<GroupRange> {
         self.state.lock().groups.begin_loading()
     }
 
     /// The longest free places for tree blocks, as addresses in whole blocks, of so many blocks in all if
     /// there are as many.
-    pub(crate) fn longest_free_places(&self, blocks: u64) -> Vec<Range<u64>> {
+    pub fn longest_free_places(&self, blocks: u64) -> Vec<Range<u64>> {
         let state = self.state.lock();
         state.groups.longest_free_places(blocks, state.promises.block_bytes())
     }
 
     /// New tree blocks take these places first, those that are free still.
-    pub(crate) fn choose_places(&self, places: &[Range<u64>]) {
+    pub fn choose_places(&self, places: &[Range<u64>]) {
         self.state.lock().groups.choose_free(places);
     }
 
     /// The keys of all groups' items.
-    pub(crate) fn group_keys(&self) -> Vec<Key> {
+    pub fn group_keys(&self) -> Vec<Key> {
         let state = self.state.lock();
         let key =
             |range: GroupRange| Key::new(ObjectId(range.start.0), ItemType::BLOCK_GROUP_ITEM, range.length);
@@ -443,12 +447,12 @@ impl SpaceManager {
     }
 
     /// How many groups there are.
-    pub(crate) fn group_count(&self) -> usize {
+    pub fn group_count(&self) -> usize {
         self.state.lock().groups.iter().count()
     }
 
     /// Sums by content and profile.
-    pub(crate) fn kinds(&self) -> Vec<KindReport> {
+    pub fn kinds(&self) -> Vec<KindReport> {
         let state = self.state.lock();
         let mut kinds: Vec<KindReport> = Vec::new();
         for group in state.groups.iter() {
@@ -475,8 +479,8 @@ impl SpaceManager {
 
 #[cfg(test)]
 mod tests {
-    use super::super::neighbours::{BLOCK, BLOCKS, GROUP, neighbours, place};
     use super::*;
+    use crate::neighbours::{BLOCK, BLOCKS, GROUP, neighbours, place};
 
     #[test]
     fn a_group_that_is_loaded_while_its_space_is_unpinned_gets_all_of_it() {

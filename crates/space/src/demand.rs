@@ -1,6 +1,6 @@
 //! What is asked of space: changes and data, and what may be drawn on for them.
 
-use super::charge::{Charge, given_back};
+use crate::charge::{Charge, given_back};
 
 /// What a handle may draw on beside what every change may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,32 +77,32 @@ impl std::ops::SubAssign for PromisedData {
 
 /// What promises have to leave room for beside one another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub struct Wanted {
     /// Changes that a handle asks for.
-    pub(crate) changes: Charge,
+    pub changes: Charge,
     /// Data that a write asks for.
-    pub(crate) data: PromisedData,
+    pub data: PromisedData,
     /// What the same operation was promised before, which is among the promises. What an operation may take
     /// is judged as a whole, whether it asks at once or bit by bit.
-    pub(crate) held: Charge,
+    pub held: Charge,
     /// The changes are copies of blocks that other trees share.
-    pub(crate) copies_shared: bool,
+    pub copies_shared: bool,
 }
 
 /// Who asks for changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asker {
+pub struct Asker {
     /// What the operation may draw on.
-    pub(crate) draw: Draw,
+    pub draw: Draw,
     /// What it was promised before.
-    pub(crate) held: Charge,
+    pub held: Charge,
     /// It asks for copies of blocks that other trees share.
-    pub(crate) copies_shared: bool,
+    pub copies_shared: bool,
 }
 
 impl Asker {
     /// The same, asking for copies of blocks that other trees share.
-    pub(crate) fn for_shared_copies(self) -> Self {
+    pub fn for_shared_copies(self) -> Self {
         Self { copies_shared: true, ..self }
     }
 }

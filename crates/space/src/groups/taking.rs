@@ -7,13 +7,13 @@ use vlinder_format::Logical;
 use vlinder_format::chunk::BlockGroupFlags;
 
 use super::{Free, Group, Groups, Purpose, Taken, TakenPlace, list};
-use crate::space::chosen::ChosenPlaces;
-use crate::space::free_ranges::FreeRanges;
-use crate::space::free_space_tree::GroupRange;
+use crate::chosen::ChosenPlaces;
+use crate::free_ranges::FreeRanges;
+use crate::group_range::GroupRange;
 
 impl Groups {
     /// Takes `count` blocks of `size` bytes.
-    pub(crate) fn take_blocks(
+    pub fn take_blocks(
         &mut self,
         purpose: Purpose,
         count: usize,
@@ -79,7 +79,7 @@ impl Groups {
     }
 
     /// Takes up to `most` bytes in one piece, at least `least`; chosen places only where there are no others.
-    pub(crate) fn take_data(&mut self, least: u64, most: u64) -> Result<(Logical, u64), Taken> {
+    pub fn take_data(&mut self, least: u64, most: u64) -> Result<(Logical, u64), Taken> {
         match self.take_unchosen_data(least, most) {
             Err(Taken::Chunk) if self.chosen.bytes() > 0 => {
                 self.chosen.choose(Vec::new());
@@ -102,7 +102,7 @@ impl Groups {
     }
 
     /// New tree blocks take these places first, those that are free still, in whole.
-    pub(crate) fn choose_free(&mut self, places: &[Range<u64>]) {
+    pub fn choose_free(&mut self, places: &[Range<u64>]) {
         let is_free = |place: &&Range<u64>| {
             let group = self.groups.range(..=Logical(place.start)).next_back();
             let Some(Free::Known(free)) = group.map(|(_, group)| &group.free) else { return false };
@@ -114,13 +114,13 @@ impl Groups {
     }
 
     /// Bytes of chosen places that are left.
-    pub(crate) fn chosen_bytes(&self) -> u64 {
+    pub fn chosen_bytes(&self) -> u64 {
         self.chosen.bytes()
     }
 
     /// The longest free places for tree blocks, in whole blocks, of so many blocks in all if there are as
     /// many.
-    pub(crate) fn longest_free_places(&self, blocks: u64, block_bytes: u64) -> Vec<Range<u64>> {
+    pub fn longest_free_places(&self, blocks: u64, block_bytes: u64) -> Vec<Range<u64>> {
         let open = self.open[Purpose::Metadata as usize].iter().filter_map(|start| self.groups.get(start));
         let ranges = open.filter_map(|group| match &group.free {
             Free::Known(free) => Some(free.iter()),
@@ -180,7 +180,7 @@ impl Groups {
     }
 
     /// Takes all bytes of a place that is known from elsewhere.
-    pub(crate) fn take_place(&mut self, purpose: Purpose, start: Logical, length: u64) -> TakenPlace {
+    pub fn take_place(&mut self, purpose: Purpose, start: Logical, length: u64) -> TakenPlace {
         let mut chosen = std::mem::take(&mut self.chosen);
         let taken = self.change(start, |group| {
             let fits = start.checked_add(length).is_some_and(|end| end.0 <= group.range.end());
@@ -224,7 +224,7 @@ impl Groups {
     }
 
     /// A group of tree blocks whose free ranges are not known; the caller reads them.
-    pub(crate) fn begin_loading(&mut self) -> Option<GroupRange> {
+    pub fn begin_loading(&mut self) -> Option<GroupRange> {
         let is_unknown = |group: &&mut Group| {
             group.flags.has(BlockGroupFlags::METADATA) && matches!(group.free, Free::Unknown)
         };
@@ -235,7 +235,7 @@ impl Groups {
 
     /// Of the groups of a purpose of which something may be taken, the one after `last`, beginning with
     /// `first` and going round to it by address.
-    pub(super) fn next_open(
+    pub(crate) fn next_open(
         &self,
         purpose: Purpose,
         first: Logical,

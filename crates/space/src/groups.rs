@@ -21,10 +21,10 @@ use vlinder_format::chunk::BlockGroupFlags;
 use vlinder_format::free_space::FreeSpaceFault;
 use vlinder_format::{Fault, Logical};
 
-use super::charge::given_back;
-use super::chosen::ChosenPlaces;
-use super::free_ranges::FreeRanges;
-use super::free_space_tree::GroupRange;
+use crate::charge::given_back;
+use crate::chosen::ChosenPlaces;
+use crate::free_ranges::FreeRanges;
+use crate::group_range::GroupRange;
 
 /// What space is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,7 +39,7 @@ pub enum Purpose {
 
 impl Purpose {
     /// The content flag of groups that serve it.
-    pub(crate) fn flag(self) -> BlockGroupFlags {
+    pub fn flag(self) -> BlockGroupFlags {
         match self {
             Self::Data => BlockGroupFlags::DATA,
             Self::Metadata => BlockGroupFlags::METADATA,
@@ -58,25 +58,30 @@ enum Free {
 
 /// One block group.
 #[derive(Debug)]
-pub(crate) struct Group {
-    pub(crate) range: GroupRange,
-    pub(crate) flags: BlockGroupFlags,
-    pub(crate) used: u64,
+pub struct Group {
+    /// Where it lies.
+    pub range: GroupRange,
+    /// What it is for, and its profile.
+    pub flags: BlockGroupFlags,
+    /// Bytes that have an item in the extent tree.
+    pub used: u64,
     /// `used` as the last transaction left its item; none while the group has none there.
-    pub(crate) committed_used: Option<u64>,
+    pub committed_used: Option<u64>,
     /// `used` as its item says now, in the running transaction.
-    pub(crate) item_used: Option<u64>,
+    pub item_used: Option<u64>,
     /// Extents of it came or went since its item was written, whether `used` came to differ or not.
-    pub(crate) touched: bool,
+    pub touched: bool,
     /// The block with its item was copied by the running transaction: the item can change without moving
     /// anything.
-    pub(crate) item_is_ready: bool,
-    pub(crate) reserved: u64,
-    pub(crate) pinned: u64,
+    pub item_is_ready: bool,
+    /// Bytes that were taken and have no item yet.
+    pub reserved: u64,
+    /// Bytes that lost their item and may not be taken yet.
+    pub pinned: u64,
     /// Bytes under superblock copies.
-    pub(crate) excluded: u64,
+    pub excluded: u64,
     /// Nothing more is taken from it: its profile cannot be written, or it is about to be removed.
-    pub(crate) closed: bool,
+    pub closed: bool,
     /// It is among the [`Groups`] of which something may be taken.
     is_open: bool,
     /// When its free ranges became known, they were as many bytes as the sum leaves free. On a damaged disk
@@ -87,7 +92,7 @@ pub(crate) struct Group {
 
 impl Group {
     /// A group as its item tells.
-    pub(crate) fn existing(
+    pub fn existing(
         range: GroupRange,
         flags: BlockGroupFlags,
         used: u64,
@@ -114,11 +119,7 @@ impl Group {
     }
 
     /// A group just made, all free.
-    pub(crate) fn fresh(
-        range: GroupRange,
-        flags: BlockGroupFlags,
-        excluded: &[std::ops::Range<Logical>],
-    ) -> Self {
+    pub fn fresh(range: GroupRange, flags: BlockGroupFlags, excluded: &[std::ops::Range<Logical>]) -> Self {
         let mut free = FreeRanges::default();
         free.add(range.start.0, range.length);
         let mut bytes = 0;
@@ -144,7 +145,7 @@ impl Group {
     }
 
     /// Bytes that may still be taken, whether their place is known or not.
-    pub(crate) fn available(&self) -> u64 {
+    pub fn available(&self) -> u64 {
         match &self.free {
             _ if self.closed => 0,
             // Fewer where the group's item says too little of what is used.
@@ -159,14 +160,14 @@ impl Group {
     }
 
     /// Nothing of it is in use, by anyone, in any way.
-    pub(crate) fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.used == 0 && self.reserved == 0 && self.pinned == 0
     }
 }
 
 /// How an attempt to take space ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub enum Taken {
     /// As much as was asked for, or for data at least the least.
     Done,
     /// A group's free ranges have to be read first.
@@ -179,7 +180,7 @@ pub(crate) enum Taken {
 
 /// How an attempt to take a certain place ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TakenPlace {
+pub enum TakenPlace {
     /// It is reserved now.
     Done,
     /// The group's free ranges have to be read first.
@@ -192,7 +193,7 @@ pub(crate) enum TakenPlace {
 
 /// All block groups.
 #[derive(Debug, Default)]
-pub(crate) struct Groups {
+pub struct Groups {
     groups: BTreeMap<Logical, Group>,
     /// Where those begin of which something may be taken, by purpose: of many groups most are full.
     open: [BTreeSet<Logical>; 3],
@@ -212,10 +213,11 @@ struct Sums {
     metadata_taken: u64,
 }
 
-pub(crate) const PURPOSES: [Purpose; 3] = [Purpose::Data, Purpose::Metadata, Purpose::System];
+/// All purposes.
+pub const PURPOSES: [Purpose; 3] = [Purpose::Data, Purpose::Metadata, Purpose::System];
 
 impl Groups {
-    pub(crate) fn insert(&mut self, mut group: Group) {
+    pub fn insert(&mut self, mut group: Group) {
         // One that is read again after an error must not count twice.
         self.remove(group.range.start);
         self.sums.enter(&group);
@@ -223,7 +225,7 @@ impl Groups {
         self.groups.insert(group.range.start, group);
     }
 
-    pub(crate) fn remove(&mut self, start: Logical) -> Option<Group> {
+    pub fn remove(&mut self, start: Logical) -> Option<Group> {
         let group = self.groups.remove(&start)?;
         self.sums.leave(&group);
         for open in &mut self.open {
@@ -233,18 +235,18 @@ impl Groups {
     }
 
     /// Nothing more is taken from a group.
-    pub(crate) fn close(&mut self, start: Logical) {
+    pub fn close(&mut self, start: Logical) {
         self.chosen.choose(Vec::new());
         self.change(start, |group| group.closed = true);
     }
 
     /// Bytes that may still be taken for a purpose.
-    pub(crate) fn available(&self, purpose: Purpose) -> u64 {
+    pub fn available(&self, purpose: Purpose) -> u64 {
         self.sums.available[purpose as usize]
     }
 
     /// Bytes of groups of metadata that are used or reserved.
-    pub(crate) fn metadata_taken(&self) -> u64 {
+    pub fn metadata_taken(&self) -> u64 {
         self.sums.metadata_taken
     }
 
@@ -261,34 +263,34 @@ impl Groups {
         Some(result)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Group> {
+    pub fn iter(&self) -> impl Iterator<Item = &Group> {
         self.groups.values()
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Group> {
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Group> {
         self.groups.values_mut()
     }
 
-    pub(crate) fn get_mut(&mut self, start: Logical) -> Option<&mut Group> {
+    pub fn get_mut(&mut self, start: Logical) -> Option<&mut Group> {
         self.groups.get_mut(&start)
     }
 
     /// The place of the group that holds an address.
-    pub(crate) fn range_of(&self, logical: Logical) -> Option<GroupRange> {
+    pub fn range_of(&self, logical: Logical) -> Option<GroupRange> {
         let (_, group) = self.groups.range(..=logical).next_back()?;
         (logical.0 < group.range.end()).then_some(group.range)
     }
 
     /// Of a range that is pinned, how many bytes lie in the group of its first: ranges of neighbouring groups
     /// are kept as one.
-    pub(crate) fn part_within(&self, start: Logical, length: u64) -> u64 {
+    pub fn part_within(&self, start: Logical, length: u64) -> u64 {
         let group = self.range_of(start);
         let left = group.map(|group| group.end() - start.0);
         length.min(left.unwrap_or_else(|| panic!("{length} bytes at {start} are pinned and in no group")))
     }
 
     /// The lists of open groups hold those of which something may be taken, and no others.
-    pub(crate) fn assert_lists(&self) {
+    pub fn assert_lists(&self) {
         for purpose in PURPOSES {
             let open = self.groups.values().filter(|group| serves(group, purpose) && group.available() > 0);
             let starts = open.map(|group| &group.range.start);
@@ -297,7 +299,7 @@ impl Groups {
     }
 
     /// What is used, reserved, pinned, free and under superblock copies is all of a group.
-    pub(crate) fn assert_sums(&self) {
+    pub fn assert_sums(&self) {
         for group in self.groups.values().filter(|group| group.has_agreed) {
             if let Free::Known(free) = &group.free {
                 assert_eq!(
@@ -311,7 +313,7 @@ impl Groups {
     }
 
     /// What was read of a group's free ranges; none if reading failed, so that it may be tried again.
-    pub(crate) fn loaded(&mut self, start: Logical, free: Option<FreeRanges>) {
+    pub fn loaded(&mut self, start: Logical, free: Option<FreeRanges>) {
         self.change(start, |group| {
             group.has_agreed = free.as_ref().is_some_and(|free| free.total() == group.left());
             group.free = free.map_or(Free::Unknown, Free::Known);
@@ -319,7 +321,7 @@ impl Groups {
     }
 
     /// Reserved space goes back.
-    pub(crate) fn unreserve(&mut self, logical: Logical, length: u64) {
+    pub fn unreserve(&mut self, logical: Logical, length: u64) {
         self.change(logical, |group| {
             group.reserved = given_back(group.reserved, length);
             group.add_free(logical, length);
@@ -328,7 +330,7 @@ impl Groups {
     }
 
     /// Reserved space got its item.
-    pub(crate) fn use_reserved(&mut self, logical: Logical, length: u64) {
+    pub fn use_reserved(&mut self, logical: Logical, length: u64) {
         self.change(logical, |group| {
             group.reserved = given_back(group.reserved, length);
             group.used += length;
@@ -340,7 +342,7 @@ impl Groups {
     ///
     /// # Errors
     /// Where the group's item or its free ranges, as the disk has them, contradict that it was in use.
-    pub(crate) fn pin_used(&mut self, logical: Logical, length: u64) -> Result<(), Fault> {
+    pub fn pin_used(&mut self, logical: Logical, length: u64) -> Result<(), Fault> {
         let pinned = self.change(logical, |group| {
             if group.is_free(logical, length) {
                 return Err(FreeSpaceFault::FreedTwice { start: logical, length }.into());
@@ -360,7 +362,7 @@ impl Groups {
     }
 
     /// Reserved space that may have been written is not needed.
-    pub(crate) fn pin_reserved(&mut self, logical: Logical, length: u64) {
+    pub fn pin_reserved(&mut self, logical: Logical, length: u64) {
         self.change(logical, |group| {
             group.reserved = given_back(group.reserved, length);
             group.pinned += length;
@@ -368,7 +370,7 @@ impl Groups {
     }
 
     /// Pinned space is free: the transaction that freed it is durable.
-    pub(crate) fn unpin(&mut self, logical: Logical, length: u64) {
+    pub fn unpin(&mut self, logical: Logical, length: u64) {
         self.change(logical, |group| {
             group.pinned = given_back(group.pinned, length);
             group.add_free(logical, length);

@@ -5,46 +5,42 @@ use std::collections::BTreeMap;
 
 use vlinder_format::Generation;
 
-use super::free_ranges::FreeRanges;
+use crate::free_ranges::FreeRanges;
 
 /// The oldest and the newest leased state that reach an extent. All leases between them reach it too: it was
 /// there when the oldest was committed, and was freed after the newest; leases that are granted later are of
 /// later states.
-pub(crate) type Needing = (Generation, Generation);
+pub type Needing = (Generation, Generation);
 
 /// Ranges by the leases that need them.
 #[derive(Debug, Default)]
-pub(crate) struct NeededRanges(BTreeMap<Needing, FreeRanges>);
+pub struct NeededRanges(BTreeMap<Needing, FreeRanges>);
 
 impl NeededRanges {
-    pub(crate) fn add(&mut self, needing: Needing, start: u64, length: u64) {
+    pub fn add(&mut self, needing: Needing, start: u64, length: u64) {
         self.0.entry(needing).or_default().add(start, length);
     }
 
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.0.values().map(FreeRanges::total).sum()
     }
 
-    pub(crate) fn pieces(&self) -> usize {
+    pub fn pieces(&self) -> usize {
         self.0.values().map(FreeRanges::pieces).sum()
     }
 
-    pub(crate) fn overlaps(&self, start: u64, length: u64) -> bool {
+    pub fn overlaps(&self, start: u64, length: u64) -> bool {
         self.0.values().any(|ranges| ranges.overlaps(start, length))
     }
 
     /// The ranges that share bytes with these bounds.
-    pub(crate) fn within(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+    pub fn within(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.0.values().flat_map(move |ranges| ranges.within(start, end))
     }
 
     /// Regroups all ranges by the leases that still need them. `needing` returns what is left of a span of
     /// leases. Ranges that no lease needs go to `release`.
-    pub(crate) fn sift(
-        &mut self,
-        needing: impl Fn(Needing) -> Option<Needing>,
-        mut release: impl FnMut(u64, u64),
-    ) {
+    pub fn sift(&mut self, needing: impl Fn(Needing) -> Option<Needing>, mut release: impl FnMut(u64, u64)) {
         for (before, ranges) in std::mem::take(&mut self.0) {
             match needing(before) {
                 None => ranges.iter().for_each(|(start, length)| release(start, length)),
@@ -57,7 +53,7 @@ impl NeededRanges {
     }
 
     /// Moves all ranges to another set.
-    pub(crate) fn move_to(&mut self, other: &mut Self, mut moved: impl FnMut(u64, u64)) {
+    pub fn move_to(&mut self, other: &mut Self, mut moved: impl FnMut(u64, u64)) {
         for (needing, ranges) in std::mem::take(&mut self.0) {
             for (start, length) in ranges.iter() {
                 moved(start, length);

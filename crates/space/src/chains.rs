@@ -12,28 +12,28 @@ const SUMS: usize = 32;
 
 /// A leaf of the extent tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ExtentLeaf {
+pub struct ExtentLeaf {
     /// The first key, as the node above has it.
-    pub(crate) first: Key,
+    pub first: Key,
     /// Where the leaf lies.
-    pub(crate) at: Logical,
+    pub at: Logical,
 }
 
 /// The leaves of the extent tree, in order.
-pub(crate) struct ExtentLeaves(Vec<ExtentLeaf>);
+pub struct ExtentLeaves(Vec<ExtentLeaf>);
 
 /// How many leaves change at most, with how many nodes no one says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Chains {
+pub struct Chains {
     /// Leaves that may change in every commit.
-    pub(crate) closed: u64,
+    pub closed: u64,
     /// Of the others, how many change at most when 1, 2, 4 … of them are touched.
     longest: [u64; SUMS],
 }
 
 impl Chains {
     /// How many leaves beside [`closed`](Self::closed) change at most when so many are touched, anywhere.
-    pub(crate) fn longest(&self, touched: u64) -> u64 {
+    pub fn longest(&self, touched: u64) -> u64 {
         let Some(power) = touched.checked_ilog2() else { return 0 };
         let power = usize::try_from(power).unwrap_or(SUMS).min(SUMS - 1);
         let below = self.longest[power];
@@ -46,24 +46,25 @@ impl Chains {
 }
 
 impl ExtentLeaves {
-    pub(crate) fn new(mut leaves: Vec<ExtentLeaf>) -> Self {
+    /// In any order.
+    pub fn new(mut leaves: Vec<ExtentLeaf>) -> Self {
         leaves.sort_unstable_by_key(|leaf| leaf.first);
         Self(leaves)
     }
 
     /// The leaf that an item of this key lies in, or would.
-    pub(crate) fn leaf_of(&self, key: &Key) -> usize {
+    pub fn leaf_of(&self, key: &Key) -> usize {
         self.0.partition_point(|leaf| leaf.first <= *key).saturating_sub(1)
     }
 
     /// The leaf that tells of a tree block's place: both kinds of items of one come before references by
     /// keys.
-    pub(crate) fn leaf_about(&self, place: Logical) -> usize {
+    pub fn leaf_about(&self, place: Logical) -> usize {
         self.leaf_of(&Key::new(ObjectId(place.0), ItemType::METADATA_ITEM, u64::MAX))
     }
 
     /// Follows the chains. `always` are leaves that every commit may change.
-    pub(crate) fn chains(&self, always: impl IntoIterator<Item = usize>) -> Chains {
+    pub fn chains(&self, always: impl IntoIterator<Item = usize>) -> Chains {
         let next: Vec<usize> = self.0.iter().map(|leaf| self.leaf_about(leaf.at)).collect();
         let mut is_closed = vec![false; next.len()];
         let mut close = |mut leaf: usize| {
