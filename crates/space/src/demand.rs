@@ -89,7 +89,7 @@ pub struct Wanted {
     pub copies_shared: bool,
 }
 
-/// Who asks for changes.
+/// A caller that asks for changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asker {
     /// What the operation may draw on.

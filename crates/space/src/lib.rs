@@ -4,9 +4,9 @@
 //! of the trees it is told ([`TreeSizes`]) or asks for ([`LookUps`]).
 //!
 //! Reading path: [`Charge`] and its price (what a change may take), [`Draw`] and [`Wanted`] (how much of the
-//! rest a caller may take), `promises` (whether all promises fit together), `groups` (what of a block group is
-//! free, reserved, used and pinned), [`SpaceManager`] (all of that under one lock), `tickets` (the order of
-//! callers that were refused).
+//! rest a caller may take), `promises` (whether all promises fit together), `groups` (what of a block group
+//! is free, reserved, used and pinned), [`SpaceManager`], [`Pins`] and [`Reservations`] (all of that, under
+//! one lock), `tickets` (the order of callers that were refused).
 
 mod chains;
 mod charge;
@@ -16,9 +16,12 @@ mod free_ranges;
 mod group_range;
 mod groups;
 mod leased;
+mod ledger;
 mod manager;
 #[cfg(test)]
 mod neighbours;
+mod pinned;
+mod pins;
 mod promises;
 mod removal;
 mod report;
@@ -33,9 +36,11 @@ pub use free_ranges::FreeRanges;
 pub use group_range::GroupRange;
 pub use groups::{Group, PURPOSES, Purpose, Taken, TakenPlace};
 pub use leased::Needing;
-pub use manager::{ChangedGroup, SpaceManager, Waiting};
+pub use manager::{ChangedGroup, ChunkBeingMade, SpaceManager};
+pub use pinned::Waiting;
+pub use pins::Pins;
 pub use promises::{GlobalReserve, Room, Unallocated};
 pub use removal::GroupUse;
 pub use report::{ChunkShare, DeviceReport, KindReport, SpaceReport};
-pub use reservations::{CountedBlocks, LookUps};
+pub use reservations::{CountedBlocks, LookUps, Reservations};
 pub use tickets::Ticket;

@@ -2,84 +2,16 @@
 
 use std::ops::Range;
 
-use vlinder_base::sync::atomic::{AtomicI64, AtomicU64};
-use vlinder_base::sync::{Condvar, Mutex};
 use vlinder_format::chunk::BlockGroupFlags;
-use vlinder_format::free_space::FreeSpaceFault;
-use vlinder_format::{Fault, ItemType, Key, Logical, ObjectId};
+use vlinder_format::{ItemType, Key, Logical, ObjectId};
 
 use crate::free_ranges::FreeRanges;
 use crate::group_range::GroupRange;
-use crate::groups::{Group, Groups, Purpose, Taken, TakenPlace};
-use crate::leased::{NeededRanges, Needing};
-use crate::promises::{Promises, Unallocated};
+use crate::groups::{Group, Purpose, Taken, TakenPlace};
+use crate::ledger::Ledger;
+use crate::pins::Pins;
 use crate::report::KindReport;
-
-#[derive(Debug, Default)]
-pub(crate) struct State {
-    pub(crate) groups: Groups,
-    /// Freed by the running transaction.
-    pinned: FreeRanges,
-    /// Freed by the transaction that is being written.
-    committing: FreeRanges,
-    /// Of `pinned`, what leased states reach.
-    pinned_needed: NeededRanges,
-    /// Of `committing`, what leased states reach.
-    committing_needed: NeededRanges,
-    /// Freed by durable transactions, and reached by leased states.
-    held: NeededRanges,
-    /// Held before, on its way to be free.
-    released: FreeRanges,
-    pub(crate) promises: Promises,
-    /// What new chunks can have; none where that has to be looked up again, because chunks came or went.
-    pub(crate) unallocated: Option<Unallocated>,
-    /// Counts how often `unallocated` was forgotten.
-    pub(crate) chunk_changes: u64,
-    /// The sizes of trees were counted as closely as they can be, since they changed last.
-    pub(crate) is_counted: bool,
-    /// For so many blocks new places were looked for last.
-    pub(crate) chosen_for: u64,
-    /// Counts how often the sizes of trees were set.
-    pub(crate) size_changes: u64,
-    /// A chunk is on its way from what is unallocated into a group: for the moment its bytes count as
-    /// neither.
-    pub(crate) is_making_chunk: bool,
-    /// Some groups hold data and metadata, so that what is promised to one is not there for the other.
-    pub(crate) is_mixed: bool,
-}
-
-impl State {
-    fn forget_unallocated(&mut self) {
-        self.unallocated = None;
-        self.chunk_changes += 1;
-    }
-
-    fn check_unpinned(&self, start: Logical, length: u64) -> Result<(), Fault> {
-        let mut waiting = [&self.pinned, &self.committing, &self.released].into_iter();
-        if waiting.any(|ranges| ranges.overlaps(start.0, length)) || self.held.overlaps(start.0, length) {
-            return Err(FreeSpaceFault::FreedTwice { start, length }.into());
-        }
-        Ok(())
-    }
-}
-
-/// Space that is about to be free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waiting {
-    /// For the superblock of the transaction that freed it.
-    Committing,
-    /// For nothing any more; a lease held it.
-    Released,
-}
-
-impl Waiting {
-    fn of<'a>(self, committing: &'a mut FreeRanges, released: &'a mut FreeRanges) -> &'a mut FreeRanges {
-        match self {
-            Self::Committing => committing,
-            Self::Released => released,
-        }
-    }
-}
+use crate::reservations::Reservations;
 
 /// A group whose item a commit has to write.
 #[derive(Clone, Copy, Debug)]
@@ -94,56 +26,55 @@ pub struct ChangedGroup {
     pub item_is_ready: bool,
 }
 
-/// All space of a file system.
+/// The block groups of a file system, with what is promised of them.
 #[derive(Debug)]
 pub struct SpaceManager {
-    pub(crate) state: Mutex<State>,
-    loaded: Condvar,
-    pub(crate) chunk_made: Condvar,
-    pub(crate) ticket_ended: Condvar,
-    /// Counts how often a handle gave back what it was promised; changed under the lock.
-    pub(crate) given_back: AtomicU64,
-    /// Blocks that handles made in trees of files since these came to rest, less those they let go of again.
-    pub(crate) made: AtomicI64,
+    ledger: Ledger,
 }
 
 /// While it lives, nothing is promised: what a chunk leaves to other purposes stays true until its group is
 /// added. The holder must not wait for a thread that asks for a promise.
 pub struct ChunkBeingMade<'a> {
-    space: &'a SpaceManager,
+    ledger: &'a Ledger,
 }
 
 impl Drop for ChunkBeingMade<'_> {
     fn drop(&mut self) {
-        self.space.state.lock().is_making_chunk = false;
-        self.space.chunk_made.notify_all();
+        self.ledger.state.lock().is_making_chunk = false;
+        self.ledger.chunk_made.notify_all();
     }
 }
 
 impl SpaceManager {
     /// No groups, no promises; tree blocks of so many bytes.
     pub fn new(block_bytes: u32) -> Self {
-        let state = State { promises: Promises::new(u64::from(block_bytes)), ..State::default() };
-        Self {
-            state: Mutex::new(state),
-            loaded: Condvar::new(),
-            chunk_made: Condvar::new(),
-            ticket_ended: Condvar::new(),
-            given_back: AtomicU64::new(0),
-            made: AtomicI64::new(0),
-        }
+        Self { ledger: Ledger::new(block_bytes) }
+    }
+
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// What is promised.
+    pub fn reservations(&self) -> Reservations<'_> {
+        Reservations::new(&self.ledger)
+    }
+
+    /// What is pinned.
+    pub fn pins(&self) -> Pins<'_> {
+        Pins::new(&self.ledger)
     }
 
     /// To be held from the look at what a chunk may take until its group is added; by one thread at a time.
     pub fn begin_chunk(&self) -> ChunkBeingMade<'_> {
-        let was_making = std::mem::replace(&mut self.state.lock().is_making_chunk, true);
+        let was_making = std::mem::replace(&mut self.ledger.state.lock().is_making_chunk, true);
         assert!(!was_making, "two chunks are made at once");
-        ChunkBeingMade { space: self }
+        ChunkBeingMade { ledger: &self.ledger }
     }
 
     /// A group is there: one that was read, or a new one.
     pub fn add_group(&self, group: Group) {
-        let mut state = self.state.lock();
+        let mut state = self.ledger.state.lock();
         state.is_mixed |=
             group.flags.has(BlockGroupFlags::DATA) && group.flags.has(BlockGroupFlags::METADATA);
         state.groups.insert(group);
@@ -152,17 +83,17 @@ impl SpaceManager {
 
     /// Chunks were removed, and their space on the devices is free.
     pub fn forget_unallocated(&self) {
-        self.state.lock().forget_unallocated();
+        self.ledger.state.lock().forget_unallocated();
     }
 
     /// Takes up to `count` tree blocks; waits where a group's free ranges are being read by another thread.
     pub fn take_blocks(&self, purpose: Purpose, count: usize, size: u64, into: &mut Vec<Logical>) -> Taken {
-        let mut state = self.state.lock();
+        let mut state = self.ledger.state.lock();
         loop {
             let had = into.len();
             let wanted = count - had.min(count);
             match state.groups.take_blocks(purpose, wanted, size, into) {
-                Taken::Wait => self.loaded.wait(&mut state),
+                Taken::Wait => self.ledger.loaded.wait(&mut state),
                 other => return other,
             }
         }
@@ -173,10 +104,10 @@ impl SpaceManager {
     /// # Errors
     /// What the caller has to do first: load a group, or make a chunk.
     pub fn take_data(&self, least: u64, most: u64) -> Result<(Logical, u64), Taken> {
-        let mut state = self.state.lock();
+        let mut state = self.ledger.state.lock();
         loop {
             match state.groups.take_data(least, most) {
-                Err(Taken::Wait) => self.loaded.wait(&mut state),
+                Err(Taken::Wait) => self.ledger.loaded.wait(&mut state),
                 other => return other,
             }
         }
@@ -184,10 +115,10 @@ impl SpaceManager {
 
     /// Takes all bytes of a place that is known from elsewhere; [`TakenPlace::Wait`] is waited for here.
     pub fn take_place(&self, purpose: Purpose, start: Logical, length: u64) -> TakenPlace {
-        let mut state = self.state.lock();
+        let mut state = self.ledger.state.lock();
         loop {
             match state.groups.take_place(purpose, start, length) {
-                TakenPlace::Wait => self.loaded.wait(&mut state),
+                TakenPlace::Wait => self.ledger.loaded.wait(&mut state),
                 other => return other,
             }
         }
@@ -196,149 +127,46 @@ impl SpaceManager {
     /// The free ranges of a group were read (or could not be). What is pinned of them is left out, in the
     /// same moment.
     pub fn loaded(&self, group: GroupRange, free: Option<FreeRanges>, excluded: &[Range<Logical>]) {
-        let mut state = self.state.lock();
+        let mut state = self.ledger.state.lock();
+        let pinned = &state.pinned;
         let free = free.map(|mut free| {
             for hole in excluded {
                 free.remove(hole.start.0, hole.end.0 - hole.start.0);
             }
-            for ranges in [&state.pinned, &state.committing, &state.released] {
+            for ranges in [&pinned.running, &pinned.committing, &pinned.released] {
                 for (start, length) in ranges.within(group.start.0, group.end()) {
                     free.remove(start, length);
                 }
             }
-            for (start, length) in state.held.within(group.start.0, group.end()) {
+            for (start, length) in pinned.held.within(group.start.0, group.end()) {
                 free.remove(start, length);
             }
             free
         });
         state.groups.loaded(group.start, free);
-        self.loaded.notify_all();
+        self.ledger.loaded.notify_all();
     }
 
     /// What was taken and never written is free again.
     pub fn unreserve(&self, logical: Logical, length: u64) {
-        self.state.lock().groups.unreserve(logical, length);
+        self.ledger.state.lock().groups.unreserve(logical, length);
     }
 
     /// What was taken has its item now.
     pub fn use_reserved(&self, logical: Logical, length: u64) {
-        self.state.lock().groups.use_reserved(logical, length);
-    }
-
-    /// Used space lost its item: it is free once this transaction is durable, and those leases have ended
-    /// that reach it.
-    ///
-    /// # Errors
-    /// What the disk said of it before contradicts that it was in use.
-    pub fn pin_used(&self, logical: Logical, length: u64, needing: Option<Needing>) -> Result<(), Fault> {
-        let mut state = self.state.lock();
-        state.check_unpinned(logical, length)?;
-        state.groups.pin_used(logical, length)?;
-        state.pinned.add(logical.0, length);
-        if let Some(needing) = needing {
-            state.pinned_needed.add(needing, logical.0, length);
-        }
-        Ok(())
-    }
-
-    /// Reserved space that may have been written is not needed: it is free once this transaction is durable.
-    ///
-    /// # Errors
-    /// As [`SpaceManager::pin_used`].
-    pub fn pin_reserved(&self, logical: Logical, length: u64) -> Result<(), Fault> {
-        let mut state = self.state.lock();
-        state.check_unpinned(logical, length)?;
-        state.groups.pin_reserved(logical, length);
-        state.pinned.add(logical.0, length);
-        Ok(())
-    }
-
-    /// Bytes that the running transaction freed.
-    pub fn pinned_bytes(&self) -> u64 {
-        self.state.lock().pinned.total()
-    }
-
-    /// Bytes that the transaction freed that is being written, and that may not be taken yet.
-    pub fn committing_bytes(&self) -> u64 {
-        self.state.lock().committing.total()
-    }
-
-    /// The running transaction has ended; what it freed waits for its superblock.
-    pub fn freeze_pinned(&self) {
-        let mut state = self.state.lock();
-        assert_eq!(state.committing.total(), 0, "the commit before is not done");
-        state.committing = std::mem::take(&mut state.pinned);
-        state.committing_needed = std::mem::take(&mut state.pinned_needed);
-    }
-
-    /// The superblock is durable: what leased states reach of what the transaction freed is held for them.
-    /// `needing` gives those that are left of the leases between two.
-    pub fn hold_leased(&self, needing: impl Fn(Needing) -> Option<Needing>) {
-        let mut state = self.state.lock();
-        let State { committing, committing_needed, held, .. } = &mut *state;
-        committing_needed.sift(needing, |_, _| {});
-        committing_needed.move_to(held, |start, length| {
-            committing.remove(start, length);
-        });
-    }
-
-    /// A lease ended: what no other needs is on its way to be free ([`Waiting::Released`]).
-    pub fn release_unleased(&self, needing: impl Fn(Needing) -> Option<Needing>) {
-        let mut state = self.state.lock();
-        let State { held, released, .. } = &mut *state;
-        held.sift(needing, |start, length| released.add(start, length));
-    }
-
-    /// Bytes that only leases keep from being free, and in how many pieces.
-    pub fn held(&self) -> (u64, usize) {
-        let state = self.state.lock();
-        (state.held.bytes(), state.held.pieces())
-    }
-
-    /// What waits to be free, each range within one group.
-    pub fn waiting_ranges(&self, waiting: Waiting) -> Vec<(Logical, u64)> {
-        let mut state = self.state.lock();
-        let state = &mut *state;
-        let mut ranges = Vec::new();
-        for (start, length) in waiting.of(&mut state.committing, &mut state.released).iter() {
-            let (mut at, end) = (start, start + length);
-            while at < end {
-                let part = state.groups.part_within(Logical(at), end - at);
-                ranges.push((Logical(at), part));
-                at += part;
-            }
-        }
-        ranges
-    }
-
-    /// What waits to be free may be taken.
-    pub fn unpin(&self, waiting: Waiting) {
-        while self.unpin_one(waiting) {}
-    }
-
-    /// Frees one range and drops its pin under one lock. If the group were loaded between the two steps, the
-    /// range would be lost for ever. False when there is none.
-    fn unpin_one(&self, waiting: Waiting) -> bool {
-        let mut state = self.state.lock();
-        let state = &mut *state;
-        let ranges = waiting.of(&mut state.committing, &mut state.released);
-        let Some((start, length)) = ranges.first() else { return false };
-        let part = state.groups.part_within(Logical(start), length);
-        state.groups.unpin(Logical(start), part);
-        ranges.remove(start, part);
-        true
+        self.ledger.state.lock().groups.use_reserved(logical, length);
     }
 
     /// The group in which an address lies.
     pub fn range_of(&self, logical: Logical) -> Option<GroupRange> {
-        self.state.lock().groups.range_of(logical)
+        self.ledger.state.lock().groups.range_of(logical)
     }
 
     /// The groups whose item differs from what is used, and those that have none yet; with `all_touched` also
     /// those whose extents came and went in equal parts since their item was written (the mechanism switched
     /// off).
     pub fn changed_groups(&self, all_touched: bool) -> Vec<ChangedGroup> {
-        let state = self.state.lock();
+        let state = self.ledger.state.lock();
         let is_changed =
             |group: &&Group| group.item_used != Some(group.used) || (all_touched && group.touched);
         let changed = state.groups.iter().filter(is_changed).map(|group| ChangedGroup {
@@ -352,7 +180,7 @@ impl SpaceManager {
 
     /// The items of these groups say what they use, in blocks that are the running transaction's.
     pub fn wrote_groups(&self, written: &[ChangedGroup]) {
-        let mut state = self.state.lock();
+        let mut state = self.ledger.state.lock();
         for changed in written {
             if let Some(group) = state.groups.get_mut(changed.range.start) {
                 group.item_used = Some(changed.used);
@@ -365,7 +193,7 @@ impl SpaceManager {
     /// differ from what they were in the last one.
     pub fn settle_groups(&self) -> u64 {
         let mut changed = 0;
-        let mut state = self.state.lock();
+        let mut state = self.ledger.state.lock();
         state.groups.assert_lists();
         if cfg!(debug_assertions) {
             state.groups.assert_sums();
@@ -380,32 +208,32 @@ impl SpaceManager {
 
     /// Bytes that all groups use: the superblock's `bytes_used`.
     pub fn used_bytes(&self) -> u64 {
-        self.state.lock().groups.iter().map(|group| group.used).sum()
+        self.ledger.state.lock().groups.iter().map(|group| group.used).sum()
     }
 
     /// Bytes of the global reserve.
     pub fn global_reserve(&self) -> u64 {
-        self.state.lock().promises.global_reserve()
+        self.ledger.state.lock().promises.global_reserve()
     }
 
     /// What metadata may grow by when data that are there already are changed.
     pub fn growth_bytes(&self) -> u64 {
-        self.state.lock().promises.growth_bytes()
+        self.ledger.state.lock().promises.growth_bytes()
     }
 
     /// Whether data and metadata come out of the same groups.
     pub fn is_mixed(&self) -> bool {
-        self.state.lock().is_mixed
+        self.ledger.state.lock().is_mixed
     }
 
     /// Bytes that the groups of a purpose have left: neither used, reserved nor pinned.
     pub fn available(&self, purpose: Purpose) -> u64 {
-        self.state.lock().groups.available(purpose)
+        self.ledger.state.lock().groups.available(purpose)
     }
 
     /// Places, as addresses, where tree blocks lie or may come to lie; in order, neighbours as one.
     pub fn places_of_blocks(&self) -> Vec<Range<u64>> {
-        let state = self.state.lock();
+        let state = self.ledger.state.lock();
         let holds_blocks = |group: &&Group| {
             group.flags.has(BlockGroupFlags::METADATA) || group.flags.has(BlockGroupFlags::SYSTEM)
         };
@@ -423,24 +251,24 @@ impl SpaceManager {
     /// A group of tree blocks whose free ranges are not known, to be read by the caller, who tells
     /// [`loaded`](Self::loaded).
     pub fn begin_loading(&self) -> Option<GroupRange> {
-        self.state.lock().groups.begin_loading()
+        self.ledger.state.lock().groups.begin_loading()
     }
 
     /// The longest free places for tree blocks, as addresses in whole blocks, of so many blocks in all if
     /// there are as many.
     pub fn longest_free_places(&self, blocks: u64) -> Vec<Range<u64>> {
-        let state = self.state.lock();
+        let state = self.ledger.state.lock();
         state.groups.longest_free_places(blocks, state.promises.block_bytes())
     }
 
     /// New tree blocks take these places first, those that are free still.
     pub fn choose_places(&self, places: &[Range<u64>]) {
-        self.state.lock().groups.choose_free(places);
+        self.ledger.state.lock().groups.choose_free(places);
     }
 
     /// The keys of all groups' items.
     pub fn group_keys(&self) -> Vec<Key> {
-        let state = self.state.lock();
+        let state = self.ledger.state.lock();
         let key =
             |range: GroupRange| Key::new(ObjectId(range.start.0), ItemType::BLOCK_GROUP_ITEM, range.length);
         state.groups.iter().map(|group| key(group.range)).collect()
@@ -448,12 +276,12 @@ impl SpaceManager {
 
     /// How many groups there are.
     pub fn group_count(&self) -> usize {
-        self.state.lock().groups.iter().count()
+        self.ledger.state.lock().groups.iter().count()
     }
 
     /// Sums by content and profile.
     pub fn kinds(&self) -> Vec<KindReport> {
-        let state = self.state.lock();
+        let state = self.ledger.state.lock();
         let mut kinds: Vec<KindReport> = Vec::new();
         for group in state.groups.iter() {
             let used = group.used + group.reserved + group.pinned;
@@ -481,6 +309,7 @@ impl SpaceManager {
 mod tests {
     use super::*;
     use crate::neighbours::{BLOCK, BLOCKS, GROUP, neighbours, place};
+    use crate::pinned::Waiting;
 
     #[test]
     fn a_group_that_is_loaded_while_its_space_is_unpinned_gets_all_of_it() {
@@ -489,21 +318,21 @@ mod tests {
             let space = SpaceManager::new(BLOCK as u32);
             space.add_group(Group::existing(GROUP, flags, 8 * BLOCK, 0, false));
             for block in [1, 4] {
-                space.pin_used(Logical(GROUP.start.0 + block * BLOCK), BLOCK, None).unwrap();
+                space.pins().pin_used(Logical(GROUP.start.0 + block * BLOCK), BLOCK, None).unwrap();
             }
-            space.freeze_pinned();
+            space.pins().freeze_pinned();
             // On disk, the 8 blocks at the start were used; two of them are free from this transaction on.
             let mut free = FreeRanges::default();
             for (block, count) in [(1, 1), (4, 1), (8, 56)] {
                 free.add(GROUP.start.0 + block * BLOCK, count * BLOCK);
             }
-            assert_eq!((space.pinned_bytes(), space.committing_bytes()), (0, 2 * BLOCK));
+            assert_eq!((space.pins().pinned_bytes(), space.pins().committing_bytes()), (0, 2 * BLOCK));
             for _ in 0..loaded_after {
-                assert!(space.unpin_one(Waiting::Committing));
+                assert!(space.pins().unpin_one(Waiting::Committing));
             }
             space.loaded(GROUP, Some(free), &[]);
-            space.unpin(Waiting::Committing);
-            assert_eq!(space.committing_bytes(), 0);
+            space.pins().unpin(Waiting::Committing);
+            assert_eq!(space.pins().committing_bytes(), 0);
             let mut taken = Vec::new();
             let available = space.available(Purpose::Metadata);
             assert_eq!(available, 58 * BLOCK);
@@ -518,13 +347,13 @@ mod tests {
         let border = place(1);
         let last = Logical(border.0 - BLOCK);
         for (start, blocks) in [(border, 2), (last, 1)] {
-            space.pin_used(start, blocks * BLOCK, None).unwrap();
+            space.pins().pin_used(start, blocks * BLOCK, None).unwrap();
         }
-        space.freeze_pinned();
+        space.pins().freeze_pinned();
         let parts = vec![(last, BLOCK), (border, 2 * BLOCK)];
-        assert_eq!(space.waiting_ranges(Waiting::Committing), parts);
-        space.unpin(Waiting::Committing);
-        let state = space.state.lock();
+        assert_eq!(space.pins().waiting_ranges(Waiting::Committing), parts);
+        space.pins().unpin(Waiting::Committing);
+        let state = space.ledger.state.lock();
         let found: Vec<(u64, u64)> = state.groups.iter().map(|group| (group.pinned, group.used)).collect();
         assert_eq!(found, [(0, (BLOCKS - 1) * BLOCK), (0, (BLOCKS - 2) * BLOCK)]);
         state.groups.assert_lists();
@@ -538,10 +367,10 @@ mod tests {
             let space = neighbours(&[(BlockGroupFlags::DATA, BLOCKS), (BlockGroupFlags::DATA, behind)]);
             let start = Logical(place(1).0 - BLOCK);
             for length in [2 * BLOCK, GROUP.length, u64::MAX - BLOCK + 1] {
-                let fault = space.pin_used(start, length, None).unwrap_err().to_string();
+                let fault = space.pins().pin_used(start, length, None).unwrap_err().to_string();
                 assert!(fault.contains(&format!("only {BLOCK} are in use")), "{fault}");
             }
-            assert_eq!(space.pinned_bytes(), 0);
+            assert_eq!(space.pins().pinned_bytes(), 0);
         }
     }
 }

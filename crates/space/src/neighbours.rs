@@ -24,7 +24,7 @@ pub(crate) fn neighbours(groups: &[(BlockGroupFlags, u64)]) -> SpaceManager {
         let range = GroupRange { start: place(number), length: GROUP.length };
         space.add_group(Group::existing(range, *flags, used * BLOCK, 0, false));
     }
-    space.state.lock().unallocated = Some(NOTHING);
+    space.ledger().state.lock().unallocated = Some(NOTHING);
     space
 }
 

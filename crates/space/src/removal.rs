@@ -7,7 +7,8 @@ use crate::charge::Charge;
 use crate::demand::{Draw, Wanted};
 use crate::group_range::GroupRange;
 use crate::groups::{Group, Purpose};
-use crate::manager::{SpaceManager, State};
+use crate::ledger::State;
+use crate::manager::SpaceManager;
 
 /// A group that the committer removes.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +23,7 @@ impl SpaceManager {
     /// Idle groups that may go: one of each kind stays, be it full (as in Linux, `btrfs_delete_unused_bgs`).
     /// Whether the room of one is needed is judged when it is its turn ([`SpaceManager::close_idle`]).
     pub fn removable_groups(&self) -> Vec<GroupUse> {
-        let state = self.state.lock();
+        let state = self.ledger().state.lock();
         let is_idle = |group: &&Group| group.is_idle() && group.committed_used == Some(0);
         let open = || state.groups.iter().filter(|group| !group.closed);
         let idle = open().filter(is_idle).map(|group| GroupUse { range: group.range, flags: group.flags });
@@ -49,7 +50,7 @@ impl SpaceManager {
     /// on the devices is free only once the transaction that removes it is durable: for promises, for what
     /// `waiting` changes take of the commit under way, or for the chunk tree, to which `system_bytes` stay.
     pub fn close_idle(&self, start: Logical, waiting: Charge, system_bytes: u64) -> bool {
-        let mut state = self.up_to_date();
+        let mut state = self.ledger().up_to_date();
         let may_go = state.may_remove(start, waiting, system_bytes);
         if may_go {
             state.groups.close(start);
@@ -59,12 +60,12 @@ impl SpaceManager {
 
     /// Whether [`close_idle`](Self::close_idle) would close a group now.
     pub fn may_remove(&self, start: Logical, waiting: Charge, system_bytes: u64) -> bool {
-        self.up_to_date().may_remove(start, waiting, system_bytes)
+        self.ledger().up_to_date().may_remove(start, waiting, system_bytes)
     }
 
     /// A group that was closed goes. Nothing of it waits to be free: every pinned range lies in a group.
     pub fn remove_group(&self, start: Logical) {
-        let group = self.state.lock().groups.remove(start);
+        let group = self.ledger().state.lock().groups.remove(start);
         assert!(group.is_none_or(|group| group.is_idle()), "the group at {start} goes with space in use");
     }
 }
@@ -115,7 +116,8 @@ mod tests {
             let waiting = Charge { blocks: waiting_blocks, ..Charge::default() };
             space.close_idle(place(1), waiting, 0)
         };
-        let beside = neighbours(&[(metadata, BLOCKS / 4)]).price_of_commit_bytes(Charge::default());
+        let beside =
+            neighbours(&[(metadata, BLOCKS / 4)]).reservations().price_of_commit_bytes(Charge::default());
         assert!(beside < GROUP.length / 4 * 3, "a commit alone finds room in the other group");
         assert!(closes(0));
         assert!(!closes(BLOCKS / 2));

@@ -1,14 +1,14 @@
 //! What is counted on of space, beside what is taken: promises to handles and to data, and whether all of
 //! them find room.
 
-use vlinder_base::sync::MutexGuard;
 use vlinder_base::sync::atomic::Ordering;
 
 use crate::charge::{Charge, OwnMoves, TreeSizes};
 use crate::demand::{Draw, PromisedData, Wanted};
 use crate::groups::Purpose;
-use crate::manager::{SpaceManager, State};
+use crate::ledger::{Ledger, State};
 use crate::promises::{GlobalReserve, Room, Unallocated};
+use crate::tickets::Ticket;
 
 /// How asking for a promise ended, by what is known of the devices and the trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +102,8 @@ impl State {
         wanted.is_some_and(|wanted| wanted <= room && wanted > sizes.chosen_blocks)
     }
 
-    /// Blocks that are neither of the extent tree nor of the trees of free space and of checksums. Whoever
-    /// wrote the sizes of the other trees to the disk, they have these together.
+    /// Blocks that are neither of the extent tree nor of the trees of free space and of checksums: all other
+    /// trees have so many together, whatever sizes their root items say.
     fn other_blocks(&self, sizes: &TreeSizes) -> u64 {
         let taken = self.groups.metadata_taken() / sizes.block_bytes.max(1);
         let counted = sizes.extent.saturating_add(sizes.free_space).saturating_add(sizes.checksum);
@@ -111,19 +111,47 @@ impl State {
     }
 }
 
-impl SpaceManager {
+/// What is promised of the space of a file system, and who may have how much of the rest.
+///
+/// 1. All that is promised and kept finds room together ([`promise`](Self::promise)).
+/// 2. What a handle leaves waits before its promise goes, and a promise that a handle's end comes between is
+///    asked for anew (`given_back`).
+/// 3. Nothing is promised while a chunk is on its way into a group
+///    ([`ChunkBeingMade`](crate::ChunkBeingMade)).
+#[derive(Clone, Copy, Debug)]
+pub struct Reservations<'a> {
+    ledger: &'a Ledger,
+}
+
+impl<'a> Reservations<'a> {
+    pub(crate) fn new(ledger: &'a Ledger) -> Self {
+        Self { ledger }
+    }
+
+    /// Gives the calling thread a ticket for so many bytes of metadata, and waits for its turn
+    /// ([`Ticket`]).
+    #[must_use]
+    pub fn take_ticket(self, bytes: u64) -> Ticket<'a> {
+        Ticket::take(self.ledger, bytes)
+    }
+
+    /// Whether other threads wait for room that come before the calling thread.
+    pub fn has_tickets_before_this_thread(&self) -> bool {
+        self.ledger.state.lock().promises.tickets().bytes_before_this_thread() > 0
+    }
+
     /// What new chunks can have.
     ///
     /// # Errors
     /// The state of the chunks for which that has to be looked up.
     pub fn unallocated(&self) -> Result<Unallocated, ChunkChanges> {
-        let state = self.state.lock();
+        let state = self.ledger.state.lock();
         state.unallocated.ok_or(ChunkChanges(state.chunk_changes))
     }
 
     /// What new chunks can have, as it was looked up; forgotten if chunks came or went meanwhile.
     pub fn set_unallocated(&self, seen: ChunkChanges, unallocated: Unallocated) {
-        let mut state = self.state.lock();
+        let mut state = self.ledger.state.lock();
         if state.chunk_changes == seen.0 {
             state.unallocated = Some(unallocated);
         }
@@ -131,48 +159,38 @@ impl SpaceManager {
 
     /// A tree that is used has so many levels.
     pub fn note_levels(&self, levels: u64) {
-        let mut state = self.state.lock();
+        let mut state = self.ledger.state.lock();
         let sizes = state.promises.sizes_mut();
         sizes.levels = sizes.levels.max(levels);
     }
 
     /// A tree of files was opened that has so many blocks.
     pub fn note_opened(&self, blocks: u64) {
-        let mut state = self.state.lock();
+        let mut state = self.ledger.state.lock();
         let sizes = state.promises.sizes_mut();
         sizes.files = sizes.files.saturating_add(blocks);
     }
 
     /// A handle made a block in a tree of files, or let go of one that the transaction made.
     pub fn note_made(&self, blocks: i64) {
-        self.made.fetch_add(blocks, Ordering::Relaxed);
+        self.ledger.made.fetch_add(blocks, Ordering::Relaxed);
     }
 
     /// How large the trees are that have come to rest, and what is kept. No handle is open.
     pub fn set_sizes(&self, sizes: TreeSizes, reserve: GlobalReserve) {
-        let mut state = self.state.lock();
+        let mut state = self.ledger.state.lock();
         state.size_changes += 1;
         state.is_counted = false;
         let files = sizes.files.max(state.other_blocks(&sizes));
         state.promises.set_sizes(TreeSizes { files, made: 0, ..sizes }, reserve);
         state.groups.choose_free(&[]);
         state.chosen_for = 0;
-        self.made.store(0, Ordering::Relaxed);
-    }
-
-    /// The state, with what was made of the trees and is left of chosen places by now.
-    pub(crate) fn up_to_date(&self) -> MutexGuard<'_, State> {
-        let mut state = self.state.lock();
-        let chosen_bytes = state.groups.chosen_bytes();
-        let sizes = state.promises.sizes_mut();
-        sizes.made = u64::try_from(self.made.load(Ordering::Relaxed)).unwrap_or(0);
-        sizes.chosen_blocks = chosen_bytes / sizes.block_bytes.max(1);
-        state
+        self.ledger.made.store(0, Ordering::Relaxed);
     }
 
     /// What was counted of the trees whose sizes were bounds so far; of no use if they changed meanwhile.
     fn set_counted(&self, seen: SizeChanges, counted: Option<CountedBlocks>, owed: &Charge) {
-        let mut state = self.state.lock();
+        let mut state = self.ledger.state.lock();
         if state.size_changes != seen.0 {
             return;
         }
@@ -225,13 +243,13 @@ impl SpaceManager {
         draw: Draw,
         waiting: &impl Fn() -> Charge,
     ) -> Promised {
-        let given_back = self.given_back.load(Ordering::Acquire);
+        let given_back = self.ledger.given_back.load(Ordering::Acquire);
         let waiting = waiting();
-        let mut state = self.up_to_date();
+        let mut state = self.ledger.up_to_date();
         while state.is_making_chunk {
-            self.chunk_made.wait(&mut state);
+            self.ledger.chunk_made.wait(&mut state);
         }
-        if self.given_back.load(Ordering::Relaxed) != given_back {
+        if self.ledger.given_back.load(Ordering::Relaxed) != given_back {
             return Promised::Overtaken;
         }
         let promised = state.fits(draw, waiting, wanted);
@@ -245,7 +263,7 @@ impl SpaceManager {
     /// Of data that were refused, the price of their metadata if those are what lacks room; none where there
     /// is no room for the data themselves, or where both come out of the same groups.
     pub fn metadata_of_refused(&self, data: PromisedData) -> Option<u64> {
-        let state = self.state.lock();
+        let state = self.ledger.state.lock();
         let wanted = Wanted { data, ..Wanted::default() };
         let needs = state.promises.needs(Draw::Margin, Charge::default(), wanted);
         let lacking = state.lacking(Room { metadata: 0, ..needs });
@@ -257,17 +275,17 @@ impl SpaceManager {
 
     /// How often a handle, or who was about to open one, gave back what it was promised.
     pub fn promises_given_back(&self) -> u64 {
-        self.given_back.load(Ordering::Acquire)
+        self.ledger.given_back.load(Ordering::Acquire)
     }
 
     /// What handles were promised that are open, or about to be.
     pub fn promised_changes(&self) -> Charge {
-        self.state.lock().promises.handles()
+        self.ledger.state.lock().promises.handles()
     }
 
     /// What there is of metadata space and what is wanted of it, for messages.
     pub fn describe_room(&self, waiting: Charge) -> String {
-        let state = self.state.lock();
+        let state = self.ledger.state.lock();
         let needs = state.promises.needs(Draw::LastReserve, waiting, Wanted::default());
         let available = Room {
             data: state.groups.available(Purpose::Data),
@@ -278,18 +296,18 @@ impl SpaceManager {
 
     /// What a commit can take at worst that makes these changes, in bytes.
     pub fn price_of_commit_bytes(&self, changes: Charge) -> u64 {
-        let state = self.up_to_date();
+        let state = self.ledger.up_to_date();
         state.promises.price_bytes(&changes).saturating_add(state.promises.commit_bytes(&changes))
     }
 
     /// How large the trees are.
     pub fn sizes(&self) -> TreeSizes {
-        *self.up_to_date().promises.sizes_mut()
+        *self.ledger.up_to_date().promises.sizes_mut()
     }
 
     /// What changes can take at worst, in bytes.
     pub fn price_bytes(&self, changes: Charge) -> u64 {
-        self.state.lock().promises.price_bytes(&changes)
+        self.ledger.state.lock().promises.price_bytes(&changes)
     }
 
     /// A promise was used or is not needed. What it left for the commit waits already.
@@ -297,37 +315,37 @@ impl SpaceManager {
         if changes == Charge::default() {
             return;
         }
-        let mut state = self.state.lock();
-        self.given_back.fetch_add(1, Ordering::Release);
+        let mut state = self.ledger.state.lock();
+        self.ledger.given_back.fetch_add(1, Ordering::Release);
         state.promises.remove_handle(changes);
     }
 
     /// Promises space to data that were accepted before, whatever there is.
     pub fn promise_accepted_data(&self, data: PromisedData) {
-        self.state.lock().promises.add_data(data);
+        self.ledger.state.lock().promises.add_data(data);
     }
 
     /// A promise of data was used or is not needed; of them, `placed` had their space.
     pub fn unpromise_data(&self, data: PromisedData, placed: u64) {
-        let mut state = self.state.lock();
+        let mut state = self.ledger.state.lock();
         state.promises.displace(placed);
         state.promises.remove_data(data);
     }
 
     /// Promised data were taken from a group, and count as such from now on.
     pub fn place_data(&self, bytes: u64) {
-        self.state.lock().promises.place(bytes);
+        self.ledger.state.lock().promises.place(bytes);
     }
 
     /// Placed data gave their space back, and are promised some as before.
     pub fn displace_data(&self, bytes: u64) {
-        self.state.lock().promises.displace(bytes);
+        self.ledger.state.lock().promises.displace(bytes);
     }
 
     /// What promises and `waiting` changes, and so much metadata beside them, need of new chunks beyond what
     /// the groups have.
     pub fn lacking(&self, draw: Draw, waiting: Charge, metadata: u64) -> Room {
-        let state = self.up_to_date();
+        let state = self.ledger.up_to_date();
         let mut needs = state.promises.needs(draw, waiting, Wanted::default());
         needs.metadata = needs.metadata.saturating_add(metadata);
         state.lacking(needs)
@@ -342,6 +360,7 @@ mod tests {
 
     use super::*;
     use crate::chains::ExtentLeaves;
+    use crate::manager::SpaceManager;
     use crate::neighbours::{BLOCKS, neighbours};
 
     const BLOCK: u64 = 16 << 10;
@@ -374,8 +393,8 @@ mod tests {
 
         fn count_trees(&self, _: &Charge) -> Option<CountedBlocks> {
             if self.is_disturbed() {
-                let sizes = TreeSizes { about_blocks: 100, ..self.space.sizes() };
-                self.space.set_sizes(sizes, GlobalReserve::default());
+                let sizes = TreeSizes { about_blocks: 100, ..self.space.reservations().sizes() };
+                self.space.reservations().set_sizes(sizes, GlobalReserve::default());
             }
             let chains = ExtentLeaves::new(Vec::new()).chains([]);
             let own_moves = OwnMoves { chains, other_blocks: 1, roots: 0, splits: 0 };
@@ -385,13 +404,13 @@ mod tests {
 
     fn ask(unallocated: Unallocated, disturbances: u32) -> (bool, u32) {
         let space = SpaceManager::new(BLOCK as u32);
-        let sizes = TreeSizes { about_blocks: 100, ..space.sizes() };
-        space.set_sizes(sizes, GlobalReserve::default());
+        let sizes = TreeSizes { about_blocks: 100, ..space.reservations().sizes() };
+        space.reservations().set_sizes(sizes, GlobalReserve::default());
         let disturbances = Cell::new(disturbances);
         let look_ups = Disturbed { space: &space, unallocated, disturbances, look_ups: Cell::new(0) };
         let wanted = Wanted { changes: Charge::leaves(1), ..Wanted::default() };
-        let promised = space.promise(wanted, Draw::LastReserve, Charge::default, &look_ups);
-        assert_eq!(space.promised_changes() != Charge::default(), promised);
+        let promised = space.reservations().promise(wanted, Draw::LastReserve, Charge::default, &look_ups);
+        assert_eq!(space.reservations().promised_changes() != Charge::default(), promised);
         (promised, look_ups.look_ups.get())
     }
 
@@ -402,9 +421,9 @@ mod tests {
     fn a_refusal_of_data_names_what_lacks_room() {
         let data = PromisedData::written(4 * BLOCK, 1);
         let full = neighbours(&[(BlockGroupFlags::DATA, BLOCKS), (BlockGroupFlags::METADATA, 0)]);
-        assert_eq!(full.metadata_of_refused(data), None);
+        assert_eq!(full.reservations().metadata_of_refused(data), None);
         let roomy = neighbours(&[(BlockGroupFlags::DATA, 0), (BlockGroupFlags::METADATA, BLOCKS)]);
-        assert!(roomy.metadata_of_refused(data).is_some_and(|bytes| bytes > 0));
+        assert!(roomy.reservations().metadata_of_refused(data).is_some_and(|bytes| bytes > 0));
     }
 
     #[test]
@@ -417,7 +436,7 @@ mod tests {
     #[test]
     fn a_promise_asks_anew_what_waits_if_a_handle_ended_meanwhile() {
         let space = SpaceManager::new(BLOCK as u32);
-        space.set_sizes(space.sizes(), GlobalReserve::default());
+        space.reservations().set_sizes(space.reservations().sizes(), GlobalReserve::default());
         let own = Charge { blocks: 60, ..Charge::default() };
         let wanted = Wanted { changes: Charge { blocks: 1, ..Charge::default() }, ..Wanted::default() };
         let look_ups = Disturbed {
@@ -427,7 +446,7 @@ mod tests {
             look_ups: Cell::new(0),
         };
         let ask = |wanted, waiting: &dyn Fn() -> Charge| {
-            space.promise(wanted, Draw::LastReserve, waiting, &look_ups)
+            space.reservations().promise(wanted, Draw::LastReserve, waiting, &look_ups)
         };
         assert!(ask(Wanted { changes: own, ..wanted }, &Charge::default));
         // All that the handle was promised waits from now on; it ended after somebody had been told that
@@ -438,10 +457,10 @@ mod tests {
             if asked.get() > 1 {
                 return own;
             }
-            space.unpromise(own);
+            space.reservations().unpromise(own);
             Charge::default()
         };
-        let room = SCARCE.bytes / BLOCK - space.sizes().commit_blocks(&Charge::default());
+        let room = SCARCE.bytes / BLOCK - space.reservations().sizes().commit_blocks(&Charge::default());
         let all_of_it = Wanted { changes: Charge { blocks: room - 5, ..Charge::default() }, ..wanted };
         assert!(!ask(all_of_it, &waiting));
         assert!(asked.get() > 1);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use vlinder_base::thread::{self, ThreadId};
 
-use crate::manager::SpaceManager;
+use crate::ledger::Ledger;
 
 /// How long a thread waits for the end of the next ticket before its own. Each takes a few commits.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -17,15 +17,32 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The ticket of a thread that was refused room and tries again.
 #[derive(Debug)]
 pub struct Ticket<'a> {
-    space: &'a SpaceManager,
+    ledger: &'a Ledger,
     thread: ThreadId,
     is_first_of_thread: bool,
 }
 
-impl Ticket<'_> {
+impl<'a> Ticket<'a> {
+    /// Gives the calling thread a ticket for so many bytes of metadata, and waits until those before it have
+    /// ended; at most [`PATIENCE`] for each of them. A thread that has a ticket already keeps its place, and
+    /// its ticket is for the most of both until the first of the two is dropped that was given.
+    pub(crate) fn take(ledger: &'a Ledger, bytes: u64) -> Self {
+        let thread = thread::current_id();
+        let mut state = ledger.state.lock();
+        let is_first_of_thread = !state.promises.tickets().has(thread);
+        state.promises.tickets().add(thread, bytes);
+        while !state.promises.tickets().is_first(thread) {
+            if ledger.ticket_ended.wait_for(&mut state, PATIENCE).timed_out() {
+                state.promises.tickets().overtake(thread);
+            }
+        }
+        drop(state);
+        Self { ledger, thread, is_first_of_thread }
+    }
+
     /// Is for more from now on, if it was for less.
     pub fn raise(&self, bytes: u64) {
-        self.space.state.lock().promises.tickets().add(self.thread, bytes);
+        self.ledger.state.lock().promises.tickets().add(self.thread, bytes);
     }
 }
 
@@ -34,32 +51,8 @@ impl Drop for Ticket<'_> {
         if !self.is_first_of_thread {
             return;
         }
-        self.space.state.lock().promises.tickets().remove(self.thread);
-        self.space.ticket_ended.notify_all();
-    }
-}
-
-impl SpaceManager {
-    /// Gives the calling thread a ticket for so many bytes of metadata, and waits until those before it have
-    /// ended; at most [`PATIENCE`] for each of them. A thread that has a ticket already keeps its place, and
-    /// its ticket is for the most of both until the first of the two is dropped that was given.
-    pub fn take_ticket(&self, bytes: u64) -> Ticket<'_> {
-        let thread = thread::current_id();
-        let mut state = self.state.lock();
-        let is_first_of_thread = !state.promises.tickets().has(thread);
-        state.promises.tickets().add(thread, bytes);
-        while !state.promises.tickets().is_first(thread) {
-            if self.ticket_ended.wait_for(&mut state, PATIENCE).timed_out() {
-                state.promises.tickets().overtake(thread);
-            }
-        }
-        drop(state);
-        Ticket { space: self, thread, is_first_of_thread }
-    }
-
-    /// Whether other threads wait for room that come before the calling thread.
-    pub fn has_tickets_before_this_thread(&self) -> bool {
-        self.state.lock().promises.tickets().bytes_before_this_thread() > 0
+        self.ledger.state.lock().promises.tickets().remove(self.thread);
+        self.ledger.ticket_ended.notify_all();
     }
 }
 
@@ -71,22 +64,26 @@ mod tests {
     use vlinder_base::clock::{Clock, SystemClock};
 
     use super::*;
+    use crate::manager::SpaceManager;
     use vlinder_format::chunk::BlockGroupFlags;
 
     impl SpaceManager {
         /// Whether a thread waits for another's ticket to end.
         fn has_waiting_ticket(&self) -> bool {
-            self.state.lock().promises.tickets().count() > 1
+            self.ledger().state.lock().promises.tickets().count() > 1
         }
     }
 
     #[test]
     fn an_operation_within_another_keeps_the_ticket_of_that() {
         let space = neighbours(&[(BlockGroupFlags::METADATA, 0)]);
-        let before_others =
-            || thread::scope(|scope| scope.spawn(|| space.has_tickets_before_this_thread()).join().unwrap());
-        let outer = space.take_ticket(10);
-        drop(space.take_ticket(20));
+        let before_others = || {
+            thread::scope(|scope| {
+                scope.spawn(|| space.reservations().has_tickets_before_this_thread()).join().unwrap()
+            })
+        };
+        let outer = space.reservations().take_ticket(10);
+        drop(space.reservations().take_ticket(20));
         assert!(before_others());
         drop(outer);
         assert!(!before_others());
@@ -98,17 +95,17 @@ mod tests {
         let waits_until = |end: &mut dyn FnMut()| {
             thread::scope(|scope| {
                 let second = scope.spawn(|| {
-                    assert!(space.has_tickets_before_this_thread());
+                    assert!(space.reservations().has_tickets_before_this_thread());
                     let clock = SystemClock::new();
-                    drop(space.take_ticket(10));
+                    drop(space.reservations().take_ticket(10));
                     clock.monotonic()
                 });
                 end();
                 second.join().unwrap()
             })
         };
-        let mut ticket = Some(space.take_ticket(10));
-        assert!(!space.has_tickets_before_this_thread());
+        let mut ticket = Some(space.reservations().take_ticket(10));
+        assert!(!space.reservations().has_tickets_before_this_thread());
         let waited = waits_until(&mut || {
             while !space.has_waiting_ticket() {
                 thread::yield_now();
@@ -116,31 +113,31 @@ mod tests {
             ticket = None;
         });
         assert!(waited < PATIENCE, "{waited:?}");
-        let _ticket = space.take_ticket(10);
+        let _ticket = space.reservations().take_ticket(10);
         assert!(waits_until(&mut || {}) >= PATIENCE);
     }
 
     #[test]
     fn others_leave_the_room_of_a_ticket_but_for_what_was_accepted_before() {
         let space = neighbours(&[(BlockGroupFlags::METADATA, 0)]);
-        let beside = space.price_of_commit_bytes(Charge::default());
+        let beside = space.reservations().price_of_commit_bytes(Charge::default());
         let asks = |draw, blocks| {
             let wanted = Wanted { changes: Charge { blocks, ..Charge::default() }, ..Wanted::default() };
-            let is_given = space.promise(wanted, draw, Charge::default, &Neighbours);
+            let is_given = space.reservations().promise(wanted, draw, Charge::default, &Neighbours);
             if is_given {
-                space.unpromise(wanted.changes);
+                space.reservations().unpromise(wanted.changes);
             }
             is_given
         };
         let free = BLOCKS - beside / BLOCK;
-        let _ticket = space.take_ticket(free / 2 * BLOCK);
+        let _ticket = space.reservations().take_ticket(free / 2 * BLOCK);
         let by_other =
             |draw, blocks| thread::scope(|scope| scope.spawn(|| asks(draw, blocks)).join().unwrap());
         assert!(asks(Draw::Reserve, free / 2 + 1), "the ticket is for its own thread");
         assert!(by_other(Draw::Reserve, free / 3));
         assert!(!by_other(Draw::Reserve, free / 2 + 1));
         let lacks = |draw| {
-            let lacking = || space.lacking(draw, Charge::default(), free * BLOCK).metadata;
+            let lacking = || space.reservations().lacking(draw, Charge::default(), free * BLOCK).metadata;
             thread::scope(|scope| scope.spawn(lacking).join().unwrap())
         };
         assert_eq!((lacks(Draw::Reserve), lacks(Draw::Accepted)), (free / 2 * BLOCK, 0), "nor a chunk");

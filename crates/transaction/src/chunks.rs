@@ -262,7 +262,7 @@ impl Engine {
             Leave::WhatIsOwed => (Draw::Accepted, 0),
             Leave::Nothing => return u64::MAX,
         };
-        let mut others = self.space.lacking(draw, self.waiting_changes(), metadata_to_come);
+        let mut others = self.space.reservations().lacking(draw, self.waiting_changes(), metadata_to_come);
         // What takes more than its due takes no more than it must.
         let most = match leave {
             Leave::WhatIsOwed => {
@@ -282,12 +282,13 @@ impl Engine {
     /// Bytes of data that the groups, and chunks that can be made, have room for beside what metadata need. A
     /// file system that is only read knows its groups after [`Engine::space`].
     pub fn room_for_data(&self) -> u64 {
-        let unallocated = self.space.unallocated().unwrap_or_else(|chunks| {
+        let unallocated = self.space.reservations().unallocated().unwrap_or_else(|chunks| {
             let unallocated = self.unallocated();
-            self.space.set_unallocated(chunks, unallocated);
+            self.space.reservations().set_unallocated(chunks, unallocated);
             unallocated
         });
-        let metadata = Room { data: 0, ..self.space.lacking(Draw::Nothing, Charge::default(), 0) };
+        let metadata =
+            Room { data: 0, ..self.space.reservations().lacking(Draw::Nothing, Charge::default(), 0) };
         let left = unallocated.bytes.saturating_sub(unallocated.taken_by(metadata));
         self.space.available(Purpose::Data) + left / unallocated.data_copies
     }

@@ -269,7 +269,7 @@ impl<'a> Critical<'a> {
         let superblock = self.make_superblock();
         let blocks = engine.forest.trees().freeze(self.generation);
         engine.end_log(self.generation)?;
-        engine.space.freeze_pinned();
+        engine.space.pins().freeze_pinned();
         engine.delayed.lock().begin_transaction();
         let device_items = engine.device_items.lock().clone();
         let mut phase = engine.phase.lock();
@@ -414,8 +414,8 @@ impl Flushed<'_> {
         engine.forget_removed_chunks();
         engine.hold_leased();
         // Discarded before anyone may take it again.
-        engine.discard(&engine.space.waiting_ranges(Waiting::Committing));
-        engine.space.unpin(Waiting::Committing);
+        engine.discard(&engine.space.pins().waiting_ranges(Waiting::Committing));
+        engine.space.pins().unpin(Waiting::Committing);
         engine.phase.lock().published = superblock.generation;
         engine.phase_changed.notify_all();
         engine.metrics.commits.increment();

@@ -17,9 +17,9 @@ impl Engine {
     pub(crate) fn price_of_commit(&self) -> PriceOfCommit {
         let block = u64::from(self.node_size());
         let price = |changes| PriceOfCommit {
-            blocks: self.space.price_of_commit_bytes(changes) / block,
+            blocks: self.space.reservations().price_of_commit_bytes(changes) / block,
             changes,
-            sizes: self.space.sizes(),
+            sizes: self.space.reservations().sizes(),
         };
         let counted = price(self.waiting_changes());
         match self.measured_changes().map(price) {

@@ -531,10 +531,10 @@ mod tests {
         let handle = engine.begin(Reservation::tree_deletion(STEP_LEAVES)).unwrap();
         thread::scope(|scope| {
             let gate = engine.sharing_gate.lock();
-            let before = engine.space.promised_changes();
+            let before = engine.space.reservations().promised_changes();
             let marking = scope.spawn(|| mark(&handle, &block).unwrap());
             // It has looked, and waits for the gate, once it was charged.
-            while engine.space.promised_changes() == before {
+            while engine.space.reservations().promised_changes() == before {
                 thread::sleep(Duration::from_millis(1));
             }
             reference(1);

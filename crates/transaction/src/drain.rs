@@ -156,10 +156,10 @@ impl Engine {
                 Effect::Allocated => self.space.use_reserved(head.logical, head.length),
                 Effect::Freed { born } => {
                     let needing = self.needing(*born, generation);
-                    self.space.pin_used(head.logical, head.length, needing).map_err(contradiction)?
+                    self.space.pins().pin_used(head.logical, head.length, needing).map_err(contradiction)?
                 }
                 Effect::Cancelled => {
-                    self.space.pin_reserved(head.logical, head.length).map_err(contradiction)?
+                    self.space.pins().pin_reserved(head.logical, head.length).map_err(contradiction)?
                 }
             }
             if *effect != Effect::Cancelled {

@@ -287,14 +287,14 @@ impl Engine {
             Some(tree) => tree,
             None => self.open_tree(id)?,
         };
-        self.space.note_levels(u64::from(tree.root().pointer().level.0) + 1);
+        self.space.reservations().note_levels(u64::from(tree.root().pointer().level.0) + 1);
         Ok(tree)
     }
 
     fn open_tree(&self, id: RootId) -> Result<Arc<OpenTree>, EngineError> {
         let tree = self.forest.tree(id)?;
         // Before anything changes there. Two threads may both find it new: then the sum is a higher bound.
-        self.space.note_opened(self.blocks_of_files(std::slice::from_ref(&tree)));
+        self.space.reservations().note_opened(self.blocks_of_files(std::slice::from_ref(&tree)));
         Ok(tree)
     }
 

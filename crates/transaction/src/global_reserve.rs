@@ -94,7 +94,7 @@ impl Engine {
         };
         let snapshot = self.linux_items(SNAPSHOT_ITEMS);
         let reserve = GlobalReserve { all, margin, snapshot, overwriting, removals, trees, dead_leaf };
-        self.space.set_sizes(sizes, reserve);
+        self.space.reservations().set_sizes(sizes, reserve);
     }
 
     /// Blocks of those among some trees that hold files, by what their root items say.

@@ -93,7 +93,7 @@ impl Engine {
         }
         if let Err(error) = self.check_writable() {
             drop(phase);
-            self.space.unpromise(changes);
+            self.space.reservations().unpromise(changes);
             return Err(error);
         }
         phase.handles += 1;
@@ -235,7 +235,7 @@ impl Handle<'_> {
         let engine = self.engine;
         let left = self.editor.space.left();
         let taken = self.editor.used_blocks();
-        let sizes = engine.space.sizes();
+        let sizes = engine.space.reservations().sizes();
         let before = TreeSizes { made: 0, ..sizes };
         let after = TreeSizes { made: taken, ..sizes };
         // Two bounds of the same: each price by itself is rounded up, and priced together the blocks cost
@@ -467,8 +467,10 @@ impl Engine {
             let rests = phase.handles == 0
                 && !phase.critical
                 && phase.published.next() == phase.generation
-                && self.space.promised_changes() == Charge::default();
-            rests.then(|| (phase.generation, self.grown_changes(), self.space.promises_given_back()))
+                && self.space.reservations().promised_changes() == Charge::default();
+            rests.then(|| {
+                (phase.generation, self.grown_changes(), self.space.reservations().promises_given_back())
+            })
         };
         let before = rest();
         if before.is_none() || self.has_room_for_promises() || rest() != before {
@@ -476,7 +478,10 @@ impl Engine {
         }
         self.metrics.broken_promises.increment();
         let (waiting, measured) = (self.waiting_changes(), self.measured_changes());
-        let (sizes, room) = (self.space.sizes(), self.space.describe_room(measured.unwrap_or(waiting)));
+        let (sizes, room) = (
+            self.space.reservations().sizes(),
+            self.space.reservations().describe_room(measured.unwrap_or(waiting)),
+        );
         debug_assert!(
             false,
             "no room for what waits for the commit after {kind:?}: {waiting:?}, measured {measured:?}, in {sizes:?}; {room}"
@@ -510,7 +515,7 @@ impl Drop for Handle<'_> {
         self.engine.note_edits(self.editor.grown_items());
         let promised = self.promised + self.editor.space.further();
         self.editor.space.give_back_promise();
-        self.engine.space.unpromise(self.promised);
+        self.engine.space.reservations().unpromise(self.promised);
         let was_last = {
             let mut phase = self.engine.phase.lock();
             phase.handles -= 1;

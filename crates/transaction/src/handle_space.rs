@@ -82,7 +82,7 @@ impl<'a> HandleSpace<'a> {
                 Ok(charge)
             }
             Err(TreeError::NoSpace { root, needed_bytes }) => {
-                let before = self.engine.space.price_bytes(self.promised + *further);
+                let before = self.engine.space.reservations().price_bytes(self.promised + *further);
                 Err(TreeError::NoSpace { root, needed_bytes: needed_bytes.saturating_add(before) })
             }
             Err(error) => Err(error),
@@ -93,7 +93,7 @@ impl<'a> HandleSpace<'a> {
     pub(crate) fn give_back_promise(&self) {
         self.paid_copies.lock().clear();
         let further = std::mem::take(&mut *self.further.lock());
-        self.engine.space.unpromise(further);
+        self.engine.space.reservations().unpromise(further);
     }
 
     /// Asks for more than the reservation: for references that copies of these blocks add or replace.
@@ -237,15 +237,15 @@ mod tests {
         let key = Key::MIN;
         space.charge_snapshot(&tree, &[key]).unwrap();
         space.charge_copies_at(&tree, &[key, key]).unwrap();
-        assert_eq!(space.further(), engine.space.promised_changes());
+        assert_eq!(space.further(), engine.space.reservations().promised_changes());
         assert_ne!(space.further(), Charge::default());
         space.leave(Charge::leaves(3));
         assert_eq!(space.left(), Charge::leaves(3));
         space.give_back_promise();
-        assert_eq!(engine.space.promised_changes(), Charge::default());
+        assert_eq!(engine.space.reservations().promised_changes(), Charge::default());
         space.charge_copies_at(&tree, &[key]).unwrap();
         drop(space);
-        assert_eq!(engine.space.promised_changes(), Charge::default());
+        assert_eq!(engine.space.reservations().promised_changes(), Charge::default());
     }
 
     #[test]
@@ -283,7 +283,7 @@ mod tests {
         let space = HandleSpace::new(&engine, Some(Draw::Nothing), promised);
         let refused = space.add(Err(TreeError::NoSpace { root: RootId::FS_TREE, needed_bytes: 4096 }));
         let Err(TreeError::NoSpace { needed_bytes, .. }) = refused else { panic!("{refused:?}") };
-        assert_eq!(needed_bytes, 4096 + engine.space.price_bytes(promised));
+        assert_eq!(needed_bytes, 4096 + engine.space.reservations().price_bytes(promised));
         assert_eq!(space.further(), Charge::default());
     }
 
@@ -296,6 +296,6 @@ mod tests {
         let tree = engine.tree(RootId::FS_TREE).unwrap();
         space.charge_copies_at(&tree, &[Key::MIN; 100_000]).unwrap();
         assert_eq!(space.charge_snapshot(&tree, &[Key::MIN]).unwrap(), Charge::default());
-        assert_eq!(engine.space.promised_changes(), Charge::default());
+        assert_eq!(engine.space.reservations().promised_changes(), Charge::default());
     }
 }

@@ -56,7 +56,7 @@ impl Engine {
 
     /// The superblock is durable: holds back what leased states reach of what the transaction freed.
     pub(crate) fn hold_leased(&self) {
-        self.space.hold_leased(|needing| self.still_needing(needing));
+        self.space.pins().hold_leased(|needing| self.still_needing(needing));
         let (_, pieces) = self.count_held();
         if pieces > MOST_HELD_PIECES {
             self.revoke_leases();
@@ -65,7 +65,7 @@ impl Engine {
 
     /// Takes all leases back if that gives space; false if they hold none.
     pub(crate) fn revoke_leases(&self) -> bool {
-        let (bytes, _) = self.space.held();
+        let (bytes, _) = self.space.pins().held();
         if bytes == 0 {
             return false;
         }
@@ -79,14 +79,14 @@ impl Engine {
     fn release_unleased(&self) {
         // One at a time: another's ranges may be discarded at this moment.
         let _releasing = self.releasing.lock();
-        self.space.release_unleased(|needing| self.still_needing(needing));
-        self.discard(&self.space.waiting_ranges(Waiting::Released));
-        self.space.unpin(Waiting::Released);
+        self.space.pins().release_unleased(|needing| self.still_needing(needing));
+        self.discard(&self.space.pins().waiting_ranges(Waiting::Released));
+        self.space.pins().unpin(Waiting::Released);
         self.count_held();
     }
 
     fn count_held(&self) -> (u64, usize) {
-        let (bytes, pieces) = self.space.held();
+        let (bytes, pieces) = self.space.pins().held();
         self.metrics.lease_held_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         (bytes, pieces)
     }

@@ -133,7 +133,7 @@ impl Engine {
     fn pin_logged(&self, logical: Logical, place: Place) -> Result<(), EngineError> {
         let length = u64::from(self.node_size());
         self.take_logged(Purpose::Metadata, logical, length, place)?;
-        Ok(self.space.pin_reserved(logical, length).map_err(|fault| Damage::new(fault, place))?)
+        Ok(self.space.pins().pin_reserved(logical, length).map_err(|fault| Damage::new(fault, place))?)
     }
 
     /// Reserves the extents of data that only the log knows.
@@ -195,6 +195,7 @@ impl Handle<'_> {
             if self.engine.delayed.lock().head(*logical).is_none() {
                 self.engine
                     .space
+                    .pins()
                     .pin_reserved(*logical, *length)
                     .map_err(|fault| Damage::new(fault, Place::default()))?;
             }

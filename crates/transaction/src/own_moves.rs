@@ -47,7 +47,8 @@ impl Engine {
             let own_moves = Some(found);
             let length: u64 = places.iter().map(|place| place.end - place.start).sum();
             let chosen_blocks = length / u64::from(self.node_size());
-            let sizes = TreeSizes { about_blocks, own_moves, chosen_blocks, ..self.space.sizes() };
+            let sizes =
+                TreeSizes { about_blocks, own_moves, chosen_blocks, ..self.space.reservations().sizes() };
             let enough = sizes.blocks_by_moves(&wanted);
             if enough.is_none_or(|enough| enough <= chosen_blocks) || chosen_blocks < blocks {
                 self.space.choose_places(&places);

@@ -162,11 +162,11 @@ impl Engine {
     /// before. Waits for the tickets that were taken earlier, up to two seconds for each.
     #[must_use]
     pub fn take_ticket(&self, bytes: u64) -> Ticket<'_> {
-        self.space.take_ticket(bytes)
+        self.space.reservations().take_ticket(bytes)
     }
 
     pub(crate) fn no_space(&self, changes: Charge) -> EngineError {
-        EngineError::NoSpace { kind: METADATA, needed_bytes: self.space.price_bytes(changes) }
+        EngineError::NoSpace { kind: METADATA, needed_bytes: self.space.reservations().price_bytes(changes) }
     }
 
     /// Whether a commit could give back space: by writing what waits, by freeing what is pinned, by removing
@@ -179,12 +179,12 @@ impl Engine {
             (phase.handles, phase.is_held_up)
         };
         handles > 0
-            || self.space.has_tickets_before_this_thread()
-            || self.space.promised_changes() != Charge::default()
+            || self.space.reservations().has_tickets_before_this_thread()
+            || self.space.reservations().promised_changes() != Charge::default()
             || self.waiting_changes() != Charge::default()
-            || self.space.pinned_bytes() > 0
+            || self.space.pins().pinned_bytes() > 0
             // What waits for the host is not freed by waiting here.
-            || (!is_held_up && self.space.committing_bytes() > 0)
+            || (!is_held_up && self.space.pins().committing_bytes() > 0)
             || self.asks_to_remove_chunks()
     }
 
@@ -202,14 +202,15 @@ impl Engine {
         let postponable = || if draw > Draw::Margin { Charge::default() } else { self.awaited_changes() };
         let counted = || self.waiting_changes() + postponable();
         let measured = || self.measured_changes().map_or_else(counted, |changes| changes + postponable());
-        if self.space.promise(wanted, draw, counted, self)
-            || (self.measured_changes().is_some() && self.space.promise(wanted, draw, measured, self))
+        if self.space.reservations().promise(wanted, draw, counted, self)
+            || (self.measured_changes().is_some()
+                && self.space.reservations().promise(wanted, draw, measured, self))
         {
             return true;
         }
         counted() != Charge::default()
             && self.measure_waiting()
-            && self.space.promise(wanted, draw, measured, self)
+            && self.space.reservations().promise(wanted, draw, measured, self)
     }
 
     /// Whether there is room for all that waits for the commit, for what the commit takes by itself, and for
@@ -231,7 +232,7 @@ impl Engine {
         if self.promise_making_room(wanted, Draw::Margin)? {
             return Ok(DataPromise { engine: self, space, leaves_of_run: 0 });
         }
-        match self.space.metadata_of_refused(space) {
+        match self.space.reservations().metadata_of_refused(space) {
             Some(needed_bytes) => Err(EngineError::NoSpace { kind: METADATA, needed_bytes }),
             None => Err(EngineError::NoSpace { kind: "data", needed_bytes: space.bytes }),
         }
@@ -270,24 +271,24 @@ impl Engine {
 
     /// Promises space to data that were accepted before, whatever there is.
     pub fn promise_accepted_data(&self, data: PromisedData) {
-        self.space.promise_accepted_data(data);
+        self.space.reservations().promise_accepted_data(data);
     }
 
     /// Gives back a kept promise ([`DataPromise::keep`]), when its data have their items or were dropped;
     /// `placed_bytes` of them had their space ([`place_promised_data`](Self::place_promised_data)).
     pub fn settle_data_promise(&self, promised: PromisedData, placed_bytes: u64) {
-        self.space.unpromise_data(promised, placed_bytes);
+        self.space.reservations().unpromise_data(promised, placed_bytes);
     }
 
     /// So many bytes of data that were promised space have it now, and count no longer beside it.
     pub fn place_promised_data(&self, bytes: u64) {
-        self.space.place_data(bytes);
+        self.space.reservations().place_data(bytes);
     }
 
     /// Data that had their space ([`place_promised_data`](Self::place_promised_data)) gave it back; it is
     /// promised to them still.
     pub fn displace_promised_data(&self, bytes: u64) {
-        self.space.displace_data(bytes);
+        self.space.reservations().displace_data(bytes);
     }
 }
 
@@ -323,7 +324,7 @@ impl DataPromise<'_> {
         let copies = self.engine.copies_of_leaves(self.leaves_of_run.saturating_mul(runs));
         let surplus = PromisedData::written(0, runs).with_copies(copies);
         self.space -= surplus;
-        self.engine.space.unpromise_data(surplus, 0);
+        self.engine.space.reservations().unpromise_data(surplus, 0);
     }
 
     /// Takes the space out of this guard's care: the caller gives it back through
@@ -335,7 +336,7 @@ impl DataPromise<'_> {
 
 impl Drop for DataPromise<'_> {
     fn drop(&mut self) {
-        self.engine.space.unpromise_data(self.space, 0);
+        self.engine.space.reservations().unpromise_data(self.space, 0);
     }
 }
 

@@ -217,7 +217,7 @@ impl Space for Engine {
         let length = u64::from(self.node_size());
         self.delayed.lock().change(block.logical(), length, kind, Referrer::Root(root), 1, true);
         if root.is_shareable() {
-            self.space.note_made(1);
+            self.space.reservations().note_made(1);
         }
         self.balance_blocks(root, i64::from(self.node_size()));
     }
@@ -240,7 +240,7 @@ impl Space for Engine {
         self.balance_blocks(root, -i64::from(self.node_size()));
         if cancelled {
             if root.is_shareable() {
-                self.space.note_made(-1);
+                self.space.reservations().note_made(-1);
             }
             // Made by this transaction and never written: nothing on disk knows the address.
             self.release_block(logical);

@@ -145,7 +145,7 @@ impl Engine {
         let changes = Charge::leaves(1) + self.items_beside(1);
         let has_room = self.try_changes(changes, Draw::Nothing);
         if has_room {
-            self.space.unpromise(changes);
+            self.space.reservations().unpromise(changes);
         }
         has_room
     }
@@ -333,7 +333,10 @@ impl Engine {
         if self.try_changes(counted, asker) {
             return Ok(counted);
         }
-        let refused = |changes| TreeError::NoSpace { root, needed_bytes: self.space.price_bytes(changes) };
+        let refused = |changes| TreeError::NoSpace {
+            root,
+            needed_bytes: self.space.reservations().price_bytes(changes),
+        };
         if !self.may_promise_by_measure(0, items) {
             return Err(refused(counted));
         }
@@ -567,7 +570,7 @@ mod tests {
                 handle.insert_pending(&tree, key, inode_item());
             }
         };
-        let price = |changes| engine.space.price_bytes(changes);
+        let price = |changes| engine.space.reservations().price_bytes(changes);
         assert_eq!(engine.measured_changes(), None);
         put(0..10);
         assert!(engine.measure_waiting());

@@ -340,6 +340,7 @@ impl Engine {
         let length = u64::from(self.node_size());
         for logical in std::mem::take(&mut *self.log.blocks.lock()).addresses {
             self.space
+                .pins()
                 .pin_reserved(logical, length)
                 .map_err(|fault| vlinder_format::Damage::new(fault, vlinder_format::Place::default()))?;
         }

@@ -40,7 +40,7 @@ impl Engine {
                 Taken::Chunk => break Err(no_space),
             }
         };
-        self.space.unpromise(blocks);
+        self.space.reservations().unpromise(blocks);
         taken
     }
 
