@@ -13,8 +13,7 @@ use signal_hook::iterator::{Handle as SignalHandle, Signals};
 use vlinder_base::sync::{Arc, Weak};
 use vlinder_base::thread::{self, JoinHandle};
 use vlinder_control::{ErrorBody, FilesystemExecutor, KernelNotifier, MountFacts, Server, SocketLocation};
-use vlinder_fs::Filesystem;
-use vlinder_transaction::ReadOnlyReason;
+use vlinder_fs::{Filesystem, Standing};
 
 use crate::MountError;
 use crate::mountpoint::{self, OwnMount};
@@ -141,7 +140,7 @@ pub fn mount_filesystem(
     if options.auto_unmount {
         guard.watcher = Some(Watcher::start(&mountpoint).map_err(|source| MountError::Watcher { source })?);
     }
-    let registry = filesystem.engine().registry();
+    let registry = &filesystem.options().registry;
     let transport =
         FuserTransport::connect(connection, service.clone(), settings, registry).map_err(broken)?;
     let notifier = transport.notifier();
@@ -316,11 +315,9 @@ fn end_by_signal(inner: &Inner, came_before: bool) {
 }
 
 fn close(filesystem: Filesystem) -> Result<(), MountError> {
-    let engine = Arc::clone(filesystem.engine());
-    filesystem.close()?;
-    match engine.read_only_reason() {
-        Some(reason @ ReadOnlyReason::Error(_)) => Err(MountError::NotDurable { reason: reason.to_string() }),
-        _ => Ok(()),
+    match Standing::close(filesystem)? {
+        Some(error) => Err(MountError::NotDurable { reason: error.to_string() }),
+        None => Ok(()),
     }
 }
 

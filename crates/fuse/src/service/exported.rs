@@ -10,7 +10,7 @@
 
 use rustix::io::Errno;
 use vlinder_base::sync::Arc;
-use vlinder_fs::{FsError, Inode, InodeId, Refusal, Uuid};
+use vlinder_fs::{FsError, Inode, InodeId, Refusal, Standing, Uuid};
 
 use super::MountService;
 use super::convert::errno;
@@ -48,8 +48,7 @@ impl MountService {
 
     fn living_inode(&self, id: InodeId) -> Reply<Arc<Inode>> {
         let inode = self.filesystem.inode(id).map_err(|error| stale_or(&error))?;
-        let is_deleted = inode.subvolume().is_deleted() || inode.state.lock().item.link_count == 0;
-        if is_deleted { Err(Errno::STALE) } else { Ok(inode) }
+        if Standing::is_deleted(&inode) { Err(Errno::STALE) } else { Ok(inode) }
     }
 
     /// What the kernel is told as the generation of a file: the same in every reply, and after every mount.

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use rustix::io::Errno;
 use vlinder_base::sync::Arc;
-use vlinder_fs::data::{self, Allocate, Seek};
-use vlinder_fs::{FileChange, FileType, Filesystem, FsError, Inode, InodeFlags};
+use vlinder_fs::data::{Allocate, Seek};
+use vlinder_fs::{FileChange, FileType, Filesystem, FsError, Inode, InodeFlags, Standing};
 
 use super::MountService;
 use super::convert::errno;
@@ -62,11 +62,7 @@ impl MountService {
         let file = self.handles.file(handle)?;
         let inode = file.open.inode();
         let turn = self.turn_with_unplaced();
-        let length = {
-            let _operation = inode.operation.read();
-            data::read(&self.filesystem, inode, &file.cache, offset, target)
-        };
-        let length = length.map_err(|error| errno(&error))?;
+        let length = file.open.read(&file.cache, offset, target).map_err(|error| errno(&error))?;
         let length = self.read_unplaced(inode.id(), offset, target, length);
         drop(turn);
         if file.reads {
@@ -228,16 +224,11 @@ impl MountService {
         let synced = self.filesystem.sync_inode(inode);
         self.tell_blocks(inode.id());
         match synced {
-            Err(_) if self.is_read_only_by_nature() => Ok(()),
+            Err(_) if Standing::of(&self.filesystem).is_read_only_by_nature() => Ok(()),
             // Linux says EIO of a file system that was stopped by an error.
             synced => graver(placed, synced.map_err(|error| errno(&error)))
                 .map_err(|errno| if errno == Errno::ROFS { Errno::IO } else { errno }),
         }
-    }
-
-    fn is_read_only_by_nature(&self) -> bool {
-        let reason = self.filesystem.engine().read_only_reason();
-        reason.is_some_and(|reason| !matches!(reason, vlinder_transaction::ReadOnlyReason::Error(_)))
     }
 
     pub(super) fn allocate_range(
@@ -348,7 +339,5 @@ fn seek(filesystem: &Filesystem, file: &OpenFile, offset: u64, what: SeekFor) ->
         SeekFor::Data => Seek::Data,
         SeekFor::Hole => Seek::Hole,
     };
-    let inode = file.open.inode();
-    let _operation = inode.operation.read();
-    data::seek(filesystem, inode, &file.cache, offset, what).map_err(|error| errno(&error))
+    filesystem.seek(file.open.inode(), &file.cache, offset, what).map_err(|error| errno(&error))
 }

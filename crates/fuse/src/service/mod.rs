@@ -21,7 +21,9 @@ use rustix::io::Errno;
 use vlinder_base::sync::{Arc, OnceLock, Weak};
 use vlinder_control::by_call::{Call, ExpectedCalls};
 use vlinder_device::MOUNT_NAME_COMMAND;
-use vlinder_fs::{AttributeMode, Filesystem, FsError, Inode, InodeId, OpenInode, Refusal, RenameMode, Uuid};
+use vlinder_fs::{
+    AttributeMode, Filesystem, FsError, Inode, InodeId, OpenInode, Refusal, RenameMode, Standing, Uuid,
+};
 
 use self::aside::Aside;
 use self::blocks::Blocks;
@@ -80,12 +82,12 @@ impl MountService {
     /// The system's, where it gives no more threads.
     pub fn new(filesystem: Filesystem, settings: Settings) -> std::io::Result<Self> {
         Ok(Self {
-            uuid: filesystem.engine().superblock().fsid,
+            uuid: Standing::of(&filesystem).uuid(),
             numbers: Numbers::new(filesystem.root_id().root),
             known: Known::new(Arc::clone(&filesystem.options().clock))?,
             handles: Handles::default(),
             kept_pages: Arc::default(),
-            gate: Gate::new(filesystem.engine().registry()),
+            gate: Gate::new(&filesystem.options().registry),
             blocks: Blocks::default(),
             change_times: ChangeTimes::default(),
             unplaced: UnplacedBytes::default(),

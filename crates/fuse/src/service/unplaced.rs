@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use vlinder_control::Unplaced;
-use vlinder_fs::{Caller, Inode, InodeId, WriteOrigin};
+use vlinder_fs::{Caller, Inode, InodeId, Standing, WriteOrigin};
 
 use super::MountService;
 use super::convert::errno;
@@ -264,7 +264,7 @@ impl MountService {
     /// written. The kernel still has them, and a size with them; it asks again when it looks the name up.
     pub(super) fn drop_refused_writes(&self, inode: &Arc<Inode>) {
         // A host that is full may have space again: nothing that was accepted goes meanwhile.
-        let is_kept = self.filesystem.engine().is_host_full();
+        let is_kept = Standing::of(&self.filesystem).is_host_full();
         if is_kept || self.unplaced.drop_range(inode.id(), inode.size(), u64::MAX) == 0 {
             return;
         }
@@ -329,7 +329,7 @@ impl MountService {
         // Where the host was full, what waits before them has to go there first; whether that fails the
         // commit tells.
         if self.has_unplaced()
-            && self.filesystem.engine().is_host_full()
+            && Standing::of(&self.filesystem).is_host_full()
             && let Err(error) = self.filesystem.sync()
         {
             tracing::debug!(%error, "the host has no space still");

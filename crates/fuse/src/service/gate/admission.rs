@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use vlinder_base::sync::atomic::Ordering;
 use vlinder_base::sync::{Arc, Weak};
-use vlinder_fs::{Inode, InodeFlags, InodeId, Prospect};
+use vlinder_fs::{Inode, InodeFlags, InodeId, Prospect, Standing};
 
 use super::super::MountService;
 use super::super::convert::errno;
@@ -299,11 +299,7 @@ impl MountService {
 
     /// Commits where that frees much, so that the writes that follow need not wait for their pages.
     fn free_what_is_pinned(&self) {
-        let pinned = self.filesystem.bytes_freed_by_commit().unwrap_or(0);
-        if pinned >= MARGIN_BYTES
-            && self.filesystem.room_for_writers() < pinned
-            && let Err(error) = self.filesystem.commit()
-        {
+        if let Err(error) = Standing::of(&self.filesystem).free_pinned(MARGIN_BYTES) {
             tracing::debug!(%error, "a commit could not make room");
         }
     }
