@@ -38,7 +38,8 @@ use self::privileges::judged_by_process;
 use self::unplaced::UnplacedBytes;
 use crate::numbers::Numbers;
 use crate::transport::{
-    AttributeChanges, Deferred, Entry, EntrySink, FilePosition, HandleNumber, NameSink, NodeAttributes,
+    AttributeChanges, AttributeService, Deferred, DirectoryService, Entry, EntrySink,
+    ExtendedAttributeService, FilePosition, FileService, HandleNumber, NameService, NameSink, NodeAttributes,
     NodeNumber, Notifier, Opened, OpenedDirectory, Reply, Requester, SeekFor, Service, SetTime, Settings,
     Statistics, WriteOrigin,
 };
@@ -211,11 +212,34 @@ fn done(result: Result<(), FsError>) -> Reply<()> {
 }
 
 impl Service for MountService {
-    fn forget(&self, node: NodeNumber, lookups: u64) {
-        self.known.forget(node, lookups);
-        self.numbers.forget(node, lookups);
+    type Names = Self;
+    type Attributes = Self;
+    type Files = Self;
+    type Directories = Self;
+    type ExtendedAttributes = Self;
+
+    fn names(&self) -> &Self {
+        self
     }
 
+    fn attributes(&self) -> &Self {
+        self
+    }
+
+    fn files(&self) -> &Self {
+        self
+    }
+
+    fn directories(&self) -> &Self {
+        self
+    }
+
+    fn extended_attributes(&self) -> &Self {
+        self
+    }
+}
+
+impl NameService for MountService {
     fn lookup(&self, requester: Requester, parent: NodeNumber, name: &[u8]) -> Reply<Option<Entry>> {
         if matches!(name, exported::SELF | exported::PARENT) {
             return self.lookup_number(parent, name).map(Some);
@@ -228,60 +252,9 @@ impl Service for MountService {
         }
     }
 
-    fn attributes(&self, node: NodeNumber) -> Reply<NodeAttributes> {
-        self.attributes_now(node)
-    }
-
-    fn attributes_by_handle(&self, node: NodeNumber, handle: HandleNumber, answer: Deferred<NodeAttributes>) {
-        self.admit(node, handle, answer);
-    }
-
-    fn set_attributes(
-        &self,
-        requester: Requester,
-        node: NodeNumber,
-        changes: &AttributeChanges,
-    ) -> Reply<NodeAttributes> {
-        let inode = match self.inode(node) {
-            // After the last name of a file went, the kernel still sends the times that it kept.
-            Err(Errno::STALE) if changes.is_only_times() => return Ok(NodeAttributes::of_deleted(node.0)),
-            other => other?,
-        };
-        let time = |set: SetTime| match set {
-            SetTime::Now => vlinder_fs::SetTime::Now,
-            SetTime::At(time) if changes.is_stamped_by_kernel() => {
-                vlinder_fs::SetTime::Stamped(timestamp_of(time))
-            }
-            SetTime::At(time) => vlinder_fs::SetTime::At(timestamp_of(time)),
-        };
-        let mut set = vlinder_fs::SetAttributes {
-            permissions: changes.mode.map(|mode| mode & 0o7777),
-            user: changes.user.map(vlinder_fs::UserId),
-            group: changes.group.map(vlinder_fs::GroupId),
-            size: changes.size_bytes,
-            opened_for_writing: changes.handle.is_some(),
-            access_time: changes.access_time.map(time),
-            modification_time: changes.modification_time.map(time),
-            change_time: changes.change_time.map(timestamp_of),
-            birth_time: None,
-            handed_over: changes.is_handed_over(),
-            keeps_set_id: self.kernel_kills_privileges,
-            // It removes the attribute, where that has to go, before it asks for the change.
-            keeps_capability: true,
-        };
-        let caller = self.attribute_changer(requester, &inode, changes, &mut set);
-        let turn = set.size.and_then(|_| self.turn_with_unplaced());
-        let attributes =
-            self.filesystem.set_attributes(&caller, &inode, &set).map_err(|error| errno(&error))?;
-        if let Some(size) = set.size {
-            self.drop_unplaced(inode.id(), size, u64::MAX);
-        }
-        drop(turn);
-        if set.handed_over && is_synchronous(&inode) {
-            self.sync_inode(&inode)?;
-        }
-        self.shut_after_reply(&inode);
-        Ok(self.shown(attributes))
+    fn forget(&self, node: NodeNumber, lookups: u64) {
+        self.known.forget(node, lookups);
+        self.numbers.forget(node, lookups);
     }
 
     fn read_link(&self, node: NodeNumber) -> Reply<Vec<u8>> {
@@ -400,7 +373,86 @@ impl Service for MountService {
             self.made(linked.map(|()| Arc::clone(&inode)), new_parent)
         })
     }
+}
 
+impl AttributeService for MountService {
+    fn attributes(&self, node: NodeNumber) -> Reply<NodeAttributes> {
+        self.attributes_now(node)
+    }
+
+    fn attributes_by_handle(&self, node: NodeNumber, handle: HandleNumber, answer: Deferred<NodeAttributes>) {
+        self.admit(node, handle, answer);
+    }
+
+    fn set_attributes(
+        &self,
+        requester: Requester,
+        node: NodeNumber,
+        changes: &AttributeChanges,
+    ) -> Reply<NodeAttributes> {
+        let inode = match self.inode(node) {
+            // After the last name of a file went, the kernel still sends the times that it kept.
+            Err(Errno::STALE) if changes.is_only_times() => return Ok(NodeAttributes::of_deleted(node.0)),
+            other => other?,
+        };
+        let time = |set: SetTime| match set {
+            SetTime::Now => vlinder_fs::SetTime::Now,
+            SetTime::At(time) if changes.is_stamped_by_kernel() => {
+                vlinder_fs::SetTime::Stamped(timestamp_of(time))
+            }
+            SetTime::At(time) => vlinder_fs::SetTime::At(timestamp_of(time)),
+        };
+        let mut set = vlinder_fs::SetAttributes {
+            permissions: changes.mode.map(|mode| mode & 0o7777),
+            user: changes.user.map(vlinder_fs::UserId),
+            group: changes.group.map(vlinder_fs::GroupId),
+            size: changes.size_bytes,
+            opened_for_writing: changes.handle.is_some(),
+            access_time: changes.access_time.map(time),
+            modification_time: changes.modification_time.map(time),
+            change_time: changes.change_time.map(timestamp_of),
+            birth_time: None,
+            handed_over: changes.is_handed_over(),
+            keeps_set_id: self.kernel_kills_privileges,
+            // It removes the attribute, where that has to go, before it asks for the change.
+            keeps_capability: true,
+        };
+        let caller = self.attribute_changer(requester, &inode, changes, &mut set);
+        let turn = set.size.and_then(|_| self.turn_with_unplaced());
+        let attributes =
+            self.filesystem.set_attributes(&caller, &inode, &set).map_err(|error| errno(&error))?;
+        if let Some(size) = set.size {
+            self.drop_unplaced(inode.id(), size, u64::MAX);
+        }
+        drop(turn);
+        if set.handed_over && is_synchronous(&inode) {
+            self.sync_inode(&inode)?;
+        }
+        self.shut_after_reply(&inode);
+        Ok(self.shown(attributes))
+    }
+
+    fn control(&self, requester: Requester, node: NodeNumber, command: u32, data: &[u8]) -> Reply<Vec<u8>> {
+        if command == MOUNT_NAME_COMMAND {
+            return self.told_name.get().cloned().ok_or(Errno::NOTTY);
+        }
+        self.control_file(&judged(requester, 0), &self.inode(node)?, command, data)
+    }
+
+    fn statistics(&self) -> Reply<Statistics> {
+        self.known.deleter().settle();
+        let full = self.filesystem.statistics().map_err(|error| errno(&error))?;
+        Ok(Statistics {
+            block_size: full.block_size,
+            blocks: full.blocks,
+            free_blocks: full.free_blocks,
+            available_blocks: full.available_blocks,
+            longest_name: full.longest_name,
+        })
+    }
+}
+
+impl FileService for MountService {
     fn open(&self, _requester: Requester, node: NodeNumber, flags: i32) -> Reply<Opened> {
         let inode = self.inode(node)?;
         self.open_file(&inode, flags)
@@ -465,12 +517,37 @@ impl Service for MountService {
         self.sync_file(handle)
     }
 
-    fn sync_directory(&self, handle: HandleNumber) -> Reply<()> {
-        let listing = self.handles.directory(handle)?;
-        let inode = Arc::clone(listing.lock().open.inode());
-        self.sync_inode(&inode)
+    fn allocate(
+        &self,
+        requester: Requester,
+        handle: HandleNumber,
+        offset: u64,
+        length: u64,
+        mode: i32,
+    ) -> Reply<()> {
+        let allocated = self.with_room(|| self.allocate_range(requester, handle, offset, length, mode));
+        self.note_taken(length, &allocated);
+        allocated
     }
 
+    fn seek(&self, handle: HandleNumber, offset: u64, what: SeekFor, answer: Deferred<u64>) {
+        self.seek_file(handle, offset, what, answer);
+    }
+
+    fn copy_range(
+        &self,
+        requester: Requester,
+        from: FilePosition,
+        to: FilePosition,
+        length: u64,
+    ) -> Reply<u64> {
+        let copied = self.copy_file_range(requester, from, to, length);
+        self.note_taken(*copied.as_ref().unwrap_or(&0), &copied);
+        copied
+    }
+}
+
+impl DirectoryService for MountService {
     fn open_directory(&self, requester: Requester, node: NodeNumber) -> Reply<OpenedDirectory> {
         let inode = self.inode(node)?;
         let open =
@@ -503,22 +580,18 @@ impl Service for MountService {
         self.answer_listing(handle, answer);
     }
 
+    fn sync_directory(&self, handle: HandleNumber) -> Reply<()> {
+        let listing = self.handles.directory(handle)?;
+        let inode = Arc::clone(listing.lock().open.inode());
+        self.sync_inode(&inode)
+    }
+
     fn release_directory(&self, handle: HandleNumber) {
         self.handles.remove(handle);
     }
+}
 
-    fn statistics(&self) -> Reply<Statistics> {
-        self.known.deleter().settle();
-        let full = self.filesystem.statistics().map_err(|error| errno(&error))?;
-        Ok(Statistics {
-            block_size: full.block_size,
-            blocks: full.blocks,
-            free_blocks: full.free_blocks,
-            available_blocks: full.available_blocks,
-            longest_name: full.longest_name,
-        })
-    }
-
+impl ExtendedAttributeService for MountService {
     fn set_extended_attribute(
         &self,
         requester: Requester,
@@ -554,41 +627,5 @@ impl Service for MountService {
     fn remove_extended_attribute(&self, requester: Requester, node: NodeNumber, name: &[u8]) -> Reply<()> {
         let inode = self.inode(node)?;
         done(self.filesystem.remove_extended_attribute(&judged(requester, 0), &inode, name))
-    }
-
-    fn allocate(
-        &self,
-        requester: Requester,
-        handle: HandleNumber,
-        offset: u64,
-        length: u64,
-        mode: i32,
-    ) -> Reply<()> {
-        let allocated = self.with_room(|| self.allocate_range(requester, handle, offset, length, mode));
-        self.note_taken(length, &allocated);
-        allocated
-    }
-
-    fn seek(&self, handle: HandleNumber, offset: u64, what: SeekFor, answer: Deferred<u64>) {
-        self.seek_file(handle, offset, what, answer);
-    }
-
-    fn copy_range(
-        &self,
-        requester: Requester,
-        from: FilePosition,
-        to: FilePosition,
-        length: u64,
-    ) -> Reply<u64> {
-        let copied = self.copy_file_range(requester, from, to, length);
-        self.note_taken(*copied.as_ref().unwrap_or(&0), &copied);
-        copied
-    }
-
-    fn control(&self, requester: Requester, node: NodeNumber, command: u32, data: &[u8]) -> Reply<Vec<u8>> {
-        if command == MOUNT_NAME_COMMAND {
-            return self.told_name.get().cloned().ok_or(Errno::NOTTY);
-        }
-        self.control_file(&judged(requester, 0), &self.inode(node)?, command, data)
     }
 }

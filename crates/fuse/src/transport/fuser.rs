@@ -26,19 +26,19 @@ use super::requests::RequestCounters;
 use super::{Notifier, Service, Settings};
 
 /// A connection to the kernel that has said hello.
-pub struct FuserTransport {
-    session: ::fuser::Session<Adapter>,
+pub struct FuserTransport<S: Service> {
+    session: ::fuser::Session<Adapter<S>>,
     device: OwnedFd,
 }
 
-impl FuserTransport {
+impl<S: Service> FuserTransport<S> {
     /// Says hello on a mounted `/dev/fuse`; requests are counted in the registry.
     ///
     /// # Errors
     /// The kernel is too old, or gone.
     pub fn connect(
         device: OwnedFd,
-        service: Arc<dyn Service>,
+        service: Arc<S>,
         settings: Settings,
         registry: &Registry,
     ) -> io::Result<Self> {
@@ -76,6 +76,6 @@ impl FuserTransport {
 ///
 /// # Errors
 /// The system gives no more threads.
-pub fn spawn(transport: FuserTransport) -> io::Result<thread::JoinHandle<io::Result<()>>> {
+pub fn spawn<S: Service>(transport: FuserTransport<S>) -> io::Result<thread::JoinHandle<io::Result<()>>> {
     thread::try_spawn("fuse", move || transport.serve())
 }

@@ -23,19 +23,20 @@ use crate::transport::attendance::{Attendance, Work};
 use crate::transport::locality::Locality;
 use crate::transport::requests::{Opcode, RequestCounters};
 use crate::transport::{
-    AttributeChanges, Entry, FilePosition, LARGEST_TRANSFER, NodeAttributes, Reply, Service, Settings,
+    AttributeChanges, AttributeService, DirectoryService, Entry, ExtendedAttributeService, FilePosition,
+    FileService, LARGEST_TRANSFER, NameService, NodeAttributes, Reply, Service, Settings,
 };
 
 /// Answers for a service.
-pub(super) struct Adapter {
-    pub(super) service: Arc<dyn Service>,
+pub(super) struct Adapter<S> {
+    pub(super) service: Arc<S>,
     pub(super) settings: Settings,
     pub(super) requests: RequestCounters,
     pub(super) locality: Locality,
     pub(super) attendance: Attendance,
 }
 
-impl Adapter {
+impl<S: Service> Adapter<S> {
     fn answer<T>(&self, opcode: Opcode, work: impl FnOnce() -> Reply<T>) -> Reply<T> {
         self.requests.count(opcode);
         guarded(work)
@@ -65,7 +66,7 @@ impl Adapter {
     }
 }
 
-impl ::fuser::Filesystem for Adapter {
+impl<S: Service> ::fuser::Filesystem for Adapter<S> {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         features::ask_for(config, self.settings);
         Ok(())
@@ -73,9 +74,9 @@ impl ::fuser::Filesystem for Adapter {
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _turn = self.turn(request, Work::Short);
-        match self
-            .answer(Opcode::Lookup, || self.service.lookup(requester(request), node(parent), name.as_bytes()))
-        {
+        match self.answer(Opcode::Lookup, || {
+            self.service.names().lookup(requester(request), node(parent), name.as_bytes())
+        }) {
             Ok(Some(entry)) => self.answer_entry(reply, Ok(entry)),
             Ok(None) => reply.entry(&self.settings.validity, &absent(), Generation(0)),
             Err(errno) => reply.error(to_errno(errno)),
@@ -85,21 +86,24 @@ impl ::fuser::Filesystem for Adapter {
     fn forget(&self, _request: &Request, number: INodeNo, lookups: u64) {
         let _turn = self.unawaited_turn();
         // There is nobody to tell how it went.
-        let _ = self.perform(Opcode::Forget, || self.service.forget(node(number), lookups));
+        let _ = self.perform(Opcode::Forget, || self.service.names().forget(node(number), lookups));
     }
 
     fn getattr(&self, request: &Request, number: INodeNo, file: Option<FileHandle>, reply: ReplyAttr) {
         let _turn = self.turn(request, Work::Short);
         let node = node(number);
         let Some(file) = file else {
-            return self
-                .answer_attributes(reply, self.answer(Opcode::GetAttr, || self.service.attributes(node)));
+            return self.answer_attributes(
+                reply,
+                self.answer(Opcode::GetAttr, || self.service.attributes().attributes(node)),
+            );
         };
         let validity = self.settings.validity;
         let answer = Box::new(move |result| answer_attributes(validity, reply, result));
         // An answer that a panic dropped is an I/O error.
-        let _ =
-            self.perform(Opcode::GetAttr, || self.service.attributes_by_handle(node, handle(file), answer));
+        let _ = self.perform(Opcode::GetAttr, || {
+            self.service.attributes().attributes_by_handle(node, handle(file), answer)
+        });
     }
 
     fn setattr(
@@ -132,14 +136,14 @@ impl ::fuser::Filesystem for Adapter {
             handle: file_handle.map(handle),
         };
         let result = self.answer(Opcode::SetAttr, || {
-            self.service.set_attributes(requester(request), node(number), &changes)
+            self.service.attributes().set_attributes(requester(request), node(number), &changes)
         });
         self.answer_attributes(reply, result);
     }
 
     fn readlink(&self, request: &Request, number: INodeNo, reply: ReplyData) {
         let _turn = self.turn(request, Work::Short);
-        match self.answer(Opcode::ReadLink, || self.service.read_link(node(number))) {
+        match self.answer(Opcode::ReadLink, || self.service.names().read_link(node(number))) {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(to_errno(errno)),
         }
@@ -160,7 +164,7 @@ impl ::fuser::Filesystem for Adapter {
         self.answer_entry(
             reply,
             self.answer(Opcode::MkNod, || {
-                self.service.make_node(who, parent, name.as_bytes(), mode, umask, device)
+                self.service.names().make_node(who, parent, name.as_bytes(), mode, umask, device)
             }),
         );
     }
@@ -179,7 +183,7 @@ impl ::fuser::Filesystem for Adapter {
         self.answer_entry(
             reply,
             self.answer(Opcode::MkDir, || {
-                self.service.make_directory(who, parent, name.as_bytes(), mode, umask)
+                self.service.names().make_directory(who, parent, name.as_bytes(), mode, umask)
             }),
         );
     }
@@ -189,7 +193,7 @@ impl ::fuser::Filesystem for Adapter {
         let (who, parent) = (requester(request), node(parent));
         answer_empty(
             reply,
-            self.answer(Opcode::Unlink, || self.service.unlink(who, parent, name.as_bytes())),
+            self.answer(Opcode::Unlink, || self.service.names().unlink(who, parent, name.as_bytes())),
         );
     }
 
@@ -198,7 +202,9 @@ impl ::fuser::Filesystem for Adapter {
         let (who, parent) = (requester(request), node(parent));
         answer_empty(
             reply,
-            self.answer(Opcode::RmDir, || self.service.remove_directory(who, parent, name.as_bytes())),
+            self.answer(Opcode::RmDir, || {
+                self.service.names().remove_directory(who, parent, name.as_bytes())
+            }),
         );
     }
 
@@ -208,7 +214,7 @@ impl ::fuser::Filesystem for Adapter {
         self.answer_entry(
             reply,
             self.answer(Opcode::Symlink, || {
-                self.service.make_symbolic_link(who, parent, name.as_bytes(), target)
+                self.service.names().make_symbolic_link(who, parent, name.as_bytes(), target)
             }),
         );
     }
@@ -227,7 +233,7 @@ impl ::fuser::Filesystem for Adapter {
         let (who, parent, new_parent) = (requester(request), node(parent), node(new_parent));
         let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
         let result = self.answer(Opcode::Rename, || {
-            self.service.rename(who, parent, name, new_parent, new_name, flags.bits())
+            self.service.names().rename(who, parent, name, new_parent, new_name, flags.bits())
         });
         answer_empty(reply, result);
     }
@@ -237,13 +243,17 @@ impl ::fuser::Filesystem for Adapter {
         let (who, new_parent) = (requester(request), node(new_parent));
         self.answer_entry(
             reply,
-            self.answer(Opcode::Link, || self.service.link(who, node(number), new_parent, name.as_bytes())),
+            self.answer(Opcode::Link, || {
+                self.service.names().link(who, node(number), new_parent, name.as_bytes())
+            }),
         );
     }
 
     fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let _turn = self.turn(request, Work::Short);
-        match self.answer(Opcode::Open, || self.service.open(requester(request), node(number), flags.0)) {
+        match self
+            .answer(Opcode::Open, || self.service.files().open(requester(request), node(number), flags.0))
+        {
             Ok(opened) => reply.opened(FileHandle(opened.handle.0), open_flags(opened.direct)),
             Err(errno) => reply.error(to_errno(errno)),
         }
@@ -261,9 +271,9 @@ impl ::fuser::Filesystem for Adapter {
     ) {
         let _turn = self.turn(request, Work::Short);
         let (who, parent) = (requester(request), node(parent));
-        match self
-            .answer(Opcode::Create, || self.service.create(who, parent, name.as_bytes(), mode, umask, flags))
-        {
+        match self.answer(Opcode::Create, || {
+            self.service.files().create(who, parent, name.as_bytes(), mode, umask, flags)
+        }) {
             Ok((entry, opened)) => reply.created(
                 &self.settings.validity,
                 &attributes_of(&entry.attributes, entry.node.0),
@@ -290,9 +300,9 @@ impl ::fuser::Filesystem for Adapter {
         answers::with_buffer(size as usize, |buffer| {
             let read = || {
                 if !answers::is_past_cache(lock_owner) {
-                    self.service.note_page_read(handle(file));
+                    self.service.files().note_page_read(handle(file));
                 }
-                self.service.read(handle(file), offset, buffer)
+                self.service.files().read(handle(file), offset, buffer)
             };
             match self.answer(Opcode::Read, read) {
                 Ok(length) => reply.data(&buffer[..length]),
@@ -324,10 +334,12 @@ impl ::fuser::Filesystem for Adapter {
             let answer = Box::new(answer);
             // An answer that a panic dropped is an I/O error.
             let _ = self.perform(Opcode::Write, || {
-                self.service.write_past_cache(who, file, offset, data, origin, answer);
+                self.service.files().write_past_cache(who, file, offset, data, origin, answer);
             });
         } else {
-            answer(self.answer(Opcode::Write, || self.service.write(who, file, offset, data, origin)));
+            answer(
+                self.answer(Opcode::Write, || self.service.files().write(who, file, offset, data, origin)),
+            );
         }
     }
 
@@ -350,7 +362,7 @@ impl ::fuser::Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let _turn = self.unawaited_turn();
-        answer_empty(reply, self.perform(Opcode::Release, || self.service.release(handle(file))));
+        answer_empty(reply, self.perform(Opcode::Release, || self.service.files().release(handle(file))));
     }
 
     fn fsync(
@@ -362,12 +374,14 @@ impl ::fuser::Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let _turn = self.turn(request, Work::Long);
-        answer_empty(reply, self.answer(Opcode::Fsync, || self.service.sync(handle(file))));
+        answer_empty(reply, self.answer(Opcode::Fsync, || self.service.files().sync(handle(file))));
     }
 
     fn opendir(&self, request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let _turn = self.turn(request, Work::Short);
-        match self.answer(Opcode::OpenDir, || self.service.open_directory(requester(request), node(number))) {
+        match self.answer(Opcode::OpenDir, || {
+            self.service.directories().open_directory(requester(request), node(number))
+        }) {
             // The kernel keeps listings until the directory changes, which it always knows. Without the
             // second flag it drops the listing that it has, asks for the names once more, and keeps these.
             Ok(opened) => {
@@ -390,12 +404,12 @@ impl ::fuser::Filesystem for Adapter {
         let _turn = self.turn(request, Work::Short);
         let room = answers::DIRECTORY_ROOM;
         let result = self.answer(Opcode::ReadDir, || {
-            self.service.read_directory(handle(directory), offset, room, &mut |name| {
+            self.service.directories().read_directory(handle(directory), offset, room, &mut |name| {
                 let kind = answers::kind_of(name.mode);
                 !reply.add(INodeNo(name.number), name.next, kind, OsStr::from_bytes(name.name))
             })
         });
-        self.service.answer_names(
+        self.service.directories().answer_names(
             handle(directory),
             Box::new(move || match result {
                 Ok(()) => reply.ok(),
@@ -416,17 +430,24 @@ impl ::fuser::Filesystem for Adapter {
         let validity = self.settings.validity;
         let result = self.answer(Opcode::ReadDirPlus, || {
             let room = answers::DIRECTORY_ROOM;
-            self.service.read_directory_plus(handle(directory), offset, room, &mut |name, entry| {
-                let attributes = entry
-                    .map_or_else(|| unreadable(name), |entry| attributes_of(&entry.attributes, entry.node.0));
-                let generation = entry.map_or(0, |entry| entry.generation);
-                let validity = entry.map_or(validity, |entry| validity_of(validity, &entry.attributes));
-                let file = attributes.ino;
-                let bytes = OsStr::from_bytes(name.name);
-                !reply.add(file, name.next, bytes, &validity, &attributes, Generation(generation))
-            })
+            self.service.directories().read_directory_plus(
+                handle(directory),
+                offset,
+                room,
+                &mut |name, entry| {
+                    let attributes = entry.map_or_else(
+                        || unreadable(name),
+                        |entry| attributes_of(&entry.attributes, entry.node.0),
+                    );
+                    let generation = entry.map_or(0, |entry| entry.generation);
+                    let validity = entry.map_or(validity, |entry| validity_of(validity, &entry.attributes));
+                    let file = attributes.ino;
+                    let bytes = OsStr::from_bytes(name.name);
+                    !reply.add(file, name.next, bytes, &validity, &attributes, Generation(generation))
+                },
+            )
         });
-        self.service.answer_names(
+        self.service.directories().answer_names(
             handle(directory),
             Box::new(move || match result {
                 Ok(()) => reply.ok(),
@@ -437,7 +458,7 @@ impl ::fuser::Filesystem for Adapter {
 
     fn releasedir(&self, _: &Request, _: INodeNo, directory: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
         let _turn = self.unawaited_turn();
-        let release = || self.service.release_directory(handle(directory));
+        let release = || self.service.directories().release_directory(handle(directory));
         answer_empty(reply, self.perform(Opcode::ReleaseDir, release));
     }
 
@@ -450,12 +471,15 @@ impl ::fuser::Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let _turn = self.turn(request, Work::Long);
-        answer_empty(reply, self.answer(Opcode::FsyncDir, || self.service.sync_directory(handle(directory))));
+        answer_empty(
+            reply,
+            self.answer(Opcode::FsyncDir, || self.service.directories().sync_directory(handle(directory))),
+        );
     }
 
     fn statfs(&self, request: &Request, _number: INodeNo, reply: ReplyStatfs) {
         let _turn = self.turn(request, Work::Short);
-        match self.answer(Opcode::StatFs, || self.service.statistics()) {
+        match self.answer(Opcode::StatFs, || self.service.attributes().statistics()) {
             Ok(full) => reply.statfs(
                 full.blocks,
                 full.free_blocks,
@@ -482,15 +506,18 @@ impl ::fuser::Filesystem for Adapter {
     ) {
         let _turn = self.turn(request, Work::Short);
         let (who, name) = (requester(request), name.as_bytes());
-        let set = || self.service.set_extended_attribute(who, node(number), name, value, flags);
+        let set = || {
+            self.service.extended_attributes().set_extended_attribute(who, node(number), name, value, flags)
+        };
         answer_empty(reply, self.answer(Opcode::SetXattr, set));
     }
 
     fn getxattr(&self, request: &Request, number: INodeNo, name: &OsStr, room: u32, reply: ReplyXattr) {
         let _turn = self.turn(request, Work::Short);
         let (who, name) = (requester(request), name.as_bytes());
-        let result =
-            self.answer(Opcode::GetXattr, || self.service.extended_attribute(who, node(number), name));
+        let result = self.answer(Opcode::GetXattr, || {
+            self.service.extended_attributes().extended_attribute(who, node(number), name)
+        });
         answer_attribute_value(reply, room, result);
     }
 
@@ -499,14 +526,16 @@ impl ::fuser::Filesystem for Adapter {
         answer_attribute_value(
             reply,
             room,
-            self.answer(Opcode::ListXattr, || self.service.extended_attributes(node(number))),
+            self.answer(Opcode::ListXattr, || {
+                self.service.extended_attributes().extended_attributes(node(number))
+            }),
         );
     }
 
     fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let _turn = self.turn(request, Work::Short);
         let (who, name) = (requester(request), name.as_bytes());
-        let remove = || self.service.remove_extended_attribute(who, node(number), name);
+        let remove = || self.service.extended_attributes().remove_extended_attribute(who, node(number), name);
         answer_empty(reply, self.answer(Opcode::RemoveXattr, remove));
     }
 
@@ -524,7 +553,7 @@ impl ::fuser::Filesystem for Adapter {
         answer_empty(
             reply,
             self.answer(Opcode::Fallocate, || {
-                self.service.allocate(requester(request), handle(file), offset, length, mode)
+                self.service.files().allocate(requester(request), handle(file), offset, length, mode)
             }),
         );
     }
@@ -547,7 +576,7 @@ impl ::fuser::Filesystem for Adapter {
             Err(errno) => reply.error(to_errno(errno)),
         });
         // An answer that a panic dropped is an I/O error.
-        let _ = self.perform(Opcode::Lseek, || self.service.seek(handle(file), offset, what, answer));
+        let _ = self.perform(Opcode::Lseek, || self.service.files().seek(handle(file), offset, what, answer));
     }
 
     fn copy_file_range(
@@ -568,9 +597,9 @@ impl ::fuser::Filesystem for Adapter {
         let length = length.min(u64::from(u32::MAX) / 2 + 1 - u64::from(LARGEST_TRANSFER));
         let from = FilePosition { node: node(from), offset: from_offset };
         let to = FilePosition { node: node(to), offset: to_offset };
-        match self
-            .answer(Opcode::CopyFileRange, || self.service.copy_range(requester(request), from, to, length))
-        {
+        match self.answer(Opcode::CopyFileRange, || {
+            self.service.files().copy_range(requester(request), from, to, length)
+        }) {
             Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
             Err(errno) => reply.error(to_errno(errno)),
         }
@@ -589,7 +618,9 @@ impl ::fuser::Filesystem for Adapter {
     ) {
         let _turn = self.turn(request, Work::Long);
         let who = requester(request);
-        match self.answer(Opcode::Ioctl, || self.service.control(who, node(number), command, data)) {
+        match self
+            .answer(Opcode::Ioctl, || self.service.attributes().control(who, node(number), command, data))
+        {
             Ok(answer) if answer.len() <= room as usize => reply.ioctl(0, &answer),
             Ok(_) => reply.error(Errno::EINVAL),
             Err(errno) => reply.error(to_errno(errno)),

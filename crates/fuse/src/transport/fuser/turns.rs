@@ -5,7 +5,7 @@ use ::fuser::Request;
 use super::adapter::Adapter;
 use crate::transport::attendance::{Turn, Work};
 
-impl Adapter {
+impl<S> Adapter<S> {
     /// A request is answered until this is dropped. Its program waits for that.
     pub(super) fn turn(&self, request: &Request, work: Work) -> Turn<'_> {
         match work {
