@@ -2,17 +2,20 @@
 //! requests.
 //!
 //! Files are deleted some time after they were forgotten, many in a row: waking the thread for each would
-//! cost whoever answers requests more than a deletion, and the program that removes a tree waits for none of
-//! them.
+//! cost the thread that answers requests more than a deletion, and the program that removes a tree waits for
+//! no deletion.
 
 use std::time::Duration;
 
+use rustix::io::Errno;
 use vlinder_base::affinity::{Aside, narrowed_to};
 use vlinder_base::clock::Clock;
 use vlinder_base::sync::atomic::{AtomicUsize, Ordering};
 use vlinder_base::sync::{Arc, Condvar, Mutex};
 use vlinder_base::thread::{self, JoinHandle};
 use vlinder_fs::{FileType, OpenInode};
+
+use crate::transport::Reply;
 
 /// Files that are worth waking the thread at once.
 const MANY: usize = 64;
@@ -24,17 +27,20 @@ const GATHERING: Duration = Duration::from_millis(10);
 /// where it takes longer: a full file system may then refuse what would have had room a moment later.
 const FORGETTING: Duration = Duration::from_millis(250);
 
+/// How often what found no space is tried again while removed files are being deleted.
+const MOST_ATTEMPTS: usize = 64;
+
 /// The thread, and what it has to do.
 pub(super) struct Deleter {
-    shared: Arc<Shared>,
+    shared: Arc<Deletions>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-struct Shared {
+struct Deletions {
     clock: Arc<dyn Clock>,
     /// Files without names that are held, those that wait among them.
     held: AtomicUsize,
-    state: Mutex<State>,
+    state: Mutex<DeletionState>,
     /// There is more to do, or it is urgent.
     work: Condvar,
     /// A file was deleted.
@@ -42,7 +48,7 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
+struct DeletionState {
     queue: Vec<Held>,
     /// Files in the queue and those that the thread took out of it and that are not deleted yet.
     waiting: usize,
@@ -63,7 +69,7 @@ struct State {
 pub(super) struct Held {
     /// None after it was closed.
     open: Option<OpenInode>,
-    shared: Arc<Shared>,
+    shared: Arc<Deletions>,
     is_waiting: bool,
 }
 
@@ -94,7 +100,7 @@ impl Deleter {
     /// # Errors
     /// The system's, where it gives no more threads.
     pub(super) fn new(clock: Arc<dyn Clock>) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(Deletions {
             clock,
             held: AtomicUsize::default(),
             state: Mutex::default(),
@@ -189,7 +195,20 @@ impl Deleter {
         true
     }
 
-    /// Deletes what is left, and returns when that is done. Who comes later deletes files without the thread.
+    /// Tries what may find no space, and tries it again while files that were removed are being deleted.
+    pub(super) fn with_room<T>(&self, mut attempt: impl FnMut() -> Reply<T>) -> Reply<T> {
+        for _ in 0..MOST_ATTEMPTS {
+            let deleted = self.deleted();
+            match attempt() {
+                Err(Errno::NOSPC) if self.wait_for_room(deleted) => {}
+                other => return other,
+            }
+        }
+        attempt()
+    }
+
+    /// Deletes what is left, and returns when that is done. A file that is forgotten later is deleted without the
+    /// thread.
     pub(super) fn finish(&self) {
         self.shared.state.lock().ended = true;
         self.shared.work.notify_one();
@@ -200,7 +219,7 @@ impl Deleter {
     }
 }
 
-impl Shared {
+impl Deletions {
     /// Files to delete, once they are many, one of them large, somebody waits, or enough time went by, and
     /// the processor to keep off; none at the end.
     fn next(&self) -> Option<(Vec<Held>, Option<usize>)> {
@@ -220,7 +239,7 @@ impl Shared {
         Some((std::mem::take(&mut state.queue), state.answers_on))
     }
 
-    fn hurry(&self, state: &mut State) {
+    fn hurry(&self, state: &mut DeletionState) {
         state.urgent = !state.queue.is_empty();
         self.work.notify_one();
     }

@@ -5,8 +5,9 @@ use rustix::io::Errno;
 use vlinder_base::sync::Arc;
 use vlinder_fs::{Caller, ChattrFlags, Inode};
 
-use super::MountService;
+use super::change_times::ChangeTimes;
 use super::convert::errno;
+use super::mounted::Mounted;
 use crate::transport::Reply;
 
 const GET_FLAGS: u32 = 0x8008_6601;
@@ -14,9 +15,19 @@ const SET_FLAGS: u32 = 0x4008_6602;
 const GET_ATTRIBUTES: u32 = 0x801c_581f;
 const SET_ATTRIBUTES: u32 = 0x401c_5820;
 
-impl MountService {
+/// Answers requests about flags.
+pub(super) struct FlagRequests {
+    mounted: Arc<Mounted>,
+    change_times: Arc<ChangeTimes>,
+}
+
+impl FlagRequests {
+    pub(super) fn new(mounted: Arc<Mounted>, change_times: Arc<ChangeTimes>) -> Self {
+        Self { mounted, change_times }
+    }
+
     /// Answers an ioctl(2); those that are not about flags are not for this kind of file.
-    pub(super) fn control_file(
+    pub(super) fn answer(
         &self,
         caller: &Caller,
         inode: &Arc<Inode>,
@@ -27,7 +38,7 @@ impl MountService {
         if inode.is_placeholder() {
             return Err(Errno::NOTTY);
         }
-        let flags = ChattrFlags::of(&self.filesystem, inode);
+        let flags = ChattrFlags::of(self.mounted.filesystem(), inode);
         let changed = match command {
             GET_FLAGS => return Ok(flags.flags().to_ne_bytes().to_vec()),
             GET_ATTRIBUTES => return Ok(flags.attributes().to_vec()),
@@ -39,8 +50,8 @@ impl MountService {
             _ => return Err(Errno::NOTTY),
         };
         changed.map_err(|error| errno(&error))?;
-        self.note_change_time(inode);
-        self.attributes_changed(inode.id());
+        self.change_times.note(inode);
+        self.mounted.attributes_changed(inode.id());
         Ok(Vec::new())
     }
 }

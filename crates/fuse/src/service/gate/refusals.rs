@@ -34,7 +34,7 @@ struct Newest {
 }
 
 /// Up to which refusal the writer of an open file was told.
-pub(in super::super) struct Told(AtomicU64);
+pub(in crate::service) struct Told(AtomicU64);
 
 impl Told {
     fn number(&self) -> u64 {
