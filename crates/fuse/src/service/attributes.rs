@@ -9,6 +9,7 @@ use super::durability::{Durability, is_synchronous};
 use super::flags::FlagRequests;
 use super::gate::{Admission, Gate};
 use super::mounted::Mounted;
+use super::parts::Parts;
 use super::privileges::Privileges;
 use super::shown::Shown;
 use super::unplaced::UnplacedBytes;
@@ -19,19 +20,39 @@ use crate::transport::{
 
 /// Attributes of files.
 pub struct FileAttributes {
-    pub(super) mounted: Arc<Mounted>,
-    pub(super) shown: Arc<Shown>,
-    pub(super) gate: Arc<Gate>,
-    pub(super) admission: Arc<Admission>,
-    pub(super) unplaced: Arc<UnplacedBytes>,
-    pub(super) durability: Arc<Durability>,
-    pub(super) privileges: Privileges,
-    pub(super) flags: FlagRequests,
+    mounted: Arc<Mounted>,
+    shown: Arc<Shown>,
+    gate: Arc<Gate>,
+    admission: Arc<Admission>,
+    unplaced: Arc<UnplacedBytes>,
+    durability: Arc<Durability>,
+    privileges: Privileges,
+    flags: FlagRequests,
     /// What a program is told that asks the mount for the name of its control socket.
-    pub(super) told_name: OnceLock<Vec<u8>>,
+    told_name: OnceLock<Vec<u8>>,
 }
 
 impl FileAttributes {
+    /// Made of these parts.
+    pub(super) fn new(parts: &Parts) -> Self {
+        Self {
+            mounted: parts.mounted.clone(),
+            shown: parts.shown.clone(),
+            gate: parts.gate.clone(),
+            unplaced: parts.unplaced.clone(),
+            durability: parts.durability.clone(),
+            privileges: parts.privileges,
+            admission: Arc::new(Admission::new(
+                parts.mounted.clone(),
+                parts.gate.clone(),
+                parts.shown.clone(),
+                parts.unplaced.clone(),
+            )),
+            flags: FlagRequests::new(parts.mounted.clone(), parts.change_times.clone()),
+            told_name: OnceLock::new(),
+        }
+    }
+
     /// A program that asks the mount is told this name of its control socket.
     pub(super) fn tell_name(&self, name: &[u8]) {
         if let Some(answer) = vlinder_device::encode_mount_name(name) {
@@ -79,19 +100,13 @@ impl AttributeService for FileAttributes {
             birth_time: None,
             handed_over: changes.is_handed_over(),
             keeps_set_id: self.privileges.are_killed_by_kernel(),
-            // It removes the attribute, where that has to go, before it asks for the change.
+            // The kernel removes the attribute, where that has to go, before it asks for the change.
             keeps_capability: true,
         };
-        let caller = self.privileges.attribute_changer(
-            self.mounted.filesystem(),
-            requester,
-            &inode,
-            changes,
-            &mut set,
-        );
+        let filesystem = self.mounted.filesystem();
+        let caller = self.privileges.attribute_changer(filesystem, requester, &inode, changes, &mut set);
         let turn = set.size.and_then(|_| self.unplaced.turn());
-        let attributes =
-            self.mounted.filesystem().set_attributes(&caller, &inode, &set).map_err(|error| errno(&error))?;
+        let attributes = filesystem.set_attributes(&caller, &inode, &set).map_err(|error| errno(&error))?;
         if let Some(size) = set.size {
             self.unplaced.drop_range(inode.id(), size, u64::MAX);
         }

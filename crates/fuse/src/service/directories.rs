@@ -7,6 +7,7 @@ use super::convert::{errno, judged};
 use super::durability::Durability;
 use super::handles::Listing;
 use super::mounted::Mounted;
+use super::parts::Parts;
 use super::shown::Shown;
 use crate::transport::{
     DirectoryService, EntrySink, HandleNumber, ListedName, NameSink, NodeNumber, OpenedDirectory, Reply,
@@ -28,8 +29,13 @@ pub struct Directories {
 }
 
 impl Directories {
-    pub(super) fn new(mounted: Arc<Mounted>, shown: Arc<Shown>, durability: Arc<Durability>) -> Self {
-        Self { mounted, shown, durability }
+    /// Made of these parts.
+    pub(super) fn new(parts: &Parts) -> Self {
+        Self {
+            mounted: parts.mounted.clone(),
+            shown: parts.shown.clone(),
+            durability: parts.durability.clone(),
+        }
     }
 
     /// The file of a name; none where it can't be read, so that its neighbours still are.
@@ -60,11 +66,8 @@ impl Directories {
 impl DirectoryService for Directories {
     fn open_directory(&self, requester: Requester, node: NodeNumber) -> Reply<OpenedDirectory> {
         let inode = self.mounted.inode(node)?;
-        let open = self
-            .mounted
-            .filesystem()
-            .open_directory(&judged(requester, 0), &inode)
-            .map_err(|error| errno(&error))?;
+        let open = self.mounted.filesystem().open_directory(&judged(requester, 0), &inode);
+        let open = open.map_err(|error| errno(&error))?;
         let attributes_wanted = self.mounted.nodes().take_outdated(node);
         Ok(OpenedDirectory { handle: self.mounted.handles().insert_directory(open), attributes_wanted })
     }
@@ -104,10 +107,10 @@ impl DirectoryService for Directories {
         })
     }
 
-    /// The kernel keeps one listing for all that read a directory,
-    /// put together from the answers to each of them. Where another reader began it after a name was made,
-    /// and this one, which began before, says where it ends, the kernel would keep it without that name. So
-    /// the kernel drops it before it hears of such an end.
+    /// The kernel keeps one listing for all readers of a directory, put together from the answers to each of
+    /// them. If another reader began the listing after a name was made, and this reader, which began before,
+    /// says where it ends, the kernel would keep a listing without that name. So the kernel drops its listing
+    /// before it hears of such an end.
     fn answer_names(&self, handle: HandleNumber, answer: Box<dyn FnOnce() + Send>) {
         let ended = self.mounted.handles().directory(handle).ok().and_then(|listing| {
             let listing = listing.lock();
@@ -140,8 +143,8 @@ fn walk_listing(
     most: usize,
     each: &mut dyn FnMut(&Arc<Inode>, &DirectoryRecord) -> bool,
 ) -> Result<(), FsError> {
-    // Not when the directory is opened: a rewind before the first request, or after a listing that the kernel
-    // had in its own cache, never comes here.
+    // Not when the directory is opened: the server does not hear of a rewind before the first request, or
+    // after a listing that the kernel had in its own cache.
     if offset == 0 || !listing.was_read {
         listing.open.rewind()?;
     }

@@ -6,6 +6,7 @@ use vlinder_fs::AttributeMode;
 
 use super::convert::{errno, judged};
 use super::mounted::Mounted;
+use super::parts::Parts;
 use super::privileges::judged_by_process;
 use crate::transport::{ExtendedAttributeService, NodeNumber, Reply, Requester};
 
@@ -19,8 +20,9 @@ pub struct ExtendedAttributes {
 }
 
 impl ExtendedAttributes {
-    pub(super) fn new(mounted: Arc<Mounted>) -> Self {
-        Self { mounted }
+    /// Made of these parts.
+    pub(super) fn new(parts: &Parts) -> Self {
+        Self { mounted: parts.mounted.clone() }
     }
 }
 

@@ -12,26 +12,44 @@ use super::handles::OpenFile;
 use super::kept_pages::KeptPages;
 use super::mounted::Mounted;
 use super::opening::OpenFiles;
+use super::parts::Parts;
 use super::ranges::RangeChanges;
 use super::shown::Shown;
 use super::unplaced::UnplacedBytes;
 use super::writing::Writing;
 use crate::transport::{
-    Deferred, Entry, FilePosition, FileService, HandleNumber, NodeNumber, Opened, Reply, Requester, SeekFor,
-    WriteOrigin,
+    Deferred, Entry, FilePosition, FileService, HandleNumber, NodeNumber, Notifier, Opened, Reply, Requester,
+    SeekFor, WriteOrigin,
 };
 
 /// Open files and their data.
 pub struct Files {
-    pub(super) mounted: Arc<Mounted>,
-    pub(super) shown: Arc<Shown>,
-    pub(super) gate: Arc<Gate>,
-    pub(super) unplaced: Arc<UnplacedBytes>,
-    pub(super) kept_pages: Arc<KeptPages>,
-    pub(super) durability: Arc<Durability>,
-    pub(super) open_files: OpenFiles,
-    pub(super) writing: Writing,
-    pub(super) ranges: RangeChanges,
+    mounted: Arc<Mounted>,
+    shown: Arc<Shown>,
+    gate: Arc<Gate>,
+    unplaced: Arc<UnplacedBytes>,
+    kept_pages: Arc<KeptPages>,
+    durability: Arc<Durability>,
+    open_files: OpenFiles,
+    writing: Writing,
+    ranges: RangeChanges,
+}
+
+impl Files {
+    /// Made of these parts.
+    pub(super) fn new(parts: &Parts) -> Self {
+        Self {
+            mounted: parts.mounted.clone(),
+            shown: parts.shown.clone(),
+            gate: parts.gate.clone(),
+            unplaced: parts.unplaced.clone(),
+            kept_pages: parts.kept_pages.clone(),
+            durability: parts.durability.clone(),
+            open_files: OpenFiles::new(parts),
+            writing: Writing::new(parts),
+            ranges: RangeChanges::new(parts),
+        }
+    }
 }
 
 impl FileService for Files {
@@ -124,25 +142,23 @@ impl FileService for Files {
         allocated
     }
 
-    // Where the kernel may have written pages that it has not handed over, it has to first, or data would be
-    // taken for holes. That takes other threads than those that take what it hands over.
+    /// Where the kernel may have written pages that it has not handed over, it has to hand them over first, or
+    /// data would be taken for holes. Threads that answer nothing wait for that, since those that answer take
+    /// what the kernel hands over.
     fn seek(&self, handle: HandleNumber, offset: u64, what: SeekFor, answer: Deferred<u64>) {
         let file = match self.mounted.handles().file(handle) {
             Ok(file) => file,
             Err(errno) => return answer(Err(errno)),
         };
         let id = file.open.inode().id();
-        let notifier = self
-            .mounted
-            .kernel()
-            .notifier()
-            .filter(|_| self.mounted.has_writeback() && self.mounted.handles().is_written(id));
-        let Some(notifier) = notifier else {
-            return answer(seek(&self.mounted.filesystem(), &file, offset, what));
+        let (mounted, filesystem) = (&self.mounted, self.mounted.filesystem());
+        let may_be_dirty =
+            |_: &&Arc<dyn Notifier>| mounted.has_writeback() && mounted.handles().is_written(id);
+        let Some(notifier) = mounted.kernel().notifier().filter(may_be_dirty) else {
+            return answer(seek(filesystem, &file, offset, what));
         };
-        let (notifier, filesystem, node) =
-            (Arc::clone(notifier), self.mounted.filesystem().clone(), self.mounted.node(id));
-        self.mounted.kernel().run(Box::new(move || {
+        let (notifier, filesystem, node) = (Arc::clone(notifier), filesystem.clone(), mounted.node(id));
+        mounted.kernel().run(Box::new(move || {
             if let Err(error) = notifier.invalidate_data(node, offset) {
                 tracing::warn!(%error, "the kernel could not be made to write before a seek");
                 return answer(Err(Errno::IO));

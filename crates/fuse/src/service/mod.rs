@@ -30,6 +30,7 @@ mod mounted;
 mod names;
 mod nodes;
 mod opening;
+mod parts;
 mod privileges;
 mod ranges;
 mod shown;

@@ -1,29 +1,20 @@
 //! The service of one mount: its objects put together, and what the rest of the mount asks of them.
 
-use vlinder_base::sync::{Arc, OnceLock};
+use vlinder_base::sync::Arc;
 use vlinder_control::Unplaced;
 use vlinder_control::by_call::ExpectedCalls;
 use vlinder_fs::{Filesystem, InodeId};
 
 use super::attributes::FileAttributes;
-use super::blocks::Blocks;
-use super::change_times::ChangeTimes;
 use super::directories::Directories;
-use super::durability::Durability;
 use super::extended_attributes::ExtendedAttributes;
 use super::files::Files;
-use super::flags::FlagRequests;
-use super::gate::{Admission, Gate, Keeper};
-use super::kept_pages::KeptPages;
+use super::gate::{Gate, Keeper};
 use super::kernel_names::KernelNames;
 use super::mounted::Mounted;
 use super::names::Names;
-use super::opening::OpenFiles;
-use super::privileges::Privileges;
-use super::ranges::RangeChanges;
-use super::shown::Shown;
+use super::parts::Parts;
 use super::unplaced::UnplacedBytes;
-use super::writing::Writing;
 use crate::transport::{NodeNumber, Notifier, Reply, Service, Settings};
 
 /// Answers the requests of one mount.
@@ -46,71 +37,23 @@ impl MountService {
     /// # Errors
     /// The system's, where it gives no more threads.
     pub fn new(filesystem: Filesystem, settings: Settings) -> std::io::Result<Self> {
-        let options = filesystem.options();
-        let (registry, most_unplaced) = (Arc::clone(&options.registry), options.dirty_bytes);
-        let unplaced = Arc::new(UnplacedBytes::new(filesystem.clone(), most_unplaced));
-        let mounted = Arc::new(Mounted::new(filesystem, settings.writeback)?);
-        let gate = Arc::new(Gate::new(mounted.clone(), &registry));
-        let blocks = Arc::new(Blocks::new(mounted.clone()));
-        let shown = Arc::new(Shown::new(mounted.clone(), gate.clone(), blocks.clone(), unplaced.clone()));
-        let durability = Arc::new(Durability::new(mounted.clone(), blocks.clone(), unplaced.clone()));
-        let kernel_names = KernelNames::new(mounted.clone());
-        let change_times = Arc::new(ChangeTimes::new(mounted.clone(), kernel_names.clone()));
-        let kept_pages = Arc::new(KeptPages::default());
-        let privileges = Privileges::new(settings.kernel_kills_privileges);
-        let attributes = FileAttributes {
-            mounted: mounted.clone(),
-            shown: shown.clone(),
-            gate: gate.clone(),
-            admission: Arc::new(Admission::new(
-                mounted.clone(),
-                gate.clone(),
-                shown.clone(),
-                unplaced.clone(),
-            )),
-            unplaced: unplaced.clone(),
-            durability: durability.clone(),
-            privileges,
-            flags: FlagRequests::new(mounted.clone(), change_times.clone()),
-            told_name: OnceLock::new(),
-        };
-        let files = Files {
-            mounted: mounted.clone(),
-            shown: shown.clone(),
-            gate: gate.clone(),
-            unplaced: unplaced.clone(),
-            kept_pages: kept_pages.clone(),
-            durability: durability.clone(),
-            open_files: OpenFiles {
-                mounted: mounted.clone(),
-                gate: gate.clone(),
-                blocks: blocks.clone(),
-                unplaced: unplaced.clone(),
-                kept_pages: kept_pages.clone(),
-                change_times,
-                names: kernel_names.clone(),
-            },
-            writing: Writing {
-                mounted: mounted.clone(),
-                gate: gate.clone(),
-                blocks: blocks.clone(),
-                unplaced: unplaced.clone(),
-                kept_pages,
-                durability: durability.clone(),
-            },
-            ranges: RangeChanges::new(mounted.clone(), unplaced.clone(), privileges),
-        };
+        let parts = Parts::new(filesystem, settings)?;
         Ok(Self {
-            keeper: Keeper::new(mounted.clone(), gate.clone(), blocks, unplaced.clone()),
-            names: Names::new(mounted.clone(), shown.clone(), gate.clone()),
-            attributes,
-            files,
-            directories: Directories::new(mounted.clone(), shown, durability),
-            extended_attributes: ExtendedAttributes::new(mounted.clone()),
-            kernel_names,
-            gate,
-            unplaced,
-            mounted,
+            keeper: Keeper::new(
+                parts.mounted.clone(),
+                parts.gate.clone(),
+                parts.blocks.clone(),
+                parts.unplaced.clone(),
+            ),
+            names: Names::new(&parts),
+            attributes: FileAttributes::new(&parts),
+            files: Files::new(&parts),
+            directories: Directories::new(&parts),
+            extended_attributes: ExtendedAttributes::new(&parts),
+            kernel_names: parts.kernel_names,
+            gate: parts.gate,
+            unplaced: parts.unplaced,
+            mounted: parts.mounted,
         })
     }
 

@@ -9,6 +9,7 @@ use super::convert::{decode_device, errno, file_type_of, judged, remover};
 use super::exported::ExportedFiles;
 use super::gate::Gate;
 use super::mounted::Mounted;
+use super::parts::Parts;
 use super::shown::Shown;
 use super::subvolume_calls::SubvolumeCalls;
 use crate::transport::{Entry, NameService, NodeNumber, Reply, Requester};
@@ -27,9 +28,15 @@ pub struct Names {
 }
 
 impl Names {
-    pub(super) fn new(mounted: Arc<Mounted>, shown: Arc<Shown>, gate: Arc<Gate>) -> Self {
-        let exported = ExportedFiles::new(Arc::clone(&mounted), Arc::clone(&shown));
-        Self { mounted, shown, gate, exported, calls: SubvolumeCalls::default() }
+    /// Made of these parts.
+    pub(super) fn new(parts: &Parts) -> Self {
+        Self {
+            mounted: parts.mounted.clone(),
+            shown: parts.shown.clone(),
+            gate: parts.gate.clone(),
+            exported: ExportedFiles::new(parts.mounted.clone(), parts.shown.clone()),
+            calls: SubvolumeCalls::default(),
+        }
     }
 
     /// Says where the calls are told that clients of the control socket make.
@@ -86,17 +93,10 @@ impl NameService for Names {
     ) -> Reply<Entry> {
         let (caller, directory) = (judged(requester, umask), self.mounted.inode(parent)?);
         let file_type = file_type_of(mode).ok_or(Errno::INVAL)?;
-        let device = decode_device(device);
+        let (device, filesystem) = (decode_device(device), self.mounted.filesystem());
         self.mounted.with_room(|| {
             let permissions = mode & 0o7777;
-            let made = self.mounted.filesystem().create_node(
-                &caller,
-                &directory,
-                name,
-                file_type,
-                permissions,
-                device,
-            );
+            let made = filesystem.create_node(&caller, &directory, name, file_type, permissions, device);
             self.shown.made(made, parent)
         })
     }
@@ -114,10 +114,9 @@ impl NameService for Names {
             return self.make_subvolume(&call, &directory, parent, name);
         }
         self.mounted.with_room(|| {
-            self.shown.made(
-                self.mounted.filesystem().create_directory(&caller, &directory, name, mode & 0o7777),
-                parent,
-            )
+            let filesystem = self.mounted.filesystem();
+            let made = filesystem.create_directory(&caller, &directory, name, mode & 0o7777);
+            self.shown.made(made, parent)
         })
     }
 
@@ -130,10 +129,8 @@ impl NameService for Names {
     ) -> Reply<Entry> {
         let (caller, directory) = (judged(requester, 0), self.mounted.inode(parent)?);
         self.mounted.with_room(|| {
-            self.shown.made(
-                self.mounted.filesystem().create_symbolic_link(&caller, &directory, name, target),
-                parent,
-            )
+            let filesystem = self.mounted.filesystem();
+            self.shown.made(filesystem.create_symbolic_link(&caller, &directory, name, target), parent)
         })
     }
 

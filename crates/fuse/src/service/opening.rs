@@ -12,6 +12,7 @@ use super::handles::FileAccess;
 use super::kept_pages::KeptPages;
 use super::kernel_names::KernelNames;
 use super::mounted::Mounted;
+use super::parts::Parts;
 use super::unplaced::UnplacedBytes;
 use crate::transport::{HandleNumber, Opened, Reply};
 
@@ -23,16 +24,29 @@ const O_APPEND: i32 = 0o2000;
 
 /// What begins when a file is opened and ends when it is closed.
 pub(super) struct OpenFiles {
-    pub(super) mounted: Arc<Mounted>,
-    pub(super) gate: Arc<Gate>,
-    pub(super) blocks: Arc<Blocks>,
-    pub(super) unplaced: Arc<UnplacedBytes>,
-    pub(super) kept_pages: Arc<KeptPages>,
-    pub(super) change_times: Arc<ChangeTimes>,
-    pub(super) names: KernelNames,
+    mounted: Arc<Mounted>,
+    gate: Arc<Gate>,
+    blocks: Arc<Blocks>,
+    unplaced: Arc<UnplacedBytes>,
+    kept_pages: Arc<KeptPages>,
+    change_times: Arc<ChangeTimes>,
+    kernel_names: KernelNames,
 }
 
 impl OpenFiles {
+    /// Made of these parts.
+    pub(super) fn new(parts: &Parts) -> Self {
+        Self {
+            mounted: parts.mounted.clone(),
+            gate: parts.gate.clone(),
+            blocks: parts.blocks.clone(),
+            unplaced: parts.unplaced.clone(),
+            kept_pages: parts.kept_pages.clone(),
+            change_times: parts.change_times.clone(),
+            kernel_names: parts.kernel_names.clone(),
+        }
+    }
+
     /// Opens a file. The kernel has judged the access, and with the writeback cache reads and writes through
     /// handles of either kind, so all that is asked here is whether the file is still there and takes
     /// changes.
@@ -88,7 +102,7 @@ impl OpenFiles {
                 && self.unplaced.drop_refused_writes(file.open.inode())
             {
                 // The kernel still has these bytes, and the size with them.
-                self.names.forget_size(id);
+                self.kernel_names.forget_size(id);
             }
         }
     }

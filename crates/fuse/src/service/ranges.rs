@@ -6,6 +6,7 @@ use vlinder_fs::FileType;
 use vlinder_fs::data::Allocate;
 
 use super::mounted::Mounted;
+use super::parts::Parts;
 use super::privileges::Privileges;
 use super::unplaced::UnplacedBytes;
 use crate::transport::{FilePosition, HandleNumber, Reply, Requester};
@@ -22,8 +23,13 @@ pub(super) struct RangeChanges {
 }
 
 impl RangeChanges {
-    pub(super) fn new(mounted: Arc<Mounted>, unplaced: Arc<UnplacedBytes>, privileges: Privileges) -> Self {
-        Self { mounted, unplaced, privileges }
+    /// Made of these parts.
+    pub(super) fn new(parts: &Parts) -> Self {
+        Self {
+            mounted: parts.mounted.clone(),
+            unplaced: parts.unplaced.clone(),
+            privileges: parts.privileges,
+        }
     }
 
     /// fallocate(2).

@@ -10,22 +10,35 @@ use super::durability::{Durability, is_synchronous};
 use super::gate::Gate;
 use super::kept_pages::KeptPages;
 use super::mounted::Mounted;
+use super::parts::Parts;
 use super::privileges::Privileges;
 use super::unplaced::UnplacedBytes;
 use crate::transport::{Deferred, HandleNumber, Reply, Requester, WriteOrigin};
 
 /// Takes what is written.
 pub(super) struct Writing {
-    pub(super) mounted: Arc<Mounted>,
-    pub(super) gate: Arc<Gate>,
-    pub(super) blocks: Arc<Blocks>,
-    pub(super) unplaced: Arc<UnplacedBytes>,
-    pub(super) kept_pages: Arc<KeptPages>,
-    pub(super) durability: Arc<Durability>,
+    mounted: Arc<Mounted>,
+    gate: Arc<Gate>,
+    blocks: Arc<Blocks>,
+    unplaced: Arc<UnplacedBytes>,
+    kept_pages: Arc<KeptPages>,
+    durability: Arc<Durability>,
 }
 
 impl Writing {
-    /// Writes; gives whether the file has to be durable before that is answered.
+    /// Made of these parts.
+    pub(super) fn new(parts: &Parts) -> Self {
+        Self {
+            mounted: parts.mounted.clone(),
+            gate: parts.gate.clone(),
+            blocks: parts.blocks.clone(),
+            unplaced: parts.unplaced.clone(),
+            kept_pages: parts.kept_pages.clone(),
+            durability: parts.durability.clone(),
+        }
+    }
+
+    /// Writes; returns whether the file has to be durable before that is answered.
     fn write_file(
         &self,
         requester: Requester,
@@ -41,7 +54,7 @@ impl Writing {
         }
         let caller = Privileges::writer(requester, inode, origin);
         let open = vlinder_fs::WriteOrigin::OpenFile { keeps_times: false };
-        let filesystem = &self.mounted.filesystem();
+        let filesystem = self.mounted.filesystem();
         let turn = self.unplaced.turn();
         let written = if origin.cache {
             // Without the writeback cache only mapped bytes come so, and the kernel keeps no times for them.
@@ -65,8 +78,8 @@ impl Writing {
         if origin.cache && !self.mounted.has_writeback() {
             self.mounted.attributes_changed(inode.id());
         }
-        // After writes to its cache the kernel asks for fsync by itself; it does not where files bypass that,
-        // and of what chattr(1) made synchronous it does not know.
+        // After writes to its cache the kernel asks for fsync by itself. It does not where files bypass the
+        // cache, and it does not know which files chattr(1) made synchronous.
         Ok((origin.synchronous && !origin.cache) || is_synchronous(inode))
     }
 
@@ -80,16 +93,14 @@ impl Writing {
         data: &[u8],
         origin: WriteOrigin,
     ) -> Reply<()> {
-        // As the kernel had it when the program wrote, as far as is known here: afterwards the bytes lie
-        // inside the file.
-        let watched =
-            if origin.cache && self.gate.is_shut() { self.mounted.handles().file(handle).ok() } else { None };
+        // The size as the kernel had it when the program wrote, as far as the server knows that: after the
+        // write the bytes lie inside the file.
+        let open_file = || self.mounted.handles().file(handle).ok();
+        let watched = if origin.cache && self.gate.is_shut() { open_file() } else { None };
         let size_before = watched.as_ref().map(|file| file.open.inode().size());
         let written = self.mounted.with_room(|| self.write_file(requester, handle, offset, data, origin));
         let is_refused = origin.cache && matches!(written, Err(Errno::NOSPC | Errno::DQUOT));
-        if let Some(file) =
-            watched.or_else(|| is_refused.then(|| self.mounted.handles().file(handle).ok()).flatten())
-        {
+        if let Some(file) = watched.or_else(|| is_refused.then(open_file).flatten()) {
             let inode = file.open.inode();
             // What was refused has left the size as it was.
             let size = size_before.unwrap_or_else(|| inode.size());
@@ -103,7 +114,7 @@ impl Writing {
             && origin.cache
             && !is_refused
             && !self.mounted.filesystem().is_read_only()
-            && let Ok(file) = self.mounted.handles().file(handle)
+            && let Some(file) = open_file()
         {
             self.unplaced.note_lost(file.open.inode(), offset, *failure);
         }
@@ -112,8 +123,8 @@ impl Writing {
         if written? { self.durability.sync_file(handle) } else { Ok(()) }
     }
 
-    /// Answers a write past the page cache when the kernel keeps no older pages of the range. Those of a
-    /// write that failed go too: it may have changed a part.
+    /// Answers a write past the page cache when the kernel keeps no older pages of the range. The pages go too
+    /// where the write failed: it may have changed a part.
     pub(super) fn answer_past_cache(
         &self,
         handle: HandleNumber,
@@ -126,8 +137,8 @@ impl Writing {
         let Some(due) = self.kept_pages.due(id) else { return answer(written) };
         // Before the transport is there the kernel has no pages.
         let Some(notifier) = self.mounted.kernel().notifier() else { return answer(written) };
-        let (kept, notifier, node) =
-            (Arc::clone(&self.kept_pages), Arc::clone(notifier), self.mounted.node(id));
+        let (kept, notifier) = (Arc::clone(&self.kept_pages), Arc::clone(notifier));
+        let node = self.mounted.node(id);
         self.mounted.kernel().run(Box::new(move || {
             let drop_pages = |offset, length| notifier.invalidate_range(node, offset, length);
             match kept.carry_out(id, due, range, drop_pages) {
