@@ -5,10 +5,10 @@
 
 mod adapter;
 mod answers;
+mod dispatch;
 mod ending;
 mod features;
 mod notifier;
-mod turns;
 
 use std::io;
 use std::os::fd::OwnedFd;
