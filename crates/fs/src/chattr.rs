@@ -1,5 +1,5 @@
-//! The flags of chattr(1) as Linux's ioctl(2) requests have them (`include/uapi/linux/fs.h`), and what Linux's
-//! Btrfs makes of them.
+//! The flags of chattr(1) as Linux's ioctl(2) requests have them (`include/uapi/linux/fs.h`), and what
+//! Linux's Btrfs makes of them.
 //!
 //! | request | Linux | value |
 //! |---|---|---|

@@ -7,7 +7,7 @@
 //! | in another | the subvolume's number × 2^40 + its object id |
 //! | where either does not fit, and names whose subvolume is not there | from a table, top number × 2^40 + a count |
 //!
-//! The kernel names files by the same numbers, but for the root of the mount, which is always 1 to it.
+//! The kernel names files by the same numbers, except the root of the mount, which is always 1 to it.
 
 use std::collections::HashMap;
 

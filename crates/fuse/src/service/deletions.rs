@@ -23,8 +23,8 @@ const MANY: usize = 64;
 const LARGE_BYTES: u64 = 1 << 20;
 /// How long fewer files wait for others.
 const GATHERING: Duration = Duration::from_millis(10);
-/// How long after a file lost its last name the kernel may take to say that nobody has it. Nothing is lost
-/// where it takes longer: a full file system may then refuse what would have had room a moment later.
+/// How long after a file lost its last name the kernel may take to say that no program has it. Where it
+/// takes longer, nothing is lost: a full file system may then refuse what would have had room a moment later.
 const FORGETTING: Duration = Duration::from_millis(250);
 
 /// How often what found no space is tried again while removed files are being deleted.
@@ -56,12 +56,12 @@ struct DeletionState {
     deleted: u64,
     /// When a file was last held, by the monotonic clock.
     last_loss: Option<Duration>,
-    /// The processor of the thread that left the last of it, while somebody waits there for what that thread
+    /// The processor of the thread that left the last of it, while a program waits there for what that thread
     /// does.
     answers_on: Option<usize>,
-    /// Somebody waits: nothing more is gathered.
+    /// A thread waits for deletions: nothing more is gathered.
     urgent: bool,
-    /// Nobody takes anything out of the queue any more.
+    /// The thread takes nothing out of the queue any more.
     ended: bool,
 }
 
@@ -168,7 +168,7 @@ impl Deleter {
     }
 
     /// Waits for room that is about to come free: whether more is deleted than `before`. A program that
-    /// removed a file counts on its room, though the kernel has not said yet that nobody has the file. Waits
+    /// removed a file counts on its room, though the kernel has not said yet that no program has it. Waits
     /// no longer than it may take the kernel to say so, and for deletions that are under way.
     pub(super) fn wait_for_room(&self, before: u64) -> bool {
         let shared = &self.shared;
@@ -207,8 +207,8 @@ impl Deleter {
         attempt()
     }
 
-    /// Deletes what is left, and returns when that is done. A file that is forgotten later is deleted without the
-    /// thread.
+    /// Deletes what is left, and returns when that is done. A file that is forgotten later is deleted by the
+    /// thread that forgets it.
     pub(super) fn finish(&self) {
         self.shared.state.lock().ended = true;
         self.shared.work.notify_one();
@@ -220,7 +220,7 @@ impl Deleter {
 }
 
 impl Deletions {
-    /// Files to delete, once they are many, one of them large, somebody waits, or enough time went by, and
+    /// Files to delete, once they are many, one is large, a thread waits, or enough time went by, and
     /// the processor to keep off; none at the end.
     fn next(&self) -> Option<(Vec<Held>, Option<usize>)> {
         let mut state = self.state.lock();

@@ -142,9 +142,9 @@ impl FileService for Files {
         allocated
     }
 
-    /// Where the kernel may have written pages that it has not handed over, it has to hand them over first, or
-    /// data would be taken for holes. Threads that answer nothing wait for that, since those that answer take
-    /// what the kernel hands over.
+    /// Where the kernel may have written pages that it has not handed over, it has to hand them over first:
+    /// else data would be taken for holes. A thread that answers nothing waits for that, since the threads
+    /// that answer take what the kernel hands over.
     fn seek(&self, handle: HandleNumber, offset: u64, what: SeekFor, answer: Deferred<u64>) {
         let file = match self.mounted.handles().file(handle) {
             Ok(file) => file,

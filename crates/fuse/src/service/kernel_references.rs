@@ -11,8 +11,8 @@
 //! 1. The kernel is told of a file only after that was counted ([`KernelReferences::remember`]).
 //! 2. A file without names is held until the count is 0 again, and handed to the deleter then
 //!    ([`KernelReferences::hold`], [`KernelReferences::forget`]).
-//! 3. What is held is bounded ([`MOST_HELD`]). Beyond that, a file that loses its last name is deleted with it
-//!    unless it has an open handle, and a program that has it in another way gets `ESTALE`
+//! 3. What is held is bounded ([`MOST_HELD`]). Beyond that, a file that loses its last name is deleted with
+//!    the name unless it has an open handle, and a program that has the file in another way gets `ESTALE`
 //!    ([`KernelReferences::may_hold`]).
 
 use std::collections::{HashMap, HashSet};
@@ -96,8 +96,8 @@ impl KernelReferences {
         neighbours.directory = directory;
     }
 
-    /// With its own cache of written pages the kernel forgets at each close how many blocks the file has. A
-    /// listing with attributes tells it of a whole directory what it would else ask for file by file.
+    /// A file is closed. With its own cache of written pages the kernel then forgets how many blocks the file
+    /// has. A listing with attributes tells it of a whole directory what it would else ask for file by file.
     pub(super) fn note_close(&self, node: NodeNumber) {
         let (number, _) = place(node);
         let told_in = self.shard(node).lock().told.get(&number).map(|neighbours| neighbours.directory);

@@ -2,9 +2,10 @@
 //!
 //! [`mounted`] is the core that all objects share: the file system, files by number ([`nodes`]), what is open
 //! ([`handles`]), and the way to the kernel ([`kernel_link`]). Above it stand objects with a state of their
-//! own: [`unplaced`], [`blocks`], [`change_times`], [`kept_pages`], and the [`gate`]. [`shown`] makes what the
-//! kernel is told of a file. At the top each family of requests has an object that answers it: [`names`],
-//! [`attributes`], [`files`], [`directories`], [`extended_attributes`]; `MountService` holds them all.
+//! own: [`unplaced`], [`blocks`], [`change_times`], [`kept_pages`], and the [`gate`]. [`shown`] makes what
+//! the kernel is told of a file. At the top each family of requests has an object that answers it: [`names`],
+//! [`attributes`], [`files`], [`directories`], [`extended_attributes`]. [`parts`] is what they share, and
+//! `MountService` holds them all.
 
 mod aside;
 mod attributes;

@@ -44,7 +44,7 @@ impl Privileges {
         self.kernel_kills
     }
 
-    /// The caller of a change of a file's data, but for write(2).
+    /// The caller of a change of a file's data other than write(2).
     pub(super) fn changer(self, requester: Requester, inode: &Inode) -> Caller {
         if self.kernel_kills {
             let caller = judged(requester, 0);

@@ -46,7 +46,7 @@ pub(super) struct UnplacedBytes {
     lost_bytes: AtomicU64,
 }
 
-/// What nobody was told of a file.
+/// What was not told of a file yet.
 #[derive(Clone, Copy, Default)]
 struct Untold {
     /// Some bytes were too many to be kept.
@@ -65,7 +65,7 @@ struct UnplacedFile {
 }
 
 impl UnplacedFile {
-    /// Takes a range out; gives how many bytes went.
+    /// Takes a range out; returns how many bytes went.
     fn remove(&mut self, start: u64, end: u64) -> u64 {
         let mut removed = 0;
         while let Some((&at, _)) = self.parts.range(..end).next_back() {
@@ -155,7 +155,7 @@ impl UnplacedBytes {
         fits
     }
 
-    /// The file system has newer bytes of a range, or none are wanted there any more. Gives how many bytes
+    /// The file system has newer bytes of a range, or none are wanted there any more. Returns how many bytes
     /// went.
     pub(super) fn drop_range(&self, id: InodeId, start: u64, end: u64) -> u64 {
         if self.is_empty() {
@@ -174,7 +174,7 @@ impl UnplacedBytes {
     }
 
     /// Puts a file's bytes over `target`, whose first byte is at `offset` and of which `length` bytes were
-    /// read; gives how many there are then.
+    /// read; returns how many there are then.
     pub(super) fn read_over(&self, id: InodeId, offset: u64, target: &mut [u8], length: usize) -> usize {
         if self.is_empty() {
             return length;

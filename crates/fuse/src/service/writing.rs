@@ -123,8 +123,8 @@ impl Writing {
         if written? { self.durability.sync_file(handle) } else { Ok(()) }
     }
 
-    /// Answers a write past the page cache when the kernel keeps no older pages of the range. The pages go too
-    /// where the write failed: it may have changed a part.
+    /// Answers a write past the page cache when the kernel keeps no older pages of the range. The pages go
+    /// also where the write failed: it may have changed a part.
     pub(super) fn answer_past_cache(
         &self,
         handle: HandleNumber,

@@ -47,7 +47,7 @@ impl<S: Service> FuserTransport<S> {
         // A descriptor for each thread spares them a common lock; where the device can't be opened again,
         // they share.
         config.clone_fd = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
-        // Who may use the mount is the kernel's to judge. Fuser's own filter would refuse what the kernel's
+        // The kernel judges which users may use the mount. Fuser's own filter would refuse what the kernel's
         // flusher sends.
         let (requests, locality) = (RequestCounters::new(registry), Locality::new(registry));
         let attendance = Attendance::new(device.try_clone()?, registry);

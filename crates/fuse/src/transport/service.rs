@@ -35,7 +35,7 @@ pub trait Service: Send + Sync + 'static {
 /// Requests about names: what a name stands for, and names that come and go.
 #[allow(clippy::missing_errors_doc)]
 pub trait NameService {
-    /// The file behind a name; none where there is no such name, which the kernel then remembers.
+    /// The file behind a name; `None` where there is no such name, which the kernel then remembers.
     fn lookup(&self, requester: Requester, parent: NodeNumber, name: &[u8]) -> Reply<Option<Entry>>;
     /// The kernel forgets a file so many of the times that it was told of it.
     fn forget(&self, node: NodeNumber, lookups: u64);

@@ -18,7 +18,7 @@ pub struct HandleNumber(pub u64);
 /// How a request ends: an answer, or what the system call returns.
 pub type Reply<T> = Result<T, Errno>;
 
-/// Who asks.
+/// The process that asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Requester {
     /// The user (`fsuid`).

@@ -8,7 +8,7 @@
 //! server shuts the *gate* of a file by marking its attributes invalid, and each write(2) asks. No other call
 //! asks with a handle while the attributes' time runs.
 //!
-//! While there is room the gate is open, and costs one atomic look for each request. It is shut for all files
+//! While there is room the gate is open, and costs one atomic load for each request. It is shut for all files
 //! that are open for writing *before* the kernel could hold more than there is room for.
 //!
 //! Invariants, and the function that keeps each:

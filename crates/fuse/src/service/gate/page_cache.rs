@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The share of all dirty pages that the kernel allows a FUSE mount unless somebody changed it
+/// The share of all dirty pages that the kernel allows a FUSE mount unless an administrator changed it
 /// (`fuse_bdi_init` in Linux's fs/fuse/inode.c).
 const USUAL_SHARE: u64 = 100;
 /// Of memory, what may be dirty at most by default, with a margin (`vm.dirty_ratio` is 20 percent of what can

@@ -1,5 +1,5 @@
-//! What is known of the gate: whether it is shut, how much may be taken until the next look, what was refused,
-//! and what came without a question.
+//! What is known of the gate: whether it is shut, how much may be taken until the next look, what was
+//! refused, and what came without a question.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -173,7 +173,7 @@ impl GateState {
 
     /// Bytes behind the end of a file came from the kernel's cache while the gate was shut. A write that was
     /// let in may bring [`LONGEST_WRITE`], and the kernel may have held `held_bytes` when the gate was shut;
-    /// where more comes without a question, the kernel does not ask. Whether that is found now.
+    /// where more comes without a question, the kernel does not ask. Returns whether that is found now.
     pub(super) fn note_unasked(&self, id: InodeId, bytes: u64, held_bytes: u64) -> bool {
         let mut unasked = self.unasked.lock();
         let sum = unasked.entry(id).or_default();

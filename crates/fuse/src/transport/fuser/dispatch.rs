@@ -46,7 +46,7 @@ impl<S: Service> ::fuser::Filesystem for Adapter<S> {
 
     fn forget(&self, _request: &Request, number: INodeNo, lookups: u64) {
         let _turn = self.unawaited_turn();
-        // There is nobody to tell how it went.
+        // The kernel expects no answer.
         let _ = self.perform(Opcode::Forget, || self.service.names().forget(node(number), lookups));
     }
 
@@ -554,7 +554,7 @@ impl<S: Service> ::fuser::Filesystem for Adapter<S> {
         reply: ReplyWrite,
     ) {
         let _turn = self.turn(request, Work::Long);
-        // The answer has 32 bits; whoever asks for more asks again.
+        // The answer has 32 bits; the kernel asks again for the rest.
         let length = length.min(u64::from(u32::MAX) / 2 + 1 - u64::from(LARGEST_TRANSFER));
         let from = FilePosition { node: node(from), offset: from_offset };
         let to = FilePosition { node: node(to), offset: to_offset };

@@ -37,7 +37,7 @@ pub(super) fn ask_for(config: &mut KernelConfig, settings: Settings) {
             tracing::debug!(?flag, "the kernel lacks a FUSE feature");
         }
     }
-    // The first version can't be told from none by those who write through the cache; without the second the
+    // Writes through the cache do not show whether the kernel has the first version. Without the second the
     // kernel drops set-id bits itself, and asks for security.capability at each write.
     if !settings.kernel_kills_privileges
         && config.add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2).is_err()
