@@ -34,6 +34,7 @@ mod filesystem;
 mod fsync_log;
 mod health;
 mod host_room;
+mod identity;
 mod inode;
 mod link;
 mod log_replay;

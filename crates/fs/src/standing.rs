@@ -4,7 +4,7 @@
 use vlinder_base::sync::Arc;
 use vlinder_transaction::ReadOnlyReason;
 
-use crate::{Filesystem, Inode, Result, Uuid};
+use crate::{Filesystem, Result, Uuid};
 
 /// A look at a file system as a whole.
 #[derive(Clone, Copy, Debug)]
@@ -47,13 +47,6 @@ impl<'a> Standing<'a> {
             self.0.commit()?;
         }
         Ok(())
-    }
-
-    /// Whether a file was deleted, by itself or with its subvolume. It may live on for those who have it
-    /// open.
-    #[must_use]
-    pub fn is_deleted(inode: &Inode) -> bool {
-        inode.subvolume().is_deleted() || inode.state.lock().item.link_count == 0
     }
 
     /// Closes a file system ([`Filesystem::close`]); returns the error that made it read-only before, if one

@@ -4,6 +4,15 @@
 //! Files are deleted some time after they were forgotten, many in a row: waking the thread for each would
 //! cost the thread that answers requests more than a deletion, and the program that removes a tree waits for
 //! no deletion.
+//!
+//! Invariants, and the function that keeps each:
+//! 1. `held` counts the files without names from [`Deleter::hold`] on until each is deleted (the drop of
+//!    [`Held`]).
+//! 2. `waiting` counts those that were handed over by [`Deleter::delete`] and are not deleted yet. So
+//!    [`Deleter::settle`] returns when all that was handed over before the call is deleted.
+//! 3. A waiting file is deleted without another call: the thread is woken for the first file of a row, for
+//!    the last that makes it long, and for a large one, and gathers no longer than [`GATHERING`].
+//! 4. After [`Deleter::finish`] no file waits.
 
 use std::time::Duration;
 
@@ -28,7 +37,7 @@ const GATHERING: Duration = Duration::from_millis(10);
 const FORGETTING: Duration = Duration::from_millis(250);
 
 /// How often what found no space is tried again while removed files are being deleted.
-const MOST_ATTEMPTS: usize = 64;
+const MAX_ATTEMPTS: usize = 64;
 
 /// The thread, and what it has to do.
 pub(super) struct Deleter {
@@ -197,7 +206,7 @@ impl Deleter {
 
     /// Tries what may find no space, and tries it again while files that were removed are being deleted.
     pub(super) fn with_room<T>(&self, mut attempt: impl FnMut() -> Reply<T>) -> Reply<T> {
-        for _ in 0..MOST_ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let deleted = self.deleted();
             match attempt() {
                 Err(Errno::NOSPC) if self.wait_for_room(deleted) => {}

@@ -19,7 +19,7 @@ const NAME_BYTES: usize = 24 + 8;
 /// The same with attributes.
 const ENTRY_BYTES: usize = 152 + 8;
 /// Names read at a time.
-const MOST_NAMES: usize = 1024;
+const MAX_NAMES: usize = 1024;
 
 /// Open directories.
 pub struct Directories {
@@ -56,7 +56,7 @@ impl Directories {
     ) -> Reply<()> {
         let listing = self.mounted.handles().directory(handle)?;
         let mut listing = listing.lock();
-        let walked = walk_listing(&mut listing, offset, most.clamp(1, MOST_NAMES), each);
+        let walked = walk_listing(&mut listing, offset, most.clamp(1, MAX_NAMES), each);
         walked.map_err(|error| errno(&error))?;
         self.mounted.filesystem().note_access(listing.open.inode());
         Ok(())

@@ -5,7 +5,7 @@
 
 use rustix::io::Errno;
 use vlinder_base::sync::Arc;
-use vlinder_fs::{FsError, Inode, InodeId, Refusal, Standing};
+use vlinder_fs::{FsError, Inode, InodeId, Refusal};
 
 use super::convert::errno;
 use super::mounted::Mounted;
@@ -60,7 +60,7 @@ impl ExportedFiles {
 
     fn living_inode(&self, id: InodeId) -> Reply<Arc<Inode>> {
         let inode = self.mounted.filesystem().inode(id).map_err(|error| stale_or(&error))?;
-        if Standing::is_deleted(&inode) { Err(Errno::STALE) } else { Ok(inode) }
+        if inode.is_deleted() { Err(Errno::STALE) } else { Ok(inode) }
     }
 }
 

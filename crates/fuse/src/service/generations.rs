@@ -29,7 +29,7 @@ impl Generations {
             return 0;
         }
         let id = inode.id();
-        let uuid = inode.subvolume().tree().item().uuid();
+        let uuid = inode.subvolume().uuid();
         let owner = if uuid.is_nil() { hash_of(self.uuid, id.root.0) } else { hash_of(uuid, 0) };
         let file = if is_lasting {
             owner

@@ -1,4 +1,12 @@
 //! Open files and directories by the numbers that the kernel was given.
+//!
+//! Invariants, and the function that keeps each:
+//! 1. A number is given once in the life of a mount ([`Handles::insert_file`],
+//!    [`Handles::insert_directory`]).
+//! 2. A file is among the written ones from before its handle has a number ([`Handles::insert_file`]) until
+//!    its last handle for writing was removed ([`Handles::remove`]).
+//! 3. Nothing is closed with a lock held: a close may delete the file ([`Handles::remove`],
+//!    [`Handles::clear`]).
 
 use std::collections::HashMap;
 

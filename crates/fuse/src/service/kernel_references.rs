@@ -11,7 +11,7 @@
 //! 1. The kernel is told of a file only after that was counted ([`KernelReferences::remember`]).
 //! 2. A file without names is held until the count is 0 again, and handed to the deleter then
 //!    ([`KernelReferences::hold`], [`KernelReferences::forget`]).
-//! 3. What is held is bounded ([`MOST_HELD`]). Beyond that, a file that loses its last name is deleted with
+//! 3. What is held is bounded ([`MAX_HELD`]). Beyond that, a file that loses its last name is deleted with
 //!    the name unless it has an open handle, and a program that has the file in another way gets `ESTALE`
 //!    ([`KernelReferences::may_hold`]).
 
@@ -26,7 +26,7 @@ use crate::transport::NodeNumber;
 
 const SHARDS: usize = 16;
 /// Files without names held at a time, those that wait for their deletion included: some 64 MiB of memory.
-const MOST_HELD: usize = 1 << 16;
+const MAX_HELD: usize = 1 << 16;
 
 /// The files that the kernel knows.
 pub(super) struct KernelReferences {
@@ -143,7 +143,7 @@ impl KernelReferences {
 
     /// Whether there is room to hold one more file.
     pub(super) fn may_hold(&self) -> bool {
-        self.deleter.held() < MOST_HELD
+        self.deleter.held() < MAX_HELD
     }
 
     /// Holds a file that lost its last name, if the kernel knows it; else it is deleted.

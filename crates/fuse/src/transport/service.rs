@@ -137,7 +137,7 @@ pub trait FileService {
         umask: u32,
         flags: i32,
     ) -> Reply<(Entry, Opened)>;
-    /// Reads into `target`; gives how many bytes, fewer only at the end of the file.
+    /// Reads into `target`; returns how many bytes, fewer only at the end of the file.
     fn read(&self, handle: HandleNumber, offset: u64, target: &mut [u8]) -> Reply<usize>;
     /// Writes all of `data`.
     fn write(
@@ -179,7 +179,7 @@ pub trait FileService {
     /// lseek(2) for data and holes. The answer may come from another thread, since the kernel may have to
     /// write first.
     fn seek(&self, handle: HandleNumber, offset: u64, what: SeekFor, answer: Deferred<u64>);
-    /// copy_file_range(2); gives how many bytes.
+    /// copy_file_range(2); returns how many bytes.
     fn copy_range(
         &self,
         requester: Requester,
@@ -210,8 +210,8 @@ pub trait DirectoryService {
         room_bytes: usize,
         sink: &mut EntrySink<'_>,
     ) -> Reply<()>;
-    /// Sends the answer that one of these two gave, at once or from another thread, since the kernel may have
-    /// to drop its copy of the listing first.
+    /// Sends the answer that one of these two returned, at once or from another thread, since the kernel may
+    /// have to drop its copy of the listing first.
     fn answer_names(&self, _handle: HandleNumber, answer: Box<dyn FnOnce() + Send>) {
         answer();
     }

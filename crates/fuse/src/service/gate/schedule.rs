@@ -1,4 +1,11 @@
 //! What the keeper of the gate has to do, and when.
+//!
+//! Invariants, and the function that keeps each:
+//! 1. A file that was to be shut later is shut at each of the times after the reply, and not before
+//!    ([`Schedule::shut_later`], [`Schedule::next`]).
+//! 2. While files are open for writing there is a look at least once in each tick, whatever else is due
+//!    ([`Schedule::next`]). An opening during a look is not lost ([`Schedule::look`]).
+//! 3. After [`Schedule::end`] nothing is due.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

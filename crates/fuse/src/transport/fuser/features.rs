@@ -5,7 +5,7 @@ use ::fuser::{InitFlags, KernelConfig};
 use crate::transport::{LARGEST_TRANSFER, Settings};
 
 /// Requests that the kernel sends on its own account (write-back, readahead) at a time.
-const MOST_BACKGROUND: u16 = 64;
+const MAX_BACKGROUND: u16 = 64;
 
 /// Asks for features and sizes; those that the kernel lacks are done without.
 pub(super) fn ask_for(config: &mut KernelConfig, settings: Settings) {
@@ -46,6 +46,6 @@ pub(super) fn ask_for(config: &mut KernelConfig, settings: Settings) {
     }
     // The bounds are the crate's, and both are inside.
     let _ = config.set_max_write(LARGEST_TRANSFER);
-    let _ = config.set_max_background(MOST_BACKGROUND);
+    let _ = config.set_max_background(MAX_BACKGROUND);
     let _ = config.set_max_readahead(LARGEST_TRANSFER).or_else(|most| config.set_max_readahead(most));
 }
