@@ -113,6 +113,19 @@ impl<'a> ChattrFlags<'a> {
         Self { filesystem, inode }
     }
 
+    /// Refuses to open the file for writing where its flags forbid that: an immutable file, or one that can
+    /// only grow, unless it is opened for appending (`may_open` in Linux's fs/namei.c).
+    ///
+    /// # Errors
+    /// [`Refusal::NotPermitted`].
+    pub fn check_writing(self, appends: bool) -> Result<()> {
+        let flags = self.inode.flags();
+        if flags.has(InodeFlags::IMMUTABLE) || (flags.has(InodeFlags::APPEND) && !appends) {
+            return Err(Refusal::NotPermitted.into());
+        }
+        Ok(())
+    }
+
     /// `FS_*_FL` as `FS_IOC_GETFLAGS` shows them.
     #[must_use]
     pub fn flags(self) -> u32 {

@@ -13,7 +13,7 @@
 //! | `fsname=`, `subtype=` | how it is shown in the table of mounts |
 //! | `suid`, `dev`, `exec`, `sync`, `dirsync` and their opposites, `*atime` | handed to the kernel |
 //! | `user`, `users`, `owner`, `group` (and `no…`) | for mount(8); the first four imply `nosuid,nodev`, `user` and `users` `noexec` |
-//! | `remount` | a mount that is there is made read-only or writable, or gets other flags of the kernel; see [`remount`](crate::remount) |
+//! | `remount` | a mount that is there is made read-only or writable, or gets other flags of the kernel; see [`remount`](crate::remount()) |
 //! | `defaults`, `auto`, `noauto`, `nofail`, `loop`, `_netdev`, `x-…`, `comment=` | for others; without effect (an image needs no loop device) |
 
 use rustix::mount::MountFlags;

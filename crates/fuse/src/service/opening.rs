@@ -1,8 +1,7 @@
 //! Opens and closes files.
 
-use rustix::io::Errno;
 use vlinder_base::sync::Arc;
-use vlinder_fs::{Inode, InodeFlags};
+use vlinder_fs::{ChattrFlags, Inode};
 
 use super::blocks::Blocks;
 use super::change_times::ChangeTimes;
@@ -55,11 +54,8 @@ impl OpenFiles {
         if writes {
             let filesystem = self.mounted.filesystem();
             filesystem.check_writable(inode.subvolume()).map_err(|error| errno(&error))?;
-            let file_flags = inode.flags();
-            let appends = flags & O_APPEND != 0;
-            if file_flags.has(InodeFlags::IMMUTABLE) || (file_flags.has(InodeFlags::APPEND) && !appends) {
-                return Err(Errno::PERM);
-            }
+            let checked = ChattrFlags::of(filesystem, inode).check_writing(flags & O_APPEND != 0);
+            checked.map_err(|error| errno(&error))?;
         }
         self.hold(inode, FileAccess { reads: flags & O_ACCMODE != O_WRONLY, writes })
     }

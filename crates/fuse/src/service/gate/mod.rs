@@ -13,9 +13,10 @@
 //!
 //! Invariants, and the function that keeps each:
 //! 1. While the gate is open, the room is at least `dirty=` and what the kernel may hold, as of the last
-//!    look; a look is due after half of the surplus was taken ([`GateState::note_taken`]), four times a
-//!    second while files are open for writing (the keeper), and at an open when the last look is some time
-//!    ago ([`Gate::note_opened`]). A caller that asks for a look gets one that began afterwards ([`looks`]).
+//!    look. A look is due (a) after half of the surplus was taken
+//!    ([`GateState::note_taken`](state::GateState::note_taken)), (b) four times a second while files are open
+//!    for writing ([`keeper`]), (c) at an open when the last look is some time ago ([`Gate::note_opened`]). A
+//!    caller that asks for a look gets one that began afterwards ([`looks`]).
 //! 2. While the gate is shut, it is shut for every file that is open for writing: those that were open when
 //!    it was shut ([`Gate::look`]), and those opened since ([`Gate::note_opened`]).
 //! 3. No reply opens it again. A reply that the kernel compares with the attributes' version is sent after a
@@ -28,9 +29,10 @@
 //!    pages are pushed by threads of their own ([`KernelLink::run`](super::kernel_link::KernelLink::run)).
 //! 6. Each open file's writer is told when it asks next of bytes that found no room and are not stored since
 //!    ([`refusals`]).
-//! 7. All this holds for kernels from 5.16 on (6.16 was read, 6.18 tried). One that does not ask is noticed
-//!    by what it hands over ([`GateState::note_unasked`]). Where room is short, files are opened past such a
-//!    kernel's cache, so that write(2) itself comes here ([`Gate::goes_past_the_cache`]).
+//! 7. All this holds for kernels from 5.16 on (6.16 was read, 6.18 tried). A kernel that does not ask is
+//!    noticed by what it hands over ([`GateState::note_unasked`](state::GateState::note_unasked)). Where room
+//!    is short, files are opened past such a kernel's cache, so that write(2) itself comes here
+//!    ([`Gate::goes_past_the_cache`]).
 //!
 //! [`state`] is what is known, [`shutting`] decides when the gate is shut, [`admission`] what a write that
 //! asks is told, [`keeper`] does what is due at intervals.
