@@ -101,6 +101,11 @@ impl OpenInode {
         Self { filesystem: filesystem.clone(), inode: Some(inode) }
     }
 
+    /// The file system that the file is in.
+    pub(crate) fn filesystem(&self) -> &Filesystem {
+        &self.filesystem
+    }
+
     /// The file.
     ///
     /// # Panics

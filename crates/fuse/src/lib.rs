@@ -4,8 +4,9 @@
 //! `vlinder-fs`'s.
 //!
 //! Reading path: [`session`] (a mount's life), [`options`], `mountpoint` (how the kernel is told), then the
-//! requests: [`transport`] says what a request is and how it is answered, [`service`] answers them, `numbers`
-//! gives files their inode numbers. `notifier` tells the kernel what changed behind its back.
+//! requests: [`transport`] says what a request is and how it is answered, [`service`] answers them, with an
+//! object for each family of requests, `numbers` gives files their inode numbers. `notifier` tells the kernel
+//! what the control socket changed.
 
 mod error;
 mod mountpoint;

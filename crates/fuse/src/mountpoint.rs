@@ -102,7 +102,7 @@ fn mount_with_helper(options: &MountOptions, source: &str, mountpoint: &Path) ->
         // What it says is only shown.
         let _ = std::io::Read::read_to_string(&mut stderr, &mut said);
     }
-    // Who speaks is said already.
+    // The caller says already which program speaks.
     let said = said.trim().trim_start_matches(HELPER).trim_start_matches(": ");
     let status = child.wait().map_err(|error| failed(error.to_string()))?;
     match device {

@@ -28,8 +28,9 @@ impl MountNotifier {
 }
 
 impl KernelNotifier for MountNotifier {
-    /// The kernel remembers errors of earlier write-backs until somebody asks, also such as the server never
-    /// gave (a signal that ended its own request). Where none of those is met again, all has come.
+    /// The kernel remembers errors of earlier write-backs until a program asks, also errors that the server
+    /// never gave (a signal that ended the kernel's own request). Where none of those is met again, all has
+    /// come.
     fn write_back(&self) -> io::Result<()> {
         self.fetch().or_else(|error| {
             tracing::info!(%error, "the kernel remembers a failed write-back of some file; it is asked again");

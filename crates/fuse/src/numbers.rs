@@ -7,7 +7,14 @@
 //! | in another | the subvolume's number × 2^40 + its object id |
 //! | where either does not fit, and names whose subvolume is not there | from a table, top number × 2^40 + a count |
 //!
-//! The kernel names files by the same numbers, but for the root of the mount, which is always 1 to it.
+//! The kernel names files by the same numbers, except the root of the mount, which is always 1 to it.
+//!
+//! Invariants, and the function that keeps each:
+//! 1. Different files have different numbers, and a number leads back to its file ([`Numbers::number`],
+//!    [`Numbers::file`]).
+//! 2. A computed number is the same after every mount of the same subvolume ([`Numbers::number`]).
+//! 3. A number from the table stays as long as the kernel remembers the file ([`Numbers::remember`],
+//!    [`Numbers::forget`]), and is not given twice.
 
 use std::collections::HashMap;
 

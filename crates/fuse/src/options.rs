@@ -13,7 +13,7 @@
 //! | `fsname=`, `subtype=` | how it is shown in the table of mounts |
 //! | `suid`, `dev`, `exec`, `sync`, `dirsync` and their opposites, `*atime` | handed to the kernel |
 //! | `user`, `users`, `owner`, `group` (and `no…`) | for mount(8); the first four imply `nosuid,nodev`, `user` and `users` `noexec` |
-//! | `remount` | a mount that is there is made read-only or writable, or gets other flags of the kernel; see [`remount`](crate::remount) |
+//! | `remount` | a mount that is there is made read-only or writable, or gets other flags of the kernel; see [`remount`](crate::remount()) |
 //! | `defaults`, `auto`, `noauto`, `nofail`, `loop`, `_netdev`, `x-…`, `comment=` | for others; without effect (an image needs no loop device) |
 
 use rustix::mount::MountFlags;
@@ -22,7 +22,7 @@ use vlinder_base::sync::Arc;
 use vlinder_base::thread;
 use vlinder_fs::{OpenOptions, OptionError};
 
-/// One thread may be waiting for the disk while others ask for what is in memory.
+/// One thread may be waiting for the disk while other programs ask for what is in memory.
 const LEAST_DEFAULT_THREADS: usize = 2;
 /// A single program needs one thread: the others rest out of the kernel's sight until they are called
 /// (`transport/attendance.rs`). So more threads help only where as many requests wait at once; that more than
@@ -40,7 +40,7 @@ pub struct MountOptions {
     pub writeback: bool,
     /// The kernel drops set-id bits itself, rather than leave that to the server.
     pub kernel_kills_privileges: bool,
-    /// Not only the one who mounts may use it.
+    /// Users other than the one that mounts may use it.
     pub allow_other: bool,
     /// The mount goes when this process dies.
     pub auto_unmount: bool,

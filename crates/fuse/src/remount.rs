@@ -12,11 +12,11 @@ use crate::options::MountOptions;
 
 /// Changes the flags of the mount at a place; the options of the file system stay as they were mounted. A
 /// mount that becomes read-only is durable as it is then. Returns the given options of the file system that
-/// it was not mounted with, which have no effect: mount(8) gives those of /etc/fstab along whoever remounts.
+/// it was not mounted with, which have no effect: mount(8) adds those of /etc/fstab to every remount.
 ///
 /// # Errors
-/// [`MountError::Remount`]: there is no mount of this program, its server does not answer, the system refuses, or the image
-/// was opened read-only and can't become writable.
+/// [`MountError::Remount`]: there is no mount of this program, its server does not answer, the system
+/// refuses, or the image was opened read-only and can't become writable.
 pub fn remount(options: &MountOptions, mountpoint: &Path) -> Result<Vec<String>, MountError> {
     let failed_with = |reason: String, advice| MountError::Remount {
         mountpoint: mountpoint.to_owned(),
@@ -40,7 +40,7 @@ pub fn remount(options: &MountOptions, mountpoint: &Path) -> Result<Vec<String>,
         let is_root = rustix::process::geteuid().is_root();
         failed_with(refused.message, (!is_root).then(|| advice.to_owned()))
     };
-    // Before the server is talked to: it may be anybody's.
+    // Before the server is talked to, which may be another user's.
     let (held, before) = (HeldMount::of(&entry).map_err(system)?, entry.flags);
     let mut server = Client::connect_to(entry).map_err(refused)?;
     let after = flags_after(before, options);
@@ -74,8 +74,8 @@ pub fn remount(options: &MountOptions, mountpoint: &Path) -> Result<Vec<String>,
     Ok(options.of_filesystem.iter().filter(is_new).cloned().collect())
 }
 
-/// What the mount's flags become: those that it has, but for what was asked. So nobody but who writes `suid`
-/// or `dev` takes `nosuid` and `nodev` off a mount, as with mount(8).
+/// What the mount's flags become: those that it has, changed as was asked. So `nosuid` and `nodev` stay
+/// unless the options name `suid` and `dev`, as with mount(8).
 fn flags_after(before: MountFlags, options: &MountOptions) -> MountFlags {
     let access_times = MountFlags::NOATIME | MountFlags::RELATIME | MountFlags::STRICTATIME;
     let kept = if options.flags.intersects(access_times) { before.difference(access_times) } else { before };

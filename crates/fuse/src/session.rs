@@ -1,7 +1,7 @@
 //! A mount's life: it is made, served, and ends with everything durable.
 //!
-//! Threads don't survive a fork, so whoever wants a mount in the background starts a process for it first;
-//! [`mount`] returns when the mount answers, which is the moment to say that it is ready.
+//! Threads don't survive a fork, so a caller that wants a mount in the background starts a process for it
+//! first. [`mount`] returns when the mount answers, which is the moment to say that it is ready.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,8 +13,7 @@ use signal_hook::iterator::{Handle as SignalHandle, Signals};
 use vlinder_base::sync::{Arc, Weak};
 use vlinder_base::thread::{self, JoinHandle};
 use vlinder_control::{ErrorBody, FilesystemExecutor, KernelNotifier, MountFacts, Server, SocketLocation};
-use vlinder_fs::Filesystem;
-use vlinder_transaction::ReadOnlyReason;
+use vlinder_fs::{Filesystem, Standing};
 
 use crate::MountError;
 use crate::mountpoint::{self, OwnMount};
@@ -45,7 +44,7 @@ struct Inner {
     own: OwnMount,
 }
 
-/// Takes a mount that nobody serves out of the tree, lest everybody who touches it gets errors.
+/// Takes a mount that is not served out of the tree, lest programs that touch it get errors.
 struct Guard {
     mountpoint: PathBuf,
     /// Known as soon as the mount is looked up in the kernel's table.
@@ -116,7 +115,7 @@ pub fn mount_filesystem(
         (None, Some(device)) => mountpoint::shown(&device.canonicalize().unwrap_or_else(|_| device.clone())),
         (None, None) => "vlinder".to_owned(),
     };
-    // Said before there is a mount: one whose top can't be read would be of no use to anybody.
+    // Said before there is a mount: a mount whose top can't be read would be of no use.
     let root = filesystem.root_id();
     filesystem.root().map_err(|source| MountError::Root { root, source })?;
     let settings = Settings {
@@ -141,7 +140,7 @@ pub fn mount_filesystem(
     if options.auto_unmount {
         guard.watcher = Some(Watcher::start(&mountpoint).map_err(|source| MountError::Watcher { source })?);
     }
-    let registry = filesystem.engine().registry();
+    let registry = &filesystem.options().registry;
     let transport =
         FuserTransport::connect(connection, service.clone(), settings, registry).map_err(broken)?;
     let notifier = transport.notifier();
@@ -182,7 +181,7 @@ impl Inner {
         }
     }
 
-    /// Ends the connection to the kernel whoever uses the mount.
+    /// Ends the connection to the kernel, although programs use the mount.
     fn abort(&self) {
         let path = format!("/sys/fs/fuse/connections/{}/abort", self.own.device.1);
         if let Err(error) = std::fs::write(&path, "1") {
@@ -239,7 +238,7 @@ impl Session {
         let work = move || {
             let mut came_before = false;
             for _ in signals.forever() {
-                // Gone already: the last commit is under way, and whoever waits for it must not be disturbed.
+                // Gone already: the last commit is under way, and its callers must not be disturbed.
                 let Some(inner) = Weak::upgrade(&inner) else { return };
                 end_by_signal(&inner, came_before);
                 came_before = true;
@@ -256,7 +255,8 @@ impl Session {
         self.inner.unmount(false)
     }
 
-    /// Serves until the mount is gone, then commits, lets go of the devices, and tells all who wait for that.
+    /// Serves until the mount is gone, then commits, lets go of the devices, and tells the clients that wait
+    /// for that.
     ///
     /// # Errors
     /// What the last commit met: not everything is durable then.
@@ -316,11 +316,9 @@ fn end_by_signal(inner: &Inner, came_before: bool) {
 }
 
 fn close(filesystem: Filesystem) -> Result<(), MountError> {
-    let engine = Arc::clone(filesystem.engine());
-    filesystem.close()?;
-    match engine.read_only_reason() {
-        Some(reason @ ReadOnlyReason::Error(_)) => Err(MountError::NotDurable { reason: reason.to_string() }),
-        _ => Ok(()),
+    match Standing::close(filesystem)? {
+        Some(error) => Err(MountError::NotDurable { reason: error.to_string() }),
+        None => Ok(()),
     }
 }
 

@@ -88,7 +88,7 @@ fn a_busy_mount_stays_and_ends_later() {
     drop(file);
     let seen = walk_of(&rig.mountpoint);
     mounted.unmount();
-    // Whoever was told that all is durable can use the image at once.
+    // A client that was told that all is durable can use the image at once.
     rig.judge(&seen);
 }
 

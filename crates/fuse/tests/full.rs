@@ -343,7 +343,7 @@ fn each_open_file_of_a_refused_one_is_told_and_none_that_was_opened_later() {
     btrfs_check_data(&rig.image).unwrap();
 }
 
-/// Whoever wrote them was told; nobody is shown bytes that are not on the disk, and nobody else hears of
+/// Their writer was told. No program is shown bytes that are not on the disk, and no other program hears of
 /// them.
 #[test]
 fn refused_writes_leave_nothing_behind_when_their_file_is_closed() {

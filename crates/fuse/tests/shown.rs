@@ -91,8 +91,8 @@ fn tar_stores_the_bytes_of_a_sparse_looking_file_that_is_being_written() {
     }
 }
 
-/// Case P1: what happens later is never older, whoever stamps it, while a process beside raises the kernel's
-/// floor.
+/// Case P1: what happens later is never older, whether kernel or server stamps it, while a process beside
+/// raises the kernel's floor.
 const ORDER: &str = r"
 import os, subprocess, sys
 beside = subprocess.Popen([sys.executable, '-c', '''

@@ -6,7 +6,8 @@ use rustix::io::Errno;
 use vlinder_base::sync::Mutex;
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_fuse::transport::{
-    AttributeChanges, Deferred, Entry, EntrySink, FilePosition, HandleNumber, ListedName, NameSink,
+    AttributeChanges, AttributeService, Deferred, DirectoryService, Entry, EntrySink,
+    ExtendedAttributeService, FilePosition, FileService, HandleNumber, ListedName, NameService, NameSink,
     NodeAttributes, NodeNumber, Opened, OpenedDirectory, Reply, Requester, SeekFor, Service, Statistics,
     Time, WriteOrigin,
 };
@@ -103,8 +104,34 @@ impl Arithmetic {
 }
 
 impl Service for Arithmetic {
-    fn forget(&self, _node: NodeNumber, _lookups: u64) {}
+    type Names = Self;
+    type Attributes = Self;
+    type Files = Self;
+    type Directories = Self;
+    type ExtendedAttributes = Self;
 
+    fn names(&self) -> &Self {
+        self
+    }
+
+    fn attributes(&self) -> &Self {
+        self
+    }
+
+    fn files(&self) -> &Self {
+        self
+    }
+
+    fn directories(&self) -> &Self {
+        self
+    }
+
+    fn extended_attributes(&self) -> &Self {
+        self
+    }
+}
+
+impl NameService for Arithmetic {
     fn lookup(&self, _: Requester, parent: NodeNumber, name: &[u8]) -> Reply<Option<Entry>> {
         let number = match parent.0 {
             1 => (name == b"tree").then_some(0),
@@ -115,19 +142,7 @@ impl Service for Arithmetic {
         Ok(found.map(|(_, node)| self.entry(node)))
     }
 
-    fn attributes(&self, node: NodeNumber) -> Reply<NodeAttributes> {
-        Ok(self.attributes_of(node.0))
-    }
-
-    fn set_attributes(
-        &self,
-        _: Requester,
-        node: NodeNumber,
-        changes: &AttributeChanges,
-    ) -> Reply<NodeAttributes> {
-        let attributes = self.attributes_of(node.0);
-        Ok(NodeAttributes { size_bytes: changes.size_bytes.unwrap_or(attributes.size_bytes), ..attributes })
-    }
+    fn forget(&self, _node: NodeNumber, _lookups: u64) {}
 
     fn read_link(&self, _: NodeNumber) -> Reply<Vec<u8>> {
         Err(Errno::INVAL)
@@ -160,7 +175,41 @@ impl Service for Arithmetic {
     fn link(&self, _: Requester, _: NodeNumber, _: NodeNumber, _: &[u8]) -> Reply<Entry> {
         Err(Errno::PERM)
     }
+}
 
+impl AttributeService for Arithmetic {
+    fn attributes(&self, node: NodeNumber) -> Reply<NodeAttributes> {
+        Ok(self.attributes_of(node.0))
+    }
+
+    fn set_attributes(
+        &self,
+        _: Requester,
+        node: NodeNumber,
+        changes: &AttributeChanges,
+    ) -> Reply<NodeAttributes> {
+        let attributes = self.attributes_of(node.0);
+        Ok(NodeAttributes { size_bytes: changes.size_bytes.unwrap_or(attributes.size_bytes), ..attributes })
+    }
+
+    fn control(&self, _: Requester, _: NodeNumber, _: u32, _: &[u8]) -> Reply<Vec<u8>> {
+        Err(Errno::NOTTY)
+    }
+
+    fn statistics(&self) -> Reply<Statistics> {
+        let blocks = 1 << 30;
+        let free = Statistics {
+            block_size: 4096,
+            blocks,
+            free_blocks: blocks,
+            available_blocks: blocks,
+            longest_name: 255,
+        };
+        Ok(free)
+    }
+}
+
+impl FileService for Arithmetic {
     fn open(&self, _: Requester, node: NodeNumber, _: i32) -> Reply<Opened> {
         Ok(Opened { handle: HandleNumber(node.0), direct: false })
     }
@@ -199,10 +248,20 @@ impl Service for Arithmetic {
         Ok(())
     }
 
-    fn sync_directory(&self, _: HandleNumber) -> Reply<()> {
+    fn allocate(&self, _: Requester, _: HandleNumber, _: u64, _: u64, _: i32) -> Reply<()> {
         Ok(())
     }
 
+    fn seek(&self, _: HandleNumber, offset: u64, what: SeekFor, answer: Deferred<u64>) {
+        answer(Ok(if what == SeekFor::Data { offset } else { FILE_BYTES }));
+    }
+
+    fn copy_range(&self, _: Requester, _: FilePosition, _: FilePosition, _: u64) -> Reply<u64> {
+        Err(Errno::OPNOTSUPP)
+    }
+}
+
+impl DirectoryService for Arithmetic {
     fn open_directory(&self, _: Requester, node: NodeNumber) -> Reply<OpenedDirectory> {
         let attributes_wanted = self.outdated.lock().remove(&node.0);
         Ok(OpenedDirectory { handle: HandleNumber(node.0), attributes_wanted })
@@ -230,20 +289,14 @@ impl Service for Arithmetic {
         Ok(())
     }
 
-    fn release_directory(&self, _: HandleNumber) {}
-
-    fn statistics(&self) -> Reply<Statistics> {
-        let blocks = 1 << 30;
-        let free = Statistics {
-            block_size: 4096,
-            blocks,
-            free_blocks: blocks,
-            available_blocks: blocks,
-            longest_name: 255,
-        };
-        Ok(free)
+    fn sync_directory(&self, _: HandleNumber) -> Reply<()> {
+        Ok(())
     }
 
+    fn release_directory(&self, _: HandleNumber) {}
+}
+
+impl ExtendedAttributeService for Arithmetic {
     fn set_extended_attribute(&self, _: Requester, _: NodeNumber, _: &[u8], _: &[u8], _: i32) -> Reply<()> {
         Ok(())
     }
@@ -258,21 +311,5 @@ impl Service for Arithmetic {
 
     fn remove_extended_attribute(&self, _: Requester, _: NodeNumber, _: &[u8]) -> Reply<()> {
         Err(Errno::NODATA)
-    }
-
-    fn allocate(&self, _: Requester, _: HandleNumber, _: u64, _: u64, _: i32) -> Reply<()> {
-        Ok(())
-    }
-
-    fn seek(&self, _: HandleNumber, offset: u64, what: SeekFor, answer: Deferred<u64>) {
-        answer(Ok(if what == SeekFor::Data { offset } else { FILE_BYTES }));
-    }
-
-    fn copy_range(&self, _: Requester, _: FilePosition, _: FilePosition, _: u64) -> Reply<u64> {
-        Err(Errno::OPNOTSUPP)
-    }
-
-    fn control(&self, _: Requester, _: NodeNumber, _: u32, _: &[u8]) -> Reply<Vec<u8>> {
-        Err(Errno::NOTTY)
     }
 }

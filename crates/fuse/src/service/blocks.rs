@@ -1,28 +1,88 @@
 //! Keeps the count of blocks true that the kernel shows of files that are open for writing.
 //!
-//! With the writeback cache the kernel keeps the count that the server told last, and drops it when the file
-//! is closed alone (`fuse_flush`, fs/fuse/file.c). A count of 0 is dangerous: tar takes such a file for one
+//! With the writeback cache the kernel keeps the count that the server told last, and drops it only when the
+//! file is closed (`fuse_flush`, fs/fuse/file.c). A count of 0 is dangerous: tar takes such a file for one
 //! hole and stores none of its bytes.
 //!
+//! Invariants, and the function that keeps each:
 //! 1. While a file is open for writing the kernel may have bytes that the server does not know of, so a count
-//!    of 0 is told as one sector ([`MountService::shown`]).
+//!    of 0 is told as one sector ([`Blocks::shown_bytes`]).
 //! 2. When bytes came from the kernel's cache and changed the count, the kernel is told: at fsync before that
-//!    is answered, and otherwise at the next look of the keeper ([`MountService::tell_blocks`],
-//!    [`MountService::tell_all_blocks`]). Where the count is as it was told last, that is nothing to tell:
-//!    each telling costs two questions of the next write.
+//!    is answered, and otherwise at the next look of the keeper ([`Blocks::tell`], [`Blocks::tell_all`]). A
+//!    count that is as it was told last is not told again: each telling costs two questions of the next
+//!    write.
 
 use std::collections::HashMap;
 
 use vlinder_base::sync::{Arc, Mutex};
 use vlinder_fs::{Attributes, FileType, Inode, InodeId};
 
-use super::MountService;
-use super::convert::attributes_of;
-use crate::transport::NodeAttributes;
+use super::mounted::Mounted;
+
+/// The counts of blocks of a mount's files.
+pub(super) struct Blocks {
+    mounted: Arc<Mounted>,
+    counts: Counts,
+}
+
+impl Blocks {
+    /// Of files of which no bytes came yet.
+    pub(super) fn new(mounted: Arc<Mounted>) -> Self {
+        Self { mounted, counts: Counts::default() }
+    }
+
+    /// Bytes of a file came from the kernel's cache.
+    pub(super) fn note_come(&self, inode: &Arc<Inode>) {
+        self.counts.note_come(inode);
+    }
+
+    /// A file is not open for writing any more.
+    pub(super) fn forget(&self, id: InodeId) {
+        self.counts.forget(id);
+    }
+
+    /// The bytes that a file's blocks are shown as, in attributes that the kernel is about to be told.
+    pub(super) fn told_bytes(&self, attributes: &Attributes) -> u64 {
+        if attributes.file_type != FileType::Regular || !self.mounted.has_writeback() {
+            return attributes.allocated_bytes;
+        }
+        let bytes = self.shown_bytes(attributes);
+        self.counts.note_told(attributes.id, bytes);
+        bytes
+    }
+
+    fn shown_bytes(&self, attributes: &Attributes) -> u64 {
+        let bytes = attributes.allocated_bytes;
+        if bytes == 0 && self.mounted.handles().is_written(attributes.id) {
+            attributes.block_size.into()
+        } else {
+            bytes
+        }
+    }
+
+    /// What the kernel is to know of a file's blocks; none where learning that takes reading items.
+    fn bytes_now(&self, inode: &Inode) -> Option<u64> {
+        let filesystem = self.mounted.filesystem();
+        let is_cheap = !filesystem.has_unflushed(inode);
+        is_cheap.then(|| self.shown_bytes(&filesystem.attributes(inode)))
+    }
+
+    /// Before an fsync of a file is answered, and when its bytes are stored.
+    pub(super) fn tell(&self, id: InodeId) {
+        if self.counts.take_changed(id, |inode| self.bytes_now(inode)) {
+            self.mounted.attributes_changed(id);
+        }
+    }
+
+    /// At intervals, while files are open for writing. The kernel has seen the close of the other files.
+    pub(super) fn tell_all(&self) {
+        self.counts.noted().into_iter().for_each(|id| self.tell(id));
+    }
+}
 
 /// Files of which bytes came from the kernel's cache while they are open for writing.
 #[derive(Default)]
-pub(super) struct Blocks(Mutex<HashMap<InodeId, Count>>);
+struct Counts(Mutex<HashMap<InodeId, Count>>);
 
 /// What the kernel knows of a file's blocks.
 struct Count {
@@ -33,9 +93,9 @@ struct Count {
     told_bytes: Option<u64>,
 }
 
-impl Blocks {
+impl Counts {
     /// Bytes of a file came from the kernel's cache.
-    pub(super) fn note_come(&self, inode: &Arc<Inode>) {
+    fn note_come(&self, inode: &Arc<Inode>) {
         let mut counts = self.0.lock();
         let count = || Count { inode: Arc::clone(inode), may_differ: true, told_bytes: None };
         counts.entry(inode.id()).or_insert_with(count).may_differ = true;
@@ -50,7 +110,7 @@ impl Blocks {
     }
 
     /// A file is not open for writing any more.
-    pub(super) fn forget(&self, id: InodeId) {
+    fn forget(&self, id: InodeId) {
         self.0.lock().remove(&id);
     }
 
@@ -74,54 +134,6 @@ impl Blocks {
     }
 }
 
-impl MountService {
-    /// The attributes of a file, with what has to hold besides for the kernel.
-    pub(super) fn shown(&self, mut attributes: Attributes) -> NodeAttributes {
-        attributes.size_bytes = self.size_with_unplaced(attributes.id, attributes.size_bytes);
-        if attributes.file_type == FileType::Regular && self.writeback {
-            attributes.allocated_bytes = self.blocks_shown(&attributes);
-            self.blocks.note_told(attributes.id, attributes.allocated_bytes);
-        }
-        attributes_of(&attributes, self.numbers.number(attributes.id))
-    }
-
-    fn blocks_shown(&self, attributes: &Attributes) -> u64 {
-        let bytes = attributes.allocated_bytes;
-        if bytes == 0 && self.handles.is_written(attributes.id) {
-            attributes.block_size.into()
-        } else {
-            bytes
-        }
-    }
-
-    /// What the kernel is to know of a file's blocks; none where that takes reading items.
-    fn blocks_now(&self, inode: &Inode) -> Option<u64> {
-        let is_cheap = !self.filesystem.has_unflushed(inode);
-        is_cheap.then(|| self.blocks_shown(&self.filesystem.attributes(inode)))
-    }
-
-    /// Before an fsync of a file is answered, and when its bytes are stored.
-    pub(super) fn tell_blocks(&self, id: InodeId) {
-        if self.blocks.take_changed(id, |inode| self.blocks_now(inode)) {
-            self.attributes_changed(id);
-        }
-    }
-
-    /// At intervals, while files are open for writing. Of those that were closed since the kernel knows that.
-    pub(super) fn tell_all_blocks(&self) {
-        self.blocks.noted().into_iter().for_each(|id| self.tell_blocks(id));
-    }
-
-    /// Has the kernel ask for a file's attributes before it shows them again.
-    pub(super) fn attributes_changed(&self, id: InodeId) {
-        if let Some(notifier) = self.notifier.get()
-            && let Err(error) = notifier.invalidate_attributes(self.node(id))
-        {
-            tracing::warn!(%error, "the kernel could not be told that attributes changed");
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use vlinder_fs::{Caller, Filesystem, OpenOptions};
@@ -141,32 +153,32 @@ mod tests {
     #[test]
     fn the_kernel_is_told_of_a_count_that_changed_alone() {
         let (_scratch, inode) = file();
-        let (blocks, id) = (Blocks::default(), inode.id());
-        blocks.note_told(id, 4096);
-        assert!(!blocks.take_changed(id, |_| Some(4096)), "no bytes came");
-        blocks.note_come(&inode);
-        assert_eq!(blocks.noted(), [id]);
-        assert!(blocks.take_changed(id, |_| Some(4096)), "what it knows is not known");
-        assert!(!blocks.take_changed(id, |_| panic!("no bytes came")) && blocks.noted().is_empty());
-        blocks.note_told(id, 4096);
+        let (counts, id) = (Counts::default(), inode.id());
+        counts.note_told(id, 4096);
+        assert!(!counts.take_changed(id, |_| Some(4096)), "no bytes came");
+        counts.note_come(&inode);
+        assert_eq!(counts.noted(), [id]);
+        assert!(counts.take_changed(id, |_| Some(4096)), "what it knows is not known");
+        assert!(!counts.take_changed(id, |_| panic!("no bytes came")) && counts.noted().is_empty());
+        counts.note_told(id, 4096);
         for (bytes, is_told) in [(Some(4096), false), (Some(8192), true), (None, true)] {
-            blocks.note_come(&inode);
-            assert_eq!(blocks.take_changed(id, |_| bytes), is_told, "{bytes:?}");
+            counts.note_come(&inode);
+            assert_eq!(counts.take_changed(id, |_| bytes), is_told, "{bytes:?}");
         }
-        blocks.note_come(&inode);
-        blocks.forget(id);
-        assert!(!blocks.take_changed(id, |_| None));
+        counts.note_come(&inode);
+        counts.forget(id);
+        assert!(!counts.take_changed(id, |_| None));
     }
 
     #[test]
     fn an_answer_that_is_older_than_the_last_telling_is_made_up_for() {
         let (_scratch, inode) = file();
-        let (blocks, id) = (Blocks::default(), inode.id());
-        blocks.note_come(&inode);
-        blocks.note_told(id, 8192);
-        assert!(!blocks.take_changed(id, |_| Some(8192)));
+        let (counts, id) = (Counts::default(), inode.id());
+        counts.note_come(&inode);
+        counts.note_told(id, 8192);
+        assert!(!counts.take_changed(id, |_| Some(8192)));
         // A slow answer brings what was true before.
-        blocks.note_told(id, 4096);
-        assert!(blocks.take_changed(id, |_| Some(8192)));
+        counts.note_told(id, 4096);
+        assert!(counts.take_changed(id, |_| Some(8192)));
     }
 }

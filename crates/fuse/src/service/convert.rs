@@ -7,7 +7,7 @@ use vlinder_fs::{
 
 use crate::transport::{NodeAttributes, Requester, Time};
 
-/// What a system call returns for an error; those that are nobody's wish go into the log.
+/// What a system call returns for an error. An I/O error goes into the log as well.
 pub(super) fn errno(error: &FsError) -> Errno {
     let errno = error.errno();
     if errno == Errno::IO {

@@ -2,11 +2,21 @@
 //! requests.
 //!
 //! Files are deleted some time after they were forgotten, many in a row: waking the thread for each would
-//! cost whoever answers requests more than a deletion, and the program that removes a tree waits for none of
-//! them.
+//! cost the thread that answers requests more than a deletion, and the program that removes a tree waits for
+//! no deletion.
+//!
+//! Invariants, and the function that keeps each:
+//! 1. `held` counts the files without names from [`Deleter::hold`] on until each is deleted (the drop of
+//!    [`Held`]).
+//! 2. `waiting` counts those that were handed over by [`Deleter::delete`] and are not deleted yet. So
+//!    [`Deleter::settle`] returns when all that was handed over before the call is deleted.
+//! 3. A waiting file is deleted without another call: the thread is woken for the first file of a row, for
+//!    the last that makes it long, and for a large one, and gathers no longer than [`GATHERING`].
+//! 4. After [`Deleter::finish`] no file waits.
 
 use std::time::Duration;
 
+use rustix::io::Errno;
 use vlinder_base::affinity::{Aside, narrowed_to};
 use vlinder_base::clock::Clock;
 use vlinder_base::sync::atomic::{AtomicUsize, Ordering};
@@ -14,27 +24,32 @@ use vlinder_base::sync::{Arc, Condvar, Mutex};
 use vlinder_base::thread::{self, JoinHandle};
 use vlinder_fs::{FileType, OpenInode};
 
+use crate::transport::Reply;
+
 /// Files that are worth waking the thread at once.
 const MANY: usize = 64;
 /// A file of so many bytes may have so many extents that it is worth that alone.
 const LARGE_BYTES: u64 = 1 << 20;
 /// How long fewer files wait for others.
 const GATHERING: Duration = Duration::from_millis(10);
-/// How long after a file lost its last name the kernel may take to say that nobody has it. Nothing is lost
-/// where it takes longer: a full file system may then refuse what would have had room a moment later.
+/// How long after a file lost its last name the kernel may take to say that no program has it. Where it
+/// takes longer, nothing is lost: a full file system may then refuse what would have had room a moment later.
 const FORGETTING: Duration = Duration::from_millis(250);
+
+/// How often what found no space is tried again while removed files are being deleted.
+const MAX_ATTEMPTS: usize = 64;
 
 /// The thread, and what it has to do.
 pub(super) struct Deleter {
-    shared: Arc<Shared>,
+    shared: Arc<Deletions>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-struct Shared {
+struct Deletions {
     clock: Arc<dyn Clock>,
     /// Files without names that are held, those that wait among them.
     held: AtomicUsize,
-    state: Mutex<State>,
+    state: Mutex<DeletionState>,
     /// There is more to do, or it is urgent.
     work: Condvar,
     /// A file was deleted.
@@ -42,7 +57,7 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
+struct DeletionState {
     queue: Vec<Held>,
     /// Files in the queue and those that the thread took out of it and that are not deleted yet.
     waiting: usize,
@@ -50,12 +65,12 @@ struct State {
     deleted: u64,
     /// When a file was last held, by the monotonic clock.
     last_loss: Option<Duration>,
-    /// The processor of the thread that left the last of it, while somebody waits there for what that thread
+    /// The processor of the thread that left the last of it, while a program waits there for what that thread
     /// does.
     answers_on: Option<usize>,
-    /// Somebody waits: nothing more is gathered.
+    /// A thread waits for deletions: nothing more is gathered.
     urgent: bool,
-    /// Nobody takes anything out of the queue any more.
+    /// The thread takes nothing out of the queue any more.
     ended: bool,
 }
 
@@ -63,7 +78,7 @@ struct State {
 pub(super) struct Held {
     /// None after it was closed.
     open: Option<OpenInode>,
-    shared: Arc<Shared>,
+    shared: Arc<Deletions>,
     is_waiting: bool,
 }
 
@@ -94,7 +109,7 @@ impl Deleter {
     /// # Errors
     /// The system's, where it gives no more threads.
     pub(super) fn new(clock: Arc<dyn Clock>) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(Deletions {
             clock,
             held: AtomicUsize::default(),
             state: Mutex::default(),
@@ -162,7 +177,7 @@ impl Deleter {
     }
 
     /// Waits for room that is about to come free: whether more is deleted than `before`. A program that
-    /// removed a file counts on its room, though the kernel has not said yet that nobody has the file. Waits
+    /// removed a file counts on its room, though the kernel has not said yet that no program has it. Waits
     /// no longer than it may take the kernel to say so, and for deletions that are under way.
     pub(super) fn wait_for_room(&self, before: u64) -> bool {
         let shared = &self.shared;
@@ -189,7 +204,20 @@ impl Deleter {
         true
     }
 
-    /// Deletes what is left, and returns when that is done. Who comes later deletes files without the thread.
+    /// Tries what may find no space, and tries it again while files that were removed are being deleted.
+    pub(super) fn with_room<T>(&self, mut attempt: impl FnMut() -> Reply<T>) -> Reply<T> {
+        for _ in 0..MAX_ATTEMPTS {
+            let deleted = self.deleted();
+            match attempt() {
+                Err(Errno::NOSPC) if self.wait_for_room(deleted) => {}
+                other => return other,
+            }
+        }
+        attempt()
+    }
+
+    /// Deletes what is left, and returns when that is done. A file that is forgotten later is deleted by the
+    /// thread that forgets it.
     pub(super) fn finish(&self) {
         self.shared.state.lock().ended = true;
         self.shared.work.notify_one();
@@ -200,8 +228,8 @@ impl Deleter {
     }
 }
 
-impl Shared {
-    /// Files to delete, once they are many, one of them large, somebody waits, or enough time went by, and
+impl Deletions {
+    /// Files to delete, once they are many, one is large, a thread waits, or enough time went by, and
     /// the processor to keep off; none at the end.
     fn next(&self) -> Option<(Vec<Held>, Option<usize>)> {
         let mut state = self.state.lock();
@@ -220,7 +248,7 @@ impl Shared {
         Some((std::mem::take(&mut state.queue), state.answers_on))
     }
 
-    fn hurry(&self, state: &mut State) {
+    fn hurry(&self, state: &mut DeletionState) {
         state.urgent = !state.queue.is_empty();
         self.work.notify_one();
     }

@@ -1,78 +1,47 @@
-//! Listing directories.
+//! Answers requests about open directories.
 
 use vlinder_base::sync::Arc;
 use vlinder_fs::{DirectoryRecord, FsError, Inode};
 
-use super::MountService;
-use super::convert::errno;
+use super::convert::{errno, judged};
+use super::durability::Durability;
 use super::handles::Listing;
-use crate::transport::{EntrySink, HandleNumber, ListedName, NameSink, Reply};
+use super::mounted::Mounted;
+use super::parts::Parts;
+use super::shown::Shown;
+use crate::transport::{
+    DirectoryService, EntrySink, HandleNumber, ListedName, NameSink, NodeNumber, OpenedDirectory, Reply,
+    Requester,
+};
 
 /// What a name takes in an answer besides its bytes, at least.
 const NAME_BYTES: usize = 24 + 8;
 /// The same with attributes.
 const ENTRY_BYTES: usize = 152 + 8;
 /// Names read at a time.
-const MOST_NAMES: usize = 1024;
+const MAX_NAMES: usize = 1024;
 
-impl MountService {
-    pub(super) fn list(
-        &self,
-        handle: HandleNumber,
-        offset: u64,
-        room_bytes: usize,
-        sink: &mut NameSink<'_>,
-    ) -> Reply<()> {
-        self.walk(handle, offset, room_bytes / NAME_BYTES, &mut |_, record| {
-            let number = self.numbers.number(record.id);
-            sink(&listed(record, number))
-        })
-    }
+/// Open directories.
+pub struct Directories {
+    mounted: Arc<Mounted>,
+    shown: Arc<Shown>,
+    durability: Arc<Durability>,
+}
 
-    pub(super) fn list_plus(
-        &self,
-        handle: HandleNumber,
-        offset: u64,
-        room_bytes: usize,
-        sink: &mut EntrySink<'_>,
-    ) -> Reply<()> {
-        self.walk(handle, offset, room_bytes / ENTRY_BYTES, &mut |directory, record| {
-            let is_dot = matches!(record.name.as_slice(), b"." | b"..");
-            let entry = self.listed_inode(directory, record).map(|inode| self.uncounted_entry(&inode));
-            let number = entry
-                .as_ref()
-                .map_or_else(|| self.numbers.number(record.id), |entry| entry.attributes.number);
-            let taken = sink(&listed(record, number), entry.as_ref());
-            // The kernel learns nothing of these two.
-            if let (true, false, Some(entry)) = (taken, is_dot, entry) {
-                self.remember(entry.node, self.node(directory.id()));
-            }
-            taken
-        })
-    }
-
-    /// Sends the answer to a request for names. The kernel keeps one listing for all that read a directory,
-    /// put together from the answers to each of them. Where another reader began it after a name was made,
-    /// and this one, which began before, says where it ends, the kernel would keep it without that name. So
-    /// the kernel drops it before it hears of such an end.
-    pub(super) fn answer_listing(&self, handle: HandleNumber, answer: Box<dyn FnOnce() + Send>) {
-        let ended = self.handles.directory(handle).ok().and_then(|listing| {
-            let listing = listing.lock();
-            listing.ended_early.then(|| self.node(listing.open.inode().id()))
-        });
-        let (Some(node), Some(notifier)) = (ended, self.notifier.get()) else { return answer() };
-        let notifier = Arc::clone(notifier);
-        self.aside.run(Box::new(move || {
-            if let Err(error) = notifier.invalidate_data(node, 0) {
-                tracing::warn!(%error, "the kernel could not be made to drop its copy of a listing");
-            }
-            answer();
-        }));
+impl Directories {
+    /// Made of these parts.
+    pub(super) fn new(parts: &Parts) -> Self {
+        Self {
+            mounted: parts.mounted.clone(),
+            shown: parts.shown.clone(),
+            durability: parts.durability.clone(),
+        }
     }
 
     /// The file of a name; none where it can't be read, so that its neighbours still are.
     fn listed_inode(&self, directory: &Arc<Inode>, record: &DirectoryRecord) -> Option<Arc<Inode>> {
-        self.filesystem
+        self.mounted
+            .filesystem()
             .listed(directory, record)
             .inspect_err(|error| tracing::warn!(%error, file = %record.id, "a listed file can't be read"))
             .ok()
@@ -85,12 +54,86 @@ impl MountService {
         most: usize,
         each: &mut dyn FnMut(&Arc<Inode>, &DirectoryRecord) -> bool,
     ) -> Reply<()> {
-        let listing = self.handles.directory(handle)?;
+        let listing = self.mounted.handles().directory(handle)?;
         let mut listing = listing.lock();
-        let walked = walk_listing(&mut listing, offset, most.clamp(1, MOST_NAMES), each);
+        let walked = walk_listing(&mut listing, offset, most.clamp(1, MAX_NAMES), each);
         walked.map_err(|error| errno(&error))?;
-        self.filesystem.note_access(listing.open.inode());
+        self.mounted.filesystem().note_access(listing.open.inode());
         Ok(())
+    }
+}
+
+impl DirectoryService for Directories {
+    fn open_directory(&self, requester: Requester, node: NodeNumber) -> Reply<OpenedDirectory> {
+        let inode = self.mounted.inode(node)?;
+        let open = self.mounted.filesystem().open_directory(&judged(requester, 0), &inode);
+        let open = open.map_err(|error| errno(&error))?;
+        let attributes_wanted = self.mounted.nodes().take_outdated(node);
+        Ok(OpenedDirectory { handle: self.mounted.handles().insert_directory(open), attributes_wanted })
+    }
+
+    fn read_directory(
+        &self,
+        handle: HandleNumber,
+        offset: u64,
+        room_bytes: usize,
+        sink: &mut NameSink<'_>,
+    ) -> Reply<()> {
+        self.walk(handle, offset, room_bytes / NAME_BYTES, &mut |_, record| {
+            let number = self.mounted.nodes().number(record.id);
+            sink(&listed(record, number))
+        })
+    }
+
+    fn read_directory_plus(
+        &self,
+        handle: HandleNumber,
+        offset: u64,
+        room_bytes: usize,
+        sink: &mut EntrySink<'_>,
+    ) -> Reply<()> {
+        self.walk(handle, offset, room_bytes / ENTRY_BYTES, &mut |directory, record| {
+            let is_dot = matches!(record.name.as_slice(), b"." | b"..");
+            let entry = self.listed_inode(directory, record).map(|inode| self.shown.uncounted_entry(&inode));
+            let number = entry
+                .as_ref()
+                .map_or_else(|| self.mounted.nodes().number(record.id), |entry| entry.attributes.number);
+            let taken = sink(&listed(record, number), entry.as_ref());
+            // The kernel learns nothing of these two.
+            if let (true, false, Some(entry)) = (taken, is_dot, entry) {
+                self.mounted.nodes().remember(entry.node, self.mounted.node(directory.id()));
+            }
+            taken
+        })
+    }
+
+    /// The kernel keeps one listing for all readers of a directory, put together from the answers to each of
+    /// them. If another reader began the listing after a name was made, and this reader, which began before,
+    /// says where it ends, the kernel would keep a listing without that name. So the kernel drops its listing
+    /// before it hears of such an end.
+    fn answer_names(&self, handle: HandleNumber, answer: Box<dyn FnOnce() + Send>) {
+        let ended = self.mounted.handles().directory(handle).ok().and_then(|listing| {
+            let listing = listing.lock();
+            listing.ended_early.then(|| self.mounted.node(listing.open.inode().id()))
+        });
+        let (Some(node), Some(notifier)) = (ended, self.mounted.kernel().notifier()) else { return answer() };
+        let notifier = Arc::clone(notifier);
+        self.mounted.kernel().run(Box::new(move || {
+            if let Err(error) = notifier.invalidate_data(node, 0) {
+                tracing::warn!(%error, "the kernel could not be made to drop its copy of a listing");
+            }
+            answer();
+        }));
+    }
+
+    fn sync_directory(&self, handle: HandleNumber) -> Reply<()> {
+        let listing = self.mounted.handles().directory(handle)?;
+        let inode = Arc::clone(listing.lock().open.inode());
+        self.durability.sync(&inode)
+    }
+
+    fn release_directory(&self, handle: HandleNumber) {
+        self.mounted.handles().remove(handle);
     }
 }
 
@@ -100,8 +143,8 @@ fn walk_listing(
     most: usize,
     each: &mut dyn FnMut(&Arc<Inode>, &DirectoryRecord) -> bool,
 ) -> Result<(), FsError> {
-    // Not when the directory is opened: a rewind before the first request, or after a listing that the kernel
-    // had in its own cache, never comes here.
+    // Not when the directory is opened: the server does not hear of a rewind before the first request, or
+    // after a listing that the kernel had in its own cache.
     if offset == 0 || !listing.was_read {
         listing.open.rewind()?;
     }

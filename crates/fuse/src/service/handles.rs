@@ -1,4 +1,12 @@
 //! Open files and directories by the numbers that the kernel was given.
+//!
+//! Invariants, and the function that keeps each:
+//! 1. A number is given once in the life of a mount ([`Handles::insert_file`],
+//!    [`Handles::insert_directory`]).
+//! 2. A file is among the written ones from before its handle has a number ([`Handles::insert_file`]) until
+//!    its last handle for writing was removed ([`Handles::remove`]).
+//! 3. Nothing is closed with a lock held: a close may delete the file ([`Handles::remove`],
+//!    [`Handles::clear`]).
 
 use std::collections::HashMap;
 
@@ -16,10 +24,11 @@ pub(super) struct OpenFile {
     pub(super) open: OpenInode,
     /// It was opened for writing: the kernel may have dirty pages of it.
     pub(super) writes: bool,
-    /// It was opened for reading. Where it was not, the kernel reads what writes change a part of.
+    /// It was opened for reading. Where it was not, the kernel still reads pages of which a write changes a
+    /// part.
     pub(super) reads: bool,
     pub(super) cache: OpenCache,
-    /// Of which refused bytes write(2) told.
+    /// The refused bytes of which write(2) told.
     pub(super) told: Told,
 }
 
@@ -93,8 +102,8 @@ impl Handles {
         }
     }
 
-    /// Closes; gives the file, unless it is a directory. What it was the last user of is dropped after the
-    /// locks.
+    /// Closes; returns the file, unless it is a directory. A file whose last user this was is dropped after
+    /// the locks are released.
     pub(super) fn remove(&self, number: HandleNumber) -> Option<InodeId> {
         let removed = self.open.write().remove(&number.0);
         let Some(Handle::File(file)) = &removed else { return None };

@@ -6,7 +6,7 @@
 //! old bytes for ever. So the server has the kernel drop the range before it answers a direct write. Dropping
 //! waits for pages that are being read, so a thread that answers nothing does it.
 //!
-//! Files that are read and written past the cache alone should not pay for that: after [`MOST_DROPS`] direct
+//! Files that are read and written past the cache alone should not pay for that: after [`MAX_DROPS`] direct
 //! writes without a request of the page cache, all pages of the file are dropped, and later direct writes are
 //! answered at once until the page cache asks again.
 //!
@@ -25,7 +25,7 @@ use vlinder_base::sync::atomic::{AtomicUsize, Ordering};
 use vlinder_fs::InodeId;
 
 /// Direct writes in a row after which the whole file is dropped.
-const MOST_DROPS: u32 = 32;
+const MAX_DROPS: u32 = 32;
 
 /// The files with direct writes that are open for writing.
 #[derive(Default)]
@@ -72,7 +72,7 @@ impl KeptPages {
         let file = files.entry(id).or_default();
         let due = if file.bare {
             None
-        } else if file.drops >= MOST_DROPS {
+        } else if file.drops >= MAX_DROPS {
             Some(Drop::All { uses: file.uses })
         } else {
             file.drops += 1;
@@ -121,7 +121,7 @@ mod tests {
 
     /// Direct writes until the whole file is to be dropped.
     fn to_the_whole(kept: &KeptPages) -> Drop {
-        for _ in 0..MOST_DROPS {
+        for _ in 0..MAX_DROPS {
             assert_eq!(kept.due(FILE), Some(Drop::Range));
         }
         kept.due(FILE).unwrap()

@@ -16,9 +16,8 @@
 
 use std::path::Path;
 
-use vlinder_fs::{Caller, Capabilities, GroupId, Inode, SetAttributes};
+use vlinder_fs::{Caller, Capabilities, Filesystem, GroupId, Inode, SetAttributes};
 
-use super::MountService;
 use super::convert::judged;
 use crate::transport::{AttributeChanges, Requester, WriteOrigin};
 
@@ -27,10 +26,27 @@ const CAP_FSETID: u32 = 4;
 /// The user namespace that the system has from its start (`PROC_USER_INIT_INO`, include/linux/proc_ns.h).
 const FIRST_USER_NAMESPACE: &str = "user:[4026531837]";
 
-impl MountService {
-    /// The caller of a change of a file's data, but for write(2).
-    pub(super) fn changer(&self, requester: Requester, inode: &Inode) -> Caller {
-        if self.kernel_kills_privileges {
+/// The side that drops set-id bits when a file changes.
+#[derive(Clone, Copy)]
+pub(super) struct Privileges {
+    /// It is the kernel, and not the server.
+    kernel_kills: bool,
+}
+
+impl Privileges {
+    /// `kernel_kills` where the kernel drops set-id bits of files that change itself.
+    pub(super) const fn new(kernel_kills: bool) -> Self {
+        Self { kernel_kills }
+    }
+
+    /// Whether the kernel drops set-id bits itself.
+    pub(super) const fn are_killed_by_kernel(self) -> bool {
+        self.kernel_kills
+    }
+
+    /// The caller of a change of a file's data other than write(2).
+    pub(super) fn changer(self, requester: Requester, inode: &Inode) -> Caller {
+        if self.kernel_kills {
             let caller = judged(requester, 0);
             Caller { capabilities: caller.capabilities.with(Capabilities::FSETID), ..caller }
         } else if inode.has_set_id() {
@@ -56,7 +72,8 @@ impl MountService {
 
     /// The caller of a change of attributes, which is completed by what the kernel has left out.
     pub(super) fn attribute_changer(
-        &self,
+        self,
+        filesystem: &Filesystem,
         requester: Requester,
         inode: &Inode,
         changes: &AttributeChanges,
@@ -67,7 +84,7 @@ impl MountService {
             let caller = judged(requester, 0);
             return Caller { capabilities: caller.capabilities.with(Capabilities::FSETID), ..caller };
         }
-        if !changes.is_change_time_alone() || self.kernel_kills_privileges || !inode.has_set_id() {
+        if !changes.is_change_time_alone() || self.kernel_kills || !inode.has_set_id() {
             return self.changer(requester, inode);
         }
         let process = Process::of(requester);
@@ -76,7 +93,7 @@ impl MountService {
         if !process.has(CAP_FOWNER) {
             caller.capabilities = caller.capabilities.without(Capabilities::FOWNER);
         }
-        set.permissions = self.filesystem.permissions_without_set_id(&caller, inode);
+        set.permissions = filesystem.permissions_without_set_id(&caller, inode);
         caller
     }
 }

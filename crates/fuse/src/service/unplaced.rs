@@ -10,12 +10,12 @@
 //! 2. They are older than everything that the file system takes afterwards: what is written, cut or
 //!    preallocated where they lie drops them ([`UnplacedBytes::drop_range`]).
 //! 3. They are tried again when their file is to be made durable or is written to, at intervals, and at the
-//!    end. A file that has some is not durable ([`MountService::place`]).
+//!    end. A file that has some is not durable ([`UnplacedBytes::place`]).
 //! 4. Retrying changes nothing newer: while bytes are held, requests that read or change files exclude the
 //!    retry ([`UnplacedBytes::turn`]). A request that began while there were none is not excluded: bytes that
 //!    came meanwhile are as new as the request. A page that comes again comes after its refusal was answered.
 //! 5. Bytes behind the end of a file are dropped when its last writer closes it
-//!    ([`MountService::drop_refused_writes`]): they came from write(2), and the last close told the writer.
+//!    ([`UnplacedBytes::drop_refused_writes`]): they came from write(2), and the last close told the writer.
 //!    Inside the file they may be mapped bytes, and stay.
 //! 6. There are at most as many as `dirty=` says ([`UnplacedBytes::keep`]).
 
@@ -25,15 +25,16 @@ use rustix::io::Errno;
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use vlinder_control::Unplaced;
-use vlinder_fs::{Caller, Inode, InodeId, WriteOrigin};
+use vlinder_fs::{Caller, Filesystem, Inode, InodeId, Standing, WriteOrigin};
 
-use super::MountService;
 use super::convert::errno;
 use crate::transport::Reply;
 
-/// Those of all files.
-#[derive(Default)]
+/// The unplaced bytes of all files.
 pub(super) struct UnplacedBytes {
+    filesystem: Filesystem,
+    /// As many may be kept.
+    most_bytes: u64,
     /// How many there are.
     bytes: AtomicU64,
     files: Mutex<HashMap<InodeId, UnplacedFile>>,
@@ -45,7 +46,7 @@ pub(super) struct UnplacedBytes {
     lost_bytes: AtomicU64,
 }
 
-/// What nobody was told of a file.
+/// What was not told of a file yet.
 #[derive(Clone, Copy, Default)]
 struct Untold {
     /// Some bytes were too many to be kept.
@@ -64,7 +65,7 @@ struct UnplacedFile {
 }
 
 impl UnplacedFile {
-    /// Takes a range out; gives how many bytes went.
+    /// Takes a range out; returns how many bytes went.
     fn remove(&mut self, start: u64, end: u64) -> u64 {
         let mut removed = 0;
         while let Some((&at, _)) = self.parts.range(..end).next_back() {
@@ -92,18 +93,32 @@ impl UnplacedFile {
 }
 
 impl UnplacedBytes {
+    /// None yet; at most so many are kept.
+    pub(super) fn new(filesystem: Filesystem, most_bytes: u64) -> Self {
+        Self {
+            filesystem,
+            most_bytes,
+            bytes: AtomicU64::new(0),
+            files: Mutex::default(),
+            turns: RwLock::default(),
+            untold: Mutex::default(),
+            lost_bytes: AtomicU64::new(0),
+        }
+    }
+
     /// Whether there are none.
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) == 0
     }
 
     /// To be held while a file is read or changed; nothing while there are no bytes.
-    fn turn(&self) -> Option<RwLockReadGuard<'_, ()>> {
+    pub(super) fn turn(&self) -> Option<RwLockReadGuard<'_, ()>> {
         (!self.is_empty()).then(|| self.turns.read())
     }
 
-    /// Keeps bytes of a file that had this size before; false where there are too many already.
-    fn keep(&self, inode: &Arc<Inode>, size_before: u64, offset: u64, data: &[u8], most_bytes: u64) -> bool {
+    /// Keeps bytes from the kernel's cache that found no room in a file that had this size before; false
+    /// where there are too many already, and these are lost.
+    pub(super) fn keep(&self, inode: &Arc<Inode>, size_before: u64, offset: u64, data: &[u8]) -> bool {
         // An empty part would be tried for ever: storing it removes nothing.
         if data.is_empty() {
             return true;
@@ -114,7 +129,7 @@ impl UnplacedBytes {
         let file = files.entry(inode.id()).or_insert_with(empty);
         let removed = file.remove(offset, offset.saturating_add(length));
         let bytes = self.bytes.fetch_sub(removed, Ordering::Relaxed) - removed;
-        let fits = bytes.saturating_add(length) <= most_bytes;
+        let fits = bytes.saturating_add(length) <= self.most_bytes;
         if fits {
             file.parts.insert(offset, data.to_vec());
             if self.bytes.fetch_add(length, Ordering::Relaxed) == 0 && length > 0 {
@@ -140,9 +155,9 @@ impl UnplacedBytes {
         fits
     }
 
-    /// The file system has newer bytes of a range, or none are wanted there any more. Gives how many bytes
+    /// The file system has newer bytes of a range, or none are wanted there any more. Returns how many bytes
     /// went.
-    fn drop_range(&self, id: InodeId, start: u64, end: u64) -> u64 {
+    pub(super) fn drop_range(&self, id: InodeId, start: u64, end: u64) -> u64 {
         if self.is_empty() {
             return 0;
         }
@@ -159,8 +174,8 @@ impl UnplacedBytes {
     }
 
     /// Puts a file's bytes over `target`, whose first byte is at `offset` and of which `length` bytes were
-    /// read; gives how many there are then.
-    fn read_over(&self, id: InodeId, offset: u64, target: &mut [u8], length: usize) -> usize {
+    /// read; returns how many there are then.
+    pub(super) fn read_over(&self, id: InodeId, offset: u64, target: &mut [u8], length: usize) -> usize {
         if self.is_empty() {
             return length;
         }
@@ -181,7 +196,7 @@ impl UnplacedBytes {
     }
 
     /// The offset behind the last of a file's bytes; 0 if it has none.
-    fn end(&self, id: InodeId) -> u64 {
+    pub(super) fn end(&self, id: InodeId) -> u64 {
         if self.is_empty() { 0 } else { self.files.lock().get(&id).map_or(0, UnplacedFile::end) }
     }
 
@@ -193,9 +208,9 @@ impl UnplacedBytes {
         Some((Arc::clone(&file.inode), *at, part.clone()))
     }
 
-    /// What a sync of the whole file system says after bytes were tried again with that result: of no room
-    /// once, since that is their file's to tell; of any other failure each time, since nobody else tells of
-    /// it. Bytes that have found their place are nothing to tell.
+    /// What a sync of the whole file system says after bytes were tried again with that result. It tells once
+    /// that there is no room, since fsync and close of the file tell that too. It tells any other failure
+    /// each time, since no other call tells of it. Bytes that have found their place are not told of.
     fn tell_sync(&self, placed: Reply<()>) -> Reply<()> {
         if placed.is_err_and(|errno| errno != Errno::NOSPC) {
             return placed;
@@ -217,11 +232,79 @@ impl UnplacedBytes {
         untold.may_be_mapped |= offset < size_before;
     }
 
-    /// See [`MountService::note_writer_told`].
-    fn note_writer_told(&self, id: InodeId) {
+    /// A file that was open for writing is closed: by now the kernel has told its writer, at fsync or close,
+    /// of all that came by write(2).
+    pub(super) fn note_writer_told(&self, id: InodeId) {
         let mut untold = self.untold.lock();
         if untold.get(&id).is_some_and(|untold| !untold.may_be_mapped) {
             untold.remove(&id);
+        }
+    }
+
+    /// Bytes from the kernel's cache could not be written, which has nothing to do with room.
+    pub(super) fn note_lost(&self, inode: &Inode, offset: u64, failure: Errno) {
+        tracing::error!(inode = %inode.id(), offset, error = %failure, "bytes from the kernel's cache could not be written and are lost");
+        self.note_failure(inode.id(), inode.size(), offset, failure);
+    }
+
+    /// Tries again to find room for a file's bytes.
+    ///
+    /// # Errors
+    /// `ENOSPC` where there is none still; what else writing met.
+    pub(super) fn place(&self, id: InodeId) -> Reply<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let _turn = self.turns.write();
+        while let Some((inode, offset, part)) = self.first(id) {
+            let end = offset + part.len() as u64;
+            let caller = Caller::superuser();
+            let origin = WriteOrigin::WriteBackAgain;
+            match self.filesystem.write_file(&caller, &inode, offset, part.into(), origin) {
+                Ok(_) => self.drop_range(id, offset, end),
+                // The file is gone, and they with it.
+                Err(error) if error.errno() == Errno::STALE => self.drop_range(id, 0, u64::MAX),
+                Err(error) => return Err(errno(&error)),
+            };
+        }
+        Ok(())
+    }
+
+    /// As [`place`](Self::place) for all files; the first error, but any other before `ENOSPC`.
+    pub(super) fn place_all(&self) -> Reply<()> {
+        self.files().into_iter().map(|id| self.place(id)).fold(Ok(()), graver)
+    }
+
+    /// As [`place_all`](Self::place_all) for a sync of the whole file system, which is told once of what
+    /// finds no room.
+    ///
+    /// # Errors
+    /// `ENOSPC`; what else writing met, each time.
+    pub(super) fn place_for_sync(&self) -> Reply<()> {
+        // Where the host was full, what waits before them has to go there first; whether that fails the
+        // commit tells.
+        if !self.is_empty()
+            && Standing::of(&self.filesystem).is_host_full()
+            && let Err(error) = self.filesystem.sync()
+        {
+            tracing::debug!(%error, "the host has no space still");
+        }
+        self.tell_sync(self.place_all())
+    }
+
+    /// The last writer closed a file: refused bytes behind its end are dropped, as if they had never been
+    /// written. Whether there were any: then the kernel has too large a size.
+    pub(super) fn drop_refused_writes(&self, inode: &Inode) -> bool {
+        // A host that is full may have space again: nothing that was accepted goes meanwhile.
+        let is_kept = Standing::of(&self.filesystem).is_host_full();
+        !is_kept && self.drop_range(inode.id(), inode.size(), u64::MAX) > 0
+    }
+
+    /// How many there are, and how many were lost.
+    pub(super) fn counts(&self) -> Unplaced {
+        Unplaced {
+            held_bytes: self.bytes.load(Ordering::Relaxed),
+            lost_bytes: self.lost_bytes.load(Ordering::Relaxed),
         }
     }
 
@@ -235,131 +318,9 @@ pub(super) fn graver(first: Reply<()>, second: Reply<()>) -> Reply<()> {
     if first.is_err_and(|errno| errno != Errno::NOSPC) || second.is_ok() { first } else { second }
 }
 
-impl MountService {
-    /// To be held while a file is read or changed.
-    pub(super) fn turn_with_unplaced(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        self.unplaced.turn()
-    }
-
-    /// Bytes from the kernel's cache found no room in a file that has this size: keeps them, and has their
-    /// writer told.
-    pub(super) fn keep_unplaced(&self, inode: &Arc<Inode>, size: u64, offset: u64, data: &[u8]) {
-        let most = self.filesystem.options().dirty_bytes;
-        let is_kept = self.unplaced.keep(inode, size, offset, data, most);
-        self.note_refusal(inode.id(), is_kept);
-    }
-
-    /// Bytes from the kernel's cache could not be written, which has nothing to do with room.
-    pub(super) fn note_lost(&self, inode: &Inode, offset: u64, failure: Errno) {
-        tracing::error!(inode = %inode.id(), offset, error = %failure, "bytes from the kernel's cache could not be written and are lost");
-        self.unplaced.note_failure(inode.id(), inode.size(), offset, failure);
-    }
-
-    /// A range of a file was changed or cut.
-    pub(super) fn drop_unplaced(&self, id: InodeId, start: u64, end: u64) {
-        self.unplaced.drop_range(id, start, end);
-    }
-
-    /// The last writer closed the file: refused bytes behind its end are dropped, as if they had never been
-    /// written. The kernel still has them, and a size with them; it asks again when it looks the name up.
-    pub(super) fn drop_refused_writes(&self, inode: &Arc<Inode>) {
-        // A host that is full may have space again: nothing that was accepted goes meanwhile.
-        let is_kept = self.filesystem.engine().is_host_full();
-        if is_kept || self.unplaced.drop_range(inode.id(), inode.size(), u64::MAX) == 0 {
-            return;
-        }
-        let Ok(names) = self.filesystem.all_names(inode.id()) else { return };
-        let node = |directory| self.node(InodeId::new(inode.id().root, directory));
-        let names: Vec<_> = names.into_iter().map(|(directory, name)| (node(directory), name)).collect();
-        let Some(notifier) = self.notifier.get().map(Arc::clone) else { return };
-        self.aside.run(Box::new(move || {
-            for (directory, name) in names {
-                if let Err(error) = notifier.invalidate_entry(directory, &name) {
-                    tracing::debug!(%error, "the kernel keeps the size of a file that found no room");
-                }
-            }
-        }));
-    }
-
-    /// See [`UnplacedBytes::read_over`].
-    pub(super) fn read_unplaced(&self, id: InodeId, offset: u64, target: &mut [u8], length: usize) -> usize {
-        self.unplaced.read_over(id, offset, target, length)
-    }
-
-    /// A file's size with what found no room yet.
-    pub(super) fn size_with_unplaced(&self, id: InodeId, size_bytes: u64) -> u64 {
-        self.unplaced.end(id).max(size_bytes)
-    }
-
-    /// Tries again to find room for a file's bytes.
-    ///
-    /// # Errors
-    /// `ENOSPC` where there is none still; what else writing met.
-    pub(super) fn place(&self, id: InodeId) -> Reply<()> {
-        if self.unplaced.is_empty() {
-            return Ok(());
-        }
-        let _turn = self.unplaced.turns.write();
-        while let Some((inode, offset, part)) = self.unplaced.first(id) {
-            let end = offset + part.len() as u64;
-            let caller = Caller::superuser();
-            let placed =
-                self.filesystem.write_file(&caller, &inode, offset, part.into(), WriteOrigin::WriteBackAgain);
-            match placed {
-                Ok(_) => self.unplaced.drop_range(id, offset, end),
-                // The file is gone, and they with it.
-                Err(error) if error.errno() == Errno::STALE => self.unplaced.drop_range(id, 0, u64::MAX),
-                Err(error) => return Err(errno(&error)),
-            };
-        }
-        Ok(())
-    }
-
-    /// As [`place`](Self::place) for all files; the first error, but any other before `ENOSPC`.
-    pub(super) fn place_all(&self) -> Reply<()> {
-        self.unplaced.files().into_iter().map(|id| self.place(id)).fold(Ok(()), graver)
-    }
-
-    /// As [`place_all`](Self::place_all) for a sync of the whole file system, which is told once of what
-    /// finds no room.
-    ///
-    /// # Errors
-    /// `ENOSPC`; what else writing met, each time.
-    pub(crate) fn place_for_sync(&self) -> Reply<()> {
-        // Where the host was full, what waits before them has to go there first; whether that fails the
-        // commit tells.
-        if self.has_unplaced()
-            && self.filesystem.engine().is_host_full()
-            && let Err(error) = self.filesystem.sync()
-        {
-            tracing::debug!(%error, "the host has no space still");
-        }
-        self.unplaced.tell_sync(self.place_all())
-    }
-
-    /// A file that was open for writing is closed: by now the kernel has told its writer, at fsync or close,
-    /// of all that came by write(2).
-    pub(super) fn note_writer_told(&self, id: InodeId) {
-        self.unplaced.note_writer_told(id);
-    }
-
-    /// How many there are.
-    pub(crate) fn unplaced(&self) -> Unplaced {
-        Unplaced {
-            held_bytes: self.unplaced.bytes.load(Ordering::Relaxed),
-            lost_bytes: self.unplaced.lost_bytes.load(Ordering::Relaxed),
-        }
-    }
-
-    /// Whether any file has some.
-    pub(super) fn has_unplaced(&self) -> bool {
-        !self.unplaced.is_empty()
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use vlinder_fs::{Filesystem, OpenOptions};
+    use vlinder_fs::OpenOptions;
     use vlinder_testkit::{Scratch, golden};
 
     use super::*;
@@ -384,11 +345,11 @@ mod tests {
 
     #[test]
     fn readers_get_the_newest_bytes_and_zeros_between() {
-        let (_scratch, _filesystem, inode) = file();
-        let (unplaced, id) = (UnplacedBytes::default(), inode.id());
-        assert!(unplaced.keep(&inode, 0, 10, &[1; 10], 100));
-        assert!(unplaced.keep(&inode, 0, 14, &[2; 2], 100));
-        assert!(unplaced.keep(&inode, 0, 30, &[3; 4], 100));
+        let (_scratch, filesystem, inode) = file();
+        let (unplaced, id) = (UnplacedBytes::new(filesystem.clone(), 100), inode.id());
+        assert!(unplaced.keep(&inode, 0, 10, &[1; 10]));
+        assert!(unplaced.keep(&inode, 0, 14, &[2; 2]));
+        assert!(unplaced.keep(&inode, 0, 30, &[3; 4]));
         let seen = read(&unplaced, id, 8, &[9; 4], 100);
         let expected: Vec<u8> =
             [vec![9; 2], vec![1; 4], vec![2; 2], vec![1; 4], vec![0; 10], vec![3; 4]].concat();
@@ -400,9 +361,9 @@ mod tests {
 
     #[test]
     fn a_sync_is_told_of_no_room_once_and_of_other_failures_each_time() {
-        let (_scratch, _filesystem, inode) = file();
-        let unplaced = UnplacedBytes::default();
-        assert!(unplaced.keep(&inode, 0, 0, &[1; 20], 100));
+        let (_scratch, filesystem, inode) = file();
+        let unplaced = UnplacedBytes::new(filesystem.clone(), 100);
+        assert!(unplaced.keep(&inode, 0, 0, &[1; 20]));
         for failure in [Errno::IO, Errno::ROFS, Errno::IO] {
             assert_eq!(unplaced.tell_sync(Err(failure)), Err(failure));
         }
@@ -416,37 +377,37 @@ mod tests {
         let (_scratch, filesystem, inode) = file();
         let root = filesystem.root().unwrap();
         let other = filesystem.create_file(&Caller::superuser(), &root, b"other", 0o644).unwrap();
-        let unplaced = UnplacedBytes::default();
+        let unplaced = UnplacedBytes::new(filesystem.clone(), 100);
         let close = |inode: &Arc<Inode>| unplaced.note_writer_told(inode.id());
         // The closed file's writer was told that bytes are lost, and the other's found their place.
-        assert!(!unplaced.keep(&inode, 0, 0, &[1; 101], 100));
+        assert!(!unplaced.keep(&inode, 0, 0, &[1; 101]));
         close(&inode);
-        assert!(unplaced.keep(&other, 0, 0, &[1; 20], 100));
+        assert!(unplaced.keep(&other, 0, 0, &[1; 20]));
         unplaced.drop_range(other.id(), 0, 20);
         assert_eq!(unplaced.tell_sync(Ok(())), Ok(()));
         // Others are held still, and of these the writer was told.
-        assert!(unplaced.keep(&inode, 0, 0, &[1; 20], 100));
+        assert!(unplaced.keep(&inode, 0, 0, &[1; 20]));
         close(&inode);
-        assert!(unplaced.keep(&other, 0, 0, &[1; 20], 100));
+        assert!(unplaced.keep(&other, 0, 0, &[1; 20]));
         unplaced.drop_range(other.id(), 0, 20);
         assert_eq!(unplaced.tell_sync(Err(Errno::NOSPC)), Ok(()));
-        assert!(!unplaced.keep(&other, 0, 0, &[1; 101], 100));
+        assert!(!unplaced.keep(&other, 0, 0, &[1; 101]));
         assert_eq!(unplaced.tell_sync(Ok(())), Err(Errno::NOSPC));
         assert_eq!(unplaced.tell_sync(Ok(())), Ok(()));
     }
 
     #[test]
     fn a_close_has_not_told_of_bytes_that_may_have_been_mapped() {
-        let (_scratch, _filesystem, inode) = file();
-        let (unplaced, size) = (UnplacedBytes::default(), 20);
+        let (_scratch, filesystem, inode) = file();
+        let (unplaced, size) = (UnplacedBytes::new(filesystem.clone(), 100), 20);
         // Behind the end it was write(2), inside the file it may have been a mapping that outlived the close.
         for (offset, told) in [(20, Ok(())), (19, Err(Errno::NOSPC))] {
-            assert!(unplaced.keep(&inode, size, offset, &[1; 20], 100));
+            assert!(unplaced.keep(&inode, size, offset, &[1; 20]));
             unplaced.note_writer_told(inode.id());
             assert_eq!(unplaced.tell_sync(Err(Errno::NOSPC)), told);
             assert_eq!(unplaced.tell_sync(Err(Errno::NOSPC)), Ok(()));
         }
-        assert!(unplaced.keep(&inode, size, 0, &[1; 20], 100));
+        assert!(unplaced.keep(&inode, size, 0, &[1; 20]));
         unplaced.note_writer_told(inode.id());
         unplaced.drop_range(inode.id(), 0, u64::MAX);
         assert_eq!(unplaced.tell_sync(Ok(())), Ok(()), "they have found their place");
@@ -454,8 +415,8 @@ mod tests {
 
     #[test]
     fn a_sync_is_told_once_of_bytes_that_could_not_be_written_unless_their_writer_was() {
-        let (_scratch, _filesystem, inode) = file();
-        let unplaced = UnplacedBytes::default();
+        let (_scratch, filesystem, inode) = file();
+        let unplaced = UnplacedBytes::new(filesystem.clone(), 100);
         unplaced.note_failure(inode.id(), 0, 0, Errno::IO);
         assert_eq!(unplaced.tell_sync(Ok(())), Err(Errno::IO));
         assert_eq!(unplaced.tell_sync(Ok(())), Ok(()));
@@ -474,9 +435,9 @@ mod tests {
 
     #[test]
     fn a_change_drops_just_its_range() {
-        let (_scratch, _filesystem, inode) = file();
-        let (unplaced, id) = (UnplacedBytes::default(), inode.id());
-        assert!(unplaced.keep(&inode, 0, 0, &[1; 20], 100));
+        let (_scratch, filesystem, inode) = file();
+        let (unplaced, id) = (UnplacedBytes::new(filesystem.clone(), 100), inode.id());
+        assert!(unplaced.keep(&inode, 0, 0, &[1; 20]));
         unplaced.drop_range(id, 5, 8);
         assert_eq!(unplaced.bytes.load(Ordering::Relaxed), 17);
         assert_eq!(read(&unplaced, id, 0, &[7; 20], 20)[4..9], [1, 7, 7, 7, 1]);
@@ -488,12 +449,12 @@ mod tests {
 
     #[test]
     fn no_more_is_kept_than_allowed_and_what_is_replaced_does_not_count() {
-        let (_scratch, _filesystem, inode) = file();
-        let unplaced = UnplacedBytes::default();
-        assert!(unplaced.keep(&inode, 0, 0, &[1; 60], 100));
-        assert!(unplaced.keep(&inode, 0, 0, &[2; 60], 100));
-        assert!(!unplaced.keep(&inode, 0, 60, &[3; 41], 100));
-        assert!(unplaced.keep(&inode, 0, 60, &[3; 40], 100));
+        let (_scratch, filesystem, inode) = file();
+        let unplaced = UnplacedBytes::new(filesystem.clone(), 100);
+        assert!(unplaced.keep(&inode, 0, 0, &[1; 60]));
+        assert!(unplaced.keep(&inode, 0, 0, &[2; 60]));
+        assert!(!unplaced.keep(&inode, 0, 60, &[3; 41]));
+        assert!(unplaced.keep(&inode, 0, 60, &[3; 40]));
         assert_eq!(unplaced.bytes.load(Ordering::Relaxed), 100);
     }
 }

@@ -1,12 +1,13 @@
-//! Who waits for the kernel's next request: one thread, while the others rest.
+//! One thread waits for the kernel's next request, while the other threads rest.
 //!
-//! Linux wakes a sleeping reader of `/dev/fuse` for each request, and whoever sent it pays for that; on a
-//! virtual machine it costs more than most answers. So one thread *attends*: after an answer it looks for the
-//! next request for a short while before it sleeps, unless it shares the processor of the program, and as
-//! long as it does, and while it works, the others are parked where the kernel does not see them. What takes
-//! long lets another attend from its start, what has to wait (for the disk, a commit, room) as soon as it
-//! does ([`vlinder_base::waiting`] tells), and so does the thread while several programs keep it without a
-//! pause. So requests are answered side by side exactly when one of them would hold others up.
+//! Linux wakes a sleeping reader of `/dev/fuse` for each request, and the program that sent the request pays
+//! for that; on a virtual machine it costs more than most answers. So one thread *attends*: after an answer
+//! it looks for the next request for a short while before it sleeps, unless it shares the processor of the
+//! program. While it attends or works, the other threads are parked where the kernel does not see them. It
+//! calls another thread to attend in three cases: (1) at the start of a request that takes long; (2) as soon
+//! as a request has to wait for the disk, a commit or room ([`vlinder_base::waiting`] tells); (3) while
+//! several programs keep it without a pause. So requests are answered side by side exactly when one of them
+//! would hold up another.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::OwnedFd;
@@ -20,7 +21,7 @@ use vlinder_base::{thread, waiting};
 
 /// How long a thread looks for the next request before it sleeps. Waking it takes about as long.
 const PATIENCE: Duration = Duration::from_micros(50);
-/// Somebody else got the processor for so long meanwhile: it is needed more than the looking.
+/// Another thread got the processor for so long meanwhile: it needs it more than the looking does.
 const CROWDED: Duration = Duration::from_micros(200);
 /// Another thread helps after so many requests in a row that were waiting already, each from another program
 /// than the one before.
@@ -34,7 +35,7 @@ const LARGE_TRANSFER: usize = 128 << 10;
 pub(super) enum Work {
     /// Less than waking another thread, unless it has to wait.
     Short,
-    /// More: others had better be answered meanwhile.
+    /// More: other requests had better be answered meanwhile.
     Long,
 }
 
@@ -67,7 +68,7 @@ struct State {
     parked: usize,
     /// Those of them that were called and have not got up yet.
     called: usize,
-    /// The connection is gone: nobody rests any more.
+    /// The connection is gone: no thread rests any more.
     ended: bool,
 }
 
@@ -86,7 +87,7 @@ struct History {
     last_answer: Duration,
     /// The next request was there already then.
     had_next: bool,
-    /// Who asked last.
+    /// The thread that asked last.
     client: u32,
     /// How often that alternated without a pause, up to [`CROWD`].
     crowd: u32,
@@ -247,8 +248,8 @@ mod tests {
     use super::*;
 
     /// Two threads, of which one takes and answers a request and so rests until it is called, and then ends.
-    /// The test is the other. Who waits for that thread's end waits with a bound first: where nobody calls
-    /// it, it rests for ever.
+    /// The test is the other. A test that waits for that thread's end waits with a bound first: a thread that
+    /// is not called rests for ever.
     struct Pair {
         registry: Registry,
         attendance: Arc<Attendance>,

@@ -3,9 +3,9 @@
 //!
 //! Where another processor idles, Linux moves a program there as soon as its answer wakes it, although the
 //! thread that answers is about to sleep; each request then wakes one sleeping processor at least, which on a
-//! virtual machine takes longer than most answers. A processor that is busy draws nobody. So this thread
-//! spins there, with the lowest priority, as long as requests follow one another closely, and it gives up for
-//! a while wherever somebody else wants the processor. Decision 8 has the measurements.
+//! virtual machine takes longer than most answers. No program is moved to a processor that is busy. So this
+//! thread spins there, with the lowest priority, as long as requests follow one another closely, and it gives
+//! up for a while wherever another thread wants the processor. Decision 8 has the measurements.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ use vlinder_base::thread;
 
 /// How long it goes on after the last request.
 const LINGER: Duration = Duration::from_micros(150);
-/// Somebody else had the processor for so long meanwhile: it is not idle without us.
+/// Another thread had the processor for so long meanwhile: it is not idle without us.
 const CROWDED: Duration = Duration::from_micros(500);
-/// How long it leaves a processor alone that somebody else wanted.
+/// How long it leaves a processor alone that another thread wanted.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The thread, which starts when it is wanted first.
@@ -31,8 +31,8 @@ pub(super) struct Bystander {
 }
 
 struct Shared {
-    /// The clock of who notes requests: times of two clocks, which count from their beginnings, can't be
-    /// compared.
+    /// The clock by which requests are noted: times of two clocks, which count from their beginnings, can't
+    /// be compared.
     clock: SystemClock,
     /// Where the program is answered: not there.
     answers_on: AtomicUsize,
@@ -147,7 +147,7 @@ impl Shared {
         self.not_before.load(Ordering::Relaxed) > nanoseconds(now)
     }
 
-    /// Until nobody wants it any more, or somebody else wants the processor.
+    /// Until it is not wanted any more, or another thread wants the processor.
     fn spin(&self, both: &Affinity) {
         let (clock, mut left_alone) = (&self.clock, None);
         let mut last = clock.monotonic();

@@ -5,10 +5,10 @@
 
 mod adapter;
 mod answers;
+mod dispatch;
 mod ending;
 mod features;
 mod notifier;
-mod turns;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -26,19 +26,19 @@ use super::requests::RequestCounters;
 use super::{Notifier, Service, Settings};
 
 /// A connection to the kernel that has said hello.
-pub struct FuserTransport {
-    session: ::fuser::Session<Adapter>,
+pub struct FuserTransport<S: Service> {
+    session: ::fuser::Session<Adapter<S>>,
     device: OwnedFd,
 }
 
-impl FuserTransport {
+impl<S: Service> FuserTransport<S> {
     /// Says hello on a mounted `/dev/fuse`; requests are counted in the registry.
     ///
     /// # Errors
     /// The kernel is too old, or gone.
     pub fn connect(
         device: OwnedFd,
-        service: Arc<dyn Service>,
+        service: Arc<S>,
         settings: Settings,
         registry: &Registry,
     ) -> io::Result<Self> {
@@ -47,7 +47,7 @@ impl FuserTransport {
         // A descriptor for each thread spares them a common lock; where the device can't be opened again,
         // they share.
         config.clone_fd = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
-        // Who may use the mount is the kernel's to judge. Fuser's own filter would refuse what the kernel's
+        // The kernel judges which users may use the mount. Fuser's own filter would refuse what the kernel's
         // flusher sends.
         let (requests, locality) = (RequestCounters::new(registry), Locality::new(registry));
         let attendance = Attendance::new(device.try_clone()?, registry);
@@ -76,6 +76,6 @@ impl FuserTransport {
 ///
 /// # Errors
 /// The system gives no more threads.
-pub fn spawn(transport: FuserTransport) -> io::Result<thread::JoinHandle<io::Result<()>>> {
+pub fn spawn<S: Service>(transport: FuserTransport<S>) -> io::Result<thread::JoinHandle<io::Result<()>>> {
     thread::try_spawn("fuse", move || transport.serve())
 }

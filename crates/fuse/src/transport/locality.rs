@@ -25,7 +25,7 @@ const CLOSE: Duration = Duration::from_micros(150);
 /// What the thread knows of the program that it answers.
 #[derive(Clone, Copy, Default)]
 struct Following {
-    /// The program's thread, 0 for nobody.
+    /// The program's thread, 0 for none.
     client: u32,
     /// Its requests in a row until the next look.
     streak: u32,

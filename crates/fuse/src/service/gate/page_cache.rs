@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The share of all dirty pages that the kernel allows a FUSE mount unless somebody changed it
+/// The share of all dirty pages that the kernel allows a FUSE mount unless an administrator changed it
 /// (`fuse_bdi_init` in Linux's fs/fuse/inode.c).
 const USUAL_SHARE: u64 = 100;
 /// Of memory, what may be dirty at most by default, with a margin (`vm.dirty_ratio` is 20 percent of what can
@@ -13,7 +13,7 @@ const USUAL_SHARE: u64 = 100;
 const USUAL_RATIO_PERCENT: u64 = 40;
 
 /// More than the lines of `/proc/meminfo` that are looked for, and those before them, have.
-const MOST_SHOWN_BYTES: usize = 4096;
+const MAX_SHOWN_BYTES: usize = 4096;
 
 /// The page cache as far as it concerns one mount. What the kernel shows is read often, so that takes no
 /// memory.
@@ -80,7 +80,7 @@ fn memory_bytes(path: &str, names: &[&str]) -> Option<u64> {
 
 /// What a short file says, or the first bytes of a longer one; none where it can't be read.
 fn with_text<R>(path: impl AsRef<Path>, look: impl FnOnce(&str) -> R) -> Option<R> {
-    let mut bytes = [0; MOST_SHOWN_BYTES];
+    let mut bytes = [0; MAX_SHOWN_BYTES];
     let mut file = fs::File::open(path).ok()?;
     let mut length = 0;
     while length < bytes.len() {

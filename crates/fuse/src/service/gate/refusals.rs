@@ -34,7 +34,7 @@ struct Newest {
 }
 
 /// Up to which refusal the writer of an open file was told.
-pub(in super::super) struct Told(AtomicU64);
+pub(in crate::service) struct Told(AtomicU64);
 
 impl Told {
     fn number(&self) -> u64 {
@@ -53,8 +53,8 @@ impl Refusals {
         Told(AtomicU64::new(self.last()))
     }
 
-    /// Bytes of a file found no room, and are kept or lost. `retract` is done before anybody can see less
-    /// than this.
+    /// Bytes of a file found no room, and are kept or lost. `retract` is done before another thread can
+    /// see fewer refusals than this.
     pub(super) fn note(&self, id: InodeId, is_kept: bool, retract: impl FnOnce()) {
         let mut files = self.files.lock();
         let number = self.last() + 1;

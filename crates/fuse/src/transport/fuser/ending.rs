@@ -1,8 +1,8 @@
 //! How a connection to the kernel ended: unmounted, or aborted.
 //!
-//! A read of `/dev/fuse` gives ENODEV after unmounting, and ECONNABORTED after an abort by whoever may write
-//! to `/sys/fs/fuse/connections`. But whoever reads while unmounting shuts the connection, and has just been
-//! handed a request that nobody waits for (the release of a file), is given ECONNABORTED as well:
+//! A read of `/dev/fuse` gives ENODEV after unmounting, and ECONNABORTED after an abort by a user that may
+//! write to `/sys/fs/fuse/connections`. But a reader that has just been handed a request that no program
+//! waits for (the release of a file), while unmounting shuts the connection, is given ECONNABORTED as well:
 //! `fuse_dev_do_read` in Linux's fs/fuse/dev.c. Only another read tells the two apart.
 
 use std::io;

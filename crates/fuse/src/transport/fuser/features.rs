@@ -5,7 +5,7 @@ use ::fuser::{InitFlags, KernelConfig};
 use crate::transport::{LARGEST_TRANSFER, Settings};
 
 /// Requests that the kernel sends on its own account (write-back, readahead) at a time.
-const MOST_BACKGROUND: u16 = 64;
+const MAX_BACKGROUND: u16 = 64;
 
 /// Asks for features and sizes; those that the kernel lacks are done without.
 pub(super) fn ask_for(config: &mut KernelConfig, settings: Settings) {
@@ -37,7 +37,7 @@ pub(super) fn ask_for(config: &mut KernelConfig, settings: Settings) {
             tracing::debug!(?flag, "the kernel lacks a FUSE feature");
         }
     }
-    // The first version can't be told from none by those who write through the cache; without the second the
+    // Writes through the cache do not show whether the kernel has the first version. Without the second the
     // kernel drops set-id bits itself, and asks for security.capability at each write.
     if !settings.kernel_kills_privileges
         && config.add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2).is_err()
@@ -46,6 +46,6 @@ pub(super) fn ask_for(config: &mut KernelConfig, settings: Settings) {
     }
     // The bounds are the crate's, and both are inside.
     let _ = config.set_max_write(LARGEST_TRANSFER);
-    let _ = config.set_max_background(MOST_BACKGROUND);
+    let _ = config.set_max_background(MAX_BACKGROUND);
     let _ = config.set_max_readahead(LARGEST_TRANSFER).or_else(|most| config.set_max_readahead(most));
 }

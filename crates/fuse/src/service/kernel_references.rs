@@ -1,14 +1,19 @@
 //! What the kernel knows: how often it was told of each file, and the files that lost their last name
 //! meanwhile.
 //!
-//! A file without names lives on for whoever has it: through an open handle, which we know of, or through a
-//! descriptor of `O_PATH`, a working directory or a mapping, of which only the kernel does. It says that it
-//! let go of a file by forgetting it. So what loses its last name is held open here, with an orphan item on
-//! disk, until the kernel has forgotten it, and [deleted](super::deletions) then. Nearly always that is at
-//! once, since nobody has the file.
+//! A file without names lives on for the programs that have it. The server knows of open handles. Only the
+//! kernel knows of descriptors of `O_PATH`, working directories and mappings, and it says that it let go of a
+//! file by forgetting the file. So a file that loses its last name is held open here, with an orphan item on
+//! disk, until the kernel has forgotten it, and is [deleted](super::deletions) then. Nearly always that is at
+//! once, since no program has the file.
 //!
-//! What is held is bounded ([`MOST_HELD`]): beyond that, what loses its last name is deleted with it unless
-//! it has an open handle, and whoever holds it in another way gets `ESTALE`.
+//! Invariants, and the function that keeps each:
+//! 1. The kernel is told of a file only after that was counted ([`KernelReferences::remember`]).
+//! 2. A file without names is held until the count is 0 again, and handed to the deleter then
+//!    ([`KernelReferences::hold`], [`KernelReferences::forget`]).
+//! 3. What is held is bounded ([`MAX_HELD`]). Beyond that, a file that loses its last name is deleted with
+//!    the name unless it has an open handle, and a program that has the file in another way gets `ESTALE`
+//!    ([`KernelReferences::may_hold`]).
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,9 +26,10 @@ use crate::transport::NodeNumber;
 
 const SHARDS: usize = 16;
 /// Files without names held at a time, those that wait for their deletion included: some 64 MiB of memory.
-const MOST_HELD: usize = 1 << 16;
+const MAX_HELD: usize = 1 << 16;
+
 /// The files that the kernel knows.
-pub(super) struct Known {
+pub(super) struct KernelReferences {
     shards: [Mutex<Shard>; SHARDS],
     deleter: Deleter,
 }
@@ -66,7 +72,7 @@ impl Shard {
     }
 }
 
-impl Known {
+impl KernelReferences {
     /// Of a kernel that knows nothing yet.
     ///
     /// # Errors
@@ -90,8 +96,8 @@ impl Known {
         neighbours.directory = directory;
     }
 
-    /// With its own cache of written pages the kernel forgets at each close how many blocks the file has. A
-    /// listing with attributes tells it of a whole directory what it would else ask for file by file.
+    /// A file is closed. With its own cache of written pages the kernel then forgets how many blocks the file
+    /// has. A listing with attributes tells it of a whole directory what it would else ask for file by file.
     pub(super) fn note_close(&self, node: NodeNumber) {
         let (number, _) = place(node);
         let told_in = self.shard(node).lock().told.get(&number).map(|neighbours| neighbours.directory);
@@ -137,7 +143,7 @@ impl Known {
 
     /// Whether there is room to hold one more file.
     pub(super) fn may_hold(&self) -> bool {
-        self.deleter.held() < MOST_HELD
+        self.deleter.held() < MAX_HELD
     }
 
     /// Holds a file that lost its last name, if the kernel knows it; else it is deleted.
@@ -203,113 +209,114 @@ mod tests {
 
     #[test]
     fn a_file_without_names_lives_until_the_kernel_forgot_all_that_it_was_told() {
-        let scratch = Scratch::new("known");
+        let scratch = Scratch::new("references");
         let (filesystem, open) = nameless(&scratch);
         let inode = Arc::clone(open.inode());
-        let known = Known::new(Arc::new(SystemClock::new())).unwrap();
-        (0..3).for_each(|_| known.remember(NODE, NodeNumber::ROOT));
-        known.hold(NODE, open);
-        known.forget(NODE, 2);
-        assert!(known.held(NODE).is_some() && !is_gone(&filesystem, &inode));
-        known.forget(NODE, 1);
-        known.deleter().settle();
-        assert!(known.held(NODE).is_none() && is_gone(&filesystem, &inode));
-        known.finish();
+        let references = KernelReferences::new(Arc::new(SystemClock::new())).unwrap();
+        (0..3).for_each(|_| references.remember(NODE, NodeNumber::ROOT));
+        references.hold(NODE, open);
+        references.forget(NODE, 2);
+        assert!(references.held(NODE).is_some() && !is_gone(&filesystem, &inode));
+        references.forget(NODE, 1);
+        references.deleter().settle();
+        assert!(references.held(NODE).is_none() && is_gone(&filesystem, &inode));
+        references.finish();
     }
 
     #[test]
     fn what_was_forgotten_is_deleted_though_nobody_waits_for_it() {
-        let scratch = Scratch::new("known");
+        let scratch = Scratch::new("references");
         let (filesystem, open) = nameless(&scratch);
         let inode = Arc::clone(open.inode());
-        let known = Known::new(Arc::new(SystemClock::new())).unwrap();
-        known.remember(NODE, NodeNumber::ROOT);
-        known.hold(NODE, open);
-        known.forget(NODE, 1);
+        let references = KernelReferences::new(Arc::new(SystemClock::new())).unwrap();
+        references.remember(NODE, NodeNumber::ROOT);
+        references.hold(NODE, open);
+        references.forget(NODE, 1);
         vlinder_testkit::eventually("the file is deleted", || is_gone(&filesystem, &inode));
-        known.finish();
+        references.finish();
     }
 
     #[test]
     fn what_the_kernel_does_not_know_is_deleted_and_all_goes_with_the_kernel() {
-        let scratch = Scratch::new("known");
+        let scratch = Scratch::new("references");
         let (filesystem, open) = nameless(&scratch);
         let inode = Arc::clone(open.inode());
-        let known = Known::new(Arc::new(SystemClock::new())).unwrap();
-        known.hold(NODE, open);
-        known.deleter().settle();
+        let references = KernelReferences::new(Arc::new(SystemClock::new())).unwrap();
+        references.hold(NODE, open);
+        references.deleter().settle();
         assert!(is_gone(&filesystem, &inode));
         let root = filesystem.root().unwrap();
         filesystem.create_file(&Caller::superuser(), &root, b"other", 0o644).unwrap();
         let open = filesystem.unlink_and_hold(&Caller::superuser(), &root, b"other").unwrap().unwrap();
         let inode = Arc::clone(open.inode());
-        known.remember(NODE, NodeNumber::ROOT);
-        known.hold(NODE, open);
+        references.remember(NODE, NodeNumber::ROOT);
+        references.hold(NODE, open);
         assert!(!is_gone(&filesystem, &inode));
-        known.finish();
+        references.finish();
         assert!(is_gone(&filesystem, &inode));
     }
 
     #[test]
     fn a_directory_is_outdated_from_a_close_until_it_is_listed_or_forgotten() {
-        let (known, directory) = (Known::new(Arc::new(SystemClock::new())).unwrap(), NodeNumber(257));
-        known.remember(directory, NodeNumber::ROOT);
-        known.remember(NODE, directory);
-        assert!(!known.take_outdated(directory));
-        known.note_close(NODE);
-        assert!(!known.take_outdated(NodeNumber::ROOT));
-        assert!(known.take_outdated(directory) && !known.take_outdated(directory));
-        known.note_close(NODE);
-        known.forget(directory, 1);
-        known.note_close(NODE);
-        assert!(!known.take_outdated(directory), "nobody lists what the kernel does not know");
-        known.note_close(directory);
-        known.remember(NODE, NodeNumber::ROOT);
-        known.note_close(NODE);
-        assert!(known.take_outdated(NodeNumber::ROOT), "the root is known from the start");
-        known.finish();
+        let (references, directory) =
+            (KernelReferences::new(Arc::new(SystemClock::new())).unwrap(), NodeNumber(257));
+        references.remember(directory, NodeNumber::ROOT);
+        references.remember(NODE, directory);
+        assert!(!references.take_outdated(directory));
+        references.note_close(NODE);
+        assert!(!references.take_outdated(NodeNumber::ROOT));
+        assert!(references.take_outdated(directory) && !references.take_outdated(directory));
+        references.note_close(NODE);
+        references.forget(directory, 1);
+        references.note_close(NODE);
+        assert!(!references.take_outdated(directory), "nobody lists what the kernel does not know");
+        references.note_close(directory);
+        references.remember(NODE, NodeNumber::ROOT);
+        references.note_close(NODE);
+        assert!(references.take_outdated(NodeNumber::ROOT), "the root is known from the start");
+        references.finish();
     }
 
     #[test]
     fn neighbours_are_known_and_forgotten_each_by_itself() {
-        let known = Known::new(Arc::new(SystemClock::new())).unwrap();
-        let count = |node| known.shard(node).lock().lookups(node);
+        let references = KernelReferences::new(Arc::new(SystemClock::new())).unwrap();
+        let count = |node| references.shard(node).lock().lookups(node);
         let nodes: Vec<NodeNumber> = (256..300).map(NodeNumber).collect();
         for (times, node) in nodes.iter().enumerate() {
-            (0..times).for_each(|_| known.remember(*node, NodeNumber::ROOT));
+            (0..times).for_each(|_| references.remember(*node, NodeNumber::ROOT));
         }
         for (times, node) in nodes.iter().enumerate() {
             assert_eq!(count(*node), u32::try_from(times).unwrap());
-            known.forget(*node, u64::try_from(times / 2).unwrap());
+            references.forget(*node, u64::try_from(times / 2).unwrap());
             assert_eq!(count(*node), u32::try_from(times - times / 2).unwrap());
         }
-        nodes.iter().for_each(|node| known.forget(*node, 50));
-        assert!(known.shards.iter().all(|shard| shard.lock().told.is_empty()));
-        known.finish();
+        nodes.iter().for_each(|node| references.forget(*node, 50));
+        assert!(references.shards.iter().all(|shard| shard.lock().told.is_empty()));
+        references.finish();
     }
 
     #[test]
     fn who_finds_no_room_waits_while_the_kernel_may_still_forget() {
-        let scratch = Scratch::new("known");
+        let scratch = Scratch::new("references");
         let (_filesystem, open) = nameless(&scratch);
-        let known = Arc::new(Known::new(Arc::new(SystemClock::new())).unwrap());
-        let before = known.deleter().deleted();
-        assert!(!known.deleter().wait_for_room(before), "nothing is held");
-        known.remember(NODE, NodeNumber::ROOT);
-        known.hold(NODE, open);
+        let references = Arc::new(KernelReferences::new(Arc::new(SystemClock::new())).unwrap());
+        let before = references.deleter().deleted();
+        assert!(!references.deleter().wait_for_room(before), "nothing is held");
+        references.remember(NODE, NodeNumber::ROOT);
+        references.hold(NODE, open);
         let forgetful = {
-            let known = Arc::clone(&known);
+            let references = Arc::clone(&references);
             thread::spawn("kernel", move || {
                 thread::sleep(Duration::from_millis(20));
-                known.forget(NODE, 1);
+                references.forget(NODE, 1);
             })
         };
-        assert!(known.deleter().wait_for_room(before), "the file was deleted meanwhile");
+        assert!(references.deleter().wait_for_room(before), "the file was deleted meanwhile");
         assert!(
-            !known.deleter().wait_for_room(known.deleter().deleted()),
+            !references.deleter().wait_for_room(references.deleter().deleted()),
             "there is nothing left to wait for"
         );
         forgetful.join().unwrap();
-        known.finish();
+        references.finish();
     }
 }

@@ -1,0 +1,62 @@
+//! How a file system stands as a whole, for a server that shows it to others: what it is, what keeps it from
+//! taking changes, and how it ended.
+
+use vlinder_base::sync::Arc;
+use vlinder_transaction::ReadOnlyReason;
+
+use crate::{Filesystem, Result, Uuid};
+
+/// A look at a file system as a whole.
+#[derive(Clone, Copy, Debug)]
+pub struct Standing<'a>(&'a Filesystem);
+
+impl<'a> Standing<'a> {
+    /// That of a file system.
+    #[must_use]
+    pub const fn of(filesystem: &'a Filesystem) -> Self {
+        Self(filesystem)
+    }
+
+    /// The UUID of the file system (`fsid` in the superblock).
+    #[must_use]
+    pub fn uuid(self) -> Uuid {
+        self.0.engine().superblock().fsid
+    }
+
+    /// Whether the host has no space for the image: what was accepted waits in memory.
+    #[must_use]
+    pub fn is_host_full(self) -> bool {
+        self.0.engine().is_host_full()
+    }
+
+    /// Whether the file system is read-only for a reason that was there when it was opened, and not because
+    /// an error stopped it.
+    #[must_use]
+    pub fn is_read_only_by_nature(self) -> bool {
+        let reason = self.0.engine().read_only_reason();
+        reason.is_some_and(|reason| !matches!(reason, ReadOnlyReason::Error(_)))
+    }
+
+    /// Commits where that frees at least `least_bytes` and writers have less room than it frees.
+    ///
+    /// # Errors
+    /// What the commit met.
+    pub fn free_pinned(self, least_bytes: u64) -> Result<()> {
+        let pinned_bytes = self.0.bytes_freed_by_commit().unwrap_or(0);
+        if pinned_bytes >= least_bytes && self.0.room_for_writers() < pinned_bytes {
+            self.0.commit()?;
+        }
+        Ok(())
+    }
+
+    /// Closes a file system ([`Filesystem::close`]); returns the error that made it read-only before, if one
+    /// did. Not everything that was written is durable then.
+    ///
+    /// # Errors
+    /// What writing everything out and committing met.
+    pub fn close(filesystem: Filesystem) -> Result<Option<ReadOnlyReason>> {
+        let engine = Arc::clone(filesystem.engine());
+        filesystem.close()?;
+        Ok(engine.read_only_reason().filter(|reason| matches!(reason, ReadOnlyReason::Error(_))))
+    }
+}
