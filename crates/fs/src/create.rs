@@ -9,11 +9,13 @@ use vlinder_transaction::ChangeKind;
 
 use crate::acl::{ACCESS_NAME, Acl, DEFAULT_NAME};
 use crate::changes::Changes;
+use crate::compression_property::CompressionProperty;
 use crate::directory::check_new_name;
 use crate::extended::AttributeMode;
-use crate::inode::{Inode, InodeId, new_item};
+use crate::ids::InodeId;
+use crate::inode::{Inode, new_item};
 use crate::open::OpenInode;
-use crate::property::{COMPRESSION_NAME, CompressionProperty};
+use crate::property::COMPRESSION_NAME;
 use crate::stamp::Stamp;
 use crate::{Access, Caller, Capabilities, Filesystem, Refusal, Result};
 

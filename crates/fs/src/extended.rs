@@ -10,8 +10,9 @@ use vlinder_tree::Readahead;
 
 use crate::acl::{ACCESS_NAME, Acl, DEFAULT_NAME};
 use crate::changes::Changes;
+use crate::compression_property::CompressionProperty;
 use crate::inode::Inode;
-use crate::property::{COMPRESSION_NAME, CompressionProperty};
+use crate::property::COMPRESSION_NAME;
 use crate::stamp::Stamp;
 use crate::{Access, Caller, Capabilities, Filesystem, Refusal, Result};
 
@@ -148,7 +149,7 @@ impl Filesystem {
                     return Ok(());
                 }
                 self.change_attribute(inode, name, None, AttributeMode::Replace, |state| {
-                    CompressionProperty::None.apply(state);
+                    state.set_compression(CompressionProperty::None);
                 })
             }
             // Linux finds nothing wrong with removing a list that is not there.
@@ -225,7 +226,7 @@ impl Filesystem {
             return Ok(());
         }
         let stored = (!value.is_empty()).then_some(value);
-        self.change_attribute(inode, name, stored, mode, |state| property.apply(state))?;
+        self.change_attribute(inode, name, stored, mode, |state| state.set_compression(property))?;
         if let CompressionProperty::Algorithm(algorithm) = property {
             self.require_compression_feature(algorithm)?;
         }

@@ -9,10 +9,11 @@ use vlinder_transaction::{ChangeKind, Handle, Reservation};
 use crate::acl::{ACCESS_NAME, Acl};
 use crate::attributes::Attributes;
 use crate::changes::Changes;
+use crate::compression_property::CompressionProperty;
 use crate::extended::{AttributeMode, CAPABILITY_NAME};
 use crate::inode::dirty::ListChange;
 use crate::inode::{Inode, InodeState};
-use crate::property::{COMPRESSION_NAME, CompressionProperty};
+use crate::property::COMPRESSION_NAME;
 use crate::set_attributes::{SetAttributes, SetTime};
 use crate::stamp::Stamp;
 use crate::{Access, AccessTimes, Caller, Capabilities, Filesystem, Refusal, Result};
@@ -69,7 +70,13 @@ impl Filesystem {
             let unflushed = inode.data.unflushed();
             (unflushed.bytes(), unflushed.is_scattered())
         };
-        let mut attributes = state.attributes(inode, self.sector_size(), unwritten_bytes);
+        let mut attributes = Attributes::of_item(
+            inode.id(),
+            inode.file_type(),
+            &state.item,
+            self.sector_size(),
+            unwritten_bytes,
+        );
         (attributes.user, attributes.group) = self.shown_owner(&state.item);
         // One run in a file without extents is counted already, in whole sectors but for where it begins.
         let is_counted = unwritten_bytes == 0 || (state.item.allocated_bytes == 0 && !is_scattered);

@@ -11,11 +11,11 @@
 //! 2. What was tried in vain is not tried again before something has changed: a file system that stays full
 //!    makes no commit for each write that fails ([`Attempts::is_vain`]).
 
-use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
 use vlinder_transaction::{EngineError, PromisedData};
 
 use crate::data;
+use crate::drops::Drops;
 use crate::inode::Inode;
 use crate::{Filesystem, Refusal, Result};
 
@@ -36,18 +36,6 @@ pub enum Prospect {
 pub(crate) struct Attempts {
     left: Mutex<Option<Signs>>,
     drops: Drops,
-}
-
-/// Counts what the running transaction drops: space that comes free with its commit, and shows nowhere
-/// before.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Drops(Arc<AtomicU64>);
-
-impl Drops {
-    /// A reference of an extent or an inode was dropped.
-    pub(crate) fn note(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 /// Amounts that differ whenever another attempt could succeed.
@@ -156,7 +144,7 @@ impl Filesystem {
             unflushed_bytes: self.shared().write_back.bytes(),
             pinned_bytes: self.bytes_freed_by_commit()?,
             room_bytes: self.engine().room_for_data(),
-            drops: self.shared().attempts_to_make_room.drops.0.load(Ordering::Relaxed),
+            drops: self.shared().attempts_to_make_room.drops.count(),
         })
     }
 }

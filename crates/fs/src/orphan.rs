@@ -13,7 +13,8 @@ use vlinder_tree::Readahead;
 
 use crate::changes::Changes;
 use crate::data::Steps;
-use crate::inode::{Inode, InodeId};
+use crate::ids::InodeId;
+use crate::inode::Inode;
 use crate::{Filesystem, FsError, Refusal, Result, Subvolume};
 
 /// So many items beside its data a deleted file may have for its deletion in one step.

@@ -7,13 +7,6 @@ use crate::acl::{ACCESS_NAME, Acl, DEFAULT_NAME};
 use crate::inode::Inode;
 use crate::{Access, Caller, Capabilities, Filesystem, Refusal, Result};
 
-/// The lists of an inode, as far as they were read.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct AclCache {
-    pub(crate) access: Option<Option<Arc<Acl>>>,
-    pub(crate) default: Option<Option<Arc<Acl>>>,
-}
-
 const SET_GROUP_ID: u32 = 0o2000;
 const STICKY: u32 = 0o1000;
 const ANY_EXECUTE: u32 = 0o111;

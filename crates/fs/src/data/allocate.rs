@@ -15,9 +15,10 @@ use super::open_cache::OpenCache;
 use super::read::read_whole;
 use super::rewrite::Rewrite;
 use super::truncate::{drop_behind_end, drop_unflushed_range, extend, inline_bytes, settle_size, zero_tail};
-use super::write::{MAX_FILE_SIZE, put_sectors};
+use super::write::put_sectors;
 use super::{flush, items};
 use crate::inode::{Inode, InodeState};
+use crate::sectors::MAX_FILE_SIZE;
 use crate::{Filesystem, Refusal, Result};
 
 /// The largest preallocated extent that Linux makes.

@@ -14,9 +14,10 @@ use super::open_cache::OpenCache;
 use super::read::read;
 use super::rewrite::Rewrite;
 use super::truncate::{drop_behind_end, zero_tail};
-use super::write::{MAX_FILE_SIZE, write};
+use super::write::write;
 use super::{flush, items};
 use crate::inode::Inode;
+use crate::sectors::MAX_FILE_SIZE;
 use crate::{Filesystem, Refusal, Result};
 
 /// How much a copy that shares nothing reads at a time.

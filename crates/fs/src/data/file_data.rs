@@ -11,7 +11,7 @@ use vlinder_transaction::PromisedData;
 use super::flush::Ordered;
 use super::runs::Runs;
 use super::write_back::WriteBack;
-use crate::inode::InodeId;
+use crate::ids::InodeId;
 use crate::{FsError, Result};
 
 /// Bytes that no extent on disk holds yet.

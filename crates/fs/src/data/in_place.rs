@@ -13,8 +13,8 @@ use vlinder_transaction::{Handle, Reservation};
 use super::extent::{Content, Extent, StoredExtent};
 use super::flush;
 use super::items;
-use super::write::MAX_FILE_SIZE;
 use crate::inode::Inode;
+use crate::sectors::MAX_FILE_SIZE;
 use crate::{Filesystem, Result};
 
 /// An extent with more runs of its own file than this is treated as shared.

@@ -32,6 +32,7 @@ mod verity;
 mod write;
 mod write_back;
 
+pub use crate::sectors::MAX_FILE_SIZE;
 pub use allocate::{Allocate, allocate};
 pub use clone::{clone_range, copy_range};
 pub use error::{DataError, DataFault};
@@ -42,7 +43,7 @@ pub use open_cache::OpenCache;
 pub use read::{read, read_data};
 pub use seek::{MappedExtent, Seek, extent_map, seek};
 pub use truncate::{remove_all, truncate};
-pub use write::{MAX_FILE_SIZE, write};
+pub use write::write;
 
 pub(crate) use allocated::allocated_bytes;
 pub(crate) use apply::Steps;

@@ -17,8 +17,9 @@ use super::held::{Part, Stretch};
 use super::open_cache::{Decoded, OpenCache};
 use super::pieces::{Piece, pieces_of};
 use super::seek::{Seek, seek};
-use super::write::whole_sectors;
-use crate::inode::{Inode, InodeId};
+use crate::ids::InodeId;
+use crate::inode::Inode;
+use crate::sectors::whole_sectors;
 use crate::{Filesystem, Refusal, Result};
 
 /// Items looked at for one part of a request; what they do not cover is read in further parts.
@@ -128,7 +129,7 @@ impl Reader<'_> {
         let write_back = &self.filesystem.shared().write_back;
         write_back.metrics.locked_reads.increment();
         let range = ByteRange::with_length(self.base, target.len() as u64).unwrap_or_default();
-        let sectors = whole_sectors(self.filesystem, range);
+        let sectors = whole_sectors(range, u64::from(self.filesystem.sector_size()));
         let _range = self.inode.data.lock_range(write_back, self.id(), sectors)?;
         let gaps = self.inode.data.unflushed().copy_to(self.base, target);
         self.read_gaps(gaps, target)

@@ -17,8 +17,9 @@ use super::items;
 use super::open_cache::OpenCache;
 use super::read::read_whole;
 use super::rewrite::Rewrite;
-use super::write::{MAX_FILE_SIZE, put_sectors};
+use super::write::put_sectors;
 use crate::inode::Inode;
+use crate::sectors::MAX_FILE_SIZE;
 use crate::{Filesystem, FsError, Refusal, Result};
 
 /// Gives a file another size: what is cut off is gone, what is added reads as zeros. The caller holds

@@ -16,10 +16,8 @@ use super::read::read_whole;
 use super::runs::Runs;
 use super::{flush, in_place, truncate};
 use crate::inode::{Inode, InodeState};
+use crate::sectors::{MAX_FILE_SIZE, whole_sectors};
 use crate::{Filesystem, FsError, Refusal, Result};
-
-/// The largest file: offsets are signed in system calls.
-pub const MAX_FILE_SIZE: u64 = i64::MAX as u64;
 
 /// Writes bytes at an offset. They are in memory when this returns, with the space for them promised; a flush
 /// puts them on disk. Bytes of an owned vector that begins at a sector border are not copied again, if it
@@ -41,7 +39,7 @@ pub fn write(filesystem: &Filesystem, inode: &Arc<Inode>, offset: u64, data: Cow
     if filesystem.engine().is_host_full() && filesystem.shared().write_back.is_over_limit() {
         return Err(filesystem.engine().full_host().into());
     }
-    let sectors = whole_sectors(filesystem, range);
+    let sectors = whole_sectors(range, u64::from(filesystem.sector_size()));
     let size = inode.size();
     if offset > size {
         let _extents = flush::lock_settled(filesystem, inode);
@@ -110,13 +108,6 @@ fn make_room(filesystem: &Filesystem) -> Result<()> {
         filesystem.write_out_soon();
     }
     Ok(())
-}
-
-/// The sectors that a range touches.
-pub(crate) fn whole_sectors(filesystem: &Filesystem, range: ByteRange) -> ByteRange {
-    let sector_size = u64::from(filesystem.sector_size());
-    let start = range.start() / sector_size * sector_size;
-    ByteRange::new(start, range.end().div_ceil(sector_size) * sector_size).unwrap_or(range)
 }
 
 /// What stands for the data space of bytes on their way into memory; given back unless it is kept.

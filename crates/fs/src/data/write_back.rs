@@ -8,7 +8,8 @@ use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
 
 use super::flush::UnderWay;
-use crate::inode::{Inode, InodeId};
+use crate::ids::InodeId;
+use crate::inode::Inode;
 use crate::options::OpenOptions;
 
 /// Counters of write-back and seeking.

@@ -10,8 +10,9 @@ use vlinder_format::inode_ref::{self, InodeReferences};
 use vlinder_format::{Damage, ItemType, Key, ObjectId, RootId};
 use vlinder_tree::Readahead;
 
+use crate::ids::InodeId;
+use crate::inode::Inode;
 use crate::inode::load::place;
-use crate::inode::{Inode, InodeId};
 use crate::{Access, Caller, Filesystem, FsError, Refusal, Result};
 
 /// Bytes of the longest name.

@@ -6,8 +6,9 @@ use vlinder_format::directory::{self, DirectoryEntry, DirectoryEntryType, Direct
 use vlinder_format::inode::FileType;
 use vlinder_format::{Damage, ItemType, Key, RootId};
 
+use crate::ids::InodeId;
+use crate::inode::Inode;
 use crate::inode::load::place;
-use crate::inode::{Inode, InodeId};
 use crate::{Access, Caller, Filesystem, Refusal, Result};
 
 /// One name of a listing.

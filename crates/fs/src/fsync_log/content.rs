@@ -15,8 +15,9 @@ use super::Unlogged;
 use super::closure::Plan;
 use super::journal::{InodeRecord, Logged, Ranges, Record};
 use crate::data::{Extent, Rewrite, items};
+use crate::ids::InodeId;
+use crate::inode::Inode;
 use crate::inode::load::place;
-use crate::inode::{Inode, InodeId};
 use crate::{Filesystem, FsError, Subvolume};
 
 /// Items that change: their data, or none where one goes.

@@ -183,14 +183,16 @@ impl Filesystem {
         let journal = subvolume.journal().ok_or(FullCommit::TurnedOff)?;
         let _names = journal.gate.write();
         let mut record = journal.of(generation);
-        if let Some(ticket) = record.unchanged(inode) {
+        let number = inode.number();
+        let item = || inode.state.lock().encode();
+        let is_regular = inode.file_type() == FileType::Regular;
+        if is_regular && let Some(ticket) = record.unchanged(number, item) {
             return Ok(Some(ticket));
         }
         let changed = {
             let state = inode.state.lock();
             state.dirty || state.item.transaction >= generation
         };
-        let number = inode.number();
         if !changed && !record.inodes.contains_key(&number) && !record.names.contains_key(&number) {
             return Ok(None);
         }
@@ -198,7 +200,7 @@ impl Filesystem {
         let mut edit = handle.edit_log()?;
         content::write(self, subvolume, &mut record, &mut edit, inode, &plan)?;
         let ticket = edit.finish();
-        record.note_logged(inode, ticket);
+        record.note_logged(number, item, ticket);
         Ok(Some(ticket))
     }
 }

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 use vlinder_base::sync::{Arc, Mutex};
 
-use super::{Inode, InodeId};
+use super::Inode;
+use crate::ids::InodeId;
 
 /// Fewer are not looked through.
 const FEW: usize = 128;

@@ -7,7 +7,8 @@ use vlinder_base::sync::Arc;
 use vlinder_format::inode::{FileType, InodeItem, Mode};
 use vlinder_format::{ObjectId, RootId};
 
-use super::{Inode, InodeId};
+use super::Inode;
+use crate::ids::InodeId;
 use crate::subvolume::Subvolume;
 use crate::{Filesystem, Result};
 

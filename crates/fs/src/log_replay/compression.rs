@@ -7,7 +7,8 @@ use vlinder_format::{Key, directory};
 
 use super::ReplayError;
 use super::target::Target;
-use crate::property::{COMPRESSION_NAME, CompressionProperty, require_feature};
+use crate::compression_property::CompressionProperty;
+use crate::property::{COMPRESSION_NAME, require_feature};
 
 impl Target<'_, '_> {
     /// Attributes take the place of what there is, one item at a time.

@@ -19,8 +19,8 @@ use vlinder_forest::OpenTree;
 use vlinder_format::{ItemType, Key, ObjectId, RootId};
 use vlinder_transaction::{Engine, Handle};
 
+use crate::drops::Drops;
 use crate::fsync_log::Journal;
-use crate::nearness::Drops;
 use crate::{Refusal, Result};
 
 /// A subvolume in memory.

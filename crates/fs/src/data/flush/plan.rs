@@ -11,10 +11,10 @@ use vlinder_format::inode::InodeFlags;
 use vlinder_transaction::{Charge, Handle};
 
 use super::{Job, Part};
+use crate::compression_property::CompressionProperty;
 use crate::data::error::DataError;
 use crate::data::in_place;
 use crate::inode::Inode;
-use crate::property::CompressionProperty;
 use crate::{Filesystem, Result};
 
 /// The largest extent that Linux makes (`BTRFS_MAX_EXTENT_SIZE`).
