@@ -3,6 +3,9 @@
 use vlinder_codec::compress::Compression;
 use vlinder_format::inode::InodeFlags;
 
+/// The attribute that names a file's compression.
+pub(crate) const COMPRESSION_NAME: &[u8] = b"btrfs.compression";
+
 /// The compression that a file's property names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompressionProperty {

@@ -16,8 +16,10 @@
 //! begun; what the committer calls takes `state` alone, never `operation`.
 
 mod acl;
+mod attribute_items;
 mod attributes;
 mod background;
+mod background_wake;
 mod backup_roots;
 mod caller;
 mod changes;

@@ -362,7 +362,7 @@ impl Filesystem {
         if self.check_writable(inode.subvolume()).is_err() {
             return;
         }
-        let mut state = inode.state.lock();
+        let mut state = inode.state();
         state.note_change(Stamp::of(handle).time);
         inode.put(handle, &mut state);
     }
@@ -374,7 +374,7 @@ impl Filesystem {
         new: (&Side<'_>, usize, usize),
     ) {
         for (side, added, removed) in [old, new] {
-            let mut state = side.directory.state.lock();
+            let mut state = side.directory.state();
             note_names_changed(&mut state, Stamp::of(handle), added, removed);
             side.directory.put(handle, &mut state);
         }

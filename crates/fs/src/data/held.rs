@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn parts_and_the_holes_between_them_are_copied_in_any_order() {
-        let version = crate::data::FileData::new().version().unwrap();
+        let version = crate::data::file_data::FileData::new().version().unwrap();
         let whole = range(100, 100);
         let part = |start, length, buffer, place| Part { range: range(start, length), buffer, start: place };
         let parts = vec![part(110, 10, 0, 0), part(120, 5, 1, 3), part(150, 10, 0, 10)];
@@ -220,7 +220,7 @@ mod tests {
         let mut target = [0; 10];
         assert_eq!(held.copy(version, range(95, 10), &mut target), 0, "its start is not held");
         assert_eq!(held.copy(version, range(200, 10), &mut target), 0);
-        let later = crate::data::FileData::new().version().unwrap();
+        let later = crate::data::file_data::FileData::new().version().unwrap();
         assert_eq!(held.copy(later, range(110, 10), &mut target), 0, "another version gets nothing");
 
         let mut stretch = held.into_stretch();

@@ -46,7 +46,7 @@ impl Filesystem {
             return Err(Refusal::NotADirectory.into());
         }
         self.access(caller, directory, Access::READ)?;
-        directory.state.lock().opens += 1;
+        directory.state().opens += 1;
         let mut open = OpenDirectory {
             filesystem: self.clone(),
             inode: Arc::clone(directory),
@@ -110,7 +110,7 @@ impl OpenDirectory {
     ) -> Result<Vec<DirectoryRecord>> {
         let mut records = Vec::new();
         let _operation = self.inode.operation.read();
-        if self.inode.state.lock().deleted {
+        if self.inode.state().deleted {
             return Ok(records);
         }
         if from == 0 && most > 0 {

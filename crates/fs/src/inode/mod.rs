@@ -1,7 +1,6 @@
 //! An inode in memory, its locks, and how its item gets to disk.
 
 pub(crate) mod cache;
-pub(crate) mod dirty;
 pub(crate) mod load;
 mod placeholder;
 mod state;
@@ -11,13 +10,13 @@ pub use state::InodeState;
 use core::fmt;
 
 use vlinder_base::sync::atomic::{AtomicBool, Ordering};
-use vlinder_base::sync::{Arc, Mutex, RwLock};
+use vlinder_base::sync::{Arc, MutexGuard, RwLock};
 use vlinder_format::inode::{FileType, InodeFlags, InodeItem, Timestamp};
 use vlinder_format::{Generation, ObjectId};
 use vlinder_transaction::Handle;
 
 use crate::Result;
-use crate::data::FileData;
+use crate::data::{FileData, FileNode};
 use crate::ids::InodeId;
 use crate::subvolume::Subvolume;
 
@@ -29,10 +28,8 @@ pub struct Inode {
     /// Held by each operation, as Linux holds `i_rwsem`: shared by look-ups, reads and writes of whole
     /// sectors inside the file, exclusively by whatever else changes names, data or attributes.
     pub operation: RwLock<()>,
-    /// What changes; see the head of the crate for when it may be held.
-    pub state: Mutex<InodeState>,
-    /// What is in memory of the file's data.
-    pub data: FileData,
+    /// What its data know of it.
+    node: Arc<FileNode>,
     /// Somebody asked for it since the cache looked for something to forget.
     used: AtomicBool,
 }
@@ -45,21 +42,30 @@ impl fmt::Debug for Inode {
 
 impl Inode {
     pub(crate) fn new(subvolume: Arc<Subvolume>, id: InodeId, file_type: FileType, item: InodeItem) -> Self {
-        Self {
-            id,
-            subvolume,
-            file_type,
-            operation: RwLock::new(()),
-            state: Mutex::new(InodeState::new(item)),
-            data: FileData::new(),
-            used: AtomicBool::new(false),
-        }
+        let node = Arc::new(FileNode::new(Arc::clone(subvolume.files()), id, item));
+        Self { id, node, subvolume, file_type, operation: RwLock::new(()), used: AtomicBool::new(false) }
     }
 
     /// Which inode.
     #[must_use]
     pub fn id(&self) -> InodeId {
         self.id
+    }
+
+    /// The file as its data see it.
+    pub(crate) fn node(&self) -> &Arc<FileNode> {
+        &self.node
+    }
+
+    /// What changes, locked; see the head of the crate for when it may be held.
+    pub fn state(&self) -> MutexGuard<'_, InodeState> {
+        self.node.state()
+    }
+
+    /// What is in memory of the file's data.
+    #[must_use]
+    pub fn data(&self) -> &FileData {
+        self.node.data()
     }
 
     /// Its number.
@@ -95,30 +101,30 @@ impl Inode {
     /// The size that readers see.
     #[must_use]
     pub fn size(&self) -> u64 {
-        self.state.lock().item.size_bytes
+        self.state().item.size_bytes
     }
 
     /// Whether it is open.
     pub(crate) fn is_open(&self) -> bool {
-        self.state.lock().opens > 0
+        self.state().opens > 0
     }
 
     /// The flags.
     #[must_use]
     pub fn flags(&self) -> InodeFlags {
-        self.state.lock().item.flags
+        self.state().item.flags
     }
 
     /// Whether the file has a set-id bit.
     #[must_use]
     pub fn has_set_id(&self) -> bool {
-        !self.is_directory() && self.state.lock().item.mode.permissions() & 0o6000 != 0
+        !self.is_directory() && self.state().item.mode.permissions() & 0o6000 != 0
     }
 
     /// The size that readers see, and the flags.
     #[must_use]
     pub fn size_and_flags(&self) -> (u64, InodeFlags) {
-        let state = self.state.lock();
+        let state = self.state();
         (state.item.size_bytes, state.item.flags)
     }
 
@@ -130,19 +136,13 @@ impl Inode {
     /// # Errors
     /// No space; what reading met.
     pub(crate) fn charge_item(&self, handle: &mut Handle<'_>) -> Result<()> {
-        Ok(handle.charge_pending(self.subvolume.tree(), &[InodeItem::key(self.number())])?)
+        self.node.charge_item(handle)
     }
 
     /// Gives the inode's item, as `state` has it, to a transaction: the last step of each operation that
     /// changes it. Sets `transid` as Linux does at each update of an inode. An inode that is gone stays so.
     pub fn put(&self, handle: &mut Handle<'_>, state: &mut InodeState) {
-        state.dirty = false;
-        if state.deleted {
-            return;
-        }
-        state.item.transaction = handle.generation();
-        self.subvolume.note_change(handle);
-        handle.put_pending(self.subvolume.tree(), InodeItem::key(self.number()), state.encode());
+        self.node.put(handle, state);
     }
 
     pub(crate) fn note_use(&self) {

@@ -27,7 +27,7 @@ impl Filesystem {
     /// Takes back what was changed about a placeholder that nobody has open.
     pub(super) fn forget_changes(&self, inode: &Inode, absent: RootId) -> Result<()> {
         let item = self.placeholder_item(inode.subvolume(), absent)?;
-        let mut state = inode.state.lock();
+        let mut state = inode.state();
         if state.opens == 0 {
             state.item = item;
         }
@@ -40,7 +40,7 @@ impl Filesystem {
         let created =
             subvolume.tree().item().extension.map(|extension| extension.creation_time).unwrap_or_default();
         let directory = subvolume.place_of_absent(absent).unwrap_or(ObjectId::FIRST_FREE);
-        let owner = self.inode(InodeId::new(subvolume.id(), directory))?.state.lock().item;
+        let owner = self.inode(InodeId::new(subvolume.id(), directory))?.state().item;
         Ok(InodeItem {
             link_count: 1,
             user: owner.user,

@@ -41,7 +41,7 @@ pub struct InodeState {
 }
 
 impl InodeState {
-    pub(super) fn new(item: InodeItem) -> Self {
+    pub(crate) fn new(item: InodeItem) -> Self {
         Self {
             item,
             disk_size: item.size_bytes,

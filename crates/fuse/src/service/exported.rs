@@ -48,7 +48,7 @@ impl MountService {
 
     fn living_inode(&self, id: InodeId) -> Reply<Arc<Inode>> {
         let inode = self.filesystem.inode(id).map_err(|error| stale_or(&error))?;
-        let is_deleted = inode.subvolume().is_deleted() || inode.state.lock().item.link_count == 0;
+        let is_deleted = inode.subvolume().is_deleted() || inode.state().item.link_count == 0;
         if is_deleted { Err(Errno::STALE) } else { Ok(inode) }
     }
 
