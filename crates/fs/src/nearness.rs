@@ -51,8 +51,8 @@ impl Filesystem {
     /// What a writer of a file would find now, after what may make room was tried.
     ///
     /// # Errors
-    /// [`Refusal::ReadOnly`](crate::Refusal::ReadOnly), [`EngineError::HostFull`]; what flushing, committing or reading the file's
-    /// items met.
+    /// [`Refusal::ReadOnly`](crate::Refusal::ReadOnly), [`EngineError::HostFull`]; what flushing, committing
+    /// or reading the file's items met.
     pub fn prospect_of_writer(&self, inode: &Arc<Inode>) -> Result<Prospect> {
         self.check_file_writable(inode)?;
         self.check_host_room()?;

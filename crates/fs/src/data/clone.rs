@@ -39,7 +39,7 @@ pub fn clone_range(
     target_offset: u64,
     length: u64,
 ) -> Result<()> {
-    let plan = Plan::new(store, source, source_offset, target, target_offset, length)?;
+    let plan = ClonePlan::new(store, source, source_offset, target, target_offset, length)?;
     let Some(mut plan) = plan else { return Ok(()) };
     // Bytes that lie in an item can't be shared. They are written first: for want of room that may fail, and
     // then nothing is changed. No lock is held meanwhile, since writing may flush.
@@ -155,7 +155,7 @@ impl Copy<'_> {
 }
 
 /// A clone that may be done.
-struct Plan<'a> {
+struct ClonePlan<'a> {
     source: &'a Arc<FileNode>,
     target: &'a Arc<FileNode>,
     /// Whole sectors of the source.
@@ -166,7 +166,7 @@ struct Plan<'a> {
     end: u64,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> ClonePlan<'a> {
     fn new(
         store: &FileStore,
         source: &'a Arc<FileNode>,

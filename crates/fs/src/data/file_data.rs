@@ -35,10 +35,9 @@ impl StateMaps {
 /// on the devices, while their extents wait to be *entered* with many others. Readers see the newest of all
 /// these. A range of the state map has [`DELALLOC`] as long as it is in any of them.
 ///
-/// Locks: the operation lock → `extents` → `storing` → [ranges](Self::lock_range)
-/// → a transaction handle → the inode's state → `unflushed`. Who finishes the batch
-/// [under way](super::flush::flush_ahead) has the batch first, with `extents` of other files perhaps, and takes
-/// those of its files then.
+/// Locks: the operation lock → `extents` → `storing` → [ranges](Self::lock_range) → a transaction handle →
+/// the inode's state → `unflushed`. Who finishes the batch [under way](super::flush::flush_ahead) has the
+/// batch first, with `extents` of other files perhaps, and takes those of its files then.
 #[derive(Debug)]
 pub struct FileData {
     /// Held by whoever changes the file's EXTENT_DATA items: a flush, a truncation, a clone and so on.

@@ -1,8 +1,9 @@
-//! Making room for writers: what is unflushed takes less in the end than is promised to it, and a commit frees
-//! what was dropped.
+//! Making room for writers: what is unflushed takes less in the end than is promised to it, and a commit
+//! frees what was dropped.
 //!
-//! Invariant: what was tried in vain is not tried again before something has changed. A file system that stays
-//! full makes no commit for each write that fails ([`Attempts::is_vain`](super::room_attempts::Attempts)).
+//! Invariant: what was tried in vain is not tried again before something has changed. A file system that
+//! stays full makes no commit for each write that fails
+//! ([`Attempts::is_vain`](super::room_attempts::Attempts)).
 
 use super::file_store::FileStore;
 use super::flush;

@@ -1,8 +1,8 @@
 //! File data: extents, reading, writing, write-back, truncation, preallocation, clones, holes.
 //!
-//! A file is a [`FileNode`] here: an id, the tree of its items, its inode item, what of its data is in memory.
-//! What the files of one file system share is a [`FileStore`]. Neither knows names, directories or callers;
-//! `by_inode` has the functions as callers of this crate use them.
+//! A file is a [`FileNode`] here: an id, the tree of its items, its inode item, what of its data is in
+//! memory. What the files of one file system share is a [`FileStore`]. Neither knows names, directories or
+//! callers; `by_inode` has the functions as callers of this crate use them.
 //!
 //! Reading path: `extent` (one EXTENT_DATA item), `items` (those of a range), [`OpenCache`] (what an open
 //! file remembers of them), [`read`] with `pieces`, `fetch`, `reader`, `read_ahead` and `held`; then `runs`

@@ -3,7 +3,7 @@
 use vlinder_transaction::PromisedData;
 
 use super::runs::Runs;
-use super::written_extent::Stored;
+use super::written_extent::WrittenExtent;
 
 /// What is on the devices of a file while no item refers to it.
 #[derive(Debug, Default)]
@@ -11,7 +11,7 @@ pub(super) struct Ordered {
     /// The newest bytes.
     pub(super) runs: Runs,
     /// As they were taken: a later one lies over an earlier one.
-    pub(super) stored: Vec<Stored>,
+    pub(super) stored: Vec<WrittenExtent>,
     /// Bytes that were taken, those that were written over since among them: their space is taken too.
     pub(super) taken_bytes: u64,
     /// Space that is promised to all of it.

@@ -1,5 +1,5 @@
-//! Reading as callers do: up to the end of the file, verified by a Merkle tree where there is one, or only data
-//! without holes.
+//! Reading as callers do: up to the end of the file, verified by a Merkle tree where there is one, or only
+//! data without holes.
 
 use vlinder_format::inode::InodeFlags;
 

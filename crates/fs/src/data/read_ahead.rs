@@ -54,7 +54,7 @@ pub(super) struct Coming {
 
 /// Where what follows comes from.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum NextRead {
     /// It was asked for before.
     Coming(Coming),
     /// It is to be asked for.
@@ -74,13 +74,13 @@ impl ReadAhead {
 
     /// Takes note of a read that is not held, and gives what to read in its place: the same with what
     /// follows.
-    pub(super) fn step(&mut self, version: Version, range: ByteRange, end_of_file: u64) -> Option<Step> {
+    pub(super) fn step(&mut self, version: Version, range: ByteRange, end_of_file: u64) -> Option<NextRead> {
         match self.take_coming(version, range.start()) {
             Some(coming) => {
                 self.last_end = range.end();
-                Some(Step::Coming(coming))
+                Some(NextRead::Coming(coming))
             }
-            None => self.plan(range, end_of_file).map(Step::Ask),
+            None => self.plan(range, end_of_file).map(NextRead::Ask),
         }
     }
 

@@ -6,7 +6,7 @@ use vlinder_format::inode::InodeFlags;
 use super::file_data::Version;
 use super::held::{Held, Stretch};
 use super::pieces::pieces_of;
-use super::read_ahead::{Coming, MOST_BYTES, Step};
+use super::read_ahead::{Coming, MOST_BYTES, NextRead};
 use super::reader::Reader;
 use crate::Result;
 
@@ -34,8 +34,8 @@ impl Reader<'_> {
         let target = &mut target[copied..];
         let coming = match step {
             None => return self.read_range(rest, target),
-            Some(Step::Coming(coming)) => Some(coming),
-            Some(Step::Ask(range)) => self.ask_for(version, range, &mut buffers),
+            Some(NextRead::Coming(coming)) => Some(coming),
+            Some(NextRead::Ask(range)) => self.ask_for(version, range, &mut buffers),
         };
         let at_once = coming.as_ref().is_some_and(|coming| coming.at_once);
         // What follows and can't be read is nobody's concern yet.

@@ -15,9 +15,9 @@ use super::extent::{Content, Extent};
 use super::fetch::{Fetch, Fetched, Fetches, MOST_BYTES, Source, Started};
 use super::file_node::FileNode;
 use super::file_store::FileStore;
-use super::held::Part;
+use super::held::HeldPart;
 use super::open_cache::{Decoded, OpenCache};
-use super::pieces::{Piece, pieces_of};
+use super::pieces::{ReadPiece, pieces_of};
 use crate::Result;
 use crate::ids::InodeId;
 
@@ -99,7 +99,7 @@ impl Reader<'_> {
     /// used before.
     pub(super) fn start(
         &self,
-        pieces: Vec<Piece>,
+        pieces: Vec<ReadPiece>,
         most_bytes: u64,
         buffers: &mut Vec<Vec<u8>>,
     ) -> Result<Started> {
@@ -134,7 +134,7 @@ impl Reader<'_> {
     }
 
     /// The extent of a piece, if it is the one that was decoded last.
-    fn decoded(&self, piece: &Piece) -> Option<Arc<Vec<u8>>> {
+    fn decoded(&self, piece: &ReadPiece) -> Option<Arc<Vec<u8>>> {
         let bytes = self.cache.decoded(piece.extent.range()?.address, piece.extent.generation)?;
         decoded_part(piece, &bytes).is_some().then_some(bytes)
     }
@@ -197,7 +197,7 @@ impl Reader<'_> {
 
     /// What was read as it is to be held: bytes that are not compressed in the buffers into which they were
     /// read.
-    pub(super) fn decode_parts(&self, fetched: Fetched) -> Result<(Vec<Part>, Vec<Vec<u8>>)> {
+    pub(super) fn decode_parts(&self, fetched: Fetched) -> Result<(Vec<HeldPart>, Vec<Vec<u8>>)> {
         let last = fetched.last_to_decode();
         let mut parts = Vec::with_capacity(fetched.pieces.len());
         let mut to_decode = Vec::new();
@@ -209,7 +209,7 @@ impl Reader<'_> {
                     (fetched.bytes.len() + to_decode.len() - 1, 0)
                 }
             };
-            parts.push(Part { range: piece.range, buffer, start });
+            parts.push(HeldPart { range: piece.range, buffer, start });
         }
         let decoded = parallel::map_vec(to_decode, |number| {
             let (piece, source) = &fetched.pieces[number];
@@ -224,7 +224,7 @@ impl Reader<'_> {
     /// Brings the bytes of a piece that do not lie in what was fetched as they are.
     fn decode_piece(
         &self,
-        piece: &Piece,
+        piece: &ReadPiece,
         source: &Source,
         bytes: &[Vec<u8>],
         keep: bool,
@@ -245,7 +245,13 @@ impl Reader<'_> {
 
     /// Decodes an extent into the answer: straight, if the answer has all of what is shown of it, else by way
     /// of the cache, for the reads that will go on from there.
-    fn deliver_decoded(&self, piece: &Piece, compressed: &[u8], keep: bool, target: &mut [u8]) -> Result<()> {
+    fn deliver_decoded(
+        &self,
+        piece: &ReadPiece,
+        compressed: &[u8],
+        keep: bool,
+        target: &mut [u8],
+    ) -> Result<()> {
         let Some(on_disk) = piece.extent.range() else { return Ok(()) };
         if piece.offset_in_extent() == 0 && piece.range.length_bytes() == on_disk.file_bytes {
             return self.decode(&piece.extent, compressed, target);
@@ -288,7 +294,7 @@ impl Reader<'_> {
 }
 
 /// The bytes of a piece in its decoded extent; none if they are not all there.
-fn decoded_part<'b>(piece: &Piece, bytes: &'b [u8]) -> Option<&'b [u8]> {
+fn decoded_part<'b>(piece: &ReadPiece, bytes: &'b [u8]) -> Option<&'b [u8]> {
     let start = usize::try_from(piece.offset_in_extent()).ok()?;
     let length = usize::try_from(piece.range.length_bytes()).ok()?;
     bytes.get(start..start.checked_add(length)?)

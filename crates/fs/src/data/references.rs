@@ -6,14 +6,14 @@ use vlinder_format::Logical;
 use vlinder_transaction::{DataExtent, Handle};
 
 use super::file_node::FileNode;
-use super::rewrite::Changes;
+use super::rewrite::ItemChanges;
 
 /// Adds and drops references as changes of an inode's items say, which were just made, and notes them for the
 /// next fsync; `is_new` knows the extents that nobody refers to yet.
 pub(crate) fn change(
     handle: &mut Handle<'_>,
     node: &FileNode,
-    changes: &Changes,
+    changes: &ItemChanges,
     is_new: impl Fn(Logical) -> bool,
 ) {
     let (root, number) = (node.id().root, node.number());

@@ -38,7 +38,7 @@ pub fn seek(store: &FileStore, node: &FileNode, cache: &OpenCache, offset: u64, 
     if offset >= size {
         return Err(Refusal::NoSuchOffset.into());
     }
-    let mut search = Search::new(store, node, cache);
+    let mut search = RunSearch::new(store, node, cache);
     let mut found = None;
     search.walk(ByteRange::new(offset, size).unwrap_or_default(), |part, kind| {
         let is_data =
@@ -94,7 +94,7 @@ pub fn extent_map(
 ) -> Result<Vec<MappedExtent>> {
     let sector_size = u64::from(store.sector_size());
     let mut mapped: Vec<MappedExtent> = Vec::new();
-    let mut search = Search::new(store, node, cache);
+    let mut search = RunSearch::new(store, node, cache);
     let handle = match store.engine().read_only_reason() {
         Some(_) => None,
         // No commit moves references while the map is made.
@@ -226,7 +226,7 @@ enum Kind<'a> {
     Unflushed,
 }
 
-struct Search<'a> {
+struct RunSearch<'a> {
     store: &'a FileStore,
     node: &'a FileNode,
     cache: &'a OpenCache,
@@ -234,7 +234,7 @@ struct Search<'a> {
     looks_for_unflushed: bool,
 }
 
-impl<'a> Search<'a> {
+impl<'a> RunSearch<'a> {
     fn new(store: &'a FileStore, node: &'a FileNode, cache: &'a OpenCache) -> Self {
         let looks_for_unflushed = !node.data().may_be_forgotten();
         Self { store, node, cache, looks_for_unflushed }

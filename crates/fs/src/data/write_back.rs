@@ -9,7 +9,7 @@ use vlinder_base::sync::{Arc, Mutex};
 
 use super::file_data::StateMaps;
 use super::file_node::FileNode;
-use super::flush::UnderWay;
+use super::flush::DeferredBatch;
 use crate::ids::InodeId;
 use crate::options::OpenOptions;
 
@@ -83,7 +83,7 @@ pub(crate) struct WriteBack {
     files: Mutex<BTreeMap<InodeId, Arc<FileNode>>>,
     state_maps: StateMaps,
     caches_seeks: bool,
-    pub(super) under_way: UnderWay,
+    pub(super) under_way: DeferredBatch,
     pub(crate) metrics: DataMetrics,
 }
 
@@ -98,7 +98,7 @@ impl WriteBack {
                 !options.disabled.state_trim,
             ),
             caches_seeks: !options.disabled.seek_cache,
-            under_way: UnderWay::default(),
+            under_way: DeferredBatch::default(),
             metrics: DataMetrics::new(&options.registry),
         }
     }

@@ -7,7 +7,7 @@ use vlinder_transaction::{DataExtent, Engine, Reservation};
 
 /// A piece of a file whose bytes are on the devices, or in the item to come.
 #[derive(Debug)]
-pub(super) struct Stored {
+pub(super) struct WrittenExtent {
     pub(super) job: usize,
     pub(super) range: ByteRange,
     pub(super) place: Place,
@@ -15,7 +15,7 @@ pub(super) struct Stored {
     pub(super) checksums: Option<(Logical, Vec<u8>)>,
 }
 
-impl Stored {
+impl WrittenExtent {
     /// Bytes that go into the file's item.
     pub(super) fn inline_bytes(&self) -> u64 {
         match &self.place {
@@ -55,7 +55,7 @@ pub(super) enum Place {
 }
 
 /// Gives back the space of pieces that no item refers to.
-pub(super) fn release(engine: &Engine, stored: &[Stored]) {
+pub(super) fn release(engine: &Engine, stored: &[WrittenExtent]) {
     let taken: Vec<DataExtent> = stored
         .iter()
         .filter_map(|stored| match stored.place {

@@ -3,10 +3,10 @@
 use vlinder_extent_state::ByteRange;
 
 use super::enter::{self, Entered};
-use super::file_flush::{Job, Part};
+use super::file_flush::{DirtyRange, FileFlush};
 use super::{plan, write_out};
 use crate::data::file_store::FileStore;
-use crate::data::written_extent::Stored;
+use crate::data::written_extent::WrittenExtent;
 use crate::{Refusal, Result};
 
 /// A part is not split below this, nor elsewhere than at its multiples: what compression looks at together.
@@ -15,7 +15,7 @@ const LEAST_PART_BYTES: u64 = 128 << 10;
 /// Flushes a batch, in smaller ones where there is no room for all of it at once: what a transaction may take
 /// is reckoned for the worst case, which halves with the batch. The smallest is tried again after a commit,
 /// which settles what others are reckoned to take, too.
-pub(super) fn flush_in_parts(store: &FileStore, jobs: &mut [Job], batch: &[Part]) -> Result<()> {
+pub(super) fn flush_in_parts(store: &FileStore, jobs: &mut [FileFlush], batch: &[DirtyRange]) -> Result<()> {
     match flush_batch(store, jobs, batch) {
         Err(error) if error.refusal() == Some(Refusal::NoSpace) => match halves(batch) {
             Some((first, second)) => {
@@ -33,7 +33,7 @@ pub(super) fn flush_in_parts(store: &FileStore, jobs: &mut [Job], batch: &[Part]
 
 /// Flushes a single part, in halves down to a sector where there is no room for all of it: even extents that
 /// compress worse are better than bytes that are lost.
-fn flush_sectors(store: &FileStore, jobs: &mut [Job], batch: &[Part]) -> Result<()> {
+fn flush_sectors(store: &FileStore, jobs: &mut [FileFlush], batch: &[DirtyRange]) -> Result<()> {
     match (flush_batch(store, jobs, batch), batch) {
         (Err(error), [part]) if error.refusal() == Some(Refusal::NoSpace) => {
             let Some((first, second)) = halves_at(*part, u64::from(store.sector_size())) else {
@@ -48,7 +48,7 @@ fn flush_sectors(store: &FileStore, jobs: &mut [Job], batch: &[Part]) -> Result<
 }
 
 /// Splits a batch; none where it is a single part of the least length.
-fn halves(batch: &[Part]) -> Option<(Vec<Part>, Vec<Part>)> {
+fn halves(batch: &[DirtyRange]) -> Option<(Vec<DirtyRange>, Vec<DirtyRange>)> {
     if let [part] = batch {
         return halves_at(*part, LEAST_PART_BYTES).map(|(first, second)| (vec![first], vec![second]));
     }
@@ -57,15 +57,16 @@ fn halves(batch: &[Part]) -> Option<(Vec<Part>, Vec<Part>)> {
 }
 
 /// Splits a part about its middle, at a multiple of `unit`; none where there is no such place inside it.
-fn halves_at(part: Part, unit: u64) -> Option<(Part, Part)> {
+fn halves_at(part: DirtyRange, unit: u64) -> Option<(DirtyRange, DirtyRange)> {
     let range = part.range;
     let middle = (range.start() + range.length_bytes() / 2).next_multiple_of(unit);
     let (first, second) = (ByteRange::new(range.start(), middle)?, ByteRange::new(middle, range.end())?);
     let is_split = !first.is_empty() && !second.is_empty();
-    is_split.then_some((Part { range: first, last: false, ..part }, Part { range: second, ..part }))
+    is_split
+        .then_some((DirtyRange { range: first, last: false, ..part }, DirtyRange { range: second, ..part }))
 }
 
-fn flush_batch(store: &FileStore, jobs: &mut [Job], batch: &[Part]) -> Result<()> {
+fn flush_batch(store: &FileStore, jobs: &mut [FileFlush], batch: &[DirtyRange]) -> Result<()> {
     loop {
         let plan = plan::plan(store, jobs, batch)?;
         let stored = write_out::write_out(store, jobs, plan)?;
@@ -81,9 +82,9 @@ fn flush_batch(store: &FileStore, jobs: &mut [Job], batch: &[Part]) -> Result<()
 /// Enters a batch that is on the devices.
 pub(super) fn enter_batch(
     store: &FileStore,
-    jobs: &mut [Job],
-    batch: &[Part],
-    stored: Vec<Stored>,
+    jobs: &mut [FileFlush],
+    batch: &[DirtyRange],
+    stored: Vec<WrittenExtent>,
 ) -> Result<Entered> {
     let placed: Vec<(usize, u64)> = stored.iter().map(|piece| (piece.job, piece.new_bytes())).collect();
     let entered = enter::enter(store, jobs, batch, stored)?;

@@ -2,20 +2,20 @@
 //! lock is held.
 //!
 //! A program that makes many files one after the other, and writes them out as it goes, would wait for the
-//! devices at the end of each flush, and the devices for it while it makes the next files. So it leaves the last
-//! batch of a flush *under way* ([`flush_ahead`](super::flush_ahead)), and enters it once the next one is:
-//! devices and the maker of files work at the same time. Not for direct writes, which wait anyway, nor for what
-//! is written in place, which keeps a transaction open.
+//! devices at the end of each flush, and the devices for it while it makes the next files. So it leaves the
+//! last batch of a flush *under way* ([`flush_ahead`](super::flush_ahead)), and enters it once the next one
+//! is: devices and the maker of files work at the same time. Not for direct writes, which wait anyway, nor
+//! for what is written in place, which keeps a transaction open.
 //!
-//! A file system has one batch under way at most. A thread that wants to change the items of one of its files,
-//! or to take bytes of it, [finishes](finish) the batch first ([`lock_settled`](super::lock_settled) does).
-//! Nobody waits for that with locks of files of the batch, nor with a transaction handle. A batch that fails
-//! is dirty again, so that the next flush meets the error.
+//! A file system has one batch under way at most. A thread that wants to change the items of one of its
+//! files, or to take bytes of it, [finishes](finish) the batch first ([`lock_settled`](super::lock_settled)
+//! does). Nobody waits for that with locks of files of the batch, nor with a transaction handle. A batch that
+//! fails is dirty again, so that the next flush meets the error.
 
 use vlinder_base::sync::{Arc, MutexGuard};
 
-use super::deferred_batch::Batch;
-use super::run::Flight;
+use super::deferred_batch::DeferredFiles;
+use super::run::FlushRun;
 use crate::Result;
 use crate::data::file_data::ExtentsGuard;
 use crate::data::file_node::FileNode;
@@ -29,11 +29,14 @@ pub(super) fn finish(store: &FileStore) -> Result<()> {
     finish_batch(store, &mut store.write_back().under_way.0.lock())
 }
 
-pub(super) fn finish_batch(store: &FileStore, under_way: &mut MutexGuard<'_, Option<Batch>>) -> Result<()> {
-    let Some(Batch { jobs, step }) = under_way.take() else { return Ok(()) };
+pub(super) fn finish_batch(
+    store: &FileStore,
+    under_way: &mut MutexGuard<'_, Option<DeferredFiles>>,
+) -> Result<()> {
+    let Some(DeferredFiles { jobs, step }) = under_way.take() else { return Ok(()) };
     let files: Vec<Arc<FileNode>> = jobs.iter().map(|job| Arc::clone(&job.node)).collect();
     let _locks: Vec<ExtentsGuard<'_>> = files.iter().map(|node| node.data().lock_extents()).collect();
-    Flight { store, jobs }.complete(Some(step))
+    FlushRun { store, jobs }.complete(Some(step))
 }
 
 /// As [`finish`] for the committer, who must not wait for a file whose extents somebody is changing: what is
@@ -51,7 +54,7 @@ pub(super) fn finish_idle(store: &FileStore) -> Result<()> {
         *under_way = Some(batch);
         return Ok(());
     }
-    Flight { store, jobs: batch.jobs }.complete(Some(batch.step))
+    FlushRun { store, jobs: batch.jobs }.complete(Some(batch.step))
 }
 
 /// Finishes what is under way, for who does not care how that ends: the next flush does.

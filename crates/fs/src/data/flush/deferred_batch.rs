@@ -2,16 +2,16 @@
 
 use vlinder_base::sync::Mutex;
 
-use super::file_flush::Job;
-use super::pipelined_batch::Step;
+use super::file_flush::FileFlush;
+use super::pipelined_batch::PipelinedBatch;
 
 /// What may be under way of a file system.
 #[derive(Default)]
-pub(in crate::data) struct UnderWay(pub(super) Mutex<Option<Batch>>);
+pub(in crate::data) struct DeferredBatch(pub(super) Mutex<Option<DeferredFiles>>);
 
 /// The files of a flush, with all but the last batch entered.
-pub(in crate::data) struct Batch {
+pub(in crate::data) struct DeferredFiles {
     /// In the order of their ids.
-    pub(super) jobs: Vec<Job>,
-    pub(super) step: Step,
+    pub(super) jobs: Vec<FileFlush>,
+    pub(super) step: PipelinedBatch,
 }

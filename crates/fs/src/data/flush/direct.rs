@@ -10,14 +10,14 @@
 use vlinder_base::sync::{Arc, MutexGuard};
 use vlinder_format::inode::InodeFlags;
 
-use super::file_flush::{BATCH_BYTES, Job, parts};
-use super::run::Flight;
-use super::settled::{Entering, Storing};
+use super::file_flush::{BATCH_BYTES, FileFlush, parts};
+use super::run::FlushRun;
+use super::settled::{Entering, WriterPolicy};
 use super::{deferred, files, plan, write_out};
 use crate::data::file_node::FileNode;
 use crate::data::file_store::FileStore;
 use crate::data::ordered_extents::Ordered;
-use crate::data::written_extent::Stored;
+use crate::data::written_extent::WrittenExtent;
 use crate::{Refusal, Result};
 
 /// So many extents are worth a transaction, or [`BATCH_BYTES`]. Twice as much makes the writers wait for
@@ -41,7 +41,7 @@ fn is_crowded(ordered: &Ordered) -> bool {
 pub(crate) fn store_dirty(store: &FileStore, node: &Arc<FileNode>) -> Result<()> {
     let ordered = {
         let _storing = lock_storing(store, node);
-        Flight::take(store, &[node]).order()
+        FlushRun::take(store, &[node]).order()
     };
     match ordered {
         Ok(true) => enter_many(store, node),
@@ -84,10 +84,10 @@ fn enter_many(store: &FileStore, node: &Arc<FileNode>) -> Result<()> {
     if !is_due().0 {
         return Ok(());
     }
-    Entering::take(store, node, Storing::GoesOn).map_or(Ok(()), Entering::run)
+    Entering::take(store, node, WriterPolicy::GoesOn).map_or(Ok(()), Entering::run)
 }
 
-impl Flight<'_> {
+impl FlushRun<'_> {
     /// Stores the one file that was taken, and leaves its extents ordered; false where that is not for direct
     /// writes to do: bytes that go into the tree or to where the file has space, and more than one batch of
     /// them.
@@ -114,8 +114,8 @@ impl Flight<'_> {
 }
 
 /// What was being written is ordered from now on.
-fn put_in_order(store: &FileStore, job: Job, stored: Vec<Stored>) {
-    let Job { node, runs, size, incompressible, .. } = job;
+fn put_in_order(store: &FileStore, job: FileFlush, stored: Vec<WrittenExtent>) {
+    let FileFlush { node, runs, size, incompressible, .. } = job;
     let mut unflushed = node.data().unflushed();
     let before = unflushed.bytes();
     unflushed.writing = None;

@@ -11,13 +11,13 @@ use vlinder_format::{FileOffset, Generation, Key, Logical};
 use vlinder_transaction::{Charge, DataExtent, Handle};
 use vlinder_tree::{Change, Edit};
 
-use super::file_flush::{Job, Part};
+use super::file_flush::{DirtyRange, FileFlush};
 use crate::data::apply::file_changes_over;
 use crate::data::extent::Extent;
 use crate::data::file_data::RangeGuard;
 use crate::data::file_store::FileStore;
-use crate::data::rewrite::{Changes, Rewrite};
-use crate::data::written_extent::{Place, Stored, release};
+use crate::data::rewrite::{ItemChanges, Rewrite};
+use crate::data::written_extent::{Place, WrittenExtent, release};
 use crate::data::{items, references};
 use crate::{Refusal, Result};
 
@@ -58,7 +58,12 @@ pub(super) enum Entered {
 
 /// Enters a batch. On an error nothing was changed and the space is given back, except for damage met
 /// half-way, after which the file system is read-only.
-pub(super) fn enter(store: &FileStore, jobs: &[Job], batch: &[Part], stored: Vec<Stored>) -> Result<Entered> {
+pub(super) fn enter(
+    store: &FileStore,
+    jobs: &[FileFlush],
+    batch: &[DirtyRange],
+    stored: Vec<WrittenExtent>,
+) -> Result<Entered> {
     let result = enter_stored(store, jobs, batch, &stored);
     match &result {
         Ok(Entered::Done) => {}
@@ -73,9 +78,9 @@ type Failure = (crate::FsError, bool);
 
 fn enter_stored(
     store: &FileStore,
-    jobs: &[Job],
-    batch: &[Part],
-    stored: &[Stored],
+    jobs: &[FileFlush],
+    batch: &[DirtyRange],
+    stored: &[WrittenExtent],
 ) -> std::result::Result<Entered, Failure> {
     let before = |error: crate::FsError| (error, false);
     let (mut files, loaded) = load(store, jobs, batch).map_err(before)?;
@@ -121,10 +126,10 @@ fn enter_stored(
 
 /// What entering may change: the files' items, as many as were loaded beside what is stored, their inodes,
 /// and checksums.
-fn changes_of(loaded: &Loaded, stored: &[Stored], files: usize) -> Charge {
+fn changes_of(loaded: &Loaded, stored: &[WrittenExtent], files: usize) -> Charge {
     let files = files as u64;
-    let inline_bytes: u64 = stored.iter().map(Stored::inline_bytes).sum();
-    let checksum_bytes: u64 = stored.iter().map(Stored::checksum_bytes).sum();
+    let inline_bytes: u64 = stored.iter().map(WrittenExtent::inline_bytes).sum();
+    let checksum_bytes: u64 = stored.iter().map(WrittenExtent::checksum_bytes).sum();
     file_changes_over(loaded.items, loaded.overwritten, stored.len())
         + Charge::items(files, files * INODE_ITEM_BYTES + inline_bytes)
         + Charge { checksum_bytes, ..Charge::default() }
@@ -133,9 +138,9 @@ fn changes_of(loaded: &Loaded, stored: &[Stored], files: usize) -> Charge {
 /// Gives back the space of what later pieces of the same batch cover, and leaves the others.
 fn release_covered<'s>(
     handle: &mut Handle<'_>,
-    stored: &'s [Stored],
-    changes: &[Changes],
-) -> Vec<&'s Stored> {
+    stored: &'s [WrittenExtent],
+    changes: &[ItemChanges],
+) -> Vec<&'s WrittenExtent> {
     let references = changes.iter().flat_map(|changes| &changes.references);
     let referred: HashSet<Logical> = references
         .filter(|reference| reference.change > 0)
@@ -152,7 +157,7 @@ fn release_covered<'s>(
 }
 
 /// Loads the items around what was stored, with no transaction held up; and says how many there are.
-fn load(store: &FileStore, jobs: &[Job], batch: &[Part]) -> Result<(Vec<FileRewrite>, Loaded)> {
+fn load(store: &FileStore, jobs: &[FileFlush], batch: &[DirtyRange]) -> Result<(Vec<FileRewrite>, Loaded)> {
     let mut loaded = Loaded::default();
     let sector_size = u64::from(store.sector_size());
     let needs_holes = !store.engine().no_holes();
@@ -213,7 +218,11 @@ fn joined(mut ranges: Vec<ByteRange>) -> Vec<ByteRange> {
 /// Waits for readers of the ranges whose items change, and keeps others away: who looked some of these items
 /// up before, and the rest afterwards, would see holes where there are none, and who reads what they referred
 /// to needs it unchanged.
-fn lock_ranges<'a>(store: &FileStore, jobs: &'a [Job], files: &[FileRewrite]) -> Result<Vec<RangeGuard<'a>>> {
+fn lock_ranges<'a>(
+    store: &FileStore,
+    jobs: &'a [FileFlush],
+    files: &[FileRewrite],
+) -> Result<Vec<RangeGuard<'a>>> {
     let maps = store.write_back().state_maps();
     let mut guards = Vec::new();
     for file in files {
@@ -226,7 +235,7 @@ fn lock_ranges<'a>(store: &FileStore, jobs: &'a [Job], files: &[FileRewrite]) ->
 }
 
 /// Works out the file's items as they will be.
-fn rewrite(stored: &[Stored], file: &mut FileRewrite, generation: Generation) -> Result<()> {
+fn rewrite(stored: &[WrittenExtent], file: &mut FileRewrite, generation: Generation) -> Result<()> {
     let mut joins = false;
     for piece in stored.iter().filter(|piece| piece.job == file.job) {
         let start = piece.range.start();
@@ -279,9 +288,9 @@ fn new_item(
 fn edit_items(
     handle: &mut Handle<'_>,
     tree: &OpenTree,
-    jobs: &[Job],
+    jobs: &[FileFlush],
     files: &[FileRewrite],
-    changes: &[Changes],
+    changes: &[ItemChanges],
 ) -> Result<()> {
     let mut items: Vec<(Key, Option<&[u8]>)> = Vec::new();
     for (file, changes) in files.iter().zip(changes) {
@@ -306,7 +315,7 @@ fn edit_items(
 }
 
 /// Enters checksums in the order of their addresses, neighbours in one go.
-fn enter_checksums(store: &FileStore, handle: &mut Handle<'_>, stored: &[&Stored]) -> Result<()> {
+fn enter_checksums(store: &FileStore, handle: &mut Handle<'_>, stored: &[&WrittenExtent]) -> Result<()> {
     let mut all: Vec<(Logical, &[u8])> = stored
         .iter()
         .filter_map(|piece| piece.checksums.as_ref().map(|(start, checksums)| (*start, checksums.as_slice())))
@@ -330,7 +339,7 @@ fn enter_checksums(store: &FileStore, handle: &mut Handle<'_>, stored: &[&Stored
     Ok(())
 }
 
-fn put_inode(handle: &mut Handle<'_>, job: &Job, file: &FileRewrite, changes: &Changes) {
+fn put_inode(handle: &mut Handle<'_>, job: &FileFlush, file: &FileRewrite, changes: &ItemChanges) {
     let mut state = job.node.state();
     state.item.allocated_bytes = state.item.allocated_bytes.saturating_add_signed(changes.allocated_bytes);
     state.disk_size = file.disk_size;
@@ -340,7 +349,7 @@ fn put_inode(handle: &mut Handle<'_>, job: &Job, file: &FileRewrite, changes: &C
     job.node.put(handle, &mut state);
 }
 
-fn count(store: &FileStore, stored: &[&Stored]) {
+fn count(store: &FileStore, stored: &[&WrittenExtent]) {
     let metrics = &store.write_back().metrics;
     for piece in stored {
         match &piece.place {

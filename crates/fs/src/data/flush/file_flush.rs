@@ -9,8 +9,9 @@ use crate::data::runs::Runs;
 /// The most bytes of a batch.
 pub(in crate::data) const BATCH_BYTES: u64 = 32 << 20;
 
-/// A file that is being flushed. Its extents are locked meanwhile, but for the time that it is [deferred](super::deferred).
-pub(in crate::data) struct Job {
+/// A file that is being flushed. Its extents are locked meanwhile, but for the time that it is
+/// [deferred](super::deferred).
+pub(in crate::data) struct FileFlush {
     pub(super) node: Arc<FileNode>,
     pub(super) runs: Arc<Runs>,
     /// The file's size when the runs were taken: nothing below it is unflushed once they are on disk.
@@ -26,7 +27,7 @@ pub(in crate::data) struct Job {
 
 /// A contiguous part of a job's bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
+pub(super) struct DirtyRange {
     pub(super) job: usize,
     pub(super) range: ByteRange,
     /// Nothing of the job comes after it.
@@ -34,8 +35,8 @@ pub(super) struct Part {
 }
 
 /// The contiguous parts of all jobs in order, none larger than a batch.
-pub(super) fn parts(jobs: &[Job]) -> Vec<Part> {
-    let mut parts: Vec<Part> = Vec::new();
+pub(super) fn parts(jobs: &[FileFlush]) -> Vec<DirtyRange> {
+    let mut parts: Vec<DirtyRange> = Vec::new();
     for (number, job) in jobs.iter().enumerate() {
         let first = parts.len();
         for (start, run) in job.runs.iter() {
@@ -48,7 +49,7 @@ pub(super) fn parts(jobs: &[Job]) -> Vec<Part> {
                 Some(before) => {
                     before.range = ByteRange::new(before.range.start(), range.end()).unwrap_or(range);
                 }
-                None => parts.push(Part { job: number, range, last: false }),
+                None => parts.push(DirtyRange { job: number, range, last: false }),
             }
         }
         if let Some(last) = parts[first..].last_mut() {

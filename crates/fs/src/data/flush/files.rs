@@ -3,7 +3,7 @@
 use vlinder_base::sync::Arc;
 
 use super::deferred;
-use super::run::Flight;
+use super::run::FlushRun;
 use super::settled::{lock_settled, try_lock_settled};
 use crate::data::file_node::FileNode;
 use crate::data::file_store::FileStore;
@@ -130,10 +130,10 @@ pub(crate) fn relieve(store: &FileStore) -> Result<()> {
 /// Flushes files of one subvolume.
 fn flush_files(store: &FileStore, group: &[&Arc<FileNode>]) -> Result<()> {
     let _locks: Vec<_> = group.iter().map(|node| lock_settled(store, node)).collect();
-    Flight::take(store, group).run()
+    FlushRun::take(store, group).run()
 }
 
 /// [`flush`] for who holds the file's extents locked.
 pub(crate) fn flush_locked(store: &FileStore, node: &Arc<FileNode>) -> Result<()> {
-    Flight::take(store, &[node]).run()
+    FlushRun::take(store, &[node]).run()
 }

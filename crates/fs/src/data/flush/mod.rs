@@ -28,7 +28,7 @@ mod steps;
 mod write_out;
 
 pub(crate) use ahead::flush_ahead;
-pub(super) use deferred_batch::UnderWay;
+pub(super) use deferred_batch::DeferredBatch;
 pub(crate) use direct::store_dirty;
 pub(super) use file_flush::BATCH_BYTES;
 pub(crate) use files::{

@@ -3,31 +3,35 @@
 use vlinder_transaction::{Engine, Handle};
 use vlinder_volume::PendingWrites;
 
-use super::file_flush::Part;
+use super::file_flush::DirtyRange;
 use crate::Result;
-use crate::data::written_extent::{Stored, release};
+use crate::data::written_extent::{WrittenExtent, release};
 
 /// A batch on its way to the devices.
-pub(super) struct Step {
-    pub(super) batch: Vec<Part>,
-    pub(super) storing: Storing,
+pub(super) struct PipelinedBatch {
+    pub(super) batch: Vec<DirtyRange>,
+    pub(super) storing: WritesInFlight,
 }
 
 /// Pieces on their way to the devices.
 #[must_use = "what is not waited for is written to space that nobody gives back"]
-pub(super) struct Storing {
-    pub(super) stored: Vec<Stored>,
+pub(super) struct WritesInFlight {
+    pub(super) stored: Vec<WrittenExtent>,
     pub(super) pending: Option<PendingWrites>,
 }
 
-impl Storing {
+impl WritesInFlight {
     /// Waits until everything is on the devices. On an error the space that was taken is given back.
-    pub(super) fn finish(self, engine: &Engine) -> Result<Vec<Stored>> {
+    pub(super) fn finish(self, engine: &Engine) -> Result<Vec<WrittenExtent>> {
         self.finish_holding(engine, None)
     }
 
     /// As [`finish`](Self::finish), with a handle that stays open until everything is written.
-    pub(super) fn finish_holding(self, engine: &Engine, held: Option<Handle<'_>>) -> Result<Vec<Stored>> {
+    pub(super) fn finish_holding(
+        self,
+        engine: &Engine,
+        held: Option<Handle<'_>>,
+    ) -> Result<Vec<WrittenExtent>> {
         let Self { stored, pending } = self;
         let written = pending.map_or(Ok(()), PendingWrites::wait);
         // Giving back takes a handle of its own.

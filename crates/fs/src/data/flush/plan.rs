@@ -10,7 +10,7 @@ use vlinder_format::file_extent::{CompressionId, INLINE_HEADER_SIZE};
 use vlinder_format::inode::InodeFlags;
 use vlinder_transaction::{Charge, Handle};
 
-use super::file_flush::{Job, Part};
+use super::file_flush::{DirtyRange, FileFlush};
 use crate::Result;
 use crate::compression_property::CompressionProperty;
 use crate::data::compression::{compression_property, require_feature};
@@ -24,7 +24,7 @@ const LARGEST_EXTENT: u64 = 128 << 20;
 
 /// What becomes of a part of a file.
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(super) struct PlannedExtent {
     /// Whose.
     pub(super) job: usize,
     /// Its bytes in the file, whole sectors.
@@ -64,15 +64,19 @@ struct Method {
 }
 
 /// What becomes of a batch.
-pub(super) struct Plan<'a> {
+pub(super) struct FlushPlan<'a> {
     /// In the order of jobs and offsets.
-    pub(super) pieces: Vec<Piece>,
+    pub(super) pieces: Vec<PlannedExtent>,
     /// Held until everything is written, so that no snapshot comes to share what is overwritten in place.
     pub(super) handle: Option<Handle<'a>>,
 }
 
 /// Plans a batch. Compression runs on all cores, with no transaction held up.
-pub(super) fn plan<'a>(store: &'a FileStore, jobs: &mut [Job], batch: &[Part]) -> Result<Plan<'a>> {
+pub(super) fn plan<'a>(
+    store: &'a FileStore,
+    jobs: &mut [FileFlush],
+    batch: &[DirtyRange],
+) -> Result<FlushPlan<'a>> {
     let mut pieces = Vec::new();
     let mut to_compress = Vec::new();
     let mut overwritten = Vec::new();
@@ -121,20 +125,20 @@ pub(super) fn plan<'a>(store: &'a FileStore, jobs: &mut [Job], batch: &[Part]) -
         handle = Some(open);
     }
     pieces.sort_by_key(|piece| (piece.job, piece.range.start()));
-    Ok(Plan { pieces, handle })
+    Ok(FlushPlan { pieces, handle })
 }
 
 /// Plans what may be written in place, and gives the rest.
 fn place_in_place(
     store: &FileStore,
-    job: &Job,
-    part: &Part,
+    job: &FileFlush,
+    part: &DirtyRange,
     handle: &Handle<'_>,
-    pieces: &mut Vec<Piece>,
+    pieces: &mut Vec<PlannedExtent>,
 ) -> Result<Vec<ByteRange>> {
     let (placed, rest) = in_place::find(store, &job.node, part.range, handle)?;
     let placed = placed.into_iter();
-    pieces.extend(placed.map(|(range, logical)| Piece {
+    pieces.extend(placed.map(|(range, logical)| PlannedExtent {
         job: part.job,
         range,
         form: Form::InPlace(logical),
@@ -143,8 +147,8 @@ fn place_in_place(
 }
 
 /// A range as plain extents.
-fn plain(job: usize, range: ByteRange) -> impl Iterator<Item = Piece> {
-    cut(range, LARGEST_EXTENT).map(move |range| Piece { job, range, form: Form::Plain })
+fn plain(job: usize, range: ByteRange) -> impl Iterator<Item = PlannedExtent> {
+    cut(range, LARGEST_EXTENT).map(move |range| PlannedExtent { job, range, form: Form::Plain })
 }
 
 /// A range in pieces of at most so many bytes.
@@ -183,7 +187,12 @@ fn method_of(store: &FileStore, node: &FileNode, flags: InodeFlags) -> Result<Op
 
 /// The part as an inline extent, if it is the whole file and small enough (Linux's
 /// `can_cow_file_range_inline`).
-fn inline(store: &FileStore, job: &Job, part: &Part, method: Option<Method>) -> Result<Option<Piece>> {
+fn inline(
+    store: &FileStore,
+    job: &FileFlush,
+    part: &DirtyRange,
+    method: Option<Method>,
+) -> Result<Option<PlannedExtent>> {
     let sector_size = u64::from(store.sector_size());
     let whole_file = part.range.start() == 0 && part.last && job.size <= part.range.end();
     if !whole_file || part.range.end() > sector_size || job.size == 0 {
@@ -205,22 +214,22 @@ fn inline(store: &FileStore, job: &Job, part: &Part, method: Option<Method>) -> 
         if pays && output.len() as u64 <= most {
             let compression = CompressionId(method.algorithm.to_disk());
             let form = Form::Inline { bytes: output, compression, ram_bytes };
-            return Ok(Some(Piece { job: part.job, range: part.range, form }));
+            return Ok(Some(PlannedExtent { job: part.job, range: part.range, form }));
         }
     }
     if job.size > most {
         return Ok(None);
     }
     let form = Form::Inline { bytes, compression: CompressionId::NONE, ram_bytes };
-    Ok(Some(Piece { job: part.job, range: part.range, form }))
+    Ok(Some(PlannedExtent { job: part.job, range: part.range, form }))
 }
 
 /// Compresses units on all cores; neighbours that stay plain become one piece again.
 fn compress_units(
     store: &FileStore,
-    jobs: &mut [Job],
+    jobs: &mut [FileFlush],
     units: Vec<(usize, ByteRange, Method)>,
-    pieces: &mut Vec<Piece>,
+    pieces: &mut Vec<PlannedExtent>,
 ) -> Result<()> {
     let sector_bytes = store.sector_size() as usize;
     let shared_jobs = &*jobs;
@@ -237,21 +246,21 @@ fn compress_units(
         match outcome {
             Outcome::Compressed(bytes) => {
                 let compression = CompressionId(method.algorithm.to_disk());
-                pieces.push(Piece { job, range, form: Form::Compressed { bytes, compression } });
+                pieces.push(PlannedExtent { job, range, form: Form::Compressed { bytes, compression } });
                 continue;
             }
             Outcome::TriedInVain if method.may_mark => jobs[job].incompressible = true,
             Outcome::TriedInVain | Outcome::NotTried => {}
         }
         match pieces.last_mut() {
-            Some(Piece { job: before, range: plain, form: Form::Plain })
+            Some(PlannedExtent { job: before, range: plain, form: Form::Plain })
                 if *before == job
                     && plain.end() == range.start()
                     && plain.length_bytes() + range.length_bytes() <= LARGEST_EXTENT =>
             {
                 *plain = ByteRange::new(plain.start(), range.end()).unwrap_or(range);
             }
-            _ => pieces.push(Piece { job, range, form: Form::Plain }),
+            _ => pieces.push(PlannedExtent { job, range, form: Form::Plain }),
         }
     }
     Ok(())
@@ -265,7 +274,7 @@ enum Outcome {
 }
 
 fn compress_unit(
-    job: &Job,
+    job: &FileFlush,
     range: ByteRange,
     method: Method,
     sector_bytes: usize,

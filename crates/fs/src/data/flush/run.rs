@@ -5,8 +5,8 @@ use vlinder_extent_state::ByteRange;
 use vlinder_format::inode::InodeFlags;
 use vlinder_transaction::PromisedData;
 
-use super::file_flush::{Job, Part, parts};
-use super::pipelined_batch::Step;
+use super::file_flush::{DirtyRange, FileFlush, parts};
+use super::pipelined_batch::PipelinedBatch;
 use super::steps;
 use crate::data::file_data::{DELALLOC, FileData};
 use crate::data::file_node::FileNode;
@@ -17,12 +17,12 @@ use crate::{FsError, Result};
 
 /// Jobs under way. However that ends, by a panic too, each is finished: bytes that were left as being written
 /// would never be again, and every later flush would call the file clean.
-pub(super) struct Flight<'a> {
+pub(super) struct FlushRun<'a> {
     pub(super) store: &'a FileStore,
-    pub(super) jobs: Vec<Job>,
+    pub(super) jobs: Vec<FileFlush>,
 }
 
-impl<'a> Flight<'a> {
+impl<'a> FlushRun<'a> {
     /// Takes what is dirty of files whose extents are locked.
     pub(super) fn take(store: &'a FileStore, files: &[&Arc<FileNode>]) -> Self {
         Self { store, jobs: files.iter().filter_map(|node| take(store, node)).collect() }
@@ -36,7 +36,7 @@ impl<'a> Flight<'a> {
 
     /// Flushes all but the last of its batches of about so many bytes, which is on its way to the devices
     /// still.
-    pub(super) fn start(&mut self, step_bytes: u64) -> Result<Option<Step>> {
+    pub(super) fn start(&mut self, step_bytes: u64) -> Result<Option<PipelinedBatch>> {
         if self.jobs.is_empty() {
             return Ok(None);
         }
@@ -49,7 +49,7 @@ impl<'a> Flight<'a> {
     }
 
     /// Enters what was on its way, and forgets what is in the tree then.
-    pub(super) fn complete(mut self, step: Option<Step>) -> Result<()> {
+    pub(super) fn complete(mut self, step: Option<PipelinedBatch>) -> Result<()> {
         let result = steps::finish(self.store, &mut self.jobs, step);
         result.and(self.finish())
     }
@@ -60,7 +60,7 @@ impl<'a> Flight<'a> {
     }
 }
 
-impl Drop for Flight<'_> {
+impl Drop for FlushRun<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.finish() {
             tracing::error!(%error, "a flush that was broken off can't be finished");
@@ -69,7 +69,7 @@ impl Drop for Flight<'_> {
 }
 
 /// Takes what is dirty of a file.
-fn take(store: &FileStore, node: &Arc<FileNode>) -> Option<Job> {
+fn take(store: &FileStore, node: &Arc<FileNode>) -> Option<FileFlush> {
     // Both at once: bytes behind a size that was read before they came would be on disk with nobody to grow
     // the file.
     let state = node.state();
@@ -93,11 +93,11 @@ fn take(store: &FileStore, node: &Arc<FileNode>) -> Option<Job> {
     );
     unflushed.writing_promised = std::mem::take(&mut unflushed.promised);
     unflushed.writing = Some(Arc::clone(&runs));
-    Some(Job { node: Arc::clone(node), runs, size, incompressible: false, done_to: 0, placed_bytes: 0 })
+    Some(FileFlush { node: Arc::clone(node), runs, size, incompressible: false, done_to: 0, placed_bytes: 0 })
 }
 
 /// Forgets what is in the tree now, and gives the rest back to the dirty bytes.
-fn finish(store: &FileStore, job: &Job) -> Result<()> {
+fn finish(store: &FileStore, job: &FileFlush) -> Result<()> {
     let write_back = store.write_back();
     let data = &job.node.data();
     let settled;
@@ -129,7 +129,7 @@ fn finish(store: &FileStore, job: &Job) -> Result<()> {
 }
 
 /// Clears the states of what is not in memory any more.
-pub(super) fn clear_states(data: &FileData, unflushed: &Unflushed, parts: &[Part]) -> Result<()> {
+pub(super) fn clear_states(data: &FileData, unflushed: &Unflushed, parts: &[DirtyRange]) -> Result<()> {
     let Some(states) = data.states_if_any() else { return Ok(()) };
     for clean in parts.iter().flat_map(|part| unflushed.gaps(part.range)) {
         states.clear(clean, DELALLOC).map_err(FsError::State)?;

@@ -6,14 +6,14 @@ use vlinder_transaction::PromisedData;
 
 use super::deferred;
 use super::enter::{self, Entered};
-use super::file_flush::{Job, parts};
+use super::file_flush::{FileFlush, parts};
 use super::run::clear_states;
 use crate::Result;
 use crate::data::file_data::ExtentsGuard;
 use crate::data::file_node::FileNode;
 use crate::data::file_store::FileStore;
 use crate::data::ordered_extents::Ordered;
-use crate::data::written_extent::{Stored, release};
+use crate::data::written_extent::{WrittenExtent, release};
 
 /// Keeps others from changing the file's items and from taking its dirty bytes. Nothing is ordered: what
 /// can't be entered is dirty again, so that whoever flushes meets the error.
@@ -37,7 +37,7 @@ pub(super) fn try_lock_settled<'a>(store: &FileStore, node: &'a Arc<FileNode>) -
 }
 
 fn settle(store: &FileStore, node: &Arc<FileNode>) {
-    let entering = Entering::take(store, node, Storing::Stopped);
+    let entering = Entering::take(store, node, WriterPolicy::Stopped);
     if let Some(Err(error)) = entering.map(Entering::run) {
         tracing::debug!(%error, node = %node.id(), "extents that can't be entered are written again");
     }
@@ -45,7 +45,7 @@ fn settle(store: &FileStore, node: &Arc<FileNode>) {
 
 /// Whether a file's dirty bytes may be taken while its ordered extents are entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Storing {
+pub(super) enum WriterPolicy {
     GoesOn,
     /// The storing lock is held.
     Stopped,
@@ -55,15 +55,15 @@ pub(super) enum Storing {
 /// panic too, they and all that was ordered behind them are dirty again.
 pub(super) struct Entering<'a> {
     store: &'a FileStore,
-    job: Job,
-    stored: Vec<Stored>,
+    job: FileFlush,
+    stored: Vec<WrittenExtent>,
     promised: PromisedData,
-    storing: Storing,
+    storing: WriterPolicy,
     entered: bool,
 }
 
 impl<'a> Entering<'a> {
-    pub(super) fn take(store: &'a FileStore, node: &'a Arc<FileNode>, storing: Storing) -> Option<Self> {
+    pub(super) fn take(store: &'a FileStore, node: &'a Arc<FileNode>, storing: WriterPolicy) -> Option<Self> {
         let mut unflushed = node.data().unflushed();
         if unflushed.ordered.stored.is_empty() {
             return None;
@@ -72,9 +72,9 @@ impl<'a> Entering<'a> {
             std::mem::take(&mut unflushed.ordered);
         let runs = Arc::new(runs);
         unflushed.entering = Some(Arc::clone(&runs));
-        let placed_bytes = stored.iter().map(Stored::new_bytes).sum();
+        let placed_bytes = stored.iter().map(WrittenExtent::new_bytes).sum();
         let node = Arc::clone(node);
-        let job = Job { node, runs, size, incompressible, done_to: 0, placed_bytes };
+        let job = FileFlush { node, runs, size, incompressible, done_to: 0, placed_bytes };
         Some(Self { store, job, stored, promised, storing, entered: false })
     }
 
@@ -120,7 +120,8 @@ impl<'a> Entering<'a> {
 impl Drop for Entering<'_> {
     fn drop(&mut self) {
         if !self.entered {
-            let _storing = (self.storing == Storing::GoesOn).then(|| self.job.node.data().lock_storing());
+            let _storing =
+                (self.storing == WriterPolicy::GoesOn).then(|| self.job.node.data().lock_storing());
             self.give_back();
         }
     }

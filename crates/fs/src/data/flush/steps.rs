@@ -1,5 +1,5 @@
-//! Batches one after the other, each being written out while the one before it is entered: the devices and the
-//! thread that flushes work at the same time.
+//! Batches one after the other, each being written out while the one before it is entered: the devices and
+//! the thread that flushes work at the same time.
 //!
 //! All files are locked, so nobody else comes in between. Items of a file are entered in the order of its
 //! bytes, as ever, and no transaction handle is held from one batch to the next.
@@ -8,8 +8,8 @@ use vlinder_format::inode::InodeFlags;
 
 use super::batch::{enter_batch, flush_in_parts};
 use super::enter::Entered;
-use super::file_flush::{BATCH_BYTES, Job, Part, parts};
-use super::pipelined_batch::{Step, Storing};
+use super::file_flush::{BATCH_BYTES, DirtyRange, FileFlush, parts};
+use super::pipelined_batch::{PipelinedBatch, WritesInFlight};
 use super::{plan, write_out};
 use crate::data::file_store::FileStore;
 use crate::{Refusal, Result};
@@ -19,8 +19,8 @@ use crate::{Refusal, Result};
 const STEP_BYTES: u64 = 2 << 20;
 
 /// How many bytes of these jobs are worth a batch, so that several are on their way one after the other.
-pub(super) fn step_bytes(store: &FileStore, jobs: &[Job]) -> u64 {
-    let is_compressed = |job: &Job| job.node.flags().has(InodeFlags::COMPRESS);
+pub(super) fn step_bytes(store: &FileStore, jobs: &[FileFlush]) -> u64 {
+    let is_compressed = |job: &FileFlush| job.node.flags().has(InodeFlags::COMPRESS);
     match store.options().compress {
         None if !jobs.iter().any(is_compressed) => STEP_BYTES,
         // All cores work on a batch.
@@ -29,8 +29,8 @@ pub(super) fn step_bytes(store: &FileStore, jobs: &[Job]) -> u64 {
 }
 
 /// All that there is to flush, in batches of about so many bytes.
-pub(super) fn batches(jobs: &[Job], step_bytes: u64) -> Vec<Vec<Part>> {
-    let mut batches: Vec<Vec<Part>> = Vec::new();
+pub(super) fn batches(jobs: &[FileFlush], step_bytes: u64) -> Vec<Vec<DirtyRange>> {
+    let mut batches: Vec<Vec<DirtyRange>> = Vec::new();
     let mut bytes = 0;
     for part in parts(jobs) {
         let length = part.range.length_bytes();
@@ -54,8 +54,12 @@ pub(super) fn batches(jobs: &[Job], step_bytes: u64) -> Vec<Vec<Part>> {
 ///
 /// # Errors
 /// The first; nothing behind that batch is entered.
-pub(super) fn flush(store: &FileStore, jobs: &mut [Job], batches: Vec<Vec<Part>>) -> Result<Option<Step>> {
-    let mut before: Option<Step> = None;
+pub(super) fn flush(
+    store: &FileStore,
+    jobs: &mut [FileFlush],
+    batches: Vec<Vec<DirtyRange>>,
+) -> Result<Option<PipelinedBatch>> {
+    let mut before: Option<PipelinedBatch> = None;
     for batch in batches {
         if may_overwrite(jobs, &batch) {
             finish(store, jobs, before.take())?;
@@ -64,7 +68,7 @@ pub(super) fn flush(store: &FileStore, jobs: &mut [Job], batches: Vec<Vec<Part>>
         }
         let started = start(store, jobs, &batch);
         match (finish(store, jobs, before.take()), started) {
-            (Ok(()), Ok(storing)) => before = Some(Step { batch, storing }),
+            (Ok(()), Ok(storing)) => before = Some(PipelinedBatch { batch, storing }),
             (Ok(()), Err(error)) if error.refusal() == Some(Refusal::NoSpace) => {
                 flush_in_parts(store, jobs, &batch)?;
             }
@@ -80,12 +84,12 @@ pub(super) fn flush(store: &FileStore, jobs: &mut [Job], batches: Vec<Vec<Part>>
 
 /// Whether some of it may be written in place. What is overwritten keeps a handle open until it is written,
 /// and whoever holds one must not wait for another.
-fn may_overwrite(jobs: &[Job], batch: &[Part]) -> bool {
+fn may_overwrite(jobs: &[FileFlush], batch: &[DirtyRange]) -> bool {
     let in_place = InodeFlags::NODATACOW | InodeFlags::PREALLOC;
     batch.iter().any(|part| jobs[part.job].node.flags().has_any(in_place))
 }
 
-fn start(store: &FileStore, jobs: &mut [Job], batch: &[Part]) -> Result<Storing> {
+fn start(store: &FileStore, jobs: &mut [FileFlush], batch: &[DirtyRange]) -> Result<WritesInFlight> {
     let plan = plan::plan(store, jobs, batch)?;
     write_out::start(store, jobs, plan)
 }
@@ -94,8 +98,8 @@ fn start(store: &FileStore, jobs: &mut [Job], batch: &[Part]) -> Result<Storing>
 ///
 /// # Errors
 /// What writing and entering met.
-pub(super) fn finish(store: &FileStore, jobs: &mut [Job], step: Option<Step>) -> Result<()> {
-    let Some(Step { batch, storing }) = step else { return Ok(()) };
+pub(super) fn finish(store: &FileStore, jobs: &mut [FileFlush], step: Option<PipelinedBatch>) -> Result<()> {
+    let Some(PipelinedBatch { batch, storing }) = step else { return Ok(()) };
     let stored = storing.finish(store.engine())?;
     match enter_batch(store, jobs, &batch, stored) {
         Err(error) if error.refusal() == Some(Refusal::NoSpace) => flush_in_parts(store, jobs, &batch),

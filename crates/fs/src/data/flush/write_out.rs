@@ -11,14 +11,14 @@ use vlinder_format::inode::InodeFlags;
 use vlinder_transaction::{Charge, Handle};
 use vlinder_volume::{PendingWrites, WriteRequest};
 
-use super::file_flush::Job;
-use super::pipelined_batch::Storing;
-use super::plan::{Form, Piece, Plan};
+use super::file_flush::FileFlush;
+use super::pipelined_batch::WritesInFlight;
+use super::plan::{FlushPlan, Form, PlannedExtent};
 use crate::Result;
 use crate::data::checksums;
 use crate::data::file_store::FileStore;
 use crate::data::runs::Runs;
-use crate::data::written_extent::{Place, Stored, release};
+use crate::data::written_extent::{Place, WrittenExtent, release};
 
 /// Bytes that one thread works out checksums of at a time.
 const CHECKSUM_BYTES: usize = 256 * 1024;
@@ -36,21 +36,25 @@ impl AsRef<[u8]> for Slice {
 }
 
 /// A piece with its space, before it is written.
-struct Placed {
-    stored: Stored,
+struct AllocatedExtent {
+    stored: WrittenExtent,
     at: Option<Logical>,
     data: Vec<Data>,
 }
 
 /// Stores what was planned. On an error the space that was taken is given back.
-pub(super) fn write_out<'a>(store: &'a FileStore, jobs: &[Job], plan: Plan<'a>) -> Result<Vec<Stored>> {
+pub(super) fn write_out<'a>(
+    store: &'a FileStore,
+    jobs: &[FileFlush],
+    plan: FlushPlan<'a>,
+) -> Result<Vec<WrittenExtent>> {
     let (storing, held) = start_holding(store, jobs, plan)?;
     storing.finish_holding(store.engine(), held)
 }
 
 /// Takes space for what was planned, nothing of it in place, starts to write it, and works out its checksums
 /// meanwhile. On an error the space that was taken is given back.
-pub(super) fn start(store: &FileStore, jobs: &[Job], plan: Plan<'_>) -> Result<Storing> {
+pub(super) fn start(store: &FileStore, jobs: &[FileFlush], plan: FlushPlan<'_>) -> Result<WritesInFlight> {
     let (storing, held) = start_holding(store, jobs, plan)?;
     assert!(held.is_none(), "what is overwritten in place is waited for");
     Ok(storing)
@@ -60,10 +64,10 @@ pub(super) fn start(store: &FileStore, jobs: &[Job], plan: Plan<'_>) -> Result<S
 /// something is overwritten in place.
 fn start_holding<'a>(
     store: &'a FileStore,
-    jobs: &[Job],
-    plan: Plan<'a>,
-) -> Result<(Storing, Option<Handle<'a>>)> {
-    let Plan { pieces, handle } = plan;
+    jobs: &[FileFlush],
+    plan: FlushPlan<'a>,
+) -> Result<(WritesInFlight, Option<Handle<'a>>)> {
+    let FlushPlan { pieces, handle } = plan;
     let overwrites = handle.is_some();
     let mut placed = Vec::with_capacity(pieces.len());
     let result = place(store, jobs, pieces, handle, &mut placed).and_then(|handle| {
@@ -74,12 +78,12 @@ fn start_holding<'a>(
         Ok((Some(_), _)) => checksums_of(store, jobs, &placed),
         Ok((None, _)) | Err(_) => Vec::new(),
     };
-    let mut stored: Vec<Stored> = placed.into_iter().map(|placed| placed.stored).collect();
+    let mut stored: Vec<WrittenExtent> = placed.into_iter().map(|placed| placed.stored).collect();
     for (stored, checksums) in stored.iter_mut().zip(checksums) {
         stored.checksums = checksums;
     }
     match result {
-        Ok((pending, held)) => Ok((Storing { stored, pending }, held)),
+        Ok((pending, held)) => Ok((WritesInFlight { stored, pending }, held)),
         Err(error) => {
             release(store.engine(), &stored);
             Err(error)
@@ -91,22 +95,22 @@ fn start_holding<'a>(
 /// was needed.
 fn place<'a>(
     store: &'a FileStore,
-    jobs: &[Job],
-    pieces: Vec<Piece>,
+    jobs: &[FileFlush],
+    pieces: Vec<PlannedExtent>,
     handle: Option<Handle<'a>>,
-    placed: &mut Vec<Placed>,
+    placed: &mut Vec<AllocatedExtent>,
 ) -> Result<Option<Handle<'a>>> {
     let needs_space = pieces.iter().any(|piece| piece.form.is_new_extent());
     let mut handle = match handle {
         None if needs_space => Some(store.begin_flush(Charge::default())?),
         other => other,
     };
-    let put = |piece_job, range, place, at, data| Placed {
-        stored: Stored { job: piece_job, range, place, checksums: None },
+    let put = |piece_job, range, place, at, data| AllocatedExtent {
+        stored: WrittenExtent { job: piece_job, range, place, checksums: None },
         at,
         data,
     };
-    for Piece { job, range, form } in pieces {
+    for PlannedExtent { job, range, form } in pieces {
         let runs = &jobs[job].runs;
         match (form, &mut handle) {
             (Form::Inline { bytes, compression, ram_bytes }, _) => {
@@ -150,7 +154,7 @@ fn place_plain(
     handle: &mut Handle<'_>,
     runs: &Runs,
     (job, range): (usize, ByteRange),
-    placed: &mut Vec<Placed>,
+    placed: &mut Vec<AllocatedExtent>,
 ) -> Result<()> {
     let sector_size = u64::from(store.sector_size());
     let mut at = range.start();
@@ -159,8 +163,8 @@ fn place_plain(
         store.engine().place_promised_data(extent.length);
         let part = ByteRange::with_length(at, extent.length).unwrap_or(range);
         let place = Place::New { extent, compression: CompressionId::NONE };
-        placed.push(Placed {
-            stored: Stored { job, range: part, place, checksums: None },
+        placed.push(AllocatedExtent {
+            stored: WrittenExtent { job, range: part, place, checksums: None },
             at: Some(extent.logical),
             data: slices(runs, part),
         });
@@ -188,7 +192,7 @@ fn slices(runs: &Runs, range: ByteRange) -> Vec<Data> {
 type PieceChecksums = Option<(Logical, Vec<u8>)>;
 
 /// Starts to write everything; nothing where all of it goes into items.
-fn submit(store: &FileStore, placed: &[Placed]) -> Result<Option<PendingWrites>> {
+fn submit(store: &FileStore, placed: &[AllocatedExtent]) -> Result<Option<PendingWrites>> {
     let mut requests = Vec::new();
     for piece in placed {
         let Some(mut logical) = piece.at else { continue };
@@ -204,7 +208,7 @@ fn submit(store: &FileStore, placed: &[Placed]) -> Result<Option<PendingWrites>>
 }
 
 /// The checksums of each piece that needs some.
-fn checksums_of(store: &FileStore, jobs: &[Job], placed: &[Placed]) -> Vec<PieceChecksums> {
+fn checksums_of(store: &FileStore, jobs: &[FileFlush], placed: &[AllocatedExtent]) -> Vec<PieceChecksums> {
     let sector_bytes = store.sector_size() as usize;
     let mut parts: Vec<&[u8]> = Vec::new();
     let mut part_counts = Vec::with_capacity(placed.len());
