@@ -1,9 +1,11 @@
 //! What `stat` and `statx` show.
 
 use vlinder_format::Generation;
-use vlinder_format::inode::{DeviceNumber, FileType, GroupId, InodeFlags, Mode, Timestamp, UserId};
+use vlinder_format::inode::{
+    DeviceNumber, FileType, GroupId, InodeFlags, InodeItem, Mode, Timestamp, UserId,
+};
 
-use crate::inode::InodeId;
+use crate::ids::InodeId;
 
 /// The attributes of a file at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,4 +44,37 @@ pub struct Attributes {
     pub flags: InodeFlags,
     /// Counts changes.
     pub sequence: u64,
+}
+
+impl Attributes {
+    /// The attributes that an inode's item gives a file of which so many bytes lie in no extent.
+    pub(crate) fn of_item(
+        id: InodeId,
+        file_type: FileType,
+        item: &InodeItem,
+        sector_size: u32,
+        unwritten_bytes: u64,
+    ) -> Self {
+        let sector = u64::from(sector_size.max(1));
+        let whole = |bytes: u64| bytes.checked_next_multiple_of(sector).unwrap_or(bytes);
+        Self {
+            id,
+            generation: item.generation,
+            file_type,
+            mode: item.mode,
+            user: item.user,
+            group: item.group,
+            link_count: item.link_count,
+            size_bytes: item.size_bytes,
+            allocated_bytes: whole(item.allocated_bytes).saturating_add(whole(unwritten_bytes)),
+            block_size: sector_size,
+            device_number: item.device_number,
+            access_time: item.access_time,
+            modification_time: item.modification_time,
+            change_time: item.change_time,
+            birth_time: item.birth_time,
+            flags: item.flags,
+            sequence: item.sequence,
+        }
+    }
 }

@@ -21,11 +21,11 @@ impl Filesystem {
     /// How the file system fares now.
     #[must_use]
     pub fn condition(&self) -> Condition {
-        let files = self.shared().write_back.files();
+        let files = self.store().write_back().files();
         Condition {
             read_only: self.engine().read_only_reason(),
             is_host_full: self.engine().is_host_full(),
-            held_bytes: files.iter().map(|inode| inode.data.unflushed().held_bytes()).sum(),
+            held_bytes: files.iter().map(|node| node.data().unflushed().held_bytes()).sum(),
             failed_commit: self.engine().failed_commit(),
         }
     }

@@ -9,11 +9,13 @@ use vlinder_transaction::ChangeKind;
 
 use crate::acl::{ACCESS_NAME, Acl, DEFAULT_NAME};
 use crate::changes::Changes;
+use crate::compression_property::COMPRESSION_NAME;
+use crate::compression_property::CompressionProperty;
 use crate::directory::check_new_name;
 use crate::extended::AttributeMode;
-use crate::inode::{Inode, InodeId, new_item};
+use crate::ids::InodeId;
+use crate::inode::{Inode, new_item};
 use crate::open::OpenInode;
-use crate::property::{COMPRESSION_NAME, CompressionProperty};
 use crate::stamp::Stamp;
 use crate::{Access, Caller, Capabilities, Filesystem, Refusal, Result};
 
@@ -195,7 +197,7 @@ impl Filesystem {
         changes.insert_pending(orphan::key(prepared.number), Vec::new());
         changes.apply(&mut handle)?;
         let inode = self.remember(directory, prepared);
-        let mut state = inode.state.lock();
+        let mut state = inode.state();
         state.orphan = true;
         state.linkable = true;
         state.opens += 1;
@@ -242,7 +244,7 @@ impl Filesystem {
         }
         changes.apply(&mut handle)?;
         let made = all.into_iter().map(|prepared| self.remember(directory, prepared)).collect();
-        let mut state = directory.state.lock();
+        let mut state = directory.state();
         let name_bytes = files.iter().map(|file| file.name.len()).sum();
         note_names_changed(&mut state, stamp, name_bytes, 0);
         directory.put(&mut handle, &mut state);
@@ -276,7 +278,7 @@ impl Filesystem {
         new: NewFile<'_>,
         stamp: Stamp,
     ) -> Result<Prepared> {
-        let parent = directory.state.lock().item;
+        let parent = directory.state().item;
         let is_link = new.file_type == FileType::SymbolicLink;
         let (group, mut permissions) = self.inherited_group(caller, &parent, new.file_type, new.permissions);
         let default = if is_link { None } else { self.default_acl(directory)? };
@@ -359,7 +361,7 @@ impl Filesystem {
         let id = InodeId::new(directory.id().root, prepared.number);
         let inode = Inode::new(Arc::clone(directory.subvolume()), id, file_type, prepared.item);
         {
-            let mut state = inode.state.lock();
+            let mut state = inode.state();
             state.next_index = Some(DirectoryIndex::FIRST);
             state.compression = Some(prepared.compression);
             state.acl.access = Some(prepared.access_acl.map(Arc::new));

@@ -42,7 +42,7 @@ impl Filesystem {
             change
         };
         drop(operation);
-        data::store_dirty(self, inode)?;
+        data::flush::store_dirty(self.store(), inode.node())?;
         Ok(change)
     }
 }

@@ -11,7 +11,7 @@ use vlinder_tree::TreeError;
 use vlinder_volume::VolumeError;
 
 use crate::data::DataError;
-use crate::inode::InodeId;
+use crate::ids::InodeId;
 use crate::options::OptionError;
 
 macro_rules! refusals {

@@ -9,9 +9,11 @@ use vlinder_transaction::ChangeKind;
 use vlinder_tree::Readahead;
 
 use crate::acl::{ACCESS_NAME, Acl, DEFAULT_NAME};
+use crate::attribute_items;
 use crate::changes::Changes;
+use crate::compression_property::COMPRESSION_NAME;
+use crate::compression_property::CompressionProperty;
 use crate::inode::Inode;
-use crate::property::{COMPRESSION_NAME, CompressionProperty};
 use crate::stamp::Stamp;
 use crate::{Access, Caller, Capabilities, Filesystem, Refusal, Result};
 
@@ -148,7 +150,7 @@ impl Filesystem {
                     return Ok(());
                 }
                 self.change_attribute(inode, name, None, AttributeMode::Replace, |state| {
-                    CompressionProperty::None.apply(state);
+                    state.set_compression(CompressionProperty::None);
                 })
             }
             // Linux finds nothing wrong with removing a list that is not there.
@@ -201,7 +203,7 @@ impl Filesystem {
         };
         let (bits, mode_says_all) = acl.mode();
         let stored = (!mode_says_all).then(|| acl.encode());
-        let item = inode.state.lock().item;
+        let item = inode.state().item;
         let keeps_group_id =
             caller.is_in_group(self.shown_owner(&item).1) || caller.has(Capabilities::FSETID);
         self.change_attribute(inode, name, stored.as_deref(), AttributeMode::Either, |state| {
@@ -225,7 +227,7 @@ impl Filesystem {
             return Ok(());
         }
         let stored = (!value.is_empty()).then_some(value);
-        self.change_attribute(inode, name, stored, mode, |state| property.apply(state))?;
+        self.change_attribute(inode, name, stored, mode, |state| state.set_compression(property))?;
         if let CompressionProperty::Algorithm(algorithm) = property {
             self.require_compression_feature(algorithm)?;
         }
@@ -249,7 +251,7 @@ impl Filesystem {
             changes.apply(&mut handle)?;
             Ok(handle)
         })?;
-        let mut state = inode.state.lock();
+        let mut state = inode.state();
         state.acl = Default::default();
         state.no_capability = false;
         adapt(&mut state);
@@ -260,12 +262,7 @@ impl Filesystem {
 
     /// The value of an attribute, without asking who wants it.
     pub(crate) fn read_attribute(&self, inode: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        let key = directory::attribute_key(inode.number(), name);
-        let tree = inode.subvolume().tree();
-        let Some(found) = self.engine().forest().trees().get(tree.root(), &key)? else { return Ok(None) };
-        let entry = directory::find(found.data(), name)
-            .map_err(|fault| Damage::new(fault, found.place(tree.id())))?;
-        Ok(entry.map(|entry| entry.data.to_vec()))
+        attribute_items::read(self.engine(), inode.subvolume().tree(), inode.number(), name)
     }
 
     fn for_each_attribute(&self, inode: &Inode, mut each: impl FnMut(&DirectoryEntry<'_>)) -> Result<()> {

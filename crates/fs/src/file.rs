@@ -136,7 +136,7 @@ impl Filesystem {
         }
         let mode_changed = self.begin_change(caller, inode, origin)?;
         let length_bytes = data.len() as u64;
-        let _noting = self.shared().background.noting();
+        let _noting = self.store().background().noting();
         data::write(self, inode, offset, data)?;
         Ok(FileChange { length_bytes, mode_changed })
     }
@@ -160,8 +160,8 @@ impl Filesystem {
             return Ok(FileChange::default());
         }
         let mode_changed = self.begin_change(caller, inode, origin)?;
-        let _noting = self.shared().background.noting();
-        data::write_inside(self, inode, parts)?;
+        let _noting = self.store().background().noting();
+        data::write_inside(self.store(), inode.node(), parts)?;
         Ok(FileChange { length_bytes, mode_changed })
     }
 
@@ -182,7 +182,7 @@ impl Filesystem {
         require_regular(inode)?;
         self.check_file_writable(inode)?;
         let (deleted, flags) = {
-            let state = inode.state.lock();
+            let state = inode.state();
             (state.deleted, state.item.flags)
         };
         if deleted {
@@ -199,7 +199,7 @@ impl Filesystem {
     fn begin_change(&self, caller: &Caller, inode: &Arc<Inode>, origin: WriteOrigin) -> Result<bool> {
         if origin.is_write_back() {
             if origin == WriteOrigin::WriteBack {
-                let mut state = inode.state.lock();
+                let mut state = inode.state();
                 if state.note_late_content(self.recently()) {
                     self.mark_dirty(inode, &mut state);
                 }
@@ -208,7 +208,7 @@ impl Filesystem {
         }
         let mode_changed = !origin.keeps_privileges() && self.kill_privileges(caller, inode)?;
         if origin != (WriteOrigin::OpenFile { keeps_times: true }) {
-            let mut state = inode.state.lock();
+            let mut state = inode.state();
             state.note_content_change(self.now());
             self.mark_dirty(inode, &mut state);
         }
@@ -238,7 +238,7 @@ impl Filesystem {
         };
         self.check_change(inode, refusing)?;
         let mode_changed = self.begin_change(caller, inode, origin)?;
-        let _noting = self.shared().background.noting();
+        let _noting = self.store().background().noting();
         self.with_room(|| data::allocate(self, inode, what, offset, length))?;
         Ok(FileChange { length_bytes: length, mode_changed })
     }
@@ -286,7 +286,7 @@ impl Filesystem {
             self.check_change(target.0, refusing_copies(origin))?;
             let mode_changed =
                 length > 0 && source.1 < source.0.size() && self.begin_change(caller, target.0, origin)?;
-            let _noting = self.shared().background.noting();
+            let _noting = self.store().background().noting();
             let copy = || data::copy_range(self, source.0, source.1, target.0, target.1, length);
             let copied = self.with_room(copy)?;
             Ok(FileChange { length_bytes: copied, mode_changed })
@@ -309,7 +309,7 @@ impl Filesystem {
             require_regular(source.0)?;
             self.check_change(target.0, refusing_copies(WriteOrigin::Caller))?;
             self.begin_change(caller, target.0, WriteOrigin::Caller)?;
-            let _noting = self.shared().background.noting();
+            let _noting = self.store().background().noting();
             self.with_room(|| data::clone_range(self, source.0, source.1, target.0, target.1, length))
         })
     }

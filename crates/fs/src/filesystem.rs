@@ -14,14 +14,12 @@ use vlinder_transaction::{
 };
 use vlinder_volume::{MappedChunk, OpenRules, Opened, Volume};
 
-use crate::background::Background;
-use crate::data::{ReadAheadBudget, WriteBack};
+use crate::data::{FileStore, begin, flush};
 use crate::fsync_log::FsyncMetrics;
 use crate::host_room::HostRetry;
+use crate::ids::InodeId;
+use crate::inode::Inode;
 use crate::inode::cache::InodeCache;
-use crate::inode::dirty::DirtyInodes;
-use crate::inode::{Inode, InodeId};
-use crate::nearness::Attempts;
 use crate::options::{OpenOptions, Owners};
 use crate::orphan::PutOff;
 use crate::subvolume::{LowestParents, Subvolume};
@@ -46,7 +44,7 @@ struct Closer(Arc<Shared>);
 impl Drop for Closer {
     fn drop(&mut self) {
         // Whoever opens the image next must find nobody at work on it.
-        self.0.background.stop();
+        self.0.store.background().stop();
         let filesystem = Filesystem::from_shared(Arc::clone(&self.0));
         if !filesystem.is_read_only()
             && let Err(error) = filesystem.sync()
@@ -67,16 +65,11 @@ pub(crate) struct Shared {
     pub(crate) subvolume_places: Mutex<()>,
     /// Known once a subvolume was met that has no reference back.
     pub(crate) lowest_parents: Mutex<Option<LowestParents>>,
-    /// Unflushed data.
-    pub(crate) write_back: WriteBack,
-    pub(crate) attempts_to_make_room: Attempts,
+    /// File data.
+    pub(crate) store: FileStore,
     pub(crate) host_retry: HostRetry,
     pub(crate) put_off: PutOff,
-    /// What open files may hold of data that were read ahead.
-    pub(crate) read_ahead: ReadAheadBudget,
     pub(crate) fsync: FsyncMetrics,
-    /// Inodes whose items changed outside a transaction.
-    pub(crate) dirty_inodes: DirtyInodes,
     /// The subvolume that is shown as the root.
     root: AtomicU64,
     /// With `owners=me`: as whose all files are shown.
@@ -84,8 +77,6 @@ pub(crate) struct Shared {
     subvolumes: Mutex<HashMap<RootId, Arc<Subvolume>>>,
     /// Reading changes nothing, whatever the options say.
     access_times_held: AtomicBool,
-    /// What the thread in the background waits for.
-    pub(crate) background: Arc<Background>,
     /// Keeps what the engine holds only weakly.
     participant: Mutex<Option<Arc<dyn Participant>>>,
 }
@@ -245,24 +236,20 @@ impl Filesystem {
             .unwrap_or_else(|| usize::try_from(options.cache_bytes / 8 / INODE_BYTES).unwrap_or(usize::MAX));
         let inodes = InodeCache::new(most_inodes);
         let shared = Shared {
+            store: FileStore::new(Arc::clone(&engine), &options),
             engine,
-            write_back: WriteBack::new(&options),
-            attempts_to_make_room: Attempts::default(),
             host_retry: HostRetry::default(),
             put_off: PutOff::default(),
-            read_ahead: ReadAheadBudget::default(),
             fsync: FsyncMetrics::new(&options.registry),
             options,
             inodes,
             rename: Mutex::new(()),
-            dirty_inodes: DirtyInodes::default(),
             subvolume_places: Mutex::new(()),
             lowest_parents: Mutex::new(None),
             root: AtomicU64::new(RootId::FS_TREE.0),
             shown_owner,
             subvolumes: Mutex::new(HashMap::new()),
             access_times_held: AtomicBool::new(false),
-            background: Arc::default(),
             participant: Mutex::new(None),
         };
         let shared = Arc::new(shared);
@@ -281,6 +268,11 @@ impl Filesystem {
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    /// The data of its files.
+    pub(crate) fn store(&self) -> &FileStore {
+        &self.shared.store
     }
 
     pub(crate) fn from_shared(shared: Arc<Shared>) -> Self {
@@ -350,7 +342,7 @@ impl Filesystem {
             Ok(_) | Err(EngineError::NoSuchTree { .. }) => return Err(Refusal::NotFound.into()),
             Err(error) => return Err(error.into()),
         };
-        let (has_log, drops) = (!self.options().no_tree_log, self.shared.attempts_to_make_room.drops());
+        let (has_log, drops) = (!self.options().no_tree_log, self.shared.store.attempts().drops());
         let loaded = Arc::new(Subvolume::new(self.engine(), tree, has_log, drops.clone()));
         let (subvolume, is_new) = {
             let mut subvolumes = self.shared.subvolumes.lock();
@@ -458,28 +450,14 @@ impl Filesystem {
     }
 
     pub(crate) fn begin_with(&self, reservation: Reservation) -> Result<Handle<'_>> {
-        // The commit waits for the handle, so it takes along what is noted here.
-        self.begin_unnoted(reservation).inspect(|_| self.shared.background.note_change())
+        begin(self.store(), reservation)
     }
 
     /// As [`begin_with`](Self::begin_with), for what may as well be done later.
     pub(crate) fn begin_at_once(&self, reservation: Reservation) -> Result<Handle<'_>> {
         let begun = self.engine().begin_at_once(reservation)?;
-        self.shared.background.note_change();
+        self.shared.store.background().note_change();
         Ok(begun)
-    }
-
-    fn begin_unnoted(&self, reservation: Reservation) -> Result<Handle<'_>> {
-        match self.engine().begin(reservation) {
-            Err(error) if error.is_no_space() && !self.shared.write_back.is_empty() => {
-                if let Err(error) = crate::data::flush_idle(self) {
-                    // The data stay; who asks for them to be durable is told.
-                    tracing::debug!(%error, "data could not be written out");
-                }
-                Ok(self.engine().begin(reservation)?)
-            }
-            begun => Ok(begun?),
-        }
     }
 
     /// Writes everything out and commits: what was done before is durable when this returns.
@@ -487,10 +465,10 @@ impl Filesystem {
     /// # Errors
     /// What writing met; nothing can be said then of what was done since the last success.
     pub fn sync(&self) -> Result<Generation> {
-        self.shared.background.begin_commit();
+        self.shared.store.background().begin_commit();
         self.delete_put_off();
         // One file that finds no room must not keep all others from becoming durable.
-        let flushed = crate::data::flush_all(self);
+        let flushed = flush::flush_all(self.store());
         match (flushed, self.commit()) {
             (Ok(()), Ok(generation)) => {
                 self.engine().note_all_durable();
@@ -521,7 +499,7 @@ impl Filesystem {
     /// out. The commit itself cannot wait for these, who may be waiting for it, so whoever asks for one comes
     /// here before.
     pub(crate) fn flush_for_commit(&self) -> Result<()> {
-        if self.options().flush_on_commit { crate::data::flush_all(self) } else { Ok(()) }
+        if self.options().flush_on_commit { flush::flush_all(self.store()) } else { Ok(()) }
     }
 
     /// Writes everything out, commits, and lets go of this handle.

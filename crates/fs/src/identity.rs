@@ -7,7 +7,7 @@ impl Inode {
     /// still.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
-        self.subvolume().is_deleted() || self.state.lock().item.link_count == 0
+        self.subvolume().is_deleted() || self.state().item.link_count == 0
     }
 }
 

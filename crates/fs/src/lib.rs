@@ -16,17 +16,21 @@
 //! begun; what the committer calls takes `state` alone, never `operation`.
 
 mod acl;
+mod attribute_items;
 mod attributes;
 mod background;
+mod background_wake;
 mod backup_roots;
 mod caller;
 mod changes;
 mod chattr;
+mod compression_property;
 mod condition;
 mod create;
 pub mod data;
 mod direct;
 mod directory;
+mod drops;
 mod error;
 mod extended;
 mod file;
@@ -35,6 +39,7 @@ mod fsync_log;
 mod health;
 mod host_room;
 mod identity;
+mod ids;
 mod inode;
 mod link;
 mod log_replay;
@@ -52,6 +57,7 @@ mod rename;
 mod replacement;
 mod room;
 pub mod salvage;
+mod sectors;
 mod set_attributes;
 mod stamp;
 mod standing;
@@ -63,6 +69,7 @@ mod write_lock;
 pub use attributes::Attributes;
 pub use caller::{Access, Caller, Capabilities};
 pub use chattr::{ATTRIBUTES_BYTES, ChattrFlags};
+pub use compression_property::CompressionProperty;
 pub use condition::Condition;
 pub use create::NewFileName;
 pub use directory::{DirectoryRecord, OpenDirectory};
@@ -71,14 +78,14 @@ pub use extended::AttributeMode;
 pub use file::{FileChange, WriteOrigin};
 pub use filesystem::Filesystem;
 pub use health::DeviceCounter;
-pub use inode::{Inode, InodeId, InodeState};
+pub use ids::InodeId;
+pub use inode::{Inode, InodeState};
 pub use nearness::Prospect;
 pub use open::{OpenInode, OpenMode};
 pub use options::{
     AccessTimes, CompressOption, OpenOptions, OptionError, Owners, RescueOptions, SWITCHES, SubvolumeChoice,
     WITHOUT_EFFECT,
 };
-pub use property::CompressionProperty;
 pub use rename::RenameMode;
 pub use replacement::Replacement;
 pub use set_attributes::{SetAttributes, SetTime};

@@ -54,7 +54,7 @@ impl Filesystem {
         }
         let _operation = inode.operation.write();
         let (item, deleted, linkable) = {
-            let state = inode.state.lock();
+            let state = inode.state();
             (state.item, state.deleted, state.linkable)
         };
         if item.flags.has_any(InodeFlags::APPEND | InodeFlags::IMMUTABLE) {
@@ -83,13 +83,13 @@ impl Filesystem {
             Ok(handle)
         })?;
         {
-            let mut state = inode.state.lock();
+            let mut state = inode.state();
             state.item.link_count += 1;
             (state.orphan, state.linkable) = (false, false);
             state.note_change(Stamp::of(&handle).time);
             inode.put(&mut handle, &mut state);
         }
-        let mut state = directory.state.lock();
+        let mut state = directory.state();
         note_names_changed(&mut state, Stamp::of(&handle), name.len(), 0);
         directory.put(&mut handle, &mut state);
         Ok(())

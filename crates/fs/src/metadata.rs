@@ -9,10 +9,10 @@ use vlinder_transaction::{ChangeKind, Handle, Reservation};
 use crate::acl::{ACCESS_NAME, Acl};
 use crate::attributes::Attributes;
 use crate::changes::Changes;
+use crate::compression_property::COMPRESSION_NAME;
+use crate::compression_property::CompressionProperty;
 use crate::extended::{AttributeMode, CAPABILITY_NAME};
-use crate::inode::dirty::ListChange;
 use crate::inode::{Inode, InodeState};
-use crate::property::{COMPRESSION_NAME, CompressionProperty};
 use crate::set_attributes::{SetAttributes, SetTime};
 use crate::stamp::Stamp;
 use crate::{Access, AccessTimes, Caller, Capabilities, Filesystem, Refusal, Result};
@@ -64,12 +64,18 @@ impl Filesystem {
     /// What `stat` shows of a file.
     #[must_use]
     pub fn attributes(&self, inode: &Inode) -> Attributes {
-        let state = inode.state.lock();
+        let state = inode.state();
         let (unwritten_bytes, is_scattered) = {
-            let unflushed = inode.data.unflushed();
+            let unflushed = inode.data().unflushed();
             (unflushed.bytes(), unflushed.is_scattered())
         };
-        let mut attributes = state.attributes(inode, self.sector_size(), unwritten_bytes);
+        let mut attributes = Attributes::of_item(
+            inode.id(),
+            inode.file_type(),
+            &state.item,
+            self.sector_size(),
+            unwritten_bytes,
+        );
         (attributes.user, attributes.group) = self.shown_owner(&state.item);
         // One run in a file without extents is counted already, in whole sectors but for where it begins.
         let is_counted = unwritten_bytes == 0 || (state.item.allocated_bytes == 0 && !is_scattered);
@@ -82,8 +88,11 @@ impl Filesystem {
             !state.item.flags.has(InodeFlags::PREALLOC) && stored_bytes >= whole(state.item.size_bytes);
         drop(state);
         if !is_counted {
-            attributes.allocated_bytes =
-                if is_whole { stored_bytes } else { crate::data::allocated_bytes(self, inode) };
+            attributes.allocated_bytes = if is_whole {
+                stored_bytes
+            } else {
+                crate::data::allocated_bytes(self.store(), inode.node())
+            };
         }
         attributes
     }
@@ -91,7 +100,7 @@ impl Filesystem {
     /// Whether bytes of a file were written that lie in no extent yet.
     #[must_use]
     pub fn has_unflushed(&self, inode: &Inode) -> bool {
-        inode.data.unflushed().bytes() > 0
+        inode.data().unflushed().bytes() > 0
     }
 
     /// Changes attributes.
@@ -168,15 +177,15 @@ impl Filesystem {
     /// As [`changeable_item`](Self::changeable_item); of a placeholder, whose changes are taken and
     /// forgotten, even in a subvolume that is read-only, as on Linux.
     pub(crate) fn changeable_or_forgotten_item(&self, inode: &Inode) -> Result<InodeItem> {
-        if inode.is_placeholder() { Ok(inode.state.lock().item) } else { self.changeable_item(inode) }
+        if inode.is_placeholder() { Ok(inode.state().item) } else { self.changeable_item(inode) }
     }
 
     /// Changes a placeholder, which is in memory alone.
     fn set_for_now(&self, caller: &Caller, inode: &Inode, changes: &SetAttributes) {
         let changes = self.without_shown_owner(*changes);
-        let mut item = inode.state.lock().item;
+        let mut item = inode.state().item;
         self.adapt(caller, inode, &mut item, &changes);
-        let mut state = inode.state.lock();
+        let mut state = inode.state();
         (state.item.user, state.item.group, state.item.mode) = (item.user, item.group, item.mode);
         set_times(&mut state, &changes, self.recently(), || self.now());
     }
@@ -191,7 +200,7 @@ impl Filesystem {
             return Err(Refusal::NotPermitted.into());
         }
         self.check_file_writable(inode)?;
-        let state = inode.state.lock();
+        let state = inode.state();
         if state.deleted { Err(Refusal::NotFound.into()) } else { Ok(state.item) }
     }
 
@@ -243,7 +252,7 @@ impl Filesystem {
         self.with_room(|| crate::data::truncate(self, inode, size))?;
         let mut handle = self.begin_accepted(ChangeKind::Attributes, 1)?;
         let charged = inode.charge_item(&mut handle);
-        let mut state = inode.state.lock();
+        let mut state = inode.state();
         state.note_content_change(Stamp::of(&handle).time);
         match charged {
             // The file is cut already; its times wait in memory until there is room.
@@ -298,7 +307,7 @@ impl Filesystem {
             && !changes.keeps_capability
             && !inode.is_directory()
             && self.read_attribute(inode, CAPABILITY_NAME)?.is_some();
-        let mut item = inode.state.lock().item;
+        let mut item = inode.state().item;
         self.adapt(caller, inode, &mut item, changes);
         let mut edits = Changes::new(self, inode.subvolume());
         edits.touch_inode(inode.number());
@@ -327,7 +336,7 @@ impl Filesystem {
             )?;
         }
         edits.apply(&mut handle)?;
-        self.store(&mut handle, inode, changes, item, new_acl);
+        self.store_item(&mut handle, inode, changes, item, new_acl);
         Ok(())
     }
 
@@ -357,7 +366,7 @@ impl Filesystem {
         }
     }
 
-    fn store(
+    fn store_item(
         &self,
         handle: &mut Handle<'_>,
         inode: &Inode,
@@ -365,7 +374,7 @@ impl Filesystem {
         item: InodeItem,
         acl: Option<Acl>,
     ) {
-        let mut state = inode.state.lock();
+        let mut state = inode.state();
         (state.item.user, state.item.group, state.item.mode) = (item.user, item.group, item.mode);
         if let Some(acl) = acl {
             state.acl.access = Some(Some(Arc::new(acl)));
@@ -380,13 +389,13 @@ impl Filesystem {
     /// Sets times that find no space in a transaction: they wait in memory until there is some. Times of an
     /// inode that is there are never refused (docs/design/space.md).
     fn keep_times(&self, inode: &Arc<Inode>, changes: &SetAttributes) {
-        let mut state = inode.state.lock();
+        let mut state = inode.state();
         set_times(&mut state, changes, self.recently(), || self.now());
         if !state.deleted {
             self.mark_dirty(inode, &mut state);
         }
         drop(state);
-        self.shared().background.note_change();
+        self.store().background().note_change();
     }
 
     /// Drops the set-id bits of a regular file whose content is about to change, unless the caller may keep
@@ -408,7 +417,7 @@ impl Filesystem {
     /// The permission bits that a file has and those that a change of its data leaves, if that or its
     /// capabilities have to change.
     pub(crate) fn privileges_to_drop(&self, caller: &Caller, inode: &Inode) -> Result<Option<(u32, u32)>> {
-        let permissions = inode.state.lock().item.mode.permissions();
+        let permissions = inode.state().item.mode.permissions();
         let kept = self.permissions_after_write(caller, inode).unwrap_or(permissions);
         let drops_capability = self.has_capability_attribute(inode)?;
         Ok((kept != permissions || drops_capability).then_some((permissions, kept)))
@@ -431,18 +440,18 @@ impl Filesystem {
     /// The permission bits that a change of owner by the caller would leave a file, if others than it has.
     #[must_use]
     pub fn permissions_without_set_id(&self, caller: &Caller, inode: &Inode) -> Option<u32> {
-        let item = inode.state.lock().item;
+        let item = inode.state().item;
         let kept = self.without_set_id(caller, &item);
         (!inode.is_directory() && kept != item.mode.permissions()).then_some(kept)
     }
 
     /// Whether a file has capabilities; that it has none is remembered, for this is asked at each write.
     fn has_capability_attribute(&self, inode: &Inode) -> Result<bool> {
-        if inode.state.lock().no_capability {
+        if inode.state().no_capability {
             return Ok(false);
         }
         let found = self.read_attribute(inode, CAPABILITY_NAME)?.is_some();
-        inode.state.lock().no_capability = !found;
+        inode.state().no_capability = !found;
         Ok(found)
     }
 
@@ -459,7 +468,7 @@ impl Filesystem {
             return;
         }
         let recently = self.engine().clock().recently();
-        let mut state = inode.state.lock();
+        let mut state = inode.state();
         let item = &state.item;
         let is_due = times == AccessTimes::Strict
             || item.access_time <= item.modification_time
@@ -479,12 +488,7 @@ impl Filesystem {
 
     /// Notes that an inode's item changed without a transaction: the next commit takes it.
     pub fn mark_dirty(&self, inode: &Arc<Inode>, state: &mut InodeState) {
-        if !state.dirty {
-            state.dirty = true;
-            let ListChange { added, dropped } = self.shared().dirty_inodes.add(inode);
-            self.engine().await_items(added);
-            self.engine().settle_awaited_items(dropped);
-        }
+        self.store().mark_dirty(inode.node(), state);
     }
 
     /// Sets the flags of a file, those of [`InodeFlags`] that chattr(1) sets; others stay.
@@ -514,7 +518,7 @@ impl Filesystem {
             return Err(Refusal::NotPermitted.into());
         }
         let regular = inode.file_type() == FileType::Regular;
-        let is_empty = regular && item.size_bytes == 0 && inode.data.may_be_forgotten();
+        let is_empty = regular && item.size_bytes == 0 && inode.data().may_be_forgotten();
         let flags = change(item.flags, is_empty)?;
         let wanted = InodeFlags(item.flags.0 & !SETTABLE.0 | flags.0 & SETTABLE.0);
         let changed = InodeFlags(wanted.0 ^ item.flags.0);

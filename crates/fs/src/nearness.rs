@@ -1,23 +1,18 @@
 //! How near the file system is to full, as far as writers are concerned.
 //!
 //! The engine says how many bytes it can still promise ([`Filesystem::room_for_writers`] is the one place
-//! that asks it). Here is what follows from that: whether a writer would get any room now, and what is tried
-//! before a writer is refused.
+//! that asks it). Here is what follows from that: whether a writer would get any room now.
 //!
-//! Invariants:
-//! 1. A writer is refused only after everything that could make room was tried: writing out what is
-//!    unflushed, since it takes less in the end than is promised to it, and a commit, which frees what was
-//!    dropped ([`Filesystem::make_room`]).
-//! 2. What was tried in vain is not tried again before something has changed: a file system that stays full
-//!    makes no commit for each write that fails ([`Attempts::is_vain`]).
+//! Invariant: a writer is refused only after everything that could make room was tried: writing out what is
+//! unflushed, since it takes less in the end than is promised to it, and a commit, which frees what was
+//! dropped ([`make_room`]).
 
-use vlinder_base::sync::atomic::{AtomicU64, Ordering};
-use vlinder_base::sync::{Arc, Mutex};
+use vlinder_base::sync::Arc;
 use vlinder_transaction::{EngineError, PromisedData};
 
-use crate::data;
+use crate::data::{bytes_freed_by_commit, make_room, owns_space};
 use crate::inode::Inode;
-use crate::{Filesystem, Refusal, Result};
+use crate::{Filesystem, Result};
 
 /// What a writer of a file would find now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,49 +26,6 @@ pub enum Prospect {
     None,
 }
 
-/// What the last attempt to make room left behind.
-#[derive(Default)]
-pub(crate) struct Attempts {
-    left: Mutex<Option<Signs>>,
-    drops: Drops,
-}
-
-/// Counts what the running transaction drops: space that comes free with its commit, and shows nowhere
-/// before.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Drops(Arc<AtomicU64>);
-
-impl Drops {
-    /// A reference of an extent or an inode was dropped.
-    pub(crate) fn note(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// Amounts that differ whenever another attempt could succeed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Signs {
-    unflushed_bytes: u64,
-    pinned_bytes: u64,
-    room_bytes: u64,
-    drops: u64,
-}
-
-impl Attempts {
-    fn is_vain(&self, signs: Signs) -> bool {
-        *self.left.lock() == Some(signs)
-    }
-
-    /// The counter of what is dropped.
-    pub(crate) fn drops(&self) -> &Drops {
-        &self.drops
-    }
-
-    fn note(&self, signs: Signs) {
-        *self.left.lock() = Some(signs);
-    }
-}
-
 impl Filesystem {
     /// Bytes that ordinary writers may still be promised, beside what was promised already. It counts nothing
     /// that only a commit would free.
@@ -83,7 +35,7 @@ impl Filesystem {
             return 0;
         }
         let free = self.engine().room_for_data();
-        let promised = self.shared().write_back.bytes();
+        let promised = self.store().write_back().bytes();
         let left = free.saturating_sub(promised.saturating_add(metadata_of(promised)));
         left.saturating_sub(metadata_of(left))
     }
@@ -93,15 +45,14 @@ impl Filesystem {
     /// # Errors
     /// What learning how full the file system is met.
     pub fn bytes_freed_by_commit(&self) -> Result<u64> {
-        let report = self.engine().space()?;
-        Ok(report.kinds.iter().map(|kind| kind.pinned_bytes).sum())
+        bytes_freed_by_commit(self.store())
     }
 
     /// What a writer of a file would find now, after what may make room was tried.
     ///
     /// # Errors
-    /// [`Refusal::ReadOnly`], [`EngineError::HostFull`]; what flushing, committing or reading the file's
-    /// items met.
+    /// [`Refusal::ReadOnly`](crate::Refusal::ReadOnly), [`EngineError::HostFull`]; what flushing, committing
+    /// or reading the file's items met.
     pub fn prospect_of_writer(&self, inode: &Arc<Inode>) -> Result<Prospect> {
         self.check_file_writable(inode)?;
         self.check_host_room()?;
@@ -110,11 +61,11 @@ impl Filesystem {
             return Ok(Prospect::Room);
         }
         // Its own bytes in memory will take a part of its own space.
-        let wanted = inode.data.unstored_bytes().saturating_add(sector);
-        if data::owns_space(self, inode, wanted)? {
+        let wanted = inode.data().unstored_bytes().saturating_add(sector);
+        if owns_space(self.store(), inode.node(), wanted)? {
             return Ok(Prospect::OwnSpace);
         }
-        let made = self.make_room()? && self.has_room_for(sector)?;
+        let made = make_room(self.store())? && self.has_room_for(sector)?;
         Ok(if made { Prospect::Room } else { Prospect::None })
     }
 
@@ -125,39 +76,6 @@ impl Filesystem {
             Err(EngineError::NoSpace { .. }) => Ok(false),
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Tries what may make room: writes out what is unflushed and commits. False where that was tried in vain
-    /// before, and nothing has changed since.
-    ///
-    /// # Errors
-    /// What flushing and committing met, but for a lack of room.
-    pub(crate) fn make_room(&self) -> Result<bool> {
-        let attempts = &self.shared().attempts_to_make_room;
-        let before = self.signs_of_room()?;
-        if attempts.is_vain(before) {
-            return Ok(false);
-        }
-        for done in [data::flush_all(self), self.engine().commit().map(drop).map_err(Into::into)] {
-            match done {
-                // A file that finds no room keeps its bytes; the others have been written out.
-                Err(error) if error.refusal() == Some(Refusal::NoSpace) => {
-                    tracing::debug!(%error, "making room");
-                }
-                other => other?,
-            }
-        }
-        attempts.note(self.signs_of_room()?);
-        Ok(true)
-    }
-
-    fn signs_of_room(&self) -> Result<Signs> {
-        Ok(Signs {
-            unflushed_bytes: self.shared().write_back.bytes(),
-            pinned_bytes: self.bytes_freed_by_commit()?,
-            room_bytes: self.engine().room_for_data(),
-            drops: self.shared().attempts_to_make_room.drops.0.load(Ordering::Relaxed),
-        })
     }
 }
 

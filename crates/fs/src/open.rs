@@ -59,7 +59,7 @@ impl Filesystem {
     /// [`Refusal::NotFound`] where the file is gone.
     pub fn hold(&self, inode: &Arc<Inode>) -> Result<OpenInode> {
         let _operation = inode.operation.read();
-        let mut state = inode.state.lock();
+        let mut state = inode.state();
         // What lives on in a deleted subvolume was open before.
         if state.deleted || (state.opens == 0 && inode.subvolume().is_deleted()) {
             return Err(Refusal::NotFound.into());
@@ -79,7 +79,7 @@ impl Filesystem {
 
     fn release_counted(&self, inode: &Arc<Inode>) -> Result<()> {
         let (is_closed, is_last) = {
-            let mut state = inode.state.lock();
+            let mut state = inode.state();
             state.opens = state.opens.saturating_sub(1);
             (state.opens == 0, state.opens == 0 && state.orphan)
         };
@@ -89,7 +89,7 @@ impl Filesystem {
             return Ok(());
         }
         if !is_last {
-            crate::data::flush_replaced(self, inode)?;
+            crate::data::flush::flush_replaced(self.store(), inode.node())?;
         }
         if is_last { self.delete_if_unused(inode) } else { Ok(()) }
     }

@@ -13,7 +13,8 @@ use vlinder_tree::Readahead;
 
 use crate::changes::Changes;
 use crate::data::Steps;
-use crate::inode::{Inode, InodeId};
+use crate::ids::InodeId;
+use crate::inode::Inode;
 use crate::{Filesystem, FsError, Refusal, Result, Subvolume};
 
 /// So many items beside its data a deleted file may have for its deletion in one step.
@@ -66,7 +67,7 @@ impl Filesystem {
     fn try_delete_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
         let _operation = inode.operation.write();
         {
-            let state = inode.state.lock();
+            let state = inode.state();
             if !state.orphan || state.deleted || state.opens > 0 {
                 return Ok(());
             }
@@ -77,9 +78,9 @@ impl Filesystem {
             return Ok(());
         }
         if inode.file_type() == FileType::Regular {
-            crate::data::remove_all(self, inode)?;
+            crate::data::truncate::remove_all(self.store(), inode.node())?;
         }
-        let mut steps = Steps::new(self, MOST_ITEMS);
+        let mut steps = Steps::new(self.store(), MOST_ITEMS);
         loop {
             let (keys, complete) = self.items_of(inode, steps.most_items())?;
             let found = keys.len();
@@ -104,7 +105,7 @@ impl Filesystem {
     pub(crate) fn forget_inode(&self, handle: &mut Handle<'_>, inode: &Inode) {
         inode.subvolume().drops().note();
         {
-            let mut state = inode.state.lock();
+            let mut state = inode.state();
             state.deleted = true;
             state.orphan = false;
             state.dirty = false;
@@ -158,7 +159,7 @@ impl Filesystem {
             Err(error) => return Err(error),
         };
         {
-            let mut state = inode.state.lock();
+            let mut state = inode.state();
             if state.item.link_count > 0 {
                 // Older versions of Linux left an item for a truncation that a crash interrupted.
                 drop(state);
@@ -238,12 +239,13 @@ mod tests {
         let filesystem = Filesystem::open(&[image], OpenOptions::default()).unwrap();
         let root = filesystem.root().unwrap();
         let inode = filesystem.create_directory(&Caller::superuser(), &root, b"directory", 0o755).unwrap();
-        let mut handle = Steps::new(&filesystem, 1).begin(0, charge_of_last_items(0)).unwrap().unwrap();
+        let mut handle =
+            Steps::new(filesystem.store(), 1).begin(0, charge_of_last_items(0)).unwrap().unwrap();
         let mut changes = Changes::new(&filesystem, inode.subvolume());
         changes.remove_pending(orphan::key(inode.number()));
         changes.remove_pending(InodeItem::key(inode.number()));
         changes.apply(&mut handle).unwrap();
-        inode.put(&mut filesystem.begin(1).unwrap(), &mut inode.state.lock());
+        inode.put(&mut filesystem.begin(1).unwrap(), &mut inode.state());
         filesystem.forget_inode(&mut handle, &inode);
     }
 
@@ -260,7 +262,7 @@ mod tests {
         changes.remove_pending(InodeItem::key(inode.number()));
         changes.apply(&mut handle).unwrap();
         // As a commit that is being prepared does with an inode that was read meanwhile.
-        inode.put(&mut handle, &mut inode.state.lock());
+        inode.put(&mut handle, &mut inode.state());
         filesystem.forget_inode(&mut handle, &inode);
         drop(handle);
         let found = filesystem.inode(inode.id());

@@ -26,8 +26,11 @@ impl Participant for DirtyInodes {
     fn before_commit(&self) -> Result<(), EngineError> {
         let Some(shared) = self.shared.upgrade() else { return Ok(()) };
         let filesystem = Filesystem::from_shared(shared);
-        let flushed =
-            if filesystem.options().flush_on_commit { crate::data::flush_idle(&filesystem) } else { Ok(()) };
+        let flushed = if filesystem.options().flush_on_commit {
+            crate::data::flush::flush_idle(filesystem.store())
+        } else {
+            Ok(())
+        };
         // One file that cannot be flushed keeps no inode from the commit.
         let put = filesystem.put_dirty_inodes();
         flushed.and(put).map_err(into_engine)
@@ -52,7 +55,7 @@ impl Filesystem {
     /// its data bring along.
     pub(crate) fn put_dirty_inodes(&self) -> crate::Result<()> {
         let mut most = BATCH;
-        while !self.shared().dirty_inodes.is_empty() {
+        while !self.store().dirty().is_empty() {
             match self.put_some_dirty_inodes(most) {
                 Err(error) if error.refusal() == Some(Refusal::NoSpace) && most > 1 => most = 1,
                 Err(error) if error.refusal() == Some(Refusal::NoSpace) => {
@@ -70,20 +73,20 @@ impl Filesystem {
         // and one for which there is no handle stays on it.
         let mut handle =
             self.begin_accepted(ChangeKind::Attributes, u32::try_from(most).unwrap_or(u32::MAX))?;
-        let batch = self.shared().dirty_inodes.take(most);
+        let batch = self.store().dirty().take(most);
         let mut left = batch.iter();
-        for inode in left.by_ref() {
-            let key = InodeItem::key(inode.number());
-            if let Err(error) = handle.charge_pending(inode.subvolume().tree(), &[key]) {
-                for inode in std::iter::once(inode).chain(left) {
-                    let counted_again = self.shared().dirty_inodes.put_back(inode);
+        for node in left.by_ref() {
+            let key = InodeItem::key(node.number());
+            if let Err(error) = handle.charge_pending(node.tree(), &[key]) {
+                for node in std::iter::once(node).chain(left) {
+                    let counted_again = self.store().dirty().put_back(node);
                     self.engine().settle_awaited_items(counted_again);
                 }
                 return Err(error.into());
             }
-            let mut state = inode.state.lock();
-            if state.dirty && !state.deleted && !inode.subvolume().is_deleted() {
-                inode.put(&mut handle, &mut state);
+            let mut state = node.state();
+            if state.dirty && !state.deleted && !node.files().is_deleted() {
+                node.put(&mut handle, &mut state);
             }
             state.dirty = false;
             self.engine().settle_awaited_items(1);

@@ -7,13 +7,6 @@ use crate::acl::{ACCESS_NAME, Acl, DEFAULT_NAME};
 use crate::inode::Inode;
 use crate::{Access, Caller, Capabilities, Filesystem, Refusal, Result};
 
-/// The lists of an inode, as far as they were read.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct AclCache {
-    pub(crate) access: Option<Option<Arc<Acl>>>,
-    pub(crate) default: Option<Option<Arc<Acl>>>,
-}
-
 const SET_GROUP_ID: u32 = 0o2000;
 const STICKY: u32 = 0o1000;
 const ANY_EXECUTE: u32 = 0o111;
@@ -25,7 +18,7 @@ impl Filesystem {
     /// [`Refusal::AccessDenied`]; [`Refusal::ReadOnly`] or [`Refusal::NotPermitted`] for writing what takes
     /// no changes.
     pub fn access(&self, caller: &Caller, inode: &Inode, access: Access) -> Result<()> {
-        let item = inode.state.lock().item;
+        let item = inode.state().item;
         if access.has(Access::WRITE) {
             let on_disk =
                 matches!(inode.file_type(), FileType::Regular | FileType::Directory | FileType::SymbolicLink);
@@ -71,21 +64,21 @@ impl Filesystem {
 
     /// The list that governs access.
     pub(crate) fn access_acl(&self, inode: &Inode) -> Result<Option<Arc<Acl>>> {
-        if let Some(known) = &inode.state.lock().acl.access {
+        if let Some(known) = &inode.state().acl.access {
             return Ok(known.clone());
         }
         let read = self.read_acl(inode, ACCESS_NAME)?;
-        inode.state.lock().acl.access.get_or_insert_with(|| read.clone());
+        inode.state().acl.access.get_or_insert_with(|| read.clone());
         Ok(read)
     }
 
     /// The list that new files begin with.
     pub(crate) fn default_acl(&self, directory: &Inode) -> Result<Option<Arc<Acl>>> {
-        if let Some(known) = &directory.state.lock().acl.default {
+        if let Some(known) = &directory.state().acl.default {
             return Ok(known.clone());
         }
         let read = self.read_acl(directory, DEFAULT_NAME)?;
-        directory.state.lock().acl.default.get_or_insert_with(|| read.clone());
+        directory.state().acl.default.get_or_insert_with(|| read.clone());
         Ok(read)
     }
 
@@ -101,7 +94,7 @@ impl Filesystem {
     pub(crate) fn may_add_name(&self, caller: &Caller, directory: &Inode) -> Result<()> {
         // A directory that was removed may still be open, or await its deletion; it takes no names any more.
         let is_dead = {
-            let state = directory.state.lock();
+            let state = directory.state();
             state.deleted || state.item.link_count == 0
         };
         if is_dead {
@@ -129,11 +122,11 @@ impl Filesystem {
     /// Whether a caller may remove the name of a file from a directory (Linux: `may_delete`).
     pub(crate) fn may_remove_name(&self, caller: &Caller, directory: &Inode, victim: &Inode) -> Result<()> {
         self.access(caller, directory, Access::WRITE.with(Access::EXECUTE))?;
-        let parent = directory.state.lock().item;
+        let parent = directory.state().item;
         if parent.flags.has(InodeFlags::APPEND) {
             return Err(Refusal::NotPermitted.into());
         }
-        let item = victim.state.lock().item;
+        let item = victim.state().item;
         if parent.mode.0 & STICKY != 0 && caller.user != self.shown_owner(&parent).0 {
             let owns = self.is_owner_or_capable(caller, &item);
             if !owns {

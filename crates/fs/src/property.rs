@@ -1,57 +1,11 @@
 //! Properties that Btrfs keeps as extended attributes: `btrfs.compression`.
 
 use vlinder_codec::compress::Compression;
-use vlinder_format::features::IncompatFeatures;
-use vlinder_format::inode::InodeFlags;
-use vlinder_transaction::{Engine, Handle};
 
-use crate::inode::{Inode, InodeState};
+use crate::compression_property::CompressionProperty;
+use crate::data::{compression_property, has_feature, note_feature};
+use crate::inode::Inode;
 use crate::{Filesystem, Result};
-
-/// The attribute that names a file's compression.
-pub(crate) const COMPRESSION_NAME: &[u8] = b"btrfs.compression";
-
-/// The compression that a file's property names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CompressionProperty {
-    /// There is none: flags and mount options decide.
-    None,
-    /// New data are not compressed.
-    Never,
-    /// New data are compressed so.
-    Algorithm(Compression),
-}
-
-impl CompressionProperty {
-    /// Reads the property's value; none if Linux would refuse it. A level after a colon is allowed and not
-    /// kept.
-    pub(crate) fn parse(value: &[u8]) -> Option<Self> {
-        if value.is_empty() {
-            return Some(Self::None);
-        }
-        if value == b"no" || value == b"none" {
-            return Some(Self::Never);
-        }
-        let found = Compression::ALL.into_iter().find(|kind| value.starts_with(kind.name().as_bytes()));
-        found.map(Self::Algorithm)
-    }
-
-    /// An inode's flags with those that go with the property, as Linux has them.
-    pub(crate) fn flags(self, flags: InodeFlags) -> InodeFlags {
-        let flags = flags.without(InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS);
-        match self {
-            Self::None => flags,
-            Self::Never => flags.with(InodeFlags::NOCOMPRESS),
-            Self::Algorithm(_) => flags.with(InodeFlags::COMPRESS),
-        }
-    }
-
-    /// Sets the flags of an inode that go with the property.
-    pub(crate) fn apply(self, state: &mut InodeState) {
-        state.item.flags = self.flags(state.item.flags);
-        state.compression = Some(self);
-    }
-}
 
 impl Filesystem {
     /// The `btrfs.compression` of a file or directory, from memory or its attribute.
@@ -59,13 +13,7 @@ impl Filesystem {
     /// # Errors
     /// What reading met.
     pub fn compression_property(&self, inode: &Inode) -> Result<CompressionProperty> {
-        if let Some(known) = inode.state.lock().compression {
-            return Ok(known);
-        }
-        let value = self.read_attribute(inode, COMPRESSION_NAME)?;
-        let read =
-            value.and_then(|value| CompressionProperty::parse(&value)).unwrap_or(CompressionProperty::None);
-        Ok(*inode.state.lock().compression.get_or_insert(read))
+        compression_property(self.store(), inode.node())
     }
 
     /// Notes in the superblock that data of an algorithm may be there (zlib needs no note).
@@ -77,27 +25,7 @@ impl Filesystem {
             return Ok(());
         }
         let handle = self.begin(0)?;
-        require_feature(self.engine(), &handle, algorithm);
+        note_feature(self.engine(), &handle, algorithm);
         Ok(())
-    }
-}
-
-/// The feature that says that data of an algorithm may be there; zlib has none.
-fn feature(algorithm: Compression) -> Option<IncompatFeatures> {
-    match algorithm {
-        Compression::Zlib => None,
-        Compression::Lzo => Some(IncompatFeatures::COMPRESS_LZO),
-        Compression::Zstd => Some(IncompatFeatures::COMPRESS_ZSTD),
-    }
-}
-
-fn has_feature(engine: &Engine, algorithm: Compression) -> bool {
-    feature(algorithm).is_none_or(|feature| engine.superblock().incompat.has(feature))
-}
-
-/// Notes an algorithm in the superblock, within a transaction.
-pub(crate) fn require_feature(engine: &Engine, _handle: &Handle<'_>, algorithm: Compression) {
-    if let Some(feature) = feature(algorithm).filter(|_| !has_feature(engine, algorithm)) {
-        engine.change_superblock(|superblock| superblock.incompat = superblock.incompat.with(feature));
     }
 }

@@ -12,7 +12,8 @@ use crate::changes::Changes;
 use crate::create::note_names_changed;
 use crate::create::{NewFile, Prepared};
 use crate::directory::{Target, check_new_name};
-use crate::inode::{Inode, InodeId};
+use crate::ids::InodeId;
+use crate::inode::Inode;
 use crate::stamp::Stamp;
 use crate::unlink::{Fate, LastName};
 use crate::{Access, Caller, Capabilities, Filesystem, FsError, OpenInode, Refusal, Result};
@@ -361,7 +362,7 @@ impl Filesystem {
         if self.check_writable(inode.subvolume()).is_err() {
             return;
         }
-        let mut state = inode.state.lock();
+        let mut state = inode.state();
         state.note_change(Stamp::of(handle).time);
         inode.put(handle, &mut state);
     }
@@ -373,7 +374,7 @@ impl Filesystem {
         new: (&Side<'_>, usize, usize),
     ) {
         for (side, added, removed) in [old, new] {
-            let mut state = side.directory.state.lock();
+            let mut state = side.directory.state();
             note_names_changed(&mut state, Stamp::of(handle), added, removed);
             side.directory.put(handle, &mut state);
         }

@@ -67,8 +67,8 @@ impl Replacement {
         filesystem.with_two(source, target, || {
             filesystem.changeable_item(target)?;
             filesystem.kill_privileges(caller, target)?;
-            let _noting = filesystem.shared().background.noting();
-            filesystem.with_room(|| data::replace_content(&filesystem, source, target))
+            let _noting = filesystem.store().background().noting();
+            filesystem.with_room(|| data::replace_content(filesystem.store(), source.node(), target.node()))
         })
     }
 }
@@ -100,7 +100,7 @@ fn make_nameless(filesystem: &Filesystem, caller: &Caller, like: &Arc<Inode>) ->
     changes.apply(&mut handle)?;
     let inode = filesystem.remember(like, prepared);
     {
-        let mut state = inode.state.lock();
+        let mut state = inode.state();
         state.orphan = true;
         state.opens += 1;
     }

@@ -127,7 +127,7 @@ impl Filesystem {
             if last == LastName::Delete || !victim.subvolume().is_deleted() {
                 return Ok(None);
             }
-            victim.state.lock().opens += 1;
+            victim.state().opens += 1;
             return Ok(Some(OpenInode::adopt(self, victim)));
         }
         let fate = self.with_room(|| self.remove_file_name(directory, name, &target, &victim, last))?;
@@ -179,7 +179,7 @@ impl Filesystem {
         let fate = self.plan_loss(&mut changes, victim, last)?;
         changes.apply(&mut handle)?;
         self.lose_name(&mut handle, victim, fate);
-        let mut state = directory.state.lock();
+        let mut state = directory.state();
         note_names_changed(&mut state, Stamp::of(&handle), 0, name.len());
         directory.put(&mut handle, &mut state);
         Ok(fate)
@@ -193,7 +193,7 @@ impl Filesystem {
         last: LastName,
     ) -> Result<Fate> {
         let (links, opens) = {
-            let state = victim.state.lock();
+            let state = victim.state();
             (state.item.link_count, state.opens)
         };
         let number = victim.number();
@@ -209,7 +209,7 @@ impl Filesystem {
         let (keys, complete) = self.items_of(victim, FEW_ITEMS)?;
         let has_data = victim.file_type() == FileType::Regular
             && (victim.size() > 0
-                || !victim.data.may_be_forgotten()
+                || !victim.data().may_be_forgotten()
                 || keys.iter().any(|key| key.item_type == vlinder_format::ItemType::EXTENT_DATA));
         if opens > 0 || !complete || has_data {
             changes.touch_inode(number);
@@ -226,11 +226,11 @@ impl Filesystem {
     /// The file in memory after the loss of a name.
     pub(crate) fn lose_name(&self, handle: &mut vlinder_transaction::Handle<'_>, victim: &Inode, fate: Fate) {
         if fate == Fate::Gone {
-            victim.state.lock().item.link_count = 0;
+            victim.state().item.link_count = 0;
             self.forget_inode(handle, victim);
             return;
         }
-        let mut state = victim.state.lock();
+        let mut state = victim.state();
         state.item.link_count = state.item.link_count.saturating_sub(1);
         state.note_change(Stamp::of(handle).time);
         state.orphan |= matches!(fate, Fate::Orphan | Fate::Held);
@@ -245,7 +245,7 @@ impl Filesystem {
         let mut changes = Changes::new(self, directory.subvolume());
         changes.remove_entry(directory.number(), name, index)?;
         changes.apply(&mut handle)?;
-        let mut state = directory.state.lock();
+        let mut state = directory.state();
         note_names_changed(&mut state, Stamp::of(&handle), 0, name.len());
         directory.put(&mut handle, &mut state);
         Ok(())

@@ -66,10 +66,10 @@ fn data_older_than_the_interval_are_committed_when_the_clock_says_so_and_not_bef
     assert!(!holds_within(Duration::from_millis(1_500), || filesystem.engine().generation() > generation));
     clock.advance(Duration::from_millis(400));
     assert!(!holds_within(Duration::from_millis(1_000), || filesystem.engine().generation() > generation));
-    assert!(file.data.unwritten_bytes() >= 300_000);
+    assert!(file.data().unwritten_bytes() >= 300_000);
     assert_eq!(size_on_disk(&image, &scratch), None);
     clock.advance(Duration::from_millis(200));
-    let committed = || file.data.unwritten_bytes() == 0 && filesystem.engine().generation() > generation;
+    let committed = || file.data().unwritten_bytes() == 0 && filesystem.engine().generation() > generation;
     assert!(holds_within(Duration::from_secs(20), committed));
     assert!(holds_within(Duration::from_secs(20), || size_on_disk(&image, &scratch) == Some(300_000)));
     drop(file);
@@ -192,7 +192,7 @@ fn a_deleted_subvolume_that_cannot_be_freed_keeps_no_commit_away() {
         filesystem.engine().failed_commit().is_some()
     };
     assert!(holds_within(Duration::from_secs(20), is_told), "the tree was freed");
-    assert!(holds_within(Duration::from_secs(20), || file.data.unwritten_bytes() == 0));
+    assert!(holds_within(Duration::from_secs(20), || file.data().unwritten_bytes() == 0));
     assert!(holds_within(Duration::from_secs(20), || size_on_disk(&image, &scratch) == Some(300_000)));
     assert_eq!(filesystem.engine().dead_trees(), [subvolume.root]);
     assert!(!filesystem.is_read_only());
@@ -207,7 +207,7 @@ fn much_data_is_written_out_before_a_writer_has_to_wait_and_without_a_commit() {
         Filesystem::open(&[&image], OpenOptions::parse("dirty=8m,commit=100000").unwrap()).unwrap();
     let generation = filesystem.engine().generation();
     let file = write(&filesystem, 7 << 20);
-    assert!(holds_within(Duration::from_secs(20), || file.data.unwritten_bytes() <= 4 << 20));
+    assert!(holds_within(Duration::from_secs(20), || file.data().unwritten_bytes() <= 4 << 20));
     assert_eq!(filesystem.engine().generation(), generation);
     assert_eq!(size_on_disk(&image, &scratch), None);
     assert_eq!(support::read(&filesystem, &file).len(), 7 << 20);

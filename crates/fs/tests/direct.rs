@@ -37,7 +37,7 @@ fn what_was_written_lies_on_the_device_before_any_commit() {
     let (commits, flushes) = (counter(&files, "transaction.commits"), counter(&files, "write_back.flushes"));
     let (first, second) = (bytes(1, 1), bytes(9, 1));
     file.write_direct(&[(4096, &first), (9 * 4096, &second)]).unwrap();
-    assert_eq!(file.inode().data.unstored_bytes(), 0);
+    assert_eq!(file.inode().data().unstored_bytes(), 0);
     assert_eq!(counter(&files, "transaction.commits"), commits);
     assert_eq!(counter(&files, "write_back.flushes"), flushes + 1, "parts share a flush");
     let on_disk = std::fs::read(&image).unwrap();
@@ -124,11 +124,11 @@ fn a_writer_hears_that_the_device_refused_and_nothing_is_lost() {
     let refused = file.write_direct(&[(4096, &bytes(1, 1)), (8192, &bytes(2, 1))]).unwrap_err();
     assert_eq!(refused.errno(), rustix::io::Errno::IO);
     assert!(files.filesystem().engine().read_only_reason().is_none(), "nothing refers to what failed");
-    assert_eq!(file.inode().data.unstored_bytes(), 8192, "the next flush tries again");
+    assert_eq!(file.inode().data().unstored_bytes(), 8192, "the next flush tries again");
     device.heal();
     // What the next writer brings takes along what waits.
     file.write_direct(&[(12288, &bytes(3, 1))]).unwrap();
-    assert_eq!(file.inode().data.unstored_bytes(), 0);
+    assert_eq!(file.inode().data().unstored_bytes(), 0);
     drop(file);
     let expected: Vec<u8> = (0..4).flat_map(|sector| bytes(sector, 1)).collect();
     assert!(files.read("/file").unwrap() == expected);

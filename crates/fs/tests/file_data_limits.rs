@@ -156,10 +156,10 @@ fn data_that_a_device_refused_stay_until_a_later_flush_stores_them() {
     assert_eq!(error.errno(), rustix::io::Errno::IO);
     assert!(filesystem.engine().read_only_reason().is_none(), "nothing on disk refers to what failed");
     assert!(read_all(&filesystem, &inode) == bytes);
-    assert_eq!(inode.data.unwritten_bytes(), 5 << 20);
+    assert_eq!(inode.data().unwritten_bytes(), 5 << 20);
     device.heal();
     filesystem.sync().unwrap();
-    assert_eq!(inode.data.unwritten_bytes(), 0);
+    assert_eq!(inode.data().unwritten_bytes(), 0);
     assert!(read_all(&filesystem, &inode) == bytes);
     filesystem.close().unwrap();
     let whole = device.live_image().read_at(Physical(0), 256 << 20).unwrap();

@@ -50,11 +50,11 @@ fn items_come_many_at_a_time_and_covered_extents_never() {
         let bytes = number.to_le_bytes().repeat(SECTOR as usize / 8);
         file.write_direct(&[(sector * SECTOR, &bytes)]).unwrap();
         expected[(sector * SECTOR) as usize..][..SECTOR as usize].copy_from_slice(&bytes);
-        assert_eq!(file.inode().data.unstored_bytes(), 0, "all of it is on the device");
+        assert_eq!(file.inode().data().unstored_bytes(), 0, "all of it is on the device");
         let entered = counter(&files, "write_back.extents");
         assert!(number == MANY || entered == 0, "write {number} has entered {entered} extents");
     }
-    assert_eq!(file.inode().data.unwritten_bytes(), 0, "the last write of many enters all");
+    assert_eq!(file.inode().data().unwritten_bytes(), 0, "the last write of many enters all");
     let entered = counter(&files, "write_back.extents");
     let written = expected.chunks(SECTOR as usize).filter(|sector| sector[..8] != [0; 8]).count();
     assert_eq!(entered, written as u64, "one for each sector that was written, however often");
@@ -80,7 +80,7 @@ fn a_large_block_written_over_and_over_takes_little_space() {
     let mut waiting = 0;
     for number in 0..3 * MOST_WAITING {
         file.write_direct(&[(0, &vec![number as u8; BLOCK])]).unwrap();
-        waiting = if file.inode().data.unwritten_bytes() == 0 { 0 } else { waiting + 1 };
+        waiting = if file.inode().data().unwritten_bytes() == 0 { 0 } else { waiting + 1 };
         assert!(waiting < MOST_WAITING, "{waiting} extents wait, all but one of them written over");
     }
     assert_eq!(waiting, 0, "the last write of so many enters all");
@@ -289,15 +289,15 @@ fn what_cannot_be_entered_is_written_again() {
     file.write_direct(&[(size, &[3; SECTOR as usize])]).unwrap();
     file.write_direct(&[(4 * SECTOR, &[3; SECTOR as usize]), (9000 * SECTOR, &[4; SECTOR as usize])])
         .unwrap();
-    assert_eq!(file.inode().data.unstored_bytes(), 0);
+    assert_eq!(file.inode().data().unstored_bytes(), 0);
     // No leaf with items of the file was read yet.
     device.fail_at(Some(Operation::Read), 0, Repeat::Sticky, DeviceErrorKind::Io { errno: 5 });
     assert_eq!(file.sync_all().unwrap_err().errno(), rustix::io::Errno::IO);
-    assert_eq!(file.inode().data.unstored_bytes(), 3 * SECTOR, "it is dirty again");
+    assert_eq!(file.inode().data().unstored_bytes(), 3 * SECTOR, "it is dirty again");
     assert!(files.filesystem().engine().read_only_reason().is_none(), "no item refers to what was stored");
     device.heal();
     file.sync_all().unwrap();
-    assert_eq!(file.inode().data.unwritten_bytes(), 0);
+    assert_eq!(file.inode().data().unwritten_bytes(), 0);
     drop(file);
     expected.extend([3; SECTOR as usize]);
     expected[4 * SECTOR as usize..][..SECTOR as usize].fill(3);

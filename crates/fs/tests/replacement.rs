@@ -131,9 +131,9 @@ fn files_that_no_program_could_cut_are_refused() {
         filesystem.set_flags(&caller, &target, InodeFlags::NONE).unwrap();
     }
     // As a file that fs-verity has sealed; no call sets the flag.
-    target.state.lock().item.flags = InodeFlags::VERITY;
+    target.state().item.flags = InodeFlags::VERITY;
     assert_eq!(refused(&target), Some(Refusal::NotPermitted));
-    target.state.lock().item.flags = InodeFlags::NONE;
+    target.state().item.flags = InodeFlags::NONE;
     assert_eq!(refused(&root), Some(Refusal::IsADirectory));
     let link = filesystem.create_symbolic_link(&caller, &root, b"link", b"file").unwrap();
     assert_eq!(refused(&link), Some(Refusal::SymbolicLinkLoop));

@@ -40,7 +40,7 @@ fn data_bytes_in_use(files: &Files) -> u64 {
 
 /// Bytes of all files that no item refers to yet.
 fn unwritten_bytes(files: &Files, names: &[String]) -> u64 {
-    let of = |name: &String| files.open_file(name).unwrap().inode().data.unwritten_bytes();
+    let of = |name: &String| files.open_file(name).unwrap().inode().data().unwritten_bytes();
     names.iter().map(of).sum()
 }
 
@@ -101,7 +101,7 @@ fn files_of_a_batch_under_way_are_read_and_changed_as_any_other() {
         bytes[..SECTOR].fill(7);
         file.write_at(&bytes[..SECTOR], 0).unwrap();
         flush_ahead(files.filesystem()).unwrap();
-        assert_eq!(file.inode().data.unwritten_bytes(), SECTOR as u64, "{name} is under way");
+        assert_eq!(file.inode().data().unwritten_bytes(), SECTOR as u64, "{name} is under way");
         file
     };
     for round in [1, 2] {
@@ -117,7 +117,7 @@ fn files_of_a_batch_under_way_are_read_and_changed_as_any_other() {
         expected.get_mut("/2").unwrap()[..SECTOR].fill(round);
         let file = again(3, &mut expected);
         file.sync_all().unwrap();
-        assert_eq!(file.inode().data.unwritten_bytes(), 0);
+        assert_eq!(file.inode().data().unwritten_bytes(), 0);
         again(4, &mut expected);
         flush_all(files.filesystem()).unwrap();
         assert_eq!(unwritten_bytes(&files, &names), 0);
@@ -140,7 +140,7 @@ fn a_commit_that_flushes_takes_what_is_under_way() {
     let files = Files::open_with(&image, options).unwrap();
     files.write("/file", content(1)).unwrap();
     flush_ahead(files.filesystem()).unwrap();
-    let unwritten = || files.open_file("/file").unwrap().inode().data.unwritten_bytes();
+    let unwritten = || files.open_file("/file").unwrap().inode().data().unwritten_bytes();
     assert!(unwritten() > 0, "nobody has waited for it");
     files.filesystem().engine().commit().unwrap();
     assert_eq!(unwritten(), 0);

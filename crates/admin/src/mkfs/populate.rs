@@ -381,7 +381,7 @@ impl Writer<'_> {
     fn set_attributes(&mut self, inode: &Arc<Inode>, entry: &Entry) -> Result<(), FsError> {
         let filesystem = self.population.filesystem;
         let caller = owner_of(entry);
-        let found = inode.state.lock().item;
+        let found = inode.state().item;
         let (user, group) = (UserId(entry.user), GroupId(entry.group));
         if (found.user, found.group) != (user, group) {
             // First, because a new owner takes set-id bits and capabilities away.
@@ -396,7 +396,7 @@ impl Writer<'_> {
                 set => set?,
             }
         }
-        let permissions = inode.state.lock().item.mode.permissions();
+        let permissions = inode.state().item.mode.permissions();
         let is_link = matches!(entry.kind, Kind::SymbolicLink(_));
         let accessed = if self.population.hides_access { entry.modification_time } else { entry.access_time };
         let changes = SetAttributes {

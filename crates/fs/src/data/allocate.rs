@@ -9,16 +9,21 @@ use vlinder_format::file_extent::FileExtent;
 use vlinder_format::inode::InodeFlags;
 use vlinder_transaction::{ChangeKind, DataExtent, Engine, Handle, PromisedData, Reservation};
 
-use super::apply::{ITEMS_IN_STEP, Steps, apply, file_changes};
+use super::apply::{ITEMS_IN_STEP, apply, file_changes};
+use super::begin::begin;
+use super::deletion_steps::Steps;
+use super::dirty_bytes::put_sectors;
 use super::extent::Extent;
+use super::file_node::FileNode;
+use super::file_store::FileStore;
 use super::open_cache::OpenCache;
-use super::read::read_whole;
+use super::read_whole::read_whole;
 use super::rewrite::Rewrite;
 use super::truncate::{drop_behind_end, drop_unflushed_range, extend, inline_bytes, settle_size, zero_tail};
-use super::write::{MAX_FILE_SIZE, put_sectors};
 use super::{flush, items};
-use crate::inode::{Inode, InodeState};
-use crate::{Filesystem, Refusal, Result};
+use crate::inode::InodeState;
+use crate::sectors::MAX_FILE_SIZE;
+use crate::{Refusal, Result};
 
 /// The largest preallocated extent that Linux makes.
 const LARGEST_PREALLOCATED: u64 = 256 << 20;
@@ -42,15 +47,15 @@ pub enum Allocate {
     },
 }
 
-/// fallocate(2). The caller holds [`Inode::operation`] exclusively and has set the times in the inode's state
+/// fallocate(2). The caller holds the operation lock exclusively and has set the times in the inode's state
 /// already.
 ///
 /// # Errors
 /// [`Refusal::InvalidArgument`], [`Refusal::FileTooLarge`], [`Refusal::NoSpace`]; what the trees and devices
 /// met.
 pub fn allocate(
-    filesystem: &Filesystem,
-    inode: &Arc<Inode>,
+    store: &FileStore,
+    node: &Arc<FileNode>,
     what: Allocate,
     offset: u64,
     length: u64,
@@ -60,27 +65,27 @@ pub fn allocate(
     }
     let range = ByteRange::with_length(offset, length).filter(|range| range.end() <= MAX_FILE_SIZE);
     let range = range.ok_or(Refusal::FileTooLarge)?;
-    let _extents = flush::lock_settled(filesystem, inode);
+    let _extents = flush::lock_settled(store, node);
     match what {
         Allocate::Reserve { keep_size } => {
-            flush::flush_locked(filesystem, inode)?;
-            preallocate(filesystem, inode, range)?;
-            grow(filesystem, inode, range, keep_size)
+            flush::flush_locked(store, node)?;
+            preallocate(store, node, range)?;
+            grow(store, node, range, keep_size)
         }
         Allocate::PunchHole => {
-            punch(filesystem, inode, range)?;
-            touch(filesystem, inode)
+            punch(store, node, range)?;
+            touch(store, node)
         }
         Allocate::ZeroRange { keep_size } => {
             let space = PromisedData::preallocated(range.length_bytes(), 1);
-            let space = filesystem.engine().promise_data(space);
+            let space = store.engine().promise_data(space);
             if space.is_err_and(|error| error.is_no_space()) {
                 return Err(Refusal::NoSpace.into());
             }
-            punch(filesystem, inode, range)?;
-            flush::flush_locked(filesystem, inode)?;
-            preallocate(filesystem, inode, range)?;
-            grow(filesystem, inode, range, keep_size)
+            punch(store, node, range)?;
+            flush::flush_locked(store, node)?;
+            preallocate(store, node, range)?;
+            grow(store, node, range, keep_size)
         }
     }
 }
@@ -92,32 +97,32 @@ fn inner_sectors(range: ByteRange, sector_size: u64) -> Option<ByteRange> {
 }
 
 /// The size grows to the end of the range, unless it is to stay.
-fn grow(filesystem: &Filesystem, inode: &Arc<Inode>, range: ByteRange, keep_size: bool) -> Result<()> {
-    let size = inode.size();
+fn grow(store: &FileStore, node: &Arc<FileNode>, range: ByteRange, keep_size: bool) -> Result<()> {
+    let size = node.size();
     if keep_size || range.end() <= size {
-        return touch(filesystem, inode);
+        return touch(store, node);
     }
-    zero_tail(filesystem, inode, size)?;
-    extend(filesystem, inode, range.end())
+    zero_tail(store, node, size)?;
+    extend(store, node, range.end())
 }
 
 /// The inode's new times get into a transaction.
-fn touch(filesystem: &Filesystem, inode: &Inode) -> Result<()> {
-    let mut handle = filesystem.begin_for(ChangeKind::Preallocation, 1)?;
-    inode.charge_item(&mut handle)?;
-    let mut state = inode.state.lock();
-    inode.put(&mut handle, &mut state);
+fn touch(store: &FileStore, node: &FileNode) -> Result<()> {
+    let mut handle = begin(store, Reservation::items(1).of(ChangeKind::Preallocation))?;
+    node.charge_item(&mut handle)?;
+    let mut state = node.state();
+    node.put(&mut handle, &mut state);
     Ok(())
 }
 
 /// Takes space for what has none of the sectors of a range. Nothing of it is unflushed.
-fn preallocate(filesystem: &Filesystem, inode: &Arc<Inode>, range: ByteRange) -> Result<()> {
-    let engine = filesystem.engine();
-    let sector_size = u64::from(filesystem.sector_size());
+fn preallocate(store: &FileStore, node: &Arc<FileNode>, range: ByteRange) -> Result<()> {
+    let engine = store.engine();
+    let sector_size = u64::from(store.sector_size());
     let start = range.start() / sector_size * sector_size;
     let sectors = ByteRange::new(start, range.end().next_multiple_of(sector_size)).unwrap_or(range);
-    drop_behind_end(filesystem, inode, inode.size(), sectors.end())?;
-    let missing = missing_parts(filesystem, inode, sectors)?;
+    drop_behind_end(store, node, node.size(), sectors.end())?;
+    let missing = missing_parts(store, node, sectors)?;
     let needed = missing.iter().map(|part| part.length_bytes()).sum();
     let extents = missing.iter().map(|part| part.length_bytes().div_ceil(LARGEST_PREALLOCATED)).sum();
     let promise = engine.promise_data(PromisedData::preallocated(needed, extents));
@@ -127,20 +132,20 @@ fn preallocate(filesystem: &Filesystem, inode: &Arc<Inode>, range: ByteRange) ->
     let mut promise = promise?;
     let mut left: Vec<ByteRange> = missing.into_iter().rev().collect();
     while !left.is_empty() {
-        let taken = preallocate_step(filesystem, inode, &mut left)?;
+        let taken = preallocate_step(store, node, &mut left)?;
         engine.settle_data_promise(promise.split(taken).keep(), taken);
     }
     Ok(())
 }
 
 /// The parts of a range that have no space: gaps and hole items.
-fn missing_parts(filesystem: &Filesystem, inode: &Inode, sectors: ByteRange) -> Result<Vec<ByteRange>> {
-    let sector_size = u64::from(filesystem.sector_size());
-    let tree = inode.subvolume().tree();
+fn missing_parts(store: &FileStore, node: &FileNode, sectors: ByteRange) -> Result<Vec<ByteRange>> {
+    let sector_size = u64::from(store.sector_size());
+    let tree = node.tree();
     let mut missing: Vec<ByteRange> = Vec::new();
     let mut at = sectors.start();
     while let Some(rest) = ByteRange::new(at, sectors.end()).filter(|rest| !rest.is_empty()) {
-        let items = items::load(filesystem.engine(), tree, inode.number(), rest, ITEMS_IN_STEP)?;
+        let items = items::load(store.engine(), tree, node.number(), rest, ITEMS_IN_STEP)?;
         let part = ByteRange::new(at, items.complete_to.max(at + 1)).unwrap_or(rest);
         let present = items.extents.into_iter().filter(|extent| !extent.is_hole());
         for gap in Rewrite::new(sector_size, present).gaps(part) {
@@ -157,18 +162,18 @@ fn missing_parts(filesystem: &Filesystem, inode: &Inode, sectors: ByteRange) -> 
 }
 
 /// Preallocates some of the ranges, given last first; gives how many bytes.
-fn preallocate_step(filesystem: &Filesystem, inode: &Inode, left: &mut Vec<ByteRange>) -> Result<u64> {
-    let engine = filesystem.engine();
-    let sector_size = u64::from(filesystem.sector_size());
+fn preallocate_step(store: &FileStore, node: &FileNode, left: &mut Vec<ByteRange>) -> Result<u64> {
+    let engine = store.engine();
+    let sector_size = u64::from(store.sector_size());
     let ranges: Vec<ByteRange> = left.iter().rev().take(EXTENTS_IN_STEP).copied().collect();
-    let extents = items::load_each(engine, inode.subvolume().tree(), inode.number(), &ranges)?;
+    let extents = items::load_each(engine, node.tree(), node.number(), &ranges)?;
     let changes = file_changes(extents.len(), EXTENTS_IN_STEP);
     let mut handle = engine.begin(Reservation::items(1).and(changes).of(ChangeKind::Preallocation))?;
     let mut rewrite = Rewrite::new(sector_size, extents);
     let mut taken: Vec<DataExtent> = Vec::new();
     let result = fill(engine, &mut handle, &mut rewrite, left, &mut taken);
     let new: HashSet<Logical> = taken.iter().map(|extent| extent.logical).collect();
-    let applied = result.and_then(|()| apply(&mut handle, inode, rewrite, &new, mark_preallocated));
+    let applied = result.and_then(|()| apply(&mut handle, node, rewrite, &new, mark_preallocated));
     if applied.is_err() {
         engine.displace_promised_data(taken.iter().map(|extent| extent.length).sum());
         taken.iter().for_each(|extent| handle.release_data(*extent));
@@ -207,8 +212,8 @@ fn fill(
 
 /// Makes a hole: the sectors inside of the range lose their space, the parts of sectors at its ends become
 /// zeros.
-fn punch(filesystem: &Filesystem, inode: &Arc<Inode>, range: ByteRange) -> Result<()> {
-    let sector_size = u64::from(filesystem.sector_size());
+fn punch(store: &FileStore, node: &Arc<FileNode>, range: ByteRange) -> Result<()> {
+    let sector_size = u64::from(store.sector_size());
     let inner = inner_sectors(range, sector_size);
     let mut ends = Vec::new();
     match inner {
@@ -224,58 +229,57 @@ fn punch(filesystem: &Filesystem, inode: &Arc<Inode>, range: ByteRange) -> Resul
         }
     }
     for end in ends.into_iter().filter(|end| !end.is_empty()) {
-        zero_part(filesystem, inode, end)?;
+        zero_part(store, node, end)?;
     }
     let Some(inner) = inner else { return Ok(()) };
-    drop_unflushed_range(filesystem, inode, inner)?;
-    uninline(filesystem, inode, inner)?;
-    drop_items(filesystem, inode, inner)?;
-    settle_size(filesystem, inode)
+    drop_unflushed_range(store, node, inner)?;
+    uninline(store, node, inner)?;
+    drop_items(store, node, inner)?;
+    settle_size(store, node)
 }
 
 /// Writes zeros over a part of one sector, unless it reads as zeros anyway.
-fn zero_part(filesystem: &Filesystem, inode: &Arc<Inode>, part: ByteRange) -> Result<()> {
-    let sector_size = u64::from(filesystem.sector_size());
+fn zero_part(store: &FileStore, node: &Arc<FileNode>, part: ByteRange) -> Result<()> {
+    let sector_size = u64::from(store.sector_size());
     let start = part.start() / sector_size * sector_size;
-    if start >= inode.size() {
+    if start >= node.size() {
         return Ok(());
     }
     let mut sector = vec![0; sector_size as usize];
-    read_whole(filesystem, inode, &OpenCache::new(), start, &mut sector)?;
+    read_whole(store, node, &OpenCache::new(), start, &mut sector)?;
     let bytes = &mut sector[(part.start() - start) as usize..(part.end() - start) as usize];
     if bytes.iter().all(|byte| *byte == 0) {
         return Ok(());
     }
     bytes.fill(0);
-    put_sectors(filesystem, inode, start, sector)
+    put_sectors(store, node, start, sector)
 }
 
 /// An inline extent that reaches behind the range is written out, since it has no parts. (Only other systems
 /// make inline extents of more than a sector.)
-fn uninline(filesystem: &Filesystem, inode: &Arc<Inode>, inner: ByteRange) -> Result<()> {
-    let sector_size = u64::from(filesystem.sector_size());
-    let found =
-        items::load(filesystem.engine(), inode.subvolume().tree(), inode.number(), inner, 1)?.extents.pop();
+fn uninline(store: &FileStore, node: &Arc<FileNode>, inner: ByteRange) -> Result<()> {
+    let sector_size = u64::from(store.sector_size());
+    let found = items::load(store.engine(), node.tree(), node.number(), inner, 1)?.extents.pop();
     let Some(inline) = found.filter(|extent| extent.range().is_none()) else { return Ok(()) };
     let whole = inline.file_range(sector_size);
     if whole.end() <= inner.end() {
         return Ok(());
     }
-    let mut bytes = inline_bytes(filesystem, inode, &inline)?;
+    let mut bytes = inline_bytes(store, node, &inline)?;
     bytes.resize(whole.length_bytes() as usize, 0);
     let rest = bytes.split_off(inner.end() as usize);
-    put_sectors(filesystem, inode, inner.end(), rest)?;
-    flush::flush_locked(filesystem, inode)
+    put_sectors(store, node, inner.end(), rest)?;
+    flush::flush_locked(store, node)
 }
 
 /// Drops the items of a range of whole sectors, a step at a time.
-fn drop_items(filesystem: &Filesystem, inode: &Inode, range: ByteRange) -> Result<()> {
-    let engine = filesystem.engine();
-    let sector_size = u64::from(filesystem.sector_size());
-    let mut steps = Steps::of_extents(filesystem);
+fn drop_items(store: &FileStore, node: &FileNode, range: ByteRange) -> Result<()> {
+    let engine = store.engine();
+    let sector_size = u64::from(store.sector_size());
+    let mut steps = Steps::of_extents(store);
     let mut at = range.start();
     while let Some(rest) = ByteRange::new(at, range.end()).filter(|rest| !rest.is_empty()) {
-        let loaded = items::load(engine, inode.subvolume().tree(), inode.number(), rest, steps.most_items())?;
+        let loaded = items::load(engine, node.tree(), node.number(), rest, steps.most_items())?;
         let step = ByteRange::new(at, loaded.complete_to.max(at + sector_size)).unwrap_or(rest);
         if loaded.extents.iter().all(Extent::is_hole) {
             at = step.end();
@@ -287,13 +291,13 @@ fn drop_items(filesystem: &Filesystem, inode: &Inode, range: ByteRange) -> Resul
         let mut rewrite = Rewrite::new(sector_size, loaded.extents);
         rewrite.drop_range(step).map_err(|_| Refusal::NotSupported)?;
         if !engine.no_holes() {
-            let end = inode.state.lock().disk_size.next_multiple_of(sector_size);
+            let end = node.state().disk_size.next_multiple_of(sector_size);
             if let Some(hole) = ByteRange::new(0, end).and_then(|inside| inside.intersection(step)) {
                 rewrite.fill_holes(hole, handle.generation());
                 rewrite.join_neighbours();
             }
         }
-        let applied = apply(&mut handle, inode, rewrite, &HashSet::new(), |_| {});
+        let applied = apply(&mut handle, node, rewrite, &HashSet::new(), |_| {});
         if steps.end(found, handle, applied)?.is_some() {
             at = step.end();
         }

@@ -7,19 +7,21 @@
 use vlinder_extent_state::ByteRange;
 
 use super::extent::Extent;
+use super::file_node::FileNode;
+use super::file_store::FileStore;
 use super::items;
-use crate::{Filesystem, Inode, Result};
+use crate::Result;
 
 /// How often it is counted anew because a flush came between.
 const TRIES: usize = 4;
 
 /// The bytes of a file that count as allocated. Takes no lock that is held over I/O. Where the items can't be
 /// read, bytes that replace others count twice.
-pub(crate) fn allocated_bytes(filesystem: &Filesystem, inode: &Inode) -> u64 {
-    let sector_size = u64::from(filesystem.sector_size().max(1));
+pub(crate) fn allocated_bytes(store: &FileStore, node: &FileNode) -> u64 {
+    let sector_size = u64::from(store.sector_size().max(1));
     let look = || {
-        let state = inode.state.lock();
-        (whole(state.item.allocated_bytes, sector_size), inode.data.unflushed().sectors(sector_size))
+        let state = node.state();
+        (whole(state.item.allocated_bytes, sector_size), node.data().unflushed().sectors(sector_size))
     };
     let mut last = look();
     for _ in 0..TRIES {
@@ -29,7 +31,7 @@ pub(crate) fn allocated_bytes(filesystem: &Filesystem, inode: &Inode) -> u64 {
         let replaced = if *allocated == 0 || written == 0 {
             Ok(0)
         } else {
-            bytes_in_extents(filesystem, inode, unflushed, sector_size)
+            bytes_in_extents(store, node, unflushed, sector_size)
         };
         let shown = allocated.saturating_add(written.saturating_sub(replaced.unwrap_or(0)));
         let now = look();
@@ -48,13 +50,13 @@ fn whole(bytes: u64, sector_size: u64) -> u64 {
 
 /// How many bytes of sorted ranges lie in extents.
 fn bytes_in_extents(
-    filesystem: &Filesystem,
-    inode: &Inode,
+    store: &FileStore,
+    node: &FileNode,
     ranges: &[ByteRange],
     sector_size: u64,
 ) -> Result<u64> {
-    let tree = inode.subvolume().tree();
-    let mut extents = items::load_each(filesystem.engine(), tree, inode.number(), ranges)?;
+    let tree = node.tree();
+    let mut extents = items::load_each(store.engine(), tree, node.number(), ranges)?;
     // One that reaches from one range into the next comes twice.
     extents.dedup_by_key(|extent| extent.offset);
     Ok(overlap_bytes(ranges, extents.iter().filter(|extent| !extent.is_hole()), sector_size))

@@ -10,40 +10,42 @@ use vlinder_transaction::{ChangeKind, Reservation};
 
 use super::apply::{ITEMS_IN_STEP, apply, file_changes};
 use super::extent::Extent;
+use super::file_node::FileNode;
+use super::file_store::FileStore;
 use super::open_cache::OpenCache;
 use super::read::read;
 use super::rewrite::Rewrite;
 use super::truncate::{drop_behind_end, zero_tail};
-use super::write::{MAX_FILE_SIZE, write};
+use super::write::write;
 use super::{flush, items};
-use crate::inode::Inode;
-use crate::{Filesystem, Refusal, Result};
+use crate::sectors::MAX_FILE_SIZE;
+use crate::{Refusal, Result};
 
 /// How much a copy that shares nothing reads at a time.
 const COPY_BYTES: u64 = 1 << 20;
 
 /// Makes `length` bytes of `target` at `target_offset` show the same extents as `source` at `source_offset`.
 /// Offsets are at sector borders, and so is the end, unless it is the end of the source and not inside of the
-/// target. The caller holds [`Inode::operation`] of both exclusively and has set the times of the target.
+/// target. The caller holds the operation lock of both exclusively and has set the times of the target.
 ///
 /// # Errors
 /// [`Refusal::InvalidArgument`] where the range is not as above, overlaps itself, or only one of the files
 /// has checksums; what the trees met.
 pub fn clone_range(
-    filesystem: &Filesystem,
-    source: &Arc<Inode>,
+    store: &FileStore,
+    source: &Arc<FileNode>,
     source_offset: u64,
-    target: &Arc<Inode>,
+    target: &Arc<FileNode>,
     target_offset: u64,
     length: u64,
 ) -> Result<()> {
-    let plan = Plan::new(filesystem, source, source_offset, target, target_offset, length)?;
+    let plan = ClonePlan::new(store, source, source_offset, target, target_offset, length)?;
     let Some(mut plan) = plan else { return Ok(()) };
     // Bytes that lie in an item can't be shared. They are written first: for want of room that may fail, and
     // then nothing is changed. No lock is held meanwhile, since writing may flush.
-    if let Some(part) = plan.inline_part(filesystem)? {
+    if let Some(part) = plan.inline_part(store)? {
         let rest = plan.after(part);
-        let mut copy = Copy { filesystem, source, source_offset, target, target_offset, done: 0 };
+        let mut copy = Copy { store, source, source_offset, target, target_offset, done: 0 };
         copy.rewrite(part.length_bytes())?;
         match rest {
             Some(rest) => plan = rest,
@@ -52,19 +54,19 @@ pub fn clone_range(
     }
     let same = Arc::ptr_eq(source, target);
     let (first, second) = if source.id() < target.id() { (source, target) } else { (target, source) };
-    let _first = flush::lock_settled(filesystem, first);
-    let _second = (!same).then(|| flush::lock_settled(filesystem, second));
-    flush::flush_locked(filesystem, source)?;
+    let _first = flush::lock_settled(store, first);
+    let _second = (!same).then(|| flush::lock_settled(store, second));
+    flush::flush_locked(store, source)?;
     if !same {
-        flush::flush_locked(filesystem, target)?;
+        flush::flush_locked(store, target)?;
     }
     let old_size = target.size();
     if plan.to.start() > old_size {
-        zero_tail(filesystem, target, old_size)?;
-        flush::flush_locked(filesystem, target)?;
-        drop_behind_end(filesystem, target, old_size, plan.to.start())?;
+        zero_tail(store, target, old_size)?;
+        flush::flush_locked(store, target)?;
+        drop_behind_end(store, target, old_size, plan.to.start())?;
     }
-    plan.share(filesystem)
+    plan.share(store)
 }
 
 /// Copies bytes as copy_file_range(2) does: what lies at sector borders of both files is shared, the rest
@@ -74,15 +76,15 @@ pub fn clone_range(
 /// # Errors
 /// As [`clone_range`], [`read`] and [`write()`]; nothing is copied then.
 pub fn copy_range(
-    filesystem: &Filesystem,
-    source: &Arc<Inode>,
+    store: &FileStore,
+    source: &Arc<FileNode>,
     source_offset: u64,
-    target: &Arc<Inode>,
+    target: &Arc<FileNode>,
     target_offset: u64,
     length: u64,
 ) -> Result<u64> {
     let length = length.min(source.size().saturating_sub(source_offset));
-    let mut copy = Copy { filesystem, source, source_offset, target, target_offset, done: 0 };
+    let mut copy = Copy { store, source, source_offset, target, target_offset, done: 0 };
     match copy.run(length) {
         // The caller learns of it when asking for the rest, and would take nothing for copied otherwise.
         Err(error) if copy.done > 0 => tracing::debug!(%error, copied = copy.done, "a copy ended early"),
@@ -93,10 +95,10 @@ pub fn copy_range(
 
 /// A copy on its way.
 struct Copy<'a> {
-    filesystem: &'a Filesystem,
-    source: &'a Arc<Inode>,
+    store: &'a FileStore,
+    source: &'a Arc<FileNode>,
     source_offset: u64,
-    target: &'a Arc<Inode>,
+    target: &'a Arc<FileNode>,
     target_offset: u64,
     /// Bytes copied, from the start.
     done: u64,
@@ -107,7 +109,7 @@ impl Copy<'_> {
         if length == 0 || self.share(length)? {
             return Ok(());
         }
-        let sector_size = u64::from(self.filesystem.sector_size());
+        let sector_size = u64::from(self.store.sector_size());
         let head = (self.source_offset.next_multiple_of(sector_size) - self.source_offset).min(length);
         let middle = (length - head) / sector_size * sector_size;
         let same_phase = self.source_offset % sector_size == self.target_offset % sector_size;
@@ -123,7 +125,7 @@ impl Copy<'_> {
     /// Shares the next bytes; false where that is not possible with these.
     fn share(&mut self, length: u64) -> Result<bool> {
         let (from, to) = (self.source_offset + self.done, self.target_offset + self.done);
-        match clone_range(self.filesystem, self.source, from, self.target, to, length) {
+        match clone_range(self.store, self.source, from, self.target, to, length) {
             Err(error) if error.refusal() == Some(Refusal::InvalidArgument) => Ok(false),
             Err(error) => Err(error),
             Ok(()) => {
@@ -140,12 +142,12 @@ impl Copy<'_> {
         while self.done < end {
             let mut bytes = vec![0; (end - self.done).min(COPY_BYTES) as usize];
             let from = self.source_offset + self.done;
-            let count = read(self.filesystem, self.source, &cache, from, &mut bytes)?;
+            let count = read(self.store, self.source, &cache, from, &mut bytes)?;
             if count == 0 {
                 break;
             }
             bytes.truncate(count);
-            write(self.filesystem, self.target, self.target_offset + self.done, Cow::Owned(bytes))?;
+            write(self.store, self.target, self.target_offset + self.done, Cow::Owned(bytes))?;
             self.done += count as u64;
         }
         Ok(())
@@ -153,9 +155,9 @@ impl Copy<'_> {
 }
 
 /// A clone that may be done.
-struct Plan<'a> {
-    source: &'a Arc<Inode>,
-    target: &'a Arc<Inode>,
+struct ClonePlan<'a> {
+    source: &'a Arc<FileNode>,
+    target: &'a Arc<FileNode>,
     /// Whole sectors of the source.
     from: ByteRange,
     /// Whole sectors of the target.
@@ -164,16 +166,16 @@ struct Plan<'a> {
     end: u64,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> ClonePlan<'a> {
     fn new(
-        filesystem: &Filesystem,
-        source: &'a Arc<Inode>,
+        store: &FileStore,
+        source: &'a Arc<FileNode>,
         source_offset: u64,
-        target: &'a Arc<Inode>,
+        target: &'a Arc<FileNode>,
         target_offset: u64,
         length: u64,
     ) -> Result<Option<Self>> {
-        let sector_size = u64::from(filesystem.sector_size());
+        let sector_size = u64::from(store.sector_size());
         if length == 0 {
             return Ok(None);
         }
@@ -201,17 +203,17 @@ impl<'a> Plan<'a> {
 
     /// The sectors of the source whose bytes lie in an item, which is the file's first, as far as they are to
     /// be cloned.
-    fn inline_part(&self, filesystem: &Filesystem) -> Result<Option<ByteRange>> {
+    fn inline_part(&self, store: &FileStore) -> Result<Option<ByteRange>> {
         if self.from.start() > 0 {
             return Ok(None);
         }
-        let _settled = flush::lock_settled(filesystem, self.source);
-        flush::flush_locked(filesystem, self.source)?;
-        let (tree, number) = (self.source.subvolume().tree(), self.source.number());
-        let loaded = items::load(filesystem.engine(), tree, number, self.from, 1)?;
+        let _settled = flush::lock_settled(store, self.source);
+        flush::flush_locked(store, self.source)?;
+        let (tree, number) = (self.source.tree(), self.source.number());
+        let loaded = items::load(store.engine(), tree, number, self.from, 1)?;
         let inline = loaded.extents.first().filter(|extent| extent.range().is_none());
         Ok(inline.and_then(|extent| {
-            let sectors = extent.ram_bytes.next_multiple_of(u64::from(filesystem.sector_size()));
+            let sectors = extent.ram_bytes.next_multiple_of(u64::from(store.sector_size()));
             ByteRange::new(0, sectors.min(self.source.size()).min(self.from.end()))
                 .filter(|part| !part.is_empty())
         }))
@@ -225,25 +227,25 @@ impl<'a> Plan<'a> {
     }
 
     /// Shares what can be, step by step.
-    fn share(&self, filesystem: &Filesystem) -> Result<()> {
+    fn share(&self, store: &FileStore) -> Result<()> {
         let mut at = self.from.start();
         while let Some(rest) = ByteRange::new(at, self.from.end()).filter(|rest| !rest.is_empty()) {
-            let (tree, number) = (self.source.subvolume().tree(), self.source.number());
-            let loaded = items::load(filesystem.engine(), tree, number, rest, ITEMS_IN_STEP)?;
-            let sector_size = u64::from(filesystem.sector_size());
+            let (tree, number) = (self.source.tree(), self.source.number());
+            let loaded = items::load(store.engine(), tree, number, rest, ITEMS_IN_STEP)?;
+            let sector_size = u64::from(store.sector_size());
             let step = ByteRange::new(at, loaded.complete_to.max(at + sector_size)).unwrap_or(rest);
-            self.share_step(filesystem, step, &loaded.extents)?;
+            self.share_step(store, step, &loaded.extents)?;
             at = step.end();
         }
         Ok(())
     }
 
-    fn share_step(&self, filesystem: &Filesystem, step: ByteRange, extents: &[Extent]) -> Result<()> {
-        let engine = filesystem.engine();
-        let sector_size = u64::from(filesystem.sector_size());
+    fn share_step(&self, store: &FileStore, step: ByteRange, extents: &[Extent]) -> Result<()> {
+        let engine = store.engine();
+        let sector_size = u64::from(store.sector_size());
         let to = ByteRange::new(self.shifted(step.start()), self.shifted(step.end())).unwrap_or_default();
-        let (tree, number) = (self.target.subvolume().tree(), self.target.number());
-        let disk_size = self.target.state.lock().disk_size;
+        let (tree, number) = (self.target.tree(), self.target.number());
+        let disk_size = self.target.state().disk_size;
         // Without no_holes what lies between the old end and here needs items too.
         let hole_start = (disk_size / sector_size * sector_size).min(to.start());
         let needs_holes = !engine.no_holes();

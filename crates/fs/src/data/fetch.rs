@@ -7,7 +7,7 @@ use vlinder_format::file_extent::ExtentRange;
 use vlinder_volume::{ReadsInFlight, Volume, VolumeError};
 
 use super::error::DataFault;
-use super::pieces::Piece;
+use super::pieces::ReadPiece;
 
 /// No more is asked for together by who waits for it: what is judged and copied should still lie in the
 /// processor's cache.
@@ -78,7 +78,7 @@ pub(super) enum Source {
 pub(super) struct Fetches {
     pub(super) all: Vec<Fetch>,
     /// The pieces in their order, each with where its bytes will be.
-    pub(super) pieces: Vec<(Piece, Source)>,
+    pub(super) pieces: Vec<(ReadPiece, Source)>,
 }
 
 /// Pieces that the devices were asked for.
@@ -94,7 +94,7 @@ pub(super) struct Started {
 #[derive(Debug)]
 pub(super) struct Fetched {
     /// In order and apart.
-    pub(super) pieces: Vec<(Piece, Source)>,
+    pub(super) pieces: Vec<(ReadPiece, Source)>,
     /// Of each fetch.
     pub(super) bytes: Vec<Vec<u8>>,
 }
@@ -122,11 +122,11 @@ impl Fetches {
     /// Plans what to ask for, in the order of the pieces, at most so many bytes at a time of what is not
     /// compressed. `decoded` gives the extent of a piece if it was decoded before.
     pub(super) fn plan(
-        pieces: Vec<Piece>,
+        pieces: Vec<ReadPiece>,
         most_bytes: u64,
         sector_size: u64,
         volume: &Volume,
-        decoded: impl Fn(&Piece) -> Option<Arc<Vec<u8>>>,
+        decoded: impl Fn(&ReadPiece) -> Option<Arc<Vec<u8>>>,
     ) -> Self {
         let mut fetches = Self { all: Vec::new(), pieces: Vec::with_capacity(pieces.len()) };
         for piece in pieces {
@@ -156,7 +156,7 @@ impl Fetches {
 
     fn plain(
         &mut self,
-        piece: &Piece,
+        piece: &ReadPiece,
         on_disk: &ExtentRange,
         most_bytes: u64,
         sector_size: u64,

@@ -38,7 +38,7 @@ impl Drop for Share {
 
 /// A part of a file whose bytes are held.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
+pub(super) struct HeldPart {
     /// Which part.
     pub(super) range: ByteRange,
     /// The number of the buffer that has it.
@@ -52,7 +52,7 @@ pub(super) struct Part {
 pub struct Stretch {
     range: ByteRange,
     /// In order and apart; what lies between them is zeros.
-    parts: Vec<Part>,
+    parts: Vec<HeldPart>,
     buffers: Vec<Vec<u8>>,
     /// None for what was read into memory that the caller has to pay for.
     _share: Option<Share>,
@@ -61,7 +61,7 @@ pub struct Stretch {
 impl Stretch {
     pub(super) fn new(
         range: ByteRange,
-        parts: Vec<Part>,
+        parts: Vec<HeldPart>,
         buffers: Vec<Vec<u8>>,
         share: Option<Share>,
     ) -> Self {
@@ -71,7 +71,7 @@ impl Stretch {
     /// Data without holes.
     pub(super) fn of_run(start: u64, bytes: Vec<u8>) -> Self {
         let range = ByteRange::with_length(start, bytes.len() as u64).unwrap_or_default();
-        Self::new(range, vec![Part { range, buffer: 0, start: 0 }], vec![bytes], None)
+        Self::new(range, vec![HeldPart { range, buffer: 0, start: 0 }], vec![bytes], None)
     }
 
     /// Where it ends in the file.
@@ -192,9 +192,10 @@ mod tests {
 
     #[test]
     fn parts_and_the_holes_between_them_are_copied_in_any_order() {
-        let version = crate::data::FileData::new().version().unwrap();
+        let version = crate::data::file_data::FileData::new().version().unwrap();
         let whole = range(100, 100);
-        let part = |start, length, buffer, place| Part { range: range(start, length), buffer, start: place };
+        let part =
+            |start, length, buffer, place| HeldPart { range: range(start, length), buffer, start: place };
         let parts = vec![part(110, 10, 0, 0), part(120, 5, 1, 3), part(150, 10, 0, 10)];
         let buffers = vec![(1..=20).collect(), (101..=110).collect()];
         let mut expected = [0; 100];
@@ -220,7 +221,7 @@ mod tests {
         let mut target = [0; 10];
         assert_eq!(held.copy(version, range(95, 10), &mut target), 0, "its start is not held");
         assert_eq!(held.copy(version, range(200, 10), &mut target), 0);
-        let later = crate::data::FileData::new().version().unwrap();
+        let later = crate::data::file_data::FileData::new().version().unwrap();
         assert_eq!(held.copy(later, range(110, 10), &mut target), 0, "another version gets nothing");
 
         let mut stretch = held.into_stretch();

@@ -8,11 +8,12 @@ use vlinder_format::{Generation, Logical};
 
 use super::extent::Extent;
 use super::file_data::Version;
+use super::file_node::FileNode;
+use super::file_store::FileStore;
 use super::held::first_behind;
 use super::items;
 use super::read_ahead::ReadAhead;
-use crate::inode::Inode;
-use crate::{Filesystem, Result};
+use crate::Result;
 
 /// Items that a first load decodes: mostly the next border is near.
 const FIRST_ITEMS: usize = 8;
@@ -97,12 +98,12 @@ impl OpenCache {
     /// lie in one leaf. Who asks has looked for what is unflushed before.
     pub(super) fn window(
         &self,
-        filesystem: &Filesystem,
-        inode: &Inode,
+        store: &FileStore,
+        node: &FileNode,
         at: u64,
         wanted: usize,
     ) -> Result<Arc<Window>> {
-        let version = inode.data.version();
+        let version = node.data().version();
         let goes_on = {
             let mut windows = self.windows.lock();
             if let Some(number) = windows.iter().position(|window| window.has(at, version)) {
@@ -113,12 +114,12 @@ impl OpenCache {
         };
         // Who goes through a file in order looks at all that a leaf has.
         let limit = goes_on.map_or(FIRST_ITEMS, |limit| limit * 4).max(wanted).min(MOST_ITEMS);
-        let (engine, tree) = (filesystem.engine(), inode.subvolume().tree());
-        let loaded = items::load_leaf(engine, tree, inode.number(), at, limit, goes_on.is_some())?;
+        let (engine, tree) = (store.engine(), node.tree());
+        let loaded = items::load_leaf(engine, tree, node.number(), at, limit, goes_on.is_some())?;
         let complete_to = loaded.complete_to.max(at.saturating_add(1));
         let (extents, position) = (loaded.extents, AtomicUsize::new(0));
         let window = Arc::new(Window { version, start: at, complete_to, extents, limit, position });
-        if version.is_some() && filesystem.shared().write_back.caches_seeks() {
+        if version.is_some() && store.write_back().caches_seeks() {
             let mut windows = self.windows.lock();
             windows.retain(|window| window.version == version);
             windows.truncate(MOST_WINDOWS - 1);

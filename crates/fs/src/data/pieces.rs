@@ -7,14 +7,14 @@ use super::extent::{Content, Extent};
 
 /// A part of a file that has bytes: in an item, or on the devices.
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(super) struct ReadPiece {
     /// Which part.
     pub(super) range: ByteRange,
     /// The item that says where its bytes are.
     pub(super) extent: Extent,
 }
 
-impl Piece {
+impl ReadPiece {
     /// Whether its bytes are to be decoded.
     pub(super) fn is_compressed(&self) -> bool {
         self.extent.compression != CompressionId::NONE
@@ -34,7 +34,7 @@ pub(super) fn pieces_of(
     extents: Vec<Extent>,
     most_bytes: u64,
     sector_size: u64,
-) -> Vec<Piece> {
+) -> Vec<ReadPiece> {
     let mut pieces = Vec::with_capacity(extents.len());
     let mut at = part.start();
     for extent in extents {
@@ -52,12 +52,12 @@ pub(super) fn pieces_of(
         if !has_bytes {
             continue;
         }
-        let mut whole = Piece { range, extent };
+        let mut whole = ReadPiece { range, extent };
         while whole.range.length_bytes() > most_bytes && !whole.is_compressed() {
             let border = whole.range.start() + most_bytes;
             let (now, later) =
                 (ByteRange::new(whole.range.start(), border), ByteRange::new(border, range.end()));
-            pieces.push(Piece { range: now.unwrap_or_default(), extent: whole.extent.clone() });
+            pieces.push(ReadPiece { range: now.unwrap_or_default(), extent: whole.extent.clone() });
             whole.range = later.unwrap_or_default();
         }
         pieces.push(whole);

@@ -12,52 +12,49 @@
 //! 2. What is held was compared with its checksums, as everything that comes from a device.
 
 use vlinder_extent_state::ByteRange;
-use vlinder_format::inode::InodeFlags;
 
 use super::fetch::Started;
 use super::file_data::Version;
-use super::held::{Held, Share, Stretch};
-use super::pieces::pieces_of;
-use super::read::Reader;
-use crate::Result;
+use super::held::{Held, Share};
 
 /// Who asks for more at once is not helped by more still.
 const LARGEST_STEP: u64 = 64 << 10;
+
 /// A gap up to this size, which may be a hole, does not break the order.
 const LARGEST_GAP: u64 = 1 << 20;
+
 /// So many steps in order before anything is read ahead.
 const STEPS_BEFORE: u32 = 2;
+
 const FIRST_BYTES: u64 = 128 << 10;
-const MOST_BYTES: u64 = 1 << 20;
-/// Devices are asked for several parts, which they bring beside the reader: a single one is read by who asks
-/// for it.
-const MOST_FETCHED_BYTES: u64 = 256 << 10;
+
+pub(super) const MOST_BYTES: u64 = 1 << 20;
 
 /// What an open file has read ahead, and how it came to do so.
 #[derive(Debug, Default)]
 pub(super) struct ReadAhead {
     last_end: u64,
     in_order: u32,
-    next_bytes: u64,
-    held: Option<Held>,
+    pub(super) next_bytes: u64,
+    pub(super) held: Option<Held>,
     /// What follows it.
-    coming: Option<Coming>,
+    pub(super) coming: Option<Coming>,
 }
 
 /// Bytes of a file that devices were asked for.
 #[derive(Debug)]
-struct Coming {
-    version: Version,
-    range: ByteRange,
-    started: Started,
-    share: Share,
+pub(super) struct Coming {
+    pub(super) version: Version,
+    pub(super) range: ByteRange,
+    pub(super) started: Started,
+    pub(super) share: Share,
     /// It was there as soon as it was asked for.
-    at_once: bool,
+    pub(super) at_once: bool,
 }
 
 /// Where what follows comes from.
 #[derive(Debug)]
-enum Step {
+pub(super) enum NextRead {
     /// It was asked for before.
     Coming(Coming),
     /// It is to be asked for.
@@ -67,7 +64,7 @@ enum Step {
 impl ReadAhead {
     /// Copies what was read ahead of the file's present version from the start of a range on; gives how many
     /// bytes.
-    fn copy(&mut self, version: Version, range: ByteRange, target: &mut [u8]) -> usize {
+    pub(super) fn copy(&mut self, version: Version, range: ByteRange, target: &mut [u8]) -> usize {
         let copied = self.held.as_mut().map_or(0, |held| held.copy(version, range, target));
         if copied > 0 {
             self.last_end = range.start() + copied as u64;
@@ -77,13 +74,13 @@ impl ReadAhead {
 
     /// Takes note of a read that is not held, and gives what to read in its place: the same with what
     /// follows.
-    fn step(&mut self, version: Version, range: ByteRange, end_of_file: u64) -> Option<Step> {
+    pub(super) fn step(&mut self, version: Version, range: ByteRange, end_of_file: u64) -> Option<NextRead> {
         match self.take_coming(version, range.start()) {
             Some(coming) => {
                 self.last_end = range.end();
-                Some(Step::Coming(coming))
+                Some(NextRead::Coming(coming))
             }
-            None => self.plan(range, end_of_file).map(Step::Ask),
+            None => self.plan(range, end_of_file).map(NextRead::Ask),
         }
     }
 
@@ -103,14 +100,14 @@ impl ReadAhead {
     }
 
     /// What is on its way of this version of the file, if an offset is in it.
-    fn take_coming(&mut self, version: Version, offset: u64) -> Option<Coming> {
+    pub(super) fn take_coming(&mut self, version: Version, offset: u64) -> Option<Coming> {
         let coming = self.coming.take()?;
         let has_it = coming.range.start() <= offset && offset < coming.range.end();
         (coming.version == version && has_it).then_some(coming)
     }
 
     /// What to read from an offset on, each time more.
-    fn following(&mut self, start: u64, end_of_file: u64) -> Option<ByteRange> {
+    pub(super) fn following(&mut self, start: u64, end_of_file: u64) -> Option<ByteRange> {
         let bytes = self.next_bytes.clamp(FIRST_BYTES, MOST_BYTES);
         self.next_bytes = bytes * 2;
         let end = start.saturating_add(bytes).min(end_of_file);
@@ -118,111 +115,13 @@ impl ReadAhead {
     }
 
     /// The buffers of what was held, to be used again.
-    fn take_buffers(&mut self) -> Vec<Vec<u8>> {
+    pub(super) fn take_buffers(&mut self) -> Vec<Vec<u8>> {
         self.held.take().map_or_else(Vec::new, |held| held.into_stretch().into_buffers())
     }
 
     /// Begins anew: what was to be read ahead can't be read.
-    fn give_up(&mut self) {
+    pub(super) fn give_up(&mut self) {
         *self = Self { last_end: self.last_end, ..Self::default() };
-    }
-}
-
-impl Reader<'_> {
-    /// Reads a range that is on disk as a whole, from what was read ahead or with what follows. Nothing of
-    /// the file may be unflushed since before it had this version: what the coming bytes replace may be
-    /// another file's by the time they are read.
-    pub(super) fn read_with_more(&self, version: Version, range: ByteRange, target: &mut [u8]) -> Result<()> {
-        let (copied, step, mut buffers) = {
-            let mut ahead = self.cache.ahead.lock();
-            let copied = ahead.copy(version, range, target);
-            if copied == target.len() {
-                return Ok(());
-            }
-            let rest = ByteRange::new(range.start() + copied as u64, range.end()).unwrap_or_default();
-            let step = ahead.step(version, rest, self.inode.size());
-            let buffers = if step.is_some() { ahead.take_buffers() } else { Vec::new() };
-            (copied, step, buffers)
-        };
-        let rest = ByteRange::new(range.start() + copied as u64, range.end()).unwrap_or_default();
-        let target = &mut target[copied..];
-        let coming = match step {
-            None => return self.read_range(rest, target),
-            Some(Step::Coming(coming)) => Some(coming),
-            Some(Step::Ask(range)) => self.ask_for(version, range, &mut buffers),
-        };
-        let at_once = coming.as_ref().is_some_and(|coming| coming.at_once);
-        // What follows and can't be read is nobody's concern yet.
-        let Some(Ok(stretch)) = coming.map(|coming| self.receive(coming)) else {
-            self.cache.ahead.lock().give_up();
-            return self.read_range(rest, target);
-        };
-        if !at_once {
-            self.ask_for_next(version, stretch.end(), &mut buffers);
-        }
-        let mut held = Held::new(version, stretch);
-        let copied = held.copy(version, rest, target);
-        self.cache.ahead.lock().held = Some(held);
-        match ByteRange::new(rest.start() + copied as u64, rest.end()) {
-            Some(rest) if !rest.is_empty() => self.read_range(rest, &mut target[copied..]),
-            _ => Ok(()),
-        }
-    }
-
-    /// The stretch of the file that begins at an offset, as long as what is read ahead at most; none where
-    /// nothing may be read ahead, or can't be. The memory of `used` is used again.
-    pub(super) fn read_stretch(&self, offset: u64, used: Option<Stretch>) -> Option<Stretch> {
-        let version = self.inode.data.version()?;
-        let (size, flags) = self.inode.size_and_flags();
-        let is_plain = self.inode.data.may_be_forgotten() && !flags.has(InodeFlags::VERITY);
-        if !is_plain || !self.may_read_ahead() {
-            return None;
-        }
-        let mut buffers = used.map_or_else(Vec::new, Stretch::into_buffers);
-        let (coming, range) = {
-            let mut ahead = self.cache.ahead.lock();
-            // Who reads so wants all of it.
-            ahead.next_bytes = MOST_BYTES;
-            (ahead.take_coming(version, offset), ahead.following(offset, size))
-        };
-        let coming = coming.or_else(|| self.ask_for(version, range?, &mut buffers))?;
-        let at_once = coming.at_once;
-        // What can't be read so may still be read in smaller parts.
-        let mut stretch = self.receive(coming).ok()?;
-        stretch.begin_at(offset);
-        if !at_once {
-            self.ask_for_next(version, stretch.end(), &mut buffers);
-        }
-        (self.inode.data.version() == Some(version) && !stretch.is_hole()).then_some(stretch)
-    }
-
-    /// Asks the devices for a range, or as much of it as has not too many items; none where there is no room
-    /// for it.
-    fn ask_for(&self, version: Version, range: ByteRange, buffers: &mut Vec<Vec<u8>>) -> Option<Coming> {
-        let share = self.filesystem.shared().read_ahead.take(range.length_bytes())?;
-        let (extents, end) = self.items(range).ok()?;
-        let range = ByteRange::new(range.start(), end)?;
-        let sector_size = u64::from(self.filesystem.sector_size());
-        let pieces = pieces_of(range, extents, MOST_FETCHED_BYTES, sector_size);
-        let started = self.start(pieces, MOST_FETCHED_BYTES, buffers).ok()?;
-        let at_once = started.reads.are_done();
-        Some(Coming { version, range, started, share, at_once })
-    }
-
-    /// Asks for what follows, each time more.
-    fn ask_for_next(&self, version: Version, start: u64, buffers: &mut Vec<Vec<u8>>) {
-        let following = self.cache.ahead.lock().following(start, self.inode.size());
-        let coming = following.and_then(|following| self.ask_for(version, following, buffers));
-        self.cache.ahead.lock().coming = coming;
-    }
-
-    /// Waits for what the devices were asked for, and verifies it.
-    fn receive(&self, coming: Coming) -> Result<Stretch> {
-        let Coming { range, started, share, .. } = coming;
-        let fetched = self.finish(started)?;
-        let (parts, buffers) = self.decode_parts(fetched)?;
-        self.filesystem.shared().write_back.metrics.read_ahead.increment();
-        Ok(Stretch::new(range, parts, buffers, Some(share)))
     }
 }
 

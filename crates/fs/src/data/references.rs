@@ -5,19 +5,19 @@ use std::collections::HashSet;
 use vlinder_format::Logical;
 use vlinder_transaction::{DataExtent, Handle};
 
-use super::rewrite::Changes;
-use crate::inode::Inode;
+use super::file_node::FileNode;
+use super::rewrite::ItemChanges;
 
 /// Adds and drops references as changes of an inode's items say, which were just made, and notes them for the
 /// next fsync; `is_new` knows the extents that nobody refers to yet.
 pub(crate) fn change(
     handle: &mut Handle<'_>,
-    inode: &Inode,
-    changes: &Changes,
+    node: &FileNode,
+    changes: &ItemChanges,
     is_new: impl Fn(Logical) -> bool,
 ) {
-    let (root, number) = (inode.id().root, inode.number());
-    if let Some(journal) = inode.subvolume().journal() {
+    let (root, number) = (node.id().root, node.number());
+    if let Some(journal) = node.files().journal() {
         journal.note_ranges(handle.generation(), number, &changes.touched);
     }
     let mut seen: HashSet<Logical> = HashSet::new();
@@ -29,7 +29,7 @@ pub(crate) fn change(
         }
         for _ in 0..reference.change.min(0).unsigned_abs() {
             handle.drop_data_reference(extent, root, number, reference.offset);
-            inode.subvolume().drops().note();
+            node.files().drops().note();
         }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct ReferenceChange {
 
 /// What has to be done to the tree and the inode.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Changes {
+pub(crate) struct ItemChanges {
     /// Items in key order: their data, or none where the item goes.
     pub(crate) items: Vec<(u64, Option<Vec<u8>>)>,
     /// References that change: those that come before those that go, so that none is lost in between.
@@ -163,7 +163,7 @@ impl Rewrite {
     }
 
     /// The difference between the items before and after.
-    pub(crate) fn finish(self) -> Changes {
+    pub(crate) fn finish(self) -> ItemChanges {
         let Self { before, after, sector_size } = self;
         let (old, new) = (differing(&before, &after), differing(&after, &before));
         let stays = |extent: &Extent| new.binary_search_by_key(&extent.offset, |new| new.offset).is_ok();
@@ -173,7 +173,7 @@ impl Rewrite {
         items.sort_unstable_by_key(|(offset, _)| *offset);
         let allocated_bytes = counted_bytes(&new).saturating_sub(counted_bytes(&old));
         let touched = touched(sector_size, &old, &new);
-        Changes { items, references: reference_changes(&old, &new), allocated_bytes, touched }
+        ItemChanges { items, references: reference_changes(&old, &new), allocated_bytes, touched }
     }
 }
 
@@ -329,7 +329,7 @@ mod tests {
     }
 
     impl Disk {
-        fn make(&mut self, changes: Changes) {
+        fn make(&mut self, changes: ItemChanges) {
             let mut last_key = None;
             for (offset, data) in changes.items {
                 assert!(last_key < Some(offset), "keys ascend");
@@ -466,7 +466,7 @@ mod tests {
         large.ram_bytes = 2 * SECTOR;
         let mut rewrite = Rewrite::new(SECTOR, [large]);
         assert_eq!(rewrite.drop_range(sectors(0, 1)), Err(InlineHasNoParts));
-        assert_eq!(rewrite.finish(), Changes::default());
+        assert_eq!(rewrite.finish(), ItemChanges::default());
     }
 
     #[test]

@@ -13,10 +13,11 @@ use vlinder_transaction::{Handle, Reservation};
 
 use super::extent::{Content, Extent};
 use super::file_data::DELALLOC;
+use super::file_node::FileNode;
+use super::file_store::FileStore;
 use super::items;
 use super::open_cache::OpenCache;
-use crate::inode::Inode;
-use crate::{Filesystem, Refusal, Result};
+use crate::{Refusal, Result};
 
 /// What to seek for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,22 +29,16 @@ pub enum Seek {
 }
 
 /// lseek(2) for data and holes: the first offset at or after `offset` that lies in what is sought.
-/// Preallocated ranges are holes. The caller holds [`Inode::operation`], shared or exclusive.
+/// Preallocated ranges are holes. The caller holds the operation lock, shared or exclusive.
 ///
 /// # Errors
 /// [`Refusal::NoSuchOffset`] at or behind the end of the file, or where no data follow.
-pub fn seek(
-    filesystem: &Filesystem,
-    inode: &Inode,
-    cache: &OpenCache,
-    offset: u64,
-    what: Seek,
-) -> Result<u64> {
-    let size = inode.size();
+pub fn seek(store: &FileStore, node: &FileNode, cache: &OpenCache, offset: u64, what: Seek) -> Result<u64> {
+    let size = node.size();
     if offset >= size {
         return Err(Refusal::NoSuchOffset.into());
     }
-    let mut search = Search::new(filesystem, inode, cache);
+    let mut search = RunSearch::new(store, node, cache);
     let mut found = None;
     search.walk(ByteRange::new(offset, size).unwrap_or_default(), |part, kind| {
         let is_data =
@@ -86,26 +81,26 @@ pub struct MappedExtent {
 }
 
 /// The runs of a file that overlap a range, in order, at most `limit`; neighbours that lie one behind the
-/// other are one. The caller holds [`Inode::operation`], shared or exclusive.
+/// other are one. The caller holds the operation lock, shared or exclusive.
 ///
 /// # Errors
 /// What the trees met.
 pub fn extent_map(
-    filesystem: &Filesystem,
-    inode: &Inode,
+    store: &FileStore,
+    node: &FileNode,
     cache: &OpenCache,
     range: ByteRange,
     limit: usize,
 ) -> Result<Vec<MappedExtent>> {
-    let sector_size = u64::from(filesystem.sector_size());
+    let sector_size = u64::from(store.sector_size());
     let mut mapped: Vec<MappedExtent> = Vec::new();
-    let mut search = Search::new(filesystem, inode, cache);
-    let handle = match filesystem.engine().read_only_reason() {
+    let mut search = RunSearch::new(store, node, cache);
+    let handle = match store.engine().read_only_reason() {
         Some(_) => None,
         // No commit moves references while the map is made.
-        None => Some(filesystem.engine().begin(Reservation::deletion(0))?),
+        None => Some(store.engine().begin(Reservation::deletion(0))?),
     };
-    let mut sharing = Sharing::new(filesystem, handle.as_ref())?;
+    let mut sharing = Sharing::new(store, handle.as_ref())?;
     let mut failure = None;
     // Space may be preallocated behind the end.
     let whole = ByteRange::new(range.start() / sector_size * sector_size, u64::MAX).unwrap_or(range);
@@ -137,9 +132,9 @@ pub fn extent_map(
         return Err(error);
     }
     let end = mapped.last().map_or(0, |last| last.offset + last.length);
-    let more = items::last(filesystem.engine(), inode.subvolume().tree(), inode.number())?
+    let more = items::last(store.engine(), node.tree(), node.number())?
         .is_some_and(|extent| !extent.is_hole() && extent.file_range(sector_size).end() > end);
-    let unflushed_end = inode.data.unflushed().end().unwrap_or(0);
+    let unflushed_end = node.data().unflushed().end().unwrap_or(0);
     if let Some(last) = mapped.last_mut() {
         last.last = !more && unflushed_end <= end;
     }
@@ -154,8 +149,8 @@ struct Sharing<'a> {
 }
 
 impl<'a> Sharing<'a> {
-    fn new(filesystem: &'a Filesystem, handle: Option<&Handle<'a>>) -> Result<Self> {
-        let engine = filesystem.engine();
+    fn new(store: &'a FileStore, handle: Option<&Handle<'a>>) -> Result<Self> {
+        let engine = store.engine();
         let is_known = !engine.is_bad_root(RootId::EXTENT_TREE);
         let users = if is_known { Some(engine.extent_users(handle)?) } else { None };
         Ok(Self { users, known: HashMap::new() })
@@ -231,23 +226,23 @@ enum Kind<'a> {
     Unflushed,
 }
 
-struct Search<'a> {
-    filesystem: &'a Filesystem,
-    inode: &'a Inode,
+struct RunSearch<'a> {
+    store: &'a FileStore,
+    node: &'a FileNode,
     cache: &'a OpenCache,
     /// There is something unflushed to look for.
     looks_for_unflushed: bool,
 }
 
-impl<'a> Search<'a> {
-    fn new(filesystem: &'a Filesystem, inode: &'a Inode, cache: &'a OpenCache) -> Self {
-        let looks_for_unflushed = !inode.data.may_be_forgotten();
-        Self { filesystem, inode, cache, looks_for_unflushed }
+impl<'a> RunSearch<'a> {
+    fn new(store: &'a FileStore, node: &'a FileNode, cache: &'a OpenCache) -> Self {
+        let looks_for_unflushed = !node.data().may_be_forgotten();
+        Self { store, node, cache, looks_for_unflushed }
     }
 
     /// Shows the parts of a range in order until `visit` says that it has seen enough.
     fn walk(&mut self, range: ByteRange, mut visit: impl FnMut(ByteRange, Kind<'_>) -> bool) -> Result<()> {
-        let sector_size = u64::from(self.filesystem.sector_size());
+        let sector_size = u64::from(self.store.sector_size());
         let mut at = range.start();
         // The first run behind `at`, if there is one; looked for again when it was passed.
         let mut unflushed = ByteRange::new(at, at);
@@ -257,7 +252,7 @@ impl<'a> Search<'a> {
             if unflushed.is_some_and(|run| run.end() <= at) {
                 unflushed = self.find_unflushed(rest);
             }
-            let window = self.cache.window(self.filesystem, self.inode, at, 0)?;
+            let window = self.cache.window(self.store, self.node, at, 0)?;
             let known_to = unflushed.map_or(u64::MAX, ByteRange::end);
             let until = window.complete_to.min(known_to).min(range.end());
             for extent in window.extents_from(at, sector_size) {
@@ -296,8 +291,8 @@ impl<'a> Search<'a> {
         if !self.looks_for_unflushed {
             return None;
         }
-        let states = self.inode.data.states_if_any()?;
-        let write_back = &self.filesystem.shared().write_back;
+        let states = self.node.data().states_if_any()?;
+        let write_back = self.store.write_back();
         let mut kept = self.cache.position.lock();
         let mut position = if write_back.caches_seeks() { *kept } else { Position::default() };
         let before = position.visited();

@@ -13,10 +13,11 @@ use vlinder_format::verity::{MerkleDescriptor, VerityDescriptor};
 use vlinder_format::{ItemType, Key};
 
 use super::error::{DataError, DataFault};
+use super::file_node::FileNode;
+use super::file_store::FileStore;
 use super::open_cache::OpenCache;
-use super::read::read_whole;
-use crate::inode::Inode;
-use crate::{Filesystem, Result};
+use super::read_whole::read_whole;
+use crate::Result;
 
 /// Bytes that are verified at once.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -30,8 +31,8 @@ const LOG_BLOCK_BYTES: std::ops::RangeInclusive<u8> = 10..=16;
 /// # Errors
 /// What reading met; [`DataFault::Verity`] for the first block that is not what the tree says.
 pub(crate) fn read_verified(
-    filesystem: &Filesystem,
-    inode: &Inode,
+    store: &FileStore,
+    node: &FileNode,
     cache: &OpenCache,
     offset: u64,
     target: &mut [u8],
@@ -39,14 +40,14 @@ pub(crate) fn read_verified(
     if target.is_empty() {
         return Ok(());
     }
-    let mut tree = MerkleTree::open(filesystem, inode, offset)?;
-    let (size, block) = (inode.size(), tree.block_bytes);
+    let mut tree = MerkleTree::open(store, node, offset)?;
+    let (size, block) = (node.size(), tree.block_bytes);
     let end = offset + target.len() as u64;
     let mut at = offset / block * block;
     while at < end {
         let next = (at + PIECE_BYTES).min(end.next_multiple_of(block));
         let mut bytes = vec![0; (next.min(size) - at) as usize];
-        read_whole(filesystem, inode, cache, at, &mut bytes)?;
+        read_whole(store, node, cache, at, &mut bytes)?;
         bytes.resize((next - at) as usize, 0);
         for (number, data) in (at / block..).zip(bytes.chunks(block as usize)) {
             tree.verify(number, data)?;
@@ -61,8 +62,8 @@ pub(crate) fn read_verified(
 
 /// The Merkle tree of a file, and what of it was verified on the way.
 struct MerkleTree<'a> {
-    filesystem: &'a Filesystem,
-    inode: &'a Inode,
+    store: &'a FileStore,
+    node: &'a FileNode,
     /// First byte asked for, for errors.
     base: u64,
     hash: MerkleHash,
@@ -75,13 +76,10 @@ struct MerkleTree<'a> {
 }
 
 impl<'a> MerkleTree<'a> {
-    fn open(filesystem: &'a Filesystem, inode: &'a Inode, base: u64) -> Result<Self> {
-        let fail = |what| DataError { inode: inode.id(), offset: base, fault: DataFault::Verity { what } };
-        let engine = filesystem.engine();
-        let head = engine
-            .forest()
-            .trees()
-            .get(inode.subvolume().tree().root(), &VerityDescriptor::key(inode.number()))?;
+    fn open(store: &'a FileStore, node: &'a FileNode, base: u64) -> Result<Self> {
+        let fail = |what| DataError { inode: node.id(), offset: base, fault: DataFault::Verity { what } };
+        let engine = store.engine();
+        let head = engine.forest().trees().get(node.tree().root(), &VerityDescriptor::key(node.number()))?;
         let head = head.ok_or_else(|| fail("the file has no descriptor"))?;
         let head =
             VerityDescriptor::decode(head.data()).map_err(|_| fail("the descriptor's head is broken"))?;
@@ -89,7 +87,7 @@ impl<'a> MerkleTree<'a> {
             return Err(fail("the descriptor's head is of no known kind").into());
         }
         let wanted = MerkleDescriptor::SIZE as u64;
-        let bytes = pieces(filesystem, inode, ItemType::VERITY_DESCRIPTOR_ITEM, 1, 0, wanted)?;
+        let bytes = pieces(store, node, ItemType::VERITY_DESCRIPTOR_ITEM, 1, 0, wanted)?;
         let descriptor = bytes.as_deref().and_then(MerkleDescriptor::decode);
         let descriptor = descriptor.ok_or_else(|| fail("the descriptor is not whole"))?;
         let hash = MerkleHash::from_disk(descriptor.hash_algorithm);
@@ -97,26 +95,26 @@ impl<'a> MerkleTree<'a> {
         if !LOG_BLOCK_BYTES.contains(&descriptor.log_block_bytes) || descriptor.salt_bytes > 32 {
             return Err(fail("the descriptor's sizes can't be").into());
         }
-        if descriptor.data_bytes != inode.size() {
+        if descriptor.data_bytes != node.size() {
             return Err(fail("the file has another size than its descriptor says").into());
         }
         let block_bytes = 1 << descriptor.log_block_bytes;
         Ok(MerkleTree {
-            filesystem,
-            inode,
+            store,
+            node,
             base,
             hash,
             block_bytes,
             salt: descriptor.salt[..usize::from(descriptor.salt_bytes)].to_vec(),
             root: descriptor.root_hash[..hash.size_bytes()].to_vec(),
-            levels: levels(inode.size().div_ceil(block_bytes), block_bytes, hash),
+            levels: levels(node.size().div_ceil(block_bytes), block_bytes, hash),
             verified: HashMap::new(),
         })
     }
 
     fn fail(&self, block: u64, what: &'static str) -> DataError {
         let offset = (block * self.block_bytes).max(self.base);
-        DataError { inode: self.inode.id(), offset, fault: DataFault::Verity { what } }
+        DataError { inode: self.node.id(), offset, fault: DataFault::Verity { what } }
     }
 
     fn hashes_in_block(&self) -> u64 {
@@ -149,8 +147,7 @@ impl<'a> MerkleTree<'a> {
             return Ok(Arc::clone(known));
         }
         let start = self.levels[level] + number * self.block_bytes;
-        let bytes =
-            pieces(self.filesystem, self.inode, ItemType::VERITY_MERKLE_ITEM, 0, start, self.block_bytes)?;
+        let bytes = pieces(self.store, self.node, ItemType::VERITY_MERKLE_ITEM, 0, start, self.block_bytes)?;
         let bytes = bytes.ok_or_else(|| self.fail(data, "the Merkle tree is not whole"))?;
         if self.hash.of(&self.salt, &bytes) != self.expected(level + 1, number, data)? {
             return Err(self.fail(data, "a block of the Merkle tree is wrong").into());
@@ -182,19 +179,19 @@ fn levels(blocks: u64, block_bytes: u64, hash: MerkleHash) -> Vec<u64> {
 /// Bytes that lie in pieces, one item each, with `first` as the key's offset of position 0. None where some
 /// are missing.
 fn pieces(
-    filesystem: &Filesystem,
-    inode: &Inode,
+    store: &FileStore,
+    node: &FileNode,
     item_type: ItemType,
     first: u64,
     start: u64,
     length: u64,
 ) -> Result<Option<Vec<u8>>> {
-    let engine = filesystem.engine();
-    let root = inode.subvolume().tree().root();
+    let engine = store.engine();
+    let root = node.tree().root();
     let mut bytes = Vec::with_capacity(length as usize);
     while (bytes.len() as u64) < length {
         let at = start + bytes.len() as u64;
-        let key = Key::new(inode.number(), item_type, first + at);
+        let key = Key::new(node.number(), item_type, first + at);
         let found = engine.forest().trees().floor(root, &key)?;
         let is_piece = |found: Key| {
             found.objectid == key.objectid && found.item_type == key.item_type && found.offset >= first

@@ -7,8 +7,10 @@ use vlinder_base::metrics::{Counter, Gauge, Histogram, Registry, Unit};
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::sync::{Arc, Mutex};
 
-use super::flush::UnderWay;
-use crate::inode::{Inode, InodeId};
+use super::file_data::StateMaps;
+use super::file_node::FileNode;
+use super::flush::DeferredBatch;
+use crate::ids::InodeId;
 use crate::options::OpenOptions;
 
 /// Counters of write-back and seeking.
@@ -78,11 +80,10 @@ pub(crate) struct WriteBack {
     limit_bytes: u64,
     bytes: AtomicU64,
     /// The files that have some.
-    files: Mutex<BTreeMap<InodeId, Arc<Inode>>>,
-    state_metrics: Arc<vlinder_extent_state::Metrics>,
-    trims_states: bool,
+    files: Mutex<BTreeMap<InodeId, Arc<FileNode>>>,
+    state_maps: StateMaps,
     caches_seeks: bool,
-    pub(crate) under_way: UnderWay,
+    pub(super) under_way: DeferredBatch,
     pub(crate) metrics: DataMetrics,
 }
 
@@ -92,20 +93,19 @@ impl WriteBack {
             limit_bytes: options.dirty_bytes,
             bytes: AtomicU64::new(0),
             files: Mutex::default(),
-            state_metrics: vlinder_extent_state::Metrics::new(&options.registry),
-            trims_states: !options.disabled.state_trim,
+            state_maps: StateMaps::new(
+                vlinder_extent_state::Metrics::new(&options.registry),
+                !options.disabled.state_trim,
+            ),
             caches_seeks: !options.disabled.seek_cache,
-            under_way: UnderWay::default(),
+            under_way: DeferredBatch::default(),
             metrics: DataMetrics::new(&options.registry),
         }
     }
 
-    pub(crate) fn state_metrics(&self) -> Arc<vlinder_extent_state::Metrics> {
-        Arc::clone(&self.state_metrics)
-    }
-
-    pub(crate) fn trims_states(&self) -> bool {
-        self.trims_states
+    /// How the state maps of files are kept.
+    pub(crate) fn state_maps(&self) -> &StateMaps {
+        &self.state_maps
     }
 
     pub(crate) fn caches_seeks(&self) -> bool {
@@ -149,20 +149,20 @@ impl WriteBack {
     }
 
     /// A file has unflushed data.
-    pub(crate) fn add(&self, inode: &Arc<Inode>) {
-        self.files.lock().entry(inode.id()).or_insert_with(|| Arc::clone(inode));
+    pub(crate) fn add(&self, node: &Arc<FileNode>) {
+        self.files.lock().entry(node.id()).or_insert_with(|| Arc::clone(node));
     }
 
     /// A file may have none any more.
-    pub(crate) fn remove_if_clean(&self, inode: &Inode) {
+    pub(crate) fn remove_if_clean(&self, node: &FileNode) {
         let mut files = self.files.lock();
-        if inode.data.may_be_forgotten() {
-            files.remove(&inode.id());
+        if node.data().may_be_forgotten() {
+            files.remove(&node.id());
         }
     }
 
     /// The files that have unflushed data, in the order of their ids.
-    pub(crate) fn files(&self) -> Vec<Arc<Inode>> {
+    pub(crate) fn files(&self) -> Vec<Arc<FileNode>> {
         self.files.lock().values().cloned().collect()
     }
 }

@@ -10,8 +10,9 @@ use vlinder_format::inode_ref::{self, InodeReferences};
 use vlinder_format::{Damage, ItemType, Key, ObjectId, RootId};
 use vlinder_tree::Readahead;
 
+use crate::ids::InodeId;
+use crate::inode::Inode;
 use crate::inode::load::place;
-use crate::inode::{Inode, InodeId};
 use crate::{Access, Caller, Filesystem, FsError, Refusal, Result};
 
 /// Bytes of the longest name.
@@ -282,20 +283,20 @@ impl Filesystem {
     /// # Errors
     /// [`Refusal::IndexUsedUp`]; what reading met.
     pub(crate) fn take_index(&self, directory: &Inode) -> Result<DirectoryIndex> {
-        let known = directory.state.lock().next_index;
+        let known = directory.state().next_index;
         let next = match known {
             Some(next) => next,
             None => self.first_free_index(directory)?,
         };
         let following = next.0.checked_add(1).ok_or(Refusal::IndexUsedUp)?;
-        directory.state.lock().next_index = Some(DirectoryIndex(following));
+        directory.state().next_index = Some(DirectoryIndex(following));
         Ok(next)
     }
 
     /// The index behind the highest. The last one, 2^64-1, stands as well for none: a name may have it
     /// already, and none is given it.
     pub(crate) fn first_free_index(&self, directory: &Inode) -> Result<DirectoryIndex> {
-        if let Some(next) = directory.state.lock().next_index {
+        if let Some(next) = directory.state().next_index {
             return Ok(next);
         }
         let tree = directory.subvolume().tree();

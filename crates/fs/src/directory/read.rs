@@ -6,8 +6,9 @@ use vlinder_format::directory::{self, DirectoryEntry, DirectoryEntryType, Direct
 use vlinder_format::inode::FileType;
 use vlinder_format::{Damage, ItemType, Key, RootId};
 
+use crate::ids::InodeId;
+use crate::inode::Inode;
 use crate::inode::load::place;
-use crate::inode::{Inode, InodeId};
 use crate::{Access, Caller, Filesystem, Refusal, Result};
 
 /// One name of a listing.
@@ -45,7 +46,7 @@ impl Filesystem {
             return Err(Refusal::NotADirectory.into());
         }
         self.access(caller, directory, Access::READ)?;
-        directory.state.lock().opens += 1;
+        directory.state().opens += 1;
         let mut open = OpenDirectory {
             filesystem: self.clone(),
             inode: Arc::clone(directory),
@@ -109,7 +110,7 @@ impl OpenDirectory {
     ) -> Result<Vec<DirectoryRecord>> {
         let mut records = Vec::new();
         let _operation = self.inode.operation.read();
-        if self.inode.state.lock().deleted {
+        if self.inode.state().deleted {
             return Ok(records);
         }
         if from == 0 && most > 0 {

@@ -15,8 +15,9 @@ use super::Unlogged;
 use super::closure::Plan;
 use super::journal::{InodeRecord, Logged, Ranges, Record};
 use crate::data::{Extent, Rewrite, items};
+use crate::ids::InodeId;
+use crate::inode::Inode;
 use crate::inode::load::place;
-use crate::inode::{Inode, InodeId};
 use crate::{Filesystem, FsError, Subvolume};
 
 /// Items that change: their data, or none where one goes.
@@ -82,7 +83,7 @@ impl Writer<'_, '_> {
     ) -> Result<(), Unlogged> {
         let number = inode.number();
         let (item, disk_size) = {
-            let state = inode.state.lock();
+            let state = inode.state();
             (state.item, state.disk_size)
         };
         // Without a name the replay leaves it out, with all that follows it. It is logged as ever, since with
@@ -171,7 +172,7 @@ impl Writer<'_, '_> {
     /// An inode's item as it is now.
     fn item(&self, number: ObjectId) -> Result<Option<InodeItem>, FsError> {
         if let Some(inode) = self.filesystem.inode_in_memory(InodeId::new(self.subvolume.id(), number)) {
-            return Ok(Some(inode.state.lock().item));
+            return Ok(Some(inode.state().item));
         }
         let key = InodeItem::key(number);
         let Some(data) = self.filesystem.engine().item(self.subvolume.tree(), &key)? else { return Ok(None) };

@@ -11,11 +11,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use vlinder_base::sync::{Arc, Mutex, MutexGuard, RwLock};
 use vlinder_extent_state::ByteRange;
 use vlinder_format::directory::DirectoryIndex;
-use vlinder_format::inode::FileType;
 use vlinder_format::{Generation, ObjectId};
 use vlinder_transaction::LogTicket;
-
-use crate::inode::Inode;
 
 /// A name's place and what it stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,22 +190,26 @@ impl Journal {
 
 impl Record {
     /// The ticket of the last fsync of a file, if nothing of it changed since, nor of the names of what is in
-    /// the log.
-    pub(super) fn unchanged(&self, inode: &Inode) -> Option<LogTicket> {
-        let known = self.inodes.get(&inode.number())?;
-        let (item, ticket) = known.last.as_ref()?;
+    /// the log. `item` gives the bytes of the file's inode item as they are now.
+    pub(super) fn unchanged(&self, number: ObjectId, item: impl FnOnce() -> Vec<u8>) -> Option<LogTicket> {
+        let known = self.inodes.get(&number)?;
+        let (logged, ticket) = known.last.as_ref()?;
         let is_same = self.stale.is_empty()
             && known.ranges.is_empty()
             && !known.attributes_changed
-            && inode.file_type() == FileType::Regular
-            && *item == inode.state.lock().encode();
+            && *logged == item();
         is_same.then_some(*ticket)
     }
 
-    /// A file was fsynced as it is.
-    pub(super) fn note_logged(&mut self, inode: &Inode, ticket: LogTicket) {
-        if let Some(known) = self.inodes.get_mut(&inode.number()) {
-            known.last = Some((inode.state.lock().encode(), ticket));
+    /// A file was fsynced as it is. `item` gives the bytes of its inode item.
+    pub(super) fn note_logged(
+        &mut self,
+        number: ObjectId,
+        item: impl FnOnce() -> Vec<u8>,
+        ticket: LogTicket,
+    ) {
+        if let Some(known) = self.inodes.get_mut(&number) {
+            known.last = Some((item(), ticket));
         }
     }
 

@@ -149,13 +149,13 @@ impl Filesystem {
         let (handle, ticket) = {
             let _operation = inode.operation.write();
             if inode.file_type() == FileType::Regular {
-                data::flush(self, inode).map_err(Unlogged::Error)?;
+                data::flush::flush(self.store(), inode.node()).map_err(Unlogged::Error)?;
             }
             if self.options().no_tree_log {
                 return Err(FullCommit::TurnedOff.into());
             }
             // The file's items stay as they are while they are logged.
-            let _extents = data::lock_settled(self, inode);
+            let _extents = data::flush::lock_settled(self.store(), inode.node());
             let begun = self.engine().begin(Reservation::accepted(0));
             let handle = begun.map_err(|error| Unlogged::Error(error.into()))?;
             match self.log_inode(&handle, inode)? {
@@ -175,7 +175,7 @@ impl Filesystem {
         if subvolume.is_deleted() || made_in == Some(generation) {
             return Err(FullCommit::Subvolume.into());
         }
-        if inode.state.lock().deleted || inode.is_placeholder() {
+        if inode.state().deleted || inode.is_placeholder() {
             return Ok(None);
         }
         // What the last commit has is durable once that is published.
@@ -183,14 +183,16 @@ impl Filesystem {
         let journal = subvolume.journal().ok_or(FullCommit::TurnedOff)?;
         let _names = journal.gate.write();
         let mut record = journal.of(generation);
-        if let Some(ticket) = record.unchanged(inode) {
+        let number = inode.number();
+        let item = || inode.state().encode();
+        let is_regular = inode.file_type() == FileType::Regular;
+        if is_regular && let Some(ticket) = record.unchanged(number, item) {
             return Ok(Some(ticket));
         }
         let changed = {
-            let state = inode.state.lock();
+            let state = inode.state();
             state.dirty || state.item.transaction >= generation
         };
-        let number = inode.number();
         if !changed && !record.inodes.contains_key(&number) && !record.names.contains_key(&number) {
             return Ok(None);
         }
@@ -198,7 +200,7 @@ impl Filesystem {
         let mut edit = handle.edit_log()?;
         content::write(self, subvolume, &mut record, &mut edit, inode, &plan)?;
         let ticket = edit.finish();
-        record.note_logged(inode, ticket);
+        record.note_logged(number, item, ticket);
         Ok(Some(ticket))
     }
 }

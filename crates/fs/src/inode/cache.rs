@@ -5,7 +5,8 @@ use std::collections::HashMap;
 
 use vlinder_base::sync::{Arc, Mutex};
 
-use super::{Inode, InodeId};
+use super::Inode;
+use crate::ids::InodeId;
 
 const SHARDS: usize = 16;
 /// How many inodes a search for one to forget looks at, so that the bound holds at a constant cost.
@@ -143,11 +144,12 @@ impl Shard {
     }
 }
 
-/// Nobody else holds it (new holders come through the shard's lock), and nothing would be lost.
+/// Nobody else holds it or its node (new holders of either come through the shard's lock, or have one that is
+/// held), and nothing would be lost.
 fn may_be_forgotten(inode: &Arc<Inode>) -> bool {
-    if Arc::strong_count(inode) > 1 {
+    if Arc::strong_count(inode) > 1 || Arc::strong_count(inode.node()) > 1 {
         return false;
     }
-    let state = inode.state.lock();
-    !state.dirty && state.opens == 0 && !state.orphan && inode.data.may_be_forgotten()
+    let state = inode.state();
+    !state.dirty && state.opens == 0 && !state.orphan && inode.data().may_be_forgotten()
 }

@@ -4,7 +4,8 @@ use vlinder_base::sync::Arc;
 use vlinder_format::inode::InodeItem;
 use vlinder_format::{Damage, Key, Place};
 
-use super::{Inode, InodeId};
+use super::Inode;
+use crate::ids::InodeId;
 use crate::subvolume::Subvolume;
 use crate::{Filesystem, Refusal, Result};
 

@@ -7,7 +7,8 @@ use vlinder_base::sync::Arc;
 use vlinder_format::inode::{FileType, InodeItem, Mode};
 use vlinder_format::{ObjectId, RootId};
 
-use super::{Inode, InodeId};
+use super::Inode;
+use crate::ids::InodeId;
 use crate::subvolume::Subvolume;
 use crate::{Filesystem, Result};
 
@@ -26,7 +27,7 @@ impl Filesystem {
     /// Takes back what was changed about a placeholder that nobody has open.
     pub(super) fn forget_changes(&self, inode: &Inode, absent: RootId) -> Result<()> {
         let item = self.placeholder_item(inode.subvolume(), absent)?;
-        let mut state = inode.state.lock();
+        let mut state = inode.state();
         if state.opens == 0 {
             state.item = item;
         }
@@ -39,7 +40,7 @@ impl Filesystem {
         let created =
             subvolume.tree().item().extension.map(|extension| extension.creation_time).unwrap_or_default();
         let directory = subvolume.place_of_absent(absent).unwrap_or(ObjectId::FIRST_FREE);
-        let owner = self.inode(InodeId::new(subvolume.id(), directory))?.state.lock().item;
+        let owner = self.inode(InodeId::new(subvolume.id(), directory))?.state().item;
         Ok(InodeItem {
             link_count: 1,
             user: owner.user,

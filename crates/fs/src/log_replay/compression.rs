@@ -7,7 +7,8 @@ use vlinder_format::{Key, directory};
 
 use super::ReplayError;
 use super::target::Target;
-use crate::property::{COMPRESSION_NAME, CompressionProperty, require_feature};
+use crate::compression_property::{COMPRESSION_NAME, CompressionProperty};
+use crate::data::note_feature;
 
 impl Target<'_, '_> {
     /// Attributes take the place of what there is, one item at a time.
@@ -16,7 +17,7 @@ impl Target<'_, '_> {
             directory::find(data, COMPRESSION_NAME).map_err(|fault| self.log_damage(key, fault))?;
         let value = property.and_then(|property| CompressionProperty::parse(property.data));
         if let Some(CompressionProperty::Algorithm(algorithm)) = value {
-            require_feature(self.engine, self.handle, algorithm);
+            note_feature(self.engine, self.handle, algorithm);
         }
         self.put(key, data)
     }
@@ -28,6 +29,6 @@ impl Target<'_, '_> {
             CompressionId::ZSTD => Compression::Zstd,
             _ => return,
         };
-        require_feature(self.engine, self.handle, algorithm);
+        note_feature(self.engine, self.handle, algorithm);
     }
 }

@@ -26,7 +26,7 @@ impl Filesystem {
         }
         let subvolume = self.subvolume(root)?;
         let directory = self.inode(InodeId::root_of(root))?;
-        let owner = directory.state.lock().item;
+        let owner = directory.state().item;
         if !self.is_owner_or_capable(caller, &owner) {
             return Err(Refusal::NotPermitted.into());
         }
@@ -39,7 +39,7 @@ impl Filesystem {
             return Err(Refusal::NotPermitted.into());
         }
         if read_only {
-            crate::data::flush_subvolume(self, root)?;
+            crate::data::flush::flush_subvolume(self.store(), root)?;
             self.put_dirty_inodes()?;
         }
         let mut handle = self.begin_for(ChangeKind::Subvolume, 3)?;

@@ -15,7 +15,8 @@ use crate::changes::Changes;
 use crate::create::NewFile;
 use crate::create::note_names_changed;
 use crate::directory::check_new_name;
-use crate::inode::{Inode, InodeId};
+use crate::ids::InodeId;
+use crate::inode::Inode;
 use crate::participant::into_engine;
 use crate::stamp::Stamp;
 use crate::{Access, Caller, Filesystem, Refusal, Result};
@@ -127,7 +128,7 @@ impl Filesystem {
             self.engine().latch_read_only(&error);
             return Err(error.into());
         }
-        let mut state = directory.state.lock();
+        let mut state = directory.state();
         note_names_changed(&mut state, Stamp::of(handle), name.len(), 0);
         directory.put(handle, &mut state);
         Ok(())
@@ -150,11 +151,11 @@ impl Filesystem {
         check_new_name(name)?;
         let source = self.subvolume(source)?;
         let source_root = self.inode(InodeId::root_of(source.id()))?;
-        let owner = source_root.state.lock().item;
+        let owner = source_root.state().item;
         if !self.is_owner_or_capable(caller, &owner) {
             return Err(Refusal::NotPermitted.into());
         }
-        crate::data::flush_subvolume(self, source.id())?;
+        crate::data::flush::flush_subvolume(self.store(), source.id())?;
         self.flush_for_commit()?;
         let _places = self.shared().subvolume_places.lock();
         let _operation = directory.operation.write();

@@ -97,7 +97,7 @@ impl Filesystem {
             return Err(error);
         }
         {
-            let mut state = directory.state.lock();
+            let mut state = directory.state();
             note_names_changed(&mut state, Stamp::of(&handle), 0, name.len());
             directory.put(&mut handle, &mut state);
         }

@@ -13,27 +13,23 @@ pub(crate) use place::LowestParents;
 use core::fmt;
 use std::collections::BTreeMap;
 
-use vlinder_base::sync::atomic::{AtomicBool, Ordering};
-use vlinder_base::sync::{Arc, Mutex, Weak};
+use vlinder_base::sync::{Arc, Mutex};
 use vlinder_forest::OpenTree;
 use vlinder_format::{ItemType, Key, ObjectId, RootId};
-use vlinder_transaction::{Engine, Handle};
+use vlinder_transaction::Engine;
 
+use crate::data::FileTree;
+use crate::drops::Drops;
 use crate::fsync_log::Journal;
-use crate::nearness::Drops;
 use crate::{Refusal, Result};
 
 /// A subvolume in memory.
 pub struct Subvolume {
-    engine: Weak<Engine>,
-    tree: Arc<OpenTree>,
+    /// What its files share.
+    files: Arc<FileTree>,
     /// The number that the next inode gets: one more than the highest so far, so that none is used twice
     /// while mounted.
     next_inode: Mutex<Option<u64>>,
-    deleted: AtomicBool,
-    /// What changed since the last commit, for fsyncs; none where these commit instead.
-    journal: Option<Arc<Journal>>,
-    drops: Drops,
     /// The directories that hold names whose subvolumes are not there, as far as they were looked up.
     absent: Mutex<BTreeMap<RootId, ObjectId>>,
 }
@@ -47,12 +43,8 @@ impl fmt::Debug for Subvolume {
 impl Subvolume {
     pub(crate) fn new(engine: &Arc<Engine>, tree: Arc<OpenTree>, has_log: bool, drops: Drops) -> Self {
         Self {
-            engine: Arc::downgrade(engine),
-            tree,
+            files: Arc::new(FileTree::new(engine, tree, has_log, drops)),
             next_inode: Mutex::new(None),
-            deleted: AtomicBool::new(false),
-            journal: has_log.then(Arc::default),
-            drops,
             absent: Mutex::default(),
         }
     }
@@ -60,22 +52,27 @@ impl Subvolume {
     /// Its number.
     #[must_use]
     pub fn id(&self) -> RootId {
-        self.tree.id()
+        self.tree().id()
+    }
+
+    /// What its files share.
+    pub(crate) fn files(&self) -> &Arc<FileTree> {
+        &self.files
     }
 
     /// Its tree.
     #[must_use]
     pub fn tree(&self) -> &Arc<OpenTree> {
-        &self.tree
+        self.files.tree()
     }
 
     pub(crate) fn journal(&self) -> Option<&Arc<Journal>> {
-        self.journal.as_ref()
+        self.files.journal()
     }
 
     /// Counts what its files drop.
     pub(crate) fn drops(&self) -> &Drops {
-        &self.drops
+        self.files.drops()
     }
 
     /// Notes in which of its directories the name of a subvolume lies that is not there.
@@ -91,27 +88,17 @@ impl Subvolume {
     /// Whether it takes no changes.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.tree.item().is_read_only()
+        self.tree().item().is_read_only()
     }
 
     /// Whether it was deleted since it came into memory.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
-        self.deleted.load(Ordering::Acquire)
-    }
-
-    /// An inode changed: the root item tells about when and in which transaction, as Linux keeps it.
-    pub(crate) fn note_change(&self, handle: &Handle<'_>) {
-        let (generation, time) = (handle.generation(), handle.time_about());
-        self.tree.change_item(|item| {
-            let extension = item.extension_mut();
-            extension.change_transaction = generation;
-            extension.change_time = time;
-        });
+        self.files.is_deleted()
     }
 
     pub(crate) fn mark_deleted(&self) {
-        self.deleted.store(true, Ordering::Release);
+        self.files.mark_deleted();
     }
 
     /// A number for a new inode.
@@ -133,18 +120,7 @@ impl Subvolume {
     /// that could come back.
     fn highest_inode_number(&self, engine: &Engine) -> Result<u64> {
         let last = Key::new(ObjectId::LAST_FREE, ItemType(u8::MAX), u64::MAX);
-        let found = engine.forest().trees().floor(self.tree.root(), &last)?;
+        let found = engine.forest().trees().floor(self.tree().root(), &last)?;
         Ok(found.map_or(0, |position| position.key().objectid.0).max(ObjectId::FIRST_FREE.0))
-    }
-}
-
-impl Drop for Subvolume {
-    /// The blocks of a deleted subvolume may go when the last inode that knows it has left memory.
-    fn drop(&mut self) {
-        if self.is_deleted()
-            && let Some(engine) = self.engine.upgrade()
-        {
-            engine.add_dead_tree(Arc::clone(&self.tree));
-        }
     }
 }

@@ -12,7 +12,8 @@ use vlinder_format::root_ref::RootReference;
 use vlinder_format::{Damage, ItemType, Key, ObjectId, RootId};
 use vlinder_tree::{Position, Readahead};
 
-use crate::inode::{Inode, InodeId};
+use crate::ids::InodeId;
+use crate::inode::Inode;
 use crate::{Filesystem, FsError, Result};
 
 /// Of each subvolume that is referred to, the parent with the lowest number.

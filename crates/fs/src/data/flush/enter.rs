@@ -11,14 +11,15 @@ use vlinder_format::{FileOffset, Generation, Key, Logical};
 use vlinder_transaction::{Charge, DataExtent, Handle};
 use vlinder_tree::{Change, Edit};
 
-use super::store::{Place, Stored, release};
-use super::{Job, Part};
+use super::file_flush::{DirtyRange, FileFlush};
 use crate::data::apply::file_changes_over;
 use crate::data::extent::Extent;
 use crate::data::file_data::RangeGuard;
-use crate::data::rewrite::{Changes, Rewrite};
+use crate::data::file_store::FileStore;
+use crate::data::rewrite::{ItemChanges, Rewrite};
+use crate::data::written_extent::{Place, WrittenExtent, release};
 use crate::data::{items, references};
-use crate::{Filesystem, Refusal, Result};
+use crate::{Refusal, Result};
 
 /// Bytes of an inode item, or of a checksum item without its checksums, with the header.
 const INODE_ITEM_BYTES: u64 = 185;
@@ -58,16 +59,16 @@ pub(super) enum Entered {
 /// Enters a batch. On an error nothing was changed and the space is given back, except for damage met
 /// half-way, after which the file system is read-only.
 pub(super) fn enter(
-    filesystem: &Filesystem,
-    jobs: &[Job],
-    batch: &[Part],
-    stored: Vec<Stored>,
+    store: &FileStore,
+    jobs: &[FileFlush],
+    batch: &[DirtyRange],
+    stored: Vec<WrittenExtent>,
 ) -> Result<Entered> {
-    let result = enter_stored(filesystem, jobs, batch, &stored);
+    let result = enter_stored(store, jobs, batch, &stored);
     match &result {
         Ok(Entered::Done) => {}
-        Err((error, true)) => filesystem.engine().latch_read_only(error),
-        Ok(Entered::Overtaken) | Err((_, false)) => release(filesystem, &stored),
+        Err((error, true)) => store.engine().latch_read_only(error),
+        Ok(Entered::Overtaken) | Err((_, false)) => release(store.engine(), &stored),
     }
     result.map_err(|(error, _)| error)
 }
@@ -76,18 +77,18 @@ pub(super) fn enter(
 type Failure = (crate::FsError, bool);
 
 fn enter_stored(
-    filesystem: &Filesystem,
-    jobs: &[Job],
-    batch: &[Part],
-    stored: &[Stored],
+    store: &FileStore,
+    jobs: &[FileFlush],
+    batch: &[DirtyRange],
+    stored: &[WrittenExtent],
 ) -> std::result::Result<Entered, Failure> {
     let before = |error: crate::FsError| (error, false);
-    let (mut files, loaded) = load(filesystem, jobs, batch).map_err(before)?;
-    let _ranges = lock_ranges(filesystem, jobs, &files).map_err(before)?;
-    let Some(tree) = files.first().map(|file| Arc::clone(jobs[file.job].inode.subvolume().tree())) else {
+    let (mut files, loaded) = load(store, jobs, batch).map_err(before)?;
+    let _ranges = lock_ranges(store, jobs, &files).map_err(before)?;
+    let Some(tree) = files.first().map(|file| Arc::clone(jobs[file.job].node.tree())) else {
         return Ok(Entered::Done);
     };
-    let mut handle = super::begin(filesystem, changes_of(&loaded, stored, files.len())).map_err(before)?;
+    let mut handle = store.begin_flush(changes_of(&loaded, stored, files.len())).map_err(before)?;
     // As long as the handle is open, no further snapshot comes.
     let last_snapshot = tree.root().last_snapshot();
     let is_overtaken = |file: &FileRewrite| {
@@ -112,23 +113,23 @@ fn enter_stored(
         })
         .collect();
     for (file, changes) in files.iter().zip(&changes) {
-        references::change(&mut handle, &jobs[file.job].inode, changes, |address| new.contains(&address));
+        references::change(&mut handle, &jobs[file.job].node, changes, |address| new.contains(&address));
     }
     let stored = release_covered(&mut handle, stored, &changes);
-    enter_checksums(filesystem, &mut handle, &stored).map_err(|error| (error, true))?;
+    enter_checksums(store, &mut handle, &stored).map_err(|error| (error, true))?;
     for (file, changes) in files.iter().zip(&changes) {
         put_inode(&mut handle, &jobs[file.job], file, changes);
     }
-    count(filesystem, &stored);
+    count(store, &stored);
     Ok(Entered::Done)
 }
 
 /// What entering may change: the files' items, as many as were loaded beside what is stored, their inodes,
 /// and checksums.
-fn changes_of(loaded: &Loaded, stored: &[Stored], files: usize) -> Charge {
+fn changes_of(loaded: &Loaded, stored: &[WrittenExtent], files: usize) -> Charge {
     let files = files as u64;
-    let inline_bytes: u64 = stored.iter().map(Stored::inline_bytes).sum();
-    let checksum_bytes: u64 = stored.iter().map(Stored::checksum_bytes).sum();
+    let inline_bytes: u64 = stored.iter().map(WrittenExtent::inline_bytes).sum();
+    let checksum_bytes: u64 = stored.iter().map(WrittenExtent::checksum_bytes).sum();
     file_changes_over(loaded.items, loaded.overwritten, stored.len())
         + Charge::items(files, files * INODE_ITEM_BYTES + inline_bytes)
         + Charge { checksum_bytes, ..Charge::default() }
@@ -137,9 +138,9 @@ fn changes_of(loaded: &Loaded, stored: &[Stored], files: usize) -> Charge {
 /// Gives back the space of what later pieces of the same batch cover, and leaves the others.
 fn release_covered<'s>(
     handle: &mut Handle<'_>,
-    stored: &'s [Stored],
-    changes: &[Changes],
-) -> Vec<&'s Stored> {
+    stored: &'s [WrittenExtent],
+    changes: &[ItemChanges],
+) -> Vec<&'s WrittenExtent> {
     let references = changes.iter().flat_map(|changes| &changes.references);
     let referred: HashSet<Logical> = references
         .filter(|reference| reference.change > 0)
@@ -156,16 +157,16 @@ fn release_covered<'s>(
 }
 
 /// Loads the items around what was stored, with no transaction held up; and says how many there are.
-fn load(filesystem: &Filesystem, jobs: &[Job], batch: &[Part]) -> Result<(Vec<FileRewrite>, Loaded)> {
+fn load(store: &FileStore, jobs: &[FileFlush], batch: &[DirtyRange]) -> Result<(Vec<FileRewrite>, Loaded)> {
     let mut loaded = Loaded::default();
-    let sector_size = u64::from(filesystem.sector_size());
-    let needs_holes = !filesystem.engine().no_holes();
+    let sector_size = u64::from(store.sector_size());
+    let needs_holes = !store.engine().no_holes();
     let mut files: Vec<FileRewrite> = Vec::new();
     for parts in batch.chunk_by(|left, right| left.job == right.job) {
         let Some(last) = parts.last() else { continue };
         let job = &jobs[last.job];
         let (memory_size, old_disk_size) = {
-            let state = job.inode.state.lock();
+            let state = job.node.state();
             (state.item.size_bytes, state.disk_size)
         };
         let reached = if last.last { job.size } else { job.size.min(last.range.end()) };
@@ -179,8 +180,8 @@ fn load(filesystem: &Filesystem, jobs: &[Job], batch: &[Part]) -> Result<(Vec<Fi
         let grown = (old_disk_size / sector_size * sector_size, disk_size.next_multiple_of(sector_size));
         let fill = ByteRange::new(grown.0, grown.1).filter(|_| needs_holes && disk_size > old_disk_size);
         ranges.extend(fill);
-        let tree = job.inode.subvolume().tree();
-        let extents = items::load_each(filesystem.engine(), tree, job.inode.number(), &ranges)?;
+        let tree = job.node.tree();
+        let extents = items::load_each(store.engine(), tree, job.node.number(), &ranges)?;
         loaded.items += extents.len();
         // Parts are in order and apart, as extents are.
         let is_overwritten = |extent: &&Extent| {
@@ -218,23 +219,23 @@ fn joined(mut ranges: Vec<ByteRange>) -> Vec<ByteRange> {
 /// up before, and the rest afterwards, would see holes where there are none, and who reads what they referred
 /// to needs it unchanged.
 fn lock_ranges<'a>(
-    filesystem: &Filesystem,
-    jobs: &'a [Job],
+    store: &FileStore,
+    jobs: &'a [FileFlush],
     files: &[FileRewrite],
 ) -> Result<Vec<RangeGuard<'a>>> {
-    let write_back = &filesystem.shared().write_back;
+    let maps = store.write_back().state_maps();
     let mut guards = Vec::new();
     for file in files {
-        let inode = &jobs[file.job].inode;
+        let node = &jobs[file.job].node;
         for range in &file.ranges {
-            guards.push(inode.data.lock_range(write_back, inode.id(), *range)?);
+            guards.push(node.data().lock_range(maps, node.id(), *range)?);
         }
     }
     Ok(guards)
 }
 
 /// Works out the file's items as they will be.
-fn rewrite(stored: &[Stored], file: &mut FileRewrite, generation: Generation) -> Result<()> {
+fn rewrite(stored: &[WrittenExtent], file: &mut FileRewrite, generation: Generation) -> Result<()> {
     let mut joins = false;
     for piece in stored.iter().filter(|piece| piece.job == file.job) {
         let start = piece.range.start();
@@ -287,13 +288,13 @@ fn new_item(
 fn edit_items(
     handle: &mut Handle<'_>,
     tree: &OpenTree,
-    jobs: &[Job],
+    jobs: &[FileFlush],
     files: &[FileRewrite],
-    changes: &[Changes],
+    changes: &[ItemChanges],
 ) -> Result<()> {
     let mut items: Vec<(Key, Option<&[u8]>)> = Vec::new();
     for (file, changes) in files.iter().zip(changes) {
-        let inode = jobs[file.job].inode.number();
+        let inode = jobs[file.job].node.number();
         items.extend(
             changes
                 .items
@@ -307,20 +308,20 @@ fn edit_items(
         .map(|(key, data)| Edit::new(key, data.map_or(Change::Remove, Change::Put)))
         .collect();
     if tree.may_share_blocks() {
-        let inodes = files.iter().map(|file| InodeItem::key(jobs[file.job].inode.number()));
+        let inodes = files.iter().map(|file| InodeItem::key(jobs[file.job].node.number()));
         handle.charge_pending(tree, &inodes.collect::<Vec<Key>>())?;
     }
     Ok(handle.edit(tree, &edits)?)
 }
 
 /// Enters checksums in the order of their addresses, neighbours in one go.
-fn enter_checksums(filesystem: &Filesystem, handle: &mut Handle<'_>, stored: &[&Stored]) -> Result<()> {
+fn enter_checksums(store: &FileStore, handle: &mut Handle<'_>, stored: &[&WrittenExtent]) -> Result<()> {
     let mut all: Vec<(Logical, &[u8])> = stored
         .iter()
         .filter_map(|piece| piece.checksums.as_ref().map(|(start, checksums)| (*start, checksums.as_slice())))
         .collect();
     all.sort_by_key(|(start, _)| *start);
-    let geometry = filesystem.engine().checksum_geometry();
+    let geometry = store.engine().checksum_geometry();
     let mut rest = all.as_slice();
     while let Some(((start, first), behind)) = rest.split_first() {
         let mut joined = first.to_vec();
@@ -338,18 +339,18 @@ fn enter_checksums(filesystem: &Filesystem, handle: &mut Handle<'_>, stored: &[&
     Ok(())
 }
 
-fn put_inode(handle: &mut Handle<'_>, job: &Job, file: &FileRewrite, changes: &Changes) {
-    let mut state = job.inode.state.lock();
+fn put_inode(handle: &mut Handle<'_>, job: &FileFlush, file: &FileRewrite, changes: &ItemChanges) {
+    let mut state = job.node.state();
     state.item.allocated_bytes = state.item.allocated_bytes.saturating_add_signed(changes.allocated_bytes);
     state.disk_size = file.disk_size;
     if job.incompressible {
         state.item.flags = state.item.flags.with(InodeFlags::NOCOMPRESS);
     }
-    job.inode.put(handle, &mut state);
+    job.node.put(handle, &mut state);
 }
 
-fn count(filesystem: &Filesystem, stored: &[&Stored]) {
-    let metrics = &filesystem.shared().write_back.metrics;
+fn count(store: &FileStore, stored: &[&WrittenExtent]) {
+    let metrics = &store.write_back().metrics;
     for piece in stored {
         match &piece.place {
             Place::Inline { .. } => metrics.inline.increment(),

@@ -10,19 +10,21 @@ use vlinder_format::file_extent::{CompressionId, INLINE_HEADER_SIZE};
 use vlinder_format::inode::InodeFlags;
 use vlinder_transaction::{Charge, Handle};
 
-use super::{Job, Part};
+use super::file_flush::{DirtyRange, FileFlush};
+use crate::Result;
+use crate::compression_property::CompressionProperty;
+use crate::data::compression::{compression_property, require_feature};
 use crate::data::error::DataError;
+use crate::data::file_node::FileNode;
+use crate::data::file_store::FileStore;
 use crate::data::in_place;
-use crate::inode::Inode;
-use crate::property::CompressionProperty;
-use crate::{Filesystem, Result};
 
 /// The largest extent that Linux makes (`BTRFS_MAX_EXTENT_SIZE`).
 const LARGEST_EXTENT: u64 = 128 << 20;
 
 /// What becomes of a part of a file.
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(super) struct PlannedExtent {
     /// Whose.
     pub(super) job: usize,
     /// Its bytes in the file, whole sectors.
@@ -62,15 +64,19 @@ struct Method {
 }
 
 /// What becomes of a batch.
-pub(super) struct Plan<'a> {
+pub(super) struct FlushPlan<'a> {
     /// In the order of jobs and offsets.
-    pub(super) pieces: Vec<Piece>,
+    pub(super) pieces: Vec<PlannedExtent>,
     /// Held until everything is written, so that no snapshot comes to share what is overwritten in place.
     pub(super) handle: Option<Handle<'a>>,
 }
 
 /// Plans a batch. Compression runs on all cores, with no transaction held up.
-pub(super) fn plan<'a>(filesystem: &'a Filesystem, jobs: &mut [Job], batch: &[Part]) -> Result<Plan<'a>> {
+pub(super) fn plan<'a>(
+    store: &'a FileStore,
+    jobs: &mut [FileFlush],
+    batch: &[DirtyRange],
+) -> Result<FlushPlan<'a>> {
     let mut pieces = Vec::new();
     let mut to_compress = Vec::new();
     let mut overwritten = Vec::new();
@@ -79,24 +85,24 @@ pub(super) fn plan<'a>(filesystem: &'a Filesystem, jobs: &mut [Job], batch: &[Pa
     let mut known = None;
     for part in batch {
         let job = &jobs[part.job];
-        let flags = job.inode.flags();
+        let flags = job.node.flags();
         if flags.has(InodeFlags::NODATACOW) {
             overwritten.push(part);
             continue;
         }
         let method = match known {
             Some((of, method)) if of == part.job => method,
-            _ => method_of(filesystem, &job.inode, flags)?,
+            _ => method_of(store, &job.node, flags)?,
         };
         known = Some((part.job, method));
-        if let Some(piece) = inline(filesystem, job, part, method)? {
+        if let Some(piece) = inline(store, job, part, method)? {
             pieces.push(piece);
             continue;
         }
         let mut rest = vec![part.range];
         if flags.has(InodeFlags::PREALLOC) {
-            let handle = super::begin(filesystem, Charge::default())?;
-            rest = place_in_place(filesystem, job, part, &handle, &mut pieces)?;
+            let handle = store.begin_flush(Charge::default())?;
+            rest = place_in_place(store, job, part, &handle, &mut pieces)?;
         }
         for range in rest {
             match method {
@@ -108,31 +114,31 @@ pub(super) fn plan<'a>(filesystem: &'a Filesystem, jobs: &mut [Job], batch: &[Pa
             }
         }
     }
-    compress_units(filesystem, jobs, to_compress, &mut pieces)?;
+    compress_units(store, jobs, to_compress, &mut pieces)?;
     let mut handle = None;
     if !overwritten.is_empty() {
-        let open = super::begin(filesystem, Charge::default())?;
+        let open = store.begin_flush(Charge::default())?;
         for part in overwritten {
-            let rest = place_in_place(filesystem, &jobs[part.job], part, &open, &mut pieces)?;
+            let rest = place_in_place(store, &jobs[part.job], part, &open, &mut pieces)?;
             pieces.extend(rest.into_iter().flat_map(|range| plain(part.job, range)));
         }
         handle = Some(open);
     }
     pieces.sort_by_key(|piece| (piece.job, piece.range.start()));
-    Ok(Plan { pieces, handle })
+    Ok(FlushPlan { pieces, handle })
 }
 
 /// Plans what may be written in place, and gives the rest.
 fn place_in_place(
-    filesystem: &Filesystem,
-    job: &Job,
-    part: &Part,
+    store: &FileStore,
+    job: &FileFlush,
+    part: &DirtyRange,
     handle: &Handle<'_>,
-    pieces: &mut Vec<Piece>,
+    pieces: &mut Vec<PlannedExtent>,
 ) -> Result<Vec<ByteRange>> {
-    let (placed, rest) = in_place::find(filesystem, &job.inode, part.range, handle)?;
+    let (placed, rest) = in_place::find(store, &job.node, part.range, handle)?;
     let placed = placed.into_iter();
-    pieces.extend(placed.map(|(range, logical)| Piece {
+    pieces.extend(placed.map(|(range, logical)| PlannedExtent {
         job: part.job,
         range,
         form: Form::InPlace(logical),
@@ -141,8 +147,8 @@ fn place_in_place(
 }
 
 /// A range as plain extents.
-fn plain(job: usize, range: ByteRange) -> impl Iterator<Item = Piece> {
-    cut(range, LARGEST_EXTENT).map(move |range| Piece { job, range, form: Form::Plain })
+fn plain(job: usize, range: ByteRange) -> impl Iterator<Item = PlannedExtent> {
+    cut(range, LARGEST_EXTENT).map(move |range| PlannedExtent { job, range, form: Form::Plain })
 }
 
 /// A range in pieces of at most so many bytes.
@@ -156,16 +162,16 @@ fn cut(range: ByteRange, most: u64) -> impl Iterator<Item = ByteRange> {
 
 /// How new data of a file are compressed, if at all (Linux's `inode_need_compress`): a forced mount option
 /// comes first, then the file's own mark that it does not pay, then property, flag and mount option.
-fn method_of(filesystem: &Filesystem, inode: &Inode, flags: InodeFlags) -> Result<Option<Method>> {
+fn method_of(store: &FileStore, node: &FileNode, flags: InodeFlags) -> Result<Option<Method>> {
     if flags.has_any(InodeFlags::NODATACOW | InodeFlags::NODATASUM) {
         return Ok(None);
     }
-    let option = filesystem.options().compress;
+    let option = store.options().compress;
     let force = option.is_some_and(|option| option.force);
     if flags.has(InodeFlags::NOCOMPRESS) && !force {
         return Ok(None);
     }
-    let property = match filesystem.compression_property(inode)? {
+    let property = match compression_property(store, node)? {
         CompressionProperty::Algorithm(algorithm) => Some(algorithm),
         CompressionProperty::None | CompressionProperty::Never => None,
     };
@@ -175,21 +181,26 @@ fn method_of(filesystem: &Filesystem, inode: &Inode, flags: InodeFlags) -> Resul
     let algorithm = property.or(option.map(|option| option.algorithm)).unwrap_or(Compression::Zlib);
     let level = option.filter(|option| option.algorithm == algorithm).map_or(0, |option| option.level);
     let level = if level == 0 { algorithm.default_level() } else { level };
-    filesystem.require_compression_feature(algorithm)?;
+    require_feature(store, algorithm)?;
     Ok(Some(Method { algorithm, level, force, may_mark: !force && property.is_none() }))
 }
 
 /// The part as an inline extent, if it is the whole file and small enough (Linux's
 /// `can_cow_file_range_inline`).
-fn inline(filesystem: &Filesystem, job: &Job, part: &Part, method: Option<Method>) -> Result<Option<Piece>> {
-    let sector_size = u64::from(filesystem.sector_size());
+fn inline(
+    store: &FileStore,
+    job: &FileFlush,
+    part: &DirtyRange,
+    method: Option<Method>,
+) -> Result<Option<PlannedExtent>> {
+    let sector_size = u64::from(store.sector_size());
     let whole_file = part.range.start() == 0 && part.last && job.size <= part.range.end();
     if !whole_file || part.range.end() > sector_size || job.size == 0 {
         return Ok(None);
     }
-    let fits_leaf = u64::from(filesystem.engine().node_size())
+    let fits_leaf = u64::from(store.engine().node_size())
         .saturating_sub((HEADER_SIZE + ITEM_HEADER_SIZE + INLINE_HEADER_SIZE) as u64);
-    let most = filesystem.options().max_inline_bytes.min(fits_leaf).min(sector_size - 1);
+    let most = store.options().max_inline_bytes.min(fits_leaf).min(sector_size - 1);
     let mut bytes = vec![0; job.size as usize];
     job.runs.copy_to(0, &mut bytes);
     let ram_bytes = job.size;
@@ -199,28 +210,28 @@ fn inline(filesystem: &Filesystem, job: &Job, part: &Part, method: Option<Method
         let mut output = Vec::new();
         let limit = bytes.len() - 1;
         let pays = compress(method.algorithm, method.level, &bytes, sector_size as usize, limit, &mut output)
-            .map_err(|error| DataError { inode: job.inode.id(), offset: 0, fault: error.into() })?;
+            .map_err(|error| DataError { inode: job.node.id(), offset: 0, fault: error.into() })?;
         if pays && output.len() as u64 <= most {
             let compression = CompressionId(method.algorithm.to_disk());
             let form = Form::Inline { bytes: output, compression, ram_bytes };
-            return Ok(Some(Piece { job: part.job, range: part.range, form }));
+            return Ok(Some(PlannedExtent { job: part.job, range: part.range, form }));
         }
     }
     if job.size > most {
         return Ok(None);
     }
     let form = Form::Inline { bytes, compression: CompressionId::NONE, ram_bytes };
-    Ok(Some(Piece { job: part.job, range: part.range, form }))
+    Ok(Some(PlannedExtent { job: part.job, range: part.range, form }))
 }
 
 /// Compresses units on all cores; neighbours that stay plain become one piece again.
 fn compress_units(
-    filesystem: &Filesystem,
-    jobs: &mut [Job],
+    store: &FileStore,
+    jobs: &mut [FileFlush],
     units: Vec<(usize, ByteRange, Method)>,
-    pieces: &mut Vec<Piece>,
+    pieces: &mut Vec<PlannedExtent>,
 ) -> Result<()> {
-    let sector_bytes = filesystem.sector_size() as usize;
+    let sector_bytes = store.sector_size() as usize;
     let shared_jobs = &*jobs;
     let results = parallel::map_vec(units, |(job, range, method)| {
         let outcome = compress_unit(&shared_jobs[job], range, method, sector_bytes);
@@ -228,28 +239,28 @@ fn compress_units(
     });
     for (job, range, method, outcome) in results {
         let outcome = outcome.map_err(|error| DataError {
-            inode: jobs[job].inode.id(),
+            inode: jobs[job].node.id(),
             offset: range.start(),
             fault: error.into(),
         })?;
         match outcome {
             Outcome::Compressed(bytes) => {
                 let compression = CompressionId(method.algorithm.to_disk());
-                pieces.push(Piece { job, range, form: Form::Compressed { bytes, compression } });
+                pieces.push(PlannedExtent { job, range, form: Form::Compressed { bytes, compression } });
                 continue;
             }
             Outcome::TriedInVain if method.may_mark => jobs[job].incompressible = true,
             Outcome::TriedInVain | Outcome::NotTried => {}
         }
         match pieces.last_mut() {
-            Some(Piece { job: before, range: plain, form: Form::Plain })
+            Some(PlannedExtent { job: before, range: plain, form: Form::Plain })
                 if *before == job
                     && plain.end() == range.start()
                     && plain.length_bytes() + range.length_bytes() <= LARGEST_EXTENT =>
             {
                 *plain = ByteRange::new(plain.start(), range.end()).unwrap_or(range);
             }
-            _ => pieces.push(Piece { job, range, form: Form::Plain }),
+            _ => pieces.push(PlannedExtent { job, range, form: Form::Plain }),
         }
     }
     Ok(())
@@ -263,7 +274,7 @@ enum Outcome {
 }
 
 fn compress_unit(
-    job: &Job,
+    job: &FileFlush,
     range: ByteRange,
     method: Method,
     sector_bytes: usize,

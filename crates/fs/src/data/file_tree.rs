@@ -1,0 +1,82 @@
+//! What the files of one subvolume share: their tree, and what their changes are told to.
+
+use core::fmt;
+
+use vlinder_base::sync::atomic::{AtomicBool, Ordering};
+use vlinder_base::sync::{Arc, Weak};
+use vlinder_forest::OpenTree;
+use vlinder_transaction::{Engine, Handle};
+
+use crate::drops::Drops;
+use crate::fsync_log::Journal;
+
+/// The tree of a subvolume in memory, as its files know it.
+pub(crate) struct FileTree {
+    engine: Weak<Engine>,
+    tree: Arc<OpenTree>,
+    deleted: AtomicBool,
+    /// What changed since the last commit, for fsyncs; none where these commit instead.
+    journal: Option<Arc<Journal>>,
+    drops: Drops,
+}
+
+impl fmt::Debug for FileTree {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "files of tree {}", self.tree.id())
+    }
+}
+
+impl FileTree {
+    pub(crate) fn new(engine: &Arc<Engine>, tree: Arc<OpenTree>, has_log: bool, drops: Drops) -> Self {
+        Self {
+            engine: Arc::downgrade(engine),
+            tree,
+            deleted: AtomicBool::new(false),
+            journal: has_log.then(Arc::default),
+            drops,
+        }
+    }
+
+    pub(crate) fn tree(&self) -> &Arc<OpenTree> {
+        &self.tree
+    }
+
+    pub(crate) fn journal(&self) -> Option<&Arc<Journal>> {
+        self.journal.as_ref()
+    }
+
+    /// Counts what its files drop.
+    pub(crate) fn drops(&self) -> &Drops {
+        &self.drops
+    }
+
+    /// Whether the subvolume was deleted since it came into memory.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.deleted.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn mark_deleted(&self) {
+        self.deleted.store(true, Ordering::Release);
+    }
+
+    /// An inode changed: the root item tells about when and in which transaction, as Linux keeps it.
+    pub(crate) fn note_change(&self, handle: &Handle<'_>) {
+        let (generation, time) = (handle.generation(), handle.time_about());
+        self.tree.change_item(|item| {
+            let extension = item.extension_mut();
+            extension.change_transaction = generation;
+            extension.change_time = time;
+        });
+    }
+}
+
+impl Drop for FileTree {
+    /// The blocks of a deleted subvolume may go when the last file that knows it has left memory.
+    fn drop(&mut self) {
+        if self.is_deleted()
+            && let Some(engine) = self.engine.upgrade()
+        {
+            engine.add_dead_tree(Arc::clone(&self.tree));
+        }
+    }
+}
