@@ -42,8 +42,8 @@ impl StateMaps {
 pub struct FileData {
     /// Held by what changes the file's EXTENT_DATA items: a flush, a truncation, a clone and so on.
     extents: Mutex<()>,
-    /// Held by the flush that takes dirty bytes and brings them to the devices, so that extents become ordered as
-    /// bytes were taken.
+    /// Held by the flush that takes dirty bytes and brings them to the devices, so that extents become
+    /// ordered as bytes were taken.
     storing: Mutex<()>,
     /// Of the items, while nobody may be changing them: each time they may have changed another [`serial`]; 0
     /// while they may be changing.
