@@ -16,12 +16,12 @@ use vlinder_volume::{MappedChunk, OpenRules, Opened, Volume};
 
 use crate::data::{FileStore, begin, flush};
 use crate::fsync_log::FsyncMetrics;
-use crate::host_room::HostRetry;
+use crate::host_retry::HostRetry;
 use crate::ids::InodeId;
 use crate::inode::Inode;
 use crate::inode::cache::InodeCache;
 use crate::options::{OpenOptions, Owners};
-use crate::orphan::PutOff;
+use crate::put_off::PutOff;
 use crate::subvolume::{LowestParents, Subvolume};
 use crate::{FsError, Refusal, Result, SubvolumeChoice};
 

@@ -15,47 +15,8 @@
 
 use std::time::Duration;
 
-use vlinder_base::sync::Mutex;
-
+use crate::host_retry::{LONGEST_WAIT, Next};
 use crate::{Filesystem, Result};
-
-/// After the first try that failed.
-const FIRST_WAIT: Duration = Duration::from_millis(250);
-/// A try may take as long as writing out all that is dirty.
-const LONGEST_WAIT: Duration = Duration::from_secs(8);
-
-/// When a host that is full is tried again.
-pub(crate) struct HostRetry {
-    next: Mutex<Next>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Next {
-    /// Which time of a full host this is about
-    /// ([`Engine::times_host_was_full`](vlinder_transaction::Engine)).
-    time: u64,
-    /// By the monotonic clock.
-    at: Duration,
-    wait: Duration,
-}
-
-impl Next {
-    /// The first try of a time: at once.
-    const fn first(time: u64) -> Self {
-        Self { time, at: Duration::ZERO, wait: FIRST_WAIT }
-    }
-
-    /// After a try that the host had no space for.
-    fn after_vain_try(self, now: Duration) -> Self {
-        Self { at: now.saturating_add(self.wait), wait: (self.wait * 2).min(LONGEST_WAIT), ..self }
-    }
-}
-
-impl Default for HostRetry {
-    fn default() -> Self {
-        Self { next: Mutex::new(Next::first(0)) }
-    }
-}
 
 impl Filesystem {
     /// Refuses what would take more room on the host while that is full. The caller holds no lock and no
@@ -74,7 +35,7 @@ impl Filesystem {
     fn try_host_again(&self) -> Result<()> {
         let refused = || Err(self.engine().full_host().into());
         // One at a time: who comes meanwhile is refused.
-        let Some(mut next) = self.shared().host_retry.next.try_lock() else { return refused() };
+        let Some(mut next) = self.shared().host_retry.try_next() else { return refused() };
         let time = self.engine().times_host_was_full();
         if next.time != time {
             *next = Next::first(time);
@@ -98,23 +59,5 @@ impl Filesystem {
     /// How long the background work waits before it tries a full host again; none where the host is not full.
     pub(crate) fn wait_for_host(&self) -> Option<Duration> {
         self.engine().is_host_full().then_some(LONGEST_WAIT)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn intervals_double_up_to_the_longest() {
-        let mut next = Next::first(3);
-        let mut waits = Vec::new();
-        for _ in 0..8 {
-            let before = next.wait;
-            next = next.after_vain_try(Duration::from_secs(100));
-            assert_eq!((next.time, next.at), (3, Duration::from_secs(100) + before));
-            waits.push(before.as_millis());
-        }
-        assert_eq!(waits, [250, 500, 1000, 2000, 4000, 8000, 8000, 8000]);
     }
 }

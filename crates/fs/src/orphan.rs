@@ -5,7 +5,7 @@
 //! alone: it comes before anything else happens in a subvolume, and a snapshot is taken of trees in which
 //! nothing is pending.
 
-use vlinder_base::sync::{Arc, Mutex};
+use vlinder_base::sync::Arc;
 use vlinder_format::inode::{FileType, InodeItem};
 use vlinder_format::{ItemType, Key, ObjectId, orphan};
 use vlinder_transaction::{ChangeKind, Charge, Handle};
@@ -19,34 +19,6 @@ use crate::{Filesystem, FsError, Refusal, Result, Subvolume};
 
 /// So many items beside its data a deleted file may have for its deletion in one step.
 const MOST_ITEMS: usize = 64;
-
-/// Files without names whose deletion found no space. Each has its orphan item, so a crash forgets none of
-/// them.
-#[derive(Default)]
-pub(crate) struct PutOff(Mutex<Vec<Arc<Inode>>>);
-
-impl PutOff {
-    fn add(&self, inode: &Arc<Inode>) {
-        let mut files = self.0.lock();
-        if !files.iter().any(|file| file.id() == inode.id()) {
-            files.push(Arc::clone(inode));
-        }
-    }
-
-    /// Deletes each of the files by `delete`, which puts a file off again where it finds no space. The first
-    /// failure ends the round: each try may commit several times, and a sync must not do that for every file
-    /// of a full disk.
-    fn try_again(&self, mut delete: impl FnMut(&Arc<Inode>) -> Result<()>) {
-        let mut files = std::mem::take(&mut *self.0.lock()).into_iter();
-        for inode in files.by_ref() {
-            if let Err(error) = delete(&inode) {
-                tracing::debug!(inode = %inode.id(), %error, "a file without names is still there");
-                break;
-            }
-        }
-        files.for_each(|inode| self.add(&inode));
-    }
-}
 
 impl Filesystem {
     /// Deletes a file without names, unless it is open. The caller holds no lock. Where there is no space for
@@ -190,6 +162,7 @@ mod tests {
     use vlinder_testkit::{Scratch, golden};
 
     use super::*;
+    use crate::put_off::PutOff;
     use crate::{Caller, OpenOptions};
 
     /// A file system of one directory, and three files in it.
@@ -219,7 +192,7 @@ mod tests {
             Err(FsError::Refused(Refusal::NoSpace))
         });
         assert_eq!(tried, [files[0].id(), files[1].id()]);
-        let left: Vec<_> = put_off.0.lock().iter().map(|inode| inode.id()).collect();
+        let left = put_off.ids();
         assert_eq!(left, [files[1].id(), files[2].id()]);
     }
 

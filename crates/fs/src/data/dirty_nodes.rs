@@ -36,7 +36,7 @@ pub(crate) struct ListChange {
 }
 
 impl DirtyNodes {
-    /// An node became dirty. The caller holds its state.
+    /// A node became dirty. The caller holds its state.
     pub(crate) fn add(&self, node: &Arc<FileNode>) -> ListChange {
         let mut list = self.list.lock();
         let before = list.nodes.insert(node.id(), Arc::clone(node));
@@ -52,7 +52,7 @@ impl DirtyNodes {
         std::iter::from_fn(|| list.nodes.pop_first()).take(most).map(|(_, node)| node).collect()
     }
 
-    /// Lists an node again that was taken and is dirty still. Gives how many times it was counted that it is
+    /// Lists a node again that was taken and is dirty still. Gives how many times it was counted that it is
     /// not listed: once where another thread has added it meanwhile.
     pub(crate) fn put_back(&self, node: &Arc<FileNode>) -> u64 {
         u64::from(self.list.lock().nodes.insert(node.id(), Arc::clone(node)).is_some())
@@ -69,7 +69,7 @@ impl List {
         if self.nodes.len() < 2 * self.left.max(FEW / 2) {
             return Vec::new();
         }
-        // Whoever holds an node's state may be about to list it: it stays.
+        // A thread that holds a node's state may be about to list the node: the node stays.
         let is_clean = |node: &FileNode| node.try_state().is_some_and(|state| !state.dirty);
         let clean = self.nodes.extract_if(.., |_, node| is_clean(node)).map(|(_, node)| node).collect();
         self.left = self.nodes.len();

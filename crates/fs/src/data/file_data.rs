@@ -36,14 +36,14 @@ impl StateMaps {
 /// these. A range of the state map has [`DELALLOC`] as long as it is in any of them.
 ///
 /// Locks: the operation lock → `extents` → `storing` → [ranges](Self::lock_range) → a transaction handle →
-/// the inode's state → `unflushed`. Who finishes the batch [under way](super::flush::flush_ahead) has the
+/// the inode's state → `unflushed`. What finishes the batch [under way](super::flush::flush_ahead) has the
 /// batch first, with `extents` of other files perhaps, and takes those of its files then.
 #[derive(Debug)]
 pub struct FileData {
-    /// Held by whoever changes the file's EXTENT_DATA items: a flush, a truncation, a clone and so on.
+    /// Held by what changes the file's EXTENT_DATA items: a flush, a truncation, a clone and so on.
     extents: Mutex<()>,
-    /// Held by whoever takes dirty bytes and brings them to the devices, so that extents become ordered as
-    /// bytes were taken.
+    /// Held by the flush that takes dirty bytes and brings them to the devices, so that extents become
+    /// ordered as bytes were taken.
     storing: Mutex<()>,
     /// Of the items, while nobody may be changing them: each time they may have changed another [`serial`]; 0
     /// while they may be changing.

@@ -112,7 +112,7 @@ impl OpenCache {
             }
             windows.iter().find(|window| window.complete_to == at).map(|window| window.limit)
         };
-        // Who goes through a file in order looks at all that a leaf has.
+        // A reader that goes through a file in order looks at all that a leaf has.
         let limit = goes_on.map_or(FIRST_ITEMS, |limit| limit * 4).max(wanted).min(MOST_ITEMS);
         let (engine, tree) = (store.engine(), node.tree());
         let loaded = items::load_leaf(engine, tree, node.number(), at, limit, goes_on.is_some())?;

@@ -17,7 +17,7 @@ use super::fetch::Started;
 use super::file_data::Version;
 use super::held::{Held, Share};
 
-/// Who asks for more at once is not helped by more still.
+/// A reader that asks for more at once is not helped by more still.
 const LARGEST_STEP: u64 = 64 << 10;
 
 /// A gap up to this size, which may be a hole, does not break the order.

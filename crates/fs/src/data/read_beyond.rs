@@ -67,7 +67,7 @@ impl Reader<'_> {
         let mut buffers = used.map_or_else(Vec::new, Stretch::into_buffers);
         let (coming, range) = {
             let mut ahead = self.cache.ahead.lock();
-            // Who reads so wants all of it.
+            // A reader of stretches wants the whole file.
             ahead.next_bytes = MOST_BYTES;
             (ahead.take_coming(version, offset), ahead.following(offset, size))
         };

@@ -141,7 +141,7 @@ pub fn extent_map(
     Ok(mapped)
 }
 
-/// Who else refers to the extents of a file; each is looked up once.
+/// Whether others refer to the extents of a file, too; each extent is looked up once.
 struct Sharing<'a> {
     /// None where a rescue goes without the extent tree: then nothing is known to be shared.
     users: Option<ExtentUsers<'a>>,

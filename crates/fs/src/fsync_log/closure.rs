@@ -24,7 +24,7 @@ use vlinder_format::directory::DirectoryIndex;
 use vlinder_format::{ItemType, Key, ObjectId};
 
 use super::journal::{NameChange, Place, Record};
-use super::{FullCommit, Unlogged};
+use super::outcome::{FullCommit, Unlogged};
 use crate::inode::Inode;
 use crate::{Filesystem, FsError, Subvolume};
 

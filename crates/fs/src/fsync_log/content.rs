@@ -11,9 +11,9 @@ use vlinder_format::{Damage, FileOffset, Generation, ItemType, Key, Logical, Obj
 use vlinder_transaction::LogEdit;
 use vlinder_tree::{Edit, Readahead};
 
-use super::Unlogged;
 use super::closure::Plan;
 use super::journal::{InodeRecord, Logged, Ranges, Record};
+use super::outcome::Unlogged;
 use crate::data::{Extent, Rewrite, items};
 use crate::ids::InodeId;
 use crate::inode::Inode;

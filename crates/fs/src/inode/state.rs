@@ -10,7 +10,7 @@ use crate::compression_property::CompressionProperty;
 /// seconds).
 const LONGEST_DIRTY_SECONDS: i64 = 60;
 
-/// What changes about an inode, under [`Inode::state`].
+/// What changes about an inode, under [`Inode::state`](crate::Inode::state).
 #[derive(Debug)]
 pub struct InodeState {
     /// The inode item as memory has it: `size_bytes` of a regular file is the size that readers see.

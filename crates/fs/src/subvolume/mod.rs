@@ -8,10 +8,9 @@ mod list;
 mod place;
 
 pub use list::SubvolumeInformation;
-pub(crate) use place::LowestParents;
 
 use core::fmt;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use vlinder_base::sync::{Arc, Mutex};
 use vlinder_forest::OpenTree;
@@ -22,6 +21,9 @@ use crate::data::FileTree;
 use crate::drops::Drops;
 use crate::fsync_log::Journal;
 use crate::{Refusal, Result};
+
+/// Of each subvolume that is referred to, the parent with the lowest number.
+pub(crate) type LowestParents = HashMap<RootId, RootId>;
 
 /// A subvolume in memory.
 pub struct Subvolume {

@@ -5,19 +5,15 @@
 //! several places of a damaged file system, or in a circle. Here each lies at one: the first reference back
 //! says where, or, if there is none at all, the reference of the parent with the lowest number.
 
-use std::collections::HashMap;
-
 use vlinder_format::directory::DirectoryIndex;
 use vlinder_format::root_ref::RootReference;
 use vlinder_format::{Damage, ItemType, Key, ObjectId, RootId};
 use vlinder_tree::{Position, Readahead};
 
+use super::LowestParents;
 use crate::ids::InodeId;
 use crate::inode::Inode;
 use crate::{Filesystem, FsError, Result};
-
-/// Of each subvolume that is referred to, the parent with the lowest number.
-pub(crate) type LowestParents = HashMap<RootId, RootId>;
 
 /// Where a subvolume has its name.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Ordered extents: what direct writes brought to the devices, before its items are in the tree.
 //!
-//! Who writes directly waits for the devices and no longer. An item costs a descent and a changed leaf
+//! A direct writer waits for the devices and no longer. An item costs a descent and a changed leaf
 //! wherever in the file it lies, so those of thousands of writes are entered together, in the order of the
 //! file, by one of the writers, while the others go on storing. Until then the bytes stay in memory for
 //! readers, and the promise of their space is kept. Extents are entered in the order in which their bytes
@@ -21,7 +21,7 @@ use crate::data::written_extent::WrittenExtent;
 use crate::{Refusal, Result};
 
 /// So many extents are worth a transaction, or [`BATCH_BYTES`]. Twice as much makes the writers wait for
-/// whoever enters.
+/// the one that enters.
 const MANY_EXTENTS: usize = 4096;
 
 /// Whether it is worth a transaction to enter it.
@@ -78,7 +78,7 @@ fn enter_many(store: &FileStore, node: &Arc<FileNode>) -> Result<()> {
     let _items = match node.data().try_lock_items() {
         Some(items) => items,
         None if crowded => node.data().lock_items(),
-        // Whoever has it may be entering; others come soon.
+        // The holder may be entering; other writers come soon.
         None => return Ok(()),
     };
     if !is_due().0 {

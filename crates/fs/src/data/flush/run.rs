@@ -99,7 +99,7 @@ fn take(store: &FileStore, node: &Arc<FileNode>) -> Option<FileFlush> {
 /// Forgets what is in the tree now, and gives the rest back to the dirty bytes.
 fn finish(store: &FileStore, job: &FileFlush) -> Result<()> {
     let write_back = store.write_back();
-    let data = &job.node.data();
+    let data = job.node.data();
     let settled;
     let cleared = {
         let mut unflushed = data.unflushed();

@@ -16,7 +16,7 @@ use crate::data::ordered_extents::Ordered;
 use crate::data::written_extent::{WrittenExtent, release};
 
 /// Keeps others from changing the file's items and from taking its dirty bytes. Nothing is ordered: what
-/// can't be entered is dirty again, so that whoever flushes meets the error.
+/// can't be entered is dirty again, so that the next flush meets the error.
 pub(crate) fn lock_settled<'a>(store: &FileStore, node: &'a Arc<FileNode>) -> ExtentsGuard<'a> {
     loop {
         let guard = node.data().lock_extents();
@@ -39,7 +39,7 @@ pub(super) fn try_lock_settled<'a>(store: &FileStore, node: &'a Arc<FileNode>) -
 fn settle(store: &FileStore, node: &Arc<FileNode>) {
     let entering = Entering::take(store, node, WriterPolicy::Stopped);
     if let Some(Err(error)) = entering.map(Entering::run) {
-        tracing::debug!(%error, node = %node.id(), "extents that can't be entered are written again");
+        tracing::debug!(%error, inode = %node.id(), "extents that can't be entered are written again");
     }
 }
 
@@ -85,7 +85,7 @@ impl<'a> Entering<'a> {
         let entered = enter::enter(self.store, jobs, &ranges, stored)?;
         assert_eq!(entered, Entered::Done, "what is ordered is in new extents");
         self.entered = true;
-        let data = &self.job.node.data();
+        let data = self.job.node.data();
         let cleared = {
             let mut unflushed = data.unflushed();
             let before = unflushed.bytes();

@@ -83,7 +83,7 @@ pub(super) fn flush(
 }
 
 /// Whether some of it may be written in place. What is overwritten keeps a handle open until it is written,
-/// and whoever holds one must not wait for another.
+/// and a thread that holds one must not wait for another.
 fn may_overwrite(jobs: &[FileFlush], batch: &[DirtyRange]) -> bool {
     let in_place = InodeFlags::NODATACOW | InodeFlags::PREALLOC;
     batch.iter().any(|part| jobs[part.job].node.flags().has_any(in_place))
