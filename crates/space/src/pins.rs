@@ -41,7 +41,7 @@ impl<'a> Pins<'a> {
     /// Reserved space that may have been written is not needed: it is free once this transaction is durable.
     ///
     /// # Errors
-    /// As [`SpaceManager::pin_used`].
+    /// As [`Pins::pin_used`].
     pub fn pin_reserved(&self, logical: Logical, length: u64) -> Result<(), Fault> {
         let mut state = self.ledger.state.lock();
         state.pinned.check_unpinned(logical, length)?;

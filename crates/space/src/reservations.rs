@@ -17,9 +17,9 @@ enum Promised {
     Given,
     /// There is no room.
     Refused,
-    /// What new chunks can have has to be said first ([`SpaceManager::set_unallocated`]).
+    /// What new chunks can have has to be said first ([`Reservations::set_unallocated`]).
     Unmeasured(ChunkChanges),
-    /// There is no room by bounds that counting may lower ([`SpaceManager::set_counted`]).
+    /// There is no room by bounds that counting may lower ([`Reservations::set_counted`]).
     Uncounted(SizeChanges, Charge),
     /// What waits is not known: a handle ended while it was being asked.
     Overtaken,

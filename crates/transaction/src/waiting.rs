@@ -105,7 +105,8 @@ const MAX_PROMISED_BY_MEASURE: usize = MAX_MEASURED / 2;
 /// Promises that are measured beside one another, each as if it alone filled a leaf, which may split of all
 /// of them: a leaf that has room for so many times what one puts there counts as one that does not split.
 const PROMISES_OF_LEAF: usize = 4;
-/// Bytes that the free-space tree or the checksum tree may grow by for one extent.
+/// Bytes that the free-space tree or the checksum tree may grow by for one extent, with room for two promises
+/// more that are measured beside it: cutting an item in two adds a header of 25 bytes.
 const MAX_SPACE_ITEM_BYTES: usize = 64;
 
 impl Engine {
