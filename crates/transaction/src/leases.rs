@@ -32,7 +32,7 @@ impl Engine {
         Ok(self.leases.grant(self.volume.published_superblocks(), observer))
     }
 
-    /// The root of a tree in a leased state, for searches in [`Engine::trees`].
+    /// The root of a tree in a leased state, for searches in [`Engine::forest`].
     ///
     /// # Errors
     /// [`EngineError::NoSuchTree`], what reading met, or that the lease was revoked.

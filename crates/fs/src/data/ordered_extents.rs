@@ -1,4 +1,5 @@
-//! What direct writes brought to the devices of a file while no item refers to it (see [`super::flush`]).
+//! What direct writes brought to the devices of a file while no item refers to it
+//! (see [`flush`](mod@super::flush)).
 
 use vlinder_transaction::PromisedData;
 

@@ -20,7 +20,8 @@ const LONGEST_RUN: u64 = 1 << 20;
 /// the end of the file. The caller holds the operation lock, shared or exclusive.
 ///
 /// # Errors
-/// What the trees met, or a [`DataError`] for the first part of the file that no copy has.
+/// What the trees met, or a [`DataError`](crate::data::DataError) for the first part of the file that no copy
+/// has.
 pub fn read(
     store: &FileStore,
     node: &FileNode,

@@ -46,12 +46,12 @@ pub fn write(store: &FileStore, node: &Arc<FileNode>, offset: u64, data: Cow<'_,
     relieve_if_crowded(store)
 }
 
-/// Writes whole sectors at several places inside a file, as [`write`] does each in turn. As many as a batch
-/// of a flush has bytes share one promise, and the file's locks. The caller holds the operation lock at
-/// least shared.
+/// Writes whole sectors at several places inside a file, as [`write`](fn@write) does each in turn. As
+/// many as a batch of a flush has bytes share one promise, and the file's locks. The caller holds the
+/// operation lock at least shared.
 ///
 /// # Errors
-/// As [`write`]; some of the parts are written then.
+/// As [`write`](fn@write); some of the parts are written then.
 pub(crate) fn write_inside(
     store: &FileStore,
     node: &Arc<FileNode>,
