@@ -5,9 +5,9 @@
 //! callers; `by_inode` has the functions as callers of this crate use them.
 //!
 //! Reading path: `extent` (one EXTENT_DATA item), `items` (those of a range), [`OpenCache`] (what an open
-//! file remembers of them), [`read`](mod@read) with `pieces`, `fetch`, `reader`, `read_ahead` and `held`; then
-//! `runs` (bytes in memory), [`FileData`], [`write()`], `flush` (bytes become extents), `rewrite` (what that
-//! means for items and references, as a pure function), and the operations on whole ranges.
+//! file remembers of them), [`read`](mod@read) with `pieces`, `fetch`, `reader`, `read_ahead` and `held`;
+//! then `runs` (bytes in memory), [`FileData`], [`write()`], `flush` (bytes become extents), `rewrite`
+//! (what that means for items and references, as a pure function), and the operations on whole ranges.
 
 mod allocate;
 mod allocated;
