@@ -6,11 +6,12 @@ use vlinder_format::directory::{
 use vlinder_format::file_extent::{CompressionId, FileExtent, FileExtentContent};
 use vlinder_format::inode::{FileType, InodeFlags, InodeItem, Mode};
 use vlinder_format::inode_ref::{ExtendedReferences, InodeReferences};
-use vlinder_format::{ItemType, Logical, ObjectId, Place, RootId};
+use vlinder_format::{Generation, ItemType, Logical, ObjectId, Place, RootId};
 
 use crate::collector::Collector;
 use crate::finding::FindingKind;
 use crate::item::Item;
+use crate::judge::Judge;
 
 /// An inode whose items are coming.
 #[derive(Clone, Debug)]
@@ -74,6 +75,21 @@ fn judge_name(
         let name = name.escape_ascii().to_string();
         collector.find(FindingKind::NameUnusable { directory, child, name }, item.place());
     }
+}
+
+/// What is wrong with a file's extent by itself, in a tree whose newest transaction is `newest`: that of the
+/// superblock, and the next one in a log.
+pub(crate) fn odd_extent(
+    inode: ObjectId,
+    extent: &FileExtent<'_>,
+    judge: &Judge<'_>,
+    newest: Generation,
+) -> impl Iterator<Item = FindingKind> + use<> {
+    let generation = extent.generation;
+    let is_to_come = generation > newest;
+    let generation = is_to_come.then_some(FindingKind::FileExtentGeneration { inode, generation });
+    let form = odd_form(extent, u64::from(judge.rules.sector_size));
+    generation.into_iter().chain(form.map(|reason| FindingKind::FileExtentForm { inode, reason }))
 }
 
 /// What of an extent's item no writer writes, though its decoder knows what it means.
@@ -267,12 +283,8 @@ impl Inode {
         let Ok(extent) = FileExtent::decode(item.data) else { return };
         self.judge_item(collector, item, &[FileType::Regular, FileType::SymbolicLink]);
         let (inode, start) = (self.number, item.key.offset);
-        if extent.generation > collector.judge.superblock.generation {
-            let generation = extent.generation;
-            collector.find(FindingKind::FileExtentGeneration { inode, generation }, item.place());
-        }
-        if let Some(reason) = odd_form(&extent, u64::from(collector.judge.rules.sector_size)) {
-            collector.find(FindingKind::FileExtentForm { inode, reason }, item.place());
+        for kind in odd_extent(inode, &extent, collector.judge, collector.judge.superblock.generation) {
+            collector.find(kind, item.place());
         }
         if self.end > start {
             let kind = FindingKind::FileExtentOverlap { inode, previous_end: self.end };

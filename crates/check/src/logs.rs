@@ -15,6 +15,7 @@ use crate::belongings::log_may_hold;
 use crate::check_state::CheckState;
 use crate::checked_tree::CheckedTree;
 use crate::finding::FindingKind;
+use crate::inode::odd_extent;
 use crate::item::Item;
 use crate::logged::Inodes;
 use crate::ranges::{Gathering, Ranges};
@@ -158,9 +159,14 @@ impl Data {
         }
     }
 
-    /// The data that an item of a file refers to.
-    fn note_extent(&mut self, item: &Item<'_>, flags: Option<InodeFlags>) {
+    /// Judges the item of a file's extent, which a replay takes over as it is, and notes the data that it
+    /// refers to.
+    fn add_extent(&mut self, context: &mut CheckState<'_>, item: &Item<'_>, flags: Option<InodeFlags>) {
         let Ok(extent) = FileExtent::decode(item.data) else { return };
+        let newest = context.judge.superblock.generation.next();
+        for kind in odd_extent(item.key.objectid, &extent, &context.judge, newest) {
+            context.find(kind, item.place());
+        }
         let Some(range) = extent.range().filter(|range| !range.is_hole()) else { return };
         let slot = u32::try_from(item.slot).unwrap_or(u32::MAX);
         let (tree, leaf, item_of) = (item.tree, item.leaf.logical(), Some((slot, item.key)));
@@ -223,7 +229,7 @@ impl ItemVisitor for Log<'_> {
             }
             ItemType::EXTENT_DATA => {
                 let flags = self.flags.filter(|(of, _)| *of == inode).map(|(_, flags)| flags);
-                self.found.note_extent(item, flags);
+                self.found.add_extent(context, item, flags);
             }
             ItemType::EXTENT_CHECKSUM => self.found.note_checksums(item),
             _ => {}

@@ -266,6 +266,19 @@ fn rules_of_the_log() {
     m.set_u64(logged, 21, start.0);
     assert_found(&m, FindingKind::LogInUse { start, length }, place(RootId::TREE_LOG, logged));
 
+    // A replay takes a file's extent over as it is.
+    let m = Mutator::new(&image);
+    let inode = logged.key.objectid;
+    m.set_u64(logged, 0, newest);
+    assert_eq!(findings(&m), [], "a log is one ahead of the superblock");
+    m.set_u64(logged, 0, newest + 1);
+    let kind = FindingKind::FileExtentGeneration { inode, generation: Generation(newest + 1) };
+    assert_found(&m, kind, place(RootId::TREE_LOG, logged));
+    let m = Mutator::new(&image);
+    m.change_item(logged, |item| item[18] = 1);
+    let kind = FindingKind::FileExtentForm { inode, reason: "has an encoding that nobody knows" };
+    assert_found(&m, kind, place(RootId::TREE_LOG, logged));
+
     // The log's own block is called an extent of a tree.
     let m = Mutator::new(&image);
     let header = ExtentHeader { references: 1, generation: Generation(1), flags: ExtentFlags::TREE_BLOCK };

@@ -52,7 +52,8 @@ impl Engine {
         let Bootstrap { trees, blocks, chunk_tree, root_tree } = bootstrap(
             &volume,
             &superblock,
-            reason.is_none() && !keeps_log,
+            // Linux asks the same: a log that is replayed for a reader may meet flags that forbid writing.
+            reason.is_none() && !keeps_log && !volume.keeps_writes_in_memory(),
             options.cache_bytes,
             TreeMetrics::new(&options.registry),
             options.rescue.leniency,
