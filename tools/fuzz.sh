@@ -77,6 +77,9 @@ for target in $targets; do
     if [ "$status" -ne 0 ]; then
         found=$(sed -n 's/.*Test unit written to //p' "$log" | tail -n 1)
         failed=1
+        # What was found may be all that a machine elsewhere leaves of it.
+        grep -A 3 -E 'panicked at|SUMMARY: ' "$log"
+        [ ! -f "$found" ] || base64 "$found"
     fi
     executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
     # A run that found something prints no figures at its end: the last ones on the way count.

@@ -13,7 +13,9 @@ use vlinder_check::{Options, check};
 use vlinder_device::MemoryDevice;
 use vlinder_fs::data::Allocate;
 use vlinder_fs::path::Files;
-use vlinder_fs::{AttributeMode, Caller, Filesystem, FsError, OpenOptions, Refusal, RenameMode, WriteOrigin};
+use vlinder_fs::{
+    AttributeMode, Caller, ContentTimes, Filesystem, FsError, OpenOptions, Refusal, RenameMode, WriteOrigin,
+};
 use vlinder_testkit::kernel::btrfs_check_data;
 use vlinder_testkit::{Scratch, require};
 
@@ -53,7 +55,7 @@ fn with_file(files: &Files, path: &str, work: impl FnOnce(&vlinder_fs::path::Fil
 
 fn allocate(files: &Files, path: &str, what: Allocate, offset: u64, length: u64) -> Outcome {
     with_file(files, path, |file| {
-        let origin = WriteOrigin::OpenFile { keeps_times: false };
+        let origin = WriteOrigin::OpenFile { times: ContentTimes::Move };
         files
             .filesystem()
             .allocate_file(&Caller::superuser(), file.inode(), what, offset, length, origin)

@@ -15,7 +15,7 @@ use vlinder_base::random::{Random, SeededRandom};
 use vlinder_extent_state::ByteRange;
 use vlinder_fs::data::Allocate;
 use vlinder_fs::path::{File, Files};
-use vlinder_fs::{Caller, OpenOptions, WriteOrigin};
+use vlinder_fs::{Caller, ContentTimes, OpenOptions, WriteOrigin};
 
 /// The command's allocator.
 #[global_allocator]
@@ -56,7 +56,7 @@ fn counts(files: &Files) -> Vec<u64> {
 
 fn allocate(files: &Files, file: &File, offset: u64, length: u64) -> Result<()> {
     let (reserve, origin) =
-        (Allocate::Reserve { keep_size: false }, WriteOrigin::OpenFile { keeps_times: false });
+        (Allocate::Reserve { keep_size: false }, WriteOrigin::OpenFile { times: ContentTimes::Move });
     let caller = Caller::superuser();
     files.filesystem().allocate_file(&caller, file.inode(), reserve, offset, length, origin)?;
     Ok(())

@@ -18,8 +18,8 @@ pub enum WriteOrigin {
     Caller,
     /// A caller through a file that was opened for writing, which is when its flags were judged.
     OpenFile {
-        /// The times stay: who asks sets them.
-        keeps_times: bool,
+        /// What becomes of its times.
+        times: ContentTimes,
     },
     /// A cache that took the bytes from their writer earlier, and saw to times and privileges then. It hands
     /// the times over later; until then those of the file are not older than this.
@@ -31,7 +31,29 @@ pub enum WriteOrigin {
     WriteBackAgain,
 }
 
+/// What a change of a file's data does to the file's times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContentTimes {
+    /// They become the present.
+    Move,
+    /// They stay: who asks sets them.
+    Stay,
+    /// A cache keeps them and hands them over later; until then those of the file are not older than the
+    /// change by more than a cache waits.
+    ComeLater,
+}
+
 impl WriteOrigin {
+    /// What becomes of the file's times.
+    const fn times(self) -> ContentTimes {
+        match self {
+            Self::Caller | Self::Mapped => ContentTimes::Move,
+            Self::OpenFile { times } => times,
+            Self::WriteBack => ContentTimes::ComeLater,
+            Self::WriteBackAgain => ContentTimes::Stay,
+        }
+    }
+
     /// Whether the bytes were accepted earlier.
     pub(crate) fn is_write_back(self) -> bool {
         matches!(self, Self::WriteBack | Self::WriteBackAgain)
@@ -197,19 +219,17 @@ impl Filesystem {
     /// What a change of a file's data does besides, before it, as on Linux; gives whether the mode changed.
     /// The caller holds the operation lock and has checked that the change may be.
     fn begin_change(&self, caller: &Caller, inode: &Arc<Inode>, origin: WriteOrigin) -> Result<bool> {
-        if origin.is_write_back() {
-            if origin == WriteOrigin::WriteBack {
-                let mut state = inode.state();
-                if state.note_late_content(self.recently()) {
-                    self.mark_dirty(inode, &mut state);
-                }
-            }
-            return Ok(false);
-        }
         let mode_changed = !origin.keeps_privileges() && self.kill_privileges(caller, inode)?;
-        if origin != (WriteOrigin::OpenFile { keeps_times: true }) {
-            let mut state = inode.state();
-            state.note_content_change(self.now());
+        let mut state = inode.state();
+        let moved = match origin.times() {
+            ContentTimes::Move => {
+                state.note_content_change(self.now());
+                true
+            }
+            ContentTimes::Stay => false,
+            ContentTimes::ComeLater => state.note_late_content(self.recently()),
+        };
+        if moved {
             self.mark_dirty(inode, &mut state);
         }
         Ok(mode_changed)

@@ -77,7 +77,7 @@ pub use create::NewFileName;
 pub use directory::{DirectoryRecord, OpenDirectory};
 pub use error::{FsError, Refusal};
 pub use extended::AttributeMode;
-pub use file::{FileChange, WriteOrigin};
+pub use file::{ContentTimes, FileChange, WriteOrigin};
 pub use filesystem::Filesystem;
 pub use health::DeviceCounter;
 pub use ids::InodeId;

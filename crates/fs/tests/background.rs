@@ -13,7 +13,7 @@ use vlinder_base::clock::{FixedClock, Timestamp};
 use vlinder_base::sync::Arc;
 use vlinder_base::thread;
 use vlinder_fs::data::Allocate;
-use vlinder_fs::{Filesystem, Inode, OpenOptions, WriteOrigin};
+use vlinder_fs::{ContentTimes, Filesystem, Inode, OpenOptions, WriteOrigin};
 use vlinder_testkit::kernel::btrfs_check_data;
 use vlinder_testkit::{Scratch, require};
 
@@ -112,7 +112,7 @@ fn changes_are_committed_once_they_have_stopped_and_not_again() {
         assert!(!holds_within(Duration::from_millis(30), || generation() > after), "all is committed");
     }
     // Each kind of change of a file's data, alone, as a mount makes it whose kernel keeps the times.
-    let open = WriteOrigin::OpenFile { keeps_times: true };
+    let open = WriteOrigin::OpenFile { times: ContentTimes::Stay };
     let copy = filesystem.create_file(&caller, &root, b"copy", 0o644).unwrap();
     filesystem.sync().unwrap();
     let changes: [(&str, &dyn Fn()); 5] = [

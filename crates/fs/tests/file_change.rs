@@ -9,15 +9,16 @@ use support::{image, open, root_user};
 use vlinder_base::sync::Arc;
 use vlinder_fs::data::Allocate;
 use vlinder_fs::{
-    AttributeMode, Caller, Capabilities, FileChange, Filesystem, GroupId, Inode, InodeFlags, Refusal,
-    SetAttributes, SetTime, Timestamp, UserId, WriteOrigin,
+    AttributeMode, Caller, Capabilities, ContentTimes, FileChange, Filesystem, GroupId, Inode, InodeFlags,
+    Refusal, SetAttributes, SetTime, Timestamp, UserId, WriteOrigin,
 };
 use vlinder_testkit::{Scratch, require};
 
 const CAPABILITY: &[u8] = b"security.capability";
 const LONG_AGO: Timestamp = Timestamp { seconds: 1_000_000, nanoseconds: 7 };
-const OPEN_FILE: WriteOrigin = WriteOrigin::OpenFile { keeps_times: false };
-const KEEPS_TIMES: WriteOrigin = WriteOrigin::OpenFile { keeps_times: true };
+const OPEN_FILE: WriteOrigin = WriteOrigin::OpenFile { times: ContentTimes::Move };
+const KEEPS_TIMES: WriteOrigin = WriteOrigin::OpenFile { times: ContentTimes::Stay };
+const TIMES_COME: WriteOrigin = WriteOrigin::OpenFile { times: ContentTimes::ComeLater };
 
 fn ordinary() -> Caller {
     Caller::user(UserId(1000), GroupId(1000))
@@ -84,6 +85,7 @@ fn privileges_go_and_times_move_with_every_kind_of_change() {
         ("ordinary", ordinary(), WriteOrigin::Caller, (0o755, false, true)),
         ("opened", ordinary(), OPEN_FILE, (0o755, false, true)),
         ("times-kept", ordinary(), KEEPS_TIMES, (0o755, false, false)),
+        ("times-to-come", ordinary(), TIMES_COME, (0o755, false, false)),
         ("root", root_user(), WriteOrigin::Caller, (0o6755, false, true)),
         ("written-back", ordinary(), WriteOrigin::WriteBack, (0o6755, true, false)),
         ("mapped", ordinary(), WriteOrigin::Mapped, (0o6755, true, true)),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use support::{image, root_user};
 use vlinder_base::sync::Arc;
-use vlinder_fs::{Filesystem, FsError, Inode, OpenOptions, Refusal, WriteOrigin};
+use vlinder_fs::{ContentTimes, Filesystem, FsError, Inode, OpenOptions, Refusal, WriteOrigin};
 use vlinder_testkit::kernel::btrfs_check_data;
 use vlinder_testkit::{Scratch, require};
 
@@ -314,7 +314,7 @@ fn a_copy_that_is_refused_leaves_its_target_as_it_was() {
     assert!(sectors.take_while(accepts).count() < 256);
     let (mut done, mut refused) = (0, 0);
     for target in &targets {
-        let origin = WriteOrigin::OpenFile { keeps_times: false };
+        let origin = WriteOrigin::OpenFile { times: ContentTimes::Move };
         match filesystem.copy_file_range(&root_user(), (&source, 0), (target, 0), 1800, origin) {
             Ok(change) => {
                 assert_eq!((change.length_bytes, target.size()), (1800, 1800));

@@ -9,7 +9,8 @@ use support::{read, root_user};
 use vlinder_base::sync::Arc;
 use vlinder_device::{Device, MemoryDevice};
 use vlinder_fs::{
-    AttributeMode, Filesystem, Inode, InodeFlags, OpenOptions, Refusal, Replacement, WriteOrigin,
+    AttributeMode, ContentTimes, Filesystem, Inode, InodeFlags, OpenOptions, Refusal, Replacement,
+    WriteOrigin,
 };
 use vlinder_testkit::SimulatedDevice;
 use vlinder_testkit::power_cut::{Options, PowerCuts};
@@ -33,7 +34,7 @@ fn open(device: Arc<dyn Device>) -> Filesystem {
 }
 
 fn write(filesystem: &Filesystem, inode: &Arc<Inode>, bytes: &[u8]) {
-    let origin = WriteOrigin::OpenFile { keeps_times: true };
+    let origin = WriteOrigin::OpenFile { times: ContentTimes::Stay };
     filesystem.write_file(&root_user(), inode, 0, Cow::Borrowed(bytes), origin).unwrap();
 }
 

@@ -15,7 +15,7 @@ use vlinder_format::verity::VerityDescriptor;
 use vlinder_format::{DeviceId, FileOffset, Generation, ItemType, Key, Logical, ObjectId, RootId, Uuid};
 use vlinder_fs::data::Allocate;
 use vlinder_fs::path::Files;
-use vlinder_fs::{Caller, Filesystem, OpenOptions, WriteOrigin};
+use vlinder_fs::{Caller, ContentTimes, Filesystem, OpenOptions, WriteOrigin};
 
 use super::floods;
 use super::lies::log_blocks;
@@ -75,7 +75,7 @@ fn preallocate(files: &Files, path: &str) {
     file.write_at(&noise(5_000), 0).unwrap();
     let (filesystem, caller) = (files.filesystem(), Caller::superuser());
     let (what, origin) =
-        (Allocate::Reserve { keep_size: false }, WriteOrigin::OpenFile { keeps_times: false });
+        (Allocate::Reserve { keep_size: false }, WriteOrigin::OpenFile { times: ContentTimes::Move });
     filesystem.allocate_file(&caller, file.inode(), what, 8192, 65_536, origin).unwrap();
 }
 

@@ -10,9 +10,9 @@ use vlinder_base::sync::Arc;
 use vlinder_device::Device;
 use vlinder_fs::data::{self, Allocate, OpenCache, Seek};
 use vlinder_fs::{
-    AttributeMode, Caller, DeviceNumber, FileType, Filesystem, FsError, GroupId, Inode, InodeFlags, InodeId,
-    ObjectId, OpenInode, OpenMode, OpenOptions, RenameMode as FsRename, RootId, SetAttributes, SetTime,
-    SubvolumeChoice, Timestamp, UserId, WriteOrigin,
+    AttributeMode, Caller, ContentTimes, DeviceNumber, FileType, Filesystem, FsError, GroupId, Inode,
+    InodeFlags, InodeId, ObjectId, OpenInode, OpenMode, OpenOptions, RenameMode as FsRename, RootId,
+    SetAttributes, SetTime, SubvolumeChoice, Timestamp, UserId, WriteOrigin,
 };
 
 use crate::workload::{
@@ -20,7 +20,7 @@ use crate::workload::{
 };
 
 /// How the workload changes files.
-const OPEN_FILE: WriteOrigin = WriteOrigin::OpenFile { keeps_times: false };
+const OPEN_FILE: WriteOrigin = WriteOrigin::OpenFile { times: ContentTimes::Move };
 
 /// An open file system, the time that it believes in, and the files that the workload holds open.
 pub struct Subject {

@@ -13,8 +13,8 @@ use vlinder_base::sync::Arc;
 use vlinder_base::sync::atomic::{AtomicBool, Ordering};
 use vlinder_device::HostIdentity;
 use vlinder_fs::{
-    AttributeMode, Caller, Capabilities, DeviceNumber, FileType, Filesystem, FsError, GroupId, Inode,
-    NewFileName, Refusal, RootId, SetAttributes, SetTime, Timestamp, UserId, WriteOrigin,
+    AttributeMode, Caller, Capabilities, ContentTimes, DeviceNumber, FileType, Filesystem, FsError, GroupId,
+    Inode, NewFileName, Refusal, RootId, SetAttributes, SetTime, Timestamp, UserId, WriteOrigin,
 };
 
 use super::error::MkfsError;
@@ -364,7 +364,7 @@ impl Writer<'_> {
     fn write(&mut self, inode: &Arc<Inode>, offset: u64, bytes: Vec<u8>) -> Result<(), FsError> {
         let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         // Mode and times come after the data.
-        let origin = WriteOrigin::OpenFile { keeps_times: true };
+        let origin = WriteOrigin::OpenFile { times: ContentTimes::Stay };
         let caller = Caller::superuser();
         self.population.filesystem.write_file(&caller, inode, offset, Cow::Owned(bytes), origin)?;
         self.copied.data_bytes += length;

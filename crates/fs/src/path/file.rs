@@ -11,7 +11,7 @@ use vlinder_format::inode::FileType;
 
 use super::{Files, Metadata, at};
 use crate::data::{self, MappedExtent, OpenCache};
-use crate::{Inode, OpenInode, OpenMode, Refusal, Result, SetAttributes, WriteOrigin};
+use crate::{ContentTimes, Inode, OpenInode, OpenMode, Refusal, Result, SetAttributes, WriteOrigin};
 
 /// Bytes that are taken without a look at whether the image has them.
 const SMALL_BYTES: u64 = 16 << 20;
@@ -269,7 +269,7 @@ impl File {
         if !self.mode.write {
             return Err(Refusal::BadHandle.into());
         }
-        let origin = WriteOrigin::OpenFile { keeps_times: false };
+        let origin = WriteOrigin::OpenFile { times: ContentTimes::Move };
         filesystem.write_file(caller, self.inode(), offset, Cow::Borrowed(bytes), origin).map(drop)
     }
 
@@ -283,7 +283,7 @@ impl File {
         if !self.mode.write {
             return Err(Refusal::BadHandle.into());
         }
-        let origin = WriteOrigin::OpenFile { keeps_times: false };
+        let origin = WriteOrigin::OpenFile { times: ContentTimes::Move };
         self.files.filesystem.write_file_direct(&self.files.caller, self.inode(), parts, origin).map(drop)
     }
 

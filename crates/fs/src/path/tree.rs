@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use vlinder_format::inode::FileType;
 
 use super::{Files, at};
-use crate::{InodeId, Refusal, RenameMode, Result, SetAttributes, WriteOrigin};
+use crate::{ContentTimes, InodeId, Refusal, RenameMode, Result, SetAttributes, WriteOrigin};
 
 /// Names that are read from a directory at a time.
 const BATCH: usize = 256;
@@ -141,7 +141,7 @@ impl Files {
         let mut copied = 0;
         while copied < length {
             let (from, into) = ((source.inode(), copied), (target.inode(), copied));
-            let open = WriteOrigin::OpenFile { keeps_times: false };
+            let open = WriteOrigin::OpenFile { times: ContentTimes::Move };
             let change = at(&to, filesystem.copy_file_range(caller, from, into, length - copied, open))?;
             if change.length_bytes == 0 {
                 break;

@@ -27,6 +27,8 @@ pub(super) struct OpenFile {
     /// It was opened for reading. Where it was not, the kernel still reads pages of which a write changes a
     /// part.
     pub(super) reads: bool,
+    /// The kernel's cache is passed by.
+    pub(super) past_cache: bool,
     pub(super) cache: OpenCache,
     /// The refused bytes of which write(2) told.
     pub(super) told: Told,
@@ -37,6 +39,8 @@ pub(super) struct OpenFile {
 pub(super) struct FileAccess {
     pub(super) reads: bool,
     pub(super) writes: bool,
+    /// Whether the kernel's cache is passed by.
+    pub(super) past_cache: bool,
 }
 
 /// An open directory.
@@ -75,8 +79,8 @@ impl Handles {
         if access.writes {
             *self.writers.lock().entry(open.inode().id()).or_default() += 1;
         }
-        let FileAccess { reads, writes } = access;
-        let file = OpenFile { open, writes, reads, cache: OpenCache::new(), told };
+        let FileAccess { reads, writes, past_cache } = access;
+        let file = OpenFile { open, writes, reads, past_cache, cache: OpenCache::new(), told };
         self.insert(Handle::File(Arc::new(file)))
     }
 

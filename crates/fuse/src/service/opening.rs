@@ -57,18 +57,19 @@ impl OpenFiles {
             let checked = ChattrFlags::of(filesystem, inode).check_writing(flags & O_APPEND != 0);
             checked.map_err(|error| errno(&error))?;
         }
-        self.hold(inode, FileAccess { reads: flags & O_ACCMODE != O_WRONLY, writes })
+        self.hold(inode, flags & O_ACCMODE != O_WRONLY, writes)
     }
 
     /// As [`open`](Self::open), for a file that was made for this.
     pub(super) fn open_new(&self, inode: &Arc<Inode>, flags: i32) -> Reply<Opened> {
         let access = flags & O_ACCMODE;
-        self.hold(inode, FileAccess { reads: access != O_WRONLY, writes: access != O_RDONLY })
+        self.hold(inode, access != O_WRONLY, access != O_RDONLY)
     }
 
-    fn hold(&self, inode: &Arc<Inode>, access: FileAccess) -> Reply<Opened> {
+    fn hold(&self, inode: &Arc<Inode>, reads: bool, writes: bool) -> Reply<Opened> {
         let open = self.mounted.filesystem().hold(inode).map_err(|error| errno(&error))?;
-        let direct = access.writes && self.gate.goes_past_the_cache(inode);
+        let direct = writes && self.gate.goes_past_the_cache(inode);
+        let access = FileAccess { reads, writes, past_cache: direct };
         let handle = self.mounted.handles().insert_file(open, access, self.gate.told_at_opening());
         if access.writes {
             self.gate.note_opened(inode);

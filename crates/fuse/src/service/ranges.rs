@@ -2,8 +2,8 @@
 
 use rustix::io::Errno;
 use vlinder_base::sync::Arc;
-use vlinder_fs::FileType;
 use vlinder_fs::data::Allocate;
+use vlinder_fs::{ContentTimes, FileType};
 
 use super::mounted::Mounted;
 use super::parts::Parts;
@@ -99,6 +99,7 @@ impl RangeChanges {
 
     /// Of what the kernel hands over at once. With the writeback cache it keeps the times itself.
     fn origin(&self) -> vlinder_fs::WriteOrigin {
-        vlinder_fs::WriteOrigin::OpenFile { keeps_times: self.mounted.has_writeback() }
+        let times = if self.mounted.has_writeback() { ContentTimes::ComeLater } else { ContentTimes::Move };
+        vlinder_fs::WriteOrigin::OpenFile { times }
     }
 }

@@ -4,10 +4,12 @@ use std::borrow::Cow;
 
 use rustix::io::Errno;
 use vlinder_base::sync::Arc;
+use vlinder_fs::ContentTimes;
 
 use super::blocks::Blocks;
 use super::durability::{Durability, is_synchronous};
 use super::gate::Gate;
+use super::handles::OpenFile;
 use super::kept_pages::KeptPages;
 use super::mounted::Mounted;
 use super::parts::Parts;
@@ -38,6 +40,15 @@ impl Writing {
         }
     }
 
+    /// What a write that does not come from the kernel's cache does to the times. With the writeback cache the
+    /// kernel stamps a write with `O_DIRECT` like any other (`fuse_cache_write_iter`): a stamp of the server
+    /// could be a tick later than the one that stat(2) shows. It stamps none through a file that was opened
+    /// past the cache; and where the server alone makes a write durable, the time has to be durable, too.
+    fn times(&self, file: &OpenFile, origin: WriteOrigin) -> ContentTimes {
+        let comes = origin.direct && self.mounted.has_writeback() && !file.past_cache;
+        if comes && !is_synchronous(file.open.inode()) { ContentTimes::ComeLater } else { ContentTimes::Move }
+    }
+
     /// Writes; returns whether the file has to be durable before that is answered.
     fn write_file(
         &self,
@@ -53,7 +64,7 @@ impl Writing {
             self.kept_pages.note_use(inode.id());
         }
         let caller = Privileges::writer(requester, inode, origin);
-        let open = vlinder_fs::WriteOrigin::OpenFile { keeps_times: false };
+        let open = vlinder_fs::WriteOrigin::OpenFile { times: self.times(&file, origin) };
         let filesystem = self.mounted.filesystem();
         let turn = self.unplaced.turn();
         let written = if origin.cache {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use vlinder_base::sync::Arc;
-use vlinder_fs::{Inode, OpenInode, Replacement, SetAttributes, WriteOrigin};
+use vlinder_fs::{ContentTimes, Inode, OpenInode, Replacement, SetAttributes, WriteOrigin};
 
 use super::attributes;
 use super::entered::EnteredDirectory;
@@ -65,7 +65,7 @@ impl Sink for ImageSink {
         let inode = self.inode()?;
         let (filesystem, caller) = (self.directory.filesystem(), &self.directory.image.caller);
         // The copy sets mode and times at the end.
-        let origin = WriteOrigin::OpenFile { keeps_times: true };
+        let origin = WriteOrigin::OpenFile { times: ContentTimes::Stay };
         let written = filesystem.write_file(caller, inode, offset, Cow::Borrowed(bytes), origin);
         written.map(drop).map_err(self.directory.fail(&self.name))
     }
