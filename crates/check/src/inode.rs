@@ -1,17 +1,15 @@
 //! One inode: its item against its names, its entries and its extents.
 
-use vlinder_format::directory::{
-    DirectoryEntries, DirectoryEntry, DirectoryEntryType, DirectoryIndex, is_file_name,
-};
+use vlinder_format::directory::{DirectoryEntries, DirectoryEntry, DirectoryEntryType, DirectoryIndex};
 use vlinder_format::file_extent::{CompressionId, FileExtent, FileExtentContent};
 use vlinder_format::inode::{FileType, InodeFlags, InodeItem, Mode};
 use vlinder_format::inode_ref::{ExtendedReferences, InodeReferences};
-use vlinder_format::{Generation, ItemType, Logical, ObjectId, Place, RootId};
+use vlinder_format::{ItemType, Logical, ObjectId, Place, RootId};
 
 use crate::collector::Collector;
 use crate::finding::FindingKind;
 use crate::item::Item;
-use crate::judge::Judge;
+use crate::single_item::{odd_entries, odd_extent, odd_flags, odd_owner, odd_reference};
 
 /// An inode whose items are coming.
 #[derive(Clone, Debug)]
@@ -62,50 +60,6 @@ pub(crate) struct Finished {
     pub(crate) is_unlinked: bool,
     /// Of a directory: where its name lies.
     pub(crate) parent: Option<ObjectId>,
-}
-
-/// A name in a directory for a child, as an item says.
-fn judge_name(
-    collector: &mut Collector<'_>,
-    item: &Item<'_>,
-    (directory, child): (ObjectId, ObjectId),
-    name: &[u8],
-) {
-    if !is_file_name(name) {
-        let name = name.escape_ascii().to_string();
-        collector.find(FindingKind::NameUnusable { directory, child, name }, item.place());
-    }
-}
-
-/// What is wrong with a file's extent by itself, in a tree whose newest transaction is `newest`: that of the
-/// superblock, and the next one in a log.
-pub(crate) fn odd_extent(
-    inode: ObjectId,
-    extent: &FileExtent<'_>,
-    judge: &Judge<'_>,
-    newest: Generation,
-) -> impl Iterator<Item = FindingKind> + use<> {
-    let generation = extent.generation;
-    let is_to_come = generation > newest;
-    let generation = is_to_come.then_some(FindingKind::FileExtentGeneration { inode, generation });
-    let form = odd_form(extent, u64::from(judge.rules.sector_size));
-    generation.into_iter().chain(form.map(|reason| FindingKind::FileExtentForm { inode, reason }))
-}
-
-/// What of an extent's item no writer writes, though its decoder knows what it means.
-fn odd_form(extent: &FileExtent<'_>, sector_size: u64) -> Option<&'static str> {
-    let is_plain = extent.compression == CompressionId::NONE;
-    let is_long = |stored: &[u8]| {
-        let stored_bytes = u64::try_from(stored.len()).unwrap_or(u64::MAX);
-        stored_bytes >= sector_size || (!is_plain && extent.ram_bytes > sector_size)
-    };
-    match extent.content {
-        FileExtentContent::Preallocated(_) if !is_plain => Some("is compressed, and was never written"),
-        FileExtentContent::Inline([]) => Some("is inline, and has no bytes"),
-        FileExtentContent::Inline(stored) if is_long(stored) => Some("is inline, and too long for that"),
-        _ if extent.other_encoding != 0 => Some("has an encoding that nobody knows"),
-        _ => None,
-    }
 }
 
 impl Inode {
@@ -185,10 +139,8 @@ impl Inode {
     pub(crate) fn set_item(&mut self, item: &Item<'_>, collector: &mut Collector<'_>) {
         self.item = InodeItem::decode(item.data).ok();
         self.place = item.place();
-        if let Some(InodeItem { user, group, .. }) = self.item
-            && !(user.is_id() && group.is_id())
-        {
-            collector.find(FindingKind::InodeOwner { inode: self.number, user, group }, self.place);
+        if let Some(kind) = self.item.and_then(|item| odd_owner(self.number, &item)) {
+            collector.find(kind, self.place);
         }
     }
 
@@ -222,15 +174,10 @@ impl Inode {
         item: &Item<'_>,
     ) {
         self.names = self.names.saturating_add(1);
-        // The root directory names itself; nobody else does.
-        if parent == self.number {
-            if (name, index) != (&b".."[..], DirectoryIndex(0)) {
-                let (directory, child) = (parent, self.number);
-                let reason = "is not `..` in the root directory's own reference";
-                collector.find(FindingKind::Name { directory, child, reason }, item.place());
-            }
-        } else {
-            judge_name(collector, item, (parent, self.number), name);
+        if let Some(kind) = odd_reference(parent, self.number, index, name) {
+            collector.find(kind, item.place());
+        }
+        if parent != self.number {
             self.parent = Some(parent);
             collector.names.add_reference(parent, index, name, self.number, self.entry_type());
         }
@@ -239,23 +186,10 @@ impl Inode {
     /// Entries of a directory by hash, or one of its index.
     pub(crate) fn add_entries(&mut self, collector: &mut Collector<'_>, item: &Item<'_>) {
         self.judge_item(collector, item, &[FileType::Directory]);
-        if item.key.item_type == ItemType::DIR_INDEX
-            && DirectoryIndex(item.key.offset) < DirectoryIndex::FIRST
-        {
-            let (directory, index) = (self.number, item.key.offset);
-            collector.find(FindingKind::DirectoryIndex { directory, index }, item.place());
-        }
-        let mut seen: Vec<&[u8]> = Vec::new();
+        odd_entries(item).into_iter().for_each(|kind| collector.find(kind, item.place()));
         for entry in DirectoryEntries::new(item.data).flatten() {
-            judge_name(collector, item, (self.number, entry.location.objectid), entry.name);
             let length = u64::try_from(entry.name.len()).unwrap_or(u64::MAX);
             self.entries_bytes = self.entries_bytes.saturating_add(length);
-            if seen.contains(&entry.name) {
-                let (directory, child) = (self.number, entry.location.objectid);
-                let reason = "stands twice in one item";
-                collector.find(FindingKind::Name { directory, child, reason }, item.place());
-            }
-            seen.push(entry.name);
             // The entries of a directory that is being deleted go one by one, in no step with their inodes.
             if self.item.is_none_or(|item| item.link_count > 0) {
                 self.add_entry(collector, item, &entry);
@@ -283,7 +217,8 @@ impl Inode {
         let Ok(extent) = FileExtent::decode(item.data) else { return };
         self.judge_item(collector, item, &[FileType::Regular, FileType::SymbolicLink]);
         let (inode, start) = (self.number, item.key.offset);
-        for kind in odd_extent(inode, &extent, collector.judge, collector.judge.superblock.generation) {
+        for kind in odd_extent(inode, &extent, &collector.judge.rules, collector.judge.superblock.generation)
+        {
             collector.find(kind, item.place());
         }
         if self.end > start {
@@ -330,18 +265,10 @@ impl Inode {
         (is_written && start >= end).then_some(item.size_bytes)
     }
 
-    /// An extent on disk: it shows no more than it has, and has the checksums that it should.
+    /// An extent on disk has the checksums that it should.
     fn judge_range(&self, collector: &mut Collector<'_>, item: &Item<'_>, extent: &FileExtent<'_>) {
-        let Some(range) = extent.range() else { return };
-        let shown = range.offset_bytes.saturating_add(range.file_bytes);
+        let Some(range) = extent.range().filter(|range| !range.is_hole()) else { return };
         let is_plain = extent.compression == CompressionId::NONE;
-        if shown > extent.ram_bytes || (is_plain && !range.is_hole() && shown > range.disk_bytes) {
-            let kind = FindingKind::FileExtentSize { inode: self.number, ram_bytes: extent.ram_bytes };
-            collector.find(kind, item.place());
-        }
-        if range.is_hole() {
-            return;
-        }
         // Data under relocation have the checksums of those that they came from, or none.
         if item.tree == RootId::DATA_RELOCATION_TREE {
             return;
@@ -390,10 +317,8 @@ impl Inode {
         if links != self.names {
             collector.find(FindingKind::InodeLinks { inode, found: links, expected: self.names }, place);
         }
-        let odd_flags = [InodeFlags::IMMUTABLE, InodeFlags::APPEND];
-        let is_link = item.mode.file_type() == Some(FileType::SymbolicLink);
-        if is_link && odd_flags.into_iter().any(|flag| item.flags.has(flag)) {
-            collector.find(FindingKind::InodeOddFlags { inode, flags: item.flags }, place);
+        if let Some(kind) = odd_flags(inode, &item) {
+            collector.find(kind, place);
         }
         // Of an inode that is being deleted some items may be gone already.
         if links == 0 {
@@ -434,37 +359,6 @@ impl Inode {
         let gap = self.first_gap.or((self.end < item.size_bytes).then_some(self.end));
         if let Some(start) = gap.filter(|start| *start < item.size_bytes) {
             collector.find(FindingKind::FileHole { inode, start }, self.place);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use vlinder_format::Generation;
-
-    use super::*;
-
-    #[test]
-    fn what_was_never_written_is_not_compressed() {
-        let plain = FileExtent::preallocated(Logical(1 << 20), 4096, Generation(7));
-        let odd = FileExtent { compression: CompressionId::ZSTD, ..plain };
-        assert_eq!((odd_form(&plain, 4096), odd_form(&odd, 4096).is_some()), (None, true));
-        let FileExtentContent::Preallocated(range) = odd.content else { panic!("{odd:?}") };
-        assert_eq!(odd_form(&FileExtent { content: FileExtentContent::Regular(range), ..odd }, 4096), None);
-    }
-
-    #[test]
-    fn what_is_inline_is_shorter_than_a_sector() {
-        for (stored, ram_bytes, compression, is_odd) in [
-            (4095, 4095, CompressionId::NONE, false),
-            (4096, 4096, CompressionId::NONE, true),
-            (100, 4096, CompressionId::ZSTD, false),
-            (100, 4097, CompressionId::ZSTD, true),
-            (4096, 4096, CompressionId::ZSTD, true),
-        ] {
-            let bytes = vec![7; stored];
-            let extent = FileExtent { ram_bytes, compression, ..FileExtent::inline(&bytes, Generation(7)) };
-            assert_eq!(odd_form(&extent, 4096).is_some(), is_odd, "{stored} bytes of {ram_bytes}");
         }
     }
 }

@@ -67,6 +67,7 @@ mod root_sets;
 mod roots;
 mod severity;
 mod shared;
+mod single_item;
 mod sorted;
 mod store;
 mod subvolume;

@@ -3,8 +3,9 @@
 //! Linux's `replay_one_buffer`, `replay_one_name`.
 
 use vlinder_format::directory::{DirectoryEntries, DirectoryEntryType};
+use vlinder_format::file_extent::FileExtent;
 use vlinder_format::inode::{FileType, InodeItem};
-use vlinder_format::inode_ref::ExtendedReferences;
+use vlinder_format::inode_ref::{ExtendedReferences, InodeReferences};
 use vlinder_format::{ItemType, ObjectId};
 
 use crate::check_state::CheckState;
@@ -12,6 +13,7 @@ use crate::checked_tree::CheckedTree;
 use crate::finding::FindingKind;
 use crate::item::Item;
 use crate::judge::Judge;
+use crate::single_item::{odd_entries, odd_extent, odd_flags, odd_index, odd_owner, odd_reference};
 
 /// What an inode is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +135,35 @@ impl Inodes {
             let reason = "has a name in it and is no directory";
             context.find(FindingKind::LogInode { inode, reason }, item.place());
         }
+    }
+}
+
+/// What of a log's item is wrong by itself: a replay takes it over as it is.
+pub(crate) fn odd_item(judge: &Judge<'_>, item: &Item<'_>) -> Vec<FindingKind> {
+    let inode = item.key.objectid;
+    let of_name = |directory, index, name| {
+        let at = if directory == inode { None } else { odd_index(directory, index) };
+        at.into_iter().chain(odd_reference(directory, inode, index, name))
+    };
+    match item.key.item_type {
+        ItemType::INODE_ITEM => InodeItem::decode(item.data).map_or_else(
+            |_| Vec::new(),
+            |decoded| odd_owner(inode, &decoded).into_iter().chain(odd_flags(inode, &decoded)).collect(),
+        ),
+        ItemType::DIR_ITEM | ItemType::DIR_INDEX => odd_entries(item),
+        ItemType::INODE_REF => InodeReferences::new(item.data)
+            .flatten()
+            .flat_map(|reference| of_name(ObjectId(item.key.offset), reference.index, reference.name))
+            .collect(),
+        ItemType::INODE_EXTREF => ExtendedReferences::new(item.data)
+            .flatten()
+            .flat_map(|reference| of_name(reference.parent, reference.index, reference.name))
+            .collect(),
+        ItemType::EXTENT_DATA => FileExtent::decode(item.data).map_or_else(
+            |_| Vec::new(),
+            |extent| odd_extent(inode, &extent, &judge.rules, judge.superblock.generation.next()).collect(),
+        ),
+        _ => Vec::new(),
     }
 }
 

@@ -15,9 +15,8 @@ use crate::belongings::log_may_hold;
 use crate::check_state::CheckState;
 use crate::checked_tree::CheckedTree;
 use crate::finding::FindingKind;
-use crate::inode::odd_extent;
 use crate::item::Item;
-use crate::logged::Inodes;
+use crate::logged::{Inodes, odd_item};
 use crate::ranges::{Gathering, Ranges};
 use crate::roots::{FoundRoot, Roots};
 use crate::sorted::take;
@@ -159,14 +158,9 @@ impl Data {
         }
     }
 
-    /// Judges the item of a file's extent, which a replay takes over as it is, and notes the data that it
-    /// refers to.
-    fn add_extent(&mut self, context: &mut CheckState<'_>, item: &Item<'_>, flags: Option<InodeFlags>) {
+    /// The data that an item of a file refers to.
+    fn note_extent(&mut self, item: &Item<'_>, flags: Option<InodeFlags>) {
         let Ok(extent) = FileExtent::decode(item.data) else { return };
-        let newest = context.judge.superblock.generation.next();
-        for kind in odd_extent(item.key.objectid, &extent, &context.judge, newest) {
-            context.find(kind, item.place());
-        }
         let Some(range) = extent.range().filter(|range| !range.is_hole()) else { return };
         let slot = u32::try_from(item.slot).unwrap_or(u32::MAX);
         let (tree, leaf, item_of) = (item.tree, item.leaf.logical(), Some((slot, item.key)));
@@ -219,6 +213,9 @@ impl ItemVisitor for Log<'_> {
         if !log_may_hold(item_type) {
             return context.find(FindingKind::LogItem { item_type }, item.place());
         }
+        for kind in odd_item(&context.judge, item) {
+            context.find(kind, item.place());
+        }
         if let Some(inodes) = &mut self.inodes {
             inodes.judge(context, item);
         }
@@ -229,7 +226,7 @@ impl ItemVisitor for Log<'_> {
             }
             ItemType::EXTENT_DATA => {
                 let flags = self.flags.filter(|(of, _)| *of == inode).map(|(_, flags)| flags);
-                self.found.add_extent(context, item, flags);
+                self.found.note_extent(item, flags);
             }
             ItemType::EXTENT_CHECKSUM => self.found.note_checksums(item),
             _ => {}

@@ -15,6 +15,7 @@ use vlinder_format::block::{BlockFault, BlockRules};
 use vlinder_format::chunk::{BlockGroupFlags, Chunk};
 use vlinder_format::device::DeviceItem;
 use vlinder_format::extent::{ExtentFlags, ExtentHeader, ExtentItem, Reference};
+use vlinder_format::inode::{GroupId, UserId};
 use vlinder_format::quota::{QuotaGroupId, QuotaGroupInfo, QuotaStatus, QuotaStatusFlags};
 use vlinder_format::superblock::{Superblock, SuperblockMirror};
 use vlinder_format::{
@@ -368,6 +369,22 @@ fn inodes_of_the_log() {
     m.set_key(name, key);
     let at = Found { key, ..name };
     assert_inode(&m, old.key.objectid, "has a name in it and is no directory", at);
+
+    // The place of a name in its directory's index: the first that names have is the third.
+    let m = Mutator::new(&image);
+    m.set_u64(name, 0, 2);
+    assert!(!findings(&m).iter().any(|found| found.kind.id() == "directory-index"));
+    m.set_u64(name, 0, 1);
+    let directory = ObjectId(name.key.offset);
+    let kind = FindingKind::DirectoryIndex { directory, index: 1 };
+    assert_found(&m, kind, place(RootId::TREE_LOG, name));
+
+    // An owner that is no id.
+    let m = Mutator::new(&image);
+    m.set_u64(old, 44, u64::MAX);
+    let (user, group) = (UserId(u32::MAX), GroupId(u32::MAX));
+    let kind = FindingKind::InodeOwner { inode: old.key.objectid, user, group };
+    assert_found(&m, kind, place(RootId::TREE_LOG, old));
 
     // A name in a directory that says of a file that it is a directory.
     let entry = item_of(&m, leaf, |key, _| key.item_type == Type::DIR_INDEX);
