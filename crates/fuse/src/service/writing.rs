@@ -40,10 +40,10 @@ impl Writing {
         }
     }
 
-    /// What a write that does not come from the kernel's cache does to the times. With the writeback cache the
-    /// kernel stamps a write with `O_DIRECT` like any other (`fuse_cache_write_iter`): a stamp of the server
-    /// could be a tick later than the one that stat(2) shows. It stamps none through a file that was opened
-    /// past the cache; and where the server alone makes a write durable, the time has to be durable, too.
+    /// What a write past the kernel's cache does to the times. With the writeback cache the kernel stamps a
+    /// write with `O_DIRECT` like any other (`fuse_cache_write_iter`): a stamp of the server could be a tick
+    /// later than the one that stat(2) shows. The kernel stamps none through a file that was opened past the
+    /// cache; and where the server alone makes a write durable, the time has to be durable, too.
     fn times(&self, file: &OpenFile, origin: WriteOrigin) -> ContentTimes {
         let comes = origin.direct && self.mounted.has_writeback() && !file.past_cache;
         if comes && !is_synchronous(file.open.inode()) { ContentTimes::ComeLater } else { ContentTimes::Move }
