@@ -151,7 +151,8 @@ def common_arguments():
     common.add_argument("--dir", default=directory, help="for images and mounts (default: %(default)s)")
     common.add_argument("--seed", type=int, default=1, help="of all that is random (default: %(default)s)")
     common.add_argument("--opts", default="", help="mount options, joined by commas")
-    common.add_argument("--keep", help="where to keep the images and logs of a run that failed")
+    common.add_argument("--keep", help="where to keep the images (the full one, too) and logs of a run that "
+                        "failed")
     common.add_argument("--empty", choices=ending.WAYS, default=ending.BOTH,
                         help="the mounts that are emptied: the running one, a new one (default: %(default)s)")
     common.add_argument("--limit", type=float, default=2400, help="seconds until a run counts as hanging")

@@ -231,6 +231,8 @@ class Judge:
                     self.listed = None
         for_linux, for_vlinder = self.path("linux.img"), self.path("remount.img")
         self.copy(for_linux)
+        if self.run.arguments.keep:
+            copy_sparse(for_linux, self.path("full.img"))
         findings = check(self.run.vlinder, for_linux, "full")
         self.found(findings)
         if way != RUNNING:
