@@ -150,8 +150,8 @@ fn judge(device: &Arc<MemoryDevice>, settings: u8) {
     };
     let read = read_all(device, ["ro", "ro,rescue=all"][usize::from(settings >> 1 & 1)]);
     if is_clean && let Err(error) = &read {
-        // Damage of data is found by checksums alone, and that a link's target can't be unpacked where data are
-        // unpacked.
+        // Damage of data is found by checksums alone, and that a link's target can't be unpacked where data
+        // are unpacked.
         let is_unseen = match error.part {
             Part::Data => true,
             Part::LinkTarget => !options.data_checksums,

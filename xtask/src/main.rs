@@ -1,10 +1,11 @@
 //! Chores of this repository: `cargo xtask tidy` (what the compiler does not check), `cargo xtask test`
-//! (everything fast, counted), `cargo xtask user-test USER` (the built tests again, as somebody who is not
-//! root), `cargo xtask long JOB` (long runs, each judged strictly).
+//! (everything fast, counted), `cargo xtask status` (a page made of data), `cargo xtask user-test USER` (the
+//! built tests again, as somebody who is not root), `cargo xtask long JOB` (long runs, each judged strictly).
 //!
 //! It must not know how the engine works; it sees manifests, sources and test results.
 
 mod long;
+mod status;
 mod test;
 mod tidy;
 mod workspace;
@@ -13,8 +14,9 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-const USAGE: &str = "usage: cargo xtask tidy [--bless] | circles | test | user-test USER | long JOB
+const USAGE: &str = "usage: cargo xtask tidy [--bless] | circles | status | test | user-test USER | long JOB
   tidy            floors, forbidden names, structure, growth, documents; --bless lowers the accepted sizes
+  status          makes docs/status.md of docs/status.toml
   circles         names the imports that tie files of a crate into circles
   test            format, clippy, tidy and all tests; the last line is `N passed, N failed, N skipped`
   user-test USER  builds the tests and runs them as that user (needs root)
@@ -38,6 +40,7 @@ fn run() -> Result<bool> {
     match arguments.as_slice() {
         ["tidy"] => tidy::run(),
         ["tidy", "--bless"] => tidy::bless().map(|()| true),
+        ["status"] => status::write().map(|()| true),
         ["circles"] => tidy::circles(),
         ["test"] => test::run(),
         ["user-test", user] => test::run_as(user),

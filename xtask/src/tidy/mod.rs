@@ -1,7 +1,6 @@
 //! The rules that the compiler does not check.
 
 mod baseline;
-mod documents;
 mod forbidden_names;
 mod growth;
 mod lexer;
@@ -17,6 +16,7 @@ use anyhow::Result;
 
 use self::baseline::{Baseline, Measure};
 use self::source::{Source, sources};
+use crate::status;
 use crate::workspace::{self, Package};
 
 /// Runs all rules; true if nothing was found.
@@ -27,7 +27,7 @@ pub fn run() -> Result<bool> {
     findings.extend(unused::check(workspace::root(), &packages, &sources)?);
     findings.extend(sources.iter().flat_map(forbidden_names::check));
     findings.extend(Baseline::load()?.check(&measures(&packages, &sources)?));
-    findings.extend(documents::check(workspace::root()));
+    findings.extend(status::check(workspace::root()));
     findings.extend(links::check(workspace::root())?);
     findings.extend(licences::check(workspace::root())?);
     for finding in &findings {
