@@ -1,6 +1,6 @@
 # Thin callers; what they do is written in xtask/ and tools/. MINUTES, SEED, ROWS, JOB and what the program at
 # the head of its source lists are passed on where they mean something.
-.PHONY: demo test proof judges matrix fuzz coverage suites bench fio-engine long
+.PHONY: demo test report proof judges matrix fuzz coverage suites bench fio-engine long
 
 demo:
 	tools/demo.sh
@@ -12,6 +12,10 @@ test:
 bench:
 	cargo build --release --quiet -p vlinder-cli -p vlinder-bench
 	cargo run --release --quiet -p vlinder-bench -- $(ROWS)
+
+# The pages and pictures of docs/benchmarks, of the rows that were run.
+report:
+	cargo run --release --quiet -p vlinder-bench -- --page
 
 proof:
 	cargo run --release -p vlinder-testkit --features engine --bin proof

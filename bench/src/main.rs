@@ -8,7 +8,9 @@
 
 mod command;
 mod compare;
+mod goals;
 mod host;
+mod machine;
 mod observation;
 mod page;
 mod row;
@@ -45,7 +47,7 @@ fn main() -> Result<ExitCode> {
         .collect();
     if names.is_empty() {
         println!(
-            "usage: vlinder-bench ROW[,ROW…]   (as root; FILES=n scales the tree, RUNS=n the runs)\n       BEFORE=commit vlinder-bench ROW[,ROW…]   compares with an earlier commit\n       vlinder-bench --page   makes docs/benchmarks/README.md of the rows that were run\n"
+            "usage: vlinder-bench ROW[,ROW…]   (as root; FILES=n scales the tree, RUNS=n the runs)\n       BEFORE=commit vlinder-bench ROW[,ROW…]   compares with an earlier commit\n       vlinder-bench --page   makes the pages of docs/benchmarks of the rows that were run\n"
         );
         for row in &known {
             println!("{:5} {}", row.id, row.workload);

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
+use crate::machine::Machine;
 use crate::statistics::median;
 
 /// A side that takes longer than this is run once.
@@ -106,6 +107,9 @@ pub struct RowResult {
     pub command: String,
     /// Files of the tree.
     pub files: u64,
+    /// What it was measured on, and when.
+    #[serde(default)]
+    pub machine: Option<Machine>,
     /// vlinder first.
     pub sides: Vec<SideResult>,
 }
@@ -177,6 +181,7 @@ impl Row {
             commit: crate::command::shell("git rev-parse --short HEAD")?.trim().into(),
             command: format!("make bench ROWS={} FILES={} RUNS={}", self.id, settings.files, settings.runs),
             files: self.files.unwrap_or(settings.files),
+            machine: Some(Machine::here()?),
             sides,
         })
     }
