@@ -41,6 +41,7 @@ mod mkfs;
 mod mount;
 mod mounted;
 mod object;
+mod option_help;
 mod options;
 mod output;
 mod place;

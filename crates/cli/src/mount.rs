@@ -18,86 +18,12 @@ use vlinder_fuse::{MountError, MountOptions};
 use crate::devices::{Purpose, advise};
 use crate::failure::{ExitStatus, Failure, Kind};
 use crate::image::NO_SUBVOLUME;
+use crate::option_help;
 use crate::place::image::from_fs;
 use crate::session::Session;
 
 /// What the server says when the mount answers.
 const READY: &str = "ready";
-
-/// The options of a mount, for its help and its page in the manual.
-const OPTIONS: &str = "\
-Mount options, joined by commas.
-
-Of the file system, as Linux's btrfs has them (every verb that opens an image takes these):
-  ro, rw            for reading only, or writing too
-  subvol=PATH, subvolid=N
-                    the subvolume to show, not the default one
-  compress[=ALG[:LEVEL]], compress-force[=...]
-                    compress new data: zlib, lzo, zstd; no and
-                    none turn it off
-  nodatacow, nodatasum, datacow, datasum
-                    new files overwrite in place; have no
-                    checksums
-  max_inline=BYTES  the largest file that lies in its tree
-  commit=SECONDS    how often to commit (30)
-  idle=SECONDS      commit, too, when nothing was changed for
-                    so long (1); 0, and a longer commit=
-                    before it: never for that reason
-  discard, nodiscard
-                    commits tell the devices what they freed
-  flushoncommit, noflushoncommit
-                    a commit writes out all data first
-  notreelog, treelog
-                    whether fsync may write a log
-  acl, noacl        whether ACLs are honoured
-  user_subvol_rm_allowed
-                    owners may delete their subvolumes
-  rescue=PART[:PART...]
-                    with ro: what may be damaged
-    usebackuproot   show an earlier commit if the last can't
-                    be read
-    nologreplay     show the last commit without the fsync log
-    ignorebadroots  do without the extent, checksum, device,
-                    UUID, free-space and block-group tree;
-                    without a checksum tree data are not
-                    verified
-    ignoredatacsums give data out unverified
-    ignoremetacsums take tree blocks whose checksum is wrong
-    ignoresuperflags
-                    take a superblock with unknown flags
-    all             all of these but usebackuproot
-  noatime, relatime, strictatime, nodiratime, diratime
-                    which reads leave a trace
-  degraded          devices may be missing: what the others
-                    have is read, and what can't be is named
-  ssd, space_cache, barrier, autodefrag, thread_pool=, ...
-                    taken, and without effect here
-
-Of vlinder:
-  history=DEVID     of devices that were each written to
-                    without the others, the one that is read;
-                    nothing is written
-  owners=keep, owners=me
-                    whose files these are for an ordinary user
-  cache=BYTES, dirty=BYTES
-                    bounds of memory (256m, 64m)
-  threads=N         threads that answer requests
-  writeback=on, writeback=off
-                    whether the kernel holds back what is
-                    written
-  killpriv=server, killpriv=kernel
-                    who takes set-id bits off a file that
-                    changes; kernel for the upper layer of an
-                    overlay (one request more for each write)
-  transport=fuse    how requests come
-  disable=NAME[:NAME...]
-                    mechanisms turned off for measurement:
-                    seek_cache, delayed_batch, state_trim,
-                    block_group_skip, send_readahead
-
-Of mount(8) and FUSE: nosuid, nodev, noexec, sync, dirsync, user, users, owner, group, noauto, nofail, loop, _netdev, \
-x-..., allow_other, default_permissions, fsname=, subtype=, auto_unmount; remount (of a mount that is there: ro, rw and \
-the kernel's flags).";
 
 /// Mount an image through FUSE.
 #[derive(Args, Debug)]
@@ -121,7 +47,7 @@ pub struct MountArguments {
     #[arg(long, hide = true)]
     pub serve: bool,
     /// Mount options, joined by commas: ro, subvol=PATH, compress=ALG, … (--help lists all).
-    #[arg(short, long = "options", value_name = "OPTIONS", long_help = OPTIONS)]
+    #[arg(short, long = "options", value_name = "OPTIONS", long_help = option_help::text())]
     pub options: Vec<String>,
     /// The image, or all devices of the file system; then the directory to mount it on.
     #[arg(required = true, num_args = 2.., value_names = ["IMAGE", "MOUNTPOINT"])]
@@ -372,20 +298,6 @@ impl From<MountError> for Failure {
         match hint {
             Some(hint) => failure.hint(hint),
             None => failure,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_table_of_options_fits_a_page_of_the_manual() {
-        // 80 columns, of which man(1) indents 14 and leaves 2; a longer line would be broken there and fall
-        // out of its column.
-        for line in OPTIONS.lines().filter(|line| line.starts_with("  ")) {
-            assert!(line.len() <= 64, "{} columns: {line}", line.len());
         }
     }
 }

@@ -12,7 +12,7 @@ use vlinder_volume::VolumeError;
 
 use crate::data::DataError;
 use crate::ids::InodeId;
-use crate::options::OptionError;
+use crate::mount_option::OptionError;
 
 macro_rules! refusals {
     ($($(#[$doc:meta])* $name:ident = $errno:ident, $text:literal;)*) => {

@@ -45,9 +45,11 @@ mod inode;
 mod link;
 mod log_replay;
 mod metadata;
+pub mod mount_option;
 mod nearness;
 mod open;
 mod open_data;
+mod option_table;
 mod options;
 mod orphan;
 mod participant;
@@ -57,6 +59,7 @@ mod property;
 mod put_off;
 mod rename;
 mod replacement;
+mod rescue;
 mod room;
 pub mod salvage;
 mod sectors;
@@ -65,6 +68,7 @@ mod stamp;
 mod standing;
 mod statistics;
 mod subvolume;
+mod switches;
 mod unlink;
 mod write_lock;
 
@@ -82,18 +86,19 @@ pub use filesystem::Filesystem;
 pub use health::DeviceCounter;
 pub use ids::InodeId;
 pub use inode::{Inode, InodeState};
+pub use mount_option::OptionError;
 pub use nearness::Prospect;
 pub use open::{OpenInode, OpenMode};
-pub use options::{
-    AccessTimes, CompressOption, OpenOptions, OptionError, Owners, RescueOptions, SWITCHES, SubvolumeChoice,
-    WITHOUT_EFFECT,
-};
+pub use option_table::OPEN_OPTIONS;
+pub use options::{AccessTimes, CompressOption, OpenOptions, Owners, SubvolumeChoice};
 pub use rename::RenameMode;
 pub use replacement::Replacement;
+pub use rescue::{RESCUE_PARTS, RescueOptions, RescuePart};
 pub use set_attributes::{SetAttributes, SetTime};
 pub use standing::Standing;
 pub use statistics::Statistics;
 pub use subvolume::{Subvolume, SubvolumeInformation};
+pub use switches::SWITCHES;
 
 pub use vlinder_extent_state::ByteRange;
 pub use vlinder_format::inode::{DeviceNumber, FileType, GroupId, InodeFlags, Mode, Timestamp, UserId};

@@ -12,6 +12,7 @@ mod error;
 mod mountpoint;
 mod notifier;
 mod numbers;
+mod option_table;
 pub mod options;
 mod remount;
 pub mod service;
@@ -20,6 +21,7 @@ pub mod transport;
 mod watcher;
 
 pub use error::{HelperCause, MountError};
+pub use option_table::MOUNT_OPTIONS;
 pub use options::MountOptions;
 pub use remount::remount;
 pub use session::{Session, mount, mount_filesystem};
