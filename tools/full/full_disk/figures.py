@@ -54,7 +54,9 @@ def missing_space(own, peer):
     found = []
     if own.used_bytes > peer.used_bytes + MEBIBYTE:
         found.append(f"{own.used_bytes} bytes are used after emptying, {peer.used_bytes} after Linux did it")
-    if own.unallocated_bytes + peer.metadata_chunk_bytes < peer.unallocated_bytes:
+    # The chunk that is more is one of those that are left here, which may be larger than Linux's.
+    chunk_bytes = max(own.metadata_chunk_bytes, peer.metadata_chunk_bytes)
+    if own.unallocated_bytes + chunk_bytes < peer.unallocated_bytes:
         found.append(f"{own.unallocated_bytes} bytes are unallocated after emptying, "
                      f"{peer.unallocated_bytes} after Linux did it")
     return found
