@@ -266,8 +266,10 @@ fn missing_things(tool: &Tool) -> Vec<String> {
 /// Runs the tests of what judges a tool's runs: a judge that finds nothing must not pass anything.
 fn try_judge(tool: &Tool) -> Result<()> {
     let Some(tests) = tool.tests else { return Ok(()) };
-    let path = workspace::root().join(tests);
-    let output = Command::new("python3").arg(path).stdin(Stdio::null()).output().context("python3")?;
+    let arguments = ["-m", "unittest", "discover", "-s", tests];
+    let mut command = Command::new("python3");
+    command.args(arguments).current_dir(workspace::root()).stdin(Stdio::null());
+    let output = command.output().context("python3")?;
     ensure!(output.status.success(), "{tests}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }

@@ -31,12 +31,12 @@ pub struct Tool {
 
 const FULL: &Tool = &Tool {
     program: "tools/full/run.py",
-    tests: Some("tools/full/tests/test_manifest.py"),
+    tests: Some("tools/full/tests"),
     needs: &["btrfs", "python3", "zstd"],
 };
 const PROGRAMS: &Tool = &Tool {
     program: "tools/programs/run.py",
-    tests: Some("tools/programs/tests/test_judges.py"),
+    tests: Some("tools/programs/tests"),
     needs: &["btrfs", "python3"],
 };
 const MEMORY: &Tool = &Tool { program: "tools/memory/run.py", tests: None, needs: &["btrfs", "python3"] };
