@@ -23,7 +23,7 @@ pub struct Product {
 pub struct Tool {
     /// Where it lies, from the root of the repository.
     pub program: &'static str,
-    /// The tests of what judges its runs, likewise.
+    /// The directory with the tests of what judges its runs, likewise.
     pub tests: Option<&'static str>,
     /// Commands that each of its runs needs. What single runs need it says itself, by the verdict "skip".
     pub needs: &'static [&'static str],
@@ -485,9 +485,11 @@ mod tests {
     #[test]
     fn every_tool_and_its_tests_are_there() {
         for tool in JOBS.iter().map(|job| job.tool) {
-            for path in [Some(tool.program), tool.tests].into_iter().flatten() {
-                assert!(workspace::root().join(path).is_file(), "{path}");
-            }
+            let path = |path: &str| workspace::root().join(path);
+            assert!(path(tool.program).is_file(), "{}", tool.program);
+            let Some(tests) = tool.tests else { continue };
+            let mut files = std::fs::read_dir(path(tests)).unwrap().flatten();
+            assert!(files.any(|file| file.file_name().to_string_lossy().starts_with("test_")), "{tests}");
         }
     }
 
