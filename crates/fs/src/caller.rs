@@ -1,4 +1,4 @@
-//! Who asks: the identity that permissions are judged by.
+//! The caller: the identity that permissions are judged by.
 
 use vlinder_format::inode::{GroupId, UserId};
 
@@ -75,7 +75,7 @@ impl Access {
     }
 }
 
-/// Who asks for an operation.
+/// The identity that asks for an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The user whose permissions count (Linux's `fsuid`); owner of what is created.

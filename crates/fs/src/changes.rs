@@ -15,7 +15,7 @@ use vlinder_format::{Damage, Fault, Generation, ItemType, Key, ObjectId, orphan}
 use vlinder_transaction::Handle;
 use vlinder_tree::Edit;
 
-use crate::fsync_log::{Journal, Named, Note};
+use crate::fsync_log::{Journal, NamePlace, Note};
 use crate::{Filesystem, Inode, Refusal, Result, Subvolume};
 
 /// What an operation changes in one tree. Nothing has happened until [`apply`](Self::apply); locks keep the
@@ -152,7 +152,7 @@ impl<'a> Changes<'a> {
             self.notes.push(Note::SubvolumeName { directory, name: name.into() });
             return;
         }
-        let (name, named) = (name.into(), Named { index, inode: location.objectid });
+        let (name, named) = (name.into(), NamePlace { index, inode: location.objectid });
         self.notes.push(if is_added {
             Note::Added { directory, name, named }
         } else {

@@ -43,7 +43,7 @@ impl NewFile<'_> {
 /// An empty regular file to be made beside others by [`Filesystem::create_files`].
 #[derive(Clone, Copy, Debug)]
 pub struct NewFileName<'a> {
-    /// Who makes it, and owns it.
+    /// The caller that makes it, and owns it.
     pub caller: &'a Caller,
     /// Its name.
     pub name: &'a [u8],
@@ -53,7 +53,7 @@ pub struct NewFileName<'a> {
 
 /// What is to be made under which name.
 #[derive(Clone, Copy)]
-struct Named<'a> {
+struct NewName<'a> {
     caller: &'a Caller,
     name: &'a [u8],
     new: NewFile<'a>,
@@ -89,12 +89,12 @@ impl Filesystem {
     /// As [`create_file`](Self::create_file), of any of them. [`Refusal::NoSpace`] also where there is room
     /// for each of them alone, since together they need more for the worst case.
     pub fn create_files(&self, directory: &Arc<Inode>, files: &[NewFileName<'_>]) -> Result<Vec<Arc<Inode>>> {
-        let named = files.iter().map(|file| Named {
+        let named = files.iter().map(|file| NewName {
             caller: file.caller,
             name: file.name,
             new: NewFile::of(FileType::Regular, file.permissions),
         });
-        let named: Vec<Named<'_>> = named.collect();
+        let named: Vec<NewName<'_>> = named.collect();
         self.with_room(|| self.make_all(directory, &named))
     }
 
@@ -213,11 +213,11 @@ impl Filesystem {
         name: &[u8],
         new: NewFile<'_>,
     ) -> Result<Arc<Inode>> {
-        let made = self.with_room(|| self.make_all(directory, &[Named { caller, name, new }]))?;
+        let made = self.with_room(|| self.make_all(directory, &[NewName { caller, name, new }]))?;
         Ok(made.into_iter().next().expect("as many were made as were asked for"))
     }
 
-    fn make_all(&self, directory: &Arc<Inode>, files: &[Named<'_>]) -> Result<Vec<Arc<Inode>>> {
+    fn make_all(&self, directory: &Arc<Inode>, files: &[NewName<'_>]) -> Result<Vec<Arc<Inode>>> {
         if !directory.is_directory() {
             return Err(Refusal::NotADirectory.into());
         }
@@ -227,7 +227,7 @@ impl Filesystem {
         }
         let _operation = directory.operation.write();
         let mut changes = Changes::new(self, directory.subvolume());
-        for Named { caller, name, new } in files {
+        for NewName { caller, name, new } in files {
             self.access(caller, directory, Access::EXECUTE)?;
             // That it exists is told before that it may not be made.
             changes.load_entries(directory, name)?;
@@ -237,7 +237,7 @@ impl Filesystem {
         let mut handle = self.begin_for(ChangeKind::Names, items)?;
         let stamp = Stamp::of(&handle);
         let mut all = Vec::with_capacity(files.len());
-        for Named { caller, name, new } in files {
+        for NewName { caller, name, new } in files {
             let prepared = self.prepare(caller, directory, *new, stamp)?;
             self.add_new(&mut changes, directory, name, &prepared, new.target, stamp.generation)?;
             all.push(prepared);

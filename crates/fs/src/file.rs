@@ -11,7 +11,7 @@ use crate::data::{self, Allocate, MappedExtent, OpenCache, Seek};
 use crate::inode::Inode;
 use crate::{Caller, Filesystem, Refusal, Result};
 
-/// Who changes a file's data, which decides what the change does besides.
+/// From where a file's data change, which decides what the change does besides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOrigin {
     /// A caller without an open file: the flags immutable and append are judged now.
@@ -70,7 +70,7 @@ impl WriteOrigin {
 pub struct FileChange {
     /// So many bytes were written, allocated or copied.
     pub length_bytes: u64,
-    /// Set-id bits went: whoever remembers the mode has to ask again.
+    /// Set-id bits went: a front end that remembers the mode has to ask again.
     pub mode_changed: bool,
 }
 

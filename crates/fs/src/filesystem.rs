@@ -43,7 +43,7 @@ struct Closer(Arc<Shared>);
 
 impl Drop for Closer {
     fn drop(&mut self) {
-        // Whoever opens the image next must find nobody at work on it.
+        // The next opener of the image must find nobody at work on it.
         self.0.store.background().stop();
         let filesystem = Filesystem::from_shared(Arc::clone(&self.0));
         if !filesystem.is_read_only()
@@ -496,8 +496,8 @@ impl Filesystem {
     }
 
     /// With `flushoncommit`, writes out the data of every file, and waits for those that others are writing
-    /// out. The commit itself cannot wait for these, who may be waiting for it, so whoever asks for one comes
-    /// here before.
+    /// out. The commit itself cannot wait for these, which may be waiting for it, so a caller that asks for
+    /// one comes here before.
     pub(crate) fn flush_for_commit(&self) -> Result<()> {
         if self.options().flush_on_commit { flush::flush_all(self.store()) } else { Ok(()) }
     }

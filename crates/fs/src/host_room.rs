@@ -49,7 +49,7 @@ impl Filesystem {
                 *next = next.after_vain_try(clock.monotonic());
                 Err(error)
             }
-            // Who comes next tries it, too: only that knows what it would be told.
+            // The next caller tries it, too: only it knows what it would be told.
             Err(error) if self.engine().is_host_full() => Err(error),
             // The caller finds out by itself what it meets in place of a full host.
             _ => Ok(()),

@@ -37,8 +37,8 @@ impl Participant for DirtyInodes {
     }
 }
 
-/// The engine tells its own errors to whoever asked for the commit; ours are of its kinds but for refusals,
-/// which nothing here can meet.
+/// The engine tells its own errors to the caller that asked for the commit; ours are of its kinds but for
+/// refusals, which nothing here can meet.
 pub(crate) fn into_engine(error: FsError) -> EngineError {
     match error {
         FsError::Engine(error) => error,

@@ -1,4 +1,4 @@
-//! Who may do what: modes, ACLs, capabilities, flags of inodes, and the borders of directories.
+//! What a caller may do: modes, ACLs, capabilities, flags of inodes, and the borders of directories.
 
 use vlinder_base::sync::Arc;
 use vlinder_format::inode::{FileType, GroupId, InodeFlags, InodeItem, UserId};

@@ -11,7 +11,7 @@ use vlinder_tree::Edit;
 use crate::changes::Changes;
 use crate::create::note_names_changed;
 use crate::create::{NewFile, Prepared};
-use crate::directory::{Target, check_new_name};
+use crate::directory::{NameTarget, check_new_name};
 use crate::ids::InodeId;
 use crate::inode::Inode;
 use crate::stamp::Stamp;
@@ -53,15 +53,15 @@ struct Rename<'a> {
 }
 
 /// A file that one of the two names stands for.
-struct Named {
-    target: Target,
+struct NamedFile {
+    target: NameTarget,
     inode: Arc<Inode>,
 }
 
 /// What both names stand for.
 struct Found {
-    moved: Named,
-    replaced: Option<Named>,
+    moved: NamedFile,
+    replaced: Option<NamedFile>,
 }
 
 impl Rename<'_> {
@@ -205,7 +205,8 @@ impl Filesystem {
         let (old, new, mode) = (&rename.old, &rename.new, rename.mode);
         self.access(rename.caller, old.directory, Access::EXECUTE)?;
         self.access(rename.caller, new.directory, Access::EXECUTE)?;
-        let named = |target: Target| Ok::<_, FsError>(Named { inode: self.inode(target.id)?, target });
+        let named =
+            |target: NameTarget| Ok::<_, FsError>(NamedFile { inode: self.inode(target.id)?, target });
         let moved = named(self.find_target(old.directory, old.name)?.ok_or(Refusal::NotFound)?)?;
         let replaced = match self.find_target(new.directory, new.name)? {
             Some(_) if mode == RenameMode::NoReplace => return Err(Refusal::Exists.into()),
@@ -333,8 +334,8 @@ impl Filesystem {
         &self,
         handle: &mut Handle<'_>,
         rename: &Rename<'_>,
-        moved: &Named,
-        other: &Named,
+        moved: &NamedFile,
+        other: &NamedFile,
     ) -> Result<()> {
         let (old, new) = (&rename.old, &rename.new);
         let generation = handle.generation();
@@ -429,7 +430,7 @@ impl<'a> RenamePlan<'a> {
     }
 
     /// Takes a name away from what a rename replaces.
-    fn lose_name(&mut self, side: &Side<'_>, replaced: &Named, last: LastName) -> Result<Fate> {
+    fn lose_name(&mut self, side: &Side<'_>, replaced: &NamedFile, last: LastName) -> Result<Fate> {
         let filesystem = self.filesystem;
         if replaced.inode.is_placeholder() {
             let index = filesystem.find_index(side.directory, side.name)?;
@@ -441,7 +442,7 @@ impl<'a> RenamePlan<'a> {
     }
 
     /// Takes away a name, with its reference.
-    fn take_name(&mut self, side: &Side<'_>, target: &Target) -> Result<()> {
+    fn take_name(&mut self, side: &Side<'_>, target: &NameTarget) -> Result<()> {
         let directory = side.directory.id();
         let index = match target.subvolume() {
             Some(subvolume) => {
@@ -462,7 +463,7 @@ impl<'a> RenamePlan<'a> {
     fn give_name(
         &mut self,
         side: &Side<'_>,
-        target: &Target,
+        target: &NameTarget,
         inode: &Inode,
         generation: Generation,
     ) -> Result<()> {

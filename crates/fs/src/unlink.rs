@@ -7,7 +7,7 @@ use vlinder_format::{Damage, orphan};
 
 use crate::changes::Changes;
 use crate::create::note_names_changed;
-use crate::directory::{Target, check_new_name, end_of_indexes};
+use crate::directory::{NameTarget, check_new_name, end_of_indexes};
 use crate::inode::Inode;
 use crate::inode::load::place;
 use crate::stamp::Stamp;
@@ -18,7 +18,7 @@ const ITEMS: u32 = 8;
 /// A file without data and with so few other items is deleted with its last name, in one step.
 const FEW_ITEMS: usize = 4;
 
-/// What whoever takes a file's last name wants of the file.
+/// What the remover of a file's last name wants of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LastName {
     /// That it goes, unless it is open.
@@ -34,7 +34,7 @@ pub(crate) enum Fate {
     Lives,
     /// It waits as an orphan: it is open, or has more than fits one step.
     Orphan,
-    /// It waits as an orphan, opened for whoever took its last name.
+    /// It waits as an orphan, opened for the remover of its last name.
     Held,
     /// It is gone with this transaction.
     Gone,
@@ -149,7 +149,7 @@ impl Filesystem {
         caller: &Caller,
         directory: &Inode,
         name: &[u8],
-    ) -> Result<(Target, Arc<Inode>)> {
+    ) -> Result<(NameTarget, Arc<Inode>)> {
         if !directory.is_directory() {
             return Err(Refusal::NotADirectory.into());
         }
@@ -163,7 +163,7 @@ impl Filesystem {
         &self,
         directory: &Inode,
         name: &[u8],
-        target: &Target,
+        target: &NameTarget,
         victim: &Arc<Inode>,
         last: LastName,
     ) -> Result<Fate> {

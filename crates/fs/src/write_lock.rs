@@ -39,7 +39,7 @@ impl Filesystem {
     ) -> Result<WriteGuard<'a>> {
         if self.is_inside(inode, parts) {
             let shared = inode.operation.read();
-            // Whoever was alone before may have cut the file.
+            // The caller that was alone before may have cut the file.
             if self.is_inside(inode, parts) && self.changes_data_only(caller, inode, origin)? {
                 return Ok(WriteGuard { shared: Some(shared), _alone: None });
             }

@@ -80,7 +80,7 @@ fn privileges_go_and_times_move_with_every_kind_of_change() {
     };
     type Change<'a> = &'a dyn Fn(&Caller, &Arc<Inode>, WriteOrigin) -> FileChange;
     let changes: [(&str, Change<'_>); 3] = [("write", &write), ("allocate", &allocate), ("copy", &copy)];
-    // As Linux has it, capabilities go whoever writes.
+    // As Linux has it, capabilities go with any write.
     let cases = [
         ("ordinary", ordinary(), WriteOrigin::Caller, (0o755, false, true)),
         ("opened", ordinary(), OPEN_FILE, (0o755, false, true)),

@@ -126,7 +126,7 @@ fn a_writer_goes_on_by_itself_when_the_host_has_space_again() {
     assert_eq!(files.filesystem().condition().held_bytes, 0);
 }
 
-/// What one time of a full host has learned about when to try it says nothing of the next, whoever ended it.
+/// What one time of a full host has learned about when to try it says nothing of the next, however it ended.
 #[test]
 fn the_next_full_host_is_tried_at_once_after_a_sync_that_ended_the_last_one() {
     require!(Tool("mkfs.btrfs"));

@@ -54,7 +54,7 @@ fn small_files_that_were_accepted_are_stored_and_all_can_go() {
     }
 }
 
-/// Who deletes a snapshot to make room, and goes on at once, finds it.
+/// A user who deletes a snapshot to make room, and goes on at once, finds the room.
 #[test]
 fn the_room_of_a_subvolume_that_was_just_deleted_is_there_for_the_next_change() {
     require!(Tool("mkfs.btrfs"), Tool("btrfs"));
@@ -70,7 +70,7 @@ fn the_room_of_a_subvolume_that_was_just_deleted_is_there_for_the_next_change() 
     let refused = (0..).find_map(|number| files.write(format!("/large/file-{number}"), &content).err());
     assert_eq!(refused.unwrap().refusal(), Some(Refusal::NoSpace));
     assert!(files.write("/refused", &content).is_err());
-    // Whoever has it open keeps its blocks; when they let go nobody hurries.
+    // A program that has it open keeps its blocks; when they let go nobody hurries.
     let held = files.filesystem().inode(subvolume).unwrap();
     files.delete_subvolume("/large").unwrap();
     files.sync().unwrap();

@@ -127,7 +127,7 @@ fn kernel_walk(image: &Path) -> String {
     vlinder_testkit::walk::render(&entries)
 }
 
-/// The kernel's log is silent about what we wrote: whoever mounts it next has nothing to replay.
+/// The kernel's log is silent about what we wrote: the next mount has nothing to replay.
 fn kernel_is_silent(image: &Path) -> Result<(), String> {
     let mount = KernelMount::unchecked(image, "").map_err(|error| error.to_string())?;
     mount.unmount().map_err(|error| error.to_string())

@@ -142,7 +142,7 @@ fn has_news(images: &[PathBuf], expected: &str) -> bool {
     compare(expected, &walk(&filesystem)).is_err()
 }
 
-/// Who reads and who would write see what the kernel shows after its replay of these copies, and nothing is
+/// A reader and a would-be writer see what the kernel shows after its replay of these copies, and nothing is
 /// written. Gives whether the log has anything new.
 fn judge_state(
     scratch: &Scratch,

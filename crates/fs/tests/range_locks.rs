@@ -209,8 +209,8 @@ fn a_reader_who_waits_holds_up_no_writer_and_gets_its_own_files_bytes() {
     }
 }
 
-/// While a flush of the file goes on, readers lock what they read: whoever enters waits for them, where it is
-/// theirs.
+/// While a flush of the file goes on, readers lock what they read: a flush that enters extents waits for
+/// them, where the range is theirs.
 #[test]
 fn who_enters_an_extent_waits_for_those_who_read_what_it_replaces() {
     let device = HoldingDevice::new();
@@ -258,7 +258,7 @@ fn who_enters_an_extent_waits_for_those_who_read_what_it_replaces() {
     support::check(&device.inner).unwrap();
 }
 
-/// Who writes a part of a sector reads the rest of it first, and is alone.
+/// A writer of a part of a sector reads the rest of it first, and is alone.
 #[test]
 fn no_part_of_a_sector_is_lost_to_who_writes_another() {
     const WRITERS: u64 = 4;

@@ -93,6 +93,6 @@ fn compressed_data_that_do_not_unpack_are_found() {
     };
     assert_eq!((*inode, *at), (extent.key.objectid, place(FS, extent)));
     assert!(reason.contains("zstd"), "{reason}");
-    // Who reads no data can't know.
+    // A check that reads no data can't know.
     assert_eq!(crate::common::findings(&m), []);
 }

@@ -25,7 +25,7 @@ const MOST_LEVELS: usize = 1 << 16;
 
 /// What a name in a directory stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct NameTarget {
     /// The inode, or the root directory of a subvolume, or the placeholder of one that is not there.
     pub(crate) id: InodeId,
     /// The location in the entry.
@@ -34,7 +34,7 @@ pub(crate) struct Target {
     pub(crate) entry_type: DirectoryEntryType,
 }
 
-impl Target {
+impl NameTarget {
     /// The subvolume that the entry names, there or not.
     pub(crate) fn subvolume(&self) -> Option<RootId> {
         (self.location.item_type == ItemType::ROOT_ITEM).then_some(RootId(self.location.objectid.0))
@@ -105,8 +105,8 @@ impl Filesystem {
     }
 
     /// Makes sure that a directory is entered where it lies and nowhere else. So the directories of a
-    /// subvolume are a tree for whoever goes down, whatever their names say: no way leads round, and none
-    /// leads twice to the same place. (Of a subvolume, [`Self::is_mounted_at`] says so.)
+    /// subvolume are a tree for a reader that goes down, whatever their names say: no way leads round, and
+    /// none leads twice to the same place. (Of a subvolume, [`Self::is_mounted_at`] says so.)
     fn check_place(&self, directory: &Inode, name: &[u8], inode: &Inode) -> Result<()> {
         if !inode.is_directory() || inode.is_placeholder() || inode.id().root != directory.id().root {
             return Ok(());
@@ -118,7 +118,7 @@ impl Filesystem {
     }
 
     /// What a name stands for; the caller holds the directory's operation lock.
-    pub(crate) fn find_target(&self, directory: &Inode, name: &[u8]) -> Result<Option<Target>> {
+    pub(crate) fn find_target(&self, directory: &Inode, name: &[u8]) -> Result<Option<NameTarget>> {
         if directory.is_placeholder() {
             return Ok(None);
         }
@@ -133,7 +133,7 @@ impl Filesystem {
     }
 
     /// The id behind an entry.
-    fn resolve(&self, directory: &Inode, entry: &DirectoryEntry<'_>, key: Key) -> Result<Target> {
+    fn resolve(&self, directory: &Inode, entry: &DirectoryEntry<'_>, key: Key) -> Result<NameTarget> {
         let root = directory.id().root;
         let location = entry.location;
         let id = match location.item_type {
@@ -152,7 +152,7 @@ impl Filesystem {
                 return Err(Damage::new(fault, place(directory.subvolume(), key)).into());
             }
         };
-        Ok(Target { id, location, entry_type: entry.entry_type })
+        Ok(NameTarget { id, location, entry_type: entry.entry_type })
     }
 
     /// The directory that a directory lies in; that of the shown root, and of a subvolume without a name, is

@@ -1,8 +1,8 @@
 //! Which inodes and which removals of names an fsync has to log, so that the replay ends with names that
 //! belong together.
 //!
-//! The replay gives each inode of the log the names that the log has of it, takes names from whoever else has
-//! them, removes those that the log says are gone, and deletes what is left without a name. So:
+//! The replay gives each inode of the log the names that the log has of it, takes names from other inodes
+//! that have them, removes those that the log says are gone, and deletes what is left without a name. So:
 //!
 //! | in the log is | then so is | or else |
 //! |---|---|---|

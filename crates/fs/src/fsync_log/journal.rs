@@ -2,7 +2,7 @@
 //! attributes; and what of it the log has.
 //!
 //! Names are recorded where they change ([`Changes`](crate::changes::Changes)), under the gate's shared side,
-//! in one step with the change itself; whoever writes a log holds the other side, and so sees all names at
+//! in one step with the change itself; the writer of a log holds the other side, and so sees all names at
 //! one moment. The record is of one transaction: the first change of the next begins a new one. (No handle of
 //! two transactions is ever open at once.)
 
@@ -16,7 +16,7 @@ use vlinder_transaction::LogTicket;
 
 /// A name's place and what it stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Named {
+pub(crate) struct NamePlace {
     pub(crate) index: DirectoryIndex,
     pub(crate) inode: ObjectId,
 }
@@ -25,16 +25,16 @@ pub(crate) struct Named {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct NameChange {
     /// As of the last commit.
-    pub(super) before: Option<Named>,
+    pub(super) before: Option<NamePlace>,
     /// As of now.
-    pub(super) now: Option<Named>,
+    pub(super) now: Option<NamePlace>,
 }
 
 /// The bytes of a name, which several records share.
-pub(crate) type Name = Arc<[u8]>;
+pub(crate) type NameBytes = Arc<[u8]>;
 
 /// A directory and a name in it.
-pub(super) type Place = (ObjectId, Name);
+pub(super) type Place = (ObjectId, NameBytes);
 
 /// A set of places. The first costs no allocation: most inodes get or lose one name in a transaction.
 #[derive(Debug, Default)]
@@ -114,12 +114,12 @@ impl InodeRecord {
 #[derive(Debug, Default)]
 pub(super) struct Record {
     pub(super) generation: Generation,
-    pub(super) names: HashMap<ObjectId, BTreeMap<Name, NameChange>>,
+    pub(super) names: HashMap<ObjectId, BTreeMap<NameBytes, NameChange>>,
     pub(super) inodes: HashMap<ObjectId, InodeRecord>,
     /// Inodes in the log whose names are others now.
     pub(super) stale: BTreeSet<ObjectId>,
     /// Directories in which names of subvolumes came or went, and these names.
-    pub(super) subvolume_names: HashMap<ObjectId, HashSet<Name>>,
+    pub(super) subvolume_names: HashMap<ObjectId, HashSet<NameBytes>>,
     /// Indexes of committed names that the log says are gone.
     pub(super) logged_removals: HashSet<(ObjectId, DirectoryIndex)>,
 }
@@ -128,11 +128,11 @@ pub(super) struct Record {
 #[derive(Clone, Debug)]
 pub(crate) enum Note {
     /// A directory got a name.
-    Added { directory: ObjectId, name: Name, named: Named },
+    Added { directory: ObjectId, name: NameBytes, named: NamePlace },
     /// A directory lost a name.
-    Removed { directory: ObjectId, name: Name, named: Named },
+    Removed { directory: ObjectId, name: NameBytes, named: NamePlace },
     /// A name of a subvolume came or went.
-    SubvolumeName { directory: ObjectId, name: Name },
+    SubvolumeName { directory: ObjectId, name: NameBytes },
     /// An inode was made.
     Made(ObjectId),
     /// An inode is gone.
@@ -147,7 +147,7 @@ pub(crate) enum Note {
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     record: Mutex<Record>,
-    /// Shared by whoever changes names, held by whoever writes a log.
+    /// Shared by the callers that change names, held by the one that writes a log.
     pub(super) gate: RwLock<()>,
 }
 
@@ -254,7 +254,7 @@ impl Record {
     fn change_name(
         &mut self,
         directory: ObjectId,
-        name: Name,
+        name: NameBytes,
         inode: ObjectId,
         apply: impl FnOnce(&mut NameChange),
     ) {
@@ -337,8 +337,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn named(index: u64, inode: u64) -> Named {
-        Named { index: DirectoryIndex(index), inode: ObjectId(inode) }
+    fn named(index: u64, inode: u64) -> NamePlace {
+        NamePlace { index: DirectoryIndex(index), inode: ObjectId(inode) }
     }
 
     fn added(name: &[u8], index: u64, inode: u64) -> Note {

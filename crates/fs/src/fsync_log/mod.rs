@@ -11,7 +11,7 @@ mod content;
 mod journal;
 mod outcome;
 
-pub(crate) use journal::{Journal, Named, Note};
+pub(crate) use journal::{Journal, NamePlace, Note};
 pub(crate) use outcome::FsyncMetrics;
 
 use vlinder_base::sync::Arc;

@@ -5,7 +5,7 @@ use vlinder_transaction::EngineError;
 use vlinder_tree::TreeError;
 use vlinder_volume::VolumeError;
 
-/// Why a log cannot be replayed. Whoever opens the file system is told through
+/// Why a log cannot be replayed. The opener of the file system is told through
 /// [`ReadOnlyReason::LogReplay`](vlinder_transaction::ReadOnlyReason::LogReplay).
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReplayError {

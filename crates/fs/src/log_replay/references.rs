@@ -14,23 +14,23 @@ use super::target::Target;
 
 /// One name of an item of references.
 #[derive(Clone, Debug)]
-struct Name {
+struct LoggedName {
     parent: ObjectId,
     index: DirectoryIndex,
     name: Vec<u8>,
 }
 
 /// The names of an INODE_REF or INODE_EXTREF.
-fn names_of(key: &Key, data: &[u8]) -> Result<Vec<Name>, InodeReferenceFault> {
+fn names_of(key: &Key, data: &[u8]) -> Result<Vec<LoggedName>, InodeReferenceFault> {
     if key.item_type == ItemType::INODE_EXTREF {
-        let name = |reference: inode_ref::ExtendedReference<'_>| Name {
+        let name = |reference: inode_ref::ExtendedReference<'_>| LoggedName {
             parent: reference.parent,
             index: reference.index,
             name: reference.name.to_vec(),
         };
         return ExtendedReferences::new(data).map(|reference| reference.map(name)).collect();
     }
-    let name = |reference: inode_ref::InodeReference<'_>| Name {
+    let name = |reference: inode_ref::InodeReference<'_>| LoggedName {
         parent: ObjectId(key.offset),
         index: reference.index,
         name: reference.name.to_vec(),
@@ -56,7 +56,7 @@ impl Target<'_, '_> {
             if !self.make_way(inode, name)? {
                 return Ok(());
             }
-            let Name { parent, index, name } = name;
+            let LoggedName { parent, index, name } = name;
             if self.link(*parent, inode, name, *index, false)? == Added::NameTaken {
                 let fault = LogFault::Taken { directory: *parent, index: *index };
                 return Err(self.log_damage(key, fault).into());
@@ -67,16 +67,16 @@ impl Target<'_, '_> {
     }
 
     /// Whether the directory has the name at its index and by its hash, both for this inode.
-    fn has_name(&self, inode: ObjectId, name: &Name) -> Result<bool, ReplayError> {
+    fn has_name(&self, inode: ObjectId, name: &LoggedName) -> Result<bool, ReplayError> {
         let by_index = self.entry_by_index(name.parent, name.index, &name.name)?;
         let by_name = self.entry_by_name(name.parent, &name.name)?;
         Ok([by_index, by_name].iter().all(|entry| entry.is_some_and(|(key, _)| key.objectid == inode)))
     }
 
     /// Removes what is in the way of a name: names that the inode had in the same item and the log does not
-    /// hold, and whoever has the name or its index. False for the reference of the root directory to itself,
-    /// which stays.
-    fn make_way(&mut self, inode: ObjectId, name: &Name) -> Result<bool, ReplayError> {
+    /// hold, and the name or index itself where another has it. False for the reference of the root directory
+    /// to itself, which stays.
+    fn make_way(&mut self, inode: ObjectId, name: &LoggedName) -> Result<bool, ReplayError> {
         let key = inode_ref::key(inode, name.parent);
         if let Some(item) = self.item(&key)? {
             if inode == name.parent {
@@ -115,7 +115,7 @@ impl Target<'_, '_> {
         Ok(())
     }
 
-    /// Removes a name from whoever has it.
+    /// Removes a name from the inode that has it.
     pub(super) fn remove_conflicting(
         &mut self,
         directory: ObjectId,
@@ -128,7 +128,7 @@ impl Target<'_, '_> {
 
     /// Names of the stored item that the log's item of the same key does not hold go, before that replaces
     /// it.
-    fn remove_replaced_names(&mut self, key: &Key, logged: &[Name]) -> Result<(), ReplayError> {
+    fn remove_replaced_names(&mut self, key: &Key, logged: &[LoggedName]) -> Result<(), ReplayError> {
         let Some(item) = self.item(key)? else { return Ok(()) };
         let names = names_of(key, &item).map_err(|fault| self.damage(*key, fault))?;
         for stored in names {

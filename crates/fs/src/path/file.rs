@@ -108,7 +108,7 @@ impl FileOptions {
             return at(path, Err(Refusal::NotSupported.into()));
         }
         let filesystem = &files.filesystem;
-        // Who made a file may write it, whatever its permissions are to be.
+        // The caller that made a file may write it, whatever its permissions are to be.
         let open = if is_new {
             filesystem.hold(&inode)
         } else {

@@ -77,7 +77,7 @@ pub struct Run {
 
 /// Some runs of a file.
 #[derive(Debug, Default)]
-pub struct Runs {
+pub struct SalvagedRuns {
     /// In order; what lies between them reads as zeros, or was lost.
     pub runs: Vec<Run>,
     /// What could not be read, in order.
@@ -160,10 +160,10 @@ impl Salvage {
     ///
     /// # Errors
     /// As [`Salvage::names`].
-    pub fn runs(&self, file: InodeId, from: Option<Key>) -> Result<Runs> {
+    pub fn runs(&self, file: InodeId, from: Option<Key>) -> Result<SalvagedRuns> {
         let key = |offset| Key::new(file.number, ItemType::EXTENT_DATA, offset);
         let batch = self.batch(file.root, from.unwrap_or(key(0))..=key(u64::MAX))?;
-        let mut found = Runs { runs: Vec::new(), lost: batch.lost, next: batch.next };
+        let mut found = SalvagedRuns { runs: Vec::new(), lost: batch.lost, next: batch.next };
         let sector_size = u64::from(self.filesystem().sector_size());
         for (number, position) in batch.items.iter().enumerate() {
             let extent = match Extent::decode(position.key().offset, position.data()) {
@@ -300,7 +300,7 @@ impl Salvage {
     }
 
     /// Every item that was left out of a tree block so far, because it breaks a rule. Of some of them nobody
-    /// was told: whoever read the block looked for others.
+    /// was told: the reader of the block looked for others.
     #[must_use]
     pub fn left_out(&self) -> Vec<LeftOutItem> {
         let trees = self.filesystem().engine().forest().trees();

@@ -21,7 +21,9 @@ use vlinder_tree::bootstrap::Leniency;
 use vlinder_tree::{TreeMetrics, WantedBlock};
 use vlinder_volume::{Access, OpenRules, Opened, ReadRequest, SuperblockChoice, Volume, VolumeError};
 
-pub use items::{ExtendedAttribute, ItemPlace, LeftOutItem, LostPart, Name, Names, Next, Run, Runs, item_of};
+pub use items::{
+    ExtendedAttribute, ItemPlace, LeftOutItem, LostPart, Name, Names, Next, Run, SalvagedRuns, item_of,
+};
 
 use self::chunks::LostChunks;
 use crate::options::SubvolumeChoice;

@@ -33,8 +33,8 @@ impl Filesystem {
         self.with_room(|| self.delete_subvolume_by(caller, directory, name, Way::Deletion))
     }
 
-    /// Removes an empty subvolume as the directory that it looks like: whoever may remove directories there
-    /// may do so.
+    /// Removes an empty subvolume as the directory that it looks like: a caller that may remove directories
+    /// there may do so.
     pub(crate) fn remove_empty_subvolume(
         &self,
         caller: &Caller,

@@ -79,7 +79,8 @@ impl Filesystem {
     /// not.
     ///
     /// It does if its one place is here, and the parent's reference agrees. The shown subvolume lies nowhere.
-    /// So subvolumes are a tree for whoever goes down from the shown root, whatever their references say.
+    /// So subvolumes are a tree for a reader that goes down from the shown root, whatever their references
+    /// say.
     pub(crate) fn is_mounted_at(&self, nested: RootId, directory: &Inode, name: &[u8]) -> Result<bool> {
         if nested == self.root_id().root {
             return Ok(false);
