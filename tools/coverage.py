@@ -81,6 +81,8 @@ def read(export):
 
 
 def main():
+    if len(sys.argv) != 3:
+        sys.exit("usage: coverage.py EXPORT.json PAGE   (make coverage calls it)")
     export, page = sys.argv[1:]
     with open(pathlib.Path(__file__).with_name("coverage.toml"), "rb") as stream:
         reasons = tomllib.load(stream)["reason"]
@@ -134,4 +136,9 @@ def row(side, count):
     return f"| `{file}` | `{function}` | `{condition}` | {which}{f' ({count} times)' if count > 1 else ''} |"
 
 
-main()
+if __name__ == "__main__":
+    try:
+        main()
+    except (OSError, ValueError) as error:
+        # What is no JSON is a ValueError.
+        sys.exit(f"coverage.py: {error}; EXPORT.json is what `llvm-cov export --format=text` wrote")

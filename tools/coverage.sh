@@ -14,6 +14,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+fail() { printf 'coverage: %s\n' "$*" >&2; exit 2; }
+[ $# -eq 0 ] || fail "takes no arguments but variables: REPORT=docs/coverage.md make coverage"
+[ -z "${INPUTS:-}" ] || [ -d "$INPUTS" ] || fail "INPUTS=$INPUTS is no directory"
+[ -d "$(dirname "${REPORT:-.}")" ] || fail "REPORT=$REPORT lies in no directory that is there"
+
 VERSION=$(rustc -vV | sed -n 's/^LLVM version: \([0-9]*\).*/\1/p')
 HOST=$(rustc -vV | sed -n 's/^host: //p')
 find_tool() {

@@ -6,6 +6,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+[ $# -eq 0 ] || { echo "demo: takes no arguments; DEMO_SOURCE=DIR make demo works on another tree" >&2; exit 2; }
+[ -z "${DEMO_SOURCE:-}" ] || [ -d "$DEMO_SOURCE" ] || { echo "demo: DEMO_SOURCE=$DEMO_SOURCE is no directory" >&2; exit 2; }
 cargo build --release --quiet --package vlinder-cli
 export PATH="$PWD/${CARGO_TARGET_DIR:-target}/release:$PATH"
 [ -n "${CARGO_TARGET_DIR:-}" ] && export PATH="$CARGO_TARGET_DIR/release:$PATH"

@@ -5,6 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+[ $# -eq 0 ] || { echo "fio-engine: takes no arguments: make fio-engine" >&2; exit 2; }
 target=${CARGO_TARGET_DIR:-target}
 mkdir -p "$target/fio-engine"
 built=$(cd "$target/fio-engine" && pwd)
@@ -13,7 +14,8 @@ say() { echo "fio-engine: $*" >&2; }
 for tool in fio gcc make dpkg-source apt-get; do
     command -v "$tool" >/dev/null || { say "$tool is missing; install the packages fio, gcc, make, dpkg-dev"; exit 2; }
 done
-version=$(dpkg-query --show --showformat='${Version}' fio)
+version=$(dpkg-query --show --showformat='${Version}' fio) ||
+    { say "this fio is not a package's, so that its source is not known: apt-get install fio"; exit 2; }
 source=$built/fio-$version
 
 # The sources of the installed version, configured: an engine is built against config-host.h.

@@ -9,10 +9,20 @@ cd "$(dirname "$0")/.."
 rounds=${ROUNDS:-50}
 mebibytes=${JOB_MIB:-16}
 RANDOM=${SEED:-1}
+
+fail() { printf 'fio-jobs: %s\n' "$*" >&2; exit 2; }
+[ $# -eq 0 ] || fail "takes no arguments but variables: ROUNDS=5 tools/fio-jobs.sh"
+for name in ROUNDS JOB_MIB SEED; do
+    case ${!name-} in *[!0-9]*) fail "$name=${!name} is no number" ;; esac
+done
+for tool in fio btrfs; do
+    command -v "$tool" >/dev/null || fail "needs $tool: install fio and btrfs-progs"
+done
+[ -d "${CARGO_TARGET_DIR:-target}" ] || fail "nothing is built yet: make fio-engine"
 target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
 engine=$target/fio-engine/vlinder.so
 vlinder=$target/release/vlinder
-[ -e "$engine" ] || { echo "fio-jobs: $engine is missing: make fio-engine" >&2; exit 2; }
+[ -e "$engine" ] || fail "$engine is missing: make fio-engine"
 cargo build --release --quiet -p vlinder-cli
 
 scratch=$(mktemp -d /tmp/vlinder-fio.XXXXXX)

@@ -18,6 +18,12 @@ cd "$(dirname "$0")/.." || exit 2
 MINUTES=${MINUTES:-5}
 TARGET=${TARGET:-all}
 WORK=${CARGO_TARGET_DIR:-target}/fuzz
+
+fail() { printf 'fuzz: %s\n' "$*" >&2; exit 2; }
+[ $# -eq 0 ] || fail "takes no arguments but variables: MINUTES=5 TARGET=items make fuzz"
+for name in MINUTES SEED EXECUTIONS BTRFS_CHECK; do
+    case ${!name-} in *[!0-9]*) fail "$name=${!name} is no number" ;; esac
+done
 HOST=$(rustc -vV | sed -n 's/^host: //p')
 mkdir -p "$WORK/found" || exit 2
 WORK=$(cd "$WORK" && pwd)

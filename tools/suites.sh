@@ -22,6 +22,11 @@ PJDFSTEST_OPTIONS=("allow_other" "allow_other,writeback=off")
 
 fail() { printf 'suites: %s\n' "$*" >&2; exit 1; }
 
+[ $# -eq 0 ] || fail "takes no arguments but variables: ONLY=fsx SEEDS=1 make suites"
+case $OPERATIONS in *[!0-9]* | '') fail "OPERATIONS=$OPERATIONS is no number" ;; esac
+case $SEEDS in *[!0-9\ ]*) fail "SEEDS=$SEEDS is no list of numbers" ;; esac
+case $ONLY in '' | pjdfstest | fsx) ;; *) fail "ONLY=$ONLY is neither pjdfstest nor fsx" ;; esac
+
 # fetch CRATE VERSION: installs a crate's program once.
 fetch() {
     local program=$suites/bin/$1

@@ -51,6 +51,8 @@ pub fn shell(script: &str) -> Result<String> {
         .args(["-euo", "pipefail", "-c", script])
         .env("PATH", format!("{own}:{path}"))
         .env("LC_ALL", "C")
+        // What a program says of an error is repeated here, where a backtrace of its own would bury it.
+        .env("RUST_LIB_BACKTRACE", "0")
         .stdin(Stdio::null())
         .output()
         .with_context(|| format!("running: {script}"))?;

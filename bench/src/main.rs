@@ -21,12 +21,22 @@ mod tree;
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 /// Counted runs of each side, unless RUNS says otherwise.
 const RUNS: u64 = 5;
 
-fn main() -> Result<ExitCode> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("vlinder-bench: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run() -> Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let known = rows::all();
     if arguments == ["--page"] {
@@ -56,7 +66,7 @@ fn main() -> Result<ExitCode> {
     }
     for name in &names {
         if !known.iter().any(|row| row.is_named(name)) {
-            bail!("there is no row {name}; without arguments all are listed");
+            bail!("there is no row {name}; `make bench` without ROWS lists all");
         }
     }
     if let Some(before) = std::env::var("BEFORE").ok().filter(|before| !before.is_empty()) {
@@ -66,6 +76,12 @@ fn main() -> Result<ExitCode> {
         return Ok(if is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     let settings = row::Settings::from_environment(RUNS)?;
+    // Said before the first row takes its minutes.
+    command::vlinder()?;
+    for row in known.iter().filter(|row| names.iter().any(|name| row.is_named(name))) {
+        let needs = row.sides[0].needs;
+        ensure!(command::have(needs), "row {} needs {needs}, which is neither installed nor built", row.id);
+    }
     let host = host::Host::prepare().context("preparing a directory on tmpfs")?;
     for row in known.iter().filter(|row| names.iter().any(|name| row.is_named(name))) {
         eprintln!("{}: {}", row.id, row.workload);

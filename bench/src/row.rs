@@ -32,8 +32,8 @@ impl Settings {
 /// A number that the environment gives, or its default.
 pub fn number(name: &str, default: u64) -> Result<u64> {
     match std::env::var(name) {
-        Ok(text) => text.parse().with_context(|| format!("{name}={text} is no number")),
-        Err(_) => Ok(default),
+        Ok(text) if !text.is_empty() => text.parse().with_context(|| format!("{name}={text} is no number")),
+        _ => Ok(default),
     }
 }
 

@@ -231,6 +231,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tool", default="vlinder", help="the program")
     arguments = parser.parse_args()
+    tools = (arguments.tool, "mkfs.btrfs", "mount", "umount")
+    missing = [tool for tool in tools if not shutil.which(tool)]
+    if missing or os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
+        print(f"table.py needs root, /dev/fuse and {', '.join(missing or tools)}", file=sys.stderr)
+        return 2
     scratch = tempfile.mkdtemp(prefix="attributes-")
     unknown = known_count = cells = 0
     seen = set()

@@ -204,6 +204,8 @@ def require(arguments):
         missing.append("/dev/fuse")
     if arguments.workload == "image" and not os.path.exists(arguments.image):
         missing.append(arguments.image)
+    if not os.path.isdir(arguments.dir):
+        missing.append(f"the directory {arguments.dir} (--dir)")
     if missing:
         print(f"run.py needs {', '.join(missing)}", file=sys.stderr)
         sys.exit(2)

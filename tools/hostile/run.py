@@ -22,6 +22,9 @@ def main():
     parser.add_argument("--seed", type=int, default=1, help="which structure of a kind lies")
     parser.add_argument("--vlinder", help="not used")
     arguments = parser.parse_args()
+    part, _, parts = arguments.part.partition("/")
+    if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+        parser.error(f"--part {arguments.part} is not like 1/8")
     environment = {
         **os.environ,
         "VLINDER_HOSTILE_FIELDS": arguments.part,

@@ -115,6 +115,10 @@ def main():
     parser.add_argument("--load", action="append", choices=LOADS, help="only these loads")
     parser.add_argument("--dir", default="/var/tmp", help="where the images lie (default: /var/tmp)")
     arguments = parser.parse_args()
+    if arguments.rounds < 1 or not arguments.seconds > 0:
+        parser.error("--rounds is at least 1, and --seconds more than 0")
+    if not os.path.isdir(arguments.dir):
+        parser.error(f"--dir {arguments.dir} is no directory")
     tool = shutil.which(arguments.vlinder)
     if not tool or os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
         print("run.py needs vlinder, root and /dev/fuse", file=sys.stderr)

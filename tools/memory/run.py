@@ -298,6 +298,8 @@ def main():
     parser.add_argument("--options", default="cache=32M,dirty=8M", help="of the mount (default: cache=32M,dirty=8M)")
     parser.add_argument("--dir", default="/var/tmp", help="where the image lies; not in memory (default: /var/tmp)")
     arguments = parser.parse_args()
+    if not os.path.isdir(arguments.dir):
+        parser.error(f"--dir {arguments.dir} is no directory")
     tool = shutil.which(arguments.vlinder)
     if not tool or os.geteuid() != 0 or not os.path.exists("/dev/fuse") or not shutil.which("btrfs"):
         print("run.py needs vlinder, btrfs-progs, root and /dev/fuse", file=sys.stderr)

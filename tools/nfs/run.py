@@ -27,6 +27,7 @@ EXPORT {{
 }}
 """
 PATIENCE = 20
+NEEDED = ("ganesha.nfsd", "nfs-ls", "nfs-cp", "rpcbind", "pgrep", "mkfs.btrfs", "btrfs", "mount", "umount")
 
 
 def run(*words):
@@ -202,6 +203,11 @@ def main():
     parser.add_argument("--vlinder", default="target/release/vlinder", help="the program to try")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
+    tools = (arguments.vlinder, *NEEDED)
+    missing = [tool for tool in tools if not shutil.which(tool)]
+    if missing or os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
+        print(f"run.py needs root, /dev/fuse and {', '.join(missing or tools)}", file=sys.stderr)
+        sys.exit(2)
     if subprocess.run(["pgrep", "rpcbind"], stdout=subprocess.DEVNULL, check=False).returncode != 0:
         run("rpcbind", "-w")
     script = Script(arguments.seed)

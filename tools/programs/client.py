@@ -34,7 +34,11 @@ def disturb(session, seed):
 
 
 def main():
-    wanted = json.loads(sys.argv[1])
+    try:
+        [order] = sys.argv[1:]
+        wanted = json.loads(order)
+    except ValueError:
+        sys.exit("client.py takes one order in JSON; tools/programs/run.py starts it")
     session = programs.PROGRAMS[wanted["name"]].of(wanted["configuration"]).connect()
     try:
         if wanted["client"] == DISTURBER:

@@ -332,9 +332,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vlinder", default="vlinder", help="the program to try (default: the one in PATH)")
     parser.add_argument("--seed", type=int, default=0, help="the first cell (default: 0)")
-    parser.add_argument("--way", help="one way of the mount alone")
+    parser.add_argument("--way", choices=[way for way, _ in WAYS], help="one way of the mount alone")
     parser.add_argument("--share", type=int, default=1, help="every so manieth cell alone (default: 1)")
     arguments = parser.parse_args()
+    if arguments.share < 1:
+        parser.error("--share is at least 1")
     tool = shutil.which(arguments.vlinder)
     if not tool or os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
         print("table.py needs vlinder, root and /dev/fuse", file=sys.stderr)

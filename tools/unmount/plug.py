@@ -71,6 +71,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1, help="of the first run (default: 1)")
     parser.add_argument("--runs", type=int, default=50, help="how many (default: 50)")
     arguments = parser.parse_args()
+    if arguments.runs < 1:
+        parser.error("--runs is at least 1")
     tool = shutil.which(arguments.vlinder)
     if not tool or os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
         print("plug.py needs vlinder, root and /dev/fuse", file=sys.stderr)

@@ -61,9 +61,6 @@ pub fn run(name: &str) -> Result<bool> {
     let jobs = jobs_of(name)?;
     let is_slice = name == EVERY_JOB;
     let minutes = number("MINUTES")?.or(is_slice.then_some(DEFAULT_MINUTES));
-    let target = workspace::target_directory()?;
-    let results = target.join("long").join(format!("{name}.jsonl"));
-    std::fs::create_dir_all(target.join("long"))?;
     let more: &[&str] = if is_slice { &["--limit", SLICE_LIMIT] } else { &[] };
     let is_wanted = |name| anyhow::Ok(number(name)?.is_some_and(|number| number != 0));
     let resumes = is_wanted("RESUME")?;
@@ -74,6 +71,9 @@ pub fn run(name: &str) -> Result<bool> {
         }
         return Ok(true);
     }
+    let target = workspace::target_directory()?;
+    let results = target.join("long").join(format!("{name}.jsonl"));
+    std::fs::create_dir_all(target.join("long"))?;
     let mut session = Session {
         seed,
         earlier: if resumes {

@@ -20,8 +20,9 @@ const USAGE: &str = "usage: cargo xtask tidy [--bless] | circles | status | test
   circles         names the imports that tie files of a crate into circles
   test            format, clippy, tidy and all tests; the last line is `N passed, N failed, N skipped`
   user-test USER  builds the tests and runs them as that user (needs root)
-  long JOB        full, full-fill, full-one-process, full-snapshots, full-scatter, full-stress or full-images,
-                  as root; MINUTES, SEED, RESUME=1 and LIST=1 are read from the environment";
+  long JOB        full, full-fill, full-one-process, full-snapshots, full-scatter, full-stress, full-images,
+                  programs, memory, unmount, strangers, setid or hostile, as root; MINUTES, SEED, RESUME=1 and
+                  LIST=1 are read from the environment";
 
 fn main() -> ExitCode {
     match run() {

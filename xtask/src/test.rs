@@ -167,10 +167,10 @@ fn model_runs(tally: &mut Tally, skip_log: &Path) -> Result<()> {
 
 /// `cargo xtask user-test USER`: the test programs that root has built, run by somebody who may do less.
 pub fn run_as(user: &str) -> Result<bool> {
+    let home = home_of(user)?;
     let skip_log = new_skip_log("skipped-by-user.log")?;
     // The user appends to a log that root made.
     std::fs::set_permissions(&skip_log, std::os::unix::fs::PermissionsExt::from_mode(0o666))?;
-    let home = home_of(user)?;
     let mut tally = Tally::default();
     for program in test_programs()? {
         let mut command = Command::new("runuser");

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::group_watch::Watch;
 use super::mounts::{Mounted, Server};
@@ -122,9 +122,12 @@ pub fn engine_directory() -> Result<PathBuf> {
 /// The engine, built beside the command.
 fn engine() -> Result<String> {
     let path = engine_directory()?.join("vlinder.so");
-    let path = path
-        .canonicalize()
-        .with_context(|| format!("{}: build it first: make fio-engine", path.display()))?;
+    ensure!(
+        path.exists(),
+        "the engine for fio is not built ({}): run `make fio-engine` first",
+        path.display()
+    );
+    let path = path.canonicalize()?;
     Ok(format!("--ioengine=external:{}", path.display()))
 }
 

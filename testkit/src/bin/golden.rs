@@ -5,10 +5,14 @@
 use std::error::Error;
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use vlinder_testkit::kernel::KernelMount;
+use vlinder_testkit::require::Requirement;
 use vlinder_testkit::{Scratch, golden, walk};
+
+/// What the recipes call.
+const TOOLS: &[&str] = &["btrfs", "mkfs.btrfs", "mount", "xfs_io", "setfattr", "setfacl", "chattr"];
 
 /// How an image is made.
 struct Recipe {
@@ -118,7 +122,26 @@ fn make(recipe: &Recipe) -> Result<String, Box<dyn Error>> {
     Ok(format!("{}\t{hash}\t{mkfs}\tmount -o {mount}", recipe.name))
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    // It writes over what it made before, so that it does nothing that was meant otherwise.
+    if std::env::args_os().len() > 1 {
+        eprintln!("usage: golden   (as root; makes all images of tests/golden anew)");
+        return ExitCode::from(2);
+    }
+    match make_all() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("golden: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn make_all() -> Result<(), Box<dyn Error>> {
+    let needed = TOOLS.iter().map(|name| Requirement::Tool(name)).chain([Requirement::KernelBtrfs]);
+    if let Some(missing) = needed.into_iter().find(|one| !one.is_met()) {
+        return Err(format!("{missing}; nothing was made").into());
+    }
     std::fs::create_dir_all(golden::directory())?;
     let output = |program: &str, argument: &str| -> Result<String, Box<dyn Error>> {
         Ok(String::from_utf8(Command::new(program).arg(argument).output()?.stdout)?.trim().to_owned())

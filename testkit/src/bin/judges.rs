@@ -102,35 +102,44 @@ impl Tally {
 }
 
 fn main() -> ExitCode {
+    match judges() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(reason) => {
+            println!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The whole run; whether nothing was missed.
+fn judges() -> Result<bool, String> {
+    let minutes = number("MINUTES")?.unwrap_or(u64::MAX / 60);
+    let first = number("SEED")?.unwrap_or(1);
+    let last = number("COUNT")?.map_or(u64::MAX, |count| first.saturating_add(count));
+    let asks_always = number("ALL")?.is_some();
+    let jobs = number("JOBS")?.unwrap_or(2).max(1);
     if !Requirement::KernelBtrfs.is_met() || !Requirement::Tool("btrfs").is_met() {
-        println!("the judges' images are made by the kernel, as root, and shown to btrfs check");
-        return ExitCode::FAILURE;
+        return Err(
+            "the judges need root, the kernel's btrfs, which makes their images, and btrfs-progs".to_owned()
+        );
     }
     let mut subjects = Vec::new();
     for recipe in RECIPES {
-        match recipe.make() {
-            Ok(image) => subjects.push((recipe.name, Subject::new(&image))),
-            Err(error) => {
-                println!("{}: {error}", recipe.name);
-                return ExitCode::FAILURE;
-            }
-        }
+        let image = recipe.make().map_err(|error| format!("{}: {error}", recipe.name))?;
+        subjects.push((recipe.name, Subject::new(&image)));
     }
     for (name, subject) in &subjects {
         let (kinds, doubled) = subject.counts();
         println!("{name}: {kinds} kinds of fields, {doubled} pairs of kinds hold the same");
     }
     let clock = SystemClock::new();
-    let minutes = number("MINUTES").unwrap_or(u64::MAX / 60);
     let end = clock.monotonic().saturating_add(Duration::from_secs(minutes.saturating_mul(60)));
-    let first = number("SEED").unwrap_or(1);
-    let last = number("COUNT").map_or(u64::MAX, |count| first.saturating_add(count));
-    let asks_always = number("ALL").is_some();
     let (next, tally) = (AtomicU64::new(first), Mutex::default());
     let work = Work { subjects, next, last, end, asks_always, clock, tally };
     let failures = Mutex::new(Vec::new());
     thread::scope(|scope| {
-        for _ in 0..number("JOBS").unwrap_or(2).max(1) {
+        for _ in 0..jobs {
             scope.spawn(|| {
                 let ended = work.go_on();
                 failures.lock().extend(ended.err());
@@ -142,5 +151,5 @@ fn main() -> ExitCode {
     let failures = failures.into_inner();
     failures.iter().for_each(|failure| println!("FAILED: {failure}"));
     println!("{} exceptions are listed", EXCEPTIONS.len());
-    if tally.missed.is_empty() && failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    Ok(tally.missed.is_empty() && failures.is_empty())
 }

@@ -218,10 +218,9 @@ impl Work {
     }
 }
 
-/// The rows that this run is about.
-fn chosen(space: &Space, rows: &[Row], done: &BTreeMap<String, Outcome>) -> Vec<Recipe> {
+/// The rows that this run is about; without those that take minutes where it is a short one.
+fn chosen(space: &Space, rows: &[Row], done: &BTreeMap<String, Outcome>, is_short: bool) -> Vec<Recipe> {
     let only = std::env::var("ONLY").unwrap_or_default();
-    let is_short = number("SHORT").is_some();
     let is_chosen = |recipe: &Recipe| {
         let text = recipe.to_string();
         text.contains(&only) && !done.contains_key(&text) && !(is_short && recipe.state == LONG_STATE)
@@ -230,6 +229,23 @@ fn chosen(space: &Space, rows: &[Row], done: &BTreeMap<String, Outcome>) -> Vec<
 }
 
 fn main() -> ExitCode {
+    match matrix() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(reason) => {
+            println!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The whole run; whether no row failed.
+fn matrix() -> Result<bool, String> {
+    let seed = number("SEED")?.unwrap_or(1);
+    let order = number("ORDER")?.unwrap_or(seed);
+    let minutes = number("MINUTES")?;
+    let jobs = number("JOBS")?.unwrap_or(2).max(1);
+    let (runs_again, is_short) = (number("AGAIN")?.is_some(), number("SHORT")?.is_some());
     let tools = TOOLS.iter().map(|name| Requirement::Tool(name));
     let missing: Vec<String> = std::iter::once(Requirement::KernelBtrfs)
         .chain(tools)
@@ -237,26 +253,23 @@ fn main() -> ExitCode {
         .map(|one| one.to_string())
         .collect();
     if !missing.is_empty() {
-        println!("the matrix {}", missing.join(", "));
-        return ExitCode::FAILURE;
+        return Err(format!("the matrix {}", missing.join(", ")));
     }
-    let seed = number("SEED").unwrap_or(1);
     let space = Space::new(FACTORS, IMPOSSIBLE);
     let mut rows = space.cover(seed);
     let coverage = space.coverage(&rows);
     let told = tell_coverage(&rows, coverage);
     println!("{told}");
     if !coverage.is_complete() {
-        println!("not all pairs are covered");
-        return ExitCode::FAILURE;
+        return Err("not all pairs are covered".to_owned());
     }
-    shuffle(&mut rows, &SeededRandom::new(number("ORDER").unwrap_or(seed)));
-    let file = results("matrix").join(format!("seed-{seed}.tsv"));
-    let done = if number("AGAIN").is_some() { BTreeMap::new() } else { passed(&file) };
-    let recipes = chosen(&space, &rows, &done);
+    shuffle(&mut rows, &SeededRandom::new(order));
+    let file = results("matrix")?.join(format!("seed-{seed}.tsv"));
+    let done = if runs_again { BTreeMap::new() } else { passed(&file) };
+    let recipes = chosen(&space, &rows, &done, is_short);
     let clock = SystemClock::new();
     let start = clock.monotonic();
-    let end = number("MINUTES").map(|minutes| start + Duration::from_secs(minutes * 60));
+    let end = minutes.map(|minutes| start.saturating_add(Duration::from_secs(minutes.saturating_mul(60))));
     let work = Work {
         recipes,
         next: AtomicUsize::new(0),
@@ -269,7 +282,6 @@ fn main() -> ExitCode {
         alone: RwLock::default(),
         clock,
     };
-    let jobs = number("JOBS").unwrap_or(2).max(1);
     thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| work.go_on());
@@ -294,10 +306,9 @@ fn main() -> ExitCode {
     if let Some(path) = std::env::var_os("REPORT").filter(|path| !path.is_empty())
         && let Err(error) = report(Path::new(&path), &results)
     {
-        println!("{}: {error}", Path::new(&path).display());
-        return ExitCode::FAILURE;
+        return Err(format!("{}: {error}", Path::new(&path).display()));
     }
-    if results.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    Ok(results.failed.is_empty())
 }
 
 #[cfg(test)]

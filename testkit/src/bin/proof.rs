@@ -20,34 +20,60 @@ use vlinder_testkit::require::Requirement;
 use vlinder_testkit::subject::{Bulk, FullDisk, Judges, Load, Plan, Recipe, SmallPlan, Totals, shrink};
 use vlinder_testkit::workload::Limits;
 
+/// What the environment says of a run.
+struct Bounds {
+    minutes: u64,
+    seed: Option<u64>,
+    count: u64,
+    commits: u64,
+    operations: u64,
+    bytes: u64,
+    bulk_every: u64,
+    full_every: u64,
+    rounds: u64,
+    shrink: Duration,
+}
+
+impl Bounds {
+    fn from_environment() -> Result<Self, String> {
+        let or = |name: &str, default: u64| number(name).map(|number| number.unwrap_or(default));
+        Ok(Self {
+            minutes: or("MINUTES", 15)?,
+            seed: number("SEED")?,
+            count: or("COUNT", u64::MAX)?,
+            commits: or("COMMITS", 50)?,
+            operations: or("OPERATIONS", 200)?,
+            bytes: or("BYTES", 96 << 20)?,
+            bulk_every: or("BULK", 8)?,
+            full_every: or("FULL", 4)?,
+            rounds: or("ROUNDS", 10)?,
+            shrink: Duration::from_secs(or("SHRINK", 120)?),
+        })
+    }
+}
+
 fn next_seed(directory: &Path) -> u64 {
     let stored = std::fs::read_to_string(directory.join("next-seed")).ok();
     stored.and_then(|text| text.trim().parse().ok()).unwrap_or(1)
 }
 
-fn plan(seed: u64) -> Plan {
+fn plan(seed: u64, bounds: &Bounds) -> Plan {
     let has_kernel = Requirement::KernelBtrfs.is_met();
     Plan {
         seed,
         recipe: Recipe::of_seed(seed),
-        limits: Limits {
-            bytes: number("BYTES").unwrap_or(96 << 20),
-            fsync_every: 25,
-            direct_every: 4,
-            ..Limits::default()
-        },
-        commits: number("COMMITS").unwrap_or(50),
-        operations: number("OPERATIONS").unwrap_or(200),
+        limits: Limits { bytes: bounds.bytes, fsync_every: 25, direct_every: 4, ..Limits::default() },
+        commits: bounds.commits,
+        operations: bounds.operations,
         judges: Judges { check: true, compare_every: 5, reopen_every: 7, kernel: has_kernel },
     }
 }
 
 /// The workload of a seed; a failure is made as short as it gets and written down.
-fn run(seed: u64, directory: &Path) -> Result<Totals, String> {
-    plan(seed).run().map_err(|failure| {
+fn run(seed: u64, bounds: &Bounds, directory: &Path) -> Result<Totals, String> {
+    plan(seed, bounds).run().map_err(|failure| {
         println!("seed {seed} failed after {} steps: {}", failure.steps.len(), failure.reason);
-        let time = Duration::from_secs(number("SHRINK").unwrap_or(120));
-        let report = shrink(&failure, time).to_string();
+        let report = shrink(&failure, bounds.shrink).to_string();
         let file = directory.join(format!("seed-{seed}.txt"));
         match std::fs::write(&file, &report) {
             Ok(()) => format!("{report}\nwritten to {}", file.display()),
@@ -57,14 +83,13 @@ fn run(seed: u64, directory: &Path) -> Result<Totals, String> {
 }
 
 /// Whether it is the turn of what comes every so many seeds.
-fn is_turn(seed: u64, name: &str, default: u64) -> bool {
-    let every = number(name).unwrap_or(default);
+fn is_turn(seed: u64, every: u64) -> bool {
     every > 0 && seed.is_multiple_of(every)
 }
 
 /// All that a seed stands for.
-fn prove(seed: u64, directory: &Path) -> Result<Totals, String> {
-    let mut totals = run(seed, directory)?;
+fn prove(seed: u64, bounds: &Bounds, directory: &Path) -> Result<Totals, String> {
+    let mut totals = run(seed, bounds, directory)?;
     let cuts = SmallPlan::of_seed(seed).cut_everywhere().map_err(|error| format!("power cut: {error}"))?;
     println!("seed {seed}: {} states after a power cut, {} shown to btrfs check", cuts.judged, cuts.checked);
     let cuts = SmallPlan::with_fsyncs(seed).with_direct_writes().cut_everywhere();
@@ -73,41 +98,46 @@ fn prove(seed: u64, directory: &Path) -> Result<Totals, String> {
         "seed {seed}: {} states after a power cut with {} fsyncs, {} of them with a log, {} replayed by the kernel, too",
         cuts.judged, cuts.fsyncs, cuts.replayed, cuts.by_kernel
     );
-    if is_turn(seed, "FULL", 4) {
+    if is_turn(seed, bounds.full_every) {
         let load = Load::ALL[(seed / 4 % 3) as usize];
-        let rounds = number("ROUNDS").unwrap_or(10);
+        let rounds = bounds.rounds;
         let files = FullDisk { image_bytes: 256 << 20, load, first: seed, rounds }.run()?;
         println!("seed {seed}: a disk filled with {files} files ({load:?}) and emptied {rounds} times");
     }
-    if is_turn(seed, "BULK", 8) {
+    if is_turn(seed, bounds.bulk_every) {
         totals.merge(&Bulk::long(seed).run().map_err(|error| format!("the large workload: {error}"))?);
     }
     Ok(totals)
 }
 
 fn main() -> ExitCode {
+    match proof() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            println!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The whole run; what ended it.
+fn proof() -> Result<(), String> {
+    let bounds = Bounds::from_environment()?;
     if !Requirement::Tool("btrfs").is_met() {
-        println!("the proof needs btrfs-progs, whose check judges every commit");
-        return ExitCode::FAILURE;
+        return Err("the proof needs btrfs-progs, whose check judges every commit".to_owned());
     }
     if !Requirement::KernelBtrfs.is_met() {
         println!("without root and the kernel's btrfs no image is mounted, walked and scrubbed at the end");
     }
-    let directory = results("proof");
+    let directory = results("proof")?;
     let clock = SystemClock::new();
-    let end = clock.monotonic() + Duration::from_secs(number("MINUTES").unwrap_or(15) * 60);
-    let first = number("SEED").unwrap_or_else(|| next_seed(&directory));
-    let last = first.saturating_add(number("COUNT").unwrap_or(u64::MAX));
+    let end = clock.monotonic().saturating_add(Duration::from_secs(bounds.minutes.saturating_mul(60)));
+    let first = bounds.seed.unwrap_or_else(|| next_seed(&directory));
+    let last = first.saturating_add(bounds.count);
     let mut totals = Totals::default();
     let mut seed = first;
     while clock.monotonic() < end && seed < last {
-        match prove(seed, &directory) {
-            Ok(one) => totals.merge(&one),
-            Err(error) => {
-                println!("seed {seed}: {error}");
-                return ExitCode::FAILURE;
-            }
-        }
+        totals.merge(&prove(seed, &bounds, &directory).map_err(|error| format!("seed {seed}: {error}"))?);
         println!("seed {seed} is sound");
         seed += 1;
         if let Err(error) = std::fs::write(directory.join("next-seed"), seed.to_string()) {
@@ -116,5 +146,5 @@ fn main() -> ExitCode {
     }
     println!("{totals}");
     println!("seeds {first} to {} are sound", seed.saturating_sub(1));
-    ExitCode::SUCCESS
+    Ok(())
 }

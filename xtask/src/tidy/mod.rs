@@ -11,6 +11,7 @@ mod prose;
 mod source;
 mod structure;
 mod unused;
+mod workflows;
 
 use anyhow::Result;
 
@@ -30,6 +31,7 @@ pub fn run() -> Result<bool> {
     findings.extend(status::check(workspace::root()));
     findings.extend(links::check(workspace::root())?);
     findings.extend(licences::check(workspace::root())?);
+    findings.extend(workflows::check(workspace::root())?);
     for finding in &findings {
         eprintln!("tidy: {finding}");
     }

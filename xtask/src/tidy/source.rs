@@ -78,8 +78,10 @@ pub fn documents(root: &Path) -> Result<Vec<PathBuf>> {
 fn collect_documents(directory: &Path, documents: &mut Vec<PathBuf>) -> Result<()> {
     for entry in std::fs::read_dir(directory).with_context(|| directory.display().to_string())? {
         let path = entry?.path();
-        let is_hidden =
-            path.file_name().is_none_or(|name| name == "target" || name.as_encoded_bytes().starts_with(b"."));
+        // The forms for changes and issues lie in a hidden directory.
+        let is_hidden = path.file_name().is_none_or(|name| {
+            name == "target" || name.as_encoded_bytes().starts_with(b".") && name != ".github"
+        });
         if is_hidden || path.is_symlink() {
             continue;
         }
