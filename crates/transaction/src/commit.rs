@@ -19,7 +19,6 @@ use vlinder_base::metrics::Timer;
 use vlinder_base::parallel;
 use vlinder_base::sync::{Arc, MutexGuard};
 use vlinder_device::Data;
-use vlinder_format::device::DeviceItem;
 use vlinder_format::device_statistics::DeviceStatistics;
 use vlinder_format::superblock::{BackupRoot, Superblock};
 use vlinder_format::{Block, Damage, Generation, Logical, RootId};
@@ -28,6 +27,7 @@ use vlinder_volume::WriteRequest;
 
 use crate::EngineError;
 use crate::engine::Engine;
+use crate::unpublished::Unpublished;
 use crate::unwinding::Unfinished;
 use vlinder_forest::{OpenTree, find_root_item};
 use vlinder_space::Waiting;
@@ -82,14 +82,6 @@ struct Flushed<'a> {
     unpublished: &'a Unpublished,
 }
 
-/// What a commit writes.
-pub(crate) struct Unpublished {
-    /// Addresses of the frozen blocks, sorted.
-    blocks: Vec<Logical>,
-    superblock: Superblock,
-    device_items: Vec<DeviceItem>,
-}
-
 /// Blocks written in one batch.
 const WRITE_BATCH_BLOCKS: usize = 512;
 /// So many blocks are worth waking other cores for: one takes some ten microseconds.
@@ -108,11 +100,11 @@ impl Engine {
     /// the host has no space ([`EngineError::is_host_full`]). What only a participant met ends no commit, and
     /// is given once that is durable. Within a participant's callback this does nothing.
     pub fn commit(&self) -> Result<Generation, EngineError> {
-        self.check_writable()?;
+        self.latch.check_writable()?;
         let asked = self.generation();
         let Some(_thread) = CommittingThread::enter() else { return Ok(asked) };
         let mut held_up: MutexGuard<'_, Option<Unpublished>> = self.committer.lock();
-        self.check_writable()?;
+        self.latch.check_writable()?;
         let committed = self.commit_alone(asked, &mut held_up);
         committed.inspect_err(|error| self.note_failed_commit(error))
     }
@@ -129,14 +121,14 @@ impl Engine {
             unfinished.end();
             published?;
         }
-        if self.phase.lock().published >= asked {
+        if self.running.has_published(asked) {
             // A commit of another thread took ours along.
             return Ok(asked);
         }
         let timer = self.metrics.commit_time.time();
         let unfinished = Unfinished::new(|| {
             self.break_off("a commit");
-            self.leave_critical_phase();
+            self.running.reopen();
         });
         let participants = Closing { engine: self }.ask_participants();
         let closed = Closing { engine: self }.close();
@@ -166,14 +158,11 @@ impl Engine {
         let published = frozen.flush().and_then(Flushed::publish);
         let published = published.map_err(|error| self.or_host_full(error));
         let is_held_up = published.as_ref().is_err_and(EngineError::is_host_full);
-        self.phase.lock().is_held_up = is_held_up;
+        self.running.set_held_up(is_held_up);
         match &published {
             Ok(_) => {}
             // Neither state on the devices has lost anything: what this one freed is not free yet.
-            Err(_) if is_held_up => {
-                *held_up = Some(frozen.unpublished);
-                self.phase_changed.notify_all();
-            }
+            Err(_) if is_held_up => *held_up = Some(frozen.unpublished),
             Err(error) => self.stop_writing(error),
         }
         published
@@ -183,7 +172,7 @@ impl Engine {
     fn stop_writing(&self, error: &EngineError) {
         self.latch_read_only(error);
         self.volume.make_read_only();
-        self.leave_critical_phase();
+        self.running.reopen();
     }
 
     /// Gives blocks their checksums, and each a last look; on all cores where that pays.
@@ -193,12 +182,6 @@ impl Engine {
             return blocks.iter().map(seal).collect();
         }
         parallel::map(blocks, seal).into_iter().collect()
-    }
-
-    /// The threads that wait to begin go on.
-    fn leave_critical_phase(&self) {
-        self.phase.lock().critical = false;
-        self.phase_changed.notify_all();
     }
 }
 
@@ -215,27 +198,21 @@ impl<'a> Closing<'a> {
     /// Waits for the last handle; none if the transaction has changed nothing.
     fn close(self) -> Result<Option<Critical<'a>>, EngineError> {
         let engine = self.engine;
-        let mut phase = engine.phase.lock();
-        phase.critical = true;
         let timer = engine.metrics.critical_time.time();
-        while phase.handles > 0 {
-            engine.phase_changed.wait(&mut phase);
-        }
+        engine.running.close();
         // A handle that ended meanwhile may have left half of a change.
-        engine.check_writable()?;
-        let idle = !phase.changed
-            && engine.forest.trees().dirty_bytes() == 0
-            && engine.delayed.lock().is_empty()
-            && engine.pending.trees().is_empty()
-            && engine.snapshots.is_empty()
-            && !engine.chunks.has_new();
-        if idle {
+        engine.latch.check_writable()?;
+        let is_unchanged = || {
+            engine.forest.trees().dirty_bytes() == 0
+                && engine.delayed.lock().is_empty()
+                && engine.pending.trees().is_empty()
+                && engine.snapshots.is_empty()
+                && !engine.chunks.has_new()
+        };
+        let Some(generation) = engine.running.reopen_unchanged(is_unchanged) else {
             timer.discard();
-            phase.critical = false;
-            engine.phase_changed.notify_all();
             return Ok(None);
-        }
-        let generation = phase.generation;
+        };
         Ok(Some(Critical { engine, generation, _timer: timer }))
     }
 }
@@ -245,7 +222,7 @@ impl<'a> Critical<'a> {
     fn freeze(self) -> Result<Frozen<'a>, EngineError> {
         let engine = self.engine;
         let promised = engine.price_of_commit();
-        engine.begin_ending();
+        engine.waiting.begin_ending(engine.waiting_changes());
         {
             let mut handle = engine.critical_handle(self.generation);
             engine.drain_pending(&mut handle)?;
@@ -264,7 +241,7 @@ impl<'a> Critical<'a> {
             engine.check_price_of_commit(&promised, &handle);
             drop(handle);
         }
-        engine.end_ending();
+        engine.waiting.end_ending();
         engine.size_global_reserve();
         let superblock = self.make_superblock();
         let blocks = engine.forest.trees().freeze(self.generation);
@@ -272,12 +249,7 @@ impl<'a> Critical<'a> {
         engine.space.pins().freeze_pinned();
         engine.delayed.lock().begin_transaction();
         let device_items = engine.device_items.lock().clone();
-        let mut phase = engine.phase.lock();
-        phase.generation = self.generation.next();
-        phase.critical = false;
-        phase.changed = false;
-        engine.phase_changed.notify_all();
-        drop(phase);
+        engine.running.begin_next();
         Ok(Frozen { engine, unpublished: Unpublished { blocks, superblock, device_items } })
     }
 
@@ -382,7 +354,7 @@ impl<'a> Frozen<'a> {
     fn flush(&'a self) -> Result<Flushed<'a>, EngineError> {
         // Trees change while a commit closes, too: what they met there must stop it before anything is
         // written, for what was called free may be in use.
-        self.engine.check_unbroken()?;
+        self.engine.latch.check_unbroken()?;
         let Self { engine, unpublished } = self;
         // Blocks go to places that were free in the last commit; in another program's they need not be.
         engine.volume.check_sole_writer()?;
@@ -416,8 +388,7 @@ impl Flushed<'_> {
         // Discarded before anyone may take it again.
         engine.discard(&engine.space.pins().waiting_ranges(Waiting::Committing));
         engine.space.pins().unpin(Waiting::Committing);
-        engine.phase.lock().published = superblock.generation;
-        engine.phase_changed.notify_all();
+        engine.running.publish(superblock.generation);
         engine.metrics.commits.increment();
         Ok(superblock.generation)
     }

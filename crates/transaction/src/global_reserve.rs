@@ -70,7 +70,7 @@ impl Engine {
         let deletion = name.max(sizes.price_bytes(&SMALLEST_STEP));
         let trees = if self.has_subvolumes() { deletion } else { 0 };
         let overwriting = sizes.price_blocks(&OVERWRITTEN).saturating_mul(sizes.block_bytes);
-        let unallocated = self.unallocated();
+        let unallocated = self.chunks.unallocated();
         let room =
             self.metadata_total().saturating_add(unallocated.bytes / unallocated.metadata_copies.max(1));
         // A small file system has no room for all of Linux's; but data must not eat it up by and by.

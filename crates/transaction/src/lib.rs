@@ -9,6 +9,7 @@
 
 mod change_kind;
 mod checksums;
+mod chunk_work;
 mod chunks;
 mod commit;
 mod commit_price;
@@ -27,6 +28,7 @@ mod fsync_log;
 mod global_reserve;
 mod handle;
 mod handle_space;
+mod latch;
 mod leases;
 mod log_roots;
 mod metrics;
@@ -44,20 +46,24 @@ mod report;
 mod reservation;
 mod snapshots;
 mod space_service;
+mod tree_deletion;
+mod troubles;
+mod unpublished;
 mod unwinding;
 mod uuids;
 mod waiting;
+mod waiting_work;
 
 pub use change_kind::ChangeKind;
 pub use engine::{Disabled, Engine, EngineOptions, Rescue};
 pub use error::{EngineError, METADATA, ReadOnlyReason};
-pub use failed_commit::FailedCommit;
 pub use fsync_log::{LogEdit, LogError, LogTicket, NoLog};
 pub use handle::{DataExtent, Handle};
 pub use log_roots::{FsyncLog, SubvolumeLog};
 pub use participant::Participant;
 pub use reservation::{DataPromise, Reservation, SUBVOLUME_DELETION_LEAVES};
 pub use snapshots::{AfterSnapshot, SnapshotRequest};
+pub use troubles::FailedCommit;
 pub use vlinder_space::{
     Charge, ChunkShare, DeviceReport, Draw, KindReport, PromisedData, Purpose, SpaceReport, Ticket,
 };

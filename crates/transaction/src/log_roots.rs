@@ -99,7 +99,7 @@ impl Engine {
         }
         log.subvolumes.reverse();
         self.find_deleted_trees()?;
-        *self.latch.lock() = None;
+        self.latch.open();
         Ok(Some(log))
     }
 

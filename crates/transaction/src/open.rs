@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use vlinder_base::sync::{Arc, Condvar, Mutex};
+use vlinder_base::sync::{Arc, Mutex};
 use vlinder_format::block_group::BlockGroupItem;
 use vlinder_format::device::DeviceItem;
 use vlinder_format::device_statistics::DeviceStatistics;
@@ -13,21 +13,22 @@ use vlinder_tree::bootstrap::{Bootstrap, ChunkReading, bootstrap};
 use vlinder_tree::{Leases, Readahead, Root, TreeMetrics, Trees, WantedBlock};
 use vlinder_volume::{Opened, Volume, VolumeError};
 
-use crate::chunks::ChunkWork;
+use crate::EngineError;
+use crate::chunk_work::ChunkWork;
 use crate::dead_trees::DeadTrees;
 use crate::engine::{Engine, EngineOptions, FixedTrees, Rescue, checksum_geometry};
 use crate::extents::delayed::DelayedReferences;
-use crate::failed_commit::Troubles;
 use crate::fsync_log::LogWriter;
+use crate::latch::Latch;
 use crate::metrics::EngineMetrics;
 use crate::pending::PendingItems;
-use crate::phase::Phase;
+use crate::phase::RunningTransaction;
 use crate::read_only::{
     reason_in_chunks, reason_in_devices, reason_in_log, reason_in_superblock, reason_in_trees,
 };
 use crate::snapshots::SnapshotQueue;
-use crate::waiting::WaitingWork;
-use crate::{EngineError, ReadOnlyReason};
+use crate::troubles::Troubles;
+use crate::waiting_work::WaitingWork;
 use vlinder_forest::{Forest, ForestError, OpenTree};
 use vlinder_space::Group;
 use vlinder_space::GroupRange;
@@ -77,11 +78,12 @@ impl Engine {
         let engine = Arc::new(Self {
             space: SpaceManager::new(volume.geometry().node_size),
             delayed: Mutex::new(DelayedReferences::new(checksum_geometry(&volume))),
+            chunks: ChunkWork::new(Arc::clone(&volume), chunk_tree_uuid),
             volume,
             log: LogWriter::new(Arc::clone(&blocks) as _, options.cache_bytes, &registry),
             blocks,
             metrics: EngineMetrics::new(&registry),
-            phase: Mutex::new(Phase::after(superblock.generation)),
+            running: RunningTransaction::after(superblock.generation),
             superblock: Mutex::new(superblock),
             device_items: Mutex::new(device_items),
             chunk_tree,
@@ -90,15 +92,13 @@ impl Engine {
             sharing_gate: Mutex::new(()),
             pending: PendingItems::new(&registry),
             snapshots: SnapshotQueue::default(),
-            chunks: ChunkWork::new(chunk_tree_uuid),
             dead_trees: DeadTrees::default(),
             leases: Leases::new(&registry),
             releasing: Mutex::new(()),
             block_balance: Mutex::default(),
-            phase_changed: Condvar::new(),
             committer: Mutex::default(),
             troubles: Troubles::default(),
-            latch: Mutex::new(reason),
+            latch: Latch::new(reason),
             participants: Mutex::default(),
             next_subvolume: Mutex::new(next_subvolume),
             waiting: WaitingWork::default(),
@@ -166,17 +166,13 @@ impl Engine {
                 None => self.forest.trees().get(root, &key)?,
             };
             let Some(found) = found else {
-                let mut latch = self.latch.lock();
-                // A log that waits to be replayed is no reason that lasts.
-                if matches!(*latch, None | Some(ReadOnlyReason::Log)) {
-                    *latch = Some(ReadOnlyReason::MissingGroup(range.start));
-                }
+                self.latch.note_missing_group(range.start);
                 continue;
             };
             let item = BlockGroupItem::decode(found.data())
                 .map_err(|fault| Damage::new(fault, found.place(self.fixed.groups.id())))?;
             let excluded =
-                self.excluded(range.start).iter().map(|hole| hole.end.0.saturating_sub(hole.start.0)).sum();
+                self.chunks.excluded(range.start).iter().map(|hole| hole.end.0.saturating_sub(hole.start.0)).sum();
             let closed = !chunk.profile.is_writable() && !self.volume.keeps_writes_in_memory();
             self.space.add_group(Group::existing(range, item.flags, item.used, excluded, closed));
         }

@@ -9,6 +9,7 @@ use crate::EngineError;
 use crate::change_kind::ChangeKind;
 use crate::engine::Engine;
 use crate::error::METADATA;
+use crate::phase::Activity;
 use vlinder_forest::OpenTree;
 use vlinder_space::{Asker, Charge, CountedBlocks, Draw, LookUps, PromisedData, Ticket, Unallocated, Wanted};
 
@@ -174,11 +175,8 @@ impl Engine {
     /// has not freed yet what it pinned.
     #[must_use]
     pub fn would_gain_by_committing(&self) -> bool {
-        let (handles, is_held_up) = {
-            let phase = self.phase.lock();
-            (phase.handles, phase.is_held_up)
-        };
-        handles > 0
+        let Activity { has_handles, is_held_up } = self.running.activity();
+        has_handles
             || self.space.reservations().has_tickets_before_this_thread()
             || self.space.reservations().promised_changes() != Charge::default()
             || self.waiting_changes() != Charge::default()
@@ -227,7 +225,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::NoSpace`], [`EngineError::ReadOnly`].
     pub fn promise_data(&self, space: PromisedData) -> Result<DataPromise<'_>, EngineError> {
-        self.check_writable()?;
+        self.latch.check_writable()?;
         let wanted = Wanted { data: space, ..Wanted::default() };
         if self.promise_making_room(wanted, Draw::Margin)? {
             return Ok(DataPromise { engine: self, space, leaves_of_run: 0 });
@@ -253,7 +251,7 @@ impl Engine {
         if !tree.may_share_blocks() {
             return self.promise_data(space);
         }
-        self.check_writable()?;
+        self.latch.check_writable()?;
         let copies = self.copies_of_leaves(LEAVES_AROUND_RUN.saturating_mul(space.runs));
         // Each leaf between the ends holds nothing but what is overwritten.
         let sectors = space.bytes / u64::from(self.sector_size());
@@ -294,7 +292,7 @@ impl Engine {
 
 impl LookUps for Engine {
     fn unallocated(&self) -> Unallocated {
-        Engine::unallocated(self)
+        self.chunks.unallocated()
     }
 
     fn count_trees(&self, owed: &Charge) -> Option<CountedBlocks> {

@@ -45,7 +45,7 @@ impl Engine {
             Some(tree) => self.free_space_tree(tree).load(self.forest.trees(), group)?,
             None => self.free_between_extents(group)?,
         };
-        self.space.loaded(group, Some(free), &self.excluded(group.start));
+        self.space.loaded(group, Some(free), &self.chunks.excluded(group.start));
         unfinished.end();
         Ok(())
     }
@@ -211,7 +211,7 @@ impl Space for Engine {
 
     fn block_created(&self, root: RootId, block: &Block, first_key: &Key) {
         if root == RootId::TREE_LOG {
-            return self.log_block_created(block);
+            return self.log.block_created(block);
         }
         let kind = Self::block_kind(block, root, *first_key);
         let length = u64::from(self.node_size());
@@ -224,7 +224,9 @@ impl Space for Engine {
 
     fn block_dropped(&self, root: RootId, block: &Block, last: bool) -> bool {
         if root == RootId::TREE_LOG {
-            self.log_block_dropped(block);
+            if self.log.block_dropped(block) {
+                self.release_block(block.logical());
+            }
             return true;
         }
         let kind = Self::block_kind(block, root, block.first_key().unwrap_or_default());

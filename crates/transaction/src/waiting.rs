@@ -3,8 +3,7 @@
 
 use std::ops::Range;
 
-use vlinder_base::sync::atomic::{AtomicU64, Ordering};
-use vlinder_base::sync::{Arc, Mutex};
+use vlinder_base::sync::Arc;
 use vlinder_format::checksum_item::ChecksumGeometry;
 use vlinder_format::{Block, Generation, ItemType, Key, Logical, ObjectId, RootId};
 use vlinder_tree::{CopyEffect, MaybeShared, Measured, Precision, Root, Touch, TreeError};
@@ -12,61 +11,9 @@ use vlinder_tree::{CopyEffect, MaybeShared, Measured, Precision, Root, Touch, Tr
 use crate::EngineError;
 use crate::engine::Engine;
 use crate::extents::delayed::{MAX_REFERENCE_BYTES, TouchedExtent};
+use crate::waiting_work::MeasuredChanges;
 use vlinder_forest::OpenTree;
 use vlinder_space::{Asker, Charge, Draw, FILE_EXTENT_ITEM_BYTES, INODE_ITEM_BYTES};
-
-/// What the engine knows of what waits for the commit.
-#[derive(Default)]
-pub(crate) struct WaitingWork {
-    /// Items that changed outside a transaction: participants put them in before the next commit.
-    awaited_items: AtomicU64,
-    /// Items that handles ever put into trees themselves. Each took room in a leaf, which may split later for
-    /// what waits.
-    edited_items: AtomicU64,
-    /// What waited when the transaction that is ending was closed; it leaves the queues before it takes its
-    /// blocks.
-    ending: Mutex<Charge>,
-    /// The measurement that began last.
-    measured: LastMeasurement,
-}
-
-/// The measurement that began last. Threads measure beside one another, and one that began before a change
-/// and ends after another's that saw it knows less: what came since would be added to it by counts.
-#[derive(Debug, Default)]
-struct LastMeasurement {
-    begun: AtomicU64,
-    kept: Mutex<Option<MeasuredChanges>>,
-}
-
-impl LastMeasurement {
-    /// Gives the number of a measurement that begins: to be asked for before anything is looked at.
-    fn begin(&self) -> u64 {
-        self.begun.fetch_add(1, Ordering::SeqCst)
-    }
-
-    /// Keeps a measurement, unless one that began later has ended.
-    fn end(&self, measured: MeasuredChanges) {
-        let mut kept = self.kept.lock();
-        if kept.is_none_or(|kept| kept.number < measured.number) {
-            *kept = Some(measured);
-        }
-    }
-
-    fn get(&self) -> Option<MeasuredChanges> {
-        *self.kept.lock()
-    }
-}
-
-/// What waits for the commit, as it was measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct MeasuredChanges {
-    /// Of the measurement, in the order in which they began.
-    number: u64,
-    generation: Generation,
-    /// All that had ever been added by then, by counts.
-    grown: Charge,
-    changes: Charge,
-}
 
 /// What changes at places of one tree take, as the tree was when it was measured.
 #[derive(Debug, Default)]
@@ -113,30 +60,12 @@ impl Engine {
     /// Items that changed outside a transaction: ordinary changes leave room for them, so that the next
     /// commit takes them. (It goes without those that find none.)
     pub fn await_items(&self, count: u64) {
-        self.waiting.awaited_items.fetch_add(count, Ordering::Relaxed);
+        self.waiting.await_items(count);
     }
 
     /// Items that were awaited are in a transaction, or not needed any more.
     pub fn settle_awaited_items(&self, count: u64) {
-        let before = self.waiting.awaited_items.fetch_sub(count, Ordering::Relaxed);
-        assert!(before >= count, "{count} of {before} awaited items are settled");
-    }
-
-    /// A handle put so many items into trees itself.
-    pub(crate) fn note_edits(&self, items: u64) {
-        self.waiting.edited_items.fetch_add(items, Ordering::Relaxed);
-    }
-
-    /// The transaction closes: what waits takes its blocks now. Who asks for a promise meanwhile counts it
-    /// still.
-    pub(crate) fn begin_ending(&self) {
-        let waiting = self.waiting_changes();
-        *self.waiting.ending.lock() = waiting;
-    }
-
-    /// All that waited has taken its blocks.
-    pub(crate) fn end_ending(&self) {
-        *self.waiting.ending.lock() = Charge::default();
+        self.waiting.settle_awaited(count);
     }
 
     /// Whether one item more can be changed outside a transaction, for a participant to put in before the
@@ -153,7 +82,7 @@ impl Engine {
 
     /// What the next commit has to do at worst, by counts.
     pub(crate) fn waiting_changes(&self) -> Charge {
-        self.queued_changes().at_least(*self.waiting.ending.lock())
+        self.queued_changes().at_least(self.waiting.ending())
     }
 
     /// Of what waits, all that has not begun to take its blocks.
@@ -168,14 +97,14 @@ impl Engine {
     pub(crate) fn grown_changes(&self) -> Charge {
         let delayed = self.delayed.lock().grown();
         let (pending, shared_items) = self.pending.grown();
-        let edited = self.waiting.edited_items.load(Ordering::Relaxed);
+        let edited = self.waiting.edited_items();
         let filled_leaves = Charge { blocks: edited, ..Charge::default() };
         delayed + pending + self.snapshots.grown() + self.copies_of_leaves(shared_items) + filled_leaves
     }
 
     /// What putting in all awaited items may change.
     pub(crate) fn awaited_changes(&self) -> Charge {
-        self.items_beside(self.waiting.awaited_items.load(Ordering::Relaxed))
+        self.items_beside(self.waiting.awaited_items())
     }
 
     /// What putting in so many items may change that changed outside a transaction. Nobody has noted of which
@@ -195,7 +124,7 @@ impl Engine {
     /// What the next commit has to do, as it was measured in this transaction, with what came since by
     /// counts; none if nobody measured.
     pub(crate) fn measured_changes(&self) -> Option<Charge> {
-        let MeasuredChanges { generation, grown, changes, .. } = self.waiting.measured.get()?;
+        let MeasuredChanges { generation, grown, changes, .. } = self.waiting.measured()?;
         (generation == self.generation()).then(|| changes + self.grown_changes().growth_since(grown))
     }
 
@@ -205,12 +134,12 @@ impl Engine {
         if self.waiting_pieces() > MAX_MEASURED {
             return false;
         }
-        let number = self.waiting.measured.begin();
+        let number = self.waiting.begin_measuring();
         let (generation, grown) = (self.generation(), self.grown_changes());
         match self.try_measure_waiting() {
             Ok(changes) => {
                 self.metrics.waiting_measured.increment();
-                self.waiting.measured.end(MeasuredChanges { number, generation, grown, changes });
+                self.waiting.end_measuring(MeasuredChanges { number, generation, grown, changes });
                 true
             }
             Err(error) => {
@@ -602,10 +531,10 @@ mod tests {
         let key = Key::new(ObjectId(1000), ItemType::INODE_ITEM, 0);
         engine.begin(Reservation::items(1)).unwrap().insert_pending(&tree, key, inode_item());
         let waiting = engine.waiting_changes();
-        engine.begin_ending();
+        engine.waiting.begin_ending(waiting);
         engine.pending.remove(tree.id(), key, false);
         assert_eq!(engine.waiting_changes(), waiting);
-        engine.end_ending();
+        engine.waiting.end_ending();
         assert_eq!(engine.waiting_changes(), Charge::default());
     }
 
@@ -627,24 +556,5 @@ mod tests {
         assert_eq!(engine.waiting_changes().items, count);
         engine.commit().unwrap();
         assert!(engine.measure_waiting(), "nothing waits");
-    }
-
-    #[test]
-    fn a_measurement_that_ends_late_does_not_replace_one_that_began_after_it() {
-        let last = LastMeasurement::default();
-        let measured = |number, blocks| MeasuredChanges {
-            number,
-            generation: Generation(7),
-            grown: Charge::leaves(number),
-            changes: Charge { blocks, ..Charge::default() },
-        };
-        assert_eq!(last.get(), None);
-        let (early, late) = (last.begin(), last.begin());
-        last.end(measured(late, 4));
-        last.end(measured(early, 9));
-        assert_eq!(last.get(), Some(measured(late, 4)));
-        let next = last.begin();
-        last.end(measured(next, 6));
-        assert_eq!(last.get(), Some(measured(next, 6)), "the last one counts, not the smallest");
     }
 }

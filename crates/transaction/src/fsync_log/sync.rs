@@ -7,7 +7,8 @@ use vlinder_format::{Block, Generation, ItemType, Key, ObjectId, RootId};
 use vlinder_tree::{Change, Edit, Root, RootPointer};
 use vlinder_volume::WriteRequest;
 
-use super::{Content, LogError, LogTicket, NoLog};
+use super::writer::Content;
+use super::{LogError, LogTicket, NoLog};
 use crate::editor::Editor;
 use crate::engine::Engine;
 use crate::handle_space::HandleSpace;
@@ -33,42 +34,17 @@ impl Handle<'_> {
     /// read-only.
     pub fn sync_log(&self, ticket: LogTicket) -> Result<(), LogError> {
         let (engine, log) = (self.engine, &self.engine.log);
-        let mut progress = log.progress.lock();
-        loop {
-            engine.check_writable()?;
-            if progress.generation == self.generation() && progress.durable >= ticket.sequence {
-                log.metrics.rides.increment();
-                return Ok(());
-            }
-            if !progress.is_writing {
-                break;
-            }
-            log.progress_changed.wait(&mut progress);
+        let check = || engine.latch.check_writable();
+        if !log.begin_writing(self.generation(), ticket.sequence, check)? {
+            return Ok(());
         }
-        progress.is_writing = true;
-        while progress.coming > 0 {
-            log.progress_changed.wait(&mut progress);
-        }
-        drop(progress);
         let unfinished = Unfinished::new(|| {
             engine.break_off("the writing of the fsync log");
-            log.progress.lock().is_writing = false;
-            log.progress_changed.notify_all();
+            log.end_writing(self.generation(), None);
         });
         let written = engine.write_log(self.generation());
         unfinished.end();
-        let mut progress = log.progress.lock();
-        progress.is_writing = false;
-        if let Ok(sequence) = &written {
-            *progress = super::Progress {
-                generation: self.generation(),
-                durable: *sequence,
-                is_writing: false,
-                coming: progress.coming,
-            };
-        }
-        log.progress_changed.notify_all();
-        drop(progress);
+        log.end_writing(self.generation(), written.as_ref().ok().copied());
         if let Err(LogError::Engine(error)) = &written {
             engine.latch_read_only(error);
             engine.volume.make_read_only();
@@ -80,7 +56,7 @@ impl Handle<'_> {
 impl Engine {
     /// Writes what is in the log; gives up to where.
     fn write_log(&self, generation: Generation) -> Result<u64, LogError> {
-        let _timer = self.log.metrics.sync_time.time();
+        let _timer = self.log.sync_timer();
         let sealed = self.seal_log(generation)?;
         let requests = sealed
             .blocks
@@ -98,21 +74,20 @@ impl Engine {
             // The log is whole on the devices or nothing refers to it, and its blocks stay taken until the
             // commit that follows is published. That is tried again until the host has space.
             Err(error) if error.full_host().is_some() => {
-                self.log.content.lock().is_broken = true;
+                self.log.note_broken();
                 return Err(LogError::NoLog(NoLog::Broken));
             }
             Err(error) => return Err(EngineError::from(error).into()),
         }
-        self.log.metrics.log_writes.increment();
-        self.log.metrics.blocks_written.add(u64::try_from(sealed.blocks.len()).unwrap_or(u64::MAX));
-        self.log.trees.thaw();
+        self.log.note_written(sealed.blocks.len());
+        self.log.trees().thaw();
         Ok(sealed.sequence)
     }
 
     /// Brings the tree of the logs' roots up to date and takes all changed blocks, sealed. They are not
     /// changed from then on. No other thread is writing, so those taken before are in the clean cache.
     fn seal_log(&self, generation: Generation) -> Result<SealedLog, LogError> {
-        let mut content = self.log.content.lock();
+        let mut content = self.log.content();
         if content.is_broken {
             return Err(LogError::NoLog(NoLog::Broken));
         }
@@ -127,16 +102,16 @@ impl Engine {
                 return Err(error);
             }
         };
-        let blocks = self.log.trees.frozen(&self.log.trees.freeze(generation));
+        let blocks = self.log.trees().frozen(&self.log.trees().freeze(generation));
         let blocks = self.seal_all(&blocks).map_err(EngineError::from)?;
-        self.log.trees.seal_frozen(&blocks);
+        self.log.trees().seal_frozen(&blocks);
         Ok(SealedLog { blocks, root: root.pointer(), sequence: content.sequence })
     }
 
     /// Writes where each log begins into the tree of the logs' roots.
     fn record_logs(&self, content: &mut Content, generation: Generation) -> Result<Arc<Root>, LogError> {
         let mut editor = Editor::new(
-            &self.log.trees,
+            self.log.trees(),
             HandleSpace::new(self, None, Charge::default()),
             generation,
             self.identity(),
