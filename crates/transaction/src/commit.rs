@@ -27,6 +27,7 @@ use vlinder_volume::WriteRequest;
 
 use crate::EngineError;
 use crate::engine::Engine;
+use crate::snapshots::PromisedSnapshot;
 use crate::unpublished::Unpublished;
 use crate::unwinding::Unfinished;
 use vlinder_forest::{OpenTree, find_root_item};
@@ -100,12 +101,23 @@ impl Engine {
     /// the host has no space ([`EngineError::is_host_full`]). What only a participant met ends no commit, and
     /// is given once that is durable. Within a participant's callback this does nothing.
     pub fn commit(&self) -> Result<Generation, EngineError> {
+        self.commit_with(None)
+    }
+
+    /// Commits, and takes a snapshot within that.
+    pub(crate) fn commit_with(
+        &self,
+        snapshot: Option<PromisedSnapshot<'_>>,
+    ) -> Result<Generation, EngineError> {
         self.latch.check_writable()?;
         let asked = self.generation();
-        let Some(_thread) = CommittingThread::enter() else { return Ok(asked) };
+        let Some(_thread) = CommittingThread::enter() else {
+            assert!(snapshot.is_none(), "a participant wants a snapshot within a commit");
+            return Ok(asked);
+        };
         let mut held_up: MutexGuard<'_, Option<Unpublished>> = self.committer.lock();
         self.latch.check_writable()?;
-        let committed = self.commit_alone(asked, &mut held_up);
+        let committed = self.commit_alone(asked, snapshot, &mut held_up);
         committed.inspect_err(|error| self.note_failed_commit(error))
     }
 
@@ -113,6 +125,7 @@ impl Engine {
     fn commit_alone(
         &self,
         asked: Generation,
+        snapshot: Option<PromisedSnapshot<'_>>,
         held_up: &mut Option<Unpublished>,
     ) -> Result<Generation, EngineError> {
         if let Some(unpublished) = held_up.take() {
@@ -121,7 +134,7 @@ impl Engine {
             unfinished.end();
             published?;
         }
-        if self.running.has_published(asked) {
+        if snapshot.is_none() && self.running.has_published(asked) {
             // A commit of another thread took ours along.
             return Ok(asked);
         }
@@ -131,8 +144,9 @@ impl Engine {
             self.running.reopen();
         });
         let participants = Closing { engine: self }.ask_participants();
-        let closed = Closing { engine: self }.close();
-        let frozen = closed.and_then(|critical| critical.map(Critical::freeze).transpose());
+        let closed = Closing { engine: self }.close(snapshot.is_some());
+        let frozen =
+            closed.and_then(|critical| critical.map(|critical| critical.freeze(snapshot)).transpose());
         let published = match frozen {
             Ok(Some(frozen)) => self.publish(frozen, held_up).inspect(|_| drop(timer)),
             Ok(None) => {
@@ -195,18 +209,18 @@ impl<'a> Closing<'a> {
         participants.iter().try_for_each(|participant| participant.before_commit())
     }
 
-    /// Waits for the last handle; none if the transaction has changed nothing.
-    fn close(self) -> Result<Option<Critical<'a>>, EngineError> {
+    /// Waits for the last handle; none if the transaction has changed nothing, and nothing is wanted of it.
+    fn close(self, is_wanted: bool) -> Result<Option<Critical<'a>>, EngineError> {
         let engine = self.engine;
         let timer = engine.metrics.critical_time.time();
         engine.running.close();
         // A handle that ended meanwhile may have left half of a change.
         engine.latch.check_writable()?;
         let is_unchanged = || {
-            engine.forest.trees().dirty_bytes() == 0
+            !is_wanted
+                && engine.forest.trees().dirty_bytes() == 0
                 && engine.delayed.lock().is_empty()
                 && engine.pending.trees().is_empty()
-                && engine.snapshots.is_empty()
                 && !engine.chunks.has_new()
         };
         let Some(generation) = engine.running.reopen_unchanged(is_unchanged) else {
@@ -219,15 +233,15 @@ impl<'a> Closing<'a> {
 
 impl<'a> Critical<'a> {
     /// Brings everything to rest and freezes it; the next transaction opens.
-    fn freeze(self) -> Result<Frozen<'a>, EngineError> {
+    fn freeze(self, snapshot: Option<PromisedSnapshot<'_>>) -> Result<Frozen<'a>, EngineError> {
         let engine = self.engine;
         let promised = engine.price_of_commit();
         engine.waiting.begin_ending(engine.waiting_changes());
         {
             let mut handle = engine.critical_handle(self.generation);
             engine.drain_pending(&mut handle)?;
-            for request in engine.snapshots.take() {
-                engine.take_snapshot(&mut handle, request)?;
+            if let Some(snapshot) = snapshot {
+                snapshot.take(&mut handle)?;
             }
             engine.drain_pending(&mut handle)?;
             self.write_statistics(&mut handle.editor)?;

@@ -61,7 +61,7 @@ fn plant(engine: &Engine) -> Arc<OpenTree> {
     assert_eq!(tree.root().pointer().level, Level(2));
     let mut handle = engine.begin(Reservation::items(10)).unwrap();
     let id = handle.new_subvolume_number().unwrap();
-    let requested = handle.request_snapshot(SnapshotRequest {
+    let request = SnapshotRequest {
         source: Arc::clone(&tree),
         id,
         uuid: Uuid([9; 16]),
@@ -70,10 +70,10 @@ fn plant(engine: &Engine) -> Arc<OpenTree> {
         directory_tree: Arc::clone(&tree),
         name_keys: Vec::new(),
         after: Box::new(|_, _| Ok(())),
-    });
-    requested.unwrap();
+    };
+    let snapshot = request.promise(&mut handle).unwrap();
     drop(handle);
-    engine.commit().unwrap();
+    snapshot.commit().unwrap();
     tree
 }
 

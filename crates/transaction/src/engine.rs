@@ -23,7 +23,7 @@ use crate::latch::Latch;
 use crate::metrics::EngineMetrics;
 use crate::pending::{PendingItems, PendingWindow};
 use crate::phase::RunningTransaction;
-use crate::snapshots::SnapshotQueue;
+use crate::snapshot_charges::SnapshotCharges;
 use crate::troubles::Troubles;
 use crate::unpublished::Unpublished;
 use crate::waiting_work::WaitingWork;
@@ -122,7 +122,7 @@ pub struct Engine {
     pub(crate) delayed: Mutex<DelayedReferences>,
     pub(crate) sharing_gate: Mutex<()>,
     pub(crate) pending: PendingItems,
-    pub(crate) snapshots: SnapshotQueue,
+    pub(crate) snapshots: SnapshotCharges,
     pub(crate) chunks: ChunkWork,
     pub(crate) dead_trees: DeadTrees,
     pub(crate) leases: Arc<Leases>,

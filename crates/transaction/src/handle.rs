@@ -18,7 +18,6 @@ use crate::engine::Engine;
 use crate::extents::delayed::ExtentKind;
 use crate::handle_space::HandleSpace;
 use crate::reservation::Reservation;
-use crate::snapshots::SnapshotRequest;
 use crate::unwinding::PanicWatch;
 use vlinder_forest::Referrer;
 use vlinder_forest::{OpenTree, new_root_item};
@@ -428,18 +427,6 @@ impl Handle<'_> {
         self.add_uuid(UuidKind::Own, uuid, id)?;
         self.add_quota_group(id)?;
         Ok(tree)
-    }
-
-    /// Asks for a snapshot: the commit takes it. The caller then calls [`Engine::commit`] with no handle
-    /// open.
-    ///
-    /// # Errors
-    /// No space for what the snapshot's name changes once the tree is shared; what reading met.
-    pub fn request_snapshot(&mut self, request: SnapshotRequest) -> Result<(), EngineError> {
-        let charge = self.editor.space.charge_snapshot(&request.directory_tree, &request.name_keys)?;
-        self.engine.snapshots.push(request, charge);
-        self.mark_changed();
-        Ok(())
     }
 }
 

@@ -44,6 +44,7 @@ mod read_only;
 mod readers;
 mod report;
 mod reservation;
+mod snapshot_charges;
 mod snapshots;
 mod space_service;
 mod tree_deletion;
@@ -62,7 +63,7 @@ pub use handle::{DataExtent, Handle};
 pub use log_roots::{FsyncLog, SubvolumeLog};
 pub use participant::Participant;
 pub use reservation::{DataPromise, Reservation, SUBVOLUME_DELETION_LEAVES};
-pub use snapshots::{AfterSnapshot, SnapshotRequest};
+pub use snapshots::{AfterSnapshot, PromisedSnapshot, SnapshotRequest};
 pub use troubles::FailedCommit;
 pub use vlinder_space::{
     Charge, ChunkShare, DeviceReport, Draw, KindReport, PromisedData, Purpose, SpaceReport, Ticket,

@@ -26,7 +26,7 @@ use crate::phase::RunningTransaction;
 use crate::read_only::{
     reason_in_chunks, reason_in_devices, reason_in_log, reason_in_superblock, reason_in_trees,
 };
-use crate::snapshots::SnapshotQueue;
+use crate::snapshot_charges::SnapshotCharges;
 use crate::troubles::Troubles;
 use crate::waiting_work::WaitingWork;
 use vlinder_forest::{Forest, ForestError, OpenTree};
@@ -91,7 +91,7 @@ impl Engine {
             fixed,
             sharing_gate: Mutex::new(()),
             pending: PendingItems::new(&registry),
-            snapshots: SnapshotQueue::default(),
+            snapshots: SnapshotCharges::default(),
             dead_trees: DeadTrees::default(),
             leases: Leases::new(&registry),
             releasing: Mutex::new(()),
