@@ -4,13 +4,10 @@
 //! A new chunk is usable at once, in memory; its items are queued and written by the commit. Before a chunk
 //! of another content is made, system space for the chunk tree's own copies is made sure of.
 
-use vlinder_format::block_group::BlockGroupItem;
 use vlinder_format::chunk::{Chunk, STRIPE_LENGTH, Stripe};
-use vlinder_format::device::{DeviceExtent, DeviceItem};
 use vlinder_format::{ItemType, Key, Logical, ObjectId, RootId, Uuid};
 
 use crate::EngineError;
-use crate::editor::Editor;
 use crate::engine::Engine;
 use vlinder_space::{Charge, Draw, Group, GroupRange, Purpose, Room};
 
@@ -55,7 +52,7 @@ impl Engine {
     }
 
     /// What the chunk tree may take at any time.
-    fn system_bytes(&self) -> u64 {
+    pub(crate) fn system_bytes(&self) -> u64 {
         SYSTEM_BLOCKS * u64::from(self.node_size())
     }
 
@@ -163,91 +160,6 @@ impl Engine {
         self.space.available(Purpose::Data) + left / unallocated.data_copies
     }
 
-    /// Writes the items of new chunks; gives whether there were any.
-    pub(crate) fn write_new_chunks(&self, editor: &mut Editor<'_>) -> Result<bool, EngineError> {
-        let mut any = false;
-        loop {
-            let new = self.chunks.take_new();
-            if new.is_empty() {
-                return Ok(any);
-            }
-            any = true;
-            for (logical, chunk) in &new {
-                let key = Key::new(ObjectId::FIRST_CHUNK_TREE, ItemType::CHUNK_ITEM, logical.0);
-                editor.put(&self.chunk_tree, key, &chunk.encode())?;
-                for stripe in &chunk.stripes {
-                    let extent = DeviceExtent {
-                        chunk_tree: RootId::CHUNK_TREE,
-                        chunk_object: ObjectId::FIRST_CHUNK_TREE,
-                        chunk_offset: *logical,
-                        length: chunk.stripe_bytes().unwrap_or_default(),
-                        chunk_tree_uuid: self.chunks.chunk_tree_uuid(),
-                    };
-                    let key = DeviceExtent::key(stripe.device, stripe.physical);
-                    editor.put(self.fixed.device.root(), key, &extent.encode())?;
-                }
-                if let Some(free_space) = &self.fixed.free_space {
-                    let tree = self.free_space_tree(free_space);
-                    tree.add_group(editor, GroupRange { start: *logical, length: chunk.length })?;
-                }
-            }
-            self.write_device_items(editor)?;
-            self.write_system_array()?;
-        }
-    }
-
-    fn write_device_items(&self, editor: &mut Editor<'_>) -> Result<(), EngineError> {
-        let items: Vec<DeviceItem> = self.device_items.lock().clone();
-        for item in items {
-            editor.put(&self.chunk_tree, DeviceItem::key(item.device), &item.encode())?;
-        }
-        Ok(())
-    }
-
-    /// The superblock names the system chunks.
-    fn write_system_array(&self) -> Result<(), EngineError> {
-        let (array, size) = self.chunks.system_array()?;
-        let mut superblock = self.superblock.lock();
-        superblock.system_chunk_array = array;
-        superblock.system_array_size = size;
-        Ok(())
-    }
-
-    /// Removes groups that have been empty since the last commit, but one of each kind, and those whose room
-    /// is needed.
-    pub(crate) fn remove_empty_chunks(&self, editor: &mut Editor<'_>) -> Result<(), EngineError> {
-        for group in self.space.removable_groups() {
-            let logical = group.range.start;
-            // References of the transaction, which is about to be committed, are still to be written.
-            let waiting = self.queued_changes() + self.awaited_changes();
-            if self.has_space_cache(logical)? || !self.space.close_idle(logical, waiting, self.system_bytes())
-            {
-                continue;
-            }
-            let Some(chunk) = self.volume.chunks().get(logical) else { continue };
-            if let Some(free_space) = &self.fixed.free_space {
-                let tree = self.free_space_tree(free_space);
-                tree.remove_group(editor, group.range)?;
-            }
-            editor.remove(self.fixed.groups.root(), BlockGroupItem::key(logical, group.range.length))?;
-            let bytes = chunk.chunk.stripe_bytes().unwrap_or_default();
-            for stripe in &chunk.chunk.stripes {
-                editor.remove(self.fixed.device.root(), DeviceExtent::key(stripe.device, stripe.physical))?;
-                for item in self.device_items.lock().iter_mut().filter(|item| item.device == stripe.device) {
-                    item.bytes_used = item.bytes_used.saturating_sub(bytes);
-                }
-            }
-            let key = Key::new(ObjectId::FIRST_CHUNK_TREE, ItemType::CHUNK_ITEM, logical.0);
-            editor.remove(&self.chunk_tree, key)?;
-            self.space.remove_group(logical);
-            self.chunks.note_removed(logical);
-            self.metrics.chunks_removed.increment();
-            self.write_device_items(editor)?;
-            self.write_system_array()?;
-        }
-        Ok(())
-    }
-
     /// Whether a commit would remove a chunk. It begins with that even where nothing else has changed.
     pub(crate) fn asks_to_remove_chunks(&self) -> bool {
         let waiting = self.waiting_changes() + self.awaited_changes();
@@ -265,15 +177,8 @@ impl Engine {
 
     /// Whether there is a v1 space cache of a group. Its file and its head in the root tree would outlive the
     /// group, and be taken for those of a later one at the same place; Linux removes all three together.
-    fn has_space_cache(&self, group: Logical) -> Result<bool, EngineError> {
+    pub(crate) fn has_space_cache(&self, group: Logical) -> Result<bool, EngineError> {
         let head = Key::new(ObjectId::FREE_SPACE, ItemType(0), group.0);
         Ok(self.forest.trees().get(self.forest.root_tree(), &head)?.is_some())
-    }
-
-    /// The transaction is durable: the chunks that it removed are no more.
-    pub(crate) fn forget_removed_chunks(&self) {
-        if self.chunks.forget_removed() {
-            self.space.forget_unallocated();
-        }
     }
 }

@@ -19,13 +19,14 @@ use vlinder_base::metrics::Timer;
 use vlinder_base::parallel;
 use vlinder_base::sync::{Arc, MutexGuard};
 use vlinder_device::Data;
-use vlinder_format::device_statistics::DeviceStatistics;
 use vlinder_format::superblock::{BackupRoot, Superblock};
 use vlinder_format::{Block, Damage, Generation, Logical, RootId};
 use vlinder_tree::RootPointer;
 use vlinder_volume::WriteRequest;
 
 use crate::EngineError;
+use crate::commit_price::PriceOfCommit;
+use crate::drain::Drain;
 use crate::engine::Engine;
 use crate::snapshots::PromisedSnapshot;
 use crate::unpublished::Unpublished;
@@ -235,25 +236,25 @@ impl<'a> Critical<'a> {
     /// Brings everything to rest and freezes it; the next transaction opens.
     fn freeze(self, snapshot: Option<PromisedSnapshot<'_>>) -> Result<Frozen<'a>, EngineError> {
         let engine = self.engine;
-        let promised = engine.price_of_commit();
+        let price = PriceOfCommit::of(engine);
         engine.waiting.begin_ending(engine.waiting_changes());
         {
-            let mut handle = engine.critical_handle(self.generation);
-            engine.drain_pending(&mut handle)?;
+            let mut drain = Drain::begin(engine, self.generation);
+            drain.put_pending()?;
             if let Some(snapshot) = snapshot {
-                snapshot.take(&mut handle)?;
+                snapshot.take(&mut drain.handle)?;
             }
-            engine.drain_pending(&mut handle)?;
-            self.write_statistics(&mut handle.editor)?;
-            engine.mark_quotas(&mut handle.editor, self.generation)?;
-            engine.remove_empty_chunks(&mut handle.editor)?;
+            drain.put_pending()?;
+            drain.write_statistics()?;
+            drain.mark_quotas()?;
+            drain.remove_empty_chunks()?;
             // The superblock says one generation for itself and for the root tree's block.
-            handle.editor.touch(engine.forest.root_tree())?;
-            engine.settle(&mut handle)?;
+            drain.handle.editor.touch(engine.forest.root_tree())?;
+            drain.run_to_fixpoint()?;
+            price.check(&engine.metrics, drain.handle.editor.used_blocks());
             // Addresses held beyond need go back before the free-space tree is frozen; nothing on disk knows
             // them.
-            engine.check_price_of_commit(&promised, &handle);
-            drop(handle);
+            drop(drain);
         }
         engine.waiting.end_ending();
         engine.size_global_reserve();
@@ -265,22 +266,6 @@ impl<'a> Critical<'a> {
         let device_items = engine.device_items.lock().clone();
         engine.running.begin_next();
         Ok(Frozen { engine, unpublished: Unpublished { blocks, superblock, device_items } })
-    }
-
-    /// Device error counters that changed.
-    fn write_statistics(&self, editor: &mut crate::editor::Editor<'_>) -> Result<(), EngineError> {
-        for (device, statistics) in self.engine.volume.take_changed_statistics() {
-            let (tree, key) = (self.engine.fixed.device.root(), DeviceStatistics::key(device));
-            let mut item = statistics.encode().to_vec();
-            // Counters that later kernels add stay as they are.
-            if let Some(found) = self.engine.forest.trees().get(tree, &key)?
-                && let Ok((_, further)) = DeviceStatistics::decode(found.data())
-            {
-                item.extend_from_slice(further);
-            }
-            editor.put(tree, key, &item)?;
-        }
-        Ok(())
     }
 
     /// The superblock of this transaction.
@@ -397,7 +382,9 @@ impl Flushed<'_> {
         engine.delayed.lock().forget_dropped();
         engine.blocks.set_generation(superblock.generation);
         engine.forest.trees().thaw();
-        engine.forget_removed_chunks();
+        if engine.chunks.forget_removed() {
+            engine.space.forget_unallocated();
+        }
         engine.hold_leased();
         // Discarded before anyone may take it again.
         engine.discard(&engine.space.pins().waiting_ranges(Waiting::Committing));

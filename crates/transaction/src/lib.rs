@@ -9,6 +9,7 @@
 
 mod change_kind;
 mod checksums;
+mod chunk_items;
 mod chunk_work;
 mod chunks;
 mod commit;

@@ -171,8 +171,12 @@ impl Engine {
             };
             let item = BlockGroupItem::decode(found.data())
                 .map_err(|fault| Damage::new(fault, found.place(self.fixed.groups.id())))?;
-            let excluded =
-                self.chunks.excluded(range.start).iter().map(|hole| hole.end.0.saturating_sub(hole.start.0)).sum();
+            let excluded = self
+                .chunks
+                .excluded(range.start)
+                .iter()
+                .map(|hole| hole.end.0.saturating_sub(hole.start.0))
+                .sum();
             let closed = !chunk.profile.is_writable() && !self.volume.keeps_writes_in_memory();
             self.space.add_group(Group::existing(range, item.flags, item.used, excluded, closed));
         }

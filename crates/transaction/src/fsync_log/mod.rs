@@ -28,8 +28,8 @@ use vlinder_base::sync::{Arc, MutexGuard};
 use vlinder_format::{Generation, Key, Logical, RootId};
 use vlinder_tree::{Edit, Readahead, Root};
 
-use self::writer::{Content, Log};
 pub(crate) use self::writer::LogWriter;
+use self::writer::{Content, Log};
 use crate::checksums::ChecksumTree;
 use crate::editor::Editor;
 use crate::engine::Engine;
