@@ -10,6 +10,7 @@ use vlinder_tree::{Change, Edit, Space, Touch, WantedBlock};
 
 use crate::engine::Engine;
 use crate::extents::delayed::ExtentKind;
+use crate::measuring::Measuring;
 use crate::opening_tests::{new_image, write};
 use crate::reservation::Reservation;
 use crate::snapshots::SnapshotRequest;
@@ -102,7 +103,7 @@ fn change(engine: &Engine, tree: &OpenTree, key: Key) -> (Charge, Charge) {
 /// The blocks whose copies a measurement of a change at a key counts.
 fn measured_copies(engine: &Engine, tree: &OpenTree, key: Key) -> Vec<Logical> {
     let touches = [Touch::at(key, 0)];
-    engine.measure_touches(tree.id(), tree.root(), &touches).unwrap().copied
+    Measuring::of(engine).touches(tree.id(), tree.root(), &touches).unwrap().copied
 }
 
 #[test]

@@ -288,9 +288,9 @@ impl<'a> Drain<'a> {
     fn write_roots(&mut self) -> Result<bool, EngineError> {
         let mut any = false;
         for tree in self.engine.forest.open_trees() {
-            let balance = self.engine.block_balance.lock().get(&tree.id()).copied().unwrap_or_default();
+            let balance = self.engine.block_balance.of(tree.id());
             let Some(item) = tree.take_item_to_write(self.handle.generation(), balance) else { continue };
-            self.engine.block_balance.lock().remove(&tree.id());
+            self.engine.block_balance.settle(tree.id());
             self.handle.editor.put(self.engine.forest.root_tree(), tree.item_key(), &item.encode())?;
             any = true;
         }

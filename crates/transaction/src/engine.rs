@@ -15,6 +15,7 @@ use vlinder_tree::bootstrap::Leniency;
 use vlinder_tree::{Leases, Root, TreeIdentity, VolumeBlocks};
 use vlinder_volume::Volume;
 
+use crate::block_balance::BlockBalance;
 use crate::chunk_work::ChunkWork;
 use crate::dead_trees::DeadTrees;
 use crate::extents::delayed::DelayedReferences;
@@ -128,10 +129,9 @@ pub struct Engine {
     pub(crate) leases: Arc<Leases>,
     /// What fsync writes between commits.
     pub(crate) log: LogWriter,
-    /// Held by who frees what a lease held.
+    /// Held by the thread that frees what a lease held.
     pub(crate) releasing: Mutex<()>,
-    /// Blocks that each tree has more (or fewer) than its root item says.
-    pub(crate) block_balance: Mutex<std::collections::HashMap<RootId, i64>>,
+    pub(crate) block_balance: BlockBalance,
     pub(crate) running: RunningTransaction,
     /// Held by the committer, with what an earlier commit left to be published.
     pub(crate) committer: Mutex<Option<Unpublished>>,

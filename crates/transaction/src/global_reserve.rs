@@ -10,8 +10,8 @@ use vlinder_tree::{Precision, Root, Touch, TreeError};
 
 use crate::dead_trees::SMALLEST_STEP;
 use crate::engine::Engine;
+use crate::measuring::NO_GENERATION;
 use crate::reservation::SUBVOLUME_DELETION_LEAVES;
-use crate::waiting::NO_GENERATION;
 use vlinder_forest::OpenTree;
 use vlinder_space::{Charge, CountedBlocks, FILE_EXTENT_ITEM_BYTES, GlobalReserve, TreeSizes};
 

@@ -3,10 +3,17 @@
 //!
 //! This crate must not know paths or what an inode means, nor talk to a device: it has a volume.
 //!
-//! Reading path: [`Engine`] (what is open), [`Handle`] (how anything is changed), `reservation` (the space
-//! that is promised for that), `commit` (how it becomes durable), `drain` (the fixpoint), `space` and
-//! `extents` (what the fixpoint is about).
+//! Reading path: [`Engine`] (what is open), [`Handle`] (how anything is changed), `promises` (the space that
+//! is promised for that), `commit` (how it becomes durable), `drain` (the fixpoint), `extents` (what the
+//! fixpoint is about).
+//!
+//! The files stand in three layers. States know no engine, and have their locks to themselves: `phase` (the
+//! running transaction), `latch`, `troubles`, `chunk_work`, `dead_trees`, `fsync_log/writer`, `pending`,
+//! `waiting_work`, `snapshot_charges`, `block_balance`, `extents/delayed`. `engine` has them all. What works
+//! on several of them imports the engine.
 
+mod asking;
+mod block_balance;
 mod change_kind;
 mod checksums;
 mod chunk_items;
@@ -32,6 +39,7 @@ mod handle_space;
 mod latch;
 mod leases;
 mod log_roots;
+mod measuring;
 mod metrics;
 mod open;
 #[cfg(test)]
@@ -40,6 +48,7 @@ mod own_moves;
 mod participant;
 mod pending;
 mod phase;
+mod promises;
 mod quotas;
 mod read_only;
 mod readers;
@@ -63,7 +72,8 @@ pub use fsync_log::{LogEdit, LogError, LogTicket, NoLog};
 pub use handle::{DataExtent, Handle};
 pub use log_roots::{FsyncLog, SubvolumeLog};
 pub use participant::Participant;
-pub use reservation::{DataPromise, Reservation, SUBVOLUME_DELETION_LEAVES};
+pub use promises::DataPromise;
+pub use reservation::{Reservation, SUBVOLUME_DELETION_LEAVES};
 pub use snapshots::{AfterSnapshot, PromisedSnapshot, SnapshotRequest};
 pub use troubles::FailedCommit;
 pub use vlinder_space::{

@@ -14,6 +14,7 @@ use vlinder_tree::{Leases, Readahead, Root, TreeMetrics, Trees, WantedBlock};
 use vlinder_volume::{Opened, Volume, VolumeError};
 
 use crate::EngineError;
+use crate::block_balance::BlockBalance;
 use crate::chunk_work::ChunkWork;
 use crate::dead_trees::DeadTrees;
 use crate::engine::{Engine, EngineOptions, FixedTrees, Rescue, checksum_geometry};
@@ -95,7 +96,7 @@ impl Engine {
             dead_trees: DeadTrees::default(),
             leases: Leases::new(&registry),
             releasing: Mutex::new(()),
-            block_balance: Mutex::default(),
+            block_balance: BlockBalance::default(),
             committer: Mutex::default(),
             troubles: Troubles::default(),
             latch: Latch::new(reason),
@@ -207,7 +208,7 @@ impl Engine {
     }
 }
 
-/// Who only reads what is sound needs no chunk before an address lies in it. What can't be read without a
+/// A reader of what is sound needs no chunk before an address lies in it. What can't be read without a
 /// missing device is told of at once, so a degraded volume knows them all.
 fn chunk_reading(volume: &Volume, options: &EngineOptions) -> ChunkReading {
     let rescue = &options.rescue;
@@ -274,7 +275,7 @@ fn open_fixed_trees(
     };
     let features = superblock.compat_read_only;
     let extent = open(RootId::EXTENT_TREE)?;
-    // Who reads can do without these, whatever is the matter with them.
+    // A reader can do without these, whatever is the matter with them.
     let optional = |id| match forest.tree(id) {
         Ok(tree) => Ok(Some(tree)),
         Err(ForestError::NoSuchTree { .. }) => Ok(None),

@@ -18,13 +18,14 @@ use vlinder_format::{Block, Generation, ItemType, Key, Level, ObjectId, RootId, 
 use vlinder_tree::{Change, ChildReferences, Edit, Readahead, Space, TreeError, WantedBlock};
 
 use crate::EngineError;
+use crate::asking::ReferenceMoves;
 use crate::change_kind::ChangeKind;
+use crate::dead_leaf::make_holes;
 use crate::dead_trees::{Frame, STEP_LEAVES, Stage, Walk};
 use crate::engine::Engine;
 use crate::extents::delayed::ExtentKind;
 use crate::handle::Handle;
 use crate::reservation::Reservation;
-use crate::waiting::ReferenceMoves;
 use vlinder_forest::OpenTree;
 use vlinder_forest::Referrer;
 
@@ -68,7 +69,7 @@ impl Engine {
     /// behind the others, and is tried again by a later call: the error may have passed by then (Linux, too,
     /// keeps it: `btrfs_add_dead_root`).
     pub fn clean(&self, budget_blocks: usize) -> Result<bool, EngineError> {
-        // Who commits may do so for a step of this.
+        // A thread that commits may do so for a step of this.
         if self.read_only_reason().is_some() || Self::is_committing_thread() {
             return Ok(false);
         }
@@ -119,8 +120,8 @@ impl Engine {
         Ok(!self.dead_trees.is_empty())
     }
 
-    /// How often blocks of deleted trees were freed: whoever found no room before may find some once that has
-    /// grown.
+    /// How often blocks of deleted trees were freed: a caller that found no room before may find some once
+    /// that has grown.
     pub fn deletion_steps(&self) -> u64 {
         self.dead_trees.steps()
     }
@@ -324,7 +325,7 @@ impl Walk {
         // Where a block's address stands for the tree, a copy would have to change the references of all its
         // children.
         let is_by_address = self.frames.iter().any(|frame| frame.full);
-        if is_by_address || !Engine::make_holes_in_dead_leaf(handle, &self.tree, leaf)? {
+        if is_by_address || !make_holes(handle, &self.tree, leaf)? {
             return Ok(false);
         }
         // The path was copied.

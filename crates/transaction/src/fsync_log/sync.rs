@@ -30,8 +30,8 @@ impl Handle<'_> {
     /// log was changed with. All data that the log's items refer to have been written, though not flushed.
     ///
     /// # Errors
-    /// [`NoLog`]: a commit has to do it. Any other error leaves it unsure what is on the devices, and the file system
-    /// read-only.
+    /// [`NoLog`]: a commit has to do it. Any other error leaves it unsure what is on the devices, and the
+    /// file system read-only.
     pub fn sync_log(&self, ticket: LogTicket) -> Result<(), LogError> {
         let (engine, log) = (self.engine, &self.engine.log);
         let check = || engine.latch.check_writable();
