@@ -42,7 +42,7 @@ impl Handle<'_> {
             engine.break_off("the writing of the fsync log");
             log.end_writing(self.generation(), None);
         });
-        let written = engine.write_log(self.generation());
+        let written = LogSync { engine, generation: self.generation() }.write();
         unfinished.end();
         log.end_writing(self.generation(), written.as_ref().ok().copied());
         if let Err(LogError::Engine(error)) = &written {
@@ -53,11 +53,17 @@ impl Handle<'_> {
     }
 }
 
-impl Engine {
+/// The writing of what is in the log of one transaction, by the thread that does it.
+struct LogSync<'a> {
+    engine: &'a Engine,
+    generation: Generation,
+}
+
+impl LogSync<'_> {
     /// Writes what is in the log; gives up to where.
-    fn write_log(&self, generation: Generation) -> Result<u64, LogError> {
-        let _timer = self.log.sync_timer();
-        let sealed = self.seal_log(generation)?;
+    fn write(&self) -> Result<u64, LogError> {
+        let _timer = self.engine.log.sync_timer();
+        let sealed = self.seal()?;
         let requests = sealed
             .blocks
             .iter()
@@ -66,55 +72,55 @@ impl Engine {
                 data: Data::Inside(Arc::clone(block) as _),
             })
             .collect();
-        let written = self.volume.write(requests).and_then(|()| self.volume.flush_all());
+        let written = self.engine.volume.write(requests).and_then(|()| self.engine.volume.flush_all());
         let published =
-            written.and_then(|()| self.volume.publish_log(sealed.root.logical, sealed.root.level));
+            written.and_then(|()| self.engine.volume.publish_log(sealed.root.logical, sealed.root.level));
         match published {
             Ok(()) => {}
             // The log is whole on the devices or nothing refers to it, and its blocks stay taken until the
             // commit that follows is published. That is tried again until the host has space.
             Err(error) if error.full_host().is_some() => {
-                self.log.note_broken();
+                self.engine.log.note_broken();
                 return Err(LogError::NoLog(NoLog::Broken));
             }
             Err(error) => return Err(EngineError::from(error).into()),
         }
-        self.log.note_written(sealed.blocks.len());
-        self.log.trees().thaw();
+        self.engine.log.note_written(sealed.blocks.len());
+        self.engine.log.trees().thaw();
         Ok(sealed.sequence)
     }
 
     /// Brings the tree of the logs' roots up to date and takes all changed blocks, sealed. They are not
     /// changed from then on. No other thread is writing, so those taken before are in the clean cache.
-    fn seal_log(&self, generation: Generation) -> Result<SealedLog, LogError> {
-        let mut content = self.log.content();
+    fn seal(&self) -> Result<SealedLog, LogError> {
+        let mut content = self.engine.log.content();
         if content.is_broken {
             return Err(LogError::NoLog(NoLog::Broken));
         }
-        if self.chunks.has_new() {
+        if self.engine.chunks.has_new() {
             // A block or an extent of data may lie in it.
             return Err(LogError::NoLog(NoLog::NewChunk));
         }
-        let root = match self.record_logs(&mut content, generation) {
+        let root = match self.record_logs(&mut content) {
             Ok(root) => root,
             Err(error) => {
                 content.is_broken = true;
                 return Err(error);
             }
         };
-        let blocks = self.log.trees().frozen(&self.log.trees().freeze(generation));
-        let blocks = self.seal_all(&blocks).map_err(EngineError::from)?;
-        self.log.trees().seal_frozen(&blocks);
+        let blocks = self.engine.log.trees().frozen(&self.engine.log.trees().freeze(self.generation));
+        let blocks = self.engine.seal_all(&blocks).map_err(EngineError::from)?;
+        self.engine.log.trees().seal_frozen(&blocks);
         Ok(SealedLog { blocks, root: root.pointer(), sequence: content.sequence })
     }
 
     /// Writes where each log begins into the tree of the logs' roots.
-    fn record_logs(&self, content: &mut Content, generation: Generation) -> Result<Arc<Root>, LogError> {
+    fn record_logs(&self, content: &mut Content) -> Result<Arc<Root>, LogError> {
         let mut editor = Editor::new(
-            self.log.trees(),
-            HandleSpace::new(self, None, Charge::default()),
-            generation,
-            self.identity(),
+            self.engine.log.trees(),
+            HandleSpace::new(self.engine, None, Charge::default()),
+            self.generation,
+            self.engine.identity(),
         );
         let roots = match &content.roots {
             Some(roots) => Arc::clone(roots),
