@@ -4,62 +4,12 @@
 //! A new chunk is usable at once, in memory; its items are queued and written by the commit. Before a chunk
 //! of another content is made, system space for the chunk tree's own copies is made sure of.
 
-use vlinder_base::sync::{Arc, Mutex};
-use vlinder_format::block_group::BlockGroupItem;
-use vlinder_format::chunk::{BlockGroupFlags, Chunk, STRIPE_LENGTH, Stripe};
-use vlinder_format::device::{DeviceExtent, DeviceItem};
-use vlinder_format::superblock::SystemChunkArray;
-use vlinder_format::{DeviceId, ItemType, Key, Logical, ObjectId, Physical, RootId, Uuid};
-use vlinder_volume::MappedChunk;
-use vlinder_volume::allocation::{DeviceSpace, plan_chunk};
+use vlinder_format::chunk::{Chunk, STRIPE_LENGTH, Stripe};
+use vlinder_format::{ItemType, Key, Logical, ObjectId, RootId, Uuid};
 
 use crate::EngineError;
-use crate::editor::Editor;
 use crate::engine::Engine;
-use vlinder_space::GroupRange;
-use vlinder_space::{Charge, Draw, Purpose, Room, Unallocated};
-use vlinder_space::{Group, PURPOSES};
-
-/// Chunks whose items are not written yet.
-pub(crate) struct ChunkWork {
-    pub(crate) chunk_tree_uuid: Uuid,
-    making: Mutex<()>,
-    new: Mutex<Vec<(Logical, Chunk)>>,
-    /// Removed by the running transaction; their space on the devices is free once it is durable.
-    removed: Mutex<Vec<Logical>>,
-    /// None until somebody asks, and after chunks went.
-    summary: Mutex<Option<Summary>>,
-}
-
-/// What has to be known of all chunks before one more is made. It is kept, since each of many would else take
-/// a look at all those before.
-struct Summary {
-    spaces: Vec<DeviceSpace>,
-    /// By purpose.
-    newest: [Option<Arc<MappedChunk>>; 3],
-}
-
-impl Summary {
-    /// Takes in a chunk. One that is in it already changes nothing.
-    fn add(&mut self, chunk: &Arc<MappedChunk>) {
-        let bytes = chunk.chunk.stripe_bytes().unwrap_or_default();
-        for stripe in &chunk.chunk.stripes {
-            for space in self.spaces.iter_mut().filter(|space| space.device == stripe.device) {
-                space.take(stripe.physical, bytes);
-            }
-        }
-        self.note_newest(chunk);
-    }
-
-    fn note_newest(&mut self, chunk: &Arc<MappedChunk>) {
-        for purpose in PURPOSES.into_iter().filter(|purpose| chunk.chunk.flags.has(purpose.flag())) {
-            let newest = &mut self.newest[purpose as usize];
-            if newest.as_ref().is_none_or(|newest| newest.logical < chunk.logical) {
-                *newest = Some(Arc::clone(chunk));
-            }
-        }
-    }
-}
+use vlinder_space::{Charge, Draw, Group, GroupRange, Purpose, Room};
 
 /// Copies of the chunk tree's blocks that one commit may make: a path, a split on each level, and one for
 /// each batch of chunk items; small trees need a fraction.
@@ -82,27 +32,11 @@ enum Leave {
 /// some 5 %, small files more, large ones next to nothing.
 const METADATA_SHARE: u64 = 16;
 
-impl ChunkWork {
-    pub(crate) fn new(chunk_tree_uuid: Uuid) -> Self {
-        Self {
-            chunk_tree_uuid,
-            making: Mutex::new(()),
-            new: Mutex::default(),
-            removed: Mutex::default(),
-            summary: Mutex::default(),
-        }
-    }
-
-    pub(crate) fn has_new(&self) -> bool {
-        !self.new.lock().is_empty()
-    }
-}
-
 impl Engine {
     /// Makes a chunk for a purpose; false where the devices have no room.
     pub(crate) fn make_chunk(&self, purpose: Purpose) -> Result<bool, EngineError> {
         let before = self.volume.chunks().len();
-        let _making = self.chunks.making.lock();
+        let _making = self.chunks.begin_making();
         if self.volume.chunks().len() > before {
             return Ok(true);
         }
@@ -118,18 +52,13 @@ impl Engine {
     }
 
     /// What the chunk tree may take at any time.
-    fn system_bytes(&self) -> u64 {
+    pub(crate) fn system_bytes(&self) -> u64 {
         SYSTEM_BLOCKS * u64::from(self.node_size())
     }
 
     fn make_chunk_of(&self, purpose: Purpose) -> Result<bool, EngineError> {
-        let Some(flags) = self.flags_for(purpose) else { return Ok(false) };
+        let Some(flags) = self.chunks.flags_for(purpose) else { return Ok(false) };
         let _nothing_is_promised = self.space.begin_chunk();
-        let plan = |most_bytes| {
-            self.with_summary(|summary| {
-                plan_chunk(flags, self.volume.total_bytes(), &summary.spaces, most_bytes)
-            })
-        };
         // A promise that can't be kept loses what was written lately; a commit that can't end, or a change
         // that ends half-way, loses more.
         let steps: &[Leave] = match purpose {
@@ -139,7 +68,7 @@ impl Engine {
         };
         let mut found = None;
         for leave in steps {
-            found = plan(self.left_by_others(purpose, *leave))?;
+            found = self.chunks.plan(flags, self.left_by_others(purpose, *leave))?;
             if found.is_some() {
                 break;
             }
@@ -171,83 +100,21 @@ impl Engine {
                 })
                 .collect(),
         };
-        let logical = self.volume.chunks().next_logical();
-        self.volume.add_chunk(logical, chunk.clone())?;
-        if let Some(added) = self.volume.chunks().get(logical) {
-            self.with_summary(|summary| {
-                summary.add(&added);
-                debug_assert_eq!(summary.spaces, self.summarize().spaces, "what chunks leave of the devices");
-            });
-        }
+        let logical = self.chunks.add(chunk)?;
         for item in self.device_items.lock().iter_mut() {
             let stripes = plan.stripes.iter().filter(|(device, _)| *device == item.device).count();
             item.bytes_used += plan.stripe_bytes * u64::try_from(stripes).unwrap_or_default();
         }
-        self.chunks.new.lock().push((logical, chunk));
         let range = GroupRange { start: logical, length: plan.length };
-        self.space.add_group(Group::fresh(range, flags, &self.excluded(logical)));
+        self.space.add_group(Group::fresh(range, flags, &self.chunks.excluded(logical)));
         self.metrics.chunks_made.increment();
-        self.phase.lock().changed = true;
+        self.running.mark_changed();
         Ok(true)
-    }
-
-    /// Content and profile of a new chunk: those of the newest group that serves the purpose. In memory a
-    /// profile that can't be written gives way to single: no copy of it is ever made.
-    fn flags_for(&self, purpose: Purpose) -> Option<BlockGroupFlags> {
-        let newest = self.with_summary(|summary| summary.newest[purpose as usize].clone());
-        let flags = newest.map(|chunk| match chunk.chunk.flags {
-            flags if self.volume.keeps_writes_in_memory() && !chunk.profile.is_writable() => flags.content(),
-            flags => flags,
-        });
-        flags.or_else(|| {
-            // A file system that was emptied may have no data group: single is the default.
-            (purpose == Purpose::Data).then_some(BlockGroupFlags::DATA)
-        })
-    }
-
-    /// Looks at the summary of all chunks, or changes it.
-    fn with_summary<R>(&self, look: impl FnOnce(&mut Summary) -> R) -> R {
-        look(self.chunks.summary.lock().get_or_insert_with(|| self.summarize()))
-    }
-
-    fn summarize(&self) -> Summary {
-        let chunks = self.volume.chunks().snapshot();
-        let space = |device: DeviceId, total_bytes| {
-            let mut allocated: Vec<std::ops::Range<Physical>> = chunks
-                .iter()
-                .flat_map(|chunk| {
-                    let bytes = chunk.chunk.stripe_bytes().unwrap_or_default();
-                    let stripes = chunk.chunk.stripes.iter().filter(move |stripe| stripe.device == device);
-                    stripes.map(move |stripe| stripe.physical..Physical(stripe.physical.0 + bytes))
-                })
-                .collect();
-            allocated.sort_by_key(|range| range.start);
-            DeviceSpace::new(device, total_bytes, allocated)
-        };
-        let members = self.volume.members().iter();
-        let spaces = members.map(|member| space(member.id, member.total_bytes)).collect();
-        let mut summary = Summary { spaces, newest: Default::default() };
-        chunks.iter().for_each(|chunk| summary.note_newest(chunk));
-        summary
-    }
-
-    /// Bytes of all devices that no chunk has.
-    pub(crate) fn unallocated_bytes(&self) -> u64 {
-        self.with_summary(|summary| summary.spaces.iter().map(DeviceSpace::unallocated_bytes).sum())
-    }
-
-    /// What new chunks can have.
-    pub(crate) fn unallocated(&self) -> Unallocated {
-        Unallocated {
-            bytes: self.with_summary(|summary| summary.spaces.iter().map(DeviceSpace::usable_bytes).sum()),
-            data_copies: self.copies_for(Purpose::Data),
-            metadata_copies: self.copies_for(Purpose::Metadata),
-        }
     }
 
     /// Unallocated bytes that a new chunk for `purpose` may use and leave so much to the other purposes.
     fn left_by_others(&self, purpose: Purpose, leave: Leave) -> u64 {
-        let unallocated = self.unallocated();
+        let unallocated = self.chunks.unallocated();
         if purpose != Purpose::System && self.space.is_mixed() {
             // The chunk is as good for them.
             return unallocated.bytes;
@@ -283,7 +150,7 @@ impl Engine {
     /// file system that is only read knows its groups after [`Engine::space`].
     pub fn room_for_data(&self) -> u64 {
         let unallocated = self.space.reservations().unallocated().unwrap_or_else(|chunks| {
-            let unallocated = self.unallocated();
+            let unallocated = self.chunks.unallocated();
             self.space.reservations().set_unallocated(chunks, unallocated);
             unallocated
         });
@@ -291,116 +158,6 @@ impl Engine {
             Room { data: 0, ..self.space.reservations().lacking(Draw::Nothing, Charge::default(), 0) };
         let left = unallocated.bytes.saturating_sub(unallocated.taken_by(metadata));
         self.space.available(Purpose::Data) + left / unallocated.data_copies
-    }
-
-    /// Whether the devices have room for one more chunk of metadata, of the shortest kind.
-    pub(crate) fn can_make_metadata(&self) -> bool {
-        let unallocated = self.unallocated();
-        unallocated.bytes >= unallocated.taken_by(Room { data: 0, metadata: STRIPE_LENGTH })
-    }
-
-    /// How often a new chunk holds each byte.
-    pub(crate) fn copies_for(&self, purpose: Purpose) -> u64 {
-        self.flags_for(purpose).map_or(1, BlockGroupFlags::copies)
-    }
-
-    /// Logical ranges of a chunk that lie under superblock copies.
-    pub(crate) fn excluded(&self, logical: Logical) -> Vec<std::ops::Range<Logical>> {
-        self.volume.chunks().get(logical).map(|chunk| chunk.superblock_ranges()).unwrap_or_default()
-    }
-
-    /// Writes the items of new chunks; gives whether there were any.
-    pub(crate) fn write_new_chunks(&self, editor: &mut Editor<'_>) -> Result<bool, EngineError> {
-        let mut any = false;
-        loop {
-            let new = std::mem::take(&mut *self.chunks.new.lock());
-            if new.is_empty() {
-                return Ok(any);
-            }
-            any = true;
-            for (logical, chunk) in &new {
-                let key = Key::new(ObjectId::FIRST_CHUNK_TREE, ItemType::CHUNK_ITEM, logical.0);
-                editor.put(&self.chunk_tree, key, &chunk.encode())?;
-                for stripe in &chunk.stripes {
-                    let extent = DeviceExtent {
-                        chunk_tree: RootId::CHUNK_TREE,
-                        chunk_object: ObjectId::FIRST_CHUNK_TREE,
-                        chunk_offset: *logical,
-                        length: chunk.stripe_bytes().unwrap_or_default(),
-                        chunk_tree_uuid: self.chunks.chunk_tree_uuid,
-                    };
-                    let key = DeviceExtent::key(stripe.device, stripe.physical);
-                    editor.put(self.fixed.device.root(), key, &extent.encode())?;
-                }
-                if let Some(free_space) = &self.fixed.free_space {
-                    let tree = self.free_space_tree(free_space);
-                    tree.add_group(editor, GroupRange { start: *logical, length: chunk.length })?;
-                }
-            }
-            self.write_device_items(editor)?;
-            self.write_system_array()?;
-        }
-    }
-
-    fn write_device_items(&self, editor: &mut Editor<'_>) -> Result<(), EngineError> {
-        let items: Vec<DeviceItem> = self.device_items.lock().clone();
-        for item in items {
-            editor.put(&self.chunk_tree, DeviceItem::key(item.device), &item.encode())?;
-        }
-        Ok(())
-    }
-
-    /// The superblock names the system chunks.
-    fn write_system_array(&self) -> Result<(), EngineError> {
-        let removed = self.chunks.removed.lock().clone();
-        let chunks = self.volume.chunks().snapshot();
-        let system = chunks
-            .iter()
-            .filter(|chunk| {
-                chunk.chunk.flags.has(BlockGroupFlags::SYSTEM) && !removed.contains(&chunk.logical)
-            })
-            .map(|chunk| (chunk.logical, &chunk.chunk));
-        let (array, size) = SystemChunkArray::of(system)
-            .map_err(|_| EngineError::NoSpace { kind: "system chunks in the superblock", needed_bytes: 0 })?;
-        let mut superblock = self.superblock.lock();
-        superblock.system_chunk_array = array;
-        superblock.system_array_size = size;
-        Ok(())
-    }
-
-    /// Removes groups that have been empty since the last commit, but one of each kind, and those whose room
-    /// is needed.
-    pub(crate) fn remove_empty_chunks(&self, editor: &mut Editor<'_>) -> Result<(), EngineError> {
-        for group in self.space.removable_groups() {
-            let logical = group.range.start;
-            // References of the transaction, which is about to be committed, are still to be written.
-            let waiting = self.queued_changes() + self.awaited_changes();
-            if self.has_space_cache(logical)? || !self.space.close_idle(logical, waiting, self.system_bytes())
-            {
-                continue;
-            }
-            let Some(chunk) = self.volume.chunks().get(logical) else { continue };
-            if let Some(free_space) = &self.fixed.free_space {
-                let tree = self.free_space_tree(free_space);
-                tree.remove_group(editor, group.range)?;
-            }
-            editor.remove(self.fixed.groups.root(), BlockGroupItem::key(logical, group.range.length))?;
-            let bytes = chunk.chunk.stripe_bytes().unwrap_or_default();
-            for stripe in &chunk.chunk.stripes {
-                editor.remove(self.fixed.device.root(), DeviceExtent::key(stripe.device, stripe.physical))?;
-                for item in self.device_items.lock().iter_mut().filter(|item| item.device == stripe.device) {
-                    item.bytes_used = item.bytes_used.saturating_sub(bytes);
-                }
-            }
-            let key = Key::new(ObjectId::FIRST_CHUNK_TREE, ItemType::CHUNK_ITEM, logical.0);
-            editor.remove(&self.chunk_tree, key)?;
-            self.space.remove_group(logical);
-            self.chunks.removed.lock().push(logical);
-            self.metrics.chunks_removed.increment();
-            self.write_device_items(editor)?;
-            self.write_system_array()?;
-        }
-        Ok(())
     }
 
     /// Whether a commit would remove a chunk. It begins with that even where nothing else has changed.
@@ -413,24 +170,15 @@ impl Engine {
                 && self.has_space_cache(start).is_ok_and(|has_cache| !has_cache)
         });
         if has_one {
-            self.phase.lock().changed = true;
+            self.running.mark_changed();
         }
         has_one
     }
 
     /// Whether there is a v1 space cache of a group. Its file and its head in the root tree would outlive the
     /// group, and be taken for those of a later one at the same place; Linux removes all three together.
-    fn has_space_cache(&self, group: Logical) -> Result<bool, EngineError> {
+    pub(crate) fn has_space_cache(&self, group: Logical) -> Result<bool, EngineError> {
         let head = Key::new(ObjectId::FREE_SPACE, ItemType(0), group.0);
         Ok(self.forest.trees().get(self.forest.root_tree(), &head)?.is_some())
-    }
-
-    /// The transaction is durable: the chunks that it removed are no more.
-    pub(crate) fn forget_removed_chunks(&self) {
-        for logical in std::mem::take(&mut *self.chunks.removed.lock()) {
-            self.volume.remove_chunk(logical);
-            *self.chunks.summary.lock() = None;
-            self.space.forget_unallocated();
-        }
     }
 }

@@ -19,15 +19,17 @@ use vlinder_base::metrics::Timer;
 use vlinder_base::parallel;
 use vlinder_base::sync::{Arc, MutexGuard};
 use vlinder_device::Data;
-use vlinder_format::device::DeviceItem;
-use vlinder_format::device_statistics::DeviceStatistics;
 use vlinder_format::superblock::{BackupRoot, Superblock};
 use vlinder_format::{Block, Damage, Generation, Logical, RootId};
 use vlinder_tree::RootPointer;
 use vlinder_volume::WriteRequest;
 
 use crate::EngineError;
+use crate::commit_price::PriceOfCommit;
+use crate::drain::Drain;
 use crate::engine::Engine;
+use crate::snapshots::PromisedSnapshot;
+use crate::unpublished::Unpublished;
 use crate::unwinding::Unfinished;
 use vlinder_forest::{OpenTree, find_root_item};
 use vlinder_space::Waiting;
@@ -82,14 +84,6 @@ struct Flushed<'a> {
     unpublished: &'a Unpublished,
 }
 
-/// What a commit writes.
-pub(crate) struct Unpublished {
-    /// Addresses of the frozen blocks, sorted.
-    blocks: Vec<Logical>,
-    superblock: Superblock,
-    device_items: Vec<DeviceItem>,
-}
-
 /// Blocks written in one batch.
 const WRITE_BATCH_BLOCKS: usize = 512;
 /// So many blocks are worth waking other cores for: one takes some ten microseconds.
@@ -108,12 +102,23 @@ impl Engine {
     /// the host has no space ([`EngineError::is_host_full`]). What only a participant met ends no commit, and
     /// is given once that is durable. Within a participant's callback this does nothing.
     pub fn commit(&self) -> Result<Generation, EngineError> {
-        self.check_writable()?;
+        self.commit_with(None)
+    }
+
+    /// Commits, and takes a snapshot within that.
+    pub(crate) fn commit_with(
+        &self,
+        snapshot: Option<PromisedSnapshot<'_>>,
+    ) -> Result<Generation, EngineError> {
+        self.latch.check_writable()?;
         let asked = self.generation();
-        let Some(_thread) = CommittingThread::enter() else { return Ok(asked) };
+        let Some(_thread) = CommittingThread::enter() else {
+            assert!(snapshot.is_none(), "a participant wants a snapshot within a commit");
+            return Ok(asked);
+        };
         let mut held_up: MutexGuard<'_, Option<Unpublished>> = self.committer.lock();
-        self.check_writable()?;
-        let committed = self.commit_alone(asked, &mut held_up);
+        self.latch.check_writable()?;
+        let committed = self.commit_alone(asked, snapshot, &mut held_up);
         committed.inspect_err(|error| self.note_failed_commit(error))
     }
 
@@ -121,6 +126,7 @@ impl Engine {
     fn commit_alone(
         &self,
         asked: Generation,
+        snapshot: Option<PromisedSnapshot<'_>>,
         held_up: &mut Option<Unpublished>,
     ) -> Result<Generation, EngineError> {
         if let Some(unpublished) = held_up.take() {
@@ -129,18 +135,19 @@ impl Engine {
             unfinished.end();
             published?;
         }
-        if self.phase.lock().published >= asked {
+        if snapshot.is_none() && self.running.has_published(asked) {
             // A commit of another thread took ours along.
             return Ok(asked);
         }
         let timer = self.metrics.commit_time.time();
         let unfinished = Unfinished::new(|| {
             self.break_off("a commit");
-            self.leave_critical_phase();
+            self.running.reopen();
         });
         let participants = Closing { engine: self }.ask_participants();
-        let closed = Closing { engine: self }.close();
-        let frozen = closed.and_then(|critical| critical.map(Critical::freeze).transpose());
+        let closed = Closing { engine: self }.close(snapshot.is_some());
+        let frozen =
+            closed.and_then(|critical| critical.map(|critical| critical.freeze(snapshot)).transpose());
         let published = match frozen {
             Ok(Some(frozen)) => self.publish(frozen, held_up).inspect(|_| drop(timer)),
             Ok(None) => {
@@ -166,14 +173,11 @@ impl Engine {
         let published = frozen.flush().and_then(Flushed::publish);
         let published = published.map_err(|error| self.or_host_full(error));
         let is_held_up = published.as_ref().is_err_and(EngineError::is_host_full);
-        self.phase.lock().is_held_up = is_held_up;
+        self.running.set_held_up(is_held_up);
         match &published {
             Ok(_) => {}
             // Neither state on the devices has lost anything: what this one freed is not free yet.
-            Err(_) if is_held_up => {
-                *held_up = Some(frozen.unpublished);
-                self.phase_changed.notify_all();
-            }
+            Err(_) if is_held_up => *held_up = Some(frozen.unpublished),
             Err(error) => self.stop_writing(error),
         }
         published
@@ -183,7 +187,7 @@ impl Engine {
     fn stop_writing(&self, error: &EngineError) {
         self.latch_read_only(error);
         self.volume.make_read_only();
-        self.leave_critical_phase();
+        self.running.reopen();
     }
 
     /// Gives blocks their checksums, and each a last look; on all cores where that pays.
@@ -193,12 +197,6 @@ impl Engine {
             return blocks.iter().map(seal).collect();
         }
         parallel::map(blocks, seal).into_iter().collect()
-    }
-
-    /// The threads that wait to begin go on.
-    fn leave_critical_phase(&self) {
-        self.phase.lock().critical = false;
-        self.phase_changed.notify_all();
     }
 }
 
@@ -212,59 +210,53 @@ impl<'a> Closing<'a> {
         participants.iter().try_for_each(|participant| participant.before_commit())
     }
 
-    /// Waits for the last handle; none if the transaction has changed nothing.
-    fn close(self) -> Result<Option<Critical<'a>>, EngineError> {
+    /// Waits for the last handle; none if the transaction has changed nothing, and nothing is wanted of it.
+    fn close(self, is_wanted: bool) -> Result<Option<Critical<'a>>, EngineError> {
         let engine = self.engine;
-        let mut phase = engine.phase.lock();
-        phase.critical = true;
         let timer = engine.metrics.critical_time.time();
-        while phase.handles > 0 {
-            engine.phase_changed.wait(&mut phase);
-        }
+        engine.running.close();
         // A handle that ended meanwhile may have left half of a change.
-        engine.check_writable()?;
-        let idle = !phase.changed
-            && engine.forest.trees().dirty_bytes() == 0
-            && engine.delayed.lock().is_empty()
-            && engine.pending.trees().is_empty()
-            && engine.snapshots.is_empty()
-            && !engine.chunks.has_new();
-        if idle {
+        engine.latch.check_writable()?;
+        let is_unchanged = || {
+            !is_wanted
+                && engine.forest.trees().dirty_bytes() == 0
+                && engine.delayed.lock().is_empty()
+                && engine.pending.trees().is_empty()
+                && !engine.chunks.has_new()
+        };
+        let Some(generation) = engine.running.reopen_unchanged(is_unchanged) else {
             timer.discard();
-            phase.critical = false;
-            engine.phase_changed.notify_all();
             return Ok(None);
-        }
-        let generation = phase.generation;
+        };
         Ok(Some(Critical { engine, generation, _timer: timer }))
     }
 }
 
 impl<'a> Critical<'a> {
     /// Brings everything to rest and freezes it; the next transaction opens.
-    fn freeze(self) -> Result<Frozen<'a>, EngineError> {
+    fn freeze(self, snapshot: Option<PromisedSnapshot<'_>>) -> Result<Frozen<'a>, EngineError> {
         let engine = self.engine;
-        let promised = engine.price_of_commit();
-        engine.begin_ending();
+        let price = PriceOfCommit::of(engine);
+        engine.waiting.begin_ending(engine.waiting_changes());
         {
-            let mut handle = engine.critical_handle(self.generation);
-            engine.drain_pending(&mut handle)?;
-            for request in engine.snapshots.take() {
-                engine.take_snapshot(&mut handle, request)?;
+            let mut drain = Drain::begin(engine, self.generation);
+            drain.put_pending()?;
+            if let Some(snapshot) = snapshot {
+                snapshot.take(&mut drain.handle)?;
             }
-            engine.drain_pending(&mut handle)?;
-            self.write_statistics(&mut handle.editor)?;
-            engine.mark_quotas(&mut handle.editor, self.generation)?;
-            engine.remove_empty_chunks(&mut handle.editor)?;
+            drain.put_pending()?;
+            drain.write_statistics()?;
+            drain.mark_quotas()?;
+            drain.remove_empty_chunks()?;
             // The superblock says one generation for itself and for the root tree's block.
-            handle.editor.touch(engine.forest.root_tree())?;
-            engine.settle(&mut handle)?;
+            drain.handle.editor.touch(engine.forest.root_tree())?;
+            drain.run_to_fixpoint()?;
+            price.check(&engine.metrics, drain.handle.editor.used_blocks());
             // Addresses held beyond need go back before the free-space tree is frozen; nothing on disk knows
             // them.
-            engine.check_price_of_commit(&promised, &handle);
-            drop(handle);
+            drop(drain);
         }
-        engine.end_ending();
+        engine.waiting.end_ending();
         engine.size_global_reserve();
         let superblock = self.make_superblock();
         let blocks = engine.forest.trees().freeze(self.generation);
@@ -272,29 +264,8 @@ impl<'a> Critical<'a> {
         engine.space.pins().freeze_pinned();
         engine.delayed.lock().begin_transaction();
         let device_items = engine.device_items.lock().clone();
-        let mut phase = engine.phase.lock();
-        phase.generation = self.generation.next();
-        phase.critical = false;
-        phase.changed = false;
-        engine.phase_changed.notify_all();
-        drop(phase);
+        engine.running.begin_next();
         Ok(Frozen { engine, unpublished: Unpublished { blocks, superblock, device_items } })
-    }
-
-    /// Device error counters that changed.
-    fn write_statistics(&self, editor: &mut crate::editor::Editor<'_>) -> Result<(), EngineError> {
-        for (device, statistics) in self.engine.volume.take_changed_statistics() {
-            let (tree, key) = (self.engine.fixed.device.root(), DeviceStatistics::key(device));
-            let mut item = statistics.encode().to_vec();
-            // Counters that later kernels add stay as they are.
-            if let Some(found) = self.engine.forest.trees().get(tree, &key)?
-                && let Ok((_, further)) = DeviceStatistics::decode(found.data())
-            {
-                item.extend_from_slice(further);
-            }
-            editor.put(tree, key, &item)?;
-        }
-        Ok(())
     }
 
     /// The superblock of this transaction.
@@ -382,7 +353,7 @@ impl<'a> Frozen<'a> {
     fn flush(&'a self) -> Result<Flushed<'a>, EngineError> {
         // Trees change while a commit closes, too: what they met there must stop it before anything is
         // written, for what was called free may be in use.
-        self.engine.check_unbroken()?;
+        self.engine.latch.check_unbroken()?;
         let Self { engine, unpublished } = self;
         // Blocks go to places that were free in the last commit; in another program's they need not be.
         engine.volume.check_sole_writer()?;
@@ -411,13 +382,14 @@ impl Flushed<'_> {
         engine.delayed.lock().forget_dropped();
         engine.blocks.set_generation(superblock.generation);
         engine.forest.trees().thaw();
-        engine.forget_removed_chunks();
+        if engine.chunks.forget_removed() {
+            engine.space.forget_unallocated();
+        }
         engine.hold_leased();
         // Discarded before anyone may take it again.
         engine.discard(&engine.space.pins().waiting_ranges(Waiting::Committing));
         engine.space.pins().unpin(Waiting::Committing);
-        engine.phase.lock().published = superblock.generation;
-        engine.phase_changed.notify_all();
+        engine.running.publish(superblock.generation);
         engine.metrics.commits.increment();
         Ok(superblock.generation)
     }

@@ -10,6 +10,7 @@ use vlinder_tree::{Change, Edit, Space, Touch, WantedBlock};
 
 use crate::engine::Engine;
 use crate::extents::delayed::ExtentKind;
+use crate::measuring::Measuring;
 use crate::opening_tests::{new_image, write};
 use crate::reservation::Reservation;
 use crate::snapshots::SnapshotRequest;
@@ -61,7 +62,7 @@ fn plant(engine: &Engine) -> Arc<OpenTree> {
     assert_eq!(tree.root().pointer().level, Level(2));
     let mut handle = engine.begin(Reservation::items(10)).unwrap();
     let id = handle.new_subvolume_number().unwrap();
-    let requested = handle.request_snapshot(SnapshotRequest {
+    let request = SnapshotRequest {
         source: Arc::clone(&tree),
         id,
         uuid: Uuid([9; 16]),
@@ -70,10 +71,10 @@ fn plant(engine: &Engine) -> Arc<OpenTree> {
         directory_tree: Arc::clone(&tree),
         name_keys: Vec::new(),
         after: Box::new(|_, _| Ok(())),
-    });
-    requested.unwrap();
+    };
+    let snapshot = request.promise(&mut handle).unwrap();
     drop(handle);
-    engine.commit().unwrap();
+    snapshot.commit().unwrap();
     tree
 }
 
@@ -102,7 +103,7 @@ fn change(engine: &Engine, tree: &OpenTree, key: Key) -> (Charge, Charge) {
 /// The blocks whose copies a measurement of a change at a key counts.
 fn measured_copies(engine: &Engine, tree: &OpenTree, key: Key) -> Vec<Logical> {
     let touches = [Touch::at(key, 0)];
-    engine.measure_touches(tree.id(), tree.root(), &touches).unwrap().copied
+    Measuring::of(engine).touches(tree.id(), tree.root(), &touches).unwrap().copied
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Frees a leaf of a deleted tree by and by, where the references of all its items find no room in one
 //! transaction: some of its extents become holes first, as if their bytes had been punched out of the files.
-//! Whoever goes on after a crash, Linux too, finds a leaf with fewer references.
+//! A deletion that goes on after a crash, also one by Linux, finds a leaf with fewer references.
 
 use vlinder_format::block::BlockIdentity;
 use vlinder_format::file_extent::FileExtent;
@@ -8,54 +8,51 @@ use vlinder_format::{Block, ItemType, Key, Level};
 use vlinder_tree::{Change, ChildReferences, Edit, Space, TreeError};
 
 use crate::EngineError;
-use crate::engine::Engine;
+use crate::asking::ReferenceMoves;
+use crate::extents::leaf_extents::data_extent_at;
 use crate::handle::Handle;
-use crate::waiting::ReferenceMoves;
 use vlinder_forest::OpenTree;
 
-impl Engine {
-    /// Turns as many extents of a leaf into holes as there is room for, at most half of them; false where
-    /// there is room for none, and nothing was changed. All blocks on the leaf's path are this tree's alone,
-    /// and its children are referenced by the tree's number.
-    pub(crate) fn make_holes_in_dead_leaf(
-        handle: &mut Handle<'_>,
-        tree: &OpenTree,
-        leaf: &Block,
-    ) -> Result<bool, EngineError> {
-        let slots: Vec<usize> =
-            (0..leaf.len()).filter(|slot| Self::data_extent_at(leaf, *slot).is_some()).collect();
-        let mut count = slots.len() / 2;
-        while count > 0 {
-            let some = &slots[slots.len() - count..];
-            let part = handle.engine.part_of_leaf(leaf, some);
-            match handle.editor.space.charge_reference_changes(&part, ReferenceMoves::Dropped) {
-                Ok(()) => {
-                    replace_by_holes(handle, tree, leaf, some)?;
-                    handle.engine.share_children(tree.id(), &part, ChildReferences::Keyed, false);
-                    return Ok(true);
-                }
-                Err(TreeError::NoSpace { .. }) => count /= 2,
-                Err(error) => return Err(error.into()),
+/// Turns as many extents of a leaf into holes as there is room for, at most half of them; false where there
+/// is room for none, and nothing was changed. All blocks on the leaf's path are this tree's alone, and its
+/// children are referenced by the tree's number.
+pub(crate) fn make_holes(
+    handle: &mut Handle<'_>,
+    tree: &OpenTree,
+    leaf: &Block,
+) -> Result<bool, EngineError> {
+    let slots: Vec<usize> = (0..leaf.len()).filter(|slot| data_extent_at(leaf, *slot).is_some()).collect();
+    let mut count = slots.len() / 2;
+    while count > 0 {
+        let some = &slots[slots.len() - count..];
+        let part = part_of_leaf(handle.engine.node_size(), leaf, some);
+        match handle.editor.space.charge_reference_changes(&part, ReferenceMoves::Dropped) {
+            Ok(()) => {
+                replace_by_holes(handle, tree, leaf, some)?;
+                handle.engine.share_children(tree.id(), &part, ChildReferences::Keyed, false);
+                return Ok(true);
             }
+            Err(TreeError::NoSpace { .. }) => count /= 2,
+            Err(error) => return Err(error.into()),
         }
-        Ok(false)
     }
+    Ok(false)
+}
 
-    /// A leaf of some of a leaf's items, which is of no tree.
-    fn part_of_leaf(&self, leaf: &Block, slots: &[usize]) -> Block {
-        let identity = BlockIdentity {
-            logical: leaf.logical(),
-            generation: leaf.generation(),
-            owner: leaf.owner(),
-            level: Level::LEAF,
-            fsid: leaf.fsid(),
-            chunk_tree_uuid: leaf.chunk_tree_uuid(),
-        };
-        let mut part = Block::new(self.node_size(), &identity);
-        let items: Vec<(Key, &[u8])> = slots.iter().map(|slot| (leaf.key(*slot), leaf.data(*slot))).collect();
-        part.insert_items(0, &items);
-        part
-    }
+/// A leaf of some of a leaf's items, which is of no tree.
+fn part_of_leaf(node_size: u32, leaf: &Block, slots: &[usize]) -> Block {
+    let identity = BlockIdentity {
+        logical: leaf.logical(),
+        generation: leaf.generation(),
+        owner: leaf.owner(),
+        level: Level::LEAF,
+        fsid: leaf.fsid(),
+        chunk_tree_uuid: leaf.chunk_tree_uuid(),
+    };
+    let mut part = Block::new(node_size, &identity);
+    let items: Vec<(Key, &[u8])> = slots.iter().map(|slot| (leaf.key(*slot), leaf.data(*slot))).collect();
+    part.insert_items(0, &items);
+    part
 }
 
 fn replace_by_holes(
@@ -86,6 +83,8 @@ mod tests {
     use super::*;
     use crate::change_kind::ChangeKind;
     use crate::dead_trees::{SMALLEST_STEP, STEP_LEAVES};
+    use crate::engine::Engine;
+    use crate::extents::leaf_extents::data_extents;
     use crate::opening_tests::{new_image, write};
     use crate::reservation::Reservation;
     use vlinder_space::{Charge, Draw, Purpose};
@@ -169,7 +168,7 @@ mod tests {
         engine.clean(2).unwrap();
         engine.commit().unwrap();
         let rest = engine.forest.trees().get(tree.root(), &first).unwrap().unwrap();
-        let (some, all) = (Engine::data_extents(rest.leaf()).count(), Engine::data_extents(&leaf).count());
+        let (some, all) = (data_extents(rest.leaf()).count(), data_extents(&leaf).count());
         assert!(0 < some && some < all, "{some} of {all}");
         drop(rest);
         let cut = scratch.path().join("cut");

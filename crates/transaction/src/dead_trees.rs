@@ -1,43 +1,16 @@
-//! Freeing the blocks of deleted subvolumes, in steps between which commits may happen, resumed after a
-//! crash.
-//!
-//! A walk over the tree, which changes only where a leaf goes by and by (`dead_leaf.rs`): a block that only
-//! this tree references gives up its children's references and goes; a shared block stays for the others.
-//! Where this tree *owns* a shared block, its children (and theirs) are referenced by this tree's number,
-//! which goes: they are first referenced by their parents' addresses (Linux: `btrfs_drop_snapshot`, stages
-//! DROP_REFERENCE and UPDATE_BACKREF).
-//!
-//! Where the walk is, is kept in memory, and on disk as Linux keeps it: `drop_progress` and `drop_level` in
-//! the root item name the next child to look at; everything before it is done. Marking blocks a second time
-//! changes nothing.
+//! Deleted trees whose blocks are not all free yet, and how far the walk over each has come.
 
 use std::collections::VecDeque;
 
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
-use vlinder_base::sync::{Arc, Mutex};
-use vlinder_format::root_item::RootFlags;
-use vlinder_format::uuid_item::UuidKind;
-use vlinder_format::{Block, Generation, ItemType, Key, Level, ObjectId, RootId, orphan};
-use vlinder_tree::{Change, ChildReferences, Edit, Readahead, Space, TreeError, WantedBlock};
-
-use crate::EngineError;
-use crate::change_kind::ChangeKind;
-use crate::engine::Engine;
-use crate::extents::delayed::ExtentKind;
-use crate::handle::Handle;
-use crate::reservation::Reservation;
-use crate::waiting::ReferenceMoves;
+use vlinder_base::sync::{Arc, Mutex, MutexGuard};
 use vlinder_forest::OpenTree;
-use vlinder_forest::Referrer;
+use vlinder_format::{Block, Key, Level, RootId};
 use vlinder_space::Charge;
 
-/// Blocks looked at in one transaction handle, so that commits need not wait long.
-const BLOCKS_IN_HANDLE: usize = 256;
-
-/// Leaves that one step changes beside what it frees: two of the root tree, when the tree is done (root item
-/// and orphan item), and one of the tree itself
-/// ([`make_holes_in_dead_leaf`](Engine::make_holes_in_dead_leaf)). The UUIDs went with the name
-/// ([`Handle::delete_tree`]), and the commit changes the quota tree.
+/// Leaves that one step of a walk changes beside what it frees: two of the root tree, when the tree is done
+/// (root item and orphan item), and one of the tree itself (`dead_leaf.rs`). The UUIDs went with the name
+/// ([`Handle::delete_tree`](crate::Handle::delete_tree)), and the commit changes the quota tree.
 pub(crate) const STEP_LEAVES: u32 = 3;
 /// What the smallest step changes.
 pub(crate) const SMALLEST_STEP: Charge = {
@@ -48,7 +21,7 @@ pub(crate) const SMALLEST_STEP: Charge = {
 
 /// What the walk does at a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+pub(crate) enum Stage {
     /// The block goes when its children are done.
     Drop,
     /// The block stays for others; what it owns is marked.
@@ -57,22 +30,43 @@ enum Stage {
 
 /// A node on the way down.
 #[derive(Debug)]
-struct Frame {
-    block: Arc<Block>,
-    slot: usize,
-    stage: Stage,
+pub(crate) struct Frame {
+    pub(crate) block: Arc<Block>,
+    pub(crate) slot: usize,
+    pub(crate) stage: Stage,
     /// The block's children are referenced by its address.
-    full: bool,
+    pub(crate) full: bool,
 }
 
-/// The walk over one deleted tree.
-struct Walk {
-    tree: Arc<OpenTree>,
-    frames: Vec<Frame>,
-    started: bool,
+/// How far the walk over one deleted tree has come.
+pub(crate) struct Walk {
+    pub(crate) tree: Arc<OpenTree>,
+    /// From the root to where the walk is; empty once it is done, and before it was started.
+    pub(crate) frames: Vec<Frame>,
+    pub(crate) started: bool,
+}
+
+impl Walk {
+    /// The next child to look at of the lowest node that goes, and the level of that node: from there a walk
+    /// can go on. None where there is no such node, or the walk has not begun.
+    pub(crate) fn place(&self) -> Option<(Key, Level)> {
+        if !self.started {
+            return None;
+        }
+        let mut nodes =
+            self.frames.iter().rev().filter(|frame| frame.stage == Stage::Drop && !frame.block.is_leaf());
+        let frame = nodes.next()?;
+        assert!(frame.slot < frame.block.len(), "a node without children left is no place to go on from");
+        Some((frame.block.key(frame.slot), frame.block.level()))
+    }
 }
 
 /// Deleted trees whose blocks are not all free yet (Linux: `fs_info->dead_roots`).
+///
+/// Invariants:
+/// 1. A tree is here from when its last handle was closed until its walk is done, but for the time of one
+///    step: then the thread that cleans has it.
+/// 2. One thread at a time cleans ([`begin_cleaning`](Self::begin_cleaning)), so no tree is walked twice.
 #[derive(Default)]
 pub(crate) struct DeadTrees {
     walks: Mutex<VecDeque<Walk>>,
@@ -82,468 +76,53 @@ pub(crate) struct DeadTrees {
     steps: AtomicU64,
 }
 
-impl Handle<'_> {
-    /// A subvolume is deleted: its names are gone already. Its blocks are freed after
-    /// [`Engine::add_dead_tree`].
-    ///
-    /// # Errors
-    /// What changing the root tree met.
-    pub fn delete_tree(&mut self, tree: &Arc<OpenTree>) -> Result<(), EngineError> {
-        let item = tree.item();
-        self.edit_root_tree(&[Edit::new(orphan::key(tree.id().object_id()), Change::Put(&[]))])?;
-        tree.change_item(|item| {
-            item.reference_count = 0;
-            item.flags = item.flags.with(RootFlags::DEAD);
-            item.drop_progress = Key::MIN;
-            item.drop_level = Level::LEAF;
-        });
-        self.mark_changed();
-        self.remove_uuid(UuidKind::Own, item.uuid(), tree.id())?;
-        if !item.received_uuid().is_nil() {
-            self.remove_uuid(UuidKind::Received, item.received_uuid(), tree.id())?;
-        }
-        Ok(())
-    }
-}
-
-impl Engine {
-    /// The last handle on a deleted tree is closed: [`Engine::clean`] may free its blocks.
-    pub fn add_dead_tree(&self, tree: Arc<OpenTree>) {
-        self.dead_trees.walks.lock().push_back(Walk { tree, frames: Vec::new(), started: false });
-    }
-
-    /// Frees blocks of deleted trees, about `budget_blocks` of them; gives whether there are more.
-    ///
-    /// # Errors
-    /// What reading or changing trees met, or [`EngineError::NoSpace`]. A tree whose walk an error ended goes
-    /// behind the others, and is tried again by a later call: the error may have passed by then (Linux, too,
-    /// keeps it: `btrfs_add_dead_root`).
-    pub fn clean(&self, budget_blocks: usize) -> Result<bool, EngineError> {
-        // Who commits may do so for a step of this.
-        if self.read_only_reason().is_some() || Self::is_committing_thread() {
-            return Ok(false);
-        }
-        let _cleaning = self.dead_trees.cleaning.lock();
-        let mut left = budget_blocks;
-        let mut has_committed = false;
-        while left > 0 {
-            let next = self.dead_trees.walks.lock().front().map(|walk| (walk.tree.id(), walk.started));
-            let Some((next, started)) = next else { return Ok(false) };
-            if !started && self.pending.holds(next) {
-                // The tree must not change under the walk, and without what is pending its changed leaves
-                // would be refused: an inode's other items are in them already.
-                self.commit()?;
-            }
-            let mut handle =
-                self.begin(Reservation::tree_deletion(STEP_LEAVES).of(ChangeKind::TreeDeletion))?;
-            let Some(mut walk) = self.dead_trees.walks.lock().pop_front() else { return Ok(false) };
-            match walk.run(&mut handle, left.min(BLOCKS_IN_HANDLE)) {
-                Ok(looked_at) => {
-                    has_committed = false;
-                    self.dead_trees.steps.fetch_add(1, Ordering::Relaxed);
-                    left = left.saturating_sub(looked_at.max(1));
-                    if walk.frames.is_empty() {
-                        // Without this the root item would name blocks that are free.
-                        walk.finish(&mut handle).inspect_err(|error| self.latch_read_only(error))?;
-                    } else {
-                        self.dead_trees.put_back(walk, handle, VecDeque::push_front);
-                    }
-                }
-                // Nothing was freed. A commit may free space; if the last commit freed none, this call gives
-                // up.
-                Err(error) if error.is_no_space() => {
-                    self.dead_trees.put_back(walk, handle, VecDeque::push_front);
-                    if has_committed {
-                        return Err(error);
-                    }
-                    self.commit()?;
-                    has_committed = true;
-                }
-                Err(error) => {
-                    self.dead_trees.put_back(walk, handle, VecDeque::push_back);
-                    return Err(error);
-                }
-            }
-        }
-        Ok(!self.dead_trees.walks.lock().is_empty())
-    }
-
-    /// How often blocks of deleted trees were freed: whoever found no room before may find some once that has
-    /// grown.
-    pub fn deletion_steps(&self) -> u64 {
-        self.dead_trees.steps.load(Ordering::Relaxed)
-    }
-
-    /// Deleted trees that are closed and not fully freed, in the order of freeing.
-    pub fn dead_trees(&self) -> Vec<RootId> {
-        self.dead_trees.walks.lock().iter().map(|walk| walk.tree.id()).collect()
-    }
-
-    /// At opening: adds every tree that was deleted before, as the orphan items in the root tree tell.
-    pub(crate) fn find_deleted_trees(&self) -> Result<(), EngineError> {
-        let first = Key::new(ObjectId::ORPHAN, ItemType::ORPHAN_ITEM, 0);
-        let mut cursor = self.forest.trees().cursor(self.forest.root_tree(), &first, Readahead::None)?;
-        while let Some(key) = cursor.key()
-            && key.objectid == ObjectId::ORPHAN
-            && key.item_type == ItemType::ORPHAN_ITEM
-        {
-            match self.tree(RootId(key.offset)) {
-                Ok(tree) if tree.item().is_deleted() => self.add_dead_tree(tree),
-                // Linux leaves the item where its tree was freed and the power failed before the item was
-                // removed.
-                Ok(_) | Err(EngineError::NoSuchTree { .. }) => {}
-                Err(error) => return Err(error),
-            }
-            cursor.advance()?;
-        }
-        Ok(())
-    }
-}
-
 impl DeadTrees {
-    /// A walk that is not done waits for its next step. What was done stays done, whatever ended this one.
-    fn put_back(&self, walk: Walk, handle: Handle<'_>, put: impl FnOnce(&mut VecDeque<Walk>, Walk)) {
-        walk.save_progress(&handle);
-        drop(handle);
-        put(&mut self.walks.lock(), walk);
-    }
-}
-
-impl Walk {
-    /// Looks at up to `budget` blocks; gives how many were looked at. The walk is done when no frame is left.
-    fn run(&mut self, handle: &mut Handle<'_>, budget: usize) -> Result<usize, EngineError> {
-        if !self.started {
-            self.frames = self.path_to_start(handle)?;
-            self.started = true;
-        }
-        let mut looked_at = 0;
-        let mut result = Ok(());
-        while result.is_ok() && looked_at < budget && !self.frames.is_empty() {
-            result = self.step(handle);
-            looked_at += 1;
-        }
-        // A node whose children are all gone can't be the place to go on from: they would be looked for
-        // again.
-        while self.frames.last().is_some_and(|frame| {
-            frame.stage == Stage::Drop && !frame.block.is_leaf() && frame.slot >= frame.block.len()
-        }) {
-            self.leave(handle)?;
-        }
-        match result {
-            // Nothing of the block that found no room was changed; those before it are done.
-            Err(EngineError::Tree(TreeError::NoSpace { .. })) if looked_at > 1 => Ok(looked_at - 1),
-            other => other.map(|()| looked_at),
-        }
+    /// A tree comes behind the others.
+    pub(crate) fn add(&self, tree: Arc<OpenTree>) {
+        self.put_last(Walk { tree, frames: Vec::new(), started: false });
     }
 
-    /// The path from the root to where an earlier walk stopped.
-    fn path_to_start(&self, handle: &Handle<'_>) -> Result<Vec<Frame>, EngineError> {
-        let engine = handle.engine;
-        let mut frames = Vec::new();
-        let item = self.tree.item();
-        let mut wanted = WantedBlock::root(self.tree.root());
-        loop {
-            let block = engine.forest.trees().block(&wanted)?;
-            let full = engine.sharing_at(block.logical(), block.owner())?.full_back_references;
-            let resumed = item.drop_progress.objectid.0 != 0;
-            let slot = if resumed && !block.is_leaf() { block.child_slot(&item.drop_progress) } else { 0 };
-            let deeper = resumed && block.level() > item.drop_level && !block.is_leaf();
-            if deeper {
-                wanted = WantedBlock::child(self.tree.id(), &block, slot);
-            }
-            frames.push(Frame { block, slot, stage: Stage::Drop, full });
-            if !deeper {
-                return Ok(frames);
-            }
-        }
+    /// Held while a thread walks.
+    pub(crate) fn begin_cleaning(&self) -> MutexGuard<'_, ()> {
+        self.cleaning.lock()
     }
 
-    /// One child, or the end of a node.
-    fn step(&mut self, handle: &mut Handle<'_>) -> Result<(), EngineError> {
-        let Some(frame) = self.frames.last() else { return Ok(()) };
-        if frame.block.is_leaf() || frame.slot >= frame.block.len() {
-            return self.leave(handle);
-        }
-        match frame.stage {
-            Stage::Drop => self.drop_child(handle),
-            Stage::Mark => self.mark_child(handle),
-        }
+    /// The tree whose turn it is, and whether its walk was started.
+    pub(crate) fn next(&self) -> Option<(RootId, bool)> {
+        self.walks.lock().front().map(|walk| (walk.tree.id(), walk.started))
     }
 
-    /// Looks at the next child of a node that goes.
-    fn drop_child(&mut self, handle: &mut Handle<'_>) -> Result<(), EngineError> {
-        let engine = handle.engine;
-        let id = self.tree.id();
-        let Some(frame) = self.frames.last_mut() else { return Ok(()) };
-        let wanted = WantedBlock::child(id, &frame.block, frame.slot);
-        let sharing = engine.sharing_at(wanted.logical, id)?;
-        if sharing.references > 1 {
-            let is_marked_leaf = wanted.level == Level::LEAF && sharing.full_back_references;
-            if !is_marked_leaf && wanted.generation > born(&self.tree) {
-                let block = engine.forest.trees().block(&wanted)?;
-                if block.owner() == id {
-                    mark(handle, &block)?;
-                    self.frames.push(Frame { block, slot: 0, stage: Stage::Mark, full: true });
-                    return Ok(());
-                }
-            }
-            // Whether others still share it is settled in the same moment as the reference goes.
-            let _gate = engine.sharing_gate.lock();
-            if engine.sharing_holds(wanted.logical, &sharing) {
-                drop_reference(engine, id, frame, &wanted, false, handle.generation());
-                frame.slot += 1;
-            }
-            return Ok(());
-        }
-        let block = engine.forest.trees().block(&wanted)?;
-        self.frames.push(Frame { block, slot: 0, stage: Stage::Drop, full: sharing.full_back_references });
-        Ok(())
+    /// Takes out the walk whose turn it is.
+    pub(crate) fn take(&self) -> Option<Walk> {
+        self.walks.lock().pop_front()
     }
 
-    /// Looks at the next child of a node that stays.
-    fn mark_child(&mut self, handle: &Handle<'_>) -> Result<(), EngineError> {
-        let id = self.tree.id();
-        let Some(frame) = self.frames.last_mut() else { return Ok(()) };
-        let wanted = WantedBlock::child(id, &frame.block, frame.slot);
-        // What is older than the tree was never its own.
-        if wanted.generation <= born(&self.tree) {
-            frame.slot += 1;
-            return Ok(());
-        }
-        let block = handle.engine.forest.trees().block(&wanted)?;
-        if block.owner() != id {
-            frame.slot += 1;
-            return Ok(());
-        }
-        mark(handle, &block)?;
-        frame.slot += 1;
-        if !block.is_leaf() {
-            self.frames.push(Frame { block, slot: 0, stage: Stage::Mark, full: true });
-        }
-        Ok(())
+    /// A walk goes on with the next step.
+    pub(crate) fn put_first(&self, walk: Walk) {
+        self.walks.lock().push_front(walk);
     }
 
-    /// A node's children are done.
-    fn leave(&mut self, handle: &mut Handle<'_>) -> Result<(), EngineError> {
-        let engine = handle.engine;
-        let id = self.tree.id();
-        if let Some(frame) = self.frames.last()
-            && frame.stage == Stage::Drop
-            && frame.block.is_leaf()
-        {
-            // A refusal leaves the leaf, or what is left of it, for a later step.
-            let leaf = Arc::clone(&frame.block);
-            match handle.editor.space.charge_reference_changes(&leaf, ReferenceMoves::Dropped) {
-                Err(TreeError::NoSpace { .. }) if self.free_in_part(handle, &leaf)? => return Ok(()),
-                charged => charged?,
-            }
-        }
-        let Some(done) = self.frames.pop() else { return Ok(()) };
-        let below_mark = self.frames.last().is_some_and(|parent| parent.stage == Stage::Mark);
-        if done.stage == Stage::Mark && below_mark {
-            return Ok(());
-        }
-        let last = done.stage == Stage::Drop;
-        if !last {
-            let sharing = engine.sharing_at(done.block.logical(), id)?;
-            let _gate = engine.sharing_gate.lock();
-            if sharing.references <= 1 || !engine.sharing_holds(done.block.logical(), &sharing) {
-                // The others let go meanwhile: the parent looks at the child again.
-                return Ok(());
-            }
-            if let Some(parent) = self.frames.last_mut() {
-                let wanted = WantedBlock::child(id, &parent.block, parent.slot);
-                drop_reference(engine, id, parent, &wanted, false, handle.generation());
-                parent.slot += 1;
-            }
-            return Ok(());
-        }
-        if done.block.is_leaf() {
-            let kind = if done.full { ChildReferences::Full } else { ChildReferences::Keyed };
-            engine.share_children(id, &done.block, kind, false);
-        }
-        match self.frames.last_mut() {
-            Some(parent) => {
-                let wanted = WantedBlock::child(id, &parent.block, parent.slot);
-                drop_reference(engine, id, parent, &wanted, true, handle.generation());
-                parent.slot += 1;
-            }
-            None => {
-                let own = WantedBlock::root(self.tree.root());
-                drop_reference(engine, id, &done, &own, true, handle.generation());
-            }
-        }
-        Ok(())
+    /// A walk goes on when the others are done, or have failed.
+    pub(crate) fn put_last(&self, walk: Walk) {
+        self.walks.lock().push_back(walk);
     }
 
-    /// Lets go of some of what a leaf refers to; false where there is no room for that either. The walk is at
-    /// the same leaf again.
-    fn free_in_part(&mut self, handle: &mut Handle<'_>, leaf: &Block) -> Result<bool, EngineError> {
-        // Where a block's address stands for the tree, a copy would have to change the references of all its
-        // children.
-        let is_by_address = self.frames.iter().any(|frame| frame.full);
-        if is_by_address || !Engine::make_holes_in_dead_leaf(handle, &self.tree, leaf)? {
-            return Ok(false);
-        }
-        // The path was copied.
-        self.save_progress(handle);
-        self.started = false;
-        self.frames = self.path_to_start(handle)?;
-        self.started = true;
-        Ok(true)
+    /// The trees, in the order of freeing.
+    pub(crate) fn ids(&self) -> Vec<RootId> {
+        self.walks.lock().iter().map(|walk| walk.tree.id()).collect()
     }
 
-    /// Stores where the walk stands, so that the next mount after a crash, also one by Linux, goes on there:
-    /// at the next child of the lowest node that goes. A leaf goes as one, and is looked at anew.
-    fn save_progress(&self, handle: &Handle<'_>) {
-        if !self.started {
-            return;
-        }
-        let mut nodes =
-            self.frames.iter().rev().filter(|frame| frame.stage == Stage::Drop && !frame.block.is_leaf());
-        let Some(frame) = nodes.next() else { return };
-        assert!(frame.slot < frame.block.len(), "a node without children left is no place to go on from");
-        let (key, level) = (frame.block.key(frame.slot), frame.block.level());
-        self.tree.change_item(|item| {
-            item.drop_progress = key;
-            item.drop_level = level;
-        });
-        handle.mark_changed();
+    pub(crate) fn is_empty(&self) -> bool {
+        self.walks.lock().is_empty()
     }
 
-    /// All blocks are free: the root item and the orphan item go.
-    fn finish(self, handle: &mut Handle<'_>) -> Result<(), EngineError> {
-        let id = self.tree.id();
-        handle.engine.forest.remove(id);
-        handle.edit_root_tree(&[
-            Edit::new(self.tree.item_key(), Change::RemoveIfPresent),
-            Edit::new(orphan::key(id.object_id()), Change::RemoveIfPresent),
-        ])
-    }
-}
-
-/// The transaction that made a snapshot; 0 for a subvolume. Older blocks are not its own.
-fn born(tree: &OpenTree) -> Generation {
-    Generation(tree.item_key().offset)
-}
-
-/// Makes a shared block's children referenced by its address, if they are not yet.
-fn mark(handle: &Handle<'_>, block: &Block) -> Result<(), EngineError> {
-    let engine = handle.engine;
-    let mut is_charged = false;
-    loop {
-        let sharing = engine.sharing_at(block.logical(), block.owner())?;
-        if sharing.full_back_references {
-            return Ok(());
-        }
-        // Once: looking again changes nothing of what the marking takes.
-        if !std::mem::replace(&mut is_charged, true) {
-            handle.editor.space.charge_reference_changes(block, ReferenceMoves::Renamed)?;
-        }
-        let _gate = engine.sharing_gate.lock();
-        if engine.sharing_holds(block.logical(), &sharing) {
-            engine.share_children(block.owner(), block, ChildReferences::Full, true);
-            engine.share_children(block.owner(), block, ChildReferences::Keyed, false);
-            engine.set_full_back_references(block);
-            return Ok(());
-        }
-    }
-}
-
-/// The tree lets go of a block. `parent` is the frame whose block references it (the root block references
-/// itself by its root, or if it is marked by its own address).
-fn drop_reference(
-    engine: &Engine,
-    id: RootId,
-    parent: &Frame,
-    wanted: &WantedBlock,
-    last: bool,
-    generation: Generation,
-) {
-    let length = u64::from(engine.node_size());
-    let referrer =
-        if parent.full { Referrer::ParentOfBlock(parent.block.logical()) } else { Referrer::Root(id) };
-    let kind = ExtentKind::TreeBlock {
-        level: wanted.level,
-        first_key: wanted.first_key.unwrap_or_default(),
-        owner: id,
-    };
-    if engine.was_called_free(id, wanted.logical, wanted.generation) {
-        return;
-    }
-    let mut delayed = engine.delayed.lock();
-    delayed.change(wanted.logical, length, kind, referrer, -1, false);
-    let unwritten = last && wanted.generation == generation;
-    let cancelled = unwritten && delayed.cancel_fresh(wanted.logical);
-    drop(delayed);
-    if unwritten {
-        engine.forest.trees().forget(wanted.logical);
-    }
-    if cancelled {
-        engine.release_block(wanted.logical);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use vlinder_base::thread;
-    use vlinder_format::inode::{InodeItem, Mode, Timestamp};
-    use vlinder_format::{ItemType, Uuid};
-    use vlinder_testkit::{Scratch, require};
-
-    use super::*;
-    use crate::opening_tests::write;
-
-    /// A subvolume whose root is a node.
-    fn plant(engine: &Engine) -> Arc<OpenTree> {
-        let mut handle = engine.begin(Reservation::items(2000)).unwrap();
-        let tree = handle.create_subvolume_tree(Uuid([7; 16]), Timestamp::default()).unwrap();
-        let mode = Mode(0o100_644);
-        let data =
-            InodeItem { generation: Generation(1), link_count: 1, mode, ..InodeItem::default() }.encode();
-        let keys = (256..1000).map(|number| Key::new(ObjectId(number), ItemType::INODE_ITEM, 0));
-        let edits: Vec<Edit<'_>> = keys.map(|key| Edit::new(key, Change::Insert(&data))).collect();
-        handle.edit(&tree, &edits).unwrap();
-        drop(handle);
-        engine.commit().unwrap();
-        assert!(tree.root().pointer().level > Level::LEAF);
-        tree
+    /// A step freed something.
+    pub(crate) fn note_step(&self) {
+        self.steps.fetch_add(1, Ordering::Relaxed);
     }
 
-    #[test]
-    fn a_mark_that_another_change_of_references_disturbs_is_charged_once() {
-        require!(Tool("mkfs.btrfs"));
-        let scratch = Scratch::new("mark");
-        let image = scratch.path().join("image");
-        std::fs::File::create(&image).unwrap().set_len(256 << 20).unwrap();
-        assert!(std::process::Command::new("mkfs.btrfs").arg("-q").arg(&image).status().unwrap().success());
-        let engine = write(&image).unwrap();
-        let tree = plant(&engine);
-        let block = engine.forest.trees().block(&WantedBlock::root(tree.root())).unwrap();
-        let reference = |by| {
-            let kind = ExtentKind::TreeBlock { level: block.level(), first_key: Key::MIN, owner: tree.id() };
-            let length = u64::from(engine.node_size());
-            let other = Referrer::Root(RootId(999));
-            engine.delayed.lock().change(block.logical(), length, kind, other, by, false);
-        };
-        let handle = engine.begin(Reservation::tree_deletion(STEP_LEAVES)).unwrap();
-        thread::scope(|scope| {
-            let gate = engine.sharing_gate.lock();
-            let before = engine.space.reservations().promised_changes();
-            let marking = scope.spawn(|| mark(&handle, &block).unwrap());
-            // It has looked, and waits for the gate, once it was charged.
-            while engine.space.reservations().promised_changes() == before {
-                thread::sleep(Duration::from_millis(1));
-            }
-            reference(1);
-            reference(-1);
-            drop(gate);
-            marking.join().unwrap();
-        });
-        let children = u64::try_from(block.len()).unwrap();
-        assert_eq!(handle.editor.space.further().block_references, 2 * children);
-        assert!(engine.sharing_at(block.logical(), tree.id()).unwrap().full_back_references);
+    /// Steps that were made ever.
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps.load(Ordering::Relaxed)
     }
 }

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use vlinder_base::probe;
 use vlinder_format::block_group::BlockGroupItem;
+use vlinder_format::device_statistics::DeviceStatistics;
 use vlinder_format::{Damage, Fault, Generation, Key, Logical, Place, RootId};
 use vlinder_tree::Edit;
 
 use crate::EngineError;
-use crate::editor::{Editor, ItemChange};
+use crate::editor::ItemChange;
 use crate::engine::Engine;
 use crate::extents::delayed::{ExtentKind, Head};
 use crate::extents::tree::Effect;
@@ -38,24 +39,35 @@ fn contradiction(fault: Fault) -> Damage {
     Damage::new(fault, Place { tree: Some(RootId::EXTENT_TREE), ..Place::default() })
 }
 
-impl Engine {
+/// What the committer changes in the trees, with a handle of its own, while no other is open.
+pub(crate) struct Drain<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) handle: Handle<'a>,
+}
+
+impl<'a> Drain<'a> {
+    /// No handle is open in this transaction, and none begins.
+    pub(crate) fn begin(engine: &'a Engine, generation: Generation) -> Self {
+        Self { engine, handle: engine.critical_handle(generation) }
+    }
+
     /// Puts everything pending of all trees into them, a leaf-full at a time.
-    pub(crate) fn drain_pending(&self, handle: &mut Handle<'_>) -> Result<(), EngineError> {
-        for id in self.pending.trees() {
+    pub(crate) fn put_pending(&mut self) -> Result<(), EngineError> {
+        for id in self.engine.pending.trees() {
             probe!(delayed_items_insert_begin, id.0);
-            let indexes = self.drain_kind(id, PendingKind::Indexes, handle);
+            let indexes = self.put_kind(id, PendingKind::Indexes);
             probe!(delayed_items_insert_end, id.0);
             indexes?;
-            self.drain_kind(id, PendingKind::Others, handle)?;
+            self.put_kind(id, PendingKind::Others)?;
         }
         Ok(())
     }
 
     /// Puts what is pending of a kind into one tree.
-    fn drain_kind(&self, id: RootId, kind: PendingKind, handle: &mut Handle<'_>) -> Result<(), EngineError> {
-        let tree = self.tree(id)?;
-        let leaf_bytes = usize::try_from(self.node_size()).unwrap_or(usize::MAX);
-        let metrics = self.pending.metrics();
+    fn put_kind(&mut self, id: RootId, kind: PendingKind) -> Result<(), EngineError> {
+        let tree = self.engine.tree(id)?;
+        let leaf_bytes = usize::try_from(self.engine.node_size()).unwrap_or(usize::MAX);
+        let metrics = self.engine.pending.metrics();
         let (inserts, time) = match kind {
             PendingKind::Indexes => (&metrics.insert_batches, &metrics.insert_time),
             PendingKind::Others => (&metrics.other_batches, &metrics.other_time),
@@ -63,7 +75,13 @@ impl Engine {
         let mut from = Key::MIN;
         loop {
             let timer = time.time();
-            let batch = self.pending.batch(id, kind, from, leaf_bytes, !self.options.disabled.delayed_batch);
+            let batch = self.engine.pending.batch(
+                id,
+                kind,
+                from,
+                leaf_bytes,
+                !self.engine.options.disabled.delayed_batch,
+            );
             let Some((last, _)) = batch.last() else {
                 timer.discard();
                 return Ok(());
@@ -81,49 +99,65 @@ impl Engine {
                 .iter()
                 .map(|(key, pending)| Edit::put_or_remove(*key, pending.data.as_deref()))
                 .collect();
-            handle.editor.edit_in_parts(tree.root(), &edits)?;
-            self.pending.drained(id, &batch);
+            self.handle.editor.edit_in_parts(tree.root(), &edits)?;
+            self.engine.pending.drained(id, &batch);
             drop(timer);
             let Some(next) = next else { return Ok(()) };
             from = next;
         }
     }
 
-    /// Runs to the fixpoint. No handle is open.
-    pub(crate) fn settle(&self, handle: &mut Handle<'_>) -> Result<(), EngineError> {
-        let generation = handle.generation();
+    /// Writes the counters of device errors that changed.
+    pub(crate) fn write_statistics(&mut self) -> Result<(), EngineError> {
+        for (device, statistics) in self.engine.volume.take_changed_statistics() {
+            let (tree, key) = (self.engine.fixed.device.root(), DeviceStatistics::key(device));
+            let mut item = statistics.encode().to_vec();
+            // Counters that later kernels add stay as they are.
+            if let Some(found) = self.engine.forest.trees().get(tree, &key)?
+                && let Ok((_, further)) = DeviceStatistics::decode(found.data())
+            {
+                item.extend_from_slice(further);
+            }
+            self.handle.editor.put(tree, key, &item)?;
+        }
+        Ok(())
+    }
+
+    /// Runs to the fixpoint.
+    pub(crate) fn run_to_fixpoint(&mut self) -> Result<(), EngineError> {
+        let generation = self.handle.generation();
         let mut group_time = Duration::ZERO;
         for _ in 0..ROUNDS {
-            let mut moved = self.write_new_chunks(&mut handle.editor)?;
-            moved |= self.run_delayed(&mut handle.editor, generation)?;
-            let start = self.options.clock.monotonic();
-            moved |= self.write_groups(&mut handle.editor)?;
-            group_time += self.options.clock.monotonic().saturating_sub(start);
-            moved |= self.write_roots(&mut handle.editor, generation)?;
-            if moved || !self.delayed.lock().is_empty() || self.chunks.has_new() {
+            let mut moved = self.write_new_chunks()?;
+            moved |= self.run_delayed()?;
+            let start = self.engine.options.clock.monotonic();
+            moved |= self.write_groups()?;
+            group_time += self.engine.options.clock.monotonic().saturating_sub(start);
+            moved |= self.write_roots()?;
+            if moved || !self.engine.delayed.lock().is_empty() || self.engine.chunks.has_new() {
                 continue;
             }
-            let start = self.options.clock.monotonic();
-            self.rewrite_groups(&mut handle.editor)?;
-            group_time += self.options.clock.monotonic().saturating_sub(start);
-            self.metrics.groups_updated.add(self.space.settle_groups());
-            self.metrics.group_phase_time.record_duration(group_time);
+            let start = self.engine.options.clock.monotonic();
+            self.rewrite_groups()?;
+            group_time += self.engine.options.clock.monotonic().saturating_sub(start);
+            self.engine.metrics.groups_updated.add(self.engine.space.settle_groups());
+            self.engine.metrics.group_phase_time.record_duration(group_time);
             return Ok(());
         }
         unreachable!("the commit of {generation} did not settle in {ROUNDS} rounds")
     }
 
     /// Writes pending references into the extent tree until there are none; gives whether there were any.
-    fn run_delayed(&self, editor: &mut Editor<'_>, generation: Generation) -> Result<bool, EngineError> {
+    fn run_delayed(&mut self) -> Result<bool, EngineError> {
         let mut any = false;
         loop {
-            let heads = self.delayed.lock().take(HEADS_IN_BATCH);
+            let heads = self.engine.delayed.lock().take(HEADS_IN_BATCH);
             if heads.is_empty() {
                 return Ok(any);
             }
             any = true;
-            self.metrics.heads_run.add(u64::try_from(heads.len()).unwrap_or(u64::MAX));
-            let tree = self.extent_tree();
+            self.engine.metrics.heads_run.add(u64::try_from(heads.len()).unwrap_or(u64::MAX));
+            let (tree, generation) = (self.engine.extent_tree(), self.handle.generation());
             let mut changes = Vec::new();
             let mut effects = Vec::with_capacity(heads.len());
             for head in heads {
@@ -131,35 +165,34 @@ impl Engine {
                 changes.extend(edits);
                 effects.push((head, effect));
             }
-            editor.change_items(self.fixed.extent.root(), &changes)?;
-            self.account(editor, &effects, generation)?;
+            self.handle.editor.change_items(self.engine.fixed.extent.root(), &changes)?;
+            self.account(&effects)?;
         }
     }
 
     /// What references that came or went mean for space: sums, free-space tree, checksums.
-    fn account(
-        &self,
-        editor: &mut Editor<'_>,
-        effects: &[(Head, Effect)],
-        generation: Generation,
-    ) -> Result<(), EngineError> {
+    fn account(&mut self, effects: &[(Head, Effect)]) -> Result<(), EngineError> {
         let mut turns: Vec<Turn> = Vec::new();
         let mut gone: Vec<(u64, u64)> = Vec::new();
         for (head, effect) in effects {
             match effect {
                 Effect::None => {
                     if head.kind.is_data() {
-                        self.delayed.lock().remember_dropped(head);
+                        self.engine.delayed.lock().remember_dropped(head);
                     }
                     continue;
                 }
-                Effect::Allocated => self.space.use_reserved(head.logical, head.length),
+                Effect::Allocated => self.engine.space.use_reserved(head.logical, head.length),
                 Effect::Freed { born } => {
-                    let needing = self.needing(*born, generation);
-                    self.space.pins().pin_used(head.logical, head.length, needing).map_err(contradiction)?
+                    let needing = self.engine.needing(*born, self.handle.generation());
+                    self.engine
+                        .space
+                        .pins()
+                        .pin_used(head.logical, head.length, needing)
+                        .map_err(contradiction)?
                 }
                 Effect::Cancelled => {
-                    self.space.pins().pin_reserved(head.logical, head.length).map_err(contradiction)?
+                    self.engine.space.pins().pin_reserved(head.logical, head.length).map_err(contradiction)?
                 }
             }
             if *effect != Effect::Cancelled {
@@ -173,15 +206,15 @@ impl Engine {
             }
         }
         for (start, length) in gone {
-            self.checksum_tree().remove(editor, Logical(start), length)?;
+            self.engine.checksum_tree().remove(&mut self.handle.editor, Logical(start), length)?;
         }
-        let Some(free_space) = &self.fixed.free_space else { return Ok(()) };
+        let Some(free_space) = &self.engine.fixed.free_space else { return Ok(()) };
         // A group made in this round has no records yet.
-        self.write_new_chunks(editor)?;
-        let tree = self.free_space_tree(free_space);
+        self.write_new_chunks()?;
+        let tree = self.engine.free_space_tree(free_space);
         for turn in turns {
-            let Some(group) = self.space.range_of(Logical(turn.start)) else { continue };
-            tree.change(editor, group, turn.start, turn.length, turn.free)?;
+            let Some(group) = self.engine.space.range_of(Logical(turn.start)) else { continue };
+            tree.change(&mut self.handle.editor, group, turn.start, turn.length, turn.free)?;
         }
         Ok(())
     }
@@ -192,7 +225,7 @@ impl Engine {
         if let Some(last) = turns.last_mut()
             && last.free == free
             && last.start + last.length == start
-            && self.space.range_of(Logical(last.start)) == self.space.range_of(head.logical)
+            && self.engine.space.range_of(Logical(last.start)) == self.engine.space.range_of(head.logical)
         {
             last.length += head.length;
             return;
@@ -204,18 +237,18 @@ impl Engine {
     /// so moves what groups of metadata use. It mostly ends where it was, as one block comes for each that
     /// goes. With the mechanism off the item of a group is written again each time that the commit comes
     /// round to it and anything of the group came or went. Gives whether there were any.
-    fn write_groups(&self, editor: &mut Editor<'_>) -> Result<bool, EngineError> {
-        let is_off = self.options.disabled.block_group_skip;
-        let mut changed = self.space.changed_groups(is_off);
+    fn write_groups(&mut self) -> Result<bool, EngineError> {
+        let is_off = self.engine.options.disabled.block_group_skip;
+        let mut changed = self.engine.space.changed_groups(is_off);
         changed.retain(|group| is_off || !group.item_is_ready);
-        self.put_groups(editor, &changed)?;
+        self.put_groups(&changed)?;
         Ok(!changed.is_empty())
     }
 
     /// Writes again the items of those groups whose use moved after they were written. All has come to rest:
     /// their blocks are the transaction's, so nothing moves any more.
-    fn rewrite_groups(&self, editor: &mut Editor<'_>) -> Result<(), EngineError> {
-        let changed = self.space.changed_groups(false);
+    fn rewrite_groups(&mut self) -> Result<(), EngineError> {
+        let changed = self.engine.space.changed_groups(false);
         for group in &changed {
             assert!(
                 group.item_is_ready,
@@ -223,16 +256,16 @@ impl Engine {
                 group.range
             );
         }
-        self.put_groups(editor, &changed)?;
+        self.put_groups(&changed)?;
         assert!(
-            self.delayed.lock().is_empty(),
+            self.engine.delayed.lock().is_empty(),
             "a group's item moved a block that was the transaction's already"
         );
         Ok(())
     }
 
     /// The items of groups, which are in order of their addresses and so of their keys, many in one edit.
-    fn put_groups(&self, editor: &mut Editor<'_>, groups: &[ChangedGroup]) -> Result<(), EngineError> {
+    fn put_groups(&mut self, groups: &[ChangedGroup]) -> Result<(), EngineError> {
         if groups.is_empty() {
             return Ok(());
         }
@@ -243,22 +276,22 @@ impl Engine {
         probe!(block_groups_write_begin, groups.len());
         for part in groups.chunks(GROUPS_IN_BATCH) {
             let items: Vec<ItemChange> = part.iter().map(item).collect();
-            editor.change_items(self.fixed.groups.root(), &items)?;
+            self.handle.editor.change_items(self.engine.fixed.groups.root(), &items)?;
         }
-        self.metrics.group_writes.add(u64::try_from(groups.len()).unwrap_or(u64::MAX));
-        self.space.wrote_groups(groups);
+        self.engine.metrics.group_writes.add(u64::try_from(groups.len()).unwrap_or(u64::MAX));
+        self.engine.space.wrote_groups(groups);
         probe!(block_groups_write_end, groups.len());
         Ok(())
     }
 
     /// Writes the root items of trees whose root block moved, or whose item was changed.
-    fn write_roots(&self, editor: &mut Editor<'_>, generation: Generation) -> Result<bool, EngineError> {
+    fn write_roots(&mut self) -> Result<bool, EngineError> {
         let mut any = false;
-        for tree in self.forest.open_trees() {
-            let balance = self.block_balance.lock().get(&tree.id()).copied().unwrap_or_default();
-            let Some(item) = tree.take_item_to_write(generation, balance) else { continue };
-            self.block_balance.lock().remove(&tree.id());
-            editor.put(self.forest.root_tree(), tree.item_key(), &item.encode())?;
+        for tree in self.engine.forest.open_trees() {
+            let balance = self.engine.block_balance.of(tree.id());
+            let Some(item) = tree.take_item_to_write(self.handle.generation(), balance) else { continue };
+            self.engine.block_balance.settle(tree.id());
+            self.handle.editor.put(self.engine.forest.root_tree(), tree.item_key(), &item.encode())?;
             any = true;
         }
         Ok(any)

@@ -4,7 +4,7 @@ use vlinder_base::clock::Clock;
 use vlinder_base::inode_clock::InodeClock;
 use vlinder_base::metrics::Registry;
 use vlinder_base::random::{OsRandom, Random};
-use vlinder_base::sync::{Arc, Condvar, Mutex, Weak};
+use vlinder_base::sync::{Arc, Mutex, Weak};
 use vlinder_codec::checksum::ChecksumKind;
 use vlinder_format::checksum_item::ChecksumGeometry;
 use vlinder_format::device::DeviceItem;
@@ -15,17 +15,19 @@ use vlinder_tree::bootstrap::Leniency;
 use vlinder_tree::{Leases, Root, TreeIdentity, VolumeBlocks};
 use vlinder_volume::Volume;
 
-use crate::chunks::ChunkWork;
-use crate::commit::Unpublished;
+use crate::block_balance::BlockBalance;
+use crate::chunk_work::ChunkWork;
 use crate::dead_trees::DeadTrees;
 use crate::extents::delayed::DelayedReferences;
-use crate::failed_commit::Troubles;
 use crate::fsync_log::LogWriter;
+use crate::latch::Latch;
 use crate::metrics::EngineMetrics;
 use crate::pending::{PendingItems, PendingWindow};
-use crate::phase::Phase;
-use crate::snapshots::SnapshotQueue;
-use crate::waiting::WaitingWork;
+use crate::phase::RunningTransaction;
+use crate::snapshot_charges::SnapshotCharges;
+use crate::troubles::Troubles;
+use crate::unpublished::Unpublished;
+use crate::waiting_work::WaitingWork;
 use crate::{EngineError, Participant, ReadOnlyReason};
 use vlinder_forest::{Forest, OpenTree};
 use vlinder_space::SpaceManager;
@@ -121,22 +123,20 @@ pub struct Engine {
     pub(crate) delayed: Mutex<DelayedReferences>,
     pub(crate) sharing_gate: Mutex<()>,
     pub(crate) pending: PendingItems,
-    pub(crate) snapshots: SnapshotQueue,
+    pub(crate) snapshots: SnapshotCharges,
     pub(crate) chunks: ChunkWork,
     pub(crate) dead_trees: DeadTrees,
     pub(crate) leases: Arc<Leases>,
     /// What fsync writes between commits.
     pub(crate) log: LogWriter,
-    /// Held by who frees what a lease held.
+    /// Held by the thread that frees what a lease held.
     pub(crate) releasing: Mutex<()>,
-    /// Blocks that each tree has more (or fewer) than its root item says.
-    pub(crate) block_balance: Mutex<std::collections::HashMap<RootId, i64>>,
-    pub(crate) phase: Mutex<Phase>,
-    pub(crate) phase_changed: Condvar,
+    pub(crate) block_balance: BlockBalance,
+    pub(crate) running: RunningTransaction,
     /// Held by the committer, with what an earlier commit left to be published.
     pub(crate) committer: Mutex<Option<Unpublished>>,
     pub(crate) troubles: Troubles,
-    pub(crate) latch: Mutex<Option<ReadOnlyReason>>,
+    pub(crate) latch: Latch,
     pub(crate) participants: Mutex<Vec<Weak<dyn Participant>>>,
     pub(crate) next_subvolume: Mutex<u64>,
     /// What waits for the commit beside what `delayed`, `pending` and `snapshots` hold, and how much all of
@@ -212,7 +212,7 @@ impl Engine {
     /// with a handle open.
     pub fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) {
         change(&mut self.superblock.lock());
-        self.phase.lock().changed = true;
+        self.running.mark_changed();
     }
 
     /// Bytes of a sector.
@@ -242,40 +242,20 @@ impl Engine {
 
     /// Why nothing can be changed, if so.
     pub fn read_only_reason(&self) -> Option<ReadOnlyReason> {
-        self.latch.lock().clone()
+        self.latch.reason()
     }
 
     /// Nothing can be changed from now on: an error left it unsure what is on the devices.
     pub fn latch_read_only(&self, error: &dyn std::error::Error) {
-        let mut latch = self.latch.lock();
-        if latch.is_none() {
-            *latch = Some(ReadOnlyReason::Error(error.to_string()));
-            tracing::error!(%error, "the file system is read-only from now on");
-        }
-        drop(latch);
-        self.phase_changed.notify_all();
+        self.latch.close_after(error);
+        self.running.wake();
     }
 
     /// Nothing can be changed from now on, as was asked for: what was done before is committed.
     pub fn end_changes(&self, reason: ReadOnlyReason) {
-        self.latch.lock().get_or_insert(reason);
+        self.latch.close_for(reason);
         self.volume.make_read_only();
-        self.phase_changed.notify_all();
-    }
-
-    /// Refuses to go on once an error left it unsure what is on the devices.
-    pub(crate) fn check_unbroken(&self) -> Result<(), EngineError> {
-        match self.read_only_reason() {
-            Some(reason @ ReadOnlyReason::Error(_)) => Err(EngineError::ReadOnly { reason }),
-            _ => Ok(()),
-        }
-    }
-
-    pub(crate) fn check_writable(&self) -> Result<(), EngineError> {
-        match self.read_only_reason() {
-            Some(reason) => Err(EngineError::ReadOnly { reason }),
-            None => Ok(()),
-        }
+        self.running.wake();
     }
 
     /// The tree of a number, subvolumes included.
@@ -311,7 +291,7 @@ impl Engine {
 
     /// The running transaction's generation.
     pub fn generation(&self) -> Generation {
-        self.phase.lock().generation
+        self.running.generation()
     }
 
     /// Registers someone who has things to put into a transaction before it ends.
@@ -379,6 +359,6 @@ impl Engine {
 
     pub(crate) fn identity(&self) -> TreeIdentity {
         let fsid = self.superblock.lock().tree_block_uuid();
-        TreeIdentity { fsid, chunk_tree_uuid: self.chunks.chunk_tree_uuid }
+        TreeIdentity { fsid, chunk_tree_uuid: self.chunks.chunk_tree_uuid() }
     }
 }

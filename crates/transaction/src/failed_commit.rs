@@ -1,109 +1,49 @@
-//! What keeps commits from succeeding, for a caller that asks how the file system fares: the last one that
-//! failed, and a host that is full.
-
-use vlinder_base::clock::Timestamp;
-use vlinder_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use vlinder_base::sync::{Arc, Mutex};
-use vlinder_format::Generation;
+//! Commits that failed, and a full host, as the engine tells of them.
 
 use crate::EngineError;
 use crate::engine::Engine;
-
-/// A commit that did not make durable all that it was to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FailedCommit {
-    /// When the first of a row of equal failures came.
-    pub time: Timestamp,
-    /// The transaction that was running then.
-    pub generation: Generation,
-    /// What went wrong, in a sentence.
-    pub reason: String,
-    /// How many failed for this reason, one after the other.
-    pub count: u64,
-    /// A later commit made everything durable.
-    pub is_over: bool,
-}
-
-/// What is known of it.
-#[derive(Default)]
-pub(crate) struct Troubles {
-    failed_commit: Mutex<Option<FailedCommit>>,
-    /// The host has no space for a device.
-    host_is_full: AtomicBool,
-    /// How often that began.
-    times_full: AtomicU64,
-    /// The name of that device.
-    full_device: Mutex<Option<Arc<str>>>,
-}
+use crate::troubles::FailedCommit;
 
 impl Engine {
     /// The last commit that failed since the file system was opened.
     #[must_use]
     pub fn failed_commit(&self) -> Option<FailedCommit> {
-        self.troubles.failed_commit.lock().clone()
+        self.troubles.failed_commit()
     }
 
     /// Keeps what went wrong in a commit, or before it in writing out what it was to make durable. The log
     /// says each reason once as long as no commit succeeds.
     pub fn note_failed_commit(&self, error: &dyn std::error::Error) {
-        let reason = error.to_string();
-        let (time, generation) = (self.options.clock.now(), self.generation());
-        let mut kept = self.troubles.failed_commit.lock();
-        match kept.as_mut().filter(|failed| !failed.is_over && failed.reason == reason) {
-            Some(failed) => failed.count += 1,
-            None => {
-                tracing::error!(%reason, %generation, "a commit failed; it is tried again");
-                *kept = Some(FailedCommit { time, generation, reason, count: 1, is_over: false });
-            }
-        }
+        self.troubles.note_failed_commit(error.to_string(), self.clock().now(), self.generation());
     }
 
     /// Whether the host has no space for the image. From a write that failed so until everything is durable.
     /// A file system that an error made read-only waits for no space.
     #[must_use]
     pub fn is_host_full(&self) -> bool {
-        self.troubles.host_is_full.load(Ordering::Relaxed) && self.check_unbroken().is_ok()
+        self.troubles.is_host_full() && self.latch.check_unbroken().is_ok()
     }
 
     /// How often the host became full: what one such time has learned says nothing of the next.
     #[must_use]
     pub fn times_host_was_full(&self) -> u64 {
-        self.troubles.times_full.load(Ordering::Relaxed)
+        self.troubles.times_host_was_full()
     }
 
     /// The error of a caller that needs room on the host while that is full.
     #[must_use]
     pub fn full_host(&self) -> EngineError {
-        EngineError::HostFull { device: self.troubles.full_device.lock().clone().unwrap_or_default() }
+        self.troubles.full_host()
     }
 
     /// An error of a write, told as [`EngineError::HostFull`] where it is that; it is so from now on.
     #[must_use]
     pub fn or_host_full(&self, error: EngineError) -> EngineError {
-        let EngineError::Volume(failed) = &error else { return error };
-        let Some(full) = failed.full_host() else { return error };
-        tracing::debug!(%failed, "a write waits for space on the host");
-        *self.troubles.full_device.lock() = Some(Arc::clone(&full.device));
-        if !self.troubles.host_is_full.swap(true, Ordering::Relaxed) {
-            self.troubles.times_full.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!(
-                device = &*full.device,
-                "the host has no space for the image; what was accepted waits in memory, and writers are refused"
-            );
-        }
-        self.full_host()
+        self.troubles.or_host_full(error)
     }
 
     /// Everything is durable that was done before.
     pub fn note_all_durable(&self) {
-        if self.troubles.host_is_full.load(Ordering::Relaxed) {
-            self.troubles.host_is_full.store(false, Ordering::Relaxed);
-            tracing::info!("the host has space for the image again");
-        }
-        let mut kept = self.troubles.failed_commit.lock();
-        if let Some(failed) = kept.as_mut().filter(|failed| !failed.is_over) {
-            failed.is_over = true;
-            tracing::info!(failures = failed.count, "commits succeed again");
-        }
+        self.troubles.note_all_durable();
     }
 }

@@ -7,7 +7,6 @@
 
 use std::collections::BTreeMap;
 
-use vlinder_base::metrics::Counter;
 use vlinder_base::sync::Arc;
 use vlinder_format::free_space::{
     ConversionThresholds, FREE_SPACE_USING_BITMAPS, FreeSpaceFault, FreeSpaceInfo, bitmap_bit, bitmap_bytes,
@@ -19,6 +18,7 @@ use vlinder_tree::{Readahead, Root, TreeError, Trees};
 use vlinder_space::{FreeRanges, GroupRange};
 
 use crate::editor::{Editor, ItemChange};
+use crate::metrics::Conversions;
 
 /// How far ahead of itself a scan of a group's records reads.
 const READAHEAD: Readahead = Readahead::Forward(16);
@@ -33,12 +33,6 @@ pub(crate) struct FreeSpaceTree<'a> {
     pub(crate) root: &'a Arc<Root>,
     pub(crate) sector_size: u32,
     pub(crate) conversions: &'a Conversions,
-}
-
-/// How often a group's records changed their form.
-pub(crate) struct Conversions {
-    pub(crate) to_bitmaps: Arc<Counter>,
-    pub(crate) to_extents: Arc<Counter>,
 }
 
 /// A group's items as a change goes on.

@@ -10,8 +10,8 @@ use vlinder_tree::{Precision, Root, Touch, TreeError};
 
 use crate::dead_trees::SMALLEST_STEP;
 use crate::engine::Engine;
+use crate::measuring::NO_GENERATION;
 use crate::reservation::SUBVOLUME_DELETION_LEAVES;
-use crate::waiting::NO_GENERATION;
 use vlinder_forest::OpenTree;
 use vlinder_space::{Charge, CountedBlocks, FILE_EXTENT_ITEM_BYTES, GlobalReserve, TreeSizes};
 
@@ -70,7 +70,7 @@ impl Engine {
         let deletion = name.max(sizes.price_bytes(&SMALLEST_STEP));
         let trees = if self.has_subvolumes() { deletion } else { 0 };
         let overwriting = sizes.price_blocks(&OVERWRITTEN).saturating_mul(sizes.block_bytes);
-        let unallocated = self.unallocated();
+        let unallocated = self.chunks.unallocated();
         let room =
             self.metadata_total().saturating_add(unallocated.bytes / unallocated.metadata_copies.max(1));
         // A small file system has no room for all of Linux's; but data must not eat it up by and by.

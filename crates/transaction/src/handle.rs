@@ -18,7 +18,6 @@ use crate::engine::Engine;
 use crate::extents::delayed::ExtentKind;
 use crate::handle_space::HandleSpace;
 use crate::reservation::Reservation;
-use crate::snapshots::SnapshotRequest;
 use crate::unwinding::PanicWatch;
 use vlinder_forest::Referrer;
 use vlinder_forest::{OpenTree, new_root_item};
@@ -62,7 +61,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::ReadOnly`]; [`EngineError::NoSpace`], before anything was changed.
     pub fn begin(&self, reservation: Reservation) -> Result<Handle<'_>, EngineError> {
-        self.check_writable()?;
+        self.latch.check_writable()?;
         let _timer = self.metrics.begin_wait_time.time();
         self.relieve()?;
         self.promise_changes(reservation.changes, reservation.draw)?;
@@ -75,7 +74,7 @@ impl Engine {
     /// # Errors
     /// As there.
     pub fn begin_at_once(&self, reservation: Reservation) -> Result<Handle<'_>, EngineError> {
-        self.check_writable()?;
+        self.latch.check_writable()?;
         let _timer = self.metrics.begin_wait_time.time();
         self.relieve()?;
         if !self.try_changes(reservation.changes, reservation.draw) {
@@ -87,18 +86,8 @@ impl Engine {
     /// Joins the transaction with a promise that was given.
     fn begin_promised(&self, reservation: Reservation) -> Result<Handle<'_>, EngineError> {
         let changes = reservation.changes;
-        let mut phase = self.phase.lock();
-        while phase.critical {
-            self.phase_changed.wait(&mut phase);
-        }
-        if let Err(error) = self.check_writable() {
-            drop(phase);
-            self.space.reservations().unpromise(changes);
-            return Err(error);
-        }
-        phase.handles += 1;
-        let generation = phase.generation;
-        drop(phase);
+        let joined = self.running.join(|| self.latch.check_writable());
+        let generation = joined.inspect_err(|_| self.space.reservations().unpromise(changes))?;
         Ok(Handle {
             engine: self,
             editor: self.editor(generation, Some(reservation.draw.max(Draw::Margin)), changes),
@@ -273,7 +262,7 @@ impl Handle<'_> {
 
     /// Says that something changed that no tree shows yet (a root item).
     pub fn mark_changed(&self) {
-        self.engine.phase.lock().changed = true;
+        self.engine.running.mark_changed();
     }
 
     /// Takes up to `most` bytes of data space in one piece, at least `least`, or where no piece of that
@@ -439,18 +428,6 @@ impl Handle<'_> {
         self.add_quota_group(id)?;
         Ok(tree)
     }
-
-    /// Asks for a snapshot: the commit takes it. The caller then calls [`Engine::commit`] with no handle
-    /// open.
-    ///
-    /// # Errors
-    /// No space for what the snapshot's name changes once the tree is shared; what reading met.
-    pub fn request_snapshot(&mut self, request: SnapshotRequest) -> Result<(), EngineError> {
-        let charge = self.editor.space.charge_snapshot(&request.directory_tree, &request.name_keys)?;
-        self.engine.snapshots.push(request, charge);
-        self.mark_changed();
-        Ok(())
-    }
 }
 
 impl Engine {
@@ -463,13 +440,10 @@ impl Engine {
         // superblock is durable, and no other commit begins before. A promise that was given meanwhile and is
         // given back counts as a handle that was about to be open.
         let rest = || {
-            let phase = self.phase.lock();
-            let rests = phase.handles == 0
-                && !phase.critical
-                && phase.published.next() == phase.generation
-                && self.space.reservations().promised_changes() == Charge::default();
-            rests.then(|| {
-                (phase.generation, self.grown_changes(), self.space.reservations().promises_given_back())
+            self.running.look_at_rest(|generation| {
+                let reservations = self.space.reservations();
+                (reservations.promised_changes() == Charge::default())
+                    .then(|| (generation, self.grown_changes(), reservations.promises_given_back()))
             })
         };
         let before = rest();
@@ -512,18 +486,11 @@ impl Drop for Handle<'_> {
         }
         // Before the promise goes: what is held was taken on it.
         self.editor.give_back();
-        self.engine.note_edits(self.editor.grown_items());
+        self.engine.waiting.note_edits(self.editor.grown_items());
         let promised = self.promised + self.editor.space.further();
         self.editor.space.give_back_promise();
         self.engine.space.reservations().unpromise(self.promised);
-        let was_last = {
-            let mut phase = self.engine.phase.lock();
-            phase.handles -= 1;
-            if phase.handles == 0 {
-                self.engine.phase_changed.notify_all();
-            }
-            phase.handles == 0
-        };
+        let was_last = self.engine.running.leave();
         // Last: a failed assertion must not leave a handle that the committer waits for.
         if !self.watch.saw_panic() {
             self.check_use(promised);

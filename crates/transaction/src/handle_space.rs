@@ -9,8 +9,8 @@ use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_format::{Block, Key, Logical, RootId};
 use vlinder_tree::{ChildReferences, CopyEffect, Sharing, Space, TreeError};
 
+use crate::asking::{Asking, ReferenceMoves};
 use crate::engine::Engine;
-use crate::waiting::ReferenceMoves;
 use vlinder_forest::OpenTree;
 use vlinder_space::{Asker, Charge, Draw};
 
@@ -68,8 +68,9 @@ impl<'a> HandleSpace<'a> {
     }
 
     /// The handle as it asks for more; none for the committer.
-    fn asker(&self) -> Option<Asker> {
-        self.draw.map(|draw| Asker { draw, held: self.promised + self.further(), copies_shared: false })
+    fn asking(&self) -> Option<Asking<'_>> {
+        let held = self.promised + self.further();
+        self.draw.map(|draw| Asking::new(self.engine, Asker { draw, held, copies_shared: false }))
     }
 
     /// Adds what was granted to what the handle was promised. On a refusal, raises `needed_bytes` by
@@ -105,13 +106,13 @@ impl<'a> HandleSpace<'a> {
         root: RootId,
         blocks: &[(&Block, CopyEffect)],
     ) -> Result<(), TreeError> {
-        let Some(asker) = self.asker() else { return Ok(()) };
+        let Some(asking) = self.asking() else { return Ok(()) };
         let unpaid: Vec<(&Block, CopyEffect)> = {
             let paid = self.paid_copies.lock();
             let is_unpaid = |(block, _): &(&Block, _)| !paid.contains(&(root, block.logical()));
             blocks.iter().copied().filter(is_unpaid).collect()
         };
-        let charge = self.engine.promise_references_of(root, &unpaid, asker);
+        let charge = asking.copies_of(root, &unpaid);
         self.add(charge).map(drop)
     }
 
@@ -122,8 +123,8 @@ impl<'a> HandleSpace<'a> {
     /// # Errors
     /// As there.
     pub(crate) fn charge_copies_at(&self, tree: &OpenTree, keys: &[Key]) -> Result<(), TreeError> {
-        let Some(asker) = self.asker() else { return Ok(()) };
-        let (charge, copied) = match self.engine.promise_copies_at(tree, keys, asker) {
+        let Some(asking) = self.asking() else { return Ok(()) };
+        let (charge, copied) = match asking.copies_at(tree, keys) {
             Ok(promised) => promised,
             Err(error) => return self.add(Err(error)).map(drop),
         };
@@ -137,8 +138,8 @@ impl<'a> HandleSpace<'a> {
     /// # Errors
     /// As [`charge_copies`](Self::charge_copies).
     pub(crate) fn charge_snapshot(&self, tree: &OpenTree, keys: &[Key]) -> Result<Charge, TreeError> {
-        let Some(asker) = self.asker() else { return Ok(Charge::default()) };
-        self.add(self.engine.promise_snapshot(tree, keys, asker))
+        let Some(asking) = self.asking() else { return Ok(Charge::default()) };
+        self.add(asking.snapshot(tree, keys))
     }
 
     /// Asks for what references of a block's children take that come or go.
@@ -150,8 +151,8 @@ impl<'a> HandleSpace<'a> {
         block: &Block,
         changes: ReferenceMoves,
     ) -> Result<(), TreeError> {
-        let Some(asker) = self.asker() else { return Ok(()) };
-        self.add(self.engine.promise_reference_changes(block, changes, asker)).map(drop)
+        let Some(asking) = self.asking() else { return Ok(()) };
+        self.add(asking.reference_changes(block, changes)).map(drop)
     }
 }
 

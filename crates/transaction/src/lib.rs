@@ -3,12 +3,21 @@
 //!
 //! This crate must not know paths or what an inode means, nor talk to a device: it has a volume.
 //!
-//! Reading path: [`Engine`] (what is open), [`Handle`] (how anything is changed), `reservation` (the space
-//! that is promised for that), `commit` (how it becomes durable), `drain` (the fixpoint), `space` and
-//! `extents` (what the fixpoint is about).
+//! Reading path: [`Engine`] (what is open), [`Handle`] (how anything is changed), `promises` (the space that
+//! is promised for that), `commit` (how it becomes durable), `drain` (the fixpoint), `extents` (what the
+//! fixpoint is about).
+//!
+//! The files stand in three layers. States know no engine, and have their locks to themselves: `phase` (the
+//! running transaction), `latch`, `troubles`, `chunk_work`, `dead_trees`, `fsync_log/writer`, `pending`,
+//! `waiting_work`, `snapshot_charges`, `block_balance`, `extents/delayed`. `engine` has them all. What works
+//! on several of them imports the engine.
 
+mod asking;
+mod block_balance;
 mod change_kind;
 mod checksums;
+mod chunk_items;
+mod chunk_work;
 mod chunks;
 mod commit;
 mod commit_price;
@@ -27,8 +36,10 @@ mod fsync_log;
 mod global_reserve;
 mod handle;
 mod handle_space;
+mod latch;
 mod leases;
 mod log_roots;
+mod measuring;
 mod metrics;
 mod open;
 #[cfg(test)]
@@ -37,27 +48,34 @@ mod own_moves;
 mod participant;
 mod pending;
 mod phase;
+mod promises;
 mod quotas;
 mod read_only;
 mod readers;
 mod report;
 mod reservation;
+mod snapshot_charges;
 mod snapshots;
 mod space_service;
+mod tree_deletion;
+mod troubles;
+mod unpublished;
 mod unwinding;
 mod uuids;
 mod waiting;
+mod waiting_work;
 
 pub use change_kind::ChangeKind;
 pub use engine::{Disabled, Engine, EngineOptions, Rescue};
 pub use error::{EngineError, METADATA, ReadOnlyReason};
-pub use failed_commit::FailedCommit;
 pub use fsync_log::{LogEdit, LogError, LogTicket, NoLog};
 pub use handle::{DataExtent, Handle};
 pub use log_roots::{FsyncLog, SubvolumeLog};
 pub use participant::Participant;
-pub use reservation::{DataPromise, Reservation, SUBVOLUME_DELETION_LEAVES};
-pub use snapshots::{AfterSnapshot, SnapshotRequest};
+pub use promises::DataPromise;
+pub use reservation::{Reservation, SUBVOLUME_DELETION_LEAVES};
+pub use snapshots::{AfterSnapshot, PromisedSnapshot, SnapshotRequest};
+pub use troubles::FailedCommit;
 pub use vlinder_space::{
     Charge, ChunkShare, DeviceReport, Draw, KindReport, PromisedData, Purpose, SpaceReport, Ticket,
 };

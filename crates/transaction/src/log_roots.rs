@@ -67,8 +67,8 @@ impl Engine {
         let pointer =
             RootPointer { logical: superblock.log_root, generation, level: superblock.log_root_level };
         let roots = Root::new(RootId::TREE_LOG, pointer, Generation(0));
-        let mut log = FsyncLog::default();
-        self.pin_log_tree(&roots, generation, &mut |_| Ok(()))?;
+        let mut adoption = Adoption { engine: self, generation, log: FsyncLog::default() };
+        adoption.pin_tree(&roots, |_, _| Ok(()))?;
         let first = Key::new(ObjectId(RootId::TREE_LOG.0), ItemType::ROOT_ITEM, 0);
         let mut cursor = self.forest.trees().cursor(&roots, &first, Readahead::None)?;
         while let Some((key, data)) = cursor.item()
@@ -86,30 +86,39 @@ impl Engine {
             let root = Root::new(RootId::TREE_LOG, pointer, Generation(0));
             match self.tree(id) {
                 Ok(tree) if !tree.item().is_deleted() => {
-                    self.pin_log_tree(&root, generation, &mut |leaf| {
-                        self.reserve_logged_extents(leaf, &mut log)
-                    })?;
-                    log.subvolumes.push(SubvolumeLog { tree, log: root });
+                    adoption.pin_tree(&root, Adoption::reserve_extents)?;
+                    adoption.log.subvolumes.push(SubvolumeLog { tree, log: root });
                 }
                 // Linux reads the root of such a log all the same, should this replay not become durable.
-                Ok(_) | Err(EngineError::NoSuchTree { .. }) => self.pin_logged(item.address, place)?,
+                Ok(_) | Err(EngineError::NoSuchTree { .. }) => adoption.pin_block(item.address, place)?,
                 Err(error) => return Err(error),
             }
             cursor.advance()?;
         }
+        let mut log = adoption.log;
         log.subvolumes.reverse();
         self.find_deleted_trees()?;
-        *self.latch.lock() = None;
+        self.latch.open();
         Ok(Some(log))
     }
+}
 
+/// A log that is being taken up.
+struct Adoption<'a> {
+    engine: &'a Engine,
+    /// Of all its blocks.
+    generation: Generation,
+    log: FsyncLog,
+}
+
+impl Adoption<'_> {
     /// Pins every block of a log tree; each leaf is shown. It ends since no block can be pinned twice.
-    fn pin_log_tree(
-        &self,
+    fn pin_tree(
+        &mut self,
         root: &Arc<Root>,
-        generation: Generation,
-        each_leaf: &mut dyn FnMut(&Block) -> Result<(), EngineError>,
+        each_leaf: impl Fn(&mut Self, &Block) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
+        let generation = self.generation;
         let mut waiting = vec![WantedBlock::root(root)];
         while let Some(wanted) = waiting.pop() {
             let place = Place { tree: Some(wanted.tree), block: Some(wanted.logical), ..Place::default() };
@@ -117,10 +126,10 @@ impl Engine {
                 let fault = BlockFault::Generation { found: wanted.generation, expected: generation };
                 return Err(Damage::new(fault, place).into());
             }
-            self.pin_logged(wanted.logical, place)?;
-            let block = self.forest.trees().block(&wanted)?;
+            self.pin_block(wanted.logical, place)?;
+            let block = self.engine.forest.trees().block(&wanted)?;
             if block.is_leaf() {
-                each_leaf(&block)?;
+                each_leaf(self, &block)?;
             } else {
                 waiting
                     .extend((0..block.len()).map(|slot| WantedBlock::child(RootId::TREE_LOG, &block, slot)));
@@ -130,14 +139,19 @@ impl Engine {
     }
 
     /// Pins one block.
-    fn pin_logged(&self, logical: Logical, place: Place) -> Result<(), EngineError> {
-        let length = u64::from(self.node_size());
-        self.take_logged(Purpose::Metadata, logical, length, place)?;
-        Ok(self.space.pins().pin_reserved(logical, length).map_err(|fault| Damage::new(fault, place))?)
+    fn pin_block(&self, logical: Logical, place: Place) -> Result<(), EngineError> {
+        let length = u64::from(self.engine.node_size());
+        self.take(Purpose::Metadata, logical, length, place)?;
+        Ok(self
+            .engine
+            .space
+            .pins()
+            .pin_reserved(logical, length)
+            .map_err(|fault| Damage::new(fault, place))?)
     }
 
     /// Reserves the extents of data that only the log knows.
-    fn reserve_logged_extents(&self, leaf: &Block, log: &mut FsyncLog) -> Result<(), EngineError> {
+    fn reserve_extents(&mut self, leaf: &Block) -> Result<(), EngineError> {
         for slot in 0..leaf.len() {
             let key = leaf.key(slot);
             if key.item_type != ItemType::EXTENT_DATA {
@@ -153,27 +167,21 @@ impl Engine {
             let Some(range) = item.range().filter(|range| !range.is_hole()) else { continue };
             let (start, length) = (range.address, range.disk_bytes);
             let stored = Key::new(ObjectId(start.0), ItemType::EXTENT_ITEM, length);
-            let is_known = log.new_extents.get(&start) == Some(&length)
-                || self.forest.trees().get(self.fixed.extent.root(), &stored)?.is_some();
+            let is_known = self.log.new_extents.get(&start) == Some(&length)
+                || self.engine.forest.trees().get(self.engine.fixed.extent.root(), &stored)?.is_some();
             if !is_known {
-                self.take_logged(Purpose::Data, start, length, place)?;
-                log.new_extents.insert(start, length);
+                self.take(Purpose::Data, start, length, place)?;
+                self.log.new_extents.insert(start, length);
             }
         }
         Ok(())
     }
 
-    fn take_logged(
-        &self,
-        purpose: Purpose,
-        start: Logical,
-        length: u64,
-        place: Place,
-    ) -> Result<(), EngineError> {
+    fn take(&self, purpose: Purpose, start: Logical, length: u64, place: Place) -> Result<(), EngineError> {
         loop {
-            match self.space.take_place(purpose, start, length) {
+            match self.engine.space.take_place(purpose, start, length) {
                 TakenPlace::Done => return Ok(()),
-                TakenPlace::Load(group) => self.load_group(group)?,
+                TakenPlace::Load(group) => self.engine.load_group(group)?,
                 TakenPlace::Wait => {}
                 TakenPlace::NotFree => {
                     let fault: Fault = LogFault::InUse { start, length }.into();

@@ -4,7 +4,12 @@ use vlinder_base::metrics::{Counter, Gauge, Histogram, Registry, Unit};
 use vlinder_base::sync::Arc;
 
 use crate::change_kind::MostUsed;
-use crate::free_space_tree::Conversions;
+
+/// How often the records of a group in the free-space tree changed their form.
+pub(crate) struct Conversions {
+    pub(crate) to_bitmaps: Arc<Counter>,
+    pub(crate) to_extents: Arc<Counter>,
+}
 
 /// Counters and histograms of the commit.
 pub(crate) struct EngineMetrics {

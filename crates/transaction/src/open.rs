@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use vlinder_base::sync::{Arc, Condvar, Mutex};
+use vlinder_base::sync::{Arc, Mutex};
 use vlinder_format::block_group::BlockGroupItem;
 use vlinder_format::device::DeviceItem;
 use vlinder_format::device_statistics::DeviceStatistics;
@@ -13,21 +13,23 @@ use vlinder_tree::bootstrap::{Bootstrap, ChunkReading, bootstrap};
 use vlinder_tree::{Leases, Readahead, Root, TreeMetrics, Trees, WantedBlock};
 use vlinder_volume::{Opened, Volume, VolumeError};
 
-use crate::chunks::ChunkWork;
+use crate::EngineError;
+use crate::block_balance::BlockBalance;
+use crate::chunk_work::ChunkWork;
 use crate::dead_trees::DeadTrees;
 use crate::engine::{Engine, EngineOptions, FixedTrees, Rescue, checksum_geometry};
 use crate::extents::delayed::DelayedReferences;
-use crate::failed_commit::Troubles;
 use crate::fsync_log::LogWriter;
+use crate::latch::Latch;
 use crate::metrics::EngineMetrics;
 use crate::pending::PendingItems;
-use crate::phase::Phase;
+use crate::phase::RunningTransaction;
 use crate::read_only::{
     reason_in_chunks, reason_in_devices, reason_in_log, reason_in_superblock, reason_in_trees,
 };
-use crate::snapshots::SnapshotQueue;
-use crate::waiting::WaitingWork;
-use crate::{EngineError, ReadOnlyReason};
+use crate::snapshot_charges::SnapshotCharges;
+use crate::troubles::Troubles;
+use crate::waiting_work::WaitingWork;
 use vlinder_forest::{Forest, ForestError, OpenTree};
 use vlinder_space::Group;
 use vlinder_space::GroupRange;
@@ -77,11 +79,12 @@ impl Engine {
         let engine = Arc::new(Self {
             space: SpaceManager::new(volume.geometry().node_size),
             delayed: Mutex::new(DelayedReferences::new(checksum_geometry(&volume))),
+            chunks: ChunkWork::new(Arc::clone(&volume), chunk_tree_uuid),
             volume,
             log: LogWriter::new(Arc::clone(&blocks) as _, options.cache_bytes, &registry),
             blocks,
             metrics: EngineMetrics::new(&registry),
-            phase: Mutex::new(Phase::after(superblock.generation)),
+            running: RunningTransaction::after(superblock.generation),
             superblock: Mutex::new(superblock),
             device_items: Mutex::new(device_items),
             chunk_tree,
@@ -89,16 +92,14 @@ impl Engine {
             fixed,
             sharing_gate: Mutex::new(()),
             pending: PendingItems::new(&registry),
-            snapshots: SnapshotQueue::default(),
-            chunks: ChunkWork::new(chunk_tree_uuid),
+            snapshots: SnapshotCharges::default(),
             dead_trees: DeadTrees::default(),
             leases: Leases::new(&registry),
             releasing: Mutex::new(()),
-            block_balance: Mutex::default(),
-            phase_changed: Condvar::new(),
+            block_balance: BlockBalance::default(),
             committer: Mutex::default(),
             troubles: Troubles::default(),
-            latch: Mutex::new(reason),
+            latch: Latch::new(reason),
             participants: Mutex::default(),
             next_subvolume: Mutex::new(next_subvolume),
             waiting: WaitingWork::default(),
@@ -166,17 +167,17 @@ impl Engine {
                 None => self.forest.trees().get(root, &key)?,
             };
             let Some(found) = found else {
-                let mut latch = self.latch.lock();
-                // A log that waits to be replayed is no reason that lasts.
-                if matches!(*latch, None | Some(ReadOnlyReason::Log)) {
-                    *latch = Some(ReadOnlyReason::MissingGroup(range.start));
-                }
+                self.latch.note_missing_group(range.start);
                 continue;
             };
             let item = BlockGroupItem::decode(found.data())
                 .map_err(|fault| Damage::new(fault, found.place(self.fixed.groups.id())))?;
-            let excluded =
-                self.excluded(range.start).iter().map(|hole| hole.end.0.saturating_sub(hole.start.0)).sum();
+            let excluded = self
+                .chunks
+                .excluded(range.start)
+                .iter()
+                .map(|hole| hole.end.0.saturating_sub(hole.start.0))
+                .sum();
             let closed = !chunk.profile.is_writable() && !self.volume.keeps_writes_in_memory();
             self.space.add_group(Group::existing(range, item.flags, item.used, excluded, closed));
         }
@@ -207,7 +208,7 @@ impl Engine {
     }
 }
 
-/// Who only reads what is sound needs no chunk before an address lies in it. What can't be read without a
+/// A reader of what is sound needs no chunk before an address lies in it. What can't be read without a
 /// missing device is told of at once, so a degraded volume knows them all.
 fn chunk_reading(volume: &Volume, options: &EngineOptions) -> ChunkReading {
     let rescue = &options.rescue;
@@ -274,7 +275,7 @@ fn open_fixed_trees(
     };
     let features = superblock.compat_read_only;
     let extent = open(RootId::EXTENT_TREE)?;
-    // Who reads can do without these, whatever is the matter with them.
+    // A reader can do without these, whatever is the matter with them.
     let optional = |id| match forest.tree(id) {
         Ok(tree) => Ok(Some(tree)),
         Err(ForestError::NoSuchTree { .. }) => Ok(None),

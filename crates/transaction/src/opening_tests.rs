@@ -1,4 +1,4 @@
-//! Who only reads knows a chunk when an address needs it, and hears of what is wrong with it what a writer
+//! A reader knows a chunk when an address needs it, and hears of what is wrong with it what a writer
 //! hears at opening.
 
 use std::path::{Path, PathBuf};

@@ -9,7 +9,7 @@ use vlinder_format::{Generation, ItemType, Key, Logical, ObjectId};
 use vlinder_tree::{Precision, Touch, TreeError};
 
 use crate::engine::Engine;
-use crate::waiting::NO_GENERATION;
+use crate::measuring::NO_GENERATION;
 use vlinder_space::{BLOCK_ITEM_BYTES, Charge, ExtentLeaf, ExtentLeaves, OwnMoves, TreeSizes};
 
 /// Leaves that a deletion of a name may change, which is to fit beside what waits.

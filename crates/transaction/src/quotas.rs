@@ -3,12 +3,11 @@
 //! Limits do not hold meanwhile.
 
 use vlinder_format::quota::{QuotaGroupId, QuotaGroupInfo, QuotaGroupLimit, QuotaStatus, QuotaStatusFlags};
-use vlinder_format::{Damage, Generation, Logical, RootId};
+use vlinder_format::{Damage, Logical, RootId};
 use vlinder_tree::{Change, Edit, Trees};
 
 use crate::EngineError;
-use crate::editor::Editor;
-use crate::engine::Engine;
+use crate::drain::Drain;
 use crate::handle::Handle;
 use vlinder_forest::OpenTree;
 
@@ -19,26 +18,22 @@ pub(crate) fn quota_status(trees: &Trees, tree: &OpenTree) -> Result<Option<Quot
     Ok(Some(status.map_err(|fault| Damage::new(fault, found.place(tree.id())))?))
 }
 
-impl Engine {
+impl Drain<'_> {
     /// Says, as part of a commit, that usage is out of date.
-    pub(crate) fn mark_quotas(
-        &self,
-        editor: &mut Editor<'_>,
-        generation: Generation,
-    ) -> Result<(), EngineError> {
-        let Some(tree) = &self.fixed.quota else { return Ok(()) };
-        let Some(status) = quota_status(self.forest.trees(), tree)? else { return Ok(()) };
+    pub(crate) fn mark_quotas(&mut self) -> Result<(), EngineError> {
+        let Some(tree) = &self.engine.fixed.quota else { return Ok(()) };
+        let Some(status) = quota_status(self.engine.forest.trees(), tree)? else { return Ok(()) };
         let flags = (status.flags.0 | QuotaStatusFlags::INCONSISTENT.0) & !QuotaStatusFlags::RESCAN.0;
         let marked = QuotaStatus {
             // That of the commit, or Linux would take it for one that knew nothing of quotas, and complain.
-            generation,
+            generation: self.handle.generation(),
             // A rescan that goes on from where it was would miss what changed behind it, and call the result
             // right.
             flags: QuotaStatusFlags(flags),
             rescan_progress: Logical(0),
             ..status
         };
-        editor.put(tree.root(), QuotaStatus::KEY, &marked.encode())?;
+        self.handle.editor.put(tree.root(), QuotaStatus::KEY, &marked.encode())?;
         Ok(())
     }
 }

@@ -16,11 +16,11 @@ impl Engine {
         Ok(SpaceReport {
             kinds: self.space.kinds(),
             devices: self.devices(),
-            unallocated_bytes: self.unallocated_bytes(),
+            unallocated_bytes: self.chunks.unallocated_bytes(),
             device_bytes: self.volume.total_bytes(),
             global_reserve_bytes: self.space.global_reserve(),
             linux_reserve_bytes: self.linux_reserve(),
-            can_make_metadata: self.can_make_metadata(),
+            can_make_metadata: self.chunks.can_make_metadata(),
             data_available_bytes: self.room_for_data(),
         })
     }

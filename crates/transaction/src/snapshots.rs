@@ -1,6 +1,7 @@
-//! Snapshots: asked for while handles work, taken in the critical phase of the commit, when nothing moves.
+//! Snapshots: promised while handles work, taken in the critical phase of a commit, when nothing moves. The
+//! thread that wants one commits, and hands it to that commit.
 
-use vlinder_base::sync::{Arc, Mutex};
+use vlinder_base::sync::Arc;
 use vlinder_format::inode::Timestamp;
 use vlinder_format::root_item::{RootFlags, RootItem};
 use vlinder_format::uuid_item::UuidKind;
@@ -11,13 +12,12 @@ use crate::EngineError;
 use crate::engine::Engine;
 use crate::handle::Handle;
 use vlinder_forest::OpenTree;
-use vlinder_space::Charge;
 
 /// What is done right after the tree was copied: `fs` gives the snapshot its name. Since the copy is made,
 /// the name is not in the snapshot itself, even where it lies in the source.
 pub type AfterSnapshot = Box<dyn FnOnce(&mut Handle<'_>, &Arc<OpenTree>) -> Result<(), EngineError> + Send>;
 
-/// A snapshot to be taken by the next commit.
+/// A snapshot to be taken.
 pub struct SnapshotRequest {
     /// What it is of.
     pub source: Arc<OpenTree>,
@@ -37,46 +37,62 @@ pub struct SnapshotRequest {
     pub after: AfterSnapshot,
 }
 
-/// Snapshots that wait for the commit.
-#[derive(Default)]
-pub(crate) struct SnapshotQueue {
-    waiting: Mutex<Vec<(SnapshotRequest, Charge)>>,
-    /// All that was ever charged.
-    grown: Mutex<Charge>,
+/// A snapshot that has room to be taken, and the right to it: dropped without
+/// [`commit`](PromisedSnapshot::commit), it is not taken.
+#[must_use = "a snapshot is taken by its commit"]
+pub struct PromisedSnapshot<'a> {
+    request: SnapshotRequest,
+    promise: SnapshotPromise<'a>,
 }
 
-impl SnapshotQueue {
-    pub(crate) fn push(&self, request: SnapshotRequest, charge: Charge) {
-        self.waiting.lock().push((request, charge));
-        *self.grown.lock() += charge;
-    }
+/// What a snapshot is charged; it counts as waiting for the commit until it is dropped.
+struct SnapshotPromise<'a> {
+    engine: &'a Engine,
+    snapshot: RootId,
+}
 
-    pub(crate) fn take(&self) -> Vec<SnapshotRequest> {
-        std::mem::take(&mut *self.waiting.lock()).into_iter().map(|(request, _)| request).collect()
-    }
-
-    /// What taking all that wait may change.
-    pub(crate) fn charge(&self) -> Charge {
-        self.waiting.lock().iter().fold(Charge::default(), |sum, (_, charge)| sum + *charge)
-    }
-
-    /// All that was ever added to [`charge`](Self::charge).
-    pub(crate) fn grown(&self) -> Charge {
-        *self.grown.lock()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.lock().is_empty()
+impl Drop for SnapshotPromise<'_> {
+    fn drop(&mut self) {
+        self.engine.snapshots.settle(self.snapshot);
     }
 }
 
-impl Engine {
-    /// Takes one snapshot. Everything pending of the source is in its tree.
-    pub(crate) fn take_snapshot(
-        &self,
-        handle: &mut Handle<'_>,
-        request: SnapshotRequest,
-    ) -> Result<(), EngineError> {
+impl SnapshotRequest {
+    /// Makes sure of room for the snapshot. It is taken by [`PromisedSnapshot::commit`], which the caller
+    /// calls with no handle open.
+    ///
+    /// # Errors
+    /// No space for what the snapshot's name changes once the tree is shared; what reading met.
+    pub fn promise<'a>(self, handle: &mut Handle<'a>) -> Result<PromisedSnapshot<'a>, EngineError> {
+        let charge = handle.editor.space.charge_snapshot(&self.directory_tree, &self.name_keys)?;
+        let (engine, snapshot) = (handle.engine, self.id);
+        engine.snapshots.add(snapshot, charge);
+        Ok(PromisedSnapshot { request: self, promise: SnapshotPromise { engine, snapshot } })
+    }
+}
+
+impl PromisedSnapshot<'_> {
+    /// The number of the snapshot.
+    #[must_use]
+    pub fn id(&self) -> RootId {
+        self.request.id
+    }
+
+    /// Commits, and takes the snapshot in the critical phase of that commit.
+    ///
+    /// # Errors
+    /// As [`Engine::commit`]. Where the commit before still waits for space on the host, the snapshot is not
+    /// taken.
+    pub fn commit(self) -> Result<Generation, EngineError> {
+        let engine = self.promise.engine;
+        engine.commit_with(Some(self))
+    }
+
+    /// Takes the snapshot. Everything pending of the source is in its tree.
+    pub(crate) fn take(self, handle: &mut Handle<'_>) -> Result<(), EngineError> {
+        let Self { request, promise } = self;
+        // Its blocks are taken now.
+        drop(promise);
         let SnapshotRequest { source, id, uuid, time, read_only, after, .. } = request;
         let generation = handle.generation();
         let pointer = handle.editor.copy_tree(source.root(), id)?;
@@ -85,7 +101,7 @@ impl Engine {
         let key = RootItem::key(id, generation.0);
         let root = Root::new(id, pointer, generation);
         let tree = OpenTree::made(root, key, item);
-        self.forest.insert(&tree);
+        handle.engine.forest.insert(&tree);
         handle.add_uuid(UuidKind::Own, uuid, id)?;
         handle.add_quota_group(id)?;
         let received = item.received_uuid();

@@ -2,7 +2,6 @@
 
 use vlinder_base::sync::Mutex;
 use vlinder_format::extent::ExtentFlags;
-use vlinder_format::file_extent::{FileExtent, FileExtentContent};
 use vlinder_format::free_space::FreeSpaceFault;
 use vlinder_format::{Block, Damage, Generation, ItemType, Key, Logical, Place, RootId};
 use vlinder_tree::{ChildReferences, Sharing, Space, TreeError};
@@ -10,6 +9,7 @@ use vlinder_tree::{ChildReferences, Sharing, Space, TreeError};
 use crate::EngineError;
 use crate::engine::Engine;
 use crate::extents::delayed::ExtentKind;
+use crate::extents::leaf_extents::data_extents;
 use crate::extents::tree::ExtentTree;
 use crate::free_space_tree::FreeSpaceTree;
 use crate::unwinding::Unfinished;
@@ -45,7 +45,7 @@ impl Engine {
             Some(tree) => self.free_space_tree(tree).load(self.forest.trees(), group)?,
             None => self.free_between_extents(group)?,
         };
-        self.space.loaded(group, Some(free), &self.excluded(group.start));
+        self.space.loaded(group, Some(free), &self.chunks.excluded(group.start));
         unfinished.end();
         Ok(())
     }
@@ -108,50 +108,6 @@ impl Engine {
         self.space.unreserve(logical, u64::from(self.node_size()));
     }
 
-    fn block_kind(block: &Block, owner: RootId, first_key: Key) -> ExtentKind {
-        ExtentKind::TreeBlock { level: block.level(), first_key, owner }
-    }
-
-    fn balance_blocks(&self, root: RootId, bytes: i64) {
-        *self.block_balance.lock().entry(root).or_default() += bytes;
-    }
-
-    fn purpose_of(root: RootId) -> Purpose {
-        if root == RootId::CHUNK_TREE { Purpose::System } else { Purpose::Metadata }
-    }
-
-    /// The data extents that a leaf's items refer to: place, length, inode, and file offset less offset into
-    /// the extent.
-    pub(crate) fn data_extents(
-        block: &Block,
-    ) -> impl Iterator<Item = (Logical, u64, vlinder_format::ObjectId, u64)> + '_ {
-        (0..block.len()).filter_map(|slot| Self::data_extent_at(block, slot))
-    }
-
-    /// The data extent that a leaf's item refers to, if it refers to one; as
-    /// [`data_extents`](Self::data_extents).
-    pub(crate) fn data_extent_at(
-        block: &Block,
-        slot: usize,
-    ) -> Option<(Logical, u64, vlinder_format::ObjectId, u64)> {
-        let key = block.key(slot);
-        if key.item_type != ItemType::EXTENT_DATA {
-            return None;
-        }
-        // The leaf was judged when it was read, so the item decodes.
-        match FileExtent::decode(block.data(slot)).ok()?.content {
-            FileExtentContent::Regular(range) | FileExtentContent::Preallocated(range)
-                if !range.is_hole() =>
-            {
-                let offset = key.offset.wrapping_sub(range.offset_bytes);
-                Some((range.address, range.disk_bytes, key.objectid, offset))
-            }
-            _ => None,
-        }
-    }
-}
-
-impl Engine {
     /// Whether a block that a tree lets go of lies where this transaction has made another: then its place
     /// was called free, and the two can't be told apart by their address any more. Nothing that this
     /// transaction did may be published.
@@ -166,12 +122,20 @@ impl Engine {
     }
 }
 
+fn block_kind(block: &Block, owner: RootId, first_key: Key) -> ExtentKind {
+    ExtentKind::TreeBlock { level: block.level(), first_key, owner }
+}
+
+fn purpose_of(root: RootId) -> Purpose {
+    if root == RootId::CHUNK_TREE { Purpose::System } else { Purpose::Metadata }
+}
+
 impl Space for Engine {
     fn take(&self, root: RootId, count: usize, into: &mut Vec<Logical>) -> Result<(), TreeError> {
         if root == RootId::TREE_LOG {
             return self.take_for_log(count, into);
         }
-        let purpose = Self::purpose_of(root);
+        let purpose = purpose_of(root);
         let block_bytes = u64::from(self.node_size());
         let goal = into.len() + count;
         loop {
@@ -211,23 +175,25 @@ impl Space for Engine {
 
     fn block_created(&self, root: RootId, block: &Block, first_key: &Key) {
         if root == RootId::TREE_LOG {
-            return self.log_block_created(block);
+            return self.log.block_created(block);
         }
-        let kind = Self::block_kind(block, root, *first_key);
+        let kind = block_kind(block, root, *first_key);
         let length = u64::from(self.node_size());
         self.delayed.lock().change(block.logical(), length, kind, Referrer::Root(root), 1, true);
         if root.is_shareable() {
             self.space.reservations().note_made(1);
         }
-        self.balance_blocks(root, i64::from(self.node_size()));
+        self.block_balance.add(root, i64::from(self.node_size()));
     }
 
     fn block_dropped(&self, root: RootId, block: &Block, last: bool) -> bool {
         if root == RootId::TREE_LOG {
-            self.log_block_dropped(block);
+            if self.log.block_dropped(block) {
+                self.release_block(block.logical());
+            }
             return true;
         }
-        let kind = Self::block_kind(block, root, block.first_key().unwrap_or_default());
+        let kind = block_kind(block, root, block.first_key().unwrap_or_default());
         let length = u64::from(self.node_size());
         let logical = block.logical();
         if self.was_called_free(root, logical, block.generation()) {
@@ -237,7 +203,7 @@ impl Space for Engine {
         delayed.change(logical, length, kind, Referrer::Root(root), -1, false);
         let cancelled = last && delayed.cancel_fresh(logical);
         drop(delayed);
-        self.balance_blocks(root, -i64::from(self.node_size()));
+        self.block_balance.add(root, -i64::from(self.node_size()));
         if cancelled {
             if root.is_shareable() {
                 self.space.reservations().note_made(-1);
@@ -254,7 +220,7 @@ impl Space for Engine {
         let by = if add { 1 } else { -1 };
         let mut delayed = self.delayed.lock();
         if block.is_leaf() {
-            for (logical, length, inode, offset) in Self::data_extents(block) {
+            for (logical, length, inode, offset) in data_extents(block) {
                 let referrer = match references {
                     ChildReferences::Keyed => Referrer::File { root, inode, offset },
                     ChildReferences::Full => Referrer::ParentOfData(block.logical()),
@@ -275,7 +241,7 @@ impl Space for Engine {
     }
 
     fn set_full_back_references(&self, block: &Block) {
-        let kind = Self::block_kind(block, block.owner(), block.first_key().unwrap_or_default());
+        let kind = block_kind(block, block.owner(), block.first_key().unwrap_or_default());
         self.delayed.lock().set_full(block.logical(), u64::from(self.node_size()), kind);
     }
 }

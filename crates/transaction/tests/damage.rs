@@ -164,7 +164,7 @@ fn a_tree_block_whose_place_is_called_free() {
     // The tree with the block changes while the commit closes: a snapshot has a UUID.
     let mut handle = engine.begin(Reservation::items(10)).unwrap();
     let id = handle.new_subvolume_number().unwrap();
-    let requested = handle.request_snapshot(SnapshotRequest {
+    let request = SnapshotRequest {
         source: Arc::clone(&tree),
         id,
         uuid: Uuid([9; 16]),
@@ -173,10 +173,10 @@ fn a_tree_block_whose_place_is_called_free() {
         directory_tree: Arc::clone(&tree),
         name_keys: Vec::new(),
         after: Box::new(|_, _| Ok(())),
-    });
-    requested.unwrap();
+    };
+    let snapshot = request.promise(&mut handle).unwrap();
     drop(handle);
-    let outcome = engine.commit();
+    let outcome = snapshot.commit();
     let error = outcome.unwrap_err().to_string();
     assert!(error.contains(&format!("the space at {} is called free", root.0)), "{error}");
     drop(engine);

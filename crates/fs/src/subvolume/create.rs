@@ -7,7 +7,7 @@ use vlinder_format::inode::{FileType, InodeFlags, InodeItem, Mode};
 use vlinder_format::inode_ref::{self, InodeReference};
 use vlinder_format::root_ref::RootReference;
 use vlinder_format::{Key, ObjectId, RootId, Uuid};
-use vlinder_transaction::{ChangeKind, EngineError, Handle, Reservation, SnapshotRequest};
+use vlinder_transaction::{ChangeKind, EngineError, Handle, PromisedSnapshot, Reservation, SnapshotRequest};
 use vlinder_tree::{Change, Edit};
 
 use crate::acl::Acl;
@@ -161,22 +161,24 @@ impl Filesystem {
         let _operation = directory.operation.write();
         self.may_add_subvolume(caller, directory, name)?;
         let index = self.take_index(directory)?;
-        let id = self.with_room(|| self.request_snapshot(&source, directory, (name, index), read_only))?;
-        self.engine().commit()?;
+        let snapshot =
+            self.with_room(|| self.promise_snapshot(&source, directory, (name, index), read_only))?;
+        let id = snapshot.id();
+        snapshot.commit()?;
         // Files that are open in the source without a name go from the snapshot, as on Linux: left there,
         // they would share leaves with later snapshots, which btrfs check does not get right.
         self.subvolume(id)?;
         Ok(InodeId::root_of(id))
     }
 
-    /// Has the next commit take a snapshot; gives its number.
-    fn request_snapshot(
+    /// Makes sure of room for a snapshot and its name.
+    fn promise_snapshot(
         &self,
         source: &crate::Subvolume,
         directory: &Arc<Inode>,
         (name, index): (&[u8], DirectoryIndex),
         read_only: bool,
-    ) -> Result<RootId> {
+    ) -> Result<PromisedSnapshot<'_>> {
         // What waits in memory alone belongs into the snapshot.
         self.put_dirty_inodes()?;
         let mut handle = self.begin_with(Reservation::subvolume(ITEMS).of(ChangeKind::Subvolume))?;
@@ -190,7 +192,7 @@ impl Filesystem {
             directory::index_key(number, index),
         ];
         name_keys.sort_unstable();
-        handle.request_snapshot(SnapshotRequest {
+        let request = SnapshotRequest {
             source: Arc::clone(source.tree()),
             directory_tree: Arc::clone(directory.subvolume().tree()),
             name_keys,
@@ -207,8 +209,8 @@ impl Filesystem {
                         .map_err(into_engine)
                 },
             ),
-        })?;
-        Ok(id)
+        };
+        Ok(request.promise(&mut handle)?)
     }
 
     /// Refuses a name whose entry cannot be added, before anything depends on it.

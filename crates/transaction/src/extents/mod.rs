@@ -2,5 +2,6 @@
 //! ([`tree`]).
 
 pub mod delayed;
+pub(crate) mod leaf_extents;
 mod reference_changes;
 pub mod tree;

@@ -22,24 +22,21 @@
 
 mod space;
 mod sync;
+mod writer;
 
-use std::collections::{BTreeMap, HashSet};
-
-use vlinder_base::metrics::{Counter, Histogram, Registry, Unit};
-use vlinder_base::sync::{Arc, Condvar, Mutex, MutexGuard};
+use vlinder_base::sync::{Arc, MutexGuard};
 use vlinder_format::{Generation, Key, Logical, RootId};
-use vlinder_tree::{BlockSource, Edit, Readahead, Root, RootPointer, TreeMetrics, Trees};
+use vlinder_tree::{Edit, Readahead, Root};
 
+pub(crate) use self::writer::LogWriter;
+use self::writer::{Content, Log};
 use crate::checksums::ChecksumTree;
 use crate::editor::Editor;
 use crate::engine::Engine;
 use crate::handle_space::HandleSpace;
+use crate::phase::Unpublishable;
 use crate::{EngineError, Handle};
 use vlinder_space::Charge;
-
-/// So many times its largest size a log may take up of the devices: each fsync writes some of its blocks
-/// anew, and none of the former places is free before the next commit.
-const FORMER_BLOCKS: usize = 16;
 
 /// Why there is no log, so that only a commit makes something durable. Linux commits for the same reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,103 +79,6 @@ pub struct LogTicket {
     sequence: u64,
 }
 
-/// The log of one subvolume.
-struct Log {
-    root: Arc<Root>,
-    /// Where the log root tree says that it is.
-    recorded: Option<RootPointer>,
-}
-
-/// What is in the log, under the content lock.
-#[derive(Default)]
-struct Content {
-    generation: Generation,
-    /// The tree of the logs' roots.
-    roots: Option<Arc<Root>>,
-    logs: BTreeMap<RootId, Log>,
-    /// Counts the changes.
-    sequence: u64,
-    /// A change was begun and not finished.
-    is_broken: bool,
-}
-
-/// How far the log is durable.
-#[derive(Default)]
-struct Progress {
-    generation: Generation,
-    /// Of [`Content::sequence`].
-    durable: u64,
-    is_writing: bool,
-    /// Threads on their way to a ticket: the writer waits for them, and writes theirs too.
-    coming: usize,
-}
-
-/// The blocks of the running transaction's log.
-#[derive(Default)]
-struct LogBlocks {
-    /// Every address that one has or had on a device.
-    addresses: HashSet<Logical>,
-    /// How many there are now.
-    count: usize,
-}
-
-impl LogBlocks {
-    /// Whether the log is too large to be replayed within the same memory, or takes up too much space by what
-    /// its blocks were before.
-    fn are_too_many(&self, most_blocks: usize) -> bool {
-        self.count > most_blocks || self.addresses.len() > most_blocks.saturating_mul(FORMER_BLOCKS)
-    }
-}
-
-struct LogMetrics {
-    log_writes: Arc<Counter>,
-    blocks_written: Arc<Counter>,
-    rides: Arc<Counter>,
-    sync_time: Arc<Histogram>,
-}
-
-/// The log of the running transaction.
-pub(crate) struct LogWriter {
-    trees: Trees,
-    content: Mutex<Content>,
-    progress: Mutex<Progress>,
-    progress_changed: Condvar,
-    blocks: Mutex<LogBlocks>,
-    /// Blocks that a log may have.
-    most_blocks: usize,
-    metrics: LogMetrics,
-}
-
-impl LogWriter {
-    pub(crate) fn new(source: Arc<dyn BlockSource>, cache_bytes: u64, registry: &Registry) -> Self {
-        let count = |name, help| registry.counter(name, help, Unit::Count);
-        let node_bytes = u64::from(source.node_size()).max(1);
-        Self {
-            // For clean blocks; the changed ones come on top, and `most_blocks` bounds them, since no commit
-            // does.
-            trees: Trees::new(source, cache_bytes / 32, TreeMetrics::new(registry)),
-            content: Mutex::default(),
-            progress: Mutex::default(),
-            progress_changed: Condvar::new(),
-            blocks: Mutex::default(),
-            most_blocks: usize::try_from(cache_bytes / 16 / node_bytes).unwrap_or(usize::MAX),
-            metrics: LogMetrics {
-                log_writes: count(
-                    "fsync_log.writes",
-                    "times that the log was written, for one or more fsyncs",
-                ),
-                blocks_written: count("fsync_log.blocks_written", "tree blocks of logs written"),
-                rides: count("fsync_log.rides", "fsyncs whose log another one wrote"),
-                sync_time: registry.histogram(
-                    "fsync_log.sync_time_ns",
-                    "time to write the log: blocks, flush, superblock",
-                    Unit::Nanoseconds,
-                ),
-            },
-        }
-    }
-}
-
 /// The log of the running transaction, being changed. Dropped without [`finish`](LogEdit::finish), it leaves
 /// the log half made: until the next commit nothing more is logged then.
 pub struct LogEdit<'a> {
@@ -196,17 +96,13 @@ impl Handle<'_> {
     /// That the file system has become read-only; [`EngineError::HostFull`] where that commit waits for space
     /// on the host.
     pub fn wait_until_published(&self) -> Result<(), EngineError> {
-        let mut phase = self.engine.phase.lock();
-        while phase.published.next() < self.generation() {
-            self.engine.check_writable()?;
-            if phase.is_held_up {
-                return Err(self.engine.full_host());
-            }
-            self.engine.phase_changed.wait(&mut phase);
-        }
-        assert_eq!(phase.published.next(), self.generation(), "a handle outlived its transaction");
-        drop(phase);
-        self.engine.check_writable()
+        let latch = &self.engine.latch;
+        let waited = self.engine.running.wait_until_published(self.generation(), || latch.check_writable());
+        waited.map_err(|why| match why {
+            Unpublishable::HeldUp => self.engine.full_host(),
+            Unpublishable::Refused(error) => error,
+        })?;
+        latch.check_writable()
     }
 
     /// Begins to change the log of this handle's transaction. Only one thread does at a time; the others
@@ -217,13 +113,7 @@ impl Handle<'_> {
     pub fn edit_log(&self) -> Result<LogEdit<'_>, LogError> {
         let engine = self.engine;
         self.wait_until_published()?;
-        engine.log.progress.lock().coming += 1;
-        let content = engine.log.content.lock();
-        {
-            let mut progress = engine.log.progress.lock();
-            progress.coming -= 1;
-            engine.log.progress_changed.notify_all();
-        }
+        let content = engine.log.edit();
         let generation = self.generation();
         assert!(
             content.generation == generation || content.roots.is_none(),
@@ -235,11 +125,11 @@ impl Handle<'_> {
         if content.is_broken && content.generation == generation {
             return Err(LogError::NoLog(NoLog::Broken));
         }
-        if engine.log.blocks.lock().are_too_many(engine.log.most_blocks) {
+        if engine.log.is_too_large() {
             return Err(LogError::NoLog(NoLog::TooLarge));
         }
         let editor = Editor::new(
-            &engine.log.trees,
+            engine.log.trees(),
             HandleSpace::new(engine, None, Charge::default()),
             generation,
             engine.identity(),
@@ -331,14 +221,8 @@ impl Engine {
     /// The transaction of `generation` ends: its log is worth nothing once its superblock is durable, and so
     /// long its blocks stay pinned. No handle is open.
     pub(crate) fn end_log(&self, generation: Generation) -> Result<(), EngineError> {
-        let mut content = self.log.content.lock();
-        // What was not written yet never will be.
-        self.log.trees.freeze(generation);
-        self.log.trees.forget_frozen();
-        *content = Content { generation: generation.next(), ..Content::default() };
-        *self.log.progress.lock() = Progress { generation: generation.next(), ..Progress::default() };
         let length = u64::from(self.node_size());
-        for logical in std::mem::take(&mut *self.log.blocks.lock()).addresses {
+        for logical in self.log.end(generation) {
             self.space
                 .pins()
                 .pin_reserved(logical, length)

@@ -1,8 +1,7 @@
 //! The space that logs grow in. Their blocks have no items in the extent tree and queue no references: until
 //! the log ends they are *reserved*, from then on *pinned* until the commit is durable.
 
-use vlinder_format::block::BLOCK_FLAG_WRITTEN;
-use vlinder_format::{Block, Logical, RootId};
+use vlinder_format::{Logical, RootId};
 use vlinder_tree::TreeError;
 
 use crate::engine::Engine;
@@ -46,25 +45,6 @@ impl Engine {
 
     /// Bytes that logs hold until the next commit, by what their blocks are and were.
     fn log_bytes(&self) -> u64 {
-        let blocks = u64::try_from(self.log.blocks.lock().addresses.len()).unwrap_or(u64::MAX);
-        blocks.saturating_mul(u64::from(self.node_size()))
-    }
-
-    /// A block came to be in a log.
-    pub(crate) fn log_block_created(&self, block: &Block) {
-        let mut blocks = self.log.blocks.lock();
-        blocks.addresses.insert(block.logical());
-        blocks.count += 1;
-    }
-
-    /// A log needs a block no more. What may be on a device stays where it is: the superblock there may reach
-    /// it.
-    pub(crate) fn log_block_dropped(&self, block: &Block) {
-        let mut blocks = self.log.blocks.lock();
-        blocks.count -= 1;
-        if !block.has_flag(BLOCK_FLAG_WRITTEN) && blocks.addresses.remove(&block.logical()) {
-            drop(blocks);
-            self.release_block(block.logical());
-        }
+        self.log.held_blocks().saturating_mul(u64::from(self.node_size()))
     }
 }

@@ -7,7 +7,8 @@ use vlinder_format::{Block, Generation, ItemType, Key, ObjectId, RootId};
 use vlinder_tree::{Change, Edit, Root, RootPointer};
 use vlinder_volume::WriteRequest;
 
-use super::{Content, LogError, LogTicket, NoLog};
+use super::writer::Content;
+use super::{LogError, LogTicket, NoLog};
 use crate::editor::Editor;
 use crate::engine::Engine;
 use crate::handle_space::HandleSpace;
@@ -29,46 +30,21 @@ impl Handle<'_> {
     /// log was changed with. All data that the log's items refer to have been written, though not flushed.
     ///
     /// # Errors
-    /// [`NoLog`]: a commit has to do it. Any other error leaves it unsure what is on the devices, and the file system
-    /// read-only.
+    /// [`NoLog`]: a commit has to do it. Any other error leaves it unsure what is on the devices, and the
+    /// file system read-only.
     pub fn sync_log(&self, ticket: LogTicket) -> Result<(), LogError> {
         let (engine, log) = (self.engine, &self.engine.log);
-        let mut progress = log.progress.lock();
-        loop {
-            engine.check_writable()?;
-            if progress.generation == self.generation() && progress.durable >= ticket.sequence {
-                log.metrics.rides.increment();
-                return Ok(());
-            }
-            if !progress.is_writing {
-                break;
-            }
-            log.progress_changed.wait(&mut progress);
+        let check = || engine.latch.check_writable();
+        if !log.begin_writing(self.generation(), ticket.sequence, check)? {
+            return Ok(());
         }
-        progress.is_writing = true;
-        while progress.coming > 0 {
-            log.progress_changed.wait(&mut progress);
-        }
-        drop(progress);
         let unfinished = Unfinished::new(|| {
             engine.break_off("the writing of the fsync log");
-            log.progress.lock().is_writing = false;
-            log.progress_changed.notify_all();
+            log.end_writing(self.generation(), None);
         });
-        let written = engine.write_log(self.generation());
+        let written = LogSync { engine, generation: self.generation() }.write();
         unfinished.end();
-        let mut progress = log.progress.lock();
-        progress.is_writing = false;
-        if let Ok(sequence) = &written {
-            *progress = super::Progress {
-                generation: self.generation(),
-                durable: *sequence,
-                is_writing: false,
-                coming: progress.coming,
-            };
-        }
-        log.progress_changed.notify_all();
-        drop(progress);
+        log.end_writing(self.generation(), written.as_ref().ok().copied());
         if let Err(LogError::Engine(error)) = &written {
             engine.latch_read_only(error);
             engine.volume.make_read_only();
@@ -77,11 +53,17 @@ impl Handle<'_> {
     }
 }
 
-impl Engine {
+/// The writing of what is in the log of one transaction, by the thread that does it.
+struct LogSync<'a> {
+    engine: &'a Engine,
+    generation: Generation,
+}
+
+impl LogSync<'_> {
     /// Writes what is in the log; gives up to where.
-    fn write_log(&self, generation: Generation) -> Result<u64, LogError> {
-        let _timer = self.log.metrics.sync_time.time();
-        let sealed = self.seal_log(generation)?;
+    fn write(&self) -> Result<u64, LogError> {
+        let _timer = self.engine.log.sync_timer();
+        let sealed = self.seal()?;
         let requests = sealed
             .blocks
             .iter()
@@ -90,56 +72,55 @@ impl Engine {
                 data: Data::Inside(Arc::clone(block) as _),
             })
             .collect();
-        let written = self.volume.write(requests).and_then(|()| self.volume.flush_all());
+        let written = self.engine.volume.write(requests).and_then(|()| self.engine.volume.flush_all());
         let published =
-            written.and_then(|()| self.volume.publish_log(sealed.root.logical, sealed.root.level));
+            written.and_then(|()| self.engine.volume.publish_log(sealed.root.logical, sealed.root.level));
         match published {
             Ok(()) => {}
             // The log is whole on the devices or nothing refers to it, and its blocks stay taken until the
             // commit that follows is published. That is tried again until the host has space.
             Err(error) if error.full_host().is_some() => {
-                self.log.content.lock().is_broken = true;
+                self.engine.log.note_broken();
                 return Err(LogError::NoLog(NoLog::Broken));
             }
             Err(error) => return Err(EngineError::from(error).into()),
         }
-        self.log.metrics.log_writes.increment();
-        self.log.metrics.blocks_written.add(u64::try_from(sealed.blocks.len()).unwrap_or(u64::MAX));
-        self.log.trees.thaw();
+        self.engine.log.note_written(sealed.blocks.len());
+        self.engine.log.trees().thaw();
         Ok(sealed.sequence)
     }
 
     /// Brings the tree of the logs' roots up to date and takes all changed blocks, sealed. They are not
     /// changed from then on. No other thread is writing, so those taken before are in the clean cache.
-    fn seal_log(&self, generation: Generation) -> Result<SealedLog, LogError> {
-        let mut content = self.log.content.lock();
+    fn seal(&self) -> Result<SealedLog, LogError> {
+        let mut content = self.engine.log.content();
         if content.is_broken {
             return Err(LogError::NoLog(NoLog::Broken));
         }
-        if self.chunks.has_new() {
+        if self.engine.chunks.has_new() {
             // A block or an extent of data may lie in it.
             return Err(LogError::NoLog(NoLog::NewChunk));
         }
-        let root = match self.record_logs(&mut content, generation) {
+        let root = match self.record_logs(&mut content) {
             Ok(root) => root,
             Err(error) => {
                 content.is_broken = true;
                 return Err(error);
             }
         };
-        let blocks = self.log.trees.frozen(&self.log.trees.freeze(generation));
-        let blocks = self.seal_all(&blocks).map_err(EngineError::from)?;
-        self.log.trees.seal_frozen(&blocks);
+        let blocks = self.engine.log.trees().frozen(&self.engine.log.trees().freeze(self.generation));
+        let blocks = self.engine.seal_all(&blocks).map_err(EngineError::from)?;
+        self.engine.log.trees().seal_frozen(&blocks);
         Ok(SealedLog { blocks, root: root.pointer(), sequence: content.sequence })
     }
 
     /// Writes where each log begins into the tree of the logs' roots.
-    fn record_logs(&self, content: &mut Content, generation: Generation) -> Result<Arc<Root>, LogError> {
+    fn record_logs(&self, content: &mut Content) -> Result<Arc<Root>, LogError> {
         let mut editor = Editor::new(
-            &self.log.trees,
-            HandleSpace::new(self, None, Charge::default()),
-            generation,
-            self.identity(),
+            self.engine.log.trees(),
+            HandleSpace::new(self.engine, None, Charge::default()),
+            self.generation,
+            self.engine.identity(),
         );
         let roots = match &content.roots {
             Some(roots) => Arc::clone(roots),

@@ -1,0 +1,108 @@
+//! The items of chunks that were made, and of those that go: in the chunk tree, the device tree, the tree of
+//! groups and the free-space tree, and the system chunks in the superblock.
+
+use vlinder_format::block_group::BlockGroupItem;
+use vlinder_format::device::{DeviceExtent, DeviceItem};
+use vlinder_format::{ItemType, Key, ObjectId, RootId};
+use vlinder_space::GroupRange;
+
+use crate::EngineError;
+use crate::drain::Drain;
+
+impl Drain<'_> {
+    /// Writes the items of new chunks; gives whether there were any.
+    pub(crate) fn write_new_chunks(&mut self) -> Result<bool, EngineError> {
+        let mut any = false;
+        loop {
+            let new = self.engine.chunks.take_new();
+            if new.is_empty() {
+                return Ok(any);
+            }
+            any = true;
+            for (logical, chunk) in &new {
+                let key = Key::new(ObjectId::FIRST_CHUNK_TREE, ItemType::CHUNK_ITEM, logical.0);
+                self.handle.editor.put(&self.engine.chunk_tree, key, &chunk.encode())?;
+                for stripe in &chunk.stripes {
+                    let extent = DeviceExtent {
+                        chunk_tree: RootId::CHUNK_TREE,
+                        chunk_object: ObjectId::FIRST_CHUNK_TREE,
+                        chunk_offset: *logical,
+                        length: chunk.stripe_bytes().unwrap_or_default(),
+                        chunk_tree_uuid: self.engine.chunks.chunk_tree_uuid(),
+                    };
+                    let key = DeviceExtent::key(stripe.device, stripe.physical);
+                    self.handle.editor.put(self.engine.fixed.device.root(), key, &extent.encode())?;
+                }
+                if let Some(free_space) = &self.engine.fixed.free_space {
+                    let tree = self.engine.free_space_tree(free_space);
+                    tree.add_group(
+                        &mut self.handle.editor,
+                        GroupRange { start: *logical, length: chunk.length },
+                    )?;
+                }
+            }
+            self.write_device_items()?;
+            self.write_system_array()?;
+        }
+    }
+
+    fn write_device_items(&mut self) -> Result<(), EngineError> {
+        let items: Vec<DeviceItem> = self.engine.device_items.lock().clone();
+        for item in items {
+            self.handle.editor.put(&self.engine.chunk_tree, DeviceItem::key(item.device), &item.encode())?;
+        }
+        Ok(())
+    }
+
+    /// The superblock names the system chunks.
+    fn write_system_array(&self) -> Result<(), EngineError> {
+        let (array, size) = self.engine.chunks.system_array()?;
+        let mut superblock = self.engine.superblock.lock();
+        superblock.system_chunk_array = array;
+        superblock.system_array_size = size;
+        Ok(())
+    }
+
+    /// Removes groups that have been empty since the last commit, but one of each kind, and those whose room
+    /// is needed.
+    pub(crate) fn remove_empty_chunks(&mut self) -> Result<(), EngineError> {
+        for group in self.engine.space.removable_groups() {
+            let logical = group.range.start;
+            // References of the transaction, which is about to be committed, are still to be written.
+            let waiting = self.engine.queued_changes() + self.engine.awaited_changes();
+            if self.engine.has_space_cache(logical)?
+                || !self.engine.space.close_idle(logical, waiting, self.engine.system_bytes())
+            {
+                continue;
+            }
+            let Some(chunk) = self.engine.volume.chunks().get(logical) else { continue };
+            if let Some(free_space) = &self.engine.fixed.free_space {
+                let tree = self.engine.free_space_tree(free_space);
+                tree.remove_group(&mut self.handle.editor, group.range)?;
+            }
+            self.handle
+                .editor
+                .remove(self.engine.fixed.groups.root(), BlockGroupItem::key(logical, group.range.length))?;
+            let bytes = chunk.chunk.stripe_bytes().unwrap_or_default();
+            for stripe in &chunk.chunk.stripes {
+                self.handle.editor.remove(
+                    self.engine.fixed.device.root(),
+                    DeviceExtent::key(stripe.device, stripe.physical),
+                )?;
+                for item in
+                    self.engine.device_items.lock().iter_mut().filter(|item| item.device == stripe.device)
+                {
+                    item.bytes_used = item.bytes_used.saturating_sub(bytes);
+                }
+            }
+            let key = Key::new(ObjectId::FIRST_CHUNK_TREE, ItemType::CHUNK_ITEM, logical.0);
+            self.handle.editor.remove(&self.engine.chunk_tree, key)?;
+            self.engine.space.remove_group(logical);
+            self.engine.chunks.note_removed(logical);
+            self.engine.metrics.chunks_removed.increment();
+            self.write_device_items()?;
+            self.write_system_array()?;
+        }
+        Ok(())
+    }
+}

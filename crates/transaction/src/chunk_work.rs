@@ -1,0 +1,222 @@
+//! Chunks as the running transaction has changed them, and what the devices have room for beside.
+
+use vlinder_base::sync::{Arc, Mutex, MutexGuard};
+use vlinder_format::chunk::{BlockGroupFlags, Chunk, STRIPE_LENGTH};
+use vlinder_format::superblock::SystemChunkArray;
+use vlinder_format::{DeviceId, Logical, Physical, Uuid};
+use vlinder_space::{PURPOSES, Purpose, Room, Unallocated};
+use vlinder_volume::allocation::{ChunkPlan, DeviceSpace, plan_chunk};
+use vlinder_volume::{MappedChunk, Volume};
+
+use crate::EngineError;
+
+/// Chunks that were made or removed since the last commit, and a summary of all chunks.
+///
+/// Invariants:
+/// 1. A chunk is usable from [`add`](Self::add) on, and is new until the committer takes it to write its
+///    items ([`take_new`](Self::take_new)).
+/// 2. Space of a removed chunk is free on the devices only once the transaction that removed it is durable
+///    ([`forget_removed`](Self::forget_removed)); until then the volume maps the chunk.
+/// 3. The summary, where there is one, says of each device what the chunks of the volume leave of it.
+/// 4. One thread at a time makes chunks ([`begin_making`](Self::begin_making)).
+pub(crate) struct ChunkWork {
+    volume: Arc<Volume>,
+    /// That of every tree block and device extent.
+    chunk_tree_uuid: Uuid,
+    making: Mutex<()>,
+    new: Mutex<Vec<(Logical, Chunk)>>,
+    /// Removed by the running transaction; their space on the devices is free once it is durable.
+    removed: Mutex<Vec<Logical>>,
+    /// None until it is asked for, and after chunks went.
+    summary: Mutex<Option<Summary>>,
+}
+
+/// What has to be known of all chunks before one more is made. It is kept, since each of many would else take
+/// a look at all those before.
+struct Summary {
+    spaces: Vec<DeviceSpace>,
+    /// By purpose.
+    newest: [Option<Arc<MappedChunk>>; 3],
+}
+
+impl Summary {
+    fn of(volume: &Volume) -> Self {
+        let chunks = volume.chunks().snapshot();
+        let space = |device: DeviceId, total_bytes| {
+            let mut allocated: Vec<std::ops::Range<Physical>> = chunks
+                .iter()
+                .flat_map(|chunk| {
+                    let bytes = chunk.chunk.stripe_bytes().unwrap_or_default();
+                    let stripes = chunk.chunk.stripes.iter().filter(move |stripe| stripe.device == device);
+                    stripes.map(move |stripe| stripe.physical..Physical(stripe.physical.0 + bytes))
+                })
+                .collect();
+            allocated.sort_by_key(|range| range.start);
+            DeviceSpace::new(device, total_bytes, allocated)
+        };
+        let members = volume.members().iter();
+        let spaces = members.map(|member| space(member.id, member.total_bytes)).collect();
+        let mut summary = Self { spaces, newest: Default::default() };
+        chunks.iter().for_each(|chunk| summary.note_newest(chunk));
+        summary
+    }
+
+    /// Takes in a chunk. One that is in it already changes nothing.
+    fn add(&mut self, chunk: &Arc<MappedChunk>) {
+        let bytes = chunk.chunk.stripe_bytes().unwrap_or_default();
+        for stripe in &chunk.chunk.stripes {
+            for space in self.spaces.iter_mut().filter(|space| space.device == stripe.device) {
+                space.take(stripe.physical, bytes);
+            }
+        }
+        self.note_newest(chunk);
+    }
+
+    fn note_newest(&mut self, chunk: &Arc<MappedChunk>) {
+        for purpose in PURPOSES.into_iter().filter(|purpose| chunk.chunk.flags.has(purpose.flag())) {
+            let newest = &mut self.newest[purpose as usize];
+            if newest.as_ref().is_none_or(|newest| newest.logical < chunk.logical) {
+                *newest = Some(Arc::clone(chunk));
+            }
+        }
+    }
+}
+
+impl ChunkWork {
+    pub(crate) fn new(volume: Arc<Volume>, chunk_tree_uuid: Uuid) -> Self {
+        Self {
+            volume,
+            chunk_tree_uuid,
+            making: Mutex::new(()),
+            new: Mutex::default(),
+            removed: Mutex::default(),
+            summary: Mutex::default(),
+        }
+    }
+
+    /// The UUID that every tree block and device extent carries.
+    pub(crate) fn chunk_tree_uuid(&self) -> Uuid {
+        self.chunk_tree_uuid
+    }
+
+    /// Held by the thread that makes chunks.
+    pub(crate) fn begin_making(&self) -> MutexGuard<'_, ()> {
+        self.making.lock()
+    }
+
+    /// Whether there are chunks whose items are not written yet.
+    pub(crate) fn has_new(&self) -> bool {
+        !self.new.lock().is_empty()
+    }
+
+    /// The chunks whose items are not written yet: the caller writes them.
+    pub(crate) fn take_new(&self) -> Vec<(Logical, Chunk)> {
+        std::mem::take(&mut *self.new.lock())
+    }
+
+    /// Where a chunk would lie that leaves of the devices all but `most_bytes`; none where there is no room.
+    pub(crate) fn plan(
+        &self,
+        flags: BlockGroupFlags,
+        most_bytes: u64,
+    ) -> Result<Option<ChunkPlan>, EngineError> {
+        let total_bytes = self.volume.total_bytes();
+        Ok(self.with_summary(|summary| plan_chunk(flags, total_bytes, &summary.spaces, most_bytes))?)
+    }
+
+    /// A chunk was made: it is usable, and its items are to be written. Gives where it begins.
+    pub(crate) fn add(&self, chunk: Chunk) -> Result<Logical, EngineError> {
+        let logical = self.volume.chunks().next_logical();
+        self.volume.add_chunk(logical, chunk.clone())?;
+        if let Some(added) = self.volume.chunks().get(logical) {
+            self.with_summary(|summary| {
+                summary.add(&added);
+                debug_assert_eq!(
+                    summary.spaces,
+                    Summary::of(&self.volume).spaces,
+                    "what chunks leave of the devices"
+                );
+            });
+        }
+        self.new.lock().push((logical, chunk));
+        Ok(logical)
+    }
+
+    /// The running transaction has removed a chunk.
+    pub(crate) fn note_removed(&self, logical: Logical) {
+        self.removed.lock().push(logical);
+    }
+
+    /// The transaction is durable: the chunks that it removed are no more. Gives whether there were any.
+    pub(crate) fn forget_removed(&self) -> bool {
+        let removed = std::mem::take(&mut *self.removed.lock());
+        for logical in &removed {
+            self.volume.remove_chunk(*logical);
+            *self.summary.lock() = None;
+        }
+        !removed.is_empty()
+    }
+
+    /// The system chunks that stay, as the superblock names them, and the bytes that this takes.
+    pub(crate) fn system_array(&self) -> Result<(SystemChunkArray, u32), EngineError> {
+        let removed = self.removed.lock().clone();
+        let chunks = self.volume.chunks().snapshot();
+        let system = chunks
+            .iter()
+            .filter(|chunk| {
+                chunk.chunk.flags.has(BlockGroupFlags::SYSTEM) && !removed.contains(&chunk.logical)
+            })
+            .map(|chunk| (chunk.logical, &chunk.chunk));
+        SystemChunkArray::of(system)
+            .map_err(|_| EngineError::NoSpace { kind: "system chunks in the superblock", needed_bytes: 0 })
+    }
+
+    /// Content and profile of a new chunk: those of the newest group that serves the purpose. In memory a
+    /// profile that can't be written gives way to single: no copy of it is ever made.
+    pub(crate) fn flags_for(&self, purpose: Purpose) -> Option<BlockGroupFlags> {
+        let newest = self.with_summary(|summary| summary.newest[purpose as usize].clone());
+        let flags = newest.map(|chunk| match chunk.chunk.flags {
+            flags if self.volume.keeps_writes_in_memory() && !chunk.profile.is_writable() => flags.content(),
+            flags => flags,
+        });
+        flags.or_else(|| {
+            // A file system that was emptied may have no data group: single is the default.
+            (purpose == Purpose::Data).then_some(BlockGroupFlags::DATA)
+        })
+    }
+
+    /// How often a new chunk holds each byte.
+    fn copies_for(&self, purpose: Purpose) -> u64 {
+        self.flags_for(purpose).map_or(1, BlockGroupFlags::copies)
+    }
+
+    /// Looks at the summary of all chunks, or changes it.
+    fn with_summary<R>(&self, look: impl FnOnce(&mut Summary) -> R) -> R {
+        look(self.summary.lock().get_or_insert_with(|| Summary::of(&self.volume)))
+    }
+
+    /// Bytes of all devices that no chunk has.
+    pub(crate) fn unallocated_bytes(&self) -> u64 {
+        self.with_summary(|summary| summary.spaces.iter().map(DeviceSpace::unallocated_bytes).sum())
+    }
+
+    /// What new chunks can have.
+    pub(crate) fn unallocated(&self) -> Unallocated {
+        Unallocated {
+            bytes: self.with_summary(|summary| summary.spaces.iter().map(DeviceSpace::usable_bytes).sum()),
+            data_copies: self.copies_for(Purpose::Data),
+            metadata_copies: self.copies_for(Purpose::Metadata),
+        }
+    }
+
+    /// Whether the devices have room for one more chunk of metadata, of the shortest kind.
+    pub(crate) fn can_make_metadata(&self) -> bool {
+        let unallocated = self.unallocated();
+        unallocated.bytes >= unallocated.taken_by(Room { data: 0, metadata: STRIPE_LENGTH })
+    }
+
+    /// Logical ranges of a chunk that lie under superblock copies.
+    pub(crate) fn excluded(&self, logical: Logical) -> Vec<std::ops::Range<Logical>> {
+        self.volume.chunks().get(logical).map(|chunk| chunk.superblock_ranges()).unwrap_or_default()
+    }
+}
