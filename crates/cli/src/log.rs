@@ -13,6 +13,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter}
 use tracing_subscriber::registry::LookupSpan;
 use vlinder_base::sync::ProcessOnce;
 use vlinder_base::sync::atomic::{AtomicBool, Ordering};
+use vlinder_transaction::{COMMIT_EVENTS, LATCH_EVENTS};
 
 const VARIABLE: &str = "VLINDER_LOG";
 /// Where the system's log takes messages, as syslog(3) sends them.
@@ -23,11 +24,9 @@ const DAEMON: u8 = 3 << 3;
 /// The system's log, once standard error is nobody's.
 static BACKGROUND: ProcessOnce<Option<UnixDatagram>> = ProcessOnce::new();
 
-/// The modules that tell that a commit failed, and that nothing can be changed any more. A verb ends with
-/// that error anyway, with the place and what to do about it.
-const TOLD_BY_VERBS: [&str; 2] = ["vlinder_transaction::engine", "vlinder_fs::filesystem"];
-/// The module that tells how commits fare, warnings too.
-const TELLS_OF_COMMITS: &str = "vlinder_transaction::failed_commit";
+/// The events that tell how commits fare, and that nothing can be changed any more. A verb ends with that
+/// error anyway, with the place and what to do about it.
+const TOLD_BY_VERBS: [&str; 2] = [LATCH_EVENTS, COMMIT_EVENTS];
 /// Whether this process serves a mount.
 static SERVES: AtomicBool = AtomicBool::new(false);
 
@@ -109,9 +108,7 @@ impl<'a> MakeWriter<'a> for LogDestination {
     }
 
     fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> Sink {
-        let target = metadata.target();
-        let is_error_told = *metadata.level() == Level::ERROR && TOLD_BY_VERBS.contains(&target);
-        let is_told = is_error_told || target == TELLS_OF_COMMITS;
+        let is_told = TOLD_BY_VERBS.contains(&metadata.target());
         if is_told && !SERVES.load(Ordering::Relaxed) && std::env::var_os(VARIABLE).is_none() {
             return Sink::Nowhere;
         }

@@ -10,7 +10,8 @@ use vlinder_format::inode::{GroupId, Timestamp, UserId};
 use vlinder_format::superblock::Superblock;
 use vlinder_format::{Generation, RootId};
 use vlinder_transaction::{
-    ChangeKind, Engine, EngineError, EngineOptions, Handle, Participant, ReadOnlyReason, Reservation,
+    COMMIT_EVENTS, ChangeKind, Engine, EngineError, EngineOptions, Handle, Participant, ReadOnlyReason,
+    Reservation,
 };
 use vlinder_volume::{MappedChunk, OpenRules, Opened, Volume};
 
@@ -49,7 +50,7 @@ impl Drop for Closer {
         if !filesystem.is_read_only()
             && let Err(error) = filesystem.sync()
         {
-            tracing::error!(%error, "the last commit failed");
+            tracing::error!(target: COMMIT_EVENTS, %error, "the last commit failed");
         }
     }
 }

@@ -3,6 +3,7 @@
 use vlinder_base::sync::Mutex;
 use vlinder_format::Logical;
 
+use crate::events::LATCH_EVENTS;
 use crate::{EngineError, ReadOnlyReason};
 
 /// Why nothing can be changed, once there is a reason.
@@ -30,7 +31,7 @@ impl Latch {
         let mut reason = self.reason.lock();
         if reason.is_none() {
             *reason = Some(ReadOnlyReason::Error(error.to_string()));
-            tracing::error!(%error, "the file system is read-only from now on");
+            tracing::error!(target: LATCH_EVENTS, %error, "the file system is read-only from now on");
         }
     }
 

@@ -79,6 +79,8 @@ impl RunningTransaction {
 
     /// Has every thread that waits here look anew: nothing can be changed any more.
     pub(crate) fn wake(&self) {
+        // A thread that has looked and does not wait yet would miss it.
+        drop(self.phase.lock());
         self.phase_changed.notify_all();
     }
 

@@ -7,6 +7,7 @@ use vlinder_base::sync::{Arc, Mutex};
 use vlinder_format::Generation;
 
 use crate::EngineError;
+use crate::events::COMMIT_EVENTS;
 
 /// A commit that did not make durable all that it was to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +54,7 @@ impl Troubles {
         match kept.as_mut().filter(|failed| !failed.is_over && failed.reason == reason) {
             Some(failed) => failed.count += 1,
             None => {
-                tracing::error!(%reason, %generation, "a commit failed; it is tried again");
+                tracing::error!(target: COMMIT_EVENTS, %reason, %generation, "a commit failed; it is tried again");
                 *kept = Some(FailedCommit { time, generation, reason, count: 1, is_over: false });
             }
         }
@@ -77,11 +78,12 @@ impl Troubles {
     pub(crate) fn or_host_full(&self, error: EngineError) -> EngineError {
         let EngineError::Volume(failed) = &error else { return error };
         let Some(full) = failed.full_host() else { return error };
-        tracing::debug!(%failed, "a write waits for space on the host");
+        tracing::debug!(target: COMMIT_EVENTS, %failed, "a write waits for space on the host");
         *self.full_device.lock() = Some(Arc::clone(&full.device));
         if !self.host_is_full.swap(true, Ordering::Relaxed) {
             self.times_full.fetch_add(1, Ordering::Relaxed);
             tracing::warn!(
+                target: COMMIT_EVENTS,
                 device = &*full.device,
                 "the host has no space for the image; what was accepted waits in memory, and writers are refused"
             );
@@ -93,12 +95,12 @@ impl Troubles {
     pub(crate) fn note_all_durable(&self) {
         if self.host_is_full.load(Ordering::Relaxed) {
             self.host_is_full.store(false, Ordering::Relaxed);
-            tracing::info!("the host has space for the image again");
+            tracing::info!(target: COMMIT_EVENTS, "the host has space for the image again");
         }
         let mut kept = self.failed_commit.lock();
         if let Some(failed) = kept.as_mut().filter(|failed| !failed.is_over) {
             failed.is_over = true;
-            tracing::info!(failures = failed.count, "commits succeed again");
+            tracing::info!(target: COMMIT_EVENTS, failures = failed.count, "commits succeed again");
         }
     }
 }
