@@ -217,8 +217,8 @@ impl Inode {
         let Ok(extent) = FileExtent::decode(item.data) else { return };
         self.judge_item(collector, item, &[FileType::Regular, FileType::SymbolicLink]);
         let (inode, start) = (self.number, item.key.offset);
-        for kind in odd_extent(inode, &extent, &collector.judge.rules, collector.judge.superblock.generation)
-        {
+        let (judge, flags) = (collector.judge, self.item.map(|item| item.flags));
+        for kind in odd_extent(inode, &extent, flags, &judge.rules, judge.superblock.generation) {
             collector.find(kind, item.place());
         }
         if self.end > start {

@@ -4,7 +4,7 @@
 
 use vlinder_format::directory::{DirectoryEntries, DirectoryEntryType};
 use vlinder_format::file_extent::FileExtent;
-use vlinder_format::inode::{FileType, InodeItem};
+use vlinder_format::inode::{FileType, InodeFlags, InodeItem};
 use vlinder_format::inode_ref::{ExtendedReferences, InodeReferences};
 use vlinder_format::{ItemType, ObjectId};
 
@@ -138,9 +138,10 @@ impl Inodes {
     }
 }
 
-/// What of a log's item is wrong by itself: a replay takes it over as it is.
-pub(crate) fn odd_item(judge: &Judge<'_>, item: &Item<'_>) -> Vec<FindingKind> {
-    let inode = item.key.objectid;
+/// What of a log's item is wrong by itself: a replay takes it over as it is. `flags` are those of its inode,
+/// where the log has told them.
+pub(crate) fn odd_item(judge: &Judge<'_>, item: &Item<'_>, flags: Option<InodeFlags>) -> Vec<FindingKind> {
+    let (inode, newest) = (item.key.objectid, judge.superblock.generation.next());
     let of_name = |directory, index, name| {
         let at = if directory == inode { None } else { odd_index(directory, index) };
         at.into_iter().chain(odd_reference(directory, inode, index, name))
@@ -161,7 +162,7 @@ pub(crate) fn odd_item(judge: &Judge<'_>, item: &Item<'_>) -> Vec<FindingKind> {
             .collect(),
         ItemType::EXTENT_DATA => FileExtent::decode(item.data).map_or_else(
             |_| Vec::new(),
-            |extent| odd_extent(inode, &extent, &judge.rules, judge.superblock.generation.next()).collect(),
+            |extent| odd_extent(inode, &extent, flags, &judge.rules, newest).collect(),
         ),
         _ => Vec::new(),
     }

@@ -213,21 +213,19 @@ impl ItemVisitor for Log<'_> {
         if !log_may_hold(item_type) {
             return context.find(FindingKind::LogItem { item_type }, item.place());
         }
-        for kind in odd_item(&context.judge, item) {
+        let inode = item.key.objectid;
+        let flags = self.flags.filter(|(of, _)| *of == inode).map(|(_, flags)| flags);
+        for kind in odd_item(&context.judge, item, flags) {
             context.find(kind, item.place());
         }
         if let Some(inodes) = &mut self.inodes {
             inodes.judge(context, item);
         }
-        let inode = item.key.objectid;
         match item_type {
             ItemType::INODE_ITEM => {
                 self.flags = InodeItem::decode(item.data).ok().map(|decoded| (inode, decoded.flags));
             }
-            ItemType::EXTENT_DATA => {
-                let flags = self.flags.filter(|(of, _)| *of == inode).map(|(_, flags)| flags);
-                self.found.note_extent(item, flags);
-            }
+            ItemType::EXTENT_DATA => self.found.note_extent(item, flags),
             ItemType::EXTENT_CHECKSUM => self.found.note_checksums(item),
             _ => {}
         }

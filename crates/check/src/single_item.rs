@@ -69,17 +69,18 @@ fn unusable_name(directory: ObjectId, child: ObjectId, name: &[u8]) -> Option<Fi
 }
 
 /// A file's extent, in a tree whose newest transaction is `newest`: that of the superblock, and the next one
-/// in a log.
+/// in a log. `flags` are those of the inode, where they are known.
 pub(crate) fn odd_extent(
     inode: ObjectId,
     extent: &FileExtent<'_>,
+    flags: Option<InodeFlags>,
     rules: &LeafRules,
     newest: Generation,
 ) -> impl Iterator<Item = FindingKind> + use<> {
     let generation = extent.generation;
     let is_to_come = generation > newest;
     let generation = is_to_come.then_some(FindingKind::FileExtentGeneration { inode, generation });
-    let reason = odd_form(extent, u64::from(rules.sector_size));
+    let reason = odd_form(extent, u64::from(rules.sector_size)).or_else(|| odd_packing(extent, flags));
     let form = reason.map(|reason| FindingKind::FileExtentForm { inode, reason });
     let ram_bytes = extent.ram_bytes;
     let size = shows_too_much(extent).then_some(FindingKind::FileExtentSize { inode, ram_bytes });
@@ -108,6 +109,15 @@ fn odd_form(extent: &FileExtent<'_>, sector_size: u64) -> Option<&'static str> {
         _ if extent.other_encoding != 0 => Some("has an encoding that nobody knows"),
         _ => None,
     }
+}
+
+/// What was packed has checksums: Linux packs nothing of an inode that has none, and `btrfs check` calls such
+/// an extent bad. Inline bytes have their leaf's checksum.
+fn odd_packing(extent: &FileExtent<'_>, flags: Option<InodeFlags>) -> Option<&'static str> {
+    let is_packed = extent.compression != CompressionId::NONE;
+    let has_none = flags.is_some_and(|flags| flags.has(InodeFlags::NODATASUM));
+    let is_on_disk = matches!(extent.content, FileExtentContent::Regular(_)) && !extent.is_hole();
+    (is_packed && has_none && is_on_disk).then_some("is compressed, in a file without checksums")
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use vlinder_format::block::{BlockFault, BlockRules};
 use vlinder_format::chunk::{BlockGroupFlags, Chunk};
 use vlinder_format::device::DeviceItem;
 use vlinder_format::extent::{ExtentFlags, ExtentHeader, ExtentItem, Reference};
-use vlinder_format::inode::{GroupId, UserId};
+use vlinder_format::inode::{GroupId, InodeFlags, UserId};
 use vlinder_format::quota::{QuotaGroupId, QuotaGroupInfo, QuotaStatus, QuotaStatusFlags};
 use vlinder_format::superblock::{Superblock, SuperblockMirror};
 use vlinder_format::{
@@ -278,6 +278,12 @@ fn rules_of_the_log() {
     let m = Mutator::new(&image);
     m.change_item(logged, |item| item[18] = 1);
     let kind = FindingKind::FileExtentForm { inode, reason: "has an encoding that nobody knows" };
+    assert_found(&m, kind, place(RootId::TREE_LOG, logged));
+    let m = Mutator::new(&image);
+    let item = item_of(&m, leaf, |key, _| key.item_type == Type::INODE_ITEM && key.objectid == inode);
+    m.set_u64(item, 64, InodeFlags::NODATASUM.0);
+    m.change_item(logged, |item| item[16] = 1);
+    let kind = FindingKind::FileExtentForm { inode, reason: "is compressed, in a file without checksums" };
     assert_found(&m, kind, place(RootId::TREE_LOG, logged));
 
     // The log's own block is called an extent of a tree.

@@ -117,6 +117,18 @@ pub const DAMAGES: &[Damage] = &[
             place(FS, at),
         )
     }),
+    ("compressed without checksums", |m| {
+        let at = extent_of(m, "nosum");
+        m.change_item(at, |data| data[COMPRESSION] = CompressionId::ZLIB.0);
+        let (inode, offset) = (at.key.objectid, at.key.offset);
+        let reason = "is compressed, in a file without checksums";
+        let not_unpacked = "zlib data is damaged at byte 0: the stream is damaged; \
+                            its extent cannot be read, restore it from a copy";
+        only(FindingKind::FileExtentForm { inode, reason }, place(FS, at)).and(
+            FindingKind::DataNotUnpacked { inode, offset, reason: not_unpacked.to_owned() },
+            place(FS, at),
+        )
+    }),
     ("inline length", |m| {
         let at = extent_of(m, "small");
         m.add_u64(at, RAM_BYTES, 1);
