@@ -10,6 +10,7 @@ use vlinder_format::block::{ChildPointer, ITEM_HEADER_SIZE};
 use vlinder_format::{Block, Generation, Key, Level, Logical};
 
 use crate::edit::Edit;
+use crate::full_leaf::Lack;
 use crate::learned::Learned;
 use crate::plan::{Plan, Resolved, merge_threshold};
 use crate::root::{Root, RootPointer, RootState};
@@ -37,18 +38,6 @@ pub(crate) struct WritablePath {
     pub(crate) leaf: Logical,
     /// The first key that belongs further right.
     pub(crate) upper: Option<Key>,
-}
-
-/// Room that an item lacks in its leaf.
-pub(crate) struct Lack {
-    /// Where the item is, or belongs.
-    pub(crate) slot: usize,
-    /// Its key.
-    pub(crate) key: Key,
-    /// Bytes that it needs there beyond those it has, header included.
-    pub(crate) need: usize,
-    /// It is there already, and grows.
-    pub(crate) exists: bool,
 }
 
 /// How far the edits of one leaf got.
@@ -131,7 +120,11 @@ impl Writer<'_> {
             self.lower_keys(&path.nodes, &first_key);
         }
         match progress.split {
-            Some(lack) => self.split_leaf(&path, &lack),
+            Some(lack) => {
+                let (edits, resolved) = (edits.get(progress.done..), resolved.get(progress.done..));
+                let growths = growths(edits.unwrap_or_default(), resolved.unwrap_or_default(), path.upper);
+                self.split_leaf(&path, &lack, &growths);
+            }
             None if progress.removed && used < merge_threshold(capacity) => self.tidy_leaf(&path),
             None => {}
         }
@@ -351,6 +344,16 @@ fn edit_leaf(
         progress.done = progress.done.saturating_add(advanced);
     }
     progress
+}
+
+/// What edits add to one leaf: the key of each item and the bytes that it takes.
+fn growths(edits: &[Edit<'_>], resolved: &[Resolved], upper: Option<Key>) -> Vec<(Key, usize)> {
+    let here = edits.iter().zip(resolved).take_while(|(edit, _)| upper.is_none_or(|upper| edit.key < upper));
+    here.filter_map(|(edit, resolution)| {
+        let data = resolution.data(&edit.change)?;
+        Some((edit.key, data.len().saturating_add(ITEM_HEADER_SIZE)))
+    })
+    .collect()
 }
 
 fn fits_in_place(leaf: &Block, slot: usize, size: usize) -> bool {

@@ -31,6 +31,7 @@ mod cursor;
 pub mod edit;
 mod edit_batch;
 mod error;
+mod full_leaf;
 mod learned;
 pub mod lease;
 mod left_out;

@@ -1,54 +1,40 @@
-//! Splits: a full leaf or node becomes two, and a full root grows a new one above it.
+//! Splits: a full leaf gives items to a neighbour, or becomes two; so does a full node, and a full root grows
+//! a new one above it.
 
 use std::ops::Range;
 
 use vlinder_base::sync::Arc;
-use vlinder_format::block::{ChildPointer, ITEM_HEADER_SIZE};
+use vlinder_format::block::ChildPointer;
 use vlinder_format::{Block, Key, Logical};
 
-use crate::apply::{Lack, WritablePath, Writer};
+use crate::apply::{WritablePath, Writer};
+use crate::full_leaf::{FullLeaf, Gift, Lack, LeafSplit};
 use crate::search::child_block;
-
-/// Moving items to a neighbour pays from this part of a leaf on.
-const WORTHWHILE_PUSH: usize = 64;
-
-/// Where the new block goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LeafSplit {
-    /// An empty leaf before this one.
-    EmptyBefore,
-    /// An empty leaf behind this one: appending keeps the leaves before it full.
-    EmptyAfter,
-    /// The items from this slot on go into a new leaf behind this one.
-    At(usize),
-}
 
 impl Writer<'_> {
     /// Makes room for an item in a path's leaf, or at least brings it nearer: the caller descends again. Two
-    /// splits always do.
-    pub(crate) fn split_leaf(&mut self, path: &WritablePath, lack: &Lack) {
+    /// splits always do. `growths` are what it and those that follow it take in this leaf.
+    pub(crate) fn split_leaf(&mut self, path: &WritablePath, lack: &Lack, growths: &[(Key, usize)]) {
         let leaf = self.trees.cache.writable(path.leaf);
         assert!(!leaf.is_empty(), "{} bytes do not fit the empty leaf {}", lack.need, path.leaf);
-        if let Some(count) = self.push_left(path, &leaf, lack) {
-            let first_key = leaf.key(count);
+        let full = FullLeaf { leaf: &leaf, lack, growths };
+        if let Some(given) = self.push_left(path, &full) {
+            let first_key = leaf.key(given);
             drop(leaf);
-            self.trees.cache.change(path.leaf, |leaf| leaf.remove_items(0, count));
-            if let Some((parent, slot)) = path.nodes.last() {
-                self.trees.cache.change(*parent, |node| node.set_key(*slot, &first_key));
-            }
+            self.trees.cache.change(path.leaf, |leaf| leaf.remove_items(0, given));
+            self.set_child_key(path, 0, &first_key);
             return;
         }
-        if let Some(from) = self.push_right(path, &leaf, lack) {
-            let (first_key, count) = (leaf.key(from), leaf.len().saturating_sub(from));
+        if let Some(given) = self.push_right(path, &full) {
+            let kept = leaf.len().saturating_sub(given.items);
+            let first_key = if given.takes_new_item { lack.key } else { leaf.key(kept) };
             drop(leaf);
-            self.trees.cache.change(path.leaf, |leaf| leaf.remove_items(from, count));
-            if let Some((parent, slot)) = path.nodes.last() {
-                self.trees.cache.change(*parent, |node| node.set_key(slot.saturating_add(1), &first_key));
-            }
+            self.trees.cache.change(path.leaf, |leaf| leaf.remove_items(kept, given.items));
+            self.set_child_key(path, 1, &first_key);
             return;
         }
         self.trees.metrics.splits.increment();
-        let decision = choose_split(&leaf, lack);
+        let decision = full.split();
         let first_key = match decision {
             LeafSplit::At(middle) => leaf.key(middle),
             LeafSplit::EmptyBefore | LeafSplit::EmptyAfter => lack.key,
@@ -63,37 +49,36 @@ impl Writer<'_> {
         self.insert_pointer(&path.nodes, path.leaf, &pointer, decision != LeafSplit::EmptyBefore);
     }
 
-    /// Makes room by moving a leaf's first items to the leaf on its left, as Linux does before it splits:
-    /// items that come in several sweeps over the same leaves (references, then inodes, then data) would else
-    /// leave all of them half full. Only where that makes room for the item and is worth it. Gives how many
-    /// items the other leaf has now, which are this one's to lose.
-    fn push_left(&mut self, path: &WritablePath, leaf: &Block, lack: &Lack) -> Option<usize> {
+    /// Copies a leaf's first items to the leaf on its left. Gives how many that has now, which are this one's
+    /// to lose.
+    fn push_left(&mut self, path: &WritablePath, full: &FullLeaf<'_>) -> Option<usize> {
         let (parent, slot) = path.nodes.last()?;
         let beside = slot.checked_sub(1)?;
         let sibling = self.willing_child(*parent, beside)?;
-        // The item that lacks room stays behind another one, so that it is looked for in this leaf again.
-        let most = lack.slot.min(leaf.len().saturating_sub(1)).saturating_sub(1);
-        let lengths = (0..most).map(|slot| leaf.data_len(slot));
-        let count = how_many_pay(lengths, &sibling, lack)?;
+        let Gift { items, .. } = full.gift_to_left(&sibling)?;
         let at = sibling.len();
         drop(sibling);
-        self.give(leaf, 0..count, (*parent, beside), at);
-        Some(count)
+        self.give(full.leaf, 0..items, (*parent, beside), at);
+        Some(items)
     }
 
-    /// As [`push_left`](Self::push_left), with a leaf's last items and the leaf on its right. Gives the first
-    /// slot that this leaf has to lose.
-    fn push_right(&mut self, path: &WritablePath, leaf: &Block, lack: &Lack) -> Option<usize> {
+    /// As [`push_left`](Self::push_left), with a leaf's last items and the leaf on its right.
+    fn push_right(&mut self, path: &WritablePath, full: &FullLeaf<'_>) -> Option<Gift> {
         let (parent, slot) = path.nodes.last()?;
         let beside = slot.checked_add(1)?;
         let sibling = self.willing_child(*parent, beside)?;
-        let least = lack.slot.saturating_add(usize::from(lack.exists)).max(1);
-        let lengths = (least..leaf.len()).rev().map(|slot| leaf.data_len(slot));
-        let count = how_many_pay(lengths, &sibling, lack)?;
+        let gift = full.gift_to_right(&sibling)?;
         drop(sibling);
-        let from = leaf.len().saturating_sub(count);
-        self.give(leaf, from..leaf.len(), (*parent, beside), 0);
-        Some(from)
+        let count = full.leaf.len();
+        self.give(full.leaf, count.saturating_sub(gift.items)..count, (*parent, beside), 0);
+        Some(gift)
+    }
+
+    /// Gives the child that lies so many slots behind a path's leaf another first key.
+    fn set_child_key(&self, path: &WritablePath, behind: usize, key: &Key) {
+        if let Some((parent, slot)) = path.nodes.last() {
+            self.trees.cache.change(*parent, |node| node.set_key(slot.saturating_add(behind), key));
+        }
     }
 
     /// The child at a slot, if it is in memory and may be changed with what the plan holds. (Copying it takes
@@ -185,56 +170,4 @@ impl Writer<'_> {
         self.point_root_to(&root);
         self.insert_made(Arc::new(root));
     }
-}
-
-/// How many items with data of these lengths fit into a sibling; none unless that makes room for the item
-/// that lacks it and is worth it.
-fn how_many_pay(lengths: impl Iterator<Item = usize>, sibling: &Block, lack: &Lack) -> Option<usize> {
-    let room = sibling.free_bytes();
-    let (mut count, mut bytes) = (0usize, 0usize);
-    for length in lengths {
-        let with = bytes.saturating_add(length).saturating_add(ITEM_HEADER_SIZE);
-        if with > room {
-            break;
-        }
-        (count, bytes) = (count.saturating_add(1), with);
-    }
-    (bytes >= lack.need && bytes >= sibling.capacity_bytes() / WORTHWHILE_PUSH).then_some(count)
-}
-
-/// Where to split a leaf for an item that lacks room: in the middle, if the item then fits its half; else
-/// right at the item, so that the next split, at an end, leaves it alone.
-fn choose_split(leaf: &Block, lack: &Lack) -> LeafSplit {
-    let slot = lack.slot;
-    if !lack.exists && slot == leaf.len() {
-        return LeafSplit::EmptyAfter;
-    }
-    if !lack.exists && slot == 0 {
-        return LeafSplit::EmptyBefore;
-    }
-    let (middle, left) = middle_of(leaf);
-    let half = if slot < middle || (slot == middle && !lack.exists) {
-        left
-    } else {
-        leaf.used_bytes().saturating_sub(left)
-    };
-    if half.saturating_add(lack.need) <= leaf.capacity_bytes() && middle > 0 && middle < leaf.len() {
-        return LeafSplit::At(middle);
-    }
-    LeafSplit::At(slot.max(1))
-}
-
-/// The slot where the halves of a leaf are most even, and the bytes before it.
-fn middle_of(leaf: &Block) -> (usize, usize) {
-    let half = leaf.used_bytes() / 2;
-    let mut left = 0usize;
-    for slot in 0..leaf.len() {
-        let with = left.saturating_add(leaf.data_len(slot)).saturating_add(ITEM_HEADER_SIZE);
-        if with > half {
-            let rounds_up = with.saturating_sub(half) < half.saturating_sub(left);
-            return if rounds_up { (slot.saturating_add(1), with) } else { (slot, left) };
-        }
-        left = with;
-    }
-    (leaf.len(), left)
 }

@@ -1,0 +1,211 @@
+//! What to do with a full leaf: how much a neighbour gets of it before it is split, as in Linux, and where it
+//! is split.
+//!
+//! The items of small files come in several sweeps over the same leaves: references, then inodes, then data.
+//! Even halves would leave the left one half full for good. So that a sweep leaves full leaves behind it,
+//! what is left of it gets what will fill it, and the item that lacks room may go along.
+
+use vlinder_format::block::ITEM_HEADER_SIZE;
+use vlinder_format::{Block, Key};
+
+/// Moving items to a neighbour pays from this part of a leaf on.
+const WORTHWHILE_PART: usize = 64;
+
+/// Room that an item lacks in its leaf.
+pub(crate) struct Lack {
+    /// Where the item is, or belongs.
+    pub(crate) slot: usize,
+    /// Its key.
+    pub(crate) key: Key,
+    /// Bytes that it needs there beyond those it has, header included.
+    pub(crate) need: usize,
+    /// It is there already, and grows.
+    pub(crate) exists: bool,
+}
+
+/// What a leaf gives to a neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gift {
+    /// How many items, counted from the end that faces the neighbour.
+    pub(crate) items: usize,
+    /// The item that lacks room belongs to the neighbour then.
+    pub(crate) takes_new_item: bool,
+}
+
+/// Where the new block of a split goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeafSplit {
+    /// An empty leaf before this one.
+    EmptyBefore,
+    /// An empty leaf behind this one: appending keeps the leaves before it full.
+    EmptyAfter,
+    /// The items from this slot on go into a new leaf behind this one.
+    At(usize),
+}
+
+/// A leaf that has no room for an item.
+pub(crate) struct FullLeaf<'a> {
+    pub(crate) leaf: &'a Block,
+    pub(crate) lack: &'a Lack,
+    /// What the change puts into the leaf, from the item that lacks room on: keys and bytes.
+    pub(crate) growths: &'a [(Key, usize)],
+}
+
+impl FullLeaf<'_> {
+    /// Whether the change puts several items there.
+    fn is_sweep(&self) -> bool {
+        self.growths.len() > 1
+    }
+
+    /// What the leaf on the left gets, if that makes room for the item, here or there. A sweep gives what
+    /// fills it with what comes between.
+    pub(crate) fn gift_to_left(&self, left: &Block) -> Option<Gift> {
+        if self.is_sweep() {
+            return self.gift_of_sweep(left);
+        }
+        // The item stays where its leaf begins with its own key, or with one before it.
+        let (slot, last) = (self.lack.slot, self.leaf.len().saturating_sub(1));
+        let most = slot.min(last).saturating_sub(usize::from(!self.lack.exists));
+        let with_new = (slot > 0 && slot <= last && !self.lack.exists).then_some(slot);
+        self.as_much_as_fits(left, 0..slot.min(last), most, None, with_new)
+    }
+
+    fn gift_of_sweep(&self, left: &Block) -> Option<Gift> {
+        let slot = self.lack.slot;
+        let items = self.slot_where_full(left.used_bytes());
+        let takes_new_item = items > slot || (items == slot && !self.lack.exists);
+        if takes_new_item && self.bytes_before(slot).saturating_add(self.lack.need) <= left.free_bytes() {
+            return (items > 0).then_some(Gift { items, takes_new_item });
+        }
+        let items = items.min(slot.saturating_sub(usize::from(!self.lack.exists)));
+        self.pays(self.bytes_before(items)).then_some(Gift { items, takes_new_item: false })
+    }
+
+    /// What the leaf on the right gets, if that makes room for the item, here or there. A sweep keeps what
+    /// fills this one with what comes between.
+    pub(crate) fn gift_to_right(&self, right: &Block) -> Option<Gift> {
+        let slot = self.lack.slot;
+        let first = slot.saturating_add(usize::from(self.lack.exists)).max(1);
+        let behind = |slot: usize| self.leaf.len().saturating_sub(slot);
+        let full = self.is_sweep().then(|| self.slot_where_full(0)).filter(|full| *full >= first);
+        let with_new = (first == slot).then(|| behind(first));
+        let slots = (first..self.leaf.len()).rev();
+        self.as_much_as_fits(right, slots, behind(full.unwrap_or(first)), full.map(behind), with_new)
+    }
+
+    /// What a neighbour gets of the items in these slots: as many as fit there, at most `most`, if that pays,
+    /// or is `enough` for the whole change; else all `with_new` that lie between it and the item that lacks
+    /// room, if that fits there, too.
+    fn as_much_as_fits(
+        &self,
+        neighbour: &Block,
+        slots: impl Iterator<Item = usize>,
+        most: usize,
+        enough: Option<usize>,
+        with_new: Option<usize>,
+    ) -> Option<Gift> {
+        let room = neighbour.free_bytes();
+        let (mut items, mut bytes) = (0usize, 0usize);
+        let mut staying = (items, bytes);
+        for slot in slots {
+            let with = bytes.saturating_add(self.item_bytes(slot));
+            if with > room {
+                break;
+            }
+            (items, bytes) = (items.saturating_add(1), with);
+            if items <= most {
+                staying = (items, bytes);
+            }
+        }
+        if enough.is_some_and(|enough| staying.0 >= enough) || self.pays(staying.1) {
+            return Some(Gift { items: staying.0, takes_new_item: false });
+        }
+        let fits = with_new == Some(items) && bytes.saturating_add(self.lack.need) <= room;
+        fits.then_some(Gift { items, takes_new_item: true })
+    }
+
+    /// Whether moving so many bytes makes room for the item, and is worth it.
+    fn pays(&self, bytes: usize) -> bool {
+        let worthwhile = self.leaf.capacity_bytes().checked_div(WORTHWHILE_PART).unwrap_or_default();
+        bytes >= self.lack.need && bytes >= worthwhile
+    }
+
+    /// Where to split the leaf. Where a sweep goes through it, right where the left half will be full when
+    /// the sweep has passed; else in the middle, if the item then fits its half; else right at the item, so
+    /// that the next split, at an end, leaves it alone.
+    pub(crate) fn split(&self) -> LeafSplit {
+        let (leaf, slot) = (self.leaf, self.lack.slot);
+        if !self.lack.exists && slot == leaf.len() {
+            return LeafSplit::EmptyAfter;
+        }
+        if !self.lack.exists && slot == 0 {
+            return LeafSplit::EmptyBefore;
+        }
+        if self.is_sweep() || self.ends_sweep() {
+            let full = self.slot_where_full(0);
+            if full > 0 {
+                return LeafSplit::At(full);
+            }
+        }
+        let (middle, left) = self.middle();
+        let is_left = slot < middle || (slot == middle && !self.lack.exists);
+        let half = if is_left { left } else { leaf.used_bytes().saturating_sub(left) };
+        let fits = half.saturating_add(self.lack.need) <= leaf.capacity_bytes();
+        if fits && middle > 0 && middle < leaf.len() {
+            return LeafSplit::At(middle);
+        }
+        LeafSplit::At(slot.max(1))
+    }
+
+    /// Whether the item is the last of its type in a leaf that is nearly full before it: such items come in
+    /// the order of their keys, each between items that are there already (the data of files that were made
+    /// one after another). What lies before it gets no more of them.
+    fn ends_sweep(&self) -> bool {
+        let Lack { slot, key, exists, .. } = *self.lack;
+        let eighth = self.leaf.capacity_bytes() / 8;
+        let is_last = (slot..self.leaf.len()).all(|slot| self.leaf.key(slot).item_type != key.item_type);
+        let bytes_left = self.leaf.capacity_bytes().saturating_sub(self.bytes_before(slot));
+        !exists && is_last && bytes_left <= eighth
+    }
+
+    /// The first slot whose item does not fit where so many bytes lie already, when that place has got the
+    /// growths before it.
+    fn slot_where_full(&self, bytes_there: usize) -> usize {
+        let (mut bytes, mut growths) = (bytes_there, self.growths.iter().peekable());
+        for slot in 0..self.leaf.len() {
+            let key = self.leaf.key(slot);
+            while let Some((_, growth)) = growths.next_if(|(grown, _)| *grown <= key) {
+                bytes = bytes.saturating_add(*growth);
+            }
+            bytes = bytes.saturating_add(self.item_bytes(slot));
+            if bytes > self.leaf.capacity_bytes() {
+                return slot;
+            }
+        }
+        self.leaf.len().saturating_sub(1)
+    }
+
+    /// The slot where the halves of the leaf are most even, and the bytes before it.
+    fn middle(&self) -> (usize, usize) {
+        let half = self.leaf.used_bytes() / 2;
+        let mut left = 0usize;
+        for slot in 0..self.leaf.len() {
+            let with = left.saturating_add(self.item_bytes(slot));
+            if with > half {
+                let rounds_up = with.saturating_sub(half) < half.saturating_sub(left);
+                return if rounds_up { (slot.saturating_add(1), with) } else { (slot, left) };
+            }
+            left = with;
+        }
+        (self.leaf.len(), left)
+    }
+
+    fn bytes_before(&self, slot: usize) -> usize {
+        (0..slot).map(|slot| self.item_bytes(slot)).fold(0, usize::saturating_add)
+    }
+
+    /// What an item takes, with its header.
+    fn item_bytes(&self, slot: usize) -> usize {
+        self.leaf.data_len(slot).saturating_add(ITEM_HEADER_SIZE)
+    }
+}
