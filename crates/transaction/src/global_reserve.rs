@@ -23,10 +23,10 @@ const LEVELS: u64 = 8;
 const UNLINK_ITEMS: u64 = 6;
 /// Items that a snapshot asks Linux for (`create_snapshot`).
 const SNAPSHOT_ITEMS: u64 = 8;
-/// What making a file asks Linux for beyond its reserve, each item by its path, copied and split, and twice
-/// more for the delayed references (`btrfs_start_transaction`; seen on full file systems of 128 and 256 MiB):
-/// two of Linux's five items, since vlinder's leaves are less full by what three come to.
-const MARGIN_BLOCKS: u64 = 2 * 3 * LEVELS * 2;
+/// What making a file asks Linux for beyond its reserve: five items, each by its path, copied and split, and
+/// twice more for the delayed references (`btrfs_start_transaction`; seen on full file systems of 128 and
+/// 256 MiB).
+const MARGIN_BLOCKS: u64 = 5 * 3 * LEVELS * 2;
 /// Extents of a sector that the smallest part of a flush may overwrite.
 const OVERWRITTEN: Charge = {
     let mut charge = Charge::leaves(0);

@@ -8,8 +8,8 @@
 use vlinder_format::block::ITEM_HEADER_SIZE;
 use vlinder_format::{Block, Key};
 
-/// Moving items to a neighbour pays from this part of a leaf on.
-const WORTHWHILE_PART: usize = 64;
+/// Moving items to a neighbour pays from this part of a block on.
+pub(crate) const WORTHWHILE_PART: usize = 64;
 
 /// Room that an item lacks in its leaf.
 pub(crate) struct Lack {
@@ -141,11 +141,15 @@ impl FullLeaf<'_> {
         if !self.lack.exists && slot == 0 {
             return LeafSplit::EmptyBefore;
         }
-        if self.is_sweep() || self.ends_sweep() {
-            let full = self.slot_where_full(0);
-            if full > 0 {
-                return LeafSplit::At(full);
-            }
+        let full = if self.ends_sweep() {
+            slot_where_full(leaf, 0, &self.growths_of_sweep())
+        } else if self.is_sweep() {
+            self.slot_where_full(0)
+        } else {
+            0
+        };
+        if full > 0 {
+            return LeafSplit::At(full);
         }
         let (middle, left) = self.middle();
         let is_left = slot < middle || (slot == middle && !self.lack.exists);
@@ -157,32 +161,31 @@ impl FullLeaf<'_> {
         LeafSplit::At(slot.max(1))
     }
 
-    /// Whether the item is the last of its type in a leaf that is nearly full before it: such items come in
-    /// the order of their keys, each between items that are there already (the data of files that were made
-    /// one after another). What lies before it gets no more of them.
+    /// Whether the item is the last of its type, in the second half of a leaf: such items come in the order of
+    /// their keys, each between items that are there already (the data of files that were made one after
+    /// another). What lies before it gets no more of them.
     fn ends_sweep(&self) -> bool {
         let Lack { slot, key, exists, .. } = *self.lack;
-        let eighth = self.leaf.capacity_bytes() / 8;
         let is_last = (slot..self.leaf.len()).all(|slot| self.leaf.key(slot).item_type != key.item_type);
-        let bytes_left = self.leaf.capacity_bytes().saturating_sub(self.bytes_before(slot));
-        !exists && is_last && bytes_left <= eighth
+        !exists && is_last && self.bytes_before(slot) >= self.leaf.capacity_bytes() / 2
     }
 
-    /// The first slot whose item does not fit where so many bytes lie already, when that place has got the
-    /// growths before it.
-    fn slot_where_full(&self, bytes_there: usize) -> usize {
-        let (mut bytes, mut growths) = (bytes_there, self.growths.iter().peekable());
-        for slot in 0..self.leaf.len() {
-            let key = self.leaf.key(slot);
-            while let Some((_, growth)) = growths.next_if(|(grown, _)| *grown <= key) {
-                bytes = bytes.saturating_add(*growth);
-            }
-            bytes = bytes.saturating_add(self.item_bytes(slot));
-            if bytes > self.leaf.capacity_bytes() {
-                return slot;
+    /// What a sweep will put into the leaf: an item as large as this one for each object from here on.
+    fn growths_of_sweep(&self) -> Vec<(Key, usize)> {
+        let Lack { slot, key, need, .. } = *self.lack;
+        let mut growths = vec![(key, need)];
+        for slot in slot..self.leaf.len() {
+            let objectid = self.leaf.key(slot).objectid;
+            if growths.last().is_some_and(|(last, _)| last.objectid != objectid) {
+                growths.push((Key { objectid, ..key }, need));
             }
         }
-        self.leaf.len().saturating_sub(1)
+        growths
+    }
+
+    /// As [`slot_where_full`], with what the change puts there.
+    fn slot_where_full(&self, bytes_there: usize) -> usize {
+        slot_where_full(self.leaf, bytes_there, self.growths)
     }
 
     /// The slot where the halves of the leaf are most even, and the bytes before it.
@@ -204,8 +207,29 @@ impl FullLeaf<'_> {
         (0..slot).map(|slot| self.item_bytes(slot)).fold(0, usize::saturating_add)
     }
 
-    /// What an item takes, with its header.
     fn item_bytes(&self, slot: usize) -> usize {
-        self.leaf.data_len(slot).saturating_add(ITEM_HEADER_SIZE)
+        item_bytes(self.leaf, slot)
     }
+}
+
+/// The first slot of a leaf whose item does not fit where so many bytes lie already, when that place has got
+/// the growths before it.
+fn slot_where_full(leaf: &Block, bytes_there: usize, growths: &[(Key, usize)]) -> usize {
+    let (mut bytes, mut growths) = (bytes_there, growths.iter().peekable());
+    for slot in 0..leaf.len() {
+        let key = leaf.key(slot);
+        while let Some((_, growth)) = growths.next_if(|(grown, _)| *grown <= key) {
+            bytes = bytes.saturating_add(*growth);
+        }
+        bytes = bytes.saturating_add(item_bytes(leaf, slot));
+        if bytes > leaf.capacity_bytes() {
+            return slot;
+        }
+    }
+    leaf.len().saturating_sub(1)
+}
+
+/// What an item takes, with its header.
+fn item_bytes(leaf: &Block, slot: usize) -> usize {
+    leaf.data_len(slot).saturating_add(ITEM_HEADER_SIZE)
 }

@@ -8,7 +8,7 @@ use vlinder_format::block::ChildPointer;
 use vlinder_format::{Block, Key, Logical};
 
 use crate::apply::{WritablePath, Writer};
-use crate::full_leaf::{FullLeaf, Gift, Lack, LeafSplit};
+use crate::full_leaf::{FullLeaf, Gift, Lack, LeafSplit, WORTHWHILE_PART};
 use crate::search::child_block;
 
 impl Writer<'_> {
@@ -124,18 +124,108 @@ impl Writer<'_> {
             full
         });
         if full {
-            self.split_node(above, *node, slot, pointer);
+            if !self.push_pointers(above, *node, slot, pointer) {
+                self.split_node(above, *node, slot, pointer);
+            }
         } else if slot == 0 {
             self.lower_keys(above, &pointer.key);
         }
+    }
+
+    /// Gives pointers of a full node to a neighbour, and inserts a pointer where it belongs then. Gives whether
+    /// that was done.
+    fn push_pointers(
+        &mut self,
+        above: &[(Logical, usize)],
+        node: Logical,
+        slot: usize,
+        pointer: &ChildPointer,
+    ) -> bool {
+        let Some((parent, at)) = above.last().copied() else { return false };
+        self.push_pointers_left(parent, at, (node, slot), pointer).is_some()
+            || self.push_pointers_right(parent, at, (node, slot), pointer).is_some()
+    }
+
+    /// The first pointers go to the node on the left: as many as fit there and lie before the new one.
+    fn push_pointers_left(
+        &mut self,
+        parent: Logical,
+        at: usize,
+        (node, slot): (Logical, usize),
+        pointer: &ChildPointer,
+    ) -> Option<()> {
+        let beside = at.checked_sub(1)?;
+        let sibling = self.willing_child(parent, beside)?;
+        let old = self.trees.cache.writable(node);
+        let count = room_for_pointers(&sibling).min(slot.saturating_sub(1));
+        if count < worthwhile_pointers(&old) {
+            return None;
+        }
+        let (end, moved) = (sibling.len(), old.children().take(count).collect::<Vec<_>>());
+        let first_key = old.key(count);
+        drop((sibling, old));
+        self.give_pointers((parent, beside), end, &moved);
+        self.trees.cache.change(node, |node| {
+            node.remove_children(0, count);
+            node.insert_children(slot.saturating_sub(count), &[*pointer]);
+        });
+        self.trees.cache.change(parent, |parent| parent.set_key(at, &first_key));
+        Some(())
+    }
+
+    /// The last pointers go to the node on the right: as many as fit there and lie behind the new one; or all
+    /// of these, and the new one before them.
+    fn push_pointers_right(
+        &mut self,
+        parent: Logical,
+        at: usize,
+        (node, slot): (Logical, usize),
+        pointer: &ChildPointer,
+    ) -> Option<()> {
+        let beside = at.saturating_add(1);
+        let sibling = self.willing_child(parent, beside)?;
+        let (old, room) = (self.trees.cache.writable(node), room_for_pointers(&sibling));
+        let behind = old.len().saturating_sub(slot);
+        let stays = behind.min(room) >= worthwhile_pointers(&old);
+        if !stays && behind >= room {
+            return None;
+        }
+        let kept = old.len().saturating_sub(behind.min(room));
+        let mut moved: Vec<ChildPointer> = old.children().skip(kept).collect();
+        if !stays {
+            moved.insert(0, *pointer);
+        }
+        drop((sibling, old));
+        let first_key = moved.first()?.key;
+        self.give_pointers((parent, beside), 0, &moved);
+        self.trees.cache.change(node, |node| {
+            let count = node.len().saturating_sub(kept);
+            node.remove_children(kept, count);
+            if stays {
+                node.insert_children(slot, &[*pointer]);
+            }
+        });
+        self.trees.cache.change(parent, |parent| parent.set_key(beside, &first_key));
+        Some(())
+    }
+
+    /// Puts pointers into a child of a parent.
+    fn give_pointers(&mut self, (parent, slot): (Logical, usize), at: usize, moved: &[ChildPointer]) {
+        let node = self.trees.cache.writable(parent);
+        let sibling = self.writable_child(&node, slot).logical();
+        drop(node);
+        self.trees.metrics.pushes.increment();
+        self.trees.cache.change(sibling, |sibling| sibling.insert_children(at, moved));
     }
 
     /// Splits a full node and inserts a pointer into the half where it belongs.
     fn split_node(&mut self, above: &[(Logical, usize)], node: Logical, slot: usize, pointer: &ChildPointer) {
         let old = self.trees.cache.writable(node);
         self.trees.metrics.splits.increment();
-        // A pointer at the very end opens a node of its own: appending keeps the nodes before it full.
-        let middle = if slot == old.len() { old.len() } else { old.len() / 2 };
+        // A pointer at the end, or close to it, opens a node of its own: appending and sweeps keep the nodes
+        // before it full.
+        let close = old.len().saturating_sub(old.len() / 8);
+        let middle = if slot >= close { slot } else { old.len() / 2 };
         let moved: Vec<ChildPointer> = old.children().skip(middle).collect();
         let first_key = moved.first().map_or(pointer.key, |first| first.key);
         let mut fresh = self.create(&old, old.level(), &first_key);
@@ -170,4 +260,14 @@ impl Writer<'_> {
         self.point_root_to(&root);
         self.insert_made(Arc::new(root));
     }
+}
+
+/// How many pointers a node has room for.
+fn room_for_pointers(node: &Block) -> usize {
+    node.pointer_capacity().saturating_sub(node.len())
+}
+
+/// From so many on, moving pointers of a node pays.
+fn worthwhile_pointers(node: &Block) -> usize {
+    (node.pointer_capacity() / WORTHWHILE_PART).max(1)
 }
