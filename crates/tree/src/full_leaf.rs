@@ -161,7 +161,7 @@ impl FullLeaf<'_> {
         LeafSplit::At(slot.max(1))
     }
 
-    /// Whether the item is the last of its type, in the second half of a leaf: such items come in the order of
+    /// Whether the item is the last of its type in the second half of a leaf: such items come in the order of
     /// their keys, each between items that are there already (the data of files that were made one after
     /// another). What lies before it gets no more of them.
     fn ends_sweep(&self) -> bool {

@@ -132,8 +132,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Gives pointers of a full node to a neighbour, and inserts a pointer where it belongs then. Gives whether
-    /// that was done.
+    /// Gives pointers of a full node to a neighbour, and inserts a pointer where it belongs then. Gives
+    /// whether that was done.
     fn push_pointers(
         &mut self,
         above: &[(Logical, usize)],
