@@ -295,7 +295,34 @@ impl Mutator {
         let like = self.find(RootId::ROOT_TREE, |key, _| key == RootItem::key(RootId::CHECKSUM_TREE, 0));
         let mut item = RootItem::decode(self.block(like.leaf).data(like.slot)).unwrap();
         set(&mut item);
-        self.insert(RootId::ROOT_TREE, key, &item.encode());
+        let data = item.encode();
+        self.make_room(RootId::ROOT_TREE, &key, ITEM_HEADER_SIZE + data.len());
+        self.insert(RootId::ROOT_TREE, key, &data);
+    }
+
+    /// Moves items from behind a key's place to the next leaf, until there is room for so many bytes.
+    fn make_room(&self, tree: RootId, key: &Key, bytes: usize) {
+        let mut path = vec![self.block(self.root(tree))];
+        while !path[path.len() - 1].is_leaf() {
+            let node = &path[path.len() - 1];
+            path.push(self.block(node.child(node.child_slot(key)).logical));
+        }
+        let leaf = path.pop().unwrap();
+        if leaf.free_bytes() >= bytes {
+            return;
+        }
+        let parent = path.pop().unwrap();
+        let next = parent.child_slot(key) + 1;
+        let fits = |first: &usize| {
+            let moved: usize = (*first..leaf.len()).map(|slot| ITEM_HEADER_SIZE + leaf.data_len(slot)).sum();
+            leaf.free_bytes() + moved >= bytes
+        };
+        let first = (leaf.search(key).unwrap_err()..leaf.len()).rev().find(fits).unwrap();
+        let moved: Vec<(Key, &[u8])> =
+            (first..leaf.len()).map(|slot| (leaf.key(slot), leaf.data(slot))).collect();
+        self.change_block(parent.child(next).logical, |next| next.insert_items(0, &moved));
+        self.change_block(leaf.logical(), |leaf| leaf.remove_items(first, leaf.len() - first));
+        self.change_block(parent.logical(), |parent| parent.set_key(next, &moved[0].0));
     }
 
     /// Writes a block to every copy, with its checksum.

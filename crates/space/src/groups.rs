@@ -477,6 +477,24 @@ mod tests {
     }
 
     #[test]
+    fn blocks_of_a_group_that_is_nearly_empty_are_gathered_before_it() {
+        let gathered = |used: [u64; 4], hint: u64| {
+            let mut groups = metadata([1, 3, 7, 9]);
+            for (number, blocks) in [1, 3, 7, 9].into_iter().zip(used) {
+                groups.get_mut(Logical(number * GROUP_BYTES)).unwrap().used = blocks * BLOCK_BYTES;
+            }
+            groups.hints[Purpose::Metadata as usize] = hint * GROUP_BYTES;
+            groups.gather_blocks();
+            groups.hints[Purpose::Metadata as usize] / GROUP_BYTES
+        };
+        assert_eq!([1, 3, 7, 9].map(|hint| gathered([1, 2, 1, 0], hint)), [1, 3, 3, 3]);
+        assert_eq!([1, 3, 7, 9].map(|hint| gathered([1, 1, 1, 1], hint)), [1; 4], "the first of equals");
+        assert_eq!(gathered([1, 13, 0, 1], 9), 1, "where there is room");
+        assert_eq!(gathered([5, 2, 1, 0], 3), 3, "not from where many lie");
+        assert_eq!([0, 2].map(|hint| gathered([1, 2, 1, 0], hint)), [0, 2], "in no group");
+    }
+
+    #[test]
     fn full_and_closed_groups_are_not_looked_at() {
         let mut groups = metadata(0..1000);
         take(&mut groups, 999 * BLOCKS);

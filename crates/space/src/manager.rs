@@ -86,6 +86,11 @@ impl SpaceManager {
         self.ledger.state.lock().forget_unallocated();
     }
 
+    /// Has the next tree blocks gathered where others lie, if few lie where they come from.
+    pub fn gather_blocks(&self) {
+        self.ledger().state.lock().groups.gather_blocks();
+    }
+
     /// Takes up to `count` tree blocks; waits where a group's free ranges are being read by another thread.
     pub fn take_blocks(&self, purpose: Purpose, count: usize, size: u64, into: &mut Vec<Logical>) -> Taken {
         let mut state = self.ledger.state.lock();

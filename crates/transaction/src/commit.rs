@@ -258,6 +258,7 @@ impl<'a> Critical<'a> {
         }
         engine.waiting.end_ending();
         engine.size_global_reserve();
+        engine.space.gather_blocks();
         let superblock = self.make_superblock();
         let blocks = engine.forest.trees().freeze(self.generation);
         engine.end_log(self.generation)?;

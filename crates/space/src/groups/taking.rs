@@ -1,15 +1,21 @@
 //! Taking space of block groups: which group, which of its free ranges, and which of them first.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::ops::{Bound, Range};
 
 use vlinder_format::Logical;
 use vlinder_format::chunk::BlockGroupFlags;
 
-use super::{Free, Group, Groups, Purpose, Taken, TakenPlace, list};
+use super::{Free, Group, Groups, Purpose, Taken, TakenPlace, list, serves};
 use crate::chosen::ChosenPlaces;
 use crate::free_ranges::FreeRanges;
 use crate::group_range::GroupRange;
+
+/// A group is nearly empty up to this part of it.
+const NEARLY_EMPTY: u64 = 16;
+/// A group has room for many blocks from this part of it on.
+const ROOM_FOR_MANY: u64 = 4;
 
 impl Groups {
     /// Takes `count` blocks of `size` bytes.
@@ -65,6 +71,28 @@ impl Groups {
             }
         }
         self.unfinished(unknown, loading)
+    }
+
+    /// Has the next tree blocks taken from the fullest of the groups before the one that they come from,
+    /// where that is nearly empty: what lies there moves by and by, and its chunk can go. What never changes
+    /// lies in the first groups for the most part.
+    pub fn gather_blocks(&mut self) {
+        let purpose = Purpose::Metadata;
+        let hint = Logical(self.hints[purpose as usize]);
+        let Some((start, current)) = self.groups.range(..=hint).next_back() else { return };
+        if hint.0 >= current.range.end() || current.used > current.range.length / NEARLY_EMPTY {
+            return;
+        }
+        // What is pinned is free at the next commit.
+        let has_room = |group: &&Group| {
+            let most = group.range.length.saturating_sub(group.range.length / ROOM_FOR_MANY);
+            !group.closed && (1..=most).contains(&group.used)
+        };
+        let before = self.groups.range(..start).map(|(_, group)| group);
+        let before = before.filter(|group| serves(group, purpose)).filter(has_room);
+        if let Some(fullest) = before.max_by_key(|group| (group.used, Reverse(group.range.start))) {
+            self.hints[purpose as usize] = fullest.range.start.0;
+        }
     }
 
     /// Takes what is known to be free.
