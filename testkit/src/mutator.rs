@@ -205,11 +205,9 @@ impl Mutator {
         self.change_block(leaf.logical(), |block| block.insert_items(slot, &[(key, data)]));
     }
 
-    /// As [`Mutator::insert`], unless the leaf has no room; false then.
+    /// As [`Mutator::insert`], unless neither the leaf nor the next one has room; false then.
     pub fn insert_where_room(&self, tree: RootId, key: Key, data: &[u8]) -> bool {
-        let leaves = self.leaves_below(self.root(tree));
-        let leaf = leaves.iter().rev().find(|leaf| leaf.first_key().is_some_and(|first| first <= key));
-        let has_room = leaf.unwrap_or(&leaves[0]).free_bytes() >= ITEM_HEADER_SIZE + data.len();
+        let has_room = self.make_room(tree, &key, ITEM_HEADER_SIZE + data.len());
         if has_room {
             self.insert(tree, key, data);
         }
@@ -296,12 +294,12 @@ impl Mutator {
         let mut item = RootItem::decode(self.block(like.leaf).data(like.slot)).unwrap();
         set(&mut item);
         let data = item.encode();
-        self.make_room(RootId::ROOT_TREE, &key, ITEM_HEADER_SIZE + data.len());
-        self.insert(RootId::ROOT_TREE, key, &data);
+        assert!(self.insert_where_room(RootId::ROOT_TREE, key, &data), "no room for the root of tree {tree}");
     }
 
-    /// Moves items from behind a key's place to the next leaf, until there is room for so many bytes.
-    fn make_room(&self, tree: RootId, key: &Key, bytes: usize) {
+    /// Moves items from behind a key's place to the next leaf, if that is needed, until there is room for so
+    /// many bytes. Gives whether there is.
+    fn make_room(&self, tree: RootId, key: &Key, bytes: usize) -> bool {
         let mut path = vec![self.block(self.root(tree))];
         while !path[path.len() - 1].is_leaf() {
             let node = &path[path.len() - 1];
@@ -309,20 +307,27 @@ impl Mutator {
         }
         let leaf = path.pop().unwrap();
         if leaf.free_bytes() >= bytes {
-            return;
+            return true;
         }
-        let parent = path.pop().unwrap();
+        let Some(parent) = path.pop() else { return false };
         let next = parent.child_slot(key) + 1;
         let fits = |first: &usize| {
             let moved: usize = (*first..leaf.len()).map(|slot| ITEM_HEADER_SIZE + leaf.data_len(slot)).sum();
             leaf.free_bytes() + moved >= bytes
         };
-        let first = (leaf.search(key).unwrap_err()..leaf.len()).rev().find(fits).unwrap();
+        let first = (leaf.search(key).unwrap_err()..leaf.len()).rev().find(fits);
+        let Some(first) = first.filter(|_| next < parent.len()) else { return false };
         let moved: Vec<(Key, &[u8])> =
             (first..leaf.len()).map(|slot| (leaf.key(slot), leaf.data(slot))).collect();
-        self.change_block(parent.child(next).logical, |next| next.insert_items(0, &moved));
+        let taken: usize = moved.iter().map(|(_, data)| ITEM_HEADER_SIZE + data.len()).sum();
+        let sibling = parent.child(next).logical;
+        if self.block(sibling).free_bytes() < taken {
+            return false;
+        }
+        self.change_block(sibling, |sibling| sibling.insert_items(0, &moved));
         self.change_block(leaf.logical(), |leaf| leaf.remove_items(first, leaf.len() - first));
         self.change_block(parent.logical(), |parent| parent.set_key(next, &moved[0].0));
+        true
     }
 
     /// Writes a block to every copy, with its checksum.
