@@ -14,12 +14,13 @@ use crate::full_leaf::Lack;
 use crate::learned::Learned;
 use crate::plan::{Plan, Resolved, merge_threshold};
 use crate::root::{Root, RootPointer, RootState};
-use crate::search::{Pins, child_block, root_block};
-use crate::{AddressPool, ChildReferences, Space, TreeError, Trees, WantedBlock};
+use crate::tree_blocks::{Pins, TreeBlocks};
+use crate::wanted::{child_block, root_block};
+use crate::{AddressPool, ChildReferences, Space, TreeError, WantedBlock};
 
 /// The state of one apply.
 pub(crate) struct Writer<'a> {
-    pub(crate) trees: &'a Trees,
+    pub(crate) trees: &'a TreeBlocks,
     pub(crate) root: &'a Root,
     pub(crate) state: &'a mut RootState,
     pub(crate) generation: Generation,
@@ -48,38 +49,10 @@ struct LeafProgress {
     split: Option<Lack>,
 }
 
-impl Trees {
-    #[allow(clippy::too_many_arguments, reason = "the state of one edit, private to this crate")]
-    pub(crate) fn apply(
-        &self,
-        root: &Root,
-        state: &mut RootState,
-        generation: Generation,
-        space: &dyn Space,
-        pool: &mut AddressPool,
-        pins: &mut Pins,
-        learned: &mut Learned,
-        edits: &[Edit<'_>],
-        plan: Plan,
-    ) {
-        let mut writer = Writer::new(self, root, state, generation, space, pool, pins, learned);
-        let (mut edits, mut resolved) = (edits, plan.resolved.as_slice());
-        while let (Some(edit), Some(resolution)) = (edits.first(), resolved.first()) {
-            let done = if matches!(resolution, Resolved::Keep) {
-                1
-            } else {
-                writer.change_leaf(&edit.key, edits, resolved)
-            };
-            edits = edits.get(done..).unwrap_or_default();
-            resolved = resolved.get(done..).unwrap_or_default();
-        }
-    }
-}
-
 impl<'a> Writer<'a> {
     #[allow(clippy::too_many_arguments, reason = "the state of one apply, private to this crate")]
     pub(crate) fn new(
-        trees: &'a Trees,
+        trees: &'a TreeBlocks,
         root: &'a Root,
         state: &'a mut RootState,
         generation: Generation,
@@ -94,6 +67,20 @@ impl<'a> Writer<'a> {
 }
 
 impl Writer<'_> {
+    /// Makes the planned changes.
+    pub(crate) fn apply(&mut self, mut edits: &[Edit<'_>], plan: &Plan) {
+        let mut resolved = plan.resolved.as_slice();
+        while let (Some(edit), Some(resolution)) = (edits.first(), resolved.first()) {
+            let done = if matches!(resolution, Resolved::Keep) {
+                1
+            } else {
+                self.change_leaf(&edit.key, edits, resolved)
+            };
+            edits = edits.get(done..).unwrap_or_default();
+            resolved = resolved.get(done..).unwrap_or_default();
+        }
+    }
+
     /// Whether a block has to be copied before it may change.
     pub(crate) fn must_cow(&self, block: &Block) -> bool {
         self.root.must_cow(block, self.generation) && !self.made.contains(&block.logical())
@@ -233,7 +220,7 @@ impl Writer<'_> {
             fsid: like.fsid(),
             chunk_tree_uuid: like.chunk_tree_uuid(),
         };
-        let block = Block::new(self.trees.source.node_size(), &identity);
+        let block = Block::new(self.trees.source().node_size(), &identity);
         self.space.block_created(self.root.id(), &block, first_key);
         block
     }

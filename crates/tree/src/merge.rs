@@ -11,7 +11,7 @@ use vlinder_format::{Block, Key, Level, Logical};
 
 use crate::apply::{WritablePath, Writer};
 use crate::root::RootPointer;
-use crate::search::child_block;
+use crate::wanted::child_block;
 
 impl Writer<'_> {
     /// After removals: drops the leaf if it is empty, or joins it with a sibling if both fit in one.

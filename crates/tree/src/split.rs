@@ -9,7 +9,7 @@ use vlinder_format::{Block, Key, Logical};
 
 use crate::apply::{WritablePath, Writer};
 use crate::full_leaf::{FullLeaf, Gift, Lack, LeafSplit, WORTHWHILE_PART};
-use crate::search::child_block;
+use crate::wanted::child_block;
 
 impl Writer<'_> {
     /// Makes room for an item in a path's leaf, or at least brings it nearer: the caller descends again. Two

@@ -12,7 +12,7 @@ use vlinder_format::{Block, Damage, Generation, Place, RootId, Uuid};
 use vlinder_volume::{MappedBy, ReadRequest, Volume};
 
 use crate::leniency::Leniency;
-use crate::search::{span_of, verify_block};
+use crate::wanted::{span_of, verify_block};
 use crate::{BlockSource, LeftOut, TreeError, WantedBlock};
 
 /// Where a block says whose it is.
