@@ -315,7 +315,7 @@ fn histories_that_allocated_the_same_are_told_apart_by_what_they_wrote() {
         let turned: Vec<&Path> = images.iter().rev().map(PathBuf::as_path).collect();
         for given in [&paths(&images), &turned] {
             let filesystem = Filesystem::open(given, OpenOptions::default()).unwrap();
-            assert!(filesystem.engine().volume().members()[left].is_stale, "{what}");
+            assert!(filesystem.engine().volume().members().as_slice()[left].is_stale, "{what}");
             if let Err(difference) = walk::compare(&expected, &support::walk(&filesystem)) {
                 panic!("{what}: {difference}");
             }

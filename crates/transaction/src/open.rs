@@ -201,7 +201,7 @@ impl Engine {
                 continue;
             };
             if let Ok((statistics, _)) = DeviceStatistics::decode(found.data()) {
-                self.volume.load_statistics(member.id, &statistics);
+                member.load_statistics(&statistics);
             }
         }
         Ok(())

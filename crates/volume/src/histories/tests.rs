@@ -11,6 +11,7 @@ use vlinder_format::superblock::SuperblockMirror;
 use vlinder_format::{Block, Level, Logical, ObjectId, Physical, RootId, Uuid};
 
 use super::*;
+use crate::member::Member;
 use crate::superblock::FoundSuperblock;
 use crate::tests::{CHUNK, Faulty, GEOMETRY, LENGTH, MEBIBYTE, chunk};
 use crate::volume::Access;
@@ -64,6 +65,7 @@ fn place(number: u64) -> Logical {
 struct Mirrors {
     devices: [Arc<Faulty>; 2],
     volume: Volume,
+    evidence: SuperblockEvidence,
     superblock: Superblock,
 }
 
@@ -77,7 +79,7 @@ impl Mirrors {
         };
         let mut members: Vec<Member> = (1..).zip(&devices).map(member).collect();
         members[1].is_stale = last < generation;
-        let mut volume = Volume::new(members, GEOMETRY, Access::ReadOnly);
+        let volume = Volume::new(members, GEOMETRY, Access::ReadOnly);
         let mut mirrored = chunk(BlockGroupFlags::METADATA.with(BlockGroupFlags::RAID1), &PHYSICAL);
         mirrored.stripes[1].device = DeviceId(2);
         volume.add_chunk(CHUNK, mirrored).unwrap();
@@ -87,8 +89,9 @@ impl Mirrors {
             superblock.device_item.device = DeviceId(2);
             superblock
         };
-        volume.pasts.extend((last < generation).then(|| superblock(last)));
-        Self { devices, volume, superblock: superblock(generation) }
+        let pasts = (last < generation).then(|| superblock(last)).into_iter().collect();
+        let evidence = SuperblockEvidence { pasts, ..SuperblockEvidence::default() };
+        Self { devices, volume, evidence, superblock: superblock(generation) }
     }
 
     fn write(&self, on: usize, at: Logical, block: &Block) {
@@ -106,7 +109,8 @@ impl Mirrors {
     }
 
     fn is_refused(&self) -> bool {
-        self.volume.refuse_two_histories(&self.superblock).is_err()
+        let Self { volume, evidence, superblock, .. } = self;
+        Comparison { volume, evidence, newest: superblock }.refuse_contradiction().is_err()
     }
 }
 
@@ -261,7 +265,7 @@ fn logs_of_which_each_was_written_alone_are_two_histories() {
                 block.iter().for_each(|number| mirrors.write(on, place(at), &log(*number)));
             }
         }
-        mirrors.volume.logs = roots
+        mirrors.evidence.logs = roots
             .iter()
             .zip(1..)
             .map(|(root, device)| {
