@@ -265,12 +265,12 @@ fn tell_another_time(image: &Path) -> bool {
                 ItemType::INODE_ITEM => {
                     let mut inode = InodeItem::decode(block.data(slot)).unwrap();
                     inode.change_time.nanoseconds ^= 1;
-                    block.data_mut(slot).copy_from_slice(&inode.encode());
+                    block.items_mut().data(slot).copy_from_slice(&inode.encode());
                 }
                 ItemType::ROOT_ITEM => {
                     let mut root = RootItem::decode(block.data(slot)).unwrap();
                     root.extension.as_mut().unwrap().change_time.nanoseconds ^= 1;
-                    block.data_mut(slot).copy_from_slice(&root.encode());
+                    block.items_mut().data(slot).copy_from_slice(&root.encode());
                     has_root_tree = true;
                 }
                 _ => {}

@@ -155,7 +155,7 @@ impl Writer<'_> {
         let copy = self.copy(&child, false);
         let pointer =
             ChildPointer { key: node.key(slot), logical: copy.logical(), generation: copy.generation() };
-        self.trees.cache.change(node.logical(), |node| node.set_child(slot, &pointer));
+        self.trees.cache.change(node.logical(), |node| node.children_mut().set(slot, &pointer));
         copy
     }
 
@@ -217,8 +217,8 @@ impl Writer<'_> {
             generation: self.generation,
             owner: self.root.id(),
             level,
-            fsid: like.fsid(),
-            chunk_tree_uuid: like.chunk_tree_uuid(),
+            fsid: like.header().fsid(),
+            chunk_tree_uuid: like.header().chunk_tree_uuid(),
         };
         let block = Block::new(self.trees.source().node_size(), &identity);
         self.space.block_created(self.root.id(), &block, first_key);
@@ -308,8 +308,8 @@ fn edit_leaf(
                 let data = resolution.data(&edit.change).unwrap_or_default();
                 match found {
                     Ok(slot) if fits_in_place(leaf, slot, data.len()) => {
-                        leaf.resize_item(slot, data.len());
-                        leaf.data_mut(slot).copy_from_slice(data);
+                        leaf.items_mut().resize(slot, data.len());
+                        leaf.items_mut().data(slot).copy_from_slice(data);
                         1
                     }
                     Ok(slot) => {
@@ -362,7 +362,7 @@ fn remove_run(
             matches!(resolution, Resolved::Remove) && leaf.key(*slot) == edit.key
         })
         .count();
-    leaf.remove_items(slot, run);
+    leaf.items_mut().remove(slot, run);
     run
 }
 
@@ -391,6 +391,6 @@ fn insert_run(
         room = rest;
         items.push((slot, edit.key, data));
     }
-    leaf.insert_items_between(&items);
+    leaf.items_mut().insert_between(&items);
     items.len()
 }

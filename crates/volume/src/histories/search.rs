@@ -187,8 +187,8 @@ impl<'a> Search<'a> {
             return None;
         }
         let block = Block::parse(bytes.into_boxed_slice(), &rules).ok()?;
-        let is_ours =
-            block.fsid() == self.tree_block_uuid || self.volume.members().is_seed_block_uuid(block.fsid());
+        let is_ours = block.header().fsid() == self.tree_block_uuid
+            || self.volume.members().is_seed_block_uuid(block.header().fsid());
         (is_ours && block.logical() == logical).then_some(block)
     }
 

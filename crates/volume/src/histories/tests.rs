@@ -148,7 +148,7 @@ fn root_tree_of_level(
     extension.change_time.nanoseconds = time;
     item.extension = Some(extension);
     let mut leaf = empty(RootId::ROOT_TREE, generation, 0);
-    leaf.insert_items(0, &[(RootItem::key(RootId::FS_TREE, 0), &item.encode())]);
+    leaf.items_mut().insert(0, &[(RootItem::key(RootId::FS_TREE, 0), &item.encode())]);
     leaf
 }
 
@@ -157,7 +157,7 @@ fn file_tree(generation: u64, time: u32) -> Block {
     let mut inode = InodeItem { transaction: Generation(generation), ..InodeItem::default() };
     inode.change_time.nanoseconds = time;
     let mut leaf = empty(RootId::FS_TREE, generation, 0);
-    leaf.insert_items(0, &[(InodeItem::key(ObjectId(256)), &inode.encode())]);
+    leaf.items_mut().insert(0, &[(InodeItem::key(ObjectId(256)), &inode.encode())]);
     leaf
 }
 
@@ -233,7 +233,7 @@ fn no_block_is_entered_twice() {
             logical: at(level - 1, number),
             generation: Generation(6),
         };
-        node.insert_children(0, &(0..20).map(child).collect::<Vec<_>>());
+        node.children_mut().insert(0, &(0..20).map(child).collect::<Vec<_>>());
         (0..20).for_each(|number| mirrors.on_both(at(level, number), &node));
     }
     assert!(!mirrors.is_refused());
