@@ -53,7 +53,7 @@ fn leaf(mut block: Block, rules: &vlinder_format::validate::LeafRules) {
         // Without its first item, a sound leaf of no subvolume is sound as well.
         let is_subvolume = block.owner().is_subvolume();
         if block.len() > 1 && !is_subvolume {
-            block.remove_items(0, 1);
+            block.items_mut().remove(0, 1);
             assert_eq!(block.validate(&RULES), Ok(()));
             assert_eq!(validate_leaf(&block, rules), Ok(()));
         }
@@ -66,7 +66,7 @@ fn node(mut block: Block) {
         assert!(child.generation <= block.generation());
     }
     if block.len() > 1 {
-        block.remove_children(0, 1);
+        block.children_mut().remove(0, 1);
         assert_eq!(block.validate(&RULES), Ok(()));
     }
 }
@@ -109,7 +109,7 @@ fn edit_leaf(mut input: Input<'_>) {
             3 if !model.is_empty() => {
                 let slot = input.below(model.len());
                 let count = input.below(model.len() - slot + 1);
-                block.remove_items(slot, count);
+                block.items_mut().remove(slot, count);
                 model.drain(slot..slot + count);
             }
             4 if !model.is_empty() => {
@@ -117,14 +117,14 @@ fn edit_leaf(mut input: Input<'_>) {
                 let size = usize::from(input.u16()) % 1200;
                 let item = &mut model[slot].1;
                 if size.saturating_sub(item.len()) <= block.free_bytes() {
-                    block.resize_item(slot, size);
+                    block.items_mut().resize(slot, size);
                     item.resize(size, 0);
                 }
             }
             5 if !model.is_empty() => {
                 let slot = input.below(model.len() + 1);
                 let mut other = empty(Level::LEAF);
-                block.split_items_into(slot, &mut other);
+                block.items_mut().split_into(slot, &mut other);
                 let tail = model.split_off(slot);
                 compare_leaf(&other, &tail);
                 if input.u8().is_multiple_of(2) {
@@ -143,7 +143,7 @@ fn edit_leaf(mut input: Input<'_>) {
             _ if !model.is_empty() => {
                 let slot = input.below(model.len());
                 let byte = input.u8();
-                block.data_mut(slot).fill(byte);
+                block.items_mut().data(slot).fill(byte);
                 model[slot].1.fill(byte);
             }
             _ => {}
@@ -167,7 +167,7 @@ fn insert(block: &mut Block, model: &mut Vec<(Key, Vec<u8>)>, input: &mut Input<
     if need > block.free_bytes() {
         return;
     }
-    block.insert_items(slot, &new);
+    block.items_mut().insert(slot, &new);
     model.splice(slot..slot, new.iter().map(|(key, data)| (*key, data.to_vec())));
 }
 
@@ -197,20 +197,20 @@ fn edit_node(mut input: Input<'_>) {
                 if let Err(slot) = block.search(&new.key)
                     && block.len() < block.pointer_capacity()
                 {
-                    block.insert_children(slot, &[new]);
+                    block.children_mut().insert(slot, &[new]);
                     model.insert(slot, new);
                 }
             }
             2 if !model.is_empty() => {
                 let slot = input.below(model.len());
                 let count = input.below(model.len() - slot + 1);
-                block.remove_children(slot, count);
+                block.children_mut().remove(slot, count);
                 model.drain(slot..slot + count);
             }
             _ if !model.is_empty() => {
                 let slot = input.below(model.len());
                 let new = ChildPointer { key: model[slot].key, ..child(&mut input) };
-                block.set_child(slot, &new);
+                block.children_mut().set(slot, &new);
                 model[slot] = new;
             }
             _ => {}

@@ -289,8 +289,9 @@ fn each_item_of(mutator: &Mutator, tree: RootId, item_type: ItemType, mut change
         let slots = if block.is_leaf() { 0..block.len() } else { 0..0 };
         let slots: Vec<usize> = slots.filter(|slot| block.key(*slot).item_type == item_type).collect();
         if !slots.is_empty() {
-            mutator
-                .change_block(logical, |block| slots.iter().for_each(|slot| change(block.data_mut(*slot))));
+            mutator.change_block(logical, |block| {
+                slots.iter().for_each(|slot| change(block.items_mut().data(*slot)))
+            });
         }
     }
 }

@@ -165,7 +165,7 @@ impl Mutator {
 
     /// Changes an item's data.
     pub fn change_item(&self, found: Found, change: impl FnOnce(&mut [u8])) {
-        self.change_block(found.leaf, |block| change(block.data_mut(found.slot)));
+        self.change_block(found.leaf, |block| change(block.items_mut().data(found.slot)));
     }
 
     /// Writes a number into an item's data.
@@ -193,7 +193,7 @@ impl Mutator {
 
     /// Takes an item away.
     pub fn remove(&self, found: Found) {
-        self.change_block(found.leaf, |block| block.remove_items(found.slot, 1));
+        self.change_block(found.leaf, |block| block.items_mut().remove(found.slot, 1));
     }
 
     /// Puts an item into the leaf where its key belongs; where that has no room, other items must go first.
@@ -202,7 +202,7 @@ impl Mutator {
         let leaf = leaves.iter().rev().find(|leaf| leaf.first_key().is_some_and(|first| first <= key));
         let leaf = leaf.unwrap_or(&leaves[0]);
         let slot = leaf.search(&key).unwrap_err();
-        self.change_block(leaf.logical(), |block| block.insert_items(slot, &[(key, data)]));
+        self.change_block(leaf.logical(), |block| block.items_mut().insert(slot, &[(key, data)]));
     }
 
     /// As [`Mutator::insert`], unless neither the leaf nor the next one has room; false then.
@@ -231,7 +231,7 @@ impl Mutator {
         let mut new_block = |level| {
             let logical = free.next().unwrap();
             let (fsid, generation) = (self.superblock.tree_block_uuid(), self.superblock.generation);
-            let chunk_tree_uuid = self.block(self.superblock.root).chunk_tree_uuid();
+            let chunk_tree_uuid = self.block(self.superblock.root).header().chunk_tree_uuid();
             let identity = BlockIdentity {
                 logical,
                 generation,
@@ -250,7 +250,8 @@ impl Mutator {
             if leaf.free_bytes() < ITEM_HEADER_SIZE + data.len() {
                 row.push(std::mem::replace(&mut leaf, new_block(0)));
             }
-            leaf.insert_items(leaf.len(), &[(*key, data)]);
+            let end = leaf.len();
+            leaf.items_mut().insert(end, &[(*key, data)]);
         }
         row.push(leaf);
         for level in 1.. {
@@ -266,7 +267,7 @@ impl Mutator {
             let pointers: Vec<ChildPointer> = row.iter().map(pointer).collect();
             let nodes = pointers.chunks(row[0].pointer_capacity()).map(|pointers| {
                 let mut node = new_block(level);
-                node.insert_children(0, pointers);
+                node.children_mut().insert(0, pointers);
                 node
             });
             row = nodes.collect();

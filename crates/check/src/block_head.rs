@@ -22,8 +22,8 @@ impl BlockHead {
             owner: block.owner(),
             generation: block.generation(),
             level: block.level(),
-            flags: block.flags(),
-            revision: block.back_reference_revision(),
+            flags: block.header().flags(),
+            revision: block.header().back_reference_revision(),
         }
     }
 

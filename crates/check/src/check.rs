@@ -5,7 +5,7 @@ use vlinder_device::Device;
 use vlinder_format::features::CompatReadOnlyFeatures;
 use vlinder_format::superblock::Superblock;
 use vlinder_format::{Generation, Level, Logical, Place, RootId};
-use vlinder_volume::{Access, OpenRules, Opened, Volume, VolumeError};
+use vlinder_volume::{Access, OpenRules, Opened, Volume, VolumeError, refuse_two_histories};
 
 use crate::check_state::CheckState;
 use crate::checked_tree::CheckedTree;
@@ -95,7 +95,7 @@ fn judge(
     superblocks::judge(&mut context, devices, &superblock, state);
     let mut layout = chunks::read(&mut context);
     if state == State::Newest {
-        context.judge.volume.refuse_two_histories(&superblock)?;
+        refuse_two_histories(&context.judge.volume, &superblock)?;
     }
     let roots = roots::read(&mut context);
     let checked = judge_trees(&mut context, &mut layout, &roots);

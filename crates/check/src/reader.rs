@@ -97,8 +97,8 @@ impl Judge<'_> {
         }
         let block = Block::parse(bytes.into_boxed_slice(), &self.block_rules)
             .map_err(|(fault, slot)| Damage::new(fault, Place { slot, ..expected.place() }))?;
-        let fsid = block.fsid();
-        if fsid != self.superblock.tree_block_uuid() && !self.volume.is_seed_block_uuid(fsid) {
+        let fsid = block.header().fsid();
+        if fsid != self.superblock.tree_block_uuid() && !self.volume.members().is_seed_block_uuid(fsid) {
             return Err(damage(BlockFault::FileSystem));
         }
         if block.logical() != expected.logical {

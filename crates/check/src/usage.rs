@@ -392,9 +392,10 @@ mod tests {
         for number in 0..20 {
             let key = FileExtent::key(ObjectId(257), FileOffset(number * 4096));
             let hole = FileExtent::hole(4096, Generation(7)).encode();
-            leaf.insert_items(leaf.len(), &[(key, &hole)]);
+            let end = leaf.len();
+            leaf.items_mut().insert(end, &[(key, &hole)]);
             // Where the address and the length lie: every third is left a hole.
-            let data = leaf.data_mut(leaf.len() - 1);
+            let data = leaf.items_mut().data(end);
             if number % 3 > 0 {
                 data[21..29].copy_from_slice(&((100 + number) << 12).to_le_bytes());
                 data[29..37].copy_from_slice(&4096u64.to_le_bytes());

@@ -83,7 +83,7 @@ fn a_subvolume_that_is_being_deleted_may_lack_anything() {
     remove_checksums(&m);
     assert!(has(&m, is_missed), "{:#?}", findings(&m));
     let m = deleted();
-    m.change_block(extent.leaf, |leaf| leaf.remove_items(0, extent.slot));
+    m.change_block(extent.leaf, |leaf| leaf.items_mut().remove(0, extent.slot));
     assert_eq!(findings(&m), []);
     remove_checksums(&m);
     assert!(!has(&m, |found| found.place.tree == Some(subvolume)), "{:#?}", findings(&m));
@@ -149,7 +149,10 @@ fn rules_of_roots() {
     let m = small();
     let root = m.root(two);
     assert!(m.block(root).is_leaf());
-    m.change_block(root, |block| block.remove_items(0, block.len()));
+    m.change_block(root, |block| {
+        let count = block.len();
+        block.items_mut().remove(0, count);
+    });
     assert_found(&m, FindingKind::RootDirectory {}, in_two);
     assert!(!has(&m, |found| found.place.tree == Some(two) && found.place != in_two));
 
@@ -327,10 +330,10 @@ fn a_block_that_two_pointers_lead_to_is_found() {
     assert_eq!((root.level(), root.len()), (Level(2), 2));
     let [left, right] = [0, 1].map(|slot| m.block(root.child(slot).logical));
     let last = left.child(left.len() - 1);
-    m.change_block(right.logical(), |block| block.set_child(0, &last));
+    m.change_block(right.logical(), |block| block.children_mut().set(0, &last));
     m.change_block(root.logical(), |block| {
         let pointer = block.child(1);
-        block.set_child(1, &vlinder_format::block::ChildPointer { key: last.key, ..pointer });
+        block.children_mut().set(1, &vlinder_format::block::ChildPointer { key: last.key, ..pointer });
     });
     let at = Place { tree: Some(RootId::UUID_TREE), block: Some(last.logical), ..Place::default() };
     assert_found(&m, FindingKind::BlockShared {}, at);

@@ -55,11 +55,9 @@ impl Filesystem {
     #[must_use]
     pub fn device_counters(&self) -> Vec<DeviceCounter> {
         let volume = self.engine().volume();
-        let members = volume.members().iter().map(|member| {
-            let (errors, healing) = (volume.statistics(member.id), volume.healing(member.id));
-            (member.id, errors.unwrap_or_default(), healing.unwrap_or_default())
-        });
-        let members: Vec<_> = members.collect();
+        let members = volume.members().iter();
+        let members: Vec<_> =
+            members.map(|member| (member.id, member.statistics(), member.healing())).collect();
         let values = |value: fn(&DeviceStatistics, &Healing) -> u64| {
             members.iter().map(|(device, errors, healing)| (*device, value(errors, healing))).collect()
         };

@@ -265,12 +265,12 @@ fn tell_another_time(image: &Path) -> bool {
                 ItemType::INODE_ITEM => {
                     let mut inode = InodeItem::decode(block.data(slot)).unwrap();
                     inode.change_time.nanoseconds ^= 1;
-                    block.data_mut(slot).copy_from_slice(&inode.encode());
+                    block.items_mut().data(slot).copy_from_slice(&inode.encode());
                 }
                 ItemType::ROOT_ITEM => {
                     let mut root = RootItem::decode(block.data(slot)).unwrap();
                     root.extension.as_mut().unwrap().change_time.nanoseconds ^= 1;
-                    block.data_mut(slot).copy_from_slice(&root.encode());
+                    block.items_mut().data(slot).copy_from_slice(&root.encode());
                     has_root_tree = true;
                 }
                 _ => {}
@@ -315,7 +315,7 @@ fn histories_that_allocated_the_same_are_told_apart_by_what_they_wrote() {
         let turned: Vec<&Path> = images.iter().rev().map(PathBuf::as_path).collect();
         for given in [&paths(&images), &turned] {
             let filesystem = Filesystem::open(given, OpenOptions::default()).unwrap();
-            assert!(filesystem.engine().volume().members()[left].is_stale, "{what}");
+            assert!(filesystem.engine().volume().members().as_slice()[left].is_stale, "{what}");
             if let Err(difference) = walk::compare(&expected, &support::walk(&filesystem)) {
                 panic!("{what}: {difference}");
             }

@@ -120,7 +120,7 @@ impl ChunkWork {
         flags: BlockGroupFlags,
         most_bytes: u64,
     ) -> Result<Option<ChunkPlan>, EngineError> {
-        let total_bytes = self.volume.total_bytes();
+        let total_bytes = self.volume.members().total_bytes();
         Ok(self.with_summary(|summary| plan_chunk(flags, total_bytes, &summary.spaces, most_bytes))?)
     }
 

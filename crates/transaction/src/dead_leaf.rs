@@ -46,12 +46,12 @@ fn part_of_leaf(node_size: u32, leaf: &Block, slots: &[usize]) -> Block {
         generation: leaf.generation(),
         owner: leaf.owner(),
         level: Level::LEAF,
-        fsid: leaf.fsid(),
-        chunk_tree_uuid: leaf.chunk_tree_uuid(),
+        fsid: leaf.header().fsid(),
+        chunk_tree_uuid: leaf.header().chunk_tree_uuid(),
     };
     let mut part = Block::new(node_size, &identity);
     let items: Vec<(Key, &[u8])> = slots.iter().map(|slot| (leaf.key(*slot), leaf.data(*slot))).collect();
-    part.insert_items(0, &items);
+    part.items_mut().insert(0, &items);
     part
 }
 

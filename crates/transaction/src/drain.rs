@@ -109,7 +109,7 @@ impl<'a> Drain<'a> {
 
     /// Writes the counters of device errors that changed.
     pub(crate) fn write_statistics(&mut self) -> Result<(), EngineError> {
-        for (device, statistics) in self.engine.volume.take_changed_statistics() {
+        for (device, statistics) in self.engine.volume.members().take_changed_statistics() {
             let (tree, key) = (self.engine.fixed.device.root(), DeviceStatistics::key(device));
             let mut item = statistics.encode().to_vec();
             // Counters that later kernels add stay as they are.

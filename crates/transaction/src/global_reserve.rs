@@ -74,7 +74,8 @@ impl Engine {
         let room =
             self.metadata_total().saturating_add(unallocated.bytes / unallocated.metadata_copies.max(1));
         // A small file system has no room for all of Linux's; but data must not eat it up by and by.
-        let share = self.volume.total_bytes() / SHARE_OF_DEVICE / unallocated.metadata_copies.max(1);
+        let share =
+            self.volume.members().total_bytes() / SHARE_OF_DEVICE / unallocated.metadata_copies.max(1);
         let all = self.linux_reserve().min(share.max(room / 2));
         let margin = (u64::from(self.node_size()) * MARGIN_BLOCKS).min(all / 3 * 2);
         let removals =

@@ -201,7 +201,7 @@ impl Engine {
                 continue;
             };
             if let Ok((statistics, _)) = DeviceStatistics::decode(found.data()) {
-                self.volume.load_statistics(member.id, &statistics);
+                member.load_statistics(&statistics);
             }
         }
         Ok(())
@@ -334,7 +334,7 @@ fn read_device_items(trees: &Trees, chunk_tree: &Arc<Root>) -> Result<Vec<Device
 /// Every block carries the chunk tree's UUID; the chunk tree's own blocks are as good a source as any.
 fn trees_chunk_uuid(trees: &Trees, chunk_tree: &Arc<Root>) -> Result<Uuid, EngineError> {
     let first = trees.ceiling(chunk_tree, &Key::MIN)?;
-    Ok(first.map_or(Uuid::NIL, |position| position.leaf().chunk_tree_uuid()))
+    Ok(first.map_or(Uuid::NIL, |position| position.leaf().header().chunk_tree_uuid()))
 }
 
 /// The number after the highest subvolume's.

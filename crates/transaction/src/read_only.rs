@@ -51,7 +51,7 @@ pub(crate) fn reason_in_superblock(
     if superblock.flags & SUPERBLOCK_FLAG_SEEDING != 0 {
         return Some(ReadOnlyReason::Seed);
     }
-    if volume.has_seed() {
+    if volume.members().has_seed() {
         return Some(ReadOnlyReason::Sprout);
     }
     (superblock.device_count > 1).then_some(ReadOnlyReason::SeveralDevices)

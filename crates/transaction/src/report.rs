@@ -17,7 +17,7 @@ impl Engine {
             kinds: self.space.kinds(),
             devices: self.devices(),
             unallocated_bytes: self.chunks.unallocated_bytes(),
-            device_bytes: self.volume.total_bytes(),
+            device_bytes: self.volume.members().total_bytes(),
             global_reserve_bytes: self.space.global_reserve(),
             linux_reserve_bytes: self.linux_reserve(),
             can_make_metadata: self.chunks.can_make_metadata(),

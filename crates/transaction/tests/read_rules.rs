@@ -52,7 +52,7 @@ fn inode() -> Vec<u8> {
 /// The bytes of a leaf with one inode item.
 fn leaf(identity: &BlockIdentity, item: &[u8]) -> Vec<u8> {
     let mut block = Block::new(NODE_SIZE, identity);
-    block.insert_items(0, &[(KEY, item)]);
+    block.items_mut().insert(0, &[(KEY, item)]);
     block.set_flag(BLOCK_FLAG_WRITTEN, true);
     let sum = checksum(ChecksumKind::Crc32c, block.checksummed_bytes());
     block.store_checksum(sum.as_field());

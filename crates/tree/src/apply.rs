@@ -14,12 +14,13 @@ use crate::full_leaf::Lack;
 use crate::learned::Learned;
 use crate::plan::{Plan, Resolved, merge_threshold};
 use crate::root::{Root, RootPointer, RootState};
-use crate::search::{Pins, child_block, root_block};
-use crate::{AddressPool, ChildReferences, Space, TreeError, Trees, WantedBlock};
+use crate::tree_blocks::{Pins, TreeBlocks};
+use crate::wanted::{child_block, root_block};
+use crate::{AddressPool, ChildReferences, Space, TreeError, WantedBlock};
 
 /// The state of one apply.
 pub(crate) struct Writer<'a> {
-    pub(crate) trees: &'a Trees,
+    pub(crate) trees: &'a TreeBlocks,
     pub(crate) root: &'a Root,
     pub(crate) state: &'a mut RootState,
     pub(crate) generation: Generation,
@@ -48,38 +49,10 @@ struct LeafProgress {
     split: Option<Lack>,
 }
 
-impl Trees {
-    #[allow(clippy::too_many_arguments, reason = "the state of one edit, private to this crate")]
-    pub(crate) fn apply(
-        &self,
-        root: &Root,
-        state: &mut RootState,
-        generation: Generation,
-        space: &dyn Space,
-        pool: &mut AddressPool,
-        pins: &mut Pins,
-        learned: &mut Learned,
-        edits: &[Edit<'_>],
-        plan: Plan,
-    ) {
-        let mut writer = Writer::new(self, root, state, generation, space, pool, pins, learned);
-        let (mut edits, mut resolved) = (edits, plan.resolved.as_slice());
-        while let (Some(edit), Some(resolution)) = (edits.first(), resolved.first()) {
-            let done = if matches!(resolution, Resolved::Keep) {
-                1
-            } else {
-                writer.change_leaf(&edit.key, edits, resolved)
-            };
-            edits = edits.get(done..).unwrap_or_default();
-            resolved = resolved.get(done..).unwrap_or_default();
-        }
-    }
-}
-
 impl<'a> Writer<'a> {
     #[allow(clippy::too_many_arguments, reason = "the state of one apply, private to this crate")]
     pub(crate) fn new(
-        trees: &'a Trees,
+        trees: &'a TreeBlocks,
         root: &'a Root,
         state: &'a mut RootState,
         generation: Generation,
@@ -94,6 +67,20 @@ impl<'a> Writer<'a> {
 }
 
 impl Writer<'_> {
+    /// Makes the planned changes.
+    pub(crate) fn apply(&mut self, mut edits: &[Edit<'_>], plan: &Plan) {
+        let mut resolved = plan.resolved.as_slice();
+        while let (Some(edit), Some(resolution)) = (edits.first(), resolved.first()) {
+            let done = if matches!(resolution, Resolved::Keep) {
+                1
+            } else {
+                self.change_leaf(&edit.key, edits, resolved)
+            };
+            edits = edits.get(done..).unwrap_or_default();
+            resolved = resolved.get(done..).unwrap_or_default();
+        }
+    }
+
     /// Whether a block has to be copied before it may change.
     pub(crate) fn must_cow(&self, block: &Block) -> bool {
         self.root.must_cow(block, self.generation) && !self.made.contains(&block.logical())
@@ -168,7 +155,7 @@ impl Writer<'_> {
         let copy = self.copy(&child, false);
         let pointer =
             ChildPointer { key: node.key(slot), logical: copy.logical(), generation: copy.generation() };
-        self.trees.cache.change(node.logical(), |node| node.set_child(slot, &pointer));
+        self.trees.cache.change(node.logical(), |node| node.children_mut().set(slot, &pointer));
         copy
     }
 
@@ -230,10 +217,10 @@ impl Writer<'_> {
             generation: self.generation,
             owner: self.root.id(),
             level,
-            fsid: like.fsid(),
-            chunk_tree_uuid: like.chunk_tree_uuid(),
+            fsid: like.header().fsid(),
+            chunk_tree_uuid: like.header().chunk_tree_uuid(),
         };
-        let block = Block::new(self.trees.source.node_size(), &identity);
+        let block = Block::new(self.trees.source().node_size(), &identity);
         self.space.block_created(self.root.id(), &block, first_key);
         block
     }
@@ -321,8 +308,8 @@ fn edit_leaf(
                 let data = resolution.data(&edit.change).unwrap_or_default();
                 match found {
                     Ok(slot) if fits_in_place(leaf, slot, data.len()) => {
-                        leaf.resize_item(slot, data.len());
-                        leaf.data_mut(slot).copy_from_slice(data);
+                        leaf.items_mut().resize(slot, data.len());
+                        leaf.items_mut().data(slot).copy_from_slice(data);
                         1
                     }
                     Ok(slot) => {
@@ -375,7 +362,7 @@ fn remove_run(
             matches!(resolution, Resolved::Remove) && leaf.key(*slot) == edit.key
         })
         .count();
-    leaf.remove_items(slot, run);
+    leaf.items_mut().remove(slot, run);
     run
 }
 
@@ -404,6 +391,6 @@ fn insert_run(
         room = rest;
         items.push((slot, edit.key, data));
     }
-    leaf.insert_items_between(&items);
+    leaf.items_mut().insert_between(&items);
     items.len()
 }

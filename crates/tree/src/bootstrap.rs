@@ -6,7 +6,7 @@ use vlinder_base::sync::Arc;
 use vlinder_format::chunk::Chunk;
 use vlinder_format::superblock::Superblock;
 use vlinder_format::{Generation, ItemType, Key, Logical, RootId};
-use vlinder_volume::Volume;
+use vlinder_volume::{Volume, refuse_two_histories};
 
 use crate::chunk_tree::{ChunkTree, add_all};
 use crate::{Root, RootPointer, TreeError, TreeMetrics, Trees, VolumeBlocks};
@@ -76,7 +76,7 @@ pub fn bootstrap(
     };
     let root_tree = Root::new(RootId::ROOT_TREE, root_pointer, Generation(0));
     if reading != ChunkReading::Salvage {
-        volume.refuse_two_histories(superblock)?;
+        refuse_two_histories(volume, superblock)?;
     }
     Ok(Bootstrap { trees, blocks, chunk_tree, root_tree })
 }

@@ -7,7 +7,8 @@ use vlinder_format::{Block, Generation, Key, Level, RootId, Uuid};
 use crate::apply::Writer;
 use crate::learned::Learned;
 use crate::root::{Root, RootPointer, RootState};
-use crate::search::{Pins, root_block};
+use crate::tree_blocks::{Pins, TreeBlocks};
+use crate::wanted::root_block;
 use crate::{AddressPool, ChildReferences, Space, TreeError, Trees};
 
 /// The UUIDs that every block of a file system carries.
@@ -41,9 +42,9 @@ impl Trees {
             fsid: identity.fsid,
             chunk_tree_uuid: identity.chunk_tree_uuid,
         };
-        let leaf = Block::new(self.source.node_size(), &header);
+        let leaf = Block::new(self.source().node_size(), &header);
         space.block_created(id, &leaf, &Key::MIN);
-        self.cache.insert_dirty(Arc::new(leaf));
+        self.blocks().cache.insert_dirty(Arc::new(leaf));
         Ok(RootPointer { logical: header.logical, generation, level: Level::LEAF })
     }
 
@@ -62,17 +63,17 @@ impl Trees {
     ) -> Result<RootPointer, TreeError> {
         pool.fill(space, source.id(), 2)?;
         let mut pins = Pins::default();
-        let mut state = self.locked_with_root_block(source, &mut pins)?;
+        let mut state = locked_with_root_block(self.blocks(), source, &mut pins)?;
         let mut learned = Learned::default();
         let mut writer =
-            Writer::new(self, source, &mut state, generation, space, pool, &mut pins, &mut learned);
+            Writer::new(self.blocks(), source, &mut state, generation, space, pool, &mut pins, &mut learned);
         let root_block = writer.writable_root();
         let mut copy = Block::clone(&root_block);
         copy.assume_identity(writer.pool.take(), generation, id);
         space.block_created(id, &copy, &copy.first_key().unwrap_or_default());
         space.share_children(id, &copy, ChildReferences::Keyed, true);
         let pointer = RootPointer { logical: copy.logical(), generation, level: copy.level() };
-        self.cache.insert_dirty(Arc::new(copy));
+        self.blocks().cache.insert_dirty(Arc::new(copy));
         source.mark_snapshot(generation);
         Ok(pointer)
     }
@@ -91,27 +92,29 @@ impl Trees {
     ) -> Result<(), TreeError> {
         pool.fill(space, root.id(), 1)?;
         let mut pins = Pins::default();
-        let mut state = self.locked_with_root_block(root, &mut pins)?;
+        let mut state = locked_with_root_block(self.blocks(), root, &mut pins)?;
         let mut learned = Learned::default();
-        Writer::new(self, root, &mut state, generation, space, pool, &mut pins, &mut learned).writable_root();
+        let mut writer =
+            Writer::new(self.blocks(), root, &mut state, generation, space, pool, &mut pins, &mut learned);
+        writer.writable_root();
         Ok(())
     }
+}
 
-    /// Locks a root for writing, its block being in memory.
-    fn locked_with_root_block<'a>(
-        &self,
-        root: &'a Root,
-        pins: &mut Pins,
-    ) -> Result<RwLockWriteGuard<'a, RootState>, TreeError> {
-        loop {
-            let state = root.write();
-            let wanted = root_block(root.id(), &state);
-            if let Some(block) = self.resident(&wanted, pins)? {
-                pins.hold(&block);
-                return Ok(state);
-            }
-            drop(state);
-            self.load(&[wanted], pins)?;
+/// Locks a root for writing, its block being in memory.
+fn locked_with_root_block<'a>(
+    blocks: &TreeBlocks,
+    root: &'a Root,
+    pins: &mut Pins,
+) -> Result<RwLockWriteGuard<'a, RootState>, TreeError> {
+    loop {
+        let state = root.write();
+        let wanted = root_block(root.id(), &state);
+        if let Some(block) = blocks.resident(&wanted, pins)? {
+            pins.hold(&block);
+            return Ok(state);
         }
+        drop(state);
+        blocks.load(&[wanted], pins)?;
     }
 }

@@ -4,14 +4,15 @@ use vlinder_base::sync::Arc;
 use vlinder_format::{Key, Place};
 
 use crate::root::Root;
-use crate::search::Position;
-use crate::{Readahead, TreeError, Trees};
+use crate::search::{Direction, Position, Search};
+use crate::tree_blocks::TreeBlocks;
+use crate::{Readahead, TreeError};
 
 /// A place between items that moves forward. It keeps its leaf: items stay readable however the tree changes,
 /// and the step to the next leaf looks the tree up again by key, so a change between two leaves is seen,
 /// never half.
 pub struct Cursor<'a> {
-    trees: &'a Trees,
+    blocks: &'a TreeBlocks,
     root: Arc<Root>,
     readahead: Readahead,
     position: Option<Position>,
@@ -22,14 +23,14 @@ impl<'a> Cursor<'a> {
     ///
     /// # Errors
     /// What reading the path met.
-    pub fn new(
-        trees: &'a Trees,
+    pub(crate) fn new(
+        blocks: &'a TreeBlocks,
         root: &Arc<Root>,
         key: &Key,
         readahead: Readahead,
     ) -> Result<Self, TreeError> {
-        let position = trees.ceiling_ahead(root, key, readahead)?;
-        Ok(Self { trees, root: Arc::clone(root), readahead, position })
+        let position = Search::new(blocks, root, key, Direction::Ceiling, readahead).run()?;
+        Ok(Self { blocks, root: Arc::clone(root), readahead, position })
     }
 
     /// The item that the cursor is at; none at the end.
@@ -91,17 +92,8 @@ impl<'a> Cursor<'a> {
     /// # Errors
     /// What reading the path met; the cursor stays.
     pub fn seek(&mut self, key: &Key) -> Result<(), TreeError> {
-        self.position = self.trees.ceiling_ahead(&self.root, key, self.readahead)?;
+        let search = Search::new(self.blocks, &self.root, key, Direction::Ceiling, self.readahead);
+        self.position = search.run()?;
         Ok(())
-    }
-}
-
-impl Trees {
-    /// A cursor at the first item at or after `key`.
-    ///
-    /// # Errors
-    /// What reading the path met.
-    pub fn cursor(&self, root: &Arc<Root>, key: &Key, readahead: Readahead) -> Result<Cursor<'_>, TreeError> {
-        Cursor::new(self, root, key, readahead)
     }
 }

@@ -53,7 +53,7 @@ impl LeftOut {
             return None;
         }
         for item in items.iter().rev() {
-            leaf.remove_items(usize::try_from(item.slot).ok()?, 1);
+            leaf.items_mut().remove(usize::try_from(item.slot).ok()?, 1);
         }
         Some(leaf)
     }

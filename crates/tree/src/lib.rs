@@ -4,8 +4,9 @@
 //! This crate must not know the extent tree, or what any item means: where free addresses come from and who
 //! shares a block it asks the [`Space`] trait.
 //!
-//! Reading path: [`root`] (a tree's handle and its lock), [`search`](Trees::ceiling) (descents in memory; a
-//! miss is loaded with no lock held), [`Cursor`], then [`edit`] and `edit_batch`: `plan` → `apply`.
+//! Reading path: [`Trees`], `tree_blocks` (blocks in memory, and loading further ones), [`root`] (a tree's
+//! handle and its lock), `search` (descents in memory; a miss is loaded with no lock held), [`Cursor`], then
+//! [`edit`] and `edit_batch`: `plan` → `apply`.
 
 #![cfg_attr(
     not(test),
@@ -25,7 +26,6 @@ pub mod bootstrap;
 mod cache;
 mod chunk_finder;
 mod chunk_tree;
-mod commit;
 mod create;
 mod cursor;
 pub mod edit;
@@ -47,7 +47,10 @@ mod search;
 mod source;
 mod space;
 mod split;
+mod tree_blocks;
+mod trees;
 mod volume_blocks;
+mod wanted;
 
 pub use address_pool::AddressPool;
 pub use chunk_finder::{FoundChunks, find_chunks};
@@ -63,42 +66,8 @@ pub use readahead::Readahead;
 pub use root::{Root, RootPointer};
 pub use salvage::{Lost, Salvage};
 pub use search::Position;
-pub use source::{BlockSource, WantedBlock};
+pub use source::BlockSource;
 pub use space::{ChildReferences, CopyEffect, Sharing, Space};
+pub use trees::Trees;
 pub use volume_blocks::VolumeBlocks;
-
-use vlinder_base::sync::Arc;
-
-/// All trees of one file system: their blocks in memory, and where further ones come from.
-pub struct Trees {
-    cache: cache::BlockCache,
-    source: Arc<dyn BlockSource>,
-    /// What the source left out of leaves, if it does that.
-    left_out: Option<Arc<LeftOut>>,
-    metrics: TreeMetrics,
-}
-
-impl Trees {
-    /// Trees whose blocks take at most `cache_bytes` of memory together, as long as the caller commits before
-    /// the changed ones of a transaction take a quarter of that.
-    pub fn new(source: Arc<dyn BlockSource>, cache_bytes: u64, metrics: TreeMetrics) -> Self {
-        let cache = cache::BlockCache::new(cache_bytes, source.node_size());
-        let left_out = source.left_out();
-        Self { cache, source, left_out, metrics }
-    }
-
-    /// Where blocks come from.
-    pub fn source(&self) -> &dyn BlockSource {
-        &*self.source
-    }
-
-    /// What was left out of leaves; none where nothing is ever left out.
-    pub fn left_out(&self) -> Option<&LeftOut> {
-        self.left_out.as_deref()
-    }
-
-    /// What the mechanisms of this crate count.
-    pub fn metrics(&self) -> &TreeMetrics {
-        &self.metrics
-    }
-}
+pub use wanted::WantedBlock;

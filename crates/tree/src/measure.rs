@@ -7,7 +7,8 @@ use vlinder_format::block::{BLOCK_FLAG_RELOCATION, POINTER_SIZE};
 use vlinder_format::{Block, Generation, Key, Level, Logical};
 
 use crate::root::Root;
-use crate::{TreeError, Trees, WantedBlock};
+use crate::tree_blocks::TreeBlocks;
+use crate::{TreeError, WantedBlock};
 
 /// A range of keys in which items may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +66,32 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// Where all blocks of a tree lie, read from its root block on.
+    ///
+    /// # Errors
+    /// What reading the nodes met.
+    pub(crate) fn read(blocks: &TreeBlocks, root: &Root) -> Result<Self, TreeError> {
+        let top = blocks.block(&WantedBlock::root(root))?;
+        let mut shape = Self::default();
+        if top.is_leaf() {
+            shape.leaves.push((Key::MIN, top.logical()));
+            return Ok(shape);
+        }
+        let mut nodes = vec![top];
+        while let Some(node) = nodes.pop() {
+            shape.nodes.push(node.logical());
+            for slot in 0..node.len() {
+                let wanted = WantedBlock::child(root.id(), &node, slot);
+                if wanted.level > Level::LEAF {
+                    nodes.push(blocks.block(&wanted)?);
+                } else {
+                    shape.leaves.push((node.key(slot), wanted.logical));
+                }
+            }
+        }
+        Ok(shape)
+    }
+
     /// Nodes and leaves.
     pub fn places(&self) -> impl Iterator<Item = Logical> + '_ {
         self.nodes.iter().copied().chain(self.leaves.iter().map(|(_, at)| *at))
@@ -80,91 +107,60 @@ pub enum Precision {
     Leaves,
 }
 
-/// What a measurement is of.
-struct Look<'a> {
+/// A measurement of one tree.
+pub(crate) struct Measurement<'a> {
+    blocks: &'a TreeBlocks,
     root: &'a Root,
     generation: Generation,
     last_snapshot: Generation,
     precision: Precision,
 }
 
-impl Look<'_> {
-    /// Whether the tree may share blocks with others.
-    fn shares(&self) -> bool {
-        self.root.id().is_shareable()
+impl<'a> Measurement<'a> {
+    /// A measurement for the transaction of `generation`, where blocks up to `last_snapshot` may be shared.
+    pub(crate) fn new(
+        blocks: &'a TreeBlocks,
+        root: &'a Root,
+        generation: Generation,
+        last_snapshot: Generation,
+        precision: Precision,
+    ) -> Self {
+        let last_snapshot = if root.id().is_shareable() { last_snapshot } else { Generation(0) };
+        Self { blocks, root, generation, last_snapshot, precision }
     }
-}
 
-impl Trees {
-    /// Measures changes of a tree at touched places, which are in order and apart, as the transaction of
-    /// `generation` would make them, where blocks up to `last_snapshot` may be shared. A tree that changes
-    /// meanwhile may be measured wrong; where no transaction handle is open, it may give an error, too.
+    /// Measures changes at touched places, which are in order and apart.
     ///
     /// # Errors
     /// What reading the tree met.
-    pub fn measure(
-        &self,
-        root: &Arc<Root>,
-        generation: Generation,
-        last_snapshot: Generation,
-        touches: &[Touch],
-        precision: Precision,
-    ) -> Result<Measured, TreeError> {
-        let last_snapshot = if root.id().is_shareable() { last_snapshot } else { Generation(0) };
-        let look = Look { root, generation, last_snapshot, precision };
+    pub(crate) fn measure(&self, touches: &[Touch]) -> Result<Measured, TreeError> {
         let touches: Vec<Touch> =
             touches.iter().filter(|touch| touch.keys.start < touch.keys.end).cloned().collect();
         if touches.is_empty() {
             return Ok(Measured::default());
         }
-        root.read_unlocked(|| self.measure_from_root(&look, &touches))
+        self.root.read_unlocked(|| self.measure_from_root(&touches))
     }
 
-    fn measure_from_root(&self, look: &Look<'_>, touches: &[Touch]) -> Result<Measured, TreeError> {
-        let top = self.block(&WantedBlock::root(look.root))?;
+    /// Whether the tree may share blocks with others.
+    fn shares(&self) -> bool {
+        self.root.id().is_shareable()
+    }
+
+    fn measure_from_root(&self, touches: &[Touch]) -> Result<Measured, TreeError> {
+        let top = self.blocks.block(&WantedBlock::root(self.root))?;
         let mut measured =
-            Measured { copies: u64::from(top.generation() != look.generation), ..Measured::default() };
-        let splits = self.measure_below(look, (&top, None), touches, &mut measured)?;
+            Measured { copies: u64::from(top.generation() != self.generation), ..Measured::default() };
+        let splits = self.measure_below((&top, None), touches, &mut measured)?;
         // A root that splits gets a node above it.
         measured.splits = measured.splits.saturating_add(u64::from(splits));
         Ok(measured)
-    }
-
-    /// Where all blocks of a tree lie. Its nodes are read, its leaves are not.
-    ///
-    /// # Errors
-    /// What reading the tree met.
-    pub fn shape(&self, root: &Arc<Root>) -> Result<Shape, TreeError> {
-        root.read_unlocked(|| self.shape_from_root(root))
-    }
-
-    fn shape_from_root(&self, root: &Root) -> Result<Shape, TreeError> {
-        let top = self.block(&WantedBlock::root(root))?;
-        let mut shape = Shape::default();
-        if top.is_leaf() {
-            shape.leaves.push((Key::MIN, top.logical()));
-            return Ok(shape);
-        }
-        let mut nodes = vec![top];
-        while let Some(node) = nodes.pop() {
-            shape.nodes.push(node.logical());
-            for slot in 0..node.len() {
-                let wanted = WantedBlock::child(root.id(), &node, slot);
-                if wanted.level > Level::LEAF {
-                    nodes.push(self.block(&wanted)?);
-                } else {
-                    shape.leaves.push((node.key(slot), wanted.logical));
-                }
-            }
-        }
-        Ok(shape)
     }
 
     /// Measures a block, which comes with its number if it may be shared, and all below it; gives whether the
     /// block may split.
     fn measure_below(
         &self,
-        look: &Look<'_>,
         (block, number): (&Arc<Block>, Option<usize>),
         touches: &[Touch],
         measured: &mut Measured,
@@ -177,18 +173,18 @@ impl Trees {
         }
         let mut new_pointers = 0_usize;
         for (slot, below) in children(block, touches) {
-            let wanted = WantedBlock::child(look.root.id(), block, slot);
-            let may_share = wanted.generation <= look.last_snapshot;
-            let is_copied = wanted.generation != look.generation || look.last_snapshot >= look.generation;
+            let wanted = WantedBlock::child(self.root.id(), block, slot);
+            let may_share = wanted.generation <= self.last_snapshot;
+            let is_copied = wanted.generation != self.generation || self.last_snapshot >= self.generation;
             measured.copies = measured.copies.saturating_add(u64::from(is_copied));
-            let splits = if wanted.level > Level::LEAF || look.precision == Precision::Leaves || may_share {
-                let child = self.block(&wanted)?;
-                let may_share = may_share || (look.shares() && child.has_flag(BLOCK_FLAG_RELOCATION));
+            let splits = if wanted.level > Level::LEAF || self.precision == Precision::Leaves || may_share {
+                let child = self.blocks.block(&wanted)?;
+                let may_share = may_share || (self.shares() && child.has_flag(BLOCK_FLAG_RELOCATION));
                 let child_number = (may_share && is_copied).then_some(measured.shared.len());
                 if child_number.is_some() {
                     measured.shared.push(MaybeShared { block: Arc::clone(&child), parent: number });
                 }
-                self.measure_below(look, (&child, child_number), below, measured)?
+                self.measure_below((&child, child_number), below, measured)?
             } else {
                 let grows = below.iter().any(|touch| touch.growth_bytes > 0);
                 measured.splits = measured.splits.saturating_add(u64::from(grows));

@@ -11,7 +11,7 @@ use vlinder_format::{Block, Key, Level, Logical};
 
 use crate::apply::{WritablePath, Writer};
 use crate::root::RootPointer;
-use crate::search::child_block;
+use crate::wanted::child_block;
 
 impl Writer<'_> {
     /// After removals: drops the leaf if it is empty, or joins it with a sibling if both fit in one.
@@ -77,7 +77,7 @@ impl Writer<'_> {
 
     /// Removes a pointer from a writable node; what becomes of the node then follows.
     fn remove_pointer(&mut self, above: &[(Logical, usize)], node: Logical, slot: usize) {
-        self.trees.cache.change(node, |node| node.remove_children(slot, 1));
+        self.trees.cache.change(node, |node| node.children_mut().remove(slot, 1));
         let rest = self.trees.cache.writable(node);
         let Some(((parent, parent_slot), higher)) = above.split_last() else {
             self.collapse_root();
@@ -137,10 +137,10 @@ fn append(writer: &mut Writer<'_>, to: Logical, from: &Block) {
         if from.is_leaf() {
             let items: Vec<(Key, &[u8])> =
                 (0..from.len()).map(|slot| (from.key(slot), from.data(slot))).collect();
-            block.insert_items(end, &items);
+            block.items_mut().insert(end, &items);
         } else {
             let children: Vec<ChildPointer> = from.children().collect();
-            block.insert_children(end, &children);
+            block.children_mut().insert(end, &children);
         }
     });
 }

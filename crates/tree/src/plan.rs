@@ -13,8 +13,9 @@ use vlinder_format::{Block, Generation, Key, Level, Logical, RootId};
 use crate::edit::{Action, Change, Edit};
 use crate::learned::Learned;
 use crate::root::{Root, RootState};
-use crate::search::{Pins, child_block, root_block};
-use crate::{AddressPool, CopyEffect, TreeError, Trees, WantedBlock};
+use crate::tree_blocks::{Pins, TreeBlocks};
+use crate::wanted::{child_block, root_block};
+use crate::{AddressPool, CopyEffect, TreeError, WantedBlock};
 
 /// What a plan lacks.
 #[derive(Default)]
@@ -72,24 +73,175 @@ pub(crate) enum Planned {
     Needs(Needs),
 }
 
-/// The growing count of one plan.
-struct Count<'a> {
+/// How the edits of one group change their leaf's size.
+#[derive(Default)]
+struct LeafChange {
+    /// Where the last edit's item is, or belongs: that of the next is mostly there as well.
+    near: usize,
+    grows_bytes: usize,
+    shrinks_bytes: usize,
+    changes: bool,
+    removes: bool,
+}
+
+type Step = (Arc<Block>, usize);
+
+/// A plan in the making: what it has counted so far, and what it lacks.
+pub(crate) struct Planner<'a> {
+    blocks: &'a TreeBlocks,
     root: &'a Root,
+    state: &'a RootState,
     generation: Generation,
     learned: &'a Learned,
+    pins: &'a mut Pins,
     counted: HashSet<Logical>,
     addresses: usize,
     needs: Needs,
 }
 
-impl Count<'_> {
+impl<'a> Planner<'a> {
+    /// A plan for a tree whose root's lock is held.
+    pub(crate) fn new(
+        blocks: &'a TreeBlocks,
+        root: &'a Root,
+        state: &'a RootState,
+        generation: Generation,
+        learned: &'a Learned,
+        pins: &'a mut Pins,
+    ) -> Self {
+        let (counted, needs) = (HashSet::new(), Needs::default());
+        Self { blocks, root, state, generation, learned, pins, counted, addresses: 0, needs }
+    }
+}
+
+impl Planner<'_> {
+    /// Plans edits, with the addresses of a pool.
+    ///
+    /// # Errors
+    /// An item in the way or missing, a conflict, or damage on the way.
+    pub(crate) fn plan(mut self, pool: &AddressPool, edits: &[Edit<'_>]) -> Result<Planned, TreeError> {
+        let mut resolved = Vec::with_capacity(edits.len());
+        let mut rest = edits;
+        while let Some(first) = rest.first() {
+            let (path, leaf, upper) = self.path(&first.key)?;
+            let size = upper.map_or(rest.len(), |upper| rest.partition_point(|edit| edit.key < upper));
+            let (group, behind) = rest.split_at(size.max(1));
+            rest = behind;
+            let Some(leaf) = leaf else { continue };
+            let mut change = LeafChange::default();
+            for edit in group {
+                resolved.push(resolve(self.root.id(), &leaf, edit, &mut change)?);
+            }
+            if change.changes {
+                self.count_group(&path, &leaf, &change)?;
+            }
+        }
+        let Self { addresses, mut needs, learned, .. } = self;
+        if addresses > pool.held() {
+            needs.addresses = addresses;
+        }
+        let lacks = needs.addresses > 0
+            || !needs.blocks.is_empty()
+            || !needs.siblings.is_empty()
+            || !needs.sharing.is_empty()
+            || !needs.charges.is_empty();
+        if lacks {
+            return Ok(Planned::Needs(needs));
+        }
+        Ok(Planned::Ready(Plan { resolved, relies_on_sharing: learned.knows_sharing() }))
+    }
+
+    /// Descends to the leaf of a key: the nodes with the slots taken, the leaf unless something is missing,
+    /// and the first key that belongs further right.
+    #[allow(clippy::type_complexity, reason = "three things of one descent, used in one place")]
+    fn path(&mut self, key: &Key) -> Result<(Vec<Step>, Option<Arc<Block>>, Option<Key>), TreeError> {
+        let mut path: Vec<Step> = Vec::with_capacity(Level::COUNT);
+        let mut upper = None;
+        let mut wanted = root_block(self.root.id(), self.state);
+        loop {
+            let Some(block) = self.blocks.resident(&wanted, self.pins)? else {
+                self.needs.blocks.push(wanted);
+                return Ok((path, None, upper));
+            };
+            self.keep(&block);
+            if block.is_leaf() {
+                return Ok((path, Some(block), upper));
+            }
+            let slot = block.child_slot(key);
+            if slot.saturating_add(1) < block.len() {
+                upper = Some(block.key(slot.saturating_add(1)));
+            }
+            wanted = child_block(self.root.id(), &block, slot);
+            path.push((block, slot));
+        }
+    }
+
+    /// Counts the copies of a path, the splits that growth can cause, and the merges that shrinking can.
+    fn count_group(
+        &mut self,
+        path: &[Step],
+        leaf: &Arc<Block>,
+        change: &LeafChange,
+    ) -> Result<(), TreeError> {
+        let mut inherited = false;
+        for (depth, (node, _)) in path.iter().enumerate() {
+            inherited = self.copy(node, depth == 0, inherited);
+        }
+        self.copy(leaf, path.is_empty(), inherited);
+        let height = self.state.pointer.level.index().saturating_add(1);
+        let capacity = leaf.capacity_bytes();
+        if leaf.used_bytes().saturating_add(change.grows_bytes) > capacity {
+            self.addresses =
+                self.addresses.saturating_add(split_blocks(change.grows_bytes, capacity, height));
+            // Before it is split it may give items to either neighbour, which takes a copy of that.
+            self.addresses = self.addresses.saturating_add(2);
+            if let Some((parent, slot)) = path.last() {
+                self.count_siblings(parent, *slot)?;
+            }
+        }
+        let rest = leaf.used_bytes().saturating_sub(change.shrinks_bytes);
+        if change.removes && rest < merge_threshold(capacity) {
+            // One copied sibling for each level at the most.
+            self.addresses = self.addresses.saturating_add(height);
+            if rest > 0
+                && let Some((parent, slot)) = path.last()
+            {
+                self.count_siblings(parent, *slot)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for the leaves beside one that shrinks or overflows, so that it can be merged or give them items.
+    /// They are not charged: one whose copy changes references is left alone, since a split or a small leaf
+    /// takes less.
+    fn count_siblings(&mut self, parent: &Block, slot: usize) -> Result<(), TreeError> {
+        for beside in [slot.checked_sub(1), slot.checked_add(1).filter(|next| *next < parent.len())] {
+            let Some(beside) = beside else { continue };
+            let wanted = child_block(self.root.id(), parent, beside);
+            match self.blocks.resident(&wanted, self.pins)? {
+                Some(sibling) => {
+                    self.keep(&sibling);
+                    let may_share =
+                        self.root.must_cow(&sibling, self.generation) && self.root.may_share(&sibling, false);
+                    if may_share {
+                        self.lacks_sharing(&sibling);
+                    }
+                }
+                None if !self.learned.was_sibling_asked(wanted.logical) => self.needs.siblings.push(wanted),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Pins a block that the plan relies on. Those that this transaction changed stay in memory by
     /// themselves, and a second holder would make each change of them a copy; but once one is sealed to be
     /// written (the fsync log's are within their transaction) it is copied anyway, and becomes clean at any
     /// moment, which the cache may forget.
-    fn keep(&self, block: &Arc<Block>, pins: &mut Pins) {
+    fn keep(&mut self, block: &Arc<Block>) {
         if block.generation() != self.generation || block.has_flag(BLOCK_FLAG_WRITTEN) {
-            pins.hold(block);
+            self.pins.hold(block);
         }
     }
 
@@ -120,175 +272,6 @@ impl Count<'_> {
             self.needs.sharing.push(Arc::clone(block));
         }
         lacks
-    }
-}
-
-/// How the edits of one group change their leaf's size.
-#[derive(Default)]
-struct LeafChange {
-    /// Where the last edit's item is, or belongs: that of the next is mostly there as well.
-    near: usize,
-    grows_bytes: usize,
-    shrinks_bytes: usize,
-    changes: bool,
-    removes: bool,
-}
-
-type Step = (Arc<Block>, usize);
-
-impl Trees {
-    /// Plans `edits` under the root's lock.
-    ///
-    /// # Errors
-    /// An item in the way or missing, a conflict, or damage on the way.
-    #[allow(clippy::too_many_arguments, reason = "the state of one edit, private to this crate")]
-    pub(crate) fn plan(
-        &self,
-        root: &Root,
-        state: &RootState,
-        generation: Generation,
-        pins: &mut Pins,
-        learned: &Learned,
-        pool: &AddressPool,
-        edits: &[Edit<'_>],
-    ) -> Result<Planned, TreeError> {
-        let mut count = Count {
-            root,
-            generation,
-            learned,
-            counted: HashSet::new(),
-            addresses: 0,
-            needs: Needs::default(),
-        };
-        let mut resolved = Vec::with_capacity(edits.len());
-        let mut rest = edits;
-        while let Some(first) = rest.first() {
-            let (path, leaf, upper) = self.plan_path(root, state, &first.key, pins, &mut count)?;
-            let size = upper.map_or(rest.len(), |upper| rest.partition_point(|edit| edit.key < upper));
-            let (group, behind) = rest.split_at(size.max(1));
-            rest = behind;
-            let Some(leaf) = leaf else { continue };
-            let mut change = LeafChange::default();
-            for edit in group {
-                resolved.push(resolve(root.id(), &leaf, edit, &mut change)?);
-            }
-            if change.changes {
-                self.count_group(&path, &leaf, &change, state.pointer.level, pins, &mut count)?;
-            }
-        }
-        let Count { addresses, mut needs, .. } = count;
-        if addresses > pool.held() {
-            needs.addresses = addresses;
-        }
-        let lacks = needs.addresses > 0
-            || !needs.blocks.is_empty()
-            || !needs.siblings.is_empty()
-            || !needs.sharing.is_empty()
-            || !needs.charges.is_empty();
-        if lacks {
-            return Ok(Planned::Needs(needs));
-        }
-        Ok(Planned::Ready(Plan { resolved, relies_on_sharing: learned.knows_sharing() }))
-    }
-
-    /// Descends to the leaf of a key: the nodes with the slots taken, the leaf unless something is missing,
-    /// and the first key that belongs further right.
-    #[allow(clippy::type_complexity, reason = "three things of one descent, used in one place")]
-    fn plan_path(
-        &self,
-        root: &Root,
-        state: &RootState,
-        key: &Key,
-        pins: &mut Pins,
-        count: &mut Count<'_>,
-    ) -> Result<(Vec<Step>, Option<Arc<Block>>, Option<Key>), TreeError> {
-        let mut path: Vec<Step> = Vec::with_capacity(Level::COUNT);
-        let mut upper = None;
-        let mut wanted = root_block(root.id(), state);
-        loop {
-            let Some(block) = self.resident(&wanted, pins)? else {
-                count.needs.blocks.push(wanted);
-                return Ok((path, None, upper));
-            };
-            count.keep(&block, pins);
-            if block.is_leaf() {
-                return Ok((path, Some(block), upper));
-            }
-            let slot = block.child_slot(key);
-            if slot.saturating_add(1) < block.len() {
-                upper = Some(block.key(slot.saturating_add(1)));
-            }
-            wanted = child_block(root.id(), &block, slot);
-            path.push((block, slot));
-        }
-    }
-
-    /// Counts the copies of a path, the splits that growth can cause, and the merges that shrinking can.
-    fn count_group(
-        &self,
-        path: &[Step],
-        leaf: &Arc<Block>,
-        change: &LeafChange,
-        root_level: Level,
-        pins: &mut Pins,
-        count: &mut Count<'_>,
-    ) -> Result<(), TreeError> {
-        let mut inherited = false;
-        for (depth, (node, _)) in path.iter().enumerate() {
-            inherited = count.copy(node, depth == 0, inherited);
-        }
-        count.copy(leaf, path.is_empty(), inherited);
-        let height = root_level.index().saturating_add(1);
-        let capacity = leaf.capacity_bytes();
-        if leaf.used_bytes().saturating_add(change.grows_bytes) > capacity {
-            count.addresses =
-                count.addresses.saturating_add(split_blocks(change.grows_bytes, capacity, height));
-            // Before it is split it may give items to either neighbour, which takes a copy of that.
-            count.addresses = count.addresses.saturating_add(2);
-            if let Some((parent, slot)) = path.last() {
-                self.count_siblings(parent, *slot, pins, count)?;
-            }
-        }
-        let rest = leaf.used_bytes().saturating_sub(change.shrinks_bytes);
-        if change.removes && rest < merge_threshold(capacity) {
-            // One copied sibling for each level at the most.
-            count.addresses = count.addresses.saturating_add(height);
-            if rest > 0
-                && let Some((parent, slot)) = path.last()
-            {
-                self.count_siblings(parent, *slot, pins, count)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Asks for the leaves beside one that shrinks or overflows, so that it can be merged or give them items.
-    /// They are not charged: one whose copy changes references is left alone, since a split or a small leaf
-    /// takes less.
-    fn count_siblings(
-        &self,
-        parent: &Block,
-        slot: usize,
-        pins: &mut Pins,
-        count: &mut Count<'_>,
-    ) -> Result<(), TreeError> {
-        for beside in [slot.checked_sub(1), slot.checked_add(1).filter(|next| *next < parent.len())] {
-            let Some(beside) = beside else { continue };
-            let wanted = child_block(count.root.id(), parent, beside);
-            match self.resident(&wanted, pins)? {
-                Some(sibling) => {
-                    count.keep(&sibling, pins);
-                    let may_share = count.root.must_cow(&sibling, count.generation)
-                        && count.root.may_share(&sibling, false);
-                    if may_share {
-                        count.lacks_sharing(&sibling);
-                    }
-                }
-                None if !count.learned.was_sibling_asked(wanted.logical) => count.needs.siblings.push(wanted),
-                None => {}
-            }
-        }
-        Ok(())
     }
 }
 

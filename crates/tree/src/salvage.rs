@@ -15,8 +15,10 @@ use vlinder_format::validate::ItemFault;
 use vlinder_format::{Block, Damage, Key, Level, Place, RootId};
 
 use crate::root::Root;
-use crate::search::{Position, child_block};
-use crate::{TreeError, Trees, WantedBlock};
+use crate::search::Position;
+use crate::tree_blocks::TreeBlocks;
+use crate::wanted::child_block;
+use crate::{TreeError, WantedBlock};
 
 /// Part of a tree that can't be read.
 #[derive(Debug)]
@@ -51,9 +53,9 @@ struct Step {
     last: Key,
 }
 
-/// A walk over part of a tree. See [`Trees::salvage`].
+/// A walk over part of a tree. See [`Trees::salvage`](crate::Trees::salvage).
 pub struct Salvage<'a> {
-    trees: &'a Trees,
+    blocks: &'a TreeBlocks,
     tree: RootId,
     /// What is to be entered next, with the last key that may be in it.
     pending: Option<(WantedBlock, Key)>,
@@ -62,12 +64,12 @@ pub struct Salvage<'a> {
     leaf: Option<LeafStep>,
 }
 
-impl Trees {
-    /// The items of a tree with keys in a range, in order, and the parts of it that can't be read.
-    pub fn salvage(&self, root: &Root, range: RangeInclusive<Key>) -> Salvage<'_> {
+impl<'a> Salvage<'a> {
+    /// A walk over the items of a tree with keys in a range.
+    pub(crate) fn new(blocks: &'a TreeBlocks, root: &Root, range: RangeInclusive<Key>) -> Self {
         let path = Vec::with_capacity(Level::COUNT);
         let pending = Some((WantedBlock::root(root), Key::MAX));
-        Salvage { trees: self, tree: root.id(), pending, range, path, leaf: None }
+        Self { blocks, tree: root.id(), pending, range, path, leaf: None }
     }
 }
 
@@ -79,15 +81,15 @@ impl Salvage<'_> {
             let keys = first.max(*self.range.start())..=last.min(*self.range.end());
             Lost { keys, error: Box::new(error), is_item: false }
         };
-        let block = self.trees.block(wanted).map_err(lost)?;
-        let highest = self.trees.span(&block).map(|(_, highest)| highest);
+        let block = self.blocks.block(wanted).map_err(lost)?;
+        let highest = self.blocks.span(&block).map(|(_, highest)| highest);
         if let Some(key) = highest.filter(|highest| *highest > last) {
             let place = Place { tree: Some(wanted.tree), block: Some(wanted.logical), slot: None, key: None };
             return Err(lost(Damage::new(BlockFault::KeyOrder { key, next: last }, place).into()));
         }
         if block.is_leaf() {
             let slot = block.search(self.range.start()).unwrap_or_else(|slot| slot);
-            let left_out = self.trees.left_out().map(|left_out| left_out.of(&block)).unwrap_or_default();
+            let left_out = self.blocks.left_out().map(|left_out| left_out.of(&block)).unwrap_or_default();
             let came = left_out.partition_point(|item| item.key < *self.range.start());
             self.leaf = Some(LeafStep { leaf: block, slot, left_out, came, last });
         } else {

@@ -9,7 +9,7 @@ use vlinder_format::{Block, Key, Logical};
 
 use crate::apply::{WritablePath, Writer};
 use crate::full_leaf::{FullLeaf, Gift, Lack, LeafSplit, WORTHWHILE_PART};
-use crate::search::child_block;
+use crate::wanted::child_block;
 
 impl Writer<'_> {
     /// Makes room for an item in a path's leaf, or at least brings it nearer: the caller descends again. Two
@@ -21,7 +21,7 @@ impl Writer<'_> {
         if let Some(given) = self.push_left(path, &full) {
             let first_key = leaf.key(given);
             drop(leaf);
-            self.trees.cache.change(path.leaf, |leaf| leaf.remove_items(0, given));
+            self.trees.cache.change(path.leaf, |leaf| leaf.items_mut().remove(0, given));
             self.set_child_key(path, 0, &first_key);
             return;
         }
@@ -29,7 +29,7 @@ impl Writer<'_> {
             let kept = leaf.len().saturating_sub(given.items);
             let first_key = if given.takes_new_item { lack.key } else { leaf.key(kept) };
             drop(leaf);
-            self.trees.cache.change(path.leaf, |leaf| leaf.remove_items(kept, given.items));
+            self.trees.cache.change(path.leaf, |leaf| leaf.items_mut().remove(kept, given.items));
             self.set_child_key(path, 1, &first_key);
             return;
         }
@@ -42,7 +42,7 @@ impl Writer<'_> {
         let mut fresh = self.create(&leaf, leaf.level(), &first_key);
         drop(leaf);
         if let LeafSplit::At(middle) = decision {
-            self.trees.cache.change(path.leaf, |leaf| leaf.split_items_into(middle, &mut fresh));
+            self.trees.cache.change(path.leaf, |leaf| leaf.items_mut().split_into(middle, &mut fresh));
         }
         let pointer = ChildPointer { key: first_key, logical: fresh.logical(), generation: self.generation };
         self.insert_made(Arc::new(fresh));
@@ -100,7 +100,7 @@ impl Writer<'_> {
         drop(node);
         self.trees.metrics.pushes.increment();
         let items: Vec<(Key, &[u8])> = slots.map(|slot| (leaf.key(slot), leaf.data(slot))).collect();
-        self.trees.cache.change(sibling, |sibling| sibling.insert_items(at, &items));
+        self.trees.cache.change(sibling, |sibling| sibling.items_mut().insert(at, &items));
     }
 
     /// Inserts a pointer beside the child that a path leads to, splitting nodes on the way up.
@@ -119,7 +119,7 @@ impl Writer<'_> {
         let full = self.trees.cache.change(*node, |node| {
             let full = node.len() >= node.pointer_capacity();
             if !full {
-                node.insert_children(slot, &[*pointer]);
+                node.children_mut().insert(slot, &[*pointer]);
             }
             full
         });
@@ -166,8 +166,8 @@ impl Writer<'_> {
         drop((sibling, old));
         self.give_pointers((parent, beside), end, &moved);
         self.trees.cache.change(node, |node| {
-            node.remove_children(0, count);
-            node.insert_children(slot.saturating_sub(count), &[*pointer]);
+            node.children_mut().remove(0, count);
+            node.children_mut().insert(slot.saturating_sub(count), &[*pointer]);
         });
         self.trees.cache.change(parent, |parent| parent.set_key(at, &first_key));
         Some(())
@@ -200,9 +200,9 @@ impl Writer<'_> {
         self.give_pointers((parent, beside), 0, &moved);
         self.trees.cache.change(node, |node| {
             let count = node.len().saturating_sub(kept);
-            node.remove_children(kept, count);
+            node.children_mut().remove(kept, count);
             if stays {
-                node.insert_children(slot, &[*pointer]);
+                node.children_mut().insert(slot, &[*pointer]);
             }
         });
         self.trees.cache.change(parent, |parent| parent.set_key(beside, &first_key));
@@ -215,7 +215,7 @@ impl Writer<'_> {
         let sibling = self.writable_child(&node, slot).logical();
         drop(node);
         self.trees.metrics.pushes.increment();
-        self.trees.cache.change(sibling, |sibling| sibling.insert_children(at, moved));
+        self.trees.cache.change(sibling, |sibling| sibling.children_mut().insert(at, moved));
     }
 
     /// Splits a full node and inserts a pointer into the half where it belongs.
@@ -229,13 +229,13 @@ impl Writer<'_> {
         let moved: Vec<ChildPointer> = old.children().skip(middle).collect();
         let first_key = moved.first().map_or(pointer.key, |first| first.key);
         let mut fresh = self.create(&old, old.level(), &first_key);
-        fresh.insert_children(0, &moved);
+        fresh.children_mut().insert(0, &moved);
         drop(old);
-        self.trees.cache.change(node, |node| node.remove_children(middle, moved.len()));
+        self.trees.cache.change(node, |node| node.children_mut().remove(middle, moved.len()));
         if slot > middle || moved.is_empty() {
-            fresh.insert_children(slot.saturating_sub(middle), &[*pointer]);
+            fresh.children_mut().insert(slot.saturating_sub(middle), &[*pointer]);
         } else {
-            self.trees.cache.change(node, |node| node.insert_children(slot, &[*pointer]));
+            self.trees.cache.change(node, |node| node.children_mut().insert(slot, &[*pointer]));
         }
         let key = fresh.first_key().unwrap_or(first_key);
         let up = ChildPointer { key, logical: fresh.logical(), generation: self.generation };
@@ -256,7 +256,7 @@ impl Writer<'_> {
         };
         let (first, second) = if after { (own, *pointer) } else { (*pointer, own) };
         let mut root = self.create(&old, old.level().above(), &first.key);
-        root.insert_children(0, &[first, second]);
+        root.children_mut().insert(0, &[first, second]);
         self.point_root_to(&root);
         self.insert_made(Arc::new(root));
     }

@@ -12,7 +12,7 @@ use vlinder_format::{Block, Damage, Generation, Place, RootId, Uuid};
 use vlinder_volume::{MappedBy, ReadRequest, Volume};
 
 use crate::leniency::Leniency;
-use crate::search::{span_of, verify_block};
+use crate::wanted::{span_of, verify_block};
 use crate::{BlockSource, LeftOut, TreeError, WantedBlock};
 
 /// Where a block says whose it is.
@@ -113,7 +113,9 @@ impl VolumeBlocks {
         let damage = |fault: BlockFault| Damage::new(fault, place);
         let block = Block::parse(bytes.into_boxed_slice(), &self.block_rules())
             .map_err(|(fault, slot)| Damage::new(fault, Place { slot, ..place }))?;
-        if block.fsid() != self.fsid && !self.volume.is_seed_block_uuid(block.fsid()) {
+        if block.header().fsid() != self.fsid
+            && !self.volume.members().is_seed_block_uuid(block.header().fsid())
+        {
             return Err(damage(BlockFault::FileSystem));
         }
         verify_block(&block, span_of(&block), wanted).map_err(damage)?;
@@ -151,7 +153,8 @@ impl VolumeBlocks {
             return None;
         }
         let block = Block::parse(bytes.into(), &self.block_rules()).ok()?;
-        let is_ours = block.fsid() == self.fsid || self.volume.is_seed_block_uuid(block.fsid());
+        let is_ours = block.header().fsid() == self.fsid
+            || self.volume.members().is_seed_block_uuid(block.header().fsid());
         let is_committed = block.generation() <= self.rules.generation;
         let is_leaf = is_ours && is_committed && block.is_leaf() && block.owner() == tree;
         (is_leaf && validate_leaf(&block, &self.leaf_rules()).is_ok()).then_some(block)

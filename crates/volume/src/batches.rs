@@ -3,8 +3,8 @@
 use vlinder_device::{Request, Ticket};
 use vlinder_format::DeviceId;
 
+use crate::members::Members;
 use crate::profile::StripeRange;
-use crate::volume::Volume;
 
 /// Parts to read, by device, each with what tells whose it is.
 pub(crate) struct Batches<T> {
@@ -39,10 +39,10 @@ impl<T> Batches<T> {
     }
 
     /// Gives each device its batch, before any is waited for.
-    pub(crate) fn submit(self, volume: &Volume) -> Vec<(Ticket, Vec<T>)> {
+    pub(crate) fn submit(self, members: &Members) -> Vec<(Ticket, Vec<T>)> {
         let batches = self.by_device.into_iter();
         let submit = |(device, requests, slots): (DeviceId, Vec<Request>, Vec<T>)| {
-            volume.member(device).map(|member| (member.device.submit(requests), slots))
+            members.get(device).map(|member| (member.device.submit(requests), slots))
         };
         batches.filter_map(submit).collect()
     }

@@ -15,6 +15,7 @@ use vlinder_format::{DeviceId, Generation};
 use crate::error::VolumeError;
 use crate::health::HealthEvent;
 use crate::member::Member;
+use crate::members::Members;
 use crate::superblock;
 
 /// What lies at the primary superblock of each member, as far as this process knows.
@@ -37,7 +38,7 @@ struct KnownPrimary {
 impl KnownPrimaries {
     /// Reads the primaries as they are now. One that can't be read is not known, and is not compared before
     /// it was written.
-    pub(crate) fn read(members: &[Member]) -> Self {
+    pub(crate) fn read(members: &Members) -> Self {
         let known = |member: &Member| {
             let last = read_primary(member, Vec::new())?;
             Some((member.id, KnownPrimary { last, ..KnownPrimary::default() }))
@@ -77,7 +78,7 @@ impl KnownPrimaries {
 
     /// Reads each primary and compares it with what is known. One that can't be read tells nothing; its write
     /// will.
-    pub(crate) fn check(&mut self, members: &[Member]) -> Result<(), VolumeError> {
+    pub(crate) fn check(&mut self, members: &Members) -> Result<(), VolumeError> {
         members.iter().try_for_each(|member| self.check_member(member))
     }
 

@@ -3,9 +3,10 @@
 //!
 //! This crate must not know trees: it is *given* chunk items, and asks its callers whether bytes are good.
 //!
-//! Reading path: [`Volume`] (open, read, write, flush), [`ChunkMap`], [`profile`] (where the bytes of a chunk
-//! lie), [`superblock`] (which copy is believed), [`allocation`] (where a new chunk may lie, and how long it
-//! is).
+//! Reading path: [`Volume`] (open, read, write, flush), [`Members`], [`ChunkMap`], [`profile`] (where the
+//! bytes of a chunk lie), `copies` (what is read where one is bad, and rewritten), [`superblock`] (which copy
+//! is believed), `publication` (a commit's superblocks), [`allocation`] (where a new chunk may lie, and how
+//! long it is).
 
 #![cfg_attr(
     not(test),
@@ -24,37 +25,44 @@ mod batches;
 mod chunk_lookup;
 mod chunk_map;
 mod chunk_source;
+mod copies;
 mod error;
 mod gate;
+mod geometry;
 mod health;
 mod histories;
 mod kept;
 mod known_primaries;
 mod mapped_chunk;
 mod member;
+mod members;
+mod opening;
 mod planned_read;
 pub mod profile;
+mod publication;
 mod read;
 mod read_data;
 mod request;
 pub mod superblock;
 mod verified;
 mod volume;
-mod ways;
 mod write;
 
 pub use chunk_map::ChunkMap;
 pub use chunk_source::{AddChunk, ChunkSource, MappedBy};
 pub use error::{ChunkTreeFault, CopyFailure, CopyFault, VolumeError};
+pub use geometry::Geometry;
 pub use health::{Healing, HealthEvent};
+pub use histories::refuse_two_histories;
 pub use mapped_chunk::MappedChunk;
 pub use member::{Member, SeedIdentity};
+pub use members::Members;
 pub use profile::{Profile, StripeRange};
 pub use read::{PendingReads, ReadsInFlight};
 pub use request::{ReadRequest, WriteRequest};
 pub use superblock::{FoundSuperblock, OpenRules, SuperblockChoice, scan};
 pub use verified::{BadCopy, Verified};
-pub use volume::{Access, Geometry, Opened, Volume};
+pub use volume::{Access, Opened, Volume};
 pub use write::PendingWrites;
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 
 use vlinder_base::sync::Arc;
 use vlinder_device::{Device, DeviceError, DeviceExt};
+use vlinder_format::device_statistics::DeviceStatistics;
 use vlinder_format::{DeviceId, Physical, Uuid};
 
-use crate::health::Health;
+use crate::health::{Healing, Health};
 
 /// A device and what the file system knows of it.
 pub struct Member {
@@ -47,6 +48,22 @@ impl Member {
     /// The device's.
     pub fn read(&self, physical: Physical, length_bytes: usize) -> Result<Vec<u8>, DeviceError> {
         self.device.read_at(physical, length_bytes)
+    }
+
+    /// Its error counters, those loaded included.
+    pub fn statistics(&self) -> DeviceStatistics {
+        self.health.statistics()
+    }
+
+    /// Adds the counters that the device tree stored to those of this opening. For use once, when the tree is
+    /// read.
+    pub fn load_statistics(&self, stored: &DeviceStatistics) {
+        self.health.load(stored);
+    }
+
+    /// What was healed on it and by it since it was opened.
+    pub fn healing(&self) -> Healing {
+        self.health.healing()
     }
 }
 

@@ -1,20 +1,19 @@
 //! Reading with a choice of copies.
 
 use vlinder_base::sync::Arc;
-use vlinder_device::{Completion, Ticket};
-use vlinder_format::block::BlockFault;
-use vlinder_format::{Damage, DeviceId, Fault};
+use vlinder_device::Ticket;
+use vlinder_format::Damage;
 
 use crate::batches::Batches;
 use crate::chunk_source::MappedBy;
-use crate::error::{CopyFailure, CopyFault, VolumeError};
-use crate::health::HealthEvent;
+use crate::copies::Copies;
+use crate::error::{CopyFault, VolumeError};
 use crate::mapped_chunk::MappedChunk;
-use crate::member::Member;
-use crate::planned_read::Planned;
-use crate::profile::{StripeRange, plan_read, plan_rebuild, ways};
+use crate::planned_read::{Planned, put_answer};
+use crate::profile::{StripeRange, plan_read};
+use crate::read_data::judge_sectors;
 use crate::request::ReadRequest;
-use crate::verified::{BadCopy, Trust, Verified};
+use crate::verified::{Trust, Verified};
 use crate::volume::Volume;
 
 /// Reads in flight. Dropping it abandons their results.
@@ -74,8 +73,8 @@ impl Volume {
         let mut reads = Vec::with_capacity(requests.len());
         let mut batches = Batches::default();
         for (read, (request, by)) in requests.enumerate() {
-            let planned = self.plan(request, by, 0);
-            let kept = self.kept.as_ref().and_then(|kept| kept.whole(request));
+            let planned = plan(self, request, by);
+            let kept = self.kept().and_then(|kept| kept.whole(request));
             let mut faults = Vec::new();
             if let Ok((_, parts)) = &planned
                 && kept.is_none()
@@ -83,7 +82,7 @@ impl Volume {
                 // An answer that is put together of several goes into a buffer of its own.
                 let mut buffer = if parts.len() == 1 { fitting(buffers, request.length) } else { None };
                 for part in parts {
-                    match self.trusted(part.device, Trust::Current) {
+                    match self.members().trusted(part.device, Trust::Current) {
                         Ok(_) => batches.add_into(part, Slot { read, part: *part }, buffer.take()),
                         Err(fault) => faults.push((*part, fault)),
                     }
@@ -92,7 +91,10 @@ impl Volume {
             let bytes = kept.unwrap_or_default();
             reads.push(planned.map(|(chunk, _)| Planned { request, chunk, bytes, faults }));
         }
-        PendingReads { volume: self, in_flight: ReadsInFlight { reads, batches: batches.submit(self) } }
+        PendingReads {
+            volume: self,
+            in_flight: ReadsInFlight { reads, batches: batches.submit(self.members()) },
+        }
     }
 
     /// Reads that this volume has in flight, to be waited for.
@@ -129,154 +131,18 @@ impl Volume {
             self.submit_reads(&[request]).wait_data(&mut |_, sector, bytes| is_good(sector, bytes));
         results.pop().unwrap_or(Err(VolumeError::Unmapped { logical: request.logical, length: 0 }))
     }
+}
 
-    fn plan(
-        &self,
-        request: ReadRequest,
-        by: MappedBy,
-        mirror: u8,
-    ) -> Result<(Arc<MappedChunk>, Vec<StripeRange>), VolumeError> {
-        let length = u64::try_from(request.length).unwrap_or(u64::MAX);
-        let chunk = self.chunk_by(by, request.logical, length)?;
-        let parts = plan_read(&chunk, request.logical, length, mirror)?;
-        Ok((chunk, parts))
-    }
-
-    /// A member, if its bytes are to be believed.
-    pub(crate) fn trusted(&self, device: DeviceId, trust: Trust) -> Result<&Member, CopyFault> {
-        let member = self.member(device).ok_or(CopyFault::MissingDevice { device })?;
-        if member.is_stale && trust == Trust::Current {
-            return Err(CopyFault::StaleDevice { device });
-        }
-        Ok(member)
-    }
-
-    /// The ways to try after the first, in this order: where there are stale members, all again with what
-    /// they have.
-    pub(crate) fn further_ways(&self, chunk: &MappedChunk) -> Vec<(u8, Trust)> {
-        let mut further: Vec<(u8, Trust)> = (1..ways(chunk)).map(|way| (way, Trust::Current)).collect();
-        if self.members.iter().any(|member| member.is_stale) {
-            further.extend((0..ways(chunk)).map(|way| (way, Trust::Any)));
-        }
-        further
-    }
-
-    /// Puts what was written in memory over what the devices gave.
-    pub(crate) fn put_kept_over(&self, request: ReadRequest, bytes: &mut [u8]) {
-        if let Some(kept) = &self.kept {
-            kept.put_over(request.logical, bytes);
-        }
-    }
-
-    /// Puts a device's answer to its place in the request.
-    pub(crate) fn place(
-        &self,
-        part: &StripeRange,
-        completion: Completion,
-        length: usize,
-        bytes: &mut Vec<u8>,
-    ) -> Result<(), CopyFault> {
-        let found = completion.into_bytes().inspect_err(|_| self.record(part.device, HealthEvent::Read))?;
-        if part.start == 0 && found.len() == length {
-            *bytes = found;
-            return Ok(());
-        }
-        bytes.resize(length, 0);
-        let start = usize::try_from(part.start).unwrap_or(usize::MAX);
-        if let Some(target) = start.checked_add(found.len()).and_then(|end| bytes.get_mut(start..end)) {
-            target.copy_from_slice(&found);
-        }
-        Ok(())
-    }
-
-    /// The failure of a copy, counted.
-    pub(crate) fn failure(
-        &self,
-        chunk: &MappedChunk,
-        request: ReadRequest,
-        mirror: u8,
-        fault: CopyFault,
-    ) -> CopyFailure {
-        let length = u64::try_from(request.length).unwrap_or(u64::MAX);
-        let rebuilds = plan_rebuild(chunk, request.logical, length, mirror).ok().flatten();
-        let source = rebuilds.and_then(|parts| Some(parts.first()?.sources.first()?.1));
-        let direct = plan_read(chunk, request.logical, length, mirror).ok();
-        let place = source.or_else(|| direct?.first().copied());
-        let (device, physical) = place.map_or_else(Default::default, |part| (part.device, part.physical));
-        if let CopyFault::Damage(damage) = &fault {
-            let generation = matches!(damage.fault, Fault::Block(BlockFault::Generation { .. }));
-            self.record(device, if generation { HealthEvent::Generation } else { HealthEvent::Corruption });
-        }
-        CopyFailure { mirror, device, physical, fault }
-    }
-
-    /// Tries the copies after the first.
-    fn recover<T>(
-        &self,
-        planned: &Planned,
-        first_fault: CopyFault,
-        verify: &mut dyn FnMut(Vec<u8>) -> Result<T, Damage>,
-    ) -> Result<Verified<T>, VolumeError> {
-        let (chunk, request) = (&planned.chunk, planned.request);
-        let mut failures = vec![self.failure(chunk, request, 0, first_fault)];
-        for (mirror, trust) in self.further_ways(chunk) {
-            let attempt = self.read_copy(chunk, request, mirror, trust).and_then(|bytes| {
-                verify(bytes.clone()).map(|value| (value, bytes)).map_err(CopyFault::Damage)
-            });
-            match attempt {
-                Ok((value, good)) => {
-                    let bad_copies = self
-                        .repair(chunk, request, failures, mirror, &good, &mut |bytes| verify(bytes).is_ok());
-                    return Ok(Verified { value, bad_copies });
-                }
-                Err(fault) => failures.push(self.failure(chunk, request, mirror, fault)),
-            }
-        }
-        Err(VolumeError::NoGoodCopy { logical: request.logical, length: request.length, failures })
-    }
-
-    /// Rewrites bad copies from a good one, if the volume may be written and nothing is being written. Both
-    /// are read again first: see [`crate::gate`].
-    pub(crate) fn repair(
-        &self,
-        chunk: &MappedChunk,
-        request: ReadRequest,
-        failures: Vec<CopyFailure>,
-        good_mirror: u8,
-        good: &[u8],
-        is_good: &mut dyn FnMut(Vec<u8>) -> bool,
-    ) -> Vec<BadCopy> {
-        let bad_copies = self.rewrite(chunk, request, failures, good_mirror, good, is_good);
-        self.count_healing(chunk, request, good_mirror, &bad_copies);
-        bad_copies
-    }
-
-    fn rewrite(
-        &self,
-        chunk: &MappedChunk,
-        request: ReadRequest,
-        failures: Vec<CopyFailure>,
-        good_mirror: u8,
-        good: &[u8],
-        is_good: &mut dyn FnMut(Vec<u8>) -> bool,
-    ) -> Vec<BadCopy> {
-        let unrepaired = |failures: Vec<CopyFailure>| {
-            failures.into_iter().map(|failure| BadCopy { failure, repaired: false }).collect()
-        };
-        if self.is_read_only() || self.keeps_writes_in_memory() {
-            return unrepaired(failures);
-        }
-        let Some(_pass) = self.gate.try_enter_repair() else { return unrepaired(failures) };
-        if self.read_copy(chunk, request, good_mirror, Trust::Any).as_deref() != Ok(good) {
-            return unrepaired(failures);
-        }
-        let mut repair_one = |failure: &CopyFailure| {
-            let still_bad =
-                !self.read_copy(chunk, request, failure.mirror, Trust::Any).is_ok_and(&mut *is_good);
-            still_bad && self.write_copy(chunk, request, failure.mirror, good).is_ok()
-        };
-        failures.into_iter().map(|failure| BadCopy { repaired: repair_one(&failure), failure }).collect()
-    }
+/// The chunk of a request, and the parts of its first copy.
+fn plan(
+    volume: &Volume,
+    request: ReadRequest,
+    by: MappedBy,
+) -> Result<(Arc<MappedChunk>, Vec<StripeRange>), VolumeError> {
+    let length = u64::try_from(request.length).unwrap_or(u64::MAX);
+    let chunk = volume.chunk_by(by, request.logical, length)?;
+    let parts = plan_read(&chunk, request.logical, length, 0)?;
+    Ok((chunk, parts))
 }
 
 /// A buffer for so many bytes: not a much larger one, whose memory would be kept for nothing.
@@ -308,7 +174,10 @@ impl<'a> PendingReads<'a> {
                 };
                 match judged {
                     Ok(value) => Ok(Verified { value, bad_copies: Vec::new() }),
-                    Err(fault) => volume.recover(&planned, fault, &mut |bytes| verify(number, bytes)),
+                    Err(fault) => {
+                        Copies::new(volume, &planned.chunk)
+                            .recover(planned.request, fault, &mut |bytes| verify(number, bytes))
+                    }
                 }
             }));
         }
@@ -328,7 +197,7 @@ impl<'a> PendingReads<'a> {
                 let bytes = core::mem::take(&mut planned.bytes);
                 let faults = core::mem::take(&mut planned.faults);
                 let mut is_good = |sector: usize, bytes: &[u8]| is_good(number, sector, bytes);
-                volume.judge_sectors(&planned, bytes, &faults, &mut is_good)
+                judge_sectors(volume, &planned, bytes, &faults, &mut is_good)
             }));
         }
         results
@@ -341,14 +210,18 @@ impl<'a> PendingReads<'a> {
             for (completion, slot) in ticket.wait().into_iter().zip(slots) {
                 let Some(Ok(planned)) = reads.get_mut(slot.read) else { continue };
                 let length = planned.request.length;
-                if let Err(fault) = volume.place(&slot.part, completion, length, &mut planned.bytes) {
+                if let Err(fault) =
+                    put_answer(volume.members(), &slot.part, completion, length, &mut planned.bytes)
+                {
                     planned.faults.push((slot.part, fault));
                 }
             }
         }
         for planned in reads.iter_mut().flatten() {
             planned.bytes.resize(planned.request.length, 0);
-            volume.put_kept_over(planned.request, &mut planned.bytes);
+            if let Some(kept) = volume.kept() {
+                kept.put_over(planned.request.logical, &mut planned.bytes);
+            }
         }
         (volume, reads)
     }

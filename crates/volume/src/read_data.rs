@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use vlinder_format::block::BlockFault;
 use vlinder_format::{Damage, Place};
 
+use crate::copies::{Attempt, Copies};
 use crate::error::{CopyFailure, CopyFault, VolumeError};
 use crate::planned_read::{PartFault, Planned};
 use crate::profile::plan_read;
 use crate::request::ReadRequest;
 use crate::verified::{Trust, Verified};
 use crate::volume::Volume;
-use crate::ways::Attempt;
 
 /// A sector whose first copy was not good.
 #[derive(Default)]
@@ -22,41 +22,44 @@ struct BadSector {
 
 /// The state of one request.
 struct Judged<'a> {
-    volume: &'a Volume,
+    copies: Copies<'a>,
     planned: &'a Planned,
     sector_size: usize,
     bytes: Vec<u8>,
     bad: BTreeMap<usize, BadSector>,
 }
 
-impl Volume {
-    pub(crate) fn judge_sectors(
-        &self,
-        planned: &Planned,
-        first: Vec<u8>,
-        faults: &[PartFault],
-        is_good: &mut dyn FnMut(usize, &[u8]) -> bool,
-    ) -> Result<Verified<Vec<u8>>, VolumeError> {
-        let sector_size = usize::try_from(self.geometry.sector_size).unwrap_or(usize::MAX).max(1);
-        let length = planned.request.length;
-        let mut judged = Judged { volume: self, planned, sector_size, bytes: first, bad: BTreeMap::new() };
-        judged.judge_first(faults, is_good);
-        if judged.bad.is_empty() {
-            return Ok(Verified { value: judged.bytes, bad_copies: Vec::new() });
-        }
-        let further = self.further_ways(&planned.chunk);
-        for way in &further {
-            judged.try_runs(*way, is_good);
-        }
-        // One unreadable sector spoils a whole request: what is still missing is asked for sector by sector.
-        if length > sector_size {
-            judged.try_sectors((0, Trust::Current), is_good);
-            for way in further {
-                judged.try_sectors(way, is_good);
-            }
-        }
-        judged.finish(is_good)
+/// Judges each sector that the first copy gave, and looks for bad ones in the other copies.
+///
+/// # Errors
+/// [`VolumeError::NoGoodCopy`] for the first sector that no copy has.
+pub(crate) fn judge_sectors(
+    volume: &Volume,
+    planned: &Planned,
+    first: Vec<u8>,
+    faults: &[PartFault],
+    is_good: &mut dyn FnMut(usize, &[u8]) -> bool,
+) -> Result<Verified<Vec<u8>>, VolumeError> {
+    let sector_size = usize::try_from(volume.geometry().sector_size).unwrap_or(usize::MAX).max(1);
+    let length = planned.request.length;
+    let copies = Copies::new(volume, &planned.chunk);
+    let mut judged = Judged { copies, planned, sector_size, bytes: first, bad: BTreeMap::new() };
+    judged.judge_first(faults, is_good);
+    if judged.bad.is_empty() {
+        return Ok(Verified { value: judged.bytes, bad_copies: Vec::new() });
     }
+    let further = copies.further_ways();
+    for way in &further {
+        judged.try_runs(*way, is_good);
+    }
+    // One unreadable sector spoils a whole request: what is still missing is asked for sector by sector.
+    if length > sector_size {
+        judged.try_sectors((0, Trust::Current), is_good);
+        for way in further {
+            judged.try_sectors(way, is_good);
+        }
+    }
+    judged.finish(is_good)
 }
 
 impl Judged<'_> {
@@ -127,7 +130,7 @@ impl Judged<'_> {
             self.sectors(first, end).map(|request| (first..end, Attempt { request, way, trust }))
         };
         let (runs, attempts): (Vec<_>, Vec<_>) = runs.into_iter().filter_map(attempt).unzip();
-        let found = self.volume.read_ways(&self.planned.chunk, &attempts);
+        let found = self.copies.read_all(&attempts);
         for (run, found) in runs.into_iter().zip(found) {
             match found {
                 Ok(found) => {
@@ -187,8 +190,7 @@ impl Judged<'_> {
             let start = sector.saturating_mul(self.sector_size);
             let good = start.checked_add(request.length).and_then(|end| self.bytes.get(start..end));
             let failures = state.failures.clone();
-            bad_copies.extend(self.volume.repair(
-                &self.planned.chunk,
+            bad_copies.extend(self.copies.repair(
                 request,
                 failures,
                 mirror,
@@ -208,7 +210,7 @@ impl Judged<'_> {
 
     fn failure(&self, sector: usize, mirror: u8, fault: CopyFault) -> CopyFailure {
         let request = self.sectors(sector, sector.saturating_add(1)).unwrap_or(self.planned.request);
-        self.volume.failure(&self.planned.chunk, request, mirror, fault)
+        self.copies.failure(request, mirror, fault)
     }
 
     fn checksum_fault(&self, sector: usize) -> CopyFault {

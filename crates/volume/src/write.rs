@@ -1,20 +1,16 @@
 //! Writing every copy, flushing, superblocks, discards.
 
 use vlinder_base::sync::Arc;
-use vlinder_codec::checksum::ChecksumKind;
-use vlinder_device::{Data, DeviceErrorKind, DeviceExt, Request, Ticket};
+use vlinder_device::{Data, DeviceErrorKind, Request, Ticket};
 use vlinder_format::device::DeviceItem;
-use vlinder_format::superblock::{Superblock, SuperblockFault, SuperblockMirror};
-use vlinder_format::{DeviceId, Level, Logical};
+use vlinder_format::superblock::Superblock;
+use vlinder_format::{Level, Logical};
 
 use crate::error::{CopyFailure, CopyFault, VolumeError, lacks_room_on_host};
 use crate::gate::WritePass;
 use crate::health::{Health, HealthEvent};
-use crate::mapped_chunk::MappedChunk;
-use crate::member::Member;
 use crate::profile::{StripeRange, plan_write};
-use crate::request::{ReadRequest, WriteRequest};
-use crate::superblock::encode;
+use crate::request::WriteRequest;
 use crate::volume::Volume;
 
 /// Writes in flight.
@@ -31,9 +27,6 @@ struct DeviceBatch {
     health: Arc<Health>,
 }
 
-/// What is needed to write superblocks: the checksum kind, and each member's own.
-type OwnSuperblocks<'a> = (ChecksumKind, Vec<(&'a Member, Superblock)>);
-
 impl Volume {
     /// Starts writing all copies of all requests, on each device in the order of its addresses. They are in
     /// the devices' caches once waited for, and durable after [`Volume::flush_all`].
@@ -45,18 +38,18 @@ impl Volume {
         if self.is_read_only() {
             return Err(VolumeError::ReadOnly);
         }
-        if let Some(kept) = &self.kept {
+        if let Some(kept) = self.kept() {
             for WriteRequest { logical, data } in &requests {
                 let length = u64::try_from(data.as_slice().len()).unwrap_or(u64::MAX);
-                self.chunks.covering(*logical, length)?;
+                self.chunks().covering(*logical, length)?;
             }
             kept.keep(&requests)?;
-            return Ok(PendingWrites { batches: Vec::new(), _pass: self.gate.enter_write() });
+            return Ok(PendingWrites { batches: Vec::new(), _pass: self.gate().enter_write() });
         }
         let mut parts: Vec<(StripeRange, Data)> = Vec::with_capacity(requests.len());
         for WriteRequest { logical, data } in requests {
             let length = u64::try_from(data.as_slice().len()).unwrap_or(u64::MAX);
-            let chunk = self.chunks.covering(logical, length)?;
+            let chunk = self.chunks().covering(logical, length)?;
             let places = plan_write(&chunk, logical, length)?;
             let data = if places.len() > 1 { shared(data) } else { data };
             for place in places {
@@ -64,7 +57,7 @@ impl Volume {
             }
         }
         parts.sort_by_key(|(place, _)| (place.device, place.physical));
-        let pass = self.gate.enter_write();
+        let pass = self.gate().enter_write();
         let mut batches = Vec::new();
         for group in parts.chunk_by(|left, right| left.0.device == right.0.device) {
             let Some(member) = group.first().and_then(|(place, _)| self.member(place.device)) else {
@@ -95,14 +88,7 @@ impl Volume {
         if self.keeps_writes_in_memory() {
             return Ok(());
         }
-        let mut result = Ok(());
-        for member in &self.members {
-            if let Err(error) = member.device.flush() {
-                member.health.record(HealthEvent::Flush);
-                result = result.and(Err(error.into()));
-            }
-        }
-        result
+        self.members().flush()
     }
 
     /// Looks whether another program published a commit on a member since this process did or opened it: to
@@ -111,7 +97,10 @@ impl Volume {
     /// # Errors
     /// [`VolumeError::WrittenByAnother`].
     pub fn check_sole_writer(&self) -> Result<(), VolumeError> {
-        if self.keeps_writes_in_memory() { Ok(()) } else { self.primaries.lock().check(&self.members) }
+        if self.keeps_writes_in_memory() {
+            return Ok(());
+        }
+        self.publication().check_sole_writer(self.members())
     }
 
     /// Publishes a commit: writes the copies of every member, then the primary of every member durably.
@@ -127,33 +116,13 @@ impl Volume {
         superblock: &Superblock,
         device_items: &[DeviceItem],
     ) -> Result<(), VolumeError> {
-        if self.keeps_writes_in_memory() && !self.is_read_only() {
+        if self.is_read_only() {
+            return Err(VolumeError::ReadOnly);
+        }
+        if self.keeps_writes_in_memory() {
             return Ok(());
         }
-        let (kind, own) = self.prepare_superblocks(superblock, device_items)?;
-        let mut published = self.published.lock();
-        self.check_sole_writer()?;
-        for (member, superblock) in &own {
-            let copies = [SuperblockMirror::Second, SuperblockMirror::Third];
-            let requests: Vec<Request> = copies
-                .into_iter()
-                .filter(|mirror| mirror.fits(member.total_bytes))
-                .map(|mirror| Request::write(mirror.offset(), encode(superblock, mirror, kind)))
-                .collect();
-            for completion in member.device.submit(requests).wait() {
-                if completion.result.is_err_and(|error| !lacks_room_on_host(&error)) {
-                    member.health.record(HealthEvent::Write);
-                }
-            }
-        }
-        // A torn primary is told from a damaged one by the fields that change with every commit (see
-        // superblock::choice). Other fields that share its sectors get a copy that is known to be durable.
-        if published.first().is_none_or(|last| !same_rare_fields(last, superblock)) {
-            self.flush_all()?;
-        }
-        self.write_primaries(&own, kind)?;
-        *published = own.into_iter().map(|(_, superblock)| superblock).collect();
-        Ok(())
+        self.publication().publish(self.members(), superblock, device_items)
     }
 
     /// Publishes an fsync log: writes the primary of every member alone, durably. It is the committed
@@ -163,60 +132,13 @@ impl Volume {
     /// # Errors
     /// As [`Volume::write_superblocks`].
     pub fn publish_log(&self, root: Logical, level: Level) -> Result<(), VolumeError> {
-        if self.keeps_writes_in_memory() && !self.is_read_only() {
-            return Ok(());
-        }
-        let published = self.published.lock();
-        let log = |committed: &Superblock| Superblock {
-            log_root: root,
-            log_root_level: level,
-            ..committed.clone()
-        };
-        let items: Vec<DeviceItem> = published.iter().map(|superblock| superblock.device_item).collect();
-        let Some(superblock) = published.first().map(log) else {
-            return Err(VolumeError::NoDeviceItem { device: DeviceId(0) });
-        };
-        let (kind, own) = self.prepare_superblocks(&superblock, &items)?;
-        self.check_sole_writer()?;
-        self.write_primaries(&own, kind)
-    }
-
-    fn prepare_superblocks(
-        &self,
-        superblock: &Superblock,
-        device_items: &[DeviceItem],
-    ) -> Result<OwnSuperblocks<'_>, VolumeError> {
         if self.is_read_only() {
             return Err(VolumeError::ReadOnly);
         }
-        let found = superblock.checksum_type;
-        let kind = ChecksumKind::from_disk(found)
-            .ok_or(VolumeError::RefusedSuperblock(SuperblockFault::ChecksumType { found }))?;
-        let mut own = Vec::with_capacity(self.members.len());
-        for member in &self.members {
-            let item = device_items.iter().find(|item| item.device == member.id);
-            let device_item = *item.ok_or(VolumeError::NoDeviceItem { device: member.id })?;
-            let superblock = Superblock { device_item, ..superblock.clone() };
-            let primary = Superblock { location: SuperblockMirror::Primary.offset(), ..superblock.clone() };
-            primary.check_for_write().map_err(VolumeError::RefusedSuperblock)?;
-            own.push((member, superblock));
+        if self.keeps_writes_in_memory() {
+            return Ok(());
         }
-        Ok((kind, own))
-    }
-
-    fn write_primaries(&self, own: &[(&Member, Superblock)], kind: ChecksumKind) -> Result<(), VolumeError> {
-        let mut result = Ok(());
-        let mut known = self.primaries.lock();
-        for (member, superblock) in own {
-            let bytes = encode(superblock, SuperblockMirror::Primary, kind);
-            if let Err(error) = known.write(member, bytes) {
-                if !lacks_room_on_host(&error) {
-                    member.health.record(HealthEvent::Write);
-                }
-                result = result.and(Err(error.into()));
-            }
-        }
-        result
+        self.publication().publish_log(self.members(), root, level)
     }
 
     /// Tells the devices that a range is no longer needed, in all copies. True if every device took the hint.
@@ -230,8 +152,8 @@ impl Volume {
         if self.keeps_writes_in_memory() {
             return Ok(false);
         }
-        let chunk = self.chunks.covering(logical, length)?;
-        let _pass = self.gate.enter_write();
+        let chunk = self.chunks().covering(logical, length)?;
+        let _pass = self.gate().enter_write();
         let mut taken = true;
         for place in plan_write(&chunk, logical, length)? {
             let Some(member) = self.member(place.device) else { continue };
@@ -242,25 +164,6 @@ impl Volume {
             }
         }
         Ok(taken)
-    }
-
-    /// Rewrites one copy, for a repair.
-    pub(crate) fn write_copy(
-        &self,
-        chunk: &MappedChunk,
-        request: ReadRequest,
-        mirror: u8,
-        bytes: &[u8],
-    ) -> Result<(), VolumeError> {
-        let length = u64::try_from(request.length).unwrap_or(u64::MAX);
-        let data = Data::from(bytes);
-        let places = plan_write(chunk, request.logical, length)?;
-        for place in places.into_iter().filter(|place| place.mirror == mirror) {
-            let Some(member) = self.member(place.device) else { continue };
-            let written = member.device.write_at(place.physical, cut(&data, &place));
-            written.inspect_err(|_| member.health.record(HealthEvent::Write))?;
-        }
-        Ok(())
     }
 }
 
@@ -289,16 +192,6 @@ impl PendingWrites {
     }
 }
 
-/// The fields that most commits leave as they are, and that lie in other sectors than the first.
-fn same_rare_fields(left: &Superblock, right: &Superblock) -> bool {
-    left.system_chunk_array == right.system_chunk_array
-        && left.label == right.label
-        && left.metadata_uuid == right.metadata_uuid
-        && left.cache_generation == right.cache_generation
-        && left.reserved == right.reserved
-        && left.padding == right.padding
-}
-
 /// The same bytes in a form that clones without copying.
 fn shared(data: Data) -> Data {
     match data {
@@ -308,7 +201,7 @@ fn shared(data: Data) -> Data {
 }
 
 /// The part of a request that goes to one place.
-fn cut(data: &Data, place: &StripeRange) -> Data {
+pub(crate) fn cut(data: &Data, place: &StripeRange) -> Data {
     let bytes = data.as_slice();
     let bounds = usize::try_from(place.start).ok().zip(usize::try_from(place.length).ok());
     match bounds {

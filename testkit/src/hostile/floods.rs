@@ -222,7 +222,7 @@ fn continue_in_the_next_leaf(mutator: &Mutator, item_type: ItemType) {
                     bytes[start..start + Key::SIZE].copy_from_slice(&left.encode());
                 });
                 let child = vlinder_format::block::ChildPointer { key: left, ..node.child(slot) };
-                mutator.change_block(logical, |node| node.set_child(slot, &child));
+                mutator.change_block(logical, |node| node.children_mut().set(slot, &child));
                 return;
             }
         }

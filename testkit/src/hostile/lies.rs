@@ -179,7 +179,7 @@ fn block_targets(block: &Block, tree: RootId) -> Vec<Target> {
     let (logical, bytes) = (block.logical(), block.bytes());
     let height = if block.is_leaf() { "leaf" } else { "node" };
     let mut found = Vec::new();
-    for field in block.header_fields().iter().filter(|field| !is_mended(field)) {
+    for field in block.header().fields().iter().filter(|field| !is_mended(field)) {
         let item = if field.start < HEADER_SIZE || !block.is_leaf() {
             height.to_owned()
         } else {

@@ -157,7 +157,7 @@ fn plant_items(mutator: &Mutator) {
     let leaf = log_blocks(mutator).into_iter().rfind(is_log).expect("a log");
     mutator.change_block(leaf, |block| {
         let slot = block.search(&key).unwrap_err();
-        block.insert_items(slot, &[(key, &range.encode())]);
+        block.items_mut().insert(slot, &[(key, &range.encode())]);
     });
 }
 

@@ -33,7 +33,7 @@ pub(super) fn shrink(device: &Arc<dyn Device>) -> Result<u64, MkfsError> {
     let item = DeviceItem::decode(found.data()).expect("the leaf was judged when it was read");
     let item = DeviceItem { total_bytes: size, ..item };
     let mut leaf = Block::clone(found.leaf());
-    leaf.data_mut(found.slot()).copy_from_slice(&item.encode());
+    leaf.items_mut().data(found.slot()).copy_from_slice(&item.encode());
     let sum = checksum(engine.checksum_kind(), leaf.checksummed_bytes());
     leaf.store_checksum(sum.as_field());
     let length = u64::from(superblock.node_size);

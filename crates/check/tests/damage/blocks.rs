@@ -115,7 +115,7 @@ pub const DAMAGES: &[Damage] = &[
         let root = m.block(m.root(FS));
         let [first, second] = [0, 1].map(|slot| root.child(slot));
         let pointer = ChildPointer { logical: first.logical, ..second };
-        m.change_block(root.logical(), |block| block.set_child(1, &pointer));
+        m.change_block(root.logical(), |block| block.children_mut().set(1, &pointer));
         let user = format!("tree {FS}");
         let (expected, found) = (2, 1);
         let twice =

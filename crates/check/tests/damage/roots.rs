@@ -191,7 +191,7 @@ pub const DAMAGES: &[Damage] = &[
         let child = inside(m, SUBVOLUME).key.objectid;
         m.change_block(m.root(SUBVOLUME), |leaf| {
             while leaf.key(0).objectid == ROOT_DIRECTORY {
-                leaf.remove_items(0, 1);
+                leaf.items_mut().remove(0, 1);
             }
         });
         let reason = "is not in the directory's index as it is in the inode";

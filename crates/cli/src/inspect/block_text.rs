@@ -37,18 +37,18 @@ fn header(text: &mut Vec<u8>, block: &Block, context: &Context) {
         "node"
     };
     // The top byte of the field is the revision of back references.
-    let bits = block.flags() & 0x00ff_ffff_ffff_ffff;
+    let bits = block.header().flags() & 0x00ff_ffff_ffff_ffff;
     let names = [(BLOCK_FLAG_WRITTEN, "WRITTEN"), (BLOCK_FLAG_RELOCATION, "RELOC")];
     let names: Vec<&str> = names.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| *name).collect();
-    let revision = block.back_reference_revision().0;
+    let revision = block.header().back_reference_revision().0;
     put!(text, "{kind} {logical} flags 0x{bits:x}({}) backref revision {revision}", names.join("|"));
     if context.style.header_checksums {
-        let stored = &block.stored_checksum()[..context.geometry.checksum_kind.size_bytes()];
+        let stored = &block.header().stored_checksum()[..context.geometry.checksum_kind.size_bytes()];
         put!(text, " csum 0x{}", hexadecimal(stored));
     }
     line!(text, "");
-    line!(text, "fs uuid {}", block.fsid());
-    line!(text, "chunk uuid {}", block.chunk_tree_uuid());
+    line!(text, "fs uuid {}", block.header().fsid());
+    line!(text, "chunk uuid {}", block.header().chunk_tree_uuid());
 }
 
 fn leaf(text: &mut Vec<u8>, block: &Block, context: &Context) {

@@ -69,7 +69,9 @@ impl Blocks {
             }
             let block = Block::parse(bytes.into_boxed_slice(), &rules)
                 .map_err(|(fault, slot)| damage(fault, slot))?;
-            if block.fsid() != fsid && !self.volume.is_seed_block_uuid(block.fsid()) {
+            if block.header().fsid() != fsid
+                && !self.volume.members().is_seed_block_uuid(block.header().fsid())
+            {
                 return Err(damage(BlockFault::FileSystem, None));
             }
             Ok(block)

@@ -123,7 +123,7 @@ impl ServedMount {
     /// The file or block device of a member; empty where it is missing. Members are by number, paths as they
     /// were given.
     pub(super) fn path_of(&self, number: DeviceId) -> Name {
-        let members = self.filesystem.engine().volume().members();
+        let members = self.filesystem.engine().volume().members().as_slice();
         let Some(position) = members.iter().position(|member| member.id == number) else {
             return Name::default();
         };

@@ -1,6 +1,9 @@
 //! The entries of a block, which are the items of a leaf or the pointers of a node: finding and reading them.
 
-use super::offsets::{HEADER_SIZE, ITEM_HEADER_SIZE, POINTER_SIZE, get_key, get_u32, get_u64, widen};
+use super::offsets::{
+    HEADER_SIZE, ITEM_HEADER_SIZE, POINTER_SIZE, data_front, data_range, entry_size, entry_start, get_key,
+    get_u64,
+};
 use super::tree_block::Block;
 use crate::key::Key;
 use crate::types::{Generation, Logical};
@@ -25,7 +28,7 @@ impl Block {
     /// The key at a slot.
     #[inline]
     pub fn key(&self, slot: usize) -> Key {
-        get_key(self.bytes(), self.entry_start(slot))
+        get_key(self.bytes(), entry_start(self.bytes(), slot))
     }
 
     /// The first key, unless the block is empty.
@@ -44,7 +47,7 @@ impl Block {
     /// The slot of the first key above `key` when `key` itself is not here.
     pub fn search(&self, key: &Key) -> Result<usize, usize> {
         // What is the same for all steps is worked out once: most of a change's time goes by here.
-        let (entry_size, len) = (self.entry_size(), self.len());
+        let (entry_size, len) = (entry_size(self.bytes()), self.len());
         let entries = &self.bytes()[HEADER_SIZE..HEADER_SIZE + len * entry_size];
         let (mut low, mut high) = (0, len);
         while low < high {
@@ -88,7 +91,7 @@ impl Block {
     /// In a node: the pointer at a slot.
     pub fn child(&self, slot: usize) -> ChildPointer {
         assert!(!self.is_leaf(), "a leaf has no children");
-        let start = self.entry_start(slot);
+        let start = entry_start(self.bytes(), slot);
         ChildPointer {
             key: self.key(slot),
             logical: Logical(get_u64(self.bytes(), start + Key::SIZE)),
@@ -103,14 +106,8 @@ impl Block {
 
     /// In a leaf: the data of an item.
     pub fn data(&self, slot: usize) -> &[u8] {
-        let (start, end) = self.data_range(slot);
+        let (start, end) = data_range(self.bytes(), slot);
         &self.bytes()[start..end]
-    }
-
-    /// In a leaf: the data of an item, to be changed in place.
-    pub fn data_mut(&mut self, slot: usize) -> &mut [u8] {
-        let (start, end) = self.data_range(slot);
-        &mut self.bytes_mut()[start..end]
     }
 
     /// In a leaf: the data of an item by its key.
@@ -120,18 +117,18 @@ impl Block {
 
     /// In a leaf: bytes of an item's data.
     pub fn data_len(&self, slot: usize) -> usize {
-        let (start, end) = self.data_range(slot);
+        let (start, end) = data_range(self.bytes(), slot);
         end - start
     }
 
     /// In a leaf: bytes that items and their headers take.
     pub fn used_bytes(&self) -> usize {
-        self.len() * ITEM_HEADER_SIZE + (self.bytes().len() - self.data_front())
+        self.len() * ITEM_HEADER_SIZE + (self.bytes().len() - data_front(self.bytes()))
     }
 
     /// In a leaf: bytes free for further items and their headers.
     pub fn free_bytes(&self) -> usize {
-        self.data_front() - (HEADER_SIZE + self.len() * ITEM_HEADER_SIZE)
+        data_front(self.bytes()) - (HEADER_SIZE + self.len() * ITEM_HEADER_SIZE)
     }
 
     /// Bytes after the header: what items, or pointers, share.
@@ -142,31 +139,5 @@ impl Block {
     /// In a node: how many pointers fit.
     pub fn pointer_capacity(&self) -> usize {
         self.capacity_bytes() / POINTER_SIZE
-    }
-
-    /// Position in the block of the entry at `slot`: an item header or a pointer.
-    #[inline]
-    pub(super) fn entry_start(&self, slot: usize) -> usize {
-        assert!(slot < self.len(), "slot {slot} of {}", self.len());
-        HEADER_SIZE + slot * self.entry_size()
-    }
-
-    /// Bytes of an item's header, or of a pointer.
-    #[inline]
-    fn entry_size(&self) -> usize {
-        if self.is_leaf() { ITEM_HEADER_SIZE } else { POINTER_SIZE }
-    }
-
-    /// Position in the block of an item's data.
-    pub(super) fn data_range(&self, slot: usize) -> (usize, usize) {
-        assert!(self.is_leaf(), "a node has no items");
-        let start = self.entry_start(slot);
-        let offset = HEADER_SIZE + widen(get_u32(self.bytes(), start + Key::SIZE));
-        (offset, offset + widen(get_u32(self.bytes(), start + Key::SIZE + 4)))
-    }
-
-    /// Position in the block where item data begin: that of the last item, or the end.
-    pub(super) fn data_front(&self) -> usize {
-        self.len().checked_sub(1).map_or(self.bytes().len(), |slot| self.data_range(slot).0)
     }
 }

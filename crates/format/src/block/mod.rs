@@ -12,12 +12,15 @@
 
 mod edit;
 mod entries;
+mod header;
 mod identity;
 mod offsets;
 mod tree_block;
 mod validate;
 
+pub use edit::{ChildrenMut, ItemsMut};
 pub use entries::ChildPointer;
+pub use header::BlockHeader;
 pub use identity::{BackReferenceRevision, BlockIdentity};
 pub use offsets::{BLOCK_FLAG_RELOCATION, BLOCK_FLAG_WRITTEN, HEADER_SIZE, ITEM_HEADER_SIZE, POINTER_SIZE};
 pub use tree_block::Block;

@@ -1,9 +1,9 @@
-//! Where the fields of a tree block lie, and how they are read and written (`struct btrfs_header`,
-//! `struct btrfs_item`, `struct btrfs_key_ptr`).
+//! Where the fields and entries of a tree block lie, and how fields are read and written
+//! (`struct btrfs_header`, `struct btrfs_item`, `struct btrfs_key_ptr`).
 
 use crate::key::Key;
 use crate::layout::{Inner, structure};
-use crate::types::Uuid;
+use crate::types::{Level, Uuid};
 
 /// Bytes of the header.
 pub const HEADER_SIZE: usize = 101;
@@ -26,6 +26,10 @@ pub(super) const GENERATION: usize = 80;
 pub(super) const OWNER: usize = 88;
 pub(super) const NRITEMS: usize = 96;
 pub(super) const LEVEL: usize = 100;
+/// Position of the data offset in an item header.
+pub(super) const ITEM_DATA_OFFSET: usize = Key::SIZE;
+/// Position of the data size in an item header.
+pub(super) const ITEM_DATA_SIZE: usize = Key::SIZE + 4;
 /// The top byte of the flags field is the back reference revision.
 pub(super) const FLAGS_MASK: u64 = (1 << 56) - 1;
 
@@ -131,4 +135,47 @@ pub(super) fn get_key(bytes: &[u8], at: usize) -> Key {
 )]
 pub(super) fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
+}
+
+/// Number of items or pointers.
+#[inline]
+pub(super) fn entry_count(bytes: &[u8]) -> usize {
+    widen(get_u32(bytes, NRITEMS))
+}
+
+/// Height above the leaves.
+#[allow(clippy::indexing_slicing, reason = "a block is longer than its header")]
+#[inline]
+pub(super) fn level_of(bytes: &[u8]) -> Level {
+    Level(bytes[LEVEL])
+}
+
+/// Bytes of an item's header, or of a pointer.
+#[inline]
+pub(super) fn entry_size(bytes: &[u8]) -> usize {
+    if level_of(bytes) == Level::LEAF { ITEM_HEADER_SIZE } else { POINTER_SIZE }
+}
+
+/// Position in the block of the entry at `slot`: an item header or a pointer.
+#[allow(clippy::arithmetic_side_effects, reason = "a slot out of range is our own mistake and is asserted")]
+#[inline]
+pub(super) fn entry_start(bytes: &[u8], slot: usize) -> usize {
+    let count = entry_count(bytes);
+    assert!(slot < count, "slot {slot} of {count}");
+    HEADER_SIZE + slot * entry_size(bytes)
+}
+
+/// Position in the block of an item's data: start and end.
+#[allow(clippy::arithmetic_side_effects, reason = "validate() proved every offset to lie in the block")]
+#[inline]
+pub(super) fn data_range(bytes: &[u8], slot: usize) -> (usize, usize) {
+    assert!(level_of(bytes) == Level::LEAF, "a node has no items");
+    let start = entry_start(bytes, slot);
+    let offset = HEADER_SIZE + widen(get_u32(bytes, start + ITEM_DATA_OFFSET));
+    (offset, offset + widen(get_u32(bytes, start + ITEM_DATA_SIZE)))
+}
+
+/// Position in the block where item data begin: that of the last item, or the end.
+pub(super) fn data_front(bytes: &[u8]) -> usize {
+    entry_count(bytes).checked_sub(1).map_or(bytes.len(), |slot| data_range(bytes, slot).0)
 }

@@ -48,17 +48,17 @@ fn a_leaf_behaves_as_a_sorted_map() {
         match (block.search(&number), next() % 3) {
             (Err(slot), _) if block.free_bytes() >= size + ITEM_HEADER_SIZE => {
                 let data = vec![round as u8; size];
-                block.insert_items(slot, &[(number, &data)]);
+                block.items_mut().insert(slot, &[(number, &data)]);
                 model.insert(number, data);
             }
             (Ok(slot), 0) => {
-                block.remove_items(slot, 1);
+                block.items_mut().remove(slot, 1);
                 model.remove(&number);
             }
             (Ok(slot), _)
                 if size <= block.data_len(slot) || size - block.data_len(slot) <= block.free_bytes() =>
             {
-                block.resize_item(slot, size);
+                block.items_mut().resize(slot, size);
                 model.get_mut(&number).unwrap().resize(size, 0);
             }
             _ => {}
@@ -84,7 +84,7 @@ fn items_inserted_between_others_at_once_are_those_inserted_one_by_one() {
             model.insert(key(next(100)), vec![next(256) as u8; next(60) as usize]);
         }
         let there: Vec<(Key, &[u8])> = model.iter().map(|(key, data)| (*key, data.as_slice())).collect();
-        leaf.insert_items(0, &there);
+        leaf.items_mut().insert(0, &there);
         let mut new = BTreeMap::new();
         for _ in 0..next(30) {
             new.insert(key(next(100)), vec![next(256) as u8; next(60) as usize]);
@@ -93,11 +93,11 @@ fn items_inserted_between_others_at_once_are_those_inserted_one_by_one() {
         let mut one_by_one = leaf.clone();
         for (key, data) in &new {
             let slot = one_by_one.search(key).unwrap_err();
-            one_by_one.insert_items(slot, &[(*key, data)]);
+            one_by_one.items_mut().insert(slot, &[(*key, data)]);
         }
         let items: Vec<(usize, Key, &[u8])> =
             new.iter().map(|(key, data)| (leaf.search(key).unwrap_err(), *key, data.as_slice())).collect();
-        leaf.insert_items_between(&items);
+        leaf.items_mut().insert_between(&items);
         assert_eq!(leaf.bytes(), one_by_one.bytes());
         inserted += new.len();
         model.extend(new);
@@ -111,7 +111,7 @@ fn a_key_is_found_wherever_the_search_begins() {
     for count in 0..6 {
         let mut leaf = Block::new(4096, &identity(0));
         let items: Vec<(Key, &[u8])> = (0..count).map(|number| (key(10 * number + 10), &b"x"[..])).collect();
-        leaf.insert_items(0, &items);
+        leaf.items_mut().insert(0, &items);
         for number in 0..70 {
             for near in 0..8 {
                 let found = leaf.search_near(&key(number), near);
@@ -126,13 +126,13 @@ fn a_split_keeps_every_item() {
     let mut left = Block::new(4096, &identity(0));
     let data: Vec<(Key, Vec<u8>)> = (0..30).map(|number| (key(number), vec![number as u8; 50])).collect();
     let items: Vec<(Key, &[u8])> = data.iter().map(|(key, data)| (*key, data.as_slice())).collect();
-    left.insert_items(0, &items);
+    left.items_mut().insert(0, &items);
     let mut right = Block::new(4096, &identity(0));
-    left.split_items_into(11, &mut right);
+    left.items_mut().split_into(11, &mut right);
     assert_eq!((left.len(), right.len()), (11, 19));
     assert_eq!(right.key(0), key(11));
     assert_eq!(right.data(18), &[29; 50]);
-    left.remove_items(0, 11);
+    left.items_mut().remove(0, 11);
     assert!(left.bytes()[HEADER_SIZE..].iter().all(|byte| *byte == 0), "an emptied leaf has no remnants");
 }
 
@@ -144,9 +144,9 @@ fn node_pointers_insert_and_remove() {
         logical: Logical(number * 4096),
         generation: Generation(3),
     };
-    node.insert_children(0, &[child(10), child(30)]);
-    node.insert_children(1, &[child(20)]);
-    node.remove_children(0, 1);
+    node.children_mut().insert(0, &[child(10), child(30)]);
+    node.children_mut().insert(1, &[child(20)]);
+    node.children_mut().remove(0, 1);
     assert_eq!(node.children().collect::<Vec<_>>(), vec![child(20), child(30)]);
     assert_eq!(node.child_slot(&key(5)), 0);
     assert_eq!(node.child_slot(&key(29)), 0);
@@ -188,24 +188,24 @@ fn refusal(level: u8, change: impl FnOnce(&mut Block)) -> String {
 #[test]
 fn changes_of_another_kind_or_behind_the_end_are_refused() {
     let child = ChildPointer { key: key(1), logical: Logical(4096), generation: Generation(3) };
-    assert_eq!(refusal(1, |node| node.remove_items(0, 0)), "items 0+0 of 0");
-    assert_eq!(refusal(0, |leaf| leaf.remove_items(0, 1)), "items 0+1 of 0");
-    assert_eq!(refusal(1, |node| node.insert_items(0, &[(key(1), b"")])), "item 0 of 0");
-    assert_eq!(refusal(0, |leaf| leaf.insert_items(1, &[(key(1), b"")])), "item 1 of 0");
-    assert_eq!(refusal(0, |leaf| leaf.insert_items_between(&[(1, key(1), b"")])), "item 1 of 0");
-    assert_eq!(refusal(0, |leaf| leaf.insert_children(0, &[child])), "pointer 0 of 0");
-    assert_eq!(refusal(1, |node| node.insert_children(1, &[child])), "pointer 1 of 0");
-    assert_eq!(refusal(0, |leaf| leaf.remove_children(0, 0)), "pointers 0+0 of 0");
-    assert_eq!(refusal(1, |node| node.remove_children(0, 1)), "pointers 0+1 of 0");
-    assert_eq!(refusal(0, |leaf| leaf.set_child(0, &child)), "pointer 0 of 0");
-    assert_eq!(refusal(1, |node| node.set_child(0, &child)), "pointer 0 of 0");
+    assert_eq!(refusal(1, |node| node.items_mut().remove(0, 0)), "items 0+0 of 0");
+    assert_eq!(refusal(0, |leaf| leaf.items_mut().remove(0, 1)), "items 0+1 of 0");
+    assert_eq!(refusal(1, |node| node.items_mut().insert(0, &[(key(1), b"")])), "item 0 of 0");
+    assert_eq!(refusal(0, |leaf| leaf.items_mut().insert(1, &[(key(1), b"")])), "item 1 of 0");
+    assert_eq!(refusal(0, |leaf| leaf.items_mut().insert_between(&[(1, key(1), b"")])), "item 1 of 0");
+    assert_eq!(refusal(0, |leaf| leaf.children_mut().insert(0, &[child])), "pointer 0 of 0");
+    assert_eq!(refusal(1, |node| node.children_mut().insert(1, &[child])), "pointer 1 of 0");
+    assert_eq!(refusal(0, |leaf| leaf.children_mut().remove(0, 0)), "pointers 0+0 of 0");
+    assert_eq!(refusal(1, |node| node.children_mut().remove(0, 1)), "pointers 0+1 of 0");
+    assert_eq!(refusal(0, |leaf| leaf.children_mut().set(0, &child)), "pointer 0 of 0");
+    assert_eq!(refusal(1, |node| node.children_mut().set(0, &child)), "pointer 0 of 0");
     for level in [0, 1] {
         let message = std::panic::catch_unwind(|| {
             let mut other = Block::new(4096, &identity(level));
             if level == 0 {
-                other.insert_items(0, &[(key(1), b"")]);
+                other.items_mut().insert(0, &[(key(1), b"")]);
             }
-            Block::new(4096, &identity(0)).split_items_into(0, &mut other);
+            Block::new(4096, &identity(0)).items_mut().split_into(0, &mut other);
         });
         let message = message.unwrap_err();
         assert_eq!(*message.downcast::<&str>().unwrap(), "items move into an empty leaf");
@@ -215,9 +215,9 @@ fn changes_of_another_kind_or_behind_the_end_are_refused() {
 #[test]
 fn what_changes_nothing_leaves_the_bytes() {
     let mut leaf = Block::new(4096, &identity(0));
-    leaf.insert_items(0, &[(key(1), b"one"), (key(2), b"two")]);
+    leaf.items_mut().insert(0, &[(key(1), b"one"), (key(2), b"two")]);
     let before = leaf.bytes().to_vec();
-    leaf.remove_items(2, 0);
+    leaf.items_mut().remove(2, 0);
     leaf.set_flag(BLOCK_FLAG_WRITTEN, true);
     assert!(leaf.has_flag(BLOCK_FLAG_WRITTEN));
     leaf.set_flag(BLOCK_FLAG_WRITTEN, false);

@@ -2,14 +2,14 @@
 
 use vlinder_base::buffers;
 
+use super::header::BlockHeader;
 use super::identity::{BackReferenceRevision, BlockIdentity};
 use super::offsets::{
-    BYTENR, CHECKSUM_SIZE, CHUNK_TREE_UUID, FLAGS, FLAGS_MASK, FSID, GENERATION, HEADER, ITEM_HEADER, LEVEL,
-    NRITEMS, OWNER, POINTER, get_u32, get_u64, get_uuid, narrow, put, widen,
+    BYTENR, CHECKSUM_SIZE, CHUNK_TREE_UUID, FLAGS, FLAGS_MASK, FSID, GENERATION, LEVEL, NRITEMS, OWNER,
+    entry_count, get_u64, level_of, put, widen,
 };
 use super::validate::{BlockFault, BlockRules, validate};
-use crate::layout::{Layout, PlacedField};
-use crate::types::{Generation, Level, Logical, RootId, Uuid};
+use crate::types::{Generation, Level, Logical, RootId};
 
 /// The bytes of one tree block, structurally sound.
 #[derive(PartialEq, Eq)]
@@ -84,10 +84,15 @@ impl Block {
         &mut self.bytes
     }
 
+    /// What the header says beside this.
+    pub fn header(&self) -> BlockHeader<'_> {
+        BlockHeader::new(&self.bytes)
+    }
+
     /// Number of items or pointers.
     #[inline]
     pub fn len(&self) -> usize {
-        widen(get_u32(&self.bytes, NRITEMS))
+        entry_count(&self.bytes)
     }
 
     /// Whether there is no item or pointer.
@@ -110,11 +115,6 @@ impl Block {
         put(&mut self.bytes, FLAGS, &(u64::from(BackReferenceRevision::MIXED.0) << 56).to_le_bytes());
     }
 
-    /// The stored checksum field, of which the checksum's own size counts.
-    pub fn stored_checksum(&self) -> &[u8] {
-        &self.bytes[..CHECKSUM_SIZE]
-    }
-
     /// The bytes that the checksum covers.
     pub fn checksummed_bytes(&self) -> &[u8] {
         &self.bytes[CHECKSUM_SIZE..]
@@ -125,25 +125,10 @@ impl Block {
         put(&mut self.bytes, 0, checksum);
     }
 
-    /// The file system that this block belongs to.
-    pub fn fsid(&self) -> Uuid {
-        get_uuid(&self.bytes, FSID)
-    }
-
-    /// The chunk tree that maps this block's address.
-    pub fn chunk_tree_uuid(&self) -> Uuid {
-        get_uuid(&self.bytes, CHUNK_TREE_UUID)
-    }
-
     /// The address that the block claims as its own.
     #[inline]
     pub fn logical(&self) -> Logical {
         Logical(get_u64(&self.bytes, BYTENR))
-    }
-
-    /// Flags without the revision.
-    pub fn flags(&self) -> u64 {
-        get_u64(&self.bytes, FLAGS) & FLAGS_MASK
     }
 
     /// Sets or clears flags.
@@ -155,12 +140,7 @@ impl Block {
 
     /// Whether a flag is set.
     pub fn has_flag(&self, flag: u64) -> bool {
-        self.flags() & flag != 0
-    }
-
-    /// The revision in the top byte of the flags field.
-    pub fn back_reference_revision(&self) -> BackReferenceRevision {
-        BackReferenceRevision(self.bytes[FLAGS + 7])
+        get_u64(&self.bytes, FLAGS) & FLAGS_MASK & flag != 0
     }
 
     /// The transaction that wrote the block.
@@ -177,22 +157,7 @@ impl Block {
     /// Height above the leaves.
     #[inline]
     pub fn level(&self) -> Level {
-        Level(self.bytes[LEVEL])
-    }
-
-    pub(super) fn set_len(&mut self, len: usize) {
-        put(&mut self.bytes, NRITEMS, &narrow(len).to_le_bytes());
-    }
-
-    /// The fields of the header, and of the item headers or pointers; those of items' data are their
-    /// families'.
-    pub fn header_fields(&self) -> Vec<PlacedField> {
-        let mut layout = Layout::new(&self.bytes);
-        layout.structure(HEADER);
-        for _ in 0..self.len() {
-            layout.structure(if self.is_leaf() { ITEM_HEADER } else { POINTER });
-        }
-        layout.into_fields()
+        level_of(&self.bytes)
     }
 }
 

@@ -232,20 +232,25 @@ fn the_fields_of_a_block_are_what_its_accessors_read() {
         };
         let mut block = Block::new(4096, &identity);
         if level == 0 {
-            block.insert_items(
-                0,
-                &[(key(ItemType::INODE_ITEM), &[7; 160]), (key(ItemType::XATTR_ITEM), &[7; 9])],
-            );
+            block
+                .items_mut()
+                .insert(0, &[(key(ItemType::INODE_ITEM), &[7; 160]), (key(ItemType::XATTR_ITEM), &[7; 9])]);
         } else {
             let (logical, generation) = (Logical(1 << 21), Generation(7));
-            block.insert_children(0, &[ChildPointer { key: key(ItemType::XATTR_ITEM), logical, generation }]);
+            block
+                .children_mut()
+                .insert(0, &[ChildPointer { key: key(ItemType::XATTR_ITEM), logical, generation }]);
         }
         block.set_flag(BLOCK_FLAG_WRITTEN, true);
         let read = |bytes: &[u8]| match Block::parse(bytes.into(), &rules) {
             Err(fault) => format!("{fault:?}"),
             Ok(block) => {
-                let identity = (block.fsid(), block.chunk_tree_uuid(), block.stored_checksum().to_vec());
-                let flags = (block.flags(), block.back_reference_revision());
+                let identity = (
+                    block.header().fsid(),
+                    block.header().chunk_tree_uuid(),
+                    block.header().stored_checksum().to_vec(),
+                );
+                let flags = (block.header().flags(), block.header().back_reference_revision());
                 let keys: Vec<Key> = (0..block.len()).map(|slot| block.key(slot)).collect();
                 let data: Vec<usize> =
                     (0..block.len()).filter(|_| block.is_leaf()).map(|slot| block.data_len(slot)).collect();
@@ -255,7 +260,7 @@ fn the_fields_of_a_block_are_what_its_accessors_read() {
             }
         };
         let entries = if level == 0 { 2 * 25 } else { 33 };
-        assert_read("block", block.bytes(), &block.header_fields(), 101 + entries, read);
+        assert_read("block", block.bytes(), &block.header().fields(), 101 + entries, read);
     }
 }
 

@@ -47,7 +47,7 @@ fn leaf(items: &[(Key, &[u8])]) -> Block {
         chunk_tree_uuid: Uuid([2; 16]),
     };
     let mut block = Block::new(RULES.node_size, &identity);
-    block.insert_items(0, items);
+    block.items_mut().insert(0, items);
     block.set_flag(BLOCK_FLAG_WRITTEN, true);
     block
 }

@@ -35,7 +35,7 @@ fn empty(owner: RootId, level: u8) -> Block {
 /// A leaf of three items of 10 bytes.
 fn leaf() -> Vec<u8> {
     let mut block = empty(RootId(256), 0);
-    block.insert_items(0, &[(key(1), &[1; 10]), (key(2), &[2; 10]), (key(3), &[3; 10])]);
+    block.items_mut().insert(0, &[(key(1), &[1; 10]), (key(2), &[2; 10]), (key(3), &[3; 10])]);
     block.bytes().to_vec()
 }
 
@@ -47,7 +47,7 @@ fn node() -> Vec<u8> {
         logical: Logical(number << 20),
         generation: Generation(NOW.0 - 3 + number),
     };
-    block.insert_children(0, &[child(1), child(2), child(3)]);
+    block.children_mut().insert(0, &[child(1), child(2), child(3)]);
     block.bytes().to_vec()
 }
 

@@ -64,7 +64,7 @@ impl Leaf {
         };
         let mut block = Block::new(self.rules.node_size, &identity);
         let items: Vec<(Key, &[u8])> = self.items.iter().map(|(key, data)| (*key, data.as_slice())).collect();
-        block.insert_items(0, &items);
+        block.items_mut().insert(0, &items);
         block.set_flag(BLOCK_FLAG_WRITTEN, true);
         let sizes = BlockRules { node_size: self.rules.node_size, sector_size: self.rules.sector_size };
         let block = Block::parse(block.bytes().into(), &sizes).expect("the block itself is sound");

@@ -19,7 +19,9 @@ use vlinder_format::{Block, Damage, Generation, ItemType, Level, Logical, Place,
 use vlinder_transaction::{Engine, EngineOptions, ReadOnlyReason, Rescue};
 use vlinder_tree::bootstrap::Leniency;
 use vlinder_tree::{TreeMetrics, WantedBlock};
-use vlinder_volume::{Access, OpenRules, Opened, ReadRequest, SuperblockChoice, Volume, VolumeError};
+use vlinder_volume::{
+    Access, OpenRules, Opened, ReadRequest, SuperblockChoice, Volume, VolumeError, refuse_two_histories,
+};
 
 pub use items::{
     ExtendedAttribute, ItemPlace, LeftOutItem, LostPart, Name, Names, Next, Run, SalvagedRuns, item_of,
@@ -214,7 +216,7 @@ impl Salvage {
             let metrics = TreeMetrics::new(&engine_options.registry);
             chunks.complete(&opened, other, leniency, &metrics)?;
             let engine = Engine::open(opened, engine_options.clone())?;
-            engine.volume().refuse_two_histories(&engine.superblock())?;
+            refuse_two_histories(engine.volume(), &engine.superblock())?;
             Ok(engine)
         };
         let mut engine = open(state)?;

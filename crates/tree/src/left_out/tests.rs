@@ -108,10 +108,10 @@ fn trees(leaves: &[&[(Key, bool)]], most_items: usize) -> (Trees, Arc<Root>) {
         let mut leaf = block((number as u64 + 1) << 20, 0);
         for (slot, (key, is_sound)) in items.iter().enumerate() {
             let data = sound(key);
-            leaf.insert_items(slot, &[(*key, &data[usize::from(!is_sound)..])]);
+            leaf.items_mut().insert(slot, &[(*key, &data[usize::from(!is_sound)..])]);
         }
         let child = ChildPointer { key: items[0].0, logical: leaf.logical(), generation: GENERATION };
-        root.insert_children(number, &[child]);
+        root.children_mut().insert(number, &[child]);
         blocks.insert(leaf.logical(), leaf);
     }
     let pointer = RootPointer { logical: root.logical(), generation: GENERATION, level: Level(1) };
@@ -238,7 +238,7 @@ fn what_was_left_out_stays_the_same() {
     let mut leaf = block(1 << 20, 0);
     for (slot, number) in (256..259).enumerate() {
         let (key, data) = (inode(number), sound(&inode(number)));
-        leaf.insert_items(slot, &[(key, &data[usize::from(number == 257)..])]);
+        leaf.items_mut().insert(slot, &[(key, &data[usize::from(number == 257)..])]);
     }
     let left_out = LeftOut::default();
     let given = left_out.leave_out(leaf.clone(), TREE, &RULES).unwrap();
@@ -248,10 +248,10 @@ fn what_was_left_out_stays_the_same() {
     // Once more, and from a copy in which nothing, or something else, is wrong.
     assert!(left_out.leave_out(leaf.clone(), TREE, &RULES).is_some());
     let mut whole = leaf.clone();
-    whole.resize_item(1, InodeItem::SIZE);
-    whole.data_mut(1).copy_from_slice(&sound(&inode(257)));
+    whole.items_mut().resize(1, InodeItem::SIZE);
+    whole.items_mut().data(1).copy_from_slice(&sound(&inode(257)));
     assert!(left_out.of(&whole).is_empty());
-    leaf.resize_item(2, 7);
+    leaf.items_mut().resize(2, 7);
     assert!(left_out.leave_out(leaf, TREE, &RULES).is_none());
     assert_eq!(left_out.all().len(), 1);
 }

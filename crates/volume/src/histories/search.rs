@@ -23,6 +23,7 @@ use vlinder_format::superblock::Superblock;
 use vlinder_format::{Block, DeviceId, Generation, ItemType, Level, Logical, RootId, Uuid};
 
 use crate::chunk_source::MappedBy;
+use crate::copies::Copies;
 use crate::profile::{plan_read, ways};
 use crate::request::ReadRequest;
 use crate::verified::Trust;
@@ -166,13 +167,13 @@ impl<'a> Search<'a> {
         // The other side may have removed the chunk since.
         let Ok(chunk) = self.volume.chunk_by(by, logical, length) else { return Vec::new() };
         let request = ReadRequest { logical, length: usize::try_from(length).unwrap_or(usize::MAX) };
-        let mut places = Vec::new();
+        let (mut places, copies) = (Vec::new(), Copies::new(self.volume, &chunk));
         for way in 0..ways(&chunk) {
             // What is worked out of parities is of no one member.
             let Ok(parts) = plan_read(&chunk, logical, length, way) else { continue };
             let Some(device) = parts.first().map(|part| part.device) else { continue };
             // What a device can't read proves nothing of what was written there.
-            let Ok(bytes) = self.volume.read_copy(&chunk, request, way, Trust::Any) else { continue };
+            let Ok(bytes) = copies.read(request, way, Trust::Any) else { continue };
             places.push((device, self.sound(bytes, logical)));
         }
         places
@@ -186,7 +187,8 @@ impl<'a> Search<'a> {
             return None;
         }
         let block = Block::parse(bytes.into_boxed_slice(), &rules).ok()?;
-        let is_ours = block.fsid() == self.tree_block_uuid || self.volume.is_seed_block_uuid(block.fsid());
+        let is_ours = block.header().fsid() == self.tree_block_uuid
+            || self.volume.members().is_seed_block_uuid(block.header().fsid());
         (is_ours && block.logical() == logical).then_some(block)
     }
 

@@ -2,10 +2,21 @@
 
 use std::cmp::Reverse;
 
-use vlinder_format::Generation;
 use vlinder_format::superblock::Superblock;
+use vlinder_format::{DeviceId, Generation};
 
 use crate::superblock::FoundSuperblock;
+
+/// What the superblocks of members tell of their histories.
+#[derive(Debug, Default)]
+pub(crate) struct SuperblockEvidence {
+    /// The member whose history was chosen.
+    pub(crate) chosen: Option<DeviceId>,
+    /// What the superblocks of stale members say, oldest first.
+    pub(crate) pasts: Vec<Superblock>,
+    /// Of the other members, those that have a fsync log, with the superblock that names it.
+    pub(crate) logs: Vec<Superblock>,
+}
 
 /// The first two superblocks of one file system that contradict each other, the newer one first.
 pub(crate) fn contradiction(found: &[FoundSuperblock]) -> Option<(&Superblock, &Superblock)> {

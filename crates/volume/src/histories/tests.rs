@@ -11,6 +11,7 @@ use vlinder_format::superblock::SuperblockMirror;
 use vlinder_format::{Block, Level, Logical, ObjectId, Physical, RootId, Uuid};
 
 use super::*;
+use crate::member::Member;
 use crate::superblock::FoundSuperblock;
 use crate::tests::{CHUNK, Faulty, GEOMETRY, LENGTH, MEBIBYTE, chunk};
 use crate::volume::Access;
@@ -64,6 +65,7 @@ fn place(number: u64) -> Logical {
 struct Mirrors {
     devices: [Arc<Faulty>; 2],
     volume: Volume,
+    evidence: SuperblockEvidence,
     superblock: Superblock,
 }
 
@@ -77,7 +79,7 @@ impl Mirrors {
         };
         let mut members: Vec<Member> = (1..).zip(&devices).map(member).collect();
         members[1].is_stale = last < generation;
-        let mut volume = Volume::new(members, GEOMETRY, Access::ReadOnly);
+        let volume = Volume::new(members, GEOMETRY, Access::ReadOnly);
         let mut mirrored = chunk(BlockGroupFlags::METADATA.with(BlockGroupFlags::RAID1), &PHYSICAL);
         mirrored.stripes[1].device = DeviceId(2);
         volume.add_chunk(CHUNK, mirrored).unwrap();
@@ -87,8 +89,9 @@ impl Mirrors {
             superblock.device_item.device = DeviceId(2);
             superblock
         };
-        volume.pasts.extend((last < generation).then(|| superblock(last)));
-        Self { devices, volume, superblock: superblock(generation) }
+        let pasts = (last < generation).then(|| superblock(last)).into_iter().collect();
+        let evidence = SuperblockEvidence { pasts, ..SuperblockEvidence::default() };
+        Self { devices, volume, evidence, superblock: superblock(generation) }
     }
 
     fn write(&self, on: usize, at: Logical, block: &Block) {
@@ -106,7 +109,8 @@ impl Mirrors {
     }
 
     fn is_refused(&self) -> bool {
-        self.volume.refuse_two_histories(&self.superblock).is_err()
+        let Self { volume, evidence, superblock, .. } = self;
+        Comparison { volume, evidence, newest: superblock }.refuse_contradiction().is_err()
     }
 }
 
@@ -144,7 +148,7 @@ fn root_tree_of_level(
     extension.change_time.nanoseconds = time;
     item.extension = Some(extension);
     let mut leaf = empty(RootId::ROOT_TREE, generation, 0);
-    leaf.insert_items(0, &[(RootItem::key(RootId::FS_TREE, 0), &item.encode())]);
+    leaf.items_mut().insert(0, &[(RootItem::key(RootId::FS_TREE, 0), &item.encode())]);
     leaf
 }
 
@@ -153,7 +157,7 @@ fn file_tree(generation: u64, time: u32) -> Block {
     let mut inode = InodeItem { transaction: Generation(generation), ..InodeItem::default() };
     inode.change_time.nanoseconds = time;
     let mut leaf = empty(RootId::FS_TREE, generation, 0);
-    leaf.insert_items(0, &[(InodeItem::key(ObjectId(256)), &inode.encode())]);
+    leaf.items_mut().insert(0, &[(InodeItem::key(ObjectId(256)), &inode.encode())]);
     leaf
 }
 
@@ -229,7 +233,7 @@ fn no_block_is_entered_twice() {
             logical: at(level - 1, number),
             generation: Generation(6),
         };
-        node.insert_children(0, &(0..20).map(child).collect::<Vec<_>>());
+        node.children_mut().insert(0, &(0..20).map(child).collect::<Vec<_>>());
         (0..20).for_each(|number| mirrors.on_both(at(level, number), &node));
     }
     assert!(!mirrors.is_refused());
@@ -261,7 +265,7 @@ fn logs_of_which_each_was_written_alone_are_two_histories() {
                 block.iter().for_each(|number| mirrors.write(on, place(at), &log(*number)));
             }
         }
-        mirrors.volume.logs = roots
+        mirrors.evidence.logs = roots
             .iter()
             .zip(1..)
             .map(|(root, device)| {

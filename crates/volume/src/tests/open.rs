@@ -23,7 +23,7 @@ fn the_primary_wins_even_over_a_newer_copy() {
     assert_eq!(opened.superblock.generation, Generation(5));
     assert_eq!(opened.mirror, SuperblockMirror::Primary);
     assert_eq!(opened.volume.chunks().len(), 1, "the system chunk is known");
-    assert_eq!(opened.volume.total_bytes(), LENGTH);
+    assert_eq!(opened.volume.members().total_bytes(), LENGTH);
 }
 
 #[test]

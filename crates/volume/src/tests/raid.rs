@@ -156,7 +156,7 @@ fn volume_on(
         sub_stripes: if profile == Profile::Raid10 { 2 } else { 1 },
         stripes: stripes.collect(),
     };
-    volume.chunks.insert(crate::MappedChunk { logical: Logical(START), chunk, profile }).unwrap();
+    volume.chunks().insert(crate::MappedChunk { logical: Logical(START), chunk, profile }).unwrap();
     volume
 }
 
@@ -428,7 +428,7 @@ fn what_was_healed_and_by_what_is_counted_for_each_device() {
             let request = ReadRequest { logical: Logical(START), length: content.len() };
             let read = volume.read_data(request, &mut is_good).unwrap();
             for number in 1..=devices {
-                let healing = volume.healing(DeviceId(number)).unwrap();
+                let healing = volume.member(DeviceId(number)).unwrap().healing();
                 let bad = read.bad_copies.iter().filter(|bad| bad.failure.device == DeviceId(number));
                 let bad = bad.count() as u64;
                 let is_lying = states[number as usize - 1] == Lying;
@@ -449,7 +449,10 @@ fn what_was_healed_and_by_what_is_counted_for_each_device() {
     device.inner.write_at(Physical(place_of(CHUNK, 0)), vec![8; 4096]).unwrap();
     let mut is_good = |_: usize, bytes: &[u8]| bytes == vec![7; 4096];
     volume.read_data(ReadRequest { logical: CHUNK, length: 4096 }, &mut is_good).unwrap();
-    assert_eq!(volume.healing(DeviceId(1)), Some(Healing { healed: 1, rewritten: 1, stood_in: 1 }));
+    assert_eq!(
+        volume.member(DeviceId(1)).map(Member::healing),
+        Some(Healing { healed: 1, rewritten: 1, stood_in: 1 })
+    );
 }
 
 /// How many bad copies a sector has that has any.

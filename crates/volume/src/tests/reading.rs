@@ -48,7 +48,7 @@ fn a_bad_first_copy_is_replaced_counted_and_rewritten() {
     assert_eq!((bad.failure.mirror, bad.failure.device), (0, DeviceId(1)));
     assert_eq!(bad.failure.physical, Physical(place_of(AT, 0)));
     assert_eq!(copy_of(&device, AT, 0, 16384), vec![7; 16384]);
-    assert_eq!(volume.statistics(DeviceId(1)).unwrap().corruption_errors, 1);
+    assert_eq!(volume.member(DeviceId(1)).unwrap().statistics().corruption_errors, 1);
     assert!(volume.read_verified(REQUEST, &mut good_block).unwrap().bad_copies.is_empty());
 }
 
@@ -59,7 +59,7 @@ fn an_unreadable_first_copy_is_replaced_and_rewritten() {
     let found = volume.read_verified(REQUEST, &mut good_block).unwrap();
     assert!(matches!(found.bad_copies[0].failure.fault, CopyFault::Device(_)));
     assert!(found.bad_copies[0].repaired, "a sector that can't be read often can be written");
-    assert!(volume.statistics(DeviceId(1)).unwrap().read_errors >= 1);
+    assert!(volume.member(DeviceId(1)).unwrap().statistics().read_errors >= 1);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_wrong_generation_is_counted_apart() {
     let refused =
         volume.read_verified::<()>(REQUEST, &mut |_| Err(Damage::new(fault.clone(), Place::default())));
     assert!(refused.is_err());
-    let counted = volume.statistics(DeviceId(1)).unwrap();
+    let counted = volume.member(DeviceId(1)).unwrap().statistics();
     assert_eq!((counted.generation_errors, counted.corruption_errors), (2, 0));
 }
 

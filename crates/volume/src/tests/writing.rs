@@ -30,9 +30,9 @@ fn a_copy_that_fails_is_an_error_and_counted() {
     let error = volume.write(vec![request(0, 1)]).unwrap_err();
     let VolumeError::WriteFailed { failures } = error else { panic!("{error}") };
     assert_eq!((failures.len(), failures[0].mirror), (1, 1));
-    assert_eq!(volume.statistics(DeviceId(1)).unwrap().write_errors, 1);
-    assert_eq!(volume.take_changed_statistics().len(), 1);
-    assert_eq!(volume.take_changed_statistics().len(), 0);
+    assert_eq!(volume.member(DeviceId(1)).unwrap().statistics().write_errors, 1);
+    assert_eq!(volume.members().take_changed_statistics().len(), 1);
+    assert_eq!(volume.members().take_changed_statistics().len(), 0);
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn a_failed_flush_is_an_error_and_counted() {
     volume.flush_all().unwrap();
     device.fail_flushes();
     assert!(matches!(volume.flush_all(), Err(VolumeError::Device(_))));
-    assert_eq!(volume.statistics(DeviceId(1)).unwrap().flush_errors, 1);
+    assert_eq!(volume.member(DeviceId(1)).unwrap().statistics().flush_errors, 1);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_lost_copy_is_only_counted_but_a_lost_primary_is_an_error() {
     device.fail_writes_of(SuperblockMirror::Primary.offset().0);
     let failed = volume.write_superblocks(&superblock, &[superblock.device_item]);
     assert!(matches!(failed, Err(VolumeError::Device(_))));
-    assert_eq!(volume.statistics(DeviceId(1)).unwrap().write_errors, 3);
+    assert_eq!(volume.member(DeviceId(1)).unwrap().statistics().write_errors, 3);
 }
 
 /// As the kernel does when it mounts the image through a loop device.

@@ -46,7 +46,7 @@ fn encode_block(parameters: &MkfsParameters, tree: &Tree, planned: &PlannedBlock
     if planned.level == Level::LEAF {
         let items: Vec<(Key, &[u8])> =
             tree.items[planned.content.clone()].iter().map(|(key, data)| (*key, data.as_slice())).collect();
-        block.insert_items(0, &items);
+        block.items_mut().insert(0, &items);
     } else {
         let pointer = |child: &PlannedBlock| ChildPointer {
             key: child.first_key,
@@ -54,7 +54,7 @@ fn encode_block(parameters: &MkfsParameters, tree: &Tree, planned: &PlannedBlock
             generation: FIRST_GENERATION,
         };
         let children: Vec<ChildPointer> = tree.blocks[planned.content.clone()].iter().map(pointer).collect();
-        block.insert_children(0, &children);
+        block.children_mut().insert(0, &children);
     }
     block.set_flag(BLOCK_FLAG_WRITTEN, true);
     let sum = checksum(parameters.checksum_kind, block.checksummed_bytes());
