@@ -41,7 +41,7 @@ pub struct FileId {
 
 /// What a name in a directory stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum NameTarget {
     /// An inode of the same subvolume.
     Inode(u64),
     /// A subvolume.
@@ -78,7 +78,7 @@ pub struct Node {
     /// Of a device.
     pub device: (u32, u32),
     /// Of a directory.
-    pub entries: BTreeMap<Vec<u8>, Entry>,
+    pub entries: BTreeMap<Vec<u8>, NameTarget>,
     /// Of a directory: its parent in the same subvolume.
     pub parent: u64,
 }

@@ -4,7 +4,7 @@ use vlinder_base::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::{Entry, FileId, Model, Node, NodeKind, flag};
+use super::{FileId, Model, NameTarget, Node, NodeKind, flag};
 use crate::workload::operation::{OpenSlot, Place, RenameMode};
 
 /// As many names as a file can have.
@@ -31,7 +31,7 @@ impl Model {
         if node.entries.contains_key(name) { Err(Errno::EXIST) } else { Ok(file) }
     }
 
-    pub(super) fn entry(&self, directory: Place, name: &[u8]) -> Result<(FileId, Entry), Errno> {
+    pub(super) fn entry(&self, directory: Place, name: &[u8]) -> Result<(FileId, NameTarget), Errno> {
         let (file, node) = self.directory(directory, flag::IMMUTABLE | flag::APPEND)?;
         check_name(name)?;
         node.entries.get(name).map(|entry| (file, *entry)).ok_or(Errno::NOENT)
@@ -50,7 +50,7 @@ impl Model {
         let mut node = self.new_node(directory, kind, permissions);
         complete(&mut node);
         self.insert_node(made, node);
-        self.put_name(directory, name, Entry::Inode(made.number));
+        self.put_name(directory, name, NameTarget::Inode(made.number));
         Ok(())
     }
 
@@ -79,7 +79,7 @@ impl Model {
         self.touched.insert(file);
     }
 
-    pub(super) fn put_name(&mut self, directory: FileId, name: &[u8], entry: Entry) {
+    pub(super) fn put_name(&mut self, directory: FileId, name: &[u8], entry: NameTarget) {
         let now = self.now;
         let node = self.change(directory);
         node.entries.insert(name.to_vec(), entry);
@@ -131,7 +131,7 @@ impl Model {
             return Ok(());
         }
         self.change(file).links += 1;
-        self.put_name(target, name, Entry::Inode(file.number));
+        self.put_name(target, name, NameTarget::Inode(file.number));
         Ok(())
     }
 
@@ -143,7 +143,7 @@ impl Model {
 
     pub(super) fn unlink(&mut self, directory: Place, name: &[u8]) -> Result<(), Errno> {
         let (parent, entry) = self.entry(directory, name)?;
-        let Entry::Inode(number) = entry else { return Err(Errno::ISDIR) };
+        let NameTarget::Inode(number) = entry else { return Err(Errno::ISDIR) };
         let file = FileId { root: parent.root, number };
         self.removable(file)?;
         if self.node(file).is_some_and(|node| node.kind == NodeKind::Directory) {
@@ -188,17 +188,17 @@ impl Model {
     pub(super) fn remove_directory(&mut self, directory: Place, name: &[u8]) -> Result<(), Errno> {
         let (parent, entry) = self.entry(directory, name)?;
         match entry {
-            Entry::Subvolume(root) => {
+            NameTarget::Subvolume(root) => {
                 self.empty_directory(Self::root_directory(root))?;
                 self.delete_subvolume(directory, name)
             }
-            Entry::Placeholder => {
+            NameTarget::Placeholder => {
                 if !self.is_trial {
                     self.take_name(parent, name);
                 }
                 Ok(())
             }
-            Entry::Inode(number) => {
+            NameTarget::Inode(number) => {
                 let file = FileId { root: parent.root, number };
                 self.empty_directory(file)?;
                 self.removable(file)?;
@@ -280,7 +280,7 @@ impl Model {
             if let (RenameMode::Whiteout, Some(made)) = (mode, self.made) {
                 let node = self.new_node(source, NodeKind::Character, 0);
                 self.insert_node(made, node);
-                self.put_name(source, from_name, Entry::Inode(made.number));
+                self.put_name(source, from_name, NameTarget::Inode(made.number));
             }
         }
         self.put_name(target, to_name, moved);
@@ -295,11 +295,11 @@ impl Model {
             Some((directory, *node.entries.get(name)?))
         };
         match (find(from, from_name), find(to, to_name)) {
-            (Some((source, Entry::Inode(one))), Some((target, Entry::Inode(other)))) => {
+            (Some((source, NameTarget::Inode(one))), Some((target, NameTarget::Inode(other)))) => {
                 source.root == target.root && one == other
             }
-            (Some((_, one @ Entry::Subvolume(_))), Some((_, other))) => one == other,
-            (Some((source, Entry::Placeholder)), Some((target, Entry::Placeholder))) => {
+            (Some((_, one @ NameTarget::Subvolume(_))), Some((_, other))) => one == other,
+            (Some((source, NameTarget::Placeholder)), Some((target, NameTarget::Placeholder))) => {
                 source == target && from_name == to_name
             }
             _ => false,
@@ -308,8 +308,8 @@ impl Model {
 
     fn check_rename(
         &self,
-        (source, moved): (FileId, Entry),
-        (target, replaced): (FileId, Option<Entry>),
+        (source, moved): (FileId, NameTarget),
+        (target, replaced): (FileId, Option<NameTarget>),
         mode: RenameMode,
     ) -> Result<(), Errno> {
         match (mode, replaced) {
@@ -322,17 +322,17 @@ impl Model {
             moves.into_iter().take(if mode == RenameMode::Exchange { 2 } else { 1 })
         {
             let Some(entry) = entry else { continue };
-            let Entry::Inode(number) = entry else {
+            let NameTarget::Inode(number) = entry else {
                 // Subvolumes move anywhere, but in exchange only for another subvolume or within one;
                 // placeholders stay.
                 let other = if home == source { replaced } else { Some(moved) };
                 let is_fair = mode != RenameMode::Exchange
                     || home.root == destination.root
-                    || matches!(other, Some(Entry::Subvolume(_)));
+                    || matches!(other, Some(NameTarget::Subvolume(_)));
                 if !is_fair {
                     return Err(Errno::XDEV);
                 }
-                let may_move = matches!(entry, Entry::Subvolume(_));
+                let may_move = matches!(entry, NameTarget::Subvolume(_));
                 if !may_move || self.is_inside_subvolume(destination, entry) {
                     return Err(Errno::PERM);
                 }
@@ -350,41 +350,41 @@ impl Model {
         }
         match (mode, replaced) {
             (RenameMode::Exchange, _) | (_, None) => Ok(()),
-            (_, Some(Entry::Inode(number))) => {
+            (_, Some(NameTarget::Inode(number))) => {
                 self.check_replaced(source, moved, FileId { root: target.root, number })
             }
             // An empty directory to everyone but the one that asks for its inode.
-            (_, Some(Entry::Placeholder)) if self.is_directory(source, moved) => Ok(()),
-            (_, Some(Entry::Placeholder)) => Err(Errno::ISDIR),
-            (_, Some(Entry::Subvolume(_))) => Err(Errno::NOTEMPTY),
+            (_, Some(NameTarget::Placeholder)) if self.is_directory(source, moved) => Ok(()),
+            (_, Some(NameTarget::Placeholder)) => Err(Errno::ISDIR),
+            (_, Some(NameTarget::Subvolume(_))) => Err(Errno::NOTEMPTY),
         }
     }
 
     /// Whether a name in the directory `home` stands for a directory, of whatever kind.
-    fn is_directory(&self, home: FileId, entry: Entry) -> bool {
+    fn is_directory(&self, home: FileId, entry: NameTarget) -> bool {
         match entry {
-            Entry::Inode(number) => self
+            NameTarget::Inode(number) => self
                 .node(FileId { root: home.root, number })
                 .is_some_and(|node: &Node| node.kind == NodeKind::Directory),
-            Entry::Subvolume(_) | Entry::Placeholder => true,
+            NameTarget::Subvolume(_) | NameTarget::Placeholder => true,
         }
     }
 
     /// A directory that gets another parent must be writable itself.
-    fn check_moved_subvolume(&self, entry: Entry, gets_other_parent: bool) -> Result<(), Errno> {
-        let Entry::Subvolume(root) = entry else { return Ok(()) };
+    fn check_moved_subvolume(&self, entry: NameTarget, gets_other_parent: bool) -> Result<(), Errno> {
+        let NameTarget::Subvolume(root) = entry else { return Ok(()) };
         let directory = Self::root_directory(root);
         self.removable(directory)?;
         if gets_other_parent { self.writable(directory) } else { Ok(()) }
     }
 
-    fn check_replaced(&self, source: FileId, moved: Entry, victim: FileId) -> Result<(), Errno> {
+    fn check_replaced(&self, source: FileId, moved: NameTarget, victim: FileId) -> Result<(), Errno> {
         self.removable(victim)?;
-        let replaces_directory = self.is_directory(victim, Entry::Inode(victim.number));
+        let replaces_directory = self.is_directory(victim, NameTarget::Inode(victim.number));
         match (self.is_directory(source, moved), replaces_directory) {
             (true, false) => Err(Errno::NOTDIR),
             (false, true) => Err(Errno::ISDIR),
-            (true, true) if moved == Entry::Inode(victim.number) && source.root == victim.root => Ok(()),
+            (true, true) if moved == NameTarget::Inode(victim.number) && source.root == victim.root => Ok(()),
             (true, true) => self.empty_directory(victim),
             (false, false) => Ok(()),
         }
@@ -407,8 +407,8 @@ impl Model {
     }
 
     /// Whether a directory lies in this subvolume or one nested in it.
-    fn is_inside_subvolume(&self, directory: FileId, entry: Entry) -> bool {
-        let Entry::Subvolume(wanted) = entry else { return false };
+    fn is_inside_subvolume(&self, directory: FileId, entry: NameTarget) -> bool {
+        let NameTarget::Subvolume(wanted) = entry else { return false };
         let mut root = directory.root;
         for _ in 0..=self.subvolumes.len() {
             if root == wanted {
@@ -422,25 +422,25 @@ impl Model {
         false
     }
 
-    fn settle_parent(&mut self, directory: FileId, entry: Entry, name: &[u8]) {
+    fn settle_parent(&mut self, directory: FileId, entry: NameTarget, name: &[u8]) {
         match entry {
-            Entry::Inode(number) => {
+            NameTarget::Inode(number) => {
                 let node = self.change(FileId { root: directory.root, number });
                 if node.kind == NodeKind::Directory {
                     node.parent = directory.number;
                 }
             }
-            Entry::Subvolume(root) => {
+            NameTarget::Subvolume(root) => {
                 if let Some(subvolume) = self.subvolumes.get_mut(&root) {
                     subvolume.place = Some((directory, name.to_vec()));
                 }
             }
-            Entry::Placeholder => {}
+            NameTarget::Placeholder => {}
         }
     }
 
-    fn discard_replaced(&mut self, target: FileId, replaced: Option<Entry>) {
-        let Some(Entry::Inode(number)) = replaced else { return };
+    fn discard_replaced(&mut self, target: FileId, replaced: Option<NameTarget>) {
+        let Some(NameTarget::Inode(number)) = replaced else { return };
         let file = FileId { root: target.root, number };
         if self.node(file).is_some_and(|node| node.kind == NodeKind::Directory) {
             self.change(file).links = 0;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Entry, FileId, Model, Node, NodeKind};
+use super::{FileId, Model, NameTarget, Node, NodeKind};
 use crate::walk;
 
 impl Model {
@@ -30,9 +30,9 @@ impl Renderer<'_> {
         for (name, entry) in &node.entries {
             let path = if path.is_empty() { name.clone() } else { [path, b"/", name].concat() };
             let file = match entry {
-                Entry::Inode(number) => FileId { root: directory.root, number: *number },
-                Entry::Subvolume(root) => Model::root_directory(*root),
-                Entry::Placeholder => {
+                NameTarget::Inode(number) => FileId { root: directory.root, number: *number },
+                NameTarget::Subvolume(root) => Model::root_directory(*root),
+                NameTarget::Placeholder => {
                     self.placeholders.push(path);
                     continue;
                 }

@@ -5,7 +5,7 @@ use vlinder_base::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::{Entry, FileId, Model, Node, NodeKind, ROOT_DIRECTORY, SubvolumeModel};
+use super::{FileId, Model, NameTarget, Node, NodeKind, ROOT_DIRECTORY, SubvolumeModel};
 use crate::workload::operation::{Place, Token};
 
 impl Model {
@@ -22,7 +22,7 @@ impl Model {
             made,
             SubvolumeModel { nodes, read_only: false, place: Some((directory, name.to_vec())) },
         );
-        self.put_name(directory, name, Entry::Subvolume(made.root));
+        self.put_name(directory, name, NameTarget::Subvolume(made.root));
         Ok(())
     }
 
@@ -48,10 +48,10 @@ impl Model {
         // Without names and not open here: they vanish.
         nodes.retain(|number, node| node.links > 0 || *number == ROOT_DIRECTORY);
         for node in nodes.values_mut() {
-            if node.entries.values().any(|entry| matches!(entry, Entry::Subvolume(_))) {
+            if node.entries.values().any(|entry| matches!(entry, NameTarget::Subvolume(_))) {
                 for entry in Arc::make_mut(node).entries.values_mut() {
-                    if matches!(entry, Entry::Subvolume(_)) {
-                        *entry = Entry::Placeholder;
+                    if matches!(entry, NameTarget::Subvolume(_)) {
+                        *entry = NameTarget::Placeholder;
                     }
                 }
             }
@@ -60,13 +60,13 @@ impl Model {
             made,
             SubvolumeModel { nodes, read_only, place: Some((directory, name.to_vec())) },
         );
-        self.put_name(directory, name, Entry::Subvolume(made.root));
+        self.put_name(directory, name, NameTarget::Subvolume(made.root));
         Ok(())
     }
 
     pub(super) fn delete_subvolume(&mut self, place: Place, name: &[u8]) -> Result<(), Errno> {
         let (directory, entry) = self.entry(place, name)?;
-        let Entry::Subvolume(root) = entry else { return Err(Errno::INVAL) };
+        let NameTarget::Subvolume(root) = entry else { return Err(Errno::INVAL) };
         let holds_others =
             self.subvolumes.values().any(|other| other.place.as_ref().is_some_and(|(at, _)| at.root == root));
         if holds_others {
