@@ -11,14 +11,14 @@ use std::collections::HashSet;
 use vlinder_base::random::{Random, SeededRandom};
 use vlinder_device::MemoryDevice;
 
-use crate::simulated::{Certainty, Content, Event, LoggedWrite, Part, Recording, Unflushed};
+use crate::simulated::{Certainty, ChangeContent, Event, LoggedWrite, Part, Recording, Unflushed};
 
 mod image_hash;
 use image_hash::HashedBase;
 
 /// How many states to make.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct CutOptions {
     /// Seeds the samples.
     pub seed: u64,
     /// An open epoch of up to so many changes is enumerated whole.
@@ -31,9 +31,9 @@ pub struct Options {
     pub stride: usize,
 }
 
-impl Default for Options {
+impl Default for CutOptions {
     fn default() -> Self {
-        Options { seed: 1, all_subsets_up_to: 8, samples: 24, torn: 2, stride: 1 }
+        CutOptions { seed: 1, all_subsets_up_to: 8, samples: 24, torn: 2, stride: 1 }
     }
 }
 
@@ -58,7 +58,7 @@ pub struct Cut {
 /// The states of one recording, in order; see the module. States that equal an earlier one in image and mark
 /// are left out.
 pub struct PowerCuts {
-    options: Options,
+    options: CutOptions,
     random: SeededRandom,
     events: Vec<Event>,
     next_event: usize,
@@ -124,7 +124,7 @@ impl Recording {
 
 impl PowerCuts {
     /// The states of this record.
-    pub fn new(recording: &Recording, options: Options) -> Self {
+    pub fn new(recording: &Recording, options: CutOptions) -> Self {
         PowerCuts {
             random: SeededRandom::new(options.seed),
             options,
@@ -170,7 +170,7 @@ impl PowerCuts {
                     // Until it is acknowledged even a durable write may be lost.
                     let in_flight =
                         if certainty == Certainty::Certain { Certainty::Optional } else { certainty };
-                    self.unflushed.push(place, Content::Bytes(write.bytes), in_flight);
+                    self.unflushed.push(place, ChangeContent::Bytes(write.bytes), in_flight);
                     self.fall_on(position);
                     if certainty == Certainty::Certain {
                         self.unflushed.acknowledge_last();
@@ -178,7 +178,7 @@ impl PowerCuts {
                     return true;
                 }
                 Event::Discard { offset, length_bytes } => {
-                    self.unflushed.push(offset, Content::Zeros(length_bytes), Certainty::Optional);
+                    self.unflushed.push(offset, ChangeContent::Zeros(length_bytes), Certainty::Optional);
                     self.fall_on(position);
                     return true;
                 }

@@ -3,7 +3,7 @@
 use vlinder_format::features::IncompatFeatures;
 use vlinder_format::quota::QuotaStatusFlags;
 use vlinder_format::{ItemType, RootId};
-use vlinder_testkit::judges::{Bench, Change, EXCEPTIONS, RECIPES, Subject, Verdict};
+use vlinder_testkit::judges::{Bench, Change, ChangeableImage, EXCEPTIONS, RECIPES, Verdict};
 use vlinder_testkit::mutator::Mutator;
 use vlinder_testkit::require;
 
@@ -15,7 +15,7 @@ fn what_vlinder_calls_clean_btrfs_check_calls_clean() {
     require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"), Tool("timeout"));
     let mut clean = 0;
     for recipe in RECIPES {
-        let subject = Subject::new(&recipe.make().unwrap());
+        let subject = ChangeableImage::new(&recipe.make().unwrap());
         let bench = Bench::new(&subject).unwrap();
         for seed in 0..CHANGES {
             let change = if seed % 11 == 0 { subject.two_places(seed) } else { subject.one_byte(seed) };
@@ -33,7 +33,7 @@ fn what_vlinder_calls_clean_btrfs_check_calls_clean() {
 #[test]
 fn a_blind_judge_is_found_out() {
     require!(KernelBtrfs, Tool("btrfs"), Tool("mkfs.btrfs"), Tool("timeout"));
-    let subject = Subject::new(&RECIPES[1].make().unwrap());
+    let subject = ChangeableImage::new(&RECIPES[1].make().unwrap());
     let bench = Bench::new(&subject).unwrap();
     let complaints = (0..40).filter(|seed| bench.complains(&subject.one_byte(*seed)).unwrap()).count();
     assert!((10..40).contains(&complaints), "btrfs check complains of {complaints} of 40 changes");
@@ -63,7 +63,7 @@ fn each_exception_is_shown_by_an_image() {
     let names: Vec<&str> = EXCEPTIONS.iter().map(|exception| exception.name).collect();
     assert_eq!(names, images.each_ref().map(|(name, _)| *name));
     for (name, mutator) in images {
-        let bench = Bench::new(&Subject::new(&mutator.device().snapshot())).unwrap();
+        let bench = Bench::new(&ChangeableImage::new(&mutator.device().snapshot())).unwrap();
         let nothing = Change { name: name.to_owned(), writes: Vec::new() };
         assert_eq!(bench.judge(&nothing, true).unwrap(), Verdict::Excepted(name));
     }

@@ -6,7 +6,7 @@ use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::units::Physical;
 use vlinder_device::{Description, Device, DeviceError, Request, Ticket};
 use vlinder_format::superblock::Superblock;
-use vlinder_testkit::power_cut::{Options, PowerCuts};
+use vlinder_testkit::power_cut::{CutOptions, PowerCuts};
 use vlinder_testkit::simulated::{Event, LoggedWrite, Recording};
 use vlinder_testkit::subject::{CutTotals, OrderChecker, Recipe, Recorded, SmallPlan, Subject};
 use vlinder_testkit::{SimulatedDevice, require};
@@ -107,7 +107,7 @@ fn with_direct_writes_every_state_after_a_cut_keeps_its_promise_too() {
 
 /// Whether some state of this record breaks a promise.
 fn breaks(recorded: &Recorded, recording: &Recording) -> bool {
-    let options = Options { samples: 6, torn: 0, ..Options::default() };
+    let options = CutOptions { samples: 6, torn: 0, ..CutOptions::default() };
     PowerCuts::new(recording, options).any(|cut| recorded.judge(&cut).is_err())
 }
 

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use smallvec::SmallVec;
 use vlinder_base::sync::Arc;
 use vlinder_forest::OpenTree;
-use vlinder_format::block::{HEADER_SIZE, ITEM_HEADER_SIZE};
 use vlinder_format::directory::{self, DirectoryEntry, DirectoryEntryType, DirectoryIndex};
 use vlinder_format::features::IncompatFeatures;
 use vlinder_format::inode::InodeItem;
@@ -16,6 +15,7 @@ use vlinder_transaction::Handle;
 use vlinder_tree::Edit;
 
 use crate::fsync_log::{Journal, NamePlace, Note};
+use crate::item_limit::grows_too_large;
 use crate::{Filesystem, Inode, Refusal, Result, Subvolume};
 
 /// What an operation changes in one tree. Nothing has happened until [`apply`](Self::apply); locks keep the
@@ -170,7 +170,7 @@ impl<'a> Changes<'a> {
         usize::try_from(self.filesystem.engine().node_size()).unwrap_or(usize::MAX)
     }
 
-    /// The most bytes that an item may grow to by an addition: Linux wants room for a second item header.
+    /// Whether an item of so many bytes is more than an addition may make.
     pub(crate) fn grows_too_large(&self, bytes: usize) -> bool {
         grows_too_large(bytes, self.node_size())
     }
@@ -323,9 +323,4 @@ impl<'a> Changes<'a> {
         self.put_rest(key, item);
         Ok(index)
     }
-}
-
-/// As [`Changes::grows_too_large`], for blocks of `node_size` bytes.
-pub(crate) fn grows_too_large(bytes: usize, node_size: usize) -> bool {
-    bytes + 2 * ITEM_HEADER_SIZE > node_size - HEADER_SIZE
 }

@@ -42,6 +42,7 @@ mod host_room;
 mod identity;
 mod ids;
 mod inode;
+mod item_limit;
 mod link;
 mod log_replay;
 mod metadata;

@@ -13,7 +13,7 @@ use vlinder_format::chunk::BlockGroupFlags;
 use vlinder_format::superblock::Superblock;
 use vlinder_fs::Caller;
 use vlinder_testkit::kernel::{KernelMount, btrfs_check_data};
-use vlinder_testkit::power_cut::{Options, PowerCuts};
+use vlinder_testkit::power_cut::{CutOptions, PowerCuts};
 use vlinder_testkit::simulated::Recording;
 use vlinder_testkit::subject::Recipe;
 use vlinder_testkit::{Scratch, require};
@@ -295,7 +295,7 @@ fn recorded(before: &str, after: &str) -> Stage {
 }
 
 /// Judges the states that cuts leave; gives how many there are.
-fn judge_cuts(stage: &Stage, recording: &Recording, options: Options) -> Result<u64, String> {
+fn judge_cuts(stage: &Stage, recording: &Recording, options: CutOptions) -> Result<u64, String> {
     let mut cuts = PowerCuts::new(recording, options);
     for cut in cuts.by_ref() {
         let promised = usize::try_from(cut.mark.unwrap_or_default()).unwrap();
@@ -312,7 +312,7 @@ fn judge_cuts(stage: &Stage, recording: &Recording, options: Options) -> Result<
 fn a_cut_at_every_write_of_an_fsync_leaves_what_was_promised() {
     for (before, after) in SMALL_WORK {
         let stage = recorded(before, after);
-        let options = Options { samples: 6, ..Options::default() };
+        let options = CutOptions { samples: 6, ..CutOptions::default() };
         match judge_cuts(&stage, &stage.device.recording(), options) {
             Ok(states) => assert!(states > 30, "only {states} states"),
             Err(error) => panic!("{after}: {error}"),
@@ -325,7 +325,7 @@ fn every_flush_of_an_fsync_and_the_durable_superblock_are_needed() {
     let (before, after) = SMALL_WORK[0];
     let stage = recorded(before, after);
     let recording = stage.device.recording();
-    let options = || Options { samples: 6, torn: 0, ..Options::default() };
+    let options = || CutOptions { samples: 6, torn: 0, ..CutOptions::default() };
     assert_eq!(recording.flushes(), 3, "one for each fsync");
     for number in 0..recording.flushes() {
         let left_out = judge_cuts(&stage, &recording.without_flush(number), options());

@@ -8,7 +8,7 @@ use vlinder_base::sync::Arc;
 use vlinder_device::{Device, MemoryDevice};
 use vlinder_fs::path::Files;
 use vlinder_fs::{Caller, Filesystem, OpenOptions};
-use vlinder_testkit::power_cut::{Cut, Options, PowerCuts};
+use vlinder_testkit::power_cut::{Cut, CutOptions, PowerCuts};
 use vlinder_testkit::simulated::Recording;
 use vlinder_testkit::subject::{Recipe, check_image, own_check};
 use vlinder_testkit::walk::compare;
@@ -95,7 +95,7 @@ impl Replayed {
     fn cut_everywhere(&self) {
         let scratch = Scratch::in_memory("replay-cuts");
         let samples = std::env::var("REPLAY_CUT_SAMPLES").map_or(4, |text| text.parse().unwrap());
-        let options = Options { samples, torn: 1, all_subsets_up_to: 4, ..Options::default() };
+        let options = CutOptions { samples, torn: 1, all_subsets_up_to: 4, ..CutOptions::default() };
         let mut counts = [0_u64; 4];
         let mut cuts = PowerCuts::new(&self.recording, options);
         for cut in cuts.by_ref() {
@@ -120,7 +120,7 @@ impl Replayed {
     }
 
     fn breaks(&self, recording: &Recording) -> bool {
-        let options = Options { samples: 6, torn: 0, all_subsets_up_to: 4, ..Options::default() };
+        let options = CutOptions { samples: 6, torn: 0, all_subsets_up_to: 4, ..CutOptions::default() };
         PowerCuts::new(recording, options).any(|cut| self.judge(&cut).is_err())
     }
 }

@@ -13,7 +13,7 @@ use vlinder_fs::{
     WriteOrigin,
 };
 use vlinder_testkit::SimulatedDevice;
-use vlinder_testkit::power_cut::{Options, PowerCuts};
+use vlinder_testkit::power_cut::{CutOptions, PowerCuts};
 use vlinder_testkit::subject::{Recipe, own_check};
 
 const OLD: usize = 300_000;
@@ -77,7 +77,7 @@ fn after_a_cut_the_content_is_the_old_or_the_new() {
         drop(target);
         filesystem.close().unwrap();
         let mut seen = [0_u64; 2];
-        for cut in PowerCuts::new(&device.recording(), Options { samples: 8, ..Options::default() }) {
+        for cut in PowerCuts::new(&device.recording(), CutOptions { samples: 8, ..CutOptions::default() }) {
             let image = Arc::new(cut.image.snapshot());
             let filesystem = open(Arc::clone(&image) as _);
             let found = file(&filesystem);

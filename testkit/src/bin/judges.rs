@@ -15,7 +15,7 @@ use vlinder_base::clock::{Clock, SystemClock};
 use vlinder_base::sync::Mutex;
 use vlinder_base::sync::atomic::{AtomicU64, Ordering};
 use vlinder_base::thread;
-use vlinder_testkit::judges::{Bench, Change, EXCEPTIONS, RECIPES, Subject, Verdict};
+use vlinder_testkit::judges::{Bench, Change, ChangeableImage, EXCEPTIONS, RECIPES, Verdict};
 use vlinder_testkit::long_run::number;
 use vlinder_testkit::require::Requirement;
 
@@ -33,7 +33,7 @@ struct Tally {
 }
 
 struct Work {
-    subjects: Vec<(&'static str, Subject)>,
+    subjects: Vec<(&'static str, ChangeableImage)>,
     next: AtomicU64,
     last: u64,
     end: Duration,
@@ -127,7 +127,7 @@ fn judges() -> Result<bool, String> {
     let mut subjects = Vec::new();
     for recipe in RECIPES {
         let image = recipe.make().map_err(|error| format!("{}: {error}", recipe.name))?;
-        subjects.push((recipe.name, Subject::new(&image)));
+        subjects.push((recipe.name, ChangeableImage::new(&image)));
     }
     for (name, subject) in &subjects {
         let (kinds, doubled) = subject.counts();

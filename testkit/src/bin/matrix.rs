@@ -23,7 +23,7 @@ use vlinder_testkit::Scratch;
 use vlinder_testkit::long_run::{number, results};
 use vlinder_testkit::matrix::judge::judge;
 use vlinder_testkit::matrix::make::make;
-use vlinder_testkit::matrix::{Coverage, FACTORS, IMPOSSIBLE, Recipe, Row, Space, shuffle};
+use vlinder_testkit::matrix::{Coverage, FACTORS, IMPOSSIBLE, MatrixRecipe, Row, Space, shuffle};
 use vlinder_testkit::require::Requirement;
 
 const TOOLS: &[&str] = &["btrfs", "mkfs.btrfs", "xfs_io", "setfattr", "setfacl", "chattr", "perl", "losetup"];
@@ -36,12 +36,12 @@ const LONG_STATE: &str = "links";
 const KERNEL_GIVES_UP: &str = "at fs/btrfs/tree-log.c:";
 
 /// Whether a row is one of those where Linux may say that.
-fn may_alarm(recipe: &Recipe) -> bool {
+fn may_alarm(recipe: &MatrixRecipe) -> bool {
     recipe.state == "dirty-log" && recipe.profile().is_mixed
 }
 
 /// The line of the kernel's log that says so, if that is why a row could not be made.
-fn kernel_gives_up(recipe: &Recipe, error: &str) -> Option<String> {
+fn kernel_gives_up(recipe: &MatrixRecipe, error: &str) -> Option<String> {
     let is_replay = may_alarm(recipe) && error.contains("errno=-22");
     let line = error.lines().find(|line| line.starts_with("WARNING:") && line.contains(KERNEL_GIVES_UP))?;
     is_replay.then(|| line.to_owned())
@@ -78,7 +78,7 @@ fn save(file: &Path, rows: &BTreeMap<String, Outcome>) {
     }
 }
 
-fn run(recipe: &Recipe, seed: u64, clock: &SystemClock) -> Result<Outcome, String> {
+fn run(recipe: &MatrixRecipe, seed: u64, clock: &SystemClock) -> Result<Outcome, String> {
     let start = clock.monotonic();
     let scratch = Scratch::in_memory("matrix");
     let made = make(recipe, scratch.path(), seed).map_err(|error| format!("can't be made: {error}"))?;
@@ -162,7 +162,7 @@ fn report(path: &Path, results: &Results) -> std::io::Result<()> {
 
 /// What the workers share.
 struct Work {
-    recipes: Vec<Recipe>,
+    recipes: Vec<MatrixRecipe>,
     next: AtomicUsize,
     seed: u64,
     end: Option<Duration>,
@@ -219,13 +219,18 @@ impl Work {
 }
 
 /// The rows that this run is about; without those that take minutes where it is a short one.
-fn chosen(space: &Space, rows: &[Row], done: &BTreeMap<String, Outcome>, is_short: bool) -> Vec<Recipe> {
+fn chosen(
+    space: &Space,
+    rows: &[Row],
+    done: &BTreeMap<String, Outcome>,
+    is_short: bool,
+) -> Vec<MatrixRecipe> {
     let only = std::env::var("ONLY").unwrap_or_default();
-    let is_chosen = |recipe: &Recipe| {
+    let is_chosen = |recipe: &MatrixRecipe| {
         let text = recipe.to_string();
         text.contains(&only) && !done.contains_key(&text) && !(is_short && recipe.state == LONG_STATE)
     };
-    rows.iter().map(|row| Recipe::of(space, row)).filter(is_chosen).collect()
+    rows.iter().map(|row| MatrixRecipe::of(space, row)).filter(is_chosen).collect()
 }
 
 fn main() -> ExitCode {
@@ -290,7 +295,7 @@ fn matrix() -> Result<bool, String> {
     let results = Results {
         seed,
         coverage: told,
-        all: rows.iter().map(|row| Recipe::of(&space, row).to_string()).collect(),
+        all: rows.iter().map(|row| MatrixRecipe::of(&space, row).to_string()).collect(),
         done: work.done.into_inner(),
         failed: work.failed.into_inner(),
         given_up: work.given_up.into_inner(),
@@ -318,7 +323,8 @@ mod tests {
     #[test]
     fn only_the_kernels_own_replay_of_mixed_groups_excuses_a_row() {
         let space = Space::new(FACTORS, IMPOSSIBLE);
-        let recipes: Vec<Recipe> = space.cover(1).iter().map(|row| Recipe::of(&space, row)).collect();
+        let recipes: Vec<MatrixRecipe> =
+            space.cover(1).iter().map(|row| MatrixRecipe::of(&space, row)).collect();
         let find = |profiles: &str, state: &str| {
             recipes.iter().find(|one| one.profiles == profiles && one.state == state).unwrap()
         };

@@ -60,7 +60,7 @@ impl Lie {
 
 /// Where a structure lies.
 #[derive(Clone, Copy, Debug)]
-pub enum Place {
+pub enum StructurePlace {
     /// The superblock.
     Superblock,
     /// In the block at this address, from this byte on.
@@ -72,7 +72,7 @@ pub enum Place {
 pub struct Target {
     /// Tree, kind of item and field: the same for all structures of a kind.
     pub name: String,
-    place: Place,
+    place: StructurePlace,
     start: usize,
     truth: Vec<u8>,
     sibling: Vec<u8>,
@@ -98,7 +98,7 @@ pub fn targets_by_kind(mutator: &Mutator) -> BTreeMap<String, Vec<Target>> {
     let bytes = mutator.superblock.encode();
     for field in Superblock::fields(&bytes).iter().filter(|field| !is_mended(field)) {
         let name = format!("superblock/{}.{}", field.structure, field.name);
-        let target = new_target(name, Place::Superblock, field, &bytes, (1, 5));
+        let target = new_target(name, StructurePlace::Superblock, field, &bytes, (1, 5));
         kinds.entry(target.name.clone()).or_default().push(target);
     }
     for tree in trees(mutator) {
@@ -160,7 +160,7 @@ fn is_mended(field: &PlacedField) -> bool {
 
 fn new_target(
     name: String,
-    place: Place,
+    place: StructurePlace,
     field: &PlacedField,
     bytes: &[u8],
     (own, parent): (u64, u64),
@@ -186,7 +186,7 @@ fn block_targets(block: &Block, tree: RootId) -> Vec<Target> {
             kind_of(block, (field.start - HEADER_SIZE) / ITEM_HEADER_SIZE)
         };
         let name = format!("{class}/{item}/{}.{}", field.structure, field.name);
-        found.push(new_target(name, Place::Block(logical, 0), field, bytes, (logical.0, tree.0)));
+        found.push(new_target(name, StructurePlace::Block(logical, 0), field, bytes, (logical.0, tree.0)));
     }
     for slot in (0..block.len()).filter(|_| block.is_leaf()) {
         let (key, data) = (block.key(slot), block.data(slot));
@@ -197,7 +197,7 @@ fn block_targets(block: &Block, tree: RootId) -> Vec<Target> {
         };
         for field in fields::of_item(&key, data, 4) {
             let name = format!("{class}/{}/{}.{}", kind_of(block, slot), field.structure, field.name);
-            let place = Place::Block(logical, start);
+            let place = StructurePlace::Block(logical, start);
             found.push(new_target(name, place, &field, data, (key.objectid.0, parent)));
         }
     }
@@ -223,7 +223,7 @@ fn kind_of(block: &Block, slot: usize) -> String {
 impl Target {
     /// The structure that the field is of, and where the field begins in it.
     #[must_use]
-    pub fn site(&self) -> (Place, usize) {
+    pub fn site(&self) -> (StructurePlace, usize) {
         (self.place, self.start)
     }
 
@@ -272,8 +272,8 @@ impl Target {
             Lie::More => moved(1),
             Lie::Own => number(self.own),
             Lie::OwnBlock => match self.place {
-                Place::Superblock => number(64 << 10),
-                Place::Block(logical, _) => number(logical.0),
+                StructurePlace::Superblock => number(64 << 10),
+                StructurePlace::Block(logical, _) => number(logical.0),
             },
             Lie::Parent => number(self.parent),
             Lie::Sibling if self.sibling.len() == width => self.sibling.clone(),
@@ -290,12 +290,12 @@ impl Target {
             return false;
         }
         match self.place {
-            Place::Superblock => mutator.change_superblock(|superblock| {
+            StructurePlace::Superblock => mutator.change_superblock(|superblock| {
                 let mut bytes: [u8; SUPERBLOCK_SIZE] = superblock.encode();
                 bytes[self.start..self.start + told.len()].copy_from_slice(&told);
                 *superblock = Superblock::decode(&bytes).unwrap();
             }),
-            Place::Block(logical, start) => mutator.change_bytes(logical, |bytes| {
+            StructurePlace::Block(logical, start) => mutator.change_bytes(logical, |bytes| {
                 let start = start + self.start;
                 bytes[start..start + told.len()].copy_from_slice(&told);
             }),

@@ -9,7 +9,7 @@ use vlinder_format::block::{HEADER_SIZE, ITEM_HEADER_SIZE};
 use vlinder_format::superblock::{SUPERBLOCK_SIZE, SuperblockMirror};
 use vlinder_format::{Logical, Physical};
 
-use crate::hostile::lies::{self, Place, Target};
+use crate::hostile::lies::{self, StructurePlace, Target};
 use crate::mutator::Mutator;
 
 /// Bytes at the head of every block and of the superblock that hold the checksum.
@@ -46,7 +46,7 @@ pub struct Change {
 }
 
 /// An image, and what may be changed in it.
-pub struct Subject {
+pub struct ChangeableImage {
     mutator: Mutator,
     /// Fields by their kind.
     kinds: Vec<(String, Vec<Target>)>,
@@ -55,7 +55,7 @@ pub struct Subject {
     blocks: Vec<Logical>,
 }
 
-impl Subject {
+impl ChangeableImage {
     /// Of an image that both judges call clean.
     #[must_use]
     pub fn new(image: &MemoryDevice) -> Self {
@@ -177,8 +177,8 @@ impl Subject {
 fn byte_of(target: &Target, within: usize) -> Byte {
     let (place, start) = target.site();
     match place {
-        Place::Superblock => Byte { block: None, offset: start + within },
-        Place::Block(logical, from) => Byte { block: Some(logical), offset: from + start + within },
+        StructurePlace::Superblock => Byte { block: None, offset: start + within },
+        StructurePlace::Block(logical, from) => Byte { block: Some(logical), offset: from + start + within },
     }
 }
 

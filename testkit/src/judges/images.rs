@@ -12,7 +12,7 @@ use crate::scratch::Scratch;
 
 /// How an image is made.
 #[derive(Clone, Copy, Debug)]
-pub struct Recipe {
+pub struct BenchRecipe {
     /// What it is called.
     pub name: &'static str,
     mkfs: &'static [&'static str],
@@ -33,15 +33,15 @@ enum Last {
 }
 
 /// All of them.
-pub const RECIPES: &[Recipe] = &[
-    Recipe {
+pub const RECIPES: &[BenchRecipe] = &[
+    BenchRecipe {
         name: "low nodes, quotas",
         mkfs: &["-n", "4096", "-m", "single", "-d", "single"],
         mount: "",
         last: Last::Counted,
     },
-    Recipe { name: "as mkfs makes it", mkfs: &[], mount: "", last: Last::Unmounted },
-    Recipe {
+    BenchRecipe { name: "as mkfs makes it", mkfs: &[], mount: "", last: Last::Unmounted },
+    BenchRecipe {
         name: "as 2012 made it",
         mkfs: &[
             "-n",
@@ -56,13 +56,13 @@ pub const RECIPES: &[Recipe] = &[
         mount: "space_cache=v1",
         last: Last::Unmounted,
     },
-    Recipe {
+    BenchRecipe {
         name: "with a log",
         mkfs: &["-n", "4096", "-m", "single", "-d", "single"],
         mount: "",
         last: Last::Logged,
     },
-    Recipe {
+    BenchRecipe {
         name: "mixed groups, xxhash",
         mkfs: &["-n", "4096", "--mixed", "--csum", "xxhash"],
         mount: "",
@@ -76,7 +76,7 @@ const KERNEL_LINES: &[&str] = &[
     "BTRFS info (device *): qgroup scan completed*",
 ];
 
-impl Recipe {
+impl BenchRecipe {
     /// Makes the image; `btrfs check` has nothing to say of it.
     ///
     /// # Errors

@@ -18,9 +18,9 @@ use vlinder_device::{DeviceExt, MemoryDevice};
 use crate::kernel::{JudgeError, btrfs_check_within};
 use crate::scratch::Scratch;
 
-pub use changes::{Change, Subject};
+pub use changes::{Change, ChangeableImage};
 pub use exceptions::{EXCEPTIONS, Exception};
-pub use images::{RECIPES, Recipe};
+pub use images::{BenchRecipe, RECIPES};
 
 /// Seconds after which `btrfs check` of a small image is taken to run for ever.
 const MOST_SECONDS: u64 = 20;
@@ -57,7 +57,7 @@ impl Bench {
     ///
     /// # Errors
     /// Where the file can't be written.
-    pub fn new(subject: &Subject) -> std::io::Result<Self> {
+    pub fn new(subject: &ChangeableImage) -> std::io::Result<Self> {
         let device = subject.device();
         let scratch = Scratch::in_memory("bench");
         let path = scratch.join("image");

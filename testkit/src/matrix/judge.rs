@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use vlinder_fs::path::Files;
 use vlinder_fs::{Caller, Filesystem, FsError, OpenOptions};
 
-use super::Recipe;
+use super::MatrixRecipe;
 use super::make::{Made, STATE_LINES, script, walk_of_mount};
 use crate::kernel::{KernelMount, btrfs_check_all};
 use crate::subject::{library_walk, own_check_all};
@@ -22,7 +22,7 @@ const OTHER_DEVICES: &[&str] = &["ERROR: cannot scan /dev/loop*: Input/output er
 
 /// An image that passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct PassedImage {
     /// Entries in the walk.
     pub entries: usize,
     /// Why vlinder did not write; none where it did, and all judges accepted it.
@@ -33,7 +33,7 @@ pub struct Verdict {
 ///
 /// # Errors
 /// What the first judge that is not content says.
-pub fn judge(recipe: &Recipe, made: &Made) -> Result<Verdict, String> {
+pub fn judge(recipe: &MatrixRecipe, made: &Made) -> Result<PassedImage, String> {
     let found = walk_of_images(recipe, &made.images)?;
     compare(&made.walk, &found)
         .map_err(|error| format!("vlinder walks otherwise than the kernel: {error}"))?;
@@ -43,10 +43,10 @@ pub fn judge(recipe: &Recipe, made: &Made) -> Result<Verdict, String> {
     let options = options(recipe, false)?;
     let filesystem = Filesystem::open(&made.images, options).map_err(|error| error.to_string())?;
     if let Some(reason) = filesystem.engine().read_only_reason() {
-        return Ok(Verdict { entries, only_read: Some(reason.to_string()) });
+        return Ok(PassedImage { entries, only_read: Some(reason.to_string()) });
     }
     write(recipe, filesystem, &made.images, &found)?;
-    Ok(Verdict { entries, only_read: None })
+    Ok(PassedImage { entries, only_read: None })
 }
 
 fn check(images: &[PathBuf]) -> Result<(), String> {
@@ -54,7 +54,7 @@ fn check(images: &[PathBuf]) -> Result<(), String> {
     btrfs_check_all(images, OTHER_DEVICES).map_err(|error| error.to_string())
 }
 
-fn options(recipe: &Recipe, read_only: bool) -> Result<OpenOptions, String> {
+fn options(recipe: &MatrixRecipe, read_only: bool) -> Result<OpenOptions, String> {
     let mut options = if read_only { OpenOptions::read_only() } else { OpenOptions::default() };
     let mut given = recipe.mount_options();
     if recipe.state == "degraded" {
@@ -66,13 +66,18 @@ fn options(recipe: &Recipe, read_only: bool) -> Result<OpenOptions, String> {
     Ok(options)
 }
 
-fn walk_of_images(recipe: &Recipe, images: &[PathBuf]) -> Result<String, String> {
+fn walk_of_images(recipe: &MatrixRecipe, images: &[PathBuf]) -> Result<String, String> {
     let filesystem = Filesystem::open(images, options(recipe, true)?).map_err(|error| error.to_string())?;
     Ok(render(&library_walk(&filesystem, true).map_err(|error| error.to_string())?))
 }
 
 /// vlinder writes, then the kernel: after each, both checks and both walks.
-fn write(recipe: &Recipe, filesystem: Filesystem, images: &[PathBuf], before: &str) -> Result<(), String> {
+fn write(
+    recipe: &MatrixRecipe,
+    filesystem: Filesystem,
+    images: &[PathBuf],
+    before: &str,
+) -> Result<(), String> {
     let files = Files::new(filesystem, Caller::superuser());
     let is_full = recipe.state == "full";
     change(&files, recipe.state != "fresh")

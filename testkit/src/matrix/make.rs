@@ -8,7 +8,7 @@ use vlinder_admin::mkfs::raw::MkfsFeatures;
 use vlinder_codec::checksum::ChecksumKind;
 use vlinder_volume::Profile;
 
-use super::{Profiles, Recipe};
+use super::{MatrixRecipe, Profiles};
 use crate::Scratch;
 use crate::kernel::{KernelMount, LoopDevice};
 use crate::subject::{self, without_placeholder_times};
@@ -45,7 +45,7 @@ pub struct Made {
 ///
 /// # Errors
 /// What went wrong, for a person to read.
-pub fn make(recipe: &Recipe, directory: &Path, seed: u64) -> Result<Made, String> {
+pub fn make(recipe: &MatrixRecipe, directory: &Path, seed: u64) -> Result<Made, String> {
     let profile = recipe.profile();
     let images: Vec<PathBuf> =
         (0..profile.devices).map(|number| directory.join(format!("device-{number}"))).collect();
@@ -71,7 +71,7 @@ pub fn make(recipe: &Recipe, directory: &Path, seed: u64) -> Result<Made, String
     Ok(Made { images: present, all_images: images, walk })
 }
 
-fn device_bytes(recipe: &Recipe) -> u64 {
+fn device_bytes(recipe: &MatrixRecipe) -> u64 {
     let is_converted = recipe.space == "tree+groups" && recipe.profile().devices > 1;
     if is_converted { CONVERTED_DEVICE_BYTES } else { DEVICE_BYTES }
 }
@@ -86,7 +86,7 @@ fn tool(command: &mut Command) -> Result<(), String> {
     Err(format!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)))
 }
 
-fn mkfs_theirs(recipe: &Recipe, images: &[PathBuf]) -> Result<(), String> {
+fn mkfs_theirs(recipe: &MatrixRecipe, images: &[PathBuf]) -> Result<(), String> {
     let profile = recipe.profile();
     let mut command = Command::new("mkfs.btrfs");
     command.args(["-q", "-f", "--csum", recipe.checksum, "-n", recipe.nodes]);
@@ -105,7 +105,7 @@ fn mkfs_theirs(recipe: &Recipe, images: &[PathBuf]) -> Result<(), String> {
 }
 
 /// On one device; the kernel adds the others and converts the profiles.
-fn mkfs_ours(recipe: &Recipe, images: &[PathBuf], seed: u64) -> Result<(), String> {
+fn mkfs_ours(recipe: &MatrixRecipe, images: &[PathBuf], seed: u64) -> Result<(), String> {
     let profile = recipe.profile();
     let is_final = profile.devices == 1;
     let made_as =
@@ -162,7 +162,12 @@ fn convert(profile: &Profiles, first: &Path, others: &[PathBuf]) -> Result<(), S
 
 /// Mounts as the recipe says and does the state's work; gives the images to look at, which are copies where
 /// the state is one that an unmounting would end.
-fn fill(recipe: &Recipe, images: &[PathBuf], directory: &Path, seed: u64) -> Result<Vec<PathBuf>, String> {
+fn fill(
+    recipe: &MatrixRecipe,
+    images: &[PathBuf],
+    directory: &Path,
+    seed: u64,
+) -> Result<Vec<PathBuf>, String> {
     let mut options = recipe.mount_options();
     if matches!(recipe.state, "dirty-log" | "orphans") {
         options = [options.as_str(), "commit=600"]
@@ -230,7 +235,7 @@ fn has_log(image: &Path) -> Result<bool, String> {
 }
 
 /// The kernel's walk, cold. A log is replayed for it, in copies.
-fn kernel_walk(recipe: &Recipe, images: &[PathBuf]) -> Result<String, String> {
+fn kernel_walk(recipe: &MatrixRecipe, images: &[PathBuf]) -> Result<String, String> {
     let copies = Scratch::in_memory("matrix-walk");
     let images = match recipe.state {
         "dirty-log" | "orphans" => copy(images, copies.path())?,

@@ -14,7 +14,7 @@ pub use factors::{FACTORS, IMPOSSIBLE, PROFILES, Profiles};
 
 /// An image of the matrix, by what it is like.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recipe {
+pub struct MatrixRecipe {
     /// Kind of all checksums.
     pub checksum: &'static str,
     /// Bytes of a tree block, as mkfs takes them.
@@ -36,11 +36,11 @@ pub struct Recipe {
     pub state: &'static str,
 }
 
-impl Recipe {
+impl MatrixRecipe {
     /// The recipe of a row.
     pub fn of(space: &Space, row: &Row) -> Self {
         let value = |name| space.value(row, name);
-        Recipe {
+        MatrixRecipe {
             checksum: value("checksum"),
             nodes: value("nodes"),
             profiles: value("profiles"),
@@ -77,9 +77,9 @@ impl Recipe {
     }
 }
 
-impl std::fmt::Display for Recipe {
+impl std::fmt::Display for MatrixRecipe {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Recipe { checksum, nodes, profiles, space, options, state, .. } = self;
+        let MatrixRecipe { checksum, nodes, profiles, space, options, state, .. } = self;
         let mut features = Vec::new();
         for (has, name) in
             [(self.has_skinny, "skinny"), (self.has_extref, "extref"), (self.has_no_holes, "no-holes")]

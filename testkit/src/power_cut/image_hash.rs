@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use vlinder_base::units::Physical;
 use vlinder_device::{Device, DeviceExt, MemoryDevice};
 
-use crate::simulated::Change;
+use crate::simulated::DeviceChange;
 
 /// The grain of the hash; an image's hash is the sum of the hashes of its chunks, so that a few can be
 /// exchanged.
@@ -31,7 +31,7 @@ impl HashedBase {
     }
 
     /// The hash of an image that may differ from the base where the changes lie.
-    pub(super) fn hash_of(&self, image: &MemoryDevice, changes: &[Change]) -> u128 {
+    pub(super) fn hash_of(&self, image: &MemoryDevice, changes: &[DeviceChange]) -> u128 {
         let touched: BTreeSet<u64> = changes
             .iter()
             .flat_map(|change| {

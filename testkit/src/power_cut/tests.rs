@@ -38,7 +38,7 @@ fn workload() -> Recording {
 
 #[test]
 fn an_engine_that_flushes_holds_in_every_state() {
-    let mut cuts = PowerCuts::new(&workload(), Options::default());
+    let mut cuts = PowerCuts::new(&workload(), CutOptions::default());
     for cut in cuts.by_ref() {
         assert!(holds(&cut), "{}", cut.description);
     }
@@ -52,10 +52,12 @@ fn leaving_out_any_flush_or_the_durable_write_is_found() {
     let recording = workload();
     assert_eq!(recording.flushes(), 4);
     for number in 0..4 {
-        let broken = PowerCuts::new(&recording.without_flush(number), Options::default());
+        let broken = PowerCuts::new(&recording.without_flush(number), CutOptions::default());
         assert!(broken.into_iter().any(|cut| !holds(&cut)), "flush {number} is not missed");
     }
-    assert!(PowerCuts::new(&recording.without_durable_writes(), Options::default()).any(|cut| !holds(&cut)));
+    assert!(
+        PowerCuts::new(&recording.without_durable_writes(), CutOptions::default()).any(|cut| !holds(&cut))
+    );
 }
 
 #[test]
@@ -64,7 +66,7 @@ fn a_small_epoch_gives_exactly_its_subsets() {
     for place in 0..3 {
         device.write_at(Physical(place * BLOCK), vec![1; 512]).unwrap();
     }
-    let options = Options { torn: 0, ..Options::default() };
+    let options = CutOptions { torn: 0, ..CutOptions::default() };
     let mut cuts = PowerCuts::new(&device.recording(), options);
     let found: BTreeSet<Vec<bool>> = cuts
         .by_ref()
@@ -83,7 +85,7 @@ fn a_large_epoch_is_sampled_the_same_for_the_same_seed() {
         device.write_at(Physical(place * BLOCK), vec![7; BLOCK as usize]).unwrap();
     }
     let hashes = |seed| -> Vec<u128> {
-        let options = Options { seed, ..Options::default() };
+        let options = CutOptions { seed, ..CutOptions::default() };
         PowerCuts::new(&device.recording(), options).map(|cut| cut.hash).collect()
     };
     assert_eq!(hashes(5), hashes(5));
@@ -95,7 +97,7 @@ fn a_large_epoch_is_sampled_the_same_for_the_same_seed() {
 fn torn_writes_of_both_units_appear() {
     let device = SimulatedDevice::new(1 << 20);
     device.write_at(Physical(0), vec![7; 16384]).unwrap();
-    let options = Options { torn: 40, ..Options::default() };
+    let options = CutOptions { torn: 40, ..CutOptions::default() };
     let mut sector_torn = false;
     let mut block_torn = false;
     for cut in PowerCuts::new(&device.recording(), options) {
@@ -115,7 +117,7 @@ fn the_hash_knows_content_and_not_history() {
     device.flush().unwrap();
     device.write_at(Physical(0), vec![0; 512]).unwrap();
     let hashes: Vec<u128> =
-        PowerCuts::new(&device.recording(), Options::default()).map(|cut| cut.hash).collect();
+        PowerCuts::new(&device.recording(), CutOptions::default()).map(|cut| cut.hash).collect();
     assert_eq!(hashes, [0, hashes[1]], "zeros, then 7; the zeros of the end are a known state");
     assert_ne!(hashes[1], 0);
 }

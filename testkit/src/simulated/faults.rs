@@ -79,7 +79,7 @@ pub(super) enum WriteFate {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Faults {
     sectors: Vec<Injection>,
-    failures: Vec<Failure>,
+    failures: Vec<InjectedFailure>,
     /// Reads, writes, flushes, discards so far.
     counts: [u64; 4],
 }
@@ -93,7 +93,7 @@ struct Injection {
 }
 
 #[derive(Debug, Clone)]
-struct Failure {
+struct InjectedFailure {
     operation: Option<Operation>,
     /// How many more such operations succeed first.
     countdown: u64,
@@ -131,7 +131,7 @@ impl Faults {
         repeat: Repeat,
         kind: DeviceErrorKind,
     ) {
-        self.failures.push(Failure { operation, countdown: number, repeat, kind });
+        self.failures.push(InjectedFailure { operation, countdown: number, repeat, kind });
     }
 
     pub(super) fn clear(&mut self) {

@@ -20,7 +20,7 @@ use vlinder_device::{
 
 pub use faults::{Delay, Repeat, SectorFault};
 pub use sector::SECTOR_BYTES;
-pub(crate) use unflushed::{Certainty, Change, Content, Part, Unflushed};
+pub(crate) use unflushed::{Certainty, ChangeContent, DeviceChange, Part, Unflushed};
 
 use faults::{Faults, WriteFate};
 
@@ -237,7 +237,7 @@ impl State {
         let bytes: Arc<[u8]> = bytes.into();
         let logged = LoggedWrite { epoch: self.epoch, offset, bytes, durable, fate };
         if let Some((place, certainty)) = logged.effect() {
-            self.unflushed.push(place, Content::Bytes(logged.bytes.clone()), certainty);
+            self.unflushed.push(place, ChangeContent::Bytes(logged.bytes.clone()), certainty);
             if certainty != Certainty::Doubtful {
                 self.live.write_at(place, logged.bytes.clone()).map_err(|error| error.kind)?;
             }
@@ -264,7 +264,7 @@ impl State {
         self.pass(self.delay.discard);
         self.faults.next(Operation::Discard)?;
         self.live.discard(offset, length_bytes).map_err(|error| error.kind)?;
-        self.unflushed.push(offset, Content::Zeros(length_bytes), Certainty::Optional);
+        self.unflushed.push(offset, ChangeContent::Zeros(length_bytes), Certainty::Optional);
         self.events.push(Event::Discard { offset, length_bytes });
         Ok(())
     }

@@ -10,19 +10,19 @@ use super::sector::SECTOR_BYTES;
 #[derive(Debug, Clone)]
 pub(crate) struct Unflushed {
     base: MemoryDevice,
-    changes: Vec<Change>,
+    changes: Vec<DeviceChange>,
 }
 
 /// One write or discard.
 #[derive(Debug, Clone)]
-pub(crate) struct Change {
+pub(crate) struct DeviceChange {
     pub(crate) offset: Physical,
-    pub(crate) content: Content,
+    pub(crate) content: ChangeContent,
     pub(crate) certainty: Certainty,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Content {
+pub(crate) enum ChangeContent {
     Bytes(Arc<[u8]>),
     Zeros(u64),
 }
@@ -50,11 +50,11 @@ pub(crate) enum Part {
     },
 }
 
-impl Content {
+impl ChangeContent {
     pub(crate) fn length_bytes(&self) -> u64 {
         match self {
-            Content::Bytes(bytes) => bytes.len() as u64,
-            Content::Zeros(length) => *length,
+            ChangeContent::Bytes(bytes) => bytes.len() as u64,
+            ChangeContent::Zeros(length) => *length,
         }
     }
 }
@@ -64,8 +64,8 @@ impl Unflushed {
         Unflushed { base, changes: Vec::new() }
     }
 
-    pub(crate) fn push(&mut self, offset: Physical, content: Content, certainty: Certainty) {
-        self.changes.push(Change { offset, content, certainty });
+    pub(crate) fn push(&mut self, offset: Physical, content: ChangeContent, certainty: Certainty) {
+        self.changes.push(DeviceChange { offset, content, certainty });
     }
 
     /// Makes the last change certain, as an acknowledged durable write is.
@@ -103,7 +103,7 @@ impl Unflushed {
     }
 
     /// The changes in order.
-    pub(crate) fn changes(&self) -> &[Change] {
+    pub(crate) fn changes(&self) -> &[DeviceChange] {
         &self.changes
     }
 
@@ -120,7 +120,7 @@ impl Unflushed {
     }
 }
 
-fn apply(image: &MemoryDevice, change: &Change, part: &Part) {
+fn apply(image: &MemoryDevice, change: &DeviceChange, part: &Part) {
     let length = change.content.length_bytes();
     let (unit_bytes, kept): (u64, &[bool]) = match part {
         Part::Nothing => return,
@@ -133,8 +133,8 @@ fn apply(image: &MemoryDevice, change: &Change, part: &Part) {
         let place = Physical(change.offset.0 + start);
         let done = match &change.content {
             _ if start >= end => Ok(()),
-            Content::Bytes(bytes) => image.write_at(place, &bytes[start as usize..end as usize]),
-            Content::Zeros(_) => image.discard(place, end - start),
+            ChangeContent::Bytes(bytes) => image.write_at(place, &bytes[start as usize..end as usize]),
+            ChangeContent::Zeros(_) => image.discard(place, end - start),
         };
         // Changes were checked against the device's length when they were recorded.
         assert!(done.is_ok(), "a recorded change does not fit its image: {done:?}");

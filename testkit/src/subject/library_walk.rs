@@ -52,7 +52,8 @@ fn root_user() -> Caller {
 /// # Errors
 /// The first thing that can't be read.
 pub fn library_walk(filesystem: &Filesystem, data_ranges: bool) -> Result<Vec<Entry>, LibraryWalkError> {
-    let mut walker = Walker { filesystem, data_ranges, entries: Vec::new(), first_paths: HashMap::new() };
+    let mut walker =
+        LibraryWalker { filesystem, data_ranges, entries: Vec::new(), first_paths: HashMap::new() };
     let root = filesystem.root().map_err(|error| failed(b"", "root", error))?;
     walker.directory(&root, b"")?;
     Ok(walker.entries)
@@ -109,14 +110,14 @@ fn hash(filesystem: &Filesystem, inode: &Arc<Inode>) -> Result<String, FsError> 
     Ok(shorten(&digest.finalize()))
 }
 
-struct Walker<'a> {
+struct LibraryWalker<'a> {
     filesystem: &'a Filesystem,
     data_ranges: bool,
     entries: Vec<Entry>,
     first_paths: HashMap<InodeId, Vec<u8>>,
 }
 
-impl Walker<'_> {
+impl LibraryWalker<'_> {
     fn directory(&mut self, directory: &Arc<Inode>, path: &[u8]) -> Result<(), LibraryWalkError> {
         let listed = list(self.filesystem, directory).map_err(|error| failed(path, "list", error))?;
         let mut names: Vec<Vec<u8>> = listed.into_iter().map(|(name, _)| name).collect();

@@ -7,7 +7,7 @@ use vlinder_fs::data::{self, OpenCache};
 use vlinder_fs::{FileType, FsError, Inode, InodeFlags};
 
 use super::carry_out::{Subject, Trouble};
-use crate::workload::{Entry, FileId, Model, Node, NodeKind, PAGE_BYTES, Seen};
+use crate::workload::{FileId, Model, NameTarget, Node, NodeKind, PAGE_BYTES, Seen};
 
 /// What a look found.
 #[derive(Debug, thiserror::Error)]
@@ -203,11 +203,11 @@ impl Subject {
                 .lookup(self.caller(), inode, &name)
                 .map_err(|error| unreadable(&at, &error))?;
             match node.entries.get(&name) {
-                Some(Entry::Inode(number)) => {
+                Some(NameTarget::Inode(number)) => {
                     same(&at, &(file.root, *number), &(id.root.0, id.number.0))?;
                     same(&at, &(file.root, *number), &(found.id().root.0, found.number().0))?;
                 }
-                Some(Entry::Subvolume(root)) => {
+                Some(NameTarget::Subvolume(root)) => {
                     same(&at, &(*root, 256), &(found.id().root.0, found.number().0))?
                 }
                 _ => same(&at, &true, &found.is_placeholder())?,

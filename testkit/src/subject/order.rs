@@ -31,11 +31,11 @@ const SUPERBLOCK_BYTES: u64 = 4096;
 /// The device; see the module.
 pub struct OrderChecker {
     inner: Arc<SimulatedDevice>,
-    state: Mutex<State>,
+    state: Mutex<OrderState>,
 }
 
 #[derive(Default)]
-struct State {
+struct OrderState {
     /// Tree blocks that the last superblock reaches, and data of its log: first byte on the device, length.
     guarded: BTreeMap<u64, u64>,
     violations: Vec<String>,

@@ -16,7 +16,7 @@ use super::judge::{own_check, own_check_data};
 use super::log_cut::{History, judge_by_kernel};
 use super::memory_image::check_image;
 use super::order::OrderChecker;
-use crate::power_cut::{Cut, Options, PowerCuts, Summary};
+use crate::power_cut::{Cut, CutOptions, PowerCuts, Summary};
 use crate::require::Requirement;
 use crate::simulated::Recording;
 use crate::workload::{Generator, Limits, Model, Operation};
@@ -84,7 +84,7 @@ impl SmallPlan {
         if let Some(violation) = recorded.violations.first() {
             return Err(violation.clone());
         }
-        let options = Options { seed: self.seed, samples: 6, torn: 1, ..Options::default() };
+        let options = CutOptions { seed: self.seed, samples: 6, torn: 1, ..CutOptions::default() };
         let mut cuts = PowerCuts::new(&recorded.recording, options);
         let mut totals = CutTotals::default();
         let mut seen = HashSet::new();

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use super::choice::Choice;
 use super::content::Pattern;
-use super::model::{Entry, Model};
+use super::model::{Model, NameTarget};
 use super::names::Names;
 use super::node_kind::NodeKind;
 use super::operation::{AllocateMode, OpenSlot, Operation, Place, RenameMode, Token};
@@ -508,7 +508,7 @@ impl Generator {
         for _ in 0..6 {
             let directory = self.directory(model);
             let Some(node) = model.file(directory).and_then(|file| model.node(file)) else { continue };
-            let names: Vec<(&Vec<u8>, &Entry)> = node.entries.iter().collect();
+            let names: Vec<(&Vec<u8>, &NameTarget)> = node.entries.iter().collect();
             if let Some((name, _)) = self.choice.of(&names) {
                 return (directory, (*name).clone());
             }

@@ -18,7 +18,7 @@ pub use choice::Choice;
 pub use content::{Content, PAGE_BYTES, Pattern};
 pub use generator::{Generator, Limits};
 pub use histogram::Histogram;
-pub use model::{Entry, FileId, Mismatch, Model, Node, Outcome, Seen, SubvolumeModel};
+pub use model::{FileId, Mismatch, Model, NameTarget, Node, Outcome, Seen, SubvolumeModel};
 #[cfg(feature = "engine")]
 pub(crate) use model::{ROOT_DIRECTORY, TOP_LEVEL};
 pub use names::colliding;

@@ -1,45 +1,60 @@
 //! Runs of files: each takes the place of whatever the file has there; extents on disk get their references,
 //! data their checksums.
 
-use vlinder_format::checksum_item::ChecksumGeometry;
+use vlinder_codec::compress::Compression;
 use vlinder_format::file_extent::{CompressionId, ExtentRange, FileExtent, FileExtentFault};
 use vlinder_format::log::LogFault;
-use vlinder_format::{FileOffset, ItemType, Key, Logical, ObjectId};
+use vlinder_format::{FileOffset, ItemType, Key, ObjectId};
 use vlinder_transaction::DataExtent;
-use vlinder_tree::{Change, Edit, Readahead};
+use vlinder_tree::{Change, Edit};
 
 use super::ReplayError;
-use super::target::Target;
+use super::logged_items::LoggedItems;
+use super::subvolume::ReplayedSubvolume;
 use crate::data::Extent;
 
-impl Target<'_, '_> {
+/// Brings the runs of files of a log into the subvolume.
+pub(super) struct ExtentReplay<'s, 'r, 'a> {
+    subvolume: &'s mut ReplayedSubvolume<'r, 'a>,
+    log: LoggedItems<'r>,
+}
+
+impl<'s, 'r, 'a> ExtentReplay<'s, 'r, 'a> {
+    pub(super) fn new(subvolume: &'s mut ReplayedSubvolume<'r, 'a>, log: LoggedItems<'r>) -> Self {
+        Self { subvolume, log }
+    }
+}
+
+impl ExtentReplay<'_, '_, '_> {
     /// Brings one run into the subvolume.
-    pub(super) fn replay_extent(&mut self, key: Key, data: &[u8]) -> Result<(), ReplayError> {
+    pub(super) fn replay(&mut self, key: Key, data: &[u8]) -> Result<(), ReplayError> {
         let inode = key.objectid;
         // Also judges what no rule of a single leaf does.
-        let run = Extent::decode(key.offset, data).map_err(|fault| self.log_damage(key, fault))?;
-        let item = FileExtent::decode(data).map_err(|fault| self.log_damage(key, fault))?;
-        self.known_inode(inode)?;
-        self.note_compression(item.compression);
-        if item.range().is_some() && self.item(&key)?.as_deref() == Some(data) {
+        let run = Extent::decode(key.offset, data).map_err(|fault| self.log.damage(key, fault))?;
+        let item = FileExtent::decode(data).map_err(|fault| self.log.damage(key, fault))?;
+        self.subvolume.known_inode(inode)?;
+        if let Some(algorithm) = algorithm_with_feature(item.compression) {
+            self.subvolume.note_compression(algorithm);
+        }
+        if item.range().is_some() && self.subvolume.item(&key)?.as_deref() == Some(data) {
             return Ok(());
         }
-        let sector_size = u64::from(self.engine.sector_size());
-        let dropped = self.drop_extents(inode, key.offset, run.file_range(sector_size).end())?;
-        if !(item.is_hole() && self.engine.no_holes()) {
-            self.edit(&[Edit::new(key, Change::Insert(data))])?;
+        let sector_size = u64::from(self.subvolume.engine().sector_size());
+        let dropped = self.drop_range(inode, key.offset, run.file_range(sector_size).end())?;
+        if !(item.is_hole() && self.subvolume.engine().no_holes()) {
+            self.subvolume.edit(&[Edit::new(key, Change::Insert(data))])?;
         }
         if let Some(range) = item.range().filter(|range| !range.is_hole()) {
             let extent = DataExtent { logical: range.address, length: range.disk_bytes };
             let offset = key.offset.wrapping_sub(range.offset_bytes);
-            let fresh = self.whole_log.is_new(extent);
-            self.handle.add_data_reference(extent, fresh, self.tree.id(), inode, offset);
+            let fresh = self.log.is_new(extent);
+            self.subvolume.add_reference(extent, fresh, inode, offset);
             self.replay_checksums(&item, range)?;
         }
-        let mut item = self.known_inode(inode)?;
+        let mut item = self.subvolume.known_inode(inode)?;
         let counted = item.allocated_bytes.saturating_add(run.counted_bytes());
         item.allocated_bytes = counted.saturating_sub(dropped);
-        self.put_inode(inode, item)
+        self.subvolume.put_inode(inode, item)
     }
 
     /// The checksums that the log has of the data that a run shows (of all of a compressed extent) take the
@@ -51,40 +66,20 @@ impl Target<'_, '_> {
             (range.address.0, range.disk_bytes)
         };
         let end = start.saturating_add(length);
-        let geometry = self.engine.checksum_geometry();
-        let first = ChecksumGeometry::key(Logical(start));
-        let before = self.engine.forest().trees().floor(self.log, &first)?;
-        let from = before.map(|found| found.key()).filter(|key| key.item_type == ItemType::EXTENT_CHECKSUM);
-        let mut cursor =
-            self.engine.forest().trees().cursor(self.log, &from.unwrap_or(first), Readahead::None)?;
-        while let Some((key, data)) = cursor.item() {
-            if key.item_type != ItemType::EXTENT_CHECKSUM || key.offset >= end {
-                break;
-            }
-            let item_end = key.offset.saturating_add(geometry.covered(data.len()));
-            let (part_start, part_end) = (start.max(key.offset), end.min(item_end));
-            if part_start < part_end {
-                let skipped = geometry.bytes_for(part_start - key.offset).unwrap_or(usize::MAX);
-                let taken = geometry.bytes_for(part_end - part_start).unwrap_or(usize::MAX);
-                let sums = skipped.checked_add(taken).and_then(|end| data.get(skipped..end));
-                let sums = sums.unwrap_or_default().to_vec();
-                self.handle.remove_checksums(Logical(part_start), part_end - part_start)?;
-                self.handle.insert_checksums(Logical(part_start), &sums)?;
-            }
-            cursor.advance()?;
-        }
-        Ok(())
+        self.log.each_checksums(start, end, |start, length, sums| {
+            self.subvolume.replace_checksums(start, length, sums)
+        })
     }
 
     /// Takes the bytes from `start` up to `end` out of every run of a file; gives how many bytes of extents
     /// those were. Runs are cut as Linux cuts them: a hole that is cut counts an offset, too.
-    pub(super) fn drop_extents(&mut self, inode: ObjectId, start: u64, end: u64) -> Result<u64, ReplayError> {
+    pub(super) fn drop_range(&mut self, inode: ObjectId, start: u64, end: u64) -> Result<u64, ReplayError> {
         let first = FileExtent::key(inode, FileOffset(start));
         let is_run = |key: &Key| key.objectid == inode && key.item_type == ItemType::EXTENT_DATA;
-        let before = self.engine.forest().trees().floor(self.tree.root(), &first)?;
+        let before = self.subvolume.item_before(&first)?;
         let mut from = before.map(|found| found.key()).filter(is_run).unwrap_or(first);
         let mut dropped: u64 = 0;
-        while let Some(found) = self.next_item(&from)? {
+        while let Some(found) = self.subvolume.next_item(&from)? {
             let key = found.key();
             if !is_run(&key) || key.offset >= end {
                 break;
@@ -100,14 +95,14 @@ impl Target<'_, '_> {
 
     /// Cuts one run; gives how many bytes of extents it lost.
     fn cut(&mut self, key: Key, data: &[u8], start: u64, end: u64) -> Result<u64, ReplayError> {
-        let damage = |fault: FileExtentFault| self.damage(key, fault);
+        let damage = |fault: FileExtentFault| self.subvolume.damage(key, fault);
         let run = Extent::decode(key.offset, data).map_err(damage)?;
         let item = FileExtent::decode(data).map_err(damage)?;
         let run_end = key.offset.saturating_add(item.file_bytes());
         if run_end <= start {
             return Ok(0);
         }
-        let generation = self.handle.generation();
+        let generation = self.subvolume.generation();
         let piece = |from: u64, to: u64| {
             let range = item.range()?;
             let offset_bytes = range.offset_bytes.saturating_add(from - key.offset);
@@ -118,24 +113,33 @@ impl Target<'_, '_> {
         let right = (end < run_end).then(|| piece(end, run_end));
         if left == Some(None) || right == Some(None) {
             let fault = LogFault::PartOfInline { inode: key.objectid };
-            return Err(self.damage(key, fault).into());
+            return Err(self.subvolume.damage(key, fault).into());
         }
         let pieces = usize::from(left.is_some()) + usize::from(right.is_some());
         let (left, right) = (left.flatten(), right.flatten());
         let mut edits = vec![Edit::new(key, left.as_deref().map_or(Change::Remove, Change::Put))];
         let right_key = FileExtent::key(key.objectid, FileOffset(end));
         edits.extend(right.as_deref().map(|right| Edit::new(right_key, Change::Insert(right))));
-        self.edit(&edits)?;
+        self.subvolume.edit(&edits)?;
         if let Some((stored, offset)) = run.reference() {
             let extent = DataExtent { logical: stored.address, length: stored.bytes };
-            let (root, inode) = (self.tree.id(), key.objectid);
+            let inode = key.objectid;
             match pieces {
-                0 => self.handle.drop_data_reference(extent, root, inode, offset),
+                0 => self.subvolume.drop_reference(extent, inode, offset),
                 1 => {}
-                _ => self.handle.add_data_reference(extent, false, root, inode, offset),
+                _ => self.subvolume.add_reference(extent, false, inode, offset),
             }
         }
         let is_counted = run.counted_bytes() > 0;
         Ok(if is_counted { run_end.min(end) - key.offset.max(start) } else { 0 })
+    }
+}
+
+/// The algorithm of a compression that the superblock must name. It names no feature for zlib.
+fn algorithm_with_feature(compression: CompressionId) -> Option<Compression> {
+    match compression {
+        CompressionId::LZO => Some(Compression::Lzo),
+        CompressionId::ZSTD => Some(Compression::Zstd),
+        _ => None,
     }
 }

@@ -6,54 +6,57 @@ use vlinder_format::inode_ref::{self, ExtendedReferences, InodeReferences};
 use vlinder_format::{ItemType, ObjectId, orphan};
 
 use super::ReplayError;
-use super::target::Target;
+use super::directories::DirectoryReplay;
+use super::logged_items::LoggedItems;
+use super::subvolume::ReplayedSubvolume;
 
-impl Target<'_, '_> {
-    /// Counts the names of all touched inodes, and of those that are touched by that.
-    pub(super) fn settle_link_counts(&mut self) -> Result<(), ReplayError> {
-        while let Some(number) = self.touched.pop_last() {
-            let mut item = self.known_inode(number)?;
-            let count = self.count_names(number)?;
-            if item.link_count != count {
-                item.link_count = count;
-                self.put_inode(number, item)?;
+/// Counts the names of all touched inodes, and of those that are touched by that.
+pub(super) fn settle<'r>(
+    subvolume: &mut ReplayedSubvolume<'r, '_>,
+    log: LoggedItems<'r>,
+) -> Result<(), ReplayError> {
+    while let Some(number) = subvolume.take_touched() {
+        let mut item = subvolume.known_inode(number)?;
+        let count = count_names(subvolume, number)?;
+        if item.link_count != count {
+            item.link_count = count;
+            subvolume.put_inode(number, item)?;
+        }
+        if count == 0 {
+            if item.file_type() == Some(FileType::Directory) {
+                DirectoryReplay::new(subvolume, log).remove_all(number)?;
             }
-            if count == 0 {
-                if item.file_type() == Some(FileType::Directory) {
-                    self.remove_all_names(number)?;
-                }
-                self.put(orphan::key(number), &[])?;
+            subvolume.put(orphan::key(number), &[])?;
+        }
+    }
+    Ok(())
+}
+
+fn count_names(subvolume: &ReplayedSubvolume<'_, '_>, number: ObjectId) -> Result<u32, ReplayError> {
+    let mut count: u32 = 0;
+    let mut from = inode_ref::key(number, ObjectId(0));
+    while let Some(found) = subvolume.next_item(&from)? {
+        let key = found.key();
+        if key.objectid != number || key.item_type > ItemType::INODE_EXTREF {
+            break;
+        }
+        let damage = |fault| subvolume.damage(key, fault);
+        if key.item_type == ItemType::INODE_EXTREF {
+            for name in ExtendedReferences::new(found.data()) {
+                name.map_err(damage)?;
+                count = count.saturating_add(1);
+            }
+        } else {
+            for name in InodeReferences::new(found.data()) {
+                name.map_err(damage)?;
+                count = count.saturating_add(1);
             }
         }
-        Ok(())
-    }
-
-    fn count_names(&self, number: ObjectId) -> Result<u32, ReplayError> {
-        let mut count: u32 = 0;
-        let mut from = inode_ref::key(number, ObjectId(0));
-        while let Some(found) = self.next_item(&from)? {
-            let key = found.key();
-            if key.objectid != number || key.item_type > ItemType::INODE_EXTREF {
-                break;
-            }
-            let damage = |fault| self.damage(key, fault);
-            if key.item_type == ItemType::INODE_EXTREF {
-                for name in ExtendedReferences::new(found.data()) {
-                    name.map_err(damage)?;
-                    count = count.saturating_add(1);
-                }
-            } else {
-                for name in InodeReferences::new(found.data()) {
-                    name.map_err(damage)?;
-                    count = count.saturating_add(1);
-                }
-            }
-            match key.next() {
-                Some(next) => from = next,
-                None => break,
-            }
+        match key.next() {
+            Some(next) => from = next,
+            None => break,
         }
-        debug_assert!(from > InodeItem::key(number));
-        Ok(count)
     }
+    debug_assert!(from > InodeItem::key(number));
+    Ok(count)
 }

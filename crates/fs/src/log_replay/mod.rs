@@ -9,23 +9,27 @@
 //! 2. [`inodes`]: what was deleted goes (attributes, names within the log's ranges), inode items are put in,
 //!    extents behind the end of a file go;
 //! 3. [`directories`]: names, of inodes that the log does not hold themselves;
-//! 4. everything else: attributes, [`references`] with their names, [`extents`] with their checksums;
+//! 4. everything else: [`attributes`], [`references`] with their names, [`extents`] with their checksums;
 //! 5. [`link_counts`]: of every inode that was touched, the names are counted; what has none becomes an
 //!    orphan.
+//!
+//! All of them look things up in the log ([`logged_items`]) and change the subvolume ([`subvolume`]); what
+//! changes a name does so through [`names`].
 //!
 //! Then one commit makes it durable and ends the log. Until then nothing is written, so a log that cannot be
 //! replayed leaves the image as it was. What is done, and in which order, is as Linux does it
 //! (`fs/btrfs/tree-log.c`), since the trees afterwards are to be the same.
 
-mod compression;
+mod attributes;
 mod directories;
 mod error;
 mod extents;
 mod inodes;
 mod link_counts;
+mod logged_items;
 mod names;
 mod references;
-mod target;
+mod subvolume;
 
 pub(crate) use error::ReplayError;
 
@@ -36,11 +40,16 @@ use vlinder_device::Device;
 use vlinder_format::inode::{InodeItem, Timestamp};
 use vlinder_format::{Damage, ItemType, Key, ObjectId};
 use vlinder_transaction::{ChangeKind, Engine, EngineOptions, FsyncLog, ReadOnlyReason, Rescue, Reservation};
-use vlinder_tree::Readahead;
 use vlinder_volume::{Access, Opened, VolumeError};
 
 use crate::Result;
-use target::Target;
+use attributes::AttributeReplay;
+use directories::DirectoryReplay;
+use extents::ExtentReplay;
+use inodes::InodeReplay;
+use logged_items::LoggedItems;
+use references::ReferenceReplay;
+use subvolume::ReplayedSubvolume;
 
 /// Opens devices as a volume once more.
 type Reopen<'a> = &'a dyn Fn(Vec<Arc<dyn Device>>, Access) -> Result<Opened, VolumeError>;
@@ -171,53 +180,60 @@ impl<'a> Replay<'a> {
         else {
             return Ok(());
         };
-        let mut target = Target {
-            engine: self.engine,
-            handle: &mut self.handle,
-            tree: &subvolume.tree,
-            log: &subvolume.log,
-            whole_log: self.log,
-            touched,
-            now: self.now,
-        };
-        target.run(stage)?;
+        let mut target =
+            ReplayedSubvolume::new(self.engine, &mut self.handle, &subvolume.tree, touched, self.now);
+        let log = LoggedItems::new(self.engine, &subvolume.log, self.log);
+        run_stage(stage, &mut target, log)?;
         if stage == Stage::Rest {
-            target.settle_link_counts()?;
+            link_counts::settle(&mut target, log)?;
         }
         Ok(())
     }
 }
 
-impl Target<'_, '_> {
-    /// Walks the log. The items of an inode without names are left out: it would be deleted again.
-    fn run(&mut self, stage: Stage) -> Result<(), ReplayError> {
-        let most = most_changed_bytes(self.engine.options());
-        let mut is_left_out = false;
-        let mut cursor = self.engine.forest().trees().cursor(self.log, &Key::MIN, Readahead::Forward(16))?;
-        while let Some((key, data)) = cursor.item() {
-            if key.item_type == ItemType::INODE_ITEM {
-                let item = InodeItem::decode(data).map_err(|fault| Damage::new(fault, cursor.place()))?;
-                is_left_out = item.link_count == 0;
-            }
-            if !is_left_out {
-                let data = data.to_vec();
-                match (stage, key.item_type) {
-                    (Stage::Inodes, ItemType::INODE_ITEM) => self.replay_inode(key.objectid, &data)?,
-                    (Stage::Names, ItemType::DIR_INDEX) => self.replay_name(&key, &data)?,
-                    (Stage::Rest, ItemType::XATTR_ITEM) => self.replay_attributes(key, &data)?,
-                    (Stage::Rest, ItemType::INODE_REF | ItemType::INODE_EXTREF) => {
-                        self.replay_references(key, &data)?
-                    }
-                    (Stage::Rest, ItemType::EXTENT_DATA) => self.replay_extent(key, &data)?,
-                    _ => {}
-                }
-                let changed = self.engine.forest().trees().dirty_bytes();
-                if changed > most {
-                    return Err(ReplayError::TooLarge { changed_bytes: changed, most_bytes: most });
-                }
-            }
-            cursor.advance()?;
+/// Walks a log. The items of an inode without names are left out: it would be deleted again.
+fn run_stage<'r>(
+    stage: Stage,
+    subvolume: &mut ReplayedSubvolume<'r, '_>,
+    log: LoggedItems<'r>,
+) -> Result<(), ReplayError> {
+    let engine = subvolume.engine();
+    let most = most_changed_bytes(engine.options());
+    let mut is_left_out = false;
+    let mut cursor = log.walk()?;
+    while let Some((key, data)) = cursor.item() {
+        if key.item_type == ItemType::INODE_ITEM {
+            let item = InodeItem::decode(data).map_err(|fault| Damage::new(fault, cursor.place()))?;
+            is_left_out = item.link_count == 0;
         }
-        Ok(())
+        if !is_left_out {
+            replay_item(stage, subvolume, log, key, data)?;
+            let changed = engine.forest().trees().dirty_bytes();
+            if changed > most {
+                return Err(ReplayError::TooLarge { changed_bytes: changed, most_bytes: most });
+            }
+        }
+        cursor.advance()?;
+    }
+    Ok(())
+}
+
+/// What one item brings, if this is its stage.
+fn replay_item<'r>(
+    stage: Stage,
+    subvolume: &mut ReplayedSubvolume<'r, '_>,
+    log: LoggedItems<'r>,
+    key: Key,
+    data: &[u8],
+) -> Result<(), ReplayError> {
+    match (stage, key.item_type) {
+        (Stage::Inodes, ItemType::INODE_ITEM) => InodeReplay::new(subvolume, log).replay(key.objectid, data),
+        (Stage::Names, ItemType::DIR_INDEX) => DirectoryReplay::new(subvolume, log).replay(&key, data),
+        (Stage::Rest, ItemType::XATTR_ITEM) => AttributeReplay::new(subvolume, log).replay(key, data),
+        (Stage::Rest, ItemType::INODE_REF | ItemType::INODE_EXTREF) => {
+            ReferenceReplay::new(subvolume, log).replay(key, data)
+        }
+        (Stage::Rest, ItemType::EXTENT_DATA) => ExtentReplay::new(subvolume, log).replay(key, data),
+        _ => Ok(()),
     }
 }

@@ -8,8 +8,8 @@ use vlinder_format::log::LogFault;
 use vlinder_format::{Key, ObjectId};
 
 use super::ReplayError;
-use super::target::Target;
-use crate::changes::grows_too_large;
+use super::subvolume::ReplayedSubvolume;
+use crate::item_limit::grows_too_large;
 
 /// What became of a name that was to be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,27 @@ pub(super) enum Added {
     NameTaken,
 }
 
-impl Target<'_, '_> {
+/// Changes names in the subvolume.
+pub(super) struct NameChanges<'s, 'r, 'a> {
+    subvolume: &'s mut ReplayedSubvolume<'r, 'a>,
+}
+
+impl<'s, 'r, 'a> NameChanges<'s, 'r, 'a> {
+    pub(super) fn new(subvolume: &'s mut ReplayedSubvolume<'r, 'a>) -> Self {
+        Self { subvolume }
+    }
+
+    pub(super) fn subvolume(&self) -> &ReplayedSubvolume<'r, 'a> {
+        self.subvolume
+    }
+
+    /// The subvolume, for changes of what is no name.
+    pub(super) fn subvolume_mut(&mut self) -> &mut ReplayedSubvolume<'r, 'a> {
+        self.subvolume
+    }
+}
+
+impl NameChanges<'_, '_, '_> {
     /// Removes a name. The inode's change time is that of the replay; the directory's times are the log's
     /// matter. Links are counted in the end.
     pub(super) fn unlink(
@@ -30,24 +50,35 @@ impl Target<'_, '_> {
         name: &[u8],
     ) -> Result<(), ReplayError> {
         let key = directory::item_key(directory, name);
-        let missing = self.damage(key, LogFault::NoName { directory, inode });
-        let mut item = self.item(&key)?.unwrap_or_default();
-        if !directory::remove(&mut item, name).map_err(|fault| self.damage(key, fault))? {
+        let missing = self.subvolume.damage(key, LogFault::NoName { directory, inode });
+        let mut item = self.subvolume.item(&key)?.unwrap_or_default();
+        if !directory::remove(&mut item, name).map_err(|fault| self.subvolume.damage(key, fault))? {
             return Err(missing.into());
         }
-        self.put_rest(key, &item)?;
+        self.subvolume.put_rest(key, &item)?;
         let index = self.remove_reference(inode, directory, name)?.ok_or(missing)?;
-        self.remove(directory::index_key(directory, index))?;
-        let mut parent = self.known_inode(directory)?;
+        self.subvolume.remove(directory::index_key(directory, index))?;
+        let mut parent = self.subvolume.known_inode(directory)?;
         parent.size_bytes = parent.size_bytes.saturating_sub(twice_length(name));
         count_change(&mut parent);
-        self.put_inode(directory, parent)?;
-        let mut item = self.known_inode(inode)?;
+        self.subvolume.put_inode(directory, parent)?;
+        let mut item = self.subvolume.known_inode(inode)?;
         count_change(&mut item);
-        item.change_time = self.now;
-        self.put_inode(inode, item)?;
-        self.touched.insert(inode);
+        item.change_time = self.subvolume.now();
+        self.subvolume.put_inode(inode, item)?;
+        self.subvolume.touch(inode);
         Ok(())
+    }
+
+    /// Removes a name from the inode that has it.
+    pub(super) fn remove_conflicting(
+        &mut self,
+        directory: ObjectId,
+        inode: ObjectId,
+        name: &[u8],
+    ) -> Result<(), ReplayError> {
+        self.subvolume.known_inode(inode)?;
+        self.unlink(directory, inode, name)
     }
 
     /// Removes the reference to a name; gives the name's index, none where the inode has no such reference.
@@ -58,20 +89,22 @@ impl Target<'_, '_> {
         name: &[u8],
     ) -> Result<Option<DirectoryIndex>, ReplayError> {
         let key = inode_ref::key(inode, parent);
-        if let Some(mut item) = self.item(&key)? {
-            let found = inode_ref::find(&item, name).map_err(|fault| self.damage(key, fault))?;
+        if let Some(mut item) = self.subvolume.item(&key)? {
+            let found = inode_ref::find(&item, name).map_err(|fault| self.subvolume.damage(key, fault))?;
             if let Some(InodeReference { index, .. }) = found {
-                inode_ref::remove(&mut item, name).map_err(|fault| self.damage(key, fault))?;
-                self.put_rest(key, &item)?;
+                inode_ref::remove(&mut item, name).map_err(|fault| self.subvolume.damage(key, fault))?;
+                self.subvolume.put_rest(key, &item)?;
                 return Ok(Some(index));
             }
         }
         let key = inode_ref::extended_key(inode, parent, name);
-        let Some(mut item) = self.item(&key)? else { return Ok(None) };
-        let found = inode_ref::find_extended(&item, parent, name).map_err(|fault| self.damage(key, fault))?;
+        let Some(mut item) = self.subvolume.item(&key)? else { return Ok(None) };
+        let found = inode_ref::find_extended(&item, parent, name)
+            .map_err(|fault| self.subvolume.damage(key, fault))?;
         let Some(ExtendedReference { index, .. }) = found else { return Ok(None) };
-        inode_ref::remove_extended(&mut item, parent, name).map_err(|fault| self.damage(key, fault))?;
-        self.put_rest(key, &item)?;
+        inode_ref::remove_extended(&mut item, parent, name)
+            .map_err(|fault| self.subvolume.damage(key, fault))?;
+        self.subvolume.put_rest(key, &item)?;
         Ok(Some(index))
     }
 
@@ -86,23 +119,23 @@ impl Target<'_, '_> {
     ) -> Result<Added, ReplayError> {
         let key = directory::item_key(directory, name);
         let index_key = directory::index_key(directory, index);
-        let taken = self.damage(index_key, LogFault::Taken { directory, index });
-        let file_type = self.known_inode(inode)?.file_type();
+        let taken = self.subvolume.damage(index_key, LogFault::Taken { directory, index });
+        let file_type = self.subvolume.known_inode(inode)?.file_type();
         let missing = LogFault::NoInode { inode };
         // The root directory of a subvolume has no name in its own tree.
         let file_type = file_type
             .filter(|_| inode != ObjectId::FIRST_FREE)
-            .ok_or_else(|| self.damage(InodeItem::key(inode), missing))?;
-        let mut item = self.item(&key)?.unwrap_or_default();
-        if directory::find(&item, name).map_err(|fault| self.damage(key, fault))?.is_some() {
+            .ok_or_else(|| self.subvolume.damage(InodeItem::key(inode), missing))?;
+        let mut item = self.subvolume.item(&key)?.unwrap_or_default();
+        if directory::find(&item, name).map_err(|fault| self.subvolume.damage(key, fault))?.is_some() {
             return Ok(Added::NameTaken);
         }
-        if self.item(&index_key)?.is_some() {
+        if self.subvolume.item(&index_key)?.is_some() {
             return Err(taken.into());
         }
         let entry = DirectoryEntry {
             location: InodeItem::key(inode),
-            transaction: self.handle.generation(),
+            transaction: self.subvolume.generation(),
             entry_type: DirectoryEntryType::from(file_type),
             name,
             data: &[],
@@ -114,12 +147,12 @@ impl Target<'_, '_> {
             return Ok(Added::NameTaken);
         }
         entry.append_to(&mut item);
-        self.put(key, &item)?;
-        self.put(index_key, &entry.encode())?;
-        let mut parent = self.known_inode(directory)?;
+        self.subvolume.put(key, &item)?;
+        self.subvolume.put(index_key, &entry.encode())?;
+        let mut parent = self.subvolume.known_inode(directory)?;
         parent.size_bytes = parent.size_bytes.saturating_add(twice_length(name));
         count_change(&mut parent);
-        self.put_inode(directory, parent)?;
+        self.subvolume.put_inode(directory, parent)?;
         Ok(Added::Yes)
     }
 
@@ -133,35 +166,38 @@ impl Target<'_, '_> {
     ) -> Result<bool, ReplayError> {
         let reference = InodeReference { index, name };
         let key = inode_ref::key(inode, parent);
-        let mut item = self.item(&key)?.unwrap_or_default();
-        if inode_ref::find(&item, name).map_err(|fault| self.damage(key, fault))?.is_some() {
+        let mut item = self.subvolume.item(&key)?.unwrap_or_default();
+        if inode_ref::find(&item, name).map_err(|fault| self.subvolume.damage(key, fault))?.is_some() {
             return Ok(false);
         }
         if !grows_too_large(item.len() + reference.encoded_len(), self.node_size()) {
             reference.append_to(&mut item);
-            self.put(key, &item)?;
+            self.subvolume.put(key, &item)?;
             return Ok(true);
         }
-        let full = self.damage(key, LogFault::Taken { directory: parent, index });
-        if !self.engine.superblock().incompat.has(IncompatFeatures::EXTENDED_IREF) {
+        let full = self.subvolume.damage(key, LogFault::Taken { directory: parent, index });
+        if !self.subvolume.engine().superblock().incompat.has(IncompatFeatures::EXTENDED_IREF) {
             return Err(full.into());
         }
         let reference = ExtendedReference { parent, index, name };
         let key = inode_ref::extended_key(inode, parent, name);
-        let mut item = self.item(&key)?.unwrap_or_default();
-        if inode_ref::find_extended(&item, parent, name).map_err(|fault| self.damage(key, fault))?.is_some() {
+        let mut item = self.subvolume.item(&key)?.unwrap_or_default();
+        if inode_ref::find_extended(&item, parent, name)
+            .map_err(|fault| self.subvolume.damage(key, fault))?
+            .is_some()
+        {
             return Ok(false);
         }
         if grows_too_large(item.len() + reference.encoded_len(), self.node_size()) {
             return Err(full.into());
         }
         reference.append_to(&mut item);
-        self.put(key, &item)?;
+        self.subvolume.put(key, &item)?;
         Ok(true)
     }
 
     fn node_size(&self) -> usize {
-        usize::try_from(self.engine.node_size()).unwrap_or(usize::MAX)
+        usize::try_from(self.subvolume.engine().node_size()).unwrap_or(usize::MAX)
     }
 
     /// The inode that a name stands for, by the directory's entry of the name.
@@ -184,8 +220,8 @@ impl Target<'_, '_> {
     }
 
     fn entry_at(&self, key: &Key, name: &[u8]) -> Result<Option<(Key, DirectoryEntryType)>, ReplayError> {
-        let Some(item) = self.item(key)? else { return Ok(None) };
-        let entry = directory::find(&item, name).map_err(|fault| self.damage(*key, fault))?;
+        let Some(item) = self.subvolume.item(key)? else { return Ok(None) };
+        let entry = directory::find(&item, name).map_err(|fault| self.subvolume.damage(*key, fault))?;
         Ok(entry.map(|entry| (entry.location, entry.entry_type)))
     }
 }

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use vlinder_format::inode::FileType;
 
-use super::{Files, Metadata, at};
+use super::error::at;
+use super::metadata::Metadata;
+use super::resolve::Resolver;
 use crate::directory::{DirectoryRecord, OpenDirectory};
 use crate::{FsError, Result};
 
@@ -17,7 +19,7 @@ const BATCH: usize = 1024;
 /// The names in a directory but for `.` and `..`, in the order of their creation.
 #[derive(Debug)]
 pub struct ReadDir {
-    files: Files,
+    resolver: Resolver,
     path: PathBuf,
     directory: OpenDirectory,
     records: VecDeque<DirectoryRecord>,
@@ -27,22 +29,20 @@ pub struct ReadDir {
 /// One name in a directory.
 #[derive(Debug)]
 pub struct DirEntry {
-    files: Files,
+    resolver: Resolver,
     path: PathBuf,
     record: DirectoryRecord,
 }
 
-impl Files {
-    /// Lists a directory.
-    ///
-    /// # Errors
-    /// As looking the path up; [`Refusal::NotADirectory`](crate::Refusal::NotADirectory).
-    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
-        let inode = self.resolve(path.as_ref())?;
-        let directory = at(&path, self.filesystem.open_directory(&self.caller, &inode))?;
-        self.filesystem.note_access(&inode);
-        let (files, path) = (self.clone(), path.as_ref().to_owned());
-        Ok(ReadDir { files, path, directory, records: VecDeque::new(), next: Some(2) })
+impl ReadDir {
+    /// Opens a directory to list it.
+    pub(super) fn open(resolver: &Resolver, path: &Path) -> Result<Self> {
+        let inode = resolver.resolve(path)?;
+        let filesystem = resolver.filesystem();
+        let directory = at(path, filesystem.open_directory(resolver.caller(), &inode))?;
+        filesystem.note_access(&inode);
+        let (resolver, path) = (resolver.clone(), path.to_owned());
+        Ok(Self { resolver, path, directory, records: VecDeque::new(), next: Some(2) })
     }
 }
 
@@ -65,7 +65,7 @@ impl Iterator for ReadDir {
         }
         let record = self.records.pop_front()?;
         let path = self.path.join(OsStr::from_bytes(&record.name));
-        Some(Ok(DirEntry { files: self.files.clone(), path, record }))
+        Some(Ok(DirEntry { resolver: self.resolver.clone(), path, record }))
     }
 }
 
@@ -93,6 +93,7 @@ impl DirEntry {
     /// # Errors
     /// As looking the path up.
     pub fn metadata(&self) -> Result<Metadata, FsError> {
-        self.files.symlink_metadata(&self.path)
+        let inode = self.resolver.resolve_link(&self.path)?;
+        Ok(Metadata(self.resolver.filesystem().attributes(&inode)))
     }
 }

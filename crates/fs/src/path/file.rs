@@ -9,13 +9,15 @@ use vlinder_base::sync::Arc;
 use vlinder_extent_state::ByteRange;
 use vlinder_format::inode::FileType;
 
-use super::{Files, Metadata, at};
+use super::error::at;
+use super::metadata::Metadata;
+use super::resolve::Resolver;
 use crate::data::{self, MappedExtent, OpenCache};
 use crate::{ContentTimes, Inode, OpenInode, OpenMode, Refusal, Result, SetAttributes, WriteOrigin};
 
 /// Bytes that are taken without a look at whether the image has them.
 const SMALL_BYTES: u64 = 16 << 20;
-/// Zeros that stand for holes in what [`Files::read`] gives, at most.
+/// Zeros that stand for holes in what [`Files::read`](super::Files::read) gives, at most.
 const MOST_HOLE_BYTES: u64 = 256 << 20;
 
 /// Makes a buffer so long, with zeros.
@@ -39,7 +41,7 @@ fn or_end(found: Result<u64>, end: u64) -> Result<u64> {
 /// How to open a file, as `std::fs::OpenOptions`.
 #[derive(Clone, Debug)]
 pub struct FileOptions {
-    files: Files,
+    resolver: Resolver,
     mode: OpenMode,
     create: bool,
     create_new: bool,
@@ -49,7 +51,7 @@ pub struct FileOptions {
 /// An open file. What is written is in memory at once and durable after [`File::sync_all`].
 #[derive(Debug)]
 pub struct File {
-    files: Files,
+    resolver: Resolver,
     open: OpenInode,
     mode: OpenMode,
     position: u64,
@@ -68,6 +70,10 @@ macro_rules! switches {
 }
 
 impl FileOptions {
+    pub(super) fn new(resolver: Resolver) -> Self {
+        Self { resolver, mode: OpenMode::default(), create: false, create_new: false, permissions: 0o666 }
+    }
+
     switches! {
         /// To read.
         read = mode.read;
@@ -98,7 +104,7 @@ impl FileOptions {
     /// ends with a slash.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();
-        let files = &self.files;
+        let resolver = &self.resolver;
         let (inode, is_new) = self.find_or_create(path)?;
         // As open(2) with O_CREAT.
         if inode.is_directory() && self.create {
@@ -107,93 +113,39 @@ impl FileOptions {
         if !matches!(inode.file_type(), FileType::Regular | FileType::Directory | FileType::SymbolicLink) {
             return at(path, Err(Refusal::NotSupported.into()));
         }
-        let filesystem = &files.filesystem;
+        let filesystem = resolver.filesystem();
         // The caller that made a file may write it, whatever its permissions are to be.
         let open = if is_new {
             filesystem.hold(&inode)
         } else {
-            filesystem.open_inode(&files.caller, &inode, self.mode)
+            filesystem.open_inode(resolver.caller(), &inode, self.mode)
         };
         let open = at(path, open)?;
         if self.mode.truncate && !is_new {
             let changes =
                 SetAttributes { size: Some(0), opened_for_writing: true, ..SetAttributes::default() };
-            at(path, filesystem.set_attributes(&files.caller, &inode, &changes))?;
+            at(path, filesystem.set_attributes(resolver.caller(), &inode, &changes))?;
         }
-        Ok(File { files: files.clone(), open, mode: self.mode, position: 0, cache: OpenCache::new() })
+        Ok(File { resolver: resolver.clone(), open, mode: self.mode, position: 0, cache: OpenCache::new() })
     }
 
     fn find_or_create(&self, path: &Path) -> Result<(Arc<Inode>, bool)> {
-        let files = &self.files;
+        let resolver = &self.resolver;
         if !self.create && !self.create_new {
-            return Ok((files.resolve(path)?, false));
+            return Ok((resolver.resolve(path)?, false));
         }
         if path.as_os_str().as_bytes().ends_with(b"/") {
             return at(path, Err(Refusal::IsADirectory.into()));
         }
         if !self.create_new {
-            match files.resolve(path) {
+            match resolver.resolve(path) {
                 Err(error) if error.refusal() == Some(Refusal::NotFound) => {}
                 found => return Ok((found?, false)),
             }
         }
-        let (directory, name) = files.resolve_parent(path)?;
-        let made = files.filesystem.create_file(&files.caller, &directory, &name, self.permissions);
+        let (directory, name) = resolver.resolve_parent(path)?;
+        let made = resolver.filesystem().create_file(resolver.caller(), &directory, &name, self.permissions);
         Ok((at(path, made)?, true))
-    }
-}
-
-impl Files {
-    /// How to open a file: begin here, as with `std::fs::OpenOptions::new()`.
-    #[must_use]
-    pub fn options(&self) -> FileOptions {
-        let mode = OpenMode::default();
-        FileOptions { files: self.clone(), mode, create: false, create_new: false, permissions: 0o666 }
-    }
-
-    /// Opens a file for reading.
-    ///
-    /// # Errors
-    /// As [`FileOptions::open`].
-    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
-        self.options().read(true).open(path)
-    }
-
-    /// Makes a file, or empties the one that is there, for writing.
-    ///
-    /// # Errors
-    /// As [`FileOptions::open`].
-    pub fn create(&self, path: impl AsRef<Path>) -> Result<File> {
-        self.options().write(true).create(true).truncate(true).open(path)
-    }
-
-    /// All bytes of a file. Its size is the image's word, so memory is taken as the bytes come, and not for
-    /// many holes: [`File`] reads such a file part by part.
-    ///
-    /// # Errors
-    /// As opening and reading it; [`Refusal::FileTooLarge`] where it has more than 256 MiB of holes, or
-    /// memory has no room.
-    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
-        let file = self.open_file(path.as_ref())?;
-        at(path, file.read_all())
-    }
-
-    /// A file's text.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read); [`Refusal::InvalidArgument`] where it is not UTF-8.
-    pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
-        let bytes = self.read(path.as_ref())?;
-        at(path, String::from_utf8(bytes).map_err(|_| Refusal::InvalidArgument.into()))
-    }
-
-    /// Makes a file of these bytes, in place of what it held.
-    ///
-    /// # Errors
-    /// As making and writing it.
-    pub fn write(&self, path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> Result<()> {
-        let file = self.create(path.as_ref())?;
-        at(path, file.write_at(contents.as_ref(), 0))
     }
 }
 
@@ -207,7 +159,7 @@ impl File {
     /// What is known of the file.
     #[must_use]
     pub fn metadata(&self) -> Metadata {
-        Metadata(self.files.filesystem.attributes(self.inode()))
+        Metadata(self.resolver.filesystem().attributes(self.inode()))
     }
 
     /// Reads from an offset; gives how many bytes, fewer only at the end of the file.
@@ -218,10 +170,11 @@ impl File {
         if !self.mode.read {
             return Err(Refusal::BadHandle.into());
         }
-        self.files.filesystem.read_at(self.inode(), &self.cache, offset, target)
+        self.resolver.filesystem().read_at(self.inode(), &self.cache, offset, target)
     }
 
-    fn read_all(&self) -> Result<Vec<u8>> {
+    /// All bytes; memory is taken as they come.
+    pub(super) fn read_all(&self) -> Result<Vec<u8>> {
         let size = self.inode().size();
         let mut bytes = Vec::new();
         if size <= SMALL_BYTES {
@@ -262,7 +215,7 @@ impl File {
     /// [`Refusal::BadHandle`] where it was not opened for writing; as
     /// [`Filesystem::write_file`](crate::Filesystem::write_file).
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        let (filesystem, caller) = (&self.files.filesystem, &self.files.caller);
+        let (filesystem, caller) = (self.resolver.filesystem(), self.resolver.caller());
         if self.mode.append {
             return filesystem.append(caller, self.inode(), Cow::Borrowed(bytes)).map(drop);
         }
@@ -284,7 +237,10 @@ impl File {
             return Err(Refusal::BadHandle.into());
         }
         let origin = WriteOrigin::OpenFile { times: ContentTimes::Move };
-        self.files.filesystem.write_file_direct(&self.files.caller, self.inode(), parts, origin).map(drop)
+        self.resolver
+            .filesystem()
+            .write_file_direct(self.resolver.caller(), self.inode(), parts, origin)
+            .map(drop)
     }
 
     /// Cuts the file, or extends it by a hole.
@@ -297,7 +253,7 @@ impl File {
         }
         let changes =
             SetAttributes { size: Some(size), opened_for_writing: true, ..SetAttributes::default() };
-        self.files.filesystem.set_attributes(&self.files.caller, self.inode(), &changes).map(drop)
+        self.resolver.filesystem().set_attributes(self.resolver.caller(), self.inode(), &changes).map(drop)
     }
 
     /// The next data or hole from an offset on (SEEK_DATA, SEEK_HOLE); the position stays.
@@ -305,7 +261,7 @@ impl File {
     /// # Errors
     /// As [`Filesystem::seek`](crate::Filesystem::seek).
     pub fn seek_from(&self, offset: u64, what: data::Seek) -> Result<u64> {
-        self.files.filesystem.seek(self.inode(), &self.cache, offset, what)
+        self.resolver.filesystem().seek(self.inode(), &self.cache, offset, what)
     }
 
     /// Where the bytes of a range lie, in order, at most `limit` runs (FS_IOC_FIEMAP).
@@ -313,7 +269,7 @@ impl File {
     /// # Errors
     /// As [`Filesystem::extent_map`](crate::Filesystem::extent_map).
     pub fn extent_map(&self, range: ByteRange, limit: usize) -> Result<Vec<MappedExtent>> {
-        self.files.filesystem.extent_map(self.inode(), &self.cache, range, limit)
+        self.resolver.filesystem().extent_map(self.inode(), &self.cache, range, limit)
     }
 
     /// Makes the file durable.
@@ -321,7 +277,7 @@ impl File {
     /// # Errors
     /// As [`Filesystem::sync_inode`](crate::Filesystem::sync_inode).
     pub fn sync_all(&self) -> Result<()> {
-        self.files.filesystem.sync_inode(self.inode())
+        self.resolver.filesystem().sync_inode(self.inode())
     }
 }
 

@@ -1,4 +1,4 @@
-//! From a path to an inode.
+//! From a path to an inode, on behalf of one caller.
 
 use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
@@ -7,18 +7,41 @@ use std::path::Path;
 use vlinder_base::sync::Arc;
 use vlinder_format::inode::FileType;
 
-use super::{Files, at};
-use crate::{Inode, Refusal, Result};
+use super::error::at;
+use crate::{Caller, Filesystem, Inode, Refusal, Result};
 
 /// So many symbolic links may lie on a path, as on Linux.
 const MOST_LINKS: usize = 40;
 
-impl Files {
+/// A file system whose paths are looked up on behalf of one caller. Clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct Resolver {
+    filesystem: Filesystem,
+    caller: Caller,
+}
+
+impl Resolver {
+    pub(super) fn new(filesystem: Filesystem, caller: Caller) -> Self {
+        Self { filesystem, caller }
+    }
+
+    pub(super) fn filesystem(&self) -> &Filesystem {
+        &self.filesystem
+    }
+
+    pub(super) fn into_filesystem(self) -> Filesystem {
+        self.filesystem
+    }
+
+    pub(super) fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
     /// The file at a path, behind any symbolic link.
     ///
     /// # Errors
     /// [`Refusal::NotFound`] and others of looking up names; [`Refusal::SymbolicLinkLoop`].
-    pub fn resolve(&self, path: &Path) -> Result<Arc<Inode>> {
+    pub(super) fn resolve(&self, path: &Path) -> Result<Arc<Inode>> {
         at(path, self.walk(path, true))
     }
 
@@ -26,7 +49,7 @@ impl Files {
     ///
     /// # Errors
     /// As [`resolve`](Self::resolve).
-    pub fn resolve_link(&self, path: &Path) -> Result<Arc<Inode>> {
+    pub(super) fn resolve_link(&self, path: &Path) -> Result<Arc<Inode>> {
         at(path, self.walk(path, false))
     }
 
@@ -35,7 +58,7 @@ impl Files {
     /// # Errors
     /// As [`resolve`](Self::resolve), for the directory; [`Refusal::InvalidArgument`] for a path without a
     /// last name: its last part is `.` or `..`.
-    pub fn resolve_parent(&self, path: &Path) -> Result<(Arc<Inode>, Vec<u8>)> {
+    pub(super) fn resolve_parent(&self, path: &Path) -> Result<(Arc<Inode>, Vec<u8>)> {
         // Path::file_name passes over a dot at the end.
         let is_dot = path.as_os_str().as_bytes().ends_with(b"/.");
         let name = path.file_name().filter(|_| !is_dot).ok_or(Refusal::InvalidArgument);

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use vlinder_format::inode::FileType;
 
-use super::{Files, at};
+use super::error::at;
+use super::files::Files;
+use super::resolve::Resolver;
 use crate::{ContentTimes, InodeId, Refusal, RenameMode, Result, SetAttributes, WriteOrigin};
 
 /// Names that are read from a directory at a time.
@@ -28,7 +30,7 @@ impl Files {
     /// As [`Filesystem::create_directory`](crate::Filesystem::create_directory).
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let (directory, name) = self.resolve_parent(path.as_ref())?;
-        at(path, self.filesystem.create_directory(&self.caller, &directory, &name, 0o777)).map(drop)
+        at(path, self.filesystem().create_directory(self.caller(), &directory, &name, 0o777)).map(drop)
     }
 
     /// Makes a directory and all that are missing above it.
@@ -59,8 +61,8 @@ impl Files {
     /// # Errors
     /// As [`Filesystem::unlink`](crate::Filesystem::unlink).
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
-        let (directory, name) = self.resolve_parent_of_file(path.as_ref())?;
-        at(path, self.filesystem.unlink(&self.caller, &directory, &name))
+        let (directory, name) = self.resolver().resolve_parent_of_file(path.as_ref())?;
+        at(path, self.filesystem().unlink(self.caller(), &directory, &name))
     }
 
     /// Removes an empty directory.
@@ -69,7 +71,7 @@ impl Files {
     /// As [`Filesystem::remove_directory`](crate::Filesystem::remove_directory).
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let (directory, name) = self.resolve_parent(path.as_ref())?;
-        at(path, self.filesystem.remove_directory(&self.caller, &directory, &name))
+        at(path, self.filesystem().remove_directory(self.caller(), &directory, &name))
     }
 
     /// Removes a directory with all that is in it, subvolumes included. Symbolic links are removed, not
@@ -83,33 +85,7 @@ impl Files {
         if !top.is_directory() {
             return at(path, Err(Refusal::NotADirectory.into()));
         }
-        at(path, self.remove_below(parent.id(), Level { id: top.id(), name, next: FIRST_NAME }))
-    }
-
-    /// Removes a directory of another with all that is in it. Only the way down is held, by numbers.
-    fn remove_below(&self, parent: InodeId, top: Level) -> Result<()> {
-        let (filesystem, caller) = (&self.filesystem, &self.caller);
-        let mut way = vec![top];
-        while let Some(level) = way.last_mut() {
-            let directory = filesystem.inode(level.id)?;
-            let records = filesystem.open_directory(caller, &directory)?.read(level.next, BATCH)?;
-            if records.is_empty() {
-                let name = way.pop().map(|level| level.name).unwrap_or_default();
-                let above = filesystem.inode(way.last().map_or(parent, |level| level.id))?;
-                filesystem.remove_directory(caller, &above, &name)?;
-                continue;
-            }
-            for record in records {
-                level.next = record.offset.saturating_add(1);
-                if record.file_type == FileType::Directory {
-                    let id = filesystem.lookup(caller, &directory, &record.name)?.id();
-                    way.push(Level { id, name: record.name, next: FIRST_NAME });
-                    break;
-                }
-                filesystem.unlink(caller, &directory, &record.name)?;
-            }
-        }
-        Ok(())
+        at(path, remove_below(self.resolver(), parent.id(), Level { id: top.id(), name, next: FIRST_NAME }))
     }
 
     /// Gives a file or directory another path, in place of what is there.
@@ -122,7 +98,14 @@ impl Files {
         let mode = RenameMode::Replace;
         at(
             from,
-            self.filesystem.rename(&self.caller, &from_directory, &from_name, &to_directory, &to_name, mode),
+            self.filesystem().rename(
+                self.caller(),
+                &from_directory,
+                &from_name,
+                &to_directory,
+                &to_name,
+                mode,
+            ),
         )
     }
 
@@ -137,7 +120,7 @@ impl Files {
         }
         let target = self.create(to.as_ref())?;
         let length = source.inode().size();
-        let (filesystem, caller) = (&self.filesystem, &self.caller);
+        let (filesystem, caller) = (self.filesystem(), self.caller());
         let mut copied = 0;
         while copied < length {
             let (from, into) = ((source.inode(), copied), (target.inode(), copied));
@@ -160,8 +143,8 @@ impl Files {
     /// As [`Filesystem::link`](crate::Filesystem::link).
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let inode = self.resolve_link(original.as_ref())?;
-        let (directory, name) = self.resolve_parent_of_file(link.as_ref())?;
-        at(link, self.filesystem.link(&self.caller, &inode, &directory, &name))
+        let (directory, name) = self.resolver().resolve_parent_of_file(link.as_ref())?;
+        at(link, self.filesystem().link(self.caller(), &inode, &directory, &name))
     }
 
     /// Makes a symbolic link.
@@ -169,9 +152,9 @@ impl Files {
     /// # Errors
     /// As [`Filesystem::create_symbolic_link`](crate::Filesystem::create_symbolic_link).
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
-        let (directory, name) = self.resolve_parent_of_file(link.as_ref())?;
+        let (directory, name) = self.resolver().resolve_parent_of_file(link.as_ref())?;
         let target = target.as_ref().as_os_str().as_bytes();
-        at(link, self.filesystem.create_symbolic_link(&self.caller, &directory, &name, target)).map(drop)
+        at(link, self.filesystem().create_symbolic_link(self.caller(), &directory, &name, target)).map(drop)
     }
 
     /// The target of a symbolic link.
@@ -180,7 +163,33 @@ impl Files {
     /// As [`Filesystem::read_link`](crate::Filesystem::read_link).
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let inode = self.resolve_link(path.as_ref())?;
-        let target = at(path, self.filesystem.read_link(&inode))?;
+        let target = at(path, self.filesystem().read_link(&inode))?;
         Ok(PathBuf::from(std::ffi::OsString::from_vec(target)))
     }
+}
+
+/// Removes a directory of another with all that is in it. Only the way down is held, by numbers.
+fn remove_below(resolver: &Resolver, parent: InodeId, top: Level) -> Result<()> {
+    let (filesystem, caller) = (resolver.filesystem(), resolver.caller());
+    let mut way = vec![top];
+    while let Some(level) = way.last_mut() {
+        let directory = filesystem.inode(level.id)?;
+        let records = filesystem.open_directory(caller, &directory)?.read(level.next, BATCH)?;
+        if records.is_empty() {
+            let name = way.pop().map(|level| level.name).unwrap_or_default();
+            let above = filesystem.inode(way.last().map_or(parent, |level| level.id))?;
+            filesystem.remove_directory(caller, &above, &name)?;
+            continue;
+        }
+        for record in records {
+            level.next = record.offset.saturating_add(1);
+            if record.file_type == FileType::Directory {
+                let id = filesystem.lookup(caller, &directory, &record.name)?.id();
+                way.push(Level { id, name: record.name, next: FIRST_NAME });
+                break;
+            }
+            filesystem.unlink(caller, &directory, &record.name)?;
+        }
+    }
+    Ok(())
 }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use vlinder_base::sync::Arc;
 use vlinder_fs::Inode;
 
-use super::history::Names;
+use super::history::NameIndex;
 use crate::subject::carry_out::Subject;
 use crate::subject::look::seen;
-use crate::workload::{Entry, FileId, Model, Seen};
+use crate::workload::{FileId, Model, NameTarget, Seen};
 
 /// One inode.
 pub(super) struct FoundInode {
@@ -19,12 +19,12 @@ pub(super) struct FoundInode {
 
 /// Everything that can be reached from the top-level directory.
 #[derive(Default)]
-pub(super) struct Found {
-    pub(super) names: Names,
+pub(super) struct FoundFiles {
+    pub(super) names: NameIndex,
     pub(super) inodes: BTreeMap<FileId, FoundInode>,
 }
 
-impl Found {
+impl FoundFiles {
     pub(super) fn of(subject: &Subject) -> Result<Self, String> {
         let mut found = Self::default();
         let top = Model::root_directory(crate::workload::TOP_LEVEL);
@@ -70,12 +70,12 @@ impl Found {
                 .map_err(|error| format!("{directory:?}/{}: {error}", String::from_utf8_lossy(&name)))?;
             let (root, number) = (child.id().root.0, child.number().0);
             let entry = match (child.is_placeholder(), root == directory.root) {
-                (true, _) => Entry::Placeholder,
-                (false, true) => Entry::Inode(number),
-                (false, false) => Entry::Subvolume(root),
+                (true, _) => NameTarget::Placeholder,
+                (false, true) => NameTarget::Inode(number),
+                (false, false) => NameTarget::Subvolume(root),
             };
             self.names.add(directory, &name, entry);
-            if entry != Entry::Placeholder {
+            if entry != NameTarget::Placeholder {
                 waiting.push((FileId { root, number }, child));
             }
         }

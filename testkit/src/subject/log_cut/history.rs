@@ -2,25 +2,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::workload::{Entry, FileId, Model, Node, Operation};
+use crate::workload::{FileId, Model, NameTarget, Node, Operation};
 
 /// A directory and a name in it.
 pub(super) type Name = (FileId, Vec<u8>);
 
 /// Every name, by its place and by what it stands for.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Names {
-    values: BTreeMap<Name, Entry>,
+pub(super) struct NameIndex {
+    values: BTreeMap<Name, NameTarget>,
     of: BTreeMap<FileId, BTreeSet<Name>>,
 }
 
-impl Names {
-    pub(super) fn add(&mut self, directory: FileId, name: &[u8], entry: Entry) {
+impl NameIndex {
+    pub(super) fn add(&mut self, directory: FileId, name: &[u8], entry: NameTarget) {
         let place = (directory, name.to_vec());
         let file = match entry {
-            Entry::Inode(number) => Some(FileId { root: directory.root, number }),
-            Entry::Subvolume(root) => Some(Model::root_directory(root)),
-            Entry::Placeholder => None,
+            NameTarget::Inode(number) => Some(FileId { root: directory.root, number }),
+            NameTarget::Subvolume(root) => Some(Model::root_directory(root)),
+            NameTarget::Placeholder => None,
         };
         if let Some(file) = file {
             self.of.entry(file).or_default().insert(place.clone());
@@ -29,7 +29,7 @@ impl Names {
     }
 
     /// What a name stands for; none where it is free.
-    pub(super) fn value(&self, name: &Name) -> Option<Entry> {
+    pub(super) fn value(&self, name: &Name) -> Option<NameTarget> {
         self.values.get(name).copied()
     }
 
@@ -52,12 +52,12 @@ impl Names {
 /// The file system between two operations.
 pub(super) struct Moment {
     pub(super) model: Model,
-    pub(super) names: Names,
+    pub(super) names: NameIndex,
 }
 
 impl Moment {
     fn of(model: Model) -> Self {
-        let mut names = Names::default();
+        let mut names = NameIndex::default();
         for (root, subvolume) in model.subvolumes() {
             for (number, node) in &subvolume.nodes {
                 for (name, entry) in &node.entries {

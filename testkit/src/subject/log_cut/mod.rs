@@ -46,7 +46,7 @@ mod history;
 use std::collections::BTreeSet;
 
 pub use by_kernel::judge_by_kernel;
-use found::{Found, FoundInode};
+use found::{FoundFiles, FoundInode};
 pub use history::History;
 use history::{Moment, Name, Synced};
 
@@ -59,7 +59,7 @@ struct Judge<'a> {
     /// With steps counted from the first of the moments.
     synced: Vec<Synced>,
     subject: &'a Subject,
-    found: Found,
+    found: FoundFiles,
 }
 
 type Judged = Result<(), String>;
@@ -90,7 +90,7 @@ impl History {
         let first = first.min(ended);
         let synced: Vec<Synced> =
             self.synced(first, ended).map(|one| Synced { step: one.step - first, ..one }).collect();
-        let found = Found::of(subject)?;
+        let found = FoundFiles::of(subject)?;
         let judge = Judge { moments: self.window(first, ended + 1), synced, subject, found };
         judge.subvolumes()?;
         judge.names()?;

@@ -1,6 +1,7 @@
 //! POSIX ACLs in the form of their extended attribute: a version, then tag, permissions and id of each entry.
 
-use super::{Node, NodeKind};
+use super::node::Node;
+use crate::workload::node_kind::NodeKind;
 
 /// The attribute that holds who may access.
 pub(super) const ACCESS: &[u8] = b"system.posix_acl_access";

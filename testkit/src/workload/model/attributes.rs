@@ -3,12 +3,23 @@
 use rustix::io::Errno;
 
 use super::acl::{ACCESS, Acl, DEFAULT};
-use super::{Model, NodeKind, flag};
+use super::node::flag;
+use super::state::ModelState;
+use crate::workload::node_kind::NodeKind;
 use crate::workload::operation::{Place, SetMode};
 
 const FIXED: u64 = flag::IMMUTABLE | flag::APPEND;
 
-impl Model {
+/// Operations that change attributes.
+pub(super) struct AttributeOperations<'m> {
+    state: &'m mut ModelState,
+}
+
+impl<'m> AttributeOperations<'m> {
+    pub(super) fn new(state: &'m mut ModelState) -> Self {
+        Self { state }
+    }
+
     pub(super) fn set_attribute(
         &mut self,
         place: Place,
@@ -16,7 +27,7 @@ impl Model {
         value: &[u8],
         mode: SetMode,
     ) -> Result<(), Errno> {
-        let (file, node) = self.changeable(place, FIXED)?;
+        let (file, node) = self.state.changeable(place, FIXED)?;
         let is_plain = matches!(node.kind, NodeKind::File | NodeKind::Directory);
         if name.starts_with(b"user.") && !is_plain {
             return Err(Errno::PERM);
@@ -29,14 +40,14 @@ impl Model {
             (SetMode::Replace, false) => return Err(Errno::NODATA),
             _ => {}
         }
-        if !self.is_trial {
-            self.change(file).attributes.insert(name.to_vec(), value.to_vec());
+        if !self.state.is_trial() {
+            self.state.change(file).attributes.insert(name.to_vec(), value.to_vec());
         }
         Ok(())
     }
 
     fn set_acl(&mut self, place: Place, name: &[u8], value: &[u8]) -> Result<(), Errno> {
-        let (file, node) = self.existing(place)?;
+        let (file, node) = self.state.existing(place)?;
         if node.kind == NodeKind::SymbolicLink {
             return Err(Errno::OPNOTSUPP);
         }
@@ -44,10 +55,10 @@ impl Model {
             return Err(Errno::ACCESS);
         }
         let acl = Acl::decode(value).ok_or(Errno::INVAL)?;
-        if self.is_trial {
+        if self.state.is_trial() {
             return Ok(());
         }
-        let node = self.change(file);
+        let node = self.state.change(file);
         if name == ACCESS {
             node.permissions = node.permissions & !0o777 | acl.mode();
             if acl.is_only_mode() {
@@ -60,7 +71,7 @@ impl Model {
     }
 
     pub(super) fn remove_attribute(&mut self, place: Place, name: &[u8]) -> Result<(), Errno> {
-        let (file, node) = self.changeable(place, FIXED)?;
+        let (file, node) = self.state.changeable(place, FIXED)?;
         let is_plain = matches!(node.kind, NodeKind::File | NodeKind::Directory);
         if name.starts_with(b"user.") && !is_plain {
             return Err(Errno::PERM);
@@ -69,17 +80,17 @@ impl Model {
         if !node.attributes.contains_key(name) && !is_acl {
             return Err(Errno::NODATA);
         }
-        if !self.is_trial {
+        if !self.state.is_trial() {
             // Removing an ACL that is not there succeeds.
-            self.change(file).attributes.remove(name);
+            self.state.change(file).attributes.remove(name);
         }
         Ok(())
     }
 
     pub(super) fn set_permissions(&mut self, place: Place, permissions: u32) -> Result<(), Errno> {
-        let (file, _) = self.changeable(place, FIXED)?;
-        if !self.is_trial {
-            let node = self.change(file);
+        let (file, _) = self.state.changeable(place, FIXED)?;
+        if !self.state.is_trial() {
+            let node = self.state.change(file);
             node.permissions = permissions;
             if let Some(mut acl) = node.attributes.get(ACCESS).and_then(|value| Acl::decode(value)) {
                 acl.set_mode(permissions);
@@ -95,11 +106,11 @@ impl Model {
         user: Option<u32>,
         group: Option<u32>,
     ) -> Result<(), Errno> {
-        let (file, _) = self.changeable(place, FIXED)?;
-        if self.is_trial {
+        let (file, _) = self.state.changeable(place, FIXED)?;
+        if self.state.is_trial() {
             return Ok(());
         }
-        let node = self.change(file);
+        let node = self.state.change(file);
         node.user = user.unwrap_or(node.user);
         node.group = group.unwrap_or(node.group);
         if node.kind != NodeKind::Directory {
@@ -112,9 +123,9 @@ impl Model {
     }
 
     pub(super) fn set_times(&mut self, place: Place, modified: (i64, u32)) -> Result<(), Errno> {
-        let (file, _) = self.changeable(place, FIXED)?;
-        if !self.is_trial {
-            self.change(file).modified = Some(modified);
+        let (file, _) = self.state.changeable(place, FIXED)?;
+        if !self.state.is_trial() {
+            self.state.change(file).modified = Some(modified);
         }
         Ok(())
     }
@@ -122,12 +133,12 @@ impl Model {
     pub(super) fn set_flags(&mut self, place: Place) -> Result<(), Errno> {
         // What becomes of the flags depends on type and size; they are learned, and must not change
         // afterwards.
-        let (file, node) = self.changeable(place, 0)?;
+        let (file, node) = self.state.changeable(place, 0)?;
         if !matches!(node.kind, NodeKind::File | NodeKind::Directory) {
             return Err(Errno::OPNOTSUPP);
         }
-        if !self.is_trial {
-            let node = self.change(file);
+        if !self.state.is_trial() {
+            let node = self.state.change(file);
             node.flags = None;
             node.compression = None;
         }
@@ -135,13 +146,13 @@ impl Model {
     }
 
     pub(super) fn set_compression(&mut self, place: Place, value: &[u8]) -> Result<(), Errno> {
-        let (file, node) = self.changeable(place, FIXED)?;
+        let (file, node) = self.state.changeable(place, FIXED)?;
         if node.has(flag::NODATACOW | flag::NODATASUM) {
             return Err(Errno::INVAL);
         }
         // On what has no data of its own Linux takes the property and keeps nothing.
-        if matches!(node.kind, NodeKind::File | NodeKind::Directory) && !self.is_trial {
-            let node = self.change(file);
+        if matches!(node.kind, NodeKind::File | NodeKind::Directory) && !self.state.is_trial() {
+            let node = self.state.change(file);
             node.flags = None;
             node.compression = Some(value.to_vec());
         }

@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::{Entry, FileId, Model, Node, NodeKind};
+use super::node::{FileId, NameTarget, Node, TOP_LEVEL};
+use super::reference_model::Model;
 use crate::walk;
+use crate::workload::node_kind::NodeKind;
 
 impl Model {
     /// What a walk of the top-level subvolume shows, nested subvolumes included, and the paths of
@@ -11,7 +13,7 @@ impl Model {
     pub fn walk(&self) -> (Vec<walk::Entry>, Vec<Vec<u8>>) {
         let mut renderer =
             Renderer { model: self, entries: Vec::new(), placeholders: Vec::new(), first: HashMap::new() };
-        renderer.directory(Self::root_directory(super::TOP_LEVEL), b"");
+        renderer.directory(FileId::root_directory(TOP_LEVEL), b"");
         (renderer.entries, renderer.placeholders)
     }
 }
@@ -30,9 +32,9 @@ impl Renderer<'_> {
         for (name, entry) in &node.entries {
             let path = if path.is_empty() { name.clone() } else { [path, b"/", name].concat() };
             let file = match entry {
-                Entry::Inode(number) => FileId { root: directory.root, number: *number },
-                Entry::Subvolume(root) => Model::root_directory(*root),
-                Entry::Placeholder => {
+                NameTarget::Inode(number) => FileId { root: directory.root, number: *number },
+                NameTarget::Subvolume(root) => FileId::root_directory(*root),
+                NameTarget::Placeholder => {
                     self.placeholders.push(path);
                     continue;
                 }

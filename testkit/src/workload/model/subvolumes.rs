@@ -1,36 +1,41 @@
 //! Subvolumes and snapshots.
 
 use std::collections::BTreeMap;
-use vlinder_base::sync::Arc;
 
 use rustix::io::Errno;
+use vlinder_base::sync::Arc;
 
-use super::{Entry, FileId, Model, Node, NodeKind, ROOT_DIRECTORY, SubvolumeModel};
+use super::node::{FileId, NameTarget, Node, ROOT_DIRECTORY};
+use super::state::ModelState;
+use super::tree::SubvolumeModel;
+use crate::workload::node_kind::NodeKind;
 use crate::workload::operation::{Place, Token};
 
-impl Model {
-    pub(super) fn create_subvolume(&mut self, place: Place, name: &[u8]) -> Result<(), Errno> {
-        let directory = self.free_name(place, name)?;
-        let (Some(made), false) = (self.made, self.is_trial) else { return Ok(()) };
-        let mut root = Node::new(NodeKind::Directory, 0o777, self.now);
+/// Operations on whole subvolumes.
+pub(super) struct SubvolumeOperations<'m> {
+    state: &'m mut ModelState,
+}
+
+impl<'m> SubvolumeOperations<'m> {
+    pub(super) fn new(state: &'m mut ModelState) -> Self {
+        Self { state }
+    }
+
+    pub(super) fn create(&mut self, place: Place, name: &[u8]) -> Result<(), Errno> {
+        let directory = self.state.free_name(place, name)?;
+        let Some(made) = self.state.made() else { return Ok(()) };
+        let mut root = Node::new(NodeKind::Directory, 0o777, self.state.now());
         root.parent = ROOT_DIRECTORY;
-        if let Some(parent) = self.node(directory) {
+        if let Some(parent) = self.state.node(directory) {
             root.cut_by_acl_of(parent);
         }
         let nodes = BTreeMap::from([(ROOT_DIRECTORY, Arc::new(root))]);
-        self.add_subvolume(
+        self.state.tree_mut().add_subvolume(
             made,
             SubvolumeModel { nodes, read_only: false, place: Some((directory, name.to_vec())) },
         );
-        self.put_name(directory, name, Entry::Subvolume(made.root));
+        self.state.put_name(directory, name, NameTarget::Subvolume(made.root));
         Ok(())
-    }
-
-    fn add_subvolume(&mut self, made: FileId, subvolume: SubvolumeModel) {
-        assert_eq!(made.number, ROOT_DIRECTORY, "a subvolume's root directory has another number");
-        let replaced = self.subvolumes.insert(made.root, subvolume);
-        assert!(replaced.is_none(), "subvolume {} was given a number that is in use", made.root);
-        self.touched.insert(made);
     }
 
     pub(super) fn snapshot(
@@ -40,70 +45,69 @@ impl Model {
         name: &[u8],
         read_only: bool,
     ) -> Result<(), Errno> {
-        let root = self.root_of(source).ok_or(Errno::NOENT)?;
-        let directory = self.free_name(place, name)?;
-        let (Some(made), false) = (self.made, self.is_trial) else { return Ok(()) };
-        let Some(copied) = self.subvolumes.get(&root) else { return Err(Errno::NOENT) };
+        let root = self.state.root_of(source).ok_or(Errno::NOENT)?;
+        let directory = self.state.free_name(place, name)?;
+        let Some(made) = self.state.made() else { return Ok(()) };
+        let Some(copied) = self.state.tree().subvolumes().get(&root) else { return Err(Errno::NOENT) };
         let mut nodes = copied.nodes.clone();
         // Without names and not open here: they vanish.
         nodes.retain(|number, node| node.links > 0 || *number == ROOT_DIRECTORY);
         for node in nodes.values_mut() {
-            if node.entries.values().any(|entry| matches!(entry, Entry::Subvolume(_))) {
+            if node.entries.values().any(|entry| matches!(entry, NameTarget::Subvolume(_))) {
                 for entry in Arc::make_mut(node).entries.values_mut() {
-                    if matches!(entry, Entry::Subvolume(_)) {
-                        *entry = Entry::Placeholder;
+                    if matches!(entry, NameTarget::Subvolume(_)) {
+                        *entry = NameTarget::Placeholder;
                     }
                 }
             }
         }
-        self.add_subvolume(
+        self.state.tree_mut().add_subvolume(
             made,
             SubvolumeModel { nodes, read_only, place: Some((directory, name.to_vec())) },
         );
-        self.put_name(directory, name, Entry::Subvolume(made.root));
+        self.state.put_name(directory, name, NameTarget::Subvolume(made.root));
         Ok(())
     }
 
-    pub(super) fn delete_subvolume(&mut self, place: Place, name: &[u8]) -> Result<(), Errno> {
-        let (directory, entry) = self.entry(place, name)?;
-        let Entry::Subvolume(root) = entry else { return Err(Errno::INVAL) };
-        let holds_others =
-            self.subvolumes.values().any(|other| other.place.as_ref().is_some_and(|(at, _)| at.root == root));
+    pub(super) fn delete(&mut self, place: Place, name: &[u8]) -> Result<(), Errno> {
+        let (directory, entry) = self.state.entry(place, name)?;
+        let NameTarget::Subvolume(root) = entry else { return Err(Errno::INVAL) };
+        let holds_others = self
+            .state
+            .tree()
+            .subvolumes()
+            .values()
+            .any(|other| other.place.as_ref().is_some_and(|(at, _)| at.root == root));
         if holds_others {
             return Err(Errno::NOTEMPTY);
         }
-        self.removable(Self::root_directory(root))?;
-        if self.default == root {
+        self.state.tree().removable(FileId::root_directory(root))?;
+        if self.state.default_subvolume() == root {
             return Err(Errno::PERM);
         }
-        if self.is_trial {
+        if self.state.is_trial() {
             return Ok(());
         }
-        self.take_name(directory, name);
-        self.subvolumes.remove(&root);
+        self.state.take_name(directory, name);
+        self.state.tree_mut().remove_subvolume(root);
         Ok(())
     }
 
     pub(super) fn set_default(&mut self, subvolume: Token) -> Result<(), Errno> {
-        let root = self.root_of(subvolume).ok_or(Errno::NOENT)?;
-        if !self.is_trial {
-            self.default = root;
+        let root = self.state.root_of(subvolume).ok_or(Errno::NOENT)?;
+        if !self.state.is_trial() {
+            self.state.set_default_subvolume(root);
         }
         Ok(())
     }
 
     pub(super) fn set_read_only(&mut self, subvolume: Token, read_only: bool) -> Result<(), Errno> {
-        let root = self.root_of(subvolume).ok_or(Errno::NOENT)?;
-        if !self.is_trial
-            && let Some(subvolume) = self.subvolumes.get_mut(&root)
+        let root = self.state.root_of(subvolume).ok_or(Errno::NOENT)?;
+        if !self.state.is_trial()
+            && let Some(subvolume) = self.state.tree_mut().subvolume_mut(root)
         {
             subvolume.read_only = read_only;
         }
         Ok(())
-    }
-
-    /// The root directory of a subvolume.
-    pub fn root_directory(root: u64) -> FileId {
-        FileId { root, number: ROOT_DIRECTORY }
     }
 }
