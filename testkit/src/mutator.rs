@@ -325,8 +325,8 @@ impl Mutator {
         if self.block(sibling).free_bytes() < taken {
             return false;
         }
-        self.change_block(sibling, |sibling| sibling.insert_items(0, &moved));
-        self.change_block(leaf.logical(), |leaf| leaf.remove_items(first, leaf.len() - first));
+        self.change_block(sibling, |sibling| sibling.items_mut().insert(0, &moved));
+        self.change_block(leaf.logical(), |leaf| leaf.items_mut().remove(first, moved.len()));
         self.change_block(parent.logical(), |parent| parent.set_key(next, &moved[0].0));
         true
     }
