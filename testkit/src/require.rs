@@ -145,7 +145,7 @@ fn report(test: &str, reason: &str) {
 }
 
 /// Returns from the test (with `()`) where the machine or user lacks one of these
-/// [`Requirement`](crate::require::Requirement)s.
+/// [`Requirement`]s.
 ///
 /// ```
 /// # use vlinder_testkit::require;
