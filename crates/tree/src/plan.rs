@@ -193,8 +193,9 @@ impl Planner<'_> {
         if leaf.used_bytes().saturating_add(change.grows_bytes) > capacity {
             self.addresses =
                 self.addresses.saturating_add(split_blocks(change.grows_bytes, capacity, height));
-            // Before it is split it may give items to either neighbour, which takes a copy of that.
-            self.addresses = self.addresses.saturating_add(2);
+            // Before it is split it may give items to either neighbour, which takes a copy of that; so may
+            // each node above it give pointers.
+            self.addresses = self.addresses.saturating_add(height.saturating_mul(2));
             if let Some((parent, slot)) = path.last() {
                 self.count_siblings(parent, *slot)?;
             }
