@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::extents::delayed::{MAX_REFERENCE_BYTES, TouchedExtent};
 use crate::measuring::{Measuring, NO_GENERATION, references_of};
 use vlinder_forest::OpenTree;
-use vlinder_space::{Asker, Charge};
+use vlinder_space::{Asker, Charge, Draw};
 
 /// How references of a block's children change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +46,10 @@ impl<'a> Asking<'a> {
         Self { asker: self.asker.for_shared_copies(), ..self }
     }
 
-    /// Promises changes: as counted where there is room for that, else as measured. `measure` gives a charge
-    /// of its own and data extents whose references change beside it; `items` will wait for the commit.
+    /// Promises changes: as counted where there is ordinary room for that, else as measured. What draws on the
+    /// reserve is measured, because a count would take there what the same handle asks for next. `measure`
+    /// gives a charge of its own and data extents whose references change beside it; `items` will wait for the
+    /// commit.
     ///
     /// # Errors
     /// [`TreeError::NoSpace`], of changes in the tree of `root`; what reading met.
@@ -58,25 +60,35 @@ impl<'a> Asking<'a> {
         items: usize,
         measure: impl FnOnce() -> Result<(Charge, Vec<TouchedExtent>), TreeError>,
     ) -> Result<Charge, TreeError> {
-        if self.engine.try_changes(counted, self.asker) {
+        let ordinary = Asker { draw: self.asker.draw.min(Draw::Margin), ..self.asker };
+        if self.engine.try_changes(counted, ordinary) {
             return Ok(counted);
         }
-        let refused = |changes| TreeError::NoSpace {
-            root,
-            needed_bytes: self.engine.space.reservations().price_bytes(changes),
-        };
         let measuring = Measuring::of(self.engine);
         if !measuring.may_promise(0, items) {
-            return Err(refused(counted));
+            return self.promise_or_refuse(root, counted);
         }
         let (charge, extents) = measure()?;
         if !measuring.may_promise(extents.len(), items) {
-            return Err(refused(counted));
+            return self.promise_or_refuse(root, counted);
         }
         let measured = charge + measuring.extents_beside_others(extents)?;
-        let promised = self.engine.try_changes(measured, self.asker)
-            || (self.engine.revoke_leases() && self.engine.try_changes(measured, self.asker));
-        if promised { Ok(measured) } else { Err(refused(measured)) }
+        if self.engine.try_changes(measured, self.asker) {
+            return Ok(measured);
+        }
+        if self.engine.revoke_leases() {
+            self.promise_or_refuse(root, measured)
+        } else {
+            Err(self.refusal(root, measured))
+        }
+    }
+
+    fn promise_or_refuse(&self, root: RootId, charge: Charge) -> Result<Charge, TreeError> {
+        if self.engine.try_changes(charge, self.asker) { Ok(charge) } else { Err(self.refusal(root, charge)) }
+    }
+
+    fn refusal(&self, root: RootId, charge: Charge) -> TreeError {
+        TreeError::NoSpace { root, needed_bytes: self.engine.space.reservations().price_bytes(charge) }
     }
 
     /// Promises what the references of these blocks' children take that copies of the blocks add, or replace.

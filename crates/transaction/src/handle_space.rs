@@ -275,6 +275,33 @@ mod tests {
         assert_eq!(space.further().block_references, children, "of another promise");
     }
 
+    /// Promises blocks until ordinary changes find no room.
+    fn take_ordinary_room(engine: &Engine) {
+        let blocks = |blocks| Charge { blocks, ..Charge::default() };
+        for shift in (0..20).rev() {
+            while engine.try_changes(blocks(1 << shift), Draw::Margin) {}
+        }
+    }
+
+    /// A count of what leaves may hold at most would take what the same handle asks for next.
+    #[test]
+    fn what_draws_on_the_reserve_is_measured_and_not_counted() {
+        require!(Tool("mkfs.btrfs"));
+        let scratch = Scratch::new("measured_reserve");
+        let engine = write(&new_image(&scratch, &[])).unwrap();
+        let (tree, keys) = (engine.tree(RootId::FS_TREE).unwrap(), [Key::MIN]);
+        let counted = engine.copies_of_leaves(1);
+        let space = HandleSpace::new(&engine, Some(Draw::Reserve), Charge::default());
+        space.charge_copies_at(&tree, &keys).unwrap();
+        assert_eq!(space.further(), counted, "there is ordinary room");
+        space.give_back_promise();
+        take_ordinary_room(&engine);
+        assert!(engine.try_changes(counted, Draw::Reserve), "the reserve has room for the count");
+        engine.space.reservations().unpromise(counted);
+        space.charge_copies_at(&tree, &keys).unwrap();
+        assert_eq!(space.further(), Charge::default(), "no other tree shares the leaf");
+    }
+
     #[test]
     fn a_refusal_says_all_that_the_next_try_needs() {
         require!(Tool("mkfs.btrfs"));
