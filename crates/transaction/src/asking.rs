@@ -46,10 +46,10 @@ impl<'a> Asking<'a> {
         Self { asker: self.asker.for_shared_copies(), ..self }
     }
 
-    /// Promises changes: as counted where there is ordinary room for that, else as measured. What draws on the
-    /// reserve is measured, because a count would take there what the same handle asks for next. `measure`
-    /// gives a charge of its own and data extents whose references change beside it; `items` will wait for the
-    /// commit.
+    /// Promises changes: as counted where there is ordinary room for that, else as measured. What draws on
+    /// the reserve is measured, because a count would take there what the same handle asks for next.
+    /// `measure` gives a charge of its own and data extents whose references change beside it; `items` will
+    /// wait for the commit.
     ///
     /// # Errors
     /// [`TreeError::NoSpace`], of changes in the tree of `root`; what reading met.
