@@ -1,0 +1,190 @@
+//! A mount's server may be anybody's: what it does while a verb talks to it leads the verb to no other mount
+//! (cases R1, R2).
+
+use std::path::{Path, PathBuf};
+
+use crate::common::{self, run, tool, vlinder};
+use crate::place::{self, Place};
+use rustix::mount::MountFlags;
+use vlinder_base::sync::Arc;
+use vlinder_control::protocol::MountInformation;
+use vlinder_control::{
+    Answer, Conversation, ErrorBody, Executor, MountEntry, Peer, Request, Server, SocketLocation,
+};
+use vlinder_testkit::require;
+
+/// Answers as a mount's server would, but first puts a link to another directory in the place of the one that
+/// the mount lies in.
+struct Hostile {
+    directory: PathBuf,
+    moved: PathBuf,
+    other: PathBuf,
+}
+
+impl Executor for Hostile {
+    fn execute(&self, _: &Peer, request: Request, _: &mut Conversation) -> Result<Answer, ErrorBody> {
+        if std::fs::rename(&self.directory, &self.moved).is_ok() {
+            std::os::unix::fs::symlink(&self.other, &self.directory).unwrap();
+        }
+        Ok(match request {
+            Request::ByCall { .. } => Answer::Expected,
+            Request::CallOutcome => Answer::NotCalled,
+            Request::Unmount => Answer::Prepared { process: 1, is_durable: true },
+            Request::Mount => Answer::Mount(MountInformation {
+                process: 1,
+                version: String::new(),
+                devices: Vec::new(),
+                mountpoint: "".into(),
+                root: 5,
+                read_only: None,
+                uuid: String::new(),
+                options: Vec::new(),
+            }),
+            _ => Answer::Synced { generation: 1 },
+        })
+    }
+}
+
+fn entry(mountpoint: &Path) -> Option<MountEntry> {
+    MountEntry::all().unwrap().into_iter().rfind(|entry| entry.mountpoint == mountpoint)
+}
+
+/// A mount in a directory whose owner serves it, and another mount that he means root to change.
+struct Trap {
+    place: Place,
+    other: PathBuf,
+    moved: PathBuf,
+    real_socket: PathBuf,
+    hidden_socket: PathBuf,
+    _server: Server,
+}
+
+impl Trap {
+    fn new(name: &str) -> Self {
+        let place = Place::new(name);
+        let theirs = place.scratch.join("theirs");
+        let (other, moved) = (place.scratch.join("other"), place.scratch.join("moved"));
+        for directory in [&theirs, &other, &theirs.join("m"), &other.join("m")] {
+            std::fs::create_dir(directory).unwrap();
+        }
+        tool("mount", ["-t", "tmpfs", "-o", "nosuid,nodev", "tmpfs", other.join("m").to_str().unwrap()]);
+        let mut command = vlinder();
+        command.arg("mount").args(["-o", "nosuid,nodev"]).arg(&place.image).arg(theirs.join("m"));
+        common::end(&mut command).done();
+        let device = entry(&theirs.join("m")).unwrap().device;
+        let location = SocketLocation::for_server(device, 0, false).remove(0);
+        let (real_socket, hidden_socket) = (location.path(), location.path().with_extension("hidden"));
+        std::fs::rename(&real_socket, &hidden_socket).unwrap();
+        let hostile = Hostile { directory: theirs, moved: moved.clone(), other: other.clone() };
+        let server = Server::start(std::slice::from_ref(&location), Arc::new(hostile)).unwrap();
+        Self { place, other, moved, real_socket, hidden_socket, _server: server }
+    }
+
+    fn mountpoint(&self) -> PathBuf {
+        self.place.scratch.join("theirs/m")
+    }
+}
+
+impl Drop for Trap {
+    fn drop(&mut self) {
+        // A mount that has ended has given its number back, and with it the socket's name: it may be
+        // another's by now.
+        if entry(&self.moved.join("m")).is_some() {
+            let _ = std::fs::rename(&self.hidden_socket, &self.real_socket);
+        } else {
+            let _ = std::fs::remove_file(&self.hidden_socket);
+        }
+        for mountpoint in [self.other.join("m"), self.moved.join("m"), self.mountpoint()] {
+            let _ = std::process::Command::new("umount").args(["-l"]).arg(mountpoint).output();
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_is_swapped_while_its_server_answers_leads_to_no_other_mount() {
+    require!(Fuse, Root);
+    for verb in [&["umount"][..], &["mount", "-o", "remount,ro"]] {
+        let trap = Trap::new("led-astray");
+        let mut command = vlinder();
+        command.args(verb);
+        if verb[0] == "mount" {
+            command.arg(&trap.place.image);
+        }
+        let ended = common::end(command.arg(trap.mountpoint()));
+        let other = entry(&trap.other.join("m")).expect("the other mount is there");
+        assert!(!other.read_only, "{verb:?}");
+        let meant = entry(&trap.moved.join("m"));
+        match verb[0] {
+            "umount" => assert_eq!(meant, None, "{ended:?}"),
+            _ => assert!(meant.is_some_and(|meant| meant.read_only), "{ended:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_subvolume_is_made_and_deleted_where_it_was_named_or_nowhere() {
+    require!(Fuse, Root);
+    for verb in ["create", "delete"] {
+        let trap = Trap::new("led-astray-call");
+        for point in [trap.mountpoint(), trap.other.join("m")] {
+            std::fs::create_dir(point.join("there")).unwrap();
+        }
+        let name = if verb == "create" { "made" } else { "there" };
+        // The server says nothing of what became of it, so that the verb fails.
+        let ended = common::end(vlinder().args(["subvolume", verb]).arg(trap.mountpoint().join(name)));
+        assert_ne!(ended.code, 0, "{ended:?}");
+        let others: Vec<_> = std::fs::read_dir(trap.other.join("m"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        assert_eq!(others, ["there"], "{verb}: {ended:?}");
+        assert!(!trap.moved.join("m/made").exists(), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_server_that_is_told_to_end_unmounts_its_own_mount_wherever_that_went() {
+    require!(Fuse, Root);
+    let place = Place::new("swapped-end");
+    let [ours, other, moved] = ["ours", "other", "moved"].map(|name| place.scratch.join(name));
+    for directory in [&ours, &other, &ours.join("m"), &other.join("m")] {
+        std::fs::create_dir(directory).unwrap();
+    }
+    tool("mount", ["-t", "tmpfs", "tmpfs", other.join("m").to_str().unwrap()]);
+    common::end(vlinder().arg("mount").arg(&place.image).arg(ours.join("m"))).done();
+    let server = place.server();
+    for (from, to) in [(&ours, &moved), (&other, &ours), (&moved, &other)] {
+        std::fs::rename(from, to).unwrap();
+    }
+    rustix::process::kill_process(server, rustix::process::Signal::TERM).unwrap();
+    place::wait_for("the mount's end", || entry(&other.join("m")).is_none());
+    let left = entry(&ours.join("m"));
+    tool("umount", [ours.join("m").to_str().unwrap()]);
+    assert_eq!(left.unwrap().filesystem_type, "tmpfs");
+}
+
+#[test]
+fn a_remount_takes_off_no_flag_that_nobody_named() {
+    require!(Fuse, Root);
+    let place = Place::new("remount-flags");
+    let flags = |point: &Path| {
+        let shown = tool("findmnt", ["-n", "-o", "VFS-OPTIONS", point.to_str().unwrap()]);
+        shown.trim().split(',').map(str::to_owned).collect::<Vec<String>>()
+    };
+    place.mount("nosuid,nodev").done();
+    for (options, expected) in [
+        ("remount,ro", &["ro", "nosuid", "nodev", "relatime"][..]),
+        ("remount", &["ro", "nosuid", "nodev", "relatime"]),
+        ("remount,rw,noexec", &["rw", "nosuid", "nodev", "noexec", "relatime"]),
+        ("remount,suid", &["rw", "nodev", "noexec", "relatime"]),
+    ] {
+        run(["mount", "-o", options, place.image.to_str().unwrap(), place.point.to_str().unwrap()]).done();
+        assert_eq!(flags(&place.point), expected, "{options}");
+    }
+    // mount(8) of older systems does not know it.
+    let flags_now = MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::from_bits_retain(256);
+    rustix::mount::mount_remount(&place.point, flags_now, "").unwrap();
+    run(["mount", "-o", "remount,ro", place.image.to_str().unwrap(), place.point.to_str().unwrap()]).done();
+    assert!(flags(&place.point).contains(&"nosymfollow".to_owned()), "{:?}", flags(&place.point));
+    place.unmount().done();
+}
