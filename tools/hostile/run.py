@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tells every lie about a part of all fields of an image, and runs every verb on each: crates/cli/tests/hostile_fields.rs.
+"""Tells every lie about a part of all fields of an image, and runs every verb on each: crates/cli/tests/it/hostile_fields.rs.
 
 The verbs are those of a build with overflow checks and debug assertions, which cargo makes; the program that
 --vlinder names has none and is not used. Prints one line of JSON. Needs cargo.
