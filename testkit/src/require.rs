@@ -4,7 +4,8 @@
 //! one line `SKIPPED crate::module::test: reason` on standard error (past the capture of the test runner) and
 //! in the file that `VLINDER_SKIP_LOG` names, from which `cargo xtask test` counts. With
 //! `VLINDER_REQUIRE=all` it panics instead, unless all that is missing is what no preparation of the machine
-//! can give ([`Requirement::can_be_given`]).
+//! can give ([`Requirement::can_be_given`]). With `VLINDER_QUICK=1` nothing is there that `cargo xtask test
+//! quick` goes without ([`Requirement::is_quick`]).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -50,8 +51,18 @@ impl fmt::Display for Requirement {
 }
 
 impl Requirement {
-    /// Whether this machine and user have it.
+    /// Whether this machine and user have it, and the tests may use it.
     pub fn is_met(&self) -> bool {
+        (self.is_quick() || std::env::var_os("VLINDER_QUICK").is_none()) && self.is_there()
+    }
+
+    /// Whether tests that need it run at every edit: they use neither the rights of root nor the kernel's
+    /// mounts, nor do they go through whole sets of images.
+    pub const fn is_quick(&self) -> bool {
+        matches!(self, Requirement::OrdinaryUser | Requirement::Processors(_) | Requirement::Tool(_))
+    }
+
+    fn is_there(&self) -> bool {
         let is_root = rustix::process::geteuid().is_root();
         match self {
             Requirement::Root => is_root,
@@ -61,7 +72,7 @@ impl Requirement {
                 opens && (is_root || find_tool("fusermount3").is_some())
             }
             Requirement::LoopDevices => is_root && Path::new("/dev/loop-control").exists(),
-            Requirement::KernelBtrfs => Requirement::LoopDevices.is_met() && kernel_has_btrfs(),
+            Requirement::KernelBtrfs => Requirement::LoopDevices.is_there() && kernel_has_btrfs(),
             Requirement::Processors(count) => {
                 Affinity::current().is_some_and(|allowed| allowed.count() >= *count)
             }
@@ -176,7 +187,7 @@ mod tests {
         assert!(find_tool("sh").is_some());
         assert!(find_tool("no-such-tool-anywhere").is_none());
         assert!(Requirement::Processors(1).is_met() && !Requirement::Processors(u32::MAX).is_met());
-        assert!(Requirement::Root.is_met() != Requirement::OrdinaryUser.is_met());
+        assert!(Requirement::Root.is_there() != Requirement::OrdinaryUser.is_there());
     }
 
     /// The macro in a process of its own: it must name the test, log the line, and obey `VLINDER_REQUIRE`.

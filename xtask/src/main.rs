@@ -14,11 +14,13 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-const USAGE: &str = "usage: cargo xtask tidy [--bless] | circles | status | test | user-test USER | long JOB
+const USAGE: &str =
+    "usage: cargo xtask tidy [--bless] | circles | status | test [quick] | user-test USER | long JOB
   tidy            floors, forbidden names, structure, growth, documents; --bless lowers the accepted sizes
   status          makes docs/status.md of docs/status.toml
   circles         names the imports that tie files of a crate into circles
   test            format, clippy, tidy and all tests; the last line is `N passed, N failed, N skipped`
+  test quick      format, tidy, and the tests that need neither root nor the kernel's mounts
   user-test USER  builds the tests and runs them as that user (needs root)
   long JOB        full, full-fill, full-one-process, full-snapshots, full-scatter, full-stress, full-images,
                   programs, memory, unmount, strangers, setid or hostile, as root; MINUTES, SEED, RESUME=1 and
@@ -44,6 +46,7 @@ fn run() -> Result<bool> {
         ["status"] => status::write().map(|()| true),
         ["circles"] => tidy::circles(),
         ["test"] => test::run(),
+        ["test", "quick"] => test::run_quick(),
         ["user-test", user] => test::run_as(user),
         ["long", job] => long::run(job),
         _ => bail!("{USAGE}"),

@@ -86,10 +86,10 @@ impl Tally {
     }
 
     /// The last words. Skipped tests are named by their log.
-    fn finish(mut self, skip_log: &Path) -> Result<bool> {
+    fn finish(mut self, skip_log: &Path, names_skipped: bool) -> Result<bool> {
         let log = std::fs::read_to_string(skip_log).unwrap_or_default();
         let skipped = skipped_tests(&log);
-        for (test, reason) in &skipped {
+        for (test, reason) in skipped.iter().filter(|_| names_skipped) {
             println!("SKIPPED {test}: {reason}");
         }
         for line in &self.failures {
@@ -144,7 +144,21 @@ pub fn run() -> Result<bool> {
     let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
     tally.run("tests", tests.env("VLINDER_SKIP_LOG", &skip_log))?;
     model_runs(&mut tally, &skip_log)?;
-    tally.finish(&skip_log)
+    tally.finish(&skip_log, true)
+}
+
+/// `cargo xtask test quick`: what a change is tried by at every edit. Tests skip themselves that need root,
+/// the kernel's mounts or sets of images; there are no model runs and no lints.
+pub fn run_quick() -> Result<bool> {
+    let skip_log = new_skip_log("skipped-quick.log")?;
+    let mut tally = Tally::default();
+    tally.step("cargo fmt --all --check", cargo(&["fmt", "--all", "--check"]).status()?.success());
+    tally.step("cargo xtask tidy", tidy::run()?);
+    let mut tests =
+        cargo(&["test", "--workspace", "--no-fail-fast", "--quiet", "--lib", "--bins", "--tests"]);
+    tests.env("VLINDER_QUICK", "1").env_remove("VLINDER_REQUIRE").env("VLINDER_SKIP_LOG", &skip_log);
+    tally.run("quick tests", &mut tests)?;
+    tally.finish(&skip_log, false)
 }
 
 /// Every package with the feature `shuttle` shows its interleavings: its tests in modules whose names begin
@@ -182,7 +196,7 @@ pub fn run_as(user: &str) -> Result<bool> {
         command.env("CARGO_MANIFEST_DIR", &program.directory).env("VLINDER_SKIP_LOG", &skip_log);
         tally.run(&format!("{} as {user}", program.path.display()), &mut command)?;
     }
-    tally.finish(&skip_log)
+    tally.finish(&skip_log, true)
 }
 
 fn home_of(user: &str) -> Result<String> {

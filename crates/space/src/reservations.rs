@@ -88,7 +88,7 @@ impl State {
                     return Promised::Uncounted(SizeChanges(self.size_changes), owed);
                 }
                 let sizes = self.promises.sizes();
-                tracing::debug!(?draw, ?waiting, ?wanted, ?needs, ?lacking, ?unallocated, ?sizes, reserve = ?self.promises.reserve(), "no room");
+                tracing::trace!(?draw, ?waiting, ?wanted, ?needs, ?lacking, ?unallocated, ?sizes, reserve = ?self.promises.reserve(), "no room");
                 Promised::Refused
             }
         }

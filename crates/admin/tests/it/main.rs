@@ -1,0 +1,4 @@
+//! Making file systems.
+
+mod mkfs;
+mod mkfs_raw;

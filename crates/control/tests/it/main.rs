@@ -1,0 +1,5 @@
+//! The control socket: conversations and rights.
+
+mod conversation;
+mod rights;
+mod rights_table;
