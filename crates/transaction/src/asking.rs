@@ -75,7 +75,8 @@ impl<'a> Asking<'a> {
         }
         let measured = charge + measuring.extents_beside_others(extents)?;
         let promised = self.engine.try_changes(measured, self.asker)
-            || (self.engine.revoke_leases() && self.engine.try_changes(measured, self.asker));
+            || (self.engine.freed.revoke_leases(self.engine.space.pins())
+                && self.engine.try_changes(measured, self.asker));
         if promised { Ok(measured) } else { Err(refused(measured)) }
     }
 
@@ -149,7 +150,7 @@ impl<'a> Asking<'a> {
     pub(crate) fn snapshot(&self, tree: &OpenTree, keys: &[Key]) -> Result<Charge, TreeError> {
         let own = Charge { blocks: self.blocks_of_new_root(), ..Charge::default() };
         let leaves = u64::try_from(keys.len()).unwrap_or(u64::MAX);
-        let counted = own + Charge::leaves(leaves) + self.engine.copies_of_leaves(leaves);
+        let counted = own + Charge::leaves(leaves) + self.engine.queues.copies_of_leaves(leaves);
         self.counted_or_measured(tree.id(), counted, keys.len(), || {
             // No generation's block is the transaction's own, once the tree is copied.
             let touches: Vec<Touch> = keys.iter().map(|key| Touch::at(*key, SNAPSHOT_NAME_BYTES)).collect();
@@ -180,7 +181,7 @@ impl<'a> Asking<'a> {
         tree: &OpenTree,
         keys: &[Key],
     ) -> Result<(Charge, Vec<Logical>), TreeError> {
-        let counted = self.engine.copies_of_leaves(u64::try_from(keys.len()).unwrap_or(u64::MAX));
+        let counted = self.engine.queues.copies_of_leaves(u64::try_from(keys.len()).unwrap_or(u64::MAX));
         let mut copied = Vec::new();
         let promised =
             self.for_shared_copies().counted_or_measured(tree.id(), counted, keys.len(), || {

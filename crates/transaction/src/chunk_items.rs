@@ -69,7 +69,8 @@ impl Drain<'_> {
         for group in self.engine.space.removable_groups() {
             let logical = group.range.start;
             // References of the transaction, which is about to be committed, are still to be written.
-            let waiting = self.engine.queued_changes() + self.engine.awaited_changes();
+            let waiting = self.engine.queues.queued()
+                + self.engine.queues.awaited(self.engine.forest.may_share_blocks());
             if self.engine.has_space_cache(logical)?
                 || !self.engine.space.close_idle(logical, waiting, self.engine.system_bytes())
             {

@@ -129,7 +129,7 @@ impl Engine {
             Leave::WhatIsOwed => (Draw::Accepted, 0),
             Leave::Nothing => return u64::MAX,
         };
-        let mut others = self.space.reservations().lacking(draw, self.waiting_changes(), metadata_to_come);
+        let mut others = self.space.reservations().lacking(draw, self.queues.waiting(), metadata_to_come);
         // What takes more than its due takes no more than it must.
         let most = match leave {
             Leave::WhatIsOwed => {
@@ -162,7 +162,7 @@ impl Engine {
 
     /// Whether a commit would remove a chunk. It begins with that even where nothing else has changed.
     pub(crate) fn asks_to_remove_chunks(&self) -> bool {
-        let waiting = self.waiting_changes() + self.awaited_changes();
+        let waiting = self.queues.waiting() + self.queues.awaited(self.forest.may_share_blocks());
         // A group that stays must not ask for commits, one after the other.
         let has_one = self.space.removable_groups().iter().any(|group| {
             let start = group.range.start;

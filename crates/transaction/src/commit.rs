@@ -32,7 +32,6 @@ use crate::snapshots::PromisedSnapshot;
 use crate::unpublished::Unpublished;
 use crate::unwinding::Unfinished;
 use vlinder_forest::{OpenTree, find_root_item};
-use vlinder_space::Waiting;
 
 std::thread_local! {
     /// Whether this thread is committing: what a participant does meanwhile must not commit again.
@@ -220,8 +219,7 @@ impl<'a> Closing<'a> {
         let is_unchanged = || {
             !is_wanted
                 && engine.forest.trees().dirty_bytes() == 0
-                && engine.delayed.lock().is_empty()
-                && engine.pending.trees().is_empty()
+                && engine.queues.is_empty()
                 && !engine.chunks.has_new()
         };
         let Some(generation) = engine.running.reopen_unchanged(is_unchanged) else {
@@ -237,7 +235,7 @@ impl<'a> Critical<'a> {
     fn freeze(self, snapshot: Option<PromisedSnapshot<'_>>) -> Result<Frozen<'a>, EngineError> {
         let engine = self.engine;
         let price = PriceOfCommit::of(engine);
-        engine.waiting.begin_ending(engine.waiting_changes());
+        engine.queues.work().begin_ending(engine.queues.waiting());
         {
             let mut drain = Drain::begin(engine, self.generation);
             drain.put_pending()?;
@@ -256,14 +254,14 @@ impl<'a> Critical<'a> {
             // them.
             drop(drain);
         }
-        engine.waiting.end_ending();
+        engine.queues.work().end_ending();
         engine.size_global_reserve();
         engine.space.gather_blocks();
         let superblock = self.make_superblock();
         let blocks = engine.forest.trees().freeze(self.generation);
         engine.end_log(self.generation)?;
         engine.space.pins().freeze_pinned();
-        engine.delayed.lock().begin_transaction();
+        engine.queues.delayed().begin_transaction();
         let device_items = engine.device_items.lock().clone();
         engine.running.begin_next();
         Ok(Frozen { engine, unpublished: Unpublished { blocks, superblock, device_items } })
@@ -380,34 +378,16 @@ impl Flushed<'_> {
     fn publish(self) -> Result<Generation, EngineError> {
         let Self { engine, unpublished: Unpublished { superblock, device_items, .. } } = self;
         engine.volume.write_superblocks(superblock, device_items)?;
-        engine.delayed.lock().forget_dropped();
+        engine.queues.delayed().forget_dropped();
         engine.blocks.set_generation(superblock.generation);
         engine.forest.trees().thaw();
         if engine.chunks.forget_removed() {
             engine.space.forget_unallocated();
         }
-        engine.hold_leased();
-        // Discarded before anyone may take it again.
-        engine.discard(&engine.space.pins().waiting_ranges(Waiting::Committing));
-        engine.space.pins().unpin(Waiting::Committing);
+        engine.freed.publish(engine.space.pins());
         engine.running.publish(superblock.generation);
         engine.metrics.commits.increment();
         Ok(superblock.generation)
-    }
-}
-
-impl Engine {
-    /// Tells the devices what is free, if that was asked for. A device that cannot is no error.
-    pub(crate) fn discard(&self, ranges: &[(Logical, u64)]) {
-        if !self.options.discard {
-            return;
-        }
-        for (logical, length) in ranges {
-            if let Err(error) = self.volume.discard(*logical, *length) {
-                tracing::warn!(%error, "discarding freed space failed");
-                return;
-            }
-        }
     }
 }
 

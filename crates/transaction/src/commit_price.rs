@@ -22,8 +22,8 @@ impl PriceOfCommit {
             changes,
             sizes: reservations.sizes(),
         };
-        let counted = price(engine.waiting_changes());
-        match engine.measured_changes().map(price) {
+        let counted = price(engine.queues.waiting());
+        match engine.queues.measured(engine.generation()).map(price) {
             Some(measured) if measured.blocks < counted.blocks => measured,
             _ => counted,
         }

@@ -91,12 +91,12 @@ fn leaf_of(engine: &Engine, tree: &OpenTree, key: &Key) -> Arc<Block> {
 /// Puts the item of an extent again, and gives what the handle was promised for copies, and what these left
 /// for the commit.
 fn change(engine: &Engine, tree: &OpenTree, key: Key) -> (Charge, Charge) {
-    let before = engine.delayed.lock().charge();
+    let before = engine.queues.delayed().charge();
     let mut handle = engine.begin(Reservation::items(1)).unwrap();
     let item = FileExtent::hole(SECTOR, handle.generation()).encode();
     handle.edit(tree, &[Edit::new(key, Change::Put(&item))]).unwrap();
     let further = handle.editor.space.further();
-    let left = engine.delayed.lock().charge().growth_since(before);
+    let left = engine.queues.delayed().charge().growth_since(before);
     (further, left)
 }
 
@@ -144,7 +144,7 @@ fn a_leaf_that_its_tree_has_left_to_others_costs_its_last_user_two_changes_of_ea
     let node_bytes = u64::from(engine.node_size());
     let by_node = Referrer::Root(tree.id());
     while engine.sharing_at(leaf.logical(), tree.id()).unwrap().references > 1 {
-        engine.delayed.lock().change(leaf.logical(), node_bytes, kind, by_node, -1, false);
+        engine.queues.delayed().change(leaf.logical(), node_bytes, kind, by_node, -1, false);
     }
     assert_eq!(measured_copies(&engine, &tree, key), [leaf.logical()]);
     let (further, left) = change(&engine, &tree, key);
@@ -166,7 +166,7 @@ fn a_leaf_that_grows_small_is_not_joined_with_one_that_others_share() {
     let edits: Vec<Edit<'_>> = keys.iter().map(|key| Edit::new(*key, Change::Remove)).collect();
     handle.edit(&tree, &edits).unwrap();
     let extents = u64::try_from(leaf.len()).unwrap();
-    let left = engine.delayed.lock().charge();
+    let left = engine.queues.delayed().charge();
     assert_eq!((handle.editor.space.further().added_references, left.added_references), (extents, extents));
     assert_eq!(leaf_of(&engine, &tree, &leaf.key(0)).len(), 1, "it is as small as that");
 }

@@ -53,7 +53,7 @@ impl<'a> Drain<'a> {
 
     /// Puts everything pending of all trees into them, a leaf-full at a time.
     pub(crate) fn put_pending(&mut self) -> Result<(), EngineError> {
-        for id in self.engine.pending.trees() {
+        for id in self.engine.queues.pending().trees() {
             probe!(delayed_items_insert_begin, id.0);
             let indexes = self.put_kind(id, PendingKind::Indexes);
             probe!(delayed_items_insert_end, id.0);
@@ -67,7 +67,7 @@ impl<'a> Drain<'a> {
     fn put_kind(&mut self, id: RootId, kind: PendingKind) -> Result<(), EngineError> {
         let tree = self.engine.tree(id)?;
         let leaf_bytes = usize::try_from(self.engine.node_size()).unwrap_or(usize::MAX);
-        let metrics = self.engine.pending.metrics();
+        let metrics = self.engine.queues.pending().metrics();
         let (inserts, time) = match kind {
             PendingKind::Indexes => (&metrics.insert_batches, &metrics.insert_time),
             PendingKind::Others => (&metrics.other_batches, &metrics.other_time),
@@ -75,7 +75,7 @@ impl<'a> Drain<'a> {
         let mut from = Key::MIN;
         loop {
             let timer = time.time();
-            let batch = self.engine.pending.batch(
+            let batch = self.engine.queues.pending().batch(
                 id,
                 kind,
                 from,
@@ -100,7 +100,7 @@ impl<'a> Drain<'a> {
                 .map(|(key, pending)| Edit::put_or_remove(*key, pending.data.as_deref()))
                 .collect();
             self.handle.editor.edit_in_parts(tree.root(), &edits)?;
-            self.engine.pending.drained(id, &batch);
+            self.engine.queues.pending().drained(id, &batch);
             drop(timer);
             let Some(next) = next else { return Ok(()) };
             from = next;
@@ -134,7 +134,7 @@ impl<'a> Drain<'a> {
             moved |= self.write_groups()?;
             group_time += self.engine.options.clock.monotonic().saturating_sub(start);
             moved |= self.write_roots()?;
-            if moved || !self.engine.delayed.lock().is_empty() || self.engine.chunks.has_new() {
+            if moved || !self.engine.queues.delayed().is_empty() || self.engine.chunks.has_new() {
                 continue;
             }
             let start = self.engine.options.clock.monotonic();
@@ -151,7 +151,7 @@ impl<'a> Drain<'a> {
     fn run_delayed(&mut self) -> Result<bool, EngineError> {
         let mut any = false;
         loop {
-            let heads = self.engine.delayed.lock().take(HEADS_IN_BATCH);
+            let heads = self.engine.queues.delayed().take(HEADS_IN_BATCH);
             if heads.is_empty() {
                 return Ok(any);
             }
@@ -178,13 +178,13 @@ impl<'a> Drain<'a> {
             match effect {
                 Effect::None => {
                     if head.kind.is_data() {
-                        self.engine.delayed.lock().remember_dropped(head);
+                        self.engine.queues.delayed().remember_dropped(head);
                     }
                     continue;
                 }
                 Effect::Allocated => self.engine.space.use_reserved(head.logical, head.length),
                 Effect::Freed { born } => {
-                    let needing = self.engine.needing(*born, self.handle.generation());
+                    let needing = self.engine.freed.needing(*born, self.handle.generation());
                     self.engine
                         .space
                         .pins()
@@ -258,7 +258,7 @@ impl<'a> Drain<'a> {
         }
         self.put_groups(&changed)?;
         assert!(
-            self.engine.delayed.lock().is_empty(),
+            self.engine.queues.delayed().is_empty(),
             "a group's item moved a block that was the transaction's already"
         );
         Ok(())

@@ -12,22 +12,21 @@ use vlinder_format::features::IncompatFeatures;
 use vlinder_format::superblock::Superblock;
 use vlinder_format::{Generation, Key, RootId};
 use vlinder_tree::bootstrap::Leniency;
-use vlinder_tree::{Leases, Root, TreeIdentity, VolumeBlocks};
+use vlinder_tree::{Root, TreeIdentity, VolumeBlocks};
 use vlinder_volume::Volume;
 
 use crate::block_balance::BlockBalance;
 use crate::chunk_work::ChunkWork;
+use crate::commit_queues::CommitQueues;
 use crate::dead_trees::DeadTrees;
-use crate::extents::delayed::DelayedReferences;
+use crate::freed_space::FreedSpace;
 use crate::fsync_log::LogWriter;
 use crate::latch::Latch;
 use crate::metrics::EngineMetrics;
-use crate::pending::{PendingItems, PendingWindow};
+use crate::pending::PendingWindow;
 use crate::phase::RunningTransaction;
-use crate::snapshot_charges::SnapshotCharges;
 use crate::troubles::Troubles;
 use crate::unpublished::Unpublished;
-use crate::waiting_work::WaitingWork;
 use crate::{EngineError, Participant, ReadOnlyReason};
 use vlinder_forest::{Forest, OpenTree};
 use vlinder_space::SpaceManager;
@@ -120,17 +119,13 @@ pub struct Engine {
     pub(crate) forest: Forest,
     pub(crate) fixed: FixedTrees,
     pub(crate) space: SpaceManager,
-    pub(crate) delayed: Mutex<DelayedReferences>,
+    pub(crate) queues: CommitQueues,
     pub(crate) sharing_gate: Mutex<()>,
-    pub(crate) pending: PendingItems,
-    pub(crate) snapshots: SnapshotCharges,
     pub(crate) chunks: ChunkWork,
     pub(crate) dead_trees: DeadTrees,
-    pub(crate) leases: Arc<Leases>,
+    pub(crate) freed: FreedSpace,
     /// What fsync writes between commits.
     pub(crate) log: LogWriter,
-    /// Held by the thread that frees what a lease held.
-    pub(crate) releasing: Mutex<()>,
     pub(crate) block_balance: BlockBalance,
     pub(crate) running: RunningTransaction,
     /// Held by the committer, with what an earlier commit left to be published.
@@ -139,9 +134,6 @@ pub struct Engine {
     pub(crate) latch: Latch,
     pub(crate) participants: Mutex<Vec<Weak<dyn Participant>>>,
     pub(crate) next_subvolume: Mutex<u64>,
-    /// What waits for the commit beside what `delayed`, `pending` and `snapshots` hold, and how much all of
-    /// it is.
-    pub(crate) waiting: WaitingWork,
     /// Whether the groups' items were read; held by who reads them.
     pub(crate) has_groups: Mutex<bool>,
 }
@@ -304,7 +296,7 @@ impl Engine {
     /// # Errors
     /// What reading the tree met.
     pub fn item(&self, tree: &OpenTree, key: &Key) -> Result<Option<Vec<u8>>, EngineError> {
-        if let Some(pending) = self.pending.get(tree.id(), key) {
+        if let Some(pending) = self.queues.pending().get(tree.id(), key) {
             return Ok(pending);
         }
         Ok(self.forest.trees().get(tree.root(), key)?.map(|position| position.data().to_vec()))
@@ -324,7 +316,7 @@ impl Engine {
         if from >= to {
             return Ok(Vec::new());
         }
-        let mut pending = PendingWindow::new(&self.pending, tree.id(), from, to);
+        let mut pending = PendingWindow::new(self.queues.pending(), tree.id(), from, to);
         let mut items = Vec::new();
         let mut cursor =
             self.forest.trees().cursor(tree.root(), &from, vlinder_tree::Readahead::Forward(8))?;
@@ -351,6 +343,17 @@ impl Engine {
             }
         }
         Ok(items)
+    }
+
+    /// Items that changed outside a transaction: ordinary changes leave room for them, so that the next
+    /// commit takes them. (It goes without those that find none.)
+    pub fn await_items(&self, count: u64) {
+        self.queues.work().await_items(count);
+    }
+
+    /// Items that were awaited are in a transaction, or not needed any more.
+    pub fn settle_awaited_items(&self, count: u64) {
+        self.queues.work().settle_awaited(count);
     }
 
     pub(crate) fn skinny(&self) -> bool {

@@ -104,8 +104,8 @@ impl Engine {
     /// Commits before the transaction outgrows the memory that it may take.
     fn relieve(&self) -> Result<(), EngineError> {
         let blocks = self.forest.trees().dirty_bytes() > self.options.dirty_blocks_bytes();
-        let items = self.pending.bytes() > self.options.dirty_bytes / 4;
-        let references = self.delayed.lock().len() > MOST_DELAYED_HEADS;
+        let items = self.queues.pending().bytes() > self.options.dirty_bytes / 4;
+        let references = self.queues.delayed().len() > MOST_DELAYED_HEADS;
         if blocks || items || references { self.commit().map(drop) } else { Ok(()) }
     }
 
@@ -192,7 +192,7 @@ impl Handle<'_> {
     pub fn insert_pending(&mut self, tree: &OpenTree, key: Key, data: Vec<u8>) {
         self.assert_charged(tree, &key);
         self.leave_item(data.len());
-        self.engine.pending.put(tree.id(), key, data, true, tree.may_share_blocks());
+        self.engine.queues.pending().put(tree.id(), key, data, true, tree.may_share_blocks());
         self.mark_changed();
     }
 
@@ -200,14 +200,14 @@ impl Handle<'_> {
     pub fn put_pending(&mut self, tree: &OpenTree, key: Key, data: Vec<u8>) {
         self.assert_charged(tree, &key);
         self.leave_item(data.len());
-        self.engine.pending.put(tree.id(), key, data, false, tree.may_share_blocks());
+        self.engine.queues.pending().put(tree.id(), key, data, false, tree.may_share_blocks());
         self.mark_changed();
     }
 
     /// A removal waits in memory for the commit, or cancels a pending insertion.
     pub fn remove_pending(&mut self, tree: &OpenTree, key: Key) {
         self.leave_item(0);
-        self.engine.pending.remove(tree.id(), key, tree.may_share_blocks());
+        self.engine.queues.pending().remove(tree.id(), key, tree.may_share_blocks());
         self.mark_changed();
     }
 
@@ -255,7 +255,7 @@ impl Handle<'_> {
     /// As [`remove_pending`](Self::remove_pending), for an item that was removed, and that may have been put
     /// in since.
     pub fn remove_if_pending(&mut self, tree: &OpenTree, key: Key) {
-        if matches!(self.engine.pending.get(tree.id(), &key), Some(Some(_))) {
+        if matches!(self.engine.queues.pending().get(tree.id(), &key), Some(Some(_))) {
             self.remove_pending(tree, key);
         }
     }
@@ -282,7 +282,7 @@ impl Handle<'_> {
                         continue;
                     }
                     let sector = u64::from(self.engine.sector_size());
-                    if least <= sector && self.engine.revoke_leases() {
+                    if least <= sector && self.engine.freed.revoke_leases(self.engine.space.pins()) {
                         continue;
                     }
                     if least <= sector {
@@ -316,7 +316,7 @@ impl Handle<'_> {
             extents: u64::from(fresh),
             ..Charge::default()
         });
-        self.engine.delayed.lock().change(
+        self.engine.queues.delayed().change(
             extent.logical,
             extent.length,
             ExtentKind::Data,
@@ -330,7 +330,7 @@ impl Handle<'_> {
     pub fn drop_data_reference(&mut self, extent: DataExtent, root: RootId, inode: ObjectId, offset: u64) {
         let referrer = Referrer::File { root, inode, offset };
         self.editor.space.leave(Charge { dropped_references: 1, extents: 1, ..Charge::default() });
-        self.engine.delayed.lock().change(
+        self.engine.queues.delayed().change(
             extent.logical,
             extent.length,
             ExtentKind::Data,
@@ -374,7 +374,7 @@ impl Handle<'_> {
     ) -> Result<Option<u64>, EngineError> {
         let own = Referrer::File { root, inode, offset };
         let stored = self.engine.extent_tree().references(logical)?.map(|(count, _)| count);
-        let delayed = self.engine.delayed.lock();
+        let delayed = self.engine.queues.delayed();
         let pending = delayed.head(logical).map(|head| head.net());
         let lost = delayed.lost_beside(logical, own);
         Ok(match (stored, pending) {
@@ -443,7 +443,7 @@ impl Engine {
             self.running.look_at_rest(|generation| {
                 let reservations = self.space.reservations();
                 (reservations.promised_changes() == Charge::default())
-                    .then(|| (generation, self.grown_changes(), reservations.promises_given_back()))
+                    .then(|| (generation, self.queues.grown(), reservations.promises_given_back()))
             })
         };
         let before = rest();
@@ -451,7 +451,7 @@ impl Engine {
             return;
         }
         self.metrics.broken_promises.increment();
-        let (waiting, measured) = (self.waiting_changes(), self.measured_changes());
+        let (waiting, measured) = (self.queues.waiting(), self.queues.measured(self.generation()));
         let (sizes, room) = (
             self.space.reservations().sizes(),
             self.space.reservations().describe_room(measured.unwrap_or(waiting)),
@@ -486,7 +486,7 @@ impl Drop for Handle<'_> {
         }
         // Before the promise goes: what is held was taken on it.
         self.editor.give_back();
-        self.engine.waiting.note_edits(self.editor.grown_items());
+        self.engine.queues.work().note_edits(self.editor.grown_items());
         let promised = self.promised + self.editor.space.further();
         self.editor.space.give_back_promise();
         self.engine.space.reservations().unpromise(self.promised);

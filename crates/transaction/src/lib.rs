@@ -21,6 +21,7 @@ mod chunk_work;
 mod chunks;
 mod commit;
 mod commit_price;
+mod commit_queues;
 #[cfg(test)]
 mod copy_tests;
 mod dead_leaf;
@@ -33,6 +34,7 @@ mod events;
 mod extents;
 mod failed_commit;
 mod free_space_tree;
+mod freed_space;
 mod fsync_log;
 mod global_reserve;
 mod handle;
@@ -63,7 +65,6 @@ mod troubles;
 mod unpublished;
 mod unwinding;
 mod uuids;
-mod waiting;
 mod waiting_work;
 
 pub use change_kind::ChangeKind;

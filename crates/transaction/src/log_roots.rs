@@ -200,7 +200,7 @@ impl Handle<'_> {
     /// Never, unless the accounts of space are wrong.
     pub fn finish_log(&mut self, log: &FsyncLog) -> Result<(), EngineError> {
         for (logical, length) in &log.new_extents {
-            if self.engine.delayed.lock().head(*logical).is_none() {
+            if self.engine.queues.delayed().head(*logical).is_none() {
                 self.engine
                     .space
                     .pins()

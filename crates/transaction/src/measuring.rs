@@ -12,6 +12,7 @@ use crate::EngineError;
 use crate::engine::Engine;
 use crate::extents::delayed::{MAX_REFERENCE_BYTES, TouchedExtent};
 use crate::extents::leaf_extents::data_extents;
+use crate::waiting_work::MeasuredChanges;
 use vlinder_forest::OpenTree;
 use vlinder_space::Charge;
 
@@ -56,14 +57,14 @@ impl<'a> Measuring<'a> {
     /// Extents whose references wait for the commit, or items, whichever are more.
     fn waiting_pieces(&self) -> usize {
         self.engine
-            .delayed
-            .lock()
+            .queues
+            .delayed()
             .len()
-            .max(usize::try_from(self.engine.pending.entries()).unwrap_or(usize::MAX))
+            .max(usize::try_from(self.engine.queues.pending().entries()).unwrap_or(usize::MAX))
     }
 
     /// Whether what waits is little enough to be looked at.
-    pub(crate) fn is_possible(&self) -> bool {
+    fn is_possible(&self) -> bool {
         self.waiting_pieces() <= MAX_MEASURED
     }
 
@@ -74,16 +75,37 @@ impl<'a> Measuring<'a> {
         self.waiting_pieces().saturating_add(further) <= MAX_PROMISED_BY_MEASURE
     }
 
+    /// Measures in the trees as they stand what the next commit has to do. False where that can't be read, or
+    /// is too much to be looked at.
+    pub(crate) fn measure_waiting(&self) -> bool {
+        if !self.is_possible() {
+            return false;
+        }
+        let queues = &self.engine.queues;
+        let number = queues.work().begin_measuring();
+        let (generation, grown) = (self.engine.generation(), queues.grown());
+        match self.waiting() {
+            Ok(changes) => {
+                queues.end_measuring(MeasuredChanges { number, generation, grown, changes });
+                true
+            }
+            Err(error) => {
+                tracing::debug!(%error, "what waits for the commit could not be measured");
+                false
+            }
+        }
+    }
+
     /// What the next commit has to do.
-    pub(crate) fn waiting(&self) -> Result<Charge, EngineError> {
+    fn waiting(&self) -> Result<Charge, EngineError> {
         let (mut extents, waiting) = {
-            let delayed = self.engine.delayed.lock();
+            let delayed = self.engine.queues.delayed();
             (delayed.touched_data(), delayed.charge())
         };
-        let mut charge = self.engine.snapshots.charge() + waiting.of_blocks();
-        for id in self.engine.pending.trees() {
+        let mut charge = self.engine.queues.snapshots().charge() + waiting.of_blocks();
+        for id in self.engine.queues.pending().trees() {
             let tree = self.engine.tree(id)?;
-            let touches = self.engine.pending.touches(id);
+            let touches = self.engine.queues.pending().touches(id);
             let copies = self.touches(id, tree.root(), &touches)?;
             charge += copies.charge;
             extents.extend(copies.extents);

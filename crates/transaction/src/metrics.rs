@@ -1,6 +1,6 @@
 //! What the mechanisms of this crate count.
 
-use vlinder_base::metrics::{Counter, Gauge, Histogram, Registry, Unit};
+use vlinder_base::metrics::{Counter, Histogram, Registry, Unit};
 use vlinder_base::sync::Arc;
 
 use crate::change_kind::MostUsed;
@@ -24,10 +24,8 @@ pub(crate) struct EngineMetrics {
     pub(crate) blocks_written: Arc<Counter>,
     pub(crate) chunks_made: Arc<Counter>,
     pub(crate) chunks_removed: Arc<Counter>,
-    pub(crate) waiting_measured: Arc<Counter>,
     pub(crate) most_used: MostUsed,
     pub(crate) broken_promises: Arc<Counter>,
-    pub(crate) lease_held_bytes: Arc<Gauge>,
     pub(crate) free_space_conversions: Conversions,
 }
 
@@ -57,15 +55,6 @@ impl EngineMetrics {
             broken_promises: count(
                 "space.broken_promises",
                 "times that there was less room than what waits for the commit may take: a mistake of this program",
-            ),
-            waiting_measured: count(
-                "space.waiting_measured",
-                "times that space was short, and what waits for the commit was measured in the trees",
-            ),
-            lease_held_bytes: registry.gauge(
-                "commit.lease_held_bytes",
-                "freed bytes that leases on committed states keep from being taken",
-                Unit::Bytes,
             ),
             free_space_conversions: Conversions {
                 to_bitmaps: count(

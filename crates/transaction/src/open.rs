@@ -10,26 +10,24 @@ use vlinder_format::features::CompatReadOnlyFeatures;
 use vlinder_format::superblock::Superblock;
 use vlinder_format::{Damage, DeviceId, ItemType, Key, ObjectId, RootId, Uuid};
 use vlinder_tree::bootstrap::{Bootstrap, ChunkReading, bootstrap};
-use vlinder_tree::{Leases, Readahead, Root, TreeMetrics, Trees, WantedBlock};
+use vlinder_tree::{Readahead, Root, TreeMetrics, Trees, WantedBlock};
 use vlinder_volume::{Opened, Volume, VolumeError};
 
 use crate::EngineError;
 use crate::block_balance::BlockBalance;
 use crate::chunk_work::ChunkWork;
+use crate::commit_queues::CommitQueues;
 use crate::dead_trees::DeadTrees;
 use crate::engine::{Engine, EngineOptions, FixedTrees, Rescue, checksum_geometry};
-use crate::extents::delayed::DelayedReferences;
+use crate::freed_space::FreedSpace;
 use crate::fsync_log::LogWriter;
 use crate::latch::Latch;
 use crate::metrics::EngineMetrics;
-use crate::pending::PendingItems;
 use crate::phase::RunningTransaction;
 use crate::read_only::{
     reason_in_chunks, reason_in_devices, reason_in_log, reason_in_superblock, reason_in_trees,
 };
-use crate::snapshot_charges::SnapshotCharges;
 use crate::troubles::Troubles;
-use crate::waiting_work::WaitingWork;
 use vlinder_forest::{Forest, ForestError, OpenTree};
 use vlinder_space::Group;
 use vlinder_space::GroupRange;
@@ -78,8 +76,9 @@ impl Engine {
         let next_subvolume = next_subvolume(&trees, &root_tree).or_else(forgiven(may_be_bad))?;
         let engine = Arc::new(Self {
             space: SpaceManager::new(volume.geometry().node_size),
-            delayed: Mutex::new(DelayedReferences::new(checksum_geometry(&volume))),
+            queues: CommitQueues::new(checksum_geometry(&volume), &registry),
             chunks: ChunkWork::new(Arc::clone(&volume), chunk_tree_uuid),
+            freed: FreedSpace::new(Arc::clone(&volume), options.discard, &registry),
             volume,
             log: LogWriter::new(Arc::clone(&blocks) as _, options.cache_bytes, &registry),
             blocks,
@@ -91,18 +90,13 @@ impl Engine {
             forest,
             fixed,
             sharing_gate: Mutex::new(()),
-            pending: PendingItems::new(&registry),
-            snapshots: SnapshotCharges::default(),
             dead_trees: DeadTrees::default(),
-            leases: Leases::new(&registry),
-            releasing: Mutex::new(()),
             block_balance: BlockBalance::default(),
             committer: Mutex::default(),
             troubles: Troubles::default(),
             latch: Latch::new(reason),
             participants: Mutex::default(),
             next_subvolume: Mutex::new(next_subvolume),
-            waiting: WaitingWork::default(),
             has_groups: Mutex::new(false),
             options,
         });

@@ -88,7 +88,7 @@ impl Engine {
         let mut always: BTreeSet<usize> =
             self.space.group_keys().iter().map(|key| leaves.leaf_of(key)).collect();
         // What handles have moved already, and all blocks of small trees that every commit may change.
-        let mut moved = self.delayed.lock().block_places();
+        let mut moved = self.queues.delayed().block_places();
         moved.extend(&extent.nodes);
         for tree in self.fixed.free_space.iter() {
             let shape = self.forest.trees().shape(tree.root())?;

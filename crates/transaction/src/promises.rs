@@ -79,7 +79,7 @@ impl Engine {
             return Ok(true);
         }
         // Reading an older state matters less than any change.
-        Ok(self.revoke_leases() && self.try_promise(wanted, draw))
+        Ok(self.freed.revoke_leases(self.space.pins()) && self.try_promise(wanted, draw))
     }
 
     fn promise_between_commits(&self, tries: u32, wanted: Wanted, draw: Draw) -> Result<bool, EngineError> {
@@ -113,7 +113,7 @@ impl Engine {
         has_handles
             || self.space.reservations().has_tickets_before_this_thread()
             || self.space.reservations().promised_changes() != Charge::default()
-            || self.waiting_changes() != Charge::default()
+            || self.queues.waiting() != Charge::default()
             || self.space.pins().pinned_bytes() > 0
             // What waits for the host is not freed by waiting here.
             || (!is_held_up && self.space.pins().committing_bytes() > 0)
@@ -131,17 +131,25 @@ impl Engine {
     /// at last measured anew. Never commits.
     fn try_promise(&self, wanted: Wanted, draw: Draw) -> bool {
         // What may be put off does not keep away those who draw on the reserve.
-        let postponable = || if draw > Draw::Margin { Charge::default() } else { self.awaited_changes() };
-        let counted = || self.waiting_changes() + postponable();
-        let measured = || self.measured_changes().map_or_else(counted, |changes| changes + postponable());
+        let postponable = || {
+            if draw > Draw::Margin {
+                Charge::default()
+            } else {
+                self.queues.awaited(self.forest.may_share_blocks())
+            }
+        };
+        let counted = || self.queues.waiting() + postponable();
+        let measured = || {
+            self.queues.measured(self.generation()).map_or_else(counted, |changes| changes + postponable())
+        };
         if self.space.reservations().promise(wanted, draw, counted, self)
-            || (self.measured_changes().is_some()
+            || (self.queues.measured(self.generation()).is_some()
                 && self.space.reservations().promise(wanted, draw, measured, self))
         {
             return true;
         }
         counted() != Charge::default()
-            && self.measure_waiting()
+            && Measuring::of(self).measure_waiting()
             && self.space.reservations().promise(wanted, draw, measured, self)
     }
 
@@ -150,6 +158,19 @@ impl Engine {
     pub(crate) fn has_room_for_promises(&self) -> bool {
         let nothing = Wanted::default();
         self.try_promise(nothing, Draw::LastReserve)
+    }
+
+    /// Whether one item more can be changed outside a transaction, for a participant to put in before the
+    /// next commit. A caller that hears no leaves the item as it was: a commit that found no space for it
+    /// could not end.
+    pub fn has_room_for_item(&self) -> bool {
+        let beside = self.queues.items_beside(1, self.forest.may_share_blocks());
+        let changes = Charge::leaves(1) + beside;
+        let has_room = self.try_changes(changes, Draw::Nothing);
+        if has_room {
+            self.space.reservations().unpromise(changes);
+        }
+        has_room
     }
 
     /// Promises data space to a write, and the metadata for it, so that its flush later cannot fail for lack
@@ -186,7 +207,7 @@ impl Engine {
             return self.promise_data(space);
         }
         self.latch.check_writable()?;
-        let copies = self.copies_of_leaves(LEAVES_AROUND_RUN.saturating_mul(space.runs));
+        let copies = self.queues.copies_of_leaves(LEAVES_AROUND_RUN.saturating_mul(space.runs));
         // Each leaf between the ends holds nothing but what is overwritten.
         let sectors = space.bytes / u64::from(self.sector_size());
         let between = Charge { added_references: sectors, dropped_references: sectors, ..Charge::default() };
@@ -253,7 +274,7 @@ impl DataPromise<'_> {
     /// Gives back the promise for all but `runs` of the runs.
     pub fn keep_runs(&mut self, runs: u64) {
         let runs = self.space.runs.saturating_sub(runs);
-        let copies = self.engine.copies_of_leaves(self.leaves_of_run.saturating_mul(runs));
+        let copies = self.engine.queues.copies_of_leaves(self.leaves_of_run.saturating_mul(runs));
         let surplus = PromisedData::written(0, runs).with_copies(copies);
         self.space -= surplus;
         self.engine.space.reservations().unpromise_data(surplus, 0);
@@ -341,10 +362,10 @@ mod tests {
         let mut counted = promise(space);
         let all = counted.space().copies;
         let between = Charge { added_references: 2, dropped_references: 2, ..Charge::default() };
-        assert_eq!(all, engine.copies_of_leaves(2 * LEAVES_AROUND_RUN) + between);
+        assert_eq!(all, engine.queues.copies_of_leaves(2 * LEAVES_AROUND_RUN) + between);
         counted.keep_runs(1);
         let kept = counted.keep();
-        assert_eq!(kept.copies, engine.copies_of_leaves(LEAVES_AROUND_RUN) + between);
+        assert_eq!(kept.copies, engine.queues.copies_of_leaves(LEAVES_AROUND_RUN) + between);
         engine.settle_data_promise(kept, 0);
         let measured = Measuring::of(&engine).copies_at(&tree, vec![key..key.next().unwrap()]);
         assert_eq!(measured, Some(Charge::default()), "the leaf of a new file system describes no extent");

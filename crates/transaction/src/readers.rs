@@ -27,7 +27,7 @@ impl Engine {
 
 impl PendingReferences for Engine {
     fn changes(&self, start: Logical) -> Option<Vec<(Referrer, i64)>> {
-        let delayed = self.delayed.lock();
+        let delayed = self.queues.delayed();
         delayed.head(start).map(|head| head.changes.iter().collect())
     }
 

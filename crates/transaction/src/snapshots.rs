@@ -53,7 +53,7 @@ struct SnapshotPromise<'a> {
 
 impl Drop for SnapshotPromise<'_> {
     fn drop(&mut self) {
-        self.engine.snapshots.settle(self.snapshot);
+        self.engine.queues.snapshots().settle(self.snapshot);
     }
 }
 
@@ -66,7 +66,7 @@ impl SnapshotRequest {
     pub fn promise<'a>(self, handle: &mut Handle<'a>) -> Result<PromisedSnapshot<'a>, EngineError> {
         let charge = handle.editor.space.charge_snapshot(&self.directory_tree, &self.name_keys)?;
         let (engine, snapshot) = (handle.engine, self.id);
-        engine.snapshots.add(snapshot, charge);
+        engine.queues.snapshots().add(snapshot, charge);
         Ok(PromisedSnapshot { request: self, promise: SnapshotPromise { engine, snapshot } })
     }
 }

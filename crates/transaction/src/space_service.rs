@@ -82,9 +82,9 @@ impl Engine {
     pub(crate) fn sharing_at(&self, logical: Logical, owner: RootId) -> Result<Sharing, TreeError> {
         // The extent tree moves only in the critical phase, when no handle is open, so tree and queue agree
         // here.
-        let version = self.delayed.lock().version(logical);
+        let version = self.queues.delayed().version(logical);
         let stored = self.extent_tree().references(logical)?;
-        let delayed = self.delayed.lock();
+        let delayed = self.queues.delayed();
         let (net, fresh, becomes_full) = delayed
             .head(logical)
             .map_or((0, false, false), |head| (head.net(), head.fresh, head.becomes_full));
@@ -112,7 +112,7 @@ impl Engine {
     /// was called free, and the two can't be told apart by their address any more. Nothing that this
     /// transaction did may be published.
     pub(crate) fn was_called_free(&self, tree: RootId, logical: Logical, generation: Generation) -> bool {
-        let is_fresh = self.delayed.lock().head(logical).is_some_and(|head| head.fresh);
+        let is_fresh = self.queues.delayed().head(logical).is_some_and(|head| head.fresh);
         let is_given_out = is_fresh && generation < self.generation();
         if is_given_out {
             let place = Place { tree: Some(tree), block: Some(logical), ..Place::default() };
@@ -145,7 +145,7 @@ impl Space for Engine {
                 Taken::Wait => {}
                 Taken::Chunk => match self.make_chunk(purpose) {
                     Ok(true) => {}
-                    Ok(false) if self.revoke_leases() => {}
+                    Ok(false) if self.freed.revoke_leases(self.space.pins()) => {}
                     Ok(false) => return Err(TreeError::NoSpace { root, needed_bytes: block_bytes }),
                     Err(EngineError::Volume(error)) => return Err(error.into()),
                     Err(EngineError::Tree(error)) => return Err(error),
@@ -170,7 +170,7 @@ impl Space for Engine {
     }
 
     fn sharing_holds(&self, logical: Logical, known: &Sharing) -> bool {
-        self.delayed.lock().version(logical) == known.version
+        self.queues.delayed().version(logical) == known.version
     }
 
     fn block_created(&self, root: RootId, block: &Block, first_key: &Key) {
@@ -179,7 +179,7 @@ impl Space for Engine {
         }
         let kind = block_kind(block, root, *first_key);
         let length = u64::from(self.node_size());
-        self.delayed.lock().change(block.logical(), length, kind, Referrer::Root(root), 1, true);
+        self.queues.delayed().change(block.logical(), length, kind, Referrer::Root(root), 1, true);
         if root.is_shareable() {
             self.space.reservations().note_made(1);
         }
@@ -199,7 +199,7 @@ impl Space for Engine {
         if self.was_called_free(root, logical, block.generation()) {
             return false;
         }
-        let mut delayed = self.delayed.lock();
+        let mut delayed = self.queues.delayed();
         delayed.change(logical, length, kind, Referrer::Root(root), -1, false);
         let cancelled = last && delayed.cancel_fresh(logical);
         drop(delayed);
@@ -218,7 +218,7 @@ impl Space for Engine {
 
     fn share_children(&self, root: RootId, block: &Block, references: ChildReferences, add: bool) {
         let by = if add { 1 } else { -1 };
-        let mut delayed = self.delayed.lock();
+        let mut delayed = self.queues.delayed();
         if block.is_leaf() {
             for (logical, length, inode, offset) in data_extents(block) {
                 let referrer = match references {
@@ -242,6 +242,6 @@ impl Space for Engine {
 
     fn set_full_back_references(&self, block: &Block) {
         let kind = block_kind(block, block.owner(), block.first_key().unwrap_or_default());
-        self.delayed.lock().set_full(block.logical(), u64::from(self.node_size()), kind);
+        self.queues.delayed().set_full(block.logical(), u64::from(self.node_size()), kind);
     }
 }

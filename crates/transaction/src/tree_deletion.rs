@@ -78,7 +78,7 @@ impl Engine {
         let mut has_committed = false;
         while left > 0 {
             let Some((next, started)) = self.dead_trees.next() else { return Ok(false) };
-            if !started && self.pending.holds(next) {
+            if !started && self.queues.pending().holds(next) {
                 // The tree must not change under the walk, and without what is pending its changed leaves
                 // would be refused: an inode's other items are in them already.
                 self.commit()?;
@@ -413,7 +413,7 @@ fn drop_reference(
     if engine.was_called_free(id, wanted.logical, wanted.generation) {
         return;
     }
-    let mut delayed = engine.delayed.lock();
+    let mut delayed = engine.queues.delayed();
     delayed.change(wanted.logical, length, kind, referrer, -1, false);
     let unwritten = last && wanted.generation == generation;
     let cancelled = unwritten && delayed.cancel_fresh(wanted.logical);
@@ -468,7 +468,7 @@ mod tests {
             let kind = ExtentKind::TreeBlock { level: block.level(), first_key: Key::MIN, owner: tree.id() };
             let length = u64::from(engine.node_size());
             let other = Referrer::Root(RootId(999));
-            engine.delayed.lock().change(block.logical(), length, kind, other, by, false);
+            engine.queues.delayed().change(block.logical(), length, kind, other, by, false);
         };
         let handle = engine.begin(Reservation::tree_deletion(STEP_LEAVES)).unwrap();
         thread::scope(|scope| {
